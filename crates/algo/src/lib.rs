@@ -1,1 +1,18 @@
-//! Placeholder.
+//! Small algorithms that several crates share: no I/O, no clocks, no global state.
+//!
+//! Everything random is a function of a seed, every transcendental function comes from `libm`, and floating-point work
+//! is plain IEEE arithmetic in a fixed order: the same inputs give the same bits on every system.
+
+mod device;
+mod heap;
+mod histogram;
+mod popularity;
+mod random;
+mod regression;
+
+pub use device::{DeviceCounters, DeviceModel};
+pub use heap::EventHeap;
+pub use histogram::{BUCKETS, Histogram, WindowHistogram, bucket_of, bucket_value_ns};
+pub use popularity::Popularity;
+pub use random::{JitterTable, Rng, mix};
+pub use regression::{Line, fit_line};

@@ -1,5 +1,30 @@
-//! The nouns: topology, inventory, measurements, policy, plan and report. Data only.
+//! The nouns of Terrace: topology, inventory, measurements, policy, plan and report. Data only.
+//!
+//! ```text
+//!   Topology ─┐
+//!   Facts ────┼──▶ planner ──▶ Plan   (what to do; the executor chooses nothing)
+//!   Policy ───┘             └▶ Report (why, and why not)
+//! ```
+//!
+//! Nothing here decides anything: a rule lives in `planner`, `volume` or `executor`. Every type is serializable, so
+//! that a decision can be stored and made again.
 
+mod device;
+mod facts;
 mod io;
+mod plan;
+mod policy;
+mod presets;
+mod report;
 
+pub use device::{Device, DeviceSpec, LoadCurve, LoadCurveError, Specialty, Tier, Topology};
+pub use facts::{
+    CalibrationWindow, DeviceFacts, Facts, Flow, LatencySummary, Measured, RunningMove, VolumeFacts,
+};
 pub use io::Op;
+pub use plan::{CalibrationRun, CalibrationStep, Effect, Move, MoveCost, MoveLimits, Plan, Reason};
+pub use policy::{
+    Affinity, AffinityKind, Budget, Epochs, Headroom, Pin, Policy, SloClass, SloStatistic, SloTarget,
+};
+pub use presets::{DevicePreset, PRESETS, preset};
+pub use report::{Outcome, Prediction, Rejection, Report, TierOption, Verdict, VolumeReport};

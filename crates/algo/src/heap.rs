@@ -1,0 +1,134 @@
+//! The event queue of a simulation: a 4-ary min-heap of (time, id), made for "take the first, give it a later time".
+
+/// Events by time; ids break ties, so that the order is total and the same in every run.
+#[derive(Debug, Clone, Default)]
+pub struct EventHeap {
+    items: Vec<(u64, u32)>,
+}
+
+const ARITY: usize = 4;
+
+impl EventHeap {
+    /// An empty queue.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an event.
+    pub fn push(&mut self, time: u64, id: u32) {
+        self.items.push((time, id));
+        let mut at = self.items.len() - 1;
+        while at > 0 {
+            let parent = (at - 1) / ARITY;
+            if self.items[parent] <= self.items[at] {
+                break;
+            }
+            self.items.swap(parent, at);
+            at = parent;
+        }
+    }
+
+    /// The first event.
+    #[inline]
+    pub fn first(&self) -> Option<(u64, u32)> {
+        self.items.first().copied()
+    }
+
+    /// The earliest time after the first event's; `u64::MAX` when there is no other event.
+    #[inline]
+    pub fn second_time(&self) -> u64 {
+        let end = self.items.len().min(ARITY + 1);
+        self.items.get(1..end).into_iter().flatten().map(|e| e.0).min().unwrap_or(u64::MAX)
+    }
+
+    /// Gives the first event another time. The queue must not be empty.
+    #[inline]
+    pub fn reschedule_first(&mut self, time: u64) {
+        let id = self.items[0].1;
+        self.sift_down((time, id));
+    }
+
+    /// Removes the first event.
+    pub fn pop(&mut self) -> Option<(u64, u32)> {
+        let first = *self.items.first()?;
+        let last = self.items.pop().expect("not empty");
+        if !self.items.is_empty() {
+            self.sift_down(last);
+        }
+        Some(first)
+    }
+
+    /// Number of events.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    #[inline]
+    fn sift_down(&mut self, item: (u64, u32)) {
+        let items = &mut self.items[..];
+        let len = items.len();
+        let mut at = 0;
+        loop {
+            let child = at * ARITY + 1;
+            if child >= len {
+                break;
+            }
+            let mut least = child;
+            let mut least_item = items[child];
+            for c in child + 1..(child + ARITY).min(len) {
+                let candidate = items[c];
+                if candidate < least_item {
+                    (least, least_item) = (c, candidate);
+                }
+            }
+            if item <= least_item {
+                break;
+            }
+            items[at] = least_item;
+            at = least;
+        }
+        items[at] = item;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_sorted_list(ops in prop::collection::vec((0u8..3, 0u64..50), 1..300)) {
+            let mut heap = EventHeap::new();
+            let mut oracle: Vec<(u64, u32)> = Vec::new();
+            let mut id = 0;
+            for (what, time) in ops {
+                oracle.sort_unstable();
+                match what {
+                    0 => {
+                        heap.push(time, id);
+                        oracle.push((time, id));
+                        id += 1;
+                    }
+                    1 if !oracle.is_empty() => {
+                        heap.reschedule_first(time);
+                        oracle[0].0 = time;
+                    }
+                    _ => {
+                        let want = if oracle.is_empty() { None } else { Some(oracle.remove(0)) };
+                        prop_assert_eq!(heap.pop(), want);
+                    }
+                }
+                oracle.sort_unstable();
+                prop_assert_eq!(heap.first(), oracle.first().copied());
+                prop_assert_eq!(heap.second_time(), oracle.get(1).map_or(u64::MAX, |e| e.0));
+                prop_assert_eq!(heap.len(), oracle.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Devices, tiers and the array they form.
+
+use serde::{Deserialize, Serialize};
+use units::{Bytes, BytesPerSec, DeviceId, Nanos, TierId};
+
+use crate::Op;
+
+/// How latency grows with load: the factor on the bare latency at a given utilization, piecewise linear.
+///
+/// Utilization is the share of the device's capability in use (0..=1: I/O rate over the IOPS cap, or bytes over the
+/// bandwidth cap, whichever is larger, reads and writes added). Waiting behind a full device is not part of the curve:
+/// it comes on top, from the caps. The curve never falls and starts at 1.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<(f64, f64)>", into = "Vec<(f64, f64)>")]
+pub struct LoadCurve(Vec<(f64, f64)>);
+
+/// Why a list of points is no load curve.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LoadCurveError(String);
+
+impl std::fmt::Display for LoadCurveError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for LoadCurveError {}
+
+impl LoadCurve {
+    /// Checks and takes `(utilization, factor)` points: at least one, utilization rising from 0 to at most 1, factor
+    /// rising from 1.
+    pub fn new(points: Vec<(f64, f64)>) -> Result<Self, LoadCurveError> {
+        let bad = |why: &str| Err(LoadCurveError(format!("load curve {points:?}: {why}")));
+        if points.is_empty() {
+            return bad("needs at least one point");
+        }
+        if points.iter().any(|(u, f)| !u.is_finite() || !f.is_finite()) {
+            return bad("points must be finite");
+        }
+        if points[0] != (0.0, 1.0) {
+            return bad("must start at utilization 0 with factor 1");
+        }
+        if points.windows(2).any(|w| w[1].0 <= w[0].0 || w[1].1 < w[0].1) {
+            return bad("utilization must rise from point to point, and the factor must not fall");
+        }
+        if points.last().is_some_and(|p| p.0 > 1.0) {
+            return bad("utilization ends at 1: waiting beyond it comes from the caps");
+        }
+        Ok(Self(points))
+    }
+
+    /// Latency that does not grow with load.
+    pub fn flat() -> Self {
+        Self(vec![(0.0, 1.0)])
+    }
+
+    /// The factor at `utilization`; the ends extend flat.
+    pub fn factor(&self, utilization: f64) -> f64 {
+        let points = &self.0;
+        let after = points.partition_point(|p| p.0 <= utilization);
+        match (after.checked_sub(1).map(|i| points[i]), points.get(after)) {
+            (Some(a), Some(b)) => a.1 + (b.1 - a.1) * (utilization - a.0) / (b.0 - a.0),
+            (Some(a), None) => a.1,
+            (None, _) => points[0].1,
+        }
+    }
+
+    /// The points.
+    pub fn points(&self) -> &[(f64, f64)] {
+        &self.0
+    }
+}
+
+impl TryFrom<Vec<(f64, f64)>> for LoadCurve {
+    type Error = LoadCurveError;
+    fn try_from(points: Vec<(f64, f64)>) -> Result<Self, LoadCurveError> {
+        Self::new(points)
+    }
+}
+
+impl From<LoadCurve> for Vec<(f64, f64)> {
+    fn from(curve: LoadCurve) -> Self {
+        curve.0
+    }
+}
+
+/// What one device can do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DeviceSpec {
+    /// Model name, for people.
+    pub model: String,
+    /// Usable space.
+    pub capacity: Bytes,
+    /// Read cap, requests per second.
+    pub read_iops: f64,
+    /// Write cap, requests per second, sustained.
+    pub write_iops: f64,
+    /// Read cap, bytes per second.
+    pub read_bandwidth: BytesPerSec,
+    /// Write cap, bytes per second, sustained.
+    pub write_bandwidth: BytesPerSec,
+    /// Latency of a read on an idle device, without the transfer of its bytes.
+    pub read_latency: Nanos,
+    /// Latency of a write on an idle device, without the transfer of its bytes.
+    pub write_latency: Nanos,
+    /// Growth of latency with load.
+    pub curve: LoadCurve,
+    /// Spread of the latency of like requests: sigma of a log-normal factor with mean 1; 0 is none.
+    pub jitter_sigma: f64,
+    /// Price per GB (1e9 bytes), to order tiers by expense.
+    pub usd_per_gb: f64,
+}
+
+impl DeviceSpec {
+    /// Mean latency of one request on the idle device in microseconds, transfer included: what a depth-1 run of fio
+    /// at this size measures. Flush and trim are taken as a write of no bytes.
+    pub fn bare_latency_us(&self, op: Op, bytes: f64) -> f64 {
+        match op {
+            Op::Read => self.read_latency.as_micros_f64() + bytes * 1e6 / self.read_bandwidth.as_f64(),
+            Op::Write => self.write_latency.as_micros_f64() + bytes * 1e6 / self.write_bandwidth.as_f64(),
+            Op::Trim | Op::Flush => self.write_latency.as_micros_f64(),
+        }
+    }
+
+    /// The share of the device's time that one request takes up, in seconds: the reciprocal of the cap that binds.
+    pub fn occupancy_s(&self, op: Op, bytes: f64) -> f64 {
+        match op {
+            Op::Read => (1.0 / self.read_iops).max(bytes / self.read_bandwidth.as_f64()),
+            Op::Write => (1.0 / self.write_iops).max(bytes / self.write_bandwidth.as_f64()),
+            Op::Trim | Op::Flush => 1.0 / self.write_iops,
+        }
+    }
+
+    /// Request rate at which a mix saturates the device (requests per second).
+    pub fn max_iops(&self, read_share: f64, read_bytes: f64, write_bytes: f64) -> f64 {
+        let share = read_share.clamp(0.0, 1.0);
+        1.0 / (share * self.occupancy_s(Op::Read, read_bytes)
+            + (1.0 - share) * self.occupancy_s(Op::Write, write_bytes))
+    }
+}
+
+/// A device in its tier.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Device {
+    /// Unique name.
+    pub name: String,
+    /// The tier that it belongs to.
+    pub tier: TierId,
+    /// What it can do.
+    pub spec: DeviceSpec,
+}
+
+/// What a tier is meant for: weights in 0..=1 (paper 0, Sec. IV-4 step 1).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Specialty {
+    /// Throughput (IOPS).
+    pub performance: f64,
+    /// Bandwidth.
+    pub bandwidth: f64,
+    /// Storage space.
+    pub space: f64,
+}
+
+impl Specialty {
+    /// Defaults for tier `index` of `tiers`, high end first (ALGORITHMS §1.2): the first is for performance, the
+    /// last for space, those between are mixed.
+    pub fn for_tier(index: usize, tiers: usize) -> Self {
+        match index {
+            0 => Self { performance: 1.0, bandwidth: 1.0, space: 0.0 },
+            i if i + 1 == tiers => Self { performance: 0.2, bandwidth: 0.2, space: 1.0 },
+            _ => Self { performance: 0.7, bandwidth: 0.7, space: 0.5 },
+        }
+    }
+}
+
+/// A class of like devices.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Tier {
+    /// Unique name.
+    pub name: String,
+    /// What it is meant for.
+    pub specialty: Specialty,
+    /// Its devices.
+    pub devices: Vec<DeviceId>,
+}
+
+/// The array: tiers, high end first (this order is the priority order of paper 0), and their devices.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Topology {
+    /// Tiers by [`TierId`].
+    pub tiers: Vec<Tier>,
+    /// Devices by [`DeviceId`].
+    pub devices: Vec<Device>,
+}
+
+impl Topology {
+    /// The tier's ids, high end first.
+    pub fn tier_ids(&self) -> impl DoubleEndedIterator<Item = TierId> + use<> {
+        (0..self.tiers.len()).map(TierId::from_index)
+    }
+
+    /// The tier.
+    pub fn tier(&self, id: TierId) -> &Tier {
+        &self.tiers[id.index()]
+    }
+
+    /// The device.
+    pub fn device(&self, id: DeviceId) -> &Device {
+        &self.devices[id.index()]
+    }
+
+    /// The tier that a device belongs to.
+    pub fn tier_of(&self, device: DeviceId) -> TierId {
+        self.devices[device.index()].tier
+    }
+
+    /// The specs of a tier's devices.
+    pub fn specs(&self, tier: TierId) -> impl Iterator<Item = &DeviceSpec> {
+        self.tier(tier).devices.iter().map(|d| &self.device(*d).spec)
+    }
+
+    /// Sum of a quantity over a tier's devices.
+    pub fn sum(&self, tier: TierId, quantity: impl Fn(&DeviceSpec) -> f64) -> f64 {
+        self.specs(tier).map(quantity).sum()
+    }
+
+    /// Space of a tier.
+    pub fn capacity(&self, tier: TierId) -> Bytes {
+        self.specs(tier).map(|s| s.capacity).sum()
+    }
+
+    /// Space of the largest single device: no volume larger than this fits anywhere.
+    pub fn largest_device(&self) -> Bytes {
+        self.devices.iter().map(|d| d.spec.capacity).max().unwrap_or(Bytes::ZERO)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn curves_are_checked_and_interpolated() {
+        let curve = LoadCurve::new(vec![(0.0, 1.0), (0.5, 2.0), (1.0, 6.0)]).unwrap();
+        assert_eq!(curve.factor(0.25), 1.5);
+        assert_eq!(curve.factor(0.75), 4.0);
+        assert_eq!(curve.factor(-1.0), 1.0);
+        assert_eq!(curve.factor(9.0), 6.0);
+        for bad in [
+            vec![],
+            vec![(0.0, 2.0)],
+            vec![(0.1, 1.0)],
+            vec![(0.0, 1.0), (0.5, 0.5)],
+            vec![(0.0, 1.0), (0.0, 2.0)],
+            vec![(0.0, 1.0), (1.5, 2.0)],
+            vec![(0.0, 1.0), (f64::NAN, 2.0)],
+        ] {
+            assert!(LoadCurve::new(bad.clone()).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn depth_needed_to_reach_the_read_caps_of_table_iv() {
+        // ALGORITHMS §1.4: 24 / 20 / 9.9 outstanding reads, 1.9 / 3.7 / 1.8 writes at 100 us.
+        let depth = |iops: f64| iops * 100.0 / 1e6;
+        let specs: Vec<_> =
+            ["pm953", "pm1633", "pm863"].iter().map(|p| crate::preset(p).unwrap().spec()).collect();
+        let reads: Vec<f64> = specs.iter().map(|s| depth(s.read_iops)).collect();
+        let writes: Vec<f64> = specs.iter().map(|s| depth(s.write_iops)).collect();
+        for (got, want) in reads.iter().chain(&writes).zip([24.0, 20.0, 9.9, 1.9, 3.7, 1.8]) {
+            assert!((got - want).abs() < 1e-9, "{got} {want}");
+        }
+    }
+}

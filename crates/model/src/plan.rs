@@ -1,0 +1,143 @@
+//! The plan: what to do, complete. The executor chooses nothing.
+
+use serde::{Deserialize, Serialize};
+use units::{Bytes, BytesPerSec, DeviceId, Nanos, VolumeId};
+
+/// An immutable list of actions, made from one set of facts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Number of this plan; an executor refuses one that is not newer than what it has.
+    pub generation: u64,
+    /// Generation that the facts were gathered under.
+    pub parent: u64,
+    /// When it was made.
+    pub at: Nanos,
+    /// The strategy that made it.
+    pub strategy: String,
+    /// Moves, in the order to start them.
+    pub moves: Vec<Move>,
+    /// Calibration sessions to start now.
+    pub calibrations: Vec<CalibrationRun>,
+    /// Limits on carrying out the moves.
+    pub limits: MoveLimits,
+}
+
+/// One volume from one device to another.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Move {
+    /// The volume.
+    pub volume: VolumeId,
+    /// Its source: the device that the facts showed.
+    pub from: DeviceId,
+    /// Its target.
+    pub to: DeviceId,
+    /// Its size.
+    pub size: Bytes,
+    /// Positions in the plan of moves that must have ended first, because this one needs the space they free.
+    pub after: Vec<u32>,
+    /// Copy rate, at most.
+    pub bandwidth: BytesPerSec,
+    /// Why.
+    pub reason: Reason,
+    /// What it is expected to change.
+    pub effect: Effect,
+    /// What it costs.
+    pub cost: MoveCost,
+}
+
+/// Why a volume is moved.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Reason {
+    /// The target tier suits it better than where it is (score there and here).
+    BetterScore {
+        /// On the target.
+        score: f64,
+        /// Where it is.
+        score_here: f64,
+    },
+    /// Volumes with higher scores take its place on the tier where it is.
+    Displaced {
+        /// On the target.
+        score: f64,
+        /// Where it is.
+        score_here: f64,
+    },
+    /// Busier volumes go to faster tiers (rank by IOPS, 1 is the busiest).
+    RankedByIops {
+        /// Place in the order.
+        rank: u32,
+        /// Measured rate.
+        iops: f64,
+    },
+    /// Higher service classes go to higher tiers.
+    ClassOrder {
+        /// Weight of the class.
+        weight: f64,
+    },
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Reason::BetterScore { score, score_here } => {
+                write!(f, "suits the target better (score {score:.4}, here {score_here:.4})")
+            }
+            Reason::Displaced { score, score_here } => write!(
+                f,
+                "displaced by volumes with higher scores (score on the target {score:.4}, here {score_here:.4})"
+            ),
+            Reason::RankedByIops { rank, iops } => write!(f, "rank {rank} by IOPS ({iops:.0}/s)"),
+            Reason::ClassOrder { weight } => write!(f, "service class of weight {weight}"),
+        }
+    }
+}
+
+/// Predicted change for the moved volume; `None` where the strategy predicts nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Effect {
+    /// Mean latency before, microseconds.
+    pub latency_before_us: Option<f64>,
+    /// Mean latency after, microseconds.
+    pub latency_after_us: Option<f64>,
+    /// Request rate before.
+    pub iops_before: Option<f64>,
+    /// Request rate after.
+    pub iops_after: Option<f64>,
+}
+
+/// Price of a move.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct MoveCost {
+    /// Bytes read from the source and written to the target.
+    pub bytes: Bytes,
+    /// Time it takes at the planned rate.
+    pub duration: Nanos,
+}
+
+/// How many copies may run at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveLimits {
+    /// In all.
+    pub concurrent: u32,
+    /// Touching one device.
+    pub concurrent_per_device: u32,
+}
+
+/// A session of injected latency on one volume (paper 0's TSSCS), with control windows between.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CalibrationRun {
+    /// The volume.
+    pub volume: VolumeId,
+    /// Windows, in order.
+    pub steps: Vec<CalibrationStep>,
+}
+
+/// One window of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CalibrationStep {
+    /// Latency to add to every request; zero is a control window.
+    pub inject: Nanos,
+    /// Length of the window.
+    pub duration: Nanos,
+}

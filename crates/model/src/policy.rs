@@ -1,0 +1,173 @@
+//! What the operator wants.
+
+use serde::{Deserialize, Serialize};
+use units::{Bytes, BytesPerSec, ClassId, Nanos, TierId, VolumeId};
+
+/// A service class.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SloClass {
+    /// Unique name.
+    pub name: String,
+    /// Weight in scores (paper 0's SLA); higher is more important.
+    pub weight: f64,
+    /// The objective, if the class has one.
+    pub target: Option<SloTarget>,
+}
+
+/// A latency objective.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct SloTarget {
+    /// Which statistic of the latency of all requests in a window.
+    pub statistic: SloStatistic,
+    /// It must not exceed this.
+    pub latency: Nanos,
+}
+
+/// A statistic of latency.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SloStatistic {
+    /// Arithmetic mean.
+    Mean,
+    /// 95th percentile.
+    P95,
+    /// 99th percentile.
+    P99,
+}
+
+impl SloStatistic {
+    /// As printed.
+    pub fn name(self) -> &'static str {
+        match self {
+            SloStatistic::Mean => "mean",
+            SloStatistic::P95 => "p95",
+            SloStatistic::P99 => "p99",
+        }
+    }
+}
+
+/// The share of each resource of a tier that placement may plan for (Γ of paper 0, Eq. 5), 0..=1.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Headroom {
+    /// Of IOPS.
+    pub performance: f64,
+    /// Of bandwidth.
+    pub bandwidth: f64,
+    /// Of space.
+    pub space: f64,
+}
+
+impl Default for Headroom {
+    fn default() -> Self {
+        Self { performance: 0.8, bandwidth: 0.8, space: 0.9 }
+    }
+}
+
+/// Decision intervals (paper 0: monitorEpoch < migrationEpoch; the values are ours).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Epochs {
+    /// How often facts are gathered and models updated.
+    pub monitor: Nanos,
+    /// How often data may be moved; a multiple of `monitor`.
+    pub migration: Nanos,
+}
+
+impl Default for Epochs {
+    fn default() -> Self {
+        Self { monitor: Nanos::from_secs(60), migration: Nanos::from_secs(900) }
+    }
+}
+
+/// What moving may cost.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Budget {
+    /// Moves started per migration epoch.
+    pub moves_per_epoch: u32,
+    /// Bytes moved per migration epoch.
+    pub bytes_per_epoch: Option<Bytes>,
+    /// Copies under way at once, in all.
+    pub concurrent: u32,
+    /// Copies under way at once that read from or write to one device.
+    pub concurrent_per_device: u32,
+    /// Rate of one copy.
+    pub copy_bandwidth: BytesPerSec,
+    /// A copy takes at most this share of what its source and target have left, 0..=1.
+    pub copy_share: f64,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            moves_per_epoch: 64,
+            bytes_per_epoch: None,
+            concurrent: 4,
+            concurrent_per_device: 1,
+            copy_bandwidth: BytesPerSec(200 << 20),
+            copy_share: 0.25,
+        }
+    }
+}
+
+/// This volume stays on this tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pin {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The only tier it may be on.
+    pub tier: TierId,
+}
+
+/// Volumes that belong together, or must not meet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Affinity {
+    /// Which of the two.
+    pub kind: AffinityKind,
+    /// The volumes.
+    pub volumes: Vec<VolumeId>,
+}
+
+/// Kind of an affinity rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AffinityKind {
+    /// All on one tier.
+    SameTier,
+    /// No two on one device.
+    DifferentDevices,
+}
+
+/// All of it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Policy {
+    /// Decision intervals.
+    pub epochs: Epochs,
+    /// Planning limits per resource.
+    pub headroom: Headroom,
+    /// Moving limits.
+    pub budget: Budget,
+    /// Pinned volumes.
+    pub pins: Vec<Pin>,
+    /// Affinity rules.
+    pub affinity: Vec<Affinity>,
+    /// Tiers that take no new data.
+    pub cordoned: Vec<TierId>,
+}
+
+impl Policy {
+    /// The tier a volume is pinned to.
+    pub fn pin_of(&self, volume: VolumeId) -> Option<TierId> {
+        self.pins.iter().find(|p| p.volume == volume).map(|p| p.tier)
+    }
+}
+
+impl SloClass {
+    /// Class without an objective, weight 1.
+    pub fn best_effort() -> Self {
+        Self { name: "best-effort".into(), weight: 1.0, target: None }
+    }
+
+    /// The id that this class has at `index`.
+    pub fn id(index: usize) -> ClassId {
+        ClassId::from_index(index)
+    }
+}

@@ -1,0 +1,223 @@
+//! Device presets: the drives of paper 0's tables, and current classes of SSD.
+//!
+//! What is published and what is ours: Table I gives price, largest size and the *cell* times of the medium; caps and
+//! bandwidths of those presets are ours (interface class of the time). Table IV gives caps, bandwidths and sizes; its
+//! latencies are ours, since the paper prints none. The current classes are typical data-sheet values, not one
+//! product's. The load curves are ours throughout; fit your own from fio runs where it matters.
+
+use units::{Bytes, BytesPerSec, Nanos};
+
+use crate::{DeviceSpec, LoadCurve};
+
+/// A named device with its source.
+#[derive(Debug, Clone, Copy)]
+pub struct DevicePreset {
+    /// Name in a scenario.
+    pub name: &'static str,
+    /// Where the numbers come from.
+    pub source: &'static str,
+    model: &'static str,
+    capacity_gb: f64,
+    iops: (f64, f64),
+    mb_per_s: (f64, f64),
+    latency_us: (f64, f64),
+    curve: &'static [(f64, f64)],
+    jitter_sigma: f64,
+    usd_per_gb: f64,
+}
+
+/// NVMe: many queues, late knee.
+const CURVE_NVME: &[(f64, f64)] =
+    &[(0.0, 1.0), (0.5, 1.08), (0.7, 1.25), (0.85, 1.6), (0.95, 2.3), (1.0, 3.2)];
+/// SAS: deeper in the middle.
+const CURVE_SAS: &[(f64, f64)] =
+    &[(0.0, 1.0), (0.5, 1.15), (0.7, 1.4), (0.85, 1.9), (0.95, 2.8), (1.0, 4.0)];
+/// SATA: 32 tags on one link, early knee.
+const CURVE_SATA: &[(f64, f64)] =
+    &[(0.0, 1.0), (0.4, 1.2), (0.6, 1.5), (0.8, 2.2), (0.95, 3.6), (1.0, 5.0)];
+
+/// All presets.
+pub const PRESETS: &[DevicePreset] = &[
+    DevicePreset {
+        name: "pm953",
+        source: "paper 0, Table IV, tier 1 (caps, bandwidth, size); latency and curve ours",
+        model: "Samsung PM953",
+        capacity_gb: 480.0,
+        iops: (240e3, 19e3),
+        mb_per_s: (1000.0, 870.0),
+        latency_us: (95.0, 25.0),
+        curve: CURVE_NVME,
+        jitter_sigma: 0.25,
+        usd_per_gb: 0.57,
+    },
+    DevicePreset {
+        name: "pm1633",
+        source: "paper 0, Table IV, tier 2 (caps, bandwidth, size); latency and curve ours",
+        model: "Samsung PM1633",
+        capacity_gb: 960.0,
+        iops: (200e3, 37e3),
+        mb_per_s: (1400.0, 930.0),
+        latency_us: (120.0, 35.0),
+        curve: CURVE_SAS,
+        jitter_sigma: 0.25,
+        usd_per_gb: 0.45,
+    },
+    DevicePreset {
+        name: "pm863",
+        source: "paper 0, Table IV, tier 3 (caps, bandwidth, size); latency and curve ours",
+        model: "Samsung PM863",
+        capacity_gb: 960.0,
+        iops: (99e3, 18e3),
+        mb_per_s: (540.0, 480.0),
+        latency_us: (145.0, 55.0),
+        curve: CURVE_SATA,
+        jitter_sigma: 0.3,
+        usd_per_gb: 0.28,
+    },
+    DevicePreset {
+        name: "table1-3dxpoint",
+        source: "paper 0, Table I (price, size, cell times); caps, bandwidth and curve ours",
+        model: "3D XPoint",
+        capacity_gb: 375.0,
+        iops: (550e3, 500e3),
+        mb_per_s: (2400.0, 2000.0),
+        latency_us: (10.0, 10.0),
+        curve: CURVE_NVME,
+        jitter_sigma: 0.1,
+        usd_per_gb: 4.50,
+    },
+    DevicePreset {
+        name: "table1-nvme",
+        source: "paper 0, Table I (price, size, cell times); caps, bandwidth and curve ours",
+        model: "NVMe",
+        capacity_gb: 3200.0,
+        iops: (450e3, 150e3),
+        mb_per_s: (2800.0, 1900.0),
+        latency_us: (20.0, 20.0),
+        curve: CURVE_NVME,
+        jitter_sigma: 0.2,
+        usd_per_gb: 0.57,
+    },
+    DevicePreset {
+        name: "table1-slc",
+        source: "paper 0, Table I (price, size, cell times); caps, bandwidth and curve ours",
+        model: "SLC SATA3",
+        capacity_gb: 480.0,
+        iops: (90e3, 40e3),
+        mb_per_s: (540.0, 480.0),
+        latency_us: (25.0, 250.0),
+        curve: CURVE_SATA,
+        jitter_sigma: 0.25,
+        usd_per_gb: 0.64,
+    },
+    DevicePreset {
+        name: "table1-mlc",
+        source: "paper 0, Table I (price, size, cell times); caps, bandwidth and curve ours",
+        model: "MLC SATA3",
+        capacity_gb: 2000.0,
+        iops: (90e3, 25e3),
+        mb_per_s: (540.0, 450.0),
+        latency_us: (50.0, 750.0),
+        curve: CURVE_SATA,
+        jitter_sigma: 0.25,
+        usd_per_gb: 0.30,
+    },
+    DevicePreset {
+        name: "table1-tlc",
+        source: "paper 0, Table I (price, size, cell times); caps, bandwidth and curve ours",
+        model: "TLC SATA3",
+        capacity_gb: 3840.0,
+        iops: (85e3, 15e3),
+        mb_per_s: (540.0, 400.0),
+        latency_us: (75.0, 1125.0),
+        curve: CURVE_SATA,
+        jitter_sigma: 0.25,
+        usd_per_gb: 0.28,
+    },
+    DevicePreset {
+        name: "nvme-tlc",
+        source: "typical PCIe 4 data-centre TLC drive (data-sheet class values)",
+        model: "NVMe TLC",
+        capacity_gb: 3840.0,
+        iops: (1000e3, 180e3),
+        mb_per_s: (6800.0, 4000.0),
+        latency_us: (75.0, 12.0),
+        curve: CURVE_NVME,
+        jitter_sigma: 0.25,
+        usd_per_gb: 0.12,
+    },
+    DevicePreset {
+        name: "nvme-qlc",
+        source: "typical PCIe 4 data-centre QLC drive (data-sheet class values; 4 KiB writes far below its bandwidth)",
+        model: "NVMe QLC",
+        capacity_gb: 15360.0,
+        iops: (800e3, 20e3),
+        mb_per_s: (6800.0, 1800.0),
+        latency_us: (105.0, 20.0),
+        curve: CURVE_NVME,
+        jitter_sigma: 0.35,
+        usd_per_gb: 0.07,
+    },
+    DevicePreset {
+        name: "sas-ssd",
+        source: "typical 12 Gb/s SAS TLC drive (data-sheet class values)",
+        model: "SAS SSD",
+        capacity_gb: 3840.0,
+        iops: (400e3, 90e3),
+        mb_per_s: (2100.0, 1800.0),
+        latency_us: (110.0, 30.0),
+        curve: CURVE_SAS,
+        jitter_sigma: 0.25,
+        usd_per_gb: 0.16,
+    },
+    DevicePreset {
+        name: "sata-ssd",
+        source: "typical 6 Gb/s SATA TLC drive (data-sheet class values)",
+        model: "SATA SSD",
+        capacity_gb: 3840.0,
+        iops: (98e3, 30e3),
+        mb_per_s: (550.0, 520.0),
+        latency_us: (140.0, 50.0),
+        curve: CURVE_SATA,
+        jitter_sigma: 0.3,
+        usd_per_gb: 0.10,
+    },
+];
+
+/// The preset of that name.
+pub fn preset(name: &str) -> Option<&'static DevicePreset> {
+    PRESETS.iter().find(|p| p.name == name)
+}
+
+impl DevicePreset {
+    /// The device it describes.
+    pub fn spec(&self) -> DeviceSpec {
+        DeviceSpec {
+            model: self.model.into(),
+            capacity: Bytes((self.capacity_gb * 1e9) as u64),
+            read_iops: self.iops.0,
+            write_iops: self.iops.1,
+            read_bandwidth: BytesPerSec((self.mb_per_s.0 * 1e6) as u64),
+            write_bandwidth: BytesPerSec((self.mb_per_s.1 * 1e6) as u64),
+            read_latency: Nanos::from_micros_f64(self.latency_us.0),
+            write_latency: Nanos::from_micros_f64(self.latency_us.1),
+            curve: LoadCurve::new(self.curve.to_vec()).expect("preset curves are valid"),
+            jitter_sigma: self.jitter_sigma,
+            usd_per_gb: self.usd_per_gb,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_is_a_device_and_names_are_unique() {
+        for (i, p) in PRESETS.iter().enumerate() {
+            let spec = p.spec();
+            assert!(spec.capacity > Bytes::ZERO && spec.read_iops > 0.0 && spec.write_iops > 0.0, "{}", p.name);
+            assert!(PRESETS[..i].iter().all(|q| q.name != p.name), "{} twice", p.name);
+        }
+    }
+}

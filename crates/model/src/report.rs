@@ -1,0 +1,208 @@
+//! The report: why, and why not. One per decision, for every volume.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use units::{Bytes, Nanos};
+
+/// What a strategy thought at one decision.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// When.
+    pub at: Nanos,
+    /// Monitor epoch.
+    pub epoch: u64,
+    /// The strategy.
+    pub strategy: String,
+    /// Generation of the plan beside it.
+    pub generation: u64,
+    /// A row per volume that the strategy considered.
+    pub volumes: Vec<VolumeReport>,
+    /// Remarks that concern the whole decision.
+    pub notes: Vec<String>,
+}
+
+/// One volume in a decision.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VolumeReport {
+    /// Name of the volume.
+    pub volume: String,
+    /// Tier that it was on.
+    pub tier: String,
+    /// What was decided.
+    pub outcome: Outcome,
+    /// Every tier, with its score and the verdict.
+    pub options: Vec<TierOption>,
+    /// Numbers that the strategy rests on, by name with unit.
+    pub evidence: BTreeMap<String, f64>,
+}
+
+/// What was decided for a volume.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Outcome {
+    /// It stays.
+    Stay,
+    /// It moves.
+    Move {
+        /// Target tier.
+        to: String,
+        /// In words.
+        reason: String,
+    },
+    /// The strategy wanted it on another tier, and a constraint kept it where it is.
+    Held {
+        /// Wanted tier.
+        wanted: String,
+        /// The constraint.
+        by: Rejection,
+    },
+}
+
+/// One tier as a place for one volume.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TierOption {
+    /// Name of the tier.
+    pub tier: String,
+    /// Score; `None` where the strategy gives none. Higher is better, comparable within a tier.
+    pub score: Option<f64>,
+    /// Prediction, if there is one.
+    pub predicted: Option<Prediction>,
+    /// Time to move it there, seconds; zero where it is.
+    pub move_s: Option<f64>,
+    /// What came of it.
+    pub verdict: Verdict,
+}
+
+/// Predicted behaviour of a volume on a tier.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Prediction {
+    /// Mean latency, microseconds.
+    pub latency_us: f64,
+    /// Requests per second.
+    pub iops: f64,
+    /// Bandwidth, MiB/s.
+    pub mib_per_s: f64,
+}
+
+/// What came of an option.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Taken.
+    Chosen,
+    /// Possible, but the volume was placed elsewhere first.
+    NotNeeded,
+    /// Refused.
+    Rejected {
+        /// By which filter, with its numbers.
+        by: Rejection,
+    },
+}
+
+/// A filter that refused, with its numbers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "filter", rename_all = "kebab-case")]
+pub enum Rejection {
+    /// The tier's planned share of a resource is used up.
+    Headroom {
+        /// `iops`, `bandwidth` or `space`.
+        resource: String,
+        /// Needed.
+        need: f64,
+        /// Left.
+        left: f64,
+    },
+    /// The volume alone exceeds what the tier can do (literal form of paper 0, Alg. 2 line 4).
+    ExceedsTier {
+        /// `iops`, `bandwidth` or `space`.
+        resource: String,
+        /// Needed.
+        need: f64,
+        /// The tier's maximum.
+        max: f64,
+    },
+    /// No single device of the tier has room for it.
+    NoDevice {
+        /// Its size.
+        need: Bytes,
+        /// The most that one device has free.
+        most_free: Bytes,
+    },
+    /// Space would be free only after moves that themselves wait.
+    TransientSpace {
+        /// Its size.
+        need: Bytes,
+        /// The most that one device has free in the course of the plan.
+        most_free: Bytes,
+    },
+    /// It is pinned to another tier.
+    Pinned {
+        /// That tier.
+        tier: String,
+    },
+    /// The tier takes no new data.
+    Cordoned,
+    /// A rule binds it to other volumes.
+    Affinity {
+        /// The other volume.
+        with: String,
+        /// `same-tier` or `different-devices`.
+        rule: String,
+    },
+    /// The budget of this epoch is used up.
+    Budget {
+        /// Which one, with its value.
+        limit: String,
+    },
+    /// It is being moved already.
+    MoveUnderWay,
+    /// Its load is not known, so nothing is concluded.
+    NoMeasurement,
+    /// Only the tier where the volume is was considered (literal form).
+    NotConsidered,
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let amount = |resource: &str, v: f64| match resource {
+            "space" => format!("{:.1} GiB", v / (1u64 << 30) as f64),
+            "bandwidth" => format!("{:.1} MiB/s", v / (1u64 << 20) as f64),
+            _ => format!("{v:.0} IOPS"),
+        };
+        match self {
+            Rejection::Headroom { resource, need, left } => write!(
+                f,
+                "headroom: needs {} of {resource}, the tier has {} left to plan with",
+                amount(resource, *need),
+                amount(resource, *left)
+            ),
+            Rejection::ExceedsTier { resource, need, max } => write!(
+                f,
+                "exceeds tier: needs {} of {resource}, the whole tier has {}",
+                amount(resource, *need),
+                amount(resource, *max)
+            ),
+            Rejection::NoDevice { need, most_free } => {
+                write!(f, "no device: needs {} in one piece, the emptiest device has {} free", gib(need), gib(most_free))
+            }
+            Rejection::TransientSpace { need, most_free } => write!(
+                f,
+                "transient space: needs {} beside what is still there until its switch, at most {} is free",
+                gib(need),
+                gib(most_free)
+            ),
+            Rejection::Pinned { tier } => write!(f, "pinned to tier {tier}"),
+            Rejection::Cordoned => f.write_str("the tier is cordoned"),
+            Rejection::Affinity { with, rule } => write!(f, "affinity: {rule} with {with}"),
+            Rejection::Budget { limit } => write!(f, "budget: {limit} is used up in this epoch"),
+            Rejection::MoveUnderWay => f.write_str("a move of it is under way"),
+            Rejection::NoMeasurement => f.write_str("its load is not known in this epoch"),
+            Rejection::NotConsidered => f.write_str("the literal form only looks at the tier where the volume is"),
+        }
+    }
+}
+
+fn gib(b: &Bytes) -> String {
+    format!("{:.2} GiB", b.as_f64() / (1u64 << 30) as f64)
+}
