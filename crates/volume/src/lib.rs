@@ -1,1 +1,46 @@
-//! Placeholder.
+//! One volume's request path, sans I/O: where each part of a request goes, also while the volume is being moved.
+//!
+//! The simulator and the data path both drive this state machine; there is no other implementation of its rules. It
+//! performs no I/O and knows no time: the driver asks where a request goes ([`VolumeMap::submit`]), does it, and says
+//! when it is done ([`VolumeMap::complete`]).
+//!
+//! # The life of a relocation
+//!
+//! ```text
+//!  begin_relocation          all chunks synced              switch()             last ticket completed
+//!        │                          │                          │                        │
+//!  ──────▼──────── copying ─────────▼─────── ready ────────────▼─────── draining ───────▼──── released ──▶
+//!   reads:  source                   source                     target
+//!   writes: source, and target       source and target          target
+//!           where already synced
+//!   cancel(): source stays the truth; the target is discarded  │  too late to cancel
+//! ```
+//!
+//! A chunk of the moved range:
+//!
+//! ```text
+//!             start                     done
+//!   pending ─────────▶ copying ─────────────────────▶ synced     writes to synced chunks go to both ends
+//!      ▲                  │ a guest writes to it meanwhile
+//!      │ done             ▼
+//!      └───────────── overwritten                                this is the catch-up: the chunk is copied again
+//! ```
+//!
+//! A chunk is only copied while no guest write to it is in flight, so a copy never misses one that was. A chunk that was
+//! overwritten [`SEAL_AFTER`] times is copied *sealed*: writes to it are held for the time of that one copy. When every
+//! chunk that is left always has writes in flight, new writes to one of them are held until it is copied. So a hot chunk
+//! cannot keep a move from ending, and each hold lasts for one chunk's copy and the writes before it.
+//!
+//! Two writes to the same bytes that go to both ends could land in different order there; the second is therefore held
+//! until the first is complete.
+//!
+//! # What it is not
+//!
+//! No durability: the driver makes the switch durable before it calls [`VolumeMap::switch`], and frees the source only
+//! after [`VolumeMap::released`] says so. No bandwidth control: that is the executor's.
+
+mod map;
+mod relocation;
+
+pub use map::{DeviceIo, RangeError, Request, Submission, VolumeMap};
+pub use relocation::{Chunk, CopyStep, RelocationError, SEAL_AFTER, Ticket};

@@ -1,0 +1,262 @@
+//! One move of a volume: chunk states, mirrored writes, the switch and the drain. See the crate's page for the picture.
+
+use model::Op;
+use thiserror::Error;
+use units::{Bytes, DeviceId};
+
+use crate::map::{DeviceIo, Request};
+
+/// After so many overwrites during its copy a chunk is copied with writes held. Bounds the length of a move against a
+/// guest that never stops writing; low, because a held write waits for one chunk only.
+pub const SEAL_AFTER: u8 = 2;
+
+/// A piece of the volume to copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chunk {
+    /// Number of the chunk.
+    pub index: u32,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+}
+
+/// What to do next for the copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CopyStep {
+    /// Copy this chunk, then say [`crate::VolumeMap::copied`].
+    Copy(Chunk),
+    /// Every chunk that is left is being copied or has writes in flight: ask again after the next completion.
+    Wait,
+    /// All chunks are synced.
+    Done,
+}
+
+/// A request in flight during a relocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ticket {
+    /// Distinguishes requests in flight.
+    id: u64,
+    /// Bytes `start..end` when it writes.
+    write: Option<(u64, u64)>,
+    mirrored: bool,
+}
+
+/// Why a relocation cannot go on.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum RelocationError {
+    /// One at a time.
+    #[error("a relocation of this volume is under way")]
+    Busy,
+    /// Nothing to move.
+    #[error("device {} holds extents of this volume already", device.0)]
+    AlreadyThere {
+        /// The target.
+        device: DeviceId,
+    },
+    /// There is none.
+    #[error("no relocation of this volume is under way")]
+    NotRelocating,
+    /// Source and target differ.
+    #[error("the target does not hold all of the volume yet")]
+    NotReady,
+    /// The target is the truth already.
+    #[error("the volume has been switched to the target already")]
+    TooLate,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ChunkState {
+    Pending,
+    /// To be copied sealed as soon as the writes in flight are done; new ones are held.
+    Quiescing,
+    Copying,
+    /// Being copied, and written to by the guest since: will be copied again.
+    Overwritten,
+    /// Being copied with writes held.
+    Sealed,
+    Synced,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Relocation {
+    to: DeviceId,
+    size: u64,
+    chunk_bytes: u64,
+    states: Vec<ChunkState>,
+    /// Guest writes in flight, by chunk.
+    writes: Vec<u16>,
+    overwrites: Vec<u8>,
+    /// Where to look for the next pending chunk.
+    cursor: usize,
+    unsynced: usize,
+    /// Byte ranges of writes in flight to both ends.
+    mirrored: Vec<(u64, u64, u64)>,
+    next_ticket: u64,
+    in_flight: u64,
+    switched: bool,
+}
+
+impl Relocation {
+    pub(crate) fn new(to: DeviceId, size: u64, chunk_bytes: u64) -> Self {
+        let chunks = size.div_ceil(chunk_bytes) as usize;
+        Self {
+            to,
+            size,
+            chunk_bytes,
+            states: vec![ChunkState::Pending; chunks],
+            writes: vec![0; chunks],
+            overwrites: vec![0; chunks],
+            cursor: 0,
+            unsynced: chunks,
+            mirrored: Vec::new(),
+            next_ticket: 0,
+            in_flight: 0,
+            switched: false,
+        }
+    }
+
+    pub(crate) fn to(&self) -> DeviceId {
+        self.to
+    }
+
+    pub(crate) fn switched(&self) -> bool {
+        self.switched
+    }
+
+    pub(crate) fn ready(&self) -> bool {
+        self.unsynced == 0 && !self.switched
+    }
+
+    pub(crate) fn drained(&self) -> bool {
+        self.switched && self.in_flight == 0
+    }
+
+    fn chunks_of(&self, start: u64, end: u64) -> std::ops::Range<usize> {
+        if start >= end {
+            return 0..0;
+        }
+        (start / self.chunk_bytes) as usize..((end - 1) / self.chunk_bytes) as usize + 1
+    }
+
+    /// Lets a request in and adds the parts that go to the target; `None` if it must be held. After the switch there is
+    /// nothing to add and nothing to track.
+    pub(crate) fn admit(&mut self, request: Request, out: &mut Vec<DeviceIo>) -> Option<Option<Ticket>> {
+        if self.switched {
+            return Some(None);
+        }
+        let id = self.next_ticket;
+        if request.op == Op::Read {
+            self.next_ticket += 1;
+            self.in_flight += 1;
+            return Some(Some(Ticket { id, write: None, mirrored: false }));
+        }
+        let (start, end) = (request.offset, request.offset + request.length);
+        let chunks = self.chunks_of(start, end);
+        let sealed = |s: &ChunkState| matches!(s, ChunkState::Quiescing | ChunkState::Sealed);
+        if self.states[chunks.clone()].iter().any(sealed) || self.mirrored.iter().any(|m| m.0 < end && start < m.1) {
+            return None;
+        }
+        let parts_before = out.len();
+        for i in chunks {
+            // A count per chunk: more writes in flight than this are held.
+            if self.writes[i] == u16::MAX {
+                self.forget_writes(start, i);
+                return None;
+            }
+            self.writes[i] += 1;
+            match self.states[i] {
+                ChunkState::Copying => self.states[i] = ChunkState::Overwritten,
+                ChunkState::Synced => {
+                    let from = start.max(i as u64 * self.chunk_bytes);
+                    let to = end.min((i as u64 + 1) * self.chunk_bytes);
+                    match out[parts_before..].last_mut() {
+                        Some(last) if last.offset + last.length == from => last.length += to - from,
+                        _ => out.push(DeviceIo { device: self.to, op: request.op, offset: from, length: to - from }),
+                    }
+                }
+                _ => {}
+            }
+        }
+        let mirrored = out.len() > parts_before;
+        if mirrored {
+            self.mirrored.push((start, end, id));
+        }
+        self.next_ticket += 1;
+        self.in_flight += 1;
+        Some(Some(Ticket { id, write: Some((start, end)), mirrored }))
+    }
+
+    /// Takes back the counts of chunks from `start` up to (not with) chunk `until`.
+    fn forget_writes(&mut self, start: u64, until: usize) {
+        for i in (start / self.chunk_bytes) as usize..until {
+            self.writes[i] -= 1;
+        }
+    }
+
+    pub(crate) fn complete(&mut self, ticket: Ticket) {
+        self.in_flight -= 1;
+        if let Some((start, end)) = ticket.write {
+            for i in self.chunks_of(start, end) {
+                self.writes[i] -= 1;
+            }
+        }
+        if ticket.mirrored {
+            let at = self.mirrored.iter().position(|m| m.2 == ticket.id).expect("a mirrored write is listed");
+            self.mirrored.swap_remove(at);
+        }
+    }
+
+    pub(crate) fn next_copy(&mut self) -> CopyStep {
+        if self.unsynced == 0 {
+            return CopyStep::Done;
+        }
+        let n = self.states.len();
+        for step in 0..n {
+            let i = (self.cursor + step) % n;
+            let state = self.states[i];
+            if matches!(state, ChunkState::Pending | ChunkState::Quiescing) && self.writes[i] == 0 {
+                self.cursor = (i + 1) % n;
+                let sealed = state == ChunkState::Quiescing || self.overwrites[i] >= SEAL_AFTER;
+                self.states[i] = if sealed { ChunkState::Sealed } else { ChunkState::Copying };
+                let offset = i as u64 * self.chunk_bytes;
+                let length = self.chunk_bytes.min(self.size - offset);
+                return CopyStep::Copy(Chunk { index: i as u32, offset, length });
+            }
+        }
+        // What is left has writes in flight, perhaps always: let one chunk come to rest.
+        if !self.states.contains(&ChunkState::Quiescing)
+            && let Some(busy) = self.states.iter().position(|s| *s == ChunkState::Pending)
+        {
+            self.states[busy] = ChunkState::Quiescing;
+        }
+        CopyStep::Wait
+    }
+
+    pub(crate) fn copied(&mut self, chunk: Chunk) -> Bytes {
+        let i = chunk.index as usize;
+        match self.states[i] {
+            ChunkState::Overwritten => {
+                self.states[i] = ChunkState::Pending;
+                self.overwrites[i] = self.overwrites[i].saturating_add(1);
+            }
+            ChunkState::Copying | ChunkState::Sealed => {
+                self.states[i] = ChunkState::Synced;
+                self.unsynced -= 1;
+            }
+            ChunkState::Pending | ChunkState::Quiescing | ChunkState::Synced => panic!("chunk {i} was not being copied"),
+        }
+        Bytes(self.unsynced as u64 * self.chunk_bytes)
+    }
+
+    pub(crate) fn switch(&mut self) -> Result<(), RelocationError> {
+        if self.switched {
+            return Err(RelocationError::TooLate);
+        }
+        if !self.ready() {
+            return Err(RelocationError::NotReady);
+        }
+        self.switched = true;
+        Ok(())
+    }
+}
