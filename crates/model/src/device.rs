@@ -1,5 +1,6 @@
 //! Devices, tiers and the array they form.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, BytesPerSec, DeviceId, Nanos, TierId};
 
@@ -151,7 +152,7 @@ pub struct Device {
 }
 
 /// What a tier is meant for: weights in 0..=1 (paper 0, Sec. IV-4 step 1).
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Specialty {
     /// Throughput (IOPS).

@@ -75,7 +75,7 @@ pub struct Flow {
     pub ios: u64,
     /// Bytes.
     pub bytes: u64,
-    /// Their latency as the guest sees it, without latency that was injected on purpose.
+    /// Their latency as the guest sees it; the mean is without latency that was injected on purpose.
     pub latency: LatencySummary,
 }
 
@@ -139,6 +139,8 @@ impl Measured {
 pub struct CalibrationWindow {
     /// Latency added to each request of the volume; zero is a control window.
     pub injected_us: f64,
+    /// Length of the window.
+    pub duration: Nanos,
     /// Requests completed in the window.
     pub reads: u64,
     /// Requests completed in the window.

@@ -49,20 +49,24 @@ pub struct Move {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Reason {
-    /// The target tier suits it better than where it is (score there and here).
-    BetterScore {
+    /// The target tier is filled in order of score, and it came in at this rank (1 is the highest).
+    RankedByScore {
+        /// Place in the target tier's order.
+        rank: u32,
         /// On the target.
         score: f64,
         /// Where it is.
         score_here: f64,
     },
-    /// Volumes with higher scores take its place on the tier where it is.
+    /// Volumes with higher scores fill the tier where it is.
     Displaced {
         /// On the target.
         score: f64,
         /// Where it is.
         score_here: f64,
     },
+    /// The operator pinned it to the target tier.
+    Pinned,
     /// Busier volumes go to faster tiers (rank by IOPS, 1 is the busiest).
     RankedByIops {
         /// Place in the order.
@@ -80,13 +84,14 @@ pub enum Reason {
 impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Reason::BetterScore { score, score_here } => {
-                write!(f, "suits the target better (score {score:.4}, here {score_here:.4})")
+            Reason::RankedByScore { rank, score, score_here } => {
+                write!(f, "rank {rank} by score on the target (score {score:.4}, here {score_here:.4})")
             }
             Reason::Displaced { score, score_here } => write!(
                 f,
                 "displaced by volumes with higher scores (score on the target {score:.4}, here {score_here:.4})"
             ),
+            Reason::Pinned => f.write_str("pinned to the target tier"),
             Reason::RankedByIops { rank, iops } => write!(f, "rank {rank} by IOPS ({iops:.0}/s)"),
             Reason::ClassOrder { weight } => write!(f, "service class of weight {weight}"),
         }

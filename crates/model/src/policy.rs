@@ -1,5 +1,6 @@
 //! What the operator wants.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, BytesPerSec, ClassId, Nanos, TierId, VolumeId};
 
@@ -24,7 +25,7 @@ pub struct SloTarget {
 }
 
 /// A statistic of latency.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SloStatistic {
     /// Arithmetic mean.
@@ -127,7 +128,7 @@ pub struct Affinity {
 }
 
 /// Kind of an affinity rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AffinityKind {
     /// All on one tier.

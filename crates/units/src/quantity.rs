@@ -1,6 +1,8 @@
 //! The quantities and their arithmetic.
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 use std::str::FromStr;
@@ -102,6 +104,14 @@ macro_rules! quantity {
             /// The shortest exact form: the largest unit in which the value is a whole number.
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.pad(&print_scaled(self.0, $units_out))
+            }
+        }
+        impl JsonSchema for $name {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({ "type": "string", "description": $what })
             }
         }
         impl Serialize for $name {
@@ -215,6 +225,15 @@ impl FromStr for Iops {
 impl fmt::Display for Iops {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&format!("{} IOPS", self.0.round()))
+    }
+}
+
+impl JsonSchema for Iops {
+    fn schema_name() -> Cow<'static, str> {
+        "Iops".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "description": "a request rate such as \"5000 IOPS\"" })
     }
 }
 
