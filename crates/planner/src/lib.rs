@@ -1,1 +1,26 @@
-//! Placeholder.
+//! Decides where data lives: a pure function of facts, policy and state.
+//!
+//! ```text
+//!  Facts ─┐            ┌─ wishes: volume → tier, with scores ─┐                     ┌─▶ Plan   ─▶ lint ─▶ executor
+//!  Policy ┼─▶ Strategy ┤  calibration sessions                ├─▶ arrange (devices, │
+//!  State ─┘            └─ State'                              ┘   order, budgets) ──┴─▶ Report (why, and why not)
+//! ```
+//!
+//! A [`Strategy`] only says which tier suits which volume. What holds for every strategy is done once, here: the
+//! constraints ([`Ledger`]), the choice of a device, the order of moves and the space they need until their switch
+//! ([`decide`]), and the check of the result ([`lint`]). Nothing in this crate keeps anything between decisions, reads a
+//! clock or draws a random number that is not derived from the seed it is given.
+
+mod arrange;
+mod decide;
+mod ledger;
+mod lint;
+mod registry;
+pub mod strategies;
+mod strategy;
+
+pub use decide::{Decision, PlanError, decide};
+pub use ledger::{Demand, Ledger};
+pub use lint::{LintError, lint};
+pub use registry::{BuildError, Entry, REGISTRY, UnknownStrategy, build, find};
+pub use strategy::{AnyStrategy, ConfigError, Context, Draft, Strategy, StrategyState, Wish};

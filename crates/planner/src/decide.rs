@@ -1,0 +1,94 @@
+//! One decision, from facts to a checked plan.
+
+use model::{Facts, MoveLimits, Plan, Policy, Report};
+use thiserror::Error;
+use units::VolumeId;
+
+use crate::arrange::{arrange, pin_wish};
+use crate::{AnyStrategy, Context, Draft, LintError, StrategyState, lint};
+
+/// What came out.
+#[derive(Clone)]
+pub struct Decision {
+    /// What to do.
+    pub plan: Plan,
+    /// Why, and why not.
+    pub report: Report,
+    /// What the strategy remembers.
+    pub state: StrategyState,
+}
+
+/// Why there is no plan.
+#[derive(Debug, Error)]
+pub enum PlanError {
+    /// The plan broke a rule that every plan must keep: a fault of ours, reported instead of carried out.
+    #[error("strategy {strategy} made a plan that breaks a rule: {}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Lint {
+        /// The strategy.
+        strategy: String,
+        /// What is wrong.
+        errors: Vec<LintError>,
+    },
+}
+
+/// Makes a plan. A pure function: the same arguments give the same result.
+pub fn decide(
+    strategy: &dyn AnyStrategy,
+    facts: &Facts,
+    policy: &Policy,
+    state: &StrategyState,
+    seed: u64,
+) -> Result<Decision, PlanError> {
+    let context = Context { facts, policy, seed: algo::mix(seed, facts.epoch) };
+    let mut draft = Draft::default();
+    let state = strategy.plan(&context, state, &mut draft);
+    let Draft { mut wishes, calibrations, notes } = draft;
+    if facts.placement_due {
+        apply_pins(&context, &mut wishes);
+    } else {
+        wishes.clear();
+    }
+    let arranged = arrange(&context, wishes);
+    let plan = Plan {
+        generation: facts.generation + 1,
+        parent: facts.generation,
+        at: facts.at,
+        strategy: strategy.name().into(),
+        moves: arranged.moves,
+        calibrations,
+        limits: MoveLimits {
+            concurrent: policy.budget.concurrent,
+            concurrent_per_device: policy.budget.concurrent_per_device,
+        },
+    };
+    let errors = lint(&plan, facts, policy);
+    if !errors.is_empty() {
+        return Err(PlanError::Lint { strategy: plan.strategy, errors });
+    }
+    let report = Report {
+        at: facts.at,
+        epoch: facts.epoch,
+        strategy: plan.strategy.clone(),
+        generation: plan.generation,
+        volumes: arranged.volumes,
+        notes,
+    };
+    Ok(Decision { plan, report, state })
+}
+
+/// A pinned volume goes to its tier whatever the strategy thinks of it.
+fn apply_pins(context: &Context<'_>, wishes: &mut Vec<crate::Wish>) {
+    for pin in &context.policy.pins {
+        let here = context.facts.topology.tier_of(context.facts.volumes[pin.volume.index()].device);
+        match wishes.iter_mut().find(|w| w.volume == pin.volume) {
+            Some(wish) if wish.tier == pin.tier => {}
+            Some(wish) => {
+                let pinned = pin_wish(context.facts, pin.volume, pin.tier);
+                *wish = crate::Wish { options: std::mem::take(&mut wish.options), ..pinned };
+            }
+            None if here != pin.tier => wishes.push(pin_wish(context.facts, pin.volume, pin.tier)),
+            None => {}
+        }
+    }
+    wishes.sort_by_key(|w: &crate::Wish| -> VolumeId { w.volume });
+}

@@ -1,0 +1,159 @@
+//! What is left of every tier while a decision is being made, and the filters that every strategy obeys.
+
+use model::{AffinityKind, Facts, Measured, Op, Policy, Rejection};
+use units::{Bytes, DeviceId, TierId, VolumeId};
+
+use crate::Context;
+
+/// What a volume takes of a tier.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Demand {
+    /// Requests per second.
+    pub iops: f64,
+    /// The most requests per second that the tier's devices could do of the volume's mix.
+    pub iops_max: f64,
+    /// Bytes per second.
+    pub bytes_per_s: f64,
+    /// The most bytes per second that the tier's devices could do of the volume's mix.
+    pub bytes_per_s_max: f64,
+    /// Space.
+    pub space: Bytes,
+}
+
+impl Demand {
+    /// Of a volume with this load on this tier. `iops` is what it is expected to do there.
+    pub fn on_tier(facts: &Facts, tier: TierId, measured: &Measured, iops: f64, space: Bytes) -> Self {
+        let reads = measured.read_share();
+        let (read_bytes, write_bytes) = (measured.mean_bytes(Op::Read), measured.mean_bytes(Op::Write));
+        let mean_bytes = reads * read_bytes + (1.0 - reads) * write_bytes;
+        let bytes_per_s_max = facts.topology.sum(tier, |s| {
+            let time_per_byte = reads * read_bytes / s.read_bandwidth.as_f64()
+                + (1.0 - reads) * write_bytes / s.write_bandwidth.as_f64();
+            if time_per_byte > 0.0 { mean_bytes / time_per_byte } else { s.read_bandwidth.as_f64() }
+        });
+        Self {
+            iops,
+            // By the request-rate caps alone: bandwidth is a resource of its own here.
+            iops_max: facts.topology.sum(tier, |s| s.max_iops(reads, 0.0, 0.0)),
+            bytes_per_s: iops * mean_bytes,
+            bytes_per_s_max,
+            space,
+        }
+    }
+}
+
+/// Remaining resources per tier and the assignments so far.
+///
+/// IOPS and bandwidth are kept as shares of the tier's capability, so that volumes of different mixes add up; space in
+/// bytes. Volumes that are being moved count for their target from the start.
+#[derive(Debug, Clone)]
+pub struct Ledger<'a> {
+    facts: &'a Facts,
+    policy: &'a Policy,
+    iops_left: Vec<f64>,
+    bandwidth_left: Vec<f64>,
+    space_left: Vec<f64>,
+    assigned: Vec<Option<TierId>>,
+}
+
+impl<'a> Ledger<'a> {
+    /// Nothing assigned.
+    pub fn new(context: &Context<'a>) -> Self {
+        let Context { facts, policy, .. } = *context;
+        let tiers = facts.topology.tiers.len();
+        Self {
+            facts,
+            policy,
+            iops_left: vec![policy.headroom.performance; tiers],
+            bandwidth_left: vec![policy.headroom.bandwidth; tiers],
+            space_left: facts
+                .topology
+                .tier_ids()
+                .map(|t| facts.topology.capacity(t).as_f64() * policy.headroom.space)
+                .collect(),
+            assigned: vec![None; facts.volumes.len()],
+        }
+    }
+
+    /// Where a volume was assigned in this decision.
+    pub fn assigned(&self, volume: VolumeId) -> Option<TierId> {
+        self.assigned[volume.index()]
+    }
+
+    /// Whether the volume may and can be placed on the tier; the filter that refuses, with its numbers.
+    pub fn admits(&self, volume: VolumeId, tier: TierId, demand: &Demand) -> Result<(), Rejection> {
+        self.permits(volume, tier)?;
+        let t = tier.index();
+        let lacking = |resource: &str, need: f64, left: f64| {
+            Err(Rejection::Headroom { resource: resource.into(), need, left: left.max(0.0) })
+        };
+        let slack = 1.0 + 1e-9; // sums of shares in floating point
+        if demand.iops > demand.iops_max * self.iops_left[t] * slack {
+            return lacking("iops", demand.iops, demand.iops_max * self.iops_left[t]);
+        }
+        if demand.bytes_per_s > demand.bytes_per_s_max * self.bandwidth_left[t] * slack {
+            return lacking("bandwidth", demand.bytes_per_s, demand.bytes_per_s_max * self.bandwidth_left[t]);
+        }
+        if demand.space.as_f64() > self.space_left[t] {
+            return lacking("space", demand.space.as_f64(), self.space_left[t]);
+        }
+        Ok(())
+    }
+
+    /// The rules alone, without regard to load: moves under way, pins, cordons, affinity, and that some device could hold
+    /// the volume when empty.
+    pub fn permits(&self, volume: VolumeId, tier: TierId) -> Result<(), Rejection> {
+        let facts = self.facts;
+        let v = &facts.volumes[volume.index()];
+        let name_of = |t: TierId| facts.topology.tier(t).name.clone();
+        if let Some(running) = facts.moves.iter().find(|m| m.volume == volume) {
+            let target = facts.topology.tier_of(running.to);
+            return if tier == target { Ok(()) } else { Err(Rejection::MoveUnderWay) };
+        }
+        if let Some(pinned) = self.policy.pin_of(volume).filter(|p| *p != tier) {
+            return Err(Rejection::Pinned { tier: name_of(pinned) });
+        }
+        let here = facts.topology.tier_of(v.device);
+        if tier == here {
+            return Ok(());
+        }
+        if self.policy.cordoned.contains(&tier) {
+            return Err(Rejection::Cordoned);
+        }
+        for rule in self.policy.affinity.iter().filter(|r| r.kind == AffinityKind::SameTier) {
+            if rule.volumes.contains(&volume) {
+                let elsewhere =
+                    rule.volumes.iter().find(|o| self.assigned(**o).is_some_and(|assigned| assigned != tier));
+                if let Some(other) = elsewhere {
+                    let with = facts.volumes[other.index()].name.clone();
+                    return Err(Rejection::Affinity { with, rule: "same-tier".into() });
+                }
+            }
+        }
+        let largest = facts.topology.specs(tier).map(|s| s.capacity).max().unwrap_or(Bytes::ZERO);
+        if v.size > largest {
+            return Err(Rejection::NoDevice { need: v.size, most_free: largest });
+        }
+        Ok(())
+    }
+
+    /// Takes the volume's demand from the tier.
+    pub fn assign(&mut self, volume: VolumeId, tier: TierId, demand: &Demand) {
+        let t = tier.index();
+        self.assigned[volume.index()] = Some(tier);
+        self.iops_left[t] -= demand.iops / demand.iops_max;
+        self.bandwidth_left[t] -= demand.bytes_per_s / demand.bytes_per_s_max;
+        self.space_left[t] -= demand.space.as_f64();
+    }
+
+    /// The tier that holds a volume now (its target, while it is being moved).
+    pub fn tier_now(&self, volume: VolumeId) -> TierId {
+        let facts = self.facts;
+        let device = facts.moves.iter().find(|m| m.volume == volume).map(|m| m.to);
+        facts.topology.tier_of(device.unwrap_or_else(|| self.device_now(volume)))
+    }
+
+    fn device_now(&self, volume: VolumeId) -> DeviceId {
+        self.facts.volumes[volume.index()].device
+    }
+}

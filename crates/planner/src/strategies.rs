@@ -1,0 +1,11 @@
+//! The strategies. A new one is a file here and a line in the registry.
+
+mod autotiering;
+mod idt;
+mod noop;
+mod static_order;
+
+pub use autotiering::{AutoTiering, AutoTieringConfig, Form};
+pub use idt::{Idt, IdtConfig};
+pub use noop::{Noop, NoopConfig};
+pub use static_order::{StaticOrder, StaticOrderConfig};

@@ -1,0 +1,215 @@
+//! AutoTiering (paper 0: Yang et al., IPCCC 2017): whole volumes over flash tiers by sensitivity to injected latency.
+//!
+//! ```text
+//!  every monitor epoch:    calibration windows ─▶ line y = m·x + b ─▶ capacity matrices P, B, S per tier
+//!                          ─▶ orthogonal match with the tier's specialty ─▶ aged score − migration cost
+//!  every migration epoch:  for each tier, high end first: volumes in order of score, while they fit
+//! ```
+//!
+//! Two forms. *Literal* follows the paper's text and listings where they can be followed at all. *Corrected* mends what
+//! is wrong or unsaid there; each correction is a switch of its own in [`AutoTieringConfig`], so that its effect can be
+//! measured. The list of them, with the reason for each, is ALGORITHMS §1 of the project's notes and this strategy's
+//! page in the documentation.
+//!
+//! When not to use it: on loads that do not react to latency (open-loop arrivals, replayed timestamps) every line has
+//! slope 1 and the calibration is noise; use a strategy that looks at rates. And do not inject into volumes whose
+//! objective leaves no room for the injected latency.
+
+mod calibrate;
+mod config;
+mod predict;
+mod score;
+
+use std::collections::BTreeMap;
+
+use model::{Effect, Measured, Reason, Rejection, TierOption, Verdict};
+use serde::{Deserialize, Serialize};
+use units::{Nanos, TierId, VolumeId};
+
+use crate::ledger::Demand;
+use crate::{ConfigError, Context, Draft, Ledger, Strategy, Wish};
+
+pub use config::{AutoTieringConfig, Form};
+
+use calibrate::Sensitivity;
+use config::{Scope, Switches};
+use score::Scored;
+
+/// The strategy. See the module's page.
+pub struct AutoTiering {
+    config: AutoTieringConfig,
+    switches: Switches,
+}
+
+/// What it remembers, by volume name: ids are only good for one inventory.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct AutoTieringState {
+    volumes: BTreeMap<String, VolumeState>,
+}
+
+/// What it remembers of one volume.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct VolumeState {
+    /// Result of the last complete calibration session.
+    pub(crate) sensitivity: Option<Sensitivity>,
+    /// Windows of the session under way.
+    pub(crate) windows: Vec<model::CalibrationWindow>,
+    /// When the last session was asked for.
+    pub(crate) asked: Option<Nanos>,
+    /// Score history by tier name.
+    pub(crate) history: BTreeMap<String, f64>,
+}
+
+impl Strategy for AutoTiering {
+    type Config = AutoTieringConfig;
+    type State = AutoTieringState;
+    const NAME: &'static str = "autotiering";
+    const SUMMARY: &'static str = "latency-injection calibration, tier specialties, aged score minus migration cost (paper 0)";
+
+    fn new(config: AutoTieringConfig) -> Result<Self, ConfigError> {
+        config.check()?;
+        let switches = config.switches();
+        Ok(Self { config, switches })
+    }
+
+    fn plan(&self, context: &Context<'_>, state: &AutoTieringState, draft: &mut Draft) -> AutoTieringState {
+        let facts = context.facts;
+        let mut next = AutoTieringState::default();
+        for v in &facts.volumes {
+            let mut own = state.volumes.get(&v.name).cloned().unwrap_or_default();
+            calibrate::absorb(&self.config, &self.switches, facts, v, &mut own);
+            next.volumes.insert(v.name.clone(), own);
+        }
+        draft.calibrations = calibrate::sessions(&self.config, &self.switches, context, &mut next);
+        let scored: Vec<Option<Vec<Scored>>> = facts
+            .volumes
+            .iter()
+            .enumerate()
+            .map(|(i, v)| {
+                let own = next.volumes.get_mut(&v.name).expect("inserted above");
+                v.measured.map(|m| self.score_volume(context, VolumeId::from_index(i), &m, own))
+            })
+            .collect();
+        if facts.placement_due {
+            draft.wishes = self.assign(context, &scored, &next);
+        }
+        next
+    }
+}
+
+impl AutoTiering {
+    fn score_volume(
+        &self,
+        context: &Context<'_>,
+        volume: VolumeId,
+        measured: &Measured,
+        own: &mut VolumeState,
+    ) -> Vec<Scored> {
+        let tiers = context.facts.topology.tier_ids();
+        tiers.map(|tier| score::score(&self.config, &self.switches, context, volume, tier, measured, own)).collect()
+    }
+
+    /// Paper 0's triggerMigration (Alg. 2 l. 19–25), with what it leaves out: the reset, and a place for the leftovers.
+    fn assign(&self, context: &Context<'_>, scored: &[Option<Vec<Scored>>], state: &AutoTieringState) -> Vec<Wish> {
+        let facts = context.facts;
+        let mut ledger = Ledger::new(context);
+        let mut wishes: Vec<Wish> = (0..scored.len()).map(|i| Wish::stay(context, VolumeId::from_index(i))).collect();
+        for (wish, scores) in wishes.iter_mut().zip(scored) {
+            describe(facts, wish, scores.as_deref(), state);
+            if scores.is_none() {
+                // Unknown is not idle: it keeps its place and its space before anybody else is placed.
+                let space = facts.volumes[wish.volume.index()].size;
+                let demand = Demand { iops: 0.0, iops_max: 1.0, bytes_per_s: 0.0, bytes_per_s_max: 1.0, space };
+                ledger.assign(wish.volume, wish.tier, &demand);
+            }
+        }
+        for tier in facts.topology.tier_ids() {
+            let mut order: Vec<(i64, VolumeId)> = scored
+                .iter()
+                .enumerate()
+                .filter_map(|(i, s)| Some((VolumeId::from_index(i), s.as_ref()?)))
+                .filter(|(v, _)| ledger.assigned(*v).is_none())
+                .map(|(v, s)| ((s[tier.index()].score * 1e9).round() as i64, v))
+                .collect();
+            order.sort_by_key(|(score, v)| (std::cmp::Reverse(*score), *v));
+            for (rank, (_, volume)) in order.into_iter().enumerate() {
+                let scores = scored[volume.index()].as_ref().expect("filtered");
+                let here = wishes[volume.index()].tier;
+                let option = &scores[tier.index()];
+                let verdict = match &option.infeasible {
+                    Some(by) => Err(by.clone()),
+                    None if self.switches.scope == Scope::OwnTier && tier != here => Err(Rejection::NotConsidered),
+                    None => ledger.admits(volume, tier, &option.demand),
+                };
+                match verdict {
+                    Ok(()) => {
+                        ledger.assign(volume, tier, &option.demand);
+                        if tier != here {
+                            self.wish_for(facts, &mut wishes[volume.index()], scores, tier, rank as u32 + 1);
+                        }
+                    }
+                    Err(by) => wishes[volume.index()].options[tier.index()].verdict = Verdict::Rejected { by },
+                }
+            }
+        }
+        // Leftovers keep their place (the paper is silent; Eq. 2 wants every volume somewhere).
+        wishes
+    }
+
+    fn wish_for(&self, facts: &model::Facts, wish: &mut Wish, scores: &[Scored], tier: TierId, rank: u32) {
+        let here = wish.tier;
+        let (from, to) = (&scores[here.index()], &scores[tier.index()]);
+        let measured = facts.volumes[wish.volume.index()].measured.expect("scored volumes are measured");
+        wish.tier = tier;
+        wish.reason = if tier < here {
+            Reason::RankedByScore { rank, score: to.score, score_here: from.score }
+        } else {
+            Reason::Displaced { score: to.score, score_here: from.score }
+        };
+        wish.effect = Effect {
+            latency_before_us: measured.latency_mean_us(),
+            latency_after_us: Some(to.prediction.latency_us),
+            iops_before: Some(measured.iops()),
+            iops_after: Some(to.prediction.iops),
+        };
+        wish.value = to.score - from.score;
+        let devices = facts.topology.tier(tier).devices.len() as f64;
+        wish.device_share = to.demand.iops / to.demand.iops_max * devices;
+    }
+}
+
+/// Fills in the report's part of a wish.
+fn describe(facts: &model::Facts, wish: &mut Wish, scores: Option<&[Scored]>, state: &AutoTieringState) {
+    let v = &facts.volumes[wish.volume.index()];
+    let here = wish.tier;
+    wish.options = facts
+        .topology
+        .tier_ids()
+        .map(|t| {
+            let s = scores.map(|s| &s[t.index()]);
+            let unknown = s.is_none() && t != here;
+            TierOption {
+                tier: facts.topology.tier(t).name.clone(),
+                score: s.map(|s| s.score),
+                predicted: s.map(|s| s.prediction),
+                move_s: s.map(|s| s.move_s),
+                verdict: if unknown {
+                    Verdict::Rejected { by: Rejection::NoMeasurement }
+                } else {
+                    Verdict::NotNeeded
+                },
+            }
+        })
+        .collect();
+    if let Some(m) = &v.measured {
+        wish.evidence.insert("iops".into(), m.iops());
+        wish.evidence.insert("outstanding".into(), m.outstanding);
+        wish.evidence.insert("latency_mean_us".into(), m.latency_mean_us().unwrap_or(0.0));
+    }
+    if let Some(s) = state.volumes.get(&v.name).and_then(|s| s.sensitivity.as_ref()) {
+        wish.evidence.insert("sensitivity_m".into(), s.joint.slope);
+        wish.evidence.insert("intercept_b_us".into(), s.joint.intercept);
+        wish.evidence.insert("confidence".into(), s.confidence);
+        wish.evidence.insert("calibration_windows".into(), f64::from(s.windows));
+    }
+}

@@ -1,0 +1,129 @@
+//! Latency on every tier, from the line (paper 0, Alg. 1 l. 34–35), and what follows for IOPS.
+
+use algo::Line;
+use model::{Facts, Measured, Op};
+use units::{DeviceId, TierId, VolumeId};
+
+use super::calibrate::Sensitivity;
+use super::config::{AutoTieringConfig, Concurrency, Confidence, Directions, LatencyFloor, Switches, TierLatency};
+
+/// A load whose rate keeps this share of itself under the largest injection does not react: it is offered, not asked for.
+const OPEN_LOOP_RESPONSE: f64 = 0.97;
+const CONFIDENCE_MIN: f64 = 0.05;
+
+/// Predicted mean latency and how sure it is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Latency {
+    /// Microseconds; zero or less only in the literal form.
+    pub(crate) mean_us: f64,
+    /// 0..=1.
+    pub(crate) confidence: f64,
+}
+
+/// Mean latency of the volume's mix on an idle device of the tier; of one direction alone if given.
+pub(crate) fn bare_us(facts: &Facts, tier: TierId, measured: &Measured, op: Option<Op>) -> f64 {
+    let n = facts.topology.tier(tier).devices.len() as f64;
+    let of = |op: Op| facts.topology.sum(tier, |s| s.bare_latency_us(op, measured.mean_bytes(op))) / n;
+    match op {
+        Some(op) => of(op),
+        None => {
+            let reads = measured.read_share();
+            reads * of(Op::Read) + (1.0 - reads) * of(Op::Write)
+        }
+    }
+}
+
+/// The factor that the tier's load puts on its latency; on a tier where the volume is not, its own load is added.
+fn load_factor(facts: &Facts, tier: TierId, volume: VolumeId, measured: &Measured) -> f64 {
+    let devices = &facts.topology.tier(tier).devices;
+    let here = facts.topology.tier_of(facts.volumes[volume.index()].device) == tier;
+    let factors = devices.iter().map(|d| {
+        let spec = &facts.topology.device(*d).spec;
+        let own = if here {
+            0.0
+        } else {
+            let per_io = measured.read_share() * spec.occupancy_s(Op::Read, measured.mean_bytes(Op::Read))
+                + (1.0 - measured.read_share()) * spec.occupancy_s(Op::Write, measured.mean_bytes(Op::Write));
+            measured.iops() * per_io / devices.len() as f64
+        };
+        spec.curve.factor((facts.devices[d.index()].utilization + own).min(1.0))
+    });
+    factors.sum::<f64>() / devices.len() as f64
+}
+
+/// The volume's mean latency on `tier`.
+pub(crate) fn latency(
+    config: &AutoTieringConfig,
+    switches: &Switches,
+    facts: &Facts,
+    volume: VolumeId,
+    tier: TierId,
+    measured: &Measured,
+    sensitivity: Option<&Sensitivity>,
+) -> Latency {
+    let calibrated_on = sensitivity.map_or(facts.volumes[volume.index()].device, |s: &Sensitivity| s.device);
+    let from = facts.topology.tier_of(calibrated_on);
+    let factor = |t: TierId| match switches.tier_latency {
+        TierLatency::Bare => 1.0,
+        TierLatency::Loaded => load_factor(facts, t, volume, measured),
+    };
+    // On the axis of injected latency the tier lies at X − L_c.
+    let x = |op: Option<Op>| {
+        bare_us(facts, tier, measured, op) * factor(tier) - bare_us(facts, from, measured, op) * factor(from)
+    };
+    let mut predicted = match (sensitivity, switches.directions) {
+        (None, _) => unknown_line(facts, calibrated_on, measured, x(None)),
+        (Some(s), Directions::Joint) => along(&s.joint, x(None), s, switches),
+        (Some(s), Directions::Separate) => {
+            let reads = along(s.reads.as_ref().unwrap_or(&s.joint), x(Some(Op::Read)), s, switches);
+            let writes = along(s.writes.as_ref().unwrap_or(&s.joint), x(Some(Op::Write)), s, switches);
+            let share = measured.read_share();
+            Latency {
+                mean_us: share * reads.mean_us + (1.0 - share) * writes.mean_us,
+                confidence: share * reads.confidence + (1.0 - share) * writes.confidence,
+            }
+        }
+    };
+    if switches.latency_floor == LatencyFloor::Clamp {
+        let floor = (bare_us(facts, tier, measured, None) * config.latency_floor_share).max(0.1);
+        predicted.mean_us = predicted.mean_us.max(floor);
+    }
+    predicted
+}
+
+/// Without two distinct injected latencies: slope 1 from what is measured, and hardly any confidence.
+fn unknown_line(facts: &Facts, device: DeviceId, measured: &Measured, x: f64) -> Latency {
+    let here = facts.topology.tier_of(device);
+    let b = measured.latency_mean_us().unwrap_or_else(|| bare_us(facts, here, measured, None));
+    Latency { mean_us: x + b, confidence: CONFIDENCE_MIN }
+}
+
+fn along(line: &Line, x: f64, s: &Sensitivity, switches: &Switches) -> Latency {
+    let slope = line.slope.max(0.0);
+    let mean_us = slope * x + line.intercept;
+    let confidence = match switches.confidence {
+        Confidence::Variation if s.confidence <= 0.0 => CONFIDENCE_MIN,
+        Confidence::Variation => s.confidence,
+        Confidence::FlooredVariation => s.confidence.max(CONFIDENCE_MIN),
+        Confidence::Extrapolation => {
+            let relative = if mean_us > 0.0 { line.standard_error(x) / mean_us } else { 1.0 };
+            (1.0 - relative).max(CONFIDENCE_MIN)
+        }
+    };
+    Latency { mean_us, confidence }
+}
+
+/// Requests per second at that latency.
+pub(crate) fn iops(switches: &Switches, measured: &Measured, s: Option<&Sensitivity>, latency_us: f64) -> f64 {
+    if latency_us <= 0.0 || measured.ios() == 0 {
+        return 0.0;
+    }
+    match switches.concurrency {
+        Concurrency::One => 1e6 / latency_us,
+        Concurrency::Little => {
+            let by_latency = measured.outstanding * 1e6 / latency_us;
+            let open = s.is_some_and(|s| s.rate_response >= OPEN_LOOP_RESPONSE);
+            if open { by_latency.min(measured.iops()) } else { by_latency }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Demand, match, history and cost of one volume on one tier (paper 0, Alg. 2, Eq. 6–7).
+
+use model::{Measured, Prediction, Rejection};
+use units::{TierId, VolumeId};
+
+use super::VolumeState;
+use super::config::{AutoTieringConfig, History, MoveCost, OverDemand, Switches};
+use super::predict;
+use crate::Context;
+use crate::arrange::spare_bandwidth;
+use crate::ledger::Demand;
+
+/// The literal form's mark for "cannot be on this tier", which it also feeds into the history.
+const INFEASIBLE_SCORE: f64 = -1.0;
+/// A copy never takes longer than at this rate, however busy the devices are.
+const MIGRATION_RATE_MIN: f64 = 1e6;
+
+/// A volume on a tier.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Scored {
+    pub(crate) demand: Demand,
+    pub(crate) prediction: Prediction,
+    pub(crate) score: f64,
+    pub(crate) infeasible: Option<Rejection>,
+    /// Seconds that a move there would take; 0 where the volume is.
+    pub(crate) move_s: f64,
+}
+
+pub(crate) fn score(
+    config: &AutoTieringConfig,
+    switches: &Switches,
+    context: &Context<'_>,
+    volume: VolumeId,
+    tier: TierId,
+    measured: &Measured,
+    own: &mut VolumeState,
+) -> Scored {
+    let facts = context.facts;
+    let v = &facts.volumes[volume.index()];
+    let here = facts.topology.tier_of(v.device);
+    let sensitivity = own.sensitivity.as_ref();
+    let latency = predict::latency(config, switches, facts, volume, tier, measured, sensitivity);
+    let iops = predict::iops(switches, measured, sensitivity, latency.mean_us);
+    let demand = capped(switches, context, Demand::on_tier(facts, tier, measured, iops, v.size));
+    let space_max = facts.topology.capacity(tier).as_f64();
+    let infeasible = exceeds(&demand, space_max);
+
+    let match_score = if infeasible.is_some() {
+        0.0
+    } else {
+        let special = facts.topology.tier(tier).specialty;
+        let weights = config.weight_performance + config.weight_bandwidth + config.weight_space;
+        let sum = special.performance * config.weight_performance * (demand.iops / demand.iops_max)
+            + special.bandwidth * config.weight_bandwidth * (demand.bytes_per_s / demand.bytes_per_s_max)
+            + special.space * config.weight_space * (demand.space.as_f64() / space_max);
+        sum * facts.classes[v.class.index()].weight * latency.confidence / weights
+    };
+    // Eq. 7's g. To the emptiest device: the one that the copy would go to.
+    let move_s = facts
+        .topology
+        .tier(tier)
+        .devices
+        .iter()
+        .map(|d| v.size.as_f64() / spare_bandwidth(facts, volume, *d).max(MIGRATION_RATE_MIN))
+        .fold(f64::INFINITY, f64::min);
+    let epoch_s = context.policy.epochs.migration.as_secs_f64();
+    let cost = match switches.move_cost {
+        MoveCost::Epochs if tier == here => 0.0,
+        // Seconds weigh as much as epochs, so that the two forms differ in what is charged and not in how much.
+        MoveCost::Epochs | MoveCost::Seconds => config.weight_migration * move_s / epoch_s,
+    };
+    let name = &facts.topology.tier(tier).name;
+    let score = match switches.history {
+        History::Ewma => {
+            let before = own.history.get(name).copied().unwrap_or(match_score);
+            let aged = config.aging * before + (1.0 - config.aging) * match_score;
+            own.history.insert(name.clone(), aged);
+            aged - cost
+        }
+        History::Recursion => {
+            let before = own.history.get(name).copied().unwrap_or(0.0);
+            let score = if infeasible.is_some() {
+                INFEASIBLE_SCORE
+            } else {
+                config.aging * before + match_score - cost
+            };
+            own.history.insert(name.clone(), score);
+            score
+        }
+    };
+    Scored {
+        demand,
+        prediction: Prediction {
+            latency_us: latency.mean_us,
+            iops: demand.iops,
+            mib_per_s: demand.bytes_per_s / (1u64 << 20) as f64,
+        },
+        score,
+        infeasible,
+        move_s: if tier == here { 0.0 } else { move_s },
+    }
+}
+
+/// In the corrected form a demand is at most what planning may use of one device, since a volume sits on one device.
+fn capped(switches: &Switches, context: &Context<'_>, demand: Demand) -> Demand {
+    if switches.over_demand == OverDemand::Refuse {
+        return demand;
+    }
+    let headroom = &context.policy.headroom;
+    let fits = (headroom.performance * demand.iops_max / demand.iops)
+        .min(headroom.bandwidth * demand.bytes_per_s_max / demand.bytes_per_s)
+        .min(1.0);
+    if fits.is_nan() {
+        return demand; // no demand at all
+    }
+    Demand { iops: demand.iops * fits, bytes_per_s: demand.bytes_per_s * fits, ..demand }
+}
+
+fn exceeds(demand: &Demand, space_max: f64) -> Option<Rejection> {
+    let over = |resource: &str, need: f64, max: f64| {
+        (need > max).then(|| Rejection::ExceedsTier { resource: resource.into(), need, max })
+    };
+    over("iops", demand.iops, demand.iops_max)
+        .or_else(|| over("bandwidth", demand.bytes_per_s, demand.bytes_per_s_max))
+        .or_else(|| over("space", demand.space.as_f64(), space_max))
+}

@@ -1,0 +1,106 @@
+//! IDT: IOPS Dynamic Tiering, per volume (paper 0, Sec. V-A3; the baseline of the EDT paper, Guerra et al., FAST'11).
+
+use model::{Effect, Reason, Rejection, Verdict};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use units::{TierId, VolumeId};
+
+use crate::ledger::Demand;
+use crate::{ConfigError, Context, Draft, Ledger, Strategy, Wish};
+
+/// The busiest volumes go to the tiers with the most IOPS.
+///
+/// A greedy criterion of measured IOPS alone: no bandwidth, no cost of moving, no history; its moves are paced by the
+/// same executor as everyone's. Tiers are ordered by the IOPS that their devices can do of each volume's own mix.
+///
+/// Not for loads with spikes: it follows each of them with whole volumes. Not where tiers differ in latency more than in
+/// IOPS: it never looks at latency.
+pub struct Idt;
+
+/// Nothing to configure: headroom and budgets are the policy's.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IdtConfig {}
+
+impl Strategy for Idt {
+    type Config = IdtConfig;
+    type State = ();
+    const NAME: &'static str = "idt";
+    const SUMMARY: &'static str = "busiest volumes to the tiers with the most IOPS (paper 0's baseline)";
+
+    fn new(_: IdtConfig) -> Result<Self, ConfigError> {
+        Ok(Self)
+    }
+
+    fn plan(&self, context: &Context<'_>, _: &(), draft: &mut Draft) {
+        let facts = context.facts;
+        if !facts.placement_due {
+            return;
+        }
+        let mut ledger = Ledger::new(context);
+        let mut ranked: Vec<(VolumeId, f64)> = Vec::new();
+        for (i, v) in facts.volumes.iter().enumerate() {
+            let volume = VolumeId::from_index(i);
+            match &v.measured {
+                Some(m) => ranked.push((volume, m.iops())),
+                None => {
+                    // Unknown is not idle: it keeps its place, and its space.
+                    let mut wish = Wish::stay(context, volume);
+                    let here = wish.tier.index();
+                    for (t, option) in wish.options.iter_mut().enumerate().filter(|(t, _)| *t != here) {
+                        let _ = t;
+                        option.verdict = Verdict::Rejected { by: Rejection::NoMeasurement };
+                    }
+                    let space = v.size;
+                    let demand =
+                        Demand { iops: 0.0, iops_max: 1.0, bytes_per_s: 0.0, bytes_per_s_max: 1.0, space };
+                    ledger.assign(volume, wish.tier, &demand);
+                    draft.wishes.push(wish);
+                }
+            }
+        }
+        ranked.sort_by_key(|(v, iops)| (std::cmp::Reverse((iops * 1e3).round() as u64), *v));
+        for (rank, (volume, iops)) in ranked.into_iter().enumerate() {
+            let wish = place(context, &mut ledger, volume, rank as u32 + 1, iops);
+            draft.wishes.push(wish);
+        }
+        draft.wishes.sort_by_key(|w| w.volume);
+    }
+}
+
+fn place(context: &Context<'_>, ledger: &mut Ledger<'_>, volume: VolumeId, rank: u32, iops: f64) -> Wish {
+    let facts = context.facts;
+    let v = &facts.volumes[volume.index()];
+    let measured = v.measured.as_ref().expect("ranked volumes are measured");
+    let mut wish = Wish::stay(context, volume);
+    let demand_on = |tier: TierId| {
+        // Bandwidth is not a criterion of IDT: it demands none.
+        Demand { bytes_per_s: 0.0, ..Demand::on_tier(facts, tier, measured, iops, v.size) }
+    };
+    let mut by_capability: Vec<TierId> = facts.topology.tier_ids().collect();
+    by_capability.sort_by_key(|t| (std::cmp::Reverse(demand_on(*t).iops_max.round() as u64), *t));
+    let mut taken = None;
+    for tier in by_capability {
+        let demand = demand_on(tier);
+        match ledger.admits(volume, tier, &demand) {
+            Ok(()) => {
+                taken = Some(tier);
+                break;
+            }
+            Err(by) => wish.options[tier.index()].verdict = Verdict::Rejected { by },
+        }
+    }
+    let tier = taken.unwrap_or(wish.tier);
+    let demand = demand_on(tier);
+    ledger.assign(volume, tier, &demand);
+    let devices = facts.topology.tier(tier).devices.len() as f64;
+    wish.evidence.insert("iops".into(), iops);
+    Wish {
+        tier,
+        reason: Reason::RankedByIops { rank, iops },
+        effect: Effect { iops_before: Some(iops), ..Effect::default() },
+        value: iops,
+        device_share: demand.iops / demand.iops_max * devices,
+        ..wish
+    }
+}
