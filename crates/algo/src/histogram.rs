@@ -7,7 +7,7 @@
 //!
 //! From 8.2 us on a bucket is at most 1/64 of its value wide; a quantile is reported as the middle of its bucket, so it
 //! is within 0.8 % of the true one. Values past 137 s fall into the last bucket. Means are kept as exact sums.
-//! [`WindowHistogram`] is the small one that the inner loop fills; [`Histogram`] the one that adds windows up.
+//! [`WindowHistograms`] are the small ones that an inner loop fills; [`Histogram`] is the one that adds windows up.
 
 use model::LatencySummary;
 
@@ -38,54 +38,68 @@ pub fn bucket_value_ns(bucket: usize) -> u64 {
     low + (1u64 << (shift + UNIT_SHIFT)) / 2
 }
 
-/// Counts of one measurement window.
-#[derive(Debug, Clone)]
-pub struct WindowHistogram {
-    counts: Box<[u32; BUCKETS]>,
-    count: u64,
-    sum_ns: u64,
-    max_ns: u64,
-}
-
-impl Default for WindowHistogram {
-    fn default() -> Self {
-        Self { counts: Box::new([0; BUCKETS]), count: 0, sum_ns: 0, max_ns: 0 }
-    }
-}
-
-impl WindowHistogram {
-    /// Counts one value.
-    #[inline]
-    pub fn record(&mut self, ns: u64) {
-        self.counts[bucket_of(ns)] += 1;
-        self.count += 1;
-        self.sum_ns += ns;
-        self.max_ns = self.max_ns.max(ns);
-    }
-
+/// What is kept beside the buckets of one histogram of a set.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WindowSums {
     /// Number of values.
-    pub fn count(&self) -> u64 {
-        self.count
-    }
-
+    pub count: u64,
     /// Sum of the values, nanoseconds.
-    pub fn sum_ns(&self) -> u64 {
-        self.sum_ns
+    pub sum_ns: u64,
+    /// Largest value, nanoseconds.
+    pub max_ns: u64,
+    /// Sum of the second quantity that [`WindowHistograms::record`] takes: bytes.
+    pub bytes: u64,
+}
+
+/// One histogram per index for the window that is going on, in one block of memory.
+#[derive(Debug, Clone)]
+pub struct WindowHistograms {
+    counts: Vec<u32>,
+    sums: Vec<WindowSums>,
+}
+
+impl WindowHistograms {
+    /// `n` empty histograms.
+    pub fn new(n: usize) -> Self {
+        Self { counts: vec![0; n * BUCKETS], sums: vec![WindowSums::default(); n] }
     }
 
-    /// Adds everything to `total` and starts again from nothing.
-    pub fn drain_into(&mut self, total: &mut Histogram) {
-        if self.count == 0 {
-            return;
+    /// Counts one value of `bytes` in histogram `index`.
+    #[inline]
+    pub fn record(&mut self, index: usize, ns: u64, bytes: u64) {
+        self.counts[index * BUCKETS + bucket_of(ns)] += 1;
+        let sums = &mut self.sums[index];
+        sums.count += 1;
+        sums.sum_ns += ns;
+        sums.max_ns = sums.max_ns.max(ns);
+        sums.bytes += bytes;
+    }
+
+    /// Sums of histogram `index` in this window.
+    #[inline]
+    pub fn sums(&self, index: usize) -> WindowSums {
+        self.sums[index]
+    }
+
+    /// Adds histogram `index` to every one of `totals` and starts it again from nothing; its sums.
+    pub fn drain_into(&mut self, index: usize, totals: &mut [&mut Histogram]) -> WindowSums {
+        let sums = std::mem::take(&mut self.sums[index]);
+        if sums.count == 0 {
+            return sums;
         }
-        for (sum, n) in total.counts.iter_mut().zip(self.counts.iter_mut()) {
-            *sum += u64::from(*n);
-            *n = 0;
+        let counts = &mut self.counts[index * BUCKETS..(index + 1) * BUCKETS];
+        for (bucket, n) in counts.iter_mut().enumerate().filter(|(_, n)| **n > 0) {
+            let n = u64::from(std::mem::take(n));
+            for total in totals.iter_mut() {
+                total.counts[bucket] += n;
+            }
         }
-        total.count += self.count;
-        total.sum_ns += u128::from(self.sum_ns);
-        total.max_ns = total.max_ns.max(self.max_ns);
-        (self.count, self.sum_ns, self.max_ns) = (0, 0, 0);
+        for total in totals.iter_mut() {
+            total.count += sums.count;
+            total.sum_ns += u128::from(sums.sum_ns);
+            total.max_ns = total.max_ns.max(sums.max_ns);
+        }
+        sums
     }
 }
 
@@ -210,11 +224,15 @@ mod tests {
         #[test]
         fn quantiles_agree_with_a_sorted_list(mut values in prop::collection::vec(1_000u64..10_000_000_000, 1..400)) {
             let mut h = Histogram::default();
-            let mut window = WindowHistogram::default();
+            let mut windows = WindowHistograms::new(2);
+            let mut twice = Histogram::default();
             for v in &values {
-                window.record(*v);
+                windows.record(1, *v, 10);
             }
-            window.drain_into(&mut h);
+            let sums = windows.drain_into(1, &mut [&mut h, &mut twice]);
+            prop_assert_eq!(sums.bytes, 10 * values.len() as u64);
+            prop_assert_eq!(&h, &twice);
+            prop_assert_eq!(windows.drain_into(1, &mut [&mut h]), WindowSums::default());
             values.sort_unstable();
             let summary = h.summary();
             for (q, got) in [(0.5, summary.p50_us), (0.95, summary.p95_us), (0.99, summary.p99_us), (0.999, summary.p999_us)] {

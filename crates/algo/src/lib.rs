@@ -12,7 +12,7 @@ mod regression;
 
 pub use device::{DeviceCounters, DeviceModel};
 pub use heap::EventHeap;
-pub use histogram::{BUCKETS, Histogram, WindowHistogram, bucket_of, bucket_value_ns};
+pub use histogram::{BUCKETS, Histogram, WindowHistograms, WindowSums, bucket_of, bucket_value_ns};
 pub use popularity::Popularity;
 pub use random::{JitterTable, Rng, mix};
 pub use regression::{Line, fit_line};

@@ -59,7 +59,8 @@ pub(crate) fn unit(bits: u64) -> f64 {
     (bits >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
 }
 
-/// Factors by which like requests differ: 1,024 equally likely quantiles of a log-normal distribution with mean 1.
+/// Factors by which like things differ: 1,024 equally likely quantiles of a distribution with mean 1 (log-normal for
+/// service times, exponential for think times).
 #[derive(Debug, Clone)]
 pub struct JitterTable(Box<[f32]>);
 
@@ -68,9 +69,17 @@ impl JitterTable {
 
     /// For a log-normal sigma; 0 makes every factor 1.
     pub fn new(sigma: f64) -> Self {
-        let mut factors: Vec<f64> = (0..Self::LEN)
-            .map(|i| libm::exp(sigma * normal_quantile((i as f64 + 0.5) / Self::LEN as f64)))
-            .collect();
+        Self::from_quantiles(|p| libm::exp(sigma * normal_quantile(p)))
+    }
+
+    /// Quantiles of an exponential distribution with mean 1 instead.
+    pub fn exponential() -> Self {
+        Self::from_quantiles(|p| -libm::log(1.0 - p))
+    }
+
+    fn from_quantiles(quantile: impl Fn(f64) -> f64) -> Self {
+        let mut factors: Vec<f64> =
+            (0..Self::LEN).map(|i| quantile((i as f64 + 0.5) / Self::LEN as f64)).collect();
         let mean = factors.iter().sum::<f64>() / Self::LEN as f64;
         factors.iter_mut().for_each(|f| *f /= mean);
         Self(factors.into_iter().map(|f| f as f32).collect())

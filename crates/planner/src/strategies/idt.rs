@@ -46,9 +46,7 @@ impl Strategy for Idt {
                 None => {
                     // Unknown is not idle: it keeps its place, and its space.
                     let mut wish = Wish::stay(context, volume);
-                    let here = wish.tier.index();
-                    for (t, option) in wish.options.iter_mut().enumerate().filter(|(t, _)| *t != here) {
-                        let _ = t;
+                    for option in &mut wish.options {
                         option.verdict = Verdict::Rejected { by: Rejection::NoMeasurement };
                     }
                     let space = v.size;

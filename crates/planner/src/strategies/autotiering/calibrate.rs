@@ -1,7 +1,7 @@
 //! TSSCS: injecting latency, and the line that comes of it (paper 0, Sec. IV-2, Alg. 1 l. 9–21).
 
 use algo::{Line, Rng, fit_line};
-use model::{CalibrationRun, CalibrationStep, CalibrationWindow, Facts, Op, VolumeFacts};
+use model::{CalibrationRun, CalibrationStep, CalibrationWindow, Facts, VolumeFacts};
 use serde::{Deserialize, Serialize};
 use units::{DeviceId, Nanos, VolumeId};
 
@@ -221,9 +221,4 @@ fn window_length(config: &CalibrationConfig, iops: f64) -> Nanos {
         1.5 * f64::from(config.min_ios_low_rate) / iops.max(1e-6)
     };
     Nanos((needed * 1e9).min(config.window_max.as_f64()) as u64).max(Nanos(config.window.0 + 1))
-}
-
-/// Mean bytes of the direction.
-pub(crate) fn mean_bytes(measured: &model::Measured, op: Op) -> f64 {
-    measured.mean_bytes(op)
 }

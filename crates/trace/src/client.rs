@@ -1,0 +1,545 @@
+//! Closed-loop clients: loads that wait for their answers, so that a slower volume really is asked for less.
+//!
+//! A client keeps a number of requests in flight (its slots). A slot issues a request, waits for it, thinks, and issues
+//! the next; a rate cap may hold it back, phases change its habits over time, and bursts multiply its activity for a
+//! while. Which page it asks for follows a Zipf-like popularity over a footprint, or the next one in sequence.
+//!
+//! The order of events is the driver's: it asks [`Client::next`] when a slot is ready and [`Client::think_ns`] when it
+//! has issued. Everything is a function of the seed and of the times it is asked at.
+
+use algo::{JitterTable, Popularity, Rng};
+use model::Op;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use units::{Bytes, Iops, Nanos};
+
+/// Requests are aligned to this many bytes.
+const ALIGN: u64 = 4096;
+/// Slots of one client. Bounds the event queue; far above any device's queue.
+const SLOTS_MAX: u32 = 4096;
+
+/// Share of requests of one size.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SizeShare {
+    /// Size; a multiple of 4 KiB.
+    pub size: Bytes,
+    /// Weight among the sizes.
+    pub share: f64,
+}
+
+/// Habits of a client; in a scenario each may be left out.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Habits {
+    /// Requests in flight.
+    pub outstanding: Option<u32>,
+    /// Share of reads, 0..=1.
+    pub read_share: Option<f64>,
+    /// Share of requests to random places, 0..=1; the others are in sequence.
+    pub random_share: Option<f64>,
+    /// Size mix.
+    pub sizes: Option<Vec<SizeShare>>,
+    /// Mean time between an answer and the slot's next request.
+    pub think: Option<Nanos>,
+    /// Whether think times are exponentially distributed instead of fixed.
+    pub think_random: Option<bool>,
+    /// Requests per second, at most.
+    pub rate: Option<Iops>,
+    /// Skew of popularity (Zipf theta), 0..=2; 0 is uniform.
+    pub skew: Option<f64>,
+    /// Share of the volume that is asked for, 0..=1.
+    pub footprint: Option<f64>,
+}
+
+/// A stretch of time with habits of its own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Phase {
+    /// How long it lasts; the phases are repeated in a cycle.
+    pub duration: Nanos,
+    /// Whether the client is silent.
+    #[serde(default)]
+    pub idle: bool,
+    /// What differs from the client's habits.
+    #[serde(default)]
+    pub habits: Habits,
+}
+
+/// Repeated bursts.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Bursts {
+    /// From the start of one to the start of the next.
+    pub every: Nanos,
+    /// How long each lasts.
+    pub length: Nanos,
+    /// Requests in flight and the rate cap are multiplied by this.
+    pub factor: f64,
+}
+
+/// A client.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClientSpec {
+    /// A workload of paper 0's Table V, or empty.
+    pub preset: Option<String>,
+    /// Its habits, or what differs from the preset's.
+    pub habits: Habits,
+    /// Stretches of time with other habits.
+    pub phases: Vec<Phase>,
+    /// Repeated bursts.
+    pub bursts: Option<Bursts>,
+}
+
+/// A client that makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{key}: {why}")]
+pub struct ClientError {
+    /// The key of the specification.
+    pub key: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+/// One request of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientRequest {
+    /// Read or write.
+    pub op: Op,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u32,
+}
+
+/// What a ready slot does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientStep {
+    /// This request, now.
+    Issue(ClientRequest),
+    /// Nothing before this time (nanoseconds); ask again then.
+    Later(u64),
+}
+
+/// Habits in the form that the inner loop wants.
+#[derive(Debug, Clone)]
+struct Mode {
+    slots: u32,
+    /// Of 65,536.
+    reads: u64,
+    /// Of 65,536.
+    randoms: u64,
+    /// Sizes at 256 equally likely quantiles.
+    sizes: Box<[u32; 256]>,
+    think_ns: f64,
+    think_random: bool,
+    /// Between requests; 0 without a cap.
+    gap_ns: f64,
+    popularity: Popularity,
+}
+
+#[derive(Debug, Clone)]
+struct PhaseMode {
+    length_ns: u64,
+    mode: usize,
+    idle: bool,
+}
+
+/// A running client.
+#[derive(Debug, Clone)]
+pub struct Client {
+    modes: Vec<Mode>,
+    phases: Vec<PhaseMode>,
+    cycle_ns: u64,
+    bursts: Option<Bursts>,
+    volume_bytes: u64,
+    rng: Rng,
+    think: JitterTable,
+    sequential: u64,
+    next_token_ns: f64,
+    reserved: Box<[bool]>,
+    /// The stretch of time in which mode, slots and gap do not change.
+    segment_end_ns: u64,
+    mode: usize,
+    slots_now: u32,
+    gap_ns: f64,
+}
+
+impl Habits {
+    fn over(&self, base: &Habits) -> Habits {
+        let own = self.clone();
+        Habits {
+            outstanding: own.outstanding.or(base.outstanding),
+            read_share: own.read_share.or(base.read_share),
+            random_share: own.random_share.or(base.random_share),
+            sizes: own.sizes.or_else(|| base.sizes.clone()),
+            think: own.think.or(base.think),
+            think_random: own.think_random.or(base.think_random),
+            rate: own.rate.or(base.rate),
+            skew: own.skew.or(base.skew),
+            footprint: own.footprint.or(base.footprint),
+        }
+    }
+
+    fn mode(&self, volume_bytes: u64, at: &str) -> Result<Mode, ClientError> {
+        let bad = |key: &str, why: String| Err(ClientError { key: format!("{at}{key}"), why });
+        let share = |key: &str, value: Option<f64>, default: f64| match value.unwrap_or(default) {
+            s if (0.0..=1.0).contains(&s) => Ok((s * 65_536.0).round() as u64),
+            s => bad(key, format!("{s} is not a share: 0 to 1")).map(|_: Mode| 0),
+        };
+        let slots = self.outstanding.unwrap_or(1);
+        if !(1..=SLOTS_MAX).contains(&slots) {
+            return bad("outstanding", format!("{slots} is not between 1 and {SLOTS_MAX}"));
+        }
+        let reads = share("read_share", self.read_share, 1.0)?;
+        let randoms = share("random_share", self.random_share, 1.0)?;
+        let sizes = match &self.sizes {
+            Some(list) => list.clone(),
+            None => vec![SizeShare { size: Bytes(ALIGN), share: 1.0 }],
+        };
+        let sizes = match size_table(&sizes) {
+            Ok(table) => table,
+            Err(why) => return bad("sizes", why),
+        };
+        let largest = u64::from(*sizes.iter().max().expect("256 sizes"));
+        if largest > volume_bytes {
+            return bad("sizes", format!("{largest} bytes do not fit into a volume of {volume_bytes} bytes"));
+        }
+        let footprint = self.footprint.unwrap_or(1.0);
+        if !(footprint > 0.0 && footprint <= 1.0) {
+            return bad("footprint", format!("{footprint} is not a share above 0, up to 1"));
+        }
+        let skew = self.skew.unwrap_or(0.0);
+        if !(0.0..=2.0).contains(&skew) {
+            return bad("skew", format!("{skew} is not between 0 and 2"));
+        }
+        let gap_ns = match self.rate {
+            None => 0.0,
+            Some(rate) if rate.0 > 0.0 => 1e9 / rate.0,
+            Some(rate) => return bad("rate", format!("{rate} is not above 0")),
+        };
+        let pages = ((volume_bytes as f64 * footprint) as u64 / ALIGN).max(1);
+        Ok(Mode {
+            slots,
+            reads,
+            randoms,
+            sizes,
+            think_ns: self.think.unwrap_or(Nanos::ZERO).as_f64(),
+            think_random: self.think_random.unwrap_or(false),
+            gap_ns,
+            popularity: Popularity::new(pages, skew),
+        })
+    }
+}
+
+fn size_table(sizes: &[SizeShare]) -> Result<Box<[u32; 256]>, String> {
+    let total: f64 = sizes.iter().map(|s| s.share).sum();
+    if sizes.is_empty() || !total.is_finite() || total <= 0.0 || sizes.iter().any(|s| s.share < 0.0) {
+        return Err("needs at least one size, and shares that are not negative and not all zero".into());
+    }
+    if let Some(odd) = sizes.iter().find(|s| !s.size.0.is_multiple_of(ALIGN) || s.size.0 == 0 || s.size.0 > 1 << 30) {
+        return Err(format!("{} is not a multiple of 4 KiB up to 1 GiB", odd.size));
+    }
+    let mut table = Box::new([0; 256]);
+    let mut sum = 0.0;
+    let mut from = 0;
+    for s in sizes {
+        sum += s.share;
+        let to = (sum / total * 256.0).round() as usize;
+        table[from..to].fill(s.size.0 as u32);
+        from = to;
+    }
+    Ok(table)
+}
+
+impl Client {
+    /// A client on a volume of that size. Different streams of one seed are independent.
+    pub fn new(spec: &ClientSpec, volume: Bytes, seed: u64, stream: u64) -> Result<Self, ClientError> {
+        let base = match &spec.preset {
+            None => spec.habits.clone(),
+            Some(name) => {
+                let preset = crate::presets::client_preset(name).ok_or_else(|| ClientError {
+                    key: "preset".into(),
+                    why: format!("unknown workload \"{name}\"; known: {}", crate::presets::client_preset_names()),
+                })?;
+                spec.habits.over(&preset.habits())
+            }
+        };
+        let mut modes = vec![base.mode(volume.0, "habits.")?];
+        let mut phases = Vec::new();
+        for (i, phase) in spec.phases.iter().enumerate() {
+            if phase.duration < Nanos::from_millis(1) {
+                return Err(ClientError { key: format!("phases[{i}].duration"), why: "must be at least 1ms".into() });
+            }
+            modes.push(phase.habits.over(&base).mode(volume.0, &format!("phases[{i}].habits."))?);
+            phases.push(PhaseMode { length_ns: phase.duration.0, mode: modes.len() - 1, idle: phase.idle });
+        }
+        if phases.is_empty() {
+            phases.push(PhaseMode { length_ns: u64::MAX / 4, mode: 0, idle: false });
+        }
+        if let Some(b) = &spec.bursts {
+            let fits = b.every >= Nanos::from_millis(1) && b.length <= b.every && b.length > Nanos::ZERO;
+            if !fits || !(b.factor > 0.0 && b.factor <= 1000.0) {
+                let why = "needs length at most every, every at least 1ms, and a factor above 0 up to 1000".into();
+                return Err(ClientError { key: "bursts".into(), why });
+            }
+        }
+        let factor = spec.bursts.map_or(1.0, |b| b.factor.max(1.0));
+        let most = modes.iter().map(|m| m.slots).max().unwrap_or(1);
+        let slots = (f64::from(most) * factor).ceil();
+        if slots > f64::from(SLOTS_MAX) {
+            let why = format!("{slots} requests in flight in a burst are more than {SLOTS_MAX}");
+            return Err(ClientError { key: "bursts.factor".into(), why });
+        }
+        let cycle_ns = phases.iter().map(|p| p.length_ns).sum();
+        Ok(Self {
+            modes,
+            phases,
+            cycle_ns,
+            bursts: spec.bursts,
+            volume_bytes: volume.0,
+            rng: Rng::new(seed, stream),
+            think: JitterTable::exponential(),
+            sequential: 0,
+            next_token_ns: 0.0,
+            reserved: vec![false; slots as usize].into(),
+            segment_end_ns: 0,
+            mode: 0,
+            slots_now: 0,
+            gap_ns: 0.0,
+        })
+    }
+
+    /// Number of slots; each is ready at time 0.
+    pub fn slots(&self) -> u32 {
+        self.reserved.len() as u32
+    }
+
+    /// What slot `slot`, ready at `now_ns`, does. Times must not decrease from call to call.
+    #[inline]
+    pub fn next(&mut self, now_ns: u64, slot: u32) -> ClientStep {
+        if now_ns >= self.segment_end_ns {
+            self.enter_segment(now_ns);
+        }
+        if slot >= self.slots_now {
+            self.reserved[slot as usize] = false;
+            return ClientStep::Later(self.segment_end_ns);
+        }
+        if self.gap_ns > 0.0 && !std::mem::take(&mut self.reserved[slot as usize]) {
+            let now = now_ns as f64;
+            // A client that fell behind catches up by as many requests as it has slots.
+            let token = self.next_token_ns.max(now - self.gap_ns * f64::from(self.slots_now));
+            self.next_token_ns = token + self.gap_ns;
+            if token > now {
+                self.reserved[slot as usize] = true;
+                return ClientStep::Later((token as u64).max(now_ns + 1));
+            }
+        }
+        ClientStep::Issue(self.request())
+    }
+
+    #[inline]
+    fn request(&mut self) -> ClientRequest {
+        let mode = &self.modes[self.mode];
+        let bits = self.rng.next_u64();
+        let op = if (bits & 0xFFFF) < mode.reads { Op::Read } else { Op::Write };
+        let length = mode.sizes[(bits >> 16 & 0xFF) as usize];
+        let last = self.volume_bytes - u64::from(length);
+        let offset = if (bits >> 24 & 0xFFFF) < mode.randoms {
+            (mode.popularity.page(self.rng.next_u64()) * ALIGN).min(last / ALIGN * ALIGN)
+        } else {
+            let at = if self.sequential > last { 0 } else { self.sequential };
+            self.sequential = at + u64::from(length);
+            at
+        };
+        ClientRequest { op, offset, length }
+    }
+
+    /// Time from an answer to the slot's next request.
+    #[inline]
+    pub fn think_ns(&mut self) -> u64 {
+        let mode = &self.modes[self.mode];
+        if mode.think_ns == 0.0 {
+            0
+        } else if mode.think_random {
+            (mode.think_ns * self.think.factor(self.rng.next_u64())) as u64
+        } else {
+            mode.think_ns as u64
+        }
+    }
+
+    #[cold]
+    fn enter_segment(&mut self, now_ns: u64) {
+        let mut at = now_ns % self.cycle_ns;
+        let phase = self
+            .phases
+            .iter()
+            .find(|p| {
+                let inside = at < p.length_ns;
+                if !inside {
+                    at -= p.length_ns;
+                }
+                inside
+            })
+            .expect("the phases fill the cycle");
+        self.mode = phase.mode;
+        let mode = &self.modes[phase.mode];
+        let mut end = now_ns.saturating_add(phase.length_ns - at);
+        let mut factor = 1.0;
+        if let Some(b) = &self.bursts {
+            let within = now_ns % b.every.0;
+            let burst = within < b.length.0;
+            factor = if burst { b.factor } else { 1.0 };
+            end = end.min(now_ns - within + if burst { b.length.0 } else { b.every.0 });
+        }
+        self.segment_end_ns = end;
+        self.slots_now = if phase.idle { 0 } else { ((f64::from(mode.slots) * factor).round() as u32).max(1) };
+        self.gap_ns = mode.gap_ns / factor;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::presets::CLIENT_PRESETS;
+
+    /// Runs a client against a constant latency for `seconds`; its requests with their times.
+    fn run(spec: &ClientSpec, volume: Bytes, latency_ns: u64, seconds: u64) -> Vec<(u64, ClientRequest)> {
+        let mut client = Client::new(spec, volume, 1, 1).unwrap();
+        let mut heap = algo::EventHeap::new();
+        (0..client.slots()).for_each(|s| heap.push(0, s));
+        let mut out = Vec::new();
+        while let Some((now, slot)) = heap.first().filter(|f| f.0 < seconds * 1_000_000_000) {
+            let next = match client.next(now, slot) {
+                ClientStep::Issue(request) => {
+                    out.push((now, request));
+                    now + latency_ns + client.think_ns()
+                }
+                ClientStep::Later(at) => at,
+            };
+            assert!(next > now || latency_ns == 0);
+            heap.reschedule_first(next);
+        }
+        out
+    }
+
+    fn habits(habits: Habits) -> ClientSpec {
+        ClientSpec { habits, ..ClientSpec::default() }
+    }
+
+    #[test]
+    fn rate_follows_latency_in_a_closed_loop() {
+        let spec = habits(Habits { outstanding: Some(4), ..Habits::default() });
+        assert_eq!(run(&spec, Bytes::gib(1), 100_000, 1).len(), 40_000);
+        assert_eq!(run(&spec, Bytes::gib(1), 200_000, 1).len(), 20_000);
+        let thinking = habits(Habits { outstanding: Some(4), think: Some(Nanos::from_micros(100)), ..Habits::default() });
+        assert_eq!(run(&thinking, Bytes::gib(1), 100_000, 1).len(), 20_000);
+    }
+
+    #[test]
+    fn shares_sizes_and_sequence_are_as_asked() {
+        let sizes = vec![
+            SizeShare { size: Bytes(4096), share: 3.0 },
+            SizeShare { size: Bytes(65536), share: 1.0 },
+        ];
+        let spec = habits(Habits {
+            read_share: Some(0.7),
+            random_share: Some(0.0),
+            sizes: Some(sizes),
+            ..Habits::default()
+        });
+        let requests = run(&spec, Bytes::mib(64), 10_000, 1);
+        let n = requests.len() as f64;
+        let share = |f: &dyn Fn(&ClientRequest) -> bool| requests.iter().filter(|r| f(&r.1)).count() as f64 / n;
+        assert!((share(&|r| r.op == Op::Read) - 0.7).abs() < 0.01);
+        assert!((share(&|r| r.length == 65536) - 0.25).abs() < 0.01);
+        let in_sequence = requests.windows(2).filter(|w| w[1].1.offset == w[0].1.offset + u64::from(w[0].1.length));
+        assert!(in_sequence.count() as f64 > n * 0.99);
+        assert!(requests.iter().all(|r| r.1.offset + u64::from(r.1.length) <= 64 << 20));
+    }
+
+    #[test]
+    fn phases_and_bursts_change_the_load_in_time() {
+        let mut spec = habits(Habits { outstanding: Some(2), ..Habits::default() });
+        spec.phases = vec![
+            Phase { duration: Nanos::from_secs(1), idle: false, habits: Habits::default() },
+            Phase { duration: Nanos::from_secs(1), idle: true, habits: Habits::default() },
+            Phase {
+                duration: Nanos::from_secs(1),
+                idle: false,
+                habits: Habits { outstanding: Some(8), ..Habits::default() },
+            },
+        ];
+        let by_second = |requests: &[(u64, ClientRequest)], s: u64| {
+            requests.iter().filter(|r| r.0 / 1_000_000_000 == s).count()
+        };
+        let requests = run(&spec, Bytes::gib(1), 100_000, 6);
+        assert_eq!([0, 1, 2, 3, 4, 5].map(|s| by_second(&requests, s)), [20_000, 0, 80_000, 20_000, 0, 80_000]);
+        let mut spec = habits(Habits { outstanding: Some(2), ..Habits::default() });
+        spec.bursts = Some(Bursts { every: Nanos::from_secs(2), length: Nanos::from_secs(1), factor: 4.0 });
+        let requests = run(&spec, Bytes::gib(1), 100_000, 4);
+        assert_eq!([0, 1, 2, 3].map(|s| by_second(&requests, s)), [80_000, 20_000, 80_000, 20_000]);
+    }
+
+    #[test]
+    fn a_rate_cap_holds() {
+        let spec = habits(Habits { outstanding: Some(8), rate: Some(Iops(1000.0)), ..Habits::default() });
+        let n = run(&spec, Bytes::gib(1), 100_000, 10).len();
+        assert!((9_990..=10_020).contains(&n), "{n}");
+        let slow = run(&spec, Bytes::gib(1), 16_000_000, 10).len();
+        assert!((4_990..=5_010).contains(&slow), "eight slots of 16 ms give 500 a second: {slow}");
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_its_key() {
+        let cases = [
+            (habits(Habits { read_share: Some(1.5), ..Habits::default() }), "habits.read_share"),
+            (habits(Habits { outstanding: Some(0), ..Habits::default() }), "habits.outstanding"),
+            (habits(Habits { rate: Some(Iops(0.0)), ..Habits::default() }), "habits.rate"),
+            (habits(Habits { skew: Some(f64::NAN), ..Habits::default() }), "habits.skew"),
+            (habits(Habits { footprint: Some(0.0), ..Habits::default() }), "habits.footprint"),
+            (habits(Habits { sizes: Some(vec![]), ..Habits::default() }), "habits.sizes"),
+            (
+                habits(Habits { sizes: Some(vec![SizeShare { size: Bytes(100), share: 1.0 }]), ..Habits::default() }),
+                "habits.sizes",
+            ),
+            (ClientSpec { preset: Some("zipff".into()), ..ClientSpec::default() }, "preset"),
+        ];
+        for (spec, key) in cases {
+            assert_eq!(Client::new(&spec, Bytes::gib(1), 1, 1).unwrap_err().key, key);
+        }
+    }
+
+    /// The presets reach their published rate on an idle PM953, and their published bandwidth follows.
+    #[test]
+    fn presets_meet_table_v_on_tier_1() {
+        let spec = model::preset("pm953").unwrap().spec();
+        for preset in CLIENT_PRESETS {
+            let client = ClientSpec { preset: Some(preset.name.into()), ..ClientSpec::default() };
+            let mut running = Client::new(&client, Bytes::gib(100), 1, 1).unwrap();
+            let mut device = algo::DeviceModel::new(&spec);
+            let mut heap = algo::EventHeap::new();
+            (0..running.slots()).for_each(|s| heap.push(0, s));
+            let (mut n, mut bytes, seconds) = (0u64, 0u64, if preset.iops < 100.0 { 60 } else { 2 });
+            while let Some((now, slot)) = heap.first().filter(|f| f.0 < seconds * 1_000_000_000) {
+                let next = match running.next(now, slot) {
+                    ClientStep::Issue(r) => {
+                        n += 1;
+                        bytes += u64::from(r.length);
+                        device.submit(now, r.op, u64::from(r.length), algo::mix(1, n)) + running.think_ns()
+                    }
+                    ClientStep::Later(at) => at,
+                };
+                heap.reschedule_first(next);
+            }
+            let iops = n as f64 / seconds as f64;
+            let want = preset.target_iops();
+            assert!((iops / want - 1.0).abs() < 0.03, "{}: {iops:.0} IOPS, published {want}", preset.name);
+            let mib = bytes as f64 / seconds as f64 / (1 << 20) as f64;
+            let want_mib = preset.mib_per_s * want / preset.iops;
+            assert!((mib / want_mib - 1.0).abs() < 0.06, "{}: {mib:.2} MiB/s, published {want_mib:.2}", preset.name);
+        }
+    }
+}

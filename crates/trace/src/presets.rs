@@ -1,0 +1,103 @@
+//! The 14 workloads of paper 0's Table V as closed-loop clients.
+//!
+//! Published are the name, the scenario it stands for, IOPS and bandwidth. Ours are the mix of reads and writes, the
+//! sizes (their mean follows from bandwidth over IOPS), the randomness and the requests in flight: chosen so that the
+//! published rate is met on one idle drive of tier 1 (PM953), where that is possible. "Zipf IOs" (1,942,000 IOPS) is eight
+//! times what the fastest drive does and was evidently served by a cache: it is capped here, see
+//! [`ClientPreset::target_iops`].
+
+use units::{Bytes, Iops, Nanos};
+
+use crate::client::{Habits, SizeShare};
+
+/// Requests per second that the "Zipf IOs" preset is capped at: what one PM953 can read with some room.
+pub const ZIPF_CAP_IOPS: f64 = 200_000.0;
+
+/// One workload.
+#[derive(Debug, Clone, Copy)]
+pub struct ClientPreset {
+    /// Name in a scenario.
+    pub name: &'static str,
+    /// `heavy`, `middle` or `light`, as published.
+    pub load: &'static str,
+    /// What it stands for, as published.
+    pub stands_for: &'static str,
+    /// Requests per second, as published.
+    pub iops: f64,
+    /// MiB per second, as published.
+    pub mib_per_s: f64,
+    read_share: f64,
+    random_share: f64,
+    /// (KiB, weight).
+    sizes: &'static [(u64, f64)],
+    outstanding: u32,
+    skew: f64,
+}
+
+const K4: &[(u64, f64)] = &[(4, 1.0)];
+const K8: &[(u64, f64)] = &[(8, 1.0)];
+const K64: &[(u64, f64)] = &[(64, 1.0)];
+/// Mean 7.6 KiB.
+const JESD: &[(u64, f64)] = &[(4, 0.67), (8, 0.13), (16, 0.15), (32, 0.05)];
+/// Mean 4.47 KiB.
+const SMALL_MIX: &[(u64, f64)] = &[(4, 0.937), (8, 0.043), (16, 0.01), (24, 0.01)];
+
+macro_rules! table {
+    ($($name:literal $load:literal $stands_for:literal $iops:literal $mib:literal : $reads:literal $random:literal $sizes:ident depth $depth:literal skew $skew:literal;)*) => {
+        &[$(ClientPreset {
+            name: $name, load: $load, stands_for: $stands_for, iops: $iops, mib_per_s: $mib,
+            read_share: $reads, random_share: $random, sizes: $sizes, outstanding: $depth, skew: $skew,
+        },)*]
+    };
+}
+
+/// All of them.
+pub const CLIENT_PRESETS: &[ClientPreset] = table! {
+    "basic-verify"    "heavy"  "SQL database server"        95_500.0    373.0    : 0.90 1.0 K4        depth 32 skew 0.9;
+    "ssd-steady"      "heavy"  "system development"         116_000.0   453.0    : 0.93 1.0 K4        depth 32 skew 0.0;
+    "zipf"            "heavy"  "web apps"                   1_942_000.0 7_585.0  : 1.00 1.0 K4        depth 48 skew 1.1;
+    "async-read"      "heavy"  "read intensive apps"        88_300.0    345.0    : 1.00 1.0 K4        depth 16 skew 0.5;
+    "async-write"     "heavy"  "write intensive apps"       6_650.0     25.0     : 0.00 1.0 K4        depth 8  skew 0.5;
+    "flow"            "middle" "big data frameworks"        19_200.0    150.0    : 0.70 0.3 K8        depth 8  skew 0.3;
+    "iometer"         "middle" "file server"                47_000.0    205.0    : 0.80 0.8 SMALL_MIX depth 16 skew 0.8;
+    "jesd"            "middle" "high endurance apps"        18_300.0    136.0    : 0.40 0.9 JESD      depth 8  skew 0.9;
+    "latency-profile" "middle" "cloud system manager"       39_600.0    155.0    : 1.00 1.0 K4        depth 8  skew 0.5;
+    "ssd-test"        "middle" "hardware development"       47_000.0    205.0    : 0.75 0.5 SMALL_MIX depth 16 skew 0.0;
+    "rand-zone"       "light"  "multi-user database"        7_750.0     30.3     : 0.80 1.0 K4        depth 2  skew 0.9;
+    "surface-scan"    "light"  "enterprise backup server"   6_980.0     436.0    : 1.00 0.0 K64       depth 4  skew 0.0;
+    "sync-read"       "light"  "read intensive sync apps"   6_650.0     25.0     : 1.00 0.5 K4        depth 1  skew 0.5;
+    "sync-write"      "light"  "metadata sync server"       4.0         0.015625 : 0.00 1.0 K4        depth 1  skew 0.5;
+};
+
+/// The preset of that name.
+pub fn client_preset(name: &str) -> Option<&'static ClientPreset> {
+    CLIENT_PRESETS.iter().find(|p| p.name == name)
+}
+
+/// All names, for messages.
+pub fn client_preset_names() -> String {
+    CLIENT_PRESETS.iter().map(|p| p.name).collect::<Vec<_>>().join(", ")
+}
+
+impl ClientPreset {
+    /// The rate it aims at: the published one, or the cap where no drive could do it.
+    pub fn target_iops(&self) -> f64 {
+        if self.name == "zipf" { ZIPF_CAP_IOPS } else { self.iops }
+    }
+
+    /// As habits of a client.
+    pub fn habits(&self) -> Habits {
+        let size = |(kib, share): &(u64, f64)| SizeShare { size: Bytes(kib << 10), share: *share };
+        Habits {
+            outstanding: Some(self.outstanding),
+            read_share: Some(self.read_share),
+            random_share: Some(self.random_share),
+            sizes: Some(self.sizes.iter().map(size).collect()),
+            think: Some(Nanos::ZERO),
+            think_random: Some(false),
+            rate: Some(Iops(self.target_iops())),
+            skew: Some(self.skew),
+            footprint: Some(1.0),
+        }
+    }
+}
