@@ -1,1 +1,56 @@
-//! Placeholder.
+//! Traces: read any, check everything, replay from a memory map.
+//!
+//! ```text
+//!  any format ──▶ TraceStream ──▶ TraceInfo          what it is
+//!  (gz, xz, zst)        │  ├─────▶ convert ──▶ .trc   once
+//!                       │  └─────▶ load                into memory
+//!  .trc ────────────────┴────────▶ load ──▶ &[Record]  mapped, verified, in place
+//! ```
+//!
+//! A trace is a list of [`Record`]s in order of time, counted from zero, and a list of volumes that the records
+//! index. Readers of foreign formats are [`RecordSource`]s; [`TraceStream`] puts decompression before one and the
+//! rules that are the same for all formats behind it: which bad records are passed over, how time gets into order.
+//! Input is never trusted: no length from a file decides an allocation, arithmetic on it is checked, and a record
+//! that reaches a caller is valid.
+//!
+//! Not here: clocks and sockets (only files are opened), replay (the simulator's and the data path's), formats that
+//! need a second file.
+
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod native;
+
+mod atomic;
+mod beginning;
+mod compress;
+mod convert;
+mod detect;
+mod distribution;
+mod error;
+mod footprint;
+mod formats;
+mod info;
+mod load;
+mod map;
+mod native_source;
+mod order;
+mod record;
+mod source;
+mod stream;
+mod text;
+
+pub use compress::Compression;
+pub use convert::{CaptureWriter, Converted, convert};
+pub use detect::{DETECT_BYTES, Detection, detect};
+pub use distribution::{LatencyStats, SizeStats};
+pub use error::{BadRecord, Location, SkipBad, TraceError};
+pub use footprint::FOOTPRINT_PAGE_BYTES;
+pub use formats::Format;
+pub use info::{INFO_SCHEMA, TraceInfo, VolumeInfo};
+pub use load::{LoadedTrace, load, load_stream};
+pub use native::{NativeError, NativeTrace, VolumeSummary};
+pub use order::REORDER_RECORDS_MAX;
+pub use record::{LATENCY_UNKNOWN, RawRecord, Record, Request, VOLUME_NAME_BYTES_MAX, VOLUMES_MAX};
+pub use source::{RecordSource, SourceClock, VolumeNames};
+pub use stream::{Ordering, Progress, RECORDS_IN_MEMORY_MAX, ReadOptions, TraceStream};
+pub use text::{ColumnSpec, Delimiter, HeaderRow, OpRule, TimeUnit};

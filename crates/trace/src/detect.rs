@@ -1,0 +1,321 @@
+//! Which format a file has, from its first bytes. Never a silent guess: what cannot be known is flagged.
+
+use crate::formats::{CAPTURE_HEADER, Format, HADOOP_HEADER, VscsiVersion, plausible};
+use crate::native::MAGIC;
+use crate::text::{ColumnSpec, Delimiter, TimeUnit, parse_time, parse_u64, split};
+
+/// Bytes of a file (after decompression) that detection looks at.
+pub const DETECT_BYTES: usize = 64 << 10;
+/// Rows that detection looks at.
+const ROWS_MAX: usize = 1000;
+
+/// What a file seems to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Detection {
+    /// Nothing else fits.
+    Known(Format),
+    /// The best guess; the content cannot tell for sure.
+    Assumed {
+        /// The guess.
+        format: Format,
+        /// Why it is only that.
+        why: String,
+    },
+    /// Several formats fit and none is likelier.
+    Ambiguous(Vec<Format>),
+    /// Nothing fits.
+    Unknown {
+        /// What was seen and what can be done.
+        hint: String,
+    },
+}
+
+/// Detects the format from a file's first [`DETECT_BYTES`] uncompressed bytes (fewer only if it has no more). The
+/// file's name helps to explain what is not recognized; it never decides.
+pub fn detect(first: &[u8], file_name: &str) -> Detection {
+    let unknown = |hint: &str| Detection::Unknown {
+        hint: hint.to_owned(),
+    };
+    if first.is_empty() {
+        return unknown("the file is empty");
+    }
+    if first.starts_with(&MAGIC) {
+        return Detection::Known(Format::Native);
+    }
+    match (
+        plausible(first, VscsiVersion::V1),
+        plausible(first, VscsiVersion::V2),
+    ) {
+        (true, false) => return Detection::Known(Format::Vscsi1),
+        (false, true) => return Detection::Known(Format::Vscsi2),
+        (true, true) => return Detection::Ambiguous(vec![Format::Vscsi1, Format::Vscsi2]),
+        (false, false) => {}
+    }
+    if first.get(257..262) == Some(b"ustar") {
+        return unknown("this is a tar archive: unpack it first");
+    }
+    if first.starts_with(b"\xff\xfe") || first.starts_with(b"\xfe\xff") {
+        return unknown("this is UTF-16 text: convert it to UTF-8 first");
+    }
+    if first.contains(&0) {
+        return unknown("binary data of no known kind");
+    }
+    let rows = rows(first);
+    let Some(line) = rows.first() else {
+        return unknown("the file has only blank lines");
+    };
+    detect_text(line, &rows, file_name)
+}
+
+/// The complete rows among the first bytes: without blank lines, comments, and a last line that may be cut.
+fn rows(first: &[u8]) -> Vec<&[u8]> {
+    let text = first.strip_prefix(b"\xef\xbb\xbf").unwrap_or(first);
+    let complete = match text.iter().rposition(|b| *b == b'\n') {
+        Some(end) if first.len() >= DETECT_BYTES => &text[..end],
+        _ => text,
+    };
+    let lines = complete.split(|b| *b == b'\n').map(<[u8]>::trim_ascii_end);
+    lines
+        .filter(|l| !l.trim_ascii().is_empty() && l[0] != b'#')
+        .take(ROWS_MAX)
+        .collect()
+}
+
+/// The first row, or nothing.
+pub(crate) fn first_row(first: &[u8]) -> &[u8] {
+    rows(first).first().copied().unwrap_or_default()
+}
+
+fn cells(line: &[u8], delimiter: Delimiter) -> Vec<&[u8]> {
+    let mut fields = Vec::new();
+    split(line, delimiter, &mut fields, 64);
+    fields
+        .iter()
+        .map(|(a, b)| line[*a as usize..*b as usize].trim_ascii())
+        .collect()
+}
+
+fn is_word(cell: &[u8]) -> bool {
+    cell.eq_ignore_ascii_case(b"read") || cell.eq_ignore_ascii_case(b"write")
+}
+
+fn is_number(cell: &[u8]) -> bool {
+    parse_u64("", cell).is_ok()
+}
+
+fn is_decimal(cell: &[u8]) -> bool {
+    parse_time("", cell, TimeUnit::Nanos).is_ok()
+}
+
+fn detect_text(line: &[u8], rows: &[&[u8]], file_name: &str) -> Detection {
+    if line == CAPTURE_HEADER.as_bytes() {
+        return Detection::Known(Format::Capture);
+    }
+    if line == HADOOP_HEADER.as_bytes() {
+        return Detection::Known(Format::HadoopCsv);
+    }
+    match cells(line, Delimiter::Byte(b',')).as_slice() {
+        [time, _, disk, op, offset, size, latency]
+            if is_word(op)
+                && [*time, *disk, *offset, *size, *latency]
+                    .into_iter()
+                    .all(is_number) =>
+        {
+            return Detection::Known(Format::Msr);
+        }
+        _ => {}
+    }
+    match cells(line, Delimiter::Byte(b'\t')).as_slice() {
+        [
+            sequence,
+            time,
+            service,
+            disk,
+            op,
+            sector,
+            sectors,
+            rest @ ..,
+        ] if is_word(op)
+            && rest.iter().all(|c| c.is_empty())
+            && [*sequence, *disk, *sector, *sectors]
+                .into_iter()
+                .all(is_number)
+            && is_decimal(time)
+            && is_decimal(service) =>
+        {
+            return Detection::Known(Format::DiskMon);
+        }
+        _ => {}
+    }
+    if let Some(detection) = detect_five_columns(rows) {
+        return detection;
+    }
+    match ColumnSpec::default().resolve(line) {
+        Ok(_) => Detection::Known(Format::Csv),
+        Err(reason) => Detection::Unknown {
+            hint: explain(line, file_name, &reason),
+        },
+    }
+}
+
+/// DiskSim's family: time, device, offset, length, kind. The columns do not say their units.
+fn detect_five_columns(rows: &[&[u8]]) -> Option<Detection> {
+    let (mut fraction, mut thousands, mut sectors) = (false, true, true);
+    for row in rows {
+        let row = cells(row, Delimiter::Whitespace);
+        let [time, device, offset, length, kind] = row.as_slice() else {
+            return None;
+        };
+        if !is_decimal(time)
+            || !is_number(device)
+            || kind.len() > 8
+            || !kind.iter().all(u8::is_ascii_hexdigit)
+        {
+            return None;
+        }
+        let (offset, length) = (parse_u64("", offset).ok()?, parse_u64("", length).ok()?);
+        fraction |= !is_number(time);
+        thousands &= time.ends_with(b"000") || *time == b"0";
+        sectors &= offset.is_multiple_of(512) && length.is_multiple_of(512);
+    }
+    let (format, why) = match (fraction, sectors) {
+        (true, false) => return Some(Detection::Known(Format::DiskSim)),
+        (true, true) => (
+            Format::AsciiBytesMs,
+            "all offsets and lengths are multiples of 512, so they may be bytes (ascii-bytes-ms) or, less likely, \
+             blocks (disksim)",
+        ),
+        (false, _) if thousands => (
+            Format::MqSim,
+            "the file does not say its unit of time: nanoseconds (mqsim) because all times end in 000, else \
+             microseconds (ssdsim)",
+        ),
+        (false, _) => (
+            Format::SsdSim,
+            "the file does not say its unit of time: microseconds (ssdsim) because not all times end in 000, else \
+             nanoseconds (mqsim)",
+        ),
+    };
+    Some(Detection::Assumed {
+        format,
+        why: why.into(),
+    })
+}
+
+fn explain(line: &[u8], file_name: &str, reason: &str) -> String {
+    let row = cells(line, Delimiter::Whitespace);
+    if row.len() == 4 && row.iter().all(|c| is_number(c)) {
+        return "rows of four numbers (ARC .lis?) have neither times nor kinds of requests".into();
+    }
+    if first_cell_is_device(&row) {
+        return "this looks like blkparse text, which is not read: map its columns with --columns and --delimiter \
+                space"
+            .into();
+    }
+    let delimiter = Delimiter::guess(line);
+    let columns = cells(line, delimiter);
+    let numbers = columns.iter().any(|c| is_decimal(c));
+    if columns.len() > 1 && (delimiter != Delimiter::Whitespace || numbers)
+        || file_name.contains(".csv")
+    {
+        return format!(
+            "{} columns that are not those of a known format: {reason}",
+            columns.len()
+        );
+    }
+    "neither a known binary format nor rows of columns; see --format for what is read".into()
+}
+
+/// `8,16`: the device numbers with which blkparse begins each line.
+fn first_cell_is_device(row: &[&[u8]]) -> bool {
+    let Some(cell) = row.first() else {
+        return false;
+    };
+    let mut parts = cell.split(|b| *b == b',');
+    row.len() > 6 && parts.next().is_some_and(is_number) && parts.next().is_some_and(is_number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(text: &str) -> Format {
+        match detect(text.as_bytes(), "x") {
+            Detection::Known(format) => format,
+            other => panic!("{text:?}: {other:?}"),
+        }
+    }
+
+    fn assumed(text: &str) -> Format {
+        match detect(text.as_bytes(), "x") {
+            Detection::Assumed { format, .. } => format,
+            other => panic!("{text:?}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn formats_that_say_what_they_are() {
+        assert_eq!(
+            known("128166410318060999,host,1,Write,512,4096,1189\n"),
+            Format::Msr
+        );
+        assert_eq!(
+            known("0\t4.65\t0.00003815\t0\tWrite\t61\t32\r\n"),
+            Format::DiskMon
+        );
+        assert_eq!(
+            known("0\t0.047339\t0.00019073\t0\tRead\t13\t8\t\r\n"),
+            Format::DiskMon
+        );
+        assert_eq!(known("7961.833 0 20228336 8 0\n"), Format::DiskSim);
+        assert_eq!(
+            known("time_s,node,op,offset_bytes,size_bytes\r\n3.03,2,R,37,512\n"),
+            Format::HadoopCsv
+        );
+        assert_eq!(
+            known("\u{feff}time_us,op,offset_sectors,size_bytes\n1,R,37,512\n"),
+            Format::Csv
+        );
+        assert_eq!(
+            known("time_ns,volume,op,offset_bytes,length_bytes,latency_ns\n"),
+            Format::Capture
+        );
+    }
+
+    #[test]
+    fn units_that_are_not_said_are_assumed() {
+        assert_eq!(
+            assumed("938513000 4 264719034 16 0\n938828000 3 1 16 0"),
+            Format::MqSim
+        );
+        assert_eq!(
+            assumed("0 0 280605840 2 1\n979 0 287641400 128 1\n"),
+            Format::SsdSim
+        );
+        assert_eq!(
+            assumed("0.000 0 3242508288 4096 0\n22.8 0 512 4096 1\n"),
+            Format::AsciiBytesMs
+        );
+    }
+
+    #[test]
+    fn the_unknown_is_explained() {
+        for (text, says) in [
+            ("", "empty"),
+            ("\n\n", "blank"),
+            ("1 2 3 4\n", "four numbers"),
+            ("when,what\n1,2\n", "no column for the time"),
+            (
+                "  8,16   5        1     0.000000000 18615  A   R 1444645666 + 256\n",
+                "blkparse",
+            ),
+            ("hello world", "neither"),
+            ("a\0b", "binary"),
+        ] {
+            match detect(text.as_bytes(), "x") {
+                Detection::Unknown { hint } => assert!(hint.contains(says), "{text:?}: {hint}"),
+                other => panic!("{text:?}: {other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! What can be wrong with a trace.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use crate::native::NativeError;
+
+/// Bytes of an offending value that an error quotes. Protects logs from a line of binary rubbish.
+const QUOTED_BYTES_MAX: usize = 48;
+
+/// Where in a file a record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Location {
+    /// Line of a text, counted from 1 (after decompression).
+    Line(u64),
+    /// Byte offset in a binary file (after decompression).
+    Byte(u64),
+    /// Record of a trace, counted from 0: where the original position is no longer known.
+    Record(u64),
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Location::Line(n) => write!(f, "line {n}"),
+            Location::Byte(n) => write!(f, "byte {n}"),
+            Location::Record(n) => write!(f, "record {n}"),
+        }
+    }
+}
+
+/// One record that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadRecord {
+    /// File as given by the caller.
+    pub file: String,
+    /// Where the record starts.
+    pub at: Location,
+    /// Which field.
+    pub field: &'static str,
+    /// What it says: escaped, and cut after 48 bytes.
+    pub value: String,
+    /// What is wrong with it.
+    pub reason: Cow<'static, str>,
+}
+
+impl fmt::Display for BadRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: {}: {} \"{}\": {}",
+            self.file, self.at, self.field, self.value, self.reason
+        )
+    }
+}
+
+/// A field that could not be read; becomes a [`BadRecord`] where the position is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FieldError {
+    pub(crate) field: &'static str,
+    pub(crate) value: String,
+    pub(crate) reason: Cow<'static, str>,
+}
+
+impl FieldError {
+    #[cold]
+    pub(crate) fn new(
+        field: &'static str,
+        value: &[u8],
+        reason: impl Into<Cow<'static, str>>,
+    ) -> Box<Self> {
+        Box::new(Self {
+            field,
+            value: quote(value),
+            reason: reason.into(),
+        })
+    }
+
+    #[cold]
+    pub(crate) fn at(self: Box<Self>, file: &str, at: Location) -> TraceError {
+        let FieldError {
+            field,
+            value,
+            reason,
+        } = *self;
+        TraceError::BadRecord(Box::new(BadRecord {
+            file: file.into(),
+            at,
+            field,
+            value,
+            reason,
+        }))
+    }
+}
+
+/// Escapes a value for a message and cuts it.
+pub(crate) fn quote(value: &[u8]) -> String {
+    let cut = value.len().min(QUOTED_BYTES_MAX);
+    let dots = if cut < value.len() { "…" } else { "" };
+    format!("{}{dots}", value[..cut].escape_ascii())
+}
+
+/// How many bad records a reader passes over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SkipBad {
+    /// Up to this many are counted and skipped; the next one is the error. Zero tolerates none.
+    pub limit: u64,
+}
+
+/// Everything that reading or writing a trace can fail with.
+#[derive(Debug, Error)]
+pub enum TraceError {
+    /// The operating system refused.
+    #[error("cannot {action} {path}")]
+    Io {
+        /// What was tried, such as `open`.
+        action: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The data stopped coming: an unreadable file, or a damaged or truncated compressed one.
+    #[error("{file}: cannot read on after {offset_bytes} bytes of {what}")]
+    Stream {
+        /// File.
+        file: String,
+        /// Uncompressed bytes that were read before.
+        offset_bytes: u64,
+        /// `data`, `gzip data`, …
+        what: &'static str,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// One record is bad and none may be skipped.
+    #[error("{0}")]
+    BadRecord(Box<BadRecord>),
+    /// More records are bad than may be skipped.
+    #[error("more than {limit} bad records: {last}")]
+    TooManyBad {
+        /// How many may be skipped.
+        limit: u64,
+        /// The first one that may not.
+        last: Box<BadRecord>,
+    },
+    /// Time goes back further than the reorder buffer reaches.
+    #[error(
+        "{file}: {at}: time goes back by {back_ns} ns, further than the {buffer_records} records that are kept \
+         for reordering: use --sort to sort the whole trace in memory"
+    )]
+    TimeReversal {
+        /// File.
+        file: String,
+        /// Which record.
+        at: Location,
+        /// How far before the last record that was already handed on.
+        back_ns: u64,
+        /// Size of the reorder buffer.
+        buffer_records: usize,
+    },
+    /// Two records are further apart than 2^63 nanoseconds.
+    #[error("{file}: {at}: the trace would span more than 292 years: is the unit of time right?")]
+    SpanTooLong {
+        /// File.
+        file: String,
+        /// Which record.
+        at: Location,
+    },
+    /// More records than the caller wants in memory.
+    #[error(
+        "{file}: more than {limit} records: convert it to a native trace, which is mapped and not loaded"
+    )]
+    TooManyRecords {
+        /// File.
+        file: String,
+        /// The caller's limit.
+        limit: u64,
+    },
+    /// The format is not one that we know.
+    #[error("{file}: unknown trace format: {hint}")]
+    UnknownFormat {
+        /// File.
+        file: String,
+        /// What was seen and what can be done.
+        hint: String,
+    },
+    /// The content fits several formats.
+    #[error("{file}: the content fits several formats ({candidates}): name one with --format")]
+    AmbiguousFormat {
+        /// File.
+        file: String,
+        /// Their names.
+        candidates: String,
+    },
+    /// The format was guessed, and the caller needs to be sure.
+    #[error("{file}: the format looks like {format}, but {why}: name it with --format to go on")]
+    AssumedFormat {
+        /// File.
+        file: String,
+        /// The guess.
+        format: &'static str,
+        /// Why it is only that.
+        why: String,
+    },
+    /// A column mapping that cannot be applied.
+    #[error("{file}: {reason}")]
+    Columns {
+        /// File.
+        file: String,
+        /// What is missing or wrong.
+        reason: String,
+    },
+    /// A native trace is damaged or not one.
+    #[error("{file}: {error}")]
+    Native {
+        /// File.
+        file: String,
+        /// What is wrong; part of the message already, so not a `#[source]`.
+        error: NativeError,
+    },
+    /// The caller of a writer broke its contract.
+    #[error("cannot write record {index}: {reason}")]
+    Write {
+        /// Which record, counted from 0.
+        index: u64,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The extension of an output file names no format.
+    #[error(
+        "cannot tell the output format of {path}: use a name that ends in .trc, .csv or .csv.zst"
+    )]
+    OutputFormat {
+        /// The name.
+        path: PathBuf,
+    },
+}
+
+impl TraceError {
+    pub(crate) fn io(
+        action: &'static str,
+        path: &Path,
+    ) -> impl FnOnce(io::Error) -> TraceError + use<> {
+        let path = path.to_path_buf();
+        move |source| TraceError::Io {
+            action,
+            path,
+            source,
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The text formats: which column is what.
+
+use super::Format;
+use crate::text::{Delimiter, Layout, OpRule, TimeUnit, VolumeColumns};
+
+/// Header of our own capture CSV.
+pub(crate) const CAPTURE_HEADER: &str = "time_ns,volume,op,offset_bytes,length_bytes,latency_ns";
+/// Header of the Hadoop block traces.
+pub(crate) const HADOOP_HEADER: &str = "time_s,node,op,offset_bytes,size_bytes";
+
+const SECTOR_BYTES: u64 = 512;
+
+/// The layout of a text format that has a fixed one.
+pub(crate) fn text_layout(format: Format) -> Option<Layout> {
+    Some(match format {
+        Format::Native | Format::Vscsi1 | Format::Vscsi2 | Format::Csv => return None,
+        Format::Msr => Layout {
+            delimiter: Delimiter::Byte(b','),
+            header: false,
+            columns: Some(7),
+            time: (0, TimeUnit::Filetime),
+            volume: VolumeColumns::Two(1, 2),
+            op: (3, OpRule::Words),
+            offset: (4, 1),
+            length: (5, 1),
+            latency: Some((6, TimeUnit::Filetime)),
+        },
+        Format::DiskMon => Layout {
+            delimiter: Delimiter::Byte(b'\t'),
+            header: false,
+            columns: Some(7),
+            time: (1, TimeUnit::Seconds),
+            volume: VolumeColumns::One(3),
+            op: (4, OpRule::Words),
+            offset: (5, SECTOR_BYTES),
+            length: (6, SECTOR_BYTES),
+            latency: Some((2, TimeUnit::Seconds)),
+        },
+        Format::Capture => Layout {
+            delimiter: Delimiter::Byte(b','),
+            header: true,
+            columns: Some(6),
+            time: (0, TimeUnit::Nanos),
+            volume: VolumeColumns::One(1),
+            op: (2, OpRule::Words),
+            offset: (3, 1),
+            length: (4, 1),
+            latency: Some((5, TimeUnit::Nanos)),
+        },
+        Format::HadoopCsv => Layout {
+            delimiter: Delimiter::Byte(b','),
+            header: true,
+            columns: Some(5),
+            time: (0, TimeUnit::Seconds),
+            volume: VolumeColumns::One(1),
+            op: (2, OpRule::Words),
+            offset: (3, 1),
+            length: (4, 1),
+            latency: None,
+        },
+        Format::DiskSim => five_columns(TimeUnit::Millis, SECTOR_BYTES, OpRule::FlagBit0Read),
+        Format::SsdSim => five_columns(TimeUnit::Micros, SECTOR_BYTES, OpRule::Read1),
+        Format::MqSim => five_columns(TimeUnit::Nanos, SECTOR_BYTES, OpRule::Read1),
+        Format::AsciiBytesMs => five_columns(TimeUnit::Millis, 1, OpRule::Read1),
+    })
+}
+
+/// Time, device, offset, length, kind: the simulators' family.
+fn five_columns(time: TimeUnit, unit_bytes: u64, op: OpRule) -> Layout {
+    Layout {
+        delimiter: Delimiter::Whitespace,
+        header: false,
+        columns: Some(5),
+        time: (0, time),
+        volume: VolumeColumns::One(1),
+        op: (4, op),
+        offset: (2, unit_bytes),
+        length: (3, unit_bytes),
+        latency: None,
+    }
+}

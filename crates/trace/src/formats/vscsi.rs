@@ -1,0 +1,255 @@
+//! VMware vscsi traces: fixed binary records, little-endian, one virtual disk per file.
+//!
+//! ```text
+//! version 1, 32 bytes                          version 2, 40 bytes
+//! 0   4  serial number                         0   2  SCSI command
+//! 4   4  length, bytes                         2   2  version, 0x02xx
+//! 8   4  scatter-gather elements               4   4  serial number
+//! 12  2  SCSI command                          8   4  length, bytes
+//! 14  2  version, 0x01xx                       12  4  scatter-gather elements
+//! 16  8  first block of 512 bytes              16  8  first block of 512 bytes
+//! 24  8  time, µs                              24  8  time, µs
+//!                                              32  8  response time, µs
+//! ```
+//!
+//! The time counts from a start of its own. An UNMAP's length is that of its list of ranges, which the trace does
+//! not have: such trims are only a sign that something was trimmed.
+
+use std::io::{self, Read};
+
+use model::Op;
+
+use crate::error::{FieldError, Location, TraceError};
+use crate::record::{LATENCY_UNKNOWN, RawRecord};
+use crate::source::{RecordSource, SourceClock, VolumeNames};
+use crate::text::check_range;
+
+const BLOCK_BYTES: u64 = 512;
+const BUFFER_BYTES: usize = 128 << 10;
+/// Records that detection looks at.
+const PLAUSIBLE_RECORDS: usize = 64;
+
+/// Which layout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum VscsiVersion {
+    V1,
+    V2,
+}
+
+impl VscsiVersion {
+    fn record_bytes(self) -> usize {
+        match self {
+            VscsiVersion::V1 => 32,
+            VscsiVersion::V2 => 40,
+        }
+    }
+
+    fn decode(self, record: &[u8]) -> Fields {
+        let u16_at = |at: usize| u16::from_le_bytes([record[at], record[at + 1]]);
+        let u32_at =
+            |at: usize| u32::from_le_bytes(record[at..at + 4].try_into().expect("four bytes"));
+        let u64_at =
+            |at: usize| u64::from_le_bytes(record[at..at + 8].try_into().expect("eight bytes"));
+        let (command, version, length, response_us) = match self {
+            VscsiVersion::V1 => (u16_at(12), u16_at(14), u32_at(4), None),
+            VscsiVersion::V2 => (u16_at(0), u16_at(2), u32_at(8), Some(u64_at(32))),
+        };
+        Fields {
+            command,
+            version,
+            length,
+            block: u64_at(16),
+            time_us: u64_at(24),
+            response_us,
+        }
+    }
+
+    fn major(self) -> u16 {
+        match self {
+            VscsiVersion::V1 => 1,
+            VscsiVersion::V2 => 2,
+        }
+    }
+}
+
+struct Fields {
+    command: u16,
+    version: u16,
+    length: u32,
+    block: u64,
+    time_us: u64,
+    response_us: Option<u64>,
+}
+
+/// The kind of a SCSI command, by its operation code (SPC, SBC).
+fn op_of(command: u16) -> Option<Op> {
+    Some(match command {
+        0x08 | 0x28 | 0xa8 | 0x88 => Op::Read,
+        0x0a | 0x2a | 0xaa | 0x8a => Op::Write,
+        0x42 => Op::Trim,
+        0x35 | 0x91 => Op::Flush,
+        _ => return None,
+    })
+}
+
+/// Whether the first bytes of a file can be records of this version.
+pub(crate) fn plausible(first: &[u8], version: VscsiVersion) -> bool {
+    let mut records = first
+        .chunks_exact(version.record_bytes())
+        .take(PLAUSIBLE_RECORDS)
+        .peekable();
+    records.peek().is_some()
+        && records.all(|r| {
+            let fields = version.decode(r);
+            // Opcodes that we do not read occur; anything beyond a byte does not.
+            fields.version >> 8 == version.major() && fields.command <= 0xff
+        })
+}
+
+pub(crate) struct VscsiReader<R> {
+    file: String,
+    inner: R,
+    version: VscsiVersion,
+    buffer: Vec<u8>,
+    at: usize,
+    end: usize,
+    /// File offset of `buffer[0]`.
+    base: u64,
+    record_start: u64,
+    volumes: VolumeNames,
+}
+
+impl<R: Read> VscsiReader<R> {
+    pub(crate) fn new(file: &str, inner: R, version: VscsiVersion) -> Self {
+        Self {
+            file: file.to_owned(),
+            inner,
+            version,
+            buffer: vec![0; BUFFER_BYTES],
+            at: 0,
+            end: 0,
+            base: 0,
+            record_start: 0,
+            volumes: VolumeNames::single(),
+        }
+    }
+
+    /// Makes a whole record available if the file has one.
+    fn fill(&mut self) -> io::Result<()> {
+        self.buffer.copy_within(self.at..self.end, 0);
+        self.base += self.at as u64;
+        self.end -= self.at;
+        self.at = 0;
+        while self.end < self.version.record_bytes() {
+            match self.inner.read(&mut self.buffer[self.end..]) {
+                Ok(0) => break,
+                Ok(n) => self.end += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<R: Read> RecordSource for VscsiReader<R> {
+    fn next(&mut self, out: &mut RawRecord) -> Result<bool, TraceError> {
+        let size = self.version.record_bytes();
+        if self.end - self.at < size {
+            self.fill().map_err(|source| TraceError::Stream {
+                file: self.file.clone(),
+                offset_bytes: self.base + self.end as u64,
+                what: "data",
+                source,
+            })?;
+        }
+        self.record_start = self.base + self.at as u64;
+        let rest = &self.buffer[self.at..self.end];
+        if rest.is_empty() {
+            return Ok(false);
+        }
+        let Some(bytes) = rest.get(..size) else {
+            let reason = format!("the file ends after {} of {size} bytes", rest.len());
+            let error = FieldError::new("record", rest, reason);
+            self.at = self.end;
+            return Err(error.at(&self.file, self.location()));
+        };
+        let parsed = parse(&self.version.decode(bytes), self.version);
+        self.at += size;
+        *out = parsed.map_err(|error| error.at(&self.file, self.location()))?;
+        Ok(true)
+    }
+
+    fn volumes(&self) -> &VolumeNames {
+        &self.volumes
+    }
+
+    fn has_latencies(&self) -> bool {
+        self.version == VscsiVersion::V2
+    }
+
+    fn clock(&self) -> SourceClock {
+        SourceClock::Relative
+    }
+
+    fn location(&self) -> Location {
+        Location::Byte(self.record_start)
+    }
+}
+
+fn parse(fields: &Fields, version: VscsiVersion) -> Result<RawRecord, Box<FieldError>> {
+    fn bad<T>(
+        field: &'static str,
+        value: impl std::fmt::Display,
+        reason: &'static str,
+    ) -> Result<T, Box<FieldError>> {
+        Err(FieldError::new(field, value.to_string().as_bytes(), reason))
+    }
+    if fields.version >> 8 != version.major() {
+        return bad(
+            "version",
+            format_args!("{:#06x}", fields.version),
+            "not the version of this trace",
+        );
+    }
+    let Some(op) = op_of(fields.command) else {
+        return bad(
+            "command",
+            format_args!("{:#04x}", fields.command),
+            "not a SCSI read, write, unmap or sync",
+        );
+    };
+    let time_ns = i64::try_from(fields.time_us)
+        .ok()
+        .and_then(|us| us.checked_mul(1000));
+    let Some(time_ns) = time_ns else {
+        return bad("time", fields.time_us, "beyond 2^63 ns (292 years)");
+    };
+    let latency_ns = match fields.response_us {
+        None => LATENCY_UNKNOWN,
+        Some(us) => match us.checked_mul(1000) {
+            Some(ns) => ns,
+            None => return bad("response time", us, "beyond 2^64 ns"),
+        },
+    };
+    let (offset_bytes, length_bytes) = if op == Op::Flush {
+        (0, 0)
+    } else {
+        let Some(offset) = fields.block.checked_mul(BLOCK_BYTES) else {
+            return bad("block", fields.block, "beyond 2^64 bytes");
+        };
+        match check_range(offset, u64::from(fields.length)) {
+            Ok(range) => range,
+            Err(("offset", reason)) => return bad("block", fields.block, reason),
+            Err((field, reason)) => return bad(field, fields.length, reason),
+        }
+    };
+    Ok(RawRecord {
+        time_ns,
+        offset_bytes,
+        latency_ns,
+        length_bytes,
+        volume: 0,
+        op,
+    })
+}

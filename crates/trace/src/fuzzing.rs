@@ -1,0 +1,109 @@
+//! What the fuzz targets call, and ordinary tests with them: bytes in, nothing out, and no panic.
+//!
+//! Each function takes a file's content and reads it to the end in every way that applies.
+
+use std::io::Cursor;
+
+use crate::detect::detect;
+use crate::error::SkipBad;
+use crate::formats::Format;
+use crate::load::load_stream;
+use crate::native::NativeTrace;
+use crate::stream::{ReadOptions, TraceStream};
+use crate::text::ColumnSpec;
+
+/// Records that one input may have. Protects the fuzzer's time, not memory.
+const RECORDS_MAX: u64 = 1 << 16;
+
+fn read(bytes: &[u8], format: Option<Format>, columns: Option<ColumnSpec>) {
+    for limit in [0, u64::MAX] {
+        let options = ReadOptions {
+            format,
+            columns: columns.clone(),
+            skip_bad: SkipBad { limit },
+            records_max: RECORDS_MAX,
+            ..ReadOptions::default()
+        };
+        let stream = TraceStream::from_reader("fuzz", Cursor::new(bytes.to_vec()), &options);
+        let Ok(loaded) = stream.and_then(|stream| load_stream(stream, &options)) else {
+            continue;
+        };
+        // What a replay relies on.
+        let mut last_ns = 0;
+        for record in loaded.records() {
+            assert_eq!(record.invalid(loaded.volumes.len()), None);
+            assert!(
+                record.end_offset_bytes()
+                    <= loaded.volumes[record.volume() as usize].max_end_offset_bytes
+            );
+            assert!(record.time_ns >= last_ns, "out of order");
+            last_ns = record.time_ns;
+        }
+        assert_eq!(loaded.span_ns, last_ns);
+    }
+}
+
+/// A native trace: header, tables, checksums and records.
+pub fn native(bytes: &[u8]) {
+    let Ok(trace) = NativeTrace::from_bytes("fuzz", bytes) else {
+        return;
+    };
+    let verified = trace.verify().is_ok();
+    for record in trace.records() {
+        let invalid = record.invalid(trace.volumes().len());
+        assert!(!verified || invalid.is_none(), "verified, but {invalid:?}");
+    }
+    let _ = (trace.latencies(), trace.content_hash());
+}
+
+/// vscsi, both versions.
+pub fn vscsi(bytes: &[u8]) {
+    read(bytes, Some(Format::Vscsi1), None);
+    read(bytes, Some(Format::Vscsi2), None);
+}
+
+/// CSV by header and by mapping, and the presets.
+pub fn csv(bytes: &[u8]) {
+    for format in [
+        Format::Csv,
+        Format::Msr,
+        Format::DiskMon,
+        Format::Capture,
+        Format::HadoopCsv,
+    ] {
+        read(bytes, Some(format), None);
+    }
+    let mapping = "time=1:s,volume=2,op=3:read0,offset=4:4096,length=5:sectors,latency=6:filetime";
+    if let Ok(spec) = mapping.parse::<ColumnSpec>() {
+        read(bytes, Some(Format::Csv), Some(spec));
+    }
+    // The first line as the mapping of the rest.
+    let end = bytes
+        .iter()
+        .position(|b| *b == b'\n')
+        .unwrap_or(bytes.len());
+    if let Some(spec) = std::str::from_utf8(&bytes[..end])
+        .ok()
+        .and_then(|text| text.parse::<ColumnSpec>().ok())
+    {
+        read(&bytes[end..], None, Some(spec));
+    }
+}
+
+/// The simulators' five columns.
+pub fn ascii(bytes: &[u8]) {
+    for format in [
+        Format::DiskSim,
+        Format::SsdSim,
+        Format::MqSim,
+        Format::AsciiBytesMs,
+    ] {
+        read(bytes, Some(format), None);
+    }
+}
+
+/// Detection, and then whatever was detected, compressed or not.
+pub fn detection(bytes: &[u8]) {
+    let _ = detect(bytes, "fuzz.csv");
+    read(bytes, None, None);
+}

@@ -1,0 +1,228 @@
+//! What a trace is: one pass, bounded memory.
+
+use model::Op;
+use serde::Serialize;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::compress::Compression;
+use crate::distribution::{Latencies, LatencyStats, SizeStats, Sizes};
+use crate::error::TraceError;
+use crate::footprint::Footprint;
+use crate::formats::Format;
+use crate::native::{RECORDS_PER_BLOCK, Totals, VolumeSummary, content_hash};
+use crate::record::Record;
+use crate::stream::{Progress, TraceStream, known};
+
+/// Schema of [`TraceInfo`] as JSON.
+pub const INFO_SCHEMA: &str = "terrace.trace.info/1";
+const NS_PER_S: u64 = 1_000_000_000;
+/// Records between two reports of progress.
+pub(crate) const PROGRESS_RECORDS: u64 = 1 << 16;
+
+/// Everything that one pass over a trace tells. Serializes as schema [`INFO_SCHEMA`]; fields that do not apply are
+/// `null`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TraceInfo {
+    /// [`INFO_SCHEMA`].
+    pub schema: &'static str,
+    /// The file as it was given.
+    pub file: String,
+    /// Its format.
+    pub format: Format,
+    /// The format is a guess that the content cannot confirm.
+    pub format_assumed: bool,
+    /// Why it is a guess.
+    pub format_note: Option<String>,
+    /// How the file is compressed.
+    pub compression: Compression,
+    /// All requests.
+    pub requests: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Trims.
+    pub trims: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Bytes trimmed.
+    pub bytes_trimmed: u64,
+    /// Time of the last request, in seconds since the start.
+    pub span_s: f64,
+    /// Unix time of the start in nanoseconds.
+    pub origin_unix_ns: Option<i64>,
+    /// Requests per second over the span; `null` if it is zero.
+    pub mean_iops: Option<f64>,
+    /// Most requests in one second, of the seconds that begin with the trace.
+    pub peak_iops_1s: Option<u64>,
+    /// Reads among reads and writes, 0..=1.
+    pub read_share: Option<f64>,
+    /// Sizes of the reads.
+    pub read_size: Option<SizeStats>,
+    /// Sizes of the writes.
+    pub write_size: Option<SizeStats>,
+    /// Distinct pages of 4 KiB that are read or written, in bytes; `null` if there are too many to count.
+    pub footprint_bytes: Option<u64>,
+    /// Why the footprint is `null`.
+    pub footprint_note: Option<String>,
+    /// The volumes in order of their indices.
+    pub volumes: Vec<VolumeInfo>,
+    /// Records that were earlier than the one before them in the file, and were put in order.
+    pub time_reversals: u64,
+    /// Bad records that were passed over.
+    pub skipped_records: u64,
+    /// The first of them.
+    pub bad_records: Vec<String>,
+    /// The trace has latencies.
+    pub has_latency: bool,
+    /// What they are, where known.
+    pub latency: Option<LatencyStats>,
+    /// XXH3-128 over the records; the same for the same records in any format.
+    pub content_hash: String,
+}
+
+/// One volume of a [`TraceInfo`].
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct VolumeInfo {
+    /// Name and totals.
+    #[serde(flatten)]
+    pub summary: VolumeSummary,
+    /// All requests.
+    pub requests: u64,
+    /// Distinct pages of 4 KiB that are read or written, in bytes.
+    pub footprint_bytes: Option<u64>,
+}
+
+impl TraceInfo {
+    /// Reads a stream to its end; `progress` is called now and then.
+    ///
+    /// # Errors
+    /// Those of the stream.
+    pub fn collect(
+        stream: &mut TraceStream,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Self, TraceError> {
+        let mut pass = Pass::default();
+        while let Some((record, latency_ns)) = stream.next_record()? {
+            pass.add(record, latency_ns);
+            if stream.progress().records.is_multiple_of(PROGRESS_RECORDS) {
+                progress(stream.progress());
+            }
+        }
+        progress(stream.progress());
+        Ok(pass.finish(stream))
+    }
+}
+
+#[derive(Default)]
+struct Pass {
+    block: Vec<Record>,
+    sums: Vec<u64>,
+    totals: Totals,
+    footprint: Footprint,
+    sizes: [Sizes; 2],
+    latencies: Latencies,
+    second: u64,
+    in_second: u64,
+    peak_1s: u64,
+    last_ns: u64,
+}
+
+impl Pass {
+    fn add(&mut self, record: Record, latency_ns: u64) {
+        self.block.push(record);
+        if self.block.len() == RECORDS_PER_BLOCK {
+            self.finish_block();
+        }
+        if matches!(record.op(), Op::Read | Op::Write) {
+            self.footprint
+                .touch(record.volume(), record.offset_bytes, record.length_bytes);
+            self.sizes[record.op() as usize].add(record.length_bytes);
+        }
+        if let Some(ns) = known(latency_ns) {
+            self.latencies.add(ns);
+        }
+        let second = record.time_ns / NS_PER_S;
+        if second != self.second {
+            self.second = second;
+            self.in_second = 0;
+        }
+        self.in_second += 1;
+        self.peak_1s = self.peak_1s.max(self.in_second);
+        self.last_ns = record.time_ns;
+    }
+
+    fn finish_block(&mut self) {
+        let volumes = self
+            .block
+            .iter()
+            .map(|r| r.volume() as usize + 1)
+            .max()
+            .unwrap_or(0);
+        self.totals.grow(volumes);
+        self.totals.add(&self.block);
+        self.sums.push(xxh3_64(bytemuck::cast_slice(&self.block)));
+        self.block.clear();
+    }
+
+    fn finish(mut self, stream: &TraceStream) -> TraceInfo {
+        if !self.block.is_empty() {
+            self.finish_block();
+        }
+        self.totals.grow(stream.volumes().len());
+        let [reads, writes, trims, flushes] = self.totals.requests();
+        let [bytes_read, bytes_written, bytes_trimmed] = self.totals.bytes();
+        let requests = reads + writes + trims + flushes;
+        let span_s = self.last_ns as f64 / 1e9;
+        let volumes = self.totals.summaries(stream.volumes().iter());
+        let volumes = volumes
+            .into_iter()
+            .enumerate()
+            .map(|(i, summary)| VolumeInfo {
+                requests: summary.requests(),
+                footprint_bytes: self.footprint.bytes_of(i).ok(),
+                summary,
+            });
+        let footprint = self.footprint.bytes();
+        TraceInfo {
+            schema: INFO_SCHEMA,
+            file: stream.file().to_owned(),
+            format: stream.format(),
+            format_assumed: stream.format_assumed().is_some(),
+            format_note: stream.format_assumed().map(str::to_owned),
+            compression: stream.compression(),
+            requests,
+            reads,
+            writes,
+            trims,
+            flushes,
+            bytes_read,
+            bytes_written,
+            bytes_trimmed,
+            span_s,
+            origin_unix_ns: stream.origin_unix_ns(),
+            mean_iops: (self.last_ns > 0).then(|| requests as f64 / span_s),
+            peak_iops_1s: (requests > 0).then_some(self.peak_1s),
+            read_share: (reads + writes > 0).then(|| reads as f64 / (reads + writes) as f64),
+            read_size: self.sizes[Op::Read as usize].stats(),
+            write_size: self.sizes[Op::Write as usize].stats(),
+            footprint_bytes: footprint.as_ref().ok().copied(),
+            footprint_note: footprint.err(),
+            volumes: volumes.collect(),
+            time_reversals: stream.time_reversals(),
+            skipped_records: stream.skipped(),
+            bad_records: stream
+                .bad_records()
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+            has_latency: stream.has_latencies(),
+            latency: self.latencies.stats(),
+            content_hash: content_hash(&self.sums),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! A whole trace for replay: mapped if it is native, in memory if not.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::error::TraceError;
+use crate::formats::Format;
+use crate::native::{MAGIC, NativeTrace, RECORDS_PER_BLOCK, Totals, VolumeSummary, content_hash};
+use crate::record::Record;
+use crate::stream::{Ordering, ReadOptions, TraceStream};
+
+/// A trace that can be replayed: all records verified, in order of time.
+#[derive(Debug)]
+pub struct LoadedTrace {
+    records: Records,
+    /// The volumes; [`Record::volume`] is an index into them.
+    pub volumes: Vec<VolumeSummary>,
+    /// Time of the last record in nanoseconds since the trace's start.
+    pub span_ns: u64,
+    /// Unix time of time 0 in nanoseconds, if the trace knows it.
+    pub origin_unix_ns: Option<i64>,
+    /// The format, detected or given.
+    pub format: Format,
+    /// Why the format is only assumed, if it is.
+    pub format_assumed: Option<String>,
+    /// Bad records that were passed over.
+    pub skipped: u64,
+    /// Records that were earlier than the one before them in the file.
+    pub time_reversals: u64,
+    /// XXH3-128 over the records (see [`NativeTrace::content_hash`]): for manifests.
+    pub content_hash: String,
+}
+
+#[derive(Debug)]
+enum Records {
+    Mapped(NativeTrace),
+    Memory {
+        records: Vec<Record>,
+        latencies: Option<Vec<u64>>,
+    },
+}
+
+impl LoadedTrace {
+    /// All records in order of time.
+    #[inline]
+    pub fn records(&self) -> &[Record] {
+        match &self.records {
+            Records::Mapped(trace) => trace.records(),
+            Records::Memory { records, .. } => records,
+        }
+    }
+
+    /// The latency of each record in nanoseconds ([`crate::LATENCY_UNKNOWN`] where not known), if there are any.
+    #[inline]
+    pub fn latencies(&self) -> Option<&[u64]> {
+        match &self.records {
+            Records::Mapped(trace) => trace.latencies(),
+            Records::Memory { latencies, .. } => latencies.as_deref(),
+        }
+    }
+
+    /// Whether the records are used in place.
+    pub fn is_mapped(&self) -> bool {
+        matches!(self.records, Records::Mapped(_))
+    }
+}
+
+/// Loads a trace of any format: native traces are mapped and verified, others are read into memory, at most
+/// `options.records_max` records.
+///
+/// # Errors
+/// Any [`TraceError`].
+pub fn load(path: &Path, options: &ReadOptions) -> Result<LoadedTrace, TraceError> {
+    if options.columns.is_none()
+        && options.format.is_none_or(|f| f == Format::Native)
+        && has_magic(path)?
+    {
+        let trace = NativeTrace::open_verified(path)?;
+        return Ok(LoadedTrace {
+            volumes: trace.volumes().to_vec(),
+            span_ns: trace.span_ns(),
+            origin_unix_ns: trace.origin_unix_ns(),
+            format: Format::Native,
+            format_assumed: None,
+            skipped: 0,
+            time_reversals: 0,
+            content_hash: trace.content_hash(),
+            records: Records::Mapped(trace),
+        });
+    }
+    load_stream(TraceStream::open(path, options)?, options)
+}
+
+/// Reads the rest of a stream into memory, at most `options.records_max` records.
+///
+/// # Errors
+/// Any [`TraceError`].
+pub fn load_stream(
+    mut stream: TraceStream,
+    options: &ReadOptions,
+) -> Result<LoadedTrace, TraceError> {
+    let mut records = Vec::new();
+    let mut latencies = stream.has_latencies().then(Vec::new);
+    while let Some((record, latency_ns)) = stream.next_record()? {
+        if records.len() as u64 >= options.records_max {
+            return Err(TraceError::TooManyRecords {
+                file: stream.file().into(),
+                limit: options.records_max,
+            });
+        }
+        records.push(record);
+        if let Some(latencies) = &mut latencies {
+            latencies.push(latency_ns);
+        }
+    }
+    let mut totals = Totals::new(stream.volumes().len());
+    totals.add(&records);
+    let sums: Vec<u64> = records
+        .chunks(RECORDS_PER_BLOCK)
+        .map(|block| xxh3_64(bytemuck::cast_slice(block)))
+        .collect();
+    Ok(LoadedTrace {
+        volumes: totals.summaries(stream.volumes().iter()),
+        span_ns: records.last().map_or(0, |r| r.time_ns),
+        origin_unix_ns: stream.origin_unix_ns(),
+        format: stream.format(),
+        format_assumed: stream.format_assumed().map(str::to_owned),
+        skipped: stream.skipped(),
+        time_reversals: stream.time_reversals(),
+        content_hash: content_hash(&sums),
+        records: Records::Memory { records, latencies },
+    })
+}
+
+fn has_magic(path: &Path) -> Result<bool, TraceError> {
+    let file = File::open(path).map_err(TraceError::io("open", path))?;
+    let mut first = Vec::with_capacity(MAGIC.len());
+    file.take(MAGIC.len() as u64)
+        .read_to_end(&mut first)
+        .map_err(TraceError::io("read", path))?;
+    Ok(first == MAGIC)
+}
+
+impl ReadOptions {
+    /// These options with the whole trace sorted in memory.
+    pub fn sorted(self) -> Self {
+        Self {
+            ordering: Ordering::Sort,
+            ..self
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! What a trace adds up to: kept by the writer, recomputed by verification, shown by `info`.
+
+use std::collections::BTreeSet;
+
+use model::Op;
+use serde::Serialize;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::NativeError;
+use super::header::VOLUME_ROW_BYTES;
+use crate::record::{Record, VOLUME_NAME_BYTES_MAX};
+
+/// One volume of a trace and what was asked of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct VolumeSummary {
+    /// Name, as the trace has it.
+    pub name: String,
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Trims.
+    pub trims: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Bytes that were read.
+    pub bytes_read: u64,
+    /// Bytes that were written.
+    pub bytes_written: u64,
+    /// One past the last byte that any request names: a lower bound of the volume's size. Zero if there is none.
+    pub max_end_offset_bytes: u64,
+}
+
+impl VolumeSummary {
+    /// All requests of all kinds.
+    pub fn requests(&self) -> u64 {
+        // Saturating, because the four come from a file; a verified trace never gets there.
+        self.reads
+            .saturating_add(self.writes)
+            .saturating_add(self.trims)
+            .saturating_add(self.flushes)
+    }
+
+    fn numbers(&self) -> [u64; 7] {
+        let Self {
+            reads,
+            writes,
+            trims,
+            flushes,
+            bytes_read,
+            bytes_written,
+            max_end_offset_bytes,
+            ..
+        } = self;
+        [
+            *reads,
+            *writes,
+            *trims,
+            *flushes,
+            *bytes_read,
+            *bytes_written,
+            *max_end_offset_bytes,
+        ]
+    }
+
+    pub(super) fn encode(&self, name_start: u32) -> [u8; VOLUME_ROW_BYTES] {
+        let mut out = [0; VOLUME_ROW_BYTES];
+        for (slot, v) in out.chunks_exact_mut(8).zip(self.numbers()) {
+            slot.copy_from_slice(&v.to_le_bytes());
+        }
+        out[56..60].copy_from_slice(&name_start.to_le_bytes());
+        out[60..64].copy_from_slice(&(self.name.len() as u32).to_le_bytes());
+        out
+    }
+}
+
+/// Checks a volume's name; the reason if it cannot be one.
+pub(crate) fn check_name(name: &[u8]) -> Result<&str, &'static str> {
+    if name.is_empty() {
+        return Err("a volume needs a name");
+    }
+    if name.len() > VOLUME_NAME_BYTES_MAX {
+        return Err("the name of a volume is longer than 255 bytes");
+    }
+    let name = std::str::from_utf8(name).map_err(|_| "the name of a volume is not UTF-8")?;
+    if name.trim() != name {
+        return Err("the name of a volume begins or ends with a blank");
+    }
+    if name.chars().any(char::is_control) {
+        return Err("the name of a volume has control characters");
+    }
+    Ok(name)
+}
+
+/// Decodes the table of volumes. The section's size was compared with the file's before.
+pub(super) fn decode_volumes(
+    rows: &[u8],
+    names: &[u8],
+    names_bytes: u32,
+) -> Result<Vec<VolumeSummary>, NativeError> {
+    let structure = |i: usize, what: &str| NativeError::Structure {
+        what: format!("volume {i}: {what}"),
+    };
+    let (names, padding) = names
+        .split_at_checked(names_bytes as usize)
+        .unwrap_or((names, &[]));
+    if padding.iter().any(|b| *b != 0) {
+        return Err(NativeError::Structure {
+            what: "padding is not zero".into(),
+        });
+    }
+    let mut volumes = Vec::with_capacity(rows.len() / VOLUME_ROW_BYTES);
+    let mut seen = BTreeSet::new();
+    let mut expected_start = 0usize;
+    for (i, row) in rows.chunks_exact(VOLUME_ROW_BYTES).enumerate() {
+        let (words, _) = row.as_chunks::<8>();
+        let [
+            reads,
+            writes,
+            trims,
+            flushes,
+            bytes_read,
+            bytes_written,
+            max_end_offset_bytes,
+            name,
+        ] = std::array::from_fn(|i| u64::from_le_bytes(words[i]));
+        let (start, length) = ((name & 0xffff_ffff) as usize, (name >> 32) as usize);
+        if start != expected_start {
+            return Err(structure(i, "its name does not follow the one before"));
+        }
+        let bytes = start
+            .checked_add(length)
+            .and_then(|end| names.get(start..end));
+        let bytes = bytes.ok_or_else(|| structure(i, "its name lies outside the names"))?;
+        let name = check_name(bytes).map_err(|reason| structure(i, reason))?;
+        if !seen.insert(name) {
+            return Err(structure(i, "another volume has the same name"));
+        }
+        let name = name.to_owned();
+        expected_start += length;
+        volumes.push(VolumeSummary {
+            name,
+            reads,
+            writes,
+            trims,
+            flushes,
+            bytes_read,
+            bytes_written,
+            max_end_offset_bytes,
+        });
+    }
+    if expected_start != names.len() {
+        return Err(NativeError::Structure {
+            what: "bytes after the last name".into(),
+        });
+    }
+    Ok(volumes)
+}
+
+/// Running totals, per volume and kind, in dense arrays that are updated without a branch.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Totals {
+    requests: Vec<[u64; 4]>,
+    bytes: Vec<[u64; 4]>,
+    max_end: Vec<u64>,
+}
+
+impl Totals {
+    pub(crate) fn new(volumes: usize) -> Self {
+        Self {
+            requests: vec![[0; 4]; volumes],
+            bytes: vec![[0; 4]; volumes],
+            max_end: vec![0; volumes],
+        }
+    }
+
+    /// Number of volumes that have a slot.
+    pub(crate) fn volumes(&self) -> usize {
+        self.max_end.len()
+    }
+
+    /// Makes room for `volumes` volumes.
+    pub(crate) fn grow(&mut self, volumes: usize) {
+        if volumes > self.volumes() {
+            self.requests.resize(volumes, [0; 4]);
+            self.bytes.resize(volumes, [0; 4]);
+            self.max_end.resize(volumes, 0);
+        }
+    }
+
+    /// Adds valid records of volumes that have a slot.
+    pub(crate) fn add(&mut self, records: &[Record]) {
+        for r in records {
+            let (v, op) = (r.volume() as usize, r.op() as usize);
+            self.requests[v][op] += 1;
+            // Wrapping, like the header's totals: 2^64 bytes are more than any trace moves.
+            self.bytes[v][op] = self.bytes[v][op].wrapping_add(u64::from(r.length_bytes));
+            self.max_end[v] = self.max_end[v].max(r.end_offset_bytes());
+        }
+    }
+
+    /// Requests per kind over all volumes.
+    pub(crate) fn requests(&self) -> [u64; 4] {
+        std::array::from_fn(|op| self.requests.iter().map(|n| n[op]).sum())
+    }
+
+    /// Bytes read, written and trimmed over all volumes.
+    pub(crate) fn bytes(&self) -> [u64; 3] {
+        std::array::from_fn(|op| {
+            self.bytes
+                .iter()
+                .fold(0u64, |sum, n| sum.wrapping_add(n[op]))
+        })
+    }
+
+    /// The totals with names.
+    pub(crate) fn summaries<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<VolumeSummary> {
+        let rows = self.requests.iter().zip(&self.bytes).zip(&self.max_end);
+        rows.zip(names)
+            .map(|(((requests, bytes), max_end), name)| VolumeSummary {
+                name: name.to_owned(),
+                reads: requests[Op::Read as usize],
+                writes: requests[Op::Write as usize],
+                trims: requests[Op::Trim as usize],
+                flushes: requests[Op::Flush as usize],
+                bytes_read: bytes[Op::Read as usize],
+                bytes_written: bytes[Op::Write as usize],
+                max_end_offset_bytes: *max_end,
+            })
+            .collect()
+    }
+}
+
+/// The content hash of a trace: XXH3-128 over the checksums of its blocks of records, in hex. It depends on the
+/// records alone, so the same requests have the same hash whatever file they came from.
+pub(crate) fn content_hash(block_checksums: &[u64]) -> String {
+    format!("{:032x}", xxh3_128(bytemuck::cast_slice(block_checksums)))
+}

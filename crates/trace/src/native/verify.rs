@@ -1,0 +1,186 @@
+//! Reading everything once: checksums, validity, order, totals.
+//!
+//! Block by block, while a block is in the cache. The validity of a block's records is one branch-free pass that
+//! only says yes or no; the record at fault is looked for when the answer is no.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::read::NativeTrace;
+use super::totals::Totals;
+use super::{NativeError, RECORDS_PER_BLOCK};
+use crate::error::TraceError;
+use crate::record::Record;
+
+impl NativeTrace {
+    /// Reads the whole trace and checks every checksum, every record, the order of time and all totals.
+    ///
+    /// # Errors
+    /// [`TraceError::Native`], which names the block or the record and its byte offset in the file.
+    pub fn verify(&self) -> Result<(), TraceError> {
+        let mut totals = Totals::new(self.volumes().len());
+        for block in self.verified_blocks() {
+            totals.add(block?);
+        }
+        self.verify_latencies()
+            .and_then(|()| self.verify_totals(&totals))
+            .map_err(|error| self.error(error))
+    }
+
+    /// The records block by block, each checked before it is handed on: checksum, validity, order of time. An
+    /// iterator that ended without an error has read every record; it has not looked at latencies and totals.
+    pub fn verified_blocks(&self) -> VerifiedBlocks<'_> {
+        let max_end = self
+            .volumes()
+            .iter()
+            .map(|v| v.max_end_offset_bytes)
+            .collect();
+        VerifiedBlocks {
+            trace: self,
+            max_end,
+            block: 0,
+            last_time_ns: 0,
+        }
+    }
+
+    fn error(&self, error: NativeError) -> TraceError {
+        TraceError::Native {
+            file: self.file().to_owned(),
+            error,
+        }
+    }
+
+    fn verify_latencies(&self) -> Result<(), NativeError> {
+        let Some(latencies) = self.latencies() else {
+            return Ok(());
+        };
+        let sums = &self.block_checksums()[self.blocks()..];
+        for (block, (values, sum)) in latencies.chunks(RECORDS_PER_BLOCK).zip(sums).enumerate() {
+            if xxh3_64(bytemuck::cast_slice(values)) != *sum {
+                let start =
+                    self.sections().latencies.start + block * RECORDS_PER_BLOCK * size_of::<u64>();
+                return Err(NativeError::Checksum {
+                    section: format!("latencies block {block}"),
+                    start_byte: start as u64,
+                    end_byte: (start + size_of_val(values)) as u64,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn verify_totals(&self, totals: &Totals) -> Result<(), NativeError> {
+        let last_ns = self.records().last().map_or(0, |r| r.time_ns);
+        let header = self.header();
+        if totals.requests() != header.requests
+            || totals.bytes() != header.bytes
+            || last_ns != header.span_ns
+        {
+            return Err(NativeError::Totals {
+                what: "the trace".into(),
+            });
+        }
+        let actual = totals.summaries(self.volumes().iter().map(|v| v.name.as_str()));
+        match actual.iter().zip(self.volumes()).find(|(a, b)| a != b) {
+            Some((volume, _)) => Err(NativeError::Totals {
+                what: format!("volume \"{}\"", volume.name),
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// See [`NativeTrace::verified_blocks`].
+#[derive(Debug)]
+pub struct VerifiedBlocks<'a> {
+    trace: &'a NativeTrace,
+    max_end: Vec<u64>,
+    block: usize,
+    last_time_ns: u64,
+}
+
+impl<'a> Iterator for VerifiedBlocks<'a> {
+    type Item = Result<&'a [Record], TraceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let first = self.block * RECORDS_PER_BLOCK;
+        let rest = self
+            .trace
+            .records()
+            .get(first..)
+            .filter(|rest| !rest.is_empty())?;
+        let records = &rest[..rest.len().min(RECORDS_PER_BLOCK)];
+        let checked = self.check(records, first);
+        // After an error there is nothing more that could be trusted.
+        self.block = if checked.is_ok() {
+            self.block + 1
+        } else {
+            usize::MAX / RECORDS_PER_BLOCK
+        };
+        Some(
+            checked
+                .map(|()| records)
+                .map_err(|error| self.trace.error(error)),
+        )
+    }
+}
+
+impl VerifiedBlocks<'_> {
+    fn check(&mut self, records: &[Record], first: usize) -> Result<(), NativeError> {
+        let start = self.trace.sections().records.start + first * Record::SIZE_BYTES;
+        if xxh3_64(bytemuck::cast_slice(records)) != self.trace.block_checksums()[self.block] {
+            return Err(NativeError::Checksum {
+                section: format!("records block {}", self.block),
+                start_byte: start as u64,
+                end_byte: (start + size_of_val(records)) as u64,
+            });
+        }
+        if all_valid(records, self.last_time_ns, &self.max_end) {
+            self.last_time_ns = records.last().map_or(self.last_time_ns, |r| r.time_ns);
+            return Ok(());
+        }
+        let mut last_ns = self.last_time_ns;
+        for (i, r) in records.iter().enumerate() {
+            let fault = r.invalid(self.max_end.len()).or_else(|| {
+                let beyond = r.end_offset_bytes() > self.max_end[r.volume() as usize];
+                let back = r.time_ns < last_ns;
+                let beyond = beyond.then_some("ends beyond the largest end offset of its volume");
+                beyond.or(back.then_some("time goes back"))
+            });
+            if let Some(reason) = fault {
+                let start_byte = (start + i * Record::SIZE_BYTES) as u64;
+                return Err(NativeError::Record {
+                    index: (first + i) as u64,
+                    start_byte,
+                    reason,
+                });
+            }
+            last_ns = r.time_ns;
+        }
+        unreachable!("the fast and the slow check of a block disagree");
+    }
+}
+
+/// Whether all records are valid (see [`Record`]), none begins before the one before it, and none ends beyond its
+/// volume's largest end. The same rules as [`Record::invalid`], without branches.
+fn all_valid(records: &[Record], last_time_ns: u64, max_end: &[u64]) -> bool {
+    let volumes = max_end.len();
+    if volumes == 0 {
+        return records.is_empty();
+    }
+    let mut bad = false;
+    let mut last_ns = last_time_ns;
+    for r in records {
+        let (volume, op) = (r.volume() as usize, r.op_code());
+        let flush = op == 3;
+        let (end, overflow) = r.offset_bytes.overflowing_add(u64::from(r.length_bytes));
+        bad |= r.time_ns < last_ns;
+        bad |= op > 3;
+        bad |= volume >= volumes;
+        bad |= overflow;
+        bad |= (r.length_bytes == 0) != flush;
+        bad |= flush & (r.offset_bytes != 0);
+        bad |= end > max_end[volume.min(volumes - 1)];
+        last_ns = r.time_ns;
+    }
+    !bad
+}

@@ -1,0 +1,342 @@
+//! Writing a native trace, as a stream.
+//!
+//! The header is written last, over a placeholder: counts and checksums are not known before. Latencies follow the
+//! records in the file, so they wait in a spill until the records are complete.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::RECORDS_PER_BLOCK;
+use super::header::{HEADER_BYTES, Header};
+use super::totals::{Totals, VolumeSummary, check_name, content_hash};
+use crate::atomic::AtomicFile;
+use crate::error::{TraceError, quote};
+use crate::record::{LATENCY_UNKNOWN, Record, VOLUMES_MAX};
+
+/// Bytes copied at a time from the latency spill into the trace.
+const COPY_BYTES: usize = 256 << 10;
+
+/// What a trace has besides its records.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NativeOptions {
+    /// Unix time of time 0 in nanoseconds, if known.
+    pub origin_unix_ns: Option<i64>,
+}
+
+/// Where latencies wait while the records are being written.
+#[derive(Debug)]
+pub enum LatencySpill {
+    /// The trace has no latencies.
+    None,
+    /// In memory: 8 bytes per record.
+    Memory(Vec<u64>),
+    /// In a file that is open for reading and writing, from its start.
+    File(File),
+}
+
+impl LatencySpill {
+    fn push(&mut self, latencies: &[u64]) -> io::Result<()> {
+        match self {
+            LatencySpill::None => {}
+            LatencySpill::Memory(all) => all.extend_from_slice(latencies),
+            LatencySpill::File(file) => file.write_all(bytemuck::cast_slice(latencies))?,
+        }
+        Ok(())
+    }
+
+    fn copy_to(&mut self, out: &mut impl Write) -> io::Result<()> {
+        match self {
+            LatencySpill::None => {}
+            LatencySpill::Memory(all) => out.write_all(bytemuck::cast_slice(all))?,
+            LatencySpill::File(file) => {
+                file.rewind()?;
+                let mut buffer = vec![0; COPY_BYTES];
+                loop {
+                    let n = file.read(&mut buffer)?;
+                    if n == 0 {
+                        break;
+                    }
+                    out.write_all(&buffer[..n])?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NativeSummary {
+    /// Number of records.
+    pub records: u64,
+    /// Time of the last record in nanoseconds.
+    pub span_ns: u64,
+    /// The volumes with their totals.
+    pub volumes: Vec<VolumeSummary>,
+    /// As [`super::NativeTrace::content_hash`].
+    pub content_hash: String,
+}
+
+/// Writes a native trace to anything that can seek. See [`NativeFile`] for a file that appears when it is complete.
+#[derive(Debug)]
+pub struct NativeWriter<W> {
+    out: W,
+    options: NativeOptions,
+    spill: LatencySpill,
+    block: Vec<Record>,
+    block_latencies: Vec<u64>,
+    record_sums: Vec<u64>,
+    latency_sums: Vec<u64>,
+    totals: Totals,
+    records: u64,
+    last_time_ns: u64,
+}
+
+impl<W: Write + Seek> NativeWriter<W> {
+    /// Starts a trace at the writer's start.
+    ///
+    /// # Errors
+    /// What the writer fails with.
+    pub fn new(mut out: W, options: NativeOptions, spill: LatencySpill) -> io::Result<Self> {
+        out.rewind()?;
+        out.write_all(&[0; HEADER_BYTES])?;
+        Ok(Self {
+            out,
+            options,
+            spill,
+            block: Vec::with_capacity(RECORDS_PER_BLOCK),
+            block_latencies: Vec::new(),
+            record_sums: Vec::new(),
+            latency_sums: Vec::new(),
+            totals: Totals::new(0),
+            records: 0,
+            last_time_ns: 0,
+        })
+    }
+
+    /// Appends a record; its latency in nanoseconds is ignored if the trace has none.
+    ///
+    /// # Errors
+    /// [`TraceError::Write`] for a record that is not valid or before the last one; then nothing was appended.
+    /// [`TraceError::Stream`] if the writer fails; then the trace is lost.
+    pub fn push(&mut self, record: Record, latency_ns: Option<u64>) -> Result<(), TraceError> {
+        let index = self.records;
+        if let Some(reason) = record.invalid(VOLUMES_MAX) {
+            return Err(TraceError::Write {
+                index,
+                reason: reason.into(),
+            });
+        }
+        if record.time_ns < self.last_time_ns {
+            let reason = format!(
+                "its time is {} ns before the last one",
+                self.last_time_ns - record.time_ns
+            );
+            return Err(TraceError::Write { index, reason });
+        }
+        self.last_time_ns = record.time_ns;
+        self.records += 1;
+        self.block.push(record);
+        if !matches!(self.spill, LatencySpill::None) {
+            self.block_latencies
+                .push(latency_ns.unwrap_or(LATENCY_UNKNOWN));
+        }
+        if self.block.len() == RECORDS_PER_BLOCK {
+            self.write_block().map_err(|e| self.failed(e))?;
+        }
+        Ok(())
+    }
+
+    /// Number of records so far.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Completes the trace; `names` are the volumes in the order of their indices. Volumes without a request are
+    /// kept; a request of a volume without a name is an error.
+    ///
+    /// # Errors
+    /// [`TraceError::Write`] for a name that cannot be one, [`TraceError::Stream`] if the writer fails.
+    pub fn finish<'a>(
+        mut self,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Result<(W, NativeSummary), TraceError> {
+        let names: Vec<&str> = names.into_iter().collect();
+        self.write_block().map_err(|e| self.failed(e))?;
+        let refuse = |reason: String| {
+            Err(TraceError::Write {
+                index: self.records,
+                reason,
+            })
+        };
+        if names.len() > VOLUMES_MAX {
+            return refuse(format!(
+                "{} volumes are more than {VOLUMES_MAX}",
+                names.len()
+            ));
+        }
+        if names.len() < self.totals.volumes() {
+            return refuse(format!("volume {} has no name", self.totals.volumes() - 1));
+        }
+        let mut seen = BTreeSet::new();
+        for name in &names {
+            let fresh = if seen.insert(*name) {
+                Ok(())
+            } else {
+                Err("another volume has the same name")
+            };
+            if let Err(reason) = check_name(name.as_bytes()).and(fresh) {
+                return refuse(format!("volume \"{}\": {reason}", quote(name.as_bytes())));
+            }
+        }
+        self.totals.grow(names.len());
+        let volumes = self.totals.summaries(names.iter().copied());
+        self.write_rest(&volumes).map_err(|e| self.failed(e))?;
+        let content_hash = content_hash(&self.record_sums);
+        let summary = NativeSummary {
+            records: self.records,
+            span_ns: self.last_time_ns,
+            volumes,
+            content_hash,
+        };
+        Ok((self.out, summary))
+    }
+
+    fn failed(&self, source: io::Error) -> TraceError {
+        let offset_bytes = self.records.saturating_mul(Record::SIZE_BYTES as u64);
+        TraceError::Stream {
+            file: "native trace".into(),
+            offset_bytes,
+            what: "output",
+            source,
+        }
+    }
+
+    fn write_block(&mut self) -> io::Result<()> {
+        if self.block.is_empty() {
+            return Ok(());
+        }
+        let volumes = self
+            .block
+            .iter()
+            .map(|r| r.volume() as usize + 1)
+            .max()
+            .unwrap_or(0);
+        self.totals.grow(volumes);
+        self.totals.add(&self.block);
+        let bytes: &[u8] = bytemuck::cast_slice(&self.block);
+        self.record_sums.push(xxh3_64(bytes));
+        self.out.write_all(bytes)?;
+        self.block.clear();
+        if !matches!(self.spill, LatencySpill::None) {
+            self.latency_sums
+                .push(xxh3_64(bytemuck::cast_slice(&self.block_latencies)));
+            self.spill.push(&self.block_latencies)?;
+            self.block_latencies.clear();
+        }
+        Ok(())
+    }
+
+    fn write_rest(&mut self, volumes: &[VolumeSummary]) -> io::Result<()> {
+        self.spill.copy_to(&mut self.out)?;
+        let mut tables = Vec::new();
+        let mut names = Vec::new();
+        for volume in volumes {
+            tables.extend_from_slice(&volume.encode(names.len() as u32));
+            names.extend_from_slice(volume.name.as_bytes());
+        }
+        let names_bytes = names.len() as u32;
+        names.resize(names.len().next_multiple_of(8), 0);
+        tables.extend_from_slice(&names);
+        tables.extend_from_slice(bytemuck::cast_slice(&self.record_sums));
+        tables.extend_from_slice(bytemuck::cast_slice(&self.latency_sums));
+        self.out.write_all(&tables)?;
+        let header = Header {
+            has_latencies: !matches!(self.spill, LatencySpill::None),
+            records: self.records,
+            span_ns: self.last_time_ns,
+            origin_unix_ns: self.options.origin_unix_ns,
+            volumes: volumes.len() as u32,
+            names_bytes,
+            requests: self.totals.requests(),
+            bytes: self.totals.bytes(),
+            tables_checksum: xxh3_64(&tables),
+        };
+        self.out.seek(SeekFrom::Start(0))?;
+        self.out.write_all(&header.encode())?;
+        self.out.flush()
+    }
+}
+
+/// A native trace that appears under its name when it is complete, and not at all if it never is.
+#[derive(Debug)]
+pub struct NativeFile {
+    writer: NativeWriter<File>,
+    file: AtomicFile,
+    // Keeps the spill's name until the trace is complete; dropping it removes the file.
+    _spill: Option<AtomicFile>,
+}
+
+impl NativeFile {
+    /// Creates temporary files beside `path`. With `latencies`, each record may have one.
+    ///
+    /// # Errors
+    /// [`TraceError::Io`].
+    pub fn create(
+        path: &Path,
+        options: NativeOptions,
+        latencies: Latencies,
+    ) -> Result<Self, TraceError> {
+        let file = AtomicFile::create(path)?;
+        let spill_file = match latencies {
+            Latencies::Absent => None,
+            Latencies::Stored => Some(AtomicFile::create(&path.with_extension("latencies"))?),
+        };
+        let fail = |action| TraceError::io(action, path);
+        let spill = match &spill_file {
+            None => LatencySpill::None,
+            Some(spill) => LatencySpill::File(spill.file().try_clone().map_err(fail("open"))?),
+        };
+        let out = file.file().try_clone().map_err(fail("open"))?;
+        let writer = NativeWriter::new(out, options, spill).map_err(fail("write"))?;
+        Ok(Self {
+            writer,
+            file,
+            _spill: spill_file,
+        })
+    }
+
+    /// See [`NativeWriter::push`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn push(&mut self, record: Record, latency_ns: Option<u64>) -> Result<(), TraceError> {
+        self.writer.push(record, latency_ns)
+    }
+
+    /// Completes the trace, makes it durable and gives it its name. See [`NativeWriter::finish`].
+    ///
+    /// # Errors
+    /// As there; then no file appears.
+    pub fn finish<'a>(
+        self,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Result<NativeSummary, TraceError> {
+        let (_, summary) = self.writer.finish(names)?;
+        self.file.commit()?;
+        Ok(summary)
+    }
+}
+
+/// Whether a trace stores a latency for each record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Latencies {
+    /// No column.
+    Absent,
+    /// A column of 8 bytes per record.
+    Stored,
+}

@@ -1,0 +1,109 @@
+//! What every reader of a foreign format offers: records one at a time, and the volumes they name.
+
+use std::collections::BTreeMap;
+
+use crate::error::{FieldError, TraceError};
+use crate::native::check_name;
+use crate::record::{RawRecord, VOLUMES_MAX};
+
+/// What a source's times count from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SourceClock {
+    /// Unix time in nanoseconds: the trace knows when it was taken.
+    Unix,
+    /// Some start of its own.
+    Relative,
+}
+
+/// A stream of records in the order of the file.
+pub trait RecordSource {
+    /// Reads the next record into `out`; `false` at the end.
+    ///
+    /// # Errors
+    /// [`TraceError::BadRecord`] for one record that cannot be read: the next call goes on behind it. Any other
+    /// error is final.
+    fn next(&mut self, out: &mut RawRecord) -> Result<bool, TraceError>;
+
+    /// The volumes seen so far, in order of their first appearance.
+    fn volumes(&self) -> &VolumeNames;
+
+    /// Whether records may carry latencies.
+    fn has_latencies(&self) -> bool;
+
+    /// What the times count from.
+    fn clock(&self) -> SourceClock;
+
+    /// Where the record that was read last begins.
+    fn location(&self) -> crate::Location;
+}
+
+/// Names of volumes, interned to dense indices in order of first appearance.
+#[derive(Debug, Clone, Default)]
+pub struct VolumeNames {
+    names: Vec<String>,
+    // Ordered map, not a hash map: only consulted when the volume changes.
+    index: BTreeMap<Vec<u8>, u32>,
+    last: u32,
+}
+
+impl VolumeNames {
+    /// Interner with one volume, for formats that have only one. It is called `0`.
+    pub fn single() -> Self {
+        let mut names = Self::default();
+        names.intern(b"0").expect("a valid name");
+        names
+    }
+
+    /// The names of a trace that has them already, in order.
+    pub(crate) fn listed<'a>(names: impl Iterator<Item = &'a str>) -> Self {
+        Self {
+            names: names.map(str::to_owned).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Number of volumes.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// The names in order of their indices.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(String::as_str)
+    }
+
+    /// The name of a volume.
+    pub fn get(&self, volume: u32) -> Option<&str> {
+        self.names.get(volume as usize).map(String::as_str)
+    }
+
+    /// The index of a name, new or known.
+    #[inline]
+    pub(crate) fn intern(&mut self, name: &[u8]) -> Result<u32, Box<FieldError>> {
+        match self.names.get(self.last as usize) {
+            Some(last) if last.as_bytes() == name => Ok(self.last),
+            _ => self.intern_slow(name),
+        }
+    }
+
+    fn intern_slow(&mut self, name: &[u8]) -> Result<u32, Box<FieldError>> {
+        if let Some(index) = self.index.get(name) {
+            self.last = *index;
+            return Ok(*index);
+        }
+        let text = check_name(name).map_err(|reason| FieldError::new("volume", name, reason))?;
+        if self.names.len() == VOLUMES_MAX {
+            let reason = format!("more than {VOLUMES_MAX} volumes: is this the right column?");
+            return Err(FieldError::new("volume", name, reason));
+        }
+        self.last = self.names.len() as u32;
+        self.names.push(text.to_owned());
+        self.index.insert(name.to_vec(), self.last);
+        Ok(self.last)
+    }
+}
