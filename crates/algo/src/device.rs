@@ -23,7 +23,7 @@ const SLOT_NS: u64 = 1_000_000;
 /// Weight of the newest slot in the utilization.
 const SLOT_WEIGHT: f64 = 1.0 / 8.0;
 
-/// What a device has done since the last [`DeviceModel::take_counters`].
+/// What a device has done since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct DeviceCounters {
     /// Bytes read.
@@ -104,9 +104,9 @@ impl DeviceModel {
         self.utilization
     }
 
-    /// What was done since the last call.
-    pub fn take_counters(&mut self) -> DeviceCounters {
-        std::mem::take(&mut self.counters)
+    /// What was done since the start.
+    pub fn counters(&self) -> DeviceCounters {
+        self.counters
     }
 
     #[cold]

@@ -1,1 +1,34 @@
-//! Placeholder.
+//! The simulated array: replays loads against tiers of devices, under a strategy, with moves that cost what they cost.
+//!
+//! ```text
+//!  sources (traces, clients) ──▶ volume core ──▶ devices            the request path: `engine`
+//!        ▲ completions                │ facts, once per monitor epoch
+//!        └────────────────────────────┼──▶ planner ──▶ executor ──▶ copies that the devices feel: `moving`
+//!                                     └──▶ results over time: `stats`
+//! ```
+//!
+//! A run is a function of the model, the strategy and the seed: the same inputs give the same bytes. All time is
+//! simulated; nothing here opens a file, reads a clock or starts a thread (the caller loads traces and may run several
+//! simulations at once).
+
+mod build;
+mod engine;
+mod moving;
+mod parse;
+mod result;
+mod scenario;
+mod session;
+mod source;
+mod stats;
+
+pub use build::{ClientModel, Model, TraceModel, VolumeModel};
+pub use engine::{RunError, RunOptions, RunProgress, run};
+pub use parse::{ScenarioError, ScenarioFile, scenario_schema};
+pub use result::{
+    DeviceSeries, DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary, Manifest, MoveRecord, MoveTotals, RunResult,
+    Series, TraceHash, RUN_SCHEMA,
+};
+pub use scenario::{
+    AffinityConfig, ClassConfig, ClientConfig, InitialPlacement, PolicyConfig, Replay, Scenario, TierConfig,
+    TraceConfig, VolumeConfig,
+};

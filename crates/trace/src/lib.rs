@@ -22,6 +22,7 @@ pub mod native;
 
 mod atomic;
 mod beginning;
+mod client;
 mod compress;
 mod convert;
 mod detect;
@@ -34,11 +35,15 @@ mod load;
 mod map;
 mod native_source;
 mod order;
+mod presets;
 mod record;
 mod source;
 mod stream;
 mod text;
 
+pub use client::{
+    Bursts, Client, ClientError, ClientRequest, ClientSpec, ClientStep, Habits, Phase, SizeShare,
+};
 pub use compress::Compression;
 pub use convert::{CaptureWriter, Converted, convert};
 pub use detect::{DETECT_BYTES, Detection, detect};
@@ -50,6 +55,7 @@ pub use info::{INFO_SCHEMA, TraceInfo, VolumeInfo};
 pub use load::{LoadedTrace, load, load_stream};
 pub use native::{NativeError, NativeTrace, VolumeSummary};
 pub use order::REORDER_RECORDS_MAX;
+pub use presets::{CLIENT_PRESETS, ClientPreset, client_preset, client_preset_names};
 pub use record::{LATENCY_UNKNOWN, RawRecord, Record, Request, VOLUME_NAME_BYTES_MAX, VOLUMES_MAX};
 pub use source::{RecordSource, SourceClock, VolumeNames};
 pub use stream::{Ordering, Progress, RECORDS_IN_MEMORY_MAX, ReadOptions, TraceStream};

@@ -1,0 +1,449 @@
+//! The event loop of a run.
+//!
+//! Two queues: the big one holds the next time of every trace and every client slot and is worked off in a tight loop; the
+//! small one holds everything that is rare (windows, epochs, calibration steps, copies, completions on volumes that are
+//! being moved). Requests run up to the next rare event, then that is handled.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use algo::{DeviceModel, EventHeap};
+use executor::{Executor, JobId};
+use model::{Op, Report};
+use planner::{AnyStrategy, PlanError, StrategyState, decide};
+use thiserror::Error;
+use units::{Bytes, DeviceId, Nanos, VolumeId};
+use volume::{Chunk, DeviceIo, Request, Submission, Ticket, VolumeMap};
+
+use crate::result::{DeviceSeries, Manifest, RunResult, Series, RUN_SCHEMA};
+use crate::session::Session;
+use crate::source::{Issue, NEVER, Source, sources};
+use crate::stats::Stats;
+use crate::Model;
+
+/// A volume that is not simply on one device.
+const COMPLEX: u16 = u16::MAX;
+
+/// What to keep besides the summary.
+#[derive(Debug, Clone, Copy)]
+pub struct RunOptions {
+    /// Results over time.
+    pub series: bool,
+    /// Reports of all placement decisions.
+    pub decisions: bool,
+}
+
+/// How far a run is.
+#[derive(Debug, Clone, Copy)]
+pub struct RunProgress {
+    /// Simulated time.
+    pub now: Nanos,
+    /// Of so much.
+    pub duration: Nanos,
+    /// Requests so far.
+    pub requests: u64,
+}
+
+/// Why a run ended early.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// A plan broke a rule.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+}
+
+/// Something rare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Event {
+    /// The next piece of a copy may be read.
+    CopyStart(JobId),
+    /// A piece was read.
+    CopyRead(JobId),
+    /// A piece was written.
+    CopyWritten(JobId),
+    /// A request on a volume that is being moved is complete.
+    Complete { volume: u32, entry: u32 },
+    /// A calibration window ends.
+    Calibration { volume: u32 },
+    /// A measurement window ends.
+    Window,
+    /// A monitor epoch ends.
+    Epoch,
+}
+
+/// A request that the volume core holds back, with the source that waits for it.
+pub(crate) struct Held {
+    issue: Issue,
+    id: u32,
+}
+
+/// Devices and volumes: everything that the request path touches.
+pub(crate) struct World {
+    pub(crate) devices: Vec<DeviceModel>,
+    pub(crate) tier_of_device: Vec<u16>,
+    pub(crate) maps: Vec<VolumeMap>,
+    /// [`VolumeMap::sole_device`] of every volume, kept in an array; [`COMPLEX`] where there is none.
+    route: Vec<u16>,
+    pub(crate) inject_ns: Vec<u64>,
+    pub(crate) stats: Stats,
+    pub(crate) held: Vec<Vec<Held>>,
+    /// Tickets of requests in flight on volumes that are being moved.
+    tickets: Vec<Option<Ticket>>,
+    free_tickets: Vec<u32>,
+    parts: Vec<DeviceIo>,
+    pub(crate) requests: u64,
+}
+
+impl Event {
+    /// Order of events at the same time: an epoch sees the window that ends with it, and a window what ended in it.
+    fn rank(self) -> u8 {
+        match self {
+            Event::Epoch => 2,
+            Event::Window => 1,
+            _ => 0,
+        }
+    }
+}
+
+/// The rare events, in order of time and, at the same time, of rank and arrival.
+#[derive(Default)]
+pub(crate) struct Agenda {
+    events: BinaryHeap<Reverse<(u64, u8, u64, Event)>>,
+    next: u64,
+}
+
+impl Agenda {
+    pub(crate) fn at(&mut self, time_ns: u64, event: Event) {
+        self.events.push(Reverse((time_ns, event.rank(), self.next, event)));
+        self.next += 1;
+    }
+
+    fn first_time(&self) -> u64 {
+        self.events.peek().map_or(NEVER, |e| e.0.0)
+    }
+
+    fn pop(&mut self) -> Option<(u64, Event)> {
+        self.events.pop().map(|Reverse((time, _, _, event))| (time, event))
+    }
+}
+
+impl World {
+    fn new(model: &Model) -> Self {
+        let maps = model.volumes.iter().map(|v| VolumeMap::new(v.size, model.extent, v.device)).collect();
+        let n = model.volumes.len();
+        Self {
+            devices: model.topology.devices.iter().map(|d| DeviceModel::new(&d.spec)).collect(),
+            tier_of_device: model.topology.devices.iter().map(|d| d.tier.0).collect(),
+            maps,
+            route: model.volumes.iter().map(|v| v.device.0).collect(),
+            inject_ns: vec![0; n],
+            stats: Stats::new(model),
+            held: (0..n).map(|_| Vec::new()).collect(),
+            tickets: Vec::new(),
+            free_tickets: Vec::new(),
+            parts: Vec::new(),
+            requests: 0,
+        }
+    }
+
+    /// Must follow every change of a volume's map.
+    pub(crate) fn refresh_route(&mut self, volume: usize) {
+        self.route[volume] = self.maps[volume].sole_device().map_or(COMPLEX, |d| d.0);
+    }
+
+    /// One request at `now_ns`; when it completes, or `None` if it is held.
+    #[inline]
+    fn perform(&mut self, issue: &Issue, now_ns: u64, agenda: &mut Agenda) -> Option<u64> {
+        let v = issue.volume as usize;
+        let device = self.route[v];
+        let (mut done, device) = if device != COMPLEX {
+            (self.devices[device as usize].submit(now_ns, issue.op, issue.length, issue.bits), device)
+        } else {
+            self.perform_complex(issue, now_ns, agenda)?
+        };
+        let dir = usize::from(issue.op != Op::Read);
+        let injected = self.inject_ns[v];
+        if injected > 0 {
+            done += injected;
+            self.stats.record_injected(v, dir, injected);
+        }
+        let bytes = if issue.op as u8 <= Op::Write as u8 { issue.length } else { 0 };
+        let tier = self.tier_of_device[device as usize] as usize;
+        self.stats.record(v, tier, dir, done - issue.arrival_ns, bytes);
+        Some(done)
+    }
+
+    /// On a volume that is being moved, or lies on several devices.
+    #[cold]
+    fn perform_complex(&mut self, issue: &Issue, now_ns: u64, agenda: &mut Agenda) -> Option<(u64, u16)> {
+        let v = issue.volume as usize;
+        let request = Request { op: issue.op, offset: issue.offset, length: issue.length };
+        let mut parts = std::mem::take(&mut self.parts);
+        let submission = self.maps[v].submit(request, &mut parts).expect("loads were checked against sizes");
+        let Submission::Issued(ticket) = submission else {
+            self.parts = parts;
+            return None;
+        };
+        let mut done = now_ns;
+        for part in &parts {
+            let device = &mut self.devices[part.device.index()];
+            done = done.max(device.submit(now_ns, part.op, part.length, issue.bits));
+        }
+        // The truth is served by the part that the map routed last: mirrored parts come before it.
+        let device = parts.last().map_or(self.maps[v].device_of_extent(0), |p| p.device);
+        self.parts = parts;
+        if let Some(ticket) = ticket {
+            let entry = self.free_tickets.pop().unwrap_or_else(|| {
+                self.tickets.push(None);
+                self.tickets.len() as u32 - 1
+            });
+            self.tickets[entry as usize] = Some(ticket);
+            agenda.at(done, Event::Complete { volume: issue.volume, entry });
+        }
+        Some((done, device.0))
+    }
+
+    fn complete(&mut self, volume: usize, entry: u32) {
+        let ticket = self.tickets[entry as usize].take().expect("a ticket completes once");
+        self.free_tickets.push(entry);
+        self.maps[volume].complete(ticket);
+    }
+}
+
+/// A run under way.
+pub(crate) struct Simulation<'a> {
+    pub(crate) model: &'a Model,
+    pub(crate) world: World,
+    pub(crate) agenda: Agenda,
+    pub(crate) executor: Executor,
+    /// Piece of each job's copy that is in flight.
+    pub(crate) copying: Vec<Option<Chunk>>,
+    pub(crate) copies: u64,
+    pub(crate) used: Vec<Bytes>,
+    pub(crate) reserved: Vec<Bytes>,
+    pub(crate) sessions: Vec<Option<Session>>,
+    pub(crate) session_windows: Vec<Vec<model::CalibrationWindow>>,
+    pub(crate) epoch: u64,
+    pub(crate) busy_before: Vec<algo::DeviceCounters>,
+    pub(crate) planned_at: Vec<Nanos>,
+    heap: EventHeap,
+    sources: Vec<Source<'a>>,
+    origins: Vec<(u32, u32)>,
+    decisions: Vec<Report>,
+    devices_over_time: Vec<DeviceSeries>,
+    busy_at_window: Vec<f64>,
+}
+
+/// Runs `model` under `strategy`. `progress` is called once per measurement window.
+pub fn run(
+    model: &Model,
+    strategy: &dyn AnyStrategy,
+    manifest: Manifest,
+    options: RunOptions,
+    progress: &mut dyn FnMut(RunProgress),
+) -> Result<RunResult, RunError> {
+    let mut sim = Simulation::new(model);
+    let mut state = strategy.initial_state();
+    loop {
+        let until = sim.agenda.first_time().min(model.duration.0 + 1);
+        sim.run_requests(until);
+        let Some((now, event)) = sim.agenda.pop().filter(|e| e.0 <= model.duration.0) else { break };
+        sim.handle(now, event, strategy, &mut state, progress)?;
+    }
+    Ok(sim.finish(manifest, options))
+}
+
+impl<'a> Simulation<'a> {
+    fn new(model: &'a Model) -> Self {
+        let (sources, origins, starts) = sources(model);
+        let mut heap = EventHeap::new();
+        for (id, start) in starts.iter().enumerate().filter(|(_, s)| **s != NEVER) {
+            heap.push(*start, id as u32);
+        }
+        let devices = &model.topology.devices;
+        let mut used = vec![Bytes::ZERO; devices.len()];
+        for v in &model.volumes {
+            used[v.device.index()] += v.size;
+        }
+        let mut agenda = Agenda::default();
+        agenda.at(model.window.0, Event::Window);
+        agenda.at(model.policy.epochs.monitor.0, Event::Epoch);
+        let devices_over_time = devices
+            .iter()
+            .map(|d| DeviceSeries {
+                name: d.name.clone(),
+                tier: model.topology.tier(d.tier).name.clone(),
+                capacity_bytes: d.spec.capacity.0,
+                ..DeviceSeries::default()
+            })
+            .collect();
+        Self {
+            model,
+            world: World::new(model),
+            agenda,
+            executor: Executor::new(),
+            copying: Vec::new(),
+            copies: 0,
+            used,
+            reserved: vec![Bytes::ZERO; devices.len()],
+            sessions: (0..model.volumes.len()).map(|_| None).collect(),
+            session_windows: vec![Vec::new(); model.volumes.len()],
+            epoch: 0,
+            busy_before: vec![algo::DeviceCounters::default(); devices.len()],
+            planned_at: Vec::new(),
+            heap,
+            sources,
+            origins,
+            decisions: Vec::new(),
+            devices_over_time,
+            busy_at_window: vec![0.0; devices.len()],
+        }
+    }
+
+    /// The tight loop: all requests before `until_ns` or the first rare event that they cause.
+    fn run_requests(&mut self, until_ns: u64) {
+        let Self { world, agenda, heap, sources, origins, .. } = self;
+        let mut until_ns = until_ns;
+        while let Some((now, id)) = heap.first() {
+            if now >= until_ns {
+                break;
+            }
+            let (source, slot) = origins[id as usize];
+            let source = &mut sources[source as usize];
+            let next = match source.take(now, slot) {
+                Err(later) => later,
+                Ok(issue) => match world.perform(&issue, now, agenda) {
+                    Some(done) => {
+                        world.requests += 1;
+                        source.next_after(now, done)
+                    }
+                    None => {
+                        // The source waits with its request; `retry_held` puts it back.
+                        world.held[issue.volume as usize].push(Held { issue, id });
+                        heap.pop();
+                        continue;
+                    }
+                },
+            };
+            if next == NEVER {
+                heap.pop();
+            } else {
+                heap.reschedule_first(next);
+            }
+            // Only requests on volumes that are being moved add rare events.
+            until_ns = until_ns.min(agenda.first_time());
+        }
+    }
+
+    fn handle(
+        &mut self,
+        now_ns: u64,
+        event: Event,
+        strategy: &dyn AnyStrategy,
+        state: &mut StrategyState,
+        progress: &mut dyn FnMut(RunProgress),
+    ) -> Result<(), RunError> {
+        match event {
+            Event::CopyStart(job) => self.copy_start(now_ns, job),
+            Event::CopyRead(job) => self.copy_read(now_ns, job),
+            Event::CopyWritten(job) => self.copy_written(now_ns, job),
+            Event::Complete { volume, entry } => {
+                self.world.complete(volume as usize, entry);
+                self.after_completion(now_ns, volume as usize);
+            }
+            Event::Calibration { volume } => self.end_calibration_window(now_ns, VolumeId(volume)),
+            Event::Window => {
+                self.end_window(now_ns);
+                self.agenda.at(now_ns + self.model.window.0, Event::Window);
+                let (now, duration) = (Nanos(now_ns), self.model.duration);
+                progress(RunProgress { now, duration, requests: self.world.requests });
+            }
+            // A decision at the very end could not be carried out any more.
+            Event::Epoch if now_ns == self.model.duration.0 => {}
+            Event::Epoch => {
+                self.end_epoch(now_ns, strategy, state)?;
+                self.agenda.at(now_ns + self.model.policy.epochs.monitor.0, Event::Epoch);
+            }
+        }
+        Ok(())
+    }
+
+    /// Issues again what was held on a volume, in order.
+    pub(crate) fn retry_held(&mut self, now_ns: u64, volume: usize) {
+        for held in std::mem::take(&mut self.world.held[volume]) {
+            match self.world.perform(&held.issue, now_ns, &mut self.agenda) {
+                None => self.world.held[volume].push(held),
+                Some(done) => {
+                    self.world.requests += 1;
+                    let (source, _) = self.origins[held.id as usize];
+                    let next = self.sources[source as usize].next_after(now_ns, done);
+                    if next != NEVER {
+                        self.heap.push(next, held.id);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn tier_of_volume(&self, volume: usize) -> usize {
+        self.world.tier_of_device[self.world.maps[volume].device_of_extent(0).index()] as usize
+    }
+
+    fn end_window(&mut self, now_ns: u64) {
+        let World { maps, tier_of_device, stats, devices, .. } = &mut self.world;
+        stats.end_window(now_ns, |v| tier_of_device[maps[v].device_of_extent(0).index()] as usize);
+        for (d, series) in self.devices_over_time.iter_mut().enumerate() {
+            let busy = devices[d].counters().busy_ns;
+            let share = (busy - self.busy_at_window[d]) / self.model.window.as_f64();
+            self.busy_at_window[d] = busy;
+            series.utilization.push((share.min(1.0) * 1e4).round() / 1e4);
+            series.used_bytes.push(self.used[d].0 + self.reserved[d].0);
+        }
+    }
+
+    fn end_epoch(&mut self, now_ns: u64, strategy: &dyn AnyStrategy, state: &mut StrategyState) -> Result<(), RunError> {
+        let facts = self.gather_facts(now_ns);
+        let decision = decide(strategy, &facts, &self.model.policy, state, self.model.seed)?;
+        *state = decision.state;
+        for run in &decision.plan.calibrations {
+            self.start_calibration(now_ns, run);
+        }
+        if facts.placement_due {
+            self.carry_out(now_ns, decision.plan);
+            self.decisions.push(decision.report);
+        }
+        Ok(())
+    }
+
+    fn finish(self, manifest: Manifest, options: RunOptions) -> RunResult {
+        let (moves, move_log) = self.move_results();
+        let final_tiers = (0..self.model.volumes.len())
+            .map(|v| {
+                let tier = self.model.topology.tiers[self.tier_of_volume(v)].name.clone();
+                (self.model.volumes[v].name.clone(), tier)
+            })
+            .collect();
+        let counted_s = Nanos(self.world.stats.counted_ns).as_secs_f64();
+        let (groups, series) = self.world.stats.finish(self.model);
+        RunResult {
+            schema: RUN_SCHEMA.into(),
+            manifest,
+            counted_s,
+            groups,
+            moves,
+            move_log,
+            final_tiers,
+            series: options.series.then(|| Series {
+                window_s: self.model.window.as_secs_f64(),
+                groups: series,
+                devices: self.devices_over_time,
+            }),
+            decisions: options.decisions.then_some(self.decisions),
+        }
+    }
+
+    /// The device that holds a volume.
+    pub(crate) fn device_of(&self, volume: usize) -> DeviceId {
+        self.world.maps[volume].device_of_extent(0)
+    }
+}

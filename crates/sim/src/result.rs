@@ -1,0 +1,266 @@
+//! What a run leaves behind. The schema's version is part of it: a reader of version 1 never meets a changed meaning.
+
+use algo::Histogram;
+use model::Report;
+use serde::{Deserialize, Serialize};
+
+/// Name and version of the layout.
+pub const RUN_SCHEMA: &str = "terrace.sim.run/1";
+
+/// One run of one strategy.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunResult {
+    /// [`RUN_SCHEMA`].
+    pub schema: String,
+    /// What was run.
+    pub manifest: Manifest,
+    /// Seconds that count: the run without its warm-up.
+    pub counted_s: f64,
+    /// Groups: total, tiers, classes, VMs, volumes.
+    pub groups: Vec<GroupSummary>,
+    /// What moving took.
+    pub moves: MoveTotals,
+    /// Every move.
+    pub move_log: Vec<MoveRecord>,
+    /// Tier of every volume at the end, in the scenario's order.
+    pub final_tiers: Vec<(String, String)>,
+    /// Results over time.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub series: Option<Series>,
+    /// Every decision about placement, with its reasons.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub decisions: Option<Vec<Report>>,
+}
+
+impl RunResult {
+    /// The groups of a kind.
+    pub fn of_kind(&self, kind: GroupKind) -> impl Iterator<Item = &GroupSummary> {
+        self.groups.iter().filter(move |g| g.kind == kind)
+    }
+
+    /// All volumes together.
+    pub fn total(&self) -> &GroupSummary {
+        self.of_kind(GroupKind::Total).next().expect("every run has a total")
+    }
+}
+
+/// What makes a run repeatable.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Version of the program.
+    pub version: String,
+    /// Name of the scenario.
+    pub scenario: String,
+    /// XXH3-64 of the scenario's text.
+    pub scenario_xxh3: String,
+    /// The traces.
+    pub traces: Vec<TraceHash>,
+    /// Strategy.
+    pub strategy: String,
+    /// Its parameters where they are not the defaults.
+    pub strategy_config: serde_json::Value,
+    /// Seed.
+    pub seed: u64,
+    /// Length of the run, seconds.
+    pub duration_s: f64,
+    /// Time at its start that does not count, seconds.
+    pub warmup_s: f64,
+}
+
+/// A trace, by content.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TraceHash {
+    /// As the scenario names it.
+    pub file: String,
+    /// XXH3-128 over its records.
+    pub xxh3: String,
+    /// Requests in it.
+    pub requests: u64,
+}
+
+/// What a group is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GroupKind {
+    /// Everything.
+    #[default]
+    Total,
+    /// Requests that a tier served.
+    Tier,
+    /// Volumes of a service class.
+    Class,
+    /// Volumes of a VM.
+    Vm,
+    /// One volume.
+    Volume,
+}
+
+/// A group over the whole run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GroupSummary {
+    /// What it is.
+    pub kind: GroupKind,
+    /// Its name.
+    pub name: String,
+    /// Reads.
+    pub reads: DirectionSummary,
+    /// Writes; trims and flushes count here.
+    pub writes: DirectionSummary,
+    /// Both.
+    pub all: DirectionSummary,
+    /// Seconds in which volumes of the group missed their objective (two volumes in one second are two); `None` without
+    /// an objective.
+    pub slo_violation_s: Option<f64>,
+}
+
+/// One direction over the whole run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct DirectionSummary {
+    /// Requests.
+    pub ios: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Requests per second.
+    pub iops: f64,
+    /// MiB per second.
+    pub mib_per_s: f64,
+    /// Mean latency, microseconds.
+    pub mean_us: f64,
+    /// Median.
+    pub p50_us: f64,
+    /// 95th percentile.
+    pub p95_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// 99.9th percentile.
+    pub p999_us: f64,
+}
+
+impl DirectionSummary {
+    pub(crate) fn new(latencies: &Histogram, bytes: u64, seconds: f64) -> Self {
+        let s = latencies.summary();
+        let per_s = |x: f64| if seconds > 0.0 { x / seconds } else { 0.0 };
+        Self {
+            ios: latencies.count(),
+            bytes,
+            iops: per_s(latencies.count() as f64),
+            mib_per_s: per_s(bytes as f64 / (1u64 << 20) as f64),
+            mean_us: s.mean_us,
+            p50_us: s.p50_us,
+            p95_us: s.p95_us,
+            p99_us: s.p99_us,
+            p999_us: s.p999_us,
+        }
+    }
+}
+
+/// What moving took, over the whole run, warm-up included.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct MoveTotals {
+    /// Moves that ended well.
+    pub done: u64,
+    /// Moves that failed or were cancelled.
+    pub not_done: u64,
+    /// Moves still under way at the end.
+    pub under_way: u64,
+    /// Bytes copied, also by moves that did not end well.
+    pub bytes: u64,
+    /// Distinct volumes that were moved.
+    pub volumes: u64,
+    /// Distinct VMs with a volume that was moved (paper 0, Fig. 7 counts a VM once).
+    pub vms: u64,
+}
+
+/// One move.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MoveRecord {
+    /// The volume.
+    pub volume: String,
+    /// Its VM.
+    pub vm: String,
+    /// Tier that it left.
+    pub from: String,
+    /// Tier that it went to.
+    pub to: String,
+    /// When it was planned, seconds.
+    pub planned_s: f64,
+    /// When the copy started.
+    pub started_s: Option<f64>,
+    /// When it ended.
+    pub ended_s: Option<f64>,
+    /// `done`, `failed`, `cancelled`, or what it was doing at the end of the run.
+    pub state: String,
+    /// Why it failed, if it did.
+    pub why_not: Option<String>,
+    /// Why it was planned.
+    pub reason: String,
+    /// Bytes copied.
+    pub bytes: u64,
+    /// Mean latency that was predicted for the target, microseconds.
+    pub predicted_us: Option<f64>,
+    /// Mean latency before, microseconds.
+    pub before_us: Option<f64>,
+}
+
+/// Results over time, one value per window.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// Length of a window, seconds.
+    pub window_s: f64,
+    /// Groups in the order of [`RunResult::groups`].
+    pub groups: Vec<GroupSeries>,
+    /// Devices.
+    pub devices: Vec<DeviceSeries>,
+}
+
+/// A group over time.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct GroupSeries {
+    /// What it is.
+    pub kind: GroupKind,
+    /// Its name.
+    pub name: String,
+    /// Reads.
+    pub reads: DirectionSeries,
+    /// Writes.
+    pub writes: DirectionSeries,
+    /// Volumes of the group that missed their objective in the window.
+    pub violating: Vec<u32>,
+}
+
+impl GroupSeries {
+    /// Counts one volume of the group in the window that ends now (before [`DirectionSeries::push`] ends it).
+    pub(crate) fn violating_now(&mut self, violated: bool) {
+        let windows = self.reads.iops.len() + 1;
+        self.violating.resize(windows, 0);
+        self.violating[windows - 1] += u32::from(violated);
+    }
+}
+
+/// One direction over time.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)] // as in DirectionSummary
+pub struct DirectionSeries {
+    pub iops: Vec<f64>,
+    pub mib_per_s: Vec<f64>,
+    pub mean_us: Vec<f64>,
+    pub p50_us: Vec<f64>,
+    pub p95_us: Vec<f64>,
+    pub p99_us: Vec<f64>,
+    pub p999_us: Vec<f64>,
+}
+
+/// A device over time.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DeviceSeries {
+    /// Its name.
+    pub name: String,
+    /// Its tier.
+    pub tier: String,
+    /// Its space, bytes.
+    pub capacity_bytes: u64,
+    /// Share of its time in use, 0..=1.
+    pub utilization: Vec<f64>,
+    /// Space taken and reserved at the end of the window, bytes.
+    pub used_bytes: Vec<u64>,
+}

@@ -1,0 +1,301 @@
+//! A scenario file: the array, the volumes, their loads, the policy and the strategies, as TOML.
+//!
+//! These are the words of the file, not yet resolved: names are text here and become ids in [`crate::Model`].
+
+use std::collections::BTreeMap;
+
+use model::{AffinityKind, SloStatistic, Specialty};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use trace::{Bursts, ClientSpec, Habits, Phase};
+use units::{Bytes, BytesPerSec, Iops, Nanos};
+
+/// The whole file.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// Short name; the file's name if left out.
+    #[serde(default)]
+    pub name: String,
+    /// What it shows, for people.
+    #[serde(default)]
+    pub about: String,
+    /// Seed of everything random.
+    #[serde(default = "default_seed")]
+    pub seed: u64,
+    /// Length of the run; until the traces end if left out.
+    pub duration: Option<Nanos>,
+    /// Time at the start that does not count in the results.
+    #[serde(default)]
+    pub warmup: Nanos,
+    /// Measurement window of the results over time and of the SLO.
+    #[serde(default = "default_window")]
+    pub window: Nanos,
+    /// Strategy of `sim run`.
+    #[serde(default = "default_strategy")]
+    pub strategy: String,
+    /// Strategies of `sim compare`.
+    #[serde(default = "default_compare")]
+    pub compare: Vec<String>,
+    /// Where volumes without a tier start.
+    #[serde(default)]
+    pub initial_placement: InitialPlacement,
+    /// Extent size of the volumes.
+    #[serde(default = "default_extent")]
+    pub extent: Bytes,
+    /// Size of one piece of a copy.
+    #[serde(default = "default_chunk")]
+    pub copy_chunk: Bytes,
+    /// Tiers, high end first.
+    pub tiers: Vec<TierConfig>,
+    /// Service classes; one without an objective if left out.
+    #[serde(default)]
+    pub classes: Vec<ClassConfig>,
+    /// Volumes.
+    pub volumes: Vec<VolumeConfig>,
+    /// Traces to replay.
+    #[serde(default)]
+    pub traces: Vec<TraceConfig>,
+    /// Closed-loop clients.
+    #[serde(default)]
+    pub clients: Vec<ClientConfig>,
+    /// Epochs, headroom, budget, rules.
+    #[serde(default)]
+    pub policy: PolicyConfig,
+    /// Parameters of strategies, by name.
+    #[serde(default)]
+    pub strategies: BTreeMap<String, serde_json::Value>,
+}
+
+fn default_seed() -> u64 {
+    1
+}
+fn default_window() -> Nanos {
+    Nanos::from_secs(10)
+}
+fn default_strategy() -> String {
+    "autotiering".into()
+}
+fn default_compare() -> Vec<String> {
+    ["noop", "static", "idt", "autotiering"].map(String::from).into()
+}
+fn default_extent() -> Bytes {
+    Bytes::mib(64)
+}
+fn default_chunk() -> Bytes {
+    Bytes::mib(1)
+}
+
+/// Where volumes without a tier start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum InitialPlacement {
+    /// On the device with the largest share of free space.
+    #[default]
+    Spread,
+    /// On the lowest tier with room.
+    Lowest,
+    /// On the highest tier with room.
+    Highest,
+}
+
+/// A tier of like devices.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TierConfig {
+    /// Unique name.
+    pub name: String,
+    /// Device preset; the other values change it.
+    pub preset: String,
+    /// Number of devices.
+    #[serde(default = "default_devices")]
+    pub devices: u32,
+    /// Space of one device.
+    pub capacity: Option<Bytes>,
+    /// Read cap of one device.
+    pub read_iops: Option<Iops>,
+    /// Write cap of one device.
+    pub write_iops: Option<Iops>,
+    /// Read bandwidth of one device.
+    pub read_bandwidth: Option<BytesPerSec>,
+    /// Write bandwidth of one device.
+    pub write_bandwidth: Option<BytesPerSec>,
+    /// Read latency when idle.
+    pub read_latency: Option<Nanos>,
+    /// Write latency when idle.
+    pub write_latency: Option<Nanos>,
+    /// Points (utilization, factor on the latency).
+    pub curve: Option<Vec<(f64, f64)>>,
+    /// Spread of latencies (sigma of a log-normal factor).
+    pub jitter_sigma: Option<f64>,
+    /// What the tier is meant for; by its place among the tiers if left out.
+    pub specialty: Option<Specialty>,
+}
+
+fn default_devices() -> u32 {
+    1
+}
+
+/// A service class.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClassConfig {
+    /// Unique name.
+    pub name: String,
+    /// Weight in scores.
+    #[serde(default = "default_weight")]
+    pub weight: f64,
+    /// Latency that must not be exceeded.
+    pub latency: Option<Nanos>,
+    /// Statistic of the latency that the objective is about.
+    #[serde(default = "default_statistic")]
+    pub statistic: SloStatistic,
+}
+
+fn default_weight() -> f64 {
+    1.0
+}
+fn default_statistic() -> SloStatistic {
+    SloStatistic::P99
+}
+
+/// A volume.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeConfig {
+    /// Unique name.
+    pub name: String,
+    /// The VM that it belongs to; a VM of its own name if left out.
+    pub vm: Option<String>,
+    /// Service class; the first one if left out.
+    pub class: Option<String>,
+    /// Provisioned size.
+    pub size: Bytes,
+    /// Tier that it starts on.
+    pub tier: Option<String>,
+}
+
+/// How a trace is replayed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Replay {
+    /// Every request at its time, whatever happens.
+    Open,
+    /// At its time, but with at most `outstanding` requests in flight: under overload the load closes.
+    #[default]
+    Window,
+}
+
+/// A trace.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TraceConfig {
+    /// The file, from the scenario's directory.
+    pub file: String,
+    /// Format, where it cannot be told from the file.
+    pub format: Option<String>,
+    /// The volume that all its requests go to.
+    pub volume: Option<String>,
+    /// Or, by name of the trace's volume, the volume of the scenario.
+    #[serde(default)]
+    pub volumes: BTreeMap<String, String>,
+    /// How it is replayed.
+    #[serde(default)]
+    pub replay: Replay,
+    /// Requests in flight at most, for `replay = "window"`.
+    #[serde(default = "default_outstanding")]
+    pub outstanding: u32,
+    /// Time runs so many times faster.
+    #[serde(default = "default_speed")]
+    pub speed: f64,
+    /// When it starts.
+    #[serde(default)]
+    pub start: Nanos,
+    /// How often it is replayed, one after the other.
+    #[serde(default = "default_repeat")]
+    pub repeat: u32,
+}
+
+fn default_outstanding() -> u32 {
+    32
+}
+fn default_speed() -> f64 {
+    1.0
+}
+fn default_repeat() -> u32 {
+    1
+}
+
+/// A closed-loop client.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClientConfig {
+    /// The volume it works on.
+    pub volume: String,
+    /// A workload of paper 0's Table V.
+    pub preset: Option<String>,
+    /// Its habits, or what differs from the preset's.
+    #[serde(default)]
+    pub habits: Habits,
+    /// Stretches of time with other habits.
+    #[serde(default)]
+    pub phases: Vec<Phase>,
+    /// Repeated bursts.
+    pub bursts: Option<Bursts>,
+}
+
+impl ClientConfig {
+    /// The client without its volume.
+    pub fn spec(&self) -> ClientSpec {
+        ClientSpec {
+            preset: self.preset.clone(),
+            habits: self.habits.clone(),
+            phases: self.phases.clone(),
+            bursts: self.bursts,
+        }
+    }
+}
+
+/// What the operator wants.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PolicyConfig {
+    /// How often facts are gathered.
+    pub monitor_epoch: Option<Nanos>,
+    /// How often data may be moved; a multiple of the monitor epoch.
+    pub migration_epoch: Option<Nanos>,
+    /// Share of a tier's IOPS that placement may plan with, 0..=1.
+    pub headroom_performance: Option<f64>,
+    /// Share of a tier's bandwidth.
+    pub headroom_bandwidth: Option<f64>,
+    /// Share of a tier's space.
+    pub headroom_space: Option<f64>,
+    /// Moves per migration epoch.
+    pub moves_per_epoch: Option<u32>,
+    /// Bytes moved per migration epoch.
+    pub bytes_per_epoch: Option<Bytes>,
+    /// Copies at once.
+    pub concurrent_moves: Option<u32>,
+    /// Copies at once that touch one device.
+    pub concurrent_moves_per_device: Option<u32>,
+    /// Rate of one copy.
+    pub copy_bandwidth: Option<BytesPerSec>,
+    /// Share of what source and target have left that a copy may take, 0..=1.
+    pub copy_share: Option<f64>,
+    /// Volumes that must be on a tier: `{ volume = "tier" }`.
+    pub pins: BTreeMap<String, String>,
+    /// Volumes that belong together or apart.
+    pub affinity: Vec<AffinityConfig>,
+    /// Tiers that take no new data.
+    pub cordon: Vec<String>,
+}
+
+/// An affinity rule.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AffinityConfig {
+    /// Which kind.
+    pub kind: AffinityKind,
+    /// The volumes.
+    pub volumes: Vec<String>,
+}

@@ -1,0 +1,189 @@
+//! Where requests come from: traces (open or window-limited) and closed-loop clients, behind one small interface.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use algo::mix;
+use model::Op;
+use trace::{Client, ClientStep, Record};
+
+use crate::Model;
+
+/// Time of a source that has nothing more to ask for.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// A request, ready to be issued.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Issue {
+    pub(crate) volume: u32,
+    pub(crate) op: Op,
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+    /// Latency counts from here: the trace's time in open replay, the moment of issue otherwise.
+    pub(crate) arrival_ns: u64,
+    /// The request's own random bits.
+    pub(crate) bits: u64,
+}
+
+pub(crate) enum Source<'a> {
+    Trace(TraceSource<'a>),
+    Client(Box<ClientSource>),
+}
+
+pub(crate) struct TraceSource<'a> {
+    records: &'a [Record],
+    volumes: Vec<u32>,
+    position: usize,
+    rounds_left: u32,
+    /// Time of record 0 of this round.
+    origin_ns: u64,
+    round_ns: u64,
+    /// Simulated nanoseconds per nanosecond of the trace.
+    scale: f64,
+    window: Option<Window>,
+    stream: u64,
+    issued: u64,
+}
+
+/// Completion times of the requests in flight, when their number is limited.
+struct Window {
+    limit: usize,
+    completions: BinaryHeap<Reverse<u64>>,
+}
+
+pub(crate) struct ClientSource {
+    client: Client,
+    volume: u32,
+    stream: u64,
+    issued: u64,
+}
+
+/// All sources of a model, and for every event id its source and slot.
+pub(crate) fn sources(model: &Model) -> (Vec<Source<'_>>, Vec<(u32, u32)>, Vec<u64>) {
+    let mut sources = Vec::new();
+    let mut origins = Vec::new();
+    let mut starts = Vec::new();
+    for (i, t) in model.traces.iter().enumerate() {
+        let records = t.trace.records();
+        let scale = 1.0 / t.speed;
+        let source = TraceSource {
+            records,
+            volumes: t.volumes.iter().map(|v| v.0).collect(),
+            position: 0,
+            rounds_left: t.repeat - 1,
+            origin_ns: t.start.0,
+            round_ns: (t.trace.span_ns as f64 * scale).ceil() as u64 + 1,
+            scale,
+            window: t.outstanding.map(|limit| Window {
+                limit: limit as usize,
+                completions: BinaryHeap::with_capacity(limit as usize + 1),
+            }),
+            stream: mix(model.seed, 0x7_0000 + i as u64),
+            issued: 0,
+        };
+        origins.push((sources.len() as u32, 0));
+        starts.push(if records.is_empty() { NEVER } else { source.due_ns() });
+        sources.push(Source::Trace(source));
+    }
+    for (i, c) in model.clients.iter().enumerate() {
+        let volume = &model.volumes[c.volume.index()];
+        let client = Client::new(&c.spec, volume.size, model.seed, 0xC_0000 + i as u64).expect("checked when built");
+        for slot in 0..client.slots() {
+            origins.push((sources.len() as u32, slot));
+            starts.push(0);
+        }
+        let stream = mix(model.seed, 0xC0_0000 + i as u64);
+        sources.push(Source::Client(Box::new(ClientSource { client, volume: c.volume.0, stream, issued: 0 })));
+    }
+    (sources, origins, starts)
+}
+
+impl Source<'_> {
+    /// What the source does at `now_ns`, its time: a request, or nothing before another time.
+    #[inline]
+    pub(crate) fn take(&mut self, now_ns: u64, slot: u32) -> Result<Issue, u64> {
+        match self {
+            Source::Trace(t) => Ok(t.take(now_ns)),
+            Source::Client(c) => match c.client.next(now_ns, slot) {
+                ClientStep::Later(at) => Err(at),
+                ClientStep::Issue(r) => {
+                    c.issued += 1;
+                    Ok(Issue {
+                        volume: c.volume,
+                        op: r.op,
+                        offset: r.offset,
+                        length: u64::from(r.length),
+                        arrival_ns: now_ns,
+                        bits: mix(c.stream, c.issued),
+                    })
+                }
+            },
+        }
+    }
+
+    /// When the source asks next, its last request having been issued at `now_ns` and completing at `done_ns`.
+    #[inline]
+    pub(crate) fn next_after(&mut self, now_ns: u64, done_ns: u64) -> u64 {
+        match self {
+            Source::Trace(t) => t.next_after(now_ns, done_ns),
+            Source::Client(c) => done_ns + c.client.think_ns(),
+        }
+    }
+}
+
+impl TraceSource<'_> {
+    #[inline]
+    fn due_ns(&self) -> u64 {
+        let time = self.records[self.position].time_ns;
+        self.origin_ns + if self.scale == 1.0 { time } else { (time as f64 * self.scale) as u64 }
+    }
+
+    #[inline]
+    fn take(&mut self, now_ns: u64) -> Issue {
+        let record = &self.records[self.position];
+        let arrival_ns = if self.window.is_some() { now_ns } else { self.due_ns() };
+        self.position += 1;
+        self.issued += 1;
+        Issue {
+            volume: self.volumes[record.volume() as usize],
+            op: record.op(),
+            offset: record.offset_bytes,
+            length: u64::from(record.length_bytes),
+            arrival_ns,
+            bits: mix(self.stream, self.issued),
+        }
+    }
+
+    #[inline]
+    fn next_after(&mut self, now_ns: u64, done_ns: u64) -> u64 {
+        if self.position == self.records.len() {
+            if self.rounds_left == 0 {
+                return NEVER;
+            }
+            self.rounds_left -= 1;
+            self.position = 0;
+            self.origin_ns += self.round_ns;
+        }
+        let at = self.due_ns().max(now_ns);
+        match &mut self.window {
+            None => at,
+            Some(window) => window.admit(at, done_ns),
+        }
+    }
+}
+
+impl Window {
+    /// When the next request may go, at `at_ns` or later, after one that completes at `done_ns` went.
+    #[inline]
+    fn admit(&mut self, mut at_ns: u64, done_ns: u64) -> u64 {
+        self.completions.push(Reverse(done_ns));
+        if self.completions.len() == self.limit {
+            let Reverse(first) = self.completions.pop().expect("just pushed");
+            at_ns = at_ns.max(first);
+        }
+        while self.completions.peek().is_some_and(|c| c.0 <= at_ns) {
+            self.completions.pop();
+        }
+        at_ns
+    }
+}

@@ -1,0 +1,239 @@
+//! What is measured: per volume and tier in the inner loop, everything else added up when a window ends.
+
+use algo::{Histogram, WindowHistograms};
+use model::{SloStatistic, SloTarget};
+use units::Nanos;
+
+use crate::Model;
+use crate::result::{DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary};
+
+const READS: usize = 0;
+const WRITES: usize = 1;
+
+/// Latencies of a group of volumes: the window that is going on, and the whole run.
+#[derive(Clone, Default)]
+struct Group {
+    window: [Histogram; 2],
+    window_bytes: [u64; 2],
+    total: [Histogram; 2],
+    total_bytes: [u64; 2],
+    violation_ns: u64,
+    series: GroupSeries,
+}
+
+/// One volume's load over the monitor epoch that is going on.
+#[derive(Clone, Default)]
+pub(crate) struct EpochLoad {
+    pub(crate) latency: [Histogram; 2],
+    pub(crate) bytes: [u64; 2],
+    pub(crate) injected_ns: [u64; 2],
+}
+
+pub(crate) struct Stats {
+    window_ns: u64,
+    warmup_ns: u64,
+    volumes: usize,
+    /// Volumes, then tiers; reads and writes beside each other.
+    live: WindowHistograms,
+    /// Injected latency in the window, by volume and direction.
+    injected_ns: Vec<u64>,
+    /// Requests and latency since the start, as of the last window's end, by volume and direction.
+    closed: Vec<(u64, u64)>,
+    epoch: Vec<EpochLoad>,
+    /// All, tiers, classes, VMs, volumes.
+    groups: Vec<Group>,
+    class_of: Vec<usize>,
+    vm_of: Vec<usize>,
+    tiers: usize,
+    classes: usize,
+    targets: Vec<Option<SloTarget>>,
+    both: Histogram,
+    pub(crate) counted_ns: u64,
+}
+
+impl Stats {
+    pub(crate) fn new(model: &Model) -> Self {
+        let volumes = model.volumes.len();
+        let tiers = model.topology.tiers.len();
+        let classes = model.classes.len();
+        let names = std::iter::once((GroupKind::Total, "total".to_string()))
+            .chain(model.topology.tiers.iter().map(|t| (GroupKind::Tier, t.name.clone())))
+            .chain(model.classes.iter().map(|c| (GroupKind::Class, c.name.clone())))
+            .chain(model.vms.iter().map(|v| (GroupKind::Vm, v.clone())))
+            .chain(model.volumes.iter().map(|v| (GroupKind::Volume, v.name.clone())));
+        let groups = names
+            .map(|(kind, name)| Group { series: GroupSeries { kind, name, ..GroupSeries::default() }, ..Group::default() })
+            .collect();
+        Self {
+            window_ns: model.window.0,
+            warmup_ns: model.warmup.0,
+            volumes,
+            live: WindowHistograms::new((volumes + tiers) * 2),
+            injected_ns: vec![0; volumes * 2],
+            closed: vec![(0, 0); volumes * 2],
+            epoch: vec![EpochLoad::default(); volumes],
+            groups,
+            class_of: model.volumes.iter().map(|v| v.class.index()).collect(),
+            vm_of: model.volumes.iter().map(|v| v.vm.index()).collect(),
+            tiers,
+            classes,
+            targets: model.volumes.iter().map(|v| model.classes[v.class.index()].target).collect(),
+            both: Histogram::default(),
+            counted_ns: 0,
+        }
+    }
+
+    /// One request.
+    #[inline]
+    pub(crate) fn record(&mut self, volume: usize, tier: usize, dir: usize, latency_ns: u64, bytes: u64) {
+        self.live.record(volume * 2 + dir, latency_ns, bytes);
+        self.live.record((self.volumes + tier) * 2 + dir, latency_ns, bytes);
+    }
+
+    /// Latency that was injected into one request.
+    #[inline]
+    pub(crate) fn record_injected(&mut self, volume: usize, dir: usize, injected_ns: u64) {
+        self.injected_ns[volume * 2 + dir] += injected_ns;
+    }
+
+    /// Requests and summed latency of a volume since the start.
+    pub(crate) fn cumulative(&self, volume: usize, dir: usize) -> (u64, u64) {
+        let (count, sum) = self.closed[volume * 2 + dir];
+        let now = self.live.sums(volume * 2 + dir);
+        (count + now.count, sum + now.sum_ns)
+    }
+
+    /// Ends a window at `end_ns`; `tier_of` is where each volume is now.
+    pub(crate) fn end_window(&mut self, end_ns: u64, tier_of: impl Fn(usize) -> usize) {
+        let start_ns = end_ns.saturating_sub(self.window_ns);
+        let counts = start_ns >= self.warmup_ns;
+        if counts {
+            self.counted_ns += end_ns - start_ns;
+        }
+        for v in 0..self.volumes {
+            self.end_window_of_volume(v, counts, tier_of(v));
+        }
+        for t in 0..self.tiers {
+            for dir in [READS, WRITES] {
+                let group = &mut self.groups[1 + t];
+                let sums = self.live.drain_into((self.volumes + t) * 2 + dir, &mut [&mut group.window[dir]]);
+                group.window_bytes[dir] += sums.bytes;
+            }
+        }
+        let seconds = Nanos(self.window_ns).as_secs_f64();
+        for group in &mut self.groups {
+            for dir in [READS, WRITES] {
+                let series = if dir == READS { &mut group.series.reads } else { &mut group.series.writes };
+                series.push(&group.window[dir], group.window_bytes[dir], seconds);
+                if counts {
+                    group.total[dir].merge(&group.window[dir]);
+                    group.total_bytes[dir] += group.window_bytes[dir];
+                }
+                group.window[dir].clear();
+                group.window_bytes[dir] = 0;
+            }
+        }
+    }
+
+    fn end_window_of_volume(&mut self, v: usize, counts: bool, tier: usize) {
+        let own = self.groups.len() - self.volumes + v;
+        let vm = 1 + self.tiers + self.classes + self.vm_of[v];
+        let class = 1 + self.tiers + self.class_of[v];
+        self.both.clear();
+        for dir in [READS, WRITES] {
+            let i = v * 2 + dir;
+            let now = self.live.sums(i);
+            if now.count == 0 {
+                continue;
+            }
+            self.closed[i].0 += now.count;
+            self.closed[i].1 += now.sum_ns;
+            let epoch = &mut self.epoch[v];
+            epoch.bytes[dir] += now.bytes;
+            epoch.injected_ns[dir] += std::mem::take(&mut self.injected_ns[i]);
+            let [all, c, m, o] =
+                self.groups.get_disjoint_mut([0, class, vm, own]).expect("four different groups");
+            for group in [&mut *all, &mut *c, &mut *m, &mut *o] {
+                group.window_bytes[dir] += now.bytes;
+            }
+            self.live.drain_into(
+                i,
+                &mut [
+                    &mut epoch.latency[dir],
+                    &mut self.both,
+                    &mut all.window[dir],
+                    &mut c.window[dir],
+                    &mut m.window[dir],
+                    &mut o.window[dir],
+                ],
+            );
+        }
+        let violated = self.targets[v].is_some_and(|t| self.both.count() > 0 && exceeds(&self.both, t));
+        for group in [0, 1 + tier, class, vm, own] {
+            let group = &mut self.groups[group];
+            group.series.violating_now(violated);
+            if violated && counts {
+                group.violation_ns += self.window_ns;
+            }
+        }
+    }
+
+    /// Takes a volume's load of the epoch that ends now. The window must have ended too, or its part is left for later.
+    pub(crate) fn take_epoch(&mut self, volume: usize) -> &mut EpochLoad {
+        &mut self.epoch[volume]
+    }
+
+    /// Everything, when the run is over.
+    pub(crate) fn finish(self, model: &Model) -> (Vec<GroupSummary>, Vec<GroupSeries>) {
+        let seconds = Nanos(self.counted_ns).as_secs_f64();
+        let has_target = |kind: GroupKind, name: &str| match kind {
+            GroupKind::Class => model.classes.iter().any(|c| c.name == name && c.target.is_some()),
+            GroupKind::Volume => model
+                .volumes
+                .iter()
+                .any(|v| v.name == name && model.classes[v.class.index()].target.is_some()),
+            _ => model.classes.iter().any(|c| c.target.is_some()),
+        };
+        let mut summaries = Vec::new();
+        let mut series = Vec::new();
+        for group in self.groups {
+            let mut all = group.total[READS].clone();
+            all.merge(&group.total[WRITES]);
+            let bytes = group.total_bytes[READS] + group.total_bytes[WRITES];
+            let (kind, name) = (group.series.kind, group.series.name.clone());
+            summaries.push(GroupSummary {
+                kind,
+                reads: DirectionSummary::new(&group.total[READS], group.total_bytes[READS], seconds),
+                writes: DirectionSummary::new(&group.total[WRITES], group.total_bytes[WRITES], seconds),
+                all: DirectionSummary::new(&all, bytes, seconds),
+                slo_violation_s: has_target(kind, &name).then(|| Nanos(group.violation_ns).as_secs_f64()),
+                name,
+            });
+            series.push(group.series);
+        }
+        (summaries, series)
+    }
+}
+
+fn exceeds(latencies: &Histogram, target: SloTarget) -> bool {
+    let limit_us = target.latency.as_micros_f64();
+    match target.statistic {
+        SloStatistic::Mean => latencies.mean_us() > limit_us,
+        SloStatistic::P95 => latencies.quantile_ns(0.95) as f64 / 1e3 > limit_us,
+        SloStatistic::P99 => latencies.quantile_ns(0.99) as f64 / 1e3 > limit_us,
+    }
+}
+
+impl DirectionSeries {
+    fn push(&mut self, latencies: &Histogram, bytes: u64, seconds: f64) {
+        let s = latencies.summary();
+        let tenth = |us: f64| (us * 10.0).round() / 10.0;
+        self.iops.push(tenth(latencies.count() as f64 / seconds));
+        self.mib_per_s.push(((bytes as f64 / (1u64 << 20) as f64 / seconds) * 1e3).round() / 1e3);
+        self.mean_us.push(tenth(s.mean_us));
+        self.p50_us.push(tenth(s.p50_us));
+        self.p95_us.push(tenth(s.p95_us));
+        self.p99_us.push(tenth(s.p99_us));
+        self.p999_us.push(tenth(s.p999_us));
+    }
+}
