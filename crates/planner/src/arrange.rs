@@ -44,7 +44,7 @@ pub(crate) fn arrange(context: &Context<'_>, wishes: Vec<Wish>) -> Arranged {
         let before = waiting.len();
         waiting.retain(|bundle| match arranger.accept(bundle, &wishes) {
             Ok(()) => false,
-            Err((_, by)) => {
+            Err(by) => {
                 for i in bundle {
                     rejected[*i] = Some(by.clone());
                 }
@@ -130,27 +130,39 @@ impl<'a> Arranger<'a> {
         bundles
     }
 
-    /// Takes all moves of a bundle or none; on refusal the wish that was refused and why.
-    fn accept(&mut self, bundle: &[usize], wishes: &[Wish]) -> Result<(), (usize, Rejection)> {
-        let saved = (self.space.clone(), self.moves.len(), self.bytes);
-        for i in bundle {
-            if let Err(by) = self.accept_one(&wishes[*i]) {
-                self.space = saved.0;
-                self.moves.truncate(saved.1);
-                self.bytes = saved.2;
-                return Err((*i, by));
+    /// Takes all moves of a bundle or none.
+    fn accept(&mut self, bundle: &[usize], wishes: &[Wish]) -> Result<(), Rejection> {
+        let (space, moves, bytes) = (self.space.clone(), self.moves.len(), self.bytes);
+        let first = &wishes[bundle[0]];
+        let apart_before = self.tiers_of_group(first.volume).len();
+        let mut all = || {
+            bundle.iter().try_for_each(|i| self.accept_one(&wishes[*i]))?;
+            // Volumes that belong on one tier come together, or at least closer; no move takes them further apart.
+            let tiers = self.tiers_of_group(first.volume);
+            match tiers.iter().find(|(tier, _)| *tier != first.tier) {
+                Some((_, other)) if tiers.len() >= apart_before => {
+                    let with = self.facts.volumes[other.index()].name.clone();
+                    Err(Rejection::Affinity { with, rule: "same-tier".into() })
+                }
+                _ => Ok(()),
             }
-        }
-        // A bundle must not leave a bound volume behind that has no wish to move.
-        for i in bundle {
-            if let Some(by) = self.breaks_same_tier(&wishes[*i]) {
-                self.space = saved.0;
-                self.moves.truncate(saved.1);
-                self.bytes = saved.2;
-                return Err((*i, by));
-            }
-        }
-        Ok(())
+        };
+        all().inspect_err(|_| {
+            self.space = space;
+            self.moves.truncate(moves);
+            self.bytes = bytes;
+        })
+    }
+
+    /// Tiers that the volumes bound to one tier with `volume` will be on, each with one of them.
+    fn tiers_of_group(&self, volume: VolumeId) -> Vec<(TierId, VolumeId)> {
+        let rules = self.policy.affinity.iter().filter(|r| r.kind == AffinityKind::SameTier);
+        let members = rules.filter(|r| r.volumes.contains(&volume)).flat_map(|r| r.volumes.iter().copied());
+        let mut tiers: Vec<(TierId, VolumeId)> =
+            members.map(|m| (self.facts.topology.tier_of(self.final_device(m)), m)).collect();
+        tiers.sort();
+        tiers.dedup_by_key(|t| t.0);
+        tiers
     }
 
     fn accept_one(&mut self, wish: &Wish) -> Result<(), Rejection> {
@@ -241,19 +253,6 @@ impl<'a> Arranger<'a> {
         let planned = self.moves.iter().find(|m| m.volume == volume).map(|m| m.to);
         let running = self.facts.moves.iter().find(|m| m.volume == volume).map(|m| m.to);
         planned.or(running).unwrap_or_else(|| self.facts.volumes[volume.index()].device)
-    }
-
-    fn breaks_same_tier(&self, wish: &Wish) -> Option<Rejection> {
-        let tier = |v: VolumeId| self.facts.topology.tier_of(self.final_device(v));
-        let here = self.facts.topology.tier_of(self.facts.volumes[wish.volume.index()].device);
-        let rules = self.policy.affinity.iter().filter(|r| r.kind == AffinityKind::SameTier);
-        let other = rules
-            .filter(|r| r.volumes.contains(&wish.volume))
-            .flat_map(|r| r.volumes.iter().copied())
-            // A group that was apart before may be brought together one by one.
-            .find(|o| *o != wish.volume && tier(*o) != wish.tier && tier(*o) == here)?;
-        let with = self.facts.volumes[other.index()].name.clone();
-        Some(Rejection::Affinity { with, rule: "same-tier".into() })
     }
 
     /// The budget's rate, or less where source and target have less to spare.

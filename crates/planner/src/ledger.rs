@@ -94,8 +94,10 @@ impl<'a> Ledger<'a> {
         if demand.bytes_per_s > demand.bytes_per_s_max * self.bandwidth_left[t] * slack {
             return lacking("bandwidth", demand.bytes_per_s, demand.bytes_per_s_max * self.bandwidth_left[t]);
         }
-        if demand.space.as_f64() > self.space_left[t] {
-            return lacking("space", demand.space.as_f64(), self.space_left[t]);
+        // Volumes that are bound to this one will have to fit there too.
+        let space = demand.space + self.unassigned_partners(volume);
+        if space.as_f64() > self.space_left[t] {
+            return lacking("space", space.as_f64(), self.space_left[t]);
         }
         Ok(())
     }
@@ -135,6 +137,21 @@ impl<'a> Ledger<'a> {
             return Err(Rejection::NoDevice { need: v.size, most_free: largest });
         }
         Ok(())
+    }
+
+    /// Size of the volumes that must be on one tier with this one and are not assigned yet.
+    fn unassigned_partners(&self, volume: VolumeId) -> Bytes {
+        let mut partners: Vec<VolumeId> = self
+            .policy
+            .affinity
+            .iter()
+            .filter(|r| r.kind == AffinityKind::SameTier && r.volumes.contains(&volume))
+            .flat_map(|r| r.volumes.iter().copied())
+            .filter(|o| *o != volume && self.assigned[o.index()].is_none())
+            .collect();
+        partners.sort();
+        partners.dedup();
+        partners.iter().map(|p| self.facts.volumes[p.index()].size).sum()
     }
 
     /// Takes the volume's demand from the tier.

@@ -1,0 +1,239 @@
+//! Whole runs on small scenarios.
+
+use planner::build;
+use serde_json::Value;
+use sim::{GroupKind, Manifest, Model, RunOptions, RunResult, ScenarioFile};
+
+const ARRAY: &str = r#"
+seed = 3
+duration = "4m"
+warmup = "20s"
+copy_chunk = "1 MiB"
+
+[[tiers]]
+name = "fast"
+preset = "pm953"
+capacity = "3 GiB"
+
+[[tiers]]
+name = "middle"
+preset = "pm1633"
+capacity = "6 GiB"
+
+[[tiers]]
+name = "slow"
+preset = "pm863"
+capacity = "12 GiB"
+
+[policy]
+monitor_epoch = "10s"
+migration_epoch = "60s"
+copy_bandwidth = "200 MiB/s"
+
+[strategies.autotiering.calibration]
+window = "100ms"
+windows = 2
+
+[[classes]]
+name = "gold"
+weight = 2.0
+latency = "2ms"
+
+[[volumes]]
+name = "busy"
+vm = "one"
+size = "2 GiB"
+tier = "slow"
+
+[[volumes]]
+name = "idle"
+vm = "one"
+size = "2 GiB"
+tier = "fast"
+
+[[volumes]]
+name = "big"
+vm = "two"
+size = "4 GiB"
+tier = "middle"
+
+[[clients]]
+volume = "busy"
+habits = { outstanding = 8, read_share = 0.9 }
+
+[[clients]]
+volume = "big"
+habits = { outstanding = 2, read_share = 0.5, rate = "2000 IOPS" }
+"#;
+
+fn model(text: &str) -> Model {
+    ScenarioFile::parse("test.toml", text).unwrap().build(vec![]).unwrap()
+}
+
+fn manifest(strategy: &str) -> Manifest {
+    Manifest {
+        version: "test".into(),
+        scenario: "test".into(),
+        scenario_xxh3: String::new(),
+        traces: vec![],
+        strategy: strategy.into(),
+        strategy_config: Value::Null,
+        seed: 3,
+        duration_s: 0.0,
+        warmup_s: 0.0,
+    }
+}
+
+fn run_with(text: &str, strategy: &str, config: Value) -> RunResult {
+    let options = RunOptions { series: true, decisions: true };
+    let strategy_box = build(strategy, config).unwrap();
+    sim::run(&model(text), &*strategy_box, manifest(strategy), options, &mut |_| {}).unwrap()
+}
+
+fn run(text: &str, strategy: &str) -> RunResult {
+    let file = ScenarioFile::parse("test.toml", text).unwrap();
+    let config = file.scenario.strategies.get(strategy).cloned().unwrap_or(Value::Null);
+    run_with(text, strategy, config)
+}
+
+fn tier_at_end<'a>(result: &'a RunResult, volume: &str) -> &'a str {
+    &result.final_tiers.iter().find(|t| t.0 == volume).unwrap().1
+}
+
+#[test]
+fn autotiering_takes_the_busy_volume_to_the_fast_tier_and_it_gets_faster() {
+    let still = run(ARRAY, "noop");
+    let moved = run(ARRAY, "autotiering");
+    assert_eq!(tier_at_end(&still, "busy"), "slow");
+    assert_eq!(tier_at_end(&moved, "busy"), "fast", "{:?}", moved.move_log);
+    assert_eq!(still.moves.done, 0);
+    let reads = |r: &RunResult| r.groups.iter().find(|g| g.name == "busy").unwrap().reads;
+    assert!(reads(&moved).mean_us < 0.85 * reads(&still).mean_us, "{:?} {:?}", reads(&moved), reads(&still));
+    assert!(reads(&moved).iops > 1.1 * reads(&still).iops, "a closed loop gets more done");
+}
+
+#[test]
+fn equal_seeds_give_equal_bytes_and_other_seeds_do_not() {
+    let text = |r: &RunResult| serde_json::to_string(r).unwrap();
+    let (a, b) = (run(ARRAY, "autotiering"), run(ARRAY, "autotiering"));
+    assert_eq!(text(&a), text(&b));
+    let other = run(&ARRAY.replace("seed = 3", "seed = 4"), "autotiering");
+    assert_ne!(text(&a), text(&other));
+}
+
+#[test]
+fn space_is_never_exceeded_and_bytes_are_conserved() {
+    for strategy in ["noop", "static", "idt", "autotiering"] {
+        let result = run(ARRAY, strategy);
+        let series = result.series.as_ref().unwrap();
+        for device in &series.devices {
+            assert!(device.used_bytes.iter().all(|u| *u <= device.capacity_bytes), "{strategy} {}", device.name);
+        }
+        // Eight GiB of volumes are somewhere at all times; more only while a move holds space at both ends.
+        for window in 0..series.devices[0].used_bytes.len() {
+            let used: u64 = series.devices.iter().map(|d| d.used_bytes[window]).sum();
+            assert!(used >= 8 << 30, "{strategy}: {used}");
+        }
+        let at_end: u64 = series.devices.iter().map(|d| *d.used_bytes.last().unwrap()).sum();
+        assert!(result.moves.under_way > 0 || at_end == 8 << 30, "{strategy}: {at_end}");
+        assert_eq!(result.final_tiers.len(), 3);
+    }
+}
+
+#[test]
+fn groups_add_up() {
+    let result = run(ARRAY, "autotiering");
+    let total = result.total().all;
+    for kind in [GroupKind::Tier, GroupKind::Class, GroupKind::Vm, GroupKind::Volume] {
+        let ios: u64 = result.of_kind(kind).map(|g| g.all.ios).sum();
+        let bytes: u64 = result.of_kind(kind).map(|g| g.all.bytes).sum();
+        assert_eq!((ios, bytes), (total.ios, total.bytes), "{kind:?}");
+    }
+    assert!(total.ios > 100_000);
+}
+
+#[test]
+fn a_move_is_charged_to_both_devices() {
+    let result = run(ARRAY, "idt");
+    assert!(result.moves.bytes >= 2 << 30, "{:?}", result.moves);
+    let record = result.move_log.iter().find(|m| m.volume == "busy" && m.state == "done").unwrap();
+    let seconds = record.ended_s.unwrap() - record.started_s.unwrap();
+    // 2 GiB at 200 MiB/s at most.
+    assert!(seconds >= 10.2, "{seconds}");
+    let quiet = run(ARRAY, "noop");
+    let busy_share = |r: &RunResult, device: &str| {
+        let d = r.series.as_ref().unwrap().devices.iter().find(|d| d.name == device).unwrap();
+        // A window that lies within the copy.
+        let window = (record.started_s.unwrap() / 10.0) as usize + 1;
+        assert!(10.0 * (window + 1) as f64 <= record.ended_s.unwrap());
+        d.utilization[window]
+    };
+    // The fast device serves no guest before the move, so all that it does then is the copy.
+    assert!(busy_share(&quiet, "fast") < 0.01);
+    let expected = (2u64 << 30) as f64 / seconds / 870e6;
+    let got = busy_share(&result, "fast");
+    assert!((got / expected - 1.0).abs() < 0.1, "{got} {expected}");
+}
+
+#[test]
+fn injected_latency_slows_a_closed_loop_and_is_told_apart_from_the_devices() {
+    // Calibration alone: no moves are allowed.
+    let text = ARRAY.replace("[policy]", "[policy]\nmoves_per_epoch = 0");
+    let calm = run(&text, "noop");
+    let calibrated = run(&text, "autotiering");
+    let of = |r: &RunResult| r.groups.iter().find(|g| g.name == "busy").unwrap().all;
+    assert!(of(&calibrated).mean_us > of(&calm).mean_us);
+    assert!(of(&calibrated).ios < of(&calm).ios);
+    let decisions = calibrated.decisions.as_ref().unwrap();
+    let row = decisions.last().unwrap().volumes.iter().find(|v| v.volume == "busy").unwrap();
+    let mean = row.evidence["latency_mean_us"];
+    assert!((mean / of(&calm).mean_us - 1.0).abs() < 0.03, "{mean} {}", of(&calm).mean_us);
+    assert!(row.evidence["sensitivity_m"] > 0.5, "{:?}", row.evidence);
+}
+
+#[test]
+fn a_load_that_does_not_wait_has_slope_one() {
+    // Trap 3 of the notes: nothing can be learned from arrivals that do not react.
+    let text = ARRAY.replace("outstanding = 8, read_share = 0.9", "outstanding = 200, rate = \"3000 IOPS\"");
+    let result = run(&text, "autotiering");
+    let row = result.decisions.as_ref().unwrap()[0].volumes.iter().find(|v| v.volume == "busy").unwrap().clone();
+    assert!((row.evidence["sensitivity_m"] - 1.0).abs() < 0.05, "{:?}", row.evidence);
+}
+
+#[test]
+fn pins_cordons_and_budgets_hold() {
+    let pinned = ARRAY.replace("[policy]", "[policy]\npins = { busy = \"middle\" }");
+    assert_eq!(tier_at_end(&run(&pinned, "noop"), "busy"), "middle", "a pin moves under every strategy");
+    let cordoned = ARRAY.replace("[policy]", "[policy]\ncordon = [\"fast\"]");
+    let result = run(&cordoned, "idt");
+    assert!(result.move_log.iter().all(|m| m.to != "fast"), "{:?}", result.move_log);
+    let tight = ARRAY.replace("[policy]", "[policy]\nbytes_per_epoch = \"1 GiB\"");
+    assert!(run(&tight, "idt").move_log.is_empty());
+    let together = ARRAY.replace(
+        "[policy]",
+        "[policy]\naffinity = [{ kind = \"same-tier\", volumes = [\"busy\", \"big\"] }]",
+    );
+    let result = run(&together, "autotiering");
+    let both = (tier_at_end(&result, "busy"), tier_at_end(&result, "big"));
+    assert!(both.0 == both.1 || result.moves.done == 0, "{both:?}");
+}
+
+#[test]
+fn every_strategy_form_runs_and_explains_every_volume() {
+    for config in [
+        serde_json::json!({ "form": "literal" }),
+        serde_json::json!({ "form": "literal", "scope": "own-tier" }),
+        serde_json::json!({ "form": "corrected", "directions": "joint", "tier_latency": "bare" }),
+    ] {
+        let result = run_with(ARRAY, "autotiering", config.clone());
+        for report in result.decisions.as_ref().unwrap() {
+            assert_eq!(report.volumes.len(), 3, "{config}");
+            for v in &report.volumes {
+                assert_eq!(v.options.len(), 3);
+            }
+        }
+        if config["scope"] == "own-tier" {
+            assert!(result.move_log.is_empty(), "by the letter nothing is ever predicted elsewhere");
+        }
+    }
+}
