@@ -14,15 +14,24 @@ const KIB: f64 = 1024.0;
 fn size(bytes: u64) -> String {
     let b = bytes as f64;
     match bytes {
-        0..1024 => format!("{bytes} B"),
-        ..0x10_0000 => format!("{:.1} KiB", b / KIB),
-        ..0x4000_0000 => format!("{:.1} MiB", b / MIB),
-        _ => format!("{:.2} GiB", b / GIB),
+        0..=0x3ff => format!("{bytes} B"),
+        0x400..=0xf_ffff => format!("{:.1} KiB", b / KIB),
+        0x10_0000..=0x3fff_ffff => format!("{:.1} MiB", b / MIB),
+        0x4000_0000.. => format!("{:.2} GiB", b / GIB),
     }
 }
 
 fn maybe(value: Option<u64>, show: impl Fn(u64) -> String) -> String {
     value.map_or_else(|| "unknown".into(), show)
+}
+
+/// Requests per second: one decimal, or three digits of a small number.
+fn rate(per_s: Option<f64>) -> String {
+    match per_s {
+        None => "-".into(),
+        Some(v) if v >= 1.0 || v <= 0.0 => format!("{v:.1}"),
+        Some(v) => format!("{v:.*}", (2.0 - v.log10().floor()) as usize),
+    }
 }
 
 fn percent(share: Option<f64>) -> String {
@@ -111,9 +120,7 @@ pub fn one(out: &mut impl Write, info: &TraceInfo) -> io::Result<()> {
     if let Some(origin) = info.origin_unix_ns {
         line("start", utc(origin))?;
     }
-    let mean = info
-        .mean_iops
-        .map_or_else(|| "-".into(), |v| format!("{v:.1}"));
+    let mean = rate(info.mean_iops);
     line(
         "IOPS",
         format!(
@@ -210,8 +217,7 @@ pub fn many(out: &mut impl Write, infos: &[TraceInfo]) -> io::Result<()> {
             info.requests.to_string(),
             percent(info.read_share),
             span(info.span_s),
-            info.mean_iops
-                .map_or_else(|| "-".into(), |v| format!("{v:.1}")),
+            rate(info.mean_iops),
             maybe(info.peak_iops_1s, |v| v.to_string()),
             maybe(info.footprint_bytes, size),
             info.volumes.len().to_string(),
