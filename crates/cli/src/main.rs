@@ -1,1 +1,48 @@
-fn main() {}
+//! The `terrace` binary: arguments in, output out. No logic lives here.
+//!
+//! Data goes to standard output, messages to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage.
+
+mod progress;
+mod trace_cmd;
+mod trace_table;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Storage tiering: decide where data lives, in simulation and live.
+#[derive(Debug, Parser)]
+#[command(version, about, max_term_width = 110)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Look at traces of I/O requests and convert them
+    #[command(subcommand)]
+    Trace(trace_cmd::TraceCommand),
+}
+
+fn main() -> ExitCode {
+    let done = match Args::parse().command {
+        Command::Trace(command) => trace_cmd::run(command),
+    };
+    match done {
+        Ok(code) => code,
+        // Whoever reads our output has seen enough.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<io::Error>()
+        .is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+}

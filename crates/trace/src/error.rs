@@ -81,12 +81,12 @@ impl FieldError {
     }
 
     #[cold]
-    pub(crate) fn at(self: Box<Self>, file: &str, at: Location) -> TraceError {
+    pub(crate) fn at(self, file: &str, at: Location) -> TraceError {
         let FieldError {
             field,
             value,
             reason,
-        } = *self;
+        } = self;
         TraceError::BadRecord(Box::new(BadRecord {
             file: file.into(),
             at,

@@ -36,7 +36,7 @@ pub struct LoadedTrace {
 
 #[derive(Debug)]
 enum Records {
-    Mapped(NativeTrace),
+    Mapped(Box<NativeTrace>),
     Memory {
         records: Vec<Record>,
         latencies: Option<Vec<u64>>,
@@ -88,7 +88,7 @@ pub fn load(path: &Path, options: &ReadOptions) -> Result<LoadedTrace, TraceErro
             skipped: 0,
             time_reversals: 0,
             content_hash: trace.content_hash(),
-            records: Records::Mapped(trace),
+            records: Records::Mapped(Box::new(trace)),
         });
     }
     load_stream(TraceStream::open(path, options)?, options)

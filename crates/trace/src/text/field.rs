@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn filetimes_become_unix_times() {
-        // 2007-02-22 16:30:31.8061 UTC, the beginning of the MSR traces.
+        // 2007-02-22 18:03:51.8061 UTC, the beginning of the MSR traces.
         let ns = parse_time("time", b"128166410318060999", TimeUnit::Filetime).unwrap();
         assert_eq!(ns / 1_000_000_000, 1_172_167_431);
         assert!(parse_time("time", b"0", TimeUnit::Filetime).is_err());

@@ -1,0 +1,311 @@
+//! `terrace trace info` for people, and as CSV.
+
+use std::io::{self, Write};
+
+use trace::{SizeStats, TraceInfo};
+
+/// Volumes that the table of one trace shows; the others are summed up in one line. JSON has them all.
+const VOLUMES_SHOWN_MAX: usize = 32;
+
+const GIB: f64 = (1u64 << 30) as f64;
+const MIB: f64 = (1u64 << 20) as f64;
+const KIB: f64 = 1024.0;
+
+fn size(bytes: u64) -> String {
+    let b = bytes as f64;
+    match bytes {
+        0..=0x3ff => format!("{bytes} B"),
+        0x400..=0xf_ffff => format!("{:.1} KiB", b / KIB),
+        0x10_0000..=0x3fff_ffff => format!("{:.1} MiB", b / MIB),
+        0x4000_0000.. => format!("{:.2} GiB", b / GIB),
+    }
+}
+
+fn maybe(value: Option<u64>, show: impl Fn(u64) -> String) -> String {
+    value.map_or_else(|| "unknown".into(), show)
+}
+
+/// Requests per second: one decimal, or three digits of a small number.
+fn rate(per_s: Option<f64>) -> String {
+    match per_s {
+        None => "-".into(),
+        Some(v) if v >= 1.0 || v <= 0.0 => format!("{v:.1}"),
+        Some(v) => format!("{v:.*}", (2.0 - v.log10().floor()) as usize),
+    }
+}
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "-".into(), |s| format!("{:.1} %", s * 100.0))
+}
+
+fn span(seconds: f64) -> String {
+    match seconds {
+        s if s < 1.0 => format!("{:.3} ms", s * 1e3),
+        s if s < 120.0 => format!("{s:.3} s"),
+        s if s < 7200.0 => format!("{:.1} min", s / 60.0),
+        s if s < 172_800.0 => format!("{:.1} h", s / 3600.0),
+        s => format!("{:.1} d", s / 86_400.0),
+    }
+}
+
+/// Date and time in UTC, by the proleptic Gregorian calendar (days from civil, in eras of 400 years).
+fn utc(unix_ns: i64) -> String {
+    let seconds = unix_ns.div_euclid(1_000_000_000);
+    let (days, second) = (
+        seconds.div_euclid(86_400) + 719_468,
+        seconds.rem_euclid(86_400),
+    );
+    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    // Months count from March, so that the leap day is the last of the year.
+    let march_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 {
+        march_month + 3
+    } else {
+        march_month - 9
+    };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (h, m, s) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02} {h:02}:{m:02}:{s:02} UTC")
+}
+
+fn sizes(stats: Option<SizeStats>) -> String {
+    match stats {
+        None => "-".into(),
+        Some(s) => format!(
+            "mean {}, median {}, largest {}",
+            size(s.mean_bytes.round() as u64),
+            maybe(s.p50_bytes.map(u64::from), size),
+            size(u64::from(s.max_bytes))
+        ),
+    }
+}
+
+/// One trace in full.
+pub fn one(out: &mut impl Write, info: &TraceInfo) -> io::Result<()> {
+    let mut line = |name: &str, value: String| writeln!(out, "{name:<16} {value}");
+    let assumed = if info.format_assumed {
+        " (assumed)"
+    } else {
+        ""
+    };
+    let compression = match info.compression {
+        trace::Compression::None => String::new(),
+        other => format!(", {other}"),
+    };
+    line("file", info.file.clone())?;
+    line("format", format!("{}{assumed}{compression}", info.format))?;
+    line("requests", info.requests.to_string())?;
+    let kinds = [
+        ("reads", info.reads, info.bytes_read),
+        ("writes", info.writes, info.bytes_written),
+    ];
+    for (name, count, bytes) in kinds {
+        line(&format!("  {name}"), format!("{count} ({})", size(bytes)))?;
+    }
+    if info.trims > 0 {
+        line(
+            "  trims",
+            format!("{} ({})", info.trims, size(info.bytes_trimmed)),
+        )?;
+    }
+    if info.flushes > 0 {
+        line("  flushes", info.flushes.to_string())?;
+    }
+    line("read share", percent(info.read_share))?;
+    line("span", span(info.span_s))?;
+    if let Some(origin) = info.origin_unix_ns {
+        line("start", utc(origin))?;
+    }
+    let mean = rate(info.mean_iops);
+    line(
+        "IOPS",
+        format!(
+            "mean {mean}, peak second {}",
+            maybe(info.peak_iops_1s, |v| v.to_string())
+        ),
+    )?;
+    line("read size", sizes(info.read_size))?;
+    line("write size", sizes(info.write_size))?;
+    let footprint = info
+        .footprint_note
+        .clone()
+        .map(|note| format!("unknown: {note}"));
+    line(
+        "footprint",
+        footprint.unwrap_or_else(|| maybe(info.footprint_bytes, size)),
+    )?;
+    let latency = match info.latency {
+        Some(l) => format!(
+            "mean {:.1} µs, p99 {:.1} µs (of {} requests)",
+            l.mean_us, l.p99_us, l.requests
+        ),
+        None => "not recorded".into(),
+    };
+    line("latency", latency)?;
+    line("time reversals", info.time_reversals.to_string())?;
+    line("skipped records", info.skipped_records.to_string())?;
+    line("content hash", info.content_hash.clone())?;
+    writeln!(out)?;
+    volumes(out, info)
+}
+
+fn volumes(out: &mut impl Write, info: &TraceInfo) -> io::Result<()> {
+    let mut rows = vec![
+        [
+            "volume",
+            "requests",
+            "reads",
+            "writes",
+            "read",
+            "written",
+            "end",
+            "footprint",
+        ]
+        .map(String::from),
+    ];
+    for v in info.volumes.iter().take(VOLUMES_SHOWN_MAX) {
+        rows.push([
+            v.summary.name.clone(),
+            v.requests.to_string(),
+            v.summary.reads.to_string(),
+            v.summary.writes.to_string(),
+            size(v.summary.bytes_read),
+            size(v.summary.bytes_written),
+            size(v.summary.max_end_offset_bytes),
+            maybe(v.footprint_bytes, size),
+        ]);
+    }
+    aligned(out, &rows)?;
+    if let Some(rest) = info
+        .volumes
+        .len()
+        .checked_sub(VOLUMES_SHOWN_MAX)
+        .filter(|rest| *rest > 0)
+    {
+        writeln!(out, "and {rest} more volumes (-o json shows all)")?;
+    }
+    Ok(())
+}
+
+/// Several traces, a row each.
+pub fn many(out: &mut impl Write, infos: &[TraceInfo]) -> io::Result<()> {
+    let head = [
+        "file",
+        "format",
+        "requests",
+        "read",
+        "span",
+        "mean IOPS",
+        "peak/s",
+        "footprint",
+        "volumes",
+        "latency",
+    ];
+    let mut rows = vec![head.map(String::from)];
+    for info in infos {
+        rows.push([
+            info.file.clone(),
+            format!(
+                "{}{}",
+                info.format,
+                if info.format_assumed { "?" } else { "" }
+            ),
+            info.requests.to_string(),
+            percent(info.read_share),
+            span(info.span_s),
+            rate(info.mean_iops),
+            maybe(info.peak_iops_1s, |v| v.to_string()),
+            maybe(info.footprint_bytes, size),
+            info.volumes.len().to_string(),
+            info.latency
+                .map_or_else(|| "-".into(), |l| format!("{:.0} µs", l.mean_us)),
+        ]);
+    }
+    aligned(out, &rows)
+}
+
+/// Columns as wide as their widest cell; the first two to the left, numbers to the right.
+fn aligned<const N: usize>(out: &mut impl Write, rows: &[[String; N]]) -> io::Result<()> {
+    let widths: [usize; N] = std::array::from_fn(|i| {
+        rows.iter()
+            .map(|row| row[i].chars().count())
+            .max()
+            .unwrap_or(0)
+    });
+    let left = |i: usize| i == 0 || (i == 1 && N == 10);
+    for row in rows {
+        let cells = row
+            .iter()
+            .zip(widths)
+            .enumerate()
+            .map(|(i, (cell, width))| {
+                if left(i) {
+                    format!("{cell:<width$}")
+                } else {
+                    format!("{cell:>width$}")
+                }
+            });
+        writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
+    }
+    Ok(())
+}
+
+/// One row per trace, with a header; unknown values are empty.
+pub fn csv(out: &mut impl Write, infos: &[TraceInfo]) -> io::Result<()> {
+    fn cell(value: Option<impl ToString>) -> String {
+        value.map_or_else(String::new, |v| v.to_string())
+    }
+    writeln!(
+        out,
+        "file,format,format_assumed,compression,requests,reads,writes,trims,flushes,bytes_read,bytes_written,span_s,\
+         mean_iops,peak_iops_1s,read_share,read_size_mean_bytes,write_size_mean_bytes,footprint_bytes,volumes,\
+         time_reversals,skipped_records,latency_mean_us,latency_p99_us,content_hash"
+    )?;
+    for info in infos {
+        let cells = [
+            format!("\"{}\"", info.file.replace('"', "\"\"")),
+            info.format.to_string(),
+            info.format_assumed.to_string(),
+            info.compression.to_string(),
+            info.requests.to_string(),
+            info.reads.to_string(),
+            info.writes.to_string(),
+            info.trims.to_string(),
+            info.flushes.to_string(),
+            info.bytes_read.to_string(),
+            info.bytes_written.to_string(),
+            info.span_s.to_string(),
+            cell(info.mean_iops),
+            cell(info.peak_iops_1s),
+            cell(info.read_share),
+            cell(info.read_size.map(|s| s.mean_bytes)),
+            cell(info.write_size.map(|s| s.mean_bytes)),
+            cell(info.footprint_bytes),
+            info.volumes.len().to_string(),
+            info.time_reversals.to_string(),
+            info.skipped_records.to_string(),
+            cell(info.latency.map(|l| l.mean_us)),
+            cell(info.latency.map(|l| l.p99_us)),
+            info.content_hash.clone(),
+        ];
+        writeln!(out, "{}", cells.join(","))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_follow_the_calendar() {
+        assert_eq!(utc(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(utc(951_782_400_000_000_000), "2000-02-29 00:00:00 UTC");
+        assert_eq!(utc(-1), "1969-12-31 23:59:59 UTC");
+        assert_eq!(utc(1_172_167_431_000_000_000), "2007-02-22 18:03:51 UTC");
+    }
+}

@@ -1,0 +1,167 @@
+//! Hand-written traces of a few lines, one for each format, and building blocks for larger ones.
+#![allow(dead_code, reason = "each test binary uses some of these")]
+
+use std::io::Cursor;
+
+use model::Op;
+use trace::native::{LatencySpill, NativeOptions, NativeWriter};
+use trace::{
+    Format, LATENCY_UNKNOWN, LoadedTrace, ReadOptions, Record, Request, TraceError, TraceStream,
+    load_stream,
+};
+
+pub const MSR: &str = "\
+128166372003061629,web,0,Read,8192,4096,1331
+128166372013061629,web,0,Write,12288,512,700
+128166372016382155,sql,1,Write,0,65536,100000
+";
+pub const DISKMON: &str = "\
+0\t1.5\t0.00003815\t0\tWrite\t100\t8\t\r
+1\t1.750625\t0.00003815\t1\tRead\t200\t16\t\r
+";
+pub const HADOOP: &str = "\
+time_s,node,op,offset_bytes,size_bytes
+3.031770723,2,R,4096,512
+5.402708691,6,W,8192,45056
+";
+pub const CAPTURE: &str = "\
+time_ns,volume,op,offset_bytes,length_bytes,latency_ns
+0,\"a,b\",R,0,4096,1500
+10,c,W,4096,4096,
+10,c,F,0,0,900
+25,\"a,b\",D,8192,1048576,
+";
+pub const DISKSIM: &str = "7961.833 0 20228336 8 0\n8346.206 0 6397360 496 1\n\n";
+pub const SSDSIM: &str = "0 0 280605840 2 1\n979 0 287641400 128 0\n";
+pub const MQSIM: &str = "938513000 4 264719034 16 0\n938828000 3 197570570 16 1";
+pub const BYTES_MS: &str = "0.000 0 3242508288 4096 0\n22.810 0 2205343744 512 1\n";
+
+/// One vscsi record of version 1 or 2.
+pub fn vscsi(version: u8, command: u16, length: u32, block: u64, time_us: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    let ver = (u16::from(version) << 8).to_le_bytes();
+    let head = |out: &mut Vec<u8>| {
+        out.extend(7u32.to_le_bytes());
+        out.extend(length.to_le_bytes());
+        out.extend(1u32.to_le_bytes());
+    };
+    if version == 1 {
+        head(&mut out);
+        out.extend(command.to_le_bytes());
+        out.extend(ver);
+    } else {
+        out.extend(command.to_le_bytes());
+        out.extend(ver);
+        head(&mut out);
+    }
+    out.extend(block.to_le_bytes());
+    out.extend(time_us.to_le_bytes());
+    if version == 2 {
+        out.extend(250u64.to_le_bytes());
+    }
+    out
+}
+
+/// Three records of a version.
+pub fn vscsi_file(version: u8) -> Vec<u8> {
+    [
+        (0x2a, 512, 100, 5_000_000),
+        (0x28, 4096, 8, 5_000_010),
+        (0x35, 0, 0, 5_000_020),
+    ]
+    .into_iter()
+    .flat_map(|(command, length, block, time)| vscsi(version, command, length, block, time))
+    .collect()
+}
+
+/// Every text and binary format with its little file.
+pub fn corpus() -> Vec<(Format, Vec<u8>)> {
+    let text = |format, text: &str| (format, text.as_bytes().to_vec());
+    vec![
+        text(Format::Msr, MSR),
+        text(Format::DiskMon, DISKMON),
+        text(Format::HadoopCsv, HADOOP),
+        text(Format::Capture, CAPTURE),
+        text(Format::DiskSim, DISKSIM),
+        text(Format::SsdSim, SSDSIM),
+        text(Format::MqSim, MQSIM),
+        text(Format::AsciiBytesMs, BYTES_MS),
+        text(
+            Format::Csv,
+            "op;time_us;offset_sectors;size_bytes;disk\nread;7;1;512;x\nW;9;2;1024;y\n",
+        ),
+        (Format::Vscsi1, vscsi_file(1)),
+        (Format::Vscsi2, vscsi_file(2)),
+    ]
+}
+
+pub fn options(format: Option<Format>) -> ReadOptions {
+    ReadOptions {
+        format,
+        ..ReadOptions::default()
+    }
+}
+
+pub fn read(bytes: &[u8], options: &ReadOptions) -> Result<LoadedTrace, TraceError> {
+    load_stream(
+        TraceStream::from_reader("file", Cursor::new(bytes.to_vec()), options)?,
+        options,
+    )
+}
+
+/// `(time_ns, volume, op, offset, length)`
+pub type Row = (u64, u32, Op, u64, u32);
+
+pub fn rows(trace: &LoadedTrace) -> Vec<Row> {
+    let row = |r: &Record| {
+        (
+            r.time_ns,
+            r.volume(),
+            r.op(),
+            r.offset_bytes,
+            r.length_bytes,
+        )
+    };
+    trace.records().iter().map(row).collect()
+}
+
+pub fn record((time_ns, volume, op, offset_bytes, length_bytes): Row) -> Record {
+    Record::new(Request {
+        time_ns,
+        volume,
+        op,
+        offset_bytes,
+        length_bytes,
+    })
+}
+
+/// A native trace in memory.
+pub fn native(records: &[Record], latencies: Option<&[u64]>, names: &[&str]) -> Vec<u8> {
+    let spill = latencies.map_or(LatencySpill::None, |_| LatencySpill::Memory(Vec::new()));
+    let options = NativeOptions {
+        origin_unix_ns: Some(-5),
+    };
+    let mut writer = NativeWriter::new(Cursor::new(Vec::new()), options, spill).unwrap();
+    for (i, record) in records.iter().enumerate() {
+        let latency = latencies.map(|l| l[i]).filter(|ns| *ns != LATENCY_UNKNOWN);
+        writer.push(*record, latency).unwrap();
+    }
+    let (out, summary) = writer.finish(names.iter().copied()).unwrap();
+    assert_eq!(summary.records, records.len() as u64);
+    out.into_inner()
+}
+
+/// A native trace of four records, two volumes and latencies.
+pub fn small_native() -> Vec<u8> {
+    let records = [
+        (0, 1, Op::Read, 4096, 512),
+        (5, 0, Op::Write, 0, 4096),
+        (5, 0, Op::Flush, 0, 0),
+        (9, 1, Op::Trim, 1 << 40, 1 << 20),
+    ];
+    native(
+        &records.map(record),
+        Some(&[100, LATENCY_UNKNOWN, 300, 400]),
+        &["boot", "data disk"],
+    )
+}
