@@ -2,9 +2,13 @@
 //!
 //! Data goes to standard output, messages to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage.
 
+mod config_cmd;
 mod progress;
+mod record;
+mod sim_cmd;
 mod trace_cmd;
 mod trace_table;
+mod why_cmd;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -24,11 +28,31 @@ enum Command {
     /// Look at traces of I/O requests and convert them
     #[command(subcommand)]
     Trace(trace_cmd::TraceCommand),
+    /// Simulate an array under tiering strategies
+    #[command(subcommand)]
+    Sim(sim_cmd::SimCommand),
+    /// Say why a volume is where it is, from the record of a run
+    Why(why_cmd::Which),
+    /// Say why a volume is not on a tier, from the record of a run
+    WhyNot {
+        #[command(flatten)]
+        which: why_cmd::Which,
+        /// The tier
+        #[arg(long)]
+        tier: String,
+    },
+    /// Check scenario files and print their schema
+    #[command(subcommand)]
+    Config(config_cmd::ConfigCommand),
 }
 
 fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Trace(command) => trace_cmd::run(command),
+        Command::Sim(command) => sim_cmd::run(command),
+        Command::Why(which) => why_cmd::why(&which),
+        Command::WhyNot { which, tier } => why_cmd::why_not(&which, &tier),
+        Command::Config(command) => config_cmd::run(command),
     };
     match done {
         Ok(code) => code,

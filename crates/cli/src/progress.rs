@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use sim::RunProgress;
 use trace::Progress;
 
 /// Work that is done sooner shows no bar.
@@ -62,5 +63,51 @@ fn new_bar(total_bytes: Option<u64>) -> ProgressBar {
     match ProgressStyle::with_template(template) {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
+    }
+}
+
+/// Shows how far the runs of a scenario have come.
+pub struct SimBar {
+    started: Instant,
+    what: String,
+    done: Vec<(f64, u64)>,
+    bar: Option<ProgressBar>,
+}
+
+/// Steps of the bar, over all runs.
+const STEPS: f64 = 10_000.0;
+
+impl SimBar {
+    /// A bar over `runs` runs that appears after two seconds, if standard error is a terminal.
+    pub fn new(what: &str, runs: usize) -> Self {
+        Self { started: Instant::now(), what: what.to_owned(), done: vec![(0.0, 0); runs], bar: None }
+    }
+
+    /// Reports progress of run `i`.
+    pub fn update(&mut self, i: usize, progress: &RunProgress) {
+        let share = progress.now.as_secs_f64() / progress.duration.as_secs_f64();
+        self.done[i] = (share, progress.requests);
+        if self.bar.is_none() && self.started.elapsed() < QUIET {
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(|| {
+            let target = ProgressDrawTarget::stderr();
+            let bar = ProgressBar::with_draw_target(Some(STEPS as u64), target);
+            let style = ProgressStyle::with_template("{wide_bar} {percent}% eta {eta}  {msg}");
+            bar.set_style(style.expect("the template is constant"));
+            bar
+        });
+        let share = self.done.iter().map(|d| d.0).sum::<f64>() / self.done.len() as f64;
+        let requests: u64 = self.done.iter().map(|d| d.1).sum();
+        bar.set_position((share * STEPS) as u64);
+        bar.set_message(format!("{}: {:.1} M requests", self.what, requests as f64 / 1e6));
+    }
+}
+
+impl Drop for SimBar {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
     }
 }

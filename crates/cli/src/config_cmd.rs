@@ -1,0 +1,56 @@
+//! `terrace config …`: check scenario files, print their schema.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+use crate::sim_cmd;
+
+/// `terrace config …`
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Check scenario files, with the traces they name
+    Check {
+        /// Scenario files
+        #[arg(required = true, value_name = "SCENARIO")]
+        scenarios: Vec<PathBuf>,
+    },
+    /// Print the JSON schema of scenario files
+    Schema,
+}
+
+/// Runs `terrace config …`.
+pub fn run(command: ConfigCommand) -> anyhow::Result<ExitCode> {
+    let mut out = io::stdout().lock();
+    match command {
+        ConfigCommand::Check { scenarios } => {
+            let mut code = ExitCode::SUCCESS;
+            for path in &scenarios {
+                match sim_cmd::read_scenario(path).and_then(|file| sim_cmd::load(path, &file)) {
+                    Ok((model, _)) => writeln!(
+                        out,
+                        "{}: ok: {} tiers, {} volumes of {} VMs, {} traces, {} clients, {}",
+                        path.display(),
+                        model.topology.tiers.len(),
+                        model.volumes.len(),
+                        model.vms.len(),
+                        model.traces.len(),
+                        model.clients.len(),
+                        model.duration
+                    )?,
+                    Err(e) => {
+                        let _ = writeln!(io::stderr(), "error: {e:#}");
+                        code = ExitCode::FAILURE;
+                    }
+                }
+            }
+            Ok(code)
+        }
+        ConfigCommand::Schema => {
+            writeln!(out, "{}", serde_json::to_string_pretty(&sim::scenario_schema())?)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}

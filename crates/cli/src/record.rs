@@ -1,0 +1,74 @@
+//! Records of runs on disk: one directory per scenario, a manifest and a file per strategy.
+//!
+//! ```text
+//!  terrace-out/
+//!    latest                the name of the directory written last
+//!    captured/
+//!      manifest.json       version, scenario hash, trace hashes, seed, strategies
+//!      autotiering.json    the whole result, over time and with all decisions
+//!      idt.json
+//! ```
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use sim::{Manifest, RUN_SCHEMA, RunResult, ScenarioFile};
+
+/// Where records go unless told otherwise.
+pub const DEFAULT_DIR: &str = "terrace-out";
+
+/// Writes the results of one scenario; its directory.
+pub fn write(base: &Path, file: &ScenarioFile, results: &[RunResult]) -> anyhow::Result<PathBuf> {
+    let dir = base.join(&file.scenario.name);
+    fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let manifests: Vec<&Manifest> = results.iter().map(|r| &r.manifest).collect();
+    put(&dir.join("manifest.json"), &serde_json::to_vec_pretty(&manifests)?)?;
+    put(&dir.join("scenario.toml"), file.text.as_bytes())?;
+    for result in results {
+        put(&dir.join(format!("{}.json", result.manifest.strategy)), &serde_json::to_vec(result)?)?;
+    }
+    put(&base.join("latest"), file.scenario.name.as_bytes())?;
+    Ok(dir)
+}
+
+fn put(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Reads the result of one strategy from a record. `dir` is a record's directory, or `None` for the one written last;
+/// `strategy` may be left out where the record has just one, or has `autotiering`.
+pub fn read(dir: Option<&Path>, strategy: Option<&str>) -> anyhow::Result<RunResult> {
+    let dir = match dir {
+        Some(dir) => dir.to_path_buf(),
+        None => {
+            let latest = Path::new(DEFAULT_DIR).join("latest");
+            let name = fs::read_to_string(&latest).with_context(|| {
+                format!("no run is recorded in {DEFAULT_DIR}: run `terrace sim run SCENARIO.toml` first, or give --run DIR")
+            })?;
+            Path::new(DEFAULT_DIR).join(name.trim())
+        }
+    };
+    let manifest = dir.join("manifest.json");
+    let bytes = fs::read(&manifest).with_context(|| format!("{} is not a record of a run", dir.display()))?;
+    let manifests: Vec<Manifest> = serde_json::from_slice(&bytes)
+        .with_context(|| format!("{} is not a manifest", manifest.display()))?;
+    let names: Vec<&str> = manifests.iter().map(|m| m.strategy.as_str()).collect();
+    let chosen = match strategy {
+        Some(name) if names.contains(&name) => name,
+        Some(name) => bail!("no run under strategy \"{name}\" in {}: it has {}", dir.display(), names.join(", ")),
+        None => match names[..] {
+            [only] => only,
+            _ if names.contains(&"autotiering") => "autotiering",
+            _ => bail!("{} has runs under {}: choose one with --strategy", dir.display(), names.join(", ")),
+        },
+    };
+    let path = dir.join(format!("{chosen}.json"));
+    let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let result: RunResult =
+        serde_json::from_slice(&bytes).with_context(|| format!("{} is not the result of a run", path.display()))?;
+    if result.schema != RUN_SCHEMA {
+        bail!("{} has schema {}, this program reads {RUN_SCHEMA}", path.display(), result.schema);
+    }
+    Ok(result)
+}
