@@ -11,6 +11,12 @@
 //!
 //! Arguments: number of records, number of runs, directory for the trace, `json` for JSON only.
 
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "a benchmark has a clock and arguments"
+)]
+
 use std::hint::black_box;
 use std::path::Path;
 use std::time::Instant;
@@ -98,7 +104,7 @@ fn measure(name: &'static str, records: usize, runs: usize, mut run: impl FnMut(
     run();
     let mut rates: Vec<f64> = (0..runs)
         .map(|_| {
-            let start = clock();
+            let start = Instant::now();
             run();
             records as f64 / start.elapsed().as_secs_f64() / 1e6
         })
@@ -107,12 +113,6 @@ fn measure(name: &'static str, records: usize, runs: usize, mut run: impl FnMut(
     Measured { name, rates }
 }
 
-#[allow(clippy::disallowed_methods, reason = "a benchmark has a clock")]
-fn clock() -> Instant {
-    Instant::now()
-}
-
-#[allow(clippy::disallowed_methods, reason = "a benchmark has arguments")]
 fn arguments() -> Vec<String> {
     std::env::args().skip(1).collect()
 }
@@ -123,7 +123,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (records, runs) = (number(0, 50_000_000)?, number(1, 7)?.max(5));
     let directory = arguments.get(2).map_or(".", String::as_str);
     let path = Path::new(directory).join("native_read.trc");
-    let start = clock();
+    let start = Instant::now();
     write(&path, records as u64)?;
     let write_rate = records as f64 / start.elapsed().as_secs_f64() / 1e6;
     let trace = NativeTrace::open_verified(&path)?;
@@ -155,7 +155,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if arguments.get(3).is_none_or(|a| a != "json") {
         println!(
             "{records} records, {} MiB, {runs} runs, one core, warm",
-            records * Record::SIZE_BYTES >> 20
+            (records * Record::SIZE_BYTES) >> 20
         );
         println!(
             "{:<16} {:>10} {:>10} {:>10}   million records/s",
