@@ -181,6 +181,7 @@ fn info(files: &[PathBuf], output: Output, options: &ReadOptions) -> anyhow::Res
                 trace_table::one(&mut out, info)?;
             }
         }
+        Output::Table if infos.is_empty() => {}
         Output::Table => trace_table::many(&mut out, &infos)?,
     }
     out.flush()?;

@@ -40,6 +40,7 @@ fn percent(share: Option<f64>) -> String {
 
 fn span(seconds: f64) -> String {
     match seconds {
+        s if s < 1e-3 => format!("{:.3} µs", s * 1e6),
         s if s < 1.0 => format!("{:.3} ms", s * 1e3),
         s if s < 120.0 => format!("{s:.3} s"),
         s if s < 7200.0 => format!("{:.1} min", s / 60.0),

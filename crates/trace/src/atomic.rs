@@ -41,7 +41,7 @@ impl AtomicFile {
                 Err(e) if e.kind() == ErrorKind::AlreadyExists && attempt < TEMPORARY_NAMES_MAX => {
                     attempt += 1
                 }
-                Err(e) => return Err(TraceError::io("create", &temporary)(e)),
+                Err(e) => return Err(TraceError::io("create", target)(e)),
             }
         }
     }

@@ -158,24 +158,26 @@ fn detect_text(line: &[u8], rows: &[&[u8]], file_name: &str) -> Detection {
     }
 }
 
-/// DiskSim's family: time, device, offset, length, kind. The columns do not say their units.
+/// DiskSim's family: time, device, offset, length, kind. The columns do not say their units. The first row must fit,
+/// and three in four: a trace with a few bad rows is still what it is.
 fn detect_five_columns(rows: &[&[u8]]) -> Option<Detection> {
     let (mut fraction, mut thousands, mut sectors) = (false, true, true);
-    for row in rows {
-        let row = cells(row, Delimiter::Whitespace);
-        let [time, device, offset, length, kind] = row.as_slice() else {
-            return None;
+    let mut misfits = 0;
+    for (i, row) in rows.iter().enumerate() {
+        let Some(FiveColumns {
+            time,
+            offset,
+            length,
+        }) = five_columns(row)
+        else {
+            misfits += 1;
+            if i == 0 || misfits > rows.len() / 4 {
+                return None;
+            }
+            continue;
         };
-        if !is_decimal(time)
-            || !is_number(device)
-            || kind.len() > 8
-            || !kind.iter().all(u8::is_ascii_hexdigit)
-        {
-            return None;
-        }
-        let (offset, length) = (parse_u64("", offset).ok()?, parse_u64("", length).ok()?);
         fraction |= !is_number(time);
-        thousands &= time.ends_with(b"000") || *time == b"0";
+        thousands &= time.ends_with(b"000") || time == b"0";
         sectors &= offset.is_multiple_of(512) && length.is_multiple_of(512);
     }
     let (format, why) = match (fraction, sectors) {
@@ -202,14 +204,37 @@ fn detect_five_columns(rows: &[&[u8]]) -> Option<Detection> {
     })
 }
 
+struct FiveColumns<'a> {
+    time: &'a [u8],
+    offset: u64,
+    length: u64,
+}
+
+fn five_columns(row: &[u8]) -> Option<FiveColumns<'_>> {
+    let row = cells(row, Delimiter::Whitespace);
+    let [time, device, offset, length, kind] = *row.as_slice() else {
+        return None;
+    };
+    let is_kind = kind.len() <= 8 && kind.iter().all(u8::is_ascii_hexdigit);
+    if !is_decimal(time) || !is_number(device) || !is_kind {
+        return None;
+    }
+    let (offset, length) = (parse_u64("", offset).ok()?, parse_u64("", length).ok()?);
+    Some(FiveColumns {
+        time,
+        offset,
+        length,
+    })
+}
+
 fn explain(line: &[u8], file_name: &str, reason: &str) -> String {
     let row = cells(line, Delimiter::Whitespace);
     if row.len() == 4 && row.iter().all(|c| is_number(c)) {
         return "rows of four numbers (ARC .lis?) have neither times nor kinds of requests".into();
     }
     if first_cell_is_device(&row) {
-        return "this looks like blkparse text, which is not read: map its columns with --columns and --delimiter \
-                space"
+        return "this looks like blkparse text, which has several events for each request: keep one action \
+                (blkparse -a issue), then map its columns with --columns and --delimiter space"
             .into();
     }
     let delimiter = Delimiter::guess(line);

@@ -114,6 +114,7 @@ pub(crate) struct Latencies {
     buckets: Vec<u64>,
     count: u64,
     sum: u128,
+    max: u64,
 }
 
 impl Latencies {
@@ -126,6 +127,7 @@ impl Latencies {
         self.buckets[bucket] += 1;
         self.count += 1;
         self.sum += u128::from(ns);
+        self.max = self.max.max(ns);
     }
 
     /// `None` if there were none.
@@ -139,7 +141,7 @@ impl Latencies {
             below += n;
             below >= rank
         });
-        let p99_us = largest_in(p99.unwrap_or(0)) as f64 / 1e3;
+        let p99_us = largest_in(p99.unwrap_or(0)).min(self.max) as f64 / 1e3;
         Some(LatencyStats {
             requests: self.count,
             mean_us: self.sum as f64 / self.count as f64 / 1e3,
@@ -191,5 +193,12 @@ mod tests {
         let stats = latencies.stats().unwrap();
         assert!((stats.p99_us - 9.9).abs() < 0.04, "{stats:?}");
         assert_eq!(stats.mean_us, 5.05);
+        let mut one = Latencies::default();
+        one.add(1_000_001);
+        assert_eq!(
+            one.stats().unwrap().p99_us,
+            1000.001,
+            "never above the largest"
+        );
     }
 }

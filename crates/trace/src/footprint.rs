@@ -5,6 +5,8 @@
 //! ```text
 //! volume ─▶ chunk of 256 MiB (65 536 pages) ─▶ 8 KiB of bits
 //! ```
+//!
+//! The chunks of a volume's first TiB are found through an array, those beyond through a map.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +16,10 @@ pub const FOOTPRINT_PAGE_BYTES: u64 = 4096;
 /// a trace whose offsets are spread over more than that.
 const CHUNKS_MAX: usize = 1 << 17;
 const CHUNK_PAGES: u64 = 1 << 16;
+/// Chunks per volume that are found through an array: 16 KiB of it. Protects memory from many volumes that are each
+/// touched at their far end.
+const DIRECTORY_CHUNKS: usize = 1 << 12;
+const ABSENT: u32 = u32::MAX;
 const WORDS: usize = CHUNK_PAGES as usize / 64;
 
 type Chunk = Box<[u64; WORDS]>;
@@ -22,7 +28,8 @@ type Chunk = Box<[u64; WORDS]>;
 #[derive(Debug, Default)]
 pub(crate) struct Footprint {
     chunks: Vec<Chunk>,
-    index: BTreeMap<(u32, u64), u32>,
+    near: Vec<Vec<u32>>,
+    far: BTreeMap<(u32, u64), u32>,
     /// The chunk of the last request: the next one is often in it too.
     last: Option<((u32, u64), u32)>,
     pages: Vec<u64>,
@@ -37,6 +44,7 @@ impl Footprint {
         }
         if self.pages.len() <= volume as usize {
             self.pages.resize(volume as usize + 1, 0);
+            self.near.resize_with(volume as usize + 1, Vec::new);
         }
         let mut page = offset_bytes / FOOTPRINT_PAGE_BYTES;
         let last = (offset_bytes + (u64::from(length_bytes) - 1)) / FOOTPRINT_PAGE_BYTES;
@@ -62,15 +70,24 @@ impl Footprint {
             return Some(slot);
         }
         let next = self.chunks.len();
-        let slot = match self.index.get(&key) {
-            Some(slot) => *slot,
-            None if next == CHUNKS_MAX => return None,
-            None => {
-                self.chunks.push(Box::new([0; WORDS]));
-                self.index.insert(key, next as u32);
-                next as u32
+        let (volume, chunk) = key;
+        let slot = if chunk < DIRECTORY_CHUNKS as u64 {
+            let near = &mut self.near[volume as usize];
+            if near.len() <= chunk as usize {
+                near.resize(chunk as usize + 1, ABSENT);
             }
+            &mut near[chunk as usize]
+        } else {
+            self.far.entry(key).or_insert(ABSENT)
         };
+        if *slot == ABSENT {
+            if next == CHUNKS_MAX {
+                return None;
+            }
+            self.chunks.push(Box::new([0; WORDS]));
+            *slot = next as u32;
+        }
+        let slot = *slot;
         self.last = Some((key, slot));
         Some(slot)
     }
@@ -96,29 +113,25 @@ impl Footprint {
 }
 
 /// Sets the bits `from..=to`; how many of them were not set before.
+#[inline]
 fn set_bits(words: &mut [u64; WORDS], from: usize, to: usize) -> u64 {
-    let mut fresh = 0;
-    for (i, word) in words
-        .iter_mut()
-        .enumerate()
-        .take(to / 64 + 1)
-        .skip(from / 64)
-    {
-        let low = if i == from / 64 {
-            u64::MAX << (from % 64)
-        } else {
-            u64::MAX
-        };
-        let high = if i == to / 64 {
-            u64::MAX >> (63 - to % 64)
-        } else {
-            u64::MAX
-        };
-        let mask = low & high;
-        fresh += u64::from((mask & !*word).count_ones());
+    let (low, high) = (u64::MAX << (from % 64), u64::MAX >> (63 - to % 64));
+    let set = |word: &mut u64, mask: u64| {
+        let fresh = (mask & !*word).count_ones();
         *word |= mask;
+        u64::from(fresh)
+    };
+    match &mut words[from / 64..=to / 64] {
+        [] => 0,
+        [only] => set(only, low & high),
+        [first, between @ .., last] => {
+            let ends = set(first, low) + set(last, high);
+            ends + between
+                .iter_mut()
+                .map(|word| set(word, u64::MAX))
+                .sum::<u64>()
+        }
     }
-    fresh
 }
 
 #[cfg(test)]
@@ -145,6 +158,15 @@ mod tests {
             let first = oracle.iter().filter(|(v, _)| *v == 0).count() as u64;
             prop_assert_eq!(footprint.bytes_of(0), Ok(first * 4096));
         }
+    }
+
+    #[test]
+    fn far_offsets_are_counted_like_near_ones() {
+        let mut footprint = Footprint::default();
+        for offset in [(1 << 40) - 4096, 1 << 40, 1 << 50, 1 << 50] {
+            footprint.touch(1, offset, 4096);
+        }
+        assert_eq!(footprint.bytes_of(1), Ok(3 * 4096));
     }
 
     #[test]

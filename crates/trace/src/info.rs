@@ -205,7 +205,7 @@ impl Pass {
             bytes_trimmed,
             span_s,
             origin_unix_ns: stream.origin_unix_ns(),
-            mean_iops: (self.last_ns > 0).then(|| requests as f64 / span_s),
+            mean_iops: (self.last_ns > 0).then(|| requests as f64 * 1e9 / self.last_ns as f64),
             peak_iops_1s: (requests > 0).then_some(self.peak_1s),
             read_share: (reads + writes > 0).then(|| reads as f64 / (reads + writes) as f64),
             read_size: self.sizes[Op::Read as usize].stats(),

@@ -40,6 +40,7 @@ mod record;
 mod source;
 mod stream;
 mod text;
+mod warm;
 
 pub use client::{
     Bursts, Client, ClientError, ClientRequest, ClientSpec, ClientStep, Habits, Phase, SizeShare,
@@ -60,3 +61,4 @@ pub use record::{LATENCY_UNKNOWN, RawRecord, Record, Request, VOLUME_NAME_BYTES_
 pub use source::{RecordSource, SourceClock, VolumeNames};
 pub use stream::{Ordering, Progress, RECORDS_IN_MEMORY_MAX, ReadOptions, TraceStream};
 pub use text::{ColumnSpec, Delimiter, HeaderRow, OpRule, TimeUnit};
+pub use warm::{WARM_RECORDS, warmed};

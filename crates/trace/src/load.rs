@@ -8,7 +8,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::TraceError;
 use crate::formats::Format;
-use crate::native::{MAGIC, NativeTrace, RECORDS_PER_BLOCK, Totals, VolumeSummary, content_hash};
+use crate::native::{
+    MAGIC, NativeTrace, RECORDS_PER_BLOCK, Totals, VolumeSummary, check_names, content_hash,
+};
 use crate::record::Record;
 use crate::stream::{Ordering, ReadOptions, TraceStream};
 
@@ -60,6 +62,38 @@ impl LoadedTrace {
             Records::Mapped(trace) => trace.latencies(),
             Records::Memory { latencies, .. } => latencies.as_deref(),
         }
+    }
+
+    /// A trace of records that were made, not read: checked like any other. Its format is [`Format::Native`].
+    ///
+    /// # Errors
+    /// [`TraceError::Write`] if a record is not valid or earlier than the one before it, if a volume's name cannot be
+    /// one, or if there are not as many latencies as records.
+    pub fn from_records(
+        records: Vec<Record>,
+        latencies: Option<Vec<u64>>,
+        volumes: &[&str],
+    ) -> Result<Self, TraceError> {
+        let refuse = |index: usize, reason: &str| TraceError::Write {
+            index: index as u64,
+            reason: reason.to_owned(),
+        };
+        check_names(volumes).map_err(|reason| refuse(0, &reason))?;
+        if latencies.as_ref().is_some_and(|l| l.len() != records.len()) {
+            return Err(refuse(
+                records.len(),
+                "there are not as many latencies as records",
+            ));
+        }
+        let mut last_ns = 0;
+        for (index, record) in records.iter().enumerate() {
+            let back = (record.time_ns < last_ns).then_some("its time is before the last one");
+            if let Some(reason) = record.invalid(volumes.len()).or(back) {
+                return Err(refuse(index, reason));
+            }
+            last_ns = record.time_ns;
+        }
+        Ok(in_memory(records, latencies, volumes.iter().copied()))
     }
 
     /// Whether the records are used in place.
@@ -116,27 +150,47 @@ pub fn load_stream(
             latencies.push(latency_ns);
         }
     }
-    let mut totals = Totals::new(stream.volumes().len());
-    totals.add(&records);
-    let sums: Vec<u64> = records
-        .chunks(RECORDS_PER_BLOCK)
-        .map(|block| xxh3_64(bytemuck::cast_slice(block)))
-        .collect();
     Ok(LoadedTrace {
-        volumes: totals.summaries(stream.volumes().iter()),
-        span_ns: records.last().map_or(0, |r| r.time_ns),
         origin_unix_ns: stream.origin_unix_ns(),
         format: stream.format(),
         format_assumed: stream.format_assumed().map(str::to_owned),
         skipped: stream.skipped(),
         time_reversals: stream.time_reversals(),
+        ..in_memory(records, latencies, stream.volumes().iter())
+    })
+}
+
+/// Records that are valid and in order, with everything that follows from them.
+fn in_memory<'a>(
+    records: Vec<Record>,
+    latencies: Option<Vec<u64>>,
+    names: impl ExactSizeIterator<Item = &'a str>,
+) -> LoadedTrace {
+    let mut totals = Totals::new(names.len());
+    totals.add(&records);
+    let blocks = records.chunks(RECORDS_PER_BLOCK);
+    let sums: Vec<u64> = blocks
+        .map(|block| xxh3_64(bytemuck::cast_slice(block)))
+        .collect();
+    LoadedTrace {
+        volumes: totals.summaries(names),
+        span_ns: records.last().map_or(0, |r| r.time_ns),
+        origin_unix_ns: None,
+        format: Format::Native,
+        format_assumed: None,
+        skipped: 0,
+        time_reversals: 0,
         content_hash: content_hash(&sums),
         records: Records::Memory { records, latencies },
-    })
+    }
 }
 
 fn has_magic(path: &Path) -> Result<bool, TraceError> {
     let file = File::open(path).map_err(TraceError::io("open", path))?;
+    // Looking into a pipe would take away what it holds; a trace from a pipe cannot be mapped anyway.
+    if !file.metadata().is_ok_and(|m| m.is_file()) {
+        return Ok(false);
+    }
     let mut first = Vec::with_capacity(MAGIC.len());
     file.take(MAGIC.len() as u64)
         .read_to_end(&mut first)

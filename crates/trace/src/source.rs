@@ -73,7 +73,7 @@ impl VolumeNames {
     }
 
     /// The names in order of their indices.
-    pub fn iter(&self) -> impl Iterator<Item = &str> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
         self.names.iter().map(String::as_str)
     }
 

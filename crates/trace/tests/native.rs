@@ -7,7 +7,8 @@ use model::Op;
 use proptest::prelude::*;
 use trace::native::{Latencies, NativeFile, NativeOptions, RECORDS_PER_BLOCK};
 use trace::{
-    LATENCY_UNKNOWN, NativeError, NativeTrace, ReadOptions, TraceError, TraceStream, convert, load,
+    LATENCY_UNKNOWN, LoadedTrace, NativeError, NativeTrace, ReadOptions, TraceError, TraceStream,
+    convert, load,
 };
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -227,6 +228,24 @@ fn a_writer_refuses_what_a_reader_would() {
         0,
         "nothing is left behind"
     );
+}
+
+#[test]
+fn made_records_are_checked_like_read_ones() {
+    let good = [(0, 0, Op::Read, 0, 512), (5, 1, Op::Flush, 0, 0)].map(record);
+    let trace = LoadedTrace::from_records(good.to_vec(), None, &["a", "b"]).unwrap();
+    let native = NativeTrace::from_bytes("x", &native(&good, None, &["a", "b"])).unwrap();
+    assert_eq!(
+        (trace.content_hash.clone(), trace.span_ns),
+        (native.content_hash(), 5)
+    );
+    assert_eq!(trace.volumes, native.volumes());
+    let refused = |records: &[_], latencies, names: &[&str]| {
+        LoadedTrace::from_records(records.to_vec(), latencies, names).is_err()
+    };
+    assert!(refused(&good, None, &["a"]) && refused(&good, None, &["a", "a"]));
+    assert!(refused(&good, Some(vec![1]), &["a", "b"]));
+    assert!(refused(&[good[1], good[0]], None, &["a", "b"]));
 }
 
 fn requests() -> impl Strategy<Value = Vec<(Row, Option<u64>)>> {

@@ -53,7 +53,7 @@ mod write;
 pub use header::{FORMAT_VERSION, MAGIC};
 pub use read::NativeTrace;
 pub use totals::VolumeSummary;
-pub(crate) use totals::{Totals, check_name, content_hash};
+pub(crate) use totals::{Totals, check_name, check_names, content_hash};
 pub use verify::VerifiedBlocks;
 pub use write::{Latencies, LatencySpill, NativeFile, NativeOptions, NativeSummary, NativeWriter};
 

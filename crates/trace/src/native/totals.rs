@@ -8,7 +8,8 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::NativeError;
 use super::header::VOLUME_ROW_BYTES;
-use crate::record::{Record, VOLUME_NAME_BYTES_MAX};
+use crate::error::quote;
+use crate::record::{Record, VOLUME_NAME_BYTES_MAX, VOLUMES_MAX};
 
 /// One volume of a trace and what was asked of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -90,6 +91,28 @@ pub(crate) fn check_name(name: &[u8]) -> Result<&str, &'static str> {
         return Err("the name of a volume has control characters");
     }
     Ok(name)
+}
+
+/// Checks the names of all volumes of a trace; the reason if they cannot be.
+pub(crate) fn check_names(names: &[&str]) -> Result<(), String> {
+    if names.len() > VOLUMES_MAX {
+        return Err(format!(
+            "{} volumes are more than {VOLUMES_MAX}",
+            names.len()
+        ));
+    }
+    let mut seen = BTreeSet::new();
+    for name in names {
+        let fresh = if seen.insert(*name) {
+            Ok(())
+        } else {
+            Err("another volume has the same name")
+        };
+        check_name(name.as_bytes())
+            .and(fresh)
+            .map_err(|reason| format!("volume \"{}\": {reason}", quote(name.as_bytes())))?;
+    }
+    Ok(())
 }
 
 /// Decodes the table of volumes. The section's size was compared with the file's before.

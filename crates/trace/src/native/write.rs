@@ -3,7 +3,6 @@
 //! The header is written last, over a placeholder: counts and checksums are not known before. Latencies follow the
 //! records in the file, so they wait in a spill until the records are complete.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -12,9 +11,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::RECORDS_PER_BLOCK;
 use super::header::{HEADER_BYTES, Header};
-use super::totals::{Totals, VolumeSummary, check_name, content_hash};
+use super::totals::{Totals, VolumeSummary, check_names, content_hash};
 use crate::atomic::AtomicFile;
-use crate::error::{TraceError, quote};
+use crate::error::TraceError;
 use crate::record::{LATENCY_UNKNOWN, Record, VOLUMES_MAX};
 
 /// Bytes copied at a time from the latency spill into the trace.
@@ -167,32 +166,17 @@ impl<W: Write + Seek> NativeWriter<W> {
     ) -> Result<(W, NativeSummary), TraceError> {
         let names: Vec<&str> = names.into_iter().collect();
         self.write_block().map_err(|e| self.failed(e))?;
-        let refuse = |reason: String| {
-            Err(TraceError::Write {
-                index: self.records,
-                reason,
-            })
+        let refuse = |reason: String| TraceError::Write {
+            index: self.records,
+            reason,
         };
-        if names.len() > VOLUMES_MAX {
-            return refuse(format!(
-                "{} volumes are more than {VOLUMES_MAX}",
-                names.len()
-            ));
-        }
         if names.len() < self.totals.volumes() {
-            return refuse(format!("volume {} has no name", self.totals.volumes() - 1));
+            return Err(refuse(format!(
+                "volume {} has no name",
+                self.totals.volumes() - 1
+            )));
         }
-        let mut seen = BTreeSet::new();
-        for name in &names {
-            let fresh = if seen.insert(*name) {
-                Ok(())
-            } else {
-                Err("another volume has the same name")
-            };
-            if let Err(reason) = check_name(name.as_bytes()).and(fresh) {
-                return refuse(format!("volume \"{}\": {reason}", quote(name.as_bytes())));
-            }
-        }
+        check_names(&names).map_err(refuse)?;
         self.totals.grow(names.len());
         let volumes = self.totals.summaries(names.iter().copied());
         self.write_rest(&volumes).map_err(|e| self.failed(e))?;

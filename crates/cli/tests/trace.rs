@@ -1,0 +1,166 @@
+//! `terrace trace` as a user meets it: exit codes, streams, messages.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+const SSDSIM: &str = "0 0 8 8 1\n979 0 16 8 0\nrubbish\n2000979 1 8 16 1\n";
+const CAPTURE: &str =
+    "time_ns,volume,op,offset_bytes,length_bytes,latency_ns\n0,a,R,0,4096,1500\n5000,b,F,0,0,\n";
+
+fn terrace(directory: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_terrace"));
+    command
+        .current_dir(directory)
+        .args(arguments)
+        .output()
+        .expect("terrace runs")
+}
+
+fn directory() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("a.trace"), SSDSIM).unwrap();
+    std::fs::write(directory.path().join("b.csv"), CAPTURE).unwrap();
+    directory
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn one_file_in_full() {
+    let directory = directory();
+    let out = terrace(directory.path(), &["trace", "info", "b.csv"]);
+    assert!(out.status.success() && out.stderr.is_empty());
+    insta::assert_snapshot!(text(&out.stdout), @r"
+    file             b.csv
+    format           capture-csv
+    requests         2
+      reads          1 (4.0 KiB)
+      writes         0 (0 B)
+      flushes        1
+    read share       100.0 %
+    span             5.000 µs
+    IOPS             mean 400000.0, peak second 2
+    read size        mean 4.0 KiB, median 4.0 KiB, largest 4.0 KiB
+    write size       -
+    footprint        4.0 KiB
+    latency          mean 1.5 µs, p99 1.5 µs (of 1 requests)
+    time reversals   0
+    skipped records  0
+    content hash     10e5e2bccc498e7057852960b37a03a3
+
+    volume  requests  reads  writes     read  written      end  footprint
+    a              1      1       0  4.0 KiB      0 B  4.0 KiB    4.0 KiB
+    b              1      0       0      0 B      0 B      0 B        0 B
+    ");
+}
+
+#[test]
+fn several_files_in_rows_and_an_error_does_not_hide_the_others() {
+    let directory = directory();
+    let out = terrace(
+        directory.path(),
+        &[
+            "trace",
+            "info",
+            "b.csv",
+            "missing",
+            "a.trace",
+            "--skip-bad",
+            "1",
+        ],
+    );
+    assert_eq!(out.status.code(), Some(1));
+    insta::assert_snapshot!(text(&out.stdout), @r"
+    file     format       requests     read      span  mean IOPS  peak/s  footprint  volumes  latency
+    b.csv    capture-csv         2  100.0 %  5.000 µs   400000.0       2    4.0 KiB        2     2 µs
+    a.trace  ssdsim?             3   66.7 %   2.001 s        1.5       2   16.0 KiB        2        -
+    ");
+    insta::assert_snapshot!(text(&out.stderr), @r#"
+    error: cannot open missing: No such file or directory (os error 2)
+    warning: a.trace: the format is assumed to be ssdsim: the file does not say its unit of time: microseconds (ssdsim) because not all times end in 000, else nanoseconds (mqsim); --format says it for sure
+    skipped: a.trace: line 3: line "rubbish": 1 columns where 5 are needed
+    "#);
+}
+
+#[test]
+fn json_is_an_object_for_one_file_and_an_array_for_several() {
+    let directory = directory();
+    let json = |files: &[&str]| {
+        let arguments = [&["trace", "info", "-o", "json", "--skip-bad", "9"], files].concat();
+        serde_json::from_slice::<serde_json::Value>(&terrace(directory.path(), &arguments).stdout)
+            .unwrap()
+    };
+    let one = json(&["a.trace"]);
+    assert_eq!(one["schema"], "terrace.trace.info/1");
+    assert_eq!(
+        (&one["requests"], &one["format_assumed"]),
+        (&3.into(), &true.into())
+    );
+    assert_eq!(
+        one["bad_records"][0],
+        "a.trace: line 3: line \"rubbish\": 1 columns where 5 are needed"
+    );
+    assert_eq!(one["volumes"][1]["name"], "1");
+    assert_eq!(
+        json(&["a.trace", "b.csv"]).as_array().map(Vec::len),
+        Some(2)
+    );
+}
+
+#[test]
+fn an_assumed_format_is_not_converted() {
+    let directory = directory();
+    let convert = |more: &[&str]| {
+        terrace(
+            directory.path(),
+            &[
+                &["trace", "convert", "a.trace", "a.trc", "--skip-bad", "1"],
+                more,
+            ]
+            .concat(),
+        )
+    };
+    let out = convert(&[]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(text(&out.stderr).contains("--format") && !directory.path().join("a.trc").exists());
+    assert!(convert(&["--format", "ssdsim"]).status.success());
+    let out = terrace(directory.path(), &["trace", "info", "a.trc", "-o", "csv"]);
+    let csv = text(&out.stdout);
+    assert_eq!(csv.lines().count(), 2);
+    assert!(
+        csv.lines()
+            .nth(1)
+            .unwrap()
+            .starts_with("\"a.trc\",native,false,none,3,2,1,0,0,"),
+        "{csv}"
+    );
+    let out = terrace(directory.path(), &["trace", "convert", "a.trc", "a.csv"]);
+    assert!(out.status.success() && out.stdout.is_empty());
+    let csv = std::fs::read_to_string(directory.path().join("a.csv")).unwrap();
+    let expected = "time_ns,volume,op,offset_bytes,length_bytes,latency_ns\n0,0,R,4096,4096,\n\
+                    979000,0,W,8192,4096,\n2000979000,1,R,4096,8192,\n";
+    assert_eq!(csv, expected);
+}
+
+#[test]
+fn wrong_usage_is_exit_code_two() {
+    let directory = directory();
+    for arguments in [
+        &["trace", "info"][..],
+        &["trace", "info", "b.csv", "--format", "nonsense"],
+        &["trace", "info", "b.csv", "--columns", "when=1"],
+        &["trace", "info", "b.csv", "--delimiter", "xx"],
+        &["trace", "nonsense"],
+    ] {
+        assert_eq!(
+            terrace(directory.path(), arguments).status.code(),
+            Some(2),
+            "{arguments:?}"
+        );
+    }
+    let out = terrace(directory.path(), &["trace", "convert", "b.csv", "b.txt"]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(text(&out.stderr).contains(".csv.zst"));
+}
