@@ -158,6 +158,7 @@ impl Simulation<'_> {
             };
             match state {
                 "done" => totals.done += 1,
+                "failed" | "cancelled" if job.started.is_none() => totals.dropped += 1,
                 "failed" | "cancelled" => totals.not_done += 1,
                 _ => totals.under_way += 1,
             }

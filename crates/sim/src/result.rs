@@ -159,8 +159,10 @@ impl DirectionSummary {
 pub struct MoveTotals {
     /// Moves that ended well.
     pub done: u64,
-    /// Moves that failed or were cancelled.
+    /// Moves that were started and failed or were cancelled.
     pub not_done: u64,
+    /// Moves that a newer plan dropped before they were started.
+    pub dropped: u64,
     /// Moves still under way at the end.
     pub under_way: u64,
     /// Bytes copied, also by moves that did not end well.

@@ -43,7 +43,7 @@ pub struct Scenario {
     /// Extent size of the volumes.
     #[serde(default = "default_extent")]
     pub extent: Bytes,
-    /// Size of one piece of a copy.
+    /// Size of one piece of a copy: what a guest's request may have to wait behind.
     #[serde(default = "default_chunk")]
     pub copy_chunk: Bytes,
     /// Tiers, high end first.
@@ -83,7 +83,7 @@ fn default_extent() -> Bytes {
     Bytes::mib(64)
 }
 fn default_chunk() -> Bytes {
-    Bytes::mib(1)
+    Bytes(256 << 10)
 }
 
 /// Where volumes without a tier start.

@@ -3,7 +3,8 @@
 //! ```text
 //!  every monitor epoch:    calibration windows ─▶ line y = m·x + b ─▶ capacity matrices P, B, S per tier
 //!                          ─▶ orthogonal match with the tier's specialty ─▶ aged score − migration cost
-//!  every migration epoch:  for each tier, high end first: volumes in order of score, while they fit
+//!  every migration epoch:  literal: for each tier, high end first, volumes in order of score, while they fit
+//!                          corrected: volumes in order of what they lose without their best tier
 //! ```
 //!
 //! Two forms. *Literal* follows the paper's text and listings where they can be followed at all. *Corrected* mends what
@@ -32,7 +33,7 @@ use crate::{ConfigError, Context, Draft, Ledger, Strategy, Wish};
 pub use config::{AutoTieringConfig, Form};
 
 use calibrate::Sensitivity;
-use config::{Scope, Switches};
+use config::{Assignment, Scope, Switches};
 use score::Scored;
 
 /// The strategy. See the module's page.
@@ -109,7 +110,6 @@ impl AutoTiering {
         tiers.map(|tier| score::score(&self.config, &self.switches, context, volume, tier, measured, own)).collect()
     }
 
-    /// Paper 0's triggerMigration (Alg. 2 l. 19–25), with what it leaves out: the reset, and a place for the leftovers.
     fn assign(&self, context: &Context<'_>, scored: &[Option<Vec<Scored>>], state: &AutoTieringState) -> Vec<Wish> {
         let facts = context.facts;
         let mut ledger = Ledger::new(context);
@@ -123,45 +123,117 @@ impl AutoTiering {
                 ledger.assign(wish.volume, wish.tier, &demand);
             }
         }
-        for tier in facts.topology.tier_ids() {
-            let mut order: Vec<(i64, VolumeId)> = scored
-                .iter()
-                .enumerate()
-                .filter_map(|(i, s)| Some((VolumeId::from_index(i), s.as_ref()?)))
-                .filter(|(v, _)| ledger.assigned(*v).is_none())
-                .map(|(v, s)| ((s[tier.index()].score * 1e9).round() as i64, v))
-                .collect();
-            order.sort_by_key(|(score, v)| (std::cmp::Reverse(*score), *v));
-            for (rank, (_, volume)) in order.into_iter().enumerate() {
-                let scores = scored[volume.index()].as_ref().expect("filtered");
-                let here = wishes[volume.index()].tier;
-                let option = &scores[tier.index()];
-                let verdict = match &option.infeasible {
-                    Some(by) => Err(by.clone()),
-                    None if self.switches.scope == Scope::OwnTier && tier != here => Err(Rejection::NotConsidered),
-                    None => ledger.admits(volume, tier, &option.demand),
-                };
-                match verdict {
-                    Ok(()) => {
-                        ledger.assign(volume, tier, &option.demand);
-                        if tier != here {
-                            self.wish_for(facts, &mut wishes[volume.index()], scores, tier, rank as u32 + 1);
-                        }
-                    }
-                    Err(by) => wishes[volume.index()].options[tier.index()].verdict = Verdict::Rejected { by },
-                }
-            }
+        match self.switches.assignment {
+            Assignment::TierMajor => self.assign_by_tier(facts, scored, &mut ledger, &mut wishes),
+            Assignment::Regret => self.assign_by_regret(facts, scored, &mut ledger, &mut wishes),
         }
         // Leftovers keep their place (the paper is silent; Eq. 2 wants every volume somewhere).
         wishes
     }
 
+    /// Paper 0's triggerMigration (Alg. 2 l. 19–25), with the reset that it leaves out.
+    fn assign_by_tier(
+        &self,
+        facts: &model::Facts,
+        scored: &[Option<Vec<Scored>>],
+        ledger: &mut Ledger<'_>,
+        wishes: &mut [Wish],
+    ) {
+        for tier in facts.topology.tier_ids() {
+            let mut order: Vec<(i64, VolumeId)> = measured(scored)
+                .filter(|(v, _)| ledger.assigned(*v).is_none())
+                .map(|(v, s)| (quantized(s[tier.index()].score), v))
+                .collect();
+            order.sort_by_key(|(score, v)| (std::cmp::Reverse(*score), *v));
+            for (rank, (_, volume)) in order.into_iter().enumerate() {
+                let scores = scored[volume.index()].as_ref().expect("filtered");
+                match self.admits(ledger, wishes, volume, tier, scores) {
+                    Ok(()) => {
+                        ledger.assign(volume, tier, &scores[tier.index()].demand);
+                        self.wish_for(facts, &mut wishes[volume.index()], scores, tier, rank as u32 + 1);
+                    }
+                    Err(by) => wishes[volume.index()].options[tier.index()].verdict = Verdict::Rejected { by },
+                }
+            }
+        }
+    }
+
+    /// Places, again and again, the volume with the most to lose: the difference between its best and its second-best
+    /// tier among those that still have room for it.
+    fn assign_by_regret(
+        &self,
+        facts: &model::Facts,
+        scored: &[Option<Vec<Scored>>],
+        ledger: &mut Ledger<'_>,
+        wishes: &mut [Wish],
+    ) {
+        let mut open: Vec<VolumeId> = measured(scored).map(|(v, _)| v).collect();
+        let mut rank = 0;
+        while !open.is_empty() {
+            let mut chosen: Option<(i64, i64, VolumeId, TierId)> = None;
+            open.retain(|volume| {
+                let scores = scored[volume.index()].as_ref().expect("filtered");
+                let mut best: Option<(i64, TierId)> = None;
+                let mut second = i64::MIN / 4;
+                for tier in facts.topology.tier_ids() {
+                    match self.admits(ledger, wishes, *volume, tier, scores) {
+                        Err(by) => wishes[volume.index()].options[tier.index()].verdict = Verdict::Rejected { by },
+                        Ok(()) => {
+                            let score = quantized(scores[tier.index()].score);
+                            match best {
+                                Some((most, _)) if score <= most => second = second.max(score),
+                                _ => {
+                                    second = best.map_or(second, |b| b.0.max(second));
+                                    best = Some((score, tier));
+                                }
+                            }
+                        }
+                    }
+                }
+                // A volume with nowhere to go keeps its place and is out of the race.
+                let Some((score, tier)) = best else { return false };
+                let candidate = (score - second, score, *volume, tier);
+                if chosen.is_none_or(|c| (candidate.0, candidate.1, c.2) > (c.0, c.1, candidate.2)) {
+                    chosen = Some(candidate);
+                }
+                true
+            });
+            let Some((_, _, volume, tier)) = chosen else { break };
+            rank += 1;
+            let scores = scored[volume.index()].as_ref().expect("filtered");
+            ledger.assign(volume, tier, &scores[tier.index()].demand);
+            self.wish_for(facts, &mut wishes[volume.index()], scores, tier, rank);
+            open.retain(|v| *v != volume);
+        }
+    }
+
+    fn admits(
+        &self,
+        ledger: &Ledger<'_>,
+        wishes: &[Wish],
+        volume: VolumeId,
+        tier: TierId,
+        scores: &[Scored],
+    ) -> Result<(), Rejection> {
+        let option = &scores[tier.index()];
+        match &option.infeasible {
+            Some(by) => Err(by.clone()),
+            None if self.switches.scope == Scope::OwnTier && tier != wishes[volume.index()].tier => {
+                Err(Rejection::NotConsidered)
+            }
+            None => ledger.admits(volume, tier, &option.demand),
+        }
+    }
+
     fn wish_for(&self, facts: &model::Facts, wish: &mut Wish, scores: &[Scored], tier: TierId, rank: u32) {
         let here = wish.tier;
+        if tier == here {
+            return;
+        }
         let (from, to) = (&scores[here.index()], &scores[tier.index()]);
         let measured = facts.volumes[wish.volume.index()].measured.expect("scored volumes are measured");
         wish.tier = tier;
-        wish.reason = if tier < here {
+        wish.reason = if tier < here || to.score > from.score {
             Reason::RankedByScore { rank, score: to.score, score_here: from.score }
         } else {
             Reason::Displaced { score: to.score, score_here: from.score }
@@ -176,6 +248,16 @@ impl AutoTiering {
         let devices = facts.topology.tier(tier).devices.len() as f64;
         wish.device_share = to.demand.iops / to.demand.iops_max * devices;
     }
+}
+
+/// The volumes that have scores.
+fn measured(scored: &[Option<Vec<Scored>>]) -> impl Iterator<Item = (VolumeId, &Vec<Scored>)> {
+    scored.iter().enumerate().filter_map(|(i, s)| Some((VolumeId::from_index(i), s.as_ref()?)))
+}
+
+/// Scores are compared in steps of 1e-9, so that rounding in the last bits cannot change an order.
+fn quantized(score: f64) -> i64 {
+    (score * 1e9).round() as i64
 }
 
 /// Fills in the report's part of a wish.

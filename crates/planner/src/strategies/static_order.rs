@@ -1,6 +1,8 @@
 //! Places once, by service class and size, and never again: what an operator does by hand without measurements.
 
-use model::{Effect, Reason, Verdict};
+use std::collections::BTreeMap;
+
+use model::{Effect, Facts, Reason, Verdict};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{TierId, VolumeId};
@@ -8,8 +10,8 @@ use units::{TierId, VolumeId};
 use crate::ledger::Demand;
 use crate::{ConfigError, Context, Draft, Ledger, Strategy, Wish};
 
-/// Higher service classes on higher tiers, smaller volumes first within a class; by space alone, at the first migration
-/// epoch only.
+/// Higher service classes on higher tiers, smaller volumes first within a class; by space alone. Decided at the first
+/// migration epoch, carried out over as many as it takes, and never changed.
 ///
 /// Use it as the baseline of a careful administrator. Not for loads that change, and not where a low class does most of
 /// the I/O: it looks at no measurement.
@@ -20,10 +22,10 @@ pub struct StaticOrder;
 #[serde(deny_unknown_fields)]
 pub struct StaticOrderConfig {}
 
-/// Whether the one placement was made.
+/// The one placement that was decided, tier by volume, by name.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct StaticOrderState {
-    placed: bool,
+    placement: BTreeMap<String, String>,
 }
 
 impl Strategy for StaticOrder {
@@ -42,12 +44,11 @@ impl Strategy for StaticOrder {
             return state.clone();
         }
         let volumes = (0..facts.volumes.len()).map(VolumeId::from_index);
-        if state.placed {
-            draft.wishes = volumes.map(|v| Wish::stay(context, v)).collect();
-            draft.notes.push("placed once already".into());
+        let weight = |v: VolumeId| facts.classes[facts.volumes[v.index()].class.index()].weight;
+        if !state.placement.is_empty() {
+            draft.wishes = volumes.map(|v| remembered(context, state, v, weight(v))).collect();
             return state.clone();
         }
-        let weight = |v: VolumeId| facts.classes[facts.volumes[v.index()].class.index()].weight;
         let mut order: Vec<VolumeId> = volumes.collect();
         order.sort_by(|a, b| {
             let size = |v: &VolumeId| facts.volumes[v.index()].size;
@@ -56,8 +57,10 @@ impl Strategy for StaticOrder {
         let mut ledger = Ledger::new(context);
         let mut wishes: Vec<Wish> = order.iter().map(|v| self.place(context, &mut ledger, *v, weight(*v))).collect();
         wishes.sort_by_key(|w| w.volume);
+        let name = |w: &Wish| (facts.volumes[w.volume.index()].name.clone(), facts.topology.tier(w.tier).name.clone());
+        let placement = wishes.iter().map(name).collect();
         draft.wishes = wishes;
-        StaticOrderState { placed: true }
+        StaticOrderState { placement }
     }
 }
 
@@ -81,4 +84,16 @@ impl StaticOrder {
         ledger.assign(volume, tier, &demand);
         Wish { tier, reason: Reason::ClassOrder { weight }, effect: Effect::default(), value: weight, ..wish }
     }
+}
+
+/// The wish to have what was decided once; a volume that came later stays where it is.
+fn remembered(context: &Context<'_>, state: &StaticOrderState, volume: VolumeId, weight: f64) -> Wish {
+    let wish = Wish::stay(context, volume);
+    let tier = decided_tier(context.facts, state, volume).unwrap_or(wish.tier);
+    Wish { tier, reason: Reason::ClassOrder { weight }, value: weight, ..wish }
+}
+
+fn decided_tier(facts: &Facts, state: &StaticOrderState, volume: VolumeId) -> Option<TierId> {
+    let name = state.placement.get(&facts.volumes[volume.index()].name)?;
+    facts.topology.tier_ids().find(|t| facts.topology.tier(*t).name == *name)
 }

@@ -125,6 +125,16 @@ switch!(
     }
 );
 switch!(
+    /// In which order volumes get their tier (Alg. 2 l. 19–25).
+    Assignment {
+        /// Tier by tier, high end first, in order of score: a tier is packed with whatever fits, also with volumes
+        /// that score higher elsewhere.
+        literal TierMajor,
+        /// Volume by volume, first the one that loses most if it does not get its best tier.
+        corrected Regret
+    }
+);
+switch!(
     /// Windows without injection between the others.
     Controls {
         /// None.
@@ -200,6 +210,8 @@ pub struct AutoTieringConfig {
     pub history: Option<History>,
     /// Control windows.
     pub controls: Option<Controls>,
+    /// Order of assignment.
+    pub assignment: Option<Assignment>,
     /// agingFactor of Eq. 7, 0..1.
     pub aging: f64,
     /// wetP of Eq. 6.
@@ -231,6 +243,7 @@ impl Default for AutoTieringConfig {
             move_cost: None,
             history: None,
             controls: None,
+            assignment: None,
             aging: 0.5,
             weight_performance: 1.0,
             weight_bandwidth: 1.0,
@@ -255,6 +268,7 @@ pub(crate) struct Switches {
     pub(crate) move_cost: MoveCost,
     pub(crate) history: History,
     pub(crate) controls: Controls,
+    pub(crate) assignment: Assignment,
 }
 
 impl AutoTieringConfig {
@@ -271,6 +285,7 @@ impl AutoTieringConfig {
             move_cost: self.move_cost.unwrap_or(MoveCost::of(form)),
             history: self.history.unwrap_or(History::of(form)),
             controls: self.controls.unwrap_or(Controls::of(form)),
+            assignment: self.assignment.unwrap_or(Assignment::of(form)),
         }
     }
 
