@@ -6,12 +6,15 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
+use trace::native::{Latencies, NativeFile, NativeOptions};
 use trace::{
-    ColumnSpec, Delimiter, Format, HeaderRow, Ordering, ReadOptions, SkipBad, TraceInfo,
-    TraceStream, convert,
+    ClientSpec, ColumnSpec, Delimiter, Format, GenerateOptions, GeneratedVolume, HeaderRow,
+    Ordering, ReadOptions, SkipBad, TraceInfo, TraceStream, convert, generate,
 };
+use units::{Bytes, Nanos};
 
 use crate::progress::Bar;
+use crate::sim_cmd;
 use crate::trace_table;
 
 /// `terrace trace …`
@@ -39,6 +42,37 @@ pub enum TraceCommand {
         #[command(flatten)]
         reading: Reading,
     },
+    /// Write a native trace from closed-loop clients that are answered after a constant time
+    Generate {
+        /// File to write (.trc); appears when it is complete
+        #[arg(value_name = "OUT")]
+        output: PathBuf,
+        #[command(flatten)]
+        what: Generated,
+    },
+}
+
+/// What `generate` makes.
+#[derive(Debug, Args)]
+pub struct Generated {
+    /// Workloads of paper 0's Table V, one volume each; `terrace sim presets` lists them
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', required_unless_present = "scenario")]
+    preset: Vec<String>,
+    /// All clients of this scenario on its volumes instead
+    #[arg(long, value_name = "SCENARIO", conflicts_with_all = ["preset", "volume_size"])]
+    scenario: Option<PathBuf>,
+    /// Size of each volume
+    #[arg(long, value_name = "SIZE", default_value = "100 GiB")]
+    volume_size: Bytes,
+    /// Length of the trace
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    duration: Nanos,
+    /// Answer time of every request
+    #[arg(long, value_name = "TIME", default_value = "100us")]
+    latency: Nanos,
+    /// Seed
+    #[arg(long, default_value = "1")]
+    seed: u64,
 }
 
 /// Form of the output of `info`.
@@ -146,6 +180,7 @@ pub fn run(command: TraceCommand) -> anyhow::Result<ExitCode> {
             output,
             reading,
         } => convert_one(&input, &output, &reading.options()),
+        TraceCommand::Generate { output, what } => generate_one(&output, &what),
     }
 }
 
@@ -236,4 +271,66 @@ fn convert_one(input: &Path, output: &Path, options: &ReadOptions) -> anyhow::Re
         ));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn generate_one(output: &Path, what: &Generated) -> anyhow::Result<ExitCode> {
+    anyhow::ensure!(
+        output.extension().is_some_and(|e| e == "trc"),
+        "{}: generate writes native traces: name it .trc",
+        output.display()
+    );
+    let volumes = generated_volumes(what)?;
+    let options = GenerateOptions {
+        duration: what.duration,
+        latency: what.latency,
+        seed: what.seed,
+    };
+    let native = NativeOptions::default();
+    let mut out = NativeFile::create(output, native, Latencies::Absent)?;
+    let mut push = |record| -> anyhow::Result<()> { Ok(out.push(record, None)?) };
+    let records = generate(&volumes, options, &mut push)?;
+    out.finish(volumes.iter().map(|v| v.name.as_str()))?;
+    message(format_args!(
+        "{}: {records} requests of {} volumes written",
+        output.display(),
+        volumes.len()
+    ));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn generated_volumes(what: &Generated) -> anyhow::Result<Vec<GeneratedVolume>> {
+    let Some(path) = &what.scenario else {
+        let volume = |name: &String| GeneratedVolume {
+            name: name.clone(),
+            size: what.volume_size,
+            client: ClientSpec {
+                preset: Some(name.clone()),
+                ..ClientSpec::default()
+            },
+        };
+        return Ok(what.preset.iter().map(volume).collect());
+    };
+    let file = sim_cmd::read_scenario(path)?;
+    let (model, _) = sim_cmd::load(path, &file)?;
+    anyhow::ensure!(
+        !model.clients.is_empty(),
+        "{}: the scenario has no clients",
+        path.display()
+    );
+    let mut volumes: Vec<GeneratedVolume> = Vec::new();
+    for client in &model.clients {
+        let volume = &model.volumes[client.volume.index()];
+        anyhow::ensure!(
+            volumes.iter().all(|v| v.name != volume.name),
+            "{}: volume \"{}\" has several clients: generate takes one per volume",
+            path.display(),
+            volume.name
+        );
+        volumes.push(GeneratedVolume {
+            name: volume.name.clone(),
+            size: volume.size,
+            client: client.spec.clone(),
+        });
+    }
+    Ok(volumes)
 }
