@@ -1,1 +1,26 @@
-//! Placeholder.
+//! What people read: tables, reasons and one offline page, made from the results of runs.
+//!
+//! ```text
+//!  RunResult ──▶ tables   plain text for a terminal: summary, groups, moves
+//!            ├─▶ csv      long form with units in the names
+//!            ├─▶ why      one volume: where it was, what was decided and on which numbers
+//!            └─▶ html     one self-contained page that compares all runs
+//! ```
+//!
+//! Everything here is a function from results to a `String`. It opens no file, reads no clock and decides nothing; it
+//! also never computes what a run did not measure: a percentile of percentiles is called what it is.
+
+mod chart;
+mod csv;
+mod format;
+mod html;
+mod run;
+mod series;
+mod tables;
+mod why;
+
+pub use csv::{csv, moves_csv};
+pub use html::page;
+pub use run::labels;
+pub use tables::{by_group, moves, summary};
+pub use why::{WhyError, why, why_not};
