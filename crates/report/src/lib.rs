@@ -1,8 +1,26 @@
-//! Placeholder until the report branch lands.
-pub fn page(_: &[sim::RunResult], _: &str) -> String { String::new() }
-pub fn csv(_: &[sim::RunResult]) -> String { String::new() }
-pub fn summary(r: &[sim::RunResult]) -> String { r.iter().map(|r| { let t=r.total(); format!("{:12} iops {:.0} mean {:.1} p99 {:.1} slo {:?} moves {:?}\n", r.manifest.strategy, t.all.iops, t.all.mean_us, t.all.p99_us, t.slo_violation_s, r.moves)}).collect() }
-pub fn by_group(r: &[sim::RunResult], k: sim::GroupKind) -> String { r.iter().flat_map(|r| r.of_kind(k).map(move |g| format!("{:12} {:12} iops {:.0} mean {:.1} p99 {:.1} r {:.1} w {:.1} slo {:?}\n", r.manifest.strategy, g.name, g.all.iops, g.all.mean_us, g.all.p99_us, g.reads.mean_us, g.writes.mean_us, g.slo_violation_s))).collect() }
-pub fn moves(r: &sim::RunResult) -> String { r.move_log.iter().map(|m| format!("{:?}\n", m)).collect() }
-pub fn why(_: &sim::RunResult, _: &str, _: Option<f64>) -> anyhow::Result<String> { Ok(String::new()) }
-pub fn why_not(_: &sim::RunResult, _: &str, _: &str, _: Option<f64>) -> anyhow::Result<String> { Ok(String::new()) }
+//! What people read: tables, reasons and one offline page, made from the results of runs.
+//!
+//! ```text
+//!  RunResult ──▶ tables   plain text for a terminal: summary, groups, moves
+//!            ├─▶ csv      long form with units in the names
+//!            ├─▶ why      one volume: where it was, what was decided and on which numbers
+//!            └─▶ html     one self-contained page that compares all runs
+//! ```
+//!
+//! Everything here is a function from results to a `String`. It opens no file, reads no clock and decides nothing; it
+//! also never computes what a run did not measure: a percentile of percentiles is called what it is.
+
+mod chart;
+mod csv;
+mod format;
+mod html;
+mod run;
+mod series;
+mod tables;
+mod why;
+
+pub use csv::{csv, moves_csv};
+pub use html::page;
+pub use run::labels;
+pub use tables::{by_group, moves, summary};
+pub use why::{WhyError, why, why_not};

@@ -1,0 +1,260 @@
+//! Lines over time, and their small relatives.
+
+use std::fmt::Write;
+
+use maud::{Markup, PreEscaped, html};
+
+use super::axis::{Tick, linear, logarithmic};
+use super::{Frame, LINE_COLORS, Quantity, dashes, line_sample, px, time_axis};
+use crate::format::{grouped, shortened, significant};
+use crate::series::downsampled;
+
+/// Points of one line at most; a screen has no room for more.
+const POINTS_MAX: usize = 600;
+
+/// Points of a line in a panel at most.
+const PANEL_POINTS_MAX: usize = 300;
+
+/// Points of a sparkline at most.
+const SPARK_POINTS_MAX: usize = 100;
+
+/// Largest over smallest value from which on an axis is logarithmic.
+const LOG_FROM_RATIO: f64 = 50.0;
+
+/// A line.
+#[derive(Debug, Clone)]
+pub(crate) struct Line {
+    pub(crate) label: String,
+    /// Colour and dashes.
+    pub(crate) style: usize,
+    /// Seconds and value; `None` is a gap.
+    pub(crate) points: Vec<(f64, Option<f64>)>,
+}
+
+/// A horizontal line that values are held against.
+#[derive(Debug, Clone)]
+pub(crate) struct Reference {
+    pub(crate) at: f64,
+    pub(crate) label: String,
+}
+
+/// How large a chart is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Size {
+    /// Half of the page's width.
+    Full,
+    /// One of several beside each other.
+    Panel,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ScaleKind {
+    Linear,
+    Logarithmic,
+}
+
+/// A chart of lines over time.
+pub(crate) struct LineChart {
+    pub(crate) title: String,
+    pub(crate) quantity: Quantity,
+    pub(crate) size: Size,
+    pub(crate) lines: Vec<Line>,
+    pub(crate) end_s: f64,
+    /// Time at the start that does not count in the results.
+    pub(crate) warmup_s: f64,
+    pub(crate) reference: Option<Reference>,
+    /// The axis goes at least so far.
+    pub(crate) at_least: f64,
+}
+
+struct YAxis {
+    kind: ScaleKind,
+    ticks: Vec<Tick>,
+    from: f64,
+    to: f64,
+    unit: &'static str,
+    one: f64,
+}
+
+impl YAxis {
+    /// From 0 at the lower end to 1 at the upper.
+    fn place(&self, value: f64) -> f64 {
+        let share = match self.kind {
+            ScaleKind::Linear => (value - self.from) / (self.to - self.from),
+            ScaleKind::Logarithmic => {
+                libm::log10(value.max(self.from) / self.from) / libm::log10(self.to / self.from)
+            }
+        };
+        share.clamp(0.0, 1.0)
+    }
+}
+
+impl LineChart {
+    pub(crate) fn render(&self) -> Markup {
+        let most = match self.size {
+            Size::Full => POINTS_MAX,
+            Size::Panel => PANEL_POINTS_MAX,
+        };
+        let longest = self.lines.iter().map(|l| l.points.len()).max().unwrap_or(0);
+        let lines: Vec<Line> = self
+            .lines
+            .iter()
+            .map(|l| Line { points: downsampled(l.points.clone(), most), ..l.clone() })
+            .collect();
+        let values = || lines.iter().flat_map(|l| l.points.iter().filter_map(|p| p.1));
+        let greatest = values().fold(0.0, f64::max);
+        let least = values().filter(|v| *v > 0.0).fold(f64::INFINITY, f64::min);
+        let wide = self.quantity == Quantity::Latency && greatest > LOG_FROM_RATIO * least;
+        let first = if wide { ScaleKind::Logarithmic } else { ScaleKind::Linear };
+        let axis = self.axis(first, least, greatest);
+        html! {
+            figure class={ @if self.size == Size::Panel { "chart panel" } @else { "chart" } } {
+                figcaption {
+                    strong { (self.title) } ", " (axis.unit)
+                    @if wide { " (log scale)" }
+                }
+                (legend(&lines))
+                (self.picture(&lines, &axis))
+                @if longest > most {
+                    p class="note" { (grouped(&longest.to_string())) " windows; drawn are the smallest and the largest value of each of " (most / 2) " stretches." }
+                }
+                @if wide && self.size == Size::Full {
+                    details class="other-scale" {
+                        summary { "Linear scale" }
+                        (self.picture(&lines, &self.axis(ScaleKind::Linear, least, greatest)))
+                    }
+                }
+            }
+        }
+    }
+
+    fn axis(&self, kind: ScaleKind, least: f64, greatest: f64) -> YAxis {
+        let greatest = greatest.max(self.at_least).max(self.reference.as_ref().map_or(0.0, |r| r.at));
+        let (unit, one) = self.quantity.unit(greatest);
+        let intervals = if self.size == Size::Panel { 4 } else { 5 };
+        let (ticks, from, to) = match kind {
+            ScaleKind::Linear => {
+                let whole = self.quantity == Quantity::Volumes;
+                let (ticks, to) = linear(greatest / one, intervals, whole);
+                (ticks, 0.0, to)
+            }
+            ScaleKind::Logarithmic => logarithmic(least / one, greatest / one),
+        };
+        YAxis { kind, ticks, from, to, unit, one }
+    }
+
+    fn frame(&self) -> Frame {
+        match self.size {
+            Size::Full => Frame { width: 640.0, height: 250.0, left: 62.0, right: 16.0, top: 10.0, bottom: 40.0 },
+            Size::Panel => Frame { width: 400.0, height: 190.0, left: 54.0, right: 14.0, top: 8.0, bottom: 36.0 },
+        }
+    }
+
+    fn picture(&self, lines: &[Line], axis: &YAxis) -> Markup {
+        let frame = self.frame();
+        let end_s = if self.end_s > 0.0 { self.end_s } else { 1.0 };
+        let x = |s: f64| frame.left + frame.plot_width() * (s / end_s).clamp(0.0, 1.0);
+        let y = |v: f64| frame.y1() - frame.plot_height() * axis.place(v / axis.one);
+        let warm = x(self.warmup_s);
+        let names: Vec<&str> = lines.iter().map(|l| l.label.as_str()).collect();
+        let empty = lines.iter().all(|l| l.points.iter().all(|p| p.1.is_none()));
+        html! {
+            svg class="plot" viewBox=(frame.view_box()) role="img" tabindex="0"
+                aria-label={ (self.title) " in " (axis.unit) " over time: " (names.join(", ")) }
+                data-left=(px(frame.left)) data-right=(px(frame.x1())) data-top=(px(frame.top)) data-bottom=(px(frame.y1()))
+                data-end-s=(end_s) data-from=(axis.from) data-to=(axis.to) data-unit=(axis.unit)
+                data-log=[(axis.kind == ScaleKind::Logarithmic).then_some("1")] {
+                @if self.warmup_s > 0.0 && warm > frame.left {
+                    rect class="warmup" x=(px(frame.left)) y=(px(frame.top)) width=(px(warm - frame.left)) height=(px(frame.plot_height())) {
+                        title { "warm-up: does not count in the totals" }
+                    }
+                }
+                @for tick in &axis.ticks {
+                    @let at = y(tick.at * axis.one);
+                    line class="grid" x1=(px(frame.left)) x2=(px(frame.x1())) y1=(px(at)) y2=(px(at)) {}
+                    text class="tick" x=(px(frame.left - 6.0)) y=(px(at + 3.5)) text-anchor="end" { (tick.label) }
+                }
+                (time_axis(&frame, end_s, if self.size == Size::Panel { 6 } else { 9 }, true))
+                line class="axis" x1=(px(frame.left)) x2=(px(frame.x1())) y1=(px(frame.y1())) y2=(px(frame.y1())) {}
+                @if self.warmup_s > 0.0 && warm - frame.left > 50.0 {
+                    text class="tick" x=(px(frame.left + 4.0)) y=(px(frame.top + 12.0)) { "warm-up" }
+                }
+                @if let Some(reference) = &self.reference {
+                    @let at = y(reference.at);
+                    line class="reference" x1=(px(frame.left)) x2=(px(frame.x1())) y1=(px(at)) y2=(px(at)) {}
+                    text class="tick" x=(px(frame.x1() - 4.0)) y=(px(if at > frame.top + 14.0 { at - 4.0 } else { at + 12.0 })) text-anchor="end" { (reference.label) }
+                }
+                @for line in lines {
+                    path class={ "line s" (line.style % LINE_COLORS) } stroke-dasharray=(dashes(line.style)) d=(path(&line.points, x, y)) {}
+                }
+                @if empty {
+                    text class="tick" x=(px(frame.left + frame.plot_width() / 2.0)) y=(px(frame.top + frame.plot_height() / 2.0)) text-anchor="middle" {
+                        "no requests"
+                    }
+                }
+                line class="cursor" x1="-9" x2="-9" y1=(px(frame.top)) y2=(px(frame.y1())) {}
+            }
+        }
+    }
+}
+
+fn legend(lines: &[Line]) -> Markup {
+    html! {
+        ul class="legend" {
+            @for line in lines {
+                li { (line_sample(line.style)) span title=(line.label) { (shortened(&line.label, 40)) } " " output {} }
+            }
+            li class="at" { output {} }
+        }
+    }
+}
+
+/// Lines between neighbours, nothing across gaps, a dot where a value stands alone.
+fn path(points: &[(f64, Option<f64>)], x: impl Fn(f64) -> f64, y: impl Fn(f64) -> f64) -> String {
+    let mut d = String::new();
+    let mut alone = false;
+    let mut pen_down = false;
+    for (t, value) in points {
+        let Some(value) = value.filter(|v| v.is_finite()) else {
+            if alone {
+                d.push_str("h.1");
+            }
+            (alone, pen_down) = (false, false);
+            continue;
+        };
+        let command = if pen_down { 'L' } else { 'M' };
+        let _ = write!(d, "{command}{:.1},{:.2}", x(*t), y(value));
+        alone = !pen_down;
+        pen_down = true;
+    }
+    if alone {
+        d.push_str("h.1");
+    }
+    d
+}
+
+/// A line without axes, with marks below where an objective was missed. `title` says what it shows, with its range.
+pub(crate) fn sparkline(values: &[Option<f64>], missed: &[bool], style: usize, title: &str) -> Markup {
+    let frame = Frame { width: 180.0, height: 30.0, left: 2.0, right: 2.0, top: 3.0, bottom: 7.0 };
+    let n = values.len().max(1) as f64;
+    let points: Vec<(f64, Option<f64>)> = values.iter().enumerate().map(|(i, v)| (i as f64 + 0.5, *v)).collect();
+    let greatest = values.iter().flatten().copied().filter(|v| v.is_finite()).fold(0.0, f64::max);
+    let x = |i: f64| frame.left + frame.plot_width() * i / n;
+    let y = |v: f64| frame.y1() - frame.plot_height() * if greatest > 0.0 { (v / greatest).clamp(0.0, 1.0) } else { 0.0 };
+    let mut marks = String::new();
+    for stretch in missed.iter().enumerate().collect::<Vec<_>>().chunk_by(|a, b| a.1 == b.1).filter(|s| *s[0].1) {
+        let (from, to) = (x(stretch[0].0 as f64), x(stretch[stretch.len() - 1].0 as f64 + 1.0));
+        let _ = write!(marks, "M{:.1},27H{:.1}", from, to.max(from + 1.0));
+    }
+    let missed_count = missed.iter().filter(|m| **m).count();
+    let range = if greatest > 0.0 { format!("; 0 to {} µs", significant(greatest)) } else { String::new() };
+    let missed_text = if missed_count > 0 { format!("; objective missed in {missed_count} windows") } else { String::new() };
+    html! {
+        svg class="spark" viewBox=(frame.view_box()) width="180" height="30" role="img" aria-label={ (title) (range) (missed_text) } {
+            title { (title) (range) (missed_text) }
+            line class="grid" x1="2" x2="178" y1=(px(frame.y1())) y2=(px(frame.y1())) {}
+            path class={ "line s" (style % LINE_COLORS) } d=(path(&downsampled(points, SPARK_POINTS_MAX), x, y)) {}
+            @if !marks.is_empty() { path class="missed" d=(PreEscaped(marks)) {} }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! One page that compares runs: self-contained, offline, complete without scripts.
+//!
+//! Styles, charts and the few lines of script are inside the page; its content security policy forbids it to load
+//! anything. All names are escaped by the markup macro; only this crate's own style sheet and script go in raw.
+
+mod cells;
+mod groups;
+mod overview;
+mod strategy;
+
+use std::collections::BTreeSet;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use sim::RunResult;
+
+use crate::chart::line_sample;
+use crate::format::seconds;
+use crate::run::{duration_s, labels};
+
+const STYLE: &str = include_str!("html/page.css");
+const SCRIPT: &str = include_str!("html/page.js");
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
+
+/// Results with what every section asks for.
+struct Compared<'a> {
+    results: &'a [RunResult],
+    labels: Vec<String>,
+    /// Of the longest run.
+    end_s: f64,
+    warmup_s: f64,
+}
+
+impl<'a> Compared<'a> {
+    fn new(results: &'a [RunResult]) -> Self {
+        let most = |of: fn(&RunResult) -> f64| results.iter().map(of).filter(|s| s.is_finite()).fold(0.0, f64::max);
+        Self { results, labels: labels(results), end_s: most(duration_s), warmup_s: most(|r| r.manifest.warmup_s) }
+    }
+
+    fn has_series(&self) -> bool {
+        self.results.iter().any(|r| r.series.as_ref().is_some_and(|s| !s.groups.is_empty()))
+    }
+
+    fn rows(&self) -> impl Iterator<Item = (usize, &'a RunResult, &str)> {
+        self.results.iter().zip(&self.labels).enumerate().map(|(i, (r, l))| (i, r, l.as_str()))
+    }
+}
+
+/// A complete HTML document that compares `results`; changes are against the first of them.
+///
+/// The page needs no network and no script: scripts only add tabs and a readout of the charts.
+pub fn page(results: &[RunResult], title: &str) -> String {
+    let compared = Compared::new(results);
+    let document = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                a class="skip" href="#summary" { "Skip to the summary" }
+                (header(&compared, title))
+                main {
+                    @if results.is_empty() {
+                        p { "There are no results to show." }
+                    } @else {
+                        (overview::summary(&compared))
+                        (overview::over_time(&compared))
+                        (groups::tiers(&compared))
+                        (groups::classes(&compared))
+                        (strategies(&compared))
+                        (manifest(&compared))
+                    }
+                }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    };
+    document.into_string()
+}
+
+fn header(compared: &Compared<'_>, title: &str) -> Markup {
+    let distinct = |of: &dyn Fn(&RunResult) -> String| {
+        let mut seen = BTreeSet::new();
+        let values: Vec<String> = compared.results.iter().map(of).filter(|v| seen.insert(v.clone())).collect();
+        values.join(", ")
+    };
+    html! {
+        header {
+            h1 { (title) }
+            @if !compared.results.is_empty() {
+                dl class="facts" {
+                    div { dt { "scenario" } dd { (distinct(&|r| r.manifest.scenario.clone())) } }
+                    div { dt { "seed" } dd { (distinct(&|r| r.manifest.seed.to_string())) } }
+                    div { dt { "duration" } dd { (distinct(&|r| seconds(duration_s(r)))) } }
+                    div { dt { "warm-up, not counted" } dd { (distinct(&|r| seconds(r.manifest.warmup_s))) } }
+                    div { dt { "terrace version" } dd { (distinct(&|r| r.manifest.version.clone())) } }
+                }
+                nav aria-label="Sections" {
+                    a href="#summary" { "Summary" }
+                    a href="#over-time" { "Over time" }
+                    a href="#tiers" { "Tiers" }
+                    a href="#classes" { "Classes" }
+                    @for (i, _, label) in compared.rows() {
+                        a href={ "#strategy-" (i) } { (label) }
+                    }
+                    a href="#manifest" { "Manifest" }
+                }
+            }
+        }
+    }
+}
+
+fn strategies(compared: &Compared<'_>) -> Markup {
+    html! {
+        section id="strategies" {
+            h2 { "Strategy by strategy" }
+            // Shown by the script; without it, all strategies follow one another.
+            div class="tabs" role="tablist" aria-label="Strategies" hidden {
+                @for (i, _, label) in compared.rows() {
+                    button type="button" role="tab" id={ "tab-" (i) } aria-controls={ "strategy-" (i) } {
+                        (line_sample(i)) (label)
+                    }
+                }
+            }
+            @for (i, result, label) in compared.rows() {
+                (strategy::panel(compared, i, result, label))
+            }
+        }
+    }
+}
+
+fn manifest(compared: &Compared<'_>) -> Markup {
+    html! {
+        section id="manifest" {
+            details {
+                summary { h2 { "Manifest" } span { " what makes these runs repeatable" } }
+                div class="scroll" tabindex="0" role="region" aria-label="Manifest" {
+                    table {
+                        thead { tr {
+                            th { "strategy" } th { "parameters that differ from the defaults" } th { "scenario" }
+                            th { "XXH3-64 of the scenario" } th class="n" { "seed" } th class="n" { "duration, s" }
+                            th class="n" { "counted, s" } th { "version" } th { "schema" }
+                        } }
+                        tbody {
+                            @for (_, r, label) in compared.rows() {
+                                tr {
+                                    th scope="row" { (label) }
+                                    td { code { (r.manifest.strategy_config) } }
+                                    td { (r.manifest.scenario) }
+                                    td { code { (r.manifest.scenario_xxh3) } }
+                                    td class="n" { (r.manifest.seed) }
+                                    td class="n" { (cells::plain(r.manifest.duration_s, 1)) }
+                                    td class="n" { (cells::plain(r.counted_s, 1)) }
+                                    td { (r.manifest.version) }
+                                    td { code { (r.schema) } }
+                                }
+                            }
+                        }
+                    }
+                }
+                (traces(compared))
+            }
+        }
+    }
+}
+
+fn traces(compared: &Compared<'_>) -> Markup {
+    let mut seen = BTreeSet::new();
+    let all = compared.results.iter().flat_map(|r| &r.manifest.traces);
+    let traces: Vec<_> = all.filter(|t| seen.insert((&t.file, &t.xxh3))).collect();
+    html! {
+        @if traces.is_empty() {
+            p class="note" { "No traces: the load came from clients." }
+        } @else {
+            div class="scroll" tabindex="0" role="region" aria-label="Traces" {
+                table {
+                    thead { tr { th { "trace" } th { "XXH3-128 of its records" } th class="n" { "requests" } } }
+                    tbody {
+                        @for t in traces {
+                            tr { th scope="row" { (t.file) } td { code { (t.xxh3) } } td class="n" { (cells::whole(t.requests)) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! All volumes together: the summary and the charts over time.
+
+use maud::{Markup, html};
+use sim::{GroupKind, GroupSeries};
+
+use super::cells::{self, Better, changed, plain};
+use super::Compared;
+use crate::chart::{Line, LineChart, Quantity, Size, line_sample};
+use crate::format::gib;
+use crate::series::{self, Values};
+
+pub(super) fn summary(compared: &Compared<'_>) -> Markup {
+    let first = &compared.results[0];
+    html! {
+        section id="summary" {
+            h2 { "Summary" }
+            @if compared.results.len() > 1 {
+                p class="note" { "Changes are against the first run, " strong { (compared.labels[0]) } ". The warm-up counts in moves, not in loads and latencies." }
+            }
+            div class="scroll" tabindex="0" role="region" aria-label="Loads and latencies by strategy" {
+                table {
+                    (cells::load_head(&["strategy"]))
+                    tbody {
+                        @for (i, r, label) in compared.rows() {
+                            tr {
+                                th scope="row" { (line_sample(i)) (label) }
+                                (cells::load(r.total(), (i > 0).then(|| first.total())))
+                            }
+                        }
+                    }
+                }
+            }
+            div class="scroll" tabindex="0" role="region" aria-label="Objectives and moves by strategy" {
+                table class="narrow" {
+                    thead { tr {
+                        th scope="col" { "strategy" }
+                        th class="n" scope="col" { "objective missed" br; span class="unit" { "volume-seconds" } }
+                        th class="n" scope="col" { "missed" br; span class="unit" { "vs first" } }
+                        th class="n" scope="col" { "moves done" }
+                        th class="n" scope="col" { "not done" }
+                        th class="n" scope="col" { "under way" br; span class="unit" { "at the end" } }
+                        th class="n" scope="col" { "copied" br; span class="unit" { "GiB" } }
+                        th class="n" scope="col" { "moved" br; span class="unit" { "volumes" } }
+                        th class="n" scope="col" { "moved" br; span class="unit" { "VMs" } }
+                    } }
+                    tbody {
+                        @for (i, r, label) in compared.rows() {
+                            @let missed = r.total().slo_violation_s;
+                            tr {
+                                th scope="row" { (line_sample(i)) (label) }
+                                td class="n" { (cells::maybe(missed, 1)) }
+                                (changed(first.total().slo_violation_s.filter(|_| i > 0), missed, Better::Lower))
+                                td class="n" { (cells::whole(r.moves.done)) }
+                                td class="n" { (cells::whole(r.moves.not_done)) }
+                                td class="n" { (cells::whole(r.moves.under_way)) }
+                                td class="n" { (plain(gib(r.moves.bytes), 2)) }
+                                td class="n" { (cells::whole(r.moves.volumes)) }
+                                td class="n" { (cells::whole(r.moves.vms)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A line per run from one statistic of one group.
+pub(super) fn lines(compared: &Compared<'_>, kind: GroupKind, name: &str, of: fn(&GroupSeries) -> Values) -> Vec<Line> {
+    let line = |(i, result, label): (usize, &sim::RunResult, &str)| {
+        let over_time = result.series.as_ref()?;
+        let group = series::group(over_time, kind, name)?;
+        Some(Line { label: label.into(), style: i, points: series::points(&of(group), over_time.window_s) })
+    };
+    compared.rows().filter_map(line).collect()
+}
+
+pub(super) fn over_time(compared: &Compared<'_>) -> Markup {
+    let has_objective = compared.results.iter().any(|r| r.total().slo_violation_s.is_some());
+    let chart = |title: &str, quantity: Quantity, of: fn(&GroupSeries) -> Values| {
+        LineChart {
+            title: title.into(),
+            quantity,
+            size: Size::Full,
+            lines: lines(compared, GroupKind::Total, "total", of),
+            end_s: compared.end_s,
+            warmup_s: compared.warmup_s,
+            reference: None,
+            at_least: 0.0,
+        }
+        .render()
+    };
+    let violating: fn(&GroupSeries) -> Values =
+        |g| (0..series::windows(g)).map(|i| Some(f64::from(g.violating.get(i).copied().unwrap_or(0)))).collect();
+    html! {
+        section id="over-time" {
+            h2 { "Over time" }
+            @if compared.has_series() {
+                @let window_s = compared.results.iter().find_map(|r| r.series.as_ref()).map_or(0.0, |s| s.window_s);
+                p class="note" {
+                    "All volumes together, one value per window of " (crate::format::seconds(window_s))
+                    ". Point at a chart, or focus it and use the arrow keys, to read values."
+                }
+                div class="charts" {
+                    (chart("Requests", Quantity::Iops, series::iops))
+                    (chart("Throughput", Quantity::MibPerS, series::mib_per_s))
+                    (chart("Mean latency, reads and writes", Quantity::Latency, series::mean_us))
+                    (chart("p99 latency of reads", Quantity::Latency, |g| series::measured(&g.reads, &g.reads.p99_us)))
+                    (chart("p99 latency of writes", Quantity::Latency, |g| series::measured(&g.writes, &g.writes.p99_us)))
+                    @if has_objective {
+                        (chart("Volumes that missed their objective", Quantity::Volumes, violating))
+                    }
+                }
+                @if !has_objective { p class="note" { "No service class has a latency objective, so there is no chart of misses." } }
+            } @else {
+                p class="note" { "These runs kept no results over time." }
+            }
+        }
+    }
+}

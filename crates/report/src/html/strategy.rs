@@ -1,0 +1,243 @@
+//! One strategy: its volumes before and after, its moves as a timeline and as a table.
+
+use std::collections::BTreeSet;
+
+use maud::{Markup, html};
+use sim::{GroupKind, GroupSeries, GroupSummary, MoveRecord, RunResult, Series};
+
+use super::cells::{self, Better, changed, plain};
+use super::Compared;
+use crate::chart::{Bar, BarState, Gantt, Lane, line_sample, sparkline};
+use crate::format::{MICROS, NONE, fixed, gib, seconds};
+use crate::run::{duration_s, measured_after_us, stays, tier_at_end, tier_at_start, tiers};
+use crate::series;
+use crate::tables::{reason, took_s};
+
+/// Rows of the table of volumes; the CSV has them all.
+const VOLUMES_SHOWN_MAX: usize = 64;
+
+/// Rows of the timeline.
+const LANES_SHOWN_MAX: usize = 64;
+
+/// Rows of the table of moves, so that a run with ping-pong still opens in a browser.
+const MOVES_SHOWN_MAX: usize = 5000;
+
+pub(super) fn panel(compared: &Compared<'_>, i: usize, result: &RunResult, label: &str) -> Markup {
+    html! {
+        section class="strategy" id={ "strategy-" (i) } aria-labelledby={ "strategy-name-" (i) } {
+            h3 id={ "strategy-name-" (i) } { (line_sample(i)) (label) }
+            (moves(compared, result))
+            (volumes(i, result))
+        }
+    }
+}
+
+fn moves(compared: &Compared<'_>, result: &RunResult) -> Markup {
+    let log = &result.move_log;
+    html! {
+        h4 { "Moves" }
+        @if log.is_empty() {
+            p class="note" { "This strategy moved nothing." }
+        } @else {
+            (timeline(compared, result))
+            @if log.len() > MOVES_SHOWN_MAX {
+                p class="note" { "The first " (MOVES_SHOWN_MAX) " of " (log.len()) " moves; the CSV has all." }
+            }
+            p class="note" {
+                "Mean latency of the moved volume: " em { "before" } " as the decision saw it, " em { "predicted" }
+                " for the target, " em { "after" } " as measured from the move to the volume's next move or the end."
+            }
+            div class="scroll tall" tabindex="0" role="region" aria-label="Moves" {
+                table {
+                    thead { tr {
+                        @for (name, unit) in [("planned", "s"), ("start", "s"), ("took", "s")] {
+                            th class="n" scope="col" { (name) br; span class="unit" { (unit) } }
+                        }
+                        th scope="col" { "volume" }
+                        th scope="col" { "VM" }
+                        th scope="col" { "from → to" }
+                        th class="n" scope="col" { "copied" br; span class="unit" { "GiB" } }
+                        th scope="col" { "state" }
+                        @for name in ["before", "predicted", "after"] {
+                            th class="n" scope="col" { (name) br; span class="unit" { (MICROS) } }
+                        }
+                        th class="n" scope="col" { "after" br; span class="unit" { "vs before" } }
+                        th scope="col" { "reason" }
+                    } }
+                    tbody { @for m in log.iter().take(MOVES_SHOWN_MAX) { (move_row(result, m)) } }
+                }
+            }
+        }
+    }
+}
+
+fn move_row(result: &RunResult, m: &MoveRecord) -> Markup {
+    let after_us = measured_after_us(result, m);
+    html! {
+        tr {
+            td class="n" { (plain(m.planned_s, 1)) }
+            td class="n" { (cells::maybe(m.started_s, 1)) }
+            td class="n" { (cells::maybe(took_s(m), 1)) }
+            th scope="row" { (m.volume) }
+            td { (m.vm) }
+            td class="keep" { (m.from) " → " (m.to) }
+            td class="n" { (plain(gib(m.bytes), 2)) }
+            td { (m.state) }
+            td class="n" { (cells::maybe(m.before_us, 1)) }
+            td class="n" { (cells::maybe(m.predicted_us, 1)) }
+            td class="n" { (cells::maybe(after_us, 1)) }
+            (changed(m.before_us, after_us, Better::Lower))
+            td class="reason" { (reason(m)) }
+        }
+    }
+}
+
+fn timeline(compared: &Compared<'_>, result: &RunResult) -> Markup {
+    let tiers = tiers(result);
+    let place = |name: &str| tiers.iter().position(|t| *t == name).unwrap_or(0);
+    let end_s = duration_s(result);
+    let mut seen = BTreeSet::new();
+    // In the order of the first move.
+    let moved: Vec<&str> =
+        result.move_log.iter().map(|m| m.volume.as_str()).filter(|v| seen.insert(*v)).collect();
+    let lane = |volume: &&str| Lane {
+        name: (*volume).into(),
+        stays: stays(result, volume).iter().map(|s| (s.from_s, s.to_s, place(s.tier))).collect(),
+        bars: result.move_log.iter().filter(|m| m.volume == **volume).map(|m| bar(m, place(&m.to), end_s)).collect(),
+    };
+    let lanes = moved.iter().take(LANES_SHOWN_MAX).map(lane).collect();
+    html! {
+        (Gantt { tiers: &tiers, lanes, end_s: compared.end_s }.render())
+        @if moved.len() > LANES_SHOWN_MAX {
+            p class="note" { "The timeline shows the first " (LANES_SHOWN_MAX) " of " (moved.len()) " moved volumes; the table below has the others." }
+        }
+    }
+}
+
+fn bar(m: &MoveRecord, tier: usize, end_s: f64) -> Bar {
+    let state = match m.state.as_str() {
+        "done" => BarState::Done,
+        "failed" | "cancelled" => BarState::NotDone,
+        _ => BarState::UnderWay,
+    };
+    let to_s = m.ended_s.unwrap_or(end_s);
+    // A move that never started is a mark where it ended.
+    let from_s = m.started_s.unwrap_or(to_s);
+    let took = took_s(m).map_or_else(String::new, |s| format!(", took {}", seconds(s)));
+    let title = format!(
+        "{}: {} → {}, planned at {}, {}{took}, {} GiB copied. {}",
+        m.volume,
+        m.from,
+        m.to,
+        seconds(m.planned_s),
+        m.state,
+        fixed(gib(m.bytes), 2),
+        reason(m)
+    );
+    let label = if state == BarState::Done { m.to.clone() } else { format!("{} ({})", m.to, m.state) };
+    Bar { planned_s: m.planned_s, from_s, to_s, tier, state, label, title }
+}
+
+/// Volumes to show, in the scenario's order: those that missed their objective longest, then the busiest.
+fn shown(result: &RunResult) -> Vec<&GroupSummary> {
+    let mut volumes: Vec<(usize, &GroupSummary)> = result.of_kind(GroupKind::Volume).enumerate().collect();
+    volumes.sort_by(|(_, a), (_, b)| {
+        let missed = |g: &GroupSummary| g.slo_violation_s.unwrap_or(0.0);
+        missed(b).total_cmp(&missed(a)).then(b.all.ios.cmp(&a.all.ios))
+    });
+    volumes.truncate(VOLUMES_SHOWN_MAX);
+    volumes.sort_by_key(|(i, _)| *i);
+    volumes.into_iter().map(|(_, g)| g).collect()
+}
+
+fn volumes(style: usize, result: &RunResult) -> Markup {
+    let all = result.of_kind(GroupKind::Volume).count();
+    let over_time = result.series.as_ref();
+    html! {
+        h4 { "Volumes: first against last third of the run" }
+        p class="note" {
+            "The thirds leave the warm-up out. p99 is the median over the windows of the worse of the p99 of reads and that of writes; "
+            "its course is drawn from 0 to the volume's own maximum, with a bar below the windows in which the objective was missed."
+        }
+        @if all > VOLUMES_SHOWN_MAX {
+            p class="note" {
+                (VOLUMES_SHOWN_MAX) " of " (all) " volumes: those that missed their objective longest, then the busiest. The CSV has all."
+            }
+        }
+        div class="scroll tall" tabindex="0" role="region" aria-label="Volumes" {
+            table {
+                thead {
+                    tr {
+                        th scope="col" rowspan="2" { "volume" }
+                        th scope="col" rowspan="2" { "tier, start → end" }
+                        th class="over" scope="colgroup" colspan="3" { "IOPS, /s" }
+                        th class="over" scope="colgroup" colspan="3" { "mean latency, " (MICROS) }
+                        th class="over" scope="colgroup" colspan="3" { "p99 latency, " (MICROS) }
+                        th class="n" scope="col" rowspan="2" { "missed" br; span class="unit" { "s" } }
+                        th scope="col" rowspan="2" { "p99 over time" }
+                    }
+                    tr {
+                        @for _ in 0..3 {
+                            th class="n" scope="col" { "first" } th class="n" scope="col" { "last" } th class="n" scope="col" { "change" }
+                        }
+                    }
+                }
+                tbody {
+                    @for volume in shown(result) {
+                        tr {
+                            th scope="row" { (volume.name) }
+                            td class="keep" { (places(result, &volume.name)) }
+                            (before_after(result, over_time, volume))
+                            td class="n" { (cells::maybe(volume.slo_violation_s, 1)) }
+                            td { (course(style, over_time, volume)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn places(result: &RunResult, volume: &str) -> Markup {
+    let start = tier_at_start(result, volume).unwrap_or(NONE);
+    let end = tier_at_end(result, volume).unwrap_or(NONE);
+    html! { @if start == end { (end) } @else { (start) " → " strong { (end) } } }
+}
+
+fn group_of<'a>(over_time: Option<&'a Series>, volume: &GroupSummary) -> Option<&'a GroupSeries> {
+    series::group(over_time?, GroupKind::Volume, &volume.name)
+}
+
+fn before_after(result: &RunResult, over_time: Option<&Series>, volume: &GroupSummary) -> Markup {
+    let found = over_time.zip(group_of(over_time, volume)).and_then(|(s, group)| {
+        let thirds = series::thirds(series::windows(group), s.window_s, result.manifest.warmup_s)?;
+        Some((group, thirds))
+    });
+    let Some((group, (first, last))) = found else {
+        return html! { @for _ in 0..9 { td class="n" { (NONE) } } };
+    };
+    let iops = series::iops(group);
+    let p99 = series::worse_p99_us(group);
+    let mean = |r: &std::ops::Range<usize>| {
+        let values = iops[r.clone()].iter().flatten();
+        Some(values.sum::<f64>() / r.len() as f64)
+    };
+    let rows = [
+        (mean(&first), mean(&last), Better::Higher),
+        (series::mean_us_over(group, first.clone()), series::mean_us_over(group, last.clone()), Better::Lower),
+        (series::median(p99[first].iter().copied()), series::median(p99[last].iter().copied()), Better::Lower),
+    ];
+    html! {
+        @for (before, after, better) in rows {
+            td class="n" { (cells::maybe(before, 1)) }
+            td class="n" { (cells::maybe(after, 1)) }
+            (changed(before, after, better))
+        }
+    }
+}
+
+fn course(style: usize, over_time: Option<&Series>, volume: &GroupSummary) -> Markup {
+    let Some(group) = group_of(over_time, volume) else { return html! { (NONE) } };
+    let missed: Vec<bool> = group.violating.iter().map(|v| *v > 0).collect();
+    sparkline(&series::worse_p99_us(group), &missed, style, &format!("p99 latency of {} over time", volume.name))
+}

@@ -1,0 +1,181 @@
+//! Results over time, put together from reads and writes.
+//!
+//! A run keeps percentiles per direction and window. Means of both directions are exact here (weighted by requests);
+//! percentiles cannot be merged, so this module offers the worse of the two directions and the median over windows, and
+//! every place that shows them says so.
+
+use sim::{DirectionSeries, GroupKind, GroupSeries, Series};
+
+/// One value per window; `None` where there was nothing to measure.
+pub(crate) type Values = Vec<Option<f64>>;
+
+/// Windows of a group.
+pub(crate) fn windows(group: &GroupSeries) -> usize {
+    group.reads.iops.len().max(group.writes.iops.len())
+}
+
+/// Seconds that the windows cover.
+pub(crate) fn covered_s(series: &Series) -> f64 {
+    let of_groups = series.groups.iter().map(windows).max().unwrap_or(0);
+    let of_devices = series.devices.iter().map(|d| d.used_bytes.len()).max().unwrap_or(0);
+    of_groups.max(of_devices) as f64 * series.window_s
+}
+
+fn at(values: &[f64], i: usize) -> f64 {
+    values.get(i).copied().filter(|v| v.is_finite()).unwrap_or(0.0)
+}
+
+/// Requests per second, both directions.
+pub(crate) fn iops(group: &GroupSeries) -> Values {
+    (0..windows(group)).map(|i| Some(at(&group.reads.iops, i) + at(&group.writes.iops, i))).collect()
+}
+
+/// MiB per second, both directions.
+pub(crate) fn mib_per_s(group: &GroupSeries) -> Values {
+    (0..windows(group)).map(|i| Some(at(&group.reads.mib_per_s, i) + at(&group.writes.mib_per_s, i))).collect()
+}
+
+/// Mean latency over some windows, both directions, weighted by requests.
+pub(crate) fn mean_us_over(group: &GroupSeries, windows: impl Iterator<Item = usize>) -> Option<f64> {
+    let (mut sum, mut weight) = (0.0, 0.0);
+    for i in windows {
+        for direction in [&group.reads, &group.writes] {
+            let iops = at(&direction.iops, i);
+            sum += iops * at(&direction.mean_us, i);
+            weight += iops;
+        }
+    }
+    (weight > 0.0).then(|| sum / weight)
+}
+
+/// Mean latency, both directions.
+pub(crate) fn mean_us(group: &GroupSeries) -> Values {
+    (0..windows(group)).map(|i| mean_us_over(group, std::iter::once(i))).collect()
+}
+
+/// One statistic of one direction, where there were requests.
+pub(crate) fn measured(direction: &DirectionSeries, values: &[f64]) -> Values {
+    (0..direction.iops.len()).map(|i| (at(&direction.iops, i) > 0.0).then(|| at(values, i))).collect()
+}
+
+/// The worse of the p99 of reads and the p99 of writes: an upper bound of the p99 of both.
+pub(crate) fn worse_p99_us(group: &GroupSeries) -> Values {
+    let of = |d: &DirectionSeries, i: usize| (at(&d.iops, i) > 0.0).then(|| at(&d.p99_us, i));
+    (0..windows(group)).map(|i| of(&group.reads, i).max_by_value(of(&group.writes, i))).collect()
+}
+
+trait MaxByValue {
+    fn max_by_value(self, other: Self) -> Self;
+}
+
+impl MaxByValue for Option<f64> {
+    fn max_by_value(self, other: Self) -> Self {
+        match (self, other) {
+            (Some(a), Some(b)) => Some(a.max(b)),
+            (a, b) => a.or(b),
+        }
+    }
+}
+
+/// Median of what is there.
+pub(crate) fn median(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    let mut there: Vec<f64> = values.flatten().filter(|v| v.is_finite()).collect();
+    there.sort_by(f64::total_cmp);
+    let middle = there.len() / 2;
+    match there.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(there[middle]),
+        _ => Some((there[middle - 1] + there[middle]) / 2.0),
+    }
+}
+
+/// The first and the last third of the windows that count (without the warm-up); `None` if there are not two of them.
+pub(crate) fn thirds(
+    windows: usize,
+    window_s: f64,
+    warmup_s: f64,
+) -> Option<(std::ops::Range<usize>, std::ops::Range<usize>)> {
+    let first = (0..windows).find(|i| *i as f64 * window_s >= warmup_s)?;
+    let counted = windows - first;
+    let third = (counted / 3).max(1);
+    (counted >= 2).then(|| (first..first + third, windows - third..windows))
+}
+
+/// The series of a group.
+pub(crate) fn group<'a>(series: &'a Series, kind: GroupKind, name: &str) -> Option<&'a GroupSeries> {
+    series.groups.iter().find(|g| g.kind == kind && g.name == name)
+}
+
+/// Points of a line: the middle of each window and its value.
+pub(crate) fn points(values: &[Option<f64>], window_s: f64) -> Vec<(f64, Option<f64>)> {
+    values.iter().enumerate().map(|(i, v)| ((i as f64 + 0.5) * window_s, v.filter(|v| v.is_finite()))).collect()
+}
+
+/// At most `most` points that keep the smallest and the largest value of every stretch, and every gap's place.
+pub(crate) fn downsampled(points: Vec<(f64, Option<f64>)>, most: usize) -> Vec<(f64, Option<f64>)> {
+    if points.len() <= most {
+        return points;
+    }
+    let stretches = (most / 2).max(1);
+    let mut out = Vec::with_capacity(stretches * 2);
+    for s in 0..stretches {
+        let stretch = &points[s * points.len() / stretches..(s + 1) * points.len() / stretches];
+        let there = || stretch.iter().filter_map(|(t, v)| v.map(|v| (*t, v)));
+        let least = there().min_by(|a, b| a.1.total_cmp(&b.1));
+        let greatest = there().max_by(|a, b| a.1.total_cmp(&b.1));
+        match (least, greatest) {
+            (Some(a), Some(b)) if a.0 < b.0 => out.extend([(a.0, Some(a.1)), (b.0, Some(b.1))]),
+            (Some(a), Some(b)) if a.0 > b.0 => out.extend([(b.0, Some(b.1)), (a.0, Some(a.1))]),
+            (Some(a), _) => out.push((a.0, Some(a.1))),
+            _ => out.extend(stretch.first().map(|(t, _)| (*t, None))),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn downsampling_keeps_extremes_and_order() {
+        let mut points: Vec<(f64, Option<f64>)> = (0..5000).map(|i| (f64::from(i), Some(1.0))).collect();
+        points[1234].1 = Some(99.0);
+        points[4321].1 = Some(-5.0);
+        let out = downsampled(points, 600);
+        assert!(out.len() <= 600);
+        assert!(out.is_sorted_by(|a, b| a.0 < b.0));
+        assert!(out.contains(&(1234.0, Some(99.0))) && out.contains(&(4321.0, Some(-5.0))));
+    }
+
+    #[test]
+    fn a_stretch_without_values_is_a_gap() {
+        let points: Vec<(f64, Option<f64>)> =
+            (0..100).map(|i| (f64::from(i), (i / 50 == 1).then_some(1.0))).collect();
+        let out = downsampled(points, 10);
+        assert_eq!(out.iter().filter(|p| p.1.is_none()).count(), 2);
+    }
+
+    #[test]
+    fn thirds_leave_out_the_warm_up_and_never_overlap() {
+        assert_eq!(thirds(12, 10.0, 30.0), Some((3..6, 9..12)));
+        assert_eq!(thirds(2, 10.0, 0.0), Some((0..1, 1..2)));
+        assert_eq!(thirds(1, 10.0, 0.0), None);
+        assert_eq!(thirds(5, 10.0, 100.0), None);
+    }
+
+    #[test]
+    fn the_mean_of_both_directions_is_weighted() {
+        let direction = |iops: f64, mean: f64| DirectionSeries {
+            iops: vec![iops],
+            mean_us: vec![mean],
+            p99_us: vec![mean * 2.0],
+            ..DirectionSeries::default()
+        };
+        let group = GroupSeries { reads: direction(300.0, 100.0), writes: direction(100.0, 500.0), ..GroupSeries::default() };
+        assert_eq!(mean_us(&group), vec![Some(200.0)]);
+        assert_eq!(worse_p99_us(&group), vec![Some(1000.0)]);
+        let idle = GroupSeries { reads: direction(0.0, 0.0), ..GroupSeries::default() };
+        assert_eq!((mean_us(&idle), worse_p99_us(&idle)), (vec![None], vec![None]));
+    }
+}

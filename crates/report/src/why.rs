@@ -1,0 +1,410 @@
+//! Why a volume is where it is, and why it is not elsewhere: what the decisions of a run recorded, in words.
+//!
+//! Nothing is judged anew here. A reason, a number or a refusal is printed as the decision left it.
+
+use std::fmt::Write;
+
+use model::{Outcome, Rejection, Report, TierOption, Verdict, VolumeReport};
+use sim::RunResult;
+use thiserror::Error;
+
+use crate::format::{MICROS, NONE, fixed, gib, maybe, seconds, shortened, significant, with_unit_of};
+use crate::run::{duration_s, moves_of, stays, tier_at_end, tiers};
+use crate::tables::{number, printable, reason, table, took_s, words};
+
+/// Names that an error lists; a fleet has more than a terminal can show.
+const KNOWN_SHOWN_MAX: usize = 20;
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum WhyError {
+    /// The run kept no decisions.
+    #[error("this run recorded no decisions; run it again with decisions kept")]
+    NoDecisions,
+    /// There is no such volume.
+    #[error("no volume \"{volume}\" in this run{}", hint(.volume, .known))]
+    UnknownVolume {
+        /// As asked for.
+        volume: String,
+        /// The volumes there are.
+        known: Vec<String>,
+    },
+    /// There is no such tier.
+    #[error("no tier \"{tier}\" in this run{}", hint(.tier, .known))]
+    UnknownTier {
+        /// As asked for.
+        tier: String,
+        /// The tiers there are.
+        known: Vec<String>,
+    },
+    /// No decision had been made by then.
+    #[error("no decision by {}; the first one is at {}", seconds(*.at_s), seconds(*.first_s))]
+    BeforeFirstDecision {
+        /// As asked for, seconds.
+        at_s: f64,
+        /// The first decision, seconds.
+        first_s: f64,
+    },
+}
+
+/// `, did you mean "x"?` and what is known.
+fn hint(given: &str, known: &[String]) -> String {
+    let near = known.iter().map(|k| (strsim::damerau_levenshtein(k, given), k)).min();
+    let meant = match near {
+        Some((distance, name)) if distance <= 2.max(given.chars().count() / 3) => format!(", did you mean \"{name}\"?"),
+        _ => String::new(),
+    };
+    let mut listed = known.iter().take(KNOWN_SHOWN_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if let Some(more) = known.len().checked_sub(KNOWN_SHOWN_MAX).filter(|more| *more > 0) {
+        let _ = write!(listed, " and {more} more");
+    }
+    match (meant.is_empty(), known.is_empty()) {
+        (_, true) => ": there is none".into(),
+        (true, false) => format!("; known: {listed}"),
+        (false, false) => format!("{meant} (known: {listed})"),
+    }
+}
+
+/// A decision and its row for the volume that was asked about.
+#[derive(Clone, Copy)]
+struct Decided<'a> {
+    /// Position among all decisions of the run, from 1.
+    number: usize,
+    report: &'a Report,
+    /// `None` where the strategy did not consider the volume.
+    row: Option<&'a VolumeReport>,
+}
+
+impl Decided<'_> {
+    fn at_s(&self) -> f64 {
+        self.report.at.as_secs_f64()
+    }
+
+    fn moved(&self) -> bool {
+        self.row.is_some_and(|r| matches!(r.outcome, Outcome::Move { .. }))
+    }
+}
+
+fn decided<'a>(result: &'a RunResult, volume: &str) -> Result<Vec<Decided<'a>>, WhyError> {
+    if tier_at_end(result, volume).is_none() {
+        let known = result.final_tiers.iter().map(|(name, _)| name.clone()).collect();
+        return Err(WhyError::UnknownVolume { volume: volume.into(), known });
+    }
+    let decisions = result.decisions.as_deref().filter(|d| !d.is_empty()).ok_or(WhyError::NoDecisions)?;
+    let with_row = decisions.iter().enumerate().map(|(i, report)| Decided {
+        number: i + 1,
+        report,
+        row: report.volumes.iter().find(|v| v.volume == volume),
+    });
+    Ok(with_row.collect())
+}
+
+/// The last decision at or before a second.
+fn last_by<'a>(decisions: &[Decided<'a>], at_s: f64) -> Result<Decided<'a>, WhyError> {
+    // Decisions are on whole epochs; a second that was read off a table is rounded.
+    let by = decisions.iter().rev().find(|d| d.at_s() <= at_s + 0.05);
+    by.copied().ok_or_else(|| WhyError::BeforeFirstDecision { at_s, first_s: decisions.first().map_or(0.0, Decided::at_s) })
+}
+
+/// Why `volume` is where it is: where it was over the run, and the last decision about it with its numbers, every tier as
+/// an option and what came of it. If an earlier decision moved it last, that one is told too. With `at`, the decision at
+/// or before that second instead.
+///
+/// # Errors
+/// If the run kept no decisions, has no such volume, or `at` lies before the first decision.
+pub fn why(result: &RunResult, volume: &str, at: Option<f64>) -> Result<String, WhyError> {
+    let decisions = decided(result, volume)?;
+    let mut out = heading(result, volume);
+    where_it_was(&mut out, result, volume);
+    let told: Vec<Decided<'_>> = match at {
+        Some(at_s) => vec![last_by(&decisions, at_s)?],
+        None => {
+            let last = decisions.len() - 1;
+            let moved = decisions.iter().rposition(Decided::moved).filter(|i| *i != last);
+            moved.into_iter().chain([last]).map(|i| decisions[i]).collect()
+        }
+    };
+    for decision in &told {
+        tell(&mut out, decision, decisions.len());
+    }
+    Ok(out)
+}
+
+fn heading(result: &RunResult, volume: &str) -> String {
+    let m = &result.manifest;
+    format!(
+        "volume {} under {} (scenario {}, seed {}, {})\n",
+        printable(volume),
+        printable(&m.strategy),
+        printable(&m.scenario),
+        m.seed,
+        seconds(duration_s(result))
+    )
+}
+
+fn where_it_was(out: &mut String, result: &RunResult, volume: &str) {
+    out.push_str("\nwhere it was\n");
+    for stay in stays(result, volume) {
+        let _ = writeln!(out, "  {:>9} to {:>9}  on {}", seconds(stay.from_s), seconds(stay.to_s), printable(stay.tier));
+    }
+    let moves = moves_of(result, volume);
+    if moves.is_empty() {
+        out.push_str("  never moved\n");
+        return;
+    }
+    out.push_str("\nits moves\n");
+    for m in moves {
+        let started = m.started_s.map_or_else(|| "not started".into(), |s| format!("started at {}", seconds(s)));
+        let took = took_s(m).map_or_else(String::new, |s| format!(", took {}", seconds(s)));
+        let _ = writeln!(
+            out,
+            "  planned at {}: {} → {}, {} ({started}{took}, {} GiB copied): {}",
+            seconds(m.planned_s),
+            printable(&m.from),
+            printable(&m.to),
+            printable(&m.state),
+            fixed(gib(m.bytes), 2),
+            printable(&reason(m))
+        );
+    }
+}
+
+fn tell(out: &mut String, decision: &Decided<'_>, of: usize) {
+    let Report { epoch, generation, .. } = decision.report;
+    let _ = writeln!(
+        out,
+        "\ndecision {} of {of}, at {} (epoch {epoch}, plan {generation})",
+        decision.number,
+        seconds(decision.at_s())
+    );
+    let Some(row) = decision.row else {
+        out.push_str("  the strategy did not consider this volume\n");
+        notes(out, decision.report);
+        return;
+    };
+    let _ = writeln!(out, "  {}", printable(&outcome(row)));
+    notes(out, decision.report);
+    if row.evidence.is_empty() {
+        out.push_str("  it rests on no measured numbers\n");
+    } else {
+        out.push_str("  it rests on\n");
+        let width = row.evidence.keys().map(|k| k.chars().count()).max().unwrap_or(0);
+        for (name, value) in &row.evidence {
+            let _ = writeln!(out, "    {:width$}  {}", printable(name), with_unit_of(name, *value));
+        }
+    }
+    options(out, row);
+}
+
+fn notes(out: &mut String, report: &Report) {
+    for note in &report.notes {
+        let _ = writeln!(out, "  note: {}", printable(note));
+    }
+}
+
+fn outcome(row: &VolumeReport) -> String {
+    match &row.outcome {
+        Outcome::Stay => format!("stays on {}", row.tier),
+        Outcome::Move { to, reason } => format!("moves from {} to {to}: {reason}", row.tier),
+        Outcome::Held { wanted, by } => format!("stays on {}, although {wanted} was wanted; held by {by}", row.tier),
+    }
+}
+
+fn options(out: &mut String, row: &VolumeReport) {
+    if row.options.is_empty() {
+        out.push_str("  no tier was weighed against another\n");
+        return;
+    }
+    let columns = [
+        words("tier"),
+        number("score", ""),
+        number("latency", MICROS),
+        number("IOPS", "/s"),
+        number("bandwidth", "MiB/s"),
+        number("to move", "s"),
+        words("verdict"),
+    ];
+    let chosen = chosen_tier(row);
+    let rows = row.options.iter().map(|o| {
+        let predicted = |of: fn(&model::Prediction) -> f64, digits| maybe(o.predicted.as_ref().map(of), digits);
+        vec![
+            if o.tier == row.tier { format!("{} (is here)", o.tier) } else { o.tier.clone() },
+            o.score.map_or_else(|| NONE.into(), |s| fixed(s, 4)),
+            predicted(|p| p.latency_us, 1),
+            predicted(|p| p.iops, 0),
+            predicted(|p| p.mib_per_s, 1),
+            maybe(o.move_s, 1),
+            verdict(o, chosen),
+        ]
+    });
+    let text = table(&columns, rows.collect());
+    out.push_str("  options (latency, IOPS and bandwidth are predictions)\n");
+    for line in text.lines() {
+        let _ = writeln!(out, "   {line}");
+    }
+}
+
+fn chosen_tier(row: &VolumeReport) -> &str {
+    match &row.outcome {
+        Outcome::Move { to, .. } => to,
+        Outcome::Stay | Outcome::Held { .. } => &row.tier,
+    }
+}
+
+fn verdict(option: &TierOption, chosen: &str) -> String {
+    match &option.verdict {
+        Verdict::Chosen => "chosen".into(),
+        Verdict::NotNeeded => format!("possible, but placed on {chosen} first"),
+        Verdict::Rejected { by } => format!("rejected by {by}"),
+    }
+}
+
+/// What a decision says about one tier for one volume: a word that tells like from unlike, and the sentence.
+struct Said<'a> {
+    decision: Decided<'a>,
+    /// Decisions with the same key are told as one.
+    key: String,
+    words: String,
+}
+
+fn said<'a>(decision: Decided<'a>, tier: &str) -> Said<'a> {
+    let (key, words) = match decision.row {
+        None => ("not considered".into(), "the strategy did not consider this volume".into()),
+        Some(row) => said_of(row, tier),
+    };
+    Said { decision, key, words }
+}
+
+fn said_of(row: &VolumeReport, tier: &str) -> (String, String) {
+    let here = row.tier == tier;
+    match &row.outcome {
+        Outcome::Stay if here => ("here".into(), "it was there, and stayed".into()),
+        Outcome::Move { to, reason } if here => {
+            (format!("left for {to}"), format!("it was there, and left for {to}: {reason}"))
+        }
+        Outcome::Held { wanted, by } if here => (
+            format!("here, {wanted} wanted, {}", filter(by)),
+            format!("it was there; {wanted} was wanted, held by {by}"),
+        ),
+        Outcome::Move { to, reason } if to == tier => {
+            ("moved there".into(), format!("it was on {}, and this decision moved it there: {reason}", row.tier))
+        }
+        Outcome::Held { wanted, by } if wanted == tier => {
+            (format!("wanted, {}", filter(by)), format!("this tier was wanted, but held by {by}"))
+        }
+        _ => {
+            let chosen = chosen_tier(row);
+            match row.options.iter().find(|o| o.tier == tier).map(|o| &o.verdict) {
+                None => ("unseen".into(), "the strategy did not look at this tier".into()),
+                Some(Verdict::Rejected { by }) => (filter(by), format!("rejected by {by}")),
+                Some(Verdict::NotNeeded | Verdict::Chosen) => {
+                    (format!("elsewhere {chosen}"), format!("possible, but it was placed on {chosen} first"))
+                }
+            }
+        }
+    }
+}
+
+/// What a rejection is about, without its numbers.
+fn filter(by: &Rejection) -> String {
+    match by {
+        Rejection::Headroom { resource, .. } => format!("headroom {resource}"),
+        Rejection::ExceedsTier { resource, .. } => format!("exceeds tier {resource}"),
+        Rejection::NoDevice { .. } => "no device".into(),
+        Rejection::TransientSpace { .. } => "transient space".into(),
+        // Without numbers, the words themselves tell.
+        other => other.to_string(),
+    }
+}
+
+/// Why `volume` is not on `tier`: for each decision of the run (or with `at` the one at or before that second) which
+/// filter refused it with its numbers, or that it was placed elsewhere first, or that it is or was there. Consecutive
+/// decisions that agree are told as one.
+///
+/// # Errors
+/// If the run kept no decisions, has no such volume or tier, or `at` lies before the first decision.
+pub fn why_not(result: &RunResult, volume: &str, tier: &str, at: Option<f64>) -> Result<String, WhyError> {
+    let decisions = decided(result, volume)?;
+    if !tiers(result).contains(&tier) {
+        let known = tiers(result).into_iter().map(String::from).collect();
+        return Err(WhyError::UnknownTier { tier: tier.into(), known });
+    }
+    let mut out = heading(result, volume);
+    let now = tier_at_end(result, volume).expect("known volumes are somewhere at the end");
+    let (name, tier_name) = (printable(volume), printable(tier));
+    if now == tier {
+        let _ = writeln!(out, "{name} is on {tier_name} at the end of the run.");
+    } else {
+        let was: Vec<String> = stays(result, volume)
+            .iter()
+            .filter(|s| s.tier == tier)
+            .map(|s| format!("{} to {}", seconds(s.from_s), seconds(s.to_s)))
+            .collect();
+        let before = if was.is_empty() { "It never was there".into() } else { format!("It was there {}", was.join(", ")) };
+        let _ = writeln!(out, "{name} is on {} at the end of the run, not on {tier_name}. {before}.", printable(now));
+    }
+    out.push('\n');
+    let told = match at {
+        Some(at_s) => vec![last_by(&decisions, at_s)?],
+        None => decisions,
+    };
+    let last = *told.last().expect("there is a decision");
+    let mut said: Vec<Said<'_>> = told.into_iter().map(|d| said(d, tier)).collect();
+    while !said.is_empty() {
+        let key = said[0].key.clone();
+        let alike = said.iter().take_while(|s| s.key == key).count();
+        let run: Vec<Said<'_>> = said.drain(..alike).collect();
+        tell_run(&mut out, &run);
+    }
+    compare(&mut out, &last, tier);
+    Ok(out)
+}
+
+fn tell_run(out: &mut String, run: &[Said<'_>]) {
+    let (first, last) = (&run[0], &run[run.len() - 1]);
+    let times = match run.len() {
+        1 => format!("decision {} ({})", first.decision.number, seconds(first.decision.at_s())),
+        _ => format!(
+            "decisions {}–{} ({} to {})",
+            first.decision.number,
+            last.decision.number,
+            seconds(first.decision.at_s()),
+            seconds(last.decision.at_s())
+        ),
+    };
+    if first.words == last.words {
+        let _ = writeln!(out, "{times}: {}", printable(&first.words));
+    } else {
+        let _ = writeln!(out, "{times}: {}", printable(&first.words));
+        let _ = writeln!(out, "  in the last of them: {}", printable(&last.words));
+    }
+}
+
+/// The tier beside the one that was taken, in the last decision that is told.
+fn compare(out: &mut String, decision: &Decided<'_>, tier: &str) {
+    let Some(row) = decision.row else { return };
+    let chosen = chosen_tier(row);
+    let find = |name: &str| row.options.iter().find(|o| o.tier == name);
+    let lines: Vec<String> = [tier, chosen]
+        .iter()
+        .take(if tier == chosen { 1 } else { 2 })
+        .filter_map(|name| find(name))
+        .filter_map(|o| {
+            let p = o.predicted?;
+            let score = o.score.map_or_else(String::new, |s| format!(", score {}", fixed(s, 4)));
+            let time = o.move_s.filter(|s| *s > 0.0).map_or_else(String::new, |s| format!(", {} to move", seconds(s)));
+            Some(format!(
+                "  {:12} {} {MICROS}, {} IOPS, {} MiB/s{score}{time}",
+                shortened(&printable(&o.tier), 40),
+                significant(p.latency_us),
+                fixed(p.iops, 0),
+                fixed(p.mib_per_s, 1)
+            ))
+        })
+        .collect();
+    if !lines.is_empty() {
+        let _ = writeln!(out, "\npredicted in decision {} ({})", decision.number, seconds(decision.at_s()));
+        out.push_str(&lines.join("\n"));
+        out.push('\n');
+    }
+}
