@@ -61,7 +61,10 @@ impl DeviceModel {
         let base_ns = [spec.read_latency.as_f64(), spec.write_latency.as_f64()];
         Self {
             occupancy_io_ns: [1e9 / spec.read_iops, 1e9 / spec.write_iops],
-            byte_ns: [1e9 / spec.read_bandwidth.as_f64(), 1e9 / spec.write_bandwidth.as_f64()],
+            byte_ns: [
+                1e9 / spec.read_bandwidth.as_f64(),
+                1e9 / spec.write_bandwidth.as_f64(),
+            ],
             base_ns,
             loaded_ns: base_ns,
             free_at_ns: 0.0,
@@ -81,11 +84,19 @@ impl DeviceModel {
             self.end_slots(now_ns);
         }
         let dir = usize::from(op != Op::Read);
-        let bytes = if op as u8 <= Op::Write as u8 { bytes } else { 0 };
+        let bytes = if op as u8 <= Op::Write as u8 {
+            bytes
+        } else {
+            0
+        };
         let transfer_ns = bytes as f64 * self.byte_ns[dir];
         let occupancy_ns = self.occupancy_io_ns[dir].max(transfer_ns);
         let now = now_ns as f64;
-        let start = if self.free_at_ns > now { self.free_at_ns } else { now };
+        let start = if self.free_at_ns > now {
+            self.free_at_ns
+        } else {
+            now
+        };
         self.free_at_ns = start + occupancy_ns;
         self.slot_busy_ns += occupancy_ns;
         self.counters.busy_ns += occupancy_ns;
@@ -148,7 +159,10 @@ mod tests {
             let now = (i as u64 + 1) * 1_000_000_000;
             let latency = device.submit(now, op, 4096, 0) - now;
             let want = spec.bare_latency_us(op, 4096.0) * 1e3;
-            assert!((latency as f64 - want).abs() < 2.0, "{op:?} {latency} {want}");
+            assert!(
+                (latency as f64 - want).abs() < 2.0,
+                "{op:?} {latency} {want}"
+            );
         }
     }
 
@@ -164,7 +178,10 @@ mod tests {
             last = last.max(done);
             n += 1;
         }
-        (n as f64 / (last as f64 / 1e9).max(10.0), sum / n as f64 / 1e3)
+        (
+            n as f64 / (last as f64 / 1e9).max(10.0),
+            sum / n as f64 / 1e3,
+        )
     }
 
     #[test]
@@ -177,7 +194,10 @@ mod tests {
         assert!((latency / bare - 1.08).abs() < 0.05, "{}", latency / bare);
         let (rate, latency) = offer(&spec, Op::Read, 4096, 400e3);
         assert!((rate - 240e3).abs() < 5e3, "{rate}");
-        assert!(latency > 1e6, "an open queue grows without bound: {latency}");
+        assert!(
+            latency > 1e6,
+            "an open queue grows without bound: {latency}"
+        );
         let (rate, _) = offer(&spec, Op::Write, 1 << 20, 2000.0);
         assert!((rate * (1 << 20) as f64 - 870e6).abs() < 10e6, "{rate}");
     }

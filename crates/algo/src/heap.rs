@@ -38,7 +38,13 @@ impl EventHeap {
     #[inline]
     pub fn second_time(&self) -> u64 {
         let end = self.items.len().min(ARITY + 1);
-        self.items.get(1..end).into_iter().flatten().map(|e| e.0).min().unwrap_or(u64::MAX)
+        self.items
+            .get(1..end)
+            .into_iter()
+            .flatten()
+            .map(|e| e.0)
+            .min()
+            .unwrap_or(u64::MAX)
     }
 
     /// Gives the first event another time. The queue must not be empty.

@@ -61,7 +61,10 @@ pub struct WindowHistograms {
 impl WindowHistograms {
     /// `n` empty histograms.
     pub fn new(n: usize) -> Self {
-        Self { counts: vec![0; n * BUCKETS], sums: vec![WindowSums::default(); n] }
+        Self {
+            counts: vec![0; n * BUCKETS],
+            sums: vec![WindowSums::default(); n],
+        }
     }
 
     /// Counts one value of `bytes` in histogram `index`.
@@ -114,7 +117,12 @@ pub struct Histogram {
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self { counts: vec![0; BUCKETS], count: 0, sum_ns: 0, max_ns: 0 }
+        Self {
+            counts: vec![0; BUCKETS],
+            count: 0,
+            sum_ns: 0,
+            max_ns: 0,
+        }
     }
 }
 
@@ -155,7 +163,11 @@ impl Histogram {
 
     /// Exact mean in microseconds; 0 without values.
     pub fn mean_us(&self) -> f64 {
-        if self.count == 0 { 0.0 } else { self.sum_ns as f64 / self.count as f64 / 1e3 }
+        if self.count == 0 {
+            0.0
+        } else {
+            self.sum_ns as f64 / self.count as f64 / 1e3
+        }
     }
 
     /// Sum of the values in seconds.
@@ -180,7 +192,8 @@ impl Histogram {
     pub fn summary(&self) -> LatencySummary {
         let mut out = [0.0; 4];
         if self.count > 0 {
-            let ranks = [0.5, 0.95, 0.99, 0.999].map(|q: f64| ((q * self.count as f64).ceil() as u64).max(1));
+            let ranks = [0.5, 0.95, 0.99, 0.999]
+                .map(|q: f64| ((q * self.count as f64).ceil() as u64).max(1));
             let (mut seen, mut next) = (0, 0);
             for (bucket, n) in self.counts.iter().enumerate() {
                 seen += n;

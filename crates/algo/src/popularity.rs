@@ -20,18 +20,27 @@ impl Popularity {
     /// For `pages` pages (at least one) and skew `theta` in 0..=2.
     pub fn new(pages: u64, theta: f64) -> Self {
         assert!(pages > 0, "a footprint has at least one page");
-        assert!((0.0..=2.0).contains(&theta), "skew {theta} is outside 0..=2");
+        assert!(
+            (0.0..=2.0).contains(&theta),
+            "skew {theta} is outside 0..=2"
+        );
         let n = pages as f64;
         let inverse = if theta == 0.0 {
             Box::from([])
         } else {
-            (0..=POINTS).map(|i| power_law_inverse(i as f64 / POINTS as f64, n, theta)).collect()
+            (0..=POINTS)
+                .map(|i| power_law_inverse(i as f64 / POINTS as f64, n, theta))
+                .collect()
         };
         let mut scatter = (n * 0.618_033_988_749_895) as u64 | 1;
         while gcd(scatter, pages) != 1 {
             scatter += 2;
         }
-        Self { pages, inverse, scatter }
+        Self {
+            pages,
+            inverse,
+            scatter,
+        }
     }
 
     /// The rank that random bits select; 0 is the most popular.
@@ -85,9 +94,14 @@ mod tests {
             let popularity = Popularity::new(pages, theta);
             let mut rng = Rng::new(1, 1);
             let draws = 100_000;
-            let top = (0..draws).filter(|_| popularity.rank(rng.next_u64()) < pages / 10).count();
+            let top = (0..draws)
+                .filter(|_| popularity.rank(rng.next_u64()) < pages / 10)
+                .count();
             let share = top as f64 / f64::from(draws);
-            assert!((share - want).abs() < 0.01, "theta {theta}: {share}, expected {want}");
+            assert!(
+                (share - want).abs() < 0.01,
+                "theta {theta}: {share}, expected {want}"
+            );
         }
     }
 
@@ -97,7 +111,8 @@ mod tests {
             let p = Popularity::new(pages, 0.8);
             let mut seen = vec![false; pages as usize];
             for rank in 0..pages {
-                let page = ((u128::from(rank) * u128::from(p.scatter)) % u128::from(pages)) as usize;
+                let page =
+                    ((u128::from(rank) * u128::from(p.scatter)) % u128::from(pages)) as usize;
                 assert!(!std::mem::replace(&mut seen[page], true));
             }
         }

@@ -24,7 +24,10 @@ pub struct Rng {
 impl Rng {
     /// The stream `stream` of `seed`; different streams of one seed are independent.
     pub fn new(seed: u64, stream: u64) -> Self {
-        Self { stream: mix(mix(seed, 0x5EED), stream), counter: 0 }
+        Self {
+            stream: mix(mix(seed, 0x5EED), stream),
+            counter: 0,
+        }
     }
 
     /// 64 random bits.
@@ -78,8 +81,9 @@ impl JitterTable {
     }
 
     fn from_quantiles(quantile: impl Fn(f64) -> f64) -> Self {
-        let mut factors: Vec<f64> =
-            (0..Self::LEN).map(|i| quantile((i as f64 + 0.5) / Self::LEN as f64)).collect();
+        let mut factors: Vec<f64> = (0..Self::LEN)
+            .map(|i| quantile((i as f64 + 0.5) / Self::LEN as f64))
+            .collect();
         let mean = factors.iter().sum::<f64>() / Self::LEN as f64;
         factors.iter_mut().for_each(|f| *f /= mean);
         Self(factors.into_iter().map(|f| f as f32).collect())
@@ -132,7 +136,8 @@ mod tests {
         assert!((mean - 1.0).abs() < 1e-6, "{mean}");
         assert!((normal_quantile(0.975) - 1.959_963_985).abs() < 1e-8);
         let ratio = f64::from(table.0[1000]) / f64::from(table.0[512]);
-        let want = libm::exp(0.5 * (normal_quantile(1000.5 / 1024.0) - normal_quantile(512.5 / 1024.0)));
+        let want =
+            libm::exp(0.5 * (normal_quantile(1000.5 / 1024.0) - normal_quantile(512.5 / 1024.0)));
         assert!((ratio - want).abs() < 1e-4, "{ratio} {want}");
         assert!(JitterTable::new(0.0).0.iter().all(|f| *f == 1.0));
     }

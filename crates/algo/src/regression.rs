@@ -44,9 +44,24 @@ pub fn fit_line(points: &[(f64, f64)]) -> Option<Line> {
     let sxy: f64 = points.iter().map(|p| (p.0 - x_mean) * (p.1 - y_mean)).sum();
     let slope = sxy / sxx;
     let intercept = y_mean - slope * x_mean;
-    let residual: f64 = points.iter().map(|p| p.1 - slope * p.0 - intercept).map(|r| r * r).sum();
-    let sigma = if points.len() > 2 { (residual / (n - 2.0)).sqrt() } else { 0.0 };
-    Some(Line { slope, intercept, n: points.len() as u32, x_mean, sxx, sigma })
+    let residual: f64 = points
+        .iter()
+        .map(|p| p.1 - slope * p.0 - intercept)
+        .map(|r| r * r)
+        .sum();
+    let sigma = if points.len() > 2 {
+        (residual / (n - 2.0)).sqrt()
+    } else {
+        0.0
+    };
+    Some(Line {
+        slope,
+        intercept,
+        n: points.len() as u32,
+        x_mean,
+        sxx,
+        sigma,
+    })
 }
 
 #[cfg(test)]

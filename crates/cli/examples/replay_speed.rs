@@ -74,7 +74,11 @@ fn synthetic(requests: u64) -> LoadedTrace {
             Record::new(Request {
                 time_ns: now as u64,
                 volume: volumes.page(rng.next_u64()) as u32,
-                op: if bits & 0xFF < 179 { Op::Read } else { Op::Write },
+                op: if bits & 0xFF < 179 {
+                    Op::Read
+                } else {
+                    Op::Write
+                },
                 offset_bytes: pages.page(rng.next_u64()) * 4096,
                 length_bytes: 4096 << (bits >> 8 & 3),
             })
@@ -90,11 +94,20 @@ fn main() {
         .nth(1)
         .map_or(20_000_000, |n| n.parse().expect("a number of requests"));
     let trace = Arc::new(synthetic(requests));
-    println!("requests per run: about {requests}; {VOLUMES} volumes, 12 devices; medians of {RUNS} runs, one core");
-    println!("{:<8} {:>14} {:>22}", "replay", "M requests/s", "(min - max)");
+    println!(
+        "requests per run: about {requests}; {VOLUMES} volumes, 12 devices; medians of {RUNS} runs, one core"
+    );
+    println!(
+        "{:<8} {:>14} {:>22}",
+        "replay", "M requests/s", "(min - max)"
+    );
     for kind in ["open", "window", "closed"] {
         let file = ScenarioFile::parse("bench.toml", &scenario(kind, requests)).expect("valid");
-        let traces = if kind == "closed" { vec![] } else { vec![Arc::clone(&trace)] };
+        let traces = if kind == "closed" {
+            vec![]
+        } else {
+            vec![Arc::clone(&trace)]
+        };
         let model = file.build(traces).expect("valid");
         let strategy = planner::build("noop", Default::default()).expect("known");
         let mut rates: Vec<f64> = (0..RUNS)
@@ -110,14 +123,22 @@ fn main() {
                     duration_s: 0.0,
                     warmup_s: 0.0,
                 };
-                let options = RunOptions { series: true, decisions: true };
+                let options = RunOptions {
+                    series: true,
+                    decisions: true,
+                };
                 let start = Instant::now();
-                let result = sim::run(&model, &*strategy, manifest, options, &mut |_| {}).expect("runs");
+                let result =
+                    sim::run(&model, &*strategy, manifest, options, &mut |_| {}).expect("runs");
                 result.total().all.ios as f64 / start.elapsed().as_secs_f64() / 1e6
             })
             .collect();
         rates.sort_by(f64::total_cmp);
         let (low, high) = (rates[0], rates[RUNS - 1]);
-        println!("{kind:<8} {:>14.1} {:>22}", rates[RUNS / 2], format!("({low:.1} - {high:.1})"));
+        println!(
+            "{kind:<8} {:>14.1} {:>22}",
+            rates[RUNS / 2],
+            format!("({low:.1} - {high:.1})")
+        );
     }
 }

@@ -49,7 +49,11 @@ pub fn run(command: ConfigCommand) -> anyhow::Result<ExitCode> {
             Ok(code)
         }
         ConfigCommand::Schema => {
-            writeln!(out, "{}", serde_json::to_string_pretty(&sim::scenario_schema())?)?;
+            writeln!(
+                out,
+                "{}",
+                serde_json::to_string_pretty(&sim::scenario_schema())?
+            )?;
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -80,7 +80,12 @@ const STEPS: f64 = 10_000.0;
 impl SimBar {
     /// A bar over `runs` runs that appears after two seconds, if standard error is a terminal.
     pub fn new(what: &str, runs: usize) -> Self {
-        Self { started: Instant::now(), what: what.to_owned(), done: vec![(0.0, 0); runs], bar: None }
+        Self {
+            started: Instant::now(),
+            what: what.to_owned(),
+            done: vec![(0.0, 0); runs],
+            bar: None,
+        }
     }
 
     /// Reports progress of run `i`.
@@ -100,7 +105,11 @@ impl SimBar {
         let share = self.done.iter().map(|d| d.0).sum::<f64>() / self.done.len() as f64;
         let requests: u64 = self.done.iter().map(|d| d.1).sum();
         bar.set_position((share * STEPS) as u64);
-        bar.set_message(format!("{}: {:.1} M requests", self.what, requests as f64 / 1e6));
+        bar.set_message(format!(
+            "{}: {:.1} M requests",
+            self.what,
+            requests as f64 / 1e6
+        ));
     }
 }
 

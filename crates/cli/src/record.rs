@@ -23,10 +23,16 @@ pub fn write(base: &Path, file: &ScenarioFile, results: &[RunResult]) -> anyhow:
     let dir = base.join(&file.scenario.name);
     fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let manifests: Vec<&Manifest> = results.iter().map(|r| &r.manifest).collect();
-    put(&dir.join("manifest.json"), &serde_json::to_vec_pretty(&manifests)?)?;
+    put(
+        &dir.join("manifest.json"),
+        &serde_json::to_vec_pretty(&manifests)?,
+    )?;
     put(&dir.join("scenario.toml"), file.text.as_bytes())?;
     for result in results {
-        put(&dir.join(format!("{}.json", result.manifest.strategy)), &serde_json::to_vec(result)?)?;
+        put(
+            &dir.join(format!("{}.json", result.manifest.strategy)),
+            &serde_json::to_vec(result)?,
+        )?;
     }
     put(&base.join("latest"), file.scenario.name.as_bytes())?;
     Ok(dir)
@@ -50,25 +56,38 @@ pub fn read(dir: Option<&Path>, strategy: Option<&str>) -> anyhow::Result<RunRes
         }
     };
     let manifest = dir.join("manifest.json");
-    let bytes = fs::read(&manifest).with_context(|| format!("{} is not a record of a run", dir.display()))?;
+    let bytes = fs::read(&manifest)
+        .with_context(|| format!("{} is not a record of a run", dir.display()))?;
     let manifests: Vec<Manifest> = serde_json::from_slice(&bytes)
         .with_context(|| format!("{} is not a manifest", manifest.display()))?;
     let names: Vec<&str> = manifests.iter().map(|m| m.strategy.as_str()).collect();
     let chosen = match strategy {
         Some(name) if names.contains(&name) => name,
-        Some(name) => bail!("no run under strategy \"{name}\" in {}: it has {}", dir.display(), names.join(", ")),
+        Some(name) => bail!(
+            "no run under strategy \"{name}\" in {}: it has {}",
+            dir.display(),
+            names.join(", ")
+        ),
         None => match names[..] {
             [only] => only,
             _ if names.contains(&"autotiering") => "autotiering",
-            _ => bail!("{} has runs under {}: choose one with --strategy", dir.display(), names.join(", ")),
+            _ => bail!(
+                "{} has runs under {}: choose one with --strategy",
+                dir.display(),
+                names.join(", ")
+            ),
         },
     };
     let path = dir.join(format!("{chosen}.json"));
     let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let result: RunResult =
-        serde_json::from_slice(&bytes).with_context(|| format!("{} is not the result of a run", path.display()))?;
+    let result: RunResult = serde_json::from_slice(&bytes)
+        .with_context(|| format!("{} is not the result of a run", path.display()))?;
     if result.schema != RUN_SCHEMA {
-        bail!("{} has schema {}, this program reads {RUN_SCHEMA}", path.display(), result.schema);
+        bail!(
+            "{} has schema {}, this program reads {RUN_SCHEMA}",
+            path.display(),
+            result.schema
+        );
     }
     Ok(result)
 }

@@ -80,11 +80,19 @@ struct Results<'a> {
 /// Runs `terrace sim …`.
 pub fn run(command: SimCommand) -> anyhow::Result<ExitCode> {
     match command {
-        SimCommand::Run { what, strategy } => {
-            simulate(&what, |s| vec![strategy.clone().unwrap_or_else(|| s.scenario.strategy.clone())])
-        }
+        SimCommand::Run { what, strategy } => simulate(&what, |s| {
+            vec![
+                strategy
+                    .clone()
+                    .unwrap_or_else(|| s.scenario.strategy.clone()),
+            ]
+        }),
         SimCommand::Compare { what, strategies } => simulate(&what, |s| {
-            if strategies.is_empty() { s.scenario.compare.clone() } else { strategies.clone() }
+            if strategies.is_empty() {
+                s.scenario.compare.clone()
+            } else {
+                strategies.clone()
+            }
         }),
         SimCommand::Strategies => {
             let mut out = io::stdout().lock();
@@ -101,16 +109,26 @@ pub fn run(command: SimCommand) -> anyhow::Result<ExitCode> {
             }
             writeln!(out, "clients (paper 0, Table V):")?;
             for p in trace::CLIENT_PRESETS {
-                writeln!(out, "  {:<18}{:<7} {} ({:.0} IOPS)", p.name, p.load, p.stands_for, p.iops)?;
+                writeln!(
+                    out,
+                    "  {:<18}{:<7} {} ({:.0} IOPS)",
+                    p.name, p.load, p.stands_for, p.iops
+                )?;
             }
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
-fn simulate(what: &What, strategies_of: impl Fn(&ScenarioFile) -> Vec<String>) -> anyhow::Result<ExitCode> {
+fn simulate(
+    what: &What,
+    strategies_of: impl Fn(&ScenarioFile) -> Vec<String>,
+) -> anyhow::Result<ExitCode> {
     if what.report.is_some() && what.scenarios.len() > 1 {
-        anyhow::bail!("--report takes one scenario, {} were given", what.scenarios.len());
+        anyhow::bail!(
+            "--report takes one scenario, {} were given",
+            what.scenarios.len()
+        );
     }
     let mut all = Vec::new();
     for path in &what.scenarios {
@@ -148,7 +166,10 @@ fn simulate(what: &What, strategies_of: impl Fn(&ScenarioFile) -> Vec<String>) -
                     (r.series, r.decisions) = (None, None);
                 }
             }
-            let results = Results { schema: "terrace.sim.results/1", runs: &all };
+            let results = Results {
+                schema: "terrace.sim.results/1",
+                runs: &all,
+            };
             serde_json::to_writer_pretty(&mut out, &results)?;
             writeln!(out)?;
         }
@@ -160,10 +181,19 @@ fn simulate(what: &What, strategies_of: impl Fn(&ScenarioFile) -> Vec<String>) -
 fn print_tables(file: &ScenarioFile, results: &[RunResult]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let s = &file.scenario;
-    writeln!(out, "scenario {}{}{}", s.name, if s.about.is_empty() { "" } else { ": " }, s.about)?;
+    writeln!(
+        out,
+        "scenario {}{}{}",
+        s.name,
+        if s.about.is_empty() { "" } else { ": " },
+        s.about
+    )?;
     writeln!(out)?;
     writeln!(out, "{}", report::summary(results))?;
-    for (title, kind) in [("by class", sim::GroupKind::Class), ("by tier", sim::GroupKind::Tier)] {
+    for (title, kind) in [
+        ("by class", sim::GroupKind::Class),
+        ("by tier", sim::GroupKind::Tier),
+    ] {
         writeln!(out, "{title}")?;
         writeln!(out, "{}", report::by_group(results, kind))?;
     }
@@ -176,7 +206,8 @@ fn print_tables(file: &ScenarioFile, results: &[RunResult]) -> io::Result<()> {
 
 /// Reads and checks a scenario file.
 pub fn read_scenario(path: &Path) -> anyhow::Result<ScenarioFile> {
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(ScenarioFile::parse(&path.display().to_string(), &text)?)
 }
 
@@ -191,10 +222,16 @@ pub fn load(path: &Path, file: &ScenarioFile) -> anyhow::Result<(Model, Vec<Trac
         let trace = match loaded.get(&key) {
             Some(trace) => Arc::clone(trace),
             None => {
-                let format = config.format.as_deref().map(str::parse).transpose().map_err(|e: String| {
-                    file.fault(&format!("traces[{i}].format"), e)
-                })?;
-                let options = ReadOptions { format, ..ReadOptions::default() };
+                let format = config
+                    .format
+                    .as_deref()
+                    .map(str::parse)
+                    .transpose()
+                    .map_err(|e: String| file.fault(&format!("traces[{i}].format"), e))?;
+                let options = ReadOptions {
+                    format,
+                    ..ReadOptions::default()
+                };
                 let trace = trace::load(&key.0, &options).map_err(|e| at(e.to_string()))?;
                 if let Some(why) = &trace.format_assumed {
                     return Err(at(format!("{why}; name it: format = \"{}\"", trace.format)).into());
@@ -213,11 +250,21 @@ pub fn load(path: &Path, file: &ScenarioFile) -> anyhow::Result<(Model, Vec<Trac
     Ok((file.build(traces)?, hashes))
 }
 
-fn build_strategy(file: &ScenarioFile, name: &str) -> anyhow::Result<Box<dyn planner::AnyStrategy>> {
-    let config = file.scenario.strategies.get(name).cloned().unwrap_or_default();
+fn build_strategy(
+    file: &ScenarioFile,
+    name: &str,
+) -> anyhow::Result<Box<dyn planner::AnyStrategy>> {
+    let config = file
+        .scenario
+        .strategies
+        .get(name)
+        .cloned()
+        .unwrap_or_default();
     planner::build(name, config).map_err(|e| match e {
         planner::BuildError::Unknown(e) => file.fault("strategy", e.to_string()).into(),
-        planner::BuildError::Config(e) => file.fault(&format!("strategies.{name}"), e.to_string()).into(),
+        planner::BuildError::Config(e) => file
+            .fault(&format!("strategies.{name}"), e.to_string())
+            .into(),
     })
 }
 
@@ -228,30 +275,42 @@ fn run_all(
     traces: &[TraceHash],
     strategies: &[String],
 ) -> anyhow::Result<Vec<RunResult>> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(strategies.len().max(1));
+    let threads = std::thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(strategies.len().max(1));
     let (send, progress) = mpsc::channel::<(usize, RunProgress)>();
     let next = std::sync::atomic::AtomicUsize::new(0);
-    let run_one = |i: usize, send: &mpsc::Sender<(usize, RunProgress)>| -> anyhow::Result<RunResult> {
-        let name = &strategies[i];
-        let strategy = build_strategy(file, name)?;
-        let manifest = Manifest {
-            version: env!("CARGO_PKG_VERSION").into(),
-            scenario: file.scenario.name.clone(),
-            scenario_xxh3: format!("{:016x}", xxh3_64(file.text.as_bytes())),
-            traces: traces.to_vec(),
-            strategy: name.clone(),
-            strategy_config: file.scenario.strategies.get(name).cloned().unwrap_or_default(),
-            seed: model.seed,
-            duration_s: model.duration.as_secs_f64(),
-            warmup_s: model.warmup.as_secs_f64(),
+    let run_one =
+        |i: usize, send: &mpsc::Sender<(usize, RunProgress)>| -> anyhow::Result<RunResult> {
+            let name = &strategies[i];
+            let strategy = build_strategy(file, name)?;
+            let manifest = Manifest {
+                version: env!("CARGO_PKG_VERSION").into(),
+                scenario: file.scenario.name.clone(),
+                scenario_xxh3: format!("{:016x}", xxh3_64(file.text.as_bytes())),
+                traces: traces.to_vec(),
+                strategy: name.clone(),
+                strategy_config: file
+                    .scenario
+                    .strategies
+                    .get(name)
+                    .cloned()
+                    .unwrap_or_default(),
+                seed: model.seed,
+                duration_s: model.duration.as_secs_f64(),
+                warmup_s: model.warmup.as_secs_f64(),
+            };
+            let options = RunOptions {
+                series: true,
+                decisions: true,
+            };
+            let mut report = |p: RunProgress| {
+                let _ = send.send((i, p)); // nobody listens any more: no reason to stop
+            };
+            Ok(sim::run(model, &*strategy, manifest, options, &mut report)?)
         };
-        let options = RunOptions { series: true, decisions: true };
-        let mut report = |p: RunProgress| {
-            let _ = send.send((i, p)); // nobody listens any more: no reason to stop
-        };
-        Ok(sim::run(model, &*strategy, manifest, options, &mut report)?)
-    };
-    let mut results: Vec<Option<anyhow::Result<RunResult>>> = (0..strategies.len()).map(|_| None).collect();
+    let mut results: Vec<Option<anyhow::Result<RunResult>>> =
+        (0..strategies.len()).map(|_| None).collect();
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
             .map(|_| {
@@ -280,5 +339,8 @@ fn run_all(
             }
         }
     });
-    results.into_iter().map(|r| r.expect("every run was started")).collect()
+    results
+        .into_iter()
+        .map(|r| r.expect("every run was started"))
+        .collect()
 }

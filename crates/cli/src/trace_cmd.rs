@@ -56,7 +56,12 @@ pub enum TraceCommand {
 #[derive(Debug, Args)]
 pub struct Generated {
     /// Workloads of paper 0's Table V, one volume each; `terrace sim presets` lists them
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', required_unless_present = "scenario")]
+    #[arg(
+        long,
+        value_name = "NAME,…",
+        value_delimiter = ',',
+        required_unless_present = "scenario"
+    )]
     preset: Vec<String>,
     /// All clients of this scenario on its volumes instead
     #[arg(long, value_name = "SCENARIO", conflicts_with_all = ["preset", "volume_size"])]

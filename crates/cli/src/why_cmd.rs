@@ -37,7 +37,12 @@ pub fn why(which: &Which) -> anyhow::Result<ExitCode> {
 /// `terrace why-not VOLUME --tier T`
 pub fn why_not(which: &Which, tier: &str) -> anyhow::Result<ExitCode> {
     let result = record::read(which.run.as_deref(), which.strategy.as_deref())?;
-    let text = report::why_not(&result, &which.volume, tier, which.at.map(Nanos::as_secs_f64))?;
+    let text = report::why_not(
+        &result,
+        &which.volume,
+        tier,
+        which.at.map(Nanos::as_secs_f64),
+    )?;
     write!(io::stdout().lock(), "{text}")?;
     Ok(ExitCode::SUCCESS)
 }

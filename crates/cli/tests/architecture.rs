@@ -6,8 +6,9 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Our crates in order: each may depend on those before it only.
-const ORDER: [&str; 10] =
-    ["units", "model", "algo", "volume", "planner", "executor", "trace", "sim", "report", "cli"];
+const ORDER: [&str; 10] = [
+    "units", "model", "algo", "volume", "planner", "executor", "trace", "sim", "report", "cli",
+];
 
 /// What the core may use from outside. None of these opens a socket, reads a clock or starts a thread by itself.
 const CORE_MAY_USE: [(&str, &[&str]); 8] = [
@@ -15,15 +16,48 @@ const CORE_MAY_USE: [(&str, &[&str]); 8] = [
     ("model", &["schemars", "serde"]),
     ("algo", &["libm", "serde"]),
     ("volume", &["serde", "thiserror"]),
-    ("planner", &["schemars", "serde", "serde_json", "strsim", "thiserror"]),
+    (
+        "planner",
+        &["schemars", "serde", "serde_json", "strsim", "thiserror"],
+    ),
     ("executor", &["serde"]),
-    ("sim", &["schemars", "serde", "serde_json", "strsim", "thiserror", "toml_edit"]),
-    ("report", &["comfy-table", "maud", "serde", "serde_json", "strsim", "thiserror"]),
+    (
+        "sim",
+        &[
+            "schemars",
+            "serde",
+            "serde_json",
+            "strsim",
+            "thiserror",
+            "toml_edit",
+        ],
+    ),
+    (
+        "report",
+        &[
+            "comfy-table",
+            "libm",
+            "maud",
+            "serde_json",
+            "strsim",
+            "thiserror",
+        ],
+    ),
 ];
 
 /// Crates that must not be anywhere below the core, however deep.
-const NEVER_BELOW_CORE: [&str; 10] =
-    ["tokio", "mio", "socket2", "reqwest", "hyper", "rand", "getrandom", "chrono", "time", "rayon"];
+const NEVER_BELOW_CORE: [&str; 10] = [
+    "tokio",
+    "mio",
+    "socket2",
+    "reqwest",
+    "hyper",
+    "rand",
+    "getrandom",
+    "chrono",
+    "time",
+    "rayon",
+];
 
 fn metadata() -> Value {
     let output = Command::new(env!("CARGO"))
@@ -31,21 +65,35 @@ fn metadata() -> Value {
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
         .output()
         .expect("cargo runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON")
 }
 
 /// Direct normal dependencies of each of our crates.
 fn direct(metadata: &Value) -> BTreeMap<String, Vec<String>> {
-    let members: Vec<&str> =
-        metadata["workspace_members"].as_array().unwrap().iter().map(|m| m.as_str().unwrap()).collect();
+    let members: Vec<&str> = metadata["workspace_members"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|m| m.as_str().unwrap())
+        .collect();
     let packages = metadata["packages"].as_array().unwrap();
     packages
         .iter()
         .filter(|p| members.contains(&p["id"].as_str().unwrap()))
         .map(|p| {
-            let normal = p["dependencies"].as_array().unwrap().iter().filter(|d| d["kind"].is_null());
-            let names = normal.map(|d| d["name"].as_str().unwrap().to_string()).collect();
+            let normal = p["dependencies"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|d| d["kind"].is_null());
+            let names = normal
+                .map(|d| d["name"].as_str().unwrap().to_string())
+                .collect();
             (p["name"].as_str().unwrap().to_string(), names)
         })
         .collect()
@@ -54,7 +102,12 @@ fn direct(metadata: &Value) -> BTreeMap<String, Vec<String>> {
 #[test]
 fn dependencies_point_one_way() {
     let direct = direct(&metadata());
-    assert_eq!(direct.len(), ORDER.len(), "a new crate needs its place in the order: {:?}", direct.keys());
+    assert_eq!(
+        direct.len(),
+        ORDER.len(),
+        "a new crate needs its place in the order: {:?}",
+        direct.keys()
+    );
     for (i, name) in ORDER.iter().enumerate() {
         for dependency in &direct[*name] {
             if let Some(at) = ORDER.iter().position(|o| o == dependency) {
@@ -70,22 +123,38 @@ fn the_core_uses_nothing_that_does_io() {
     for (name, allowed) in CORE_MAY_USE {
         for dependency in &direct[name] {
             let ours = ORDER.contains(&dependency.as_str());
-            assert!(ours || allowed.contains(&dependency.as_str()), "{name} uses {dependency}, which is not on its list");
+            assert!(
+                ours || allowed.contains(&dependency.as_str()),
+                "{name} uses {dependency}, which is not on its list"
+            );
         }
     }
     // And nothing that does is pulled in deeper down.
     for name in ["planner", "executor", "volume", "algo"] {
         let output = Command::new(env!("CARGO"))
-            .args(["tree", "--locked", "-p", name, "-e", "normal", "--prefix", "none", "--format", "{p}"])
+            .args([
+                "tree", "--locked", "-p", name, "-e", "normal", "--prefix", "none", "--format",
+                "{p}",
+            ])
             .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
             .output()
             .expect("cargo runs");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         let tree = String::from_utf8(output.stdout).unwrap();
-        assert!(tree.lines().next().is_some_and(|l| l.starts_with(name)), "{tree}");
+        assert!(
+            tree.lines().next().is_some_and(|l| l.starts_with(name)),
+            "{tree}"
+        );
         for line in tree.lines() {
             let below = line.split_whitespace().next().unwrap_or_default();
-            assert!(!NEVER_BELOW_CORE.contains(&below), "{name} depends on {below} somewhere");
+            assert!(
+                !NEVER_BELOW_CORE.contains(&below),
+                "{name} depends on {below} somewhere"
+            );
             assert_ne!(below, "trace", "{name} must not see files");
         }
     }
@@ -94,16 +163,25 @@ fn the_core_uses_nothing_that_does_io() {
 /// The bans are only worth something while they are there.
 #[test]
 fn the_bans_are_in_force() {
-    let bans = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../clippy.toml")).unwrap();
-    for banned in
-        ["std::time::Instant::now", "std::time::SystemTime::now", "std::fs::File::open", "std::collections::HashMap", "f64::exp"]
-    {
+    let bans =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../clippy.toml")).unwrap();
+    for banned in [
+        "std::time::Instant::now",
+        "std::time::SystemTime::now",
+        "std::fs::File::open",
+        "std::collections::HashMap",
+        "f64::exp",
+    ] {
         assert!(bans.contains(banned), "{banned} is not banned any more");
     }
     // Only the edge and the reader of files may have rules of their own.
     for name in ORDER {
         let own = format!("{}/../{name}/clippy.toml", env!("CARGO_MANIFEST_DIR"));
         let exists = std::path::Path::new(&own).exists();
-        assert_eq!(exists, ["trace", "cli"].contains(&name), "clippy.toml of {name}");
+        assert_eq!(
+            exists,
+            ["trace", "cli"].contains(&name),
+            "clippy.toml of {name}"
+        );
     }
 }

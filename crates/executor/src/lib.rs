@@ -66,7 +66,10 @@ pub enum JobState {
 impl JobState {
     /// Whether nothing will happen any more.
     pub fn ended(&self) -> bool {
-        matches!(self, JobState::Done { .. } | JobState::Cancelled { .. } | JobState::Failed { .. })
+        matches!(
+            self,
+            JobState::Done { .. } | JobState::Cancelled { .. } | JobState::Failed { .. }
+        )
     }
 
     /// Whether it takes bandwidth and space now.
@@ -201,7 +204,11 @@ pub struct StalePlan {
 
 impl std::fmt::Display for StalePlan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "plan of generation {} refused: generation {} was accepted already", self.generation, self.accepted)
+        write!(
+            f,
+            "plan of generation {} refused: generation {} was accepted already",
+            self.generation, self.accepted
+        )
     }
 }
 
@@ -226,8 +233,16 @@ impl Default for Executor {
 impl Executor {
     /// No jobs.
     pub fn new() -> Self {
-        let limits = MoveLimits { concurrent: 1, concurrent_per_device: 1 };
-        Self { generation: 0, limits, jobs: Vec::new(), actions: VecDeque::new() }
+        let limits = MoveLimits {
+            concurrent: 1,
+            concurrent_per_device: 1,
+        };
+        Self {
+            generation: 0,
+            limits,
+            jobs: Vec::new(),
+            actions: VecDeque::new(),
+        }
     }
 
     /// Generation of the last plan that was accepted.
@@ -264,7 +279,11 @@ impl Executor {
                 self.expect(job, &JobState::Reserving);
                 self.fail(job, now, "no space on the target");
             }
-            Input::Copied { job, bytes, remaining } => {
+            Input::Copied {
+                job,
+                bytes,
+                remaining,
+            } => {
                 if self.job(job).state != JobState::Copying {
                     return Ok(()); // cancelled meanwhile
                 }
@@ -293,8 +312,15 @@ impl Executor {
                 self.expect(job, &JobState::Switching);
                 let state = self.job_mut(job);
                 state.state = JobState::Releasing;
-                let Move { volume, from, size, .. } = state.order;
-                self.actions.push_back(Action::Release { job, volume, from, size });
+                let Move {
+                    volume, from, size, ..
+                } = state.order;
+                self.actions.push_back(Action::Release {
+                    job,
+                    volume,
+                    from,
+                    size,
+                });
             }
             Input::Released(job) => {
                 self.expect(job, &JobState::Releasing);
@@ -327,12 +353,35 @@ impl Executor {
         self.actions.clear();
         for i in 0..self.jobs.len() {
             let job = &self.jobs[i];
-            let (id, Move { volume, from, to, size, .. }) = (job.id, job.order.clone());
+            let (
+                id,
+                Move {
+                    volume,
+                    from,
+                    to,
+                    size,
+                    ..
+                },
+            ) = (job.id, job.order.clone());
             let action = match job.state {
-                JobState::Reserving => Action::Reserve { job: id, volume, to, size },
-                JobState::Copying => Action::Copy { job: id, volume, at: now },
+                JobState::Reserving => Action::Reserve {
+                    job: id,
+                    volume,
+                    to,
+                    size,
+                },
+                JobState::Copying => Action::Copy {
+                    job: id,
+                    volume,
+                    at: now,
+                },
                 JobState::Switching => Action::Switch { job: id, volume },
-                JobState::Releasing => Action::Release { job: id, volume, from, size },
+                JobState::Releasing => Action::Release {
+                    job: id,
+                    volume,
+                    from,
+                    size,
+                },
                 _ => continue,
             };
             self.actions.push_back(action);
@@ -342,7 +391,10 @@ impl Executor {
 
     fn accept(&mut self, now: Nanos, plan: Plan) -> Result<(), StalePlan> {
         if plan.generation <= self.generation {
-            return Err(StalePlan { generation: plan.generation, accepted: self.generation });
+            return Err(StalePlan {
+                generation: plan.generation,
+                accepted: self.generation,
+            });
         }
         self.generation = plan.generation;
         for i in 0..self.jobs.len() {
@@ -374,13 +426,23 @@ impl Executor {
                 continue;
             }
             let lost = self.jobs[i].after.iter().find(|a| {
-                matches!(self.job(**a).state, JobState::Failed { .. } | JobState::Cancelled { .. })
+                matches!(
+                    self.job(**a).state,
+                    JobState::Failed { .. } | JobState::Cancelled { .. }
+                )
             });
             if lost.is_some() {
-                self.fail(self.jobs[i].id, now, "a move that was to free its space did not end well");
+                self.fail(
+                    self.jobs[i].id,
+                    now,
+                    "a move that was to free its space did not end well",
+                );
                 continue;
             }
-            let ready = self.jobs[i].after.iter().all(|a| matches!(self.job(*a).state, JobState::Done { .. }));
+            let ready = self.jobs[i]
+                .after
+                .iter()
+                .all(|a| matches!(self.job(*a).state, JobState::Done { .. }));
             if !ready || !self.within_limits(&self.jobs[i].order) {
                 continue;
             }
@@ -388,8 +450,15 @@ impl Executor {
             job.state = JobState::Reserving;
             job.started = Some(now);
             job.next_copy = now;
-            let Move { volume, to, size, .. } = job.order;
-            self.actions.push_back(Action::Reserve { job: job.id, volume, to, size });
+            let Move {
+                volume, to, size, ..
+            } = job.order;
+            self.actions.push_back(Action::Reserve {
+                job: job.id,
+                volume,
+                to,
+                size,
+            });
         }
     }
 
@@ -410,21 +479,38 @@ impl Executor {
 
     fn copy_next(&mut self, job: JobId, now: Nanos) {
         let state = self.job(job);
-        let action = Action::Copy { job, volume: state.order.volume, at: state.next_copy.max(now) };
+        let action = Action::Copy {
+            job,
+            volume: state.order.volume,
+            at: state.next_copy.max(now),
+        };
         self.actions.push_back(action);
     }
 
     fn abort(&mut self, job: JobId) {
-        let Move { volume, to, size, .. } = self.job(job).order;
-        self.actions.push_back(Action::Abort { job, volume, to, size });
+        let Move {
+            volume, to, size, ..
+        } = self.job(job).order;
+        self.actions.push_back(Action::Abort {
+            job,
+            volume,
+            to,
+            size,
+        });
     }
 
     fn fail(&mut self, job: JobId, at: Nanos, why: &str) {
-        self.job_mut(job).state = JobState::Failed { at, why: why.into() };
+        self.job_mut(job).state = JobState::Failed {
+            at,
+            why: why.into(),
+        };
     }
 
     fn cancel(&mut self, job: JobId, at: Nanos, why: &str) {
-        self.job_mut(job).state = JobState::Cancelled { at, why: why.into() };
+        self.job_mut(job).state = JobState::Cancelled {
+            at,
+            why: why.into(),
+        };
     }
 
     fn job_mut(&mut self, id: JobId) -> &mut Job {
@@ -432,6 +518,11 @@ impl Executor {
     }
 
     fn expect(&self, job: JobId, state: &JobState) {
-        assert_eq!(&self.job(job).state, state, "an answer that job {} did not ask for", job.0);
+        assert_eq!(
+            &self.job(job).state,
+            state,
+            "an answer that job {} did not ask for",
+            job.0
+        );
     }
 }

@@ -15,7 +15,10 @@ fn order(volume: u32, from: u16, to: u16, after: Vec<u32>) -> Move {
         bandwidth: BytesPerSec(1 << 20),
         reason: Reason::ClassOrder { weight: 1.0 },
         effect: Effect::default(),
-        cost: MoveCost { bytes: Bytes::mib(4), duration: Nanos::from_secs(4) },
+        cost: MoveCost {
+            bytes: Bytes::mib(4),
+            duration: Nanos::from_secs(4),
+        },
     }
 }
 
@@ -27,7 +30,10 @@ fn plan(generation: u64, moves: Vec<Move>) -> Input {
         strategy: "test".into(),
         moves,
         calibrations: vec![],
-        limits: MoveLimits { concurrent: 2, concurrent_per_device: 1 },
+        limits: MoveLimits {
+            concurrent: 2,
+            concurrent_per_device: 1,
+        },
     }))
 }
 
@@ -38,17 +44,32 @@ fn actions(executor: &mut Executor) -> Vec<Action> {
 #[test]
 fn a_move_goes_through_its_states_at_its_rate() {
     let mut ex = Executor::new();
-    ex.handle(Nanos::ZERO, plan(1, vec![order(7, 0, 1, vec![])])).unwrap();
+    ex.handle(Nanos::ZERO, plan(1, vec![order(7, 0, 1, vec![])]))
+        .unwrap();
     let job = JobId(0);
     assert!(matches!(actions(&mut ex)[..], [Action::Reserve { .. }]));
     ex.handle(Nanos::ZERO, Input::Reserved(job)).unwrap();
     let mut now = Nanos::ZERO;
     for left in (0..4).rev() {
-        let [Action::Copy { at, .. }] = actions(&mut ex)[..] else { panic!() };
+        let [Action::Copy { at, .. }] = actions(&mut ex)[..] else {
+            panic!()
+        };
         now = at + Nanos::from_millis(1);
-        ex.handle(now, Input::Copied { job, bytes: Bytes::mib(1), remaining: Bytes::mib(left) }).unwrap();
+        ex.handle(
+            now,
+            Input::Copied {
+                job,
+                bytes: Bytes::mib(1),
+                remaining: Bytes::mib(left),
+            },
+        )
+        .unwrap();
     }
-    assert_eq!(now, Nanos::from_secs(3) + Nanos::from_millis(1), "one MiB a second, whatever a chunk takes");
+    assert_eq!(
+        now,
+        Nanos::from_secs(3) + Nanos::from_millis(1),
+        "one MiB a second, whatever a chunk takes"
+    );
     assert!(matches!(actions(&mut ex)[..], [Action::Switch { .. }]));
     ex.handle(now, Input::Cancel(job)).unwrap();
     assert!(actions(&mut ex).is_empty(), "too late to cancel");
@@ -61,21 +82,34 @@ fn a_move_goes_through_its_states_at_its_rate() {
 #[test]
 fn a_stale_plan_is_refused_and_a_new_one_drops_what_has_not_started() {
     let mut ex = Executor::new();
-    ex.handle(Nanos::ZERO, plan(5, vec![order(1, 0, 1, vec![]), order(2, 0, 1, vec![])])).unwrap();
+    ex.handle(
+        Nanos::ZERO,
+        plan(5, vec![order(1, 0, 1, vec![]), order(2, 0, 1, vec![])]),
+    )
+    .unwrap();
     assert_eq!(actions(&mut ex).len(), 1, "one copy per device");
     let refused = ex.handle(Nanos::ZERO, plan(5, vec![])).unwrap_err();
     assert!(refused.to_string().contains("generation 5"), "{refused}");
     ex.handle(Nanos(9), plan(6, vec![])).unwrap();
     assert_eq!(ex.job(JobId(0)).state, JobState::Reserving);
-    assert!(matches!(ex.job(JobId(1)).state, JobState::Cancelled { at: Nanos(9), .. }));
+    assert!(matches!(
+        ex.job(JobId(1)).state,
+        JobState::Cancelled { at: Nanos(9), .. }
+    ));
 }
 
 #[test]
 fn what_needs_the_space_of_a_failed_move_fails_too() {
     let mut ex = Executor::new();
-    ex.handle(Nanos::ZERO, plan(1, vec![order(1, 0, 1, vec![]), order(2, 2, 0, vec![0])])).unwrap();
+    ex.handle(
+        Nanos::ZERO,
+        plan(1, vec![order(1, 0, 1, vec![]), order(2, 2, 0, vec![0])]),
+    )
+    .unwrap();
     ex.handle(Nanos::ZERO, Input::Refused(JobId(0))).unwrap();
-    assert!(matches!(&ex.job(JobId(1)).state, JobState::Failed { why, .. } if why.contains("free its space")));
+    assert!(
+        matches!(&ex.job(JobId(1)).state, JobState::Failed { why, .. } if why.contains("free its space"))
+    );
 }
 
 proptest! {

@@ -41,7 +41,10 @@ impl LoadCurve {
         if points[0] != (0.0, 1.0) {
             return bad("must start at utilization 0 with factor 1");
         }
-        if points.windows(2).any(|w| w[1].0 <= w[0].0 || w[1].1 < w[0].1) {
+        if points
+            .windows(2)
+            .any(|w| w[1].0 <= w[0].0 || w[1].1 < w[0].1)
+        {
             return bad("utilization must rise from point to point, and the factor must not fall");
         }
         if points.last().is_some_and(|p| p.0 > 1.0) {
@@ -117,8 +120,12 @@ impl DeviceSpec {
     /// at this size measures. Flush and trim are taken as a write of no bytes.
     pub fn bare_latency_us(&self, op: Op, bytes: f64) -> f64 {
         match op {
-            Op::Read => self.read_latency.as_micros_f64() + bytes * 1e6 / self.read_bandwidth.as_f64(),
-            Op::Write => self.write_latency.as_micros_f64() + bytes * 1e6 / self.write_bandwidth.as_f64(),
+            Op::Read => {
+                self.read_latency.as_micros_f64() + bytes * 1e6 / self.read_bandwidth.as_f64()
+            }
+            Op::Write => {
+                self.write_latency.as_micros_f64() + bytes * 1e6 / self.write_bandwidth.as_f64()
+            }
             Op::Trim | Op::Flush => self.write_latency.as_micros_f64(),
         }
     }
@@ -168,9 +175,21 @@ impl Specialty {
     /// last for space, those between are mixed.
     pub fn for_tier(index: usize, tiers: usize) -> Self {
         match index {
-            0 => Self { performance: 1.0, bandwidth: 1.0, space: 0.0 },
-            i if i + 1 == tiers => Self { performance: 0.2, bandwidth: 0.2, space: 1.0 },
-            _ => Self { performance: 0.7, bandwidth: 0.7, space: 0.5 },
+            0 => Self {
+                performance: 1.0,
+                bandwidth: 1.0,
+                space: 0.0,
+            },
+            i if i + 1 == tiers => Self {
+                performance: 0.2,
+                bandwidth: 0.2,
+                space: 1.0,
+            },
+            _ => Self {
+                performance: 0.7,
+                bandwidth: 0.7,
+                space: 0.5,
+            },
         }
     }
 }
@@ -218,7 +237,10 @@ impl Topology {
 
     /// The specs of a tier's devices.
     pub fn specs(&self, tier: TierId) -> impl Iterator<Item = &DeviceSpec> {
-        self.tier(tier).devices.iter().map(|d| &self.device(*d).spec)
+        self.tier(tier)
+            .devices
+            .iter()
+            .map(|d| &self.device(*d).spec)
     }
 
     /// Sum of a quantity over a tier's devices.
@@ -233,7 +255,11 @@ impl Topology {
 
     /// Space of the largest single device: no volume larger than this fits anywhere.
     pub fn largest_device(&self) -> Bytes {
-        self.devices.iter().map(|d| d.spec.capacity).max().unwrap_or(Bytes::ZERO)
+        self.devices
+            .iter()
+            .map(|d| d.spec.capacity)
+            .max()
+            .unwrap_or(Bytes::ZERO)
     }
 }
 
@@ -265,11 +291,17 @@ mod tests {
     fn depth_needed_to_reach_the_read_caps_of_table_iv() {
         // ALGORITHMS §1.4: 24 / 20 / 9.9 outstanding reads, 1.9 / 3.7 / 1.8 writes at 100 us.
         let depth = |iops: f64| iops * 100.0 / 1e6;
-        let specs: Vec<_> =
-            ["pm953", "pm1633", "pm863"].iter().map(|p| crate::preset(p).unwrap().spec()).collect();
+        let specs: Vec<_> = ["pm953", "pm1633", "pm863"]
+            .iter()
+            .map(|p| crate::preset(p).unwrap().spec())
+            .collect();
         let reads: Vec<f64> = specs.iter().map(|s| depth(s.read_iops)).collect();
         let writes: Vec<f64> = specs.iter().map(|s| depth(s.write_iops)).collect();
-        for (got, want) in reads.iter().chain(&writes).zip([24.0, 20.0, 9.9, 1.9, 3.7, 1.8]) {
+        for (got, want) in reads
+            .iter()
+            .chain(&writes)
+            .zip([24.0, 20.0, 9.9, 1.9, 3.7, 1.8])
+        {
             assert!((got - want).abs() < 1e-9, "{got} {want}");
         }
     }

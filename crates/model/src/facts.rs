@@ -110,18 +110,34 @@ impl Measured {
 
     /// Share of reads, 0..=1; 0.5 for an idle volume.
     pub fn read_share(&self) -> f64 {
-        if self.ios() == 0 { 0.5 } else { self.reads.ios as f64 / self.ios() as f64 }
+        if self.ios() == 0 {
+            0.5
+        } else {
+            self.reads.ios as f64 / self.ios() as f64
+        }
     }
 
     /// Mean bytes per request of one direction; 4096 where there was none.
     pub fn mean_bytes(&self, op: Op) -> f64 {
-        let flow = if op == Op::Read { &self.reads } else { &self.writes };
-        if flow.ios == 0 { 4096.0 } else { flow.bytes as f64 / flow.ios as f64 }
+        let flow = if op == Op::Read {
+            &self.reads
+        } else {
+            &self.writes
+        };
+        if flow.ios == 0 {
+            4096.0
+        } else {
+            flow.bytes as f64 / flow.ios as f64
+        }
     }
 
     /// Mean bytes per request, both directions.
     pub fn mean_io_bytes(&self) -> f64 {
-        if self.ios() == 0 { 4096.0 } else { (self.reads.bytes + self.writes.bytes) as f64 / self.ios() as f64 }
+        if self.ios() == 0 {
+            4096.0
+        } else {
+            (self.reads.bytes + self.writes.bytes) as f64 / self.ios() as f64
+        }
     }
 
     /// Mean latency over all requests, microseconds; `None` for an idle volume.

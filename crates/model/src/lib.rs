@@ -24,7 +24,8 @@ pub use facts::{
 pub use io::Op;
 pub use plan::{CalibrationRun, CalibrationStep, Effect, Move, MoveCost, MoveLimits, Plan, Reason};
 pub use policy::{
-    Affinity, AffinityKind, Budget, Epochs, Headroom, Pin, Policy, SloClass, SloStatistic, SloTarget,
+    Affinity, AffinityKind, Budget, Epochs, Headroom, Pin, Policy, SloClass, SloStatistic,
+    SloTarget,
 };
 pub use presets::{DevicePreset, PRESETS, preset};
 pub use report::{Outcome, Prediction, Rejection, Report, TierOption, Verdict, VolumeReport};

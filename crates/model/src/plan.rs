@@ -84,8 +84,15 @@ pub enum Reason {
 impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Reason::RankedByScore { rank, score, score_here } => {
-                write!(f, "rank {rank} by score on the target (score {score:.4}, here {score_here:.4})")
+            Reason::RankedByScore {
+                rank,
+                score,
+                score_here,
+            } => {
+                write!(
+                    f,
+                    "rank {rank} by score on the target (score {score:.4}, here {score_here:.4})"
+                )
             }
             Reason::Displaced { score, score_here } => write!(
                 f,

@@ -60,7 +60,11 @@ pub struct Headroom {
 
 impl Default for Headroom {
     fn default() -> Self {
-        Self { performance: 0.8, bandwidth: 0.8, space: 0.9 }
+        Self {
+            performance: 0.8,
+            bandwidth: 0.8,
+            space: 0.9,
+        }
     }
 }
 
@@ -75,7 +79,10 @@ pub struct Epochs {
 
 impl Default for Epochs {
     fn default() -> Self {
-        Self { monitor: Nanos::from_secs(60), migration: Nanos::from_secs(900) }
+        Self {
+            monitor: Nanos::from_secs(60),
+            migration: Nanos::from_secs(900),
+        }
     }
 }
 
@@ -157,14 +164,21 @@ pub struct Policy {
 impl Policy {
     /// The tier a volume is pinned to.
     pub fn pin_of(&self, volume: VolumeId) -> Option<TierId> {
-        self.pins.iter().find(|p| p.volume == volume).map(|p| p.tier)
+        self.pins
+            .iter()
+            .find(|p| p.volume == volume)
+            .map(|p| p.tier)
     }
 }
 
 impl SloClass {
     /// Class without an objective, weight 1.
     pub fn best_effort() -> Self {
-        Self { name: "best-effort".into(), weight: 1.0, target: None }
+        Self {
+            name: "best-effort".into(),
+            weight: 1.0,
+            target: None,
+        }
     }
 
     /// The id that this class has at `index`.

@@ -27,14 +27,32 @@ pub struct DevicePreset {
 }
 
 /// NVMe: many queues, late knee.
-const CURVE_NVME: &[(f64, f64)] =
-    &[(0.0, 1.0), (0.5, 1.08), (0.7, 1.25), (0.85, 1.6), (0.95, 2.3), (1.0, 3.2)];
+const CURVE_NVME: &[(f64, f64)] = &[
+    (0.0, 1.0),
+    (0.5, 1.08),
+    (0.7, 1.25),
+    (0.85, 1.6),
+    (0.95, 2.3),
+    (1.0, 3.2),
+];
 /// SAS: deeper in the middle.
-const CURVE_SAS: &[(f64, f64)] =
-    &[(0.0, 1.0), (0.5, 1.15), (0.7, 1.4), (0.85, 1.9), (0.95, 2.8), (1.0, 4.0)];
+const CURVE_SAS: &[(f64, f64)] = &[
+    (0.0, 1.0),
+    (0.5, 1.15),
+    (0.7, 1.4),
+    (0.85, 1.9),
+    (0.95, 2.8),
+    (1.0, 4.0),
+];
 /// SATA: 32 tags on one link, early knee.
-const CURVE_SATA: &[(f64, f64)] =
-    &[(0.0, 1.0), (0.4, 1.2), (0.6, 1.5), (0.8, 2.2), (0.95, 3.6), (1.0, 5.0)];
+const CURVE_SATA: &[(f64, f64)] = &[
+    (0.0, 1.0),
+    (0.4, 1.2),
+    (0.6, 1.5),
+    (0.8, 2.2),
+    (0.95, 3.6),
+    (1.0, 5.0),
+];
 
 /// All presets.
 pub const PRESETS: &[DevicePreset] = &[
@@ -216,8 +234,16 @@ mod tests {
     fn every_preset_is_a_device_and_names_are_unique() {
         for (i, p) in PRESETS.iter().enumerate() {
             let spec = p.spec();
-            assert!(spec.capacity > Bytes::ZERO && spec.read_iops > 0.0 && spec.write_iops > 0.0, "{}", p.name);
-            assert!(PRESETS[..i].iter().all(|q| q.name != p.name), "{} twice", p.name);
+            assert!(
+                spec.capacity > Bytes::ZERO && spec.read_iops > 0.0 && spec.write_iops > 0.0,
+                "{}",
+                p.name
+            );
+            assert!(
+                PRESETS[..i].iter().all(|q| q.name != p.name),
+                "{} twice",
+                p.name
+            );
         }
     }
 }

@@ -171,20 +171,33 @@ impl fmt::Display for Rejection {
             _ => format!("{v:.0} IOPS"),
         };
         match self {
-            Rejection::Headroom { resource, need, left } => write!(
+            Rejection::Headroom {
+                resource,
+                need,
+                left,
+            } => write!(
                 f,
                 "headroom: needs {} of {resource}, the tier has {} left to plan with",
                 amount(resource, *need),
                 amount(resource, *left)
             ),
-            Rejection::ExceedsTier { resource, need, max } => write!(
+            Rejection::ExceedsTier {
+                resource,
+                need,
+                max,
+            } => write!(
                 f,
                 "exceeds tier: needs {} of {resource}, the whole tier has {}",
                 amount(resource, *need),
                 amount(resource, *max)
             ),
             Rejection::NoDevice { need, most_free } => {
-                write!(f, "no device: needs {} in one piece, the emptiest device has {} free", gib(need), gib(most_free))
+                write!(
+                    f,
+                    "no device: needs {} in one piece, the emptiest device has {} free",
+                    gib(need),
+                    gib(most_free)
+                )
             }
             Rejection::TransientSpace { need, most_free } => write!(
                 f,
@@ -198,7 +211,9 @@ impl fmt::Display for Rejection {
             Rejection::Budget { limit } => write!(f, "budget: {limit} is used up in this epoch"),
             Rejection::MoveUnderWay => f.write_str("a move of it is under way"),
             Rejection::NoMeasurement => f.write_str("its load is not known in this epoch"),
-            Rejection::NotConsidered => f.write_str("the literal form only looks at the tier where the volume is"),
+            Rejection::NotConsidered => {
+                f.write_str("the literal form only looks at the tier where the volume is")
+            }
         }
     }
 }

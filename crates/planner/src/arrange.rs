@@ -5,7 +5,8 @@
 //! moves without `after` does not matter: what they need is free now.
 
 use model::{
-    AffinityKind, Facts, Move, MoveCost, Outcome, Policy, Reason, Rejection, TierOption, Verdict, VolumeReport,
+    AffinityKind, Facts, Move, MoveCost, Outcome, Policy, Reason, Rejection, TierOption, Verdict,
+    VolumeReport,
 };
 use units::{Bytes, BytesPerSec, DeviceId, TierId, VolumeId};
 
@@ -56,17 +57,27 @@ pub(crate) fn arrange(context: &Context<'_>, wishes: Vec<Wish>) -> Arranged {
         }
     }
 
-    let accepted: Vec<(VolumeId, usize)> =
-        arranger.moves.iter().enumerate().map(|(i, m)| (m.volume, i)).collect();
+    let accepted: Vec<(VolumeId, usize)> = arranger
+        .moves
+        .iter()
+        .enumerate()
+        .map(|(i, m)| (m.volume, i))
+        .collect();
     let volumes = wishes
         .into_iter()
         .zip(rejected)
         .map(|(wish, by)| {
-            let taken = accepted.iter().find(|a| a.0 == wish.volume).map(|a| &arranger.moves[a.1]);
+            let taken = accepted
+                .iter()
+                .find(|a| a.0 == wish.volume)
+                .map(|a| &arranger.moves[a.1]);
             report_row(facts, wish, by, taken)
         })
         .collect();
-    Arranged { moves: arranger.moves, volumes }
+    Arranged {
+        moves: arranger.moves,
+        volumes,
+    }
 }
 
 struct Arranger<'a> {
@@ -87,16 +98,31 @@ impl<'a> Arranger<'a> {
             .map(|(now, device)| {
                 let free =
                     device.spec.capacity.0 as i128 - now.used.0 as i128 - now.reserved.0 as i128;
-                Space { now: free, later: free, leaving: vec![], utilization: now.utilization }
+                Space {
+                    now: free,
+                    later: free,
+                    leaving: vec![],
+                    utilization: now.utilization,
+                }
             })
             .collect();
-        Self { facts, policy, space, moves: vec![], bytes: Bytes::ZERO }
+        Self {
+            facts,
+            policy,
+            space,
+            moves: vec![],
+            bytes: Bytes::ZERO,
+        }
     }
 
     /// Wishes that are moves, most valuable first; volumes bound to one tier go together.
     fn bundles(&self, wishes: &[Wish], rejected: &mut [Option<Rejection>]) -> Vec<Vec<usize>> {
         let facts = self.facts;
-        let ledger = Ledger::new(&Context { facts, policy: self.policy, seed: 0 });
+        let ledger = Ledger::new(&Context {
+            facts,
+            policy: self.policy,
+            seed: 0,
+        });
         let mut movers: Vec<usize> = Vec::new();
         for (i, wish) in wishes.iter().enumerate() {
             if wish.tier == ledger.tier_now(wish.volume) {
@@ -110,7 +136,8 @@ impl<'a> Arranger<'a> {
         // Quantized, so that rounding in the last bit cannot change the order.
         let value = |i: &usize| {
             let wish = &wishes[*i];
-            let per_gib = wish.value / (facts.volumes[wish.volume.index()].size.as_f64() / (1u64 << 30) as f64);
+            let per_gib = wish.value
+                / (facts.volumes[wish.volume.index()].size.as_f64() / (1u64 << 30) as f64);
             (per_gib.clamp(-1e6, 1e6) * 1e9).round() as i64
         };
         movers.sort_by_key(|i| (std::cmp::Reverse(value(i)), wishes[*i].volume));
@@ -118,10 +145,14 @@ impl<'a> Arranger<'a> {
         for i in movers {
             let bound = |a: VolumeId, b: VolumeId| {
                 self.policy.affinity.iter().any(|r| {
-                    r.kind == AffinityKind::SameTier && r.volumes.contains(&a) && r.volumes.contains(&b)
+                    r.kind == AffinityKind::SameTier
+                        && r.volumes.contains(&a)
+                        && r.volumes.contains(&b)
                 })
             };
-            let with = bundles.iter_mut().find(|b| b.iter().any(|j| bound(wishes[*j].volume, wishes[i].volume)));
+            let with = bundles
+                .iter_mut()
+                .find(|b| b.iter().any(|j| bound(wishes[*j].volume, wishes[i].volume)));
             match with {
                 Some(bundle) => bundle.push(i),
                 None => bundles.push(vec![i]),
@@ -136,13 +167,18 @@ impl<'a> Arranger<'a> {
         let first = &wishes[bundle[0]];
         let apart_before = self.tiers_of_group(first.volume).len();
         let mut all = || {
-            bundle.iter().try_for_each(|i| self.accept_one(&wishes[*i]))?;
+            bundle
+                .iter()
+                .try_for_each(|i| self.accept_one(&wishes[*i]))?;
             // Volumes that belong on one tier come together, or at least closer; no move takes them further apart.
             let tiers = self.tiers_of_group(first.volume);
             match tiers.iter().find(|(tier, _)| *tier != first.tier) {
                 Some((_, other)) if tiers.len() >= apart_before => {
                     let with = self.facts.volumes[other.index()].name.clone();
-                    Err(Rejection::Affinity { with, rule: "same-tier".into() })
+                    Err(Rejection::Affinity {
+                        with,
+                        rule: "same-tier".into(),
+                    })
                 }
                 _ => Ok(()),
             }
@@ -156,10 +192,17 @@ impl<'a> Arranger<'a> {
 
     /// Tiers that the volumes bound to one tier with `volume` will be on, each with one of them.
     fn tiers_of_group(&self, volume: VolumeId) -> Vec<(TierId, VolumeId)> {
-        let rules = self.policy.affinity.iter().filter(|r| r.kind == AffinityKind::SameTier);
-        let members = rules.filter(|r| r.volumes.contains(&volume)).flat_map(|r| r.volumes.iter().copied());
-        let mut tiers: Vec<(TierId, VolumeId)> =
-            members.map(|m| (self.facts.topology.tier_of(self.final_device(m)), m)).collect();
+        let rules = self
+            .policy
+            .affinity
+            .iter()
+            .filter(|r| r.kind == AffinityKind::SameTier);
+        let members = rules
+            .filter(|r| r.volumes.contains(&volume))
+            .flat_map(|r| r.volumes.iter().copied());
+        let mut tiers: Vec<(TierId, VolumeId)> = members
+            .map(|m| (self.facts.topology.tier_of(self.final_device(m)), m))
+            .collect();
         tiers.sort();
         tiers.dedup_by_key(|t| t.0);
         tiers
@@ -169,15 +212,26 @@ impl<'a> Arranger<'a> {
         let volume = &self.facts.volumes[wish.volume.index()];
         let budget = &self.policy.budget;
         if self.moves.len() >= budget.moves_per_epoch as usize {
-            return Err(Rejection::Budget { limit: format!("{} moves", budget.moves_per_epoch) });
+            return Err(Rejection::Budget {
+                limit: format!("{} moves", budget.moves_per_epoch),
+            });
         }
-        if let Some(most) = budget.bytes_per_epoch.filter(|most| self.bytes + volume.size > *most) {
-            return Err(Rejection::Budget { limit: format!("{most} to move") });
+        if let Some(most) = budget
+            .bytes_per_epoch
+            .filter(|most| self.bytes + volume.size > *most)
+        {
+            return Err(Rejection::Budget {
+                limit: format!("{most} to move"),
+            });
         }
         let to = self.choose_device(wish)?;
         let size = i128::from(volume.size.0);
         let target = &self.space[to.index()];
-        let after = if target.now >= size { vec![] } else { target.leaving.clone() };
+        let after = if target.now >= size {
+            vec![]
+        } else {
+            target.leaving.clone()
+        };
         let bandwidth = self.copy_bandwidth(wish.volume, to);
         let position = self.moves.len() as u32;
         self.moves.push(Move {
@@ -189,7 +243,10 @@ impl<'a> Arranger<'a> {
             bandwidth,
             reason: wish.reason.clone(),
             effect: wish.effect,
-            cost: MoveCost { bytes: volume.size, duration: bandwidth.time_for(volume.size) },
+            cost: MoveCost {
+                bytes: volume.size,
+                duration: bandwidth.time_for(volume.size),
+            },
         });
         self.bytes += volume.size;
         let target = &mut self.space[to.index()];
@@ -220,29 +277,52 @@ impl<'a> Arranger<'a> {
             .min_by_key(|d| {
                 let s = &self.space[d.index()];
                 let must_wait = s.now < i128::from(need.0);
-                ((s.utilization * 1e3).round() as i64, must_wait, std::cmp::Reverse(s.later), **d)
+                (
+                    (s.utilization * 1e3).round() as i64,
+                    must_wait,
+                    std::cmp::Reverse(s.later),
+                    **d,
+                )
             });
         if let Some(device) = best {
             return Ok(*device);
         }
         if let Some(other) = apart {
             let with = self.facts.volumes[other.index()].name.clone();
-            return Err(Rejection::Affinity { with, rule: "different-devices".into() });
+            return Err(Rejection::Affinity {
+                with,
+                rule: "different-devices".into(),
+            });
         }
-        let most = devices.iter().map(|d| self.space[d.index()].later.max(0)).max().unwrap_or(0);
+        let most = devices
+            .iter()
+            .map(|d| self.space[d.index()].later.max(0))
+            .max()
+            .unwrap_or(0);
         let most_free = Bytes(u64::try_from(most).unwrap_or(u64::MAX));
         let empty = devices.iter().any(|d| {
             let facts = &self.facts.devices[d.index()];
             let capacity = self.facts.topology.device(*d).spec.capacity;
-            capacity.saturating_sub(facts.used).saturating_sub(facts.reserved) >= need
+            capacity
+                .saturating_sub(facts.used)
+                .saturating_sub(facts.reserved)
+                >= need
         });
         // It would fit into what is free now, but other moves of this plan take that.
-        Err(if empty { Rejection::TransientSpace { need, most_free } } else { Rejection::NoDevice { need, most_free } })
+        Err(if empty {
+            Rejection::TransientSpace { need, most_free }
+        } else {
+            Rejection::NoDevice { need, most_free }
+        })
     }
 
     /// A volume that must not share a device with `volume` and will be on `device`.
     fn meets_on(&self, volume: VolumeId, device: DeviceId) -> Option<VolumeId> {
-        let rules = self.policy.affinity.iter().filter(|r| r.kind == AffinityKind::DifferentDevices);
+        let rules = self
+            .policy
+            .affinity
+            .iter()
+            .filter(|r| r.kind == AffinityKind::DifferentDevices);
         rules
             .filter(|r| r.volumes.contains(&volume))
             .flat_map(|r| r.volumes.iter().copied())
@@ -251,8 +331,15 @@ impl<'a> Arranger<'a> {
 
     fn final_device(&self, volume: VolumeId) -> DeviceId {
         let planned = self.moves.iter().find(|m| m.volume == volume).map(|m| m.to);
-        let running = self.facts.moves.iter().find(|m| m.volume == volume).map(|m| m.to);
-        planned.or(running).unwrap_or_else(|| self.facts.volumes[volume.index()].device)
+        let running = self
+            .facts
+            .moves
+            .iter()
+            .find(|m| m.volume == volume)
+            .map(|m| m.to);
+        planned
+            .or(running)
+            .unwrap_or_else(|| self.facts.volumes[volume.index()].device)
     }
 
     /// The budget's rate, or less where source and target have less to spare.
@@ -267,17 +354,25 @@ impl<'a> Arranger<'a> {
 /// added back since its own copy may use them, and what the target has left to write.
 pub(crate) fn spare_bandwidth(facts: &Facts, volume: VolumeId, to: DeviceId) -> f64 {
     let v = &facts.volumes[volume.index()];
-    let own_read = v.measured.map_or(0.0, |m| m.reads.bytes as f64 / m.window.as_secs_f64());
+    let own_read = v
+        .measured
+        .map_or(0.0, |m| m.reads.bytes as f64 / m.window.as_secs_f64());
     let from = &facts.topology.device(v.device).spec;
     let target = &facts.topology.device(to).spec;
     let read_left =
-        (from.read_bandwidth.as_f64() - facts.devices[v.device.index()].read_bytes_per_s).max(0.0) + own_read;
+        (from.read_bandwidth.as_f64() - facts.devices[v.device.index()].read_bytes_per_s).max(0.0)
+            + own_read;
     let write_left =
         (target.write_bandwidth.as_f64() - facts.devices[to.index()].write_bytes_per_s).max(0.0);
     read_left.min(write_left)
 }
 
-fn report_row(facts: &Facts, wish: Wish, by: Option<Rejection>, taken: Option<&Move>) -> VolumeReport {
+fn report_row(
+    facts: &Facts,
+    wish: Wish,
+    by: Option<Rejection>,
+    taken: Option<&Move>,
+) -> VolumeReport {
     let name = |t: TierId| facts.topology.tier(t).name.clone();
     let volume = &facts.volumes[wish.volume.index()];
     let here = facts.topology.tier_of(volume.device);
@@ -286,25 +381,43 @@ fn report_row(facts: &Facts, wish: Wish, by: Option<Rejection>, taken: Option<&M
         let wanted = name(tier);
         match options.iter_mut().find(|o| o.tier == wanted) {
             Some(option) => option.verdict = verdict,
-            None => options.push(TierOption { tier: wanted, score: None, predicted: None, move_s: None, verdict }),
+            None => options.push(TierOption {
+                tier: wanted,
+                score: None,
+                predicted: None,
+                move_s: None,
+                verdict,
+            }),
         }
     };
     let outcome = match (taken, by) {
         (Some(m), _) => {
             set(wish.tier, Verdict::Chosen);
-            Outcome::Move { to: name(wish.tier), reason: m.reason.to_string() }
+            Outcome::Move {
+                to: name(wish.tier),
+                reason: m.reason.to_string(),
+            }
         }
         (None, Some(by)) => {
             set(wish.tier, Verdict::Rejected { by: by.clone() });
             set(here, Verdict::Chosen);
-            Outcome::Held { wanted: name(wish.tier), by }
+            Outcome::Held {
+                wanted: name(wish.tier),
+                by,
+            }
         }
         (None, None) => {
             set(here, Verdict::Chosen);
             Outcome::Stay
         }
     };
-    VolumeReport { volume: volume.name.clone(), tier: name(here), outcome, options, evidence: wish.evidence }
+    VolumeReport {
+        volume: volume.name.clone(),
+        tier: name(here),
+        outcome,
+        options,
+        evidence: wish.evidence,
+    }
 }
 
 /// The wish of an operator's pin, which no strategy has to repeat.

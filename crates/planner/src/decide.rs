@@ -39,10 +39,18 @@ pub fn decide(
     state: &StrategyState,
     seed: u64,
 ) -> Result<Decision, PlanError> {
-    let context = Context { facts, policy, seed: algo::mix(seed, facts.epoch) };
+    let context = Context {
+        facts,
+        policy,
+        seed: algo::mix(seed, facts.epoch),
+    };
     let mut draft = Draft::default();
     let state = strategy.plan(&context, state, &mut draft);
-    let Draft { mut wishes, calibrations, notes } = draft;
+    let Draft {
+        mut wishes,
+        calibrations,
+        notes,
+    } = draft;
     if facts.placement_due {
         apply_pins(&context, &mut wishes);
     } else {
@@ -63,7 +71,10 @@ pub fn decide(
     };
     let errors = lint(&plan, facts, policy);
     if !errors.is_empty() {
-        return Err(PlanError::Lint { strategy: plan.strategy, errors });
+        return Err(PlanError::Lint {
+            strategy: plan.strategy,
+            errors,
+        });
     }
     let report = Report {
         at: facts.at,
@@ -73,18 +84,28 @@ pub fn decide(
         volumes: arranged.volumes,
         notes,
     };
-    Ok(Decision { plan, report, state })
+    Ok(Decision {
+        plan,
+        report,
+        state,
+    })
 }
 
 /// A pinned volume goes to its tier whatever the strategy thinks of it.
 fn apply_pins(context: &Context<'_>, wishes: &mut Vec<crate::Wish>) {
     for pin in &context.policy.pins {
-        let here = context.facts.topology.tier_of(context.facts.volumes[pin.volume.index()].device);
+        let here = context
+            .facts
+            .topology
+            .tier_of(context.facts.volumes[pin.volume.index()].device);
         match wishes.iter_mut().find(|w| w.volume == pin.volume) {
             Some(wish) if wish.tier == pin.tier => {}
             Some(wish) => {
                 let pinned = pin_wish(context.facts, pin.volume, pin.tier);
-                *wish = crate::Wish { options: std::mem::take(&mut wish.options), ..pinned };
+                *wish = crate::Wish {
+                    options: std::mem::take(&mut wish.options),
+                    ..pinned
+                };
             }
             None if here != pin.tier => wishes.push(pin_wish(context.facts, pin.volume, pin.tier)),
             None => {}

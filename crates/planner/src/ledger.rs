@@ -22,14 +22,27 @@ pub struct Demand {
 
 impl Demand {
     /// Of a volume with this load on this tier. `iops` is what it is expected to do there.
-    pub fn on_tier(facts: &Facts, tier: TierId, measured: &Measured, iops: f64, space: Bytes) -> Self {
+    pub fn on_tier(
+        facts: &Facts,
+        tier: TierId,
+        measured: &Measured,
+        iops: f64,
+        space: Bytes,
+    ) -> Self {
         let reads = measured.read_share();
-        let (read_bytes, write_bytes) = (measured.mean_bytes(Op::Read), measured.mean_bytes(Op::Write));
+        let (read_bytes, write_bytes) = (
+            measured.mean_bytes(Op::Read),
+            measured.mean_bytes(Op::Write),
+        );
         let mean_bytes = reads * read_bytes + (1.0 - reads) * write_bytes;
         let bytes_per_s_max = facts.topology.sum(tier, |s| {
             let time_per_byte = reads * read_bytes / s.read_bandwidth.as_f64()
                 + (1.0 - reads) * write_bytes / s.write_bandwidth.as_f64();
-            if time_per_byte > 0.0 { mean_bytes / time_per_byte } else { s.read_bandwidth.as_f64() }
+            if time_per_byte > 0.0 {
+                mean_bytes / time_per_byte
+            } else {
+                s.read_bandwidth.as_f64()
+            }
         });
         Self {
             iops,
@@ -85,14 +98,22 @@ impl<'a> Ledger<'a> {
         self.permits(volume, tier)?;
         let t = tier.index();
         let lacking = |resource: &str, need: f64, left: f64| {
-            Err(Rejection::Headroom { resource: resource.into(), need, left: left.max(0.0) })
+            Err(Rejection::Headroom {
+                resource: resource.into(),
+                need,
+                left: left.max(0.0),
+            })
         };
         let slack = 1.0 + 1e-9; // sums of shares in floating point
         if demand.iops > demand.iops_max * self.iops_left[t] * slack {
             return lacking("iops", demand.iops, demand.iops_max * self.iops_left[t]);
         }
         if demand.bytes_per_s > demand.bytes_per_s_max * self.bandwidth_left[t] * slack {
-            return lacking("bandwidth", demand.bytes_per_s, demand.bytes_per_s_max * self.bandwidth_left[t]);
+            return lacking(
+                "bandwidth",
+                demand.bytes_per_s,
+                demand.bytes_per_s_max * self.bandwidth_left[t],
+            );
         }
         // Volumes that are bound to this one will have to fit there too.
         let space = demand.space + self.unassigned_partners(volume);
@@ -110,10 +131,16 @@ impl<'a> Ledger<'a> {
         let name_of = |t: TierId| facts.topology.tier(t).name.clone();
         if let Some(running) = facts.moves.iter().find(|m| m.volume == volume) {
             let target = facts.topology.tier_of(running.to);
-            return if tier == target { Ok(()) } else { Err(Rejection::MoveUnderWay) };
+            return if tier == target {
+                Ok(())
+            } else {
+                Err(Rejection::MoveUnderWay)
+            };
         }
         if let Some(pinned) = self.policy.pin_of(volume).filter(|p| *p != tier) {
-            return Err(Rejection::Pinned { tier: name_of(pinned) });
+            return Err(Rejection::Pinned {
+                tier: name_of(pinned),
+            });
         }
         let here = facts.topology.tier_of(v.device);
         if tier == here {
@@ -122,19 +149,37 @@ impl<'a> Ledger<'a> {
         if self.policy.cordoned.contains(&tier) {
             return Err(Rejection::Cordoned);
         }
-        for rule in self.policy.affinity.iter().filter(|r| r.kind == AffinityKind::SameTier) {
+        for rule in self
+            .policy
+            .affinity
+            .iter()
+            .filter(|r| r.kind == AffinityKind::SameTier)
+        {
             if rule.volumes.contains(&volume) {
-                let elsewhere =
-                    rule.volumes.iter().find(|o| self.assigned(**o).is_some_and(|assigned| assigned != tier));
+                let elsewhere = rule
+                    .volumes
+                    .iter()
+                    .find(|o| self.assigned(**o).is_some_and(|assigned| assigned != tier));
                 if let Some(other) = elsewhere {
                     let with = facts.volumes[other.index()].name.clone();
-                    return Err(Rejection::Affinity { with, rule: "same-tier".into() });
+                    return Err(Rejection::Affinity {
+                        with,
+                        rule: "same-tier".into(),
+                    });
                 }
             }
         }
-        let largest = facts.topology.specs(tier).map(|s| s.capacity).max().unwrap_or(Bytes::ZERO);
+        let largest = facts
+            .topology
+            .specs(tier)
+            .map(|s| s.capacity)
+            .max()
+            .unwrap_or(Bytes::ZERO);
         if v.size > largest {
-            return Err(Rejection::NoDevice { need: v.size, most_free: largest });
+            return Err(Rejection::NoDevice {
+                need: v.size,
+                most_free: largest,
+            });
         }
         Ok(())
     }
@@ -151,7 +196,10 @@ impl<'a> Ledger<'a> {
             .collect();
         partners.sort();
         partners.dedup();
-        partners.iter().map(|p| self.facts.volumes[p.index()].size).sum()
+        partners
+            .iter()
+            .map(|p| self.facts.volumes[p.index()].size)
+            .sum()
     }
 
     /// Takes the volume's demand from the tier.
@@ -166,8 +214,14 @@ impl<'a> Ledger<'a> {
     /// The tier that holds a volume now (its target, while it is being moved).
     pub fn tier_now(&self, volume: VolumeId) -> TierId {
         let facts = self.facts;
-        let device = facts.moves.iter().find(|m| m.volume == volume).map(|m| m.to);
-        facts.topology.tier_of(device.unwrap_or_else(|| self.device_now(volume)))
+        let device = facts
+            .moves
+            .iter()
+            .find(|m| m.volume == volume)
+            .map(|m| m.to);
+        facts
+            .topology
+            .tier_of(device.unwrap_or_else(|| self.device_now(volume)))
     }
 
     fn device_now(&self, volume: VolumeId) -> DeviceId {

@@ -13,23 +13,39 @@ pub enum LintError {
     #[error("volume {volume} is moved twice")]
     Twice { volume: String },
     #[error("volume {volume} is moved from device {named}, but it is on {actual}")]
-    WrongSource { volume: String, named: String, actual: String },
+    WrongSource {
+        volume: String,
+        named: String,
+        actual: String,
+    },
     #[error("volume {volume} is moved to where it is")]
     NoMove { volume: String },
     #[error("volume {volume} is being moved already")]
     UnderWay { volume: String },
     #[error("volume {volume}: the size in the plan is {planned}, it has {actual}")]
-    Size { volume: String, planned: Bytes, actual: Bytes },
+    Size {
+        volume: String,
+        planned: Bytes,
+        actual: Bytes,
+    },
     #[error("move {position} comes after move {after}, which is not before it in the plan")]
     Order { position: u32, after: u32 },
     #[error("device {device} would hold {would} of {capacity} in the course of the plan")]
-    Capacity { device: String, would: Bytes, capacity: Bytes },
+    Capacity {
+        device: String,
+        would: Bytes,
+        capacity: Bytes,
+    },
     #[error("volume {volume} is pinned to tier {tier}")]
     Pinned { volume: String, tier: String },
     #[error("tier {tier} is cordoned, but volume {volume} is moved to it")]
     Cordoned { volume: String, tier: String },
     #[error("volumes {a} and {b} must not share device {device}")]
-    SharedDevice { a: String, b: String, device: String },
+    SharedDevice {
+        a: String,
+        b: String,
+        device: String,
+    },
     #[error("{count} moves, the budget is {budget}")]
     Moves { count: usize, budget: u32 },
     #[error("{bytes} to move, the budget is {budget}")]
@@ -47,7 +63,10 @@ pub fn lint(plan: &Plan, facts: &Facts, policy: &Policy) -> Vec<LintError> {
     let device_name = |d: DeviceId| facts.topology.device(d).name.clone();
     let tier_name = |d: DeviceId| facts.topology.tier(facts.topology.tier_of(d)).name.clone();
     if plan.parent != facts.generation || plan.generation <= plan.parent {
-        errors.push(LintError::Generation { generation: plan.generation, parent: facts.generation });
+        errors.push(LintError::Generation {
+            generation: plan.generation,
+            parent: facts.generation,
+        });
     }
     if !plan.moves.is_empty() && !facts.placement_due {
         errors.push(LintError::NotDue);
@@ -56,36 +75,62 @@ pub fn lint(plan: &Plan, facts: &Facts, policy: &Policy) -> Vec<LintError> {
         let volume = volume_name(m.volume);
         let v = &facts.volumes[m.volume.index()];
         if plan.moves[..i].iter().any(|o| o.volume == m.volume) {
-            errors.push(LintError::Twice { volume: volume.clone() });
+            errors.push(LintError::Twice {
+                volume: volume.clone(),
+            });
         }
         if m.from != v.device {
             let (named, actual) = (device_name(m.from), device_name(v.device));
-            errors.push(LintError::WrongSource { volume: volume.clone(), named, actual });
+            errors.push(LintError::WrongSource {
+                volume: volume.clone(),
+                named,
+                actual,
+            });
         }
         if m.to == v.device {
-            errors.push(LintError::NoMove { volume: volume.clone() });
+            errors.push(LintError::NoMove {
+                volume: volume.clone(),
+            });
         }
         if facts.moves.iter().any(|r| r.volume == m.volume) {
-            errors.push(LintError::UnderWay { volume: volume.clone() });
+            errors.push(LintError::UnderWay {
+                volume: volume.clone(),
+            });
         }
         if m.size != v.size {
-            errors.push(LintError::Size { volume: volume.clone(), planned: m.size, actual: v.size });
+            errors.push(LintError::Size {
+                volume: volume.clone(),
+                planned: m.size,
+                actual: v.size,
+            });
         }
         for after in m.after.iter().filter(|a| **a as usize >= i) {
-            errors.push(LintError::Order { position: i as u32, after: *after });
+            errors.push(LintError::Order {
+                position: i as u32,
+                after: *after,
+            });
         }
         let to_tier = facts.topology.tier_of(m.to);
         if let Some(pin) = policy.pin_of(m.volume).filter(|p| *p != to_tier) {
-            errors.push(LintError::Pinned { volume: volume.clone(), tier: facts.topology.tier(pin).name.clone() });
+            errors.push(LintError::Pinned {
+                volume: volume.clone(),
+                tier: facts.topology.tier(pin).name.clone(),
+            });
         }
         if policy.cordoned.contains(&to_tier) && facts.topology.tier_of(m.from) != to_tier {
-            errors.push(LintError::Cordoned { volume, tier: tier_name(m.to) });
+            errors.push(LintError::Cordoned {
+                volume,
+                tier: tier_name(m.to),
+            });
         }
     }
     capacity(plan, facts, &mut errors);
     different_devices(plan, facts, policy, &mut errors);
     if plan.moves.len() > policy.budget.moves_per_epoch as usize {
-        errors.push(LintError::Moves { count: plan.moves.len(), budget: policy.budget.moves_per_epoch });
+        errors.push(LintError::Moves {
+            count: plan.moves.len(),
+            budget: policy.budget.moves_per_epoch,
+        });
     }
     let bytes: Bytes = plan.moves.iter().map(|m| m.size).sum();
     if let Some(budget) = policy.budget.bytes_per_epoch.filter(|b| bytes > *b) {
@@ -93,7 +138,9 @@ pub fn lint(plan: &Plan, facts: &Facts, policy: &Policy) -> Vec<LintError> {
     }
     for run in &plan.calibrations {
         if run.steps.is_empty() || facts.volumes[run.volume.index()].calibrating {
-            errors.push(LintError::Calibration { volume: volume_name(run.volume) });
+            errors.push(LintError::Calibration {
+                volume: volume_name(run.volume),
+            });
         }
     }
     errors
@@ -104,21 +151,44 @@ fn capacity(plan: &Plan, facts: &Facts, errors: &mut Vec<LintError>) {
     for (d, device) in facts.topology.devices.iter().enumerate() {
         let id = DeviceId::from_index(d);
         let now = facts.devices[d].used + facts.devices[d].reserved;
-        let arriving: Vec<(usize, &model::Move)> =
-            plan.moves.iter().enumerate().filter(|(_, m)| m.to == id).collect();
+        let arriving: Vec<(usize, &model::Move)> = plan
+            .moves
+            .iter()
+            .enumerate()
+            .filter(|(_, m)| m.to == id)
+            .collect();
         if arriving.is_empty() {
             continue;
         }
         // All that need not wait, at once; then, for each that waits, all up to it, less what has left by then.
-        let mut worst: u64 = now.0 + arriving.iter().filter(|(_, m)| m.after.is_empty()).map(|(_, m)| m.size.0).sum::<u64>();
+        let mut worst: u64 = now.0
+            + arriving
+                .iter()
+                .filter(|(_, m)| m.after.is_empty())
+                .map(|(_, m)| m.size.0)
+                .sum::<u64>();
         for (position, m) in arriving.iter().filter(|(_, m)| !m.after.is_empty()) {
-            let left: u64 = m.after.iter().map(|a| &plan.moves[*a as usize]).filter(|o| o.from == id).map(|o| o.size.0).sum();
-            let came: u64 = arriving.iter().filter(|(p, _)| p <= position).map(|(_, o)| o.size.0).sum();
+            let left: u64 = m
+                .after
+                .iter()
+                .map(|a| &plan.moves[*a as usize])
+                .filter(|o| o.from == id)
+                .map(|o| o.size.0)
+                .sum();
+            let came: u64 = arriving
+                .iter()
+                .filter(|(p, _)| p <= position)
+                .map(|(_, o)| o.size.0)
+                .sum();
             worst = worst.max((now.0 + came).saturating_sub(left));
         }
         if worst > device.spec.capacity.0 {
             let capacity = device.spec.capacity;
-            errors.push(LintError::Capacity { device: device.name.clone(), would: Bytes(worst), capacity });
+            errors.push(LintError::Capacity {
+                device: device.name.clone(),
+                would: Bytes(worst),
+                capacity,
+            });
         }
     }
 }
@@ -127,13 +197,21 @@ fn capacity(plan: &Plan, facts: &Facts, errors: &mut Vec<LintError>) {
 fn different_devices(plan: &Plan, facts: &Facts, policy: &Policy, errors: &mut Vec<LintError>) {
     let moved_to = |v: VolumeId| plan.moves.iter().find(|m| m.volume == v).map(|m| m.to);
     let at = |v: VolumeId| moved_to(v).unwrap_or(facts.volumes[v.index()].device);
-    for rule in policy.affinity.iter().filter(|r| r.kind == AffinityKind::DifferentDevices) {
+    for rule in policy
+        .affinity
+        .iter()
+        .filter(|r| r.kind == AffinityKind::DifferentDevices)
+    {
         for (i, a) in rule.volumes.iter().enumerate() {
             for b in &rule.volumes[i + 1..] {
                 if at(*a) == at(*b) && (moved_to(*a).is_some() || moved_to(*b).is_some()) {
                     let name = |v: &VolumeId| facts.volumes[v.index()].name.clone();
                     let device = facts.topology.device(at(*a)).name.clone();
-                    errors.push(LintError::SharedDevice { a: name(a), b: name(b), device });
+                    errors.push(LintError::SharedDevice {
+                        a: name(a),
+                        b: name(b),
+                        device,
+                    });
                 }
             }
         }

@@ -17,7 +17,12 @@ pub struct Entry {
 }
 
 /// All of them.
-pub const REGISTRY: &[Entry] = &[entry::<Noop>(), entry::<StaticOrder>(), entry::<Idt>(), entry::<AutoTiering>()];
+pub const REGISTRY: &[Entry] = &[
+    entry::<Noop>(),
+    entry::<StaticOrder>(),
+    entry::<Idt>(),
+    entry::<AutoTiering>(),
+];
 
 /// A name that is no strategy's.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -34,7 +39,11 @@ const fn entry<T: Strategy>() -> Entry {
         summary: T::SUMMARY,
         schema: || schemars::schema_for!(T::Config).to_value(),
         build: |config| {
-            let fault = |why: String| ConfigError { strategy: T::NAME.into(), key: String::new(), why };
+            let fault = |why: String| ConfigError {
+                strategy: T::NAME.into(),
+                key: String::new(),
+                why,
+            };
             let config = if config.is_null() {
                 T::Config::default()
             } else {
@@ -48,14 +57,21 @@ const fn entry<T: Strategy>() -> Entry {
 /// The entry of that name.
 pub fn find(name: &str) -> Result<&'static Entry, UnknownStrategy> {
     REGISTRY.iter().find(|e| e.name == name).ok_or_else(|| {
-        let near = REGISTRY.iter().map(|e| e.name).max_by(|a, b| {
-            strsim::jaro_winkler(a, name).total_cmp(&strsim::jaro_winkler(b, name))
-        });
+        let near = REGISTRY
+            .iter()
+            .map(|e| e.name)
+            .max_by(|a, b| strsim::jaro_winkler(a, name).total_cmp(&strsim::jaro_winkler(b, name)));
         let hint = near.filter(|n| strsim::jaro_winkler(n, name) > 0.75);
         UnknownStrategy {
             name: name.into(),
-            hint: hint.map(|n| format!(", did you mean \"{n}\"?")).unwrap_or_default(),
-            known: REGISTRY.iter().map(|e| e.name).collect::<Vec<_>>().join(", "),
+            hint: hint
+                .map(|n| format!(", did you mean \"{n}\"?"))
+                .unwrap_or_default(),
+            known: REGISTRY
+                .iter()
+                .map(|e| e.name)
+                .collect::<Vec<_>>()
+                .join(", "),
         }
     })
 }

@@ -55,14 +55,25 @@ impl Wish {
             effect: Effect::default(),
             value: 0.0,
             device_share: 0.0,
-            options: facts.topology.tiers.iter().map(|t| plain_option(&t.name)).collect(),
+            options: facts
+                .topology
+                .tiers
+                .iter()
+                .map(|t| plain_option(&t.name))
+                .collect(),
             evidence: BTreeMap::new(),
         }
     }
 }
 
 fn plain_option(tier: &str) -> TierOption {
-    TierOption { tier: tier.into(), score: None, predicted: None, move_s: None, verdict: Verdict::NotNeeded }
+    TierOption {
+        tier: tier.into(),
+        score: None,
+        predicted: None,
+        move_s: None,
+        verdict: Verdict::NotNeeded,
+    }
 }
 
 /// What a strategy hands over.
@@ -151,9 +162,15 @@ pub trait AnyStrategy {
     /// The state of one that has seen nothing.
     fn initial_state(&self) -> StrategyState;
     /// The state read back from a store.
-    fn state_from_json(&self, value: serde_json::Value) -> Result<StrategyState, serde_json::Error>;
+    fn state_from_json(&self, value: serde_json::Value)
+    -> Result<StrategyState, serde_json::Error>;
     /// One decision; the state must be this strategy's own.
-    fn plan(&self, context: &Context<'_>, state: &StrategyState, draft: &mut Draft) -> StrategyState;
+    fn plan(
+        &self,
+        context: &Context<'_>,
+        state: &StrategyState,
+        draft: &mut Draft,
+    ) -> StrategyState;
 }
 
 impl<T: Strategy> AnyStrategy for T {
@@ -165,12 +182,25 @@ impl<T: Strategy> AnyStrategy for T {
         StrategyState(Box::new(T::State::default()))
     }
 
-    fn state_from_json(&self, value: serde_json::Value) -> Result<StrategyState, serde_json::Error> {
-        Ok(StrategyState(Box::new(serde_json::from_value::<T::State>(value)?)))
+    fn state_from_json(
+        &self,
+        value: serde_json::Value,
+    ) -> Result<StrategyState, serde_json::Error> {
+        Ok(StrategyState(Box::new(serde_json::from_value::<T::State>(
+            value,
+        )?)))
     }
 
-    fn plan(&self, context: &Context<'_>, state: &StrategyState, draft: &mut Draft) -> StrategyState {
-        let own: &T::State = (*state.0).as_any().downcast_ref().expect("a state of this strategy");
+    fn plan(
+        &self,
+        context: &Context<'_>,
+        state: &StrategyState,
+        draft: &mut Draft,
+    ) -> StrategyState {
+        let own: &T::State = (*state.0)
+            .as_any()
+            .downcast_ref()
+            .expect("a state of this strategy");
         StrategyState(Box::new(Strategy::plan(self, context, own, draft)))
     }
 }

@@ -17,19 +17,37 @@ struct V {
 }
 
 fn topology() -> Topology {
-    let mut topology = Topology { tiers: vec![], devices: vec![] };
-    for (i, (name, preset, gib, n)) in
-        [("t1", "pm953", 100, 2), ("t2", "pm1633", 200, 1), ("t3", "pm863", 500, 2)].into_iter().enumerate()
+    let mut topology = Topology {
+        tiers: vec![],
+        devices: vec![],
+    };
+    for (i, (name, preset, gib, n)) in [
+        ("t1", "pm953", 100, 2),
+        ("t2", "pm1633", 200, 1),
+        ("t3", "pm863", 500, 2),
+    ]
+    .into_iter()
+    .enumerate()
     {
         let tier = TierId::from_index(i);
         let first = topology.devices.len();
         for d in 0..n {
             let mut spec = preset_spec(preset);
             spec.capacity = Bytes::gib(gib);
-            topology.devices.push(Device { name: format!("{name}-{d}"), tier, spec });
+            topology.devices.push(Device {
+                name: format!("{name}-{d}"),
+                tier,
+                spec,
+            });
         }
-        let devices = (first..topology.devices.len()).map(DeviceId::from_index).collect();
-        topology.tiers.push(Tier { name: name.into(), specialty: Specialty::for_tier(i, 3), devices });
+        let devices = (first..topology.devices.len())
+            .map(DeviceId::from_index)
+            .collect();
+        topology.tiers.push(Tier {
+            name: name.into(),
+            specialty: Specialty::for_tier(i, 3),
+            devices,
+        });
     }
     topology
 }
@@ -67,17 +85,29 @@ fn facts(volumes: &[V]) -> Facts {
         .iter()
         .enumerate()
         .map(|(i, v)| {
-            classes.push(SloClass { name: format!("c{i}"), weight: v.weight, target: None });
+            classes.push(SloClass {
+                name: format!("c{i}"),
+                weight: v.weight,
+                target: None,
+            });
             devices[v.device as usize].used += Bytes::gib(v.gib);
             let spec = &topology.devices[v.device as usize].spec;
             let window = Nanos::from_secs(60);
             let flow = |op: Op, share: f64| {
                 let ios = (v.iops * share * 60.0) as u64;
                 let mean_us = spec.bare_latency_us(op, 4096.0);
-                Flow { ios, bytes: ios * 4096, latency: LatencySummary { mean_us, ..Default::default() } }
+                Flow {
+                    ios,
+                    bytes: ios * 4096,
+                    latency: LatencySummary {
+                        mean_us,
+                        ..Default::default()
+                    },
+                }
             };
             let (reads, writes) = (flow(Op::Read, v.reads), flow(Op::Write, 1.0 - v.reads));
-            let busy_us = reads.ios as f64 * reads.latency.mean_us + writes.ios as f64 * writes.latency.mean_us;
+            let busy_us = reads.ios as f64 * reads.latency.mean_us
+                + writes.ios as f64 * writes.latency.mean_us;
             let mean_us = busy_us / (reads.ios + writes.ios).max(1) as f64;
             VolumeFacts {
                 name: format!("v{i}"),
@@ -85,7 +115,12 @@ fn facts(volumes: &[V]) -> Facts {
                 class: ClassId::from_index(i),
                 size: Bytes::gib(v.gib),
                 device: DeviceId(v.device),
-                measured: Some(Measured { window, reads, writes, outstanding: busy_us / 60e6 }),
+                measured: Some(Measured {
+                    window,
+                    reads,
+                    writes,
+                    outstanding: busy_us / 60e6,
+                }),
                 calibration: calibration(DeviceId(v.device), mean_us.max(1.0), v.iops),
                 calibrating: false,
             }
@@ -124,7 +159,13 @@ fn plan_with(name: &str, config: serde_json::Value, facts: &Facts, policy: &Poli
 }
 
 /// Plans again and again, applying each plan; the number of moves of each round.
-fn rounds(name: &str, config: serde_json::Value, facts: &Facts, policy: &Policy, n: usize) -> Vec<usize> {
+fn rounds(
+    name: &str,
+    config: serde_json::Value,
+    facts: &Facts,
+    policy: &Policy,
+    n: usize,
+) -> Vec<usize> {
     let strategy = build(name, config).unwrap();
     let mut state = strategy.initial_state();
     let mut facts = facts.clone();
@@ -139,16 +180,30 @@ fn rounds(name: &str, config: serde_json::Value, facts: &Facts, policy: &Policy,
 }
 
 fn volume() -> impl Strategy<Value = V> {
-    (0u16..5, 1u64..40, 1.0f64..60_000.0, 0.0f64..=1.0, prop::sample::select(vec![1.0, 2.0, 4.0])).prop_map(
-        |(device, gib, iops, reads, weight)| V { device, gib, iops, reads, weight },
+    (
+        0u16..5,
+        1u64..40,
+        1.0f64..60_000.0,
+        0.0f64..=1.0,
+        prop::sample::select(vec![1.0, 2.0, 4.0]),
     )
+        .prop_map(|(device, gib, iops, reads, weight)| V {
+            device,
+            gib,
+            iops,
+            reads,
+            weight,
+        })
 }
 
 /// Volumes that fit where they are.
 fn inventory() -> impl Strategy<Value = Vec<V>> {
     prop::collection::vec(volume(), 1..25).prop_filter("must fit", |volumes| {
         let f = facts(volumes);
-        f.devices.iter().zip(&f.topology.devices).all(|(d, t)| d.used <= t.spec.capacity)
+        f.devices
+            .iter()
+            .zip(&f.topology.devices)
+            .all(|(d, t)| d.used <= t.spec.capacity)
     })
 }
 
@@ -157,8 +212,14 @@ const STRATEGIES: [(&str, &str); 7] = [
     ("static", "{}"),
     ("idt", "{}"),
     ("autotiering", r#"{"form":"corrected"}"#),
-    ("autotiering", r#"{"form":"corrected","tier_latency":"bare"}"#),
-    ("autotiering", r#"{"form":"corrected","tier_latency":"bare","assignment":"tier-major"}"#),
+    (
+        "autotiering",
+        r#"{"form":"corrected","tier_latency":"bare"}"#,
+    ),
+    (
+        "autotiering",
+        r#"{"form":"corrected","tier_latency":"bare","assignment":"tier-major"}"#,
+    ),
     ("autotiering", r#"{"form":"literal"}"#),
 ];
 
@@ -224,7 +285,13 @@ proptest! {
 
 #[test]
 fn plan_apply_replan_is_empty() {
-    let v = |device, gib, iops, reads, weight| V { device, gib, iops, reads, weight };
+    let v = |device, gib, iops, reads, weight| V {
+        device,
+        gib,
+        iops,
+        reads,
+        weight,
+    };
     let volumes = [
         v(4, 20, 40_000.0, 0.9, 2.0),
         v(0, 60, 10.0, 0.5, 1.0),
@@ -242,7 +309,13 @@ fn plan_apply_replan_is_empty() {
 /// ±5 % noise on rates and latencies: the corrected form does not send volumes back and forth.
 #[test]
 fn noise_causes_no_ping_pong() {
-    let v = |device, gib, iops, reads, weight| V { device, gib, iops, reads, weight };
+    let v = |device, gib, iops, reads, weight| V {
+        device,
+        gib,
+        iops,
+        reads,
+        weight,
+    };
     let volumes = [
         v(4, 20, 40_000.0, 0.9, 2.0),
         v(0, 60, 10.0, 0.5, 1.0),
@@ -280,25 +353,59 @@ fn noise_causes_no_ping_pong() {
 
 #[test]
 fn unknown_load_is_not_idle() {
-    let v = |device, gib, iops, reads, weight| V { device, gib, iops, reads, weight };
+    let v = |device, gib, iops, reads, weight| V {
+        device,
+        gib,
+        iops,
+        reads,
+        weight,
+    };
     let mut f = facts(&[v(0, 60, 10.0, 0.5, 1.0), v(4, 20, 40_000.0, 0.9, 2.0)]);
     f.volumes[0].measured = None;
     for name in ["idt", "autotiering"] {
         let d = plan_with(name, json!({}), &f, &Policy::default());
-        assert!(d.plan.moves.iter().all(|m| m.volume != VolumeId(0)), "{name}");
+        assert!(
+            d.plan.moves.iter().all(|m| m.volume != VolumeId(0)),
+            "{name}"
+        );
         let row = &d.report.volumes[0];
-        let unknown = Verdict::Rejected { by: Rejection::NoMeasurement };
-        assert!(row.options.iter().any(|o| o.verdict == unknown), "{name} {row:?}");
+        let unknown = Verdict::Rejected {
+            by: Rejection::NoMeasurement,
+        };
+        assert!(
+            row.options.iter().any(|o| o.verdict == unknown),
+            "{name} {row:?}"
+        );
     }
 }
 
 #[test]
 fn a_move_that_needs_anothers_space_waits_for_it() {
     // Tier 1 has two devices of 100 GiB, each holding 80 GiB of idle data; the busy volume needs 60.
-    let v = |device, gib, iops, reads, weight| V { device, gib, iops, reads, weight };
-    let f = facts(&[v(0, 80, 1.0, 0.5, 1.0), v(1, 80, 1.0, 0.5, 1.0), v(3, 60, 30_000.0, 1.0, 1.0)]);
-    let d = plan_with("autotiering", json!({ "weight_migration": 0.0, "assignment": "tier-major" }), &f, &Policy::default());
-    let busy = d.plan.moves.iter().position(|m| m.volume == VolumeId(2)).expect("moved");
+    let v = |device, gib, iops, reads, weight| V {
+        device,
+        gib,
+        iops,
+        reads,
+        weight,
+    };
+    let f = facts(&[
+        v(0, 80, 1.0, 0.5, 1.0),
+        v(1, 80, 1.0, 0.5, 1.0),
+        v(3, 60, 30_000.0, 1.0, 1.0),
+    ]);
+    let d = plan_with(
+        "autotiering",
+        json!({ "weight_migration": 0.0, "assignment": "tier-major" }),
+        &f,
+        &Policy::default(),
+    );
+    let busy = d
+        .plan
+        .moves
+        .iter()
+        .position(|m| m.volume == VolumeId(2))
+        .expect("moved");
     let m = &d.plan.moves[busy];
     assert_eq!(f.topology.tier_of(m.to), TierId(0));
     assert!(!m.after.is_empty(), "{:?}", d.plan.moves);
@@ -309,19 +416,34 @@ fn a_move_that_needs_anothers_space_waits_for_it() {
     let mut wrong = d.plan.clone();
     wrong.moves[busy].after.clear();
     let errors = lint(&wrong, &f, &Policy::default());
-    assert!(errors.iter().any(|e| e.to_string().contains("in the course of the plan")), "{errors:?}");
+    assert!(
+        errors
+            .iter()
+            .any(|e| e.to_string().contains("in the course of the plan")),
+        "{errors:?}"
+    );
 }
 
 #[test]
 fn lint_finds_what_is_wrong() {
-    let v = |device, gib, iops, reads, weight| V { device, gib, iops, reads, weight };
+    let v = |device, gib, iops, reads, weight| V {
+        device,
+        gib,
+        iops,
+        reads,
+        weight,
+    };
     let f = facts(&[v(3, 60, 30_000.0, 1.0, 1.0), v(4, 60, 10.0, 1.0, 1.0)]);
     let good = plan_with("autotiering", json!({}), &f, &Policy::default()).plan;
     let m = good.moves[0].clone();
     let broken = |change: &dyn Fn(&mut Plan)| {
         let mut plan = good.clone();
         change(&mut plan);
-        lint(&plan, &f, &Policy::default()).iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        lint(&plan, &f, &Policy::default())
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join("; ")
     };
     assert_eq!(broken(&|_| {}), "");
     assert!(broken(&|p| p.moves.push(m.clone())).contains("moved twice"));
@@ -330,33 +452,83 @@ fn lint_finds_what_is_wrong() {
     assert!(broken(&|p| p.moves[0].size = Bytes(1)).contains("size in the plan"));
     assert!(broken(&|p| p.moves[0].after = vec![0]).contains("not before it"));
     assert!(broken(&|p| p.generation = 0).contains("does not follow"));
-    let policy = Policy { pins: vec![Pin { volume: m.volume, tier: TierId(2) }], ..Policy::default() };
-    assert!(lint(&good, &f, &policy).iter().any(|e| e.to_string().contains("pinned")));
-    let policy = Policy { cordoned: vec![f.topology.tier_of(m.to)], ..Policy::default() };
-    assert!(lint(&good, &f, &policy).iter().any(|e| e.to_string().contains("cordoned")));
-    let not_due = Facts { placement_due: false, ..f.clone() };
-    assert!(lint(&good, &not_due, &Policy::default()).iter().any(|e| e.to_string().contains("migration epoch")));
+    let policy = Policy {
+        pins: vec![Pin {
+            volume: m.volume,
+            tier: TierId(2),
+        }],
+        ..Policy::default()
+    };
+    assert!(
+        lint(&good, &f, &policy)
+            .iter()
+            .any(|e| e.to_string().contains("pinned"))
+    );
+    let policy = Policy {
+        cordoned: vec![f.topology.tier_of(m.to)],
+        ..Policy::default()
+    };
+    assert!(
+        lint(&good, &f, &policy)
+            .iter()
+            .any(|e| e.to_string().contains("cordoned"))
+    );
+    let not_due = Facts {
+        placement_due: false,
+        ..f.clone()
+    };
+    assert!(
+        lint(&good, &not_due, &Policy::default())
+            .iter()
+            .any(|e| e.to_string().contains("migration epoch"))
+    );
 }
 
 #[test]
 fn unknown_names_and_parameters_are_refused() {
-    let err = |r: Result<Box<dyn planner::AnyStrategy>, planner::BuildError>| r.err().unwrap().to_string();
+    let err = |r: Result<Box<dyn planner::AnyStrategy>, planner::BuildError>| {
+        r.err().unwrap().to_string()
+    };
     assert!(err(build("autotier", json!({}))).contains("did you mean \"autotiering\"?"));
-    assert!(err(build("autotiering", json!({ "aging": 2.0 }))).contains("strategies.autotiering.aging"));
+    assert!(
+        err(build("autotiering", json!({ "aging": 2.0 }))).contains("strategies.autotiering.aging")
+    );
     assert!(err(build("autotiering", json!({ "agin": 0.5 }))).contains("unknown field"));
     assert!(err(build("noop", json!({ "x": 1 }))).contains("unknown field"));
 }
 
 #[test]
 fn the_state_survives_a_store() {
-    let v = |device, gib, iops, reads, weight| V { device, gib, iops, reads, weight };
+    let v = |device, gib, iops, reads, weight| V {
+        device,
+        gib,
+        iops,
+        reads,
+        weight,
+    };
     let f = facts(&[v(3, 60, 30_000.0, 1.0, 1.0), v(4, 60, 10.0, 1.0, 1.0)]);
     let strategy = build("autotiering", json!({})).unwrap();
-    let d = decide(&*strategy, &f, &Policy::default(), &strategy.initial_state(), 7).unwrap();
+    let d = decide(
+        &*strategy,
+        &f,
+        &Policy::default(),
+        &strategy.initial_state(),
+        7,
+    )
+    .unwrap();
     let stored = serde_json::to_string(&d.state.to_json()).unwrap();
-    let back = strategy.state_from_json(serde_json::from_str(&stored).unwrap()).unwrap();
-    let next = Facts { generation: 1, epoch: 16, ..f };
+    let back = strategy
+        .state_from_json(serde_json::from_str(&stored).unwrap())
+        .unwrap();
+    let next = Facts {
+        generation: 1,
+        epoch: 16,
+        ..f
+    };
     let a = decide(&*strategy, &next, &Policy::default(), &d.state, 7).unwrap();
     let b = decide(&*strategy, &next, &Policy::default(), &back, 7).unwrap();
-    assert_eq!(serde_json::to_string(&a.plan).unwrap(), serde_json::to_string(&b.plan).unwrap());
+    assert_eq!(
+        serde_json::to_string(&a.plan).unwrap(),
+        serde_json::to_string(&b.plan).unwrap()
+    );
 }

@@ -50,12 +50,54 @@ latency = "8ms"
 fn scenario() -> String {
     let mut text = String::from(SCENARIO);
     let volumes = [
-        ("orders-db", "shop", "gold", 3, "slow", "outstanding = 4, read_share = 0.9, rate = \"3000 IOPS\""),
-        ("orders-log", "shop", "gold", 1, "middle", "outstanding = 1, read_share = 0.1, rate = \"600 IOPS\""),
-        ("mail", "mail", "bronze", 4, "fast", "outstanding = 2, read_share = 0.5, rate = \"300 IOPS\""),
-        ("archive", "archive", "bronze", 6, "slow", "outstanding = 1, read_share = 0.7, rate = \"40 IOPS\""),
-        ("build-cache", "ci", "bronze", 4, "middle", "outstanding = 4, read_share = 0.5, rate = \"1500 IOPS\""),
-        ("a volume with a rather long name <b>&\"", "ci", "bronze", 2, "slow", "outstanding = 1, read_share = 1.0, rate = \"100 IOPS\""),
+        (
+            "orders-db",
+            "shop",
+            "gold",
+            3,
+            "slow",
+            "outstanding = 4, read_share = 0.9, rate = \"3000 IOPS\"",
+        ),
+        (
+            "orders-log",
+            "shop",
+            "gold",
+            1,
+            "middle",
+            "outstanding = 1, read_share = 0.1, rate = \"600 IOPS\"",
+        ),
+        (
+            "mail",
+            "mail",
+            "bronze",
+            4,
+            "fast",
+            "outstanding = 2, read_share = 0.5, rate = \"300 IOPS\"",
+        ),
+        (
+            "archive",
+            "archive",
+            "bronze",
+            6,
+            "slow",
+            "outstanding = 1, read_share = 0.7, rate = \"40 IOPS\"",
+        ),
+        (
+            "build-cache",
+            "ci",
+            "bronze",
+            4,
+            "middle",
+            "outstanding = 4, read_share = 0.5, rate = \"1500 IOPS\"",
+        ),
+        (
+            "a volume with a rather long name <b>&\"",
+            "ci",
+            "bronze",
+            2,
+            "slow",
+            "outstanding = 1, read_share = 1.0, rate = \"100 IOPS\"",
+        ),
     ];
     for (name, vm, class, gib, tier, habits) in volumes {
         text += &format!(
@@ -72,13 +114,22 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let file = ScenarioFile::parse("example.toml", &text)?;
     let mut results: Vec<RunResult> = Vec::new();
     for strategy in ["noop", "static", "idt", "autotiering"] {
-        let config = file.scenario.strategies.get(strategy).cloned().unwrap_or(serde_json::Value::Null);
+        let config = file
+            .scenario
+            .strategies
+            .get(strategy)
+            .cloned()
+            .unwrap_or(serde_json::Value::Null);
         let model = ScenarioFile::parse("example.toml", &text)?.build(vec![])?;
         let manifest = Manifest {
             version: env!("CARGO_PKG_VERSION").into(),
             scenario: "example".into(),
             scenario_xxh3: "0123456789abcdef".into(),
-            traces: vec![TraceHash { file: "none.lis".into(), xxh3: "0".repeat(32), requests: 1_234_567 }],
+            traces: vec![TraceHash {
+                file: "none.lis".into(),
+                xxh3: "0".repeat(32),
+                requests: 1_234_567,
+            }],
             strategy: strategy.into(),
             strategy_config: config.clone(),
             seed: model.seed,
@@ -86,7 +137,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             warmup_s: model.warmup.as_secs_f64(),
         };
         let built = planner::build(strategy, config)?;
-        let options = RunOptions { series: true, decisions: true };
+        let options = RunOptions {
+            series: true,
+            decisions: true,
+        };
         results.push(sim::run(&model, &*built, manifest, options, &mut |_| {})?);
     }
     println!("{}", report::summary(&results));

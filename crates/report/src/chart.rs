@@ -26,7 +26,15 @@ pub(crate) const TIER_COLORS: usize = 6;
 
 /// Dash patterns, so that lines are told apart without colour. Their number and that of the colours differ by design:
 /// together they make more pairs than either.
-const DASHES: [&str; 7] = ["none", "7 3", "2 3", "9 3 2 3", "14 4", "5 2 1 2 1 2", "1 5"];
+const DASHES: [&str; 7] = [
+    "none",
+    "7 3",
+    "2 3",
+    "9 3 2 3",
+    "14 4",
+    "5 2 1 2 1 2",
+    "1 5",
+];
 
 /// Dashes of the n-th line.
 fn dashes(style: usize) -> &'static str {

@@ -20,7 +20,11 @@ pub fn csv(results: &[RunResult]) -> String {
     out.push('\n');
     for (result, label) in results.iter().zip(labels(results)) {
         for group in &result.groups {
-            for (direction, summary) in [("read", &group.reads), ("write", &group.writes), ("all", &group.all)] {
+            for (direction, summary) in [
+                ("read", &group.reads),
+                ("write", &group.writes),
+                ("all", &group.all),
+            ] {
                 row(&mut out, group_cells(&label, group, direction, summary));
             }
         }
@@ -28,7 +32,12 @@ pub fn csv(results: &[RunResult]) -> String {
     out
 }
 
-fn group_cells(label: &str, group: &GroupSummary, direction: &str, s: &DirectionSummary) -> Vec<String> {
+fn group_cells(
+    label: &str,
+    group: &GroupSummary,
+    direction: &str,
+    s: &DirectionSummary,
+) -> Vec<String> {
     let latency = |us: f64| number(Some(us).filter(|_| s.ios > 0));
     vec![
         label.into(),
@@ -79,7 +88,9 @@ pub fn moves_csv(results: &[RunResult]) -> String {
 }
 
 fn number(value: Option<f64>) -> String {
-    value.filter(|v| v.is_finite()).map_or_else(String::new, |v| v.to_string())
+    value
+        .filter(|v| v.is_finite())
+        .map_or_else(String::new, |v| v.to_string())
 }
 
 fn row(out: &mut String, cells: Vec<String>) {

@@ -69,7 +69,11 @@ pub(crate) fn change(base: f64, value: f64) -> String {
     match change_ratio(base, value) {
         Some(ratio) => {
             let text = fixed(ratio * 100.0, 1);
-            let sign = if text.starts_with('-') || text == "0.0" { "" } else { "+" };
+            let sign = if text.starts_with('-') || text == "0.0" {
+                ""
+            } else {
+                "+"
+            };
             format!("{sign}{text} %")
         }
         None => NONE.into(),
@@ -84,9 +88,18 @@ pub(crate) fn change_ratio(base: f64, value: f64) -> Option<f64> {
 
 /// A number named with its unit, as in the evidence of a decision: `latency_mean_us` is in microseconds.
 pub(crate) fn with_unit_of(name: &str, value: f64) -> String {
-    const UNITS: [(&str, &str); 6] =
-        [("_us", MICROS), ("_ms", "ms"), ("_s", "s"), ("_mib_per_s", "MiB/s"), ("_bytes", "B"), ("iops", "/s")];
-    let unit = UNITS.iter().filter(|(suffix, _)| name.ends_with(suffix)).max_by_key(|(suffix, _)| suffix.len());
+    const UNITS: [(&str, &str); 6] = [
+        ("_us", MICROS),
+        ("_ms", "ms"),
+        ("_s", "s"),
+        ("_mib_per_s", "MiB/s"),
+        ("_bytes", "B"),
+        ("iops", "/s"),
+    ];
+    let unit = UNITS
+        .iter()
+        .filter(|(suffix, _)| name.ends_with(suffix))
+        .max_by_key(|(suffix, _)| suffix.len());
     match unit {
         Some((_, unit)) => format!("{} {unit}", significant(value)),
         None => significant(value),
@@ -98,7 +111,10 @@ pub(crate) fn shortened(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.into();
     }
-    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+    text.chars()
+        .take(most.saturating_sub(1))
+        .chain(['…'])
+        .collect()
 }
 
 #[cfg(test)]

@@ -32,16 +32,33 @@ struct Compared<'a> {
 
 impl<'a> Compared<'a> {
     fn new(results: &'a [RunResult]) -> Self {
-        let most = |of: fn(&RunResult) -> f64| results.iter().map(of).filter(|s| s.is_finite()).fold(0.0, f64::max);
-        Self { results, labels: labels(results), end_s: most(duration_s), warmup_s: most(|r| r.manifest.warmup_s) }
+        let most = |of: fn(&RunResult) -> f64| {
+            results
+                .iter()
+                .map(of)
+                .filter(|s| s.is_finite())
+                .fold(0.0, f64::max)
+        };
+        Self {
+            results,
+            labels: labels(results),
+            end_s: most(duration_s),
+            warmup_s: most(|r| r.manifest.warmup_s),
+        }
     }
 
     fn has_series(&self) -> bool {
-        self.results.iter().any(|r| r.series.as_ref().is_some_and(|s| !s.groups.is_empty()))
+        self.results
+            .iter()
+            .any(|r| r.series.as_ref().is_some_and(|s| !s.groups.is_empty()))
     }
 
     fn rows(&self) -> impl Iterator<Item = (usize, &'a RunResult, &str)> {
-        self.results.iter().zip(&self.labels).enumerate().map(|(i, (r, l))| (i, r, l.as_str()))
+        self.results
+            .iter()
+            .zip(&self.labels)
+            .enumerate()
+            .map(|(i, (r, l))| (i, r, l.as_str()))
     }
 }
 
@@ -86,7 +103,12 @@ pub fn page(results: &[RunResult], title: &str) -> String {
 fn header(compared: &Compared<'_>, title: &str) -> Markup {
     let distinct = |of: &dyn Fn(&RunResult) -> String| {
         let mut seen = BTreeSet::new();
-        let values: Vec<String> = compared.results.iter().map(of).filter(|v| seen.insert(v.clone())).collect();
+        let values: Vec<String> = compared
+            .results
+            .iter()
+            .map(of)
+            .filter(|v| seen.insert(v.clone()))
+            .collect();
         values.join(", ")
     };
     html! {

@@ -8,7 +8,10 @@ use crate::series;
 ///
 /// Runs of the same strategy are told apart by their parameters, then by scenario, then by seed, then by position.
 pub fn labels(results: &[RunResult]) -> Vec<String> {
-    let mut labels: Vec<String> = results.iter().map(|r| r.manifest.strategy.clone()).collect();
+    let mut labels: Vec<String> = results
+        .iter()
+        .map(|r| r.manifest.strategy.clone())
+        .collect();
     let details: [fn(&RunResult) -> String; 3] = [
         |r| match &r.manifest.strategy_config {
             serde_json::Value::Null => "defaults".into(),
@@ -41,16 +44,33 @@ pub fn labels(results: &[RunResult]) -> Vec<String> {
 /// Seconds from start to end, also where the manifest does not say.
 pub(crate) fn duration_s(result: &RunResult) -> f64 {
     let windows = result.series.as_ref().map_or(0.0, series::covered_s);
-    let moves = result.move_log.iter().map(|m| m.ended_s.or(m.started_s).unwrap_or(m.planned_s));
-    let decisions = result.decisions.iter().flatten().map(|d| d.at.as_secs_f64());
-    let least = moves.chain(decisions).filter(|s| s.is_finite()).fold(windows, f64::max);
+    let moves = result
+        .move_log
+        .iter()
+        .map(|m| m.ended_s.or(m.started_s).unwrap_or(m.planned_s));
+    let decisions = result
+        .decisions
+        .iter()
+        .flatten()
+        .map(|d| d.at.as_secs_f64());
+    let least = moves
+        .chain(decisions)
+        .filter(|s| s.is_finite())
+        .fold(windows, f64::max);
     let said = result.manifest.duration_s;
-    if said.is_finite() { said.max(least) } else { least }
+    if said.is_finite() {
+        said.max(least)
+    } else {
+        least
+    }
 }
 
 /// Names of the tiers, high end first.
 pub(crate) fn tiers(result: &RunResult) -> Vec<&str> {
-    result.of_kind(GroupKind::Tier).map(|g| g.name.as_str()).collect()
+    result
+        .of_kind(GroupKind::Tier)
+        .map(|g| g.name.as_str())
+        .collect()
 }
 
 /// Whether guests were served from the target when it ended: from then on the volume is there.
@@ -68,19 +88,30 @@ pub(crate) struct Stay<'a> {
 
 /// Moves of a volume, in order of planning.
 pub(crate) fn moves_of<'a>(result: &'a RunResult, volume: &str) -> Vec<&'a MoveRecord> {
-    result.move_log.iter().filter(|m| m.volume == volume).collect()
+    result
+        .move_log
+        .iter()
+        .filter(|m| m.volume == volume)
+        .collect()
 }
 
 /// Tier at the end.
 pub(crate) fn tier_at_end<'a>(result: &'a RunResult, volume: &str) -> Option<&'a str> {
-    result.final_tiers.iter().find(|(name, _)| name == volume).map(|(_, tier)| tier.as_str())
+    result
+        .final_tiers
+        .iter()
+        .find(|(name, _)| name == volume)
+        .map(|(_, tier)| tier.as_str())
 }
 
 /// Where a volume was, from start to end.
 pub(crate) fn stays<'a>(result: &'a RunResult, volume: &str) -> Vec<Stay<'a>> {
     let end_s = duration_s(result);
     let moves = moves_of(result, volume);
-    let first = moves.first().map(|m| m.from.as_str()).or_else(|| tier_at_end(result, volume));
+    let first = moves
+        .first()
+        .map(|m| m.from.as_str())
+        .or_else(|| tier_at_end(result, volume));
     let Some(first) = first else { return vec![] };
     let mut switches: Vec<(f64, &str)> = moves
         .iter()
@@ -88,12 +119,20 @@ pub(crate) fn stays<'a>(result: &'a RunResult, volume: &str) -> Vec<Stay<'a>> {
         .map(|m| (m.ended_s.unwrap_or(end_s), m.to.as_str()))
         .collect();
     switches.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut stays = vec![Stay { from_s: 0.0, to_s: end_s, tier: first }];
+    let mut stays = vec![Stay {
+        from_s: 0.0,
+        to_s: end_s,
+        tier: first,
+    }];
     for (at_s, tier) in switches {
         if let Some(last) = stays.last_mut() {
             last.to_s = at_s;
         }
-        stays.push(Stay { from_s: at_s, to_s: end_s, tier });
+        stays.push(Stay {
+            from_s: at_s,
+            to_s: end_s,
+            tier,
+        });
     }
     stays
 }
@@ -107,11 +146,18 @@ pub(crate) fn tier_at_start<'a>(result: &'a RunResult, volume: &str) -> Option<&
 /// next move or the end. `None` without results over time, without requests, or if the move did not end well.
 pub(crate) fn measured_after_us(result: &RunResult, record: &MoveRecord) -> Option<f64> {
     let ended_s = record.ended_s.filter(|_| record.state == "done")?;
-    let next = moves_of(result, &record.volume).into_iter().filter_map(|m| m.started_s).filter(|s| *s >= ended_s);
+    let next = moves_of(result, &record.volume)
+        .into_iter()
+        .filter_map(|m| m.started_s)
+        .filter(|s| *s >= ended_s);
     let until_s = next.fold(f64::INFINITY, f64::min);
     let over_time = result.series.as_ref()?;
-    let group = over_time.groups.iter().find(|g| g.kind == GroupKind::Volume && g.name == record.volume)?;
+    let group = over_time
+        .groups
+        .iter()
+        .find(|g| g.kind == GroupKind::Volume && g.name == record.volume)?;
     let w = over_time.window_s;
-    let inside = (0..series::windows(group)).filter(|i| *i as f64 * w >= ended_s && (*i as f64 + 1.0) * w <= until_s);
+    let inside = (0..series::windows(group))
+        .filter(|i| *i as f64 * w >= ended_s && (*i as f64 + 1.0) * w <= until_s);
     series::mean_us_over(group, inside)
 }

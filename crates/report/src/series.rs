@@ -17,26 +17,42 @@ pub(crate) fn windows(group: &GroupSeries) -> usize {
 /// Seconds that the windows cover.
 pub(crate) fn covered_s(series: &Series) -> f64 {
     let of_groups = series.groups.iter().map(windows).max().unwrap_or(0);
-    let of_devices = series.devices.iter().map(|d| d.used_bytes.len()).max().unwrap_or(0);
+    let of_devices = series
+        .devices
+        .iter()
+        .map(|d| d.used_bytes.len())
+        .max()
+        .unwrap_or(0);
     of_groups.max(of_devices) as f64 * series.window_s
 }
 
 fn at(values: &[f64], i: usize) -> f64 {
-    values.get(i).copied().filter(|v| v.is_finite()).unwrap_or(0.0)
+    values
+        .get(i)
+        .copied()
+        .filter(|v| v.is_finite())
+        .unwrap_or(0.0)
 }
 
 /// Requests per second, both directions.
 pub(crate) fn iops(group: &GroupSeries) -> Values {
-    (0..windows(group)).map(|i| Some(at(&group.reads.iops, i) + at(&group.writes.iops, i))).collect()
+    (0..windows(group))
+        .map(|i| Some(at(&group.reads.iops, i) + at(&group.writes.iops, i)))
+        .collect()
 }
 
 /// MiB per second, both directions.
 pub(crate) fn mib_per_s(group: &GroupSeries) -> Values {
-    (0..windows(group)).map(|i| Some(at(&group.reads.mib_per_s, i) + at(&group.writes.mib_per_s, i))).collect()
+    (0..windows(group))
+        .map(|i| Some(at(&group.reads.mib_per_s, i) + at(&group.writes.mib_per_s, i)))
+        .collect()
 }
 
 /// Mean latency over some windows, both directions, weighted by requests.
-pub(crate) fn mean_us_over(group: &GroupSeries, windows: impl Iterator<Item = usize>) -> Option<f64> {
+pub(crate) fn mean_us_over(
+    group: &GroupSeries,
+    windows: impl Iterator<Item = usize>,
+) -> Option<f64> {
     let (mut sum, mut weight) = (0.0, 0.0);
     for i in windows {
         for direction in [&group.reads, &group.writes] {
@@ -50,18 +66,24 @@ pub(crate) fn mean_us_over(group: &GroupSeries, windows: impl Iterator<Item = us
 
 /// Mean latency, both directions.
 pub(crate) fn mean_us(group: &GroupSeries) -> Values {
-    (0..windows(group)).map(|i| mean_us_over(group, std::iter::once(i))).collect()
+    (0..windows(group))
+        .map(|i| mean_us_over(group, std::iter::once(i)))
+        .collect()
 }
 
 /// One statistic of one direction, where there were requests.
 pub(crate) fn measured(direction: &DirectionSeries, values: &[f64]) -> Values {
-    (0..direction.iops.len()).map(|i| (at(&direction.iops, i) > 0.0).then(|| at(values, i))).collect()
+    (0..direction.iops.len())
+        .map(|i| (at(&direction.iops, i) > 0.0).then(|| at(values, i)))
+        .collect()
 }
 
 /// The worse of the p99 of reads and the p99 of writes: an upper bound of the p99 of both.
 pub(crate) fn worse_p99_us(group: &GroupSeries) -> Values {
     let of = |d: &DirectionSeries, i: usize| (at(&d.iops, i) > 0.0).then(|| at(&d.p99_us, i));
-    (0..windows(group)).map(|i| of(&group.reads, i).max_by_value(of(&group.writes, i))).collect()
+    (0..windows(group))
+        .map(|i| of(&group.reads, i).max_by_value(of(&group.writes, i)))
+        .collect()
 }
 
 trait MaxByValue {
@@ -102,13 +124,24 @@ pub(crate) fn thirds(
 }
 
 /// The series of a group.
-pub(crate) fn group<'a>(series: &'a Series, kind: GroupKind, name: &str) -> Option<&'a GroupSeries> {
-    series.groups.iter().find(|g| g.kind == kind && g.name == name)
+pub(crate) fn group<'a>(
+    series: &'a Series,
+    kind: GroupKind,
+    name: &str,
+) -> Option<&'a GroupSeries> {
+    series
+        .groups
+        .iter()
+        .find(|g| g.kind == kind && g.name == name)
 }
 
 /// Points of a line: the middle of each window and its value.
 pub(crate) fn points(values: &[Option<f64>], window_s: f64) -> Vec<(f64, Option<f64>)> {
-    values.iter().enumerate().map(|(i, v)| ((i as f64 + 0.5) * window_s, v.filter(|v| v.is_finite()))).collect()
+    values
+        .iter()
+        .enumerate()
+        .map(|(i, v)| ((i as f64 + 0.5) * window_s, v.filter(|v| v.is_finite())))
+        .collect()
 }
 
 /// At most `most` points that keep the smallest and the largest value of every stretch, and every gap's place.
@@ -139,7 +172,8 @@ mod tests {
 
     #[test]
     fn downsampling_keeps_extremes_and_order() {
-        let mut points: Vec<(f64, Option<f64>)> = (0..5000).map(|i| (f64::from(i), Some(1.0))).collect();
+        let mut points: Vec<(f64, Option<f64>)> =
+            (0..5000).map(|i| (f64::from(i), Some(1.0))).collect();
         points[1234].1 = Some(99.0);
         points[4321].1 = Some(-5.0);
         let out = downsampled(points, 600);
@@ -150,8 +184,9 @@ mod tests {
 
     #[test]
     fn a_stretch_without_values_is_a_gap() {
-        let points: Vec<(f64, Option<f64>)> =
-            (0..100).map(|i| (f64::from(i), (i / 50 == 1).then_some(1.0))).collect();
+        let points: Vec<(f64, Option<f64>)> = (0..100)
+            .map(|i| (f64::from(i), (i / 50 == 1).then_some(1.0)))
+            .collect();
         let out = downsampled(points, 10);
         assert_eq!(out.iter().filter(|p| p.1.is_none()).count(), 2);
     }
@@ -172,10 +207,20 @@ mod tests {
             p99_us: vec![mean * 2.0],
             ..DirectionSeries::default()
         };
-        let group = GroupSeries { reads: direction(300.0, 100.0), writes: direction(100.0, 500.0), ..GroupSeries::default() };
+        let group = GroupSeries {
+            reads: direction(300.0, 100.0),
+            writes: direction(100.0, 500.0),
+            ..GroupSeries::default()
+        };
         assert_eq!(mean_us(&group), vec![Some(200.0)]);
         assert_eq!(worse_p99_us(&group), vec![Some(1000.0)]);
-        let idle = GroupSeries { reads: direction(0.0, 0.0), ..GroupSeries::default() };
-        assert_eq!((mean_us(&idle), worse_p99_us(&idle)), (vec![None], vec![None]));
+        let idle = GroupSeries {
+            reads: direction(0.0, 0.0),
+            ..GroupSeries::default()
+        };
+        assert_eq!(
+            (mean_us(&idle), worse_p99_us(&idle)),
+            (vec![None], vec![None])
+        );
     }
 }

@@ -7,7 +7,8 @@ use crate::format::{MICROS, NONE, change, fixed, gib, maybe};
 use crate::run::{labels, measured_after_us};
 
 /// One rule below the header, nothing else: survives copying into an issue.
-const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('-').junction('-'));
+const STYLE: TableStyle =
+    TableStyle::new().header_separator(LineStyle::none().fill('-').junction('-'));
 
 /// A column: its name, its unit, and whether it holds words (numbers go to the right).
 pub(crate) struct Column {
@@ -23,11 +24,19 @@ pub(crate) enum Align {
 }
 
 pub(crate) const fn words(name: &'static str) -> Column {
-    Column { name, unit: "", align: Align::Words }
+    Column {
+        name,
+        unit: "",
+        align: Align::Words,
+    }
 }
 
 pub(crate) const fn number(name: &'static str, unit: &'static str) -> Column {
-    Column { name, unit, align: Align::Number }
+    Column {
+        name,
+        unit,
+        align: Align::Number,
+    }
 }
 
 /// Rows of cells below their header, as text.
@@ -46,14 +55,20 @@ pub(crate) fn table(columns: &[Column], rows: Vec<Vec<String>>) -> String {
         false => cell(c.name, c.align),
     }));
     for row in rows {
-        table.add_row(row.iter().zip(columns).map(|(text, c)| cell(&printable(text), c.align)));
+        table.add_row(
+            row.iter()
+                .zip(columns)
+                .map(|(text, c)| cell(&printable(text), c.align)),
+        );
     }
     table.trim_fmt() + "\n"
 }
 
 /// Names come from files: control characters must not reach a terminal.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    text.chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
 }
 
 const LOAD_COLUMNS: [Column; 13] = [
@@ -73,11 +88,19 @@ const LOAD_COLUMNS: [Column; 13] = [
 ];
 
 fn load_cells(group: &GroupSummary, baseline: Option<&GroupSummary>) -> Vec<String> {
-    let GroupSummary { reads, writes, all, .. } = group;
-    let against = |value: f64, of: fn(&GroupSummary) -> f64| baseline.map_or(NONE.into(), |b| change(of(b), value));
+    let GroupSummary {
+        reads, writes, all, ..
+    } = group;
+    let against = |value: f64, of: fn(&GroupSummary) -> f64| {
+        baseline.map_or(NONE.into(), |b| change(of(b), value))
+    };
     // A mean over no requests is not zero.
     let latency = |ios: u64, us: f64| maybe((ios > 0).then_some(us), 1);
-    let mean_vs = if all.ios > 0 { against(all.mean_us, |b| b.all.mean_us) } else { NONE.into() };
+    let mean_vs = if all.ios > 0 {
+        against(all.mean_us, |b| b.all.mean_us)
+    } else {
+        NONE.into()
+    };
     vec![
         fixed(reads.iops, 1),
         fixed(writes.iops, 1),
@@ -99,7 +122,9 @@ fn load_cells(group: &GroupSummary, baseline: Option<&GroupSummary>) -> Vec<Stri
 ///
 /// Two tables, so that each fits a terminal: load and latency, then objectives and moves.
 pub fn summary(results: &[RunResult]) -> String {
-    let Some(first) = results.first() else { return "no results\n".into() };
+    let Some(first) = results.first() else {
+        return "no results\n".into();
+    };
     let labels = labels(results);
     let mut load = Vec::new();
     let mut moving = Vec::new();
@@ -126,19 +151,28 @@ pub fn summary(results: &[RunResult]) -> String {
         number("moved", "volumes"),
         number("moved", "VMs"),
     ];
-    format!("{}\n{}", table(&with_words(["strategy"]), load), table(&move_columns, moving))
+    format!(
+        "{}\n{}",
+        table(&with_words(["strategy"]), load),
+        table(&move_columns, moving)
+    )
 }
 
 /// A row per group of the kind and strategy, groups together. Changes are against the first run.
 pub fn by_group(results: &[RunResult], kind: GroupKind) -> String {
-    let Some(first) = results.first() else { return "no results\n".into() };
+    let Some(first) = results.first() else {
+        return "no results\n".into();
+    };
     let labels = labels(results);
     let mut rows = Vec::new();
     for name in group_names(results, kind) {
         let baseline = first.of_kind(kind).find(|g| g.name == name);
         for (i, (result, label)) in results.iter().zip(&labels).enumerate() {
             if let Some(group) = result.of_kind(kind).find(|g| g.name == name) {
-                rows.push(prefixed([name, label], load_cells(group, baseline.filter(|_| i > 0))));
+                rows.push(prefixed(
+                    [name, label],
+                    load_cells(group, baseline.filter(|_| i > 0)),
+                ));
             }
         }
     }

@@ -8,7 +8,9 @@ use model::{Outcome, Rejection, Report, TierOption, Verdict, VolumeReport};
 use sim::RunResult;
 use thiserror::Error;
 
-use crate::format::{MICROS, NONE, fixed, gib, maybe, seconds, shortened, significant, with_unit_of};
+use crate::format::{
+    MICROS, NONE, fixed, gib, maybe, seconds, shortened, significant, with_unit_of,
+};
 use crate::run::{duration_s, moves_of, stays, tier_at_end, tiers};
 use crate::tables::{number, printable, reason, table, took_s, words};
 
@@ -49,13 +51,27 @@ pub enum WhyError {
 
 /// `, did you mean "x"?` and what is known.
 fn hint(given: &str, known: &[String]) -> String {
-    let near = known.iter().map(|k| (strsim::damerau_levenshtein(k, given), k)).min();
+    let near = known
+        .iter()
+        .map(|k| (strsim::damerau_levenshtein(k, given), k))
+        .min();
     let meant = match near {
-        Some((distance, name)) if distance <= 2.max(given.chars().count() / 3) => format!(", did you mean \"{name}\"?"),
+        Some((distance, name)) if distance <= 2.max(given.chars().count() / 3) => {
+            format!(", did you mean \"{name}\"?")
+        }
         _ => String::new(),
     };
-    let mut listed = known.iter().take(KNOWN_SHOWN_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
-    if let Some(more) = known.len().checked_sub(KNOWN_SHOWN_MAX).filter(|more| *more > 0) {
+    let mut listed = known
+        .iter()
+        .take(KNOWN_SHOWN_MAX)
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join(", ");
+    if let Some(more) = known
+        .len()
+        .checked_sub(KNOWN_SHOWN_MAX)
+        .filter(|more| *more > 0)
+    {
         let _ = write!(listed, " and {more} more");
     }
     match (meant.is_empty(), known.is_empty()) {
@@ -81,16 +97,28 @@ impl Decided<'_> {
     }
 
     fn moved(&self) -> bool {
-        self.row.is_some_and(|r| matches!(r.outcome, Outcome::Move { .. }))
+        self.row
+            .is_some_and(|r| matches!(r.outcome, Outcome::Move { .. }))
     }
 }
 
 fn decided<'a>(result: &'a RunResult, volume: &str) -> Result<Vec<Decided<'a>>, WhyError> {
     if tier_at_end(result, volume).is_none() {
-        let known = result.final_tiers.iter().map(|(name, _)| name.clone()).collect();
-        return Err(WhyError::UnknownVolume { volume: volume.into(), known });
+        let known = result
+            .final_tiers
+            .iter()
+            .map(|(name, _)| name.clone())
+            .collect();
+        return Err(WhyError::UnknownVolume {
+            volume: volume.into(),
+            known,
+        });
     }
-    let decisions = result.decisions.as_deref().filter(|d| !d.is_empty()).ok_or(WhyError::NoDecisions)?;
+    let decisions = result
+        .decisions
+        .as_deref()
+        .filter(|d| !d.is_empty())
+        .ok_or(WhyError::NoDecisions)?;
     let with_row = decisions.iter().enumerate().map(|(i, report)| Decided {
         number: i + 1,
         report,
@@ -103,7 +131,10 @@ fn decided<'a>(result: &'a RunResult, volume: &str) -> Result<Vec<Decided<'a>>, 
 fn last_by<'a>(decisions: &[Decided<'a>], at_s: f64) -> Result<Decided<'a>, WhyError> {
     // Decisions are on whole epochs; a second that was read off a table is rounded.
     let by = decisions.iter().rev().find(|d| d.at_s() <= at_s + 0.05);
-    by.copied().ok_or_else(|| WhyError::BeforeFirstDecision { at_s, first_s: decisions.first().map_or(0.0, Decided::at_s) })
+    by.copied().ok_or_else(|| WhyError::BeforeFirstDecision {
+        at_s,
+        first_s: decisions.first().map_or(0.0, Decided::at_s),
+    })
 }
 
 /// Why `volume` is where it is: where it was over the run, and the last decision about it with its numbers, every tier as
@@ -120,8 +151,15 @@ pub fn why(result: &RunResult, volume: &str, at: Option<f64>) -> Result<String, 
         Some(at_s) => vec![last_by(&decisions, at_s)?],
         None => {
             let last = decisions.len() - 1;
-            let moved = decisions.iter().rposition(Decided::moved).filter(|i| *i != last);
-            moved.into_iter().chain([last]).map(|i| decisions[i]).collect()
+            let moved = decisions
+                .iter()
+                .rposition(Decided::moved)
+                .filter(|i| *i != last);
+            moved
+                .into_iter()
+                .chain([last])
+                .map(|i| decisions[i])
+                .collect()
         }
     };
     for decision in &told {
@@ -145,7 +183,13 @@ fn heading(result: &RunResult, volume: &str) -> String {
 fn where_it_was(out: &mut String, result: &RunResult, volume: &str) {
     out.push_str("\nwhere it was\n");
     for stay in stays(result, volume) {
-        let _ = writeln!(out, "  {:>9} to {:>9}  on {}", seconds(stay.from_s), seconds(stay.to_s), printable(stay.tier));
+        let _ = writeln!(
+            out,
+            "  {:>9} to {:>9}  on {}",
+            seconds(stay.from_s),
+            seconds(stay.to_s),
+            printable(stay.tier)
+        );
     }
     let moves = moves_of(result, volume);
     if moves.is_empty() {
@@ -154,7 +198,10 @@ fn where_it_was(out: &mut String, result: &RunResult, volume: &str) {
     }
     out.push_str("\nits moves\n");
     for m in moves {
-        let started = m.started_s.map_or_else(|| "not started".into(), |s| format!("started at {}", seconds(s)));
+        let started = m.started_s.map_or_else(
+            || "not started".into(),
+            |s| format!("started at {}", seconds(s)),
+        );
         let took = took_s(m).map_or_else(String::new, |s| format!(", took {}", seconds(s)));
         let _ = writeln!(
             out,
@@ -170,7 +217,9 @@ fn where_it_was(out: &mut String, result: &RunResult, volume: &str) {
 }
 
 fn tell(out: &mut String, decision: &Decided<'_>, of: usize) {
-    let Report { epoch, generation, .. } = decision.report;
+    let Report {
+        epoch, generation, ..
+    } = decision.report;
     let _ = writeln!(
         out,
         "\ndecision {} of {of}, at {} (epoch {epoch}, plan {generation})",
@@ -188,9 +237,19 @@ fn tell(out: &mut String, decision: &Decided<'_>, of: usize) {
         out.push_str("  it rests on no measured numbers\n");
     } else {
         out.push_str("  it rests on\n");
-        let width = row.evidence.keys().map(|k| k.chars().count()).max().unwrap_or(0);
+        let width = row
+            .evidence
+            .keys()
+            .map(|k| k.chars().count())
+            .max()
+            .unwrap_or(0);
         for (name, value) in &row.evidence {
-            let _ = writeln!(out, "    {:width$}  {}", printable(name), with_unit_of(name, *value));
+            let _ = writeln!(
+                out,
+                "    {:width$}  {}",
+                printable(name),
+                with_unit_of(name, *value)
+            );
         }
     }
     options(out, row);
@@ -206,7 +265,10 @@ fn outcome(row: &VolumeReport) -> String {
     match &row.outcome {
         Outcome::Stay => format!("stays on {}", row.tier),
         Outcome::Move { to, reason } => format!("moves from {} to {to}: {reason}", row.tier),
-        Outcome::Held { wanted, by } => format!("stays on {}, although {wanted} was wanted; held by {by}", row.tier),
+        Outcome::Held { wanted, by } => format!(
+            "stays on {}, although {wanted} was wanted; held by {by}",
+            row.tier
+        ),
     }
 }
 
@@ -226,9 +288,14 @@ fn options(out: &mut String, row: &VolumeReport) {
     ];
     let chosen = chosen_tier(row);
     let rows = row.options.iter().map(|o| {
-        let predicted = |of: fn(&model::Prediction) -> f64, digits| maybe(o.predicted.as_ref().map(of), digits);
+        let predicted =
+            |of: fn(&model::Prediction) -> f64, digits| maybe(o.predicted.as_ref().map(of), digits);
         vec![
-            if o.tier == row.tier { format!("{} (is here)", o.tier) } else { o.tier.clone() },
+            if o.tier == row.tier {
+                format!("{} (is here)", o.tier)
+            } else {
+                o.tier.clone()
+            },
             o.score.map_or_else(|| NONE.into(), |s| fixed(s, 4)),
             predicted(|p| p.latency_us, 1),
             predicted(|p| p.iops, 0),
@@ -269,37 +336,59 @@ struct Said<'a> {
 
 fn said<'a>(decision: Decided<'a>, tier: &str) -> Said<'a> {
     let (key, words) = match decision.row {
-        None => ("not considered".into(), "the strategy did not consider this volume".into()),
+        None => (
+            "not considered".into(),
+            "the strategy did not consider this volume".into(),
+        ),
         Some(row) => said_of(row, tier),
     };
-    Said { decision, key, words }
+    Said {
+        decision,
+        key,
+        words,
+    }
 }
 
 fn said_of(row: &VolumeReport, tier: &str) -> (String, String) {
     let here = row.tier == tier;
     match &row.outcome {
         Outcome::Stay if here => ("here".into(), "it was there, and stayed".into()),
-        Outcome::Move { to, reason } if here => {
-            (format!("left for {to}"), format!("it was there, and left for {to}: {reason}"))
-        }
+        Outcome::Move { to, reason } if here => (
+            format!("left for {to}"),
+            format!("it was there, and left for {to}: {reason}"),
+        ),
         Outcome::Held { wanted, by } if here => (
             format!("here, {wanted} wanted, {}", filter(by)),
             format!("it was there; {wanted} was wanted, held by {by}"),
         ),
-        Outcome::Move { to, reason } if to == tier => {
-            ("moved there".into(), format!("it was on {}, and this decision moved it there: {reason}", row.tier))
-        }
-        Outcome::Held { wanted, by } if wanted == tier => {
-            (format!("wanted, {}", filter(by)), format!("this tier was wanted, but held by {by}"))
-        }
+        Outcome::Move { to, reason } if to == tier => (
+            "moved there".into(),
+            format!(
+                "it was on {}, and this decision moved it there: {reason}",
+                row.tier
+            ),
+        ),
+        Outcome::Held { wanted, by } if wanted == tier => (
+            format!("wanted, {}", filter(by)),
+            format!("this tier was wanted, but held by {by}"),
+        ),
         _ => {
             let chosen = chosen_tier(row);
-            match row.options.iter().find(|o| o.tier == tier).map(|o| &o.verdict) {
-                None => ("unseen".into(), "the strategy did not look at this tier".into()),
+            match row
+                .options
+                .iter()
+                .find(|o| o.tier == tier)
+                .map(|o| &o.verdict)
+            {
+                None => (
+                    "unseen".into(),
+                    "the strategy did not look at this tier".into(),
+                ),
                 Some(Verdict::Rejected { by }) => (filter(by), format!("rejected by {by}")),
-                Some(Verdict::NotNeeded | Verdict::Chosen) => {
-                    (format!("elsewhere {chosen}"), format!("possible, but it was placed on {chosen} first"))
-                }
+                Some(Verdict::NotNeeded | Verdict::Chosen) => (
+                    format!("elsewhere {chosen}"),
+                    format!("possible, but it was placed on {chosen} first"),
+                ),
             }
         }
     }
@@ -323,11 +412,19 @@ fn filter(by: &Rejection) -> String {
 ///
 /// # Errors
 /// If the run kept no decisions, has no such volume or tier, or `at` lies before the first decision.
-pub fn why_not(result: &RunResult, volume: &str, tier: &str, at: Option<f64>) -> Result<String, WhyError> {
+pub fn why_not(
+    result: &RunResult,
+    volume: &str,
+    tier: &str,
+    at: Option<f64>,
+) -> Result<String, WhyError> {
     let decisions = decided(result, volume)?;
     if !tiers(result).contains(&tier) {
         let known = tiers(result).into_iter().map(String::from).collect();
-        return Err(WhyError::UnknownTier { tier: tier.into(), known });
+        return Err(WhyError::UnknownTier {
+            tier: tier.into(),
+            known,
+        });
     }
     let mut out = heading(result, volume);
     let now = tier_at_end(result, volume).expect("known volumes are somewhere at the end");
@@ -340,8 +437,16 @@ pub fn why_not(result: &RunResult, volume: &str, tier: &str, at: Option<f64>) ->
             .filter(|s| s.tier == tier)
             .map(|s| format!("{} to {}", seconds(s.from_s), seconds(s.to_s)))
             .collect();
-        let before = if was.is_empty() { "It never was there".into() } else { format!("It was there {}", was.join(", ")) };
-        let _ = writeln!(out, "{name} is on {} at the end of the run, not on {tier_name}. {before}.", printable(now));
+        let before = if was.is_empty() {
+            "It never was there".into()
+        } else {
+            format!("It was there {}", was.join(", "))
+        };
+        let _ = writeln!(
+            out,
+            "{name} is on {} at the end of the run, not on {tier_name}. {before}.",
+            printable(now)
+        );
     }
     out.push('\n');
     let told = match at {
@@ -363,7 +468,11 @@ pub fn why_not(result: &RunResult, volume: &str, tier: &str, at: Option<f64>) ->
 fn tell_run(out: &mut String, run: &[Said<'_>]) {
     let (first, last) = (&run[0], &run[run.len() - 1]);
     let times = match run.len() {
-        1 => format!("decision {} ({})", first.decision.number, seconds(first.decision.at_s())),
+        1 => format!(
+            "decision {} ({})",
+            first.decision.number,
+            seconds(first.decision.at_s())
+        ),
         _ => format!(
             "decisions {}–{} ({} to {})",
             first.decision.number,
@@ -391,8 +500,13 @@ fn compare(out: &mut String, decision: &Decided<'_>, tier: &str) {
         .filter_map(|name| find(name))
         .filter_map(|o| {
             let p = o.predicted?;
-            let score = o.score.map_or_else(String::new, |s| format!(", score {}", fixed(s, 4)));
-            let time = o.move_s.filter(|s| *s > 0.0).map_or_else(String::new, |s| format!(", {} to move", seconds(s)));
+            let score = o
+                .score
+                .map_or_else(String::new, |s| format!(", score {}", fixed(s, 4)));
+            let time = o
+                .move_s
+                .filter(|s| *s > 0.0)
+                .map_or_else(String::new, |s| format!(", {} to move", seconds(s)));
             Some(format!(
                 "  {:12} {} {MICROS}, {} IOPS, {} MiB/s{score}{time}",
                 shortened(&printable(&o.tier), 40),
@@ -403,7 +517,12 @@ fn compare(out: &mut String, decision: &Decided<'_>, tier: &str) {
         })
         .collect();
     if !lines.is_empty() {
-        let _ = writeln!(out, "\npredicted in decision {} ({})", decision.number, seconds(decision.at_s()));
+        let _ = writeln!(
+            out,
+            "\npredicted in decision {} ({})",
+            decision.number,
+            seconds(decision.at_s())
+        );
         out.push_str(&lines.join("\n"));
         out.push('\n');
     }

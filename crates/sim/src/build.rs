@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use model::{
-    Affinity, Device, DeviceSpec, LoadCurve, Pin, Policy, SloClass, SloTarget, Specialty, Tier, Topology,
+    Affinity, Device, DeviceSpec, LoadCurve, Pin, Policy, SloClass, SloTarget, Specialty, Tier,
+    Topology,
 };
 use trace::{ClientSpec, LoadedTrace};
 use units::{Bytes, ClassId, DeviceId, Nanos, TierId, VmId, VolumeId};
@@ -94,7 +95,11 @@ impl ScenarioFile {
     /// The model. `traces` are the scenario's traces, loaded, in its order.
     pub fn build(&self, traces: Vec<Arc<LoadedTrace>>) -> Result<Model, ScenarioError> {
         let s = &self.scenario;
-        assert_eq!(traces.len(), s.traces.len(), "one loaded trace for each in the scenario");
+        assert_eq!(
+            traces.len(),
+            s.traces.len(),
+            "one loaded trace for each in the scenario"
+        );
         let topology = self.topology()?;
         let classes = self.classes()?;
         let mut vms: Vec<String> = Vec::new();
@@ -105,10 +110,16 @@ impl ScenarioFile {
         for (i, v) in s.volumes.iter().enumerate() {
             let at = |key: &str| format!("volumes[{i}].{key}");
             if s.volumes[..i].iter().any(|o| o.name == v.name) {
-                return Err(self.fault(&at("name"), format!("volume \"{}\" is listed twice", v.name)));
+                return Err(self.fault(
+                    &at("name"),
+                    format!("volume \"{}\" is listed twice", v.name),
+                ));
             }
             if v.size < Bytes(4096) {
-                return Err(self.fault(&at("size"), format!("{} is smaller than one page of 4 KiB", v.size)));
+                return Err(self.fault(
+                    &at("size"),
+                    format!("{} is smaller than one page of 4 KiB", v.size),
+                ));
             }
             let largest = topology.largest_device();
             if v.size > largest {
@@ -120,9 +131,8 @@ impl ScenarioFile {
             }
             let class = match &v.class {
                 None => 0,
-                Some(name) => {
-                    find(name, classes.iter().map(|c| c.name.as_str())).map_err(|why| self.fault(&at("class"), why))?
-                }
+                Some(name) => find(name, classes.iter().map(|c| c.name.as_str()))
+                    .map_err(|why| self.fault(&at("class"), why))?,
             };
             let vm_name = v.vm.as_ref().unwrap_or(&v.name);
             let vm = vms.iter().position(|n| n == vm_name).unwrap_or_else(|| {
@@ -145,7 +155,8 @@ impl ScenarioFile {
         }
         let duration = self.duration(&traces)?;
         let policy = self.policy(&topology, &volumes)?;
-        let entities = (volumes.len() + vms.len() + classes.len() + topology.tiers.len() + 1) as u64;
+        let entities =
+            (volumes.len() + vms.len() + classes.len() + topology.tiers.len() + 1) as u64;
         let windows = duration.0.div_ceil(s.window.0);
         if windows.saturating_mul(entities) > SERIES_ROWS_MAX {
             let why = format!(
@@ -174,7 +185,10 @@ impl ScenarioFile {
 
     fn topology(&self) -> Result<Topology, ScenarioError> {
         let s = &self.scenario;
-        let mut topology = Topology { tiers: vec![], devices: vec![] };
+        let mut topology = Topology {
+            tiers: vec![],
+            devices: vec![],
+        };
         if s.tiers.is_empty() {
             return Err(self.fault("tiers", "there is none"));
         }
@@ -184,21 +198,43 @@ impl ScenarioFile {
                 return Err(self.fault(&at("name"), format!("tier \"{}\" is listed twice", t.name)));
             }
             if !(1..=1024).contains(&t.devices) {
-                return Err(self.fault(&at("devices"), format!("{} is not between 1 and 1024", t.devices)));
+                return Err(self.fault(
+                    &at("devices"),
+                    format!("{} is not between 1 and 1024", t.devices),
+                ));
             }
-            let specialty = t.specialty.unwrap_or_else(|| Specialty::for_tier(i, s.tiers.len()));
-            if [specialty.performance, specialty.bandwidth, specialty.space].iter().any(|w| !(0.0..=1.0).contains(w)) {
+            let specialty = t
+                .specialty
+                .unwrap_or_else(|| Specialty::for_tier(i, s.tiers.len()));
+            if [specialty.performance, specialty.bandwidth, specialty.space]
+                .iter()
+                .any(|w| !(0.0..=1.0).contains(w))
+            {
                 return Err(self.fault(&at("specialty"), "its weights are shares: 0 to 1"));
             }
             let spec = self.device(i, t)?;
             let tier = TierId::from_index(i);
             let first = topology.devices.len();
             for n in 0..t.devices {
-                let name = if t.devices == 1 { t.name.clone() } else { format!("{}-{n}", t.name) };
-                topology.devices.push(Device { name, tier, spec: spec.clone() });
+                let name = if t.devices == 1 {
+                    t.name.clone()
+                } else {
+                    format!("{}-{n}", t.name)
+                };
+                topology.devices.push(Device {
+                    name,
+                    tier,
+                    spec: spec.clone(),
+                });
             }
-            let devices = (first..topology.devices.len()).map(DeviceId::from_index).collect();
-            topology.tiers.push(Tier { name: t.name.clone(), specialty, devices });
+            let devices = (first..topology.devices.len())
+                .map(DeviceId::from_index)
+                .collect();
+            topology.tiers.push(Tier {
+                name: t.name.clone(),
+                specialty,
+                devices,
+            });
         }
         Ok(topology)
     }
@@ -207,7 +243,10 @@ impl ScenarioFile {
         let at = |key: &str| format!("tiers[{i}].{key}");
         let preset = model::preset(&t.preset).ok_or_else(|| {
             let why = suggestion(&t.preset, model::PRESETS.iter().map(|p| p.name));
-            self.fault(&at("preset"), format!("unknown device \"{}\"{why}", t.preset))
+            self.fault(
+                &at("preset"),
+                format!("unknown device \"{}\"{why}", t.preset),
+            )
         })?;
         let mut spec = preset.spec();
         spec.capacity = t.capacity.unwrap_or(spec.capacity);
@@ -219,7 +258,8 @@ impl ScenarioFile {
         spec.write_latency = t.write_latency.unwrap_or(spec.write_latency);
         spec.jitter_sigma = t.jitter_sigma.unwrap_or(spec.jitter_sigma);
         if let Some(points) = &t.curve {
-            spec.curve = LoadCurve::new(points.clone()).map_err(|e| self.fault(&at("curve"), e.to_string()))?;
+            spec.curve = LoadCurve::new(points.clone())
+                .map_err(|e| self.fault(&at("curve"), e.to_string()))?;
         }
         let positive = [
             ("capacity", spec.capacity.as_f64()),
@@ -245,13 +285,23 @@ impl ScenarioFile {
         let mut classes = Vec::new();
         for (i, c) in configured.iter().enumerate() {
             if configured[..i].iter().any(|o| o.name == c.name) {
-                return Err(self.fault(&format!("classes[{i}].name"), format!("class \"{}\" is listed twice", c.name)));
+                return Err(self.fault(
+                    &format!("classes[{i}].name"),
+                    format!("class \"{}\" is listed twice", c.name),
+                ));
             }
             if !c.weight.is_finite() || c.weight <= 0.0 {
                 return Err(self.fault(&format!("classes[{i}].weight"), "must be above 0"));
             }
-            let target = c.latency.map(|latency| SloTarget { statistic: c.statistic, latency });
-            classes.push(SloClass { name: c.name.clone(), weight: c.weight, target });
+            let target = c.latency.map(|latency| SloTarget {
+                statistic: c.statistic,
+                latency,
+            });
+            classes.push(SloClass {
+                name: c.name.clone(),
+                weight: c.weight,
+                target,
+            });
         }
         Ok(classes)
     }
@@ -262,21 +312,29 @@ impl ScenarioFile {
         // Volumes with a tier first: the others take what is left.
         let configs = &self.scenario.volumes;
         let order = (0..volumes.len()).filter(|i| configs[*i].tier.is_some());
-        let order: Vec<usize> = order.chain((0..volumes.len()).filter(|i| configs[*i].tier.is_none())).collect();
+        let order: Vec<usize> = order
+            .chain((0..volumes.len()).filter(|i| configs[*i].tier.is_none()))
+            .collect();
         for i in order {
             let at = format!("volumes[{i}].tier");
             let tiers: Vec<TierId> = match &configs[i].tier {
                 Some(name) => {
                     let names = topology.tiers.iter().map(|t| t.name.as_str());
-                    vec![TierId::from_index(find(name, names).map_err(|why| self.fault(&at, why))?)]
+                    vec![TierId::from_index(
+                        find(name, names).map_err(|why| self.fault(&at, why))?,
+                    )]
                 }
                 None => topology.tier_ids().collect(),
             };
             let size = volumes[i].size.0;
             let share_free = |d: &DeviceId| {
-                (free[d.index()] as f64 / topology.device(*d).spec.capacity.as_f64() * 1e6).round() as u64
+                (free[d.index()] as f64 / topology.device(*d).spec.capacity.as_f64() * 1e6).round()
+                    as u64
             };
-            let fits = tiers.iter().flat_map(|t| &topology.tier(*t).devices).filter(|d| free[d.index()] >= size);
+            let fits = tiers
+                .iter()
+                .flat_map(|t| &topology.tier(*t).devices)
+                .filter(|d| free[d.index()] >= size);
             let rank = |d: &DeviceId| match self.scenario.initial_placement {
                 InitialPlacement::Spread => 0,
                 InitialPlacement::Highest => i32::from(topology.tier_of(*d).0),
@@ -284,7 +342,11 @@ impl ScenarioFile {
             };
             let best = fits.min_by_key(|d| (rank(d), std::cmp::Reverse(share_free(d)), **d));
             let Some(device) = best else {
-                let most = tiers.iter().flat_map(|t| &topology.tier(*t).devices).map(|d| free[d.index()]).max();
+                let most = tiers
+                    .iter()
+                    .flat_map(|t| &topology.tier(*t).devices)
+                    .map(|d| free[d.index()])
+                    .max();
                 let why = format!(
                     "no room for volume \"{}\" of {}: the emptiest device has {} free beside the other volumes",
                     volumes[i].name,
@@ -299,7 +361,11 @@ impl ScenarioFile {
         Ok(())
     }
 
-    fn traces(&self, loaded: Vec<Arc<LoadedTrace>>, volumes: &[VolumeModel]) -> Result<Vec<TraceModel>, ScenarioError> {
+    fn traces(
+        &self,
+        loaded: Vec<Arc<LoadedTrace>>,
+        volumes: &[VolumeModel],
+    ) -> Result<Vec<TraceModel>, ScenarioError> {
         let names = || volumes.iter().map(|v| v.name.as_str());
         let mut out = Vec::new();
         for (i, (config, trace)) in self.scenario.traces.iter().zip(loaded).enumerate() {
@@ -308,13 +374,22 @@ impl ScenarioFile {
                 return Err(self.fault(&at("volumes"), "give either volume or volumes"));
             }
             if !(config.speed > 0.0 && config.speed <= 1e6) {
-                return Err(self.fault(&at("speed"), format!("{} is not above 0, up to 1,000,000", config.speed)));
+                return Err(self.fault(
+                    &at("speed"),
+                    format!("{} is not above 0, up to 1,000,000", config.speed),
+                ));
             }
             if !(1..=65_536).contains(&config.outstanding) {
-                return Err(self.fault(&at("outstanding"), format!("{} is not between 1 and 65536", config.outstanding)));
+                return Err(self.fault(
+                    &at("outstanding"),
+                    format!("{} is not between 1 and 65536", config.outstanding),
+                ));
             }
             if !(1..=1_000_000).contains(&config.repeat) {
-                return Err(self.fault(&at("repeat"), format!("{} is not between 1 and 1,000,000", config.repeat)));
+                return Err(self.fault(
+                    &at("repeat"),
+                    format!("{} is not between 1 and 1,000,000", config.repeat),
+                ));
             }
             for name in config.volumes.keys() {
                 find(name, trace.volumes.iter().map(|v| v.name.as_str()))
@@ -327,12 +402,19 @@ impl ScenarioFile {
                     (None, Some(volume)) => volume,
                     (None, None) => &summary.name,
                 };
-                let key = if config.volume.is_some() { at("volume") } else { at("volumes") };
+                let key = if config.volume.is_some() {
+                    at("volume")
+                } else {
+                    at("volumes")
+                };
                 let v = find(target, names()).map_err(|why| self.fault(&key, why))?;
                 if summary.max_end_offset_bytes > volumes[v].size.0 {
                     let why = format!(
                         "the trace reaches byte {} of \"{}\", volume \"{}\" has {}",
-                        summary.max_end_offset_bytes, summary.name, volumes[v].name, volumes[v].size
+                        summary.max_end_offset_bytes,
+                        summary.name,
+                        volumes[v].name,
+                        volumes[v].size
                     );
                     return Err(self.fault(&key, why));
                 }
@@ -354,16 +436,24 @@ impl ScenarioFile {
         let names = || volumes.iter().map(|v| v.name.as_str());
         let mut out = Vec::new();
         for (i, config) in self.scenario.clients.iter().enumerate() {
-            let v = find(&config.volume, names()).map_err(|why| self.fault(&format!("clients[{i}].volume"), why))?;
+            let v = find(&config.volume, names())
+                .map_err(|why| self.fault(&format!("clients[{i}].volume"), why))?;
             let spec = config.spec();
             trace::Client::new(&spec, volumes[v].size, self.scenario.seed, 0)
                 .map_err(|e| self.fault(&format!("clients[{i}].{}", e.key), e.why))?;
-            out.push(ClientModel { volume: VolumeId::from_index(v), spec });
+            out.push(ClientModel {
+                volume: VolumeId::from_index(v),
+                spec,
+            });
         }
         Ok(out)
     }
 
-    fn policy(&self, topology: &Topology, volumes: &[VolumeModel]) -> Result<Policy, ScenarioError> {
+    fn policy(
+        &self,
+        topology: &Topology,
+        volumes: &[VolumeModel],
+    ) -> Result<Policy, ScenarioError> {
         let p = &self.scenario.policy;
         let mut policy = Policy::default();
         policy.epochs.monitor = p.monitor_epoch.unwrap_or(policy.epochs.monitor);
@@ -373,30 +463,51 @@ impl ScenarioFile {
         }
         let (monitor, migration) = (policy.epochs.monitor, policy.epochs.migration);
         if !monitor.0.is_multiple_of(self.scenario.window.0.max(1)) {
-            let why = format!("{monitor} is not a multiple of the window of {}", self.scenario.window);
+            let why = format!(
+                "{monitor} is not a multiple of the window of {}",
+                self.scenario.window
+            );
             return Err(self.fault("policy.monitor_epoch", why));
         }
         if !migration.0.is_multiple_of(monitor.0) || migration <= monitor {
-            let why = format!("{migration} is not a multiple, above once, of the monitor epoch of {monitor}");
+            let why = format!(
+                "{migration} is not a multiple, above once, of the monitor epoch of {monitor}"
+            );
             return Err(self.fault("policy.migration_epoch", why));
         }
         let share = |key: &str, value: Option<f64>, default: f64| match value.unwrap_or(default) {
             v if v > 0.0 && v <= 1.0 => Ok(v),
-            v => Err(self.fault(&format!("policy.{key}"), format!("{v} is not a share above 0, up to 1"))),
+            v => Err(self.fault(
+                &format!("policy.{key}"),
+                format!("{v} is not a share above 0, up to 1"),
+            )),
         };
         let headroom = &mut policy.headroom;
-        headroom.performance = share("headroom_performance", p.headroom_performance, headroom.performance)?;
-        headroom.bandwidth = share("headroom_bandwidth", p.headroom_bandwidth, headroom.bandwidth)?;
+        headroom.performance = share(
+            "headroom_performance",
+            p.headroom_performance,
+            headroom.performance,
+        )?;
+        headroom.bandwidth = share(
+            "headroom_bandwidth",
+            p.headroom_bandwidth,
+            headroom.bandwidth,
+        )?;
         headroom.space = share("headroom_space", p.headroom_space, headroom.space)?;
         let budget = &mut policy.budget;
         budget.copy_share = share("copy_share", p.copy_share, budget.copy_share)?;
         budget.moves_per_epoch = p.moves_per_epoch.unwrap_or(budget.moves_per_epoch);
         budget.bytes_per_epoch = p.bytes_per_epoch.or(budget.bytes_per_epoch);
         budget.concurrent = p.concurrent_moves.unwrap_or(budget.concurrent);
-        budget.concurrent_per_device = p.concurrent_moves_per_device.unwrap_or(budget.concurrent_per_device);
+        budget.concurrent_per_device = p
+            .concurrent_moves_per_device
+            .unwrap_or(budget.concurrent_per_device);
         budget.copy_bandwidth = p.copy_bandwidth.unwrap_or(budget.copy_bandwidth);
         if budget.copy_bandwidth.0 == 0 {
-            return Err(self.fault("policy.copy_bandwidth", "must be above 0; to move nothing, use moves_per_epoch = 0"));
+            return Err(self.fault(
+                "policy.copy_bandwidth",
+                "must be above 0; to move nothing, use moves_per_epoch = 0",
+            ));
         }
         if self.scenario.copy_chunk < Bytes(4096) || self.scenario.copy_chunk > Bytes::gib(1) {
             return Err(self.fault("copy_chunk", "must be between 4 KiB and 1 GiB"));
@@ -415,13 +526,23 @@ impl ScenarioFile {
                 .map_err(|why| self.fault(key, format!("tier: {why}")))
         };
         for (v, t) in &p.pins {
-            let pin = Pin { volume: volume("policy.pins", v)?, tier: tier("policy.pins", t)? };
+            let pin = Pin {
+                volume: volume("policy.pins", v)?,
+                tier: tier("policy.pins", t)?,
+            };
             policy.pins.push(pin);
         }
         for (i, rule) in p.affinity.iter().enumerate() {
             let key = format!("policy.affinity[{i}].volumes");
-            let volumes = rule.volumes.iter().map(|v| volume(&key, v)).collect::<Result<_, _>>()?;
-            policy.affinity.push(Affinity { kind: rule.kind, volumes });
+            let volumes = rule
+                .volumes
+                .iter()
+                .map(|v| volume(&key, v))
+                .collect::<Result<_, _>>()?;
+            policy.affinity.push(Affinity {
+                kind: rule.kind,
+                volumes,
+            });
         }
         for name in &p.cordon {
             policy.cordoned.push(tier("policy.cordon", name)?);
@@ -441,16 +562,24 @@ impl ScenarioFile {
         let duration = match s.duration {
             Some(d) => d,
             None if s.clients.is_empty() => traces.iter().map(end_of).max().unwrap_or(Nanos::ZERO),
-            None => return Err(self.fault("duration", "is needed: clients never end by themselves")),
+            None => {
+                return Err(self.fault("duration", "is needed: clients never end by themselves"));
+            }
         };
         if duration < s.window {
-            return Err(self.fault("duration", format!("{duration} is shorter than one window of {}", s.window)));
+            return Err(self.fault(
+                "duration",
+                format!("{duration} is shorter than one window of {}", s.window),
+            ));
         }
         if duration > Nanos::from_secs(400 * 86_400) {
             return Err(self.fault("duration", "is longer than 400 days"));
         }
         if s.warmup >= duration {
-            return Err(self.fault("warmup", format!("{} leaves nothing of {duration}", s.warmup)));
+            return Err(self.fault(
+                "warmup",
+                format!("{} leaves nothing of {duration}", s.warmup),
+            ));
         }
         // Whole windows, so that nothing at the end goes unmeasured.
         Ok(Nanos(duration.0.div_ceil(s.window.0) * s.window.0))
@@ -458,5 +587,8 @@ impl ScenarioFile {
 }
 
 fn find<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Result<usize, String> {
-    known.clone().position(|k| k == name).ok_or_else(|| format!("unknown name \"{name}\"{}", suggestion(name, known)))
+    known
+        .clone()
+        .position(|k| k == name)
+        .ok_or_else(|| format!("unknown name \"{name}\"{}", suggestion(name, known)))
 }

@@ -15,11 +15,11 @@ use thiserror::Error;
 use units::{Bytes, DeviceId, Nanos, VolumeId};
 use volume::{Chunk, DeviceIo, Request, Submission, Ticket, VolumeMap};
 
-use crate::result::{DeviceSeries, Manifest, RunResult, Series, RUN_SCHEMA};
+use crate::Model;
+use crate::result::{DeviceSeries, Manifest, RUN_SCHEMA, RunResult, Series};
 use crate::session::Session;
 use crate::source::{Issue, NEVER, Source, sources};
 use crate::stats::Stats;
-use crate::Model;
 
 /// A volume that is not simply on one device.
 const COMPLEX: u16 = u16::MAX;
@@ -114,7 +114,8 @@ pub(crate) struct Agenda {
 
 impl Agenda {
     pub(crate) fn at(&mut self, time_ns: u64, event: Event) {
-        self.events.push(Reverse((time_ns, event.rank(), self.next, event)));
+        self.events
+            .push(Reverse((time_ns, event.rank(), self.next, event)));
         self.next += 1;
     }
 
@@ -123,16 +124,27 @@ impl Agenda {
     }
 
     fn pop(&mut self) -> Option<(u64, Event)> {
-        self.events.pop().map(|Reverse((time, _, _, event))| (time, event))
+        self.events
+            .pop()
+            .map(|Reverse((time, _, _, event))| (time, event))
     }
 }
 
 impl World {
     fn new(model: &Model) -> Self {
-        let maps = model.volumes.iter().map(|v| VolumeMap::new(v.size, model.extent, v.device)).collect();
+        let maps = model
+            .volumes
+            .iter()
+            .map(|v| VolumeMap::new(v.size, model.extent, v.device))
+            .collect();
         let n = model.volumes.len();
         Self {
-            devices: model.topology.devices.iter().map(|d| DeviceModel::new(&d.spec)).collect(),
+            devices: model
+                .topology
+                .devices
+                .iter()
+                .map(|d| DeviceModel::new(&d.spec))
+                .collect(),
             tier_of_device: model.topology.devices.iter().map(|d| d.tier.0).collect(),
             maps,
             route: model.volumes.iter().map(|v| v.device.0).collect(),
@@ -157,7 +169,10 @@ impl World {
         let v = issue.volume as usize;
         let device = self.route[v];
         let (mut done, device) = if device != COMPLEX {
-            (self.devices[device as usize].submit(now_ns, issue.op, issue.length, issue.bits), device)
+            (
+                self.devices[device as usize].submit(now_ns, issue.op, issue.length, issue.bits),
+                device,
+            )
         } else {
             self.perform_complex(issue, now_ns, agenda)?
         };
@@ -167,19 +182,35 @@ impl World {
             done += injected;
             self.stats.record_injected(v, dir, injected);
         }
-        let bytes = if issue.op as u8 <= Op::Write as u8 { issue.length } else { 0 };
+        let bytes = if issue.op as u8 <= Op::Write as u8 {
+            issue.length
+        } else {
+            0
+        };
         let tier = self.tier_of_device[device as usize] as usize;
-        self.stats.record(v, tier, dir, done - issue.arrival_ns, bytes);
+        self.stats
+            .record(v, tier, dir, done - issue.arrival_ns, bytes);
         Some(done)
     }
 
     /// On a volume that is being moved, or lies on several devices.
     #[cold]
-    fn perform_complex(&mut self, issue: &Issue, now_ns: u64, agenda: &mut Agenda) -> Option<(u64, u16)> {
+    fn perform_complex(
+        &mut self,
+        issue: &Issue,
+        now_ns: u64,
+        agenda: &mut Agenda,
+    ) -> Option<(u64, u16)> {
         let v = issue.volume as usize;
-        let request = Request { op: issue.op, offset: issue.offset, length: issue.length };
+        let request = Request {
+            op: issue.op,
+            offset: issue.offset,
+            length: issue.length,
+        };
         let mut parts = std::mem::take(&mut self.parts);
-        let submission = self.maps[v].submit(request, &mut parts).expect("loads were checked against sizes");
+        let submission = self.maps[v]
+            .submit(request, &mut parts)
+            .expect("loads were checked against sizes");
         let Submission::Issued(ticket) = submission else {
             self.parts = parts;
             return None;
@@ -190,7 +221,9 @@ impl World {
             done = done.max(device.submit(now_ns, part.op, part.length, issue.bits));
         }
         // The truth is served by the part that the map routed last: mirrored parts come before it.
-        let device = parts.last().map_or(self.maps[v].device_of_extent(0), |p| p.device);
+        let device = parts
+            .last()
+            .map_or(self.maps[v].device_of_extent(0), |p| p.device);
         self.parts = parts;
         if let Some(ticket) = ticket {
             let entry = self.free_tickets.pop().unwrap_or_else(|| {
@@ -198,13 +231,21 @@ impl World {
                 self.tickets.len() as u32 - 1
             });
             self.tickets[entry as usize] = Some(ticket);
-            agenda.at(done, Event::Complete { volume: issue.volume, entry });
+            agenda.at(
+                done,
+                Event::Complete {
+                    volume: issue.volume,
+                    entry,
+                },
+            );
         }
         Some((done, device.0))
     }
 
     fn complete(&mut self, volume: usize, entry: u32) {
-        let ticket = self.tickets[entry as usize].take().expect("a ticket completes once");
+        let ticket = self.tickets[entry as usize]
+            .take()
+            .expect("a ticket completes once");
         self.free_tickets.push(entry);
         self.maps[volume].complete(ticket);
     }
@@ -247,7 +288,9 @@ pub fn run(
     loop {
         let until = sim.agenda.first_time().min(model.duration.0 + 1);
         sim.run_requests(until);
-        let Some((now, event)) = sim.agenda.pop().filter(|e| e.0 <= model.duration.0) else { break };
+        let Some((now, event)) = sim.agenda.pop().filter(|e| e.0 <= model.duration.0) else {
+            break;
+        };
         sim.handle(now, event, strategy, &mut state, progress)?;
     }
     Ok(sim.finish(manifest, options))
@@ -302,7 +345,14 @@ impl<'a> Simulation<'a> {
 
     /// The tight loop: all requests before `until_ns` or the first rare event that they cause.
     fn run_requests(&mut self, until_ns: u64) {
-        let Self { world, agenda, heap, sources, origins, .. } = self;
+        let Self {
+            world,
+            agenda,
+            heap,
+            sources,
+            origins,
+            ..
+        } = self;
         let mut until_ns = until_ns;
         while let Some((now, id)) = heap.first() {
             if now >= until_ns {
@@ -356,13 +406,18 @@ impl<'a> Simulation<'a> {
                 self.end_window(now_ns);
                 self.agenda.at(now_ns + self.model.window.0, Event::Window);
                 let (now, duration) = (Nanos(now_ns), self.model.duration);
-                progress(RunProgress { now, duration, requests: self.world.requests });
+                progress(RunProgress {
+                    now,
+                    duration,
+                    requests: self.world.requests,
+                });
             }
             // A decision at the very end could not be carried out any more.
             Event::Epoch if now_ns == self.model.duration.0 => {}
             Event::Epoch => {
                 self.end_epoch(now_ns, strategy, state)?;
-                self.agenda.at(now_ns + self.model.policy.epochs.monitor.0, Event::Epoch);
+                self.agenda
+                    .at(now_ns + self.model.policy.epochs.monitor.0, Event::Epoch);
             }
         }
         Ok(())
@@ -390,18 +445,33 @@ impl<'a> Simulation<'a> {
     }
 
     fn end_window(&mut self, now_ns: u64) {
-        let World { maps, tier_of_device, stats, devices, .. } = &mut self.world;
-        stats.end_window(now_ns, |v| tier_of_device[maps[v].device_of_extent(0).index()] as usize);
+        let World {
+            maps,
+            tier_of_device,
+            stats,
+            devices,
+            ..
+        } = &mut self.world;
+        stats.end_window(now_ns, |v| {
+            tier_of_device[maps[v].device_of_extent(0).index()] as usize
+        });
         for (d, series) in self.devices_over_time.iter_mut().enumerate() {
             let busy = devices[d].counters().busy_ns;
             let share = (busy - self.busy_at_window[d]) / self.model.window.as_f64();
             self.busy_at_window[d] = busy;
-            series.utilization.push((share.min(1.0) * 1e4).round() / 1e4);
+            series
+                .utilization
+                .push((share.min(1.0) * 1e4).round() / 1e4);
             series.used_bytes.push(self.used[d].0 + self.reserved[d].0);
         }
     }
 
-    fn end_epoch(&mut self, now_ns: u64, strategy: &dyn AnyStrategy, state: &mut StrategyState) -> Result<(), RunError> {
+    fn end_epoch(
+        &mut self,
+        now_ns: u64,
+        strategy: &dyn AnyStrategy,
+        state: &mut StrategyState,
+    ) -> Result<(), RunError> {
         let facts = self.gather_facts(now_ns);
         let decision = decide(strategy, &facts, &self.model.policy, state, self.model.seed)?;
         *state = decision.state;
@@ -419,7 +489,9 @@ impl<'a> Simulation<'a> {
         let (moves, move_log) = self.move_results();
         let final_tiers = (0..self.model.volumes.len())
             .map(|v| {
-                let tier = self.model.topology.tiers[self.tier_of_volume(v)].name.clone();
+                let tier = self.model.topology.tiers[self.tier_of_volume(v)]
+                    .name
+                    .clone();
                 (self.model.volumes[v].name.clone(), tier)
             })
             .collect();

@@ -25,10 +25,10 @@ pub use build::{ClientModel, Model, TraceModel, VolumeModel};
 pub use engine::{RunError, RunOptions, RunProgress, run};
 pub use parse::{ScenarioError, ScenarioFile, scenario_schema};
 pub use result::{
-    DeviceSeries, DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary, Manifest, MoveRecord, MoveTotals, RunResult,
-    Series, TraceHash, RUN_SCHEMA,
+    DeviceSeries, DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary,
+    Manifest, MoveRecord, MoveTotals, RUN_SCHEMA, RunResult, Series, TraceHash,
 };
 pub use scenario::{
-    AffinityConfig, ClassConfig, ClientConfig, InitialPlacement, PolicyConfig, Replay, Scenario, TierConfig,
-    TraceConfig, VolumeConfig,
+    AffinityConfig, ClassConfig, ClientConfig, InitialPlacement, PolicyConfig, Replay, Scenario,
+    TierConfig, TraceConfig, VolumeConfig,
 };

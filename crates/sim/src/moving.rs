@@ -21,7 +21,9 @@ impl Simulation<'_> {
     }
 
     fn input(&mut self, now_ns: u64, input: Input) {
-        self.executor.handle(Nanos(now_ns), input).expect("plans come in order of generation");
+        self.executor
+            .handle(Nanos(now_ns), input)
+            .expect("plans come in order of generation");
         while let Some(action) = self.executor.poll_action() {
             self.perform_action(now_ns, action);
         }
@@ -29,7 +31,12 @@ impl Simulation<'_> {
 
     fn perform_action(&mut self, now_ns: u64, action: Action) {
         match action {
-            Action::Reserve { job, volume, to, size } => {
+            Action::Reserve {
+                job,
+                volume,
+                to,
+                size,
+            } => {
                 let capacity = self.model.topology.device(to).spec.capacity;
                 let d = to.index();
                 let fits = self.used[d] + self.reserved[d] + size <= capacity;
@@ -47,15 +54,21 @@ impl Simulation<'_> {
             Action::Switch { job, volume } => {
                 // In the simulation a switch is durable at once.
                 let v = volume.index();
-                self.world.maps[v].switch().expect("the executor switches when all is copied");
+                self.world.maps[v]
+                    .switch()
+                    .expect("the executor switches when all is copied");
                 self.world.refresh_route(v);
                 self.input(now_ns, Input::Switched(job));
                 self.retry_held(now_ns, v);
             }
             Action::Release { volume, .. } => self.release_if_drained(now_ns, volume.index()),
-            Action::Abort { volume, to, size, .. } => {
+            Action::Abort {
+                volume, to, size, ..
+            } => {
                 let v = volume.index();
-                self.world.maps[v].cancel_relocation().expect("aborted before the switch");
+                self.world.maps[v]
+                    .cancel_relocation()
+                    .expect("aborted before the switch");
                 self.reserved[to.index()] -= size;
                 self.world.refresh_route(v);
                 self.retry_held(now_ns, v);
@@ -99,7 +112,10 @@ impl Simulation<'_> {
             return; // cancelled meanwhile
         }
         let v = self.executor.job(job).order.volume.index();
-        match self.world.maps[v].next_copy().expect("a copying job has a relocation") {
+        match self.world.maps[v]
+            .next_copy()
+            .expect("a copying job has a relocation")
+        {
             CopyStep::Copy(chunk) => {
                 let source = self.world.maps[v].copy_source(chunk).index();
                 let bits = self.bits();
@@ -120,7 +136,9 @@ impl Simulation<'_> {
     }
 
     pub(crate) fn copy_read(&mut self, now_ns: u64, job: JobId) {
-        let Some(chunk) = self.copying[job.0 as usize] else { return };
+        let Some(chunk) = self.copying[job.0 as usize] else {
+            return;
+        };
         let bits = self.bits();
         let to = self.executor.job(job).order.to.index();
         let done = self.world.devices[to].submit(now_ns, Op::Write, chunk.length, bits);
@@ -128,14 +146,25 @@ impl Simulation<'_> {
     }
 
     pub(crate) fn copy_written(&mut self, now_ns: u64, job: JobId) {
-        let Some(chunk) = self.copying[job.0 as usize].take() else { return };
+        let Some(chunk) = self.copying[job.0 as usize].take() else {
+            return;
+        };
         if self.executor.job(job).state != JobState::Copying {
             return;
         }
         let v = self.executor.job(job).order.volume.index();
-        let remaining = self.world.maps[v].copied(chunk).expect("a copying job has a relocation");
+        let remaining = self.world.maps[v]
+            .copied(chunk)
+            .expect("a copying job has a relocation");
         self.retry_held(now_ns, v);
-        self.input(now_ns, Input::Copied { job, bytes: Bytes(chunk.length), remaining });
+        self.input(
+            now_ns,
+            Input::Copied {
+                job,
+                bytes: Bytes(chunk.length),
+                remaining,
+            },
+        );
     }
 
     pub(crate) fn move_results(&self) -> (MoveTotals, Vec<MoveRecord>) {

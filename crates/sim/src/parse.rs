@@ -21,7 +21,11 @@ pub struct ScenarioError {
 }
 
 fn key_part(key: &str) -> String {
-    if key.is_empty() { String::new() } else { format!(": {key}") }
+    if key.is_empty() {
+        String::new()
+    } else {
+        format!(": {key}")
+    }
 }
 
 /// A scenario with its text, so that later faults can name their line too.
@@ -40,13 +44,23 @@ impl ScenarioFile {
     pub fn parse(file: &str, text: &str) -> Result<Self, ScenarioError> {
         let document = Document::parse(text).map_err(|e| {
             let line = e.span().map(|s| line_of(text, s.start));
-            ScenarioError { file: file.into(), line, key: String::new(), why: e.message().into() }
+            ScenarioError {
+                file: file.into(),
+                line,
+                key: String::new(),
+                why: e.message().into(),
+            }
         })?;
         check_keys(file, text, &document)?;
         let mut scenario: Scenario =
             toml_edit::de::from_str(text).map_err(|e: toml_edit::de::Error| {
                 let line = e.span().map(|s| line_of(text, s.start));
-                ScenarioError { file: file.into(), line, key: String::new(), why: e.message().into() }
+                ScenarioError {
+                    file: file.into(),
+                    line,
+                    key: String::new(),
+                    why: e.message().into(),
+                }
             })?;
         if scenario.name.is_empty() {
             let stem = file.rsplit(['/', '\\']).next().unwrap_or(file);
@@ -54,9 +68,18 @@ impl ScenarioFile {
         }
         if scenario.name.contains(['/', '\\', '\0']) || scenario.name.starts_with('.') {
             let why = format!("\"{}\" cannot name a directory of results", scenario.name);
-            return Err(ScenarioError { file: file.into(), line: None, key: "name".into(), why });
+            return Err(ScenarioError {
+                file: file.into(),
+                line: None,
+                key: "name".into(),
+                why,
+            });
         }
-        Ok(Self { file: file.into(), scenario, text: text.into() })
+        Ok(Self {
+            file: file.into(),
+            scenario,
+            text: text.into(),
+        })
     }
 
     /// A fault at `key`, with its line.
@@ -65,7 +88,12 @@ impl ScenarioFile {
             .ok()
             .and_then(|d| span_of(d.as_item(), key))
             .map(|start| line_of(&self.text, start));
-        ScenarioError { file: self.file.clone(), line, key: key.into(), why: why.into() }
+        ScenarioError {
+            file: self.file.clone(),
+            line,
+            key: key.into(),
+            why: why.into(),
+        }
     }
 }
 
@@ -75,7 +103,11 @@ pub fn scenario_schema() -> Value {
 }
 
 fn line_of(text: &str, offset: usize) -> usize {
-    text.as_bytes()[..offset.min(text.len())].iter().filter(|b| **b == b'\n').count() + 1
+    text.as_bytes()[..offset.min(text.len())]
+        .iter()
+        .filter(|b| **b == b'\n')
+        .count()
+        + 1
 }
 
 /// Offset of the value at a key such as `volumes[2].size`, or of the nearest one above it.
@@ -114,16 +146,24 @@ fn check_keys(file: &str, text: &str, document: &Document<&str>) -> Result<(), S
                 }
                 Err(e) => {
                     let line = item.span().map(|s| line_of(text, s.start));
-                    return Err(ScenarioError { file: file.into(), line, key: at, why: e.to_string() });
+                    return Err(ScenarioError {
+                        file: file.into(),
+                        line,
+                        key: at,
+                        why: e.to_string(),
+                    });
                 }
             }
         }
     }
     match found {
         None => Ok(()),
-        Some(Unknown { key, offset, why }) => {
-            Err(ScenarioError { file: file.into(), line: offset.map(|o| line_of(text, o)), key, why })
-        }
+        Some(Unknown { key, offset, why }) => Err(ScenarioError {
+            file: file.into(),
+            line: offset.map(|o| line_of(text, o)),
+            key,
+            why,
+        }),
     }
 }
 
@@ -140,15 +180,28 @@ fn walk(item: &Item, schema: &Value, root: &Value, at: &str, found: &mut Option<
         return;
     }
     if let Some(table) = item.as_table_like() {
-        let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return };
+        let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
+            return;
+        };
         for (key, value) in table.iter() {
-            let here = if at.is_empty() { key.to_string() } else { format!("{at}.{key}") };
+            let here = if at.is_empty() {
+                key.to_string()
+            } else {
+                format!("{at}.{key}")
+            };
             match properties.get(key) {
                 Some(below) => walk(value, below, root, &here, found),
                 None => {
                     let offset = value.span().map(|s| s.start);
-                    let why = format!("unknown key{}", suggestion(key, properties.keys().map(String::as_str)));
-                    *found = Some(Unknown { key: here, offset, why });
+                    let why = format!(
+                        "unknown key{}",
+                        suggestion(key, properties.keys().map(String::as_str))
+                    );
+                    *found = Some(Unknown {
+                        key: here,
+                        offset,
+                        why,
+                    });
                 }
             }
             if found.is_some() {
@@ -156,8 +209,13 @@ fn walk(item: &Item, schema: &Value, root: &Value, at: &str, found: &mut Option<
             }
         }
     } else if let Some(below) = schema.get("items") {
-        let tables = item.as_array_of_tables().map(|a| a.iter().map(|t| Item::Table(t.clone())).collect());
-        let values = || item.as_array().map(|a| a.iter().map(|v| Item::Value(v.clone())).collect());
+        let tables = item
+            .as_array_of_tables()
+            .map(|a| a.iter().map(|t| Item::Table(t.clone())).collect());
+        let values = || {
+            item.as_array()
+                .map(|a| a.iter().map(|v| Item::Value(v.clone())).collect())
+        };
         let elements: Vec<Item> = tables.or_else(values).unwrap_or_default();
         for (i, element) in elements.iter().enumerate() {
             walk(element, below, root, &format!("{at}[{i}]"), found);
@@ -171,18 +229,27 @@ fn resolve<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
         let target = root.pointer(reference.trim_start_matches('#'));
         return target.map_or(schema, |t| resolve(t, root));
     }
-    let some = schema.get("anyOf").and_then(Value::as_array).and_then(|list| {
-        list.iter().find(|s| s.get("type").and_then(Value::as_str) != Some("null"))
-    });
+    let some = schema
+        .get("anyOf")
+        .and_then(Value::as_array)
+        .and_then(|list| {
+            list.iter()
+                .find(|s| s.get("type").and_then(Value::as_str) != Some("null"))
+        });
     some.map_or(schema, |s| resolve(s, root))
 }
 
 /// `, did you mean "x"?` and what is known.
 pub(crate) fn suggestion<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.collect();
-    let near = known.iter().map(|k| (strsim::damerau_levenshtein(k, given), *k)).min();
+    let near = known
+        .iter()
+        .map(|k| (strsim::damerau_levenshtein(k, given), *k))
+        .min();
     match near {
-        Some((distance, name)) if distance <= 2.max(given.len() / 3) => format!(", did you mean \"{name}\"?"),
+        Some((distance, name)) if distance <= 2.max(given.len() / 3) => {
+            format!(", did you mean \"{name}\"?")
+        }
         _ if known.is_empty() => ": there is none".into(),
         _ => format!("; known: {}", known.join(", ")),
     }
@@ -210,19 +277,29 @@ size = "1 GiB"
     fn a_minimal_scenario_has_defaults() {
         let file = ScenarioFile::parse("dir/x.toml", MINIMAL).unwrap();
         assert_eq!(file.scenario.name, "x");
-        assert_eq!(file.scenario.compare, ["noop", "static", "idt", "autotiering"]);
+        assert_eq!(
+            file.scenario.compare,
+            ["noop", "static", "idt", "autotiering"]
+        );
     }
 
     #[test]
     fn faults_name_file_line_key_and_what_was_meant() {
         let typo = MINIMAL.replace("size =", "siez =");
-        assert_eq!(fault(&typo), "x.toml:8: volumes[0].siez: unknown key, did you mean \"size\"?");
+        assert_eq!(
+            fault(&typo),
+            "x.toml:8: volumes[0].siez: unknown key, did you mean \"size\"?"
+        );
         let unit = MINIMAL.replace("1 GiB", "1");
         let text = fault(&unit);
-        assert!(text.starts_with("x.toml:8: ") && text.contains("no unit"), "{text}");
+        assert!(
+            text.starts_with("x.toml:8: ") && text.contains("no unit"),
+            "{text}"
+        );
         let bare = MINIMAL.replace("\"1m\"", "60");
         assert!(fault(&bare).contains("with its unit"), "{}", fault(&bare));
-        let nested = format!("{MINIMAL}[[clients]]\nvolume = \"a\"\nhabits = {{ outstandin = 3 }}\n");
+        let nested =
+            format!("{MINIMAL}[[clients]]\nvolume = \"a\"\nhabits = {{ outstandin = 3 }}\n");
         assert_eq!(
             fault(&nested),
             "x.toml:11: clients[0].habits.outstandin: unknown key, did you mean \"outstanding\"?"
@@ -233,7 +310,11 @@ size = "1 GiB"
             "x.toml:10: strategies.autotiering.agin: unknown key, did you mean \"aging\"?"
         );
         let unknown = format!("{MINIMAL}[strategies.autotierin]\naging = 0.5\n");
-        assert!(fault(&unknown).contains("did you mean \"autotiering\"?"), "{}", fault(&unknown));
+        assert!(
+            fault(&unknown).contains("did you mean \"autotiering\"?"),
+            "{}",
+            fault(&unknown)
+        );
         assert!(fault("tiers = [").starts_with("x.toml:1: "));
         assert!(fault("").contains("missing field"), "{}", fault(""));
     }

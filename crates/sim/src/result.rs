@@ -40,7 +40,9 @@ impl RunResult {
 
     /// All volumes together.
     pub fn total(&self) -> &GroupSummary {
-        self.of_kind(GroupKind::Total).next().expect("every run has a total")
+        self.of_kind(GroupKind::Total)
+            .next()
+            .expect("every run has a total")
     }
 }
 

@@ -77,7 +77,9 @@ fn default_strategy() -> String {
     "autotiering".into()
 }
 fn default_compare() -> Vec<String> {
-    ["noop", "static", "idt", "autotiering"].map(String::from).into()
+    ["noop", "static", "idt", "autotiering"]
+        .map(String::from)
+        .into()
 }
 fn default_extent() -> Bytes {
     Bytes::mib(64)

@@ -1,7 +1,8 @@
 //! Facts as the array shows them, and calibration sessions on its volumes.
 
 use model::{
-    CalibrationRun, CalibrationStep, CalibrationWindow, DeviceFacts, Facts, Flow, Measured, RunningMove, VolumeFacts,
+    CalibrationRun, CalibrationStep, CalibrationWindow, DeviceFacts, Facts, Flow, Measured,
+    RunningMove, VolumeFacts,
 };
 use units::{Nanos, VolumeId};
 
@@ -44,7 +45,8 @@ impl Simulation<'_> {
                 DeviceFacts {
                     used: self.used[d],
                     reserved: self.reserved[d],
-                    utilization: ((now.busy_ns - before.busy_ns) / epochs.monitor.as_f64()).min(1.0),
+                    utilization: ((now.busy_ns - before.busy_ns) / epochs.monitor.as_f64())
+                        .min(1.0),
                     read_bytes_per_s: (now.read_bytes - before.read_bytes) as f64 / seconds,
                     write_bytes_per_s: (now.write_bytes - before.write_bytes) as f64 / seconds,
                 }
@@ -62,14 +64,22 @@ impl Simulation<'_> {
             volumes,
             devices,
             moves: jobs
-                .map(|j| RunningMove { volume: j.order.volume, from: j.order.from, to: j.order.to })
+                .map(|j| RunningMove {
+                    volume: j.order.volume,
+                    from: j.order.from,
+                    to: j.order.to,
+                })
                 .collect(),
         }
     }
 
     pub(crate) fn start_calibration(&mut self, now_ns: u64, run: &CalibrationRun) {
         let v = run.volume.index();
-        self.sessions[v] = Some(Session { steps: run.steps.clone(), step: 0, before: self.so_far(v) });
+        self.sessions[v] = Some(Session {
+            steps: run.steps.clone(),
+            step: 0,
+            before: self.so_far(v),
+        });
         self.begin_step(now_ns, run.volume);
     }
 
@@ -78,10 +88,15 @@ impl Simulation<'_> {
     }
 
     fn begin_step(&mut self, now_ns: u64, volume: VolumeId) {
-        let session = self.sessions[volume.index()].as_ref().expect("a session is under way");
+        let session = self.sessions[volume.index()]
+            .as_ref()
+            .expect("a session is under way");
         let step = session.steps[session.step];
         self.world.inject_ns[volume.index()] = step.inject.0;
-        self.agenda.at(now_ns + step.duration.0, Event::Calibration { volume: volume.0 });
+        self.agenda.at(
+            now_ns + step.duration.0,
+            Event::Calibration { volume: volume.0 },
+        );
     }
 
     pub(crate) fn end_calibration_window(&mut self, now_ns: u64, volume: VolumeId) {
@@ -94,7 +109,14 @@ impl Simulation<'_> {
         let [reads, writes] = [0, 1].map(|dir| {
             let count = now[dir].0 - session.before[dir].0;
             let sum = now[dir].1 - session.before[dir].1;
-            (count, if count == 0 { 0.0 } else { sum as f64 / count as f64 / 1e3 })
+            (
+                count,
+                if count == 0 {
+                    0.0
+                } else {
+                    sum as f64 / count as f64 / 1e3
+                },
+            )
         });
         self.session_windows[v].push(CalibrationWindow {
             injected_us: step.inject.as_micros_f64(),
@@ -127,7 +149,11 @@ fn measured(epoch: &mut EpochLoad, window: Nanos) -> Measured {
         if h.count() > 0 {
             latency.mean_us -= epoch.injected_ns[dir] as f64 / h.count() as f64 / 1e3;
         }
-        Flow { ios: h.count(), bytes: epoch.bytes[dir], latency }
+        Flow {
+            ios: h.count(),
+            bytes: epoch.bytes[dir],
+            latency,
+        }
     };
     let out = Measured {
         window,

@@ -82,18 +82,28 @@ pub(crate) fn sources(model: &Model) -> (Vec<Source<'_>>, Vec<(u32, u32)>, Vec<u
             issued: 0,
         };
         origins.push((sources.len() as u32, 0));
-        starts.push(if records.is_empty() { NEVER } else { source.due_ns() });
+        starts.push(if records.is_empty() {
+            NEVER
+        } else {
+            source.due_ns()
+        });
         sources.push(Source::Trace(source));
     }
     for (i, c) in model.clients.iter().enumerate() {
         let volume = &model.volumes[c.volume.index()];
-        let client = Client::new(&c.spec, volume.size, model.seed, 0xC_0000 + i as u64).expect("checked when built");
+        let client = Client::new(&c.spec, volume.size, model.seed, 0xC_0000 + i as u64)
+            .expect("checked when built");
         for slot in 0..client.slots() {
             origins.push((sources.len() as u32, slot));
             starts.push(0);
         }
         let stream = mix(model.seed, 0xC0_0000 + i as u64);
-        sources.push(Source::Client(Box::new(ClientSource { client, volume: c.volume.0, stream, issued: 0 })));
+        sources.push(Source::Client(Box::new(ClientSource {
+            client,
+            volume: c.volume.0,
+            stream,
+            issued: 0,
+        })));
     }
     (sources, origins, starts)
 }
@@ -135,13 +145,22 @@ impl TraceSource<'_> {
     #[inline]
     fn due_ns(&self) -> u64 {
         let time = self.records[self.position].time_ns;
-        self.origin_ns + if self.scale == 1.0 { time } else { (time as f64 * self.scale) as u64 }
+        self.origin_ns
+            + if self.scale == 1.0 {
+                time
+            } else {
+                (time as f64 * self.scale) as u64
+            }
     }
 
     #[inline]
     fn take(&mut self, now_ns: u64) -> Issue {
         let record = &self.records[self.position];
-        let arrival_ns = if self.window.is_some() { now_ns } else { self.due_ns() };
+        let arrival_ns = if self.window.is_some() {
+            now_ns
+        } else {
+            self.due_ns()
+        };
         self.position += 1;
         self.issued += 1;
         Issue {

@@ -57,12 +57,35 @@ impl Stats {
         let tiers = model.topology.tiers.len();
         let classes = model.classes.len();
         let names = std::iter::once((GroupKind::Total, "total".to_string()))
-            .chain(model.topology.tiers.iter().map(|t| (GroupKind::Tier, t.name.clone())))
-            .chain(model.classes.iter().map(|c| (GroupKind::Class, c.name.clone())))
+            .chain(
+                model
+                    .topology
+                    .tiers
+                    .iter()
+                    .map(|t| (GroupKind::Tier, t.name.clone())),
+            )
+            .chain(
+                model
+                    .classes
+                    .iter()
+                    .map(|c| (GroupKind::Class, c.name.clone())),
+            )
             .chain(model.vms.iter().map(|v| (GroupKind::Vm, v.clone())))
-            .chain(model.volumes.iter().map(|v| (GroupKind::Volume, v.name.clone())));
+            .chain(
+                model
+                    .volumes
+                    .iter()
+                    .map(|v| (GroupKind::Volume, v.name.clone())),
+            );
         let groups = names
-            .map(|(kind, name)| Group { series: GroupSeries { kind, name, ..GroupSeries::default() }, ..Group::default() })
+            .map(|(kind, name)| Group {
+                series: GroupSeries {
+                    kind,
+                    name,
+                    ..GroupSeries::default()
+                },
+                ..Group::default()
+            })
             .collect();
         Self {
             window_ns: model.window.0,
@@ -77,7 +100,11 @@ impl Stats {
             vm_of: model.volumes.iter().map(|v| v.vm.index()).collect(),
             tiers,
             classes,
-            targets: model.volumes.iter().map(|v| model.classes[v.class.index()].target).collect(),
+            targets: model
+                .volumes
+                .iter()
+                .map(|v| model.classes[v.class.index()].target)
+                .collect(),
             both: Histogram::default(),
             counted_ns: 0,
         }
@@ -85,9 +112,17 @@ impl Stats {
 
     /// One request.
     #[inline]
-    pub(crate) fn record(&mut self, volume: usize, tier: usize, dir: usize, latency_ns: u64, bytes: u64) {
+    pub(crate) fn record(
+        &mut self,
+        volume: usize,
+        tier: usize,
+        dir: usize,
+        latency_ns: u64,
+        bytes: u64,
+    ) {
         self.live.record(volume * 2 + dir, latency_ns, bytes);
-        self.live.record((self.volumes + tier) * 2 + dir, latency_ns, bytes);
+        self.live
+            .record((self.volumes + tier) * 2 + dir, latency_ns, bytes);
     }
 
     /// Latency that was injected into one request.
@@ -116,14 +151,20 @@ impl Stats {
         for t in 0..self.tiers {
             for dir in [READS, WRITES] {
                 let group = &mut self.groups[1 + t];
-                let sums = self.live.drain_into((self.volumes + t) * 2 + dir, &mut [&mut group.window[dir]]);
+                let sums = self
+                    .live
+                    .drain_into((self.volumes + t) * 2 + dir, &mut [&mut group.window[dir]]);
                 group.window_bytes[dir] += sums.bytes;
             }
         }
         let seconds = Nanos(self.window_ns).as_secs_f64();
         for group in &mut self.groups {
             for dir in [READS, WRITES] {
-                let series = if dir == READS { &mut group.series.reads } else { &mut group.series.writes };
+                let series = if dir == READS {
+                    &mut group.series.reads
+                } else {
+                    &mut group.series.writes
+                };
                 series.push(&group.window[dir], group.window_bytes[dir], seconds);
                 if counts {
                     group.total[dir].merge(&group.window[dir]);
@@ -151,8 +192,10 @@ impl Stats {
             let epoch = &mut self.epoch[v];
             epoch.bytes[dir] += now.bytes;
             epoch.injected_ns[dir] += std::mem::take(&mut self.injected_ns[i]);
-            let [all, c, m, o] =
-                self.groups.get_disjoint_mut([0, class, vm, own]).expect("four different groups");
+            let [all, c, m, o] = self
+                .groups
+                .get_disjoint_mut([0, class, vm, own])
+                .expect("four different groups");
             for group in [&mut *all, &mut *c, &mut *m, &mut *o] {
                 group.window_bytes[dir] += now.bytes;
             }
@@ -168,7 +211,8 @@ impl Stats {
                 ],
             );
         }
-        let violated = self.targets[v].is_some_and(|t| self.both.count() > 0 && exceeds(&self.both, t));
+        let violated =
+            self.targets[v].is_some_and(|t| self.both.count() > 0 && exceeds(&self.both, t));
         for group in [0, 1 + tier, class, vm, own] {
             let group = &mut self.groups[group];
             group.series.violating_now(violated);
@@ -187,7 +231,10 @@ impl Stats {
     pub(crate) fn finish(self, model: &Model) -> (Vec<GroupSummary>, Vec<GroupSeries>) {
         let seconds = Nanos(self.counted_ns).as_secs_f64();
         let has_target = |kind: GroupKind, name: &str| match kind {
-            GroupKind::Class => model.classes.iter().any(|c| c.name == name && c.target.is_some()),
+            GroupKind::Class => model
+                .classes
+                .iter()
+                .any(|c| c.name == name && c.target.is_some()),
             GroupKind::Volume => model
                 .volumes
                 .iter()
@@ -203,10 +250,19 @@ impl Stats {
             let (kind, name) = (group.series.kind, group.series.name.clone());
             summaries.push(GroupSummary {
                 kind,
-                reads: DirectionSummary::new(&group.total[READS], group.total_bytes[READS], seconds),
-                writes: DirectionSummary::new(&group.total[WRITES], group.total_bytes[WRITES], seconds),
+                reads: DirectionSummary::new(
+                    &group.total[READS],
+                    group.total_bytes[READS],
+                    seconds,
+                ),
+                writes: DirectionSummary::new(
+                    &group.total[WRITES],
+                    group.total_bytes[WRITES],
+                    seconds,
+                ),
                 all: DirectionSummary::new(&all, bytes, seconds),
-                slo_violation_s: has_target(kind, &name).then(|| Nanos(group.violation_ns).as_secs_f64()),
+                slo_violation_s: has_target(kind, &name)
+                    .then(|| Nanos(group.violation_ns).as_secs_f64()),
                 name,
             });
             series.push(group.series);
@@ -229,7 +285,8 @@ impl DirectionSeries {
         let s = latencies.summary();
         let tenth = |us: f64| (us * 10.0).round() / 10.0;
         self.iops.push(tenth(latencies.count() as f64 / seconds));
-        self.mib_per_s.push(((bytes as f64 / (1u64 << 20) as f64 / seconds) * 1e3).round() / 1e3);
+        self.mib_per_s
+            .push(((bytes as f64 / (1u64 << 20) as f64 / seconds) * 1e3).round() / 1e3);
         self.mean_us.push(tenth(s.mean_us));
         self.p50_us.push(tenth(s.p50_us));
         self.p95_us.push(tenth(s.p95_us));

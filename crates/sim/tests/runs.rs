@@ -67,7 +67,10 @@ habits = { outstanding = 2, read_share = 0.5, rate = "2000 IOPS" }
 "#;
 
 fn model(text: &str) -> Model {
-    ScenarioFile::parse("test.toml", text).unwrap().build(vec![]).unwrap()
+    ScenarioFile::parse("test.toml", text)
+        .unwrap()
+        .build(vec![])
+        .unwrap()
 }
 
 fn manifest(strategy: &str) -> Manifest {
@@ -85,14 +88,29 @@ fn manifest(strategy: &str) -> Manifest {
 }
 
 fn run_with(text: &str, strategy: &str, config: Value) -> RunResult {
-    let options = RunOptions { series: true, decisions: true };
+    let options = RunOptions {
+        series: true,
+        decisions: true,
+    };
     let strategy_box = build(strategy, config).unwrap();
-    sim::run(&model(text), &*strategy_box, manifest(strategy), options, &mut |_| {}).unwrap()
+    sim::run(
+        &model(text),
+        &*strategy_box,
+        manifest(strategy),
+        options,
+        &mut |_| {},
+    )
+    .unwrap()
 }
 
 fn run(text: &str, strategy: &str) -> RunResult {
     let file = ScenarioFile::parse("test.toml", text).unwrap();
-    let config = file.scenario.strategies.get(strategy).cloned().unwrap_or(Value::Null);
+    let config = file
+        .scenario
+        .strategies
+        .get(strategy)
+        .cloned()
+        .unwrap_or(Value::Null);
     run_with(text, strategy, config)
 }
 
@@ -108,8 +126,16 @@ fn autotiering_takes_the_busy_volume_to_the_fast_tier_and_it_gets_faster() {
     assert_eq!(tier_at_end(&moved, "busy"), "fast", "{:?}", moved.move_log);
     assert_eq!(still.moves.done, 0);
     let reads = |r: &RunResult| r.groups.iter().find(|g| g.name == "busy").unwrap().reads;
-    assert!(reads(&moved).mean_us < 0.85 * reads(&still).mean_us, "{:?} {:?}", reads(&moved), reads(&still));
-    assert!(reads(&moved).iops > 1.1 * reads(&still).iops, "a closed loop gets more done");
+    assert!(
+        reads(&moved).mean_us < 0.85 * reads(&still).mean_us,
+        "{:?} {:?}",
+        reads(&moved),
+        reads(&still)
+    );
+    assert!(
+        reads(&moved).iops > 1.1 * reads(&still).iops,
+        "a closed loop gets more done"
+    );
 }
 
 #[test]
@@ -127,15 +153,29 @@ fn space_is_never_exceeded_and_bytes_are_conserved() {
         let result = run(ARRAY, strategy);
         let series = result.series.as_ref().unwrap();
         for device in &series.devices {
-            assert!(device.used_bytes.iter().all(|u| *u <= device.capacity_bytes), "{strategy} {}", device.name);
+            assert!(
+                device
+                    .used_bytes
+                    .iter()
+                    .all(|u| *u <= device.capacity_bytes),
+                "{strategy} {}",
+                device.name
+            );
         }
         // Eight GiB of volumes are somewhere at all times; more only while a move holds space at both ends.
         for window in 0..series.devices[0].used_bytes.len() {
             let used: u64 = series.devices.iter().map(|d| d.used_bytes[window]).sum();
             assert!(used >= 8 << 30, "{strategy}: {used}");
         }
-        let at_end: u64 = series.devices.iter().map(|d| *d.used_bytes.last().unwrap()).sum();
-        assert!(result.moves.under_way > 0 || at_end == 8 << 30, "{strategy}: {at_end}");
+        let at_end: u64 = series
+            .devices
+            .iter()
+            .map(|d| *d.used_bytes.last().unwrap())
+            .sum();
+        assert!(
+            result.moves.under_way > 0 || at_end == 8 << 30,
+            "{strategy}: {at_end}"
+        );
         assert_eq!(result.final_tiers.len(), 3);
     }
 }
@@ -144,7 +184,12 @@ fn space_is_never_exceeded_and_bytes_are_conserved() {
 fn groups_add_up() {
     let result = run(ARRAY, "autotiering");
     let total = result.total().all;
-    for kind in [GroupKind::Tier, GroupKind::Class, GroupKind::Vm, GroupKind::Volume] {
+    for kind in [
+        GroupKind::Tier,
+        GroupKind::Class,
+        GroupKind::Vm,
+        GroupKind::Volume,
+    ] {
         let ios: u64 = result.of_kind(kind).map(|g| g.all.ios).sum();
         let bytes: u64 = result.of_kind(kind).map(|g| g.all.bytes).sum();
         assert_eq!((ios, bytes), (total.ios, total.bytes), "{kind:?}");
@@ -156,14 +201,25 @@ fn groups_add_up() {
 fn a_move_is_charged_to_both_devices() {
     let result = run(ARRAY, "idt");
     assert!(result.moves.bytes >= 2 << 30, "{:?}", result.moves);
-    let record = result.move_log.iter().find(|m| m.volume == "busy" && m.state == "done").unwrap();
+    let record = result
+        .move_log
+        .iter()
+        .find(|m| m.volume == "busy" && m.state == "done")
+        .unwrap();
     let seconds = record.ended_s.unwrap() - record.started_s.unwrap();
     // 2 GiB at 100 MiB/s at most.
     assert!(seconds >= 20.4, "{seconds}");
     let target = record.to.as_str();
     let quiet = run(ARRAY, "noop");
     let busy_share = |r: &RunResult, device: &str| {
-        let d = r.series.as_ref().unwrap().devices.iter().find(|d| d.name == device).unwrap();
+        let d = r
+            .series
+            .as_ref()
+            .unwrap()
+            .devices
+            .iter()
+            .find(|d| d.name == device)
+            .unwrap();
         // A window that lies within the copy.
         let window = (record.started_s.unwrap() / 10.0) as usize + 1;
         assert!(10.0 * (window + 1) as f64 <= record.ended_s.unwrap());
@@ -173,7 +229,10 @@ fn a_move_is_charged_to_both_devices() {
     let expected = (2u64 << 30) as f64 / seconds / bandwidth;
     // What the target does more than without the move is the copy, and the guest's mirrored writes.
     let got = busy_share(&result, target) - busy_share(&quiet, target);
-    assert!(got > 0.9 * expected && got < expected + 0.15, "{got} {expected}");
+    assert!(
+        got > 0.9 * expected && got < expected + 0.15,
+        "{got} {expected}"
+    );
     let read = busy_share(&result, &record.from);
     assert!(read > (2u64 << 30) as f64 / seconds / 540e6, "{read}");
 }
@@ -188,28 +247,58 @@ fn injected_latency_slows_a_closed_loop_and_is_told_apart_from_the_devices() {
     assert!(of(&calibrated).mean_us > of(&calm).mean_us);
     assert!(of(&calibrated).ios < of(&calm).ios);
     let decisions = calibrated.decisions.as_ref().unwrap();
-    let row = decisions.last().unwrap().volumes.iter().find(|v| v.volume == "busy").unwrap();
+    let row = decisions
+        .last()
+        .unwrap()
+        .volumes
+        .iter()
+        .find(|v| v.volume == "busy")
+        .unwrap();
     let mean = row.evidence["latency_mean_us"];
-    assert!((mean / of(&calm).mean_us - 1.0).abs() < 0.03, "{mean} {}", of(&calm).mean_us);
+    assert!(
+        (mean / of(&calm).mean_us - 1.0).abs() < 0.03,
+        "{mean} {}",
+        of(&calm).mean_us
+    );
     assert!(row.evidence["sensitivity_m"] > 0.5, "{:?}", row.evidence);
 }
 
 #[test]
 fn a_load_that_does_not_wait_has_slope_one() {
     // Trap 3 of the notes: nothing can be learned from arrivals that do not react.
-    let text = ARRAY.replace("outstanding = 8, read_share = 0.9", "outstanding = 200, rate = \"3000 IOPS\"");
+    let text = ARRAY.replace(
+        "outstanding = 8, read_share = 0.9",
+        "outstanding = 200, rate = \"3000 IOPS\"",
+    );
     let result = run(&text, "autotiering");
-    let row = result.decisions.as_ref().unwrap()[0].volumes.iter().find(|v| v.volume == "busy").unwrap().clone();
-    assert!((row.evidence["sensitivity_m"] - 1.0).abs() < 0.05, "{:?}", row.evidence);
+    let row = result.decisions.as_ref().unwrap()[0]
+        .volumes
+        .iter()
+        .find(|v| v.volume == "busy")
+        .unwrap()
+        .clone();
+    assert!(
+        (row.evidence["sensitivity_m"] - 1.0).abs() < 0.05,
+        "{:?}",
+        row.evidence
+    );
 }
 
 #[test]
 fn pins_cordons_and_budgets_hold() {
     let pinned = ARRAY.replace("[policy]", "[policy]\npins = { busy = \"middle\" }");
-    assert_eq!(tier_at_end(&run(&pinned, "noop"), "busy"), "middle", "a pin moves under every strategy");
+    assert_eq!(
+        tier_at_end(&run(&pinned, "noop"), "busy"),
+        "middle",
+        "a pin moves under every strategy"
+    );
     let cordoned = ARRAY.replace("[policy]", "[policy]\ncordon = [\"fast\"]");
     let result = run(&cordoned, "idt");
-    assert!(result.move_log.iter().all(|m| m.to != "fast"), "{:?}", result.move_log);
+    assert!(
+        result.move_log.iter().all(|m| m.to != "fast"),
+        "{:?}",
+        result.move_log
+    );
     let tight = ARRAY.replace("[policy]", "[policy]\nbytes_per_epoch = \"1 GiB\"");
     assert!(run(&tight, "idt").move_log.is_empty());
     let together = ARRAY.replace(
@@ -236,7 +325,10 @@ fn every_strategy_form_runs_and_explains_every_volume() {
             }
         }
         if config["scope"] == "own-tier" {
-            assert!(result.move_log.is_empty(), "by the letter nothing is ever predicted elsewhere");
+            assert!(
+                result.move_log.is_empty(),
+                "by the letter nothing is ever predicted elsewhere"
+            );
         }
     }
 }

@@ -184,20 +184,31 @@ impl Habits {
     }
 
     fn mode(&self, volume_bytes: u64, at: &str) -> Result<Mode, ClientError> {
-        let bad = |key: &str, why: String| Err(ClientError { key: format!("{at}{key}"), why });
+        let bad = |key: &str, why: String| {
+            Err(ClientError {
+                key: format!("{at}{key}"),
+                why,
+            })
+        };
         let share = |key: &str, value: Option<f64>, default: f64| match value.unwrap_or(default) {
             s if (0.0..=1.0).contains(&s) => Ok((s * 65_536.0).round() as u64),
             s => bad(key, format!("{s} is not a share: 0 to 1")).map(|_: Mode| 0),
         };
         let slots = self.outstanding.unwrap_or(1);
         if !(1..=SLOTS_MAX).contains(&slots) {
-            return bad("outstanding", format!("{slots} is not between 1 and {SLOTS_MAX}"));
+            return bad(
+                "outstanding",
+                format!("{slots} is not between 1 and {SLOTS_MAX}"),
+            );
         }
         let reads = share("read_share", self.read_share, 1.0)?;
         let randoms = share("random_share", self.random_share, 1.0)?;
         let sizes = match &self.sizes {
             Some(list) => list.clone(),
-            None => vec![SizeShare { size: Bytes(ALIGN), share: 1.0 }],
+            None => vec![SizeShare {
+                size: Bytes(ALIGN),
+                share: 1.0,
+            }],
         };
         let sizes = match size_table(&sizes) {
             Ok(table) => table,
@@ -205,11 +216,17 @@ impl Habits {
         };
         let largest = u64::from(*sizes.iter().max().expect("256 sizes"));
         if largest > volume_bytes {
-            return bad("sizes", format!("{largest} bytes do not fit into a volume of {volume_bytes} bytes"));
+            return bad(
+                "sizes",
+                format!("{largest} bytes do not fit into a volume of {volume_bytes} bytes"),
+            );
         }
         let footprint = self.footprint.unwrap_or(1.0);
         if !(footprint > 0.0 && footprint <= 1.0) {
-            return bad("footprint", format!("{footprint} is not a share above 0, up to 1"));
+            return bad(
+                "footprint",
+                format!("{footprint} is not a share above 0, up to 1"),
+            );
         }
         let skew = self.skew.unwrap_or(0.0);
         if !(0.0..=2.0).contains(&skew) {
@@ -236,11 +253,20 @@ impl Habits {
 
 fn size_table(sizes: &[SizeShare]) -> Result<Box<[u32; 256]>, String> {
     let total: f64 = sizes.iter().map(|s| s.share).sum();
-    if sizes.is_empty() || !total.is_finite() || total <= 0.0 || sizes.iter().any(|s| s.share < 0.0) {
-        return Err("needs at least one size, and shares that are not negative and not all zero".into());
+    if sizes.is_empty() || !total.is_finite() || total <= 0.0 || sizes.iter().any(|s| s.share < 0.0)
+    {
+        return Err(
+            "needs at least one size, and shares that are not negative and not all zero".into(),
+        );
     }
-    if let Some(odd) = sizes.iter().find(|s| !s.size.0.is_multiple_of(ALIGN) || s.size.0 == 0 || s.size.0 > 1 << 30) {
-        return Err(format!("{} is not a multiple of 4 KiB up to 1 GiB", odd.size));
+    if let Some(odd) = sizes
+        .iter()
+        .find(|s| !s.size.0.is_multiple_of(ALIGN) || s.size.0 == 0 || s.size.0 > 1 << 30)
+    {
+        return Err(format!(
+            "{} is not a multiple of 4 KiB up to 1 GiB",
+            odd.size
+        ));
     }
     let mut table = Box::new([0; 256]);
     let mut sum = 0.0;
@@ -256,13 +282,21 @@ fn size_table(sizes: &[SizeShare]) -> Result<Box<[u32; 256]>, String> {
 
 impl Client {
     /// A client on a volume of that size. Different streams of one seed are independent.
-    pub fn new(spec: &ClientSpec, volume: Bytes, seed: u64, stream: u64) -> Result<Self, ClientError> {
+    pub fn new(
+        spec: &ClientSpec,
+        volume: Bytes,
+        seed: u64,
+        stream: u64,
+    ) -> Result<Self, ClientError> {
         let base = match &spec.preset {
             None => spec.habits.clone(),
             Some(name) => {
                 let preset = crate::presets::client_preset(name).ok_or_else(|| ClientError {
                     key: "preset".into(),
-                    why: format!("unknown workload \"{name}\"; known: {}", crate::presets::client_preset_names()),
+                    why: format!(
+                        "unknown workload \"{name}\"; known: {}",
+                        crate::presets::client_preset_names()
+                    ),
                 })?;
                 spec.habits.over(&preset.habits())
             }
@@ -271,19 +305,39 @@ impl Client {
         let mut phases = Vec::new();
         for (i, phase) in spec.phases.iter().enumerate() {
             if phase.duration < Nanos::from_millis(1) {
-                return Err(ClientError { key: format!("phases[{i}].duration"), why: "must be at least 1ms".into() });
+                return Err(ClientError {
+                    key: format!("phases[{i}].duration"),
+                    why: "must be at least 1ms".into(),
+                });
             }
-            modes.push(phase.habits.over(&base).mode(volume.0, &format!("phases[{i}].habits."))?);
-            phases.push(PhaseMode { length_ns: phase.duration.0, mode: modes.len() - 1, idle: phase.idle });
+            modes.push(
+                phase
+                    .habits
+                    .over(&base)
+                    .mode(volume.0, &format!("phases[{i}].habits."))?,
+            );
+            phases.push(PhaseMode {
+                length_ns: phase.duration.0,
+                mode: modes.len() - 1,
+                idle: phase.idle,
+            });
         }
         if phases.is_empty() {
-            phases.push(PhaseMode { length_ns: u64::MAX / 4, mode: 0, idle: false });
+            phases.push(PhaseMode {
+                length_ns: u64::MAX / 4,
+                mode: 0,
+                idle: false,
+            });
         }
         if let Some(b) = &spec.bursts {
-            let fits = b.every >= Nanos::from_millis(1) && b.length <= b.every && b.length > Nanos::ZERO;
+            let fits =
+                b.every >= Nanos::from_millis(1) && b.length <= b.every && b.length > Nanos::ZERO;
             if !fits || !(b.factor > 0.0 && b.factor <= 1000.0) {
                 let why = "needs length at most every, every at least 1ms, and a factor above 0 up to 1000".into();
-                return Err(ClientError { key: "bursts".into(), why });
+                return Err(ClientError {
+                    key: "bursts".into(),
+                    why,
+                });
             }
         }
         let factor = spec.bursts.map_or(1.0, |b| b.factor.max(1.0));
@@ -291,7 +345,10 @@ impl Client {
         let slots = (f64::from(most) * factor).ceil();
         if slots > f64::from(SLOTS_MAX) {
             let why = format!("{slots} requests in flight in a burst are more than {SLOTS_MAX}");
-            return Err(ClientError { key: "bursts.factor".into(), why });
+            return Err(ClientError {
+                key: "bursts.factor".into(),
+                why,
+            });
         }
         let cycle_ns = phases.iter().map(|p| p.length_ns).sum();
         Ok(Self {
@@ -330,7 +387,9 @@ impl Client {
         if self.gap_ns > 0.0 && !std::mem::take(&mut self.reserved[slot as usize]) {
             let now = now_ns as f64;
             // A client that fell behind catches up by as many requests as it has slots.
-            let token = self.next_token_ns.max(now - self.gap_ns * f64::from(self.slots_now));
+            let token = self
+                .next_token_ns
+                .max(now - self.gap_ns * f64::from(self.slots_now));
             self.next_token_ns = token + self.gap_ns;
             if token > now {
                 self.reserved[slot as usize] = true;
@@ -344,13 +403,21 @@ impl Client {
     fn request(&mut self) -> ClientRequest {
         let mode = &self.modes[self.mode];
         let bits = self.rng.next_u64();
-        let op = if (bits & 0xFFFF) < mode.reads { Op::Read } else { Op::Write };
+        let op = if (bits & 0xFFFF) < mode.reads {
+            Op::Read
+        } else {
+            Op::Write
+        };
         let length = mode.sizes[(bits >> 16 & 0xFF) as usize];
         let last = self.volume_bytes - u64::from(length);
         let offset = if (bits >> 24 & 0xFFFF) < mode.randoms {
             (mode.popularity.page(self.rng.next_u64()) * ALIGN).min(last / ALIGN * ALIGN)
         } else {
-            let at = if self.sequential > last { 0 } else { self.sequential };
+            let at = if self.sequential > last {
+                0
+            } else {
+                self.sequential
+            };
             self.sequential = at + u64::from(length);
             at
         };
@@ -395,7 +462,11 @@ impl Client {
             end = end.min(now_ns - within + if burst { b.length.0 } else { b.every.0 });
         }
         self.segment_end_ns = end;
-        self.slots_now = if phase.idle { 0 } else { ((f64::from(mode.slots) * factor).round() as u32).max(1) };
+        self.slots_now = if phase.idle {
+            0
+        } else {
+            ((f64::from(mode.slots) * factor).round() as u32).max(1)
+        };
         self.gap_ns = mode.gap_ns / factor;
     }
 }
@@ -406,7 +477,12 @@ mod tests {
     use crate::presets::CLIENT_PRESETS;
 
     /// Runs a client against a constant latency for `seconds`; its requests with their times.
-    fn run(spec: &ClientSpec, volume: Bytes, latency_ns: u64, seconds: u64) -> Vec<(u64, ClientRequest)> {
+    fn run(
+        spec: &ClientSpec,
+        volume: Bytes,
+        latency_ns: u64,
+        seconds: u64,
+    ) -> Vec<(u64, ClientRequest)> {
         let mut client = Client::new(spec, volume, 1, 1).unwrap();
         let mut heap = algo::EventHeap::new();
         (0..client.slots()).for_each(|s| heap.push(0, s));
@@ -426,23 +502,39 @@ mod tests {
     }
 
     fn habits(habits: Habits) -> ClientSpec {
-        ClientSpec { habits, ..ClientSpec::default() }
+        ClientSpec {
+            habits,
+            ..ClientSpec::default()
+        }
     }
 
     #[test]
     fn rate_follows_latency_in_a_closed_loop() {
-        let spec = habits(Habits { outstanding: Some(4), ..Habits::default() });
+        let spec = habits(Habits {
+            outstanding: Some(4),
+            ..Habits::default()
+        });
         assert_eq!(run(&spec, Bytes::gib(1), 100_000, 1).len(), 40_000);
         assert_eq!(run(&spec, Bytes::gib(1), 200_000, 1).len(), 20_000);
-        let thinking = habits(Habits { outstanding: Some(4), think: Some(Nanos::from_micros(100)), ..Habits::default() });
+        let thinking = habits(Habits {
+            outstanding: Some(4),
+            think: Some(Nanos::from_micros(100)),
+            ..Habits::default()
+        });
         assert_eq!(run(&thinking, Bytes::gib(1), 100_000, 1).len(), 20_000);
     }
 
     #[test]
     fn shares_sizes_and_sequence_are_as_asked() {
         let sizes = vec![
-            SizeShare { size: Bytes(4096), share: 3.0 },
-            SizeShare { size: Bytes(65536), share: 1.0 },
+            SizeShare {
+                size: Bytes(4096),
+                share: 3.0,
+            },
+            SizeShare {
+                size: Bytes(65536),
+                share: 1.0,
+            },
         ];
         let spec = habits(Habits {
             read_share: Some(0.7),
@@ -452,63 +544,156 @@ mod tests {
         });
         let requests = run(&spec, Bytes::mib(64), 10_000, 1);
         let n = requests.len() as f64;
-        let share = |f: &dyn Fn(&ClientRequest) -> bool| requests.iter().filter(|r| f(&r.1)).count() as f64 / n;
+        let share = |f: &dyn Fn(&ClientRequest) -> bool| {
+            requests.iter().filter(|r| f(&r.1)).count() as f64 / n
+        };
         assert!((share(&|r| r.op == Op::Read) - 0.7).abs() < 0.01);
         assert!((share(&|r| r.length == 65536) - 0.25).abs() < 0.01);
-        let in_sequence = requests.windows(2).filter(|w| w[1].1.offset == w[0].1.offset + u64::from(w[0].1.length));
+        let in_sequence = requests
+            .windows(2)
+            .filter(|w| w[1].1.offset == w[0].1.offset + u64::from(w[0].1.length));
         assert!(in_sequence.count() as f64 > n * 0.99);
-        assert!(requests.iter().all(|r| r.1.offset + u64::from(r.1.length) <= 64 << 20));
+        assert!(
+            requests
+                .iter()
+                .all(|r| r.1.offset + u64::from(r.1.length) <= 64 << 20)
+        );
     }
 
     #[test]
     fn phases_and_bursts_change_the_load_in_time() {
-        let mut spec = habits(Habits { outstanding: Some(2), ..Habits::default() });
+        let mut spec = habits(Habits {
+            outstanding: Some(2),
+            ..Habits::default()
+        });
         spec.phases = vec![
-            Phase { duration: Nanos::from_secs(1), idle: false, habits: Habits::default() },
-            Phase { duration: Nanos::from_secs(1), idle: true, habits: Habits::default() },
             Phase {
                 duration: Nanos::from_secs(1),
                 idle: false,
-                habits: Habits { outstanding: Some(8), ..Habits::default() },
+                habits: Habits::default(),
+            },
+            Phase {
+                duration: Nanos::from_secs(1),
+                idle: true,
+                habits: Habits::default(),
+            },
+            Phase {
+                duration: Nanos::from_secs(1),
+                idle: false,
+                habits: Habits {
+                    outstanding: Some(8),
+                    ..Habits::default()
+                },
             },
         ];
         let by_second = |requests: &[(u64, ClientRequest)], s: u64| {
             requests.iter().filter(|r| r.0 / 1_000_000_000 == s).count()
         };
         let requests = run(&spec, Bytes::gib(1), 100_000, 6);
-        assert_eq!([0, 1, 2, 3, 4, 5].map(|s| by_second(&requests, s)), [20_000, 0, 80_000, 20_000, 0, 80_000]);
-        let mut spec = habits(Habits { outstanding: Some(2), ..Habits::default() });
-        spec.bursts = Some(Bursts { every: Nanos::from_secs(2), length: Nanos::from_secs(1), factor: 4.0 });
+        assert_eq!(
+            [0, 1, 2, 3, 4, 5].map(|s| by_second(&requests, s)),
+            [20_000, 0, 80_000, 20_000, 0, 80_000]
+        );
+        let mut spec = habits(Habits {
+            outstanding: Some(2),
+            ..Habits::default()
+        });
+        spec.bursts = Some(Bursts {
+            every: Nanos::from_secs(2),
+            length: Nanos::from_secs(1),
+            factor: 4.0,
+        });
         let requests = run(&spec, Bytes::gib(1), 100_000, 4);
-        assert_eq!([0, 1, 2, 3].map(|s| by_second(&requests, s)), [80_000, 20_000, 80_000, 20_000]);
+        assert_eq!(
+            [0, 1, 2, 3].map(|s| by_second(&requests, s)),
+            [80_000, 20_000, 80_000, 20_000]
+        );
     }
 
     #[test]
     fn a_rate_cap_holds() {
-        let spec = habits(Habits { outstanding: Some(8), rate: Some(Iops(1000.0)), ..Habits::default() });
+        let spec = habits(Habits {
+            outstanding: Some(8),
+            rate: Some(Iops(1000.0)),
+            ..Habits::default()
+        });
         let n = run(&spec, Bytes::gib(1), 100_000, 10).len();
         assert!((9_990..=10_020).contains(&n), "{n}");
         let slow = run(&spec, Bytes::gib(1), 16_000_000, 10).len();
-        assert!((4_990..=5_010).contains(&slow), "eight slots of 16 ms give 500 a second: {slow}");
+        assert!(
+            (4_990..=5_010).contains(&slow),
+            "eight slots of 16 ms give 500 a second: {slow}"
+        );
     }
 
     #[test]
     fn nonsense_is_refused_with_its_key() {
         let cases = [
-            (habits(Habits { read_share: Some(1.5), ..Habits::default() }), "habits.read_share"),
-            (habits(Habits { outstanding: Some(0), ..Habits::default() }), "habits.outstanding"),
-            (habits(Habits { rate: Some(Iops(0.0)), ..Habits::default() }), "habits.rate"),
-            (habits(Habits { skew: Some(f64::NAN), ..Habits::default() }), "habits.skew"),
-            (habits(Habits { footprint: Some(0.0), ..Habits::default() }), "habits.footprint"),
-            (habits(Habits { sizes: Some(vec![]), ..Habits::default() }), "habits.sizes"),
             (
-                habits(Habits { sizes: Some(vec![SizeShare { size: Bytes(100), share: 1.0 }]), ..Habits::default() }),
+                habits(Habits {
+                    read_share: Some(1.5),
+                    ..Habits::default()
+                }),
+                "habits.read_share",
+            ),
+            (
+                habits(Habits {
+                    outstanding: Some(0),
+                    ..Habits::default()
+                }),
+                "habits.outstanding",
+            ),
+            (
+                habits(Habits {
+                    rate: Some(Iops(0.0)),
+                    ..Habits::default()
+                }),
+                "habits.rate",
+            ),
+            (
+                habits(Habits {
+                    skew: Some(f64::NAN),
+                    ..Habits::default()
+                }),
+                "habits.skew",
+            ),
+            (
+                habits(Habits {
+                    footprint: Some(0.0),
+                    ..Habits::default()
+                }),
+                "habits.footprint",
+            ),
+            (
+                habits(Habits {
+                    sizes: Some(vec![]),
+                    ..Habits::default()
+                }),
                 "habits.sizes",
             ),
-            (ClientSpec { preset: Some("zipff".into()), ..ClientSpec::default() }, "preset"),
+            (
+                habits(Habits {
+                    sizes: Some(vec![SizeShare {
+                        size: Bytes(100),
+                        share: 1.0,
+                    }]),
+                    ..Habits::default()
+                }),
+                "habits.sizes",
+            ),
+            (
+                ClientSpec {
+                    preset: Some("zipff".into()),
+                    ..ClientSpec::default()
+                },
+                "preset",
+            ),
         ];
         for (spec, key) in cases {
-            assert_eq!(Client::new(&spec, Bytes::gib(1), 1, 1).unwrap_err().key, key);
+            assert_eq!(
+                Client::new(&spec, Bytes::gib(1), 1, 1).unwrap_err().key,
+                key
+            );
         }
     }
 
@@ -517,18 +702,23 @@ mod tests {
     fn presets_meet_table_v_on_tier_1() {
         let spec = model::preset("pm953").unwrap().spec();
         for preset in CLIENT_PRESETS {
-            let client = ClientSpec { preset: Some(preset.name.into()), ..ClientSpec::default() };
+            let client = ClientSpec {
+                preset: Some(preset.name.into()),
+                ..ClientSpec::default()
+            };
             let mut running = Client::new(&client, Bytes::gib(100), 1, 1).unwrap();
             let mut device = algo::DeviceModel::new(&spec);
             let mut heap = algo::EventHeap::new();
             (0..running.slots()).for_each(|s| heap.push(0, s));
-            let (mut n, mut bytes, seconds) = (0u64, 0u64, if preset.iops < 100.0 { 60 } else { 2 });
+            let (mut n, mut bytes, seconds) =
+                (0u64, 0u64, if preset.iops < 100.0 { 60 } else { 2 });
             while let Some((now, slot)) = heap.first().filter(|f| f.0 < seconds * 1_000_000_000) {
                 let next = match running.next(now, slot) {
                     ClientStep::Issue(r) => {
                         n += 1;
                         bytes += u64::from(r.length);
-                        device.submit(now, r.op, u64::from(r.length), algo::mix(1, n)) + running.think_ns()
+                        device.submit(now, r.op, u64::from(r.length), algo::mix(1, n))
+                            + running.think_ns()
                     }
                     ClientStep::Later(at) => at,
                 };
@@ -536,10 +726,18 @@ mod tests {
             }
             let iops = n as f64 / seconds as f64;
             let want = preset.target_iops();
-            assert!((iops / want - 1.0).abs() < 0.03, "{}: {iops:.0} IOPS, published {want}", preset.name);
+            assert!(
+                (iops / want - 1.0).abs() < 0.03,
+                "{}: {iops:.0} IOPS, published {want}",
+                preset.name
+            );
             let mib = bytes as f64 / seconds as f64 / (1 << 20) as f64;
             let want_mib = preset.mib_per_s * want / preset.iops;
-            assert!((mib / want_mib - 1.0).abs() < 0.06, "{}: {mib:.2} MiB/s, published {want_mib:.2}", preset.name);
+            assert!(
+                (mib / want_mib - 1.0).abs() < 0.06,
+                "{}: {mib:.2} MiB/s, published {want_mib:.2}",
+                preset.name
+            );
         }
     }
 }

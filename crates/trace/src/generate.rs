@@ -45,8 +45,11 @@ pub fn generate<E: From<ClientError>>(
     let mut slots = Vec::new();
     let mut heap = EventHeap::new();
     for (i, v) in volumes.iter().enumerate() {
-        let client = Client::new(&v.client, v.size, options.seed, i as u64)
-            .map_err(|e| ClientError { key: format!("{}: {}", v.name, e.key), why: e.why })?;
+        let client =
+            Client::new(&v.client, v.size, options.seed, i as u64).map_err(|e| ClientError {
+                key: format!("{}: {}", v.name, e.key),
+                why: e.why,
+            })?;
         for slot in 0..client.slots() {
             heap.push(0, slots.len() as u32);
             slots.push((i, slot));
@@ -88,10 +91,17 @@ mod tests {
             .map(|name| GeneratedVolume {
                 name: name.into(),
                 size: Bytes::gib(1),
-                client: ClientSpec { preset: Some(name.into()), ..ClientSpec::default() },
+                client: ClientSpec {
+                    preset: Some(name.into()),
+                    ..ClientSpec::default()
+                },
             })
             .collect();
-        let options = GenerateOptions { duration: Nanos::from_secs(2), latency: Nanos::from_micros(100), seed: 3 };
+        let options = GenerateOptions {
+            duration: Nanos::from_secs(2),
+            latency: Nanos::from_micros(100),
+            seed: 3,
+        };
         let run = || {
             let mut records = Vec::new();
             let emit = &mut |r| -> Result<(), ClientError> {

@@ -76,18 +76,29 @@ pub fn client_preset(name: &str) -> Option<&'static ClientPreset> {
 
 /// All names, for messages.
 pub fn client_preset_names() -> String {
-    CLIENT_PRESETS.iter().map(|p| p.name).collect::<Vec<_>>().join(", ")
+    CLIENT_PRESETS
+        .iter()
+        .map(|p| p.name)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 impl ClientPreset {
     /// The rate it aims at: the published one, or the cap where no drive could do it.
     pub fn target_iops(&self) -> f64 {
-        if self.name == "zipf" { ZIPF_CAP_IOPS } else { self.iops }
+        if self.name == "zipf" {
+            ZIPF_CAP_IOPS
+        } else {
+            self.iops
+        }
     }
 
     /// As habits of a client.
     pub fn habits(&self) -> Habits {
-        let size = |(kib, share): &(u64, f64)| SizeShare { size: Bytes(kib << 10), share: *share };
+        let size = |(kib, share): &(u64, f64)| SizeShare {
+            size: Bytes(kib << 10),
+            share: *share,
+        };
         Habits {
             outstanding: Some(self.outstanding),
             read_share: Some(self.read_share),

@@ -9,8 +9,13 @@ use std::str::FromStr;
 
 use crate::text::{ParseUnitError, parse_scaled, print_scaled};
 
-const SIZE_UNITS: &[(&str, u64)] =
-    &[("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
+const SIZE_UNITS: &[(&str, u64)] = &[
+    ("TiB", 1 << 40),
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("B", 1),
+];
 const TIME_UNITS: &[(&str, u64)] = &[
     ("d", 86_400_000_000_000),
     ("h", 3_600_000_000_000),
@@ -206,7 +211,10 @@ impl BytesPerSec {
     /// How long `bytes` take at this rate; the rate must not be zero.
     pub fn time_for(self, bytes: Bytes) -> Nanos {
         assert!(self.0 > 0, "a rate of zero moves nothing");
-        Nanos(((bytes.0 as u128 * 1_000_000_000).div_ceil(self.0 as u128)).min(u64::MAX as u128) as u64)
+        Nanos(
+            ((bytes.0 as u128 * 1_000_000_000).div_ceil(self.0 as u128)).min(u64::MAX as u128)
+                as u64,
+        )
     }
 }
 
@@ -217,8 +225,12 @@ pub struct Iops(pub f64);
 impl FromStr for Iops {
     type Err = ParseUnitError;
     fn from_str(text: &str) -> Result<Self, ParseUnitError> {
-        parse_scaled(text, "a request rate such as \"5000 IOPS\"", &[("kIOPS", 1000), ("IOPS", 1)])
-            .map(|v| Self(v as f64))
+        parse_scaled(
+            text,
+            "a request rate such as \"5000 IOPS\"",
+            &[("kIOPS", 1000), ("IOPS", 1)],
+        )
+        .map(|v| Self(v as f64))
     }
 }
 
@@ -268,10 +280,24 @@ mod tests {
     fn text_forms_carry_a_unit() {
         assert_eq!("256 GiB".parse::<Bytes>().unwrap(), Bytes::gib(256));
         assert_eq!("1.5s".parse::<Nanos>().unwrap(), Nanos::from_millis(1500));
-        assert_eq!("200 MiB/s".parse::<BytesPerSec>().unwrap(), BytesPerSec(200 << 20));
+        assert_eq!(
+            "200 MiB/s".parse::<BytesPerSec>().unwrap(),
+            BytesPerSec(200 << 20)
+        );
         assert_eq!("480 GB".parse::<Bytes>().unwrap(), Bytes(480_000_000_000));
         assert_eq!("240 kIOPS".parse::<Iops>().unwrap(), Iops(240_000.0));
-        for bad in ["256", "", "GiB", "-1 GiB", "1e400 B", "12 parsecs", "99999999999 TiB", "0.3 B", "NaN s", "inf s"] {
+        for bad in [
+            "256",
+            "",
+            "GiB",
+            "-1 GiB",
+            "1e400 B",
+            "12 parsecs",
+            "99999999999 TiB",
+            "0.3 B",
+            "NaN s",
+            "inf s",
+        ] {
             assert!(bad.parse::<Bytes>().is_err(), "{bad:?} must be refused");
         }
         let text = "12 parsecs".parse::<Bytes>().unwrap_err().to_string();
@@ -281,12 +307,18 @@ mod tests {
     #[test]
     fn a_bare_number_in_json_is_refused() {
         assert!(serde_json::from_str::<Nanos>("5").is_err());
-        assert_eq!(serde_json::from_str::<Nanos>("\"5m\"").unwrap(), Nanos::from_secs(300));
+        assert_eq!(
+            serde_json::from_str::<Nanos>("\"5m\"").unwrap(),
+            Nanos::from_secs(300)
+        );
     }
 
     #[test]
     fn copy_time_rounds_up() {
-        assert_eq!(BytesPerSec(500_000_000).time_for(Bytes(100_000_000_000)), Nanos::from_secs(200));
+        assert_eq!(
+            BytesPerSec(500_000_000).time_for(Bytes(100_000_000_000)),
+            Nanos::from_secs(200)
+        );
         assert_eq!(BytesPerSec(3).time_for(Bytes(1)), Nanos(333_333_334));
     }
 

@@ -48,25 +48,43 @@ pub(crate) fn parse_scaled(
     units: &[(&str, u64)],
 ) -> Result<u64, ParseUnitError> {
     let trimmed = text.trim();
-    let end = trimmed.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(trimmed.len());
+    let end = trimmed
+        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .unwrap_or(trimmed.len());
     let (number, unit) = (&trimmed[..end], trimmed[end..].trim_start());
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() || fraction.contains('.') || fraction.len() > 12 || whole.len() > 20 {
-        return Err(ParseUnitError::NotANumber { text: text.into(), expected });
+        return Err(ParseUnitError::NotANumber {
+            text: text.into(),
+            expected,
+        });
     }
     if unit.is_empty() {
-        return Err(ParseUnitError::NoUnit { text: text.into(), expected });
+        return Err(ParseUnitError::NoUnit {
+            text: text.into(),
+            expected,
+        });
     }
     let Some(&(_, scale)) = units.iter().find(|(name, _)| *name == unit) else {
         let known = units.iter().map(|u| u.0).collect::<Vec<_>>().join(", ");
-        return Err(ParseUnitError::UnknownUnit { text: text.into(), unit: unit.into(), known });
+        return Err(ParseUnitError::UnknownUnit {
+            text: text.into(),
+            unit: unit.into(),
+            known,
+        });
     };
     let out_of_range = || ParseUnitError::OutOfRange {
         text: text.into(),
-        smallest: units.iter().min_by_key(|u| u.1).map(|u| u.0.to_string()).unwrap_or_default(),
+        smallest: units
+            .iter()
+            .min_by_key(|u| u.1)
+            .map(|u| u.0.to_string())
+            .unwrap_or_default(),
     };
     let ten_pow = 10u128.pow(fraction.len() as u32);
-    let digits: u128 = format!("{whole}{fraction}").parse().map_err(|_| out_of_range())?;
+    let digits: u128 = format!("{whole}{fraction}")
+        .parse()
+        .map_err(|_| out_of_range())?;
     let scaled = digits.checked_mul(scale as u128).ok_or_else(out_of_range)?;
     if !scaled.is_multiple_of(ten_pow) {
         return Err(out_of_range());
@@ -76,12 +94,19 @@ pub(crate) fn parse_scaled(
 
 /// Prints with the largest unit in which the value is a whole number; exact by construction.
 pub(crate) fn print_scaled(value: u64, units: &[(&str, u64)]) -> String {
-    let smallest = units.iter().min_by_key(|u| u.1).expect("a quantity has units");
+    let smallest = units
+        .iter()
+        .min_by_key(|u| u.1)
+        .expect("a quantity has units");
     let (name, scale) = units
         .iter()
         .filter(|u| value != 0 && value.is_multiple_of(u.1))
         .max_by_key(|u| u.1)
         .unwrap_or(smallest);
-    let space = if name.ends_with('B') || name.ends_with("/s") { " " } else { "" };
+    let space = if name.ends_with('B') || name.ends_with("/s") {
+        " "
+    } else {
+        ""
+    };
     format!("{}{space}{name}", value / scale)
 }

@@ -67,7 +67,10 @@ pub struct VolumeMap {
 impl VolumeMap {
     /// A volume of `size` bytes, all of it on one device. Both sizes must be positive.
     pub fn new(size: Bytes, extent: Bytes, device: DeviceId) -> Self {
-        assert!(size.0 > 0 && extent.0 > 0, "a volume has a size and an extent size");
+        assert!(
+            size.0 > 0 && extent.0 > 0,
+            "a volume has a size and an extent size"
+        );
         let count = size.0.div_ceil(extent.0) as usize;
         Self {
             size: size.0,
@@ -115,21 +118,43 @@ impl VolumeMap {
     }
 
     /// Routes a request: writes its parts to `out` (which is cleared first).
-    pub fn submit(&mut self, request: Request, out: &mut Vec<DeviceIo>) -> Result<Submission, RangeError> {
+    pub fn submit(
+        &mut self,
+        request: Request,
+        out: &mut Vec<DeviceIo>,
+    ) -> Result<Submission, RangeError> {
         out.clear();
         let Request { op, offset, length } = request;
         if op == Op::Flush {
             // A flush covers every device that holds data of the volume, and both ends of a move.
             let target = self.relocation.as_ref().map(|r| r.to());
-            let holders = self.holders.iter().map(|h| h.0).filter(|d| Some(*d) != target);
-            out.extend(holders.chain(target).map(|device| DeviceIo { device, op, offset: 0, length: 0 }));
+            let holders = self
+                .holders
+                .iter()
+                .map(|h| h.0)
+                .filter(|d| Some(*d) != target);
+            out.extend(holders.chain(target).map(|device| DeviceIo {
+                device,
+                op,
+                offset: 0,
+                length: 0,
+            }));
             return Ok(Submission::Issued(None));
         }
         if !self.contains(offset, length) {
-            return Err(RangeError { offset, length, size: self.size });
+            return Err(RangeError {
+                offset,
+                length,
+                size: self.size,
+            });
         }
         if let Some(device) = self.sole_device() {
-            out.push(DeviceIo { device, op, offset, length });
+            out.push(DeviceIo {
+                device,
+                op,
+                offset,
+                length,
+            });
             return Ok(Submission::Issued(None));
         }
         let ticket = match &mut self.relocation {
@@ -155,7 +180,11 @@ impl VolumeMap {
 
     /// Adds the parts of a request on the devices that hold its extents, like neighbours joined.
     fn split(&self, request: Request, out: &mut Vec<DeviceIo>) {
-        let Request { op, mut offset, length } = request;
+        let Request {
+            op,
+            mut offset,
+            length,
+        } = request;
         let end = offset + length;
         let first_part = out.len();
         while offset < end {
@@ -164,7 +193,12 @@ impl VolumeMap {
             let device = self.extents[extent];
             match out[first_part..].last_mut() {
                 Some(last) if last.device == device => last.length += part_end - offset,
-                _ => out.push(DeviceIo { device, op, offset, length: part_end - offset }),
+                _ => out.push(DeviceIo {
+                    device,
+                    op,
+                    offset,
+                    length: part_end - offset,
+                }),
             }
             offset = part_end;
         }
@@ -185,7 +219,10 @@ impl VolumeMap {
 
     /// The next step of the copy.
     pub fn next_copy(&mut self) -> Result<CopyStep, RelocationError> {
-        self.relocation.as_mut().map(|r| r.next_copy()).ok_or(RelocationError::NotRelocating)
+        self.relocation
+            .as_mut()
+            .map(|r| r.next_copy())
+            .ok_or(RelocationError::NotRelocating)
     }
 
     /// The device that a chunk must be read from.
@@ -195,7 +232,10 @@ impl VolumeMap {
 
     /// Says that a chunk was read from its source and written to the target; the bytes still to copy.
     pub fn copied(&mut self, chunk: Chunk) -> Result<Bytes, RelocationError> {
-        self.relocation.as_mut().map(|r| r.copied(chunk)).ok_or(RelocationError::NotRelocating)
+        self.relocation
+            .as_mut()
+            .map(|r| r.copied(chunk))
+            .ok_or(RelocationError::NotRelocating)
     }
 
     /// Whether [`VolumeMap::switch`] may be called: source and target hold the same bytes.
@@ -205,7 +245,10 @@ impl VolumeMap {
 
     /// The target becomes the truth, at once and for all extents. The driver must have made that durable.
     pub fn switch(&mut self) -> Result<(), RelocationError> {
-        let relocation = self.relocation.as_mut().ok_or(RelocationError::NotRelocating)?;
+        let relocation = self
+            .relocation
+            .as_mut()
+            .ok_or(RelocationError::NotRelocating)?;
         relocation.switch()?;
         self.extents.fill(relocation.to());
         self.holders = vec![(relocation.to(), self.extents.len() as u32)];
@@ -245,23 +288,47 @@ mod tests {
     use super::*;
 
     fn write(offset: u64, length: u64) -> Request {
-        Request { op: Op::Write, offset, length }
+        Request {
+            op: Op::Write,
+            offset,
+            length,
+        }
     }
 
     #[test]
     fn a_request_on_a_quiet_volume_is_one_part() {
         let mut map = VolumeMap::new(Bytes(1000), Bytes(100), DeviceId(3));
         let mut out = Vec::new();
-        assert_eq!(map.submit(write(50, 500), &mut out), Ok(Submission::Issued(None)));
-        assert_eq!(out, [DeviceIo { device: DeviceId(3), op: Op::Write, offset: 50, length: 500 }]);
+        assert_eq!(
+            map.submit(write(50, 500), &mut out),
+            Ok(Submission::Issued(None))
+        );
+        assert_eq!(
+            out,
+            [DeviceIo {
+                device: DeviceId(3),
+                op: Op::Write,
+                offset: 50,
+                length: 500
+            }]
+        );
     }
 
     #[test]
     fn out_of_range_is_refused_without_overflow() {
         let mut map = VolumeMap::new(Bytes(1000), Bytes(100), DeviceId(0));
         let mut out = Vec::new();
-        for (offset, length) in [(1000, 1), (999, 2), (u64::MAX, 1), (1, u64::MAX), (u64::MAX, u64::MAX)] {
-            assert!(map.submit(write(offset, length), &mut out).is_err(), "{offset} {length}");
+        for (offset, length) in [
+            (1000, 1),
+            (999, 2),
+            (u64::MAX, 1),
+            (1, u64::MAX),
+            (u64::MAX, u64::MAX),
+        ] {
+            assert!(
+                map.submit(write(offset, length), &mut out).is_err(),
+                "{offset} {length}"
+            );
         }
         assert!(map.submit(write(999, 1), &mut out).is_ok());
         assert!(map.submit(write(1000, 0), &mut out).is_ok());
@@ -272,19 +339,41 @@ mod tests {
         let mut map = VolumeMap::new(Bytes(1000), Bytes(100), DeviceId(0));
         map.begin_relocation(DeviceId(1), Bytes(100)).unwrap();
         let mut out = Vec::new();
-        let _ = map.submit(Request { op: Op::Flush, offset: 0, length: 0 }, &mut out).unwrap();
-        assert_eq!(out.iter().map(|io| io.device).collect::<Vec<_>>(), [DeviceId(0), DeviceId(1)]);
+        let _ = map
+            .submit(
+                Request {
+                    op: Op::Flush,
+                    offset: 0,
+                    length: 0,
+                },
+                &mut out,
+            )
+            .unwrap();
+        assert_eq!(
+            out.iter().map(|io| io.device).collect::<Vec<_>>(),
+            [DeviceId(0), DeviceId(1)]
+        );
     }
 
     #[test]
     fn misuse_is_an_error() {
         let mut map = VolumeMap::new(Bytes(1000), Bytes(100), DeviceId(0));
         assert_eq!(map.next_copy(), Err(RelocationError::NotRelocating));
-        assert_eq!(map.begin_relocation(DeviceId(0), Bytes(10)), Err(RelocationError::AlreadyThere { device: DeviceId(0) }));
+        assert_eq!(
+            map.begin_relocation(DeviceId(0), Bytes(10)),
+            Err(RelocationError::AlreadyThere {
+                device: DeviceId(0)
+            })
+        );
         map.begin_relocation(DeviceId(1), Bytes(1000)).unwrap();
-        assert_eq!(map.begin_relocation(DeviceId(2), Bytes(10)), Err(RelocationError::Busy));
+        assert_eq!(
+            map.begin_relocation(DeviceId(2), Bytes(10)),
+            Err(RelocationError::Busy)
+        );
         assert_eq!(map.switch(), Err(RelocationError::NotReady));
-        let CopyStep::Copy(chunk) = map.next_copy().unwrap() else { panic!() };
+        let CopyStep::Copy(chunk) = map.next_copy().unwrap() else {
+            panic!()
+        };
         assert_eq!(map.copied(chunk), Ok(Bytes::ZERO));
         assert!(map.ready_to_switch() && !map.released());
         map.switch().unwrap();

@@ -141,7 +141,11 @@ impl Relocation {
 
     /// Lets a request in and adds the parts that go to the target; `None` if it must be held. After the switch there is
     /// nothing to add and nothing to track.
-    pub(crate) fn admit(&mut self, request: Request, out: &mut Vec<DeviceIo>) -> Option<Option<Ticket>> {
+    pub(crate) fn admit(
+        &mut self,
+        request: Request,
+        out: &mut Vec<DeviceIo>,
+    ) -> Option<Option<Ticket>> {
         if self.switched {
             return Some(None);
         }
@@ -149,12 +153,18 @@ impl Relocation {
         if request.op == Op::Read {
             self.next_ticket += 1;
             self.in_flight += 1;
-            return Some(Some(Ticket { id, write: None, mirrored: false }));
+            return Some(Some(Ticket {
+                id,
+                write: None,
+                mirrored: false,
+            }));
         }
         let (start, end) = (request.offset, request.offset + request.length);
         let chunks = self.chunks_of(start, end);
         let sealed = |s: &ChunkState| matches!(s, ChunkState::Quiescing | ChunkState::Sealed);
-        if self.states[chunks.clone()].iter().any(sealed) || self.mirrored.iter().any(|m| m.0 < end && start < m.1) {
+        if self.states[chunks.clone()].iter().any(sealed)
+            || self.mirrored.iter().any(|m| m.0 < end && start < m.1)
+        {
             return None;
         }
         let parts_before = out.len();
@@ -172,7 +182,12 @@ impl Relocation {
                     let to = end.min((i as u64 + 1) * self.chunk_bytes);
                     match out[parts_before..].last_mut() {
                         Some(last) if last.offset + last.length == from => last.length += to - from,
-                        _ => out.push(DeviceIo { device: self.to, op: request.op, offset: from, length: to - from }),
+                        _ => out.push(DeviceIo {
+                            device: self.to,
+                            op: request.op,
+                            offset: from,
+                            length: to - from,
+                        }),
                     }
                 }
                 _ => {}
@@ -184,7 +199,11 @@ impl Relocation {
         }
         self.next_ticket += 1;
         self.in_flight += 1;
-        Some(Some(Ticket { id, write: Some((start, end)), mirrored }))
+        Some(Some(Ticket {
+            id,
+            write: Some((start, end)),
+            mirrored,
+        }))
     }
 
     /// Takes back the counts of chunks from `start` up to (not with) chunk `until`.
@@ -202,7 +221,11 @@ impl Relocation {
             }
         }
         if ticket.mirrored {
-            let at = self.mirrored.iter().position(|m| m.2 == ticket.id).expect("a mirrored write is listed");
+            let at = self
+                .mirrored
+                .iter()
+                .position(|m| m.2 == ticket.id)
+                .expect("a mirrored write is listed");
             self.mirrored.swap_remove(at);
         }
     }
@@ -218,10 +241,18 @@ impl Relocation {
             if matches!(state, ChunkState::Pending | ChunkState::Quiescing) && self.writes[i] == 0 {
                 self.cursor = (i + 1) % n;
                 let sealed = state == ChunkState::Quiescing || self.overwrites[i] >= SEAL_AFTER;
-                self.states[i] = if sealed { ChunkState::Sealed } else { ChunkState::Copying };
+                self.states[i] = if sealed {
+                    ChunkState::Sealed
+                } else {
+                    ChunkState::Copying
+                };
                 let offset = i as u64 * self.chunk_bytes;
                 let length = self.chunk_bytes.min(self.size - offset);
-                return CopyStep::Copy(Chunk { index: i as u32, offset, length });
+                return CopyStep::Copy(Chunk {
+                    index: i as u32,
+                    offset,
+                    length,
+                });
             }
         }
         // What is left has writes in flight, perhaps always: let one chunk come to rest.
@@ -244,7 +275,9 @@ impl Relocation {
                 self.states[i] = ChunkState::Synced;
                 self.unsynced -= 1;
             }
-            ChunkState::Pending | ChunkState::Quiescing | ChunkState::Synced => panic!("chunk {i} was not being copied"),
+            ChunkState::Pending | ChunkState::Quiescing | ChunkState::Synced => {
+                panic!("chunk {i} was not being copied")
+            }
         }
         Bytes(self.unsynced as u64 * self.chunk_bytes)
     }

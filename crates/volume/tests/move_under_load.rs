@@ -34,7 +34,15 @@ impl World {
         let mut map = VolumeMap::new(Bytes(SIZE as u64), Bytes(100), DeviceId(0));
         map.begin_relocation(DeviceId(1), Bytes(CHUNK)).unwrap();
         let disks = [(0..SIZE as u32).collect(), vec![u32::MAX; SIZE]];
-        Self { map, disks, in_flight: vec![], held: vec![], copying: None, next_value: 1000, switched: false }
+        Self {
+            map,
+            disks,
+            in_flight: vec![],
+            held: vec![],
+            copying: None,
+            next_value: 1000,
+            switched: false,
+        }
     }
 
     fn submit(&mut self, request: Request) {
@@ -44,7 +52,12 @@ impl World {
             Submission::Issued(ticket) => {
                 let from = request.offset as usize;
                 let range = (from, from + request.length as usize);
-                self.in_flight.push(InFlight { parts, ticket, value: self.next_value, range });
+                self.in_flight.push(InFlight {
+                    parts,
+                    ticket,
+                    value: self.next_value,
+                    range,
+                });
                 self.next_value += 1;
             }
         }
@@ -108,10 +121,15 @@ impl World {
     /// At the switch both ends hold the same bytes, but for bytes that a write in flight is about to set at both.
     fn check_ends_agree(&self) {
         for byte in 0..SIZE {
-            let being_written =
-                self.in_flight.iter().any(|r| r.value >= 1000 && (r.range.0..r.range.1).contains(&byte));
+            let being_written = self
+                .in_flight
+                .iter()
+                .any(|r| r.value >= 1000 && (r.range.0..r.range.1).contains(&byte));
             if !being_written {
-                assert_eq!(self.disks[0][byte], self.disks[1][byte], "byte {byte} differs at the switch");
+                assert_eq!(
+                    self.disks[0][byte], self.disks[1][byte],
+                    "byte {byte} differs at the switch"
+                );
             }
         }
     }
@@ -177,7 +195,11 @@ fn a_guest_that_never_stops_writing_cannot_keep_a_move_from_ending() {
     for round in 0..4000usize {
         // One write in flight at all times, always to the same chunk, always while it is being copied.
         if world.in_flight.is_empty() && world.held.is_empty() {
-            world.submit(Request { op: Op::Write, offset: 40, length: 8 });
+            world.submit(Request {
+                op: Op::Write,
+                offset: 40,
+                length: 8,
+            });
         }
         world.copy();
         if round % 2 == 1 {

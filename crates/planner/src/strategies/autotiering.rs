@@ -73,7 +73,12 @@ impl Strategy for AutoTiering {
         Ok(Self { config, switches })
     }
 
-    fn plan(&self, context: &Context<'_>, state: &AutoTieringState, draft: &mut Draft) -> AutoTieringState {
+    fn plan(
+        &self,
+        context: &Context<'_>,
+        state: &AutoTieringState,
+        draft: &mut Draft,
+    ) -> AutoTieringState {
         let facts = context.facts;
         let mut next = AutoTieringState::default();
         for v in &facts.volumes {
@@ -88,7 +93,8 @@ impl Strategy for AutoTiering {
             .enumerate()
             .map(|(i, v)| {
                 let own = next.volumes.get_mut(&v.name).expect("inserted above");
-                v.measured.map(|m| self.score_volume(context, VolumeId::from_index(i), &m, own))
+                v.measured
+                    .map(|m| self.score_volume(context, VolumeId::from_index(i), &m, own))
             })
             .collect();
         if facts.placement_due {
@@ -107,19 +113,44 @@ impl AutoTiering {
         own: &mut VolumeState,
     ) -> Vec<Scored> {
         let tiers = context.facts.topology.tier_ids();
-        tiers.map(|tier| score::score(&self.config, &self.switches, context, volume, tier, measured, own)).collect()
+        tiers
+            .map(|tier| {
+                score::score(
+                    &self.config,
+                    &self.switches,
+                    context,
+                    volume,
+                    tier,
+                    measured,
+                    own,
+                )
+            })
+            .collect()
     }
 
-    fn assign(&self, context: &Context<'_>, scored: &[Option<Vec<Scored>>], state: &AutoTieringState) -> Vec<Wish> {
+    fn assign(
+        &self,
+        context: &Context<'_>,
+        scored: &[Option<Vec<Scored>>],
+        state: &AutoTieringState,
+    ) -> Vec<Wish> {
         let facts = context.facts;
         let mut ledger = Ledger::new(context);
-        let mut wishes: Vec<Wish> = (0..scored.len()).map(|i| Wish::stay(context, VolumeId::from_index(i))).collect();
+        let mut wishes: Vec<Wish> = (0..scored.len())
+            .map(|i| Wish::stay(context, VolumeId::from_index(i)))
+            .collect();
         for (wish, scores) in wishes.iter_mut().zip(scored) {
             describe(facts, wish, scores.as_deref(), state);
             if scores.is_none() {
                 // Unknown is not idle: it keeps its place and its space before anybody else is placed.
                 let space = facts.volumes[wish.volume.index()].size;
-                let demand = Demand { iops: 0.0, iops_max: 1.0, bytes_per_s: 0.0, bytes_per_s_max: 1.0, space };
+                let demand = Demand {
+                    iops: 0.0,
+                    iops_max: 1.0,
+                    bytes_per_s: 0.0,
+                    bytes_per_s_max: 1.0,
+                    space,
+                };
                 ledger.assign(wish.volume, wish.tier, &demand);
             }
         }
@@ -150,9 +181,18 @@ impl AutoTiering {
                 match self.admits(ledger, wishes, volume, tier, scores) {
                     Ok(()) => {
                         ledger.assign(volume, tier, &scores[tier.index()].demand);
-                        self.wish_for(facts, &mut wishes[volume.index()], scores, tier, rank as u32 + 1);
+                        self.wish_for(
+                            facts,
+                            &mut wishes[volume.index()],
+                            scores,
+                            tier,
+                            rank as u32 + 1,
+                        );
                     }
-                    Err(by) => wishes[volume.index()].options[tier.index()].verdict = Verdict::Rejected { by },
+                    Err(by) => {
+                        wishes[volume.index()].options[tier.index()].verdict =
+                            Verdict::Rejected { by }
+                    }
                 }
             }
         }
@@ -177,7 +217,10 @@ impl AutoTiering {
                 let mut second = i64::MIN / 4;
                 for tier in facts.topology.tier_ids() {
                     match self.admits(ledger, wishes, *volume, tier, scores) {
-                        Err(by) => wishes[volume.index()].options[tier.index()].verdict = Verdict::Rejected { by },
+                        Err(by) => {
+                            wishes[volume.index()].options[tier.index()].verdict =
+                                Verdict::Rejected { by }
+                        }
                         Ok(()) => {
                             let score = quantized(scores[tier.index()].score);
                             match best {
@@ -191,14 +234,19 @@ impl AutoTiering {
                     }
                 }
                 // A volume with nowhere to go keeps its place and is out of the race.
-                let Some((score, tier)) = best else { return false };
+                let Some((score, tier)) = best else {
+                    return false;
+                };
                 let candidate = (score - second, score, *volume, tier);
-                if chosen.is_none_or(|c| (candidate.0, candidate.1, c.2) > (c.0, c.1, candidate.2)) {
+                if chosen.is_none_or(|c| (candidate.0, candidate.1, c.2) > (c.0, c.1, candidate.2))
+                {
                     chosen = Some(candidate);
                 }
                 true
             });
-            let Some((_, _, volume, tier)) = chosen else { break };
+            let Some((_, _, volume, tier)) = chosen else {
+                break;
+            };
             rank += 1;
             let scores = scored[volume.index()].as_ref().expect("filtered");
             ledger.assign(volume, tier, &scores[tier.index()].demand);
@@ -218,25 +266,43 @@ impl AutoTiering {
         let option = &scores[tier.index()];
         match &option.infeasible {
             Some(by) => Err(by.clone()),
-            None if self.switches.scope == Scope::OwnTier && tier != wishes[volume.index()].tier => {
+            None if self.switches.scope == Scope::OwnTier
+                && tier != wishes[volume.index()].tier =>
+            {
                 Err(Rejection::NotConsidered)
             }
             None => ledger.admits(volume, tier, &option.demand),
         }
     }
 
-    fn wish_for(&self, facts: &model::Facts, wish: &mut Wish, scores: &[Scored], tier: TierId, rank: u32) {
+    fn wish_for(
+        &self,
+        facts: &model::Facts,
+        wish: &mut Wish,
+        scores: &[Scored],
+        tier: TierId,
+        rank: u32,
+    ) {
         let here = wish.tier;
         if tier == here {
             return;
         }
         let (from, to) = (&scores[here.index()], &scores[tier.index()]);
-        let measured = facts.volumes[wish.volume.index()].measured.expect("scored volumes are measured");
+        let measured = facts.volumes[wish.volume.index()]
+            .measured
+            .expect("scored volumes are measured");
         wish.tier = tier;
         wish.reason = if tier < here || to.score > from.score {
-            Reason::RankedByScore { rank, score: to.score, score_here: from.score }
+            Reason::RankedByScore {
+                rank,
+                score: to.score,
+                score_here: from.score,
+            }
         } else {
-            Reason::Displaced { score: to.score, score_here: from.score }
+            Reason::Displaced {
+                score: to.score,
+                score_here: from.score,
+            }
         };
         wish.effect = Effect {
             latency_before_us: measured.latency_mean_us(),
@@ -252,7 +318,10 @@ impl AutoTiering {
 
 /// The volumes that have scores.
 fn measured(scored: &[Option<Vec<Scored>>]) -> impl Iterator<Item = (VolumeId, &Vec<Scored>)> {
-    scored.iter().enumerate().filter_map(|(i, s)| Some((VolumeId::from_index(i), s.as_ref()?)))
+    scored
+        .iter()
+        .enumerate()
+        .filter_map(|(i, s)| Some((VolumeId::from_index(i), s.as_ref()?)))
 }
 
 /// Scores are compared in steps of 1e-9, so that rounding in the last bits cannot change an order.
@@ -261,7 +330,12 @@ fn quantized(score: f64) -> i64 {
 }
 
 /// Fills in the report's part of a wish.
-fn describe(facts: &model::Facts, wish: &mut Wish, scores: Option<&[Scored]>, state: &AutoTieringState) {
+fn describe(
+    facts: &model::Facts,
+    wish: &mut Wish,
+    scores: Option<&[Scored]>,
+    state: &AutoTieringState,
+) {
     let v = &facts.volumes[wish.volume.index()];
     let here = wish.tier;
     wish.options = facts
@@ -276,7 +350,9 @@ fn describe(facts: &model::Facts, wish: &mut Wish, scores: Option<&[Scored]>, st
                 predicted: s.map(|s| s.prediction),
                 move_s: s.map(|s| s.move_s),
                 verdict: if unknown {
-                    Verdict::Rejected { by: Rejection::NoMeasurement }
+                    Verdict::Rejected {
+                        by: Rejection::NoMeasurement,
+                    }
                 } else {
                     Verdict::NotNeeded
                 },
@@ -286,12 +362,19 @@ fn describe(facts: &model::Facts, wish: &mut Wish, scores: Option<&[Scored]>, st
     if let Some(m) = &v.measured {
         wish.evidence.insert("iops".into(), m.iops());
         wish.evidence.insert("outstanding".into(), m.outstanding);
-        wish.evidence.insert("latency_mean_us".into(), m.latency_mean_us().unwrap_or(0.0));
+        wish.evidence
+            .insert("latency_mean_us".into(), m.latency_mean_us().unwrap_or(0.0));
     }
-    if let Some(s) = state.volumes.get(&v.name).and_then(|s| s.sensitivity.as_ref()) {
+    if let Some(s) = state
+        .volumes
+        .get(&v.name)
+        .and_then(|s| s.sensitivity.as_ref())
+    {
         wish.evidence.insert("sensitivity_m".into(), s.joint.slope);
-        wish.evidence.insert("intercept_b_us".into(), s.joint.intercept);
+        wish.evidence
+            .insert("intercept_b_us".into(), s.joint.intercept);
         wish.evidence.insert("confidence".into(), s.confidence);
-        wish.evidence.insert("calibration_windows".into(), f64::from(s.windows));
+        wish.evidence
+            .insert("calibration_windows".into(), f64::from(s.windows));
     }
 }

@@ -26,7 +26,8 @@ impl Strategy for Idt {
     type Config = IdtConfig;
     type State = ();
     const NAME: &'static str = "idt";
-    const SUMMARY: &'static str = "busiest volumes to the tiers with the most IOPS (paper 0's baseline)";
+    const SUMMARY: &'static str =
+        "busiest volumes to the tiers with the most IOPS (paper 0's baseline)";
 
     fn new(_: IdtConfig) -> Result<Self, ConfigError> {
         Ok(Self)
@@ -47,11 +48,18 @@ impl Strategy for Idt {
                     // Unknown is not idle: it keeps its place, and its space.
                     let mut wish = Wish::stay(context, volume);
                     for option in &mut wish.options {
-                        option.verdict = Verdict::Rejected { by: Rejection::NoMeasurement };
+                        option.verdict = Verdict::Rejected {
+                            by: Rejection::NoMeasurement,
+                        };
                     }
                     let space = v.size;
-                    let demand =
-                        Demand { iops: 0.0, iops_max: 1.0, bytes_per_s: 0.0, bytes_per_s_max: 1.0, space };
+                    let demand = Demand {
+                        iops: 0.0,
+                        iops_max: 1.0,
+                        bytes_per_s: 0.0,
+                        bytes_per_s_max: 1.0,
+                        space,
+                    };
                     ledger.assign(volume, wish.tier, &demand);
                     draft.wishes.push(wish);
                 }
@@ -66,14 +74,23 @@ impl Strategy for Idt {
     }
 }
 
-fn place(context: &Context<'_>, ledger: &mut Ledger<'_>, volume: VolumeId, rank: u32, iops: f64) -> Wish {
+fn place(
+    context: &Context<'_>,
+    ledger: &mut Ledger<'_>,
+    volume: VolumeId,
+    rank: u32,
+    iops: f64,
+) -> Wish {
     let facts = context.facts;
     let v = &facts.volumes[volume.index()];
     let measured = v.measured.as_ref().expect("ranked volumes are measured");
     let mut wish = Wish::stay(context, volume);
     let demand_on = |tier: TierId| {
         // Bandwidth is not a criterion of IDT: it demands none.
-        Demand { bytes_per_s: 0.0, ..Demand::on_tier(facts, tier, measured, iops, v.size) }
+        Demand {
+            bytes_per_s: 0.0,
+            ..Demand::on_tier(facts, tier, measured, iops, v.size)
+        }
     };
     let mut by_capability: Vec<TierId> = facts.topology.tier_ids().collect();
     by_capability.sort_by_key(|t| (std::cmp::Reverse(demand_on(*t).iops_max.round() as u64), *t));
@@ -96,7 +113,10 @@ fn place(context: &Context<'_>, ledger: &mut Ledger<'_>, volume: VolumeId, rank:
     Wish {
         tier,
         reason: Reason::RankedByIops { rank, iops },
-        effect: Effect { iops_before: Some(iops), ..Effect::default() },
+        effect: Effect {
+            iops_before: Some(iops),
+            ..Effect::default()
+        },
         value: iops,
         device_share: demand.iops / demand.iops_max * devices,
         ..wish

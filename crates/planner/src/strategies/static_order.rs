@@ -38,7 +38,12 @@ impl Strategy for StaticOrder {
         Ok(Self)
     }
 
-    fn plan(&self, context: &Context<'_>, state: &StaticOrderState, draft: &mut Draft) -> StaticOrderState {
+    fn plan(
+        &self,
+        context: &Context<'_>,
+        state: &StaticOrderState,
+        draft: &mut Draft,
+    ) -> StaticOrderState {
         let facts = context.facts;
         if !facts.placement_due {
             return state.clone();
@@ -46,18 +51,31 @@ impl Strategy for StaticOrder {
         let volumes = (0..facts.volumes.len()).map(VolumeId::from_index);
         let weight = |v: VolumeId| facts.classes[facts.volumes[v.index()].class.index()].weight;
         if !state.placement.is_empty() {
-            draft.wishes = volumes.map(|v| remembered(context, state, v, weight(v))).collect();
+            draft.wishes = volumes
+                .map(|v| remembered(context, state, v, weight(v)))
+                .collect();
             return state.clone();
         }
         let mut order: Vec<VolumeId> = volumes.collect();
         order.sort_by(|a, b| {
             let size = |v: &VolumeId| facts.volumes[v.index()].size;
-            weight(*b).total_cmp(&weight(*a)).then(size(a).cmp(&size(b))).then(a.cmp(b))
+            weight(*b)
+                .total_cmp(&weight(*a))
+                .then(size(a).cmp(&size(b)))
+                .then(a.cmp(b))
         });
         let mut ledger = Ledger::new(context);
-        let mut wishes: Vec<Wish> = order.iter().map(|v| self.place(context, &mut ledger, *v, weight(*v))).collect();
+        let mut wishes: Vec<Wish> = order
+            .iter()
+            .map(|v| self.place(context, &mut ledger, *v, weight(*v)))
+            .collect();
         wishes.sort_by_key(|w| w.volume);
-        let name = |w: &Wish| (facts.volumes[w.volume.index()].name.clone(), facts.topology.tier(w.tier).name.clone());
+        let name = |w: &Wish| {
+            (
+                facts.volumes[w.volume.index()].name.clone(),
+                facts.topology.tier(w.tier).name.clone(),
+            )
+        };
         let placement = wishes.iter().map(name).collect();
         draft.wishes = wishes;
         StaticOrderState { placement }
@@ -65,10 +83,22 @@ impl Strategy for StaticOrder {
 }
 
 impl StaticOrder {
-    fn place(&self, context: &Context<'_>, ledger: &mut Ledger<'_>, volume: VolumeId, weight: f64) -> Wish {
+    fn place(
+        &self,
+        context: &Context<'_>,
+        ledger: &mut Ledger<'_>,
+        volume: VolumeId,
+        weight: f64,
+    ) -> Wish {
         let facts = context.facts;
         let space = facts.volumes[volume.index()].size;
-        let demand = Demand { iops: 0.0, iops_max: 1.0, bytes_per_s: 0.0, bytes_per_s_max: 1.0, space };
+        let demand = Demand {
+            iops: 0.0,
+            iops_max: 1.0,
+            bytes_per_s: 0.0,
+            bytes_per_s_max: 1.0,
+            space,
+        };
         let mut wish = Wish::stay(context, volume);
         let mut taken: Option<TierId> = None;
         for tier in facts.topology.tier_ids() {
@@ -82,18 +112,37 @@ impl StaticOrder {
         }
         let tier = taken.unwrap_or(wish.tier);
         ledger.assign(volume, tier, &demand);
-        Wish { tier, reason: Reason::ClassOrder { weight }, effect: Effect::default(), value: weight, ..wish }
+        Wish {
+            tier,
+            reason: Reason::ClassOrder { weight },
+            effect: Effect::default(),
+            value: weight,
+            ..wish
+        }
     }
 }
 
 /// The wish to have what was decided once; a volume that came later stays where it is.
-fn remembered(context: &Context<'_>, state: &StaticOrderState, volume: VolumeId, weight: f64) -> Wish {
+fn remembered(
+    context: &Context<'_>,
+    state: &StaticOrderState,
+    volume: VolumeId,
+    weight: f64,
+) -> Wish {
     let wish = Wish::stay(context, volume);
     let tier = decided_tier(context.facts, state, volume).unwrap_or(wish.tier);
-    Wish { tier, reason: Reason::ClassOrder { weight }, value: weight, ..wish }
+    Wish {
+        tier,
+        reason: Reason::ClassOrder { weight },
+        value: weight,
+        ..wish
+    }
 }
 
 fn decided_tier(facts: &Facts, state: &StaticOrderState, volume: VolumeId) -> Option<TierId> {
     let name = state.placement.get(&facts.volumes[volume.index()].name)?;
-    facts.topology.tier_ids().find(|t| facts.topology.tier(*t).name == *name)
+    facts
+        .topology
+        .tier_ids()
+        .find(|t| facts.topology.tier(*t).name == *name)
 }

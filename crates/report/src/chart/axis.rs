@@ -57,7 +57,10 @@ pub(crate) struct Scale {
 fn round_up(least: f64) -> f64 {
     let magnitude = libm::pow(10.0, libm::log10(least).floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|f| f * magnitude);
-    steps.into_iter().find(|s| *s >= least * (1.0 - 1e-9)).unwrap_or(10.0 * magnitude)
+    steps
+        .into_iter()
+        .find(|s| *s >= least * (1.0 - 1e-9))
+        .unwrap_or(10.0 * magnitude)
 }
 
 /// Digits after the point that tell steps of `step` apart.
@@ -67,14 +70,21 @@ fn digits(step: f64) -> usize {
 
 /// Ticks from 0 to at least `most`, and the axis' end.
 pub(crate) fn linear(most: f64, intervals: usize, whole: bool) -> (Vec<Tick>, f64) {
-    let most = if most.is_finite() && most > 0.0 { most } else { 1.0 };
+    let most = if most.is_finite() && most > 0.0 {
+        most
+    } else {
+        1.0
+    };
     let mut step = round_up(most / intervals as f64);
     if whole {
         step = step.max(1.0);
     }
     let count = (most / step - 1e-9).ceil().max(1.0) as usize;
     let ticks = (0..=count)
-        .map(|i| Tick { at: i as f64 * step, label: grouped(&fixed(i as f64 * step, digits(step))) })
+        .map(|i| Tick {
+            at: i as f64 * step,
+            label: grouped(&fixed(i as f64 * step, digits(step))),
+        })
         .collect();
     (ticks, count as f64 * step)
 }
@@ -83,16 +93,31 @@ pub(crate) fn linear(most: f64, intervals: usize, whole: bool) -> (Vec<Tick>, f6
 pub(crate) fn logarithmic(least: f64, most: f64) -> (Vec<Tick>, f64, f64) {
     let down = |v: f64| {
         let magnitude = libm::pow(10.0, libm::log10(v).floor());
-        [5.0, 2.0, 1.0].map(|f| f * magnitude).into_iter().find(|s| *s <= v * (1.0 + 1e-9)).unwrap_or(magnitude)
+        [5.0, 2.0, 1.0]
+            .map(|f| f * magnitude)
+            .into_iter()
+            .find(|s| *s <= v * (1.0 + 1e-9))
+            .unwrap_or(magnitude)
     };
     let (from, to) = (down(least), round_up(most));
     let first = libm::log10(from).floor() as i32;
     let last = libm::log10(to).ceil() as i32;
-    let factors: &[f64] = if last - first <= 3 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+    let factors: &[f64] = if last - first <= 3 {
+        &[1.0, 2.0, 5.0]
+    } else {
+        &[1.0]
+    };
     let ticks = (first..=last)
-        .flat_map(|e| factors.iter().map(move |f| f * libm::pow(10.0, f64::from(e))))
+        .flat_map(|e| {
+            factors
+                .iter()
+                .map(move |f| f * libm::pow(10.0, f64::from(e)))
+        })
         .filter(|v| *v >= from * (1.0 - 1e-9) && *v <= to * (1.0 + 1e-9))
-        .map(|v| Tick { at: v, label: grouped(&fixed(v, digits(v))) })
+        .map(|v| Tick {
+            at: v,
+            label: grouped(&fixed(v, digits(v))),
+        })
         .collect();
     (ticks, from, to)
 }
@@ -104,17 +129,28 @@ pub(crate) fn time_scale(end_s: f64, most_ticks: usize) -> Scale {
     const DAY: f64 = 86_400.0;
     let (unit, one, steps): (_, _, &[f64]) = match end_s {
         s if s <= 5.0 * MINUTE => ("s", 1.0, &[1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0]),
-        s if s <= 3.0 * HOUR => ("min", MINUTE, &[1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0]),
+        s if s <= 3.0 * HOUR => (
+            "min",
+            MINUTE,
+            &[1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0],
+        ),
         s if s <= 3.0 * DAY => ("h", HOUR, &[0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 12.0, 24.0]),
         _ => ("days", DAY, &[0.5, 1.0, 2.0, 5.0, 7.0, 14.0, 28.0]),
     };
     let least = end_s / one / most_ticks.max(1) as f64;
     // Below the smallest and above the largest listed step, any round one.
-    let listed = steps.iter().copied().find(|s| *s >= least).filter(|_| least >= steps[0] / 2.0);
+    let listed = steps
+        .iter()
+        .copied()
+        .find(|s| *s >= least)
+        .filter(|_| least >= steps[0] / 2.0);
     let step = listed.unwrap_or_else(|| round_up(least.max(1e-9)));
     let count = (end_s / one / step + 1e-9).floor() as usize;
     let ticks = (0..=count)
-        .map(|i| Tick { at: i as f64 * step * one, label: grouped(&fixed(i as f64 * step, digits(step))) })
+        .map(|i| Tick {
+            at: i as f64 * step * one,
+            label: grouped(&fixed(i as f64 * step, digits(step))),
+        })
         .collect();
     Scale { unit, ticks }
 }
@@ -129,8 +165,14 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_reach_the_largest_value() {
-        assert_eq!(labels(&linear(93.0, 5, false).0), ["0", "20", "40", "60", "80", "100"]);
-        assert_eq!(labels(&linear(0.93, 5, false).0), ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
+        assert_eq!(
+            labels(&linear(93.0, 5, false).0),
+            ["0", "20", "40", "60", "80", "100"]
+        );
+        assert_eq!(
+            labels(&linear(0.93, 5, false).0),
+            ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]
+        );
         assert_eq!(labels(&linear(1.0, 5, true).0), ["0", "1"]);
         assert_eq!(labels(&linear(0.0, 5, false).0).len(), 6);
         assert_eq!(labels(&linear(f64::NAN, 5, true).0), ["0", "1"]);
@@ -140,15 +182,44 @@ mod tests {
     fn logarithmic_ticks_cover_the_range() {
         let (ticks, from, to) = logarithmic(80.0, 9000.0);
         assert_eq!((from, to), (50.0, 10_000.0));
-        assert_eq!(labels(&ticks), ["50", "100", "200", "500", "1000", "2000", "5000", "10\u{202f}000"]);
-        assert_eq!(labels(&logarithmic(80.0, 9e7).0), ["100", "1000", "10\u{202f}000", "100\u{202f}000", "1\u{202f}000\u{202f}000", "10\u{202f}000\u{202f}000", "100\u{202f}000\u{202f}000"]);
+        assert_eq!(
+            labels(&ticks),
+            [
+                "50",
+                "100",
+                "200",
+                "500",
+                "1000",
+                "2000",
+                "5000",
+                "10\u{202f}000"
+            ]
+        );
+        assert_eq!(
+            labels(&logarithmic(80.0, 9e7).0),
+            [
+                "100",
+                "1000",
+                "10\u{202f}000",
+                "100\u{202f}000",
+                "1\u{202f}000\u{202f}000",
+                "10\u{202f}000\u{202f}000",
+                "100\u{202f}000\u{202f}000"
+            ]
+        );
     }
 
     #[test]
     fn time_is_in_a_unit_that_fits() {
-        assert_eq!(labels(&time_scale(240.0, 8).ticks), ["0", "30", "60", "90", "120", "150", "180", "210", "240"]);
+        assert_eq!(
+            labels(&time_scale(240.0, 8).ticks),
+            ["0", "30", "60", "90", "120", "150", "180", "210", "240"]
+        );
         let hour = time_scale(3600.0, 8);
-        assert_eq!((hour.unit, labels(&hour.ticks)), ("min", vec!["0", "10", "20", "30", "40", "50", "60"]));
+        assert_eq!(
+            (hour.unit, labels(&hour.ticks)),
+            ("min", vec!["0", "10", "20", "30", "40", "50", "60"])
+        );
         assert_eq!(time_scale(86_400.0, 8).unit, "h");
         assert_eq!(time_scale(0.02, 4).ticks.len(), 5);
         assert!(time_scale(1e9, 8).ticks.len() <= 10);

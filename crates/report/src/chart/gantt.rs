@@ -53,7 +53,14 @@ pub(crate) struct Gantt<'a> {
 impl Gantt<'_> {
     pub(crate) fn render(&self) -> Markup {
         let height = self.lanes.len() as f64 * ROW_PX + 52.0;
-        let frame = Frame { width: WIDTH_PX, height, left: 190.0, right: 20.0, top: 8.0, bottom: 44.0 };
+        let frame = Frame {
+            width: WIDTH_PX,
+            height,
+            left: 190.0,
+            right: 20.0,
+            top: 8.0,
+            bottom: 44.0,
+        };
         let end_s = if self.end_s > 0.0 { self.end_s } else { 1.0 };
         html! {
             figure class="chart gantt" {

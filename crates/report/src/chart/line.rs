@@ -99,13 +99,24 @@ impl LineChart {
         let lines: Vec<Line> = self
             .lines
             .iter()
-            .map(|l| Line { points: downsampled(l.points.clone(), most), ..l.clone() })
+            .map(|l| Line {
+                points: downsampled(l.points.clone(), most),
+                ..l.clone()
+            })
             .collect();
-        let values = || lines.iter().flat_map(|l| l.points.iter().filter_map(|p| p.1));
+        let values = || {
+            lines
+                .iter()
+                .flat_map(|l| l.points.iter().filter_map(|p| p.1))
+        };
         let greatest = values().fold(0.0, f64::max);
         let least = values().filter(|v| *v > 0.0).fold(f64::INFINITY, f64::min);
         let wide = self.quantity == Quantity::Latency && greatest > LOG_FROM_RATIO * least;
-        let first = if wide { ScaleKind::Logarithmic } else { ScaleKind::Linear };
+        let first = if wide {
+            ScaleKind::Logarithmic
+        } else {
+            ScaleKind::Linear
+        };
         let axis = self.axis(first, least, greatest);
         html! {
             figure class={ @if self.size == Size::Panel { "chart panel" } @else { "chart" } } {
@@ -129,7 +140,9 @@ impl LineChart {
     }
 
     fn axis(&self, kind: ScaleKind, least: f64, greatest: f64) -> YAxis {
-        let greatest = greatest.max(self.at_least).max(self.reference.as_ref().map_or(0.0, |r| r.at));
+        let greatest = greatest
+            .max(self.at_least)
+            .max(self.reference.as_ref().map_or(0.0, |r| r.at));
         let (unit, one) = self.quantity.unit(greatest);
         let intervals = if self.size == Size::Panel { 4 } else { 5 };
         let (ticks, from, to) = match kind {
@@ -140,13 +153,34 @@ impl LineChart {
             }
             ScaleKind::Logarithmic => logarithmic(least / one, greatest / one),
         };
-        YAxis { kind, ticks, from, to, unit, one }
+        YAxis {
+            kind,
+            ticks,
+            from,
+            to,
+            unit,
+            one,
+        }
     }
 
     fn frame(&self) -> Frame {
         match self.size {
-            Size::Full => Frame { width: 640.0, height: 250.0, left: 62.0, right: 16.0, top: 10.0, bottom: 40.0 },
-            Size::Panel => Frame { width: 400.0, height: 190.0, left: 54.0, right: 14.0, top: 8.0, bottom: 36.0 },
+            Size::Full => Frame {
+                width: 640.0,
+                height: 250.0,
+                left: 62.0,
+                right: 16.0,
+                top: 10.0,
+                bottom: 40.0,
+            },
+            Size::Panel => Frame {
+                width: 400.0,
+                height: 190.0,
+                left: 54.0,
+                right: 14.0,
+                top: 8.0,
+                bottom: 36.0,
+            },
         }
     }
 
@@ -234,21 +268,67 @@ fn path(points: &[(f64, Option<f64>)], x: impl Fn(f64) -> f64, y: impl Fn(f64) -
 }
 
 /// A line without axes, with marks below where an objective was missed. `title` says what it shows, with its range.
-pub(crate) fn sparkline(values: &[Option<f64>], missed: &[bool], style: usize, title: &str) -> Markup {
-    let frame = Frame { width: 180.0, height: 30.0, left: 2.0, right: 2.0, top: 3.0, bottom: 7.0 };
+pub(crate) fn sparkline(
+    values: &[Option<f64>],
+    missed: &[bool],
+    style: usize,
+    title: &str,
+) -> Markup {
+    let frame = Frame {
+        width: 180.0,
+        height: 30.0,
+        left: 2.0,
+        right: 2.0,
+        top: 3.0,
+        bottom: 7.0,
+    };
     let n = values.len().max(1) as f64;
-    let points: Vec<(f64, Option<f64>)> = values.iter().enumerate().map(|(i, v)| (i as f64 + 0.5, *v)).collect();
-    let greatest = values.iter().flatten().copied().filter(|v| v.is_finite()).fold(0.0, f64::max);
+    let points: Vec<(f64, Option<f64>)> = values
+        .iter()
+        .enumerate()
+        .map(|(i, v)| (i as f64 + 0.5, *v))
+        .collect();
+    let greatest = values
+        .iter()
+        .flatten()
+        .copied()
+        .filter(|v| v.is_finite())
+        .fold(0.0, f64::max);
     let x = |i: f64| frame.left + frame.plot_width() * i / n;
-    let y = |v: f64| frame.y1() - frame.plot_height() * if greatest > 0.0 { (v / greatest).clamp(0.0, 1.0) } else { 0.0 };
+    let y = |v: f64| {
+        frame.y1()
+            - frame.plot_height()
+                * if greatest > 0.0 {
+                    (v / greatest).clamp(0.0, 1.0)
+                } else {
+                    0.0
+                }
+    };
     let mut marks = String::new();
-    for stretch in missed.iter().enumerate().collect::<Vec<_>>().chunk_by(|a, b| a.1 == b.1).filter(|s| *s[0].1) {
-        let (from, to) = (x(stretch[0].0 as f64), x(stretch[stretch.len() - 1].0 as f64 + 1.0));
+    for stretch in missed
+        .iter()
+        .enumerate()
+        .collect::<Vec<_>>()
+        .chunk_by(|a, b| a.1 == b.1)
+        .filter(|s| *s[0].1)
+    {
+        let (from, to) = (
+            x(stretch[0].0 as f64),
+            x(stretch[stretch.len() - 1].0 as f64 + 1.0),
+        );
         let _ = write!(marks, "M{:.1},27H{:.1}", from, to.max(from + 1.0));
     }
     let missed_count = missed.iter().filter(|m| **m).count();
-    let range = if greatest > 0.0 { format!("; 0 to {} µs", significant(greatest)) } else { String::new() };
-    let missed_text = if missed_count > 0 { format!("; objective missed in {missed_count} windows") } else { String::new() };
+    let range = if greatest > 0.0 {
+        format!("; 0 to {} µs", significant(greatest))
+    } else {
+        String::new()
+    };
+    let missed_text = if missed_count > 0 {
+        format!("; objective missed in {missed_count} windows")
+    } else {
+        String::new()
+    };
     html! {
         svg class="spark" viewBox=(frame.view_box()) width="180" height="30" role="img" aria-label={ (title) (range) (missed_text) } {
             title { (title) (range) (missed_text) }

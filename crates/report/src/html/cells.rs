@@ -29,7 +29,9 @@ pub(super) fn whole(value: u64) -> String {
 
 /// A change in percent, coloured as well as signed.
 pub(super) fn changed(base: Option<f64>, value: Option<f64>, better: Better) -> Markup {
-    let (Some(base), Some(value)) = (base, value) else { return html! { td class="n" { (NONE) } } };
+    let (Some(base), Some(value)) = (base, value) else {
+        return html! { td class="n" { (NONE) } };
+    };
     let class = match change_ratio(base, value) {
         Some(r) if r.abs() >= CHANGE_SHOWN_MIN => match (r > 0.0) == (better == Better::Higher) {
             true => "n good",
@@ -69,7 +71,9 @@ pub(super) fn load_head(first: &[&str]) -> Markup {
 
 /// Cells below [`load_head`]; without a baseline no changes.
 pub(super) fn load(group: &GroupSummary, baseline: Option<&GroupSummary>) -> Markup {
-    let GroupSummary { all, reads, writes, .. } = group;
+    let GroupSummary {
+        all, reads, writes, ..
+    } = group;
     let served = |g: &GroupSummary| (g.all.ios > 0).then_some(g.all.mean_us);
     html! {
         td class="n" { (plain(all.iops, 1)) }

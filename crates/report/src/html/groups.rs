@@ -22,11 +22,26 @@ struct TierOverTime {
 
 fn tier_over_time(result: &RunResult, tier: &str) -> Option<(f64, TierOverTime)> {
     let over_time = result.series.as_ref()?;
-    let devices: Vec<_> = over_time.devices.iter().filter(|d| d.tier == tier).collect();
+    let devices: Vec<_> = over_time
+        .devices
+        .iter()
+        .filter(|d| d.tier == tier)
+        .collect();
     let windows = devices.iter().map(|d| d.used_bytes.len()).max()?;
     let count = devices.len() as f64;
-    let used = |i: usize| devices.iter().map(|d| gib(d.used_bytes.get(i).copied().unwrap_or(0))).sum::<f64>();
-    let busy = |i: usize| devices.iter().map(|d| d.utilization.get(i).copied().unwrap_or(0.0)).sum::<f64>() / count;
+    let used = |i: usize| {
+        devices
+            .iter()
+            .map(|d| gib(d.used_bytes.get(i).copied().unwrap_or(0)))
+            .sum::<f64>()
+    };
+    let busy = |i: usize| {
+        devices
+            .iter()
+            .map(|d| d.utilization.get(i).copied().unwrap_or(0.0))
+            .sum::<f64>()
+            / count
+    };
     let tier = TierOverTime {
         used_gib: (0..windows).map(|i| Some(used(i))).collect(),
         utilization: (0..windows).map(|i| Some(busy(i))).collect(),
@@ -35,10 +50,18 @@ fn tier_over_time(result: &RunResult, tier: &str) -> Option<(f64, TierOverTime)>
     Some((over_time.window_s, tier))
 }
 
-fn device_lines(compared: &Compared<'_>, tier: &str, of: fn(TierOverTime) -> Vec<Option<f64>>) -> Vec<Line> {
+fn device_lines(
+    compared: &Compared<'_>,
+    tier: &str,
+    of: fn(TierOverTime) -> Vec<Option<f64>>,
+) -> Vec<Line> {
     let line = |(i, result, label): (usize, &RunResult, &str)| {
         let (window_s, over_time) = tier_over_time(result, tier)?;
-        Some(Line { label: label.into(), style: i, points: series::points(&of(over_time), window_s) })
+        Some(Line {
+            label: label.into(),
+            style: i,
+            points: series::points(&of(over_time), window_s),
+        })
     };
     compared.rows().filter_map(line).collect()
 }
@@ -74,10 +97,16 @@ fn panels(compared: &Compared<'_>, tier: &str) -> Markup {
         reference: None,
         at_least: 0.0,
     };
-    let capacity = compared.results.iter().filter_map(|r| tier_over_time(r, tier)).map(|(_, t)| t.capacity_gib);
+    let capacity = compared
+        .results
+        .iter()
+        .filter_map(|r| tier_over_time(r, tier))
+        .map(|(_, t)| t.capacity_gib);
     let capacity = capacity.fold(0.0, f64::max);
-    let reference = (capacity > 0.0)
-        .then(|| Reference { at: capacity, label: format!("capacity {} GiB", grouped(&fixed(capacity, 1))) });
+    let reference = (capacity > 0.0).then(|| Reference {
+        at: capacity,
+        label: format!("capacity {} GiB", grouped(&fixed(capacity, 1))),
+    });
     let of_group = |of| lines(compared, GroupKind::Tier, tier, of);
     html! {
         (panel("Requests", Quantity::Iops, of_group(series::iops)).render())

@@ -3,8 +3,8 @@
 use maud::{Markup, html};
 use sim::{GroupKind, GroupSeries};
 
-use super::cells::{self, Better, changed, plain};
 use super::Compared;
+use super::cells::{self, Better, changed, plain};
 use crate::chart::{Line, LineChart, Quantity, Size, line_sample};
 use crate::format::gib;
 use crate::series::{self, Values};
@@ -66,17 +66,29 @@ pub(super) fn summary(compared: &Compared<'_>) -> Markup {
 }
 
 /// A line per run from one statistic of one group.
-pub(super) fn lines(compared: &Compared<'_>, kind: GroupKind, name: &str, of: fn(&GroupSeries) -> Values) -> Vec<Line> {
+pub(super) fn lines(
+    compared: &Compared<'_>,
+    kind: GroupKind,
+    name: &str,
+    of: fn(&GroupSeries) -> Values,
+) -> Vec<Line> {
     let line = |(i, result, label): (usize, &sim::RunResult, &str)| {
         let over_time = result.series.as_ref()?;
         let group = series::group(over_time, kind, name)?;
-        Some(Line { label: label.into(), style: i, points: series::points(&of(group), over_time.window_s) })
+        Some(Line {
+            label: label.into(),
+            style: i,
+            points: series::points(&of(group), over_time.window_s),
+        })
     };
     compared.rows().filter_map(line).collect()
 }
 
 pub(super) fn over_time(compared: &Compared<'_>) -> Markup {
-    let has_objective = compared.results.iter().any(|r| r.total().slo_violation_s.is_some());
+    let has_objective = compared
+        .results
+        .iter()
+        .any(|r| r.total().slo_violation_s.is_some());
     let chart = |title: &str, quantity: Quantity, of: fn(&GroupSeries) -> Values| {
         LineChart {
             title: title.into(),
@@ -90,8 +102,11 @@ pub(super) fn over_time(compared: &Compared<'_>) -> Markup {
         }
         .render()
     };
-    let violating: fn(&GroupSeries) -> Values =
-        |g| (0..series::windows(g)).map(|i| Some(f64::from(g.violating.get(i).copied().unwrap_or(0)))).collect();
+    let violating: fn(&GroupSeries) -> Values = |g| {
+        (0..series::windows(g))
+            .map(|i| Some(f64::from(g.violating.get(i).copied().unwrap_or(0))))
+            .collect()
+    };
     html! {
         section id="over-time" {
             h2 { "Over time" }

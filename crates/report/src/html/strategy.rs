@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use maud::{Markup, html};
 use sim::{GroupKind, GroupSeries, GroupSummary, MoveRecord, RunResult, Series};
 
-use super::cells::{self, Better, changed, plain};
 use super::Compared;
+use super::cells::{self, Better, changed, plain};
 use crate::chart::{Bar, BarState, Gantt, Lane, line_sample, sparkline};
 use crate::format::{MICROS, NONE, fixed, gib, seconds};
 use crate::run::{duration_s, measured_after_us, stays, tier_at_end, tier_at_start, tiers};
@@ -98,12 +98,24 @@ fn timeline(compared: &Compared<'_>, result: &RunResult) -> Markup {
     let end_s = duration_s(result);
     let mut seen = BTreeSet::new();
     // In the order of the first move.
-    let moved: Vec<&str> =
-        result.move_log.iter().map(|m| m.volume.as_str()).filter(|v| seen.insert(*v)).collect();
+    let moved: Vec<&str> = result
+        .move_log
+        .iter()
+        .map(|m| m.volume.as_str())
+        .filter(|v| seen.insert(*v))
+        .collect();
     let lane = |volume: &&str| Lane {
         name: (*volume).into(),
-        stays: stays(result, volume).iter().map(|s| (s.from_s, s.to_s, place(s.tier))).collect(),
-        bars: result.move_log.iter().filter(|m| m.volume == **volume).map(|m| bar(m, place(&m.to), end_s)).collect(),
+        stays: stays(result, volume)
+            .iter()
+            .map(|s| (s.from_s, s.to_s, place(s.tier)))
+            .collect(),
+        bars: result
+            .move_log
+            .iter()
+            .filter(|m| m.volume == **volume)
+            .map(|m| bar(m, place(&m.to), end_s))
+            .collect(),
     };
     let lanes = moved.iter().take(LANES_SHOWN_MAX).map(lane).collect();
     html! {
@@ -134,16 +146,31 @@ fn bar(m: &MoveRecord, tier: usize, end_s: f64) -> Bar {
         fixed(gib(m.bytes), 2),
         reason(m)
     );
-    let label = if state == BarState::Done { m.to.clone() } else { format!("{} ({})", m.to, m.state) };
-    Bar { planned_s: m.planned_s, from_s, to_s, tier, state, label, title }
+    let label = if state == BarState::Done {
+        m.to.clone()
+    } else {
+        format!("{} ({})", m.to, m.state)
+    };
+    Bar {
+        planned_s: m.planned_s,
+        from_s,
+        to_s,
+        tier,
+        state,
+        label,
+        title,
+    }
 }
 
 /// Volumes to show, in the scenario's order: those that missed their objective longest, then the busiest.
 fn shown(result: &RunResult) -> Vec<&GroupSummary> {
-    let mut volumes: Vec<(usize, &GroupSummary)> = result.of_kind(GroupKind::Volume).enumerate().collect();
+    let mut volumes: Vec<(usize, &GroupSummary)> =
+        result.of_kind(GroupKind::Volume).enumerate().collect();
     volumes.sort_by(|(_, a), (_, b)| {
         let missed = |g: &GroupSummary| g.slo_violation_s.unwrap_or(0.0);
-        missed(b).total_cmp(&missed(a)).then(b.all.ios.cmp(&a.all.ios))
+        missed(b)
+            .total_cmp(&missed(a))
+            .then(b.all.ios.cmp(&a.all.ios))
     });
     volumes.truncate(VOLUMES_SHOWN_MAX);
     volumes.sort_by_key(|(i, _)| *i);
@@ -209,10 +236,13 @@ fn group_of<'a>(over_time: Option<&'a Series>, volume: &GroupSummary) -> Option<
 }
 
 fn before_after(result: &RunResult, over_time: Option<&Series>, volume: &GroupSummary) -> Markup {
-    let found = over_time.zip(group_of(over_time, volume)).and_then(|(s, group)| {
-        let thirds = series::thirds(series::windows(group), s.window_s, result.manifest.warmup_s)?;
-        Some((group, thirds))
-    });
+    let found = over_time
+        .zip(group_of(over_time, volume))
+        .and_then(|(s, group)| {
+            let thirds =
+                series::thirds(series::windows(group), s.window_s, result.manifest.warmup_s)?;
+            Some((group, thirds))
+        });
     let Some((group, (first, last))) = found else {
         return html! { @for _ in 0..9 { td class="n" { (NONE) } } };
     };
@@ -224,8 +254,16 @@ fn before_after(result: &RunResult, over_time: Option<&Series>, volume: &GroupSu
     };
     let rows = [
         (mean(&first), mean(&last), Better::Higher),
-        (series::mean_us_over(group, first.clone()), series::mean_us_over(group, last.clone()), Better::Lower),
-        (series::median(p99[first].iter().copied()), series::median(p99[last].iter().copied()), Better::Lower),
+        (
+            series::mean_us_over(group, first.clone()),
+            series::mean_us_over(group, last.clone()),
+            Better::Lower,
+        ),
+        (
+            series::median(p99[first].iter().copied()),
+            series::median(p99[last].iter().copied()),
+            Better::Lower,
+        ),
     ];
     html! {
         @for (before, after, better) in rows {
@@ -237,7 +275,14 @@ fn before_after(result: &RunResult, over_time: Option<&Series>, volume: &GroupSu
 }
 
 fn course(style: usize, over_time: Option<&Series>, volume: &GroupSummary) -> Markup {
-    let Some(group) = group_of(over_time, volume) else { return html! { (NONE) } };
+    let Some(group) = group_of(over_time, volume) else {
+        return html! { (NONE) };
+    };
     let missed: Vec<bool> = group.violating.iter().map(|v| *v > 0).collect();
-    sparkline(&series::worse_p99_us(group), &missed, style, &format!("p99 latency of {} over time", volume.name))
+    sparkline(
+        &series::worse_p99_us(group),
+        &missed,
+        style,
+        &format!("p99 latency of {} over time", volume.name),
+    )
 }

@@ -5,7 +5,7 @@ use model::{CalibrationRun, CalibrationStep, CalibrationWindow, Facts, VolumeFac
 use serde::{Deserialize, Serialize};
 use units::{DeviceId, Nanos, VolumeId};
 
-use super::config::{AutoTieringConfig, CalibrationConfig, Controls, Switches};
+use super::config::{AutoTieringConfig, CalibrationConfig, Confidence, Controls, Switches};
 use super::{AutoTieringState, VolumeState};
 use crate::Context;
 
@@ -46,7 +46,12 @@ pub(crate) fn absorb(
         }
     }
     // A session that was cut off (by a move, a restart) never ends by itself.
-    if !volume.calibrating && facts.moves.iter().any(|m| facts.volumes[m.volume.index()].name == volume.name) {
+    if !volume.calibrating
+        && facts
+            .moves
+            .iter()
+            .any(|m| facts.volumes[m.volume.index()].name == volume.name)
+    {
         own.windows.clear();
     }
 }
@@ -68,28 +73,54 @@ pub(crate) fn fit(
         })
         .map(|(_, w)| w)
         .collect();
-    let mut levels: Vec<u64> = used.iter().map(|w| (w.injected_us * 1e3).round() as u64).collect();
+    let mut levels: Vec<u64> = used
+        .iter()
+        .map(|w| (w.injected_us * 1e3).round() as u64)
+        .collect();
     levels.sort_unstable();
     levels.dedup();
-    let group = |level: u64| used.iter().filter(move |w| (w.injected_us * 1e3).round() as u64 == level);
-    // One point per level: the mean over its windows (Alg. 1 l. 14).
+    let group = |level: u64| {
+        used.iter()
+            .filter(move |w| (w.injected_us * 1e3).round() as u64 == level)
+    };
     let points_of = |value: &dyn Fn(&CalibrationWindow) -> Option<f64>| -> Vec<(f64, f64)> {
+        if switches.confidence == Confidence::Extrapolation {
+            // Every window is a point, so that the scatter between like windows is in the standard error.
+            return used
+                .iter()
+                .filter_map(|w| Some((w.injected_us, value(w)?)))
+                .collect();
+        }
+        // One point per level: the mean over its windows (Alg. 1 l. 14).
         levels
             .iter()
             .filter_map(|l| {
                 let values: Vec<f64> = group(*l).filter_map(|w| value(w)).collect();
-                (!values.is_empty()).then(|| (*l as f64 / 1e3, values.iter().sum::<f64>() / values.len() as f64))
+                (!values.is_empty()).then(|| {
+                    (
+                        *l as f64 / 1e3,
+                        values.iter().sum::<f64>() / values.len() as f64,
+                    )
+                })
             })
             .collect()
     };
     let joint = fit_line(&points_of(&|w| Some(w.mean_us())))?;
     let enough = |n: u64, w: &CalibrationWindow| n >= min_ios(config, w).div_ceil(4);
-    let reads = fit_line(&points_of(&|w| enough(w.reads, w).then_some(w.read_mean_us)));
-    let writes = fit_line(&points_of(&|w| enough(w.writes, w).then_some(w.write_mean_us)));
-    let variation: Vec<f64> =
-        levels.iter().map(|l| coefficient_of_variation(&group(*l).map(|w| w.mean_us()).collect::<Vec<_>>())).collect();
+    let reads = fit_line(&points_of(&|w| {
+        enough(w.reads, w).then_some(w.read_mean_us)
+    }));
+    let writes = fit_line(&points_of(&|w| {
+        enough(w.writes, w).then_some(w.write_mean_us)
+    }));
+    let variation: Vec<f64> = levels
+        .iter()
+        .map(|l| coefficient_of_variation(&group(*l).map(|w| w.mean_us()).collect::<Vec<_>>()))
+        .collect();
     let rate = |level: u64| {
-        let (ios, s) = group(level).fold((0, 0.0), |a, w| (a.0 + w.ios(), a.1 + w.duration.as_secs_f64()));
+        let (ios, s) = group(level).fold((0, 0.0), |a, w| {
+            (a.0 + w.ios(), a.1 + w.duration.as_secs_f64())
+        });
         ios as f64 / s
     };
     Some(Sensitivity {
@@ -105,7 +136,11 @@ pub(crate) fn fit(
 
 /// Fewer requests suffice where even the longest window cannot have more.
 fn min_ios(config: &CalibrationConfig, window: &CalibrationWindow) -> u64 {
-    u64::from(if window.duration > config.window { config.min_ios_low_rate } else { config.min_ios })
+    u64::from(if window.duration > config.window {
+        config.min_ios_low_rate
+    } else {
+        config.min_ios
+    })
 }
 
 /// Whether the load was the same before and after: judged by the neighbouring control windows only, since a closed loop
@@ -119,9 +154,9 @@ fn steady_around(config: &CalibrationConfig, windows: &[CalibrationWindow], i: u
     let after = windows[i + 1..].iter().find(is_control);
     match (before, after) {
         (Some(a), Some(b)) => {
-            let rate = |w: &CalibrationWindow| w.ios() as f64 / w.duration.as_secs_f64();
-            let (low, high) = (rate(a).min(rate(b)), rate(a).max(rate(b)));
-            high <= low * (1.0 + config.steadiness)
+            // Few requests differ by chance alone: twice the standard deviation of their difference is allowed for.
+            let (low, high) = (a.ios().min(b.ios()) as f64, a.ios().max(b.ios()) as f64);
+            high <= low * (1.0 + config.steadiness) + 2.0 * (low + high).sqrt()
         }
         _ => true,
     }
@@ -135,7 +170,11 @@ fn coefficient_of_variation(values: &[f64]) -> f64 {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
     let variance = values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / (n - 1.0);
-    if mean > 0.0 { variance.sqrt() / mean } else { 0.0 }
+    if mean > 0.0 {
+        variance.sqrt() / mean
+    } else {
+        0.0
+    }
 }
 
 /// Sessions to start now. Each volume is calibrated once per migration epoch; the sessions are spread over its monitor
@@ -148,7 +187,9 @@ pub(crate) fn sessions(
 ) -> Vec<CalibrationRun> {
     let facts = context.facts;
     let epochs = &context.policy.epochs;
-    let slots = (epochs.migration.0 / epochs.monitor.0).saturating_sub(1).max(1);
+    let slots = (epochs.migration.0 / epochs.monitor.0)
+        .saturating_sub(1)
+        .max(1);
     let at_once = facts.volumes.len().div_ceil(slots as usize);
     let mut stalest: Vec<(Option<Nanos>, VolumeId)> = facts
         .volumes
@@ -157,7 +198,9 @@ pub(crate) fn sessions(
         .map(|(i, v)| (state.volumes[&v.name].asked, VolumeId::from_index(i)))
         .filter(|(asked, v)| {
             let facts_of = &facts.volumes[v.index()];
-            let due = asked.is_none_or(|a| facts.at.saturating_sub(a) >= epochs.migration.saturating_sub(epochs.monitor));
+            let due = asked.is_none_or(|a| {
+                facts.at.saturating_sub(a) >= epochs.migration.saturating_sub(epochs.monitor)
+            });
             due && !facts_of.calibrating
                 && facts_of.measured.is_some_and(|m| m.ios() > 0)
                 && !facts.moves.iter().any(|m| m.volume == *v)
@@ -169,21 +212,31 @@ pub(crate) fn sessions(
         .into_iter()
         .map(|(_, volume)| {
             let name = &facts.volumes[volume.index()].name;
-            state.volumes.get_mut(name).expect("every volume has a state").asked = Some(facts.at);
+            state
+                .volumes
+                .get_mut(name)
+                .expect("every volume has a state")
+                .asked = Some(facts.at);
             session(&config.calibration, switches, context, volume)
         })
         .collect()
 }
 
 /// Windows at every level in random order, with controls between them.
-fn session(config: &CalibrationConfig, switches: &Switches, context: &Context<'_>, volume: VolumeId) -> CalibrationRun {
+fn session(
+    config: &CalibrationConfig,
+    switches: &Switches,
+    context: &Context<'_>,
+    volume: VolumeId,
+) -> CalibrationRun {
     let facts = context.facts;
     let v = &facts.volumes[volume.index()];
     let measured = v.measured.expect("only measured volumes are calibrated");
     let bare = |tier| super::predict::bare_us(facts, tier, &measured, None);
     let here = bare(facts.topology.tier_of(v.device));
     let slowest = facts.topology.tier_ids().map(bare).fold(here, f64::max);
-    let largest = Nanos::from_micros_f64(slowest - here).clamp(config.inject_min, config.inject_max);
+    let largest =
+        Nanos::from_micros_f64(slowest - here).clamp(config.inject_min, config.inject_max);
     let duration = window_length(config, measured.iops());
     let mut injected: Vec<u64> = (0..config.levels)
         .flat_map(|level| {
@@ -198,7 +251,10 @@ fn session(config: &CalibrationConfig, switches: &Switches, context: &Context<'_
     for i in (1..injected.len()).rev() {
         injected.swap(i, rng.below(i as u64 + 1) as usize);
     }
-    let step = |x: u64| CalibrationStep { inject: Nanos(x), duration };
+    let step = |x: u64| CalibrationStep {
+        inject: Nanos(x),
+        duration,
+    };
     let mut steps = Vec::new();
     for x in injected {
         if switches.controls == Controls::Interleaved {

@@ -125,6 +125,15 @@ switch!(
     }
 );
 switch!(
+    /// On which tiers taking up space counts for a volume (the S term of Eq. 6).
+    SpaceTerm {
+        /// Wherever the tier's specialty has a weight for space: a big volume is drawn to a small tier.
+        literal Everywhere,
+        /// On the last tier, the capacity tier, only.
+        corrected CapacityTier
+    }
+);
+switch!(
     /// In which order volumes get their tier (Alg. 2 l. 19–25).
     Assignment {
         /// Tier by tier, high end first, in order of score: a tier is packed with whatever fits, also with volumes
@@ -210,6 +219,8 @@ pub struct AutoTieringConfig {
     pub history: Option<History>,
     /// Control windows.
     pub controls: Option<Controls>,
+    /// Where space counts.
+    pub space_term: Option<SpaceTerm>,
     /// Order of assignment.
     pub assignment: Option<Assignment>,
     /// agingFactor of Eq. 7, 0..1.
@@ -243,6 +254,7 @@ impl Default for AutoTieringConfig {
             move_cost: None,
             history: None,
             controls: None,
+            space_term: None,
             assignment: None,
             aging: 0.5,
             weight_performance: 1.0,
@@ -268,6 +280,7 @@ pub(crate) struct Switches {
     pub(crate) move_cost: MoveCost,
     pub(crate) history: History,
     pub(crate) controls: Controls,
+    pub(crate) space_term: SpaceTerm,
     pub(crate) assignment: Assignment,
 }
 
@@ -285,20 +298,33 @@ impl AutoTieringConfig {
             move_cost: self.move_cost.unwrap_or(MoveCost::of(form)),
             history: self.history.unwrap_or(History::of(form)),
             controls: self.controls.unwrap_or(Controls::of(form)),
+            space_term: self.space_term.unwrap_or(SpaceTerm::of(form)),
             assignment: self.assignment.unwrap_or(Assignment::of(form)),
         }
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let bad = |key: &str, why: &str| {
-            Err(ConfigError { strategy: "autotiering".into(), key: key.into(), why: why.into() })
+            Err(ConfigError {
+                strategy: "autotiering".into(),
+                key: key.into(),
+                why: why.into(),
+            })
         };
         if !(0.0..1.0).contains(&self.aging) {
             return bad("aging", "must be at least 0 and below 1");
         }
-        let weights = [self.weight_performance, self.weight_bandwidth, self.weight_space];
-        if weights.iter().any(|w| !w.is_finite() || *w < 0.0) || weights.iter().sum::<f64>() <= 0.0 {
-            return bad("weight_performance", "the three weights must be non-negative and not all zero");
+        let weights = [
+            self.weight_performance,
+            self.weight_bandwidth,
+            self.weight_space,
+        ];
+        if weights.iter().any(|w| !w.is_finite() || *w < 0.0) || weights.iter().sum::<f64>() <= 0.0
+        {
+            return bad(
+                "weight_performance",
+                "the three weights must be non-negative and not all zero",
+            );
         }
         if !self.weight_migration.is_finite() || self.weight_migration < 0.0 {
             return bad("weight_migration", "must not be negative");
@@ -308,16 +334,25 @@ impl AutoTieringConfig {
         }
         let c = &self.calibration;
         if !(2..=32).contains(&c.levels) {
-            return bad("calibration.levels", "must be 2 to 32: a line needs two points");
+            return bad(
+                "calibration.levels",
+                "must be 2 to 32: a line needs two points",
+            );
         }
         if !(1..=64).contains(&c.windows) {
             return bad("calibration.windows", "must be 1 to 64");
         }
         if c.window == Nanos::ZERO || c.window_max < c.window {
-            return bad("calibration.window", "must be positive and at most calibration.window_max");
+            return bad(
+                "calibration.window",
+                "must be positive and at most calibration.window_max",
+            );
         }
         if c.inject_min > c.inject_max {
-            return bad("calibration.inject_min", "must be at most calibration.inject_max");
+            return bad(
+                "calibration.inject_min",
+                "must be at most calibration.inject_max",
+            );
         }
         if c.steadiness.is_nan() || c.steadiness <= 0.0 {
             return bad("calibration.steadiness", "must be positive");

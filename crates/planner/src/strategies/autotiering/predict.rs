@@ -5,7 +5,9 @@ use model::{Facts, Measured, Op};
 use units::{DeviceId, TierId, VolumeId};
 
 use super::calibrate::Sensitivity;
-use super::config::{AutoTieringConfig, Concurrency, Confidence, Directions, LatencyFloor, Switches, TierLatency};
+use super::config::{
+    AutoTieringConfig, Concurrency, Confidence, Directions, LatencyFloor, Switches, TierLatency,
+};
 
 /// A load whose rate keeps this share of itself under the largest injection does not react: it is offered, not asked for.
 const OPEN_LOOP_RESPONSE: f64 = 0.97;
@@ -23,7 +25,12 @@ pub(crate) struct Latency {
 /// Mean latency of the volume's mix on an idle device of the tier; of one direction alone if given.
 pub(crate) fn bare_us(facts: &Facts, tier: TierId, measured: &Measured, op: Option<Op>) -> f64 {
     let n = facts.topology.tier(tier).devices.len() as f64;
-    let of = |op: Op| facts.topology.sum(tier, |s| s.bare_latency_us(op, measured.mean_bytes(op))) / n;
+    let of = |op: Op| {
+        facts
+            .topology
+            .sum(tier, |s| s.bare_latency_us(op, measured.mean_bytes(op)))
+            / n
+    };
     match op {
         Some(op) => of(op),
         None => {
@@ -42,11 +49,14 @@ fn load_factor(facts: &Facts, tier: TierId, volume: VolumeId, measured: &Measure
         let own = if here {
             0.0
         } else {
-            let per_io = measured.read_share() * spec.occupancy_s(Op::Read, measured.mean_bytes(Op::Read))
-                + (1.0 - measured.read_share()) * spec.occupancy_s(Op::Write, measured.mean_bytes(Op::Write));
+            let per_io = measured.read_share()
+                * spec.occupancy_s(Op::Read, measured.mean_bytes(Op::Read))
+                + (1.0 - measured.read_share())
+                    * spec.occupancy_s(Op::Write, measured.mean_bytes(Op::Write));
             measured.iops() * per_io / devices.len() as f64
         };
-        spec.curve.factor((facts.devices[d.index()].utilization + own).min(1.0))
+        spec.curve
+            .factor((facts.devices[d.index()].utilization + own).min(1.0))
     });
     factors.sum::<f64>() / devices.len() as f64
 }
@@ -61,7 +71,10 @@ pub(crate) fn latency(
     measured: &Measured,
     sensitivity: Option<&Sensitivity>,
 ) -> Latency {
-    let calibrated_on = sensitivity.map_or(facts.volumes[volume.index()].device, |s: &Sensitivity| s.device);
+    let calibrated_on = sensitivity
+        .map_or(facts.volumes[volume.index()].device, |s: &Sensitivity| {
+            s.device
+        });
     let from = facts.topology.tier_of(calibrated_on);
     let factor = |t: TierId| match switches.tier_latency {
         TierLatency::Bare => 1.0,
@@ -69,14 +82,25 @@ pub(crate) fn latency(
     };
     // On the axis of injected latency the tier lies at X − L_c.
     let x = |op: Option<Op>| {
-        bare_us(facts, tier, measured, op) * factor(tier) - bare_us(facts, from, measured, op) * factor(from)
+        bare_us(facts, tier, measured, op) * factor(tier)
+            - bare_us(facts, from, measured, op) * factor(from)
     };
     let mut predicted = match (sensitivity, switches.directions) {
         (None, _) => unknown_line(facts, calibrated_on, measured, x(None)),
         (Some(s), Directions::Joint) => along(&s.joint, x(None), s, switches),
         (Some(s), Directions::Separate) => {
-            let reads = along(s.reads.as_ref().unwrap_or(&s.joint), x(Some(Op::Read)), s, switches);
-            let writes = along(s.writes.as_ref().unwrap_or(&s.joint), x(Some(Op::Write)), s, switches);
+            let reads = along(
+                s.reads.as_ref().unwrap_or(&s.joint),
+                x(Some(Op::Read)),
+                s,
+                switches,
+            );
+            let writes = along(
+                s.writes.as_ref().unwrap_or(&s.joint),
+                x(Some(Op::Write)),
+                s,
+                switches,
+            );
             let share = measured.read_share();
             Latency {
                 mean_us: share * reads.mean_us + (1.0 - share) * writes.mean_us,
@@ -94,8 +118,13 @@ pub(crate) fn latency(
 /// Without two distinct injected latencies: slope 1 from what is measured, and hardly any confidence.
 fn unknown_line(facts: &Facts, device: DeviceId, measured: &Measured, x: f64) -> Latency {
     let here = facts.topology.tier_of(device);
-    let b = measured.latency_mean_us().unwrap_or_else(|| bare_us(facts, here, measured, None));
-    Latency { mean_us: x + b, confidence: CONFIDENCE_MIN }
+    let b = measured
+        .latency_mean_us()
+        .unwrap_or_else(|| bare_us(facts, here, measured, None));
+    Latency {
+        mean_us: x + b,
+        confidence: CONFIDENCE_MIN,
+    }
 }
 
 fn along(line: &Line, x: f64, s: &Sensitivity, switches: &Switches) -> Latency {
@@ -106,15 +135,29 @@ fn along(line: &Line, x: f64, s: &Sensitivity, switches: &Switches) -> Latency {
         Confidence::Variation => s.confidence,
         Confidence::FlooredVariation => s.confidence.max(CONFIDENCE_MIN),
         Confidence::Extrapolation => {
-            let relative = if mean_us > 0.0 { line.standard_error(x) / mean_us } else { 1.0 };
+            // Two points always lie on their line: that says nothing about how sure it is.
+            let known = line.n >= 3 && mean_us > 0.0;
+            let relative = if known {
+                line.standard_error(x) / mean_us
+            } else {
+                1.0
+            };
             (1.0 - relative).max(CONFIDENCE_MIN)
         }
     };
-    Latency { mean_us, confidence }
+    Latency {
+        mean_us,
+        confidence,
+    }
 }
 
 /// Requests per second at that latency.
-pub(crate) fn iops(switches: &Switches, measured: &Measured, s: Option<&Sensitivity>, latency_us: f64) -> f64 {
+pub(crate) fn iops(
+    switches: &Switches,
+    measured: &Measured,
+    s: Option<&Sensitivity>,
+    latency_us: f64,
+) -> f64 {
     if latency_us <= 0.0 || measured.ios() == 0 {
         return 0.0;
     }
@@ -123,7 +166,11 @@ pub(crate) fn iops(switches: &Switches, measured: &Measured, s: Option<&Sensitiv
         Concurrency::Little => {
             let by_latency = measured.outstanding * 1e6 / latency_us;
             let open = s.is_some_and(|s| s.rate_response >= OPEN_LOOP_RESPONSE);
-            if open { by_latency.min(measured.iops()) } else { by_latency }
+            if open {
+                by_latency.min(measured.iops())
+            } else {
+                by_latency
+            }
         }
     }
 }

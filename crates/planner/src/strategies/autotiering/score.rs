@@ -4,7 +4,7 @@ use model::{Measured, Prediction, Rejection};
 use units::{TierId, VolumeId};
 
 use super::VolumeState;
-use super::config::{AutoTieringConfig, History, MoveCost, OverDemand, Switches};
+use super::config::{AutoTieringConfig, History, MoveCost, OverDemand, SpaceTerm, Switches};
 use super::predict;
 use crate::Context;
 use crate::arrange::spare_bandwidth;
@@ -41,7 +41,11 @@ pub(crate) fn score(
     let sensitivity = own.sensitivity.as_ref();
     let latency = predict::latency(config, switches, facts, volume, tier, measured, sensitivity);
     let iops = predict::iops(switches, measured, sensitivity, latency.mean_us);
-    let demand = capped(switches, context, Demand::on_tier(facts, tier, measured, iops, v.size));
+    let demand = capped(
+        switches,
+        context,
+        Demand::on_tier(facts, tier, measured, iops, v.size),
+    );
     let space_max = facts.topology.capacity(tier).as_f64();
     let infeasible = exceeds(&demand, space_max);
 
@@ -50,9 +54,14 @@ pub(crate) fn score(
     } else {
         let special = facts.topology.tier(tier).specialty;
         let weights = config.weight_performance + config.weight_bandwidth + config.weight_space;
+        let last = tier.index() + 1 == facts.topology.tiers.len();
+        let space_counts = switches.space_term == SpaceTerm::Everywhere || last;
+        let space = if space_counts { special.space } else { 0.0 };
         let sum = special.performance * config.weight_performance * (demand.iops / demand.iops_max)
-            + special.bandwidth * config.weight_bandwidth * (demand.bytes_per_s / demand.bytes_per_s_max)
-            + special.space * config.weight_space * (demand.space.as_f64() / space_max);
+            + special.bandwidth
+                * config.weight_bandwidth
+                * (demand.bytes_per_s / demand.bytes_per_s_max)
+            + space * config.weight_space * (demand.space.as_f64() / space_max);
         sum * facts.classes[v.class.index()].weight * latency.confidence / weights
     };
     // Eq. 7's g. To the emptiest device: the one that the copy would go to.
@@ -113,12 +122,20 @@ fn capped(switches: &Switches, context: &Context<'_>, demand: Demand) -> Demand 
     if fits.is_nan() {
         return demand; // no demand at all
     }
-    Demand { iops: demand.iops * fits, bytes_per_s: demand.bytes_per_s * fits, ..demand }
+    Demand {
+        iops: demand.iops * fits,
+        bytes_per_s: demand.bytes_per_s * fits,
+        ..demand
+    }
 }
 
 fn exceeds(demand: &Demand, space_max: f64) -> Option<Rejection> {
     let over = |resource: &str, need: f64, max: f64| {
-        (need > max).then(|| Rejection::ExceedsTier { resource: resource.into(), need, max })
+        (need > max).then(|| Rejection::ExceedsTier {
+            resource: resource.into(),
+            need,
+            max,
+        })
     };
     over("iops", demand.iops, demand.iops_max)
         .or_else(|| over("bandwidth", demand.bytes_per_s, demand.bytes_per_s_max))
