@@ -84,12 +84,11 @@ impl EventHeap {
             if child >= len {
                 break;
             }
-            let mut least = child;
-            let mut least_item = items[child];
-            for c in child + 1..(child + ARITY).min(len) {
-                let candidate = items[c];
-                if candidate < least_item {
-                    (least, least_item) = (c, candidate);
+            let (mut least, mut least_item) = (child, items[child]);
+            let others = items[child + 1..(child + ARITY).min(len)].iter();
+            for (n, candidate) in others.enumerate() {
+                if *candidate < least_item {
+                    (least, least_item) = (child + 1 + n, *candidate);
                 }
             }
             if item <= least_item {

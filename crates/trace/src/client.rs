@@ -332,7 +332,7 @@ impl Client {
         if let Some(b) = &spec.bursts {
             let fits =
                 b.every >= Nanos::from_millis(1) && b.length <= b.every && b.length > Nanos::ZERO;
-            if !fits || !(b.factor > 0.0 && b.factor <= 1000.0) {
+            if !(fits && b.factor > 0.0 && b.factor <= 1000.0) {
                 let why = "needs length at most every, every at least 1ms, and a factor above 0 up to 1000".into();
                 return Err(ClientError {
                     key: "bursts".into(),
