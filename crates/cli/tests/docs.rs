@@ -1,0 +1,91 @@
+//! What the documentation shows must work: scenarios in it are parsed, generated pages are current.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use sim::ScenarioFile;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn pages(dir: &Path, out: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            pages(&path, out);
+        } else if path.extension().is_some_and(|e| e == "md") {
+            out.push(path);
+        }
+    }
+}
+
+fn all_pages() -> Vec<PathBuf> {
+    let mut out = vec![root().join("README.md"), root().join("ARCHITECTURE.md")];
+    pages(&root().join("docs"), &mut out);
+    out.sort();
+    out
+}
+
+#[test]
+fn scenarios_in_the_documentation_are_valid() {
+    let mut seen = 0;
+    for page in all_pages() {
+        let text = fs::read_to_string(&page).unwrap();
+        for block in text.split("```toml\n").skip(1) {
+            let block = block.split("```").next().unwrap();
+            if !block.starts_with("# scenario") {
+                continue;
+            }
+            seen += 1;
+            let name = page.display().to_string();
+            let file = ScenarioFile::parse(&name, block).unwrap_or_else(|e| panic!("{e}"));
+            if file.scenario.traces.is_empty() {
+                file.build(vec![]).unwrap_or_else(|e| panic!("{e}"));
+            }
+        }
+    }
+    assert!(seen >= 2, "the documentation shows scenarios");
+}
+
+#[test]
+fn the_schema_in_the_book_is_current() {
+    let path = root().join("docs/reference/scenario.schema.json");
+    let now = serde_json::to_string_pretty(&sim::scenario_schema()).unwrap() + "\n";
+    let kept = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        kept == now,
+        "{} is stale: terrace config schema > docs/reference/scenario.schema.json",
+        path.display()
+    );
+}
+
+#[test]
+fn every_strategy_has_its_page_and_every_page_is_in_the_summary() {
+    let summary = fs::read_to_string(root().join("docs/SUMMARY.md")).unwrap();
+    for entry in planner::REGISTRY {
+        let page = format!("reference/strategies/{}.md", entry.name);
+        assert!(root().join("docs").join(&page).exists(), "{page} is missing");
+    }
+    let mut all = Vec::new();
+    pages(&root().join("docs"), &mut all);
+    for page in all {
+        let relative = page.strip_prefix(root().join("docs")).unwrap().display().to_string();
+        assert!(relative == "SUMMARY.md" || summary.contains(&relative), "{relative} is not in SUMMARY.md");
+    }
+}
+
+/// Links between pages lead somewhere.
+#[test]
+fn links_lead_to_files() {
+    for page in all_pages() {
+        let text = fs::read_to_string(&page).unwrap();
+        for link in text.split("](").skip(1).filter_map(|l| l.split(')').next()) {
+            if link.starts_with("http") || link.starts_with('#') {
+                continue;
+            }
+            let target = page.parent().unwrap().join(link.split('#').next().unwrap());
+            assert!(target.exists(), "{}: {link}", page.display());
+        }
+    }
+}
