@@ -82,11 +82,8 @@ pub(crate) fn stays<'a>(result: &'a RunResult, volume: &str) -> Vec<Stay<'a>> {
     let moves = moves_of(result, volume);
     let first = moves.first().map(|m| m.from.as_str()).or_else(|| tier_at_end(result, volume));
     let Some(first) = first else { return vec![] };
-    let mut switches: Vec<(f64, &str)> = moves
-        .iter()
-        .filter(|m| switched(m))
-        .map(|m| (m.ended_s.unwrap_or(end_s), m.to.as_str()))
-        .collect();
+    let mut switches: Vec<(f64, &str)> =
+        moves.iter().filter(|m| switched(m)).map(|m| (m.ended_s.unwrap_or(end_s), m.to.as_str())).collect();
     switches.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut stays = vec![Stay { from_s: 0.0, to_s: end_s, tier: first }];
     for (at_s, tier) in switches {

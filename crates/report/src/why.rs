@@ -103,7 +103,8 @@ fn decided<'a>(result: &'a RunResult, volume: &str) -> Result<Vec<Decided<'a>>, 
 fn last_by<'a>(decisions: &[Decided<'a>], at_s: f64) -> Result<Decided<'a>, WhyError> {
     // Decisions are on whole epochs; a second that was read off a table is rounded.
     let by = decisions.iter().rev().find(|d| d.at_s() <= at_s + 0.05);
-    by.copied().ok_or_else(|| WhyError::BeforeFirstDecision { at_s, first_s: decisions.first().map_or(0.0, Decided::at_s) })
+    by.copied()
+        .ok_or_else(|| WhyError::BeforeFirstDecision { at_s, first_s: decisions.first().map_or(0.0, Decided::at_s) })
 }
 
 /// Why `volume` is where it is: where it was over the run, and the last decision about it with its numbers, every tier as
@@ -145,7 +146,8 @@ fn heading(result: &RunResult, volume: &str) -> String {
 fn where_it_was(out: &mut String, result: &RunResult, volume: &str) {
     out.push_str("\nwhere it was\n");
     for stay in stays(result, volume) {
-        let _ = writeln!(out, "  {:>9} to {:>9}  on {}", seconds(stay.from_s), seconds(stay.to_s), printable(stay.tier));
+        let _ =
+            writeln!(out, "  {:>9} to {:>9}  on {}", seconds(stay.from_s), seconds(stay.to_s), printable(stay.tier));
     }
     let moves = moves_of(result, volume);
     if moves.is_empty() {
@@ -340,7 +342,8 @@ pub fn why_not(result: &RunResult, volume: &str, tier: &str, at: Option<f64>) ->
             .filter(|s| s.tier == tier)
             .map(|s| format!("{} to {}", seconds(s.from_s), seconds(s.to_s)))
             .collect();
-        let before = if was.is_empty() { "It never was there".into() } else { format!("It was there {}", was.join(", ")) };
+        let before =
+            if was.is_empty() { "It never was there".into() } else { format!("It was there {}", was.join(", ")) };
         let _ = writeln!(out, "{name} is on {} at the end of the run, not on {tier_name}. {before}.", printable(now));
     }
     out.push('\n');

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use maud::{Markup, html};
 use sim::{GroupKind, GroupSeries, GroupSummary, MoveRecord, RunResult, Series};
 
-use super::cells::{self, Better, changed, plain};
 use super::Compared;
+use super::cells::{self, Better, changed, plain};
 use crate::chart::{Bar, BarState, Gantt, Lane, line_sample, sparkline};
 use crate::format::{MICROS, NONE, fixed, gib, seconds};
 use crate::run::{duration_s, measured_after_us, stays, tier_at_end, tier_at_start, tiers};
@@ -98,8 +98,7 @@ fn timeline(compared: &Compared<'_>, result: &RunResult) -> Markup {
     let end_s = duration_s(result);
     let mut seen = BTreeSet::new();
     // In the order of the first move.
-    let moved: Vec<&str> =
-        result.move_log.iter().map(|m| m.volume.as_str()).filter(|v| seen.insert(*v)).collect();
+    let moved: Vec<&str> = result.move_log.iter().map(|m| m.volume.as_str()).filter(|v| seen.insert(*v)).collect();
     let lane = |volume: &&str| Lane {
         name: (*volume).into(),
         stays: stays(result, volume).iter().map(|s| (s.from_s, s.to_s, place(s.tier))).collect(),
