@@ -62,7 +62,7 @@ pub fn page(results: &[RunResult], title: &str) -> String {
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                a class="skip" href="#summary" { "Skip to the summary" }
+                @if !results.is_empty() { a class="skip" href="#summary" { "Skip to the summary" } }
                 (header(&compared, title))
                 main {
                     @if results.is_empty() {

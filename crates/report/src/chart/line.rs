@@ -95,7 +95,7 @@ impl LineChart {
             Size::Full => POINTS_MAX,
             Size::Panel => PANEL_POINTS_MAX,
         };
-        let lines: Vec<Drawn<'_>> = self.lines.iter().map(|l| Drawn::new(l, most)).collect();
+        let lines: Vec<Drawn<'_>> = self.lines.iter().map(|l| Drawn::new(l, most, self.quantity)).collect();
         let values = || self.lines.iter().flat_map(|l| l.points.iter().filter_map(|p| p.1));
         let greatest = values().fold(0.0, f64::max);
         let least = values().filter(|v| *v > 0.0).fold(f64::INFINITY, f64::min);
@@ -137,8 +137,8 @@ impl LineChart {
 
     fn frame(&self) -> Frame {
         match self.size {
-            Size::Full => Frame { width: 640.0, height: 250.0, left: 62.0, right: 16.0, top: 10.0, bottom: 40.0 },
-            Size::Panel => Frame { width: 400.0, height: 190.0, left: 54.0, right: 14.0, top: 8.0, bottom: 36.0 },
+            Size::Full => Frame { width: 580.0, height: 236.0, left: 60.0, right: 16.0, top: 10.0, bottom: 40.0 },
+            Size::Panel => Frame { width: 360.0, height: 180.0, left: 52.0, right: 14.0, top: 8.0, bottom: 36.0 },
         }
     }
 
@@ -204,12 +204,14 @@ struct Drawn<'a> {
 }
 
 impl<'a> Drawn<'a> {
-    fn new(line: &'a Line, most: usize) -> Self {
+    fn new(line: &'a Line, most: usize, quantity: Quantity) -> Self {
         if line.points.len() <= most {
             return Self { style: line.style, points: Cow::Borrowed(&line.points), bands: None };
         }
         let bands = stretches(&line.points, most / 3);
-        let points = bands.iter().map(|s| (s.at_s, s.values.map(|v| v.1))).collect();
+        // A median of misses would hide most of them.
+        let shown = |v: (f64, f64, f64)| if quantity == Quantity::Volumes { v.2 } else { v.1 };
+        let points = bands.iter().map(|s| (s.at_s, s.values.map(shown))).collect();
         Self { style: line.style, points: Cow::Owned(points), bands: Some(bands) }
     }
 }
@@ -242,7 +244,7 @@ fn legend(lines: &[Line]) -> Markup {
 }
 
 /// A short stroke through a value that has no neighbours.
-const DOT: &str = "m-2.5,0h5";
+const DOT: &str = "m-4,0h8";
 
 /// Lines between neighbours, nothing across gaps, a dot where a value stands alone.
 fn path(points: &[(f64, Option<f64>)], x: impl Fn(f64) -> f64, y: impl Fn(f64) -> f64) -> String {

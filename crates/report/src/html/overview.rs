@@ -111,7 +111,7 @@ pub(super) fn over_time(compared: &Compared<'_>) -> Markup {
                     ". Point at a chart, or focus it and use the arrow keys, to read values."
                     @if longest(compared) > POINTS_MAX {
                         " There are " (cells::whole(longest(compared) as u64)) " windows, more than can be drawn: lines are the "
-                        "median of neighbouring windows, bands go from their smallest to their greatest value."
+                        "median of neighbouring windows (of misses the greatest), bands go from their smallest to their greatest value."
                     }
                 }
                 div class="charts" {
