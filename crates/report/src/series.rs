@@ -61,20 +61,11 @@ pub(crate) fn measured(direction: &DirectionSeries, values: &[f64]) -> Values {
 /// The worse of the p99 of reads and the p99 of writes: an upper bound of the p99 of both.
 pub(crate) fn worse_p99_us(group: &GroupSeries) -> Values {
     let of = |d: &DirectionSeries, i: usize| (at(&d.iops, i) > 0.0).then(|| at(&d.p99_us, i));
-    (0..windows(group)).map(|i| of(&group.reads, i).max_by_value(of(&group.writes, i))).collect()
-}
-
-trait MaxByValue {
-    fn max_by_value(self, other: Self) -> Self;
-}
-
-impl MaxByValue for Option<f64> {
-    fn max_by_value(self, other: Self) -> Self {
-        match (self, other) {
-            (Some(a), Some(b)) => Some(a.max(b)),
-            (a, b) => a.or(b),
-        }
-    }
+    let worse = |i: usize| match (of(&group.reads, i), of(&group.writes, i)) {
+        (Some(a), Some(b)) => Some(a.max(b)),
+        (a, b) => a.or(b),
+    };
+    (0..windows(group)).map(worse).collect()
 }
 
 /// Median of what is there.

@@ -168,9 +168,6 @@ impl LineChart {
                 }
                 (time_axis(&frame, end_s, if self.size == Size::Panel { 6 } else { 11 }, true))
                 line class="axis" x1=(px(frame.left)) x2=(px(frame.x1())) y1=(px(frame.y1())) y2=(px(frame.y1())) {}
-                @if self.warmup_s > 0.0 && warm - frame.left > 50.0 {
-                    text class="tick" x=(px(frame.left + 4.0)) y=(px(frame.top + 12.0)) { "warm-up" }
-                }
                 @if let Some(reference) = &self.reference {
                     @let at = y(reference.at);
                     line class="reference" x1=(px(frame.left)) x2=(px(frame.x1())) y1=(px(at)) y2=(px(at)) {}
@@ -236,9 +233,8 @@ fn legend(lines: &[Line]) -> Markup {
     html! {
         ul class="legend" {
             @for line in lines {
-                li { (line_sample(line.style)) span title=(line.label) { (shortened(&line.label, 40)) } " " output {} }
+                li { (line_sample(line.style)) span title=(line.label) { (shortened(&line.label, 40)) } }
             }
-            li class="at" { output {} }
         }
     }
 }

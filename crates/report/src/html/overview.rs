@@ -109,6 +109,7 @@ pub(super) fn over_time(compared: &Compared<'_>) -> Markup {
                 p class="note" {
                     "All volumes together, one value per window of " (crate::format::seconds(window_s))
                     ". Point at a chart, or focus it and use the arrow keys, to read values."
+                    @if compared.warmup_s > 0.0 { " The shaded start is the warm-up." }
                     @if longest(compared) > POINTS_MAX {
                         " There are " (cells::whole(longest(compared) as u64)) " windows, more than can be drawn: lines are the "
                         "median of neighbouring windows (of misses the greatest), bands go from their smallest to their greatest value."
