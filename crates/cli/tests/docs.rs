@@ -65,13 +65,23 @@ fn every_strategy_has_its_page_and_every_page_is_in_the_summary() {
     let summary = fs::read_to_string(root().join("docs/SUMMARY.md")).unwrap();
     for entry in planner::REGISTRY {
         let page = format!("reference/strategies/{}.md", entry.name);
-        assert!(root().join("docs").join(&page).exists(), "{page} is missing");
+        assert!(
+            root().join("docs").join(&page).exists(),
+            "{page} is missing"
+        );
     }
     let mut all = Vec::new();
     pages(&root().join("docs"), &mut all);
     for page in all {
-        let relative = page.strip_prefix(root().join("docs")).unwrap().display().to_string();
-        assert!(relative == "SUMMARY.md" || summary.contains(&relative), "{relative} is not in SUMMARY.md");
+        let relative = page
+            .strip_prefix(root().join("docs"))
+            .unwrap()
+            .display()
+            .to_string();
+        assert!(
+            relative == "SUMMARY.md" || summary.contains(&relative),
+            "{relative} is not in SUMMARY.md"
+        );
     }
 }
 

@@ -3,11 +3,15 @@
 // An example stands at the edge: it may open the file it was given.
 #![allow(clippy::disallowed_methods)]
 
-use sim::{Manifest, RunOptions, RunResult, ScenarioFile, TraceHash};
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use sim::RunResult;
+use support::{Shape, made_up, run_all};
 
 const SCENARIO: &str = r#"
 seed = 3
-duration = "20m"
+duration = "8m"
 warmup = "60s"
 copy_chunk = "1 MiB"
 
@@ -29,7 +33,7 @@ devices = 2
 
 [policy]
 monitor_epoch = "10s"
-migration_epoch = "120s"
+migration_epoch = "60s"
 copy_bandwidth = "100 MiB/s"
 
 [strategies.autotiering.calibration]
@@ -46,7 +50,7 @@ name = "bronze"
 latency = "8ms"
 "#;
 
-/// Six volumes; two change their habits half-way.
+/// Six volumes under load.
 fn scenario() -> String {
     let mut text = String::from(SCENARIO);
     let volumes = [
@@ -108,47 +112,52 @@ fn scenario() -> String {
     text
 }
 
+/// Many volumes, windows and moves, latencies over four decades.
+fn large() -> Vec<RunResult> {
+    let shape = Shape {
+        windows: 5000,
+        volumes: 200,
+        tiers: 4,
+        moves: 90,
+        spread: 3000.0,
+    };
+    ["noop", "static", "idt", "autotiering"]
+        .iter()
+        .enumerate()
+        .map(|(i, s)| made_up(s, i * 11, shape))
+        .collect()
+}
+
+/// One window, one tier, one volume, no move.
+fn tiny() -> Vec<RunResult> {
+    vec![made_up(
+        "noop",
+        0,
+        Shape {
+            windows: 1,
+            volumes: 1,
+            tiers: 1,
+            moves: 0,
+            spread: 1.0,
+        },
+    )]
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let path = std::env::args().nth(1).ok_or("usage: page OUT.html")?;
-    let text = scenario();
-    let file = ScenarioFile::parse("example.toml", &text)?;
-    let mut results: Vec<RunResult> = Vec::new();
-    for strategy in ["noop", "static", "idt", "autotiering"] {
-        let config = file
-            .scenario
-            .strategies
-            .get(strategy)
-            .cloned()
-            .unwrap_or(serde_json::Value::Null);
-        let model = ScenarioFile::parse("example.toml", &text)?.build(vec![])?;
-        let manifest = Manifest {
-            version: env!("CARGO_PKG_VERSION").into(),
-            scenario: "example".into(),
-            scenario_xxh3: "0123456789abcdef".into(),
-            traces: vec![TraceHash {
-                file: "none.lis".into(),
-                xxh3: "0".repeat(32),
-                requests: 1_234_567,
-            }],
-            strategy: strategy.into(),
-            strategy_config: config.clone(),
-            seed: model.seed,
-            duration_s: model.duration.as_secs_f64(),
-            warmup_s: model.warmup.as_secs_f64(),
-        };
-        let built = planner::build(strategy, config)?;
-        let options = RunOptions {
-            series: true,
-            decisions: true,
-        };
-        results.push(sim::run(&model, &*built, manifest, options, &mut |_| {})?);
+    let mut args = std::env::args().skip(1);
+    let path = args.next().ok_or("usage: page OUT.html [run|large|tiny]")?;
+    let results = match args.next().as_deref() {
+        Some("large") => large(),
+        Some("tiny") => tiny(),
+        _ => run_all(&scenario(), &["noop", "static", "idt", "autotiering"]),
+    };
+    if let Some(last) = results.last().filter(|r| r.decisions.is_some()) {
+        println!("{}", report::summary(&results));
+        println!("{}", report::by_group(&results, sim::GroupKind::Class));
+        println!("{}", report::moves(last));
+        println!("{}", report::why(last, "orders-db", None)?);
+        println!("{}", report::why_not(last, "mail", "fast", None)?);
     }
-    println!("{}", report::summary(&results));
-    println!("{}", report::by_group(&results, sim::GroupKind::Class));
-    let last = results.last().ok_or("no results")?;
-    println!("{}", report::moves(last));
-    println!("{}", report::why(last, "orders-db", None)?);
-    println!("{}", report::why_not(last, "mail", "fast", None)?);
     std::fs::write(path, report::page(&results, "Comparison of strategies"))?;
     Ok(())
 }

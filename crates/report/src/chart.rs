@@ -14,7 +14,7 @@ mod line;
 
 pub(crate) use axis::{Quantity, time_scale};
 pub(crate) use gantt::{Bar, BarState, Gantt, Lane};
-pub(crate) use line::{Line, LineChart, Reference, Size, sparkline};
+pub(crate) use line::{Line, LineChart, POINTS_MAX, Reference, Size, sparkline};
 
 use maud::{Markup, html};
 

@@ -27,10 +27,10 @@ pub(crate) fn significant(value: f64) -> String {
     let size = value.abs();
     match size {
         _ if !value.is_finite() => NONE.into(),
-        s if s >= 1000.0 => fixed(value, 0),
+        s if s >= 1000.0 || value.fract() == 0.0 => fixed(value, 0),
         s if s >= 100.0 => fixed(value, 1),
         s if s >= 10.0 => fixed(value, 2),
-        s if s >= 0.1 || s <= 0.0 => fixed(value, 3),
+        s if s >= 0.1 => fixed(value, 3),
         s if s >= 0.001 => fixed(value, 5),
         _ => format!("{value:.2e}"),
     }
@@ -58,6 +58,17 @@ pub(crate) fn grouped(text: &str) -> String {
 pub(crate) fn seconds(value: f64) -> String {
     let text = fixed(value, 1);
     format!("{} s", text.strip_suffix(".0").unwrap_or(&text))
+}
+
+/// A length of time in seconds, and for people in a larger unit.
+pub(crate) fn long(value: f64) -> String {
+    let larger = match value {
+        s if s < 300.0 => return seconds(value),
+        s if s < 3.0 * 3600.0 => format!("{} min", significant(s / 60.0)),
+        s if s < 3.0 * 86_400.0 => format!("{} h", significant(s / 3600.0)),
+        s => format!("{} days", significant(s / 86_400.0)),
+    };
+    format!("{} ({larger})", seconds(value))
 }
 
 pub(crate) fn gib(bytes: u64) -> f64 {

@@ -14,7 +14,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use sim::RunResult;
 
 use crate::chart::line_sample;
-use crate::format::seconds;
+use crate::format::{long, seconds};
 use crate::run::{duration_s, labels};
 
 const STYLE: &str = include_str!("html/page.css");
@@ -79,7 +79,7 @@ pub fn page(results: &[RunResult], title: &str) -> String {
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                a class="skip" href="#summary" { "Skip to the summary" }
+                @if !results.is_empty() { a class="skip" href="#summary" { "Skip to the summary" } }
                 (header(&compared, title))
                 main {
                     @if results.is_empty() {
@@ -118,8 +118,10 @@ fn header(compared: &Compared<'_>, title: &str) -> Markup {
                 dl class="facts" {
                     div { dt { "scenario" } dd { (distinct(&|r| r.manifest.scenario.clone())) } }
                     div { dt { "seed" } dd { (distinct(&|r| r.manifest.seed.to_string())) } }
-                    div { dt { "duration" } dd { (distinct(&|r| seconds(duration_s(r)))) } }
-                    div { dt { "warm-up, not counted" } dd { (distinct(&|r| seconds(r.manifest.warmup_s))) } }
+                    div { dt { "duration" } dd { (distinct(&|r| long(duration_s(r)))) } }
+                    @if compared.warmup_s > 0.0 {
+                        div { dt { "warm-up, not counted" } dd { (distinct(&|r| seconds(r.manifest.warmup_s))) } }
+                    }
                     div { dt { "terrace version" } dd { (distinct(&|r| r.manifest.version.clone())) } }
                 }
                 nav aria-label="Sections" {

@@ -81,22 +81,11 @@ pub(crate) fn measured(direction: &DirectionSeries, values: &[f64]) -> Values {
 /// The worse of the p99 of reads and the p99 of writes: an upper bound of the p99 of both.
 pub(crate) fn worse_p99_us(group: &GroupSeries) -> Values {
     let of = |d: &DirectionSeries, i: usize| (at(&d.iops, i) > 0.0).then(|| at(&d.p99_us, i));
-    (0..windows(group))
-        .map(|i| of(&group.reads, i).max_by_value(of(&group.writes, i)))
-        .collect()
-}
-
-trait MaxByValue {
-    fn max_by_value(self, other: Self) -> Self;
-}
-
-impl MaxByValue for Option<f64> {
-    fn max_by_value(self, other: Self) -> Self {
-        match (self, other) {
-            (Some(a), Some(b)) => Some(a.max(b)),
-            (a, b) => a.or(b),
-        }
-    }
+    let worse = |i: usize| match (of(&group.reads, i), of(&group.writes, i)) {
+        (Some(a), Some(b)) => Some(a.max(b)),
+        (a, b) => a.or(b),
+    };
+    (0..windows(group)).map(worse).collect()
 }
 
 /// Median of what is there.
@@ -144,26 +133,37 @@ pub(crate) fn points(values: &[Option<f64>], window_s: f64) -> Vec<(f64, Option<
         .collect()
 }
 
-/// At most `most` points that keep the smallest and the largest value of every stretch, and every gap's place.
-pub(crate) fn downsampled(points: Vec<(f64, Option<f64>)>, most: usize) -> Vec<(f64, Option<f64>)> {
-    if points.len() <= most {
-        return points;
-    }
-    let stretches = (most / 2).max(1);
-    let mut out = Vec::with_capacity(stretches * 2);
-    for s in 0..stretches {
-        let stretch = &points[s * points.len() / stretches..(s + 1) * points.len() / stretches];
-        let there = || stretch.iter().filter_map(|(t, v)| v.map(|v| (*t, v)));
-        let least = there().min_by(|a, b| a.1.total_cmp(&b.1));
-        let greatest = there().max_by(|a, b| a.1.total_cmp(&b.1));
-        match (least, greatest) {
-            (Some(a), Some(b)) if a.0 < b.0 => out.extend([(a.0, Some(a.1)), (b.0, Some(b.1))]),
-            (Some(a), Some(b)) if a.0 > b.0 => out.extend([(b.0, Some(b.1)), (a.0, Some(a.1))]),
-            (Some(a), _) => out.push((a.0, Some(a.1))),
-            _ => out.extend(stretch.first().map(|(t, _)| (*t, None))),
-        }
-    }
-    out
+/// Several neighbouring windows as one: what a line with more windows than pixels is drawn from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Stretch {
+    /// Its middle, seconds.
+    pub(crate) at_s: f64,
+    /// Smallest, median and greatest value; `None` where there was nothing to measure.
+    pub(crate) values: Option<(f64, f64, f64)>,
+}
+
+/// `count` stretches that together hold every point.
+pub(crate) fn stretches(points: &[(f64, Option<f64>)], count: usize) -> Vec<Stretch> {
+    let count = count.clamp(1, points.len().max(1));
+    let bounds = |s: usize| s * points.len() / count;
+    (0..count)
+        .map(|s| &points[bounds(s)..bounds(s + 1)])
+        .filter(|windows| !windows.is_empty())
+        .map(|windows| {
+            let there = || windows.iter().filter_map(|w| w.1).filter(|v| v.is_finite());
+            let middle = median(there().map(Some));
+            Stretch {
+                at_s: (windows[0].0 + windows[windows.len() - 1].0) / 2.0,
+                values: middle.map(|m| {
+                    (
+                        there().fold(f64::INFINITY, f64::min),
+                        m,
+                        there().fold(f64::NEG_INFINITY, f64::max),
+                    )
+                }),
+            }
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -171,24 +171,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn downsampling_keeps_extremes_and_order() {
+    fn stretches_keep_extremes_and_order() {
         let mut points: Vec<(f64, Option<f64>)> =
             (0..5000).map(|i| (f64::from(i), Some(1.0))).collect();
         points[1234].1 = Some(99.0);
         points[4321].1 = Some(-5.0);
-        let out = downsampled(points, 600);
-        assert!(out.len() <= 600);
-        assert!(out.is_sorted_by(|a, b| a.0 < b.0));
-        assert!(out.contains(&(1234.0, Some(99.0))) && out.contains(&(4321.0, Some(-5.0))));
+        let out = stretches(&points, 200);
+        assert_eq!(out.len(), 200);
+        assert!(out.is_sorted_by(|a, b| a.at_s < b.at_s));
+        let greatest = out
+            .iter()
+            .filter_map(|s| s.values)
+            .map(|v| v.2)
+            .fold(0.0, f64::max);
+        let least = out
+            .iter()
+            .filter_map(|s| s.values)
+            .map(|v| v.0)
+            .fold(0.0, f64::min);
+        assert_eq!((least, greatest), (-5.0, 99.0));
+        assert_eq!(out[49].values, Some((1.0, 1.0, 99.0)));
     }
 
     #[test]
     fn a_stretch_without_values_is_a_gap() {
         let points: Vec<(f64, Option<f64>)> = (0..100)
-            .map(|i| (f64::from(i), (i / 50 == 1).then_some(1.0)))
+            .map(|i| (f64::from(i), (i >= 50).then_some(1.0)))
             .collect();
-        let out = downsampled(points, 10);
-        assert_eq!(out.iter().filter(|p| p.1.is_none()).count(), 2);
+        let out = stretches(&points, 5);
+        assert_eq!(out.iter().filter(|s| s.values.is_none()).count(), 2);
+        assert!(stretches(&[], 5).is_empty());
     }
 
     #[test]

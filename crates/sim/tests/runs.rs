@@ -128,11 +128,20 @@ fn autotiering_takes_the_busy_volume_to_the_fast_tier_and_it_gets_faster() {
     // After the move; the run as a whole includes the copy and the calibration.
     let at_end = |r: &RunResult| {
         let series = r.series.as_ref().unwrap();
-        let reads = &series.groups.iter().find(|g| g.name == "busy").unwrap().reads;
+        let reads = &series
+            .groups
+            .iter()
+            .find(|g| g.name == "busy")
+            .unwrap()
+            .reads;
         (*reads.mean_us.last().unwrap(), *reads.iops.last().unwrap())
     };
     let (before, after) = (at_end(&still), at_end(&moved));
-    assert!(after.0 < 0.8 * before.0, "{before:?} {after:?} {:?}", moved.move_log);
+    assert!(
+        after.0 < 0.8 * before.0,
+        "{before:?} {after:?} {:?}",
+        moved.move_log
+    );
     assert!(
         after.1 > 1.2 * before.1,
         "a closed loop gets more done: {before:?} {after:?}"

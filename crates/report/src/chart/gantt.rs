@@ -68,15 +68,13 @@ impl Gantt<'_> {
                 ul class="legend" {
                     @for (i, tier) in self.tiers.iter().enumerate() {
                         li {
-                            svg class="sample" width="34" height="12" viewBox="0 0 34 12" aria-hidden="true" {
-                                rect class={ "bar t" (i % TIER_COLORS) } x="1" y="1" width="32" height="10" rx="2" {}
-                            }
+                            (sample(html! { rect class={ "bar t" (i % TIER_COLORS) } x="1" y="1" width="32" height="10" rx="2" {} }))
                             span { "to " (tier) }
                         }
                     }
-                    li { "thin line: the tier it is on" }
-                    li { "dotted: planned, waiting" }
-                    li { "hollow bar: not done or still under way" }
+                    li { (sample(html! { line class="stay t0" x1="1" y1="6" x2="33" y2="6" {} })) "the tier it is on" }
+                    li { (sample(html! { line class="waiting" x1="1" y1="6" x2="33" y2="6" {} })) "planned, waiting" }
+                    li { (sample(html! { rect class="bar t0 hollow" x="2" y="1" width="30" height="10" rx="2" {} })) "not done, or still under way" }
                 }
                 div class="scroll" {
                     svg class="gantt-plot" viewBox=(frame.view_box()) role="img" aria-label="Moves over time, one row per volume; the table below lists them" {
@@ -90,6 +88,10 @@ impl Gantt<'_> {
             }
         }
     }
+}
+
+fn sample(of: Markup) -> Markup {
+    html! { svg class="sample" width="34" height="12" viewBox="0 0 34 12" aria-hidden="true" { (of) } }
 }
 
 fn render_lane(lane: &Lane, frame: &Frame, end_s: f64, y: f64) -> Markup {
@@ -117,9 +119,11 @@ fn render_lane(lane: &Lane, frame: &Frame, end_s: f64, y: f64) -> Markup {
             @let start = x(bar.to_s).max(x(bar.from_s) + 3.0) + 4.0;
             @let room = lane.bars.get(i + 1).map_or(frame.x1(), |next| x(next.planned_s.min(next.from_s)) - 4.0);
             @let width = bar.label.chars().count() as f64 * CHAR_PX;
-            // Beside the bar, or not at all: a label over a neighbour says nothing.
+            // Beside the bar, in a hollow one, or not at all: a label over a neighbour says nothing.
             @if start + width <= room {
                 text class="bar-label" x=(px(start)) y=(px(y - 3.0)) aria-hidden="true" { (bar.label) }
+            } @else if bar.state != BarState::Done && width + 12.0 <= x(bar.to_s) - x(bar.from_s) {
+                text class="bar-label" x=(px(x(bar.from_s) + 6.0)) y=(px(y + 4.0)) aria-hidden="true" { (bar.label) }
             }
         }
     }

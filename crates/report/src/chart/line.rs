@@ -1,22 +1,24 @@
 //! Lines over time, and their small relatives.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use maud::{Markup, PreEscaped, html};
 
 use super::axis::{Tick, linear, logarithmic};
 use super::{Frame, LINE_COLORS, Quantity, dashes, line_sample, px, time_axis};
-use crate::format::{grouped, shortened, significant};
-use crate::series::downsampled;
+use crate::format::{shortened, significant};
+use crate::series::{Stretch, stretches};
 
-/// Points of one line at most; a screen has no room for more.
-const POINTS_MAX: usize = 600;
+/// Points of one line at most; a screen has no room for more. A longer line becomes a third as many stretches: two points
+/// each for the band from smallest to greatest, one for the median.
+pub(crate) const POINTS_MAX: usize = 600;
 
 /// Points of a line in a panel at most.
 const PANEL_POINTS_MAX: usize = 300;
 
-/// Points of a sparkline at most.
-const SPARK_POINTS_MAX: usize = 100;
+/// Stretches of a sparkline at most.
+const SPARK_STRETCHES_MAX: usize = 100;
 
 /// Largest over smallest value from which on an axis is logarithmic.
 const LOG_FROM_RATIO: f64 = 50.0;
@@ -95,17 +97,13 @@ impl LineChart {
             Size::Full => POINTS_MAX,
             Size::Panel => PANEL_POINTS_MAX,
         };
-        let longest = self.lines.iter().map(|l| l.points.len()).max().unwrap_or(0);
-        let lines: Vec<Line> = self
+        let lines: Vec<Drawn<'_>> = self
             .lines
             .iter()
-            .map(|l| Line {
-                points: downsampled(l.points.clone(), most),
-                ..l.clone()
-            })
+            .map(|l| Drawn::new(l, most, self.quantity))
             .collect();
         let values = || {
-            lines
+            self.lines
                 .iter()
                 .flat_map(|l| l.points.iter().filter_map(|p| p.1))
         };
@@ -124,11 +122,8 @@ impl LineChart {
                     strong { (self.title) } ", " (axis.unit)
                     @if wide { " (log scale)" }
                 }
-                (legend(&lines))
+                (legend(&self.lines))
                 (self.picture(&lines, &axis))
-                @if longest > most {
-                    p class="note" { (grouped(&longest.to_string())) " windows; drawn are the smallest and the largest value of each of " (most / 2) " stretches." }
-                }
                 @if wide && self.size == Size::Full {
                     details class="other-scale" {
                         summary { "Linear scale" }
@@ -166,17 +161,17 @@ impl LineChart {
     fn frame(&self) -> Frame {
         match self.size {
             Size::Full => Frame {
-                width: 640.0,
-                height: 250.0,
-                left: 62.0,
+                width: 580.0,
+                height: 236.0,
+                left: 60.0,
                 right: 16.0,
                 top: 10.0,
                 bottom: 40.0,
             },
             Size::Panel => Frame {
-                width: 400.0,
-                height: 190.0,
-                left: 54.0,
+                width: 360.0,
+                height: 180.0,
+                left: 52.0,
                 right: 14.0,
                 top: 8.0,
                 bottom: 36.0,
@@ -184,14 +179,17 @@ impl LineChart {
         }
     }
 
-    fn picture(&self, lines: &[Line], axis: &YAxis) -> Markup {
+    fn picture(&self, lines: &[Drawn<'_>], axis: &YAxis) -> Markup {
         let frame = self.frame();
         let end_s = if self.end_s > 0.0 { self.end_s } else { 1.0 };
         let x = |s: f64| frame.left + frame.plot_width() * (s / end_s).clamp(0.0, 1.0);
         let y = |v: f64| frame.y1() - frame.plot_height() * axis.place(v / axis.one);
         let warm = x(self.warmup_s);
-        let names: Vec<&str> = lines.iter().map(|l| l.label.as_str()).collect();
-        let empty = lines.iter().all(|l| l.points.iter().all(|p| p.1.is_none()));
+        let names: Vec<&str> = self.lines.iter().map(|l| l.label.as_str()).collect();
+        let empty = self
+            .lines
+            .iter()
+            .all(|l| l.points.iter().all(|p| p.1.is_none()));
         html! {
             svg class="plot" viewBox=(frame.view_box()) role="img" tabindex="0"
                 aria-label={ (self.title) " in " (axis.unit) " over time: " (names.join(", ")) }
@@ -208,15 +206,17 @@ impl LineChart {
                     line class="grid" x1=(px(frame.left)) x2=(px(frame.x1())) y1=(px(at)) y2=(px(at)) {}
                     text class="tick" x=(px(frame.left - 6.0)) y=(px(at + 3.5)) text-anchor="end" { (tick.label) }
                 }
-                (time_axis(&frame, end_s, if self.size == Size::Panel { 6 } else { 9 }, true))
+                (time_axis(&frame, end_s, if self.size == Size::Panel { 6 } else { 11 }, true))
                 line class="axis" x1=(px(frame.left)) x2=(px(frame.x1())) y1=(px(frame.y1())) y2=(px(frame.y1())) {}
-                @if self.warmup_s > 0.0 && warm - frame.left > 50.0 {
-                    text class="tick" x=(px(frame.left + 4.0)) y=(px(frame.top + 12.0)) { "warm-up" }
-                }
                 @if let Some(reference) = &self.reference {
                     @let at = y(reference.at);
                     line class="reference" x1=(px(frame.left)) x2=(px(frame.x1())) y1=(px(at)) y2=(px(at)) {}
                     text class="tick" x=(px(frame.x1() - 4.0)) y=(px(if at > frame.top + 14.0 { at - 4.0 } else { at + 12.0 })) text-anchor="end" { (reference.label) }
+                }
+                @for line in lines {
+                    @if let Some(bands) = &line.bands {
+                        path class={ "band s" (line.style % LINE_COLORS) } d=(band_path(bands, x, y)) {}
+                    }
                 }
                 @for line in lines {
                     path class={ "line s" (line.style % LINE_COLORS) } stroke-dasharray=(dashes(line.style)) d=(path(&line.points, x, y)) {}
@@ -232,16 +232,80 @@ impl LineChart {
     }
 }
 
+/// A line as it is drawn.
+struct Drawn<'a> {
+    style: usize,
+    points: Cow<'a, [(f64, Option<f64>)]>,
+    /// Where the line has more windows than can be drawn.
+    bands: Option<Vec<Stretch>>,
+}
+
+impl<'a> Drawn<'a> {
+    fn new(line: &'a Line, most: usize, quantity: Quantity) -> Self {
+        if line.points.len() <= most {
+            return Self {
+                style: line.style,
+                points: Cow::Borrowed(&line.points),
+                bands: None,
+            };
+        }
+        let bands = stretches(&line.points, most / 3);
+        // A median of misses would hide most of them.
+        let shown = |v: (f64, f64, f64)| {
+            if quantity == Quantity::Volumes {
+                v.2
+            } else {
+                v.1
+            }
+        };
+        let points = bands
+            .iter()
+            .map(|s| (s.at_s, s.values.map(shown)))
+            .collect();
+        Self {
+            style: line.style,
+            points: Cow::Owned(points),
+            bands: Some(bands),
+        }
+    }
+}
+
+/// The area between the smallest and the greatest values, in one piece per run without a gap.
+fn band_path(bands: &[Stretch], x: impl Fn(f64) -> f64, y: impl Fn(f64) -> f64) -> String {
+    let mut d = String::new();
+    for piece in bands.chunk_by(|a, b| a.values.is_some() == b.values.is_some()) {
+        let there = || piece.iter().filter_map(|s| s.values.map(|v| (s.at_s, v)));
+        let there_and_back = there()
+            .map(|(t, v)| (t, v.2))
+            .chain(there().rev().map(|(t, v)| (t, v.0)));
+        for (i, (t, v)) in there_and_back.enumerate() {
+            let _ = write!(
+                d,
+                "{}{:.1},{:.1}",
+                if i == 0 { 'M' } else { 'L' },
+                x(t),
+                y(v)
+            );
+        }
+        if there().next().is_some() {
+            d.push('Z');
+        }
+    }
+    d
+}
+
 fn legend(lines: &[Line]) -> Markup {
     html! {
         ul class="legend" {
             @for line in lines {
-                li { (line_sample(line.style)) span title=(line.label) { (shortened(&line.label, 40)) } " " output {} }
+                li { (line_sample(line.style)) span title=(line.label) { (shortened(&line.label, 40)) } }
             }
-            li class="at" { output {} }
         }
     }
 }
+
+/// A short stroke through a value that has no neighbours.
+const DOT: &str = "m-4,0h8";
 
 /// Lines between neighbours, nothing across gaps, a dot where a value stands alone.
 fn path(points: &[(f64, Option<f64>)], x: impl Fn(f64) -> f64, y: impl Fn(f64) -> f64) -> String {
@@ -251,7 +315,7 @@ fn path(points: &[(f64, Option<f64>)], x: impl Fn(f64) -> f64, y: impl Fn(f64) -
     for (t, value) in points {
         let Some(value) = value.filter(|v| v.is_finite()) else {
             if alone {
-                d.push_str("h.1");
+                d.push_str(DOT);
             }
             (alone, pen_down) = (false, false);
             continue;
@@ -262,7 +326,7 @@ fn path(points: &[(f64, Option<f64>)], x: impl Fn(f64) -> f64, y: impl Fn(f64) -
         pen_down = true;
     }
     if alone {
-        d.push_str("h.1");
+        d.push_str(DOT);
     }
     d
 }
@@ -288,6 +352,11 @@ pub(crate) fn sparkline(
         .enumerate()
         .map(|(i, v)| (i as f64 + 0.5, *v))
         .collect();
+    // What matters in a sparkline is how bad it got.
+    let worst = stretches(&points, SPARK_STRETCHES_MAX)
+        .into_iter()
+        .map(|s| (s.at_s, s.values.map(|v| v.2)));
+    let worst: Vec<(f64, Option<f64>)> = worst.collect();
     let greatest = values
         .iter()
         .flatten()
@@ -333,7 +402,7 @@ pub(crate) fn sparkline(
         svg class="spark" viewBox=(frame.view_box()) width="180" height="30" role="img" aria-label={ (title) (range) (missed_text) } {
             title { (title) (range) (missed_text) }
             line class="grid" x1="2" x2="178" y1=(px(frame.y1())) y2=(px(frame.y1())) {}
-            path class={ "line s" (style % LINE_COLORS) } d=(path(&downsampled(points, SPARK_POINTS_MAX), x, y)) {}
+            path class={ "line s" (style % LINE_COLORS) } d=(path(&worst, x, y)) {}
             @if !marks.is_empty() { path class="missed" d=(PreEscaped(marks)) {} }
         }
     }

@@ -13,6 +13,19 @@ const CHANGE_SHOWN_MIN: f64 = 0.0005;
 pub(super) enum Better {
     Higher,
     Lower,
+    /// A change says nothing of better or worse.
+    Neither,
+}
+
+/// What a table of loads is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Loads {
+    /// All volumes: what became of the objective stands elsewhere.
+    Total,
+    /// The same volumes under every strategy.
+    Volumes,
+    /// Whatever volumes a tier served: more load or latency is not worse by itself.
+    Tiers,
 }
 
 pub(super) fn plain(value: f64, digits: usize) -> String {
@@ -33,10 +46,12 @@ pub(super) fn changed(base: Option<f64>, value: Option<f64>, better: Better) -> 
         return html! { td class="n" { (NONE) } };
     };
     let class = match change_ratio(base, value) {
-        Some(r) if r.abs() >= CHANGE_SHOWN_MIN => match (r > 0.0) == (better == Better::Higher) {
-            true => "n good",
-            false => "n bad",
-        },
+        Some(r) if r.abs() >= CHANGE_SHOWN_MIN && better != Better::Neither => {
+            match (r > 0.0) == (better == Better::Higher) {
+                true => "n good",
+                false => "n bad",
+            }
+        }
         _ => "n",
     };
     html! { td class=(class) { (change(base, value)) } }
@@ -46,47 +61,68 @@ fn latency(summary: &DirectionSummary, us: f64) -> String {
     maybe((summary.ios > 0).then_some(us), 1)
 }
 
-/// Header of a table of loads below `first` columns of names.
-pub(super) fn load_head(first: &[&str]) -> Markup {
-    let with_unit = |name: &str, unit: &str| html! { th class="n" scope="col" { (name) br; span class="unit" { (unit) } } };
-    html! {
-        thead {
-            tr {
-                @for name in first { th rowspan="2" scope="col" { (name) } }
-                th class="over" colspan="8" scope="colgroup" { "all requests" }
-                th class="over" colspan="4" scope="colgroup" { "reads" }
-                th class="over" colspan="4" scope="colgroup" { "writes" }
-                th class="over" scope="colgroup" { "objective" }
-            }
-            tr {
-                (with_unit("IOPS", "/s")) (with_unit("IOPS", "vs first")) (with_unit("mean", MICROS)) (with_unit("mean", "vs first"))
-                (with_unit("p50", MICROS)) (with_unit("p95", MICROS)) (with_unit("p99", MICROS)) (with_unit("p99.9", MICROS))
-                (with_unit("r/s", "")) (with_unit("rMiB/s", "")) (with_unit("r_await", MICROS)) (with_unit("r_p99", MICROS))
-                (with_unit("w/s", "")) (with_unit("wMiB/s", "")) (with_unit("w_await", MICROS)) (with_unit("w_p99", MICROS))
-                (with_unit("missed", "volume-seconds"))
+/// A table of loads and latencies.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LoadTable {
+    pub(super) loads: Loads,
+    /// With one run there is nothing to compare.
+    pub(super) runs: usize,
+}
+
+impl LoadTable {
+    fn compares(self) -> bool {
+        self.runs > 1
+    }
+
+    /// Its header, after `first` columns of names.
+    pub(super) fn head(self, first: &[&str]) -> Markup {
+        let with_unit = |name: &str, unit: &str| html! { th class="n" scope="col" { (name) br; span class="unit" { (unit) } } };
+        html! {
+            thead {
+                tr {
+                    @for name in first { th rowspan="2" scope="col" { (name) } }
+                    th class="over" colspan=(if self.compares() { 8 } else { 6 }) scope="colgroup" { "all requests" }
+                    th class="over" colspan="4" scope="colgroup" { "reads" }
+                    th class="over" colspan="4" scope="colgroup" { "writes" }
+                    @if self.loads != Loads::Total { th class="over" scope="colgroup" { "objective" } }
+                }
+                tr {
+                    (with_unit("IOPS", "/s"))
+                    @if self.compares() { (with_unit("IOPS", "vs first")) }
+                    (with_unit("mean", MICROS))
+                    @if self.compares() { (with_unit("mean", "vs first")) }
+                    (with_unit("p50", MICROS)) (with_unit("p95", MICROS)) (with_unit("p99", MICROS)) (with_unit("p99.9", MICROS))
+                    (with_unit("r/s", "")) (with_unit("rMiB/s", "")) (with_unit("r_await", MICROS)) (with_unit("r_p99", MICROS))
+                    (with_unit("w/s", "")) (with_unit("wMiB/s", "")) (with_unit("w_await", MICROS)) (with_unit("w_p99", MICROS))
+                    @if self.loads != Loads::Total { (with_unit("missed", "volume-s")) }
+                }
             }
         }
     }
-}
 
-/// Cells below [`load_head`]; without a baseline no changes.
-pub(super) fn load(group: &GroupSummary, baseline: Option<&GroupSummary>) -> Markup {
-    let GroupSummary {
-        all, reads, writes, ..
-    } = group;
-    let served = |g: &GroupSummary| (g.all.ios > 0).then_some(g.all.mean_us);
-    html! {
-        td class="n" { (plain(all.iops, 1)) }
-        (changed(baseline.map(|b| b.all.iops), Some(all.iops), Better::Higher))
-        td class="n" { (latency(all, all.mean_us)) }
-        (changed(baseline.and_then(served), served(group), Better::Lower))
-        @for us in [all.p50_us, all.p95_us, all.p99_us, all.p999_us] { td class="n" { (latency(all, us)) } }
-        @for d in [reads, writes] {
-            td class="n" { (plain(d.iops, 1)) }
-            td class="n" { (plain(d.mib_per_s, 2)) }
-            td class="n" { (latency(d, d.mean_us)) }
-            td class="n" { (latency(d, d.p99_us)) }
+    /// Cells below [`LoadTable::head`], with changes against the baseline; it is `None` for the baseline itself.
+    pub(super) fn row(self, group: &GroupSummary, baseline: Option<&GroupSummary>) -> Markup {
+        let GroupSummary {
+            all, reads, writes, ..
+        } = group;
+        let served = |g: &GroupSummary| (g.all.ios > 0).then_some(g.all.mean_us);
+        let (higher, lower) = match self.loads {
+            Loads::Total | Loads::Volumes => (Better::Higher, Better::Lower),
+            Loads::Tiers => (Better::Neither, Better::Neither),
+        };
+        html! {
+            td class="n" { (plain(all.iops, 1)) }
+            @if self.compares() { (changed(baseline.map(|b| b.all.iops), Some(all.iops), higher)) }
+            td class="n" { (latency(all, all.mean_us)) }
+            @if self.compares() { (changed(baseline.and_then(served), served(group), lower)) }
+            @for us in [all.p50_us, all.p95_us, all.p99_us, all.p999_us] { td class="n" { (latency(all, us)) } }
+            @for d in [reads, writes] {
+                td class="n" { (plain(d.iops, 1)) }
+                td class="n" { (plain(d.mib_per_s, 2)) }
+                td class="n" { (latency(d, d.mean_us)) }
+                td class="n" { (latency(d, d.p99_us)) }
+            }
+            @if self.loads != Loads::Total { td class="n" { (maybe(group.slo_violation_s, 1)) } }
         }
-        td class="n" { (maybe(group.slo_violation_s, 1)) }
     }
 }

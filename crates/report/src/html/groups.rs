@@ -3,12 +3,13 @@
 use maud::{Markup, html};
 use sim::{GroupKind, RunResult};
 
+use super::Compared;
+use super::cells::{LoadTable, Loads};
 use super::overview::lines;
-use super::{Compared, cells};
 use crate::chart::{Line, LineChart, Quantity, Reference, Size, line_sample};
 use crate::format::{fixed, gib, grouped};
 use crate::series;
-use crate::tables::group_names;
+use crate::tables::{group_names, kind_name};
 
 /// Tiers with panels; an array has few.
 const TIERS_SHOWN_MAX: usize = 8;
@@ -71,7 +72,7 @@ pub(super) fn tiers(compared: &Compared<'_>) -> Markup {
     html! {
         section id="tiers" {
             h2 { "Tiers" }
-            (load_table(compared, GroupKind::Tier, "tier"))
+            (load_table(compared, GroupKind::Tier, Loads::Tiers))
             @if compared.has_series() {
                 @if names.len() > TIERS_SHOWN_MAX {
                     p class="note" { "Panels for the first " (TIERS_SHOWN_MAX) " of " (names.len()) " tiers; the table has all." }
@@ -110,6 +111,7 @@ fn panels(compared: &Compared<'_>, tier: &str) -> Markup {
     let of_group = |of| lines(compared, GroupKind::Tier, tier, of);
     html! {
         (panel("Requests", Quantity::Iops, of_group(series::iops)).render())
+        (panel("Throughput", Quantity::MibPerS, of_group(series::mib_per_s)).render())
         (panel("Mean latency of reads", Quantity::Latency, of_group(|g| series::measured(&g.reads, &g.reads.mean_us))).render())
         (panel("Mean latency of writes", Quantity::Latency, of_group(|g| series::measured(&g.writes, &g.writes.mean_us))).render())
         (LineChart { reference, ..panel("Used and reserved space", Quantity::Gib, device_lines(compared, tier, |t| t.used_gib)) }.render())
@@ -121,17 +123,22 @@ pub(super) fn classes(compared: &Compared<'_>) -> Markup {
     html! {
         section id="classes" {
             h2 { "Service classes" }
-            (load_table(compared, GroupKind::Class, "class"))
+            (load_table(compared, GroupKind::Class, Loads::Volumes))
         }
     }
 }
 
-fn load_table(compared: &Compared<'_>, kind: GroupKind, kind_name: &str) -> Markup {
+fn load_table(compared: &Compared<'_>, kind: GroupKind, loads: Loads) -> Markup {
+    let kind_name = kind_name(kind);
     let first = &compared.results[0];
+    let loads = LoadTable {
+        loads,
+        runs: compared.results.len(),
+    };
     html! {
         div class="scroll" tabindex="0" role="region" aria-label={ "Loads and latencies by " (kind_name) " and strategy" } {
             table {
-                (cells::load_head(&[kind_name, "strategy"]))
+                (loads.head(&[kind_name, "strategy"]))
                 @for name in group_names(compared.results, kind) {
                     @let baseline = first.of_kind(kind).find(|g| g.name == name);
                     @let rows: Vec<_> = compared.rows().filter_map(|(i, r, l)| Some((i, l, r.of_kind(kind).find(|g| g.name == name)?))).collect();
@@ -140,7 +147,7 @@ fn load_table(compared: &Compared<'_>, kind: GroupKind, kind_name: &str) -> Mark
                             tr {
                                 @if n == 0 { th scope="rowgroup" rowspan=(rows.len()) { (name) } }
                                 th scope="row" { (line_sample(*i)) (label) }
-                                (cells::load(group, baseline.filter(|_| *i > 0)))
+                                (loads.row(group, baseline.filter(|_| *i > 0)))
                             }
                         }
                     }

@@ -4,13 +4,17 @@ use maud::{Markup, html};
 use sim::{GroupKind, GroupSeries};
 
 use super::Compared;
-use super::cells::{self, Better, changed, plain};
-use crate::chart::{Line, LineChart, Quantity, Size, line_sample};
+use super::cells::{self, Better, LoadTable, Loads, changed, plain};
+use crate::chart::{Line, LineChart, POINTS_MAX, Quantity, Size, line_sample};
 use crate::format::gib;
 use crate::series::{self, Values};
 
 pub(super) fn summary(compared: &Compared<'_>) -> Markup {
     let first = &compared.results[0];
+    let loads = LoadTable {
+        loads: Loads::Total,
+        runs: compared.results.len(),
+    };
     html! {
         section id="summary" {
             h2 { "Summary" }
@@ -19,12 +23,12 @@ pub(super) fn summary(compared: &Compared<'_>) -> Markup {
             }
             div class="scroll" tabindex="0" role="region" aria-label="Loads and latencies by strategy" {
                 table {
-                    (cells::load_head(&["strategy"]))
+                    (loads.head(&["strategy"]))
                     tbody {
                         @for (i, r, label) in compared.rows() {
                             tr {
                                 th scope="row" { (line_sample(i)) (label) }
-                                (cells::load(r.total(), (i > 0).then(|| first.total())))
+                                (loads.row(r.total(), (i > 0).then(|| first.total())))
                             }
                         }
                     }
@@ -35,7 +39,7 @@ pub(super) fn summary(compared: &Compared<'_>) -> Markup {
                     thead { tr {
                         th scope="col" { "strategy" }
                         th class="n" scope="col" { "objective missed" br; span class="unit" { "volume-seconds" } }
-                        th class="n" scope="col" { "missed" br; span class="unit" { "vs first" } }
+                        @if compared.results.len() > 1 { th class="n" scope="col" { "missed" br; span class="unit" { "vs first" } } }
                         th class="n" scope="col" { "moves done" }
                         th class="n" scope="col" { "not done" }
                         th class="n" scope="col" { "under way" br; span class="unit" { "at the end" } }
@@ -49,7 +53,9 @@ pub(super) fn summary(compared: &Compared<'_>) -> Markup {
                             tr {
                                 th scope="row" { (line_sample(i)) (label) }
                                 td class="n" { (cells::maybe(missed, 1)) }
-                                (changed(first.total().slo_violation_s.filter(|_| i > 0), missed, Better::Lower))
+                                @if compared.results.len() > 1 {
+                                    (changed(first.total().slo_violation_s.filter(|_| i > 0), missed, Better::Lower))
+                                }
                                 td class="n" { (cells::whole(r.moves.done)) }
                                 td class="n" { (cells::whole(r.moves.not_done)) }
                                 td class="n" { (cells::whole(r.moves.under_way)) }
@@ -84,6 +90,16 @@ pub(super) fn lines(
     compared.rows().filter_map(line).collect()
 }
 
+/// Windows of the longest run.
+fn longest(compared: &Compared<'_>) -> usize {
+    let groups = compared
+        .results
+        .iter()
+        .filter_map(|r| r.series.as_ref())
+        .flat_map(|s| &s.groups);
+    groups.map(series::windows).max().unwrap_or(0)
+}
+
 pub(super) fn over_time(compared: &Compared<'_>) -> Markup {
     let has_objective = compared
         .results
@@ -115,6 +131,11 @@ pub(super) fn over_time(compared: &Compared<'_>) -> Markup {
                 p class="note" {
                     "All volumes together, one value per window of " (crate::format::seconds(window_s))
                     ". Point at a chart, or focus it and use the arrow keys, to read values."
+                    @if compared.warmup_s > 0.0 { " The shaded start is the warm-up." }
+                    @if longest(compared) > POINTS_MAX {
+                        " There are " (cells::whole(longest(compared) as u64)) " windows, more than can be drawn: lines are the "
+                        "median of neighbouring windows (of misses the greatest), bands go from their smallest to their greatest value."
+                    }
                 }
                 div class="charts" {
                     (chart("Requests", Quantity::Iops, series::iops))
