@@ -232,7 +232,12 @@ impl<'a> Arranger<'a> {
         } else {
             target.leaving.clone()
         };
-        let bandwidth = self.copy_bandwidth(wish.volume, to);
+        let context = Context {
+            facts: self.facts,
+            policy: self.policy,
+            seed: 0,
+        };
+        let bandwidth = copy_bandwidth(&context, wish.volume, to);
         let position = self.moves.len() as u32;
         self.moves.push(Move {
             volume: wish.volume,
@@ -341,13 +346,14 @@ impl<'a> Arranger<'a> {
             .or(running)
             .unwrap_or_else(|| self.facts.volumes[volume.index()].device)
     }
+}
 
-    /// The budget's rate, or less where source and target have less to spare.
-    fn copy_bandwidth(&self, volume: VolumeId, to: DeviceId) -> BytesPerSec {
-        let spare = spare_bandwidth(self.facts, volume, to) * self.policy.budget.copy_share;
-        let rate = self.policy.budget.copy_bandwidth.0.min(spare as u64);
-        BytesPerSec(rate.max(COPY_BANDWIDTH_MIN.0))
-    }
+/// Rate that a copy is planned with: the budget's, or less where source and target have less to spare.
+pub(crate) fn copy_bandwidth(context: &Context<'_>, volume: VolumeId, to: DeviceId) -> BytesPerSec {
+    let budget = &context.policy.budget;
+    let spare = spare_bandwidth(context.facts, volume, to) * budget.copy_share;
+    let rate = budget.copy_bandwidth.0.min(spare as u64);
+    BytesPerSec(rate.max(COPY_BANDWIDTH_MIN.0))
 }
 
 /// μ of paper 0 (Alg. 2 l. 17), bytes per second: the smaller of what the source has left to read, the volume's own reads

@@ -362,8 +362,9 @@ fn describe(
     if let Some(m) = &v.measured {
         wish.evidence.insert("iops".into(), m.iops());
         wish.evidence.insert("outstanding".into(), m.outstanding);
-        wish.evidence
-            .insert("latency_mean_us".into(), m.latency_mean_us().unwrap_or(0.0));
+        if let Some(mean_us) = m.latency_mean_us() {
+            wish.evidence.insert("latency_mean_us".into(), mean_us);
+        }
     }
     if let Some(s) = state
         .volumes

@@ -1,18 +1,18 @@
 //! Demand, match, history and cost of one volume on one tier (paper 0, Alg. 2, Eq. 6–7).
 
 use model::{Measured, Prediction, Rejection};
-use units::{TierId, VolumeId};
+use units::{DeviceId, TierId, VolumeId};
 
 use super::VolumeState;
 use super::config::{AutoTieringConfig, History, MoveCost, OverDemand, SpaceTerm, Switches};
 use super::predict;
 use crate::Context;
-use crate::arrange::spare_bandwidth;
+use crate::arrange::{copy_bandwidth, spare_bandwidth};
 use crate::ledger::Demand;
 
 /// The literal form's mark for "cannot be on this tier", which it also feeds into the history.
 const INFEASIBLE_SCORE: f64 = -1.0;
-/// A copy never takes longer than at this rate, however busy the devices are.
+/// The paper's rate is taken to be at least this, bytes per second, however busy the devices are.
 const MIGRATION_RATE_MIN: f64 = 1e6;
 
 /// A volume on a tier.
@@ -64,13 +64,16 @@ pub(crate) fn score(
             + space * config.weight_space * (demand.space.as_f64() / space_max);
         sum * facts.classes[v.class.index()].weight * latency.confidence / weights
     };
-    // Eq. 7's g. To the emptiest device: the one that the copy would go to.
-    let move_s = facts
-        .topology
-        .tier(tier)
-        .devices
+    // Eq. 7's g, on the device where it is least: the paper's rate is all that source and target have to spare; ours is
+    // what the copy will be planned with.
+    let rate = |d: DeviceId| match switches.move_cost {
+        MoveCost::Seconds => spare_bandwidth(facts, volume, d).max(MIGRATION_RATE_MIN),
+        MoveCost::Epochs => copy_bandwidth(context, volume, d).as_f64(),
+    };
+    let devices = &facts.topology.tier(tier).devices;
+    let move_s = devices
         .iter()
-        .map(|d| v.size.as_f64() / spare_bandwidth(facts, volume, *d).max(MIGRATION_RATE_MIN))
+        .map(|d| v.size.as_f64() / rate(*d))
         .fold(f64::INFINITY, f64::min);
     let epoch_s = context.policy.epochs.migration.as_secs_f64();
     let cost = match switches.move_cost {
