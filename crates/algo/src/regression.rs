@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_vector_of_algorithms_1_3() {
+    fn a_worked_example() {
         let line = fit_line(&[(0.0, 100.0), (50.0, 140.0), (100.0, 180.0)]).unwrap();
         assert!((line.slope - 0.8).abs() < 1e-12 && (line.intercept - 100.0).abs() < 1e-9);
         let latency = line.at(60.0 - 100.0);

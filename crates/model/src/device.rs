@@ -171,7 +171,7 @@ pub struct Specialty {
 }
 
 impl Specialty {
-    /// Defaults for tier `index` of `tiers`, high end first (ALGORITHMS §1.2): the first is for performance, the
+    /// Defaults for tier `index` of `tiers`, high end first (the paper gives none, ours): the first is for performance, the
     /// last for space, those between are mixed.
     pub fn for_tier(index: usize, tiers: usize) -> Self {
         match index {
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn depth_needed_to_reach_the_read_caps_of_table_iv() {
-        // ALGORITHMS §1.4: 24 / 20 / 9.9 outstanding reads, 1.9 / 3.7 / 1.8 writes at 100 us.
+        // By Little's law at 100 us: 24 / 20 / 9.9 outstanding reads, 1.9 / 3.7 / 1.8 writes.
         let depth = |iops: f64| iops * 100.0 / 1e6;
         let specs: Vec<_> = ["pm953", "pm1633", "pm863"]
             .iter()

@@ -16,6 +16,8 @@ use crate::{ScenarioError, ScenarioFile};
 
 /// Rows of results over time. Bounds the memory of a run: a row is about 100 bytes.
 const SERIES_ROWS_MAX: u64 = 4_000_000;
+/// No run is longer. Protects against a length that was meant in another unit.
+const DURATION_MAX: Nanos = Nanos::from_secs(400 * 86_400);
 
 /// A scenario, ready to run under any strategy.
 #[derive(Clone)]
@@ -24,8 +26,11 @@ pub struct Model {
     pub name: String,
     /// Seed of everything random.
     pub seed: u64,
-    /// Length of the run.
+    /// Length of the run, whole windows. Without a length in the scenario: the span of the traces, and the run goes on
+    /// until all their requests have been issued, at most until `duration_max`.
     pub duration: Nanos,
+    /// The run ends here at the latest: the given length, or as many windows as results are kept for.
+    pub duration_max: Nanos,
     /// Time at the start that does not count.
     pub warmup: Nanos,
     /// Measurement window.
@@ -158,17 +163,24 @@ impl ScenarioFile {
         let entities =
             (volumes.len() + vms.len() + classes.len() + topology.tiers.len() + 1) as u64;
         let windows = duration.0.div_ceil(s.window.0);
-        if windows.saturating_mul(entities) > SERIES_ROWS_MAX {
+        let windows_max = SERIES_ROWS_MAX / entities;
+        if windows > windows_max {
             let why = format!(
-                "{windows} windows of {} rows are more than the {SERIES_ROWS_MAX} that are kept: use a longer window",
-                entities
+                "{windows} windows of {entities} rows are more than the {SERIES_ROWS_MAX} rows that are kept: use a longer window"
             );
             return Err(self.fault("window", why));
         }
+        let open_ended = Nanos(windows_max.saturating_mul(s.window.0)).min(DURATION_MAX);
+        let duration_max = if s.duration.is_some() {
+            duration
+        } else {
+            open_ended.max(duration)
+        };
         Ok(Model {
             name: s.name.clone(),
             seed: s.seed,
             duration,
+            duration_max,
             warmup: Nanos(s.warmup.0.div_ceil(s.window.0) * s.window.0),
             window: s.window,
             extent: s.extent,
@@ -572,8 +584,11 @@ impl ScenarioFile {
                 format!("{duration} is shorter than one window of {}", s.window),
             ));
         }
-        if duration > Nanos::from_secs(400 * 86_400) {
-            return Err(self.fault("duration", "is longer than 400 days"));
+        if duration > DURATION_MAX {
+            return Err(self.fault(
+                "duration",
+                format!("{duration} is longer than {DURATION_MAX}"),
+            ));
         }
         if s.warmup >= duration {
             return Err(self.fault(

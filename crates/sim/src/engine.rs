@@ -267,6 +267,7 @@ pub(crate) struct Simulation<'a> {
     pub(crate) epoch: u64,
     pub(crate) busy_before: Vec<algo::DeviceCounters>,
     pub(crate) planned_at: Vec<Nanos>,
+    end_ns: u64,
     heap: EventHeap,
     sources: Vec<Source<'a>>,
     origins: Vec<(u32, u32)>,
@@ -286,9 +287,9 @@ pub fn run(
     let mut sim = Simulation::new(model);
     let mut state = strategy.initial_state();
     loop {
-        let until = sim.agenda.first_time().min(model.duration.0 + 1);
+        let until = sim.agenda.first_time().min(sim.end_ns + 1);
         sim.run_requests(until);
-        let Some((now, event)) = sim.agenda.pop().filter(|e| e.0 <= model.duration.0) else {
+        let Some((now, event)) = sim.agenda.pop().filter(|e| e.0 <= sim.end_ns) else {
             break;
         };
         sim.handle(now, event, strategy, &mut state, progress)?;
@@ -334,6 +335,7 @@ impl<'a> Simulation<'a> {
             epoch: 0,
             busy_before: vec![algo::DeviceCounters::default(); devices.len()],
             planned_at: Vec::new(),
+            end_ns: model.duration.0,
             heap,
             sources,
             origins,
@@ -404,8 +406,13 @@ impl<'a> Simulation<'a> {
             Event::Calibration { volume } => self.end_calibration_window(now_ns, VolumeId(volume)),
             Event::Window => {
                 self.end_window(now_ns);
+                // A window-limited trace may take longer than its own span.
+                let more = !self.heap.is_empty() || self.world.held.iter().any(|h| !h.is_empty());
+                if now_ns >= self.end_ns && more && now_ns < self.model.duration_max.0 {
+                    self.end_ns += self.model.window.0;
+                }
                 self.agenda.at(now_ns + self.model.window.0, Event::Window);
-                let (now, duration) = (Nanos(now_ns), self.model.duration);
+                let (now, duration) = (Nanos(now_ns), Nanos(self.end_ns));
                 progress(RunProgress {
                     now,
                     duration,
@@ -413,7 +420,7 @@ impl<'a> Simulation<'a> {
                 });
             }
             // A decision at the very end could not be carried out any more.
-            Event::Epoch if now_ns == self.model.duration.0 => {}
+            Event::Epoch if now_ns == self.end_ns => {}
             Event::Epoch => {
                 self.end_epoch(now_ns, strategy, state)?;
                 self.agenda
@@ -500,6 +507,8 @@ impl<'a> Simulation<'a> {
         RunResult {
             schema: RUN_SCHEMA.into(),
             manifest,
+            simulated_s: Nanos(self.end_ns).as_secs_f64(),
+            traces_ended: self.heap.is_empty(),
             counted_s,
             groups,
             moves,

@@ -14,6 +14,10 @@ pub struct RunResult {
     pub schema: String,
     /// What was run.
     pub manifest: Manifest,
+    /// Length of the run, seconds: more than the manifest's where window-limited traces took longer than their span.
+    pub simulated_s: f64,
+    /// Whether every request of the traces was issued (never, where there are clients).
+    pub traces_ended: bool,
     /// Seconds that count: the run without its warm-up.
     pub counted_s: f64,
     /// Groups: total, tiers, classes, VMs, volumes.

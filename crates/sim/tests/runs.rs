@@ -275,7 +275,7 @@ fn injected_latency_slows_a_closed_loop_and_is_told_apart_from_the_devices() {
 
 #[test]
 fn a_load_that_does_not_wait_has_slope_one() {
-    // Trap 3 of the notes: nothing can be learned from arrivals that do not react.
+    // Nothing can be learned from arrivals that do not react.
     let text = ARRAY.replace(
         "outstanding = 8, read_share = 0.9",
         "outstanding = 200, rate = \"3000 IOPS\"",

@@ -9,8 +9,7 @@
 //!
 //! Two forms. *Literal* follows the paper's text and listings where they can be followed at all. *Corrected* mends what
 //! is wrong or unsaid there; each correction is a switch of its own in [`AutoTieringConfig`], so that its effect can be
-//! measured. The list of them, with the reason for each, is ALGORITHMS §1 of the project's notes and this strategy's
-//! page in the documentation.
+//! measured. The list of them, with the reason for each, is on this strategy's page in the documentation.
 //!
 //! When not to use it: on loads that do not react to latency (open-loop arrivals, replayed timestamps) every line has
 //! slope 1 and the calibration is noise; use a strategy that looks at rates. And do not inject into volumes whose
@@ -20,6 +19,8 @@ mod calibrate;
 mod config;
 mod predict;
 mod score;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 

@@ -1,0 +1,480 @@
+//! The parts against worked examples, and against each place where a naive reading of the paper goes wrong.
+
+use algo::fit_line;
+use model::*;
+use serde_json::json;
+use units::*;
+
+use super::calibrate::{Sensitivity, fit};
+use super::config::{AutoTieringConfig, Switches};
+use super::{VolumeState, predict, score};
+use crate::Context;
+
+/// Two tiers whose devices differ as told: (read latency us, read IOPS, capacity GiB).
+fn topology(tiers: [(u64, f64, u64); 2]) -> Topology {
+    let mut topology = Topology {
+        tiers: vec![],
+        devices: vec![],
+    };
+    for (i, (latency_us, iops, gib)) in tiers.into_iter().enumerate() {
+        topology.devices.push(Device {
+            name: format!("d{i}"),
+            tier: TierId::from_index(i),
+            spec: DeviceSpec {
+                model: "test".into(),
+                capacity: Bytes::gib(gib),
+                read_iops: iops,
+                write_iops: iops,
+                // So fast that the transfer of bytes adds nothing to a latency.
+                read_bandwidth: BytesPerSec(1 << 50),
+                write_bandwidth: BytesPerSec(1 << 50),
+                read_latency: Nanos::from_micros(latency_us),
+                write_latency: Nanos::from_micros(latency_us),
+                curve: LoadCurve::flat(),
+                jitter_sigma: 0.0,
+                usd_per_gb: 1.0,
+            },
+        });
+        topology.tiers.push(Tier {
+            name: format!("t{i}"),
+            specialty: Specialty::for_tier(i, 2),
+            devices: vec![DeviceId::from_index(i)],
+        });
+    }
+    topology
+}
+
+/// One volume on the second tier with this many reads per second at this latency.
+fn facts(topology: Topology, gib: u64, iops: f64, latency_us: f64) -> Facts {
+    let window = Nanos::from_secs(60);
+    let ios = (iops * 60.0) as u64;
+    let latency = LatencySummary {
+        mean_us: latency_us,
+        ..LatencySummary::default()
+    };
+    let reads = Flow {
+        ios,
+        bytes: ios * 4096,
+        latency,
+    };
+    let measured = Measured {
+        window,
+        reads,
+        writes: Flow::default(),
+        outstanding: iops * latency_us / 1e6,
+    };
+    let mut devices = vec![DeviceFacts::default(); 2];
+    devices[1].used = Bytes::gib(gib);
+    Facts {
+        at: Nanos::from_secs(900),
+        epoch: 15,
+        placement_due: true,
+        generation: 0,
+        classes: vec![SloClass {
+            name: "c".into(),
+            weight: 2.0,
+            target: None,
+        }],
+        vms: vec!["vm".into()],
+        volumes: vec![VolumeFacts {
+            name: "v".into(),
+            vm: VmId(0),
+            class: ClassId(0),
+            size: Bytes::gib(gib),
+            device: DeviceId(1),
+            measured: Some(measured),
+            calibration: vec![],
+            calibrating: false,
+        }],
+        devices,
+        moves: vec![],
+        topology,
+    }
+}
+
+fn config(value: serde_json::Value) -> (AutoTieringConfig, Switches) {
+    let config: AutoTieringConfig = serde_json::from_value(value).unwrap();
+    let switches = config.switches();
+    (config, switches)
+}
+
+/// A sensitivity with exactly this line, from a session on the second tier.
+fn sensitivity(points: &[(f64, f64)], response: f64) -> Sensitivity {
+    Sensitivity {
+        joint: fit_line(points).unwrap(),
+        reads: None,
+        writes: None,
+        confidence: 0.9,
+        windows: points.len() as u32,
+        device: DeviceId(1),
+        rate_response: response,
+    }
+}
+
+fn predicted(
+    facts: &Facts,
+    form: serde_json::Value,
+    s: Option<&Sensitivity>,
+) -> (predict::Latency, f64) {
+    let (config, switches) = config(form);
+    let measured = facts.volumes[0].measured.unwrap();
+    let tier = TierId(0);
+    let latency = predict::latency(&config, &switches, facts, VolumeId(0), tier, &measured, s);
+    (
+        latency,
+        predict::iops(&switches, &measured, s, latency.mean_us),
+    )
+}
+
+const LINE: [(f64, f64); 3] = [(0.0, 100.0), (50.0, 140.0), (100.0, 180.0)];
+
+#[test]
+fn a_worked_example_through_the_whole_prediction() {
+    // m = 0.8, b = 100, L_c = 100, L_t = 60: 68 us, 14,706 IOPS with one request in flight.
+    let facts = facts(
+        topology([(60, 1e6, 100), (100, 1e6, 100)]),
+        10,
+        10_000.0,
+        100.0,
+    );
+    let s = sensitivity(&LINE, 0.5);
+    for form in ["literal", "corrected"] {
+        let (latency, _) = predicted(&facts, json!({ "form": form }), Some(&s));
+        assert!((latency.mean_us - 68.0).abs() < 1e-6, "{form} {latency:?}");
+    }
+    let (_, one) = predicted(&facts, json!({ "form": "literal" }), Some(&s));
+    assert_eq!(one.round(), 14_706.0);
+}
+
+#[test]
+fn iops_without_requests_in_flight() {
+    // Forty in flight at 100 us are 400,000 IOPS; the paper's formula sees 10,000.
+    let facts = facts(
+        topology([(100, 1e6, 100), (100, 1e6, 100)]),
+        10,
+        400_000.0,
+        100.0,
+    );
+    let flat = sensitivity(&[(0.0, 100.0), (100.0, 200.0)], 0.5);
+    let (_, literal) = predicted(&facts, json!({ "concurrency": "one" }), Some(&flat));
+    let (_, little) = predicted(&facts, json!({ "concurrency": "little" }), Some(&flat));
+    assert_eq!((literal.round(), little.round()), (10_000.0, 400_000.0));
+    // A load that does not react offers what it offers, however fast the tier.
+    let facts = super::tests::facts(
+        topology([(50, 1e6, 100), (100, 1e6, 100)]),
+        10,
+        5_000.0,
+        100.0,
+    );
+    let open = sensitivity(&[(0.0, 100.0), (100.0, 200.0)], 1.0);
+    let (_, offered) = predicted(&facts, json!({}), Some(&open));
+    assert_eq!(offered.round(), 5_000.0);
+}
+
+#[test]
+fn a_prediction_below_zero_must_not_cost_the_tier() {
+    // m = 3: on a tier 50 us faster the line is at −50 us.
+    let facts = facts(
+        topology([(50, 1e6, 100), (100, 1e6, 100)]),
+        10,
+        10_000.0,
+        100.0,
+    );
+    let steep = sensitivity(&[(0.0, 100.0), (50.0, 250.0), (100.0, 400.0)], 0.3);
+    let (literal, none) = predicted(&facts, json!({ "form": "literal" }), Some(&steep));
+    assert!(literal.mean_us < 0.0 && none == 0.0, "{literal:?} {none}");
+    let (clamped, some) = predicted(&facts, json!({}), Some(&steep));
+    assert!(
+        (clamped.mean_us - 25.0).abs() < 1e-3,
+        "half of the tier's bare latency"
+    );
+    assert!(some > 10_000.0);
+}
+
+#[test]
+fn a_negative_slope_is_no_slope() {
+    let facts = facts(
+        topology([(50, 1e6, 100), (100, 1e6, 100)]),
+        10,
+        10_000.0,
+        100.0,
+    );
+    let falling = sensitivity(&[(0.0, 100.0), (50.0, 95.0), (100.0, 90.0)], 1.0);
+    let (latency, _) = predicted(&facts, json!({}), Some(&falling));
+    assert!((latency.mean_us - 100.0).abs() < 1e-6, "{latency:?}");
+}
+
+#[test]
+fn confidence_by_variation_has_a_hole_below_its_floor() {
+    let facts = facts(
+        topology([(60, 1e6, 100), (100, 1e6, 100)]),
+        10,
+        10_000.0,
+        100.0,
+    );
+    for (mean_cv, literal, floored) in [
+        (0.3, 0.7, 0.7),
+        (0.97, 0.03, 0.05),
+        (1.0, 0.05, 0.05),
+        (1.4, 0.05, 0.05),
+    ] {
+        let s = Sensitivity {
+            confidence: 1.0 - mean_cv,
+            ..sensitivity(&LINE, 0.5)
+        };
+        let of = |rule: &str| {
+            predicted(&facts, json!({ "confidence": rule }), Some(&s))
+                .0
+                .confidence
+        };
+        assert!((of("variation") - literal).abs() < 1e-9, "{mean_cv}");
+        assert!(
+            (of("floored-variation") - floored).abs() < 1e-9,
+            "{mean_cv}"
+        );
+    }
+}
+
+#[test]
+fn confidence_falls_with_the_distance_of_the_extrapolation() {
+    let s = sensitivity(
+        &[(0.0, 98.0), (50.0, 143.0), (100.0, 178.0), (150.0, 222.0)],
+        0.5,
+    );
+    let at = |fast_us: u64| {
+        let facts = facts(
+            topology([(fast_us, 1e6, 100), (200, 1e6, 100)]),
+            10,
+            10_000.0,
+            200.0,
+        );
+        predicted(&facts, json!({}), Some(&s)).0.confidence
+    };
+    assert!(
+        at(190) > at(150) && at(150) > at(110),
+        "{} {} {}",
+        at(190),
+        at(150),
+        at(110)
+    );
+    // Two points say nothing about their own scatter, and no session says nothing at all.
+    let two = sensitivity(&[(0.0, 100.0), (100.0, 180.0)], 0.5);
+    let facts = facts(
+        topology([(60, 1e6, 100), (100, 1e6, 100)]),
+        10,
+        10_000.0,
+        100.0,
+    );
+    assert_eq!(predicted(&facts, json!({}), Some(&two)).0.confidence, 0.05);
+    let (latency, _) = predicted(&facts, json!({}), None);
+    assert_eq!(
+        (latency.mean_us, latency.confidence),
+        (60.0, 0.05),
+        "slope 1 from what is measured"
+    );
+}
+
+fn scored(
+    facts: &Facts,
+    policy: &Policy,
+    form: serde_json::Value,
+    tier: u16,
+    own: &mut VolumeState,
+) -> score::Scored {
+    let (config, switches) = config(form);
+    let context = Context {
+        facts,
+        policy,
+        seed: 1,
+    };
+    let measured = facts.volumes[0].measured.unwrap();
+    score::score(
+        &config,
+        &switches,
+        &context,
+        VolumeId(0),
+        TierId(tier),
+        &measured,
+        own,
+    )
+}
+
+#[test]
+fn equation_6_by_hand() {
+    // Tier 0: 100,000 IOPS, spc {1, 1, 0}. The volume: 10,000 IOPS there, class weight 2, confidence 0.05.
+    let facts = facts(
+        topology([(100, 1e5, 100), (100, 1e5, 100)]),
+        10,
+        10_000.0,
+        100.0,
+    );
+    let form = json!({ "history": "ewma", "weight_migration": 0.0 });
+    let policy = Policy::default();
+    let first = scored(
+        &facts,
+        &policy,
+        form.clone(),
+        0,
+        &mut VolumeState::default(),
+    );
+    let bandwidth = 10_000.0 * 4096.0 / (1u64 << 50) as f64;
+    let want = (1.0 * 0.1 + 1.0 * bandwidth + 0.0) * 2.0 * 0.05 / 3.0;
+    assert!((first.score - want).abs() < 1e-12, "{} {want}", first.score);
+    // Tier 1 is the capacity tier, spc {0.2, 0.2, 1}: a tenth of its space counts.
+    let second = scored(&facts, &policy, form, 1, &mut VolumeState::default());
+    let want = (0.2 * 0.1 + 0.2 * bandwidth + 1.0 * 0.1) * 2.0 * 0.05 / 3.0;
+    assert!(
+        (second.score - want).abs() < 1e-12,
+        "{} {want}",
+        second.score
+    );
+}
+
+#[test]
+fn staying_is_not_charged_and_penalties_are_not_recycled() {
+    let facts = facts(
+        topology([(100, 1e5, 100), (100, 1e5, 100)]),
+        10,
+        10_000.0,
+        100.0,
+    );
+    let policy = Policy::default();
+    let with = |form: &str, cost: &str, weight: f64| {
+        let value = json!({ "form": form, "move_cost": cost, "weight_migration": weight });
+        scored(&facts, &policy, value, 1, &mut VolumeState::default())
+    };
+    assert_eq!(
+        with("corrected", "epochs", 0.2).score,
+        with("corrected", "epochs", 0.0).score
+    );
+    assert!(with("literal", "seconds", 0.2).score < with("literal", "seconds", 0.0).score);
+    // Ten epochs in a row: the average comes to rest at the match, the recursion at twice its first value.
+    let rounds = |history: &str| {
+        let mut own = VolumeState::default();
+        let value = json!({ "history": history, "weight_migration": 0.0 });
+        let scores: Vec<f64> = (0..40)
+            .map(|_| scored(&facts, &policy, value.clone(), 0, &mut own).score)
+            .collect();
+        (scores[0], scores[39])
+    };
+    let (first, last) = rounds("ewma");
+    assert!((last / first - 1.0).abs() < 1e-9);
+    let (first, last) = rounds("recursion");
+    assert!(
+        (last / first - 2.0).abs() < 1e-6,
+        "gain 1 / (1 − 0.5): {first} {last}"
+    );
+}
+
+#[test]
+fn the_copy_is_bounded_by_reading_here_and_writing_there() {
+    // 100 GB from a device that reads 500 MB/s to one that writes 800 MB/s: 200 s.
+    let mut topology = topology([(100, 1e5, 200), (100, 1e5, 200)]);
+    topology.devices[1].spec.read_bandwidth = BytesPerSec(500_000_000);
+    topology.devices[0].spec.write_bandwidth = BytesPerSec(800_000_000);
+    topology.devices[1].spec.write_bandwidth = BytesPerSec(1);
+    let mut facts = facts(topology, 10, 0.0, 100.0);
+    facts.volumes[0].size = Bytes(100_000_000_000);
+    let policy = Policy::default();
+    let form = json!({ "form": "literal" });
+    let s =
+        |facts: &Facts| scored(facts, &policy, form.clone(), 0, &mut VolumeState::default()).move_s;
+    assert!((s(&facts) - 200.0).abs() < 1e-6, "{}", s(&facts));
+    // Others take 400 MB/s of the target's writes: 400 left.
+    facts.devices[0].write_bytes_per_s = 400e6;
+    assert!((s(&facts) - 250.0).abs() < 1e-6, "{}", s(&facts));
+    // The volume's own reads are part of what the source does, and its copy may use their share.
+    facts.devices[1].read_bytes_per_s = 300e6;
+    facts.volumes[0].measured.as_mut().unwrap().reads = Flow {
+        ios: 1,
+        bytes: 60 * 150_000_000,
+        latency: LatencySummary::default(),
+    };
+    assert!((s(&facts) - 100e9 / 350e6).abs() < 1e-6, "{}", s(&facts));
+}
+
+#[test]
+fn more_demand_than_a_tier_can_serve() {
+    let facts = facts(
+        topology([(50, 1e5, 100), (100, 1e6, 100)]),
+        10,
+        400_000.0,
+        100.0,
+    );
+    let policy = Policy::default();
+    let refused = scored(
+        &facts,
+        &policy,
+        json!({ "over_demand": "refuse" }),
+        0,
+        &mut VolumeState::default(),
+    );
+    let why = refused.infeasible.expect("refused");
+    assert!(
+        matches!(&why, Rejection::ExceedsTier { resource, .. } if resource == "iops"),
+        "{why:?}"
+    );
+    let capped = scored(
+        &facts,
+        &policy,
+        json!({ "over_demand": "cap" }),
+        0,
+        &mut VolumeState::default(),
+    );
+    assert!(capped.infeasible.is_none());
+    assert!(
+        (capped.demand.iops - 0.8e5).abs() < 1e-6,
+        "the planned share of the cap: {:?}",
+        capped.demand
+    );
+}
+
+fn window(injected_us: f64, ios: u64, mean_us: f64, last: bool) -> CalibrationWindow {
+    CalibrationWindow {
+        injected_us,
+        duration: Nanos::from_secs(1),
+        reads: ios,
+        writes: 0,
+        read_mean_us: mean_us,
+        write_mean_us: 0.0,
+        device: DeviceId(1),
+        last,
+    }
+}
+
+#[test]
+fn windows_that_do_not_count() {
+    let (config, switches) = config(json!({}));
+    let fit = |windows: &[CalibrationWindow]| fit(&config.calibration, &switches, windows);
+    let good = [
+        window(0.0, 1000, 100.0, false),
+        window(50.0, 900, 140.0, false),
+        window(0.0, 1000, 100.0, false),
+        window(100.0, 800, 180.0, false),
+        window(0.0, 1000, 100.0, true),
+    ];
+    let s = fit(&good).expect("a line");
+    assert!(
+        (s.joint.slope - 0.8).abs() < 1e-9 && s.windows == 5,
+        "{s:?}"
+    );
+    assert!((s.rate_response - 0.8).abs() < 1e-9);
+    // Too few requests: the window at 100 us is dropped, the line goes through what is left.
+    let mut few = good;
+    few[3].reads = 99;
+    assert_eq!(fit(&few).unwrap().windows, 4);
+    // The load changed around it: judged by the controls, not by the injected window itself.
+    let mut unsteady = good;
+    unsteady[4].reads = 2000;
+    assert_eq!(fit(&unsteady).unwrap().windows, 4);
+    let mut slow = good;
+    slow[3].reads = 300;
+    assert_eq!(
+        fit(&slow).unwrap().windows,
+        5,
+        "a closed loop slows down: that is the signal"
+    );
+    // One level is no line; nothing is no line.
+    assert!(fit(&good[..1]).is_none());
+    assert!(fit(&[]).is_none());
+}

@@ -1,0 +1,211 @@
+//! The event loop against slow, obvious simulations: every latency in a list, sorted.
+
+use std::sync::Arc;
+
+use algo::{DeviceModel, Rng, mix};
+use model::Op;
+use sim::{DirectionSummary, Manifest, RunOptions, ScenarioFile};
+use trace::{LoadedTrace, Record, Request};
+
+const SCENARIO: &str = r#"
+seed = 5
+window = "1s"
+[[tiers]]
+name = "one"
+preset = "pm863"
+[[volumes]]
+name = "a"
+size = "1 GiB"
+"#;
+
+/// A burst-ridden trace on one volume: `seconds` long, now and then far above what the device can do.
+fn trace(seconds: u64) -> Vec<Record> {
+    let mut rng = Rng::new(11, 0);
+    let (mut now, mut out) = (0.0, Vec::new());
+    while now < seconds as f64 * 1e9 {
+        let busy = (now as u64 / 500_000_000) % 3 == 1;
+        now += rng.exponential() * if busy { 4_000.0 } else { 90_000.0 };
+        let op = if rng.unit() < 0.7 {
+            Op::Read
+        } else {
+            Op::Write
+        };
+        let length_bytes = 4096 << rng.below(4);
+        let offset_bytes = rng.below(200_000) * 4096;
+        out.push(Record::new(Request {
+            time_ns: now as u64,
+            volume: 0,
+            op,
+            offset_bytes,
+            length_bytes,
+        }));
+    }
+    out
+}
+
+/// What the simulator says of reads and writes.
+fn simulated(records: &[Record], extra: &str) -> [DirectionSummary; 2] {
+    let text = format!("{SCENARIO}[[traces]]\nfile = \"t\"\n{extra}\n");
+    let file = ScenarioFile::parse("oracle.toml", &text).unwrap();
+    let trace = LoadedTrace::from_records(records.to_vec(), None, &["a"]).unwrap();
+    let model = file.build(vec![Arc::new(trace)]).unwrap();
+    let strategy = planner::build("noop", Default::default()).unwrap();
+    let manifest = Manifest {
+        version: String::new(),
+        scenario: String::new(),
+        scenario_xxh3: String::new(),
+        traces: vec![],
+        strategy: "noop".into(),
+        strategy_config: Default::default(),
+        seed: 5,
+        duration_s: 0.0,
+        warmup_s: 0.0,
+    };
+    let options = RunOptions {
+        series: false,
+        decisions: false,
+    };
+    let result = sim::run(&model, &*strategy, manifest, options, &mut |_| {}).unwrap();
+    [result.total().reads, result.total().writes]
+}
+
+/// One request after the other; at most `limit` in flight if there is a limit. Latencies by direction.
+fn naive(records: &[Record], limit: Option<usize>) -> [Vec<u64>; 2] {
+    let mut device = DeviceModel::new(&model::preset("pm863").unwrap().spec());
+    let stream = mix(5, 0x7_0000);
+    let mut in_flight: Vec<u64> = Vec::new();
+    let mut out = [vec![], vec![]];
+    let mut last = 0;
+    for (i, r) in records.iter().enumerate() {
+        // Requests go in order, and none before the one in front of it.
+        let mut now = r.time_ns.max(if limit.is_some() { last } else { 0 });
+        if let Some(limit) = limit {
+            in_flight.retain(|done| *done > now);
+            while in_flight.len() >= limit {
+                now = *in_flight.iter().min().unwrap();
+                in_flight.retain(|done| *done > now);
+            }
+        }
+        last = now;
+        let done = device.submit(
+            now,
+            r.op(),
+            u64::from(r.length_bytes),
+            mix(stream, i as u64 + 1),
+        );
+        in_flight.push(done);
+        let arrival = if limit.is_some() { now } else { r.time_ns };
+        out[usize::from(r.op() != Op::Read)].push(done - arrival);
+    }
+    out.iter_mut().for_each(|l| l.sort_unstable());
+    out
+}
+
+fn agree(name: &str, got: [DirectionSummary; 2], want: [Vec<u64>; 2]) {
+    for (got, want) in got.iter().zip(&want) {
+        assert_eq!(got.ios, want.len() as u64, "{name}");
+        let mean = want.iter().sum::<u64>() as f64 / want.len() as f64 / 1e3;
+        assert!(
+            (got.mean_us / mean - 1.0).abs() < 1e-9,
+            "{name}: mean {} {mean}",
+            got.mean_us
+        );
+        for (q, got) in [
+            (0.5, got.p50_us),
+            (0.95, got.p95_us),
+            (0.99, got.p99_us),
+            (0.999, got.p999_us),
+        ] {
+            let want = want[(q * want.len() as f64).ceil() as usize - 1] as f64 / 1e3;
+            assert!(
+                (got / want - 1.0).abs() < 0.009,
+                "{name}: quantile {q}: {got} {want}"
+            );
+        }
+    }
+}
+
+#[test]
+fn open_replay() {
+    let records = trace(9);
+    agree(
+        "open",
+        simulated(&records, "replay = \"open\""),
+        naive(&records, None),
+    );
+}
+
+#[test]
+fn window_limited_replay() {
+    let records = trace(9);
+    for limit in [1, 3, 16, 64] {
+        let got = simulated(
+            &records,
+            &format!("replay = \"window\"\noutstanding = {limit}"),
+        );
+        // A narrow window stretches the trace; the run goes on until everything was issued.
+        let all = naive(&records, Some(limit));
+        agree(&format!("window {limit}"), got, all);
+    }
+}
+
+#[test]
+fn a_faster_replay_is_a_compressed_trace() {
+    let records = trace(8);
+    let halved: Vec<Record> = records
+        .iter()
+        .map(|r| {
+            Record::new(Request {
+                time_ns: r.time_ns / 2,
+                volume: 0,
+                op: r.op(),
+                offset_bytes: r.offset_bytes,
+                length_bytes: r.length_bytes,
+            })
+        })
+        .collect();
+    agree(
+        "speed 2",
+        simulated(&records, "replay = \"open\"\nspeed = 2.0"),
+        naive(&halved, None),
+    );
+}
+
+/// Little's law: the mean number in flight is rate times latency; a closed loop without think time keeps its depth.
+#[test]
+fn a_closed_loop_keeps_littles_law() {
+    for depth in [1u32, 4, 32] {
+        let text = format!(
+            "duration = \"5s\"\n{SCENARIO}[[clients]]\nvolume = \"a\"\nhabits = {{ outstanding = {depth}, read_share = 0.8 }}\n"
+        );
+        let model = ScenarioFile::parse("little.toml", &text)
+            .unwrap()
+            .build(vec![])
+            .unwrap();
+        let strategy = planner::build("noop", Default::default()).unwrap();
+        let manifest = Manifest {
+            version: String::new(),
+            scenario: String::new(),
+            scenario_xxh3: String::new(),
+            traces: vec![],
+            strategy: "noop".into(),
+            strategy_config: Default::default(),
+            seed: 5,
+            duration_s: 0.0,
+            warmup_s: 0.0,
+        };
+        let options = RunOptions {
+            series: false,
+            decisions: false,
+        };
+        let all = sim::run(&model, &*strategy, manifest, options, &mut |_| {})
+            .unwrap()
+            .total()
+            .all;
+        let in_flight = all.iops * all.mean_us / 1e6;
+        assert!(
+            (in_flight / f64::from(depth) - 1.0).abs() < 0.01,
+            "{depth}: {in_flight}"
+        );
+    }
+}
