@@ -112,17 +112,7 @@ fn main() {
         let strategy = planner::build("noop", Default::default()).expect("known");
         let mut rates: Vec<f64> = (0..RUNS)
             .map(|_| {
-                let manifest = Manifest {
-                    version: String::new(),
-                    scenario: kind.into(),
-                    scenario_xxh3: String::new(),
-                    traces: vec![],
-                    strategy: "noop".into(),
-                    strategy_config: Default::default(),
-                    seed: 1,
-                    duration_s: 0.0,
-                    warmup_s: 0.0,
-                };
+                let manifest = Manifest::default();
                 let options = RunOptions {
                     series: true,
                     decisions: true,

@@ -122,6 +122,13 @@ pub enum Rejection {
         /// The tier's maximum.
         max: f64,
     },
+    /// It is larger than every device of the tier.
+    TooBig {
+        /// Its size.
+        need: Bytes,
+        /// The largest device.
+        largest: Bytes,
+    },
     /// No single device of the tier has room for it.
     NoDevice {
         /// Its size.
@@ -190,6 +197,12 @@ impl fmt::Display for Rejection {
                 "exceeds tier: needs {} of {resource}, the whole tier has {}",
                 amount(resource, *need),
                 amount(resource, *max)
+            ),
+            Rejection::TooBig { need, largest } => write!(
+                f,
+                "too big: needs {} in one piece, the tier's largest device has {}",
+                gib(need),
+                gib(largest)
             ),
             Rejection::NoDevice { need, most_free } => {
                 write!(

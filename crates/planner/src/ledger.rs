@@ -21,6 +21,17 @@ pub struct Demand {
 }
 
 impl Demand {
+    /// Of a volume whose load is unknown, or does not matter: its space alone.
+    pub fn space_only(space: Bytes) -> Self {
+        Self {
+            iops: 0.0,
+            iops_max: 1.0,
+            bytes_per_s: 0.0,
+            bytes_per_s_max: 1.0,
+            space,
+        }
+    }
+
     /// Of a volume with this load on this tier. `iops` is what it is expected to do there.
     pub fn on_tier(
         facts: &Facts,
@@ -176,9 +187,9 @@ impl<'a> Ledger<'a> {
             .max()
             .unwrap_or(Bytes::ZERO);
         if v.size > largest {
-            return Err(Rejection::NoDevice {
+            return Err(Rejection::TooBig {
                 need: v.size,
-                most_free: largest,
+                largest,
             });
         }
         Ok(())

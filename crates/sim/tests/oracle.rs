@@ -50,17 +50,7 @@ fn simulated(records: &[Record], extra: &str) -> [DirectionSummary; 2] {
     let trace = LoadedTrace::from_records(records.to_vec(), None, &["a"]).unwrap();
     let model = file.build(vec![Arc::new(trace)]).unwrap();
     let strategy = planner::build("noop", Default::default()).unwrap();
-    let manifest = Manifest {
-        version: String::new(),
-        scenario: String::new(),
-        scenario_xxh3: String::new(),
-        traces: vec![],
-        strategy: "noop".into(),
-        strategy_config: Default::default(),
-        seed: 5,
-        duration_s: 0.0,
-        warmup_s: 0.0,
-    };
+    let manifest = Manifest::default();
     let options = RunOptions {
         series: false,
         decisions: false,
@@ -183,17 +173,7 @@ fn a_closed_loop_keeps_littles_law() {
             .build(vec![])
             .unwrap();
         let strategy = planner::build("noop", Default::default()).unwrap();
-        let manifest = Manifest {
-            version: String::new(),
-            scenario: String::new(),
-            scenario_xxh3: String::new(),
-            traces: vec![],
-            strategy: "noop".into(),
-            strategy_config: Default::default(),
-            seed: 5,
-            duration_s: 0.0,
-            warmup_s: 0.0,
-        };
+        let manifest = Manifest::default();
         let options = RunOptions {
             series: false,
             decisions: false,

@@ -75,15 +75,8 @@ fn model(text: &str) -> Model {
 
 fn manifest(strategy: &str) -> Manifest {
     Manifest {
-        version: "test".into(),
-        scenario: "test".into(),
-        scenario_xxh3: String::new(),
-        traces: vec![],
         strategy: strategy.into(),
-        strategy_config: Value::Null,
-        seed: 3,
-        duration_s: 0.0,
-        warmup_s: 0.0,
+        ..Manifest::default()
     }
 }
 

@@ -145,13 +145,7 @@ impl AutoTiering {
             if scores.is_none() {
                 // Unknown is not idle: it keeps its place and its space before anybody else is placed.
                 let space = facts.volumes[wish.volume.index()].size;
-                let demand = Demand {
-                    iops: 0.0,
-                    iops_max: 1.0,
-                    bytes_per_s: 0.0,
-                    bytes_per_s_max: 1.0,
-                    space,
-                };
+                let demand = Demand::space_only(space);
                 ledger.assign(wish.volume, wish.tier, &demand);
             }
         }

@@ -53,13 +53,7 @@ impl Strategy for Idt {
                         };
                     }
                     let space = v.size;
-                    let demand = Demand {
-                        iops: 0.0,
-                        iops_max: 1.0,
-                        bytes_per_s: 0.0,
-                        bytes_per_s_max: 1.0,
-                        space,
-                    };
+                    let demand = Demand::space_only(space);
                     ledger.assign(volume, wish.tier, &demand);
                     draft.wishes.push(wish);
                 }

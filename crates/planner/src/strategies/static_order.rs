@@ -92,13 +92,7 @@ impl StaticOrder {
     ) -> Wish {
         let facts = context.facts;
         let space = facts.volumes[volume.index()].size;
-        let demand = Demand {
-            iops: 0.0,
-            iops_max: 1.0,
-            bytes_per_s: 0.0,
-            bytes_per_s_max: 1.0,
-            space,
-        };
+        let demand = Demand::space_only(space);
         let mut wish = Wish::stay(context, volume);
         let mut taken: Option<TierId> = None;
         for tier in facts.topology.tier_ids() {

@@ -187,6 +187,8 @@ pub fn made_up(strategy: &str, salt: usize, shape: Shape) -> RunResult {
     RunResult {
         schema: RUN_SCHEMA.into(),
         manifest: manifest(strategy, end_s, 0.0),
+        simulated_s: 100.0,
+        traces_ended: false,
         counted_s: end_s,
         groups: groups.collect(),
         moves: MoveTotals {

@@ -1,0 +1,78 @@
+//! Golden scenarios: what the tool prints for small arrays, word by word. `cargo insta review` shows what a change does.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+fn terrace(dir: &Path, args: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_terrace"))
+        .args(args)
+        .current_dir(dir)
+        .output()
+        .expect("runs");
+    assert!(
+        output.status.success(),
+        "{args:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The comparison, then why each of `volumes` is where it is, under each strategy.
+fn story(scenario: &str, questions: &[&[&str]]) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/scenarios")
+        .join(scenario);
+    fs::copy(source, dir.path().join(scenario)).unwrap();
+    let mut text = terrace(dir.path(), &["sim", "compare", scenario]);
+    for question in questions {
+        text += &format!(
+            "\n$ terrace {}\n{}",
+            question.join(" "),
+            terrace(dir.path(), question)
+        );
+    }
+    // Trailing blanks of tables are not worth a difference.
+    text.lines()
+        .map(str::trim_end)
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+#[test]
+fn full_tiers() {
+    insta::assert_snapshot!(story(
+        "full-tiers.toml",
+        &[&["why", "busy"], &["why-not", "idle", "--tier", "fast"]]
+    ));
+}
+
+#[test]
+fn rules() {
+    insta::assert_snapshot!(story(
+        "rules.toml",
+        &[
+            &["why-not", "pinned", "--tier", "fast", "--strategy", "idt"],
+            &["why-not", "too-big", "--tier", "fast", "--strategy", "idt"],
+            &[
+                "why-not",
+                "too-big",
+                "--tier",
+                "middle",
+                "--strategy",
+                "idt"
+            ],
+            &["why-not", "left", "--tier", "fast", "--strategy", "idt"],
+            &[
+                "why-not",
+                "over-budget",
+                "--tier",
+                "fast",
+                "--strategy",
+                "idt"
+            ],
+            &["why", "over-budget", "--strategy", "static"],
+        ]
+    ));
+}
