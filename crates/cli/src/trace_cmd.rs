@@ -80,14 +80,14 @@ pub struct Generated {
     seed: u64,
 }
 
-/// Form of the output of `info`.
+/// Form of an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// For people
     Table,
-    /// One object for one file, an array for several
+    /// For programs; the layout names its version
     Json,
-    /// One row per file
+    /// For spreadsheets
     Csv,
 }
 

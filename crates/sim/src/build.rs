@@ -85,6 +85,8 @@ pub struct TraceModel {
     pub start: Nanos,
     /// How often.
     pub repeat: u32,
+    /// From the start of one replay to the start of the next.
+    pub period: Nanos,
 }
 
 /// A client.
@@ -407,6 +409,12 @@ impl ScenarioFile {
                 find(name, trace.volumes.iter().map(|v| v.name.as_str()))
                     .map_err(|why| self.fault(&at("volumes"), format!("in the trace: {why}")))?;
             }
+            let span = Nanos((trace.span_ns as f64 / config.speed).ceil() as u64 + 1);
+            let period = config.period.unwrap_or(span);
+            if config.repeat > 1 && period < span {
+                let why = format!("{period} is shorter than one replay, which takes {span}");
+                return Err(self.fault(&at("period"), why));
+            }
             let mut map = Vec::new();
             for summary in &trace.volumes {
                 let target = match (&config.volume, config.volumes.get(&summary.name)) {
@@ -439,6 +447,7 @@ impl ScenarioFile {
                 speed: config.speed,
                 start: config.start,
                 repeat: config.repeat,
+                period,
             });
         }
         Ok(out)
@@ -568,8 +577,9 @@ impl ScenarioFile {
             return Err(self.fault("window", "must be at least 1ms"));
         }
         let end_of = |t: &TraceModel| {
-            let once = (t.trace.span_ns as f64 / t.speed).ceil();
-            Nanos((t.start.as_f64() + once * f64::from(t.repeat)) as u64 + 1)
+            let last = (t.trace.span_ns as f64 / t.speed).ceil() as u64;
+            let rounds = t.period.0.saturating_mul(u64::from(t.repeat) - 1);
+            Nanos(t.start.0.saturating_add(rounds).saturating_add(last + 1))
         };
         let duration = match s.duration {
             Some(d) => d,

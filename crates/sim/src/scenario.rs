@@ -213,9 +213,12 @@ pub struct TraceConfig {
     /// When it starts.
     #[serde(default)]
     pub start: Nanos,
-    /// How often it is replayed, one after the other.
+    /// How often it is replayed.
     #[serde(default = "default_repeat")]
     pub repeat: u32,
+    /// Time from the start of one replay to the start of the next; the trace's own span if left out. Traces of one
+    /// recording need one common period, or they drift apart.
+    pub period: Option<Nanos>,
 }
 
 fn default_outstanding() -> u32 {

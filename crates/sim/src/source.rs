@@ -72,7 +72,7 @@ pub(crate) fn sources(model: &Model) -> (Vec<Source<'_>>, Vec<(u32, u32)>, Vec<u
             position: 0,
             rounds_left: t.repeat - 1,
             origin_ns: t.start.0,
-            round_ns: (t.trace.span_ns as f64 * scale).ceil() as u64 + 1,
+            round_ns: t.period.0,
             scale,
             window: t.outstanding.map(|limit| Window {
                 limit: limit as usize,

@@ -11,8 +11,10 @@ use crate::record::{RawRecord, VOLUMES_MAX};
 pub enum SourceClock {
     /// Unix time in nanoseconds: the trace knows when it was taken.
     Unix,
-    /// Some start of its own.
+    /// Some start of its own: the first record becomes time 0.
     Relative,
+    /// The start of a recording, which other traces may share: kept, also where the first record comes later.
+    Recording,
 }
 
 /// A stream of records in the order of the file.

@@ -315,10 +315,16 @@ impl TraceStream {
         let base_ns = match self.base_ns {
             Some(base_ns) => base_ns,
             None => {
-                if self.source.clock() == SourceClock::Unix {
+                let clock = self.source.clock();
+                if clock == SourceClock::Unix {
                     self.origin_unix_ns = Some(raw.time_ns);
                 }
-                *self.base_ns.insert(raw.time_ns)
+                let zero = if clock == SourceClock::Recording {
+                    0
+                } else {
+                    raw.time_ns
+                };
+                *self.base_ns.insert(zero)
             }
         };
         // Never negative: records leave the buffer in order.

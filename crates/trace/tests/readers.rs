@@ -374,3 +374,23 @@ fn the_kinds_are_all_there() {
     let ops: Vec<Op> = trace.records().iter().map(trace::Record::op).collect();
     assert_eq!(ops, [Read, Trim, Flush, Write]);
 }
+
+/// Traces of one recording share its clock: a volume that was quiet at first is quiet at first when replayed.
+#[test]
+fn a_capture_keeps_the_start_of_its_recording() {
+    let text = b"time_ns,volume,op,offset_bytes,length_bytes,latency_ns\n5000,late,R,0,4096,\n7000,late,W,0,4096,\n";
+    let dir = tempfile::tempdir().unwrap();
+    let csv = dir.path().join("late.csv");
+    std::fs::write(&csv, text).unwrap();
+    let loaded = trace::load(&csv, &trace::ReadOptions::default()).unwrap();
+    let times: Vec<u64> = loaded.records().iter().map(|r| r.time_ns).collect();
+    assert_eq!((times, loaded.span_ns), (vec![5000, 7000], 7000));
+    // Also through the native format and back.
+    let native = dir.path().join("late.trc");
+    let again = dir.path().join("again.csv");
+    for (from, to) in [(&csv, &native), (&native, &again)] {
+        let mut stream = trace::TraceStream::open(from, &trace::ReadOptions::default()).unwrap();
+        trace::convert(&mut stream, to, &mut |_| {}).unwrap();
+    }
+    assert_eq!(std::fs::read(&again).unwrap(), text);
+}

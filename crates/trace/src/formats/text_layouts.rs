@@ -1,6 +1,7 @@
 //! The text formats: which column is what.
 
 use super::Format;
+use crate::source::SourceClock;
 use crate::text::{Delimiter, Layout, OpRule, TimeUnit, VolumeColumns};
 
 /// Header of our own capture CSV.
@@ -19,6 +20,7 @@ pub(crate) fn text_layout(format: Format) -> Option<Layout> {
             header: false,
             columns: Some(7),
             time: (0, TimeUnit::Filetime),
+            clock: SourceClock::Unix,
             volume: VolumeColumns::Two(1, 2),
             op: (3, OpRule::Words),
             offset: (4, 1),
@@ -30,6 +32,7 @@ pub(crate) fn text_layout(format: Format) -> Option<Layout> {
             header: false,
             columns: Some(7),
             time: (1, TimeUnit::Seconds),
+            clock: SourceClock::Relative,
             volume: VolumeColumns::One(3),
             op: (4, OpRule::Words),
             offset: (5, SECTOR_BYTES),
@@ -41,6 +44,7 @@ pub(crate) fn text_layout(format: Format) -> Option<Layout> {
             header: true,
             columns: Some(6),
             time: (0, TimeUnit::Nanos),
+            clock: SourceClock::Recording,
             volume: VolumeColumns::One(1),
             op: (2, OpRule::Words),
             offset: (3, 1),
@@ -52,6 +56,7 @@ pub(crate) fn text_layout(format: Format) -> Option<Layout> {
             header: true,
             columns: Some(5),
             time: (0, TimeUnit::Seconds),
+            clock: SourceClock::Relative,
             volume: VolumeColumns::One(1),
             op: (2, OpRule::Words),
             offset: (3, 1),
@@ -72,6 +77,7 @@ fn five_columns(time: TimeUnit, unit_bytes: u64, op: OpRule) -> Layout {
         header: false,
         columns: Some(5),
         time: (0, time),
+        clock: SourceClock::Relative,
         volume: VolumeColumns::One(1),
         op: (4, op),
         offset: (2, unit_bytes),

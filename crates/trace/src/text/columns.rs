@@ -7,6 +7,7 @@ use super::field::{OpRule, TimeUnit, parse_time};
 use super::header::{Role, Unit, recognize};
 use super::reader::split;
 use crate::error::quote;
+use crate::source::SourceClock;
 
 /// Columns that a row may have for a mapping to reach. Protects the table of fields of a row.
 pub(crate) const COLUMNS_MAX: usize = 256;
@@ -131,6 +132,8 @@ pub(crate) struct Layout {
     /// Exact number of columns, if the format says so; an empty one behind them is tolerated.
     pub(crate) columns: Option<usize>,
     pub(crate) time: (usize, TimeUnit),
+    /// What the times count from.
+    pub(crate) clock: SourceClock,
     pub(crate) volume: VolumeColumns,
     pub(crate) op: (usize, OpRule),
     /// With the bytes per unit.
@@ -235,6 +238,10 @@ impl ColumnSpec {
             header,
             columns: None,
             time,
+            clock: match time.1 {
+                TimeUnit::Filetime => SourceClock::Unix,
+                _ => SourceClock::Relative,
+            },
             volume,
             op: (op, rule),
             offset,

@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use super::columns::{Delimiter, Layout, VolumeColumns};
-use super::field::{TimeUnit, parse_duration, parse_time, parse_u64};
+use super::field::{parse_duration, parse_time, parse_u64};
 use super::lines::{Lines, Next};
 use crate::error::{FieldError, Location, TraceError};
 use crate::record::{LATENCY_UNKNOWN, RawRecord};
@@ -179,10 +179,7 @@ impl<R: Read> RecordSource for ColumnReader<R> {
     }
 
     fn clock(&self) -> SourceClock {
-        match self.row.layout.time.1 {
-            TimeUnit::Filetime => SourceClock::Unix,
-            _ => SourceClock::Relative,
-        }
+        self.row.layout.clock
     }
 
     fn location(&self) -> Location {
