@@ -434,7 +434,13 @@ fn lint_finds_what_is_wrong() {
         weight,
     };
     let f = facts(&[v(3, 60, 30_000.0, 1.0, 1.0), v(4, 60, 10.0, 1.0, 1.0)]);
-    let good = plan_with("autotiering", json!({}), &f, &Policy::default()).plan;
+    let good = plan_with(
+        "autotiering",
+        json!({ "weight_migration": 0.0 }),
+        &f,
+        &Policy::default(),
+    )
+    .plan;
     let m = good.moves[0].clone();
     let broken = |change: &dyn Fn(&mut Plan)| {
         let mut plan = good.clone();
