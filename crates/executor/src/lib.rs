@@ -142,7 +142,8 @@ pub enum Input {
 /// What the driver is to do.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Reserve space for the volume on the target and prepare the copy; answer `Reserved` or `Refused`.
+    /// Reserve space for the volume on the target and prepare the copy; answer `Reserved` or `Refused`. After a restart it
+    /// may be asked for again: a reservation of the same job counts once.
     Reserve {
         /// The job.
         job: JobId,
@@ -269,6 +270,12 @@ impl Executor {
     pub fn handle(&mut self, now: Nanos, input: Input) -> Result<(), StalePlan> {
         match input {
             Input::Plan(plan) => self.accept(now, *plan)?,
+            Input::Reserved(job) if self.job(job).state.ended() => {
+                // It was cancelled while the answer was on its way: undo.
+                self.abort(job);
+                return Ok(());
+            }
+            Input::Refused(job) if self.job(job).state.ended() => return Ok(()),
             Input::Reserved(job) => {
                 self.expect(job, &JobState::Reserving);
                 self.job_mut(job).state = JobState::Copying;
@@ -335,7 +342,9 @@ impl Executor {
             }
             Input::Cancel(job) => match self.job(job).state {
                 JobState::Waiting => self.cancel(job, now, "cancelled by the operator"),
-                JobState::Reserving | JobState::Copying => {
+                // The answer tells whether there is anything to undo.
+                JobState::Reserving => self.cancel(job, now, "cancelled by the operator"),
+                JobState::Copying => {
                     self.abort(job);
                     self.cancel(job, now, "cancelled by the operator");
                 }

@@ -153,6 +153,12 @@ proptest! {
             let action = todo.remove(0);
             now += Nanos(1);
             let input = match action {
+                Action::Reserve { job, .. } if answer == 5 => {
+                    // The operator cancels while the answer is on its way.
+                    ex.handle(now, Input::Cancel(job)).unwrap();
+                    reserved.insert(job);
+                    Input::Reserved(job)
+                }
                 Action::Reserve { job, .. } if answer == 0 => Input::Refused(job),
                 Action::Reserve { job, .. } => { reserved.insert(job); Input::Reserved(job) }
                 Action::Copy { job, .. } if answer == 1 => Input::IoError { job, why: "EIO".into() },

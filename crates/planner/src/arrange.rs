@@ -352,8 +352,9 @@ impl<'a> Arranger<'a> {
 pub(crate) fn copy_bandwidth(context: &Context<'_>, volume: VolumeId, to: DeviceId) -> BytesPerSec {
     let budget = &context.policy.budget;
     let spare = spare_bandwidth(context.facts, volume, to) * budget.copy_share;
-    let rate = budget.copy_bandwidth.0.min(spare as u64);
-    BytesPerSec(rate.max(COPY_BANDWIDTH_MIN.0))
+    // The floor is for busy devices, not against the operator.
+    let rate = (spare as u64).max(COPY_BANDWIDTH_MIN.0);
+    BytesPerSec(rate.min(budget.copy_bandwidth.0))
 }
 
 /// μ of paper 0 (Alg. 2 l. 17), bytes per second: the smaller of what the source has left to read, the volume's own reads

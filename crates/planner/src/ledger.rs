@@ -115,11 +115,13 @@ impl<'a> Ledger<'a> {
                 left: left.max(0.0),
             })
         };
+        // Whoever stays asks for nothing new: only space can force it out.
+        let stays = self.tier_now(volume) == tier;
         let slack = 1.0 + 1e-9; // sums of shares in floating point
-        if demand.iops > demand.iops_max * self.iops_left[t] * slack {
+        if !stays && demand.iops > demand.iops_max * self.iops_left[t] * slack {
             return lacking("iops", demand.iops, demand.iops_max * self.iops_left[t]);
         }
-        if demand.bytes_per_s > demand.bytes_per_s_max * self.bandwidth_left[t] * slack {
+        if !stays && demand.bytes_per_s > demand.bytes_per_s_max * self.bandwidth_left[t] * slack {
             return lacking(
                 "bandwidth",
                 demand.bytes_per_s,

@@ -16,6 +16,7 @@ use units::{Bytes, DeviceId, Nanos, VolumeId};
 use volume::{Chunk, DeviceIo, Request, Submission, Ticket, VolumeMap};
 
 use crate::Model;
+use crate::deferred::Done;
 use crate::result::{DeviceSeries, Manifest, RUN_SCHEMA, RunResult, Series};
 use crate::session::Session;
 use crate::source::{Issue, NEVER, Source, sources};
@@ -63,6 +64,8 @@ pub(crate) enum Event {
     CopyWritten(JobId),
     /// A request on a volume that is being moved is complete.
     Complete { volume: u32, entry: u32 },
+    /// Every request that was issued before a volume's relocation began is complete.
+    Earlier { volume: u32 },
     /// A calibration window ends.
     Calibration { volume: u32 },
     /// A measurement window ends.
@@ -85,6 +88,8 @@ pub(crate) struct World {
     /// [`VolumeMap::sole_device`] of every volume, kept in an array; [`COMPLEX`] where there is none.
     route: Vec<u16>,
     pub(crate) inject_ns: Vec<u64>,
+    /// When the last of all requests issued so far completes, by volume.
+    pub(crate) last_done_ns: Vec<u64>,
     pub(crate) stats: Stats,
     pub(crate) held: Vec<Vec<Held>>,
     /// Tickets of requests in flight on volumes that are being moved.
@@ -149,6 +154,7 @@ impl World {
             maps,
             route: model.volumes.iter().map(|v| v.device.0).collect(),
             inject_ns: vec![0; n],
+            last_done_ns: vec![0; n],
             stats: Stats::new(model),
             held: (0..n).map(|_| Vec::new()).collect(),
             tickets: Vec::new(),
@@ -188,8 +194,13 @@ impl World {
             0
         };
         let tier = self.tier_of_device[device as usize] as usize;
-        self.stats
-            .record(v, tier, dir, done - issue.arrival_ns, bytes);
+        let served = Done {
+            arrival_ns: issue.arrival_ns,
+            at_ns: done,
+            bytes,
+        };
+        self.stats.record(v, tier, dir, served);
+        self.last_done_ns[v] = self.last_done_ns[v].max(done);
         Some(done)
     }
 
@@ -262,6 +273,9 @@ pub(crate) struct Simulation<'a> {
     pub(crate) copies: u64,
     pub(crate) used: Vec<Bytes>,
     pub(crate) reserved: Vec<Bytes>,
+    /// Target and space of a relocation that was given up and not drained yet, by volume.
+    pub(crate) given_up: Vec<Option<(DeviceId, Bytes)>>,
+    pub(crate) earlier_until_ns: Vec<u64>,
     pub(crate) sessions: Vec<Option<Session>>,
     pub(crate) session_windows: Vec<Vec<model::CalibrationWindow>>,
     pub(crate) epoch: u64,
@@ -330,6 +344,8 @@ impl<'a> Simulation<'a> {
             copies: 0,
             used,
             reserved: vec![Bytes::ZERO; devices.len()],
+            given_up: vec![None; model.volumes.len()],
+            earlier_until_ns: vec![0; model.volumes.len()],
             sessions: (0..model.volumes.len()).map(|_| None).collect(),
             session_windows: vec![Vec::new(); model.volumes.len()],
             epoch: 0,
@@ -403,11 +419,14 @@ impl<'a> Simulation<'a> {
                 self.world.complete(volume as usize, entry);
                 self.after_completion(now_ns, volume as usize);
             }
+            Event::Earlier { volume } => self.earlier_complete(now_ns, volume as usize),
             Event::Calibration { volume } => self.end_calibration_window(now_ns, VolumeId(volume)),
             Event::Window => {
                 self.end_window(now_ns);
-                // A window-limited trace may take longer than its own span.
-                let more = !self.heap.is_empty() || self.world.held.iter().any(|h| !h.is_empty());
+                // A trace may take longer than its own span: until everything was issued and answered.
+                let more = !self.heap.is_empty()
+                    || self.world.held.iter().any(|h| !h.is_empty())
+                    || self.world.stats.in_flight_total() > 0;
                 if now_ns >= self.end_ns && more && now_ns < self.model.duration_max.0 {
                     self.end_ns += self.model.window.0;
                 }
@@ -503,12 +522,14 @@ impl<'a> Simulation<'a> {
             })
             .collect();
         let counted_s = Nanos(self.world.stats.counted_ns).as_secs_f64();
+        let unfinished = self.world.stats.in_flight_total();
         let (groups, series) = self.world.stats.finish(self.model);
         RunResult {
             schema: RUN_SCHEMA.into(),
             manifest,
             simulated_s: Nanos(self.end_ns).as_secs_f64(),
             traces_ended: self.heap.is_empty(),
+            unfinished,
             counted_s,
             groups,
             moves,

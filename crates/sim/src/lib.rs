@@ -12,6 +12,7 @@
 //! simulations at once).
 
 mod build;
+mod deferred;
 mod engine;
 mod moving;
 mod parse;

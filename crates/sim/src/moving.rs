@@ -4,7 +4,7 @@ use algo::mix;
 use executor::{Action, Input, JobId, JobState};
 use model::{Op, Plan};
 use units::{Bytes, Nanos};
-use volume::CopyStep;
+use volume::{CopyStep, Earlier};
 
 use crate::engine::{Event, Simulation};
 use crate::result::{MoveRecord, MoveTotals};
@@ -40,8 +40,23 @@ impl Simulation<'_> {
                 let capacity = self.model.topology.device(to).spec.capacity;
                 let d = to.index();
                 let fits = self.used[d] + self.reserved[d] + size <= capacity;
-                let map = &mut self.world.maps[volume.index()];
-                let started = fits && map.begin_relocation(to, self.model.copy_chunk).is_ok();
+                let v = volume.index();
+                let in_flight = self.world.last_done_ns[v] > now_ns;
+                let earlier = if in_flight {
+                    Earlier::InFlight
+                } else {
+                    Earlier::None
+                };
+                let map = &mut self.world.maps[v];
+                let started = fits
+                    && map
+                        .begin_relocation(to, self.model.copy_chunk, earlier)
+                        .is_ok();
+                if started && in_flight {
+                    self.earlier_until_ns[v] = self.world.last_done_ns[v];
+                    let event = Event::Earlier { volume: volume.0 };
+                    self.agenda.at(self.world.last_done_ns[v], event);
+                }
                 if started {
                     self.reserved[d] += size;
                     self.world.refresh_route(volume.index());
@@ -69,10 +84,18 @@ impl Simulation<'_> {
                 self.world.maps[v]
                     .cancel_relocation()
                     .expect("aborted before the switch");
-                self.reserved[to.index()] -= size;
-                self.world.refresh_route(v);
+                self.given_up[v] = Some((to, size));
                 self.retry_held(now_ns, v);
+                self.release_if_drained(now_ns, v);
             }
+        }
+    }
+
+    /// Requests that were issued before a relocation began are complete, unless a later relocation waits for more.
+    pub(crate) fn earlier_complete(&mut self, now_ns: u64, volume: usize) {
+        if now_ns >= self.earlier_until_ns[volume] {
+            self.world.maps[volume].earlier_complete();
+            self.after_completion(now_ns, volume);
         }
     }
 
@@ -82,23 +105,25 @@ impl Simulation<'_> {
         self.release_if_drained(now_ns, volume);
     }
 
-    /// Frees the source once every request that was routed before the switch is complete.
+    /// Frees the source of a move that was switched, or the target of one that was given up, once no request knows it.
     fn release_if_drained(&mut self, now_ns: u64, volume: usize) {
-        let releasing = self
-            .executor
-            .jobs()
-            .iter()
-            .rev()
-            .find(|j| j.order.volume.index() == volume && j.state == JobState::Releasing);
-        let Some(job) = releasing else { return };
-        let (id, from, to, size) = (job.id, job.order.from, job.order.to, job.order.size);
         if !self.world.maps[volume].released() {
             return;
         }
+        self.world.refresh_route(volume);
+        if let Some((to, size)) = self.given_up[volume].take() {
+            self.reserved[to.index()] -= size;
+            return;
+        }
+        let jobs = self.executor.jobs().iter().rev();
+        let job = jobs
+            .filter(|j| j.order.volume.index() == volume)
+            .find(|j| j.state == JobState::Releasing)
+            .expect("a switched relocation has its job");
+        let (id, from, to, size) = (job.id, job.order.from, job.order.to, job.order.size);
         self.used[from.index()] -= size;
         self.reserved[to.index()] -= size;
         self.used[to.index()] += size;
-        self.world.refresh_route(volume);
         self.input(now_ns, Input::Released(id));
     }
 

@@ -18,6 +18,8 @@ pub struct RunResult {
     pub simulated_s: f64,
     /// Whether every request of the traces was issued (never, where there are clients).
     pub traces_ended: bool,
+    /// Requests that were issued and not complete at the end; they count nowhere.
+    pub unfinished: u64,
     /// Seconds that count: the run without its warm-up.
     pub counted_s: f64,
     /// Groups: total, tiers, classes, VMs, volumes.

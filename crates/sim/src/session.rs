@@ -31,7 +31,10 @@ impl Simulation<'_> {
                     class: v.class,
                     size: v.size,
                     device: self.device_of(i),
-                    measured: Some(measured(self.world.stats.take_epoch(i), epochs.monitor)),
+                    measured: Some({
+                        let in_flight = self.world.stats.in_flight(i);
+                        measured(self.world.stats.take_epoch(i), in_flight, epochs.monitor)
+                    }),
                     calibration: std::mem::take(&mut self.session_windows[i]),
                     calibrating: self.sessions[i].is_some(),
                 }
@@ -84,7 +87,7 @@ impl Simulation<'_> {
     }
 
     fn so_far(&self, volume: usize) -> [(u64, u64); 2] {
-        [0, 1].map(|dir| self.world.stats.cumulative(volume, dir))
+        [0, 1].map(|dir| self.world.stats.issued(volume, dir))
     }
 
     fn begin_step(&mut self, now_ns: u64, volume: VolumeId) {
@@ -140,7 +143,7 @@ impl Simulation<'_> {
 }
 
 /// The load of an epoch; the epoch starts again from nothing.
-fn measured(epoch: &mut EpochLoad, window: Nanos) -> Measured {
+fn measured(epoch: &mut EpochLoad, in_flight: u64, window: Nanos) -> Measured {
     let busy_s: f64 = epoch.latency.iter().map(|h| h.sum_s()).sum();
     let injected_s: f64 = epoch.injected_ns.iter().map(|ns| *ns as f64 / 1e9).sum();
     let flow = |dir: usize| {
@@ -155,11 +158,14 @@ fn measured(epoch: &mut EpochLoad, window: Nanos) -> Measured {
             latency,
         }
     };
+    let in_flight_mean = (busy_s - injected_s).max(0.0) / window.as_secs_f64();
+    let growing = Some(in_flight as f64).filter(|n| *n > 2.0 * in_flight_mean + 1.0);
     let out = Measured {
         window,
         reads: flow(0),
         writes: flow(1),
-        outstanding: (busy_s - injected_s).max(0.0) / window.as_secs_f64(),
+        // By Little's law; where a queue grows, what waits at the end is more than what was answered tells.
+        outstanding: growing.unwrap_or(in_flight_mean),
     };
     epoch.latency.iter_mut().for_each(|h| h.clear());
     (epoch.bytes, epoch.injected_ns) = ([0; 2], [0; 2]);

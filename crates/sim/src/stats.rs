@@ -5,6 +5,7 @@ use model::{SloStatistic, SloTarget};
 use units::Nanos;
 
 use crate::Model;
+use crate::deferred::{Deferred, Done};
 use crate::result::{DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary};
 
 const READS: usize = 0;
@@ -37,8 +38,16 @@ pub(crate) struct Stats {
     live: WindowHistograms,
     /// Injected latency in the window, by volume and direction.
     injected_ns: Vec<u64>,
-    /// Requests and latency since the start, as of the last window's end, by volume and direction.
-    closed: Vec<(u64, u64)>,
+    /// Requests issued and their latency since the start, by volume and direction.
+    issued: Vec<(u64, u64)>,
+    /// What completes in a later window.
+    deferred: Deferred,
+    /// Requests issued and not complete at the end of the last window, by volume.
+    in_flight: Vec<u64>,
+    /// Of those, the ones that complete in the window that is going on.
+    completing: Vec<u64>,
+    /// End of the window that is going on.
+    end_ns: u64,
     epoch: Vec<EpochLoad>,
     /// All, tiers, classes, VMs, volumes.
     groups: Vec<Group>,
@@ -93,7 +102,11 @@ impl Stats {
             volumes,
             live: WindowHistograms::new((volumes + tiers) * 2),
             injected_ns: vec![0; volumes * 2],
-            closed: vec![(0, 0); volumes * 2],
+            issued: vec![(0, 0); volumes * 2],
+            deferred: Deferred::default(),
+            in_flight: vec![0; volumes],
+            completing: vec![0; volumes],
+            end_ns: model.window.0,
             epoch: vec![EpochLoad::default(); volumes],
             groups,
             class_of: model.volumes.iter().map(|v| v.class.index()).collect(),
@@ -110,19 +123,23 @@ impl Stats {
         }
     }
 
-    /// One request.
+    /// One request, issued now. It counts in the window in which it completes.
     #[inline]
-    pub(crate) fn record(
-        &mut self,
-        volume: usize,
-        tier: usize,
-        dir: usize,
-        latency_ns: u64,
-        bytes: u64,
-    ) {
-        self.live.record(volume * 2 + dir, latency_ns, bytes);
-        self.live
-            .record((self.volumes + tier) * 2 + dir, latency_ns, bytes);
+    pub(crate) fn record(&mut self, volume: usize, tier: usize, dir: usize, done: Done) {
+        let latency_ns = done.at_ns - done.arrival_ns;
+        let issued = &mut self.issued[volume * 2 + dir];
+        issued.0 += 1;
+        issued.1 += latency_ns;
+        let (of_volume, of_tier) = (volume * 2 + dir, (self.volumes + tier) * 2 + dir);
+        if done.at_ns < self.end_ns {
+            self.live.record(of_volume, latency_ns, done.bytes);
+            self.live.record(of_tier, latency_ns, done.bytes);
+        } else {
+            let window = done.at_ns / self.window_ns;
+            self.deferred.put(window, of_volume, done);
+            self.deferred.put(window, of_tier, done);
+            self.in_flight[volume] += 1;
+        }
     }
 
     /// Latency that was injected into one request.
@@ -131,11 +148,19 @@ impl Stats {
         self.injected_ns[volume * 2 + dir] += injected_ns;
     }
 
-    /// Requests and summed latency of a volume since the start.
-    pub(crate) fn cumulative(&self, volume: usize, dir: usize) -> (u64, u64) {
-        let (count, sum) = self.closed[volume * 2 + dir];
-        let now = self.live.sums(volume * 2 + dir);
-        (count + now.count, sum + now.sum_ns)
+    /// Requests issued to a volume since the start, and their latency summed up.
+    pub(crate) fn issued(&self, volume: usize, dir: usize) -> (u64, u64) {
+        self.issued[volume * 2 + dir]
+    }
+
+    /// Requests of a volume that were in flight at the end of the last window.
+    pub(crate) fn in_flight(&self, volume: usize) -> u64 {
+        self.in_flight[volume]
+    }
+
+    /// The same over all volumes.
+    pub(crate) fn in_flight_total(&self) -> u64 {
+        self.in_flight.iter().sum()
     }
 
     /// Ends a window at `end_ns`; `tier_of` is where each volume is now.
@@ -146,7 +171,8 @@ impl Stats {
             self.counted_ns += end_ns - start_ns;
         }
         for v in 0..self.volumes {
-            self.end_window_of_volume(v, counts, tier_of(v));
+            self.in_flight[v] -= std::mem::take(&mut self.completing[v]);
+            self.end_window_of_volume(v, counts, tier_of(v), end_ns);
         }
         for t in 0..self.tiers {
             for dir in [READS, WRITES] {
@@ -174,9 +200,22 @@ impl Stats {
                 group.window_bytes[dir] = 0;
             }
         }
+        // What was issued before and completes in the window that begins.
+        let Self {
+            deferred,
+            live,
+            completing,
+            ..
+        } = self;
+        deferred.take(end_ns / self.window_ns, live, |index, count| {
+            if let Some(volume) = completing.get_mut(index / 2) {
+                *volume += count;
+            }
+        });
+        self.end_ns = end_ns + self.window_ns;
     }
 
-    fn end_window_of_volume(&mut self, v: usize, counts: bool, tier: usize) {
+    fn end_window_of_volume(&mut self, v: usize, counts: bool, tier: usize, end_ns: u64) {
         let own = self.groups.len() - self.volumes + v;
         let vm = 1 + self.tiers + self.classes + self.vm_of[v];
         let class = 1 + self.tiers + self.class_of[v];
@@ -187,8 +226,6 @@ impl Stats {
             if now.count == 0 {
                 continue;
             }
-            self.closed[i].0 += now.count;
-            self.closed[i].1 += now.sum_ns;
             let epoch = &mut self.epoch[v];
             epoch.bytes[dir] += now.bytes;
             epoch.injected_ns[dir] += std::mem::take(&mut self.injected_ns[i]);
@@ -211,8 +248,14 @@ impl Stats {
                 ],
             );
         }
-        let violated =
-            self.targets[v].is_some_and(|t| self.both.count() > 0 && exceeds(&self.both, t));
+        let violated = self.targets[v].is_some_and(|t| {
+            if self.both.count() > 0 {
+                return exceeds(&self.both, t);
+            }
+            // Nothing was answered: if something has been waiting for longer than the objective, that is no idleness.
+            let oldest_ns = self.deferred.oldest_arrival_ns(v * 2);
+            oldest_ns.is_some_and(|arrival| end_ns.saturating_sub(arrival) > t.latency.0)
+        });
         for group in [0, 1 + tier, class, vm, own] {
             let group = &mut self.groups[group];
             group.series.violating_now(violated);

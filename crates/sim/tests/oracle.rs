@@ -189,3 +189,121 @@ fn a_closed_loop_keeps_littles_law() {
         );
     }
 }
+
+/// More arrivals than the device can serve: what is reported is what it served, and nobody is called idle.
+#[test]
+fn an_overloaded_device_reports_its_cap_and_not_the_arrivals() {
+    let records: Vec<Record> = (0..60_000u64)
+        .map(|i| {
+            Record::new(Request {
+                time_ns: i * 100_000, // 10,000 a second for six seconds
+                volume: 0,
+                op: Op::Read,
+                offset_bytes: 0,
+                length_bytes: 4096,
+            })
+        })
+        .collect();
+    let text = format!(
+        "duration = \"12s\"\n{}[[classes]]\nname = \"c\"\nlatency = \"10ms\"\n[[traces]]\nfile = \"t\"\nreplay = \"open\"\n",
+        SCENARIO.replace(
+            "preset = \"pm863\"",
+            "preset = \"pm863\"\nread_iops = \"1000 IOPS\""
+        )
+    );
+    let build = |text: &str| {
+        let trace = LoadedTrace::from_records(records.clone(), None, &["a"]).unwrap();
+        ScenarioFile::parse("over.toml", text)
+            .unwrap()
+            .build(vec![Arc::new(trace)])
+            .unwrap()
+    };
+    let strategy = planner::build("noop", Default::default()).unwrap();
+    let options = RunOptions {
+        series: true,
+        decisions: false,
+    };
+    let cut = sim::run(
+        &build(&text),
+        &*strategy,
+        Manifest::default(),
+        options,
+        &mut |_| {},
+    )
+    .unwrap();
+    let all = cut.total().all;
+    assert!(
+        (all.iops / 1000.0 - 1.0).abs() < 0.01,
+        "the cap: {}",
+        all.iops
+    );
+    assert_eq!(all.ios + cut.unfinished, 60_000);
+    assert!(cut.traces_ended);
+    // From the first window on everything waits for longer than 10 ms.
+    assert!(
+        cut.total().slo_violation_s.unwrap() >= 11.0,
+        "{:?}",
+        cut.total().slo_violation_s
+    );
+    let series = &cut.series.as_ref().unwrap().groups[0].reads;
+    assert!(
+        series
+            .iops
+            .iter()
+            .skip(1)
+            .all(|r| (r / 1000.0 - 1.0).abs() < 0.05),
+        "{:?}",
+        series.iops
+    );
+    // Without a length the run goes on until the last answer.
+    let whole = text.replace("duration = \"12s\"\n", "");
+    let whole = sim::run(
+        &build(&whole),
+        &*strategy,
+        Manifest::default(),
+        options,
+        &mut |_| {},
+    )
+    .unwrap();
+    assert_eq!((whole.total().all.ios, whole.unfinished), (60_000, 0));
+    assert!(
+        (whole.simulated_s - 60.0).abs() <= 1.0,
+        "{}",
+        whole.simulated_s
+    );
+}
+
+/// A volume whose every request takes longer than a window misses its objective all the time, answered or not.
+#[test]
+fn a_stalled_volume_is_not_idle() {
+    let text = format!(
+        "duration = \"60s\"\n{}[[classes]]\nname = \"c\"\nlatency = \"1ms\"\n[[clients]]\nvolume = \"a\"\nhabits = {{ outstanding = 1 }}\n",
+        SCENARIO.replace(
+            "preset = \"pm863\"",
+            "preset = \"pm863\"\nread_latency = \"5s\"\njitter_sigma = 0.0"
+        )
+    );
+    let model = ScenarioFile::parse("stall.toml", &text)
+        .unwrap()
+        .build(vec![])
+        .unwrap();
+    let strategy = planner::build("noop", Default::default()).unwrap();
+    let options = RunOptions {
+        series: false,
+        decisions: false,
+    };
+    let result = sim::run(
+        &model,
+        &*strategy,
+        Manifest::default(),
+        options,
+        &mut |_| {},
+    )
+    .unwrap();
+    assert_eq!(result.total().all.ios, 11, "one answer every five seconds");
+    assert!(
+        result.total().slo_violation_s.unwrap() >= 59.0,
+        "{:?}",
+        result.total().slo_violation_s
+    );
+}

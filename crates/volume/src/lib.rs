@@ -13,8 +13,12 @@
 //!   reads:  source                   source                     target
 //!   writes: source, and target       source and target          target
 //!           where already synced
-//!   cancel(): source stays the truth; the target is discarded  │  too late to cancel
+//!   cancel(): source stays the truth; the target is freed once │  too late to cancel
+//!   no mirrored write is on its way to it any more
 //! ```
+//!
+//! Requests that were routed before the relocation began carry no ticket; nothing is copied before the driver says that
+//! they are complete ([`VolumeMap::earlier_complete`]).
 //!
 //! A chunk of the moved range:
 //!
@@ -42,5 +46,5 @@
 mod map;
 mod relocation;
 
-pub use map::{DeviceIo, RangeError, Request, Submission, VolumeMap};
+pub use map::{DeviceIo, Earlier, RangeError, Request, Submission, VolumeMap};
 pub use relocation::{Chunk, CopyStep, RelocationError, SEAL_AFTER, Ticket};

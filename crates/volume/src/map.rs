@@ -17,6 +17,15 @@ pub struct Request {
     pub length: u64,
 }
 
+/// Whether requests without a ticket are in flight when a relocation begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Earlier {
+    /// There are none.
+    None,
+    /// There may be.
+    InFlight,
+}
+
 /// A part of a request, on one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceIo {
@@ -62,6 +71,8 @@ pub struct VolumeMap {
     /// Devices that hold extents, with their number; a handful at most.
     holders: Vec<(DeviceId, u32)>,
     relocation: Option<Box<Relocation>>,
+    /// Number of relocations begun.
+    generation: u64,
 }
 
 impl VolumeMap {
@@ -78,6 +89,7 @@ impl VolumeMap {
             extents: vec![device; count],
             holders: vec![(device, count as u32)],
             relocation: None,
+            generation: 0,
         }
     }
 
@@ -127,7 +139,8 @@ impl VolumeMap {
         let Request { op, offset, length } = request;
         if op == Op::Flush {
             // A flush covers every device that holds data of the volume, and both ends of a move.
-            let target = self.relocation.as_ref().map(|r| r.to());
+            let filling = self.relocation.as_ref().filter(|r| r.fills_target());
+            let target = filling.map(|r| r.to());
             let holders = self
                 .holders
                 .iter()
@@ -205,7 +218,15 @@ impl VolumeMap {
     }
 
     /// Starts to move the whole volume to `to`, in chunks of `chunk` bytes. One relocation at a time.
-    pub fn begin_relocation(&mut self, to: DeviceId, chunk: Bytes) -> Result<(), RelocationError> {
+    ///
+    /// Requests on a quiet volume have no ticket, so the driver says whether any of them is still in flight (`earlier`);
+    /// nothing is copied until it calls [`VolumeMap::earlier_complete`], since a copy must not miss a write.
+    pub fn begin_relocation(
+        &mut self,
+        to: DeviceId,
+        chunk: Bytes,
+        earlier: Earlier,
+    ) -> Result<(), RelocationError> {
         if self.relocation.is_some() {
             return Err(RelocationError::Busy);
         }
@@ -213,8 +234,22 @@ impl VolumeMap {
             return Err(RelocationError::AlreadyThere { device: to });
         }
         assert!(chunk.0 > 0, "a chunk has bytes");
-        self.relocation = Some(Box::new(Relocation::new(to, self.size, chunk.0)));
+        self.generation += 1;
+        self.relocation = Some(Box::new(Relocation::new(
+            self.generation,
+            to,
+            self.size,
+            chunk.0,
+            earlier == Earlier::InFlight,
+        )));
         Ok(())
+    }
+
+    /// Says that every request that was routed before [`VolumeMap::begin_relocation`] is complete.
+    pub fn earlier_complete(&mut self) {
+        if let Some(relocation) = &mut self.relocation {
+            relocation.earlier_complete();
+        }
     }
 
     /// The next step of the copy.
@@ -255,8 +290,9 @@ impl VolumeMap {
         Ok(())
     }
 
-    /// After the switch: whether every request that was routed before it is complete, so that the source can be freed.
-    /// True only once, and then the relocation is over.
+    /// After the switch, or a cancel: whether every request that knows the device that is given up is complete, so that it
+    /// can be freed (the source after a switch, the target after a cancel). True only once, and then the relocation is
+    /// over.
     pub fn released(&mut self) -> bool {
         let over = self.relocation.as_ref().is_some_and(|r| r.drained());
         if over {
@@ -265,16 +301,13 @@ impl VolumeMap {
         over
     }
 
-    /// Gives a relocation up before its switch. The source is whole; what is on the target is void.
+    /// Gives a relocation up before its switch. The source is whole and takes all requests from now on; what is on the
+    /// target is void, and can be freed once [`VolumeMap::released`] says so: mirrored writes may still be on their way.
     pub fn cancel_relocation(&mut self) -> Result<(), RelocationError> {
-        match &self.relocation {
-            None => Err(RelocationError::NotRelocating),
-            Some(r) if r.switched() => Err(RelocationError::TooLate),
-            Some(_) => {
-                self.relocation = None;
-                Ok(())
-            }
-        }
+        self.relocation
+            .as_mut()
+            .ok_or(RelocationError::NotRelocating)?
+            .cancel()
     }
 
     /// The target of the relocation under way.
@@ -337,7 +370,8 @@ mod tests {
     #[test]
     fn a_flush_during_a_move_reaches_both_ends() {
         let mut map = VolumeMap::new(Bytes(1000), Bytes(100), DeviceId(0));
-        map.begin_relocation(DeviceId(1), Bytes(100)).unwrap();
+        map.begin_relocation(DeviceId(1), Bytes(100), Earlier::None)
+            .unwrap();
         let mut out = Vec::new();
         let _ = map
             .submit(
@@ -360,14 +394,15 @@ mod tests {
         let mut map = VolumeMap::new(Bytes(1000), Bytes(100), DeviceId(0));
         assert_eq!(map.next_copy(), Err(RelocationError::NotRelocating));
         assert_eq!(
-            map.begin_relocation(DeviceId(0), Bytes(10)),
+            map.begin_relocation(DeviceId(0), Bytes(10), Earlier::None),
             Err(RelocationError::AlreadyThere {
                 device: DeviceId(0)
             })
         );
-        map.begin_relocation(DeviceId(1), Bytes(1000)).unwrap();
+        map.begin_relocation(DeviceId(1), Bytes(1000), Earlier::None)
+            .unwrap();
         assert_eq!(
-            map.begin_relocation(DeviceId(2), Bytes(10)),
+            map.begin_relocation(DeviceId(2), Bytes(10), Earlier::None),
             Err(RelocationError::Busy)
         );
         assert_eq!(map.switch(), Err(RelocationError::NotReady));

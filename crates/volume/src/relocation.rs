@@ -35,6 +35,8 @@ pub enum CopyStep {
 /// A request in flight during a relocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
+    /// The relocation that it belongs to.
+    generation: u64,
     /// Distinguishes requests in flight.
     id: u64,
     /// Bytes `start..end` when it writes.
@@ -46,7 +48,9 @@ pub struct Ticket {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RelocationError {
     /// One at a time.
-    #[error("a relocation of this volume is under way")]
+    #[error(
+        "a relocation of this volume is under way, or requests of the last one are still in flight"
+    )]
     Busy,
     /// Nothing to move.
     #[error("device {} holds extents of this volume already", device.0)]
@@ -78,8 +82,20 @@ enum ChunkState {
     Synced,
 }
 
+/// Where the truth is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// On the source; the target is being filled.
+    Copying,
+    /// On the target; the source waits for the last request that knows it.
+    Switched,
+    /// On the source; the target waits for the last write that was mirrored to it.
+    Cancelled,
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Relocation {
+    generation: u64,
     to: DeviceId,
     size: u64,
     chunk_bytes: u64,
@@ -94,13 +110,22 @@ pub(crate) struct Relocation {
     mirrored: Vec<(u64, u64, u64)>,
     next_ticket: u64,
     in_flight: u64,
-    switched: bool,
+    /// Requests routed before the relocation began, without a ticket, may still be in flight.
+    earlier: bool,
+    phase: Phase,
 }
 
 impl Relocation {
-    pub(crate) fn new(to: DeviceId, size: u64, chunk_bytes: u64) -> Self {
+    pub(crate) fn new(
+        generation: u64,
+        to: DeviceId,
+        size: u64,
+        chunk_bytes: u64,
+        earlier: bool,
+    ) -> Self {
         let chunks = size.div_ceil(chunk_bytes) as usize;
         Self {
+            generation,
             to,
             size,
             chunk_bytes,
@@ -112,7 +137,8 @@ impl Relocation {
             mirrored: Vec::new(),
             next_ticket: 0,
             in_flight: 0,
-            switched: false,
+            earlier,
+            phase: Phase::Copying,
         }
     }
 
@@ -120,16 +146,30 @@ impl Relocation {
         self.to
     }
 
-    pub(crate) fn switched(&self) -> bool {
-        self.switched
+    /// Whether writes reach the target.
+    pub(crate) fn fills_target(&self) -> bool {
+        self.phase == Phase::Copying
     }
 
     pub(crate) fn ready(&self) -> bool {
-        self.unsynced == 0 && !self.switched
+        self.unsynced == 0 && self.phase == Phase::Copying
     }
 
     pub(crate) fn drained(&self) -> bool {
-        self.switched && self.in_flight == 0
+        self.phase != Phase::Copying && self.in_flight == 0 && !self.earlier
+    }
+
+    pub(crate) fn earlier_complete(&mut self) {
+        self.earlier = false;
+    }
+
+    pub(crate) fn cancel(&mut self) -> Result<(), RelocationError> {
+        match self.phase {
+            Phase::Copying => self.phase = Phase::Cancelled,
+            Phase::Switched => return Err(RelocationError::TooLate),
+            Phase::Cancelled => return Err(RelocationError::NotRelocating),
+        }
+        Ok(())
     }
 
     fn chunks_of(&self, start: u64, end: u64) -> std::ops::Range<usize> {
@@ -139,21 +179,23 @@ impl Relocation {
         (start / self.chunk_bytes) as usize..((end - 1) / self.chunk_bytes) as usize + 1
     }
 
-    /// Lets a request in and adds the parts that go to the target; `None` if it must be held. After the switch there is
-    /// nothing to add and nothing to track.
+    /// Lets a request in and adds the parts that go to the target; `None` if it must be held. After the switch, and after
+    /// a cancel, there is nothing to add and nothing to track.
     pub(crate) fn admit(
         &mut self,
         request: Request,
         out: &mut Vec<DeviceIo>,
     ) -> Option<Option<Ticket>> {
-        if self.switched {
+        if self.phase != Phase::Copying {
             return Some(None);
         }
+        let generation = self.generation;
         let id = self.next_ticket;
         if request.op == Op::Read {
             self.next_ticket += 1;
             self.in_flight += 1;
             return Some(Some(Ticket {
+                generation,
                 id,
                 write: None,
                 mirrored: false,
@@ -200,6 +242,7 @@ impl Relocation {
         self.next_ticket += 1;
         self.in_flight += 1;
         Some(Some(Ticket {
+            generation,
             id,
             write: Some((start, end)),
             mirrored,
@@ -214,6 +257,10 @@ impl Relocation {
     }
 
     pub(crate) fn complete(&mut self, ticket: Ticket) {
+        assert_eq!(
+            ticket.generation, self.generation,
+            "a relocation ends only when its requests are complete"
+        );
         self.in_flight -= 1;
         if let Some((start, end)) = ticket.write {
             for i in self.chunks_of(start, end) {
@@ -233,6 +280,9 @@ impl Relocation {
     pub(crate) fn next_copy(&mut self) -> CopyStep {
         if self.unsynced == 0 {
             return CopyStep::Done;
+        }
+        if self.earlier {
+            return CopyStep::Wait;
         }
         let n = self.states.len();
         for step in 0..n {
@@ -283,13 +333,12 @@ impl Relocation {
     }
 
     pub(crate) fn switch(&mut self) -> Result<(), RelocationError> {
-        if self.switched {
-            return Err(RelocationError::TooLate);
+        match self.phase {
+            Phase::Switched => return Err(RelocationError::TooLate),
+            Phase::Cancelled => return Err(RelocationError::NotRelocating),
+            Phase::Copying if self.unsynced > 0 => return Err(RelocationError::NotReady),
+            Phase::Copying => self.phase = Phase::Switched,
         }
-        if !self.ready() {
-            return Err(RelocationError::NotReady);
-        }
-        self.switched = true;
         Ok(())
     }
 }

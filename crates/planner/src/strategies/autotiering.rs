@@ -34,7 +34,7 @@ use crate::{ConfigError, Context, Draft, Ledger, Strategy, Wish};
 pub use config::{AutoTieringConfig, Form};
 
 use calibrate::Sensitivity;
-use config::{Assignment, Scope, Switches};
+use config::{Assignment, Directions, Scope, Switches};
 use score::Scored;
 
 /// The strategy. See the module's page.
@@ -141,7 +141,13 @@ impl AutoTiering {
             .map(|i| Wish::stay(context, VolumeId::from_index(i)))
             .collect();
         for (wish, scores) in wishes.iter_mut().zip(scored) {
-            describe(facts, wish, scores.as_deref(), state);
+            describe(
+                facts,
+                wish,
+                scores.as_deref(),
+                state,
+                self.switches.directions,
+            );
             if scores.is_none() {
                 // Unknown is not idle: it keeps its place and its space before anybody else is placed.
                 let space = facts.volumes[wish.volume.index()].size;
@@ -287,7 +293,8 @@ impl AutoTiering {
             .measured
             .expect("scored volumes are measured");
         wish.tier = tier;
-        wish.reason = if tier < here || to.score > from.score {
+        let packed = self.switches.assignment == Assignment::TierMajor && tier < here;
+        wish.reason = if packed || to.score > from.score {
             Reason::RankedByScore {
                 rank,
                 score: to.score,
@@ -330,6 +337,7 @@ fn describe(
     wish: &mut Wish,
     scores: Option<&[Scored]>,
     state: &AutoTieringState,
+    directions: Directions,
 ) {
     let v = &facts.volumes[wish.volume.index()];
     let here = wish.tier;
@@ -366,9 +374,16 @@ fn describe(
         .get(&v.name)
         .and_then(|s| s.sensitivity.as_ref())
     {
-        wish.evidence.insert("sensitivity_m".into(), s.joint.slope);
-        wish.evidence
-            .insert("intercept_b_us".into(), s.joint.intercept);
+        let mut line = |name: &str, line: &algo::Line| {
+            wish.evidence.insert(format!("{name}_m"), line.slope);
+            wish.evidence.insert(format!("{name}_b_us"), line.intercept);
+        };
+        // The lines that predictions rest on: a negative slope counts as none.
+        line("sensitivity", &s.joint);
+        if directions == Directions::Separate {
+            s.reads.iter().for_each(|l| line("sensitivity_reads", l));
+            s.writes.iter().for_each(|l| line("sensitivity_writes", l));
+        }
         wish.evidence.insert("confidence".into(), s.confidence);
         wish.evidence
             .insert("calibration_windows".into(), f64::from(s.windows));

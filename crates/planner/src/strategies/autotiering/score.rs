@@ -41,10 +41,12 @@ pub(crate) fn score(
     let sensitivity = own.sensitivity.as_ref();
     let latency = predict::latency(config, switches, facts, volume, tier, measured, sensitivity);
     let iops = predict::iops(switches, measured, sensitivity, latency.mean_us);
+    let devices = facts.topology.tier(tier).devices.len() as f64;
     let demand = capped(
         switches,
         context,
         Demand::on_tier(facts, tier, measured, iops, v.size),
+        devices,
     );
     let space_max = facts.topology.capacity(tier).as_f64();
     let infeasible = exceeds(&demand, space_max);
@@ -114,13 +116,13 @@ pub(crate) fn score(
 }
 
 /// In the corrected form a demand is at most what planning may use of one device, since a volume sits on one device.
-fn capped(switches: &Switches, context: &Context<'_>, demand: Demand) -> Demand {
+fn capped(switches: &Switches, context: &Context<'_>, demand: Demand, devices: f64) -> Demand {
     if switches.over_demand == OverDemand::Refuse {
         return demand;
     }
     let headroom = &context.policy.headroom;
-    let fits = (headroom.performance * demand.iops_max / demand.iops)
-        .min(headroom.bandwidth * demand.bytes_per_s_max / demand.bytes_per_s)
+    let fits = (headroom.performance * demand.iops_max / devices / demand.iops)
+        .min(headroom.bandwidth * demand.bytes_per_s_max / devices / demand.bytes_per_s)
         .min(1.0);
     if fits.is_nan() {
         return demand; // no demand at all
