@@ -1,7 +1,7 @@
 //! `terrace config …`: check scenario files, print their schema.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
@@ -28,8 +28,8 @@ pub fn run(command: ConfigCommand) -> anyhow::Result<ExitCode> {
         ConfigCommand::Check { scenarios } => {
             let mut code = ExitCode::SUCCESS;
             for path in &scenarios {
-                match sim_cmd::read_scenario(path).and_then(|file| sim_cmd::load(path, &file)) {
-                    Ok((model, _)) => writeln!(
+                match check(path) {
+                    Ok(model) => writeln!(
                         out,
                         "{}: ok: {} tiers, {} volumes of {} VMs, {} traces, {} clients, {}",
                         path.display(),
@@ -57,4 +57,10 @@ pub fn run(command: ConfigCommand) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+fn check(path: &Path) -> anyhow::Result<sim::Model> {
+    let file = sim_cmd::read_scenario(path)?;
+    sim_cmd::check_strategies(&file)?;
+    Ok(sim_cmd::load(path, &file)?.0)
 }

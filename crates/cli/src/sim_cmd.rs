@@ -138,6 +138,7 @@ fn simulate(
         }
         let strategies = strategies_of(&file);
         // Faults in names and parameters before any work is done.
+        check_strategies(&file)?;
         for name in &strategies {
             build_strategy(&file, name)?;
         }
@@ -250,6 +251,20 @@ pub fn load(path: &Path, file: &ScenarioFile) -> anyhow::Result<(Model, Vec<Trac
     Ok((file.build(traces)?, hashes))
 }
 
+/// Builds every strategy that the scenario names, and drops it again.
+pub fn check_strategies(file: &ScenarioFile) -> anyhow::Result<()> {
+    let s = &file.scenario;
+    for name in s
+        .compare
+        .iter()
+        .chain([&s.strategy])
+        .chain(s.strategies.keys())
+    {
+        build_strategy(file, name)?;
+    }
+    Ok(())
+}
+
 fn build_strategy(
     file: &ScenarioFile,
     name: &str,
@@ -262,9 +277,11 @@ fn build_strategy(
         .unwrap_or_default();
     planner::build(name, config).map_err(|e| match e {
         planner::BuildError::Unknown(e) => file.fault("strategy", e.to_string()).into(),
-        planner::BuildError::Config(e) => file
-            .fault(&format!("strategies.{name}"), e.to_string())
-            .into(),
+        planner::BuildError::Config(e) => {
+            let dot = if e.key.is_empty() { "" } else { "." };
+            let key = format!("strategies.{name}{dot}{}", e.key);
+            file.fault(&key, e.why).into()
+        }
     })
 }
 

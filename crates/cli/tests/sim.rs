@@ -178,6 +178,30 @@ fn faults_name_file_line_key_and_reason() {
         "{SCENARIO}[strategies.autotiering]\naging = 3.0\n"
     ));
     assert!(e.contains("strategies.autotiering.aging: must be"), "{e}");
+    let e = error_of(&format!("{SCENARIO}[strategies.noop]\nfoo = 1\n"));
+    assert!(e.contains("strategies.noop.foo: unknown key"), "{e}");
+    let e = error_of(&format!("name = \"latest\"\n{SCENARIO}"));
+    assert!(
+        e.contains("name: \"latest\" cannot name a directory"),
+        "{e}"
+    );
+    let e = error_of(&format!(
+        "extent = \"4 KiB\"\n{}",
+        SCENARIO
+            .replace("\"8 GiB\"", "\"4000 TiB\"")
+            .replace("\"2 GiB\"", "\"2000 TiB\"")
+    ));
+    assert!(
+        e.contains("extent: ") && e.contains("use larger ones"),
+        "{e}"
+    );
+    let e = error_of(&SCENARIO.replace("[policy]", "[policy]\nconcurrent_moves = 0"));
+    assert!(e.contains("concurrent_moves: must be above 0"), "{e}");
+    let e = error_of(&SCENARIO.replace(
+        "[policy]",
+        "[policy]\naffinity = [{ kind = \"same-tier\", volumes = [\"db\", \"db\"] }]",
+    ));
+    assert!(e.contains("at least two different volumes"), "{e}");
     let e = error_of(&SCENARIO.replace("migration_epoch = \"10s\"", "migration_epoch = \"7s\""));
     assert!(
         e.contains("policy.migration_epoch: 7s is not a multiple"),

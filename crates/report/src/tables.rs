@@ -84,7 +84,7 @@ const LOAD_COLUMNS: [Column; 13] = [
     number("p99", MICROS),
     number("IOPS", "vs first"),
     number("mean", "vs first"),
-    number("SLO miss", "s"),
+    number("SLO miss", "vol·s"),
 ];
 
 fn load_cells(group: &GroupSummary, baseline: Option<&GroupSummary>) -> Vec<String> {

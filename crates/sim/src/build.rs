@@ -16,6 +16,12 @@ use crate::{ScenarioError, ScenarioFile};
 
 /// Rows of results over time. Bounds the memory of a run: a row is about 100 bytes.
 const SERIES_ROWS_MAX: u64 = 4_000_000;
+/// Extents of all volumes together: two bytes each.
+const EXTENTS_MAX: u64 = 1 << 28;
+/// Pieces of one volume's copy: four bytes each while it is being moved.
+const CHUNKS_MAX: u64 = 1 << 28;
+/// Weight of a class. Scores are compared in steps of 1e-9 and must stay far from overflow.
+const WEIGHT_MAX: f64 = 1e6;
 /// No run is longer. Protects against a length that was meant in another unit.
 const DURATION_MAX: Nanos = Nanos::from_secs(400 * 86_400);
 
@@ -160,6 +166,7 @@ impl ScenarioFile {
         if traces.is_empty() && clients.is_empty() {
             return Err(self.fault("", "there is no load: neither traces nor clients"));
         }
+        self.check_sizes(&volumes)?;
         let duration = self.duration(&traces)?;
         let policy = self.policy(&topology, &volumes)?;
         let entities =
@@ -195,6 +202,32 @@ impl ScenarioFile {
             clients,
             policy,
         })
+    }
+
+    /// Sizes that would take more memory than they are worth.
+    fn check_sizes(&self, volumes: &[VolumeModel]) -> Result<(), ScenarioError> {
+        let s = &self.scenario;
+        if s.copy_chunk < Bytes(4096) || s.copy_chunk > Bytes::gib(1) {
+            return Err(self.fault("copy_chunk", "must be between 4 KiB and 1 GiB"));
+        }
+        if s.extent < Bytes(4096) {
+            return Err(self.fault("extent", "must be at least 4 KiB"));
+        }
+        let extents: u64 = volumes.iter().map(|v| v.size.0.div_ceil(s.extent.0)).sum();
+        if extents > EXTENTS_MAX {
+            let why =
+                format!("{extents} extents in all are more than {EXTENTS_MAX}: use larger ones");
+            return Err(self.fault("extent", why));
+        }
+        let largest = volumes.iter().map(|v| v.size.0).max().unwrap_or(0);
+        let chunks = largest.div_ceil(s.copy_chunk.0);
+        if chunks > CHUNKS_MAX {
+            let why = format!(
+                "{chunks} pieces of the largest volume are more than {CHUNKS_MAX}: use larger ones"
+            );
+            return Err(self.fault("copy_chunk", why));
+        }
+        Ok(())
     }
 
     fn topology(&self) -> Result<Topology, ScenarioError> {
@@ -304,8 +337,9 @@ impl ScenarioFile {
                     format!("class \"{}\" is listed twice", c.name),
                 ));
             }
-            if !c.weight.is_finite() || c.weight <= 0.0 {
-                return Err(self.fault(&format!("classes[{i}].weight"), "must be above 0"));
+            if !(c.weight > 0.0 && c.weight <= WEIGHT_MAX) {
+                let why = format!("{} is not above 0, up to {WEIGHT_MAX}", c.weight);
+                return Err(self.fault(&format!("classes[{i}].weight"), why));
             }
             let target = c.latency.map(|latency| SloTarget {
                 statistic: c.statistic,
@@ -530,11 +564,9 @@ impl ScenarioFile {
                 "must be above 0; to move nothing, use moves_per_epoch = 0",
             ));
         }
-        if self.scenario.copy_chunk < Bytes(4096) || self.scenario.copy_chunk > Bytes::gib(1) {
-            return Err(self.fault("copy_chunk", "must be between 4 KiB and 1 GiB"));
-        }
-        if self.scenario.extent < Bytes(4096) {
-            return Err(self.fault("extent", "must be at least 4 KiB"));
+        if budget.concurrent == 0 || budget.concurrent_per_device == 0 {
+            let why = "must be above 0; to move nothing, use moves_per_epoch = 0";
+            return Err(self.fault("policy.concurrent_moves", why));
         }
         let volume = |key: &str, name: &str| {
             find(name, volumes.iter().map(|v| v.name.as_str()))
@@ -555,11 +587,19 @@ impl ScenarioFile {
         }
         for (i, rule) in p.affinity.iter().enumerate() {
             let key = format!("policy.affinity[{i}].volumes");
-            let volumes = rule
+            let mut volumes = rule
                 .volumes
                 .iter()
                 .map(|v| volume(&key, v))
-                .collect::<Result<_, _>>()?;
+                .collect::<Result<Vec<_>, _>>()?;
+            volumes.sort();
+            volumes.dedup();
+            if volumes.len() < 2 || volumes.len() < rule.volumes.len() {
+                return Err(self.fault(
+                    &key,
+                    "needs at least two different volumes, each named once",
+                ));
+            }
             policy.affinity.push(Affinity {
                 kind: rule.kind,
                 volumes,

@@ -77,7 +77,8 @@ pub(crate) enum Event {
 /// A request that the volume core holds back, with the source that waits for it.
 pub(crate) struct Held {
     issue: Issue,
-    id: u32,
+    /// The event of a source that waits for it; none in open replay, where nobody waits.
+    id: Option<u32>,
 }
 
 /// Devices and volumes: everything that the request path touches.
@@ -385,11 +386,16 @@ impl<'a> Simulation<'a> {
                         world.requests += 1;
                         source.next_after(now, done)
                     }
-                    None => {
-                        // The source waits with its request; `retry_held` puts it back.
+                    None if source.waits() => {
+                        // `retry_held` puts the source back. A window-limited trace waits as a whole.
+                        let id = Some(id);
                         world.held[issue.volume as usize].push(Held { issue, id });
                         heap.pop();
                         continue;
+                    }
+                    None => {
+                        world.held[issue.volume as usize].push(Held { issue, id: None });
+                        source.next_after(now, now)
                     }
                 },
             };
@@ -456,10 +462,11 @@ impl<'a> Simulation<'a> {
                 None => self.world.held[volume].push(held),
                 Some(done) => {
                     self.world.requests += 1;
-                    let (source, _) = self.origins[held.id as usize];
+                    let Some(id) = held.id else { continue };
+                    let (source, _) = self.origins[id as usize];
                     let next = self.sources[source as usize].next_after(now_ns, done);
                     if next != NEVER {
-                        self.heap.push(next, held.id);
+                        self.heap.push(next, id);
                     }
                 }
             }

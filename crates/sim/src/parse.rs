@@ -66,8 +66,18 @@ impl ScenarioFile {
             let stem = file.rsplit(['/', '\\']).next().unwrap_or(file);
             scenario.name = stem.strip_suffix(".toml").unwrap_or(stem).into();
         }
-        if scenario.name.contains(['/', '\\', '\0']) || scenario.name.starts_with('.') {
-            let why = format!("\"{}\" cannot name a directory of results", scenario.name);
+        let plain = |c: char| c.is_alphanumeric() || "-_. +".contains(c);
+        let name = scenario.name.as_str();
+        if name.len() > 100
+            || !name.chars().all(plain)
+            || name.trim() != name
+            || name.is_empty()
+            || name.starts_with('.')
+            || name == "latest"
+        {
+            let why = format!(
+                "{name:?} cannot name a directory of results: letters, digits, - _ . + and blanks, up to 100 bytes, not \"latest\""
+            );
             return Err(ScenarioError {
                 file: file.into(),
                 line: None,
@@ -180,8 +190,12 @@ fn walk(item: &Item, schema: &Value, root: &Value, at: &str, found: &mut Option<
         return;
     }
     if let Some(table) = item.as_table_like() {
-        let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
-            return;
+        let none = serde_json::Map::new();
+        let closed = schema.get("additionalProperties") == Some(&Value::Bool(false));
+        let properties = match schema.get("properties").and_then(Value::as_object) {
+            Some(properties) => properties,
+            None if closed => &none,
+            None => return, // a map with names of the user's own
         };
         for (key, value) in table.iter() {
             let here = if at.is_empty() {

@@ -131,6 +131,11 @@ impl Source<'_> {
         }
     }
 
+    /// Whether the source waits for its answers; only open replay does not.
+    pub(crate) fn waits(&self) -> bool {
+        !matches!(self, Source::Trace(TraceSource { window: None, .. }))
+    }
+
     /// When the source asks next, its last request having been issued at `now_ns` and completing at `done_ns`.
     #[inline]
     pub(crate) fn next_after(&mut self, now_ns: u64, done_ns: u64) -> u64 {

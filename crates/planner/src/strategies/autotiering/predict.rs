@@ -12,6 +12,8 @@ use super::config::{
 /// A load whose rate keeps this share of itself under the largest injection does not react: it is offered, not asked for.
 const OPEN_LOOP_RESPONSE: f64 = 0.97;
 const CONFIDENCE_MIN: f64 = 0.05;
+/// From this share of its time on a device counts as full.
+const SATURATED: f64 = 0.95;
 
 /// Predicted mean latency and how sure it is.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -108,11 +110,32 @@ pub(crate) fn latency(
             }
         }
     };
+    if switches.tier_latency == TierLatency::Loaded && saturated(facts, volume) {
+        // What waits behind a full device does not react to a few microseconds more: the line says nothing. As many
+        // requests in flight as now take as long as one device of the target needs to serve them.
+        let n = facts.topology.tier(tier).devices.len() as f64;
+        let (reads, writes) = (
+            measured.mean_bytes(Op::Read),
+            measured.mean_bytes(Op::Write),
+        );
+        let cap = facts
+            .topology
+            .sum(tier, |s| s.max_iops(measured.read_share(), reads, writes))
+            / n;
+        let served_us = measured.outstanding * 1e6 / cap;
+        predicted.mean_us = served_us.max(bare_us(facts, tier, measured, None) * factor(tier));
+    }
     if switches.latency_floor == LatencyFloor::Clamp {
         let floor = (bare_us(facts, tier, measured, None) * config.latency_floor_share).max(0.1);
         predicted.mean_us = predicted.mean_us.max(floor);
     }
     predicted
+}
+
+/// Whether the volume's device has no time left: its latency is then a queue's, not the device's.
+pub(crate) fn saturated(facts: &Facts, volume: VolumeId) -> bool {
+    let device = facts.volumes[volume.index()].device;
+    facts.devices[device.index()].utilization >= SATURATED
 }
 
 /// Without two distinct injected latencies: slope 1 from what is measured, and hardly any confidence.
@@ -156,6 +179,7 @@ pub(crate) fn iops(
     switches: &Switches,
     measured: &Measured,
     s: Option<&Sensitivity>,
+    saturated: bool,
     latency_us: f64,
 ) -> f64 {
     if latency_us <= 0.0 || measured.ios() == 0 {
@@ -165,7 +189,7 @@ pub(crate) fn iops(
         Concurrency::One => 1e6 / latency_us,
         Concurrency::Little => {
             let by_latency = measured.outstanding * 1e6 / latency_us;
-            let open = s.is_some_and(|s| s.rate_response >= OPEN_LOOP_RESPONSE);
+            let open = !saturated && s.is_some_and(|s| s.rate_response >= OPEN_LOOP_RESPONSE);
             if open {
                 by_latency.min(measured.iops())
             } else {

@@ -40,7 +40,8 @@ pub(crate) fn score(
     let here = facts.topology.tier_of(v.device);
     let sensitivity = own.sensitivity.as_ref();
     let latency = predict::latency(config, switches, facts, volume, tier, measured, sensitivity);
-    let iops = predict::iops(switches, measured, sensitivity, latency.mean_us);
+    let saturated = predict::saturated(facts, volume);
+    let iops = predict::iops(switches, measured, sensitivity, saturated, latency.mean_us);
     let devices = facts.topology.tier(tier).devices.len() as f64;
     let demand = capped(
         switches,

@@ -122,7 +122,13 @@ fn predicted(
     let latency = predict::latency(&config, &switches, facts, VolumeId(0), tier, &measured, s);
     (
         latency,
-        predict::iops(&switches, &measured, s, latency.mean_us),
+        predict::iops(
+            &switches,
+            &measured,
+            s,
+            predict::saturated(facts, VolumeId(0)),
+            latency.mean_us,
+        ),
     )
 }
 
@@ -477,4 +483,29 @@ fn windows_that_do_not_count() {
     // One level is no line; nothing is no line.
     assert!(fit(&good[..1]).is_none());
     assert!(fit(&[]).is_none());
+}
+
+/// A queue of 256 behind a device at its cap hides that a faster device would serve it sooner.
+#[test]
+fn a_saturated_volume_is_neither_insensitive_nor_open_loop() {
+    let mut facts = facts(
+        topology([(100, 240e3, 100), (150, 99e3, 100)]),
+        10,
+        99e3,
+        256.0 / 99e3 * 1e6,
+    );
+    let deaf = sensitivity(&[(0.0, 2586.0), (50.0, 2586.0), (100.0, 2586.0)], 1.0);
+    facts.devices[1].utilization = 0.5;
+    let (_, offered) = predicted(&facts, json!({}), Some(&deaf));
+    assert!(
+        (offered / 99e3 - 1.0).abs() < 0.01,
+        "not full: what is offered is offered"
+    );
+    facts.devices[1].utilization = 1.0;
+    let (latency, iops) = predicted(&facts, json!({}), Some(&deaf));
+    assert!(
+        (latency.mean_us / (256.0 / 240e3 * 1e6) - 1.0).abs() < 0.01,
+        "{latency:?}"
+    );
+    assert!((iops / 240e3 - 1.0).abs() < 0.01, "{iops}");
 }
