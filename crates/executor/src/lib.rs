@@ -169,6 +169,8 @@ pub enum Action {
         job: JobId,
         /// The volume.
         volume: VolumeId,
+        /// Not before this time: the last piece keeps to the rate too.
+        at: Nanos,
     },
     /// Free the source once nobody reads it; answer `Released`.
     Release {
@@ -296,13 +298,13 @@ impl Executor {
                 }
                 let state = self.job_mut(job);
                 state.copied += bytes;
+                let pace = state.order.bandwidth.time_for(bytes);
+                state.next_copy = now.max(state.next_copy + pace);
                 if remaining == Bytes::ZERO {
                     state.state = JobState::Switching;
-                    let volume = state.order.volume;
-                    self.actions.push_back(Action::Switch { job, volume });
+                    let (volume, at) = (state.order.volume, state.next_copy);
+                    self.actions.push_back(Action::Switch { job, volume, at });
                 } else {
-                    let pace = state.order.bandwidth.time_for(bytes);
-                    state.next_copy = now.max(state.next_copy + pace);
                     self.copy_next(job, now);
                 }
                 return Ok(());
@@ -384,7 +386,11 @@ impl Executor {
                     volume,
                     at: now,
                 },
-                JobState::Switching => Action::Switch { job: id, volume },
+                JobState::Switching => Action::Switch {
+                    job: id,
+                    volume,
+                    at: now,
+                },
                 JobState::Releasing => Action::Release {
                     job: id,
                     volume,

@@ -5,7 +5,7 @@
 //! being moved). Requests run up to the next rare event, then that is handled.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 use algo::{DeviceModel, EventHeap};
 use executor::{Executor, JobId};
@@ -62,6 +62,8 @@ pub(crate) enum Event {
     CopyRead(JobId),
     /// A piece was written.
     CopyWritten(JobId),
+    /// Everything is copied, and the rate allows the switch.
+    Switch(JobId),
     /// A request on a volume that is being moved is complete.
     Complete { volume: u32, entry: u32 },
     /// Every request that was issued before a volume's relocation began is complete.
@@ -92,7 +94,7 @@ pub(crate) struct World {
     /// When the last of all requests issued so far completes, by volume.
     pub(crate) last_done_ns: Vec<u64>,
     pub(crate) stats: Stats,
-    pub(crate) held: Vec<Vec<Held>>,
+    pub(crate) held: Vec<VecDeque<Held>>,
     /// Tickets of requests in flight on volumes that are being moved.
     tickets: Vec<Option<Ticket>>,
     free_tickets: Vec<u32>,
@@ -157,7 +159,7 @@ impl World {
             inject_ns: vec![0; n],
             last_done_ns: vec![0; n],
             stats: Stats::new(model),
-            held: (0..n).map(|_| Vec::new()).collect(),
+            held: (0..n).map(|_| VecDeque::new()).collect(),
             tickets: Vec::new(),
             free_tickets: Vec::new(),
             parts: Vec::new(),
@@ -302,7 +304,7 @@ pub fn run(
     let mut sim = Simulation::new(model);
     let mut state = strategy.initial_state();
     loop {
-        let until = sim.agenda.first_time().min(sim.end_ns + 1);
+        let until = sim.agenda.first_time().min(sim.end_ns);
         sim.run_requests(until);
         let Some((now, event)) = sim.agenda.pop().filter(|e| e.0 <= sim.end_ns) else {
             break;
@@ -389,12 +391,12 @@ impl<'a> Simulation<'a> {
                     None if source.waits() => {
                         // `retry_held` puts the source back. A window-limited trace waits as a whole.
                         let id = Some(id);
-                        world.held[issue.volume as usize].push(Held { issue, id });
+                        world.held[issue.volume as usize].push_back(Held { issue, id });
                         heap.pop();
                         continue;
                     }
                     None => {
-                        world.held[issue.volume as usize].push(Held { issue, id: None });
+                        world.held[issue.volume as usize].push_back(Held { issue, id: None });
                         source.next_after(now, now)
                     }
                 },
@@ -421,6 +423,7 @@ impl<'a> Simulation<'a> {
             Event::CopyStart(job) => self.copy_start(now_ns, job),
             Event::CopyRead(job) => self.copy_read(now_ns, job),
             Event::CopyWritten(job) => self.copy_written(now_ns, job),
+            Event::Switch(job) => self.switch(now_ns, job),
             Event::Complete { volume, entry } => {
                 self.world.complete(volume as usize, entry);
                 self.after_completion(now_ns, volume as usize);
@@ -455,22 +458,26 @@ impl<'a> Simulation<'a> {
         Ok(())
     }
 
-    /// Issues again what was held on a volume, in order.
+    /// Issues again what was held on a volume, in order, up to the first request that has to wait on.
     pub(crate) fn retry_held(&mut self, now_ns: u64, volume: usize) {
-        for held in std::mem::take(&mut self.world.held[volume]) {
-            match self.world.perform(&held.issue, now_ns, &mut self.agenda) {
-                None => self.world.held[volume].push(held),
-                Some(done) => {
-                    self.world.requests += 1;
-                    let Some(id) = held.id else { continue };
-                    let (source, _) = self.origins[id as usize];
-                    let next = self.sources[source as usize].next_after(now_ns, done);
-                    if next != NEVER {
-                        self.heap.push(next, id);
-                    }
-                }
+        while let Some(held) = self.world.held[volume].pop_front() {
+            let Some(done) = self.world.perform(&held.issue, now_ns, &mut self.agenda) else {
+                self.world.held[volume].push_front(held);
+                return;
+            };
+            self.world.requests += 1;
+            let Some(id) = held.id else { continue };
+            let (source, _) = self.origins[id as usize];
+            let next = self.sources[source as usize].next_after(now_ns, done);
+            if next != NEVER {
+                self.heap.push(next, id);
             }
         }
+    }
+
+    /// Requests of a volume that were issued, or held back, and not answered at the end of the last window.
+    pub(crate) fn waiting(&self, volume: usize) -> u64 {
+        self.world.stats.in_flight(volume) + self.world.held[volume].len() as u64
     }
 
     pub(crate) fn tier_of_volume(&self, volume: usize) -> usize {
@@ -483,11 +490,12 @@ impl<'a> Simulation<'a> {
             tier_of_device,
             stats,
             devices,
+            held,
             ..
         } = &mut self.world;
-        stats.end_window(now_ns, |v| {
-            tier_of_device[maps[v].device_of_extent(0).index()] as usize
-        });
+        let tier_of = |v: usize| tier_of_device[maps[v].device_of_extent(0).index()] as usize;
+        let oldest_held = |v: usize| held[v].front().map(|h| h.issue.arrival_ns);
+        stats.end_window(now_ns, tier_of, oldest_held);
         for (d, series) in self.devices_over_time.iter_mut().enumerate() {
             let busy = devices[d].counters().busy_ns;
             let share = (busy - self.busy_at_window[d]) / self.model.window.as_f64();
@@ -529,7 +537,7 @@ impl<'a> Simulation<'a> {
             })
             .collect();
         let counted_s = Nanos(self.world.stats.counted_ns).as_secs_f64();
-        let unfinished = self.world.stats.in_flight_total();
+        let unfinished = (0..self.model.volumes.len()).map(|v| self.waiting(v)).sum();
         let (groups, series) = self.world.stats.finish(self.model);
         RunResult {
             schema: RUN_SCHEMA.into(),

@@ -66,15 +66,8 @@ impl Simulation<'_> {
                 }
             }
             Action::Copy { job, at, .. } => self.agenda.at(at.0.max(now_ns), Event::CopyStart(job)),
-            Action::Switch { job, volume } => {
-                // In the simulation a switch is durable at once.
-                let v = volume.index();
-                self.world.maps[v]
-                    .switch()
-                    .expect("the executor switches when all is copied");
-                self.world.refresh_route(v);
-                self.input(now_ns, Input::Switched(job));
-                self.retry_held(now_ns, v);
+            Action::Switch { job, at, .. } => {
+                self.agenda.at(at.0.max(now_ns), Event::Switch(job));
             }
             Action::Release { volume, .. } => self.release_if_drained(now_ns, volume.index()),
             Action::Abort {
@@ -103,6 +96,20 @@ impl Simulation<'_> {
     pub(crate) fn after_completion(&mut self, now_ns: u64, volume: usize) {
         self.retry_held(now_ns, volume);
         self.release_if_drained(now_ns, volume);
+    }
+
+    /// Makes the target the truth. In the simulation a switch is durable at once.
+    pub(crate) fn switch(&mut self, now_ns: u64, job: JobId) {
+        if self.executor.job(job).state != JobState::Switching {
+            return; // failed meanwhile
+        }
+        let v = self.executor.job(job).order.volume.index();
+        self.world.maps[v]
+            .switch()
+            .expect("the executor switches when all is copied");
+        self.world.refresh_route(v);
+        self.input(now_ns, Input::Switched(job));
+        self.retry_held(now_ns, v);
     }
 
     /// Frees the source of a move that was switched, or the target of one that was given up, once no request knows it.
@@ -161,9 +168,10 @@ impl Simulation<'_> {
     }
 
     pub(crate) fn copy_read(&mut self, now_ns: u64, job: JobId) {
-        let Some(chunk) = self.copying[job.0 as usize] else {
-            return;
-        };
+        if self.executor.job(job).state != JobState::Copying {
+            return self.abandon_copy(now_ns, job);
+        }
+        let chunk = self.copying[job.0 as usize].expect("a piece was read");
         let bits = self.bits();
         let to = self.executor.job(job).order.to.index();
         let done = self.world.devices[to].submit(now_ns, Op::Write, chunk.length, bits);
@@ -171,25 +179,37 @@ impl Simulation<'_> {
     }
 
     pub(crate) fn copy_written(&mut self, now_ns: u64, job: JobId) {
-        let Some(chunk) = self.copying[job.0 as usize].take() else {
-            return;
-        };
         if self.executor.job(job).state != JobState::Copying {
-            return;
+            return self.abandon_copy(now_ns, job);
         }
+        let chunk = self.copying[job.0 as usize]
+            .take()
+            .expect("a piece was written");
         let v = self.executor.job(job).order.volume.index();
         let remaining = self.world.maps[v]
             .copied(chunk)
             .expect("a copying job has a relocation");
         self.retry_held(now_ns, v);
+        let bytes = Bytes(chunk.length);
         self.input(
             now_ns,
             Input::Copied {
                 job,
-                bytes: Bytes(chunk.length),
+                bytes,
                 remaining,
             },
         );
+    }
+
+    /// A piece of a move that was given up meanwhile.
+    fn abandon_copy(&mut self, now_ns: u64, job: JobId) {
+        if let Some(chunk) = self.copying[job.0 as usize].take() {
+            let v = self.executor.job(job).order.volume.index();
+            self.world.maps[v]
+                .copy_abandoned(chunk)
+                .expect("its relocation waits for it");
+            self.release_if_drained(now_ns, v);
+        }
     }
 
     pub(crate) fn move_results(&self) -> (MoveTotals, Vec<MoveRecord>) {

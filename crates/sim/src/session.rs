@@ -32,7 +32,7 @@ impl Simulation<'_> {
                     size: v.size,
                     device: self.device_of(i),
                     measured: Some({
-                        let in_flight = self.world.stats.in_flight(i);
+                        let in_flight = self.waiting(i);
                         measured(self.world.stats.take_epoch(i), in_flight, epochs.monitor)
                     }),
                     calibration: std::mem::take(&mut self.session_windows[i]),

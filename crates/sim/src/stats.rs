@@ -163,8 +163,14 @@ impl Stats {
         self.in_flight.iter().sum()
     }
 
-    /// Ends a window at `end_ns`; `tier_of` is where each volume is now.
-    pub(crate) fn end_window(&mut self, end_ns: u64, tier_of: impl Fn(usize) -> usize) {
+    /// Ends a window at `end_ns`; `tier_of` is where each volume is now, `oldest_held` the arrival of its oldest request that
+    /// a move holds back.
+    pub(crate) fn end_window(
+        &mut self,
+        end_ns: u64,
+        tier_of: impl Fn(usize) -> usize,
+        oldest_held: impl Fn(usize) -> Option<u64>,
+    ) {
         let start_ns = end_ns.saturating_sub(self.window_ns);
         let counts = start_ns >= self.warmup_ns;
         if counts {
@@ -172,7 +178,8 @@ impl Stats {
         }
         for v in 0..self.volumes {
             self.in_flight[v] -= std::mem::take(&mut self.completing[v]);
-            self.end_window_of_volume(v, counts, tier_of(v), end_ns);
+            let held = oldest_held(v);
+            self.end_window_of_volume(v, counts, tier_of(v), end_ns, held);
         }
         for t in 0..self.tiers {
             for dir in [READS, WRITES] {
@@ -215,7 +222,14 @@ impl Stats {
         self.end_ns = end_ns + self.window_ns;
     }
 
-    fn end_window_of_volume(&mut self, v: usize, counts: bool, tier: usize, end_ns: u64) {
+    fn end_window_of_volume(
+        &mut self,
+        v: usize,
+        counts: bool,
+        tier: usize,
+        end_ns: u64,
+        oldest_held_ns: Option<u64>,
+    ) {
         let own = self.groups.len() - self.volumes + v;
         let vm = 1 + self.tiers + self.classes + self.vm_of[v];
         let class = 1 + self.tiers + self.class_of[v];
@@ -253,7 +267,12 @@ impl Stats {
                 return exceeds(&self.both, t);
             }
             // Nothing was answered: if something has been waiting for longer than the objective, that is no idleness.
-            let oldest_ns = self.deferred.oldest_arrival_ns(v * 2);
+            let oldest_ns = self
+                .deferred
+                .oldest_arrival_ns(v * 2)
+                .into_iter()
+                .chain(oldest_held_ns)
+                .min();
             oldest_ns.is_some_and(|arrival| end_ns.saturating_sub(arrival) > t.latency.0)
         });
         for group in [0, 1 + tier, class, vm, own] {

@@ -377,3 +377,74 @@ pins = { moved = "fast", read = "slow" }
     assert!(of("read").p999_us < 1_000.0, "{:?}", of("read"));
     assert_eq!(of("moved").ios + of("read").ios, 400_000);
 }
+
+/// Writes to one address while its volume moves, faster than they can be mirrored one after the other: they wait, and are
+/// neither lost from the accounts nor taken for idleness.
+#[test]
+fn held_requests_are_counted_as_waiting() {
+    let issued = 40_000u64;
+    let records: Vec<Record> = (0..issued)
+        .map(|i| {
+            Record::new(Request {
+                time_ns: 8_000_000_000 + i * 250_000,
+                volume: 0,
+                op: Op::Write,
+                offset_bytes: 0,
+                length_bytes: 4096,
+            })
+        })
+        .collect();
+    let text = r#"
+duration = "16s"
+window = "1s"
+[[tiers]]
+name = "fast"
+preset = "pm953"
+[[tiers]]
+name = "slow"
+preset = "pm863"
+write_latency = "5ms"
+[[classes]]
+name = "c"
+latency = "20ms"
+[[volumes]]
+name = "a"
+size = "1 GiB"
+tier = "slow"
+[[traces]]
+file = "t"
+replay = "open"
+[policy]
+monitor_epoch = "1s"
+migration_epoch = "2s"
+copy_bandwidth = "60 MiB/s"
+pins = { a = "fast" }
+"#;
+    let trace = LoadedTrace::from_records(records, None, &["a"]).unwrap();
+    let model = ScenarioFile::parse("held.toml", text)
+        .unwrap()
+        .build(vec![Arc::new(trace)])
+        .unwrap();
+    let strategy = planner::build("noop", Default::default()).unwrap();
+    let options = RunOptions {
+        series: false,
+        decisions: false,
+    };
+    let result = sim::run(
+        &model,
+        &*strategy,
+        Manifest::default(),
+        options,
+        &mut |_| {},
+    )
+    .unwrap();
+    // The trace begins at 8 s and issues 4,000 a second; the run ends at 16 s.
+    let total = result.total();
+    assert_eq!(total.all.ios + result.unfinished, 8 * 4_000);
+    assert!(result.unfinished > 1_000, "{}", result.unfinished);
+    assert!(
+        total.slo_violation_s.unwrap() >= 6.0,
+        "{:?}",
+        total.slo_violation_s
+    );
+}

@@ -139,20 +139,20 @@ impl VolumeMap {
         let Request { op, offset, length } = request;
         if op == Op::Flush {
             // A flush covers every device that holds data of the volume, and both ends of a move.
-            let filling = self.relocation.as_ref().filter(|r| r.fills_target());
-            let target = filling.map(|r| r.to());
-            let holders = self
-                .holders
-                .iter()
-                .map(|h| h.0)
-                .filter(|d| Some(*d) != target);
+            let filling = self.relocation.as_mut().filter(|r| r.fills_target());
+            let (target, ticket) = match filling {
+                Some(r) => (Some(r.to()), Some(r.ticket(None, false))),
+                None => (None, None),
+            };
+            let holders = self.holders.iter().map(|h| h.0);
+            let holders = holders.filter(|d| Some(*d) != target);
             out.extend(holders.chain(target).map(|device| DeviceIo {
                 device,
                 op,
                 offset: 0,
                 length: 0,
             }));
-            return Ok(Submission::Issued(None));
+            return Ok(Submission::Issued(ticket));
         }
         if !self.contains(offset, length) {
             return Err(RangeError {
@@ -270,6 +270,15 @@ impl VolumeMap {
         self.relocation
             .as_mut()
             .map(|r| r.copied(chunk))
+            .ok_or(RelocationError::NotRelocating)
+    }
+
+    /// Says that a chunk of a relocation that was given up will not be copied any more. Every chunk that was handed out is
+    /// reported once, by this or by [`VolumeMap::copied`]: until then its target is not free.
+    pub fn copy_abandoned(&mut self, chunk: Chunk) -> Result<(), RelocationError> {
+        let relocation = self.relocation.as_mut();
+        relocation
+            .map(|r| r.abandoned(chunk))
             .ok_or(RelocationError::NotRelocating)
     }
 

@@ -13,6 +13,8 @@ pub const SEAL_AFTER: u8 = 2;
 /// A piece of the volume to copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chunk {
+    /// The relocation that it belongs to.
+    generation: u64,
     /// Number of the chunk.
     pub index: u32,
     /// First byte.
@@ -110,6 +112,8 @@ pub(crate) struct Relocation {
     mirrored: Vec<(u64, u64, u64)>,
     next_ticket: u64,
     in_flight: u64,
+    /// Chunks handed out to be copied and not reported yet.
+    copying: u32,
     /// Requests routed before the relocation began, without a ticket, may still be in flight.
     earlier: bool,
     phase: Phase,
@@ -137,6 +141,7 @@ impl Relocation {
             mirrored: Vec::new(),
             next_ticket: 0,
             in_flight: 0,
+            copying: 0,
             earlier,
             phase: Phase::Copying,
         }
@@ -156,7 +161,7 @@ impl Relocation {
     }
 
     pub(crate) fn drained(&self) -> bool {
-        self.phase != Phase::Copying && self.in_flight == 0 && !self.earlier
+        self.phase != Phase::Copying && self.in_flight == 0 && self.copying == 0 && !self.earlier
     }
 
     pub(crate) fn earlier_complete(&mut self) {
@@ -189,17 +194,8 @@ impl Relocation {
         if self.phase != Phase::Copying {
             return Some(None);
         }
-        let generation = self.generation;
-        let id = self.next_ticket;
         if request.op == Op::Read {
-            self.next_ticket += 1;
-            self.in_flight += 1;
-            return Some(Some(Ticket {
-                generation,
-                id,
-                write: None,
-                mirrored: false,
-            }));
+            return Some(Some(self.ticket(None, false)));
         }
         let (start, end) = (request.offset, request.offset + request.length);
         let chunks = self.chunks_of(start, end);
@@ -236,17 +232,23 @@ impl Relocation {
             }
         }
         let mirrored = out.len() > parts_before;
+        let ticket = self.ticket(Some((start, end)), mirrored);
         if mirrored {
-            self.mirrored.push((start, end, id));
+            self.mirrored.push((start, end, ticket.id));
         }
+        Some(Some(ticket))
+    }
+
+    /// Counts one request in.
+    pub(crate) fn ticket(&mut self, write: Option<(u64, u64)>, mirrored: bool) -> Ticket {
         self.next_ticket += 1;
         self.in_flight += 1;
-        Some(Some(Ticket {
-            generation,
-            id,
-            write: Some((start, end)),
+        Ticket {
+            generation: self.generation,
+            id: self.next_ticket,
+            write,
             mirrored,
-        }))
+        }
     }
 
     /// Takes back the counts of chunks from `start` up to (not with) chunk `until`.
@@ -298,7 +300,10 @@ impl Relocation {
                 };
                 let offset = i as u64 * self.chunk_bytes;
                 let length = self.chunk_bytes.min(self.size - offset);
+                self.copying += 1;
+                let generation = self.generation;
                 return CopyStep::Copy(Chunk {
+                    generation,
                     index: i as u32,
                     offset,
                     length,
@@ -314,7 +319,22 @@ impl Relocation {
         CopyStep::Wait
     }
 
+    /// A chunk of a relocation that was given up.
+    pub(crate) fn abandoned(&mut self, chunk: Chunk) {
+        self.ours(chunk);
+        self.copying -= 1;
+    }
+
+    fn ours(&self, chunk: Chunk) {
+        assert_eq!(
+            chunk.generation, self.generation,
+            "a relocation ends only when its copies are reported"
+        );
+    }
+
     pub(crate) fn copied(&mut self, chunk: Chunk) -> Bytes {
+        self.ours(chunk);
+        self.copying -= 1;
         let i = chunk.index as usize;
         match self.states[i] {
             ChunkState::Overwritten => {

@@ -35,6 +35,8 @@ struct World {
     held: Vec<Request>,
     /// A chunk that was read (with its bytes) and not yet written to the target.
     copying: Option<(Chunk, Vec<u32>)>,
+    /// Chunks of a move that was given up, still on their way to this device.
+    stray: Vec<(usize, Chunk, Vec<u32>)>,
     next_value: u32,
     moves: u32,
 }
@@ -52,6 +54,7 @@ impl World {
             in_flight: vec![],
             held: vec![],
             copying: None,
+            stray: vec![],
             next_value: 1000,
             moves: 0,
         }
@@ -77,11 +80,32 @@ impl World {
     }
 
     fn cancel(&mut self) {
-        if self.target.take().is_some() {
+        if let Some(target) = self.target.take() {
             self.map.cancel_relocation().unwrap();
-            self.copying = None;
+            let stray = self.copying.take();
+            self.stray
+                .extend(stray.map(|(chunk, bytes)| (target, chunk, bytes)));
             self.retry_held();
+            self.release();
         }
+    }
+
+    /// Nothing that is in flight may know a device that was freed.
+    fn release(&mut self) {
+        let given_up = self.map.relocating_to();
+        if !self.map.released() {
+            return;
+        }
+        let freed = given_up
+            .filter(|d| d.index() != self.truth)
+            .map_or((self.truth + DISKS - 1) % DISKS, |d| d.index());
+        let known = self
+            .in_flight
+            .iter()
+            .flat_map(|r| &r.parts)
+            .any(|p| p.device.index() == freed);
+        assert!(!known, "device {freed} was freed under a request in flight");
+        assert!(self.stray.is_empty(), "freed under a copy in flight");
     }
 
     fn submit(&mut self, request: Request) {
@@ -156,11 +180,18 @@ impl World {
             self.map.earlier_complete();
         }
         self.retry_held();
-        self.map.released();
+        self.release();
     }
 
     /// One step of the copy: read, or write what was read, or switch.
     fn copy(&mut self) {
+        if let Some((device, chunk, bytes)) = self.stray.pop() {
+            let range = chunk.offset as usize..(chunk.offset + chunk.length) as usize;
+            self.disks[device][range].copy_from_slice(&bytes);
+            self.map.copy_abandoned(chunk).unwrap();
+            self.release();
+            return;
+        }
         let Some(target) = self.target else { return };
         if let Some((chunk, bytes)) = self.copying.take() {
             let range = chunk.offset as usize..(chunk.offset + chunk.length) as usize;
@@ -184,7 +215,7 @@ impl World {
                 (self.truth, self.target) = (target, None);
                 self.moves += 1;
                 self.retry_held();
-                self.map.released();
+                self.release();
             }
         }
     }
@@ -210,7 +241,7 @@ impl World {
             self.copy();
         }
         assert!(self.in_flight.is_empty() && self.held.is_empty() && self.target.is_none());
-        self.map.released();
+        self.release();
         assert_eq!(
             self.map.sole_device(),
             Some(DeviceId::from_index(self.truth))
@@ -238,7 +269,8 @@ proptest! {
             let length = length.min(SIZE as u64 - offset);
             match what {
                 0..8 => world.submit(Request { op: Op::Write, offset, length }),
-                8..12 => world.submit(Request { op: Op::Read, offset, length }),
+                8..11 => world.submit(Request { op: Op::Read, offset, length }),
+                11 => world.submit(Request { op: Op::Flush, offset: 0, length: 0 }),
                 12..20 => world.land(pick),
                 20 => world.cancel(),
                 21..24 => world.begin(),
@@ -346,4 +378,54 @@ fn a_guest_that_never_stops_writing_cannot_keep_a_move_from_ending() {
         }
     }
     panic!("the move did not end");
+}
+
+#[test]
+fn a_cancelled_move_waits_for_what_was_issued_before_it() {
+    let mut map = VolumeMap::new(Bytes(64), Bytes(64), DeviceId(0));
+    map.begin_relocation(DeviceId(1), Bytes(64), Earlier::InFlight)
+        .unwrap();
+    map.cancel_relocation().unwrap();
+    assert!(!map.released());
+    map.earlier_complete();
+    assert!(map.released());
+}
+
+#[test]
+fn a_flush_after_a_cancel_goes_to_the_source_alone() {
+    let mut map = VolumeMap::new(Bytes(64), Bytes(64), DeviceId(0));
+    let mut out = vec![];
+    let flush = Request {
+        op: Op::Flush,
+        offset: 0,
+        length: 0,
+    };
+    map.begin_relocation(DeviceId(1), Bytes(64), Earlier::None)
+        .unwrap();
+    let Submission::Issued(Some(ticket)) = map.submit(flush, &mut out).unwrap() else {
+        panic!()
+    };
+    map.cancel_relocation().unwrap();
+    assert!(!map.released(), "the flush is on its way to the target");
+    let _ = map.submit(flush, &mut out).unwrap();
+    assert_eq!(
+        out.iter().map(|io| io.device).collect::<Vec<_>>(),
+        [DeviceId(0)]
+    );
+    map.complete(ticket);
+    assert!(map.released());
+}
+
+#[test]
+fn a_copy_in_flight_keeps_a_cancelled_target() {
+    let mut map = VolumeMap::new(Bytes(64), Bytes(64), DeviceId(0));
+    map.begin_relocation(DeviceId(1), Bytes(64), Earlier::None)
+        .unwrap();
+    let CopyStep::Copy(chunk) = map.next_copy().unwrap() else {
+        panic!()
+    };
+    map.cancel_relocation().unwrap();
+    assert!(!map.released());
+    map.copy_abandoned(chunk).unwrap();
+    assert!(map.released());
 }

@@ -214,6 +214,7 @@ impl AutoTiering {
             let mut chosen: Option<(i64, i64, VolumeId, TierId)> = None;
             open.retain(|volume| {
                 let scores = scored[volume.index()].as_ref().expect("filtered");
+                let here = wishes[volume.index()].tier;
                 let mut best: Option<(i64, TierId)> = None;
                 let mut second = i64::MIN / 4;
                 for tier in facts.topology.tier_ids() {
@@ -225,7 +226,12 @@ impl AutoTiering {
                         Ok(()) => {
                             let score = quantized(scores[tier.index()].score);
                             match best {
-                                Some((most, _)) if score <= most => second = second.max(score),
+                                // Of two like tiers the one where it is: a move needs a reason.
+                                Some((most, _))
+                                    if score < most || (score == most && tier != here) =>
+                                {
+                                    second = second.max(score)
+                                }
                                 _ => {
                                     second = best.map_or(second, |b| b.0.max(second));
                                     best = Some((score, tier));
