@@ -16,6 +16,16 @@ struct V {
     weight: f64,
 }
 
+fn v(device: u16, gib: u64, iops: f64, reads: f64, weight: f64) -> V {
+    V {
+        device,
+        gib,
+        iops,
+        reads,
+        weight,
+    }
+}
+
 fn topology() -> Topology {
     let mut topology = Topology {
         tiers: vec![],
@@ -285,13 +295,6 @@ proptest! {
 
 #[test]
 fn plan_apply_replan_is_empty() {
-    let v = |device, gib, iops, reads, weight| V {
-        device,
-        gib,
-        iops,
-        reads,
-        weight,
-    };
     let volumes = [
         v(4, 20, 40_000.0, 0.9, 2.0),
         v(0, 60, 10.0, 0.5, 1.0),
@@ -309,13 +312,6 @@ fn plan_apply_replan_is_empty() {
 /// ±5 % noise on rates and latencies: the corrected form does not send volumes back and forth.
 #[test]
 fn noise_causes_no_ping_pong() {
-    let v = |device, gib, iops, reads, weight| V {
-        device,
-        gib,
-        iops,
-        reads,
-        weight,
-    };
     let volumes = [
         v(4, 20, 40_000.0, 0.9, 2.0),
         v(0, 60, 10.0, 0.5, 1.0),
@@ -353,13 +349,6 @@ fn noise_causes_no_ping_pong() {
 
 #[test]
 fn unknown_load_is_not_idle() {
-    let v = |device, gib, iops, reads, weight| V {
-        device,
-        gib,
-        iops,
-        reads,
-        weight,
-    };
     let mut f = facts(&[v(0, 60, 10.0, 0.5, 1.0), v(4, 20, 40_000.0, 0.9, 2.0)]);
     f.volumes[0].measured = None;
     for name in ["idt", "autotiering"] {
@@ -382,13 +371,6 @@ fn unknown_load_is_not_idle() {
 #[test]
 fn a_move_that_needs_anothers_space_waits_for_it() {
     // Tier 1 has two devices of 100 GiB, each holding 80 GiB of idle data; the busy volume needs 60.
-    let v = |device, gib, iops, reads, weight| V {
-        device,
-        gib,
-        iops,
-        reads,
-        weight,
-    };
     let f = facts(&[
         v(0, 80, 1.0, 0.5, 1.0),
         v(1, 80, 1.0, 0.5, 1.0),
@@ -426,13 +408,6 @@ fn a_move_that_needs_anothers_space_waits_for_it() {
 
 #[test]
 fn lint_finds_what_is_wrong() {
-    let v = |device, gib, iops, reads, weight| V {
-        device,
-        gib,
-        iops,
-        reads,
-        weight,
-    };
     let f = facts(&[v(3, 60, 30_000.0, 1.0, 1.0), v(4, 60, 10.0, 1.0, 1.0)]);
     let good = plan_with(
         "autotiering",
@@ -505,13 +480,6 @@ fn unknown_names_and_parameters_are_refused() {
 
 #[test]
 fn the_state_survives_a_store() {
-    let v = |device, gib, iops, reads, weight| V {
-        device,
-        gib,
-        iops,
-        reads,
-        weight,
-    };
     let f = facts(&[v(3, 60, 30_000.0, 1.0, 1.0), v(4, 60, 10.0, 1.0, 1.0)]);
     let strategy = build("autotiering", json!({})).unwrap();
     let d = decide(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use algo::{DeviceModel, Rng, mix};
 use model::Op;
-use sim::{DirectionSummary, Manifest, RunOptions, ScenarioFile};
+use sim::{DirectionSummary, Manifest, Model, RunOptions, RunResult, ScenarioFile};
 use trace::{LoadedTrace, Record, Request};
 
 const SCENARIO: &str = r#"
@@ -43,19 +43,23 @@ fn trace(seconds: u64) -> Vec<Record> {
     out
 }
 
+/// A run without a strategy, with results over time.
+fn run(model: &Model) -> RunResult {
+    let strategy = planner::build("noop", Default::default()).unwrap();
+    let options = RunOptions {
+        series: true,
+        decisions: false,
+    };
+    sim::run(model, &*strategy, Manifest::default(), options, &mut |_| {}).unwrap()
+}
+
 /// What the simulator says of reads and writes.
 fn simulated(records: &[Record], extra: &str) -> [DirectionSummary; 2] {
     let text = format!("{SCENARIO}[[traces]]\nfile = \"t\"\n{extra}\n");
     let file = ScenarioFile::parse("oracle.toml", &text).unwrap();
     let trace = LoadedTrace::from_records(records.to_vec(), None, &["a"]).unwrap();
     let model = file.build(vec![Arc::new(trace)]).unwrap();
-    let strategy = planner::build("noop", Default::default()).unwrap();
-    let manifest = Manifest::default();
-    let options = RunOptions {
-        series: false,
-        decisions: false,
-    };
-    let result = sim::run(&model, &*strategy, manifest, options, &mut |_| {}).unwrap();
+    let result = run(&model);
     [result.total().reads, result.total().writes]
 }
 
@@ -172,16 +176,7 @@ fn a_closed_loop_keeps_littles_law() {
             .unwrap()
             .build(vec![])
             .unwrap();
-        let strategy = planner::build("noop", Default::default()).unwrap();
-        let manifest = Manifest::default();
-        let options = RunOptions {
-            series: false,
-            decisions: false,
-        };
-        let all = sim::run(&model, &*strategy, manifest, options, &mut |_| {})
-            .unwrap()
-            .total()
-            .all;
+        let all = run(&model).total().all;
         let in_flight = all.iops * all.mean_us / 1e6;
         assert!(
             (in_flight / f64::from(depth) - 1.0).abs() < 0.01,
@@ -218,19 +213,7 @@ fn an_overloaded_device_reports_its_cap_and_not_the_arrivals() {
             .build(vec![Arc::new(trace)])
             .unwrap()
     };
-    let strategy = planner::build("noop", Default::default()).unwrap();
-    let options = RunOptions {
-        series: true,
-        decisions: false,
-    };
-    let cut = sim::run(
-        &build(&text),
-        &*strategy,
-        Manifest::default(),
-        options,
-        &mut |_| {},
-    )
-    .unwrap();
+    let cut = run(&build(&text));
     let all = cut.total().all;
     assert!(
         (all.iops / 1000.0 - 1.0).abs() < 0.01,
@@ -257,14 +240,7 @@ fn an_overloaded_device_reports_its_cap_and_not_the_arrivals() {
     );
     // Without a length the run goes on until the last answer.
     let whole = text.replace("duration = \"12s\"\n", "");
-    let whole = sim::run(
-        &build(&whole),
-        &*strategy,
-        Manifest::default(),
-        options,
-        &mut |_| {},
-    )
-    .unwrap();
+    let whole = run(&build(&whole));
     assert_eq!((whole.total().all.ios, whole.unfinished), (60_000, 0));
     assert!(
         (whole.simulated_s - 60.0).abs() <= 1.0,
@@ -287,19 +263,7 @@ fn a_stalled_volume_is_not_idle() {
         .unwrap()
         .build(vec![])
         .unwrap();
-    let strategy = planner::build("noop", Default::default()).unwrap();
-    let options = RunOptions {
-        series: false,
-        decisions: false,
-    };
-    let result = sim::run(
-        &model,
-        &*strategy,
-        Manifest::default(),
-        options,
-        &mut |_| {},
-    )
-    .unwrap();
+    let result = run(&model);
     assert_eq!(result.total().all.ios, 11, "one answer every five seconds");
     assert!(
         result.total().slo_violation_s.unwrap() >= 59.0,
@@ -354,19 +318,7 @@ pins = { moved = "fast", read = "slow" }
         .unwrap()
         .build(vec![Arc::new(trace)])
         .unwrap();
-    let strategy = planner::build("noop", Default::default()).unwrap();
-    let options = RunOptions {
-        series: false,
-        decisions: false,
-    };
-    let result = sim::run(
-        &model,
-        &*strategy,
-        Manifest::default(),
-        options,
-        &mut |_| {},
-    )
-    .unwrap();
+    let result = run(&model);
     assert_eq!(result.moves.done, 1);
     let of = |name: &str| result.groups.iter().find(|g| g.name == name).unwrap().all;
     assert!(
@@ -425,19 +377,7 @@ pins = { a = "fast" }
         .unwrap()
         .build(vec![Arc::new(trace)])
         .unwrap();
-    let strategy = planner::build("noop", Default::default()).unwrap();
-    let options = RunOptions {
-        series: false,
-        decisions: false,
-    };
-    let result = sim::run(
-        &model,
-        &*strategy,
-        Manifest::default(),
-        options,
-        &mut |_| {},
-    )
-    .unwrap();
+    let result = run(&model);
     // The trace begins at 8 s and issues 4,000 a second; the run ends at 16 s.
     let total = result.total();
     assert_eq!(total.all.ios + result.unfinished, 8 * 4_000);
