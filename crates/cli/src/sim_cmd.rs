@@ -130,6 +130,11 @@ fn simulate(
             what.scenarios.len()
         );
     }
+    // Better now than after the simulation.
+    let page_dir = what.report.as_deref().and_then(Path::parent);
+    if let Some(dir) = page_dir.filter(|d| !d.as_os_str().is_empty() && !d.is_dir()) {
+        anyhow::bail!("--report: there is no directory {}", dir.display());
+    }
     let mut all = Vec::new();
     for path in &what.scenarios {
         let mut file = read_scenario(path)?;

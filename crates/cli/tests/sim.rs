@@ -279,6 +279,16 @@ fn wrong_usage_is_exit_code_2() {
     let dir = with(SCENARIO);
     assert_eq!(terrace(dir.path(), &["sim", "run"]).status.code(), Some(2));
     assert_eq!(terrace(dir.path(), &["sim", "fly"]).status.code(), Some(2));
+    let lost = terrace(
+        dir.path(),
+        &["sim", "run", "s.toml", "--report", "nowhere/r.html"],
+    );
+    assert_eq!(lost.status.code(), Some(1));
+    assert!(
+        err(&lost).contains("there is no directory nowhere"),
+        "{}",
+        err(&lost)
+    );
     let none = terrace(dir.path(), &["why", "db"]);
     assert_eq!(none.status.code(), Some(1));
     assert!(err(&none).contains("no run is recorded"), "{}", err(&none));
