@@ -34,19 +34,6 @@ impl EventHeap {
         self.items.first().copied()
     }
 
-    /// The earliest time after the first event's; `u64::MAX` when there is no other event.
-    #[inline]
-    pub fn second_time(&self) -> u64 {
-        let end = self.items.len().min(ARITY + 1);
-        self.items
-            .get(1..end)
-            .into_iter()
-            .flatten()
-            .map(|e| e.0)
-            .min()
-            .unwrap_or(u64::MAX)
-    }
-
     /// Gives the first event another time. The queue must not be empty.
     #[inline]
     pub fn reschedule_first(&mut self, time: u64) {
@@ -131,7 +118,6 @@ mod tests {
                 }
                 oracle.sort_unstable();
                 prop_assert_eq!(heap.first(), oracle.first().copied());
-                prop_assert_eq!(heap.second_time(), oracle.get(1).map_or(u64::MAX, |e| e.0));
                 prop_assert_eq!(heap.len(), oracle.len());
             }
         }

@@ -2,9 +2,9 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use units::{Bytes, BytesPerSec, ClassId, Nanos, TierId, VolumeId};
+use units::{Bytes, BytesPerSec, Nanos, TierId, VolumeId};
 
-/// A service class.
+/// A service class; its `ClassId` is its place in the inventory's list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SloClass {
     /// Unique name.
@@ -179,10 +179,5 @@ impl SloClass {
             weight: 1.0,
             target: None,
         }
-    }
-
-    /// The id that this class has at `index`.
-    pub fn id(index: usize) -> ClassId {
-        ClassId::from_index(index)
     }
 }

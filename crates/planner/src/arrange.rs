@@ -37,7 +37,7 @@ pub(crate) fn arrange(context: &Context<'_>, wishes: Vec<Wish>) -> Arranged {
     let facts = context.facts;
     let mut arranger = Arranger::new(context);
     let mut rejected: Vec<Option<Rejection>> = vec![None; wishes.len()];
-    let bundles = arranger.bundles(&wishes, &mut rejected);
+    let bundles = arranger.bundles(context, &wishes, &mut rejected);
 
     // A move may fit only after a later one has been accepted, so go round until a pass accepts nothing.
     let mut waiting = bundles;
@@ -116,13 +116,14 @@ impl<'a> Arranger<'a> {
     }
 
     /// Wishes that are moves, most valuable first; volumes bound to one tier go together.
-    fn bundles(&self, wishes: &[Wish], rejected: &mut [Option<Rejection>]) -> Vec<Vec<usize>> {
+    fn bundles(
+        &self,
+        context: &Context<'_>,
+        wishes: &[Wish],
+        rejected: &mut [Option<Rejection>],
+    ) -> Vec<Vec<usize>> {
         let facts = self.facts;
-        let ledger = Ledger::new(&Context {
-            facts,
-            policy: self.policy,
-            seed: 0,
-        });
+        let ledger = Ledger::new(context);
         let mut movers: Vec<usize> = Vec::new();
         for (i, wish) in wishes.iter().enumerate() {
             if wish.tier == ledger.tier_now(wish.volume) {
@@ -232,12 +233,7 @@ impl<'a> Arranger<'a> {
         } else {
             target.leaving.clone()
         };
-        let context = Context {
-            facts: self.facts,
-            policy: self.policy,
-            seed: 0,
-        };
-        let bandwidth = copy_bandwidth(&context, wish.volume, to);
+        let bandwidth = copy_bandwidth(self.facts, self.policy, wish.volume, to);
         let position = self.moves.len() as u32;
         self.moves.push(Move {
             volume: wish.volume,
@@ -349,9 +345,14 @@ impl<'a> Arranger<'a> {
 }
 
 /// Rate that a copy is planned with: the budget's, or less where source and target have less to spare.
-pub(crate) fn copy_bandwidth(context: &Context<'_>, volume: VolumeId, to: DeviceId) -> BytesPerSec {
-    let budget = &context.policy.budget;
-    let spare = spare_bandwidth(context.facts, volume, to) * budget.copy_share;
+pub(crate) fn copy_bandwidth(
+    facts: &Facts,
+    policy: &Policy,
+    volume: VolumeId,
+    to: DeviceId,
+) -> BytesPerSec {
+    let budget = &policy.budget;
+    let spare = spare_bandwidth(facts, volume, to) * budget.copy_share;
     // The floor is for busy devices, not against the operator.
     let rate = (spare as u64).max(COPY_BANDWIDTH_MIN.0);
     BytesPerSec(rate.min(budget.copy_bandwidth.0))

@@ -433,9 +433,8 @@ impl<'a> Simulation<'a> {
             Event::Window => {
                 self.end_window(now_ns);
                 // A trace may take longer than its own span: until everything was issued and answered.
-                let more = !self.heap.is_empty()
-                    || self.world.held.iter().any(|h| !h.is_empty())
-                    || self.world.stats.in_flight_total() > 0;
+                let mut volumes = 0..self.model.volumes.len();
+                let more = !self.heap.is_empty() || volumes.any(|v| self.waiting(v) > 0);
                 if now_ns >= self.end_ns && more && now_ns < self.model.duration_max.0 {
                     self.end_ns += self.model.window.0;
                 }

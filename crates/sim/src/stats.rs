@@ -158,11 +158,6 @@ impl Stats {
         self.in_flight[volume]
     }
 
-    /// The same over all volumes.
-    pub(crate) fn in_flight_total(&self) -> u64 {
-        self.in_flight.iter().sum()
-    }
-
     /// Ends a window at `end_ns`; `tier_of` is where each volume is now, `oldest_held` the arrival of its oldest request that
     /// a move holds back.
     pub(crate) fn end_window(

@@ -98,11 +98,6 @@ impl VolumeMap {
         Bytes(self.size)
     }
 
-    /// Number of extents.
-    pub fn extent_count(&self) -> usize {
-        self.extents.len()
-    }
-
     /// The device of an extent (its source, while it is being moved).
     pub fn device_of_extent(&self, extent: usize) -> DeviceId {
         self.extents[extent]

@@ -200,18 +200,16 @@ impl Relocation {
         let (start, end) = (request.offset, request.offset + request.length);
         let chunks = self.chunks_of(start, end);
         let sealed = |s: &ChunkState| matches!(s, ChunkState::Quiescing | ChunkState::Sealed);
-        if self.states[chunks.clone()].iter().any(sealed)
+        // A count per chunk: more writes in flight than it can hold have to wait.
+        let full = self.writes[chunks.clone()].contains(&u16::MAX);
+        if full
+            || self.states[chunks.clone()].iter().any(sealed)
             || self.mirrored.iter().any(|m| m.0 < end && start < m.1)
         {
             return None;
         }
         let parts_before = out.len();
         for i in chunks {
-            // A count per chunk: more writes in flight than this are held.
-            if self.writes[i] == u16::MAX {
-                self.forget_writes(start, i);
-                return None;
-            }
             self.writes[i] += 1;
             match self.states[i] {
                 ChunkState::Copying => self.states[i] = ChunkState::Overwritten,
@@ -248,13 +246,6 @@ impl Relocation {
             id: self.next_ticket,
             write,
             mirrored,
-        }
-    }
-
-    /// Takes back the counts of chunks from `start` up to (not with) chunk `until`.
-    fn forget_writes(&mut self, start: u64, until: usize) {
-        for i in (start / self.chunk_bytes) as usize..until {
-            self.writes[i] -= 1;
         }
     }
 

@@ -71,7 +71,7 @@ pub(crate) fn score(
     // what the copy will be planned with.
     let rate = |d: DeviceId| match switches.move_cost {
         MoveCost::Seconds => spare_bandwidth(facts, volume, d).max(MIGRATION_RATE_MIN),
-        MoveCost::Epochs => copy_bandwidth(context, volume, d).as_f64(),
+        MoveCost::Epochs => copy_bandwidth(facts, context.policy, volume, d).as_f64(),
     };
     let devices = &facts.topology.tier(tier).devices;
     let move_s = devices
