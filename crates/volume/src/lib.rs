@@ -46,5 +46,5 @@
 mod map;
 mod relocation;
 
-pub use map::{DeviceIo, Earlier, RangeError, Request, Submission, VolumeMap};
+pub use map::{Batch, DeviceIo, Earlier, Location, RangeError, Request, Submission, VolumeMap};
 pub use relocation::{Chunk, CopyStep, RelocationError, SEAL_AFTER, Ticket};

@@ -9,7 +9,7 @@ use crate::relocation::{Chunk, CopyStep, Relocation, RelocationError, Ticket};
 /// What a guest asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// Kind.
+    /// Kind. A write of zeroes that may deallocate is routed as [`Op::Trim`].
     pub op: Op,
     /// First byte, from the start of the volume. Ignored for a flush.
     pub offset: u64,
@@ -26,6 +26,21 @@ pub enum Earlier {
     InFlight,
 }
 
+/// Where an extent is: a slot of its own size on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Location {
+    /// The device.
+    pub device: DeviceId,
+    /// Number of the slot; it begins at `slot * extent size`.
+    pub slot: u32,
+}
+
+/// An extent that has never been written, or was trimmed: it reads as zeroes.
+const HOLE: Location = Location {
+    device: DeviceId(u16::MAX),
+    slot: u32::MAX,
+};
+
 /// A part of a request, on one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceIo {
@@ -37,6 +52,8 @@ pub struct DeviceIo {
     pub offset: u64,
     /// Number of bytes.
     pub length: u64,
+    /// First byte on the device.
+    pub at: u64,
 }
 
 /// What became of a submitted request.
@@ -44,10 +61,18 @@ pub struct DeviceIo {
 #[must_use]
 pub enum Submission {
     /// Do every part that was written to `out`; the request is done when all are. If there is a ticket, hand it to
-    /// [`VolumeMap::complete`] then.
+    /// [`VolumeMap::complete`] then. Bytes of a read that no part covers are zeroes.
     Issued(Option<Ticket>),
     /// Nothing may be done yet. Submit it again after the next completion, copy or switch on this volume.
     Held,
+    /// A write to extents of which this one, at least, has no place yet: give it one ([`VolumeMap::place`]) and submit
+    /// the write again.
+    NeedsPlace {
+        /// The first such extent.
+        extent: usize,
+        /// The first extent after the write.
+        end: usize,
+    },
 }
 
 /// A request past the end of the volume.
@@ -62,12 +87,21 @@ pub struct RangeError {
     pub size: u64,
 }
 
+/// Extents to relocate together: they are switched in one step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch {
+    /// The first extent.
+    pub first: usize,
+    /// Where this extent and the following ones go; `None` for an extent that stays as it is.
+    pub targets: Vec<Option<Location>>,
+}
+
 /// Where the extents of one volume are, and what is being moved.
 #[derive(Debug, Clone)]
 pub struct VolumeMap {
     size: u64,
     extent_bytes: u64,
-    extents: Vec<DeviceId>,
+    extents: Vec<Location>,
     /// Devices that hold extents, with their number; a handful at most.
     holders: Vec<(DeviceId, u32)>,
     relocation: Option<Box<Relocation>>,
@@ -76,20 +110,53 @@ pub struct VolumeMap {
 }
 
 impl VolumeMap {
-    /// A volume of `size` bytes, all of it on one device. Both sizes must be positive.
+    /// A volume of `size` bytes, all of it on one device, every extent in the slot of its own number. Both sizes must be
+    /// positive.
     pub fn new(size: Bytes, extent: Bytes, device: DeviceId) -> Self {
+        let count = size.0.div_ceil(extent.0.max(1)) as u32;
+        let places = (0..count).map(|slot| Some(Location { device, slot }));
+        Self::at(size, extent, places.collect())
+    }
+
+    /// A volume of `size` bytes whose extents are at `places`, one for each extent.
+    pub fn at(size: Bytes, extent: Bytes, places: Vec<Option<Location>>) -> Self {
         assert!(
             size.0 > 0 && extent.0 > 0,
             "a volume has a size and an extent size"
         );
-        let count = size.0.div_ceil(extent.0) as usize;
-        Self {
+        assert_eq!(size.0.div_ceil(extent.0), places.len() as u64);
+        let extents = places.into_iter().map(|p| p.unwrap_or(HOLE)).collect();
+        let mut map = Self {
             size: size.0,
             extent_bytes: extent.0,
-            extents: vec![device; count],
-            holders: vec![(device, count as u32)],
+            extents,
+            holders: vec![],
             relocation: None,
             generation: 0,
+        };
+        for i in 0..map.extents.len() {
+            let device = map.extents[i].device;
+            map.count(device, 1);
+        }
+        map
+    }
+
+    fn count(&mut self, device: DeviceId, change: i32) {
+        if device == HOLE.device {
+            return;
+        }
+        let at = match self.holders.iter().position(|h| h.0 == device) {
+            Some(at) => at,
+            None => {
+                self.holders.push((device, 0));
+                self.holders.sort();
+                self.holders.iter().position(|h| h.0 == device).expect("just added")
+            }
+        };
+        let count = &mut self.holders[at].1;
+        *count = count.checked_add_signed(change).expect("no more leave than came");
+        if *count == 0 {
+            self.holders.remove(at);
         }
     }
 
@@ -98,22 +165,39 @@ impl VolumeMap {
         Bytes(self.size)
     }
 
-    /// The device of an extent (its source, while it is being moved).
-    pub fn device_of_extent(&self, extent: usize) -> DeviceId {
-        self.extents[extent]
+    /// Size of an extent.
+    pub fn extent_bytes(&self) -> Bytes {
+        Bytes(self.extent_bytes)
     }
 
-    /// Devices that hold extents of this volume, with their number.
+    /// Number of extents.
+    pub fn extents(&self) -> usize {
+        self.extents.len()
+    }
+
+    /// Where an extent is (its source, while it is being moved); `None` for a hole.
+    pub fn location(&self, extent: usize) -> Option<Location> {
+        let location = self.extents[extent];
+        (location != HOLE).then_some(location)
+    }
+
+    /// The device with most extents of the volume, the first of those with as many; `None` if nothing is written yet.
+    pub fn main_device(&self) -> Option<DeviceId> {
+        let most = self.holders.iter().rev().max_by_key(|h| h.1);
+        most.map(|h| h.0)
+    }
+
+    /// Devices that hold extents of this volume, with their number, in order.
     pub fn holders(&self) -> &[(DeviceId, u32)] {
         &self.holders
     }
 
-    /// The one device that a request goes to, when that is so simple: no move under way, and a single holder. This is
-    /// the path of nearly all requests; [`VolumeMap::submit`] starts with it too.
+    /// The one device that a request goes to, when that is so simple: no move under way, no holes, and a single holder.
+    /// This is the path of nearly all simulated requests.
     #[inline]
     pub fn sole_device(&self) -> Option<DeviceId> {
         match (&self.relocation, &self.holders[..]) {
-            (None, [(device, _)]) => Some(*device),
+            (None, [(device, n)]) if *n as usize == self.extents.len() => Some(*device),
             _ => None,
         }
     }
@@ -124,7 +208,27 @@ impl VolumeMap {
         length <= self.size && offset <= self.size - length
     }
 
+    /// Gives a hole a place. The driver must have made that durable, and the slot must read as zeroes.
+    pub fn place(&mut self, extent: usize, location: Location) {
+        assert_eq!(self.extents[extent], HOLE, "an extent has one place");
+        self.extents[extent] = location;
+        self.count(location.device, 1);
+    }
+
+    /// Makes a hole of an extent; what was its place is free once every request that was submitted before is complete.
+    /// `None` if it is a hole already, or is being moved.
+    pub fn vacate(&mut self, extent: usize) -> Option<Location> {
+        let moved = self.relocation.as_ref().is_some_and(|r| r.moves(extent));
+        if self.extents[extent] == HOLE || moved {
+            return None;
+        }
+        let location = std::mem::replace(&mut self.extents[extent], HOLE);
+        self.count(location.device, -1);
+        Some(location)
+    }
+
     /// Routes a request: writes its parts to `out` (which is cleared first).
+    #[inline]
     pub fn submit(
         &mut self,
         request: Request,
@@ -133,21 +237,7 @@ impl VolumeMap {
         out.clear();
         let Request { op, offset, length } = request;
         if op == Op::Flush {
-            // A flush covers every device that holds data of the volume, and both ends of a move.
-            let filling = self.relocation.as_mut().filter(|r| r.fills_target());
-            let (target, ticket) = match filling {
-                Some(r) => (Some(r.to()), Some(r.ticket(None, false))),
-                None => (None, None),
-            };
-            let holders = self.holders.iter().map(|h| h.0);
-            let holders = holders.filter(|d| Some(*d) != target);
-            out.extend(holders.chain(target).map(|device| DeviceIo {
-                device,
-                op,
-                offset: 0,
-                length: 0,
-            }));
-            return Ok(Submission::Issued(ticket));
+            return Ok(Submission::Issued(self.flush(out)));
         }
         if !self.contains(offset, length) {
             return Err(RangeError {
@@ -156,14 +246,10 @@ impl VolumeMap {
                 size: self.size,
             });
         }
-        if let Some(device) = self.sole_device() {
-            out.push(DeviceIo {
-                device,
-                op,
-                offset,
-                length,
-            });
-            return Ok(Submission::Issued(None));
+        if op == Op::Write
+            && let Some((extent, end)) = self.first_hole(offset, length)
+        {
+            return Ok(Submission::NeedsPlace { extent, end });
         }
         let ticket = match &mut self.relocation {
             Some(relocation) => match relocation.admit(request, out) {
@@ -179,6 +265,40 @@ impl VolumeMap {
         Ok(Submission::Issued(ticket))
     }
 
+    /// A flush covers every device that holds data of the volume, and both ends of a move.
+    fn flush(&mut self, out: &mut Vec<DeviceIo>) -> Option<Ticket> {
+        let to_all = |device| DeviceIo {
+            device,
+            op: Op::Flush,
+            offset: 0,
+            length: 0,
+            at: 0,
+        };
+        out.extend(self.holders.iter().map(|h| to_all(h.0)));
+        let relocation = self.relocation.as_mut().filter(|r| r.fills_target())?;
+        for device in relocation.target_devices() {
+            if out.iter().all(|io| io.device != device) {
+                out.push(to_all(device));
+            }
+        }
+        Some(relocation.ticket(None, false))
+    }
+
+    fn extents_of(&self, offset: u64, length: u64) -> std::ops::Range<usize> {
+        if length == 0 {
+            return 0..0;
+        }
+        (offset / self.extent_bytes) as usize..((offset + length - 1) / self.extent_bytes) as usize + 1
+    }
+
+    #[inline]
+    fn first_hole(&self, offset: u64, length: u64) -> Option<(usize, usize)> {
+        let range = self.extents_of(offset, length);
+        let end = range.end;
+        let mut holes = range.filter(|e| self.extents[*e] == HOLE);
+        holes.next().map(|extent| (extent, end))
+    }
+
     /// Says that every part of a request that came with a ticket is done.
     pub fn complete(&mut self, ticket: Ticket) {
         if let Some(relocation) = &mut self.relocation {
@@ -187,6 +307,7 @@ impl VolumeMap {
     }
 
     /// Adds the parts of a request on the devices that hold its extents, like neighbours joined.
+    #[inline]
     fn split(&self, request: Request, out: &mut Vec<DeviceIo>) {
         let Request {
             op,
@@ -196,46 +317,75 @@ impl VolumeMap {
         let end = offset + length;
         let first_part = out.len();
         while offset < end {
-            let extent = (offset / self.extent_bytes) as usize;
-            let part_end = end.min((extent as u64 + 1) * self.extent_bytes);
-            let device = self.extents[extent];
-            match out[first_part..].last_mut() {
-                Some(last) if last.device == device => last.length += part_end - offset,
-                _ => out.push(DeviceIo {
+            let extent = offset / self.extent_bytes;
+            let begin = extent * self.extent_bytes;
+            let part_end = end.min(begin + self.extent_bytes);
+            let Location { device, slot } = self.extents[extent as usize];
+            if device != HOLE.device {
+                let part = DeviceIo {
                     device,
                     op,
                     offset,
                     length: part_end - offset,
-                }),
+                    at: u64::from(slot) * self.extent_bytes + (offset - begin),
+                };
+                push_joined(out, first_part, part);
             }
             offset = part_end;
         }
     }
 
-    /// Starts to move the whole volume to `to`, in chunks of `chunk` bytes. One relocation at a time.
+    /// The next extents, at `cursor` or after it, that are not on `to` yet: as many as `batch` bytes hold, one at least.
+    pub fn next_batch(&self, cursor: usize, to: DeviceId, batch: Bytes) -> Option<std::ops::Range<usize>> {
+        let elsewhere = |e: &usize| self.extents[*e] != HOLE && self.extents[*e].device != to;
+        let first = (cursor..self.extents.len()).find(elsewhere)?;
+        let most = (batch.0 / self.extent_bytes).max(1) as usize;
+        Some(first..self.extents.len().min(first + most))
+    }
+
+    /// Bytes of the extents that are neither holes nor on `to`.
+    pub fn bytes_not_on(&self, to: DeviceId) -> Bytes {
+        let elsewhere = self.holders.iter().filter(|h| h.0 != to);
+        let extents: u64 = elsewhere.map(|h| u64::from(h.1)).sum();
+        let cut = self.extents.len() as u64 * self.extent_bytes - self.size;
+        let last = *self.extents.last().expect("a volume has an extent");
+        let last_counts = last != HOLE && last.device != to;
+        Bytes(extents * self.extent_bytes - if last_counts { cut } else { 0 })
+    }
+
+    /// Starts to move a batch of extents in chunks of at most `chunk` bytes. One relocation at a time.
     ///
     /// Requests on a quiet volume have no ticket, so the driver says whether any of them is still in flight (`earlier`);
     /// nothing is copied until it calls [`VolumeMap::earlier_complete`], since a copy must not miss a write.
     pub fn begin_relocation(
         &mut self,
-        to: DeviceId,
+        batch: Batch,
         chunk: Bytes,
         earlier: Earlier,
     ) -> Result<(), RelocationError> {
         if self.relocation.is_some() {
             return Err(RelocationError::Busy);
         }
-        if self.holders.iter().any(|h| h.0 == to) {
-            return Err(RelocationError::AlreadyThere { device: to });
-        }
         assert!(chunk.0 > 0, "a chunk has bytes");
+        assert!(batch.first + batch.targets.len() <= self.extents.len());
+        let ends = (batch.first..).zip(&batch.targets);
+        for (extent, target) in ends.filter_map(|(e, t)| Some((e, (*t)?))) {
+            let source = self.extents[extent];
+            if source == HOLE {
+                return Err(RelocationError::Hole { extent });
+            }
+            if source == target {
+                return Err(RelocationError::AlreadyThere { extent });
+            }
+        }
         self.generation += 1;
         self.relocation = Some(Box::new(Relocation::new(
             self.generation,
-            to,
+            batch,
             self.size,
+            self.extent_bytes,
             chunk.0,
-            earlier == Earlier::InFlight,
+            earlier,
         )));
         Ok(())
     }
@@ -255,12 +405,18 @@ impl VolumeMap {
             .ok_or(RelocationError::NotRelocating)
     }
 
-    /// The device that a chunk must be read from.
-    pub fn copy_source(&self, chunk: Chunk) -> DeviceId {
-        self.extents[(chunk.offset / self.extent_bytes) as usize]
+    /// Where a chunk must be read from and written to: device and byte on it.
+    pub fn copy_ends(&self, chunk: Chunk) -> ((DeviceId, u64), (DeviceId, u64)) {
+        let extent = chunk.offset / self.extent_bytes;
+        let within = chunk.offset - extent * self.extent_bytes;
+        let relocation = self.relocation.as_ref().expect("a chunk has its relocation");
+        let target = relocation.target(extent as usize);
+        let [source, target] = [self.extents[extent as usize], target]
+            .map(|l| (l.device, u64::from(l.slot) * self.extent_bytes + within));
+        (source, target)
     }
 
-    /// Says that a chunk was read from its source and written to the target; the bytes still to copy.
+    /// Says that a chunk was read from its source and written to the target; the bytes of the batch still to copy.
     pub fn copied(&mut self, chunk: Chunk) -> Result<Bytes, RelocationError> {
         self.relocation
             .as_mut()
@@ -282,21 +438,33 @@ impl VolumeMap {
         self.relocation.as_ref().is_some_and(|r| r.ready())
     }
 
-    /// The target becomes the truth, at once and for all extents. The driver must have made that durable.
-    pub fn switch(&mut self) -> Result<(), RelocationError> {
+    /// What the switch of the batch will make true: extents and their new places.
+    pub fn batch_targets(&self) -> Vec<(usize, Location)> {
+        self.relocation.as_ref().map_or(vec![], |r| r.targets())
+    }
+
+    /// The targets become the truth, at once and for all extents of the batch. The driver must have made that durable.
+    /// Returns what was their place; it is free once [`VolumeMap::released`] says so.
+    pub fn switch(&mut self) -> Result<Vec<Location>, RelocationError> {
         let relocation = self
             .relocation
             .as_mut()
             .ok_or(RelocationError::NotRelocating)?;
         relocation.switch()?;
-        self.extents.fill(relocation.to());
-        self.holders = vec![(relocation.to(), self.extents.len() as u32)];
-        Ok(())
+        let targets = relocation.targets();
+        let mut sources = Vec::with_capacity(targets.len());
+        for (extent, target) in targets {
+            let source = std::mem::replace(&mut self.extents[extent], target);
+            self.count(source.device, -1);
+            self.count(target.device, 1);
+            sources.push(source);
+        }
+        Ok(sources)
     }
 
-    /// After the switch, or a cancel: whether every request that knows the device that is given up is complete, so that it
-    /// can be freed (the source after a switch, the target after a cancel). True only once, and then the relocation is
-    /// over.
+    /// After the switch, or a cancel: whether every request that knows the places that are given up is complete, so that
+    /// they can be freed (the sources after a switch, the targets after a cancel). True only once, and then the
+    /// relocation is over.
     pub fn released(&mut self) -> bool {
         let over = self.relocation.as_ref().is_some_and(|r| r.drained());
         if over {
@@ -314,15 +482,39 @@ impl VolumeMap {
             .cancel()
     }
 
-    /// The target of the relocation under way.
-    pub fn relocating_to(&self) -> Option<DeviceId> {
-        self.relocation.as_ref().map(|r| r.to())
+    /// Whether a relocation is under way, one that is draining included.
+    pub fn relocating(&self) -> bool {
+        self.relocation.is_some()
+    }
+}
+
+/// Adds a part; joins it to the last one, if that is not before `first`, and ends where the part begins.
+#[inline]
+pub(crate) fn push_joined(parts: &mut Vec<DeviceIo>, first: usize, part: DeviceIo) {
+    match parts[first..].last_mut() {
+        Some(last)
+            if last.device == part.device
+                && last.offset + last.length == part.offset
+                && last.at + last.length == part.at =>
+        {
+            last.length += part.length;
+        }
+        _ => parts.push(part),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn whole(map: &VolumeMap, to: DeviceId) -> Batch {
+        let slots = 0..map.extents() as u32;
+        let at = |slot| Some(Location { device: to, slot });
+        Batch {
+            first: 0,
+            targets: slots.map(at).collect(),
+        }
+    }
 
     fn write(offset: u64, length: u64) -> Request {
         Request {
@@ -346,7 +538,8 @@ mod tests {
                 device: DeviceId(3),
                 op: Op::Write,
                 offset: 50,
-                length: 500
+                length: 500,
+                at: 50
             }]
         );
     }
@@ -374,7 +567,7 @@ mod tests {
     #[test]
     fn a_flush_during_a_move_reaches_both_ends() {
         let mut map = VolumeMap::new(Bytes(1000), Bytes(100), DeviceId(0));
-        map.begin_relocation(DeviceId(1), Bytes(100), Earlier::None)
+        map.begin_relocation(whole(&map, DeviceId(1)), Bytes(100), Earlier::None)
             .unwrap();
         let mut out = Vec::new();
         let _ = map
@@ -398,26 +591,87 @@ mod tests {
         let mut map = VolumeMap::new(Bytes(1000), Bytes(100), DeviceId(0));
         assert_eq!(map.next_copy(), Err(RelocationError::NotRelocating));
         assert_eq!(
-            map.begin_relocation(DeviceId(0), Bytes(10), Earlier::None),
-            Err(RelocationError::AlreadyThere {
-                device: DeviceId(0)
-            })
+            map.begin_relocation(whole(&map, DeviceId(0)), Bytes(10), Earlier::None),
+            Err(RelocationError::AlreadyThere { extent: 0 })
         );
-        map.begin_relocation(DeviceId(1), Bytes(1000), Earlier::None)
+        let batch = whole(&map, DeviceId(1));
+        map.begin_relocation(batch.clone(), Bytes(1000), Earlier::None)
             .unwrap();
         assert_eq!(
-            map.begin_relocation(DeviceId(2), Bytes(10), Earlier::None),
+            map.begin_relocation(batch, Bytes(10), Earlier::None),
             Err(RelocationError::Busy)
         );
         assert_eq!(map.switch(), Err(RelocationError::NotReady));
-        let CopyStep::Copy(chunk) = map.next_copy().unwrap() else {
-            panic!()
-        };
-        assert_eq!(map.copied(chunk), Ok(Bytes::ZERO));
+        while let CopyStep::Copy(chunk) = map.next_copy().unwrap() {
+            map.copied(chunk).unwrap();
+        }
         assert!(map.ready_to_switch() && !map.released());
         map.switch().unwrap();
         assert_eq!(map.cancel_relocation(), Err(RelocationError::TooLate));
         assert!(map.released() && !map.released());
         assert_eq!(map.sole_device(), Some(DeviceId(1)));
+    }
+
+    #[test]
+    fn holes_read_as_nothing_and_ask_for_a_place_before_they_are_written() {
+        let mut map = VolumeMap::at(Bytes(250), Bytes(100), vec![None; 3]);
+        let mut out = Vec::new();
+        let read = |offset, length| Request {
+            op: Op::Read,
+            offset,
+            length,
+        };
+        assert_eq!((map.sole_device(), map.main_device()), (None, None));
+        assert_eq!(
+            map.submit(read(0, 250), &mut out),
+            Ok(Submission::Issued(None))
+        );
+        assert!(out.is_empty());
+        let needs = Submission::NeedsPlace { extent: 1, end: 3 };
+        assert_eq!(map.submit(write(150, 100), &mut out), Ok(needs));
+        let (device, slot) = (DeviceId(2), 7);
+        map.place(1, Location { device, slot });
+        let needs = Submission::NeedsPlace { extent: 2, end: 3 };
+        assert_eq!(map.submit(write(150, 100), &mut out), Ok(needs));
+        map.place(2, Location { device, slot: 8 });
+        assert_eq!(
+            map.submit(write(150, 100), &mut out),
+            Ok(Submission::Issued(None))
+        );
+        // Neighbours on the device are one part.
+        assert_eq!((out.len(), out[0].at, out[0].length), (1, 750, 100));
+        assert_eq!(map.bytes_not_on(DeviceId(0)), Bytes(150));
+        assert_eq!(map.vacate(1), Some(Location { device, slot }));
+        assert_eq!(map.vacate(1), None);
+        let _ = map.submit(read(50, 200), &mut out).unwrap();
+        assert_eq!((out.len(), out[0].offset, out[0].at), (1, 200, 800));
+        assert_eq!(map.bytes_not_on(DeviceId(0)), Bytes(50));
+    }
+
+    #[test]
+    fn batches_pass_over_what_is_there_already() {
+        let mut map = VolumeMap::new(Bytes(1000), Bytes(100), DeviceId(0));
+        let to = DeviceId(1);
+        assert_eq!(map.next_batch(0, to, Bytes(250)), Some(0..2));
+        assert_eq!(map.next_batch(9, to, Bytes(250)), Some(9..10));
+        assert_eq!(map.next_batch(10, to, Bytes(250)), None);
+        assert_eq!(map.next_batch(0, to, Bytes(1)), Some(0..1));
+        map.begin_relocation(
+            Batch {
+                first: 0,
+                targets: vec![Some(Location { device: to, slot: 0 }), None],
+            },
+            Bytes(100),
+            Earlier::None,
+        )
+        .unwrap();
+        while let CopyStep::Copy(chunk) = map.next_copy().unwrap() {
+            assert_eq!(chunk.offset, 0);
+            map.copied(chunk).unwrap();
+        }
+        assert_eq!(map.switch().unwrap().len(), 1);
+        assert!(map.released());
+        assert_eq!(map.next_batch(0, to, Bytes(250)), Some(1..3));
+        assert_eq!(map.holders(), [(DeviceId(0), 9), (to, 1)]);
     }
 }

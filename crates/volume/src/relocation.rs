@@ -1,10 +1,10 @@
-//! One move of a volume: chunk states, mirrored writes, the switch and the drain. See the crate's page for the picture.
+//! One move of a batch of extents: chunk states, mirrored writes, the switch and the drain. See the crate's page for the picture.
 
 use model::Op;
 use thiserror::Error;
 use units::{Bytes, DeviceId};
 
-use crate::map::{DeviceIo, Request};
+use crate::map::{Batch, DeviceIo, Earlier, Location, Request, push_joined};
 
 /// After so many overwrites during its copy a chunk is copied with writes held. Bounds the length of a move against a
 /// guest that never stops writing; low, because a held write waits for one chunk only.
@@ -55,24 +55,32 @@ pub enum RelocationError {
     )]
     Busy,
     /// Nothing to move.
-    #[error("device {} holds extents of this volume already", device.0)]
+    #[error("extent {extent} is at its target already")]
     AlreadyThere {
-        /// The target.
-        device: DeviceId,
+        /// The extent.
+        extent: usize,
+    },
+    /// Nothing to copy.
+    #[error("extent {extent} is a hole")]
+    Hole {
+        /// The extent.
+        extent: usize,
     },
     /// There is none.
     #[error("no relocation of this volume is under way")]
     NotRelocating,
     /// Source and target differ.
-    #[error("the target does not hold all of the volume yet")]
+    #[error("the target does not hold all of the batch yet")]
     NotReady,
     /// The target is the truth already.
-    #[error("the volume has been switched to the target already")]
+    #[error("the batch has been switched to the target already")]
     TooLate,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ChunkState {
+    /// Of an extent that stays where it is.
+    Outside,
     Pending,
     /// To be copied sealed as soon as the writes in flight are done; new ones are held.
     Quiescing,
@@ -98,9 +106,14 @@ enum Phase {
 #[derive(Debug, Clone)]
 pub(crate) struct Relocation {
     generation: u64,
-    to: DeviceId,
+    first: usize,
+    targets: Vec<Option<Location>>,
     size: u64,
+    extent_bytes: u64,
     chunk_bytes: u64,
+    /// Chunks of one extent.
+    per_extent: usize,
+    /// By chunk, extent after extent.
     states: Vec<ChunkState>,
     /// Guest writes in flight, by chunk.
     writes: Vec<u16>,
@@ -122,33 +135,80 @@ pub(crate) struct Relocation {
 impl Relocation {
     pub(crate) fn new(
         generation: u64,
-        to: DeviceId,
+        batch: Batch,
         size: u64,
+        extent_bytes: u64,
         chunk_bytes: u64,
-        earlier: bool,
+        earlier: Earlier,
     ) -> Self {
-        let chunks = size.div_ceil(chunk_bytes) as usize;
+        let chunk_bytes = chunk_bytes.min(extent_bytes);
+        let per_extent = extent_bytes.div_ceil(chunk_bytes) as usize;
+        let mut states = Vec::with_capacity(batch.targets.len() * per_extent);
+        for (extent, target) in (batch.first as u64..).zip(&batch.targets) {
+            for piece in 0..per_extent as u64 {
+                // The last extent of a volume may be short.
+                let inside = extent * extent_bytes + piece * chunk_bytes < size;
+                states.push(match target {
+                    Some(_) if inside => ChunkState::Pending,
+                    _ => ChunkState::Outside,
+                });
+            }
+        }
+        let unsynced = states.iter().filter(|s| **s == ChunkState::Pending).count();
         Self {
             generation,
-            to,
+            first: batch.first,
+            targets: batch.targets,
             size,
+            extent_bytes,
             chunk_bytes,
-            states: vec![ChunkState::Pending; chunks],
-            writes: vec![0; chunks],
-            overwrites: vec![0; chunks],
+            per_extent,
+            writes: vec![0; states.len()],
+            overwrites: vec![0; states.len()],
+            states,
             cursor: 0,
-            unsynced: chunks,
+            unsynced,
             mirrored: Vec::new(),
             next_ticket: 0,
             in_flight: 0,
             copying: 0,
-            earlier,
+            earlier: earlier == Earlier::InFlight,
             phase: Phase::Copying,
         }
     }
 
-    pub(crate) fn to(&self) -> DeviceId {
-        self.to
+    /// Whether an extent is one of those that move.
+    pub(crate) fn moves(&self, extent: usize) -> bool {
+        let at = extent.checked_sub(self.first);
+        at.and_then(|i| self.targets.get(i)).is_some_and(|t| t.is_some())
+    }
+
+    pub(crate) fn target(&self, extent: usize) -> Location {
+        self.targets[extent - self.first].expect("an extent that moves has a target")
+    }
+
+    pub(crate) fn targets(&self) -> Vec<(usize, Location)> {
+        let all = (self.first..).zip(&self.targets);
+        all.filter_map(|(e, t)| Some((e, (*t)?))).collect()
+    }
+
+    pub(crate) fn target_devices(&self) -> impl Iterator<Item = DeviceId> {
+        self.targets.iter().flatten().map(|t| t.device)
+    }
+
+    /// First byte of a chunk, and the first after it.
+    fn bytes_of(&self, chunk: usize) -> (u64, u64) {
+        let extent = (self.first + chunk / self.per_extent) as u64;
+        let piece = (chunk % self.per_extent) as u64;
+        let start = extent * self.extent_bytes + piece * self.chunk_bytes;
+        let extent_end = self.size.min((extent + 1) * self.extent_bytes);
+        (start, extent_end.min(start + self.chunk_bytes))
+    }
+
+    fn chunk_at(&self, offset: u64) -> usize {
+        let extent = offset / self.extent_bytes;
+        let piece = (offset - extent * self.extent_bytes) / self.chunk_bytes;
+        (extent as usize - self.first) * self.per_extent + piece as usize
     }
 
     /// Whether writes reach the target.
@@ -177,11 +237,15 @@ impl Relocation {
         Ok(())
     }
 
+    /// Chunks of the batch that a range of bytes touches.
     fn chunks_of(&self, start: u64, end: u64) -> std::ops::Range<usize> {
+        let first = self.first as u64 * self.extent_bytes;
+        let start = start.max(first);
+        let end = end.min(first + self.targets.len() as u64 * self.extent_bytes);
         if start >= end {
             return 0..0;
         }
-        (start / self.chunk_bytes) as usize..((end - 1) / self.chunk_bytes) as usize + 1
+        self.chunk_at(start)..self.chunk_at(end - 1) + 1
     }
 
     /// Lets a request in and adds the parts that go to the target; `None` if it must be held. After the switch, and after
@@ -214,17 +278,18 @@ impl Relocation {
             match self.states[i] {
                 ChunkState::Copying => self.states[i] = ChunkState::Overwritten,
                 ChunkState::Synced => {
-                    let from = start.max(i as u64 * self.chunk_bytes);
-                    let to = end.min((i as u64 + 1) * self.chunk_bytes);
-                    match out[parts_before..].last_mut() {
-                        Some(last) if last.offset + last.length == from => last.length += to - from,
-                        _ => out.push(DeviceIo {
-                            device: self.to,
-                            op: request.op,
-                            offset: from,
-                            length: to - from,
-                        }),
-                    }
+                    let (chunk_start, chunk_end) = self.bytes_of(i);
+                    let (from, to) = (start.max(chunk_start), end.min(chunk_end));
+                    let extent = from / self.extent_bytes;
+                    let target = self.target(extent as usize);
+                    let part = DeviceIo {
+                        device: target.device,
+                        op: request.op,
+                        offset: from,
+                        length: to - from,
+                        at: u64::from(target.slot) * self.extent_bytes + (from - extent * self.extent_bytes),
+                    };
+                    push_joined(out, parts_before, part);
                 }
                 _ => {}
             }
@@ -289,15 +354,14 @@ impl Relocation {
                 } else {
                     ChunkState::Copying
                 };
-                let offset = i as u64 * self.chunk_bytes;
-                let length = self.chunk_bytes.min(self.size - offset);
+                let (offset, end) = self.bytes_of(i);
                 self.copying += 1;
                 let generation = self.generation;
                 return CopyStep::Copy(Chunk {
                     generation,
                     index: i as u32,
                     offset,
-                    length,
+                    length: end - offset,
                 });
             }
         }
@@ -336,7 +400,7 @@ impl Relocation {
                 self.states[i] = ChunkState::Synced;
                 self.unsynced -= 1;
             }
-            ChunkState::Pending | ChunkState::Quiescing | ChunkState::Synced => {
+            _ => {
                 panic!("chunk {i} was not being copied")
             }
         }
