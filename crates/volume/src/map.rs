@@ -54,6 +54,8 @@ pub struct DeviceIo {
     pub length: u64,
     /// First byte on the device.
     pub at: u64,
+    /// It keeps the target of a move alike. When it fails, the move is to be given up; the guest's request is not harmed.
+    pub mirror: bool,
 }
 
 /// What became of a submitted request.
@@ -150,11 +152,16 @@ impl VolumeMap {
             None => {
                 self.holders.push((device, 0));
                 self.holders.sort();
-                self.holders.iter().position(|h| h.0 == device).expect("just added")
+                self.holders
+                    .iter()
+                    .position(|h| h.0 == device)
+                    .expect("just added")
             }
         };
         let count = &mut self.holders[at].1;
-        *count = count.checked_add_signed(change).expect("no more leave than came");
+        *count = count
+            .checked_add_signed(change)
+            .expect("no more leave than came");
         if *count == 0 {
             self.holders.remove(at);
         }
@@ -267,18 +274,19 @@ impl VolumeMap {
 
     /// A flush covers every device that holds data of the volume, and both ends of a move.
     fn flush(&mut self, out: &mut Vec<DeviceIo>) -> Option<Ticket> {
-        let to_all = |device| DeviceIo {
+        let flush = |device, mirror| DeviceIo {
             device,
             op: Op::Flush,
             offset: 0,
             length: 0,
             at: 0,
+            mirror,
         };
-        out.extend(self.holders.iter().map(|h| to_all(h.0)));
+        out.extend(self.holders.iter().map(|h| flush(h.0, false)));
         let relocation = self.relocation.as_mut().filter(|r| r.fills_target())?;
         for device in relocation.target_devices() {
             if out.iter().all(|io| io.device != device) {
-                out.push(to_all(device));
+                out.push(flush(device, true));
             }
         }
         Some(relocation.ticket(None, false))
@@ -288,7 +296,8 @@ impl VolumeMap {
         if length == 0 {
             return 0..0;
         }
-        (offset / self.extent_bytes) as usize..((offset + length - 1) / self.extent_bytes) as usize + 1
+        (offset / self.extent_bytes) as usize
+            ..((offset + length - 1) / self.extent_bytes) as usize + 1
     }
 
     #[inline]
@@ -328,6 +337,7 @@ impl VolumeMap {
                     offset,
                     length: part_end - offset,
                     at: u64::from(slot) * self.extent_bytes + (offset - begin),
+                    mirror: false,
                 };
                 push_joined(out, first_part, part);
             }
@@ -336,7 +346,12 @@ impl VolumeMap {
     }
 
     /// The next extents, at `cursor` or after it, that are not on `to` yet: as many as `batch` bytes hold, one at least.
-    pub fn next_batch(&self, cursor: usize, to: DeviceId, batch: Bytes) -> Option<std::ops::Range<usize>> {
+    pub fn next_batch(
+        &self,
+        cursor: usize,
+        to: DeviceId,
+        batch: Bytes,
+    ) -> Option<std::ops::Range<usize>> {
         let elsewhere = |e: &usize| self.extents[*e] != HOLE && self.extents[*e].device != to;
         let first = (cursor..self.extents.len()).find(elsewhere)?;
         let most = (batch.0 / self.extent_bytes).max(1) as usize;
@@ -409,7 +424,10 @@ impl VolumeMap {
     pub fn copy_ends(&self, chunk: Chunk) -> ((DeviceId, u64), (DeviceId, u64)) {
         let extent = chunk.offset / self.extent_bytes;
         let within = chunk.offset - extent * self.extent_bytes;
-        let relocation = self.relocation.as_ref().expect("a chunk has its relocation");
+        let relocation = self
+            .relocation
+            .as_ref()
+            .expect("a chunk has its relocation");
         let target = relocation.target(extent as usize);
         let [source, target] = [self.extents[extent as usize], target]
             .map(|l| (l.device, u64::from(l.slot) * self.extent_bytes + within));
@@ -539,7 +557,8 @@ mod tests {
                 op: Op::Write,
                 offset: 50,
                 length: 500,
-                at: 50
+                at: 50,
+                mirror: false
             }]
         );
     }
@@ -659,7 +678,13 @@ mod tests {
         map.begin_relocation(
             Batch {
                 first: 0,
-                targets: vec![Some(Location { device: to, slot: 0 }), None],
+                targets: vec![
+                    Some(Location {
+                        device: to,
+                        slot: 0,
+                    }),
+                    None,
+                ],
             },
             Bytes(100),
             Earlier::None,
