@@ -1,0 +1,776 @@
+//! One live volume, sans I/O: guest requests, the places of extents, flushes, failures, hangs and moves.
+//!
+//! The engine drives [`volume::VolumeMap`] and knows what the map leaves to its driver: when things are durable. It is told
+//! the time and what happened; it answers with [`Effect`]s, which the worker carries out with a ring of I/O, and the crash
+//! tests with disks that forget. Where a byte goes during a move is the map's affair, not decided here.
+//!
+//! # The life of an extent
+//!
+//! ```text
+//!            write                    place durable, slot reads as zeroes          trim of all of it
+//!   hole ───────────▶ being placed ──────────────────────────────────▶ placed ──────────────────────▶ hole
+//!     reads as zeroes, no I/O    writes to it wait                       │  ▲    its slot: quarantined until the removal is
+//!                                                              move      │  │    durable and nobody in flight knows it,
+//!                                                                        ▼  │    then free, then zeroed, then flushed
+//!   requests from before ──▶ copy, catch up ──▶ flush target ──▶ durable switch ──▶ requests drain ──▶ source slot free
+//!   the move are complete    (volume's page)    all connections' flushes go to both ends up to here
+//! ```
+//!
+//! # What makes the promises hold
+//!
+//! - *Kill*: a write is answered when the tier's file has it and its place is durable.
+//! - *Power loss*: a flush is answered when every device that got a write of this volume since its last flush has been
+//!   flushed, the target of a running move included. A failed flush fails the flush of every volume on that device: the
+//!   kernel reports such an error once only.
+//! - *Switch*: the target is flushed after the last chunk and before the switch is stored; from the first mirrored write
+//!   on, flushes cover both ends. If the store cannot say whether a switch is durable, the engine goes on writing to both
+//!   ends and asks again.
+//! - *Late writes*: a write that was answered with an error because its device hangs may still land. Requests that overlap
+//!   it wait until it has ended one way or the other (and are themselves answered with an error when they waited too long).
+
+mod grace;
+mod mover;
+mod pace;
+mod places;
+
+use std::collections::{BTreeSet, VecDeque};
+
+use model::Op;
+use slab::Slab;
+use thiserror::Error;
+use units::{Bytes, BytesPerSec, DeviceId};
+use volume::{DeviceIo, Location, Request, Submission, Ticket, VolumeMap};
+
+use grace::{Epoch, Grace};
+use mover::Mover;
+pub use mover::{MoveEnd, MoveOrder, MoveStatus};
+use pace::GuestLatency;
+pub use places::Presence;
+use places::Quarantined;
+
+/// What a guest may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GuestOp {
+    /// Read.
+    Read,
+    /// Write.
+    Write,
+    /// The contents are of no use any more.
+    Trim,
+    /// Read as zeroes from now on.
+    Zero,
+    /// As `Zero`, and the space stays allocated.
+    ZeroAllocated,
+    /// Everything that was answered before is durable when this is answered.
+    Flush,
+}
+
+impl GuestOp {
+    /// How the volume core routes it.
+    fn routed_as(self) -> Op {
+        match self {
+            GuestOp::Read => Op::Read,
+            GuestOp::Write | GuestOp::ZeroAllocated => Op::Write,
+            GuestOp::Trim | GuestOp::Zero => Op::Trim,
+            GuestOp::Flush => Op::Flush,
+        }
+    }
+
+    /// Whether it changes what is read later.
+    fn changes(self) -> bool {
+        !matches!(self, GuestOp::Read | GuestOp::Flush)
+    }
+}
+
+/// A guest's request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GuestRequest {
+    /// Kind.
+    pub op: GuestOp,
+    /// First byte of the volume.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Durable when it is answered.
+    pub fua: bool,
+}
+
+/// What to do on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IoKind {
+    /// Read.
+    Read,
+    /// Write.
+    Write {
+        /// Durable when it is done.
+        durable: bool,
+    },
+    /// Make it read as zeroes and give the space back.
+    Zero,
+    /// Make it read as zeroes and keep the space.
+    ZeroAllocated,
+    /// The contents are of no use any more.
+    Discard,
+    /// Make everything written before durable.
+    Flush,
+}
+
+/// Whose bytes an I/O reads or writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DataRef {
+    /// Of a guest's request.
+    Guest {
+        /// The request; [`Engine::guest`] has what belongs to it.
+        request: u32,
+        /// From this byte of its buffer.
+        from: u64,
+    },
+    /// Of the move's copy buffer.
+    Copy,
+    /// None.
+    None,
+}
+
+/// An I/O on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceRequest {
+    /// To be given back to [`Engine::io_done`].
+    pub io: u32,
+    /// The device.
+    pub device: DeviceId,
+    /// What to do.
+    pub kind: IoKind,
+    /// First byte of the device's data.
+    pub at: u64,
+    /// Bytes.
+    pub length: u64,
+    /// The bytes.
+    pub data: DataRef,
+}
+
+/// What the engine wants of the array's store. Answers come in any order, one for each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreRequest {
+    /// Durable places, in slots that read as zeroes, for extents that have none: on `prefer` while it has room, else on
+    /// the volume's home tier, else on the next tier with room.
+    Place {
+        /// The extents.
+        extents: Vec<u32>,
+        /// The target of a running move.
+        prefer: Option<DeviceId>,
+    },
+    /// These extents have no place any more, durably. Their slots stay quarantined until [`StoreRequest::Free`].
+    Vacate {
+        /// The extents.
+        extents: Vec<u32>,
+    },
+    /// Slots on a device to copy so many extents to.
+    Reserve {
+        /// The device.
+        device: DeviceId,
+        /// How many.
+        count: usize,
+    },
+    /// These are the places of these extents now, durably, in one step.
+    Switch {
+        /// Extents and their new places.
+        places: Vec<(u32, Location)>,
+    },
+    /// Nobody knows these slots any more. No answer.
+    Free {
+        /// The slots.
+        slots: Vec<Location>,
+    },
+    /// No move is to be resumed any more. No answer.
+    MoveOver,
+}
+
+/// What the store answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreReply {
+    /// To `Place`: as many places as extents, in order.
+    Placed {
+        /// The extents that were asked for.
+        extents: Vec<u32>,
+        /// Their places, or why there are none.
+        places: Result<Vec<Location>, Fault>,
+    },
+    /// To `Vacate`.
+    Vacated {
+        /// The extents that were asked for.
+        extents: Vec<u32>,
+        /// Whether it is durable.
+        done: Result<(), Fault>,
+    },
+    /// To `Reserve`.
+    Reserved(Result<Vec<Location>, Fault>),
+    /// To `Switch`. An error means that it may or may not be durable.
+    Switched(Result<(), Fault>),
+}
+
+/// Why a request failed, as the guest is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Fault {
+    /// A device failed, or did not answer in time.
+    #[error("input/output error")]
+    Io,
+    /// No tier has room.
+    #[error("no space left on any tier")]
+    NoSpace,
+    /// Outside the volume.
+    #[error("outside the volume")]
+    Range,
+    /// The volume, or the server, goes away.
+    #[error("shutting down")]
+    Shutdown,
+}
+
+/// What the worker is to do.
+#[derive(Debug, PartialEq)]
+pub enum Effect<G> {
+    /// An I/O on a device.
+    Io(DeviceRequest),
+    /// A request is over.
+    Reply {
+        /// What belongs to it.
+        guest: G,
+        /// The request.
+        request: GuestRequest,
+        /// How it ended.
+        result: Result<(), Fault>,
+    },
+    /// Something to make durable.
+    Store(StoreRequest),
+    /// Call [`Engine::wake`] at this time, in nanoseconds.
+    Wake(u64),
+    /// The move is over.
+    MoveEnded(MoveEnd),
+}
+
+/// Where a request stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Waits for the map, for a place or for a hung write.
+    Waiting,
+    /// Parts are on their way.
+    Issued,
+    /// Done but for the flush that makes it durable.
+    Flushing,
+}
+
+#[derive(Debug)]
+struct GuestState<G> {
+    /// None once it was answered.
+    guest: Option<G>,
+    request: GuestRequest,
+    stage: Stage,
+    /// Parts, and answers of the store, that are outstanding.
+    left: u32,
+    failed: Option<Fault>,
+    ticket: Option<Ticket>,
+    epoch: Option<Epoch>,
+    since_ns: u64,
+}
+
+/// Who waits for an I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    Guest { request: u32, mirror: bool },
+    CopyRead,
+    CopyWrite,
+    MoveFlush,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct IoState {
+    owner: Owner,
+    device: DeviceId,
+    kind: IoKind,
+}
+
+/// What a device owes this volume.
+#[derive(Debug, Clone, Copy, Default)]
+struct Dirt {
+    /// Writes of this volume completed since the last flush began.
+    dirty: bool,
+    /// Flushes in flight: a later one must not pass them.
+    flushing: u32,
+    /// Number of the device's flush failures that this volume has been told of.
+    failures_told: u64,
+    /// Number of the device's flush failures.
+    failures: u64,
+}
+
+/// Limits of one volume.
+#[derive(Debug, Clone, Copy)]
+pub struct EngineLimits {
+    /// A request that took longer is answered with an error. Protects the guest from a device that hangs.
+    pub timeout_ns: u64,
+    /// Bytes of one chunk of a copy: what a guest's request may have to wait behind.
+    pub copy_chunk: Bytes,
+    /// Bytes of the extents that are moved, and switched, together.
+    pub batch: Bytes,
+}
+
+impl Default for EngineLimits {
+    fn default() -> Self {
+        Self {
+            timeout_ns: 30_000_000_000,
+            copy_chunk: Bytes(256 << 10),
+            batch: Bytes::mib(64),
+        }
+    }
+}
+
+/// One live volume. `G` is what the driver wants back with each answer.
+#[derive(Debug)]
+pub struct Engine<G> {
+    map: VolumeMap,
+    limits: EngineLimits,
+    requests: Slab<GuestState<G>>,
+    ios: Slab<IoState>,
+    parts: Vec<DeviceIo>,
+    /// Requests that wait, in order.
+    waiting: VecDeque<u32>,
+    /// Set when something happened that a waiting request may have waited for.
+    retry: bool,
+    /// Extents that the store was asked to place.
+    placing: BTreeSet<u32>,
+    grace: Grace,
+    /// Slots that were vacated: free once durable (their number of extents) and their epoch has passed.
+    quarantine: Vec<Quarantined>,
+    dirt: Vec<Dirt>,
+    /// Writes that were answered with an error and may still land.
+    zombies: u32,
+    mover: Option<Mover>,
+    latency: GuestLatency,
+    now_ns: u64,
+    effects: Vec<Effect<G>>,
+}
+
+impl<G> Engine<G> {
+    /// A volume as its map says, at rest.
+    pub fn new(map: VolumeMap, limits: EngineLimits) -> Self {
+        Self {
+            map,
+            limits,
+            requests: Slab::new(),
+            ios: Slab::new(),
+            parts: Vec::new(),
+            waiting: VecDeque::new(),
+            retry: false,
+            placing: BTreeSet::new(),
+            grace: Grace::new(),
+            quarantine: Vec::new(),
+            dirt: Vec::new(),
+            zombies: 0,
+            mover: None,
+            latency: GuestLatency::default(),
+            now_ns: 0,
+            effects: Vec::new(),
+        }
+    }
+
+    /// The map, to look at.
+    pub fn map(&self) -> &VolumeMap {
+        &self.map
+    }
+
+    /// What belongs to a request in flight; `None` once it was answered.
+    pub fn guest(&self, request: u32) -> Option<&G> {
+        self.requests[request as usize].guest.as_ref()
+    }
+
+    /// Whether nothing is in flight: no request, no I/O, no move.
+    pub fn at_rest(&self) -> bool {
+        self.requests.is_empty() && self.ios.is_empty() && self.mover.is_none()
+    }
+
+    /// Number of requests in flight or waiting.
+    pub fn outstanding(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Takes what is to be done; `into` is emptied first.
+    pub fn take_effects(&mut self, into: &mut Vec<Effect<G>>) {
+        into.clear();
+        std::mem::swap(&mut self.effects, into);
+    }
+
+    /// A guest's request arrives.
+    pub fn submit(&mut self, now_ns: u64, guest: G, request: GuestRequest) {
+        self.now_ns = now_ns;
+        let in_range =
+            request.op == GuestOp::Flush || self.map.contains(request.offset, request.length);
+        if !in_range {
+            let result = Err(Fault::Range);
+            self.effects.push(Effect::Reply {
+                guest,
+                request,
+                result,
+            });
+            return;
+        }
+        let id = self.requests.insert(GuestState {
+            guest: Some(guest),
+            request,
+            stage: Stage::Waiting,
+            left: 0,
+            failed: None,
+            ticket: None,
+            epoch: None,
+            since_ns: now_ns,
+        }) as u32;
+        if !self.try_issue(id) {
+            self.waiting.push_back(id);
+        }
+        if self.retry || self.mover.is_some() {
+            self.settle();
+        }
+    }
+
+    /// An I/O is done. `zeroes` says of a read for a copy that all it read was zero.
+    pub fn io_done(&mut self, now_ns: u64, io: u32, result: Result<(), Fault>, zeroes: Zeroes) {
+        self.now_ns = now_ns;
+        let state = self.ios.remove(io as usize);
+        self.note_dirt(&state, result);
+        let result = if state.kind == IoKind::Flush {
+            result.and(self.tell_failures(state.device))
+        } else {
+            result
+        };
+        match state.owner {
+            Owner::Guest { request, mirror } => self.part_done(request, mirror, result),
+            Owner::CopyRead => self.copy_read_done(result, zeroes),
+            Owner::CopyWrite => self.copy_write_done(result),
+            Owner::MoveFlush => self.move_flush_done(result),
+        }
+        self.settle();
+    }
+
+    /// The store answers.
+    pub fn store_done(&mut self, now_ns: u64, reply: StoreReply) {
+        self.now_ns = now_ns;
+        match reply {
+            StoreReply::Placed { extents, places } => self.placed(&extents, places),
+            StoreReply::Vacated { extents, done } => self.vacated(&extents, done),
+            StoreReply::Reserved(slots) => self.reserved(slots),
+            StoreReply::Switched(done) => self.switched(done),
+        }
+        self.settle();
+    }
+
+    /// The time that was asked for has come.
+    pub fn wake(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+        self.settle();
+    }
+
+    /// To be called about once a second: answers what took too long.
+    pub fn tick(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+        let deadline = now_ns.saturating_sub(self.limits.timeout_ns);
+        let overdue = |s: &GuestState<G>| s.guest.is_some() && s.since_ns < deadline;
+        let late: Vec<u32> = self
+            .requests
+            .iter()
+            .filter(|(_, s)| overdue(s))
+            .map(|(i, _)| i as u32)
+            .collect();
+        for id in late {
+            let state = &mut self.requests[id as usize];
+            let (guest, request) = (state.guest.take(), state.request);
+            let guest = guest.expect("late requests were not answered");
+            self.effects.push(Effect::Reply {
+                guest,
+                request,
+                result: Err(Fault::Io),
+            });
+            if state.stage == Stage::Waiting {
+                self.requests.remove(id as usize);
+                self.waiting.retain(|w| *w != id);
+            } else if request.op.changes() {
+                self.zombies += 1;
+            }
+        }
+        self.settle();
+    }
+
+    /// Another volume's flush of a device failed: writes of this one may be lost too, and the kernel will not say so
+    /// again. `failures` counts all of them.
+    pub fn flush_failed_elsewhere(&mut self, device: DeviceId, failures: u64) {
+        let dirt = self.dirt_of(device);
+        dirt.failures = dirt.failures.max(failures);
+        if !dirt.dirty && dirt.flushing == 0 {
+            dirt.failures_told = dirt.failures; // it had nothing to lose
+        }
+    }
+
+    fn dirt_of(&mut self, device: DeviceId) -> &mut Dirt {
+        let i = device.index();
+        if self.dirt.len() <= i {
+            self.dirt.resize(i + 1, Dirt::default());
+        }
+        &mut self.dirt[i]
+    }
+
+    #[inline]
+    fn note_dirt(&mut self, io: &IoState, result: Result<(), Fault>) {
+        match io.kind {
+            IoKind::Read | IoKind::Write { durable: true } => {}
+            IoKind::Flush => {
+                let dirt = self.dirt_of(io.device);
+                dirt.flushing -= 1;
+                if result.is_err() {
+                    dirt.dirty = true;
+                    dirt.failures += 1;
+                }
+            }
+            _ => self.dirt_of(io.device).dirty = true,
+        }
+    }
+
+    /// An error if the device lost something since this volume was last told.
+    fn tell_failures(&mut self, device: DeviceId) -> Result<(), Fault> {
+        let dirt = self.dirt_of(device);
+        let lost = dirt.failures > dirt.failures_told;
+        dirt.failures_told = dirt.failures;
+        if lost { Err(Fault::Io) } else { Ok(()) }
+    }
+
+    /// Whether a flush has something to do on a device.
+    fn needs_flush(&mut self, device: DeviceId) -> bool {
+        let dirt = self.dirt_of(device);
+        dirt.dirty || dirt.flushing > 0 || dirt.failures > dirt.failures_told
+    }
+
+    fn start_io(&mut self, owner: Owner, part: DeviceIo, kind: IoKind, data: DataRef) {
+        if kind == IoKind::Flush {
+            let dirt = self.dirt_of(part.device);
+            dirt.dirty = false;
+            dirt.flushing += 1;
+        }
+        let device = part.device;
+        let io = self.ios.insert(IoState {
+            owner,
+            device,
+            kind,
+        }) as u32;
+        self.effects.push(Effect::Io(DeviceRequest {
+            io,
+            device,
+            kind,
+            at: part.at,
+            length: part.length,
+            data,
+        }));
+    }
+
+    /// Issues a request if it can be; whether it no longer waits.
+    fn try_issue(&mut self, id: u32) -> bool {
+        let request = self.requests[id as usize].request;
+        if self.zombies > 0 && self.overlaps_zombie(request) {
+            return false;
+        }
+        let vacated = match request.op {
+            // During a move a trim gives space back, but not the slot.
+            GuestOp::Trim if !self.map.relocating() => self.vacate_whole(request),
+            _ => vec![],
+        };
+        let routed = Request {
+            op: request.op.routed_as(),
+            offset: request.offset,
+            length: request.length,
+        };
+        let mut parts = std::mem::take(&mut self.parts);
+        let submission = self.map.submit(routed, &mut parts);
+        let issued = match submission.expect("the range was checked") {
+            Submission::Issued(ticket) => {
+                self.issue(id, ticket, &parts, &vacated);
+                true
+            }
+            Submission::Held => false,
+            Submission::NeedsPlace { extent, end } => {
+                self.ask_for_places(extent as u32..end as u32);
+                false
+            }
+        };
+        self.parts = parts;
+        issued
+    }
+
+    fn issue(&mut self, id: u32, ticket: Option<Ticket>, parts: &[DeviceIo], vacated: &[u32]) {
+        let epoch = self.grace.enter();
+        let state = &mut self.requests[id as usize];
+        let request = state.request;
+        state.stage = Stage::Issued;
+        state.ticket = ticket;
+        state.epoch = Some(epoch);
+        // One more, so that it is not complete before all parts are on their way.
+        state.left = 1;
+        for part in parts {
+            let kind = match request.op {
+                GuestOp::Read => IoKind::Read,
+                GuestOp::Write => IoKind::Write {
+                    durable: request.fua,
+                },
+                GuestOp::Trim => IoKind::Discard,
+                GuestOp::Zero => IoKind::Zero,
+                GuestOp::ZeroAllocated => IoKind::ZeroAllocated,
+                GuestOp::Flush => IoKind::Flush,
+            };
+            if kind == IoKind::Flush && !self.needs_flush(part.device) {
+                continue;
+            }
+            let data = match kind {
+                IoKind::Read | IoKind::Write { .. } => DataRef::Guest {
+                    request: id,
+                    from: part.offset - request.offset,
+                },
+                _ => DataRef::None,
+            };
+            self.requests[id as usize].left += 1;
+            let owner = Owner::Guest {
+                request: id,
+                mirror: part.mirror,
+            };
+            self.start_io(owner, *part, kind, data);
+        }
+        if !vacated.is_empty() {
+            self.requests[id as usize].left += 1;
+            self.quarantine.last_mut().expect("just vacated").waiter = Some(id);
+        }
+        self.part_done(id, false, Ok(()));
+    }
+
+    fn part_done(&mut self, id: u32, mirror: bool, result: Result<(), Fault>) {
+        if let Err(fault) = result {
+            let harmless = mirror && self.mirror_failed();
+            if !harmless {
+                self.requests[id as usize].failed.get_or_insert(fault);
+            }
+        }
+        let state = &mut self.requests[id as usize];
+        state.left -= 1;
+        if state.left > 0 {
+            return;
+        }
+        let durable_next = state.request.fua
+            && state.stage == Stage::Issued
+            && state.failed.is_none()
+            && !matches!(
+                state.request.op,
+                GuestOp::Read | GuestOp::Write | GuestOp::Flush
+            );
+        if durable_next {
+            return self.flush_for(id);
+        }
+        self.complete(id);
+    }
+
+    /// Makes a trim, or zeroes, durable before it is answered.
+    fn flush_for(&mut self, id: u32) {
+        let mut parts = std::mem::take(&mut self.parts);
+        let flush = Request {
+            op: Op::Flush,
+            offset: 0,
+            length: 0,
+        };
+        let submission = self.map.submit(flush, &mut parts);
+        let Ok(Submission::Issued(ticket)) = submission else {
+            unreachable!("a flush is never held");
+        };
+        let state = &mut self.requests[id as usize];
+        state.stage = Stage::Flushing;
+        state.left = 1;
+        let before = std::mem::replace(&mut state.ticket, ticket);
+        if let Some(before) = before {
+            self.map.complete(before);
+            self.retry = true;
+        }
+        for part in &parts {
+            if self.needs_flush(part.device) {
+                self.requests[id as usize].left += 1;
+                let owner = Owner::Guest {
+                    request: id,
+                    mirror: part.mirror,
+                };
+                self.start_io(owner, *part, IoKind::Flush, DataRef::None);
+            }
+        }
+        self.parts = parts;
+        self.part_done(id, false, Ok(()));
+    }
+
+    #[inline]
+    fn complete(&mut self, id: u32) {
+        let state = self.requests.remove(id as usize);
+        if let Some(ticket) = state.ticket {
+            self.map.complete(ticket);
+            self.retry = true;
+        }
+        if let Some(epoch) = state.epoch {
+            self.grace.leave(epoch);
+        }
+        match state.guest {
+            Some(guest) => {
+                let latency_ns = self.now_ns.saturating_sub(state.since_ns);
+                self.latency.observe(latency_ns, self.mover.is_some());
+                self.effects.push(Effect::Reply {
+                    guest,
+                    request: state.request,
+                    result: state.failed.map_or(Ok(()), Err),
+                });
+            }
+            None if state.request.op.changes() => {
+                self.zombies -= 1;
+                self.retry = true;
+            }
+            None => {}
+        }
+    }
+
+    fn overlaps_zombie(&self, request: GuestRequest) -> bool {
+        let end = request.offset + request.length;
+        let over = |other: &GuestState<G>| {
+            other.guest.is_none()
+                && other.request.op.changes()
+                && other.request.offset < end
+                && request.offset < other.request.offset + other.request.length
+        };
+        request.op != GuestOp::Flush && self.requests.iter().any(|(_, s)| over(s))
+    }
+
+    /// Goes on with what may go on now.
+    fn settle(&mut self) {
+        loop {
+            if std::mem::take(&mut self.retry) {
+                for _ in 0..self.waiting.len() {
+                    let id = self.waiting.pop_front().expect("counted");
+                    if !self.try_issue(id) {
+                        self.waiting.push_back(id);
+                    }
+                }
+            }
+            self.release_quarantine();
+            self.step_move();
+            if !self.retry {
+                break;
+            }
+        }
+    }
+
+    /// Bandwidth that the running move has now.
+    pub fn move_rate(&self) -> Option<BytesPerSec> {
+        self.mover.as_ref().map(|m| m.rate())
+    }
+}
+
+/// Whether a copy's chunk holds only zeroes: its target is then zeroed instead of written, which keeps it sparse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Zeroes {
+    /// Not known, or not so.
+    No,
+    /// All of it.
+    All,
+}

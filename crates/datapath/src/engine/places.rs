@@ -1,0 +1,177 @@
+//! Extents come and go: places for what is written first, holes for what is trimmed, quarantine for what was given up.
+
+use model::Op;
+use volume::Location;
+
+use super::grace::Epoch;
+use super::{Effect, Engine, Fault, GuestRequest, StoreRequest};
+
+/// Slots of extents that were trimmed: free once that is durable and nobody in flight knows them.
+#[derive(Debug)]
+pub(super) struct Quarantined {
+    pub(super) extents: Vec<u32>,
+    pub(super) slots: Vec<Location>,
+    pub(super) epoch: Epoch,
+    pub(super) durable: bool,
+    /// The trim that waits for it.
+    pub(super) waiter: Option<u32>,
+}
+
+impl<G> Engine<G> {
+    pub(super) fn ask_for_places(&mut self, extents: std::ops::Range<u32>) {
+        let wanted = extents.filter(|e| self.map.location(*e as usize).is_none());
+        let wanted: Vec<u32> = wanted.filter(|e| !self.placing.contains(e)).collect();
+        if wanted.is_empty() {
+            return; // asked for already
+        }
+        self.placing.extend(&wanted);
+        self.effects.push(Effect::Store(StoreRequest::Place {
+            extents: wanted,
+            prefer: self.mover.as_ref().map(|m| m.to()),
+        }));
+    }
+
+    pub(super) fn placed(&mut self, extents: &[u32], places: Result<Vec<Location>, Fault>) {
+        for extent in extents {
+            self.placing.remove(extent);
+        }
+        match places {
+            Ok(places) => {
+                assert_eq!(places.len(), extents.len(), "one place for each extent");
+                for (extent, place) in extents.iter().zip(places) {
+                    self.map.place(*extent as usize, place);
+                }
+                self.retry = true;
+            }
+            Err(fault) => self.fail_waiting(extents, fault),
+        }
+    }
+
+    /// Fails the writes that wait for one of these extents.
+    fn fail_waiting(&mut self, extents: &[u32], fault: Fault) {
+        let extent_bytes = self.map.extent_bytes().0;
+        let wants = |request: &GuestRequest| {
+            let first = request.offset / extent_bytes;
+            let last = (request.offset + request.length.max(1) - 1) / extent_bytes;
+            request.op.routed_as() == Op::Write
+                && extents
+                    .iter()
+                    .any(|e| (first..=last).contains(&u64::from(*e)))
+        };
+        let mut failed = vec![];
+        let requests = &self.requests;
+        self.waiting.retain(|id| {
+            let fails = wants(&requests[*id as usize].request);
+            if fails {
+                failed.push(*id);
+            }
+            !fails
+        });
+        for id in failed {
+            self.requests[id as usize].failed = Some(fault);
+            self.complete(id);
+        }
+        self.retry = true;
+    }
+
+    /// Makes holes of the extents that a trim covers whole, as far as they are not being moved.
+    pub(super) fn vacate_whole(&mut self, request: GuestRequest) -> Vec<u32> {
+        let extent_bytes = self.map.extent_bytes().0;
+        let end = request.offset + request.length;
+        let first = request.offset.div_ceil(extent_bytes);
+        // The last extent of a volume may be short.
+        let last = if end == self.map.size().0 {
+            end.div_ceil(extent_bytes)
+        } else {
+            end / extent_bytes
+        };
+        let mut extents = vec![];
+        let mut slots = vec![];
+        for extent in first..last {
+            if let Some(slot) = self.map.vacate(extent as usize) {
+                extents.push(extent as u32);
+                slots.push(slot);
+            }
+        }
+        if !extents.is_empty() {
+            let epoch = self.grace.end_epoch();
+            self.quarantine.push(Quarantined {
+                extents: extents.clone(),
+                slots,
+                epoch,
+                durable: false,
+                waiter: None,
+            });
+            self.effects.push(Effect::Store(StoreRequest::Vacate {
+                extents: extents.clone(),
+            }));
+        }
+        extents
+    }
+
+    pub(super) fn vacated(&mut self, extents: &[u32], done: Result<(), Fault>) {
+        let at = self
+            .quarantine
+            .iter()
+            .position(|q| q.extents == extents && !q.durable)
+            .expect("the store answers what was asked");
+        let waiter = self.quarantine[at].waiter.take();
+        match done {
+            Ok(()) => self.quarantine[at].durable = true,
+            // It may be durable or not: these slots are not used again before a restart.
+            Err(_) => drop(self.quarantine.remove(at)),
+        }
+        if let Some(id) = waiter {
+            self.part_done(id, false, done);
+        }
+    }
+
+    pub(super) fn release_quarantine(&mut self) {
+        let grace = &self.grace;
+        let mut free = vec![];
+        self.quarantine.retain_mut(|q| {
+            let over = q.durable && grace.passed(q.epoch);
+            if over {
+                free.append(&mut q.slots);
+            }
+            !over
+        });
+        if !free.is_empty() {
+            self.effects
+                .push(Effect::Store(StoreRequest::Free { slots: free }));
+        }
+    }
+
+    /// The guest's view of a range, for block status: runs from `offset` on, at most `most` of them.
+    pub fn status(&self, offset: u64, length: u64, most: usize) -> Vec<(u64, Presence)> {
+        let extent_bytes = self.map.extent_bytes().0;
+        let end = (offset + length).min(self.map.size().0);
+        let mut runs: Vec<(u64, Presence)> = vec![];
+        let mut at = offset;
+        while at < end {
+            let extent = at / extent_bytes;
+            let to = end.min((extent + 1) * extent_bytes);
+            let presence = match self.map.location(extent as usize) {
+                Some(_) => Presence::Data,
+                None => Presence::Hole,
+            };
+            let full = runs.len() == most;
+            match runs.last_mut() {
+                Some(last) if last.1 == presence => last.0 += to - at,
+                _ if full => break,
+                _ => runs.push((to - at, presence)),
+            }
+            at = to;
+        }
+        runs
+    }
+}
+
+/// Whether an extent has a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// It has.
+    Data,
+    /// It reads as zeroes.
+    Hole,
+}

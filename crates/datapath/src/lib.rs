@@ -1,0 +1,2 @@
+//! The live path of guest I/O.
+pub mod engine;
