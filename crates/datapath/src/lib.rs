@@ -1,2 +1,3 @@
 //! The live path of guest I/O.
 pub mod engine;
+mod io;

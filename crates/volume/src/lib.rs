@@ -45,6 +45,8 @@
 
 mod map;
 mod relocation;
+mod throttle;
 
 pub use map::{Batch, DeviceIo, Earlier, Location, RangeError, Request, Submission, VolumeMap};
 pub use relocation::{Chunk, CopyStep, RelocationError, SEAL_AFTER, Ticket};
+pub use throttle::{BURST_NS, Claim, Limits, Throttle, shares};

@@ -1,0 +1,186 @@
+//! Devices of the tiers, as workers see them: an open file or block device, or a remote export, with an emulated latency
+//! if the array says so.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use algo::{DeviceModel, mix};
+use array::{Array, DATA_START, DeviceKind, DeviceRecord, Superblock};
+use model::Op;
+use thiserror::Error;
+use units::{Bytes, DeviceId};
+
+/// Why a device cannot be used.
+#[derive(Debug, Error)]
+pub enum DeviceError {
+    /// The operating system refused.
+    #[error("device {name:?}: cannot {what} {path}")]
+    System {
+        /// The device.
+        name: String,
+        /// The attempt.
+        what: &'static str,
+        /// Its path.
+        path: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It is another one than the array's.
+    #[error("device {name:?} ({path}): {why}")]
+    Wrong {
+        /// The device.
+        name: String,
+        /// Its path.
+        path: String,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// Where a device's bytes are.
+#[derive(Debug, Clone)]
+pub enum Medium {
+    /// A file or block device; slots begin at [`DATA_START`].
+    File(Arc<File>),
+    /// A remote export; slots begin at its start.
+    Nbd(nbd::Uri),
+}
+
+/// One device.
+#[derive(Debug)]
+pub struct Device {
+    /// Its number.
+    pub id: DeviceId,
+    /// Its name.
+    pub name: String,
+    /// Where its bytes are.
+    pub medium: Medium,
+    emulated: Option<Mutex<DeviceModel>>,
+    requests: AtomicU64,
+    /// Number of flushes that failed.
+    pub flush_failures: AtomicU64,
+}
+
+impl Device {
+    /// Prepares a new device: creates its file at full (sparse) size and writes its superblock, durably.
+    pub fn format(array: &Array, record: &DeviceRecord) -> Result<(), DeviceError> {
+        if record.kind == DeviceKind::Nbd {
+            return Ok(());
+        }
+        let failed = |what| {
+            move |source| DeviceError::System {
+                name: record.name.clone(),
+                what,
+                path: record.path.clone(),
+                source,
+            }
+        };
+        let is_file = record.kind == DeviceKind::File;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(is_file)
+            .open(&record.path)
+            .map_err(failed("create"))?;
+        if is_file {
+            let bytes = DATA_START + u64::from(record.slots) * array.extent().0;
+            file.set_len(bytes).map_err(failed("size"))?;
+        }
+        let superblock = Superblock::of(array, record).encode();
+        file.write_all_at(&superblock, 0).map_err(failed("write"))?;
+        file.sync_all().map_err(failed("flush"))?;
+        if is_file && let Some(parent) = Path::new(&record.path).parent() {
+            let parent = File::open(parent).map_err(failed("open the directory of"))?;
+            parent.sync_all().map_err(failed("flush the directory of"))?;
+        }
+        Ok(())
+    }
+
+    /// Opens a device of the array and checks that it is the right one.
+    pub fn open(array: &Array, record: &DeviceRecord) -> Result<Self, DeviceError> {
+        let failed = |what| {
+            move |source| DeviceError::System {
+                name: record.name.clone(),
+                what,
+                path: record.path.clone(),
+                source,
+            }
+        };
+        let wrong = |why: String| DeviceError::Wrong {
+            name: record.name.clone(),
+            path: record.path.clone(),
+            why,
+        };
+        let medium = match record.kind {
+            DeviceKind::Nbd => {
+                let uri: Result<nbd::Uri, _> = record.path.parse();
+                Medium::Nbd(uri.map_err(|e| wrong(e.to_string()))?)
+            }
+            DeviceKind::File | DeviceKind::Block => {
+                let file = OpenOptions::new()
+                    .read(true)
+                    .write(true)
+                    .open(&record.path)
+                    .map_err(failed("open"))?;
+                let mut head = [0; array::SUPERBLOCK_BYTES];
+                file.read_exact_at(&mut head, 0).map_err(failed("read the superblock of"))?;
+                let found = Superblock::decode(&head).map_err(|e| wrong(e.to_string()))?;
+                found.check(array, record).map_err(|e| wrong(e.to_string()))?;
+                let need = DATA_START + u64::from(record.slots) * array.extent().0;
+                let have = file_bytes(&file).map_err(failed("measure"))?;
+                if have < need {
+                    return Err(wrong(format!(
+                        "it has {} and should have {}",
+                        Bytes(have),
+                        Bytes(need)
+                    )));
+                }
+                Medium::File(Arc::new(file))
+            }
+        };
+        let emulated = record.emulate.as_ref().map(|s| Mutex::new(DeviceModel::new(s)));
+        Ok(Self::with(record.id, record.name.clone(), medium, emulated))
+    }
+
+    /// A remote export that belongs to no array.
+    pub fn remote(name: String, uri: nbd::Uri) -> Self {
+        Self::with(DeviceId(0), name, Medium::Nbd(uri), None)
+    }
+
+    fn with(id: DeviceId, name: String, medium: Medium, emulated: Option<Mutex<DeviceModel>>) -> Self {
+        Self {
+            id,
+            name,
+            medium,
+            emulated,
+            requests: AtomicU64::new(0),
+            flush_failures: AtomicU64::new(0),
+        }
+    }
+
+    /// When an emulated device would be done with a request; 0 on a real one.
+    #[inline]
+    pub fn done_at(&self, now_ns: u64, op: Op, bytes: u64) -> u64 {
+        let Some(emulated) = &self.emulated else {
+            return 0;
+        };
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        let bits = mix(u64::from(self.id.0), number);
+        let mut device = emulated.lock().unwrap_or_else(PoisonError::into_inner);
+        device.submit(now_ns, op, bytes, bits)
+    }
+}
+
+/// Size of a file or a block device.
+pub fn file_bytes(mut file: &File) -> std::io::Result<u64> {
+    use std::io::{Seek, SeekFrom};
+    let meta = file.metadata()?;
+    if meta.file_type().is_block_device() {
+        return file.seek(SeekFrom::End(0));
+    }
+    Ok(meta.len())
+}

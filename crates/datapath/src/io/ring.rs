@@ -1,0 +1,258 @@
+//! I/O by io_uring. The one place that hands pointers to the kernel.
+//!
+//! Every entry in flight has a slot here that owns what its pointers point to (buffer, file, event counter); it is given up
+//! when the kernel reports the entry as complete, and not before. A ring that is dropped with entries in flight leaks what
+//! they own rather than free it under the kernel.
+
+#![allow(unsafe_code)] // pushing entries: see the reasons there
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use io_uring::squeue::{Entry, Flags};
+use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::{IoUring, opcode};
+use rustix::io::Errno;
+use slab::Slab;
+
+use super::{Buf, Op, Outcome, Urgency, Waker};
+
+/// Entries that may be handed to the kernel at once; more wait here.
+const ENTRIES: u32 = 1024;
+
+/// What an entry in flight owns.
+#[derive(Debug)]
+#[expect(dead_code, reason = "owned, not looked at: the kernel does")]
+enum Owned {
+    File(Arc<File>),
+    Socket(Arc<OwnedFd>),
+}
+
+#[derive(Debug)]
+struct InFlight {
+    token: u64,
+    filling: Option<Arc<Buf>>,
+    draining: Option<Arc<Buf>>,
+    _owned: Owned,
+}
+
+/// The ring of one worker.
+pub struct Ring {
+    ring: IoUring,
+    slots: Slab<InFlight>,
+    /// Entries that did not fit into the submission queue.
+    backlog: VecDeque<Entry>,
+    event: Arc<OwnedFd>,
+    event_count: Arc<Buf>,
+    unsubmitted: bool,
+}
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Ring({} in flight)", self.slots.len())
+    }
+}
+
+impl Ring {
+    pub(super) fn new() -> std::io::Result<Self> {
+        // Completions are only ever taken by this thread, when it asks: the cheapest mode there is.
+        let modern = IoUring::builder()
+            .setup_single_issuer()
+            .setup_coop_taskrun()
+            .setup_defer_taskrun()
+            .setup_cqsize(ENTRIES * 8)
+            .build(ENTRIES);
+        let ring = match modern {
+            Ok(ring) => ring,
+            // Kernels before 6.1 do not know it.
+            Err(_) => IoUring::builder().setup_cqsize(ENTRIES * 8).build(ENTRIES)?,
+        };
+        let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
+        Ok(Self {
+            ring,
+            slots: Slab::new(),
+            backlog: VecDeque::new(),
+            event: Arc::new(event),
+            event_count: Buf::new(8),
+            unsubmitted: false,
+        })
+    }
+
+    pub(super) fn waker(&self) -> Waker {
+        Waker(self.event.clone())
+    }
+
+    #[inline]
+    pub(super) fn start(&mut self, token: u64, op: Op) {
+        let none = (None, None);
+        let (entry, (filling, draining), owned) = match op {
+            Op::Read {
+                file,
+                at,
+                buf,
+                from,
+                len,
+                urgency,
+            } => {
+                let to = buf.begin_filling(from, len);
+                let fd = Fd(file.as_raw_fd());
+                let entry = opcode::Read::new(fd, to, len as u32).offset(at).build();
+                (urgent(entry, urgency), (Some(buf), None), Owned::File(file))
+            }
+            Op::Write {
+                file,
+                at,
+                buf,
+                from,
+                len,
+                durable,
+                urgency,
+            } => {
+                let what = buf.begin_draining(from, len);
+                let flags = if durable { libc::RWF_DSYNC } else { 0 };
+                let fd = Fd(file.as_raw_fd());
+                let entry = opcode::Write::new(fd, what, len as u32).offset(at);
+                let entry = entry.rw_flags(flags).build();
+                (urgent(entry, urgency), (None, Some(buf)), Owned::File(file))
+            }
+            Op::Sync { file } => {
+                let fd = Fd(file.as_raw_fd());
+                let entry = opcode::Fsync::new(fd).flags(FsyncFlags::DATASYNC).build();
+                (entry, none, Owned::File(file))
+            }
+            Op::Allocate { file, how, at, len } => {
+                let mode = how.flags().bits() as i32;
+                let fd = Fd(file.as_raw_fd());
+                let entry = opcode::Fallocate::new(fd, len).offset(at).mode(mode);
+                (entry.build(), none, Owned::File(file))
+            }
+            Op::Receive {
+                socket,
+                buf,
+                from,
+                len,
+            } => {
+                let to = buf.begin_filling(from, len);
+                let entry = opcode::Recv::new(Fd(socket.as_raw_fd()), to, len as u32).build();
+                (entry, (Some(buf), None), Owned::Socket(socket))
+            }
+            Op::Writable { socket } => {
+                let events = libc::POLLOUT as u32;
+                let entry = opcode::PollAdd::new(Fd(socket.as_raw_fd()), events).build();
+                (entry, none, Owned::Socket(socket))
+            }
+            Op::Wake => {
+                let buf = self.event_count.clone();
+                let to = buf.begin_filling(0, 8);
+                let entry = opcode::Read::new(Fd(self.event.as_raw_fd()), to, 8).build();
+                (entry, (Some(buf), None), Owned::Socket(self.event.clone()))
+            }
+        };
+        let slot = self.slots.insert(InFlight {
+            token,
+            filling,
+            draining,
+            _owned: owned,
+        });
+        let entry = entry.user_data(slot as u64);
+        // SAFETY: pointers and descriptors of the entry are kept alive by the slot until its completion was taken.
+        if unsafe { self.ring.submission().push(&entry) }.is_err() {
+            self.backlog.push_back(entry);
+        }
+        self.unsubmitted = true;
+    }
+
+    fn push_backlog(&mut self) {
+        while let Some(entry) = self.backlog.front() {
+            // SAFETY: as in `start`.
+            if unsafe { self.ring.submission().push(entry) }.is_err() {
+                break;
+            }
+            self.backlog.pop_front();
+        }
+    }
+
+    pub(super) fn poll(&mut self, done: &mut Vec<(u64, Outcome)>) -> std::io::Result<()> {
+        loop {
+            let entered = if self.unsubmitted || !self.backlog.is_empty() {
+                self.push_backlog();
+                self.ring.submitter().submit().map(drop)
+            } else {
+                // Nothing to hand over: only let the kernel run what it deferred.
+                self.ring.submitter().submit_and_wait(0).map(drop)
+            };
+            tolerate(entered)?;
+            self.unsubmitted = false;
+            self.reap(done);
+            if self.backlog.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    pub(super) fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+        done: &mut Vec<(u64, Outcome)>,
+    ) -> std::io::Result<()> {
+        self.push_backlog();
+        let submitter = self.ring.submitter();
+        let entered = match timeout {
+            None => submitter.submit_and_wait(1),
+            Some(timeout) => {
+                let spec = Timespec::from(timeout);
+                submitter.submit_with_args(1, &SubmitArgs::new().timespec(&spec))
+            }
+        };
+        tolerate(entered.map(drop))?;
+        self.unsubmitted = !self.backlog.is_empty();
+        self.reap(done);
+        Ok(())
+    }
+
+    #[inline]
+    fn reap(&mut self, done: &mut Vec<(u64, Outcome)>) {
+        for entry in self.ring.completion() {
+            let slot = self.slots.remove(entry.user_data() as usize);
+            if let Some(buf) = &slot.filling {
+                buf.end_filling();
+            }
+            if let Some(buf) = &slot.draining {
+                buf.end_draining();
+            }
+            let result = entry.result();
+            done.push((
+                slot.token,
+                u32::try_from(result).map_err(|_| Errno::from_raw_os_error(-result)),
+            ));
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // The kernel may still write to what is in flight.
+        std::mem::forget(std::mem::take(&mut self.slots));
+    }
+}
+
+fn urgent(entry: Entry, urgency: Urgency) -> Entry {
+    match urgency {
+        Urgency::Guest => entry,
+        Urgency::Background => entry.flags(Flags::ASYNC),
+    }
+}
+
+/// Being interrupted, timing out, and a kernel that wants completions taken first are no errors.
+fn tolerate(entered: std::io::Result<()>) -> std::io::Result<()> {
+    match entered {
+        Err(e) => match e.raw_os_error() {
+            Some(libc::EINTR | libc::ETIME | libc::EBUSY | libc::EAGAIN) => Ok(()),
+            _ => Err(e),
+        },
+        Ok(()) => Ok(()),
+    }
+}

@@ -1,0 +1,213 @@
+//! I/O by threads, for where io_uring is refused (many container runtimes do): blocking calls on files in a few helper
+//! threads, sockets by `poll`.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+use rustix::time::Timespec;
+
+use super::{Buf, Op, Outcome, Waker};
+
+/// Helper threads of one worker: calls that may block at the same time.
+const HELPERS: usize = 8;
+
+/// Helper threads, and the sockets that are waited for.
+#[derive(Debug)]
+pub struct Threads {
+    jobs: Sender<(u64, Op)>,
+    results: Receiver<(u64, Outcome)>,
+    event: Arc<OwnedFd>,
+    /// Sockets to receive from.
+    receiving: Vec<(u64, Arc<OwnedFd>, Arc<Buf>, usize, usize)>,
+    /// Sockets to wait for until they take bytes.
+    writable: Vec<(u64, Arc<OwnedFd>)>,
+    /// Token of the wake-up, while it is waited for.
+    wake: Option<u64>,
+    woken: bool,
+}
+
+impl Threads {
+    pub(super) fn new() -> std::io::Result<Self> {
+        let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+        let event = Arc::new(rustix::event::eventfd(0, flags)?);
+        let (jobs, incoming) = channel::<(u64, Op)>();
+        let (outgoing, results) = channel();
+        let incoming = Arc::new(Mutex::new(incoming));
+        for _ in 0..HELPERS {
+            let (incoming, outgoing) = (incoming.clone(), outgoing.clone());
+            let waker = Waker(event.clone());
+            std::thread::Builder::new()
+                .name("terrace-io".into())
+                .spawn(move || {
+                    loop {
+                        let next = incoming.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                        let Ok((token, op)) = next else { return };
+                        let outcome = perform(op);
+                        if outgoing.send((token, outcome)).is_err() {
+                            return;
+                        }
+                        waker.wake();
+                    }
+                })?;
+        }
+        Ok(Self {
+            jobs,
+            results,
+            event,
+            receiving: Vec::new(),
+            writable: Vec::new(),
+            wake: None,
+            woken: false,
+        })
+    }
+
+    pub(super) fn waker(&self) -> Waker {
+        Waker(self.event.clone())
+    }
+
+    pub(super) fn start(&mut self, token: u64, op: Op) {
+        match op {
+            Op::Receive {
+                socket,
+                buf,
+                from,
+                len,
+            } => {
+                self.receiving.push((token, socket, buf, from, len));
+            }
+            Op::Writable { socket } => self.writable.push((token, socket)),
+            Op::Wake => self.wake = Some(token),
+            op => self.jobs.send((token, op)).expect("helper threads outlive the worker"),
+        }
+    }
+
+    pub(super) fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+        done: &mut Vec<(u64, Outcome)>,
+    ) -> std::io::Result<()> {
+        let before = done.len();
+        done.extend(self.results.try_iter());
+        let timeout = if done.len() > before || self.woken {
+            Some(Duration::ZERO)
+        } else {
+            timeout
+        };
+        let mut fds = vec![PollFd::new(&*self.event, PollFlags::IN)];
+        fds.extend(self.receiving.iter().map(|r| PollFd::new(&*r.1, PollFlags::IN)));
+        fds.extend(self.writable.iter().map(|w| PollFd::new(&*w.1, PollFlags::OUT)));
+        let spec = timeout.map(|t| Timespec {
+            tv_sec: t.as_secs() as i64,
+            tv_nsec: i64::from(t.subsec_nanos()),
+        });
+        match poll(&mut fds, spec.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let ready: Vec<bool> = fds.iter().map(|f| !f.revents().is_empty()).collect();
+        drop(fds);
+        if ready[0] {
+            let mut count = [0; 8];
+            let _ = rustix::io::read(&*self.event, &mut count);
+            self.woken = true;
+        }
+        let receivers = self.receiving.len();
+        let mut i = 0;
+        self.receiving.retain(|(token, socket, buf, from, len)| {
+            i += 1;
+            if !ready[i] {
+                return true;
+            }
+            let got = buf.fill(*from..*from + *len, |bytes| {
+                recv(&**socket, bytes, RecvFlags::DONTWAIT)
+            });
+            match got {
+                Err(Errno::AGAIN | Errno::INTR) => true,
+                Ok((_, n)) => {
+                    done.push((*token, Ok(n as u32)));
+                    false
+                }
+                Err(e) => {
+                    done.push((*token, Err(e)));
+                    false
+                }
+            }
+        });
+        let mut i = receivers;
+        self.writable.retain(|(token, _)| {
+            i += 1;
+            if ready[i] {
+                done.push((*token, Ok(0)));
+            }
+            !ready[i]
+        });
+        if self.woken
+            && let Some(token) = self.wake.take()
+        {
+            self.woken = false;
+            done.push((token, Ok(8)));
+        }
+        done.extend(self.results.try_iter());
+        Ok(())
+    }
+}
+
+/// One blocking call.
+fn perform(op: Op) -> Outcome {
+    let errno = |e: std::io::Error| Errno::from_io_error(&e).unwrap_or(Errno::IO);
+    match op {
+        Op::Read {
+            file,
+            at,
+            buf,
+            from,
+            len,
+            ..
+        } => fill_from(&buf, from, len, |bytes| file.read_at(bytes, at))
+            .map(|n| n as u32)
+            .map_err(errno),
+        Op::Write {
+            file,
+            at,
+            buf,
+            from,
+            len,
+            durable,
+            ..
+        } => {
+            let n = buf.with(from..from + len, |bytes| file.write_at(bytes, at));
+            let n = n.map_err(errno)?;
+            if durable {
+                file.sync_data().map_err(errno)?;
+            }
+            Ok(n as u32)
+        }
+        Op::Sync { file } => file.sync_data().map(|()| 0).map_err(errno),
+        Op::Allocate { file, how, at, len } => {
+            rustix::fs::fallocate(&*file, how.flags(), at, len).map(|()| 0)
+        }
+        Op::Receive { .. } | Op::Writable { .. } | Op::Wake => {
+            unreachable!("sockets are polled by the worker")
+        }
+    }
+}
+
+/// Parts of one request fill disjoint ranges of one buffer at the same time, so each reads into memory of its own first.
+fn fill_from(
+    buf: &Buf,
+    from: usize,
+    len: usize,
+    read: impl FnOnce(&mut [u8]) -> std::io::Result<usize>,
+) -> std::io::Result<usize> {
+    let mut bytes = vec![0; len];
+    let n = read(&mut bytes)?;
+    buf.copy_in(from, &bytes[..n]);
+    Ok(n)
+}

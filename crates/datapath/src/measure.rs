@@ -1,0 +1,256 @@
+//! What is measured of one volume: latency by direction and size, queue depth, bytes, heat of extents.
+//!
+//! Counts from when it was switched on, or last reset. Latency is the guest's: from the arrival of the request's last byte
+//! to the moment its answer is handed to the socket, injected delays and throttling included.
+
+use algo::Histogram;
+use serde::Serialize;
+
+use crate::engine::{GuestOp, GuestRequest};
+
+/// Upper bounds of the size classes in bytes; one more class is above the last.
+pub const SIZE_CLASSES: [u64; 4] = [4 << 10, 16 << 10, 64 << 10, 256 << 10];
+
+/// Names of the size classes.
+pub const SIZE_NAMES: [&str; 5] = ["≤4 KiB", "≤16 KiB", "≤64 KiB", "≤256 KiB", ">256 KiB"];
+
+/// Names of the directions.
+pub const DIRECTIONS: [&str; 3] = ["read", "write", "other"];
+
+/// Measurements of one volume.
+#[derive(Debug)]
+pub struct Measure {
+    since_ns: u64,
+    extent_bytes: u64,
+    latency: Vec<Histogram>,
+    requests: [u64; 3],
+    bytes: [u64; 2],
+    errors: u64,
+    outstanding: u32,
+    outstanding_max: u32,
+    /// Integral of outstanding requests over time.
+    depth_ns: u128,
+    depth_since_ns: u64,
+    heat: Vec<Heat>,
+}
+
+/// Accesses of one extent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Heat {
+    /// Reads.
+    pub reads: u32,
+    /// Writes.
+    pub writes: u32,
+}
+
+/// Measurements as they are now.
+#[derive(Debug, Clone, Serialize, PartialEq)]
+pub struct Measured {
+    /// Seconds that they cover.
+    pub seconds: f64,
+    /// By direction: read, write, other.
+    pub directions: Vec<Direction>,
+    /// Requests that were answered with an error.
+    pub errors: u64,
+    /// Requests in flight now.
+    pub outstanding: u32,
+    /// Most requests that were in flight at once.
+    pub outstanding_max: u32,
+    /// Mean number of requests in flight.
+    pub queue_depth_mean: f64,
+    /// Extents that were accessed.
+    pub extents_touched: u64,
+    /// The extents with most accesses, hottest first.
+    pub hottest: Vec<(u32, Heat)>,
+}
+
+/// Measurements of one direction.
+#[derive(Debug, Clone, Serialize, PartialEq)]
+pub struct Direction {
+    /// Its name.
+    pub name: &'static str,
+    /// Requests.
+    pub requests: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Latency of all of them.
+    pub latency: Latency,
+    /// Latency by size class, those with requests.
+    pub sizes: Vec<(&'static str, Latency)>,
+}
+
+/// A latency distribution in microseconds.
+#[derive(Debug, Clone, Copy, Serialize, PartialEq, Default)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct Latency {
+    pub count: u64,
+    pub mean_us: f64,
+    pub p50_us: f64,
+    pub p95_us: f64,
+    pub p99_us: f64,
+    pub p999_us: f64,
+}
+
+impl Latency {
+    /// Of a histogram of nanoseconds.
+    pub fn of(histogram: &Histogram) -> Self {
+        let us = |q| histogram.quantile_ns(q) as f64 / 1e3;
+        if histogram.count() == 0 {
+            return Self::default();
+        }
+        Self {
+            count: histogram.count(),
+            mean_us: histogram.mean_us(),
+            p50_us: us(0.5),
+            p95_us: us(0.95),
+            p99_us: us(0.99),
+            p999_us: us(0.999),
+        }
+    }
+}
+
+fn direction(op: GuestOp) -> usize {
+    match op {
+        GuestOp::Read => 0,
+        GuestOp::Write => 1,
+        _ => 2,
+    }
+}
+
+/// Extents listed as the hottest.
+const HOTTEST: usize = 16;
+
+impl Measure {
+    /// Nothing yet.
+    pub fn new(now_ns: u64, extents: usize, extent_bytes: u64) -> Self {
+        Self {
+            since_ns: now_ns,
+            extent_bytes,
+            latency: vec![Histogram::default(); DIRECTIONS.len() * SIZE_NAMES.len()],
+            requests: [0; 3],
+            bytes: [0; 2],
+            errors: 0,
+            outstanding: 0,
+            outstanding_max: 0,
+            depth_ns: 0,
+            depth_since_ns: now_ns,
+            heat: vec![Heat::default(); extents],
+        }
+    }
+
+    fn depth_until(&mut self, now_ns: u64) {
+        let passed = now_ns.saturating_sub(self.depth_since_ns);
+        self.depth_ns += u128::from(passed) * u128::from(self.outstanding);
+        self.depth_since_ns = now_ns;
+    }
+
+    /// A request arrives.
+    #[inline]
+    pub fn arrived(&mut self, now_ns: u64, request: &GuestRequest) {
+        self.depth_until(now_ns);
+        self.outstanding += 1;
+        self.outstanding_max = self.outstanding_max.max(self.outstanding);
+        if let Some(heat) = self.heat.get_mut((request.offset / self.extent_bytes) as usize) {
+            match request.op {
+                GuestOp::Read => heat.reads = heat.reads.saturating_add(1),
+                GuestOp::Write => heat.writes = heat.writes.saturating_add(1),
+                _ => {}
+            }
+        }
+    }
+
+    /// A request is answered. One that arrived before the measurement began counts as an answer, not as outstanding.
+    #[inline]
+    pub fn answered(&mut self, now_ns: u64, request: &GuestRequest, latency_ns: u64, ok: bool) {
+        self.depth_until(now_ns);
+        self.outstanding = self.outstanding.saturating_sub(1);
+        let dir = direction(request.op);
+        if !ok {
+            self.errors += 1;
+            return;
+        }
+        self.requests[dir] += 1;
+        if dir < 2 {
+            self.bytes[dir] += request.length;
+        }
+        let above = |bound: &&u64| request.length > **bound;
+        let size = SIZE_CLASSES.iter().filter(above).count();
+        self.latency[dir * SIZE_NAMES.len() + size].record(latency_ns);
+    }
+
+    /// Everything up to now.
+    pub fn read(&self, now_ns: u64) -> Measured {
+        let n = SIZE_NAMES.len();
+        let directions = (0..DIRECTIONS.len()).map(|d| {
+            let mut all = Histogram::default();
+            let mut sizes = vec![];
+            for (size, histogram) in SIZE_NAMES.iter().zip(&self.latency[d * n..(d + 1) * n]) {
+                all.merge(histogram);
+                if histogram.count() > 0 {
+                    sizes.push((*size, Latency::of(histogram)));
+                }
+            }
+            Direction {
+                name: DIRECTIONS[d],
+                requests: self.requests[d],
+                bytes: self.bytes.get(d).copied().unwrap_or(0),
+                latency: Latency::of(&all),
+                sizes,
+            }
+        });
+        let touched = |h: &Heat| h.reads > 0 || h.writes > 0;
+        let mut hottest: Vec<(u32, Heat)> = (0..).zip(self.heat.iter().copied()).collect();
+        hottest.retain(|(_, h)| touched(h));
+        let extents_touched = hottest.len() as u64;
+        hottest.sort_by_key(|(e, h)| (u64::MAX - (u64::from(h.reads) + u64::from(h.writes)), *e));
+        hottest.truncate(HOTTEST);
+        let span_ns = now_ns.saturating_sub(self.since_ns);
+        let tail = u128::from(now_ns.saturating_sub(self.depth_since_ns));
+        let depth_ns = self.depth_ns + tail * u128::from(self.outstanding);
+        Measured {
+            seconds: span_ns as f64 / 1e9,
+            directions: directions.collect(),
+            errors: self.errors,
+            outstanding: self.outstanding,
+            outstanding_max: self.outstanding_max,
+            queue_depth_mean: depth_ns as f64 / (span_ns as f64).max(1.0),
+            extents_touched,
+            hottest,
+        }
+    }
+
+    /// Heat of all extents.
+    pub fn heat(&self) -> &[Heat] {
+        &self.heat
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_what_passed() {
+        let mut measure = Measure::new(0, 4, 1 << 20);
+        let request = |op, offset, length| GuestRequest {
+            op,
+            offset,
+            length,
+            fua: false,
+        };
+        let a = request(GuestOp::Read, 0, 4096);
+        let b = request(GuestOp::Write, 1 << 20, 1 << 20);
+        measure.arrived(0, &a);
+        measure.arrived(500, &b);
+        measure.answered(1000, &a, 1000, true);
+        measure.answered(2000, &b, 1500, true);
+        let read = measure.read(2000);
+        assert_eq!((read.outstanding, read.outstanding_max), (0, 2));
+        assert!((read.queue_depth_mean - 1.25).abs() < 1e-9);
+        assert_eq!(read.directions[0].requests, 1);
+        assert_eq!(read.directions[1].bytes, 1 << 20);
+        assert_eq!(read.directions[1].sizes[0].0, ">256 KiB");
+        assert_eq!(read.extents_touched, 2);
+        assert_eq!(read.hottest[0], (0, Heat { reads: 1, writes: 0 }));
+    }
+}

@@ -1,0 +1,93 @@
+//! Exports by name, and which worker serves each.
+
+use std::collections::BTreeMap;
+use std::sync::{PoisonError, RwLock};
+
+use nbd::{BlockSizes, Export, ExportFlags, Exports};
+use units::VolumeId;
+
+/// Largest request. Bounds the buffer of one request.
+pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
+
+/// Who serves an export.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Home {
+    /// The worker.
+    pub worker: usize,
+    /// The volume.
+    pub volume: VolumeId,
+}
+
+/// Whether guests may write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// They may.
+    ReadWrite,
+    /// They may not.
+    ReadOnly,
+}
+
+/// All exports.
+#[derive(Debug, Default)]
+pub struct Registry {
+    exports: RwLock<BTreeMap<String, (Export, Home)>>,
+}
+
+impl Registry {
+    /// Adds an export.
+    pub fn add(&self, name: &str, size: u64, access: Access, home: Home) {
+        let mut flags = ExportFlags::HAS_FLAGS
+            | ExportFlags::SEND_FLUSH
+            | ExportFlags::SEND_FUA
+            | ExportFlags::SEND_TRIM
+            | ExportFlags::SEND_WRITE_ZEROES
+            | ExportFlags::CAN_MULTI_CONN
+            | ExportFlags::SEND_CACHE;
+        if access == Access::ReadOnly {
+            flags = flags | ExportFlags::READ_ONLY;
+        }
+        let export = Export {
+            name: name.to_owned(),
+            description: String::new(),
+            size,
+            flags,
+            block: BlockSizes {
+                minimum: 1,
+                preferred: 4096,
+                maximum: REQUEST_BYTES_MAX,
+            },
+        };
+        let mut exports = self.exports.write().unwrap_or_else(PoisonError::into_inner);
+        exports.insert(name.to_owned(), (export, home));
+    }
+
+    /// Takes an export away: no new connections.
+    pub fn remove(&self, name: &str) {
+        let mut exports = self.exports.write().unwrap_or_else(PoisonError::into_inner);
+        exports.remove(name);
+    }
+
+    /// Who serves it. The empty name is the only export, if there is just one.
+    pub fn home(&self, name: &str) -> Option<Home> {
+        self.look_up(name).map(|found| found.1)
+    }
+
+    fn look_up(&self, name: &str) -> Option<(Export, Home)> {
+        let exports = self.exports.read().unwrap_or_else(PoisonError::into_inner);
+        if name.is_empty() && exports.len() == 1 {
+            return exports.values().next().cloned();
+        }
+        exports.get(name).cloned()
+    }
+}
+
+impl Exports for Registry {
+    fn find(&self, name: &str) -> Option<Export> {
+        self.look_up(name).map(|found| found.0)
+    }
+
+    fn list(&self) -> Vec<Export> {
+        let exports = self.exports.read().unwrap_or_else(PoisonError::into_inner);
+        exports.values().map(|e| e.0.clone()).collect()
+    }
+}

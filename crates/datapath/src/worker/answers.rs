@@ -1,0 +1,366 @@
+//! Answers: held back, measured, framed, and sent together.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use nbd::ErrorCode;
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+
+use crate::clock;
+use crate::engine::{Fault, GuestOp, GuestRequest};
+use crate::io::{Buf, Op};
+
+use super::guests::{Guest, HEAD, Stage};
+use super::timers::Due;
+use super::{Token, Worker};
+
+/// Segments sent at once; the kernel takes 1024.
+const SEGMENTS_MAX: usize = 256;
+
+/// A piece of what is to be sent.
+#[derive(Debug)]
+pub enum Segment {
+    /// Of the handshake, from this byte on.
+    Bytes(Vec<u8>, usize),
+    /// A whole answer, from this byte on.
+    Answer(Vec<u8>, usize),
+    /// A short answer: its bytes, how many, how many are sent.
+    Short([u8; 20], u8, u8),
+    /// A whole answer in a buffer: header and data.
+    Data {
+        /// The buffer.
+        buf: Arc<Buf>,
+        /// First byte not sent.
+        from: usize,
+        /// First byte after it.
+        to: usize,
+        /// Bytes of guest data, to be given back to the connection's limit.
+        bytes: u64,
+    },
+}
+
+impl Segment {
+    /// Whether a request is answered when it is sent.
+    pub(super) fn ends_answer(&self) -> bool {
+        !matches!(self, Segment::Bytes(..))
+    }
+
+    fn left(&self) -> usize {
+        match self {
+            Segment::Bytes(bytes, sent) | Segment::Answer(bytes, sent) => bytes.len() - sent,
+            Segment::Short(_, len, sent) => usize::from(len - sent),
+            Segment::Data { from, to, .. } => to - from,
+        }
+    }
+
+    fn sent(&mut self, n: usize) {
+        match self {
+            Segment::Bytes(_, sent) | Segment::Answer(_, sent) => *sent += n,
+            Segment::Short(_, _, sent) => *sent += n as u8,
+            Segment::Data { from, .. } => *from += n,
+        }
+    }
+}
+
+fn error_code(fault: Fault) -> ErrorCode {
+    match fault {
+        Fault::Io => ErrorCode::Io,
+        Fault::NoSpace => ErrorCode::NoSpc,
+        Fault::Range => ErrorCode::Inval,
+        Fault::Shutdown => ErrorCode::Shutdown,
+    }
+}
+
+impl Worker {
+    /// The engine is done with a request: hold it back, if a session says so, then answer.
+    pub(super) fn ready(
+        &mut self,
+        volume: u32,
+        guest: Guest,
+        request: GuestRequest,
+        result: Result<(), Fault>,
+    ) {
+        let live = self.volumes[volume as usize].as_mut().expect("it has requests");
+        let delay_ns = match (&live.inject, request.op) {
+            (Some(session), GuestOp::Read) => session.delay_ns[0],
+            (Some(session), GuestOp::Write) => session.delay_ns[1],
+            _ => 0,
+        };
+        if delay_ns == 0 {
+            return self.answer(volume, guest, request, result);
+        }
+        let ready_ns = clock::now_ns();
+        self.timers.at(
+            ready_ns + delay_ns,
+            Due::Answer {
+                volume,
+                guest,
+                request,
+                result,
+                ready_ns,
+            },
+        );
+    }
+
+    /// Answers that were held back, and everything else whose time has come.
+    pub(super) fn fire_timers(&mut self) {
+        if self.timers.next_ns() == u64::MAX {
+            return;
+        }
+        self.now_ns = clock::now_ns();
+        while let Some(due) = self.timers.pop_due(self.now_ns) {
+            match due {
+                Due::Answer {
+                    volume,
+                    guest,
+                    request,
+                    result,
+                    ready_ns,
+                } => {
+                    let live = self.volumes[volume as usize].as_mut().expect("it has requests");
+                    if let Some(session) = &mut live.inject {
+                        let dir = usize::from(request.op != GuestOp::Read);
+                        let wanted = session.delay_ns[dir];
+                        session.held(wanted, self.now_ns.saturating_sub(ready_ns));
+                    }
+                    self.answer(volume, guest, request, result);
+                }
+                Due::Device(io) => self.device_over(io),
+                Due::Submit {
+                    volume,
+                    guest,
+                    request,
+                } => self.submit(volume, guest, request),
+                Due::Wake(volume) => {
+                    if let Some(live) = self.volumes[volume as usize].as_mut() {
+                        live.engine.wake(self.now_ns);
+                        self.carry_out(volume);
+                    }
+                }
+            }
+        }
+    }
+
+    fn answer(
+        &mut self,
+        volume: u32,
+        guest: Guest,
+        request: GuestRequest,
+        result: Result<(), Fault>,
+    ) {
+        let live = self.volumes[volume as usize].as_mut().expect("it has requests");
+        let latency_ns = self.now_ns.saturating_sub(guest.arrival_ns);
+        if let Some(measure) = &mut live.measure {
+            measure.answered(self.now_ns, &request, latency_ns, result.is_ok());
+        }
+        if let Some(recorder) = &mut live.recorder
+            && result.is_ok()
+        {
+            recorder.record(&request, guest.arrival_ns, latency_ns);
+        }
+        let Guest {
+            connection,
+            cookie,
+            buf,
+            ..
+        } = guest;
+        let c = &mut self.connections[connection as usize];
+        let moves_data = matches!(request.op, GuestOp::Read | GuestOp::Write);
+        let bytes = if moves_data { request.length } else { 0 };
+        let structured = match &c.stage {
+            Stage::Serving { session, .. } => session.structured,
+            _ => {
+                // Nobody waits for it any more.
+                c.requests -= 1;
+                c.bytes -= bytes;
+                if let Some(buf) = buf {
+                    self.pool.give(buf);
+                }
+                return self.remove_if_over(connection);
+            }
+        };
+        match (request.op, result, buf) {
+            (GuestOp::Read, Ok(()), Some(buf)) => {
+                let head = if structured {
+                    let head = nbd::data_chunk(cookie, request.offset, request.length as u32, true);
+                    put_before(&buf, &head)
+                } else {
+                    put_before(&buf, &nbd::simple_reply(cookie, None))
+                };
+                let segment = Segment::Data {
+                    buf,
+                    from: head,
+                    to: HEAD + request.length as usize,
+                    bytes,
+                };
+                self.push_segment(connection, segment);
+            }
+            (_, result, buf) => {
+                c.bytes -= bytes;
+                if let Some(buf) = buf {
+                    self.pool.give(buf);
+                }
+                match result {
+                    Ok(()) => self.acknowledge(connection, cookie, structured),
+                    Err(fault) => {
+                        self.refuse_counted(connection, cookie, error_code(fault), &fault.to_string());
+                    }
+                }
+            }
+        }
+    }
+
+    /// A success without data.
+    pub(super) fn acknowledge(&mut self, connection: u32, cookie: u64, structured: bool) {
+        let mut bytes = [0; 20];
+        let len = if structured {
+            bytes.copy_from_slice(&nbd::none_chunk(cookie));
+            20
+        } else {
+            bytes[..16].copy_from_slice(&nbd::simple_reply(cookie, None));
+            16
+        };
+        self.push_segment(connection, Segment::Short(bytes, len, 0));
+    }
+
+    /// Refuses a request that was not counted yet.
+    pub(super) fn refuse(&mut self, connection: u32, cookie: u64, error: ErrorCode, why: &str) {
+        self.connections[connection as usize].requests += 1;
+        self.refuse_counted(connection, cookie, error, why);
+    }
+
+    fn refuse_counted(&mut self, connection: u32, cookie: u64, error: ErrorCode, why: &str) {
+        let structured = match &self.connections[connection as usize].stage {
+            Stage::Serving { session, .. } => session.structured,
+            _ => false,
+        };
+        let mut out = vec![];
+        if structured {
+            nbd::error_chunk(cookie, error, why, &mut out);
+        } else {
+            out.extend(nbd::simple_reply(cookie, Some(error)));
+        }
+        self.push_segment(connection, Segment::Answer(out, 0));
+    }
+
+    pub(super) fn push_segment(&mut self, connection: u32, segment: Segment) {
+        let c = &mut self.connections[connection as usize];
+        c.out.push_back(segment);
+        if !c.listed_unsent {
+            c.listed_unsent = true;
+            self.unsent.push(connection);
+        }
+    }
+
+    /// Sends what has gathered, one send per connection.
+    pub(super) fn send_answers(&mut self) {
+        let mut unsent = std::mem::take(&mut self.unsent);
+        for connection in unsent.drain(..) {
+            if let Some(c) = self.connections.get_mut(connection as usize) {
+                c.listed_unsent = false;
+                self.send_now(connection);
+                self.decode_again(connection);
+                self.receive(connection);
+                self.remove_if_over(connection);
+            }
+        }
+        // Sending may have closed connections, which may have listed others.
+        unsent.append(&mut self.unsent);
+        self.unsent = unsent;
+    }
+
+    pub(super) fn send_now(&mut self, connection: u32) {
+        loop {
+            let c = &mut self.connections[connection as usize];
+            if c.out.is_empty() || c.waiting_writable {
+                return;
+            }
+            let guards: Vec<_> = c.out.iter().take(SEGMENTS_MAX).map(view).collect();
+            let slices: Vec<IoSlice<'_>> = guards.iter().map(|g| IoSlice::new(g)).collect();
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            let mut none = SendAncillaryBuffer::default();
+            let sent = sendmsg(&*c.socket, &slices, &mut none, flags);
+            drop(slices);
+            drop(guards);
+            match sent {
+                Ok(n) => self.account_sent(connection, n),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    let c = &mut self.connections[connection as usize];
+                    c.waiting_writable = true;
+                    let socket = c.socket.clone();
+                    let token = Token::Writable(connection).pack();
+                    return self.io.start(token, Op::Writable { socket });
+                }
+                Err(_) => {
+                    self.connections[connection as usize].stage = Stage::Closing;
+                    let socket = &*self.connections[connection as usize].socket;
+                    let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn account_sent(&mut self, connection: u32, mut n: usize) {
+        let c = &mut self.connections[connection as usize];
+        while n > 0 {
+            let first = c.out.front_mut().expect("only what is there was sent");
+            let now = n.min(first.left());
+            first.sent(now);
+            n -= now;
+            if first.left() > 0 {
+                return;
+            }
+            let segment = c.out.pop_front().expect("looked at above");
+            c.requests -= u32::from(segment.ends_answer());
+            if let Segment::Data { buf, bytes, .. } = segment {
+                c.bytes -= bytes;
+                self.pool.give(buf);
+            }
+        }
+    }
+
+    pub(super) fn writable(&mut self, connection: u32) {
+        self.connections[connection as usize].waiting_writable = false;
+        self.send_now(connection);
+        self.decode_again(connection);
+        self.receive(connection);
+        self.remove_if_over(connection);
+    }
+}
+
+/// Bytes of a segment, for as long as they are looked at.
+enum View<'a> {
+    Plain(&'a [u8]),
+    Shared(crate::io::Reading<'a>),
+}
+
+impl std::ops::Deref for View<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            View::Plain(bytes) => bytes,
+            View::Shared(reading) => reading,
+        }
+    }
+}
+
+fn view(segment: &Segment) -> View<'_> {
+    match segment {
+        Segment::Bytes(bytes, sent) | Segment::Answer(bytes, sent) => View::Plain(&bytes[*sent..]),
+        Segment::Short(bytes, len, sent) => {
+            View::Plain(&bytes[usize::from(*sent)..usize::from(*len)])
+        }
+        Segment::Data { buf, from, to, .. } => View::Shared(buf.reading(*from..*to)),
+    }
+}
+
+/// Puts a header right before the data; where it begins.
+fn put_before(buf: &Buf, head: &[u8]) -> usize {
+    let at = HEAD - head.len();
+    buf.fill(at..HEAD, |to| to.copy_from_slice(head));
+    at
+}

@@ -1,0 +1,286 @@
+//! What the engine wants done: I/O on devices, answers, requests to the store, timers.
+
+use std::sync::Arc;
+
+use model::Op as ModelOp;
+use rustix::io::Errno;
+
+use crate::clock;
+use crate::device::Medium;
+use crate::engine::{DataRef, DeviceRequest, Effect, Fault, GuestOp, GuestRequest, IoKind, Zeroes};
+use crate::io::{Allocate, Buf, Op, Outcome, Urgency};
+use crate::keeper::ToKeeper;
+
+use super::guests::{Guest, HEAD};
+use super::timers::Due;
+use super::volumes::LiveIo;
+use super::{Token, Worker};
+
+/// Slots of a file or block device begin here.
+const DATA_START: u64 = array::DATA_START;
+
+impl Worker {
+    /// A guest's request has arrived: measure it, throttle it, hand it to the engine.
+    pub(super) fn arrive(&mut self, volume: u32, guest: Guest, request: GuestRequest) {
+        let live = self.volumes[volume as usize].as_mut().expect("it has connections");
+        if let Some(measure) = &mut live.measure {
+            measure.arrived(self.now_ns, &request);
+        }
+        let moves_data = matches!(request.op, GuestOp::Read | GuestOp::Write);
+        if moves_data {
+            live.share.arrived(request.length);
+            live.throttle.set(live.share.limits());
+            if live.throttle.limits_anything() {
+                let go_ns = live.throttle.admit(self.now_ns, request.length);
+                if go_ns > self.now_ns {
+                    let due = Due::Submit {
+                        volume,
+                        guest,
+                        request,
+                    };
+                    return self.timers.at(go_ns, due);
+                }
+            }
+        }
+        self.submit(volume, guest, request);
+    }
+
+    pub(super) fn submit(&mut self, volume: u32, guest: Guest, request: GuestRequest) {
+        let live = self.volumes[volume as usize].as_mut().expect("it has connections");
+        live.engine.submit(self.now_ns, guest, request);
+        self.carry_out(volume);
+    }
+
+    /// Carries out what a volume's engine wants.
+    pub(super) fn carry_out(&mut self, volume: u32) {
+        let mut effects = std::mem::take(&mut self.effects);
+        loop {
+            let live = self.volumes[volume as usize].as_mut().expect("it has an engine");
+            live.engine.take_effects(&mut effects);
+            if effects.is_empty() {
+                break;
+            }
+            for effect in effects.drain(..) {
+                match effect {
+                    Effect::Io(request) => self.start_device(volume, request),
+                    Effect::Reply {
+                        guest,
+                        request,
+                        result,
+                    } => self.ready(volume, guest, request, result),
+                    Effect::Store(request) => {
+                        let id = self.volumes[volume as usize].as_ref().expect("as above").id;
+                        let keeper = self.shared.keeper.as_ref();
+                        let keeper = keeper.expect("only volumes of an array have a store");
+                        let asked = ToKeeper::Store {
+                            worker: self.index,
+                            volume: id,
+                            request,
+                        };
+                        if keeper.send(asked).is_err() {
+                            self.stopping = true; // the keeper only ends with the server
+                        }
+                    }
+                    Effect::Wake(at_ns) => self.timers.at(at_ns, Due::Wake(volume)),
+                    Effect::MoveEnded(end) => self.move_ended(volume, end),
+                }
+            }
+        }
+        self.effects = effects;
+    }
+
+    fn start_device(&mut self, volume: u32, request: DeviceRequest) {
+        let DeviceRequest {
+            io,
+            device,
+            kind,
+            at,
+            length,
+            data,
+        } = request;
+        let live = self.volumes[volume as usize].as_mut().expect("it has an engine");
+        let (buf, from) = match data {
+            DataRef::Guest { request, from } => {
+                let guest = live.engine.guest(request).expect("it was just issued");
+                let buf = guest.buf.clone().expect("reads and writes have a buffer");
+                // What no part covers reads as zeroes.
+                (Some(buf), HEAD + from as usize)
+            }
+            DataRef::Copy => {
+                let buf = live.copy.get_or_insert_with(|| Buf::new(length as usize));
+                if (buf.len() as u64) < length {
+                    *buf = Buf::new(length as usize);
+                }
+                (Some(buf.clone()), 0)
+            }
+            DataRef::None => (None, 0),
+        };
+        let background = data == DataRef::Copy;
+        let handle = self.devices[device.index()].clone().expect("places are on known devices");
+        let op = match kind {
+            IoKind::Read => ModelOp::Read,
+            IoKind::Write { .. } => ModelOp::Write,
+            IoKind::Flush => ModelOp::Flush,
+            _ => ModelOp::Trim,
+        };
+        let id = self.ios.insert(LiveIo {
+            volume,
+            io,
+            kind,
+            device: device.0,
+            at,
+            length,
+            buf,
+            from,
+            done: 0,
+            background,
+            not_before_ns: handle.done_at(self.now_ns, op, length),
+            result: Ok(()),
+        }) as u32;
+        match &handle.medium {
+            Medium::File(_) => self.start_file(id),
+            Medium::Nbd(_) => self.start_remote(id),
+        }
+    }
+
+    /// Starts, or goes on with, an I/O on a file.
+    fn start_file(&mut self, id: u32) {
+        let live = &self.ios[id as usize];
+        let device = self.devices[usize::from(live.device)].as_ref().expect("in use");
+        let Medium::File(file) = &device.medium else {
+            unreachable!("only files are started here");
+        };
+        let file = file.clone();
+        let at = DATA_START + live.at + live.done;
+        let (from, len) = (live.from + live.done as usize, (live.length - live.done) as usize);
+        let urgency = if live.background {
+            Urgency::Background
+        } else {
+            Urgency::Guest
+        };
+        let buf = || -> Arc<Buf> { live.buf.clone().expect("reads and writes have a buffer") };
+        let op = match live.kind {
+            IoKind::Read => Op::Read {
+                file,
+                at,
+                buf: buf(),
+                from,
+                len,
+                urgency,
+            },
+            IoKind::Write { durable } => Op::Write {
+                file,
+                at,
+                buf: buf(),
+                from,
+                len,
+                durable,
+                urgency,
+            },
+            IoKind::Flush => Op::Sync { file },
+            IoKind::Zero | IoKind::Discard => Op::Allocate {
+                file,
+                how: Allocate::Punch,
+                at,
+                len: live.length,
+            },
+            IoKind::ZeroAllocated => Op::Allocate {
+                file,
+                how: Allocate::Zero,
+                at,
+                len: live.length,
+            },
+        };
+        self.io.start(Token::Device(id).pack(), op);
+    }
+
+    pub(super) fn device_done(&mut self, id: u32, outcome: Outcome) {
+        let live = &mut self.ios[id as usize];
+        let result = match (outcome, live.kind) {
+            (Ok(0), IoKind::Read | IoKind::Write { .. }) if live.length > 0 => Err(Fault::Io),
+            (Ok(n), IoKind::Read | IoKind::Write { .. }) => {
+                live.done += u64::from(n);
+                if live.done < live.length {
+                    return self.start_file(id);
+                }
+                Ok(())
+            }
+            (Ok(_), _) => Ok(()),
+            (Err(Errno::INTR | Errno::AGAIN), _) => return self.start_file(id),
+            (Err(Errno::OPNOTSUPP | Errno::NOTTY | Errno::INVAL), IoKind::Discard) => Ok(()),
+            (Err(Errno::OPNOTSUPP | Errno::INVAL), IoKind::Zero | IoKind::ZeroAllocated) => {
+                return self.write_zeroes(id);
+            }
+            (Err(Errno::NOSPC | Errno::DQUOT), _) => Err(Fault::NoSpace),
+            (Err(_), _) => Err(Fault::Io),
+        };
+        live.result = result;
+        self.device_settled(id);
+    }
+
+    /// The device has done what it was asked; an emulated one may have to look busy for a while.
+    pub(super) fn device_settled(&mut self, id: u32) {
+        let not_before_ns = self.ios[id as usize].not_before_ns;
+        if not_before_ns > 0 && not_before_ns > clock::now_ns() {
+            return self.timers.at(not_before_ns, Due::Device(id));
+        }
+        self.device_over(id);
+    }
+
+    /// Where the system cannot zero a range, zeroes are written, a buffer at a time.
+    fn write_zeroes(&mut self, id: u32) {
+        /// Zeroes written at once.
+        const AT_ONCE: u64 = 256 << 10;
+        let live = &mut self.ios[id as usize];
+        let zeroes = Buf::new(live.length.min(AT_ONCE) as usize);
+        live.buf = Some(zeroes);
+        live.from = 0;
+        let device = self.devices[usize::from(live.device)].as_ref().expect("in use");
+        let Medium::File(file) = &device.medium else {
+            unreachable!("only files are started here");
+        };
+        // Rare, and blocking: a device that cannot zero is no device for a fast tier.
+        let mut at = DATA_START + live.at;
+        let end = at + live.length;
+        live.result = Ok(());
+        let buf = live.buf.take().expect("just made");
+        while at < end {
+            let now = (end - at).min(AT_ONCE) as usize;
+            let wrote = buf.with(0..now, |b| {
+                std::os::unix::fs::FileExt::write_all_at(&**file, b, at)
+            });
+            if wrote.is_err() {
+                live.result = Err(Fault::Io);
+                break;
+            }
+            at += now as u64;
+        }
+        self.device_settled(id);
+    }
+
+    /// Tells the engine.
+    pub(super) fn device_over(&mut self, id: u32) {
+        let live = self.ios.remove(id as usize);
+        let copies = live.background && live.kind == IoKind::Read && live.result.is_ok();
+        let zeroes = match &live.buf {
+            Some(buf) if copies => buf.with(0..live.length as usize, all_zeroes),
+            _ => Zeroes::No,
+        };
+        if live.kind == IoKind::Flush && live.result.is_err() {
+            self.flush_failed(live.volume, live.device);
+        }
+        let volume = live.volume;
+        drop(live.buf);
+        let Some(of) = self.volumes[volume as usize].as_mut() else {
+            return;
+        };
+        of.engine.io_done(self.now_ns, live.io, live.result, zeroes);
+        self.carry_out(volume);
+    }
+}
+
+fn all_zeroes(bytes: &[u8]) -> Zeroes {
+    let (words, rest) = bytes.as_chunks::<64>();
+    let zero = words.iter().all(|w| *w == [0; 64]) && rest.iter().all(|b| *b == 0);
+    if zero { Zeroes::All } else { Zeroes::No }
+}

@@ -1,0 +1,484 @@
+//! Connections of guests: the handshake, requests in, limits on what one connection may hold.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use nbd::{
+    Command, ErrorCode, HandshakeLimits, Progress, RequestFlags, RequestHeader, ServerHandshake,
+    Session, WireError, decode_request,
+};
+
+use crate::engine::{GuestOp, GuestRequest};
+use crate::io::{Buf, Op, Outcome};
+
+use super::answers::Segment;
+use super::messages::Message;
+use super::{Token, Worker};
+
+/// Bytes received at once.
+pub(super) const INPUT_BYTES: usize = 64 << 10;
+
+/// Payloads up to this size are collected in the input buffer; larger ones are received where they belong.
+const INLINE_PAYLOAD: usize = 32 << 10;
+
+/// Requests of one connection that may be unanswered; more are not read from its socket. Protects the others' share of
+/// the worker and memory.
+const REQUESTS_MAX: u32 = 512;
+
+/// Bytes of one connection's unanswered requests; more are not read from its socket. One request may exceed it.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// A handshake must end within this time. Protects the connection limit from clients that only connect.
+const HANDSHAKE_NS: u64 = 10_000_000_000;
+
+/// Room before the data of a read for the header of its answer; keeps the data aligned.
+pub(super) const HEAD: usize = 64;
+
+/// Descriptors listed in one answer to a block status request.
+const STATUS_MAX: usize = 1024;
+
+/// What the engine carries for each request.
+#[derive(Debug)]
+pub(super) struct Guest {
+    pub(super) connection: u32,
+    pub(super) cookie: u64,
+    pub(super) buf: Option<Arc<Buf>>,
+    pub(super) arrival_ns: u64,
+}
+
+pub(super) enum Stage {
+    Handshake(Box<ServerHandshake>),
+    Serving { volume: u32, session: Box<Session> },
+    /// Nothing is read any more; it goes when what is in flight is done.
+    Closing,
+}
+
+/// A write whose payload is being received into its own buffer.
+pub(super) struct Payload {
+    header: RequestHeader,
+    buf: Arc<Buf>,
+    filled: usize,
+}
+
+pub(super) struct Connection {
+    pub(super) socket: Arc<OwnedFd>,
+    pub(super) stage: Stage,
+    since_ns: u64,
+    input: Option<Arc<Buf>>,
+    start: usize,
+    end: usize,
+    payload: Option<Payload>,
+    /// Bytes of a refused write that are still to come and to be dropped.
+    skip: u64,
+    pub(super) receiving: bool,
+    pub(super) out: VecDeque<Segment>,
+    pub(super) waiting_writable: bool,
+    pub(super) listed_unsent: bool,
+    /// Requests whose answers have not been sent.
+    pub(super) requests: u32,
+    pub(super) bytes: u64,
+}
+
+impl Worker {
+    /// A socket that was accepted.
+    pub(super) fn welcome(&mut self, socket: OwnedFd) {
+        let handshake = ServerHandshake::new(HandshakeLimits::default());
+        let greeting = handshake.greeting().to_vec();
+        let connection = self.add_connection(socket, Stage::Handshake(Box::new(handshake)));
+        self.push_segment(connection, Segment::Bytes(greeting, 0));
+        self.receive(connection);
+    }
+
+    /// A connection whose handshake another worker made.
+    pub(super) fn take_over(&mut self, socket: OwnedFd, session: Box<Session>, volume: u32, rest: &[u8]) {
+        let connection = self.add_connection(socket, Stage::Serving { volume, session });
+        let c = &mut self.connections[connection as usize];
+        let input = Buf::new(INPUT_BYTES.max(rest.len()));
+        input.fill(0..rest.len(), |to| to.copy_from_slice(rest));
+        c.input = Some(input);
+        c.end = rest.len();
+        self.decode(connection);
+        self.receive(connection);
+    }
+
+    fn add_connection(&mut self, socket: OwnedFd, stage: Stage) -> u32 {
+        self.connections.insert(Connection {
+            socket: Arc::new(socket),
+            stage,
+            since_ns: self.now_ns,
+            input: None,
+            start: 0,
+            end: 0,
+            payload: None,
+            skip: 0,
+            receiving: false,
+            out: VecDeque::new(),
+            waiting_writable: false,
+            listed_unsent: false,
+            requests: 0,
+            bytes: 0,
+        }) as u32
+    }
+
+    /// Starts to receive, if the connection may have more in flight.
+    pub(super) fn receive(&mut self, connection: u32) {
+        let Some(c) = self.connections.get_mut(connection as usize) else {
+            return;
+        };
+        let full = c.requests >= REQUESTS_MAX || c.bytes >= BYTES_MAX;
+        if c.receiving || full || matches!(c.stage, Stage::Closing) {
+            return;
+        }
+        let (buf, from, len) = match &c.payload {
+            Some(p) => (p.buf.clone(), HEAD + p.filled, p.header.length as usize - p.filled),
+            None => {
+                let input = c.input.get_or_insert_with(|| Buf::new(INPUT_BYTES));
+                if c.start > 0 && (c.start == c.end || c.end == input.len()) {
+                    let (start, end) = (c.start, c.end);
+                    input.fill(0..end, |bytes| bytes.copy_within(start..end, 0));
+                    (c.start, c.end) = (0, end - start);
+                }
+                (input.clone(), c.end, input.len() - c.end)
+            }
+        };
+        c.receiving = true;
+        let socket = c.socket.clone();
+        self.io.start(
+            Token::Receive(connection).pack(),
+            Op::Receive {
+                socket,
+                buf,
+                from,
+                len,
+            },
+        );
+    }
+
+    pub(super) fn received(&mut self, connection: u32, outcome: Outcome) {
+        let c = &mut self.connections[connection as usize];
+        c.receiving = false;
+        let n = match outcome {
+            Ok(0) | Err(_) => return self.close(connection),
+            Ok(n) => n as usize,
+        };
+        match &mut c.payload {
+            Some(payload) => {
+                payload.filled += n;
+                if payload.filled == payload.header.length as usize {
+                    let Payload { header, buf, .. } = c.payload.take().expect("just filled");
+                    self.request(connection, header, Some(buf));
+                }
+            }
+            None => {
+                c.end += n;
+                self.decode(connection);
+            }
+        }
+        self.receive(connection);
+    }
+
+    /// Decodes what has been received.
+    fn decode(&mut self, connection: u32) {
+        loop {
+            let Some(c) = self.connections.get_mut(connection as usize) else {
+                return;
+            };
+            let Some(input) = c.input.clone() else { return };
+            match &mut c.stage {
+                Stage::Closing => return,
+                Stage::Handshake(_) => {
+                    if !self.handshake(connection, &input) {
+                        return;
+                    }
+                }
+                Stage::Serving { .. } => {
+                    if !self.next_request(connection, &input) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// One step of the handshake; whether to look at the input again.
+    fn handshake(&mut self, connection: u32, input: &Buf) -> bool {
+        let registry = self.shared.registry.clone();
+        let c = &mut self.connections[connection as usize];
+        let Stage::Handshake(handshake) = &mut c.stage else {
+            unreachable!("called in a handshake");
+        };
+        let mut out = vec![];
+        let stepped = input.with(c.start..c.end, |bytes| handshake.step(bytes, &*registry, &mut out));
+        let progress = match stepped {
+            Ok((used, progress)) => {
+                c.start += used;
+                progress
+            }
+            Err(_) => {
+                self.push_segment(connection, Segment::Bytes(out, 0));
+                self.close(connection);
+                return false;
+            }
+        };
+        if !out.is_empty() {
+            self.push_segment(connection, Segment::Bytes(out, 0));
+        }
+        match progress {
+            Progress::More => false,
+            Progress::Closed => {
+                self.close(connection);
+                false
+            }
+            Progress::Ready(session) => self.begin_serving(connection, session),
+        }
+    }
+
+    fn begin_serving(&mut self, connection: u32, session: Box<Session>) -> bool {
+        let Some(home) = self.shared.registry.home(&session.export.name) else {
+            self.close(connection); // deleted since
+            return false;
+        };
+        if home.worker == self.index {
+            let volume = home.volume.0;
+            self.connections[connection as usize].stage = Stage::Serving { volume, session };
+            return true;
+        }
+        // The handshake's last answer goes out before another worker takes over.
+        self.send_now(connection);
+        let c = self.connections.remove(connection as usize);
+        let rest = c
+            .input
+            .map_or(vec![], |input| input.with(c.start..c.end, <[u8]>::to_vec));
+        let unsent = c.out.into_iter().collect();
+        match Arc::try_unwrap(c.socket) {
+            Ok(socket) => {
+                self.peers[home.worker].send(Message::TakeOver {
+                    socket,
+                    session,
+                    volume: home.volume,
+                    rest,
+                    unsent,
+                });
+            }
+            // Only when its socket takes nothing right after connecting: not a client worth keeping.
+            Err(_) => {
+                self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        false
+    }
+
+    /// Takes one request from the input; whether there may be another.
+    fn next_request(&mut self, connection: u32, input: &Arc<Buf>) -> bool {
+        let c = &mut self.connections[connection as usize];
+        let have = c.end - c.start;
+        if c.skip > 0 {
+            let now = c.skip.min(have as u64);
+            c.skip -= now;
+            c.start += now as usize;
+            return now > 0;
+        }
+        if have < nbd::REQUEST_BYTES || c.requests >= REQUESTS_MAX || c.bytes >= BYTES_MAX {
+            return false;
+        }
+        let mut bytes = [0; nbd::REQUEST_BYTES];
+        input.with(c.start..c.start + nbd::REQUEST_BYTES, |b| bytes.copy_from_slice(b));
+        let header = match decode_request(&bytes) {
+            Ok(header) => header,
+            Err(WireError::UnknownCommand { cookie, .. }) => {
+                c.start += nbd::REQUEST_BYTES;
+                self.refuse(connection, cookie, ErrorCode::Inval, "unknown command");
+                return true;
+            }
+            Err(_) => {
+                self.close(connection);
+                return false;
+            }
+        };
+        let Stage::Serving { session, .. } = &c.stage else {
+            unreachable!("called when serving");
+        };
+        if let Err(refusal) = nbd::check(&header, session) {
+            c.start += nbd::REQUEST_BYTES;
+            c.skip = u64::from(header.payload_bytes());
+            self.refuse(connection, header.cookie, refusal.error, refusal.why);
+            if refusal.fatal {
+                self.close(connection);
+                return false;
+            }
+            return true;
+        }
+        let payload = header.payload_bytes() as usize;
+        let after = have - nbd::REQUEST_BYTES;
+        if payload == 0 {
+            c.start += nbd::REQUEST_BYTES;
+            self.request(connection, header, None);
+            return true;
+        }
+        if after < payload && payload <= INLINE_PAYLOAD {
+            return false; // the rest comes with the next bytes
+        }
+        let data = c.start + nbd::REQUEST_BYTES;
+        let buf = self.pool.take(HEAD + payload);
+        let here = after.min(payload);
+        input.with(data..data + here, |from| {
+            buf.fill(HEAD..HEAD + here, |to| to.copy_from_slice(from));
+        });
+        c.start = data + here;
+        if here == payload {
+            self.request(connection, header, Some(buf));
+            return true;
+        }
+        c.payload = Some(Payload {
+            header,
+            buf,
+            filled: here,
+        });
+        false
+    }
+
+    /// A whole request has arrived.
+    fn request(&mut self, connection: u32, header: RequestHeader, buf: Option<Arc<Buf>>) {
+        let c = &mut self.connections[connection as usize];
+        let Stage::Serving { volume, session } = &c.stage else {
+            return;
+        };
+        let volume = *volume;
+        let structured = session.structured;
+        let context = session.allocation_context;
+        let has = |flag| header.flags.contains(flag);
+        let fua = has(RequestFlags::FUA);
+        let op = match header.command {
+            Command::Read => GuestOp::Read,
+            Command::Write => GuestOp::Write,
+            Command::Flush => GuestOp::Flush,
+            Command::Trim => GuestOp::Trim,
+            Command::WriteZeroes if has(RequestFlags::NO_HOLE) => GuestOp::ZeroAllocated,
+            Command::WriteZeroes => GuestOp::Zero,
+            Command::Disconnect => return self.close(connection),
+            Command::Cache => {
+                c.requests += 1;
+                return self.acknowledge(connection, header.cookie, structured);
+            }
+            Command::BlockStatus => {
+                let one = has(RequestFlags::REQ_ONE);
+                return self.block_status(connection, volume, &header, context, one);
+            }
+        };
+        c.requests += 1;
+        let moves_data = matches!(op, GuestOp::Read | GuestOp::Write);
+        let bytes = if moves_data { u64::from(header.length) } else { 0 };
+        c.bytes += bytes;
+        let buf = match op {
+            GuestOp::Read => Some(self.pool.take(HEAD + header.length as usize)),
+            _ => buf,
+        };
+        let guest = Guest {
+            connection,
+            cookie: header.cookie,
+            buf,
+            arrival_ns: self.now_ns,
+        };
+        let request = GuestRequest {
+            op,
+            offset: header.offset,
+            length: u64::from(header.length),
+            fua,
+        };
+        self.arrive(volume, guest, request);
+    }
+
+    fn block_status(
+        &mut self,
+        connection: u32,
+        volume: u32,
+        header: &RequestHeader,
+        context: Option<u32>,
+        one: bool,
+    ) {
+        let most = if one { 1 } else { STATUS_MAX };
+        let (offset, length) = (header.offset, u64::from(header.length));
+        let live = self.volumes[volume as usize].as_ref();
+        let runs = live.map_or(vec![], |v| v.engine.status(offset, length, most));
+        let extents: Vec<nbd::StatusExtent> = runs
+            .into_iter()
+            .map(|(bytes, presence)| nbd::StatusExtent {
+                length: bytes as u32,
+                flags: match presence {
+                    crate::engine::Presence::Data => 0,
+                    crate::engine::Presence::Hole => {
+                        nbd::StatusExtent::HOLE | nbd::StatusExtent::ZERO
+                    }
+                },
+            })
+            .collect();
+        let mut out = vec![];
+        nbd::status_chunk(header.cookie, context.unwrap_or(0), &extents, &mut out);
+        self.connections[connection as usize].requests += 1;
+        self.push_segment(connection, Segment::Answer(out, 0));
+    }
+
+    /// Nothing more is read. The connection goes when its requests are done.
+    pub(super) fn close(&mut self, connection: u32) {
+        let Some(c) = self.connections.get_mut(connection as usize) else {
+            return;
+        };
+        if !matches!(c.stage, Stage::Closing) {
+            c.stage = Stage::Closing;
+            // Answers that are ready still go out; a receive in flight ends.
+            self.send_now(connection);
+            if let Some(c) = self.connections.get_mut(connection as usize) {
+                let how = rustix::net::Shutdown::Both;
+                let _ = rustix::net::shutdown(&*c.socket, how);
+            }
+        }
+        self.remove_if_over(connection);
+    }
+
+    pub(super) fn remove_if_over(&mut self, connection: u32) {
+        let Some(c) = self.connections.get_mut(connection as usize) else {
+            return;
+        };
+        if !matches!(c.stage, Stage::Closing) {
+            return;
+        }
+        while let Some(segment) = c.out.pop_front() {
+            c.requests -= u32::from(segment.ends_answer());
+            if let Segment::Data { buf, .. } = segment {
+                self.pool.give(buf);
+            }
+        }
+        if c.requests == 0 && !c.receiving && !c.waiting_writable {
+            self.connections.remove(connection as usize);
+            self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn close_idle_handshakes(&mut self) {
+        let now_ns = self.now_ns;
+        let late = |c: &Connection| {
+            matches!(c.stage, Stage::Handshake(_)) && c.since_ns + HANDSHAKE_NS < now_ns
+        };
+        let late: Vec<u32> = self
+            .connections
+            .iter()
+            .filter(|(_, c)| late(c))
+            .map(|(i, _)| i as u32)
+            .collect();
+        for connection in late {
+            self.close(connection);
+        }
+    }
+}
+
+impl Worker {
+    /// Goes on with input that waited because too much was in flight.
+    pub(super) fn decode_again(&mut self, connection: u32) {
+        let waits = |c: &Connection| !c.receiving && c.payload.is_none() && c.end > c.start;
+        if self.connections.get(connection as usize).is_some_and(waits) {
+            self.decode(connection);
+        }
+    }
+}

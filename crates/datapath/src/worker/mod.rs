@@ -1,0 +1,250 @@
+//! One worker: a thread with its ring, the volumes that belong to it and the connections of their guests.
+//!
+//! ```text
+//!            ┌───────────────────────────── one turn of the loop ─────────────────────────────┐
+//!  sockets ─▶│ receive ─▶ decode ─▶ throttle ─▶ engine ─▶ I/O ─▶ emulate ─▶ engine ─▶ inject ─▶ │─▶ sockets
+//!            │              │ measure: arrived                               measure: answered │
+//!            └─────────────────────────────────────────────────────────────────────────────────┘
+//!  other threads ─▶ inbox (messages)              timers: held answers, emulated devices, throttled requests, moves
+//! ```
+//!
+//! A volume belongs to one worker for its life, and so do all connections to it: its state needs no locks. What arrives
+//! together is decoded together, submitted together and answered with one send.
+
+mod answers;
+mod devices;
+mod guests;
+mod messages;
+mod remote;
+mod timers;
+mod volumes;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::Duration;
+
+use slab::Slab;
+
+use crate::clock;
+use crate::device::Device;
+use crate::engine::Effect;
+use crate::io::{Io, Op, Outcome, Pool, Waker};
+use crate::keeper::ToKeeper;
+use crate::registry::Registry;
+use guests::{Connection, Guest};
+pub use messages::{Answer, Message, Question, VolumeSetup};
+use remote::Remote;
+use timers::Timers;
+use volumes::{LiveIo, LiveVolume};
+
+/// Before a timer the worker stops sleeping and spins for at most this long, so that it is not late. Bounds the processor
+/// time that a held answer costs.
+const SPIN_NS: u64 = 60_000;
+
+/// Time between two looks for what is overdue.
+const TICK_NS: u64 = 250_000_000;
+
+/// What a completion belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Token {
+    Receive(u32),
+    Writable(u32),
+    Device(u32),
+    RemoteReceive(u32),
+    RemoteWritable(u32),
+    Inbox,
+}
+
+impl Token {
+    #[inline]
+    fn pack(self) -> u64 {
+        let (kind, index) = match self {
+            Token::Receive(i) => (0, i),
+            Token::Writable(i) => (1, i),
+            Token::Device(i) => (2, i),
+            Token::RemoteReceive(i) => (3, i),
+            Token::RemoteWritable(i) => (4, i),
+            Token::Inbox => (5, 0),
+        };
+        kind << 32 | u64::from(index)
+    }
+
+    #[inline]
+    fn unpack(token: u64) -> Self {
+        let index = token as u32;
+        match token >> 32 {
+            0 => Token::Receive(index),
+            1 => Token::Writable(index),
+            2 => Token::Device(index),
+            3 => Token::RemoteReceive(index),
+            4 => Token::RemoteWritable(index),
+            _ => Token::Inbox,
+        }
+    }
+}
+
+/// How other threads reach a worker.
+#[derive(Debug, Clone)]
+pub struct Inbox {
+    sender: Sender<Message>,
+    waker: Waker,
+}
+
+impl Inbox {
+    /// Delivers a message; whether the worker still runs.
+    pub fn send(&self, message: Message) -> bool {
+        let delivered = self.sender.send(message).is_ok();
+        self.waker.wake();
+        delivered
+    }
+}
+
+/// What all workers share.
+#[derive(Debug, Clone)]
+pub struct Shared {
+    /// Exports by name.
+    pub registry: Arc<Registry>,
+    /// Connections of all workers.
+    pub connections: Arc<AtomicUsize>,
+    /// To the array's keeper; none without an array.
+    pub keeper: Option<Sender<ToKeeper>>,
+}
+
+/// One worker.
+pub struct Worker {
+    index: usize,
+    io: Io,
+    done: Vec<(u64, Outcome)>,
+    pool: Pool,
+    now_ns: u64,
+    inbox: Receiver<Message>,
+    shared: Shared,
+    peers: Vec<Inbox>,
+    connections: Slab<Connection>,
+    /// Connections with something to send.
+    unsent: Vec<u32>,
+    volumes: Vec<Option<LiveVolume>>,
+    devices: Vec<Option<Arc<Device>>>,
+    remotes: Vec<Remote>,
+    ios: Slab<LiveIo>,
+    timers: Timers,
+    effects: Vec<Effect<Guest>>,
+    stopping: bool,
+    next_tick_ns: u64,
+}
+
+impl Worker {
+    /// Makes a worker on the calling thread. The message says why it does not use io_uring, if so.
+    pub fn new(
+        index: usize,
+        io: Io,
+        inbox: Receiver<Message>,
+        shared: Shared,
+    ) -> Self {
+        Self {
+            index,
+            io,
+            done: Vec::new(),
+            pool: Pool::default(),
+            now_ns: clock::now_ns(),
+            inbox,
+            shared,
+            peers: vec![],
+            connections: Slab::new(),
+            unsent: vec![],
+            volumes: vec![],
+            devices: vec![],
+            remotes: vec![],
+            ios: Slab::new(),
+            timers: Timers::default(),
+            effects: vec![],
+            stopping: false,
+            next_tick_ns: 0,
+        }
+    }
+
+    /// How to reach it.
+    pub fn inbox_of(io: &Io, sender: Sender<Message>) -> Inbox {
+        Inbox {
+            sender,
+            waker: io.waker(),
+        }
+    }
+
+    /// Works until told to stop.
+    pub fn run(mut self) -> std::io::Result<()> {
+        // Timers are as exact as the kernel can make them.
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        self.io.start(Token::Inbox.pack(), Op::Wake);
+        while !self.stopping {
+            self.fire_timers();
+            self.send_answers();
+            let mut done = std::mem::take(&mut self.done);
+            match self.sleep_for() {
+                None => self.io.poll(&mut done)?,
+                Some(time) => self.io.wait(Some(time), &mut done)?,
+            }
+            self.now_ns = clock::now_ns();
+            for (token, outcome) in done.drain(..) {
+                self.completed(Token::unpack(token), outcome);
+            }
+            self.done = done;
+            // What the page cache had is done at once: hand over what was started, and look again before sleeping.
+            self.tick();
+        }
+        Ok(())
+    }
+
+    /// How long to wait for something to happen; `None` to look without waiting, because a timer is about to fire.
+    fn sleep_for(&self) -> Option<Duration> {
+        let next_ns = self.timers.next_ns().min(self.next_tick_ns);
+        let left_ns = next_ns.saturating_sub(clock::now_ns());
+        let is_tick = next_ns == self.next_tick_ns;
+        if left_ns > SPIN_NS || (is_tick && left_ns > 0) {
+            let early = if is_tick { 0 } else { SPIN_NS };
+            Some(Duration::from_nanos(left_ns - early))
+        } else {
+            None
+        }
+    }
+
+    fn completed(&mut self, token: Token, outcome: Outcome) {
+        match token {
+            Token::Receive(connection) => self.received(connection, outcome),
+            Token::Writable(connection) => self.writable(connection),
+            Token::Device(io) => self.device_done(io, outcome),
+            Token::RemoteReceive(remote) => self.remote_received(remote, outcome),
+            Token::RemoteWritable(remote) => self.remote_writable(remote),
+            Token::Inbox => {
+                self.io.start(Token::Inbox.pack(), Op::Wake);
+                while let Ok(message) = self.inbox.try_recv() {
+                    self.message(message);
+                }
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        if self.now_ns < self.next_tick_ns {
+            return;
+        }
+        self.next_tick_ns = self.now_ns + TICK_NS;
+        for volume in 0..self.volumes.len() as u32 {
+            if let Some(live) = self.volumes[volume as usize].as_mut() {
+                live.engine.tick(self.now_ns);
+                live.end_session(self.now_ns);
+                self.carry_out(volume);
+            }
+        }
+        self.close_idle_handshakes();
+        self.reconnect_remotes();
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let open = self.connections.len();
+        self.shared.connections.fetch_sub(open, Ordering::Relaxed);
+    }
+}
