@@ -5,10 +5,11 @@ use crate::check::check;
 use crate::client::{ClientHandshake, ClientProgress, ClientWishes};
 use crate::error::WireError;
 use crate::export::{BlockSizes, Export, ExportFlags, Exports, Session};
+use crate::limits::HandshakeLimits;
 use crate::list::ListHandshake;
 use crate::reader::{ReplyHeader, ReplyReader, ReplyStep};
 use crate::request::{Command, REQUEST_BYTES, decode_request, encode_request};
-use crate::server::{HandshakeLimits, Progress, ServerHandshake};
+use crate::server::{Progress, ServerHandshake};
 use crate::uri::Uri;
 
 /// Two exports, one of them also the default.

@@ -39,12 +39,14 @@ mod client;
 mod error;
 mod export;
 pub mod fuzzing;
+mod limits;
 mod list;
 mod options;
 mod reader;
 mod reply;
 mod request;
 mod server;
+mod talk;
 mod uri;
 mod wire;
 
@@ -52,6 +54,7 @@ pub use check::{Refusal, check};
 pub use client::{ClientHandshake, ClientProgress, ClientWishes};
 pub use error::WireError;
 pub use export::{ALLOCATION_CONTEXT, BlockSizes, Export, ExportFlags, Exports, Session};
+pub use limits::HandshakeLimits;
 pub use list::{ListHandshake, ListProgress, Listed};
 pub use reader::{ReplyHeader, ReplyReader, ReplyStep};
 pub use reply::{
@@ -62,6 +65,6 @@ pub use reply::{
 pub use request::{
     Command, REQUEST_BYTES, RequestFlags, RequestHeader, decode_request, encode_request,
 };
-pub use server::{HandshakeLimits, Progress, ServerHandshake};
+pub use server::{Progress, ServerHandshake};
 pub use uri::{Address, DEFAULT_PORT, Uri, UriError};
 pub use wire::{GREETING_BYTES, STRING_BYTES_MAX};

@@ -1,7 +1,7 @@
 //! A client's handshake that asks what a server has, and leaves.
 
-use crate::client::{Talk, client_flags, malformed, unexpected};
 use crate::error::WireError;
+use crate::talk::{Talk, client_flags, malformed, unexpected};
 use crate::wire::{FIXED_NEWSTYLE, Fields, name, option, option_reply as rep, words};
 
 /// One export as a server lists it.

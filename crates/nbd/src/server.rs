@@ -11,36 +11,13 @@
 
 use crate::error::WireError;
 use crate::export::{ALLOCATION_CONTEXT, Export, ExportFlags, Exports, Session};
-use crate::options::{parse_contexts, parse_info};
+use crate::limits::HandshakeLimits;
+use crate::options::{parse_contexts, parse_info, refuse, reply};
 use crate::wire::{
     ALLOCATION, FIXED_NEWSTYLE, Fields, GREETING_BYTES, Gathered, NBD_MAGIC, NO_ZEROES,
-    OPTION_BYTES, OPTION_MAGIC, OPTION_REPLY_MAGIC, STRING_BYTES_MAX, ZEROES_BYTES, cut, info,
+    OPTION_BYTES, OPTION_MAGIC, OPTION_REPLY_BYTES, STRING_BYTES_MAX, ZEROES_BYTES, cut, info,
     length32, name, option, option_reply as rep,
 };
-
-/// How much a client may take before it has an export.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HandshakeLimits {
-    /// Data of one option. Protects memory: an option is kept until it is complete. Longer ones are refused unread.
-    pub max_option_bytes: u32,
-    /// Data of one option that is skipped. Protects bandwidth; a longer one ends the connection.
-    pub max_skipped_bytes: u32,
-    /// Options of one handshake. Protects against a client that never starts.
-    pub max_options: u32,
-    /// Replies to `LIST` in the whole handshake. Protects memory from a client that asks and does not read.
-    pub max_list_reply_bytes: u32,
-}
-
-impl Default for HandshakeLimits {
-    fn default() -> Self {
-        Self {
-            max_option_bytes: 8 << 10,
-            max_skipped_bytes: 256 << 10,
-            max_options: 64,
-            max_list_reply_bytes: 1 << 20,
-        }
-    }
-}
 
 /// How a server's handshake stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -217,6 +194,7 @@ impl ServerHandshake {
                 });
             }
             self.options += 1;
+            self.unselect_before(number);
             self.gathered.bytes.clear();
             self.phase = Phase::Skipping {
                 option: number,
@@ -228,12 +206,20 @@ impl ServerHandshake {
             return Ok(Step::Starved);
         }
         self.options += 1;
+        self.unselect_before(number);
         let whole = std::mem::take(&mut self.gathered.bytes);
         let end = self.answer(number, &whole[OPTION_BYTES..], exports, out)?;
         // The allocation serves the next option.
         self.gathered.bytes = whole;
         self.gathered.bytes.clear();
         Ok(end.map_or(Step::Again, Step::End))
+    }
+
+    /// Each `SET_META_CONTEXT` replaces what was selected before, also when it fails.
+    fn unselect_before(&mut self, number: u32) {
+        if number == option::SET_META_CONTEXT {
+            self.allocation_of = None;
+        }
     }
 
     /// Answers one complete option.
@@ -346,7 +332,7 @@ impl ServerHandshake {
             [&length32(name.len()), name, description].concat()
         };
         let entries: Vec<Vec<u8>> = list.iter().map(entry).collect();
-        let bytes: usize = entries.iter().map(|e| REPLY_BYTES + e.len()).sum();
+        let bytes: usize = entries.iter().map(|e| OPTION_REPLY_BYTES + e.len()).sum();
         let Some(left) = self.list_bytes_left.checked_sub(bytes) else {
             let why = "the list of exports is too long";
             return refuse(out, option::LIST, rep::ERR_TOO_BIG, why);
@@ -361,10 +347,6 @@ impl ServerHandshake {
     /// `LIST_META_CONTEXT` and `SET_META_CONTEXT`. A namespace alone lists what is in it and selects nothing.
     fn contexts(&mut self, number: u32, data: &[u8], exports: &dyn Exports, out: &mut Vec<u8>) {
         let set = number == option::SET_META_CONTEXT;
-        if set {
-            // Each one replaces what was selected before, also when it fails.
-            self.allocation_of = None;
-        }
         if !self.structured {
             let why = "metadata contexts need structured replies";
             return refuse(out, number, rep::ERR_INVALID, why);
@@ -401,18 +383,4 @@ impl ServerHandshake {
             allocation_context: selected.then_some(ALLOCATION_CONTEXT),
         }
     }
-}
-
-const REPLY_BYTES: usize = crate::wire::OPTION_REPLY_BYTES;
-
-fn reply(out: &mut Vec<u8>, number: u32, kind: u32, data: &[u8]) {
-    out.extend_from_slice(&OPTION_REPLY_MAGIC.to_be_bytes());
-    out.extend_from_slice(&number.to_be_bytes());
-    out.extend_from_slice(&kind.to_be_bytes());
-    out.extend_from_slice(&length32(data.len()));
-    out.extend_from_slice(data);
-}
-
-fn refuse(out: &mut Vec<u8>, number: u32, kind: u32, why: &str) {
-    reply(out, number, kind, why.as_bytes());
 }
