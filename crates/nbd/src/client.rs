@@ -108,6 +108,11 @@ impl ClientHandshake {
         }
     }
 
+    /// Memory held for input that is not complete.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.talk.gathered.bytes.capacity()
+    }
+
     /// One greeting or reply; false when there is not all of it.
     fn advance(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<bool, WireError> {
         match self.phase {

@@ -1,11 +1,11 @@
-//! What the fuzz targets call, and ordinary tests with them: bytes in, nothing out, and no panic. Every parser also runs
-//! on its input in single bytes, which must make no difference.
+//! What the fuzz targets call, and ordinary tests with them: bytes in, nothing out, and no panic. Either handshake also
+//! takes its input in single bytes, which must make no difference, and must keep and say no more than its limits.
 
 use crate::check::check;
 use crate::client::{ClientHandshake, ClientProgress, ClientWishes};
 use crate::error::WireError;
 use crate::export::{BlockSizes, Export, ExportFlags, Exports, Session};
-use crate::limits::HandshakeLimits;
+use crate::limits::{HandshakeLimits, REPLY_BYTES_MAX};
 use crate::list::ListHandshake;
 use crate::reader::{ReplyHeader, ReplyReader, ReplyStep};
 use crate::request::{Command, REQUEST_BYTES, decode_request, encode_request};
@@ -52,6 +52,11 @@ const LIMITS: HandshakeLimits = HandshakeLimits {
 /// Most that a server under [`LIMITS`] answers: every option has at most five replies of a header and a short text.
 const ANSWER_BYTES_MAX: usize = 16 * 5 * (20 + 64) + 512;
 
+/// Most memory that a side holds which keeps `bytes` and their header: a vector grows by doubling.
+fn kept_max(bytes: u32) -> usize {
+    2 * (bytes as usize + 20)
+}
+
 /// Feeds pieces of `size` bytes to `step` until it ends, fails or the input does. What it ended with, and how much it took.
 fn feed<T>(
     bytes: &[u8],
@@ -77,6 +82,7 @@ fn serve(bytes: &[u8], size: usize) -> Outcome<Progress> {
     let (mut handshake, mut out) = (ServerHandshake::new(LIMITS), vec![]);
     let end = feed(bytes, size, |piece| {
         let (n, progress) = handshake.step(piece, &Shelf, &mut out)?;
+        assert!(handshake.kept_bytes() <= kept_max(LIMITS.max_option_bytes));
         Ok((n, Some(progress).filter(|p| *p != Progress::More)))
     });
     assert!(
@@ -125,6 +131,7 @@ fn negotiate(bytes: &[u8], size: usize, wishes: ClientWishes) -> Outcome<Box<Ses
     let (mut handshake, mut out) = (ClientHandshake::new("disk", wishes), vec![]);
     let end = feed(bytes, size, |piece| {
         let (n, progress) = handshake.step(piece, &mut out)?;
+        assert!(handshake.kept_bytes() <= kept_max(REPLY_BYTES_MAX));
         let end = match progress {
             ClientProgress::More => None,
             ClientProgress::Ready(session) => Some(session),

@@ -116,6 +116,11 @@ impl ServerHandshake {
         }
     }
 
+    /// Memory held for input that is not complete.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.gathered.bytes.capacity()
+    }
+
     fn advance(
         &mut self,
         input: &mut &[u8],
