@@ -1,0 +1,142 @@
+//! Whether a request may be carried out in a session. Everything that does not need the data is decided here.
+
+use crate::export::{ExportFlags, Session};
+use crate::reply::ErrorCode;
+use crate::request::{Command, RequestFlags, RequestHeader};
+
+/// Longest read whose data fits one chunk together with its offset.
+const CHUNK_DATA_BYTES_MAX: u32 = u32::MAX - 8;
+
+/// Why a request is not carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refusal {
+    /// What to answer.
+    pub error: ErrorCode,
+    /// Whether the connection must end: what follows the header cannot be skipped sensibly. Otherwise skip
+    /// [`RequestHeader::payload_bytes`] and go on.
+    pub fatal: bool,
+    /// For a log or an error chunk.
+    pub why: &'static str,
+}
+
+fn refuse<T>(error: ErrorCode, why: &'static str) -> Result<T, Refusal> {
+    Err(Refusal {
+        error,
+        fatal: false,
+        why,
+    })
+}
+
+/// Checks a request against what was negotiated. A request that passes lies within the export, is not empty (but for
+/// flush and disconnect), and has only flags that mean something for it. `Disconnect` always passes.
+pub fn check(header: &RequestHeader, session: &Session) -> Result<(), Refusal> {
+    let export = &session.export;
+    if header.command == Command::Disconnect {
+        return Ok(());
+    }
+    // First, since it decides whether the connection survives.
+    if header.command == Command::Write && header.length > export.block.maximum {
+        return Err(Refusal {
+            error: ErrorCode::Inval,
+            fatal: true,
+            why: "write longer than the maximum block size",
+        });
+    }
+    supported(header.command, session)?;
+    flags(header, export.flags)?;
+    match header.command {
+        Command::Flush if header.offset != 0 || header.length != 0 => {
+            refuse(ErrorCode::Inval, "flush with an offset or a length")
+        }
+        Command::Flush => Ok(()),
+        _ => range(header, session),
+    }
+}
+
+/// The command was offered, and the export may be written to if it writes.
+fn supported(command: Command, session: &Session) -> Result<(), Refusal> {
+    let flags = session.export.flags;
+    let needs = match command {
+        Command::Flush => (ExportFlags::SEND_FLUSH, "flush is not supported"),
+        Command::Trim => (ExportFlags::SEND_TRIM, "trim is not supported"),
+        Command::Cache => (ExportFlags::SEND_CACHE, "cache is not supported"),
+        Command::WriteZeroes => (
+            ExportFlags::SEND_WRITE_ZEROES,
+            "write zeroes is not supported",
+        ),
+        Command::Read | Command::Write | Command::BlockStatus | Command::Disconnect => {
+            (ExportFlags(0), "")
+        }
+    };
+    let writes = matches!(
+        command,
+        Command::Write | Command::Trim | Command::WriteZeroes
+    );
+    if writes && flags.contains(ExportFlags::READ_ONLY) {
+        return refuse(ErrorCode::Perm, "the export is read-only");
+    }
+    if !flags.contains(needs.0) {
+        return refuse(ErrorCode::Inval, needs.1);
+    }
+    if command == Command::BlockStatus && session.allocation_context.is_none() {
+        return refuse(ErrorCode::Inval, "no metadata context was negotiated");
+    }
+    Ok(())
+}
+
+/// Only flags that belong to the command and were offered. FUA is accepted on every command: clients do set it.
+fn flags(header: &RequestHeader, offered: ExportFlags) -> Result<(), Refusal> {
+    let mut allowed = RequestFlags(0);
+    if offered.contains(ExportFlags::SEND_FUA) {
+        allowed = allowed.with(RequestFlags::FUA);
+    }
+    match header.command {
+        Command::Read if offered.contains(ExportFlags::SEND_DF) => {
+            allowed = allowed.with(RequestFlags::DF);
+        }
+        Command::WriteZeroes => {
+            allowed = allowed.with(RequestFlags::NO_HOLE);
+            if offered.contains(ExportFlags::SEND_FAST_ZERO) {
+                allowed = allowed.with(RequestFlags::FAST_ZERO);
+            }
+        }
+        Command::BlockStatus => allowed = allowed.with(RequestFlags::REQ_ONE),
+        _ => {}
+    }
+    if allowed.contains(header.flags) {
+        Ok(())
+    } else {
+        refuse(ErrorCode::Inval, "flags that the command does not have")
+    }
+}
+
+/// Not empty, not too long, within the export, aligned.
+fn range(header: &RequestHeader, session: &Session) -> Result<(), Refusal> {
+    let export = &session.export;
+    if header.length == 0 {
+        return refuse(ErrorCode::Inval, "length 0");
+    }
+    // Trim and its like have no payload and may be longer.
+    let maximum = export.block.maximum.min(CHUNK_DATA_BYTES_MAX);
+    if header.command == Command::Read && header.length > maximum {
+        let error = if header.flags.contains(RequestFlags::DF) {
+            ErrorCode::Overflow
+        } else {
+            ErrorCode::Inval
+        };
+        return refuse(error, "read longer than the maximum block size");
+    }
+    let end = header.offset.checked_add(header.length.into());
+    if end.is_none_or(|end| end > export.size) {
+        let error = match header.command {
+            Command::Write | Command::WriteZeroes => ErrorCode::NoSpc,
+            _ => ErrorCode::Inval,
+        };
+        return refuse(error, "beyond the end of the export");
+    }
+    let minimum = export.block.minimum.max(1);
+    if !header.length.is_multiple_of(minimum) || !header.offset.is_multiple_of(minimum.into()) {
+        return refuse(ErrorCode::Inval, "not a multiple of the minimum block size");
+    }
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! The NBD protocol, both sides, sans I/O: fixed newstyle negotiation and the transmission phase with simple and
+//! structured replies.
+//!
+//! ```text
+//!        client                                   server
+//!          │ ◀── greeting ─────────────────────────  │  ServerHandshake::greeting
+//!          │ ─── client flags, option ────────────▶  │  ServerHandshake::step
+//!          │ ◀── option replies ───────────────────  │
+//!          │          … until GO or EXPORT_NAME      │
+//!       Session                                   Session
+//!          │ ─── request header [payload] ────────▶  │  decode_request, check
+//!          │ ◀── simple reply or chunks [payload] ─  │  simple_reply, data_chunk, …
+//!     ReplyReader
+//! ```
+//!
+//! Bytes go in, bytes and decisions come out; who reads and writes the socket is the driver's affair. Every reader takes
+//! its input in pieces of any size, keeps at most a named limit of it, and never trusts a length that the peer sent:
+//! memory grows with what arrived, not with what was announced. The payload of reads and writes never passes through
+//! this crate; the encoders of the transmission phase return arrays and do not allocate.
+//!
+//! ```
+//! use nbd::{Command, RequestFlags, RequestHeader, decode_request, encode_request};
+//!
+//! let read = RequestHeader {
+//!     flags: RequestFlags(0),
+//!     command: Command::Read,
+//!     cookie: 7,
+//!     offset: 4096,
+//!     length: 512,
+//! };
+//! assert_eq!(decode_request(&encode_request(&read)), Ok(read));
+//! ```
+//!
+//! What it is not: no TLS, no oldstyle negotiation, no extended headers (64-bit lengths), no metadata context but
+//! `base:allocation`, and no memory of requests in flight: matching cookies is the driver's.
+
+mod check;
+mod client;
+mod error;
+mod export;
+pub mod fuzzing;
+mod limits;
+mod list;
+mod options;
+mod reader;
+mod reply;
+mod request;
+mod server;
+mod talk;
+mod uri;
+mod wire;
+
+pub use check::{Refusal, check};
+pub use client::{ClientHandshake, ClientProgress, ClientWishes};
+pub use error::WireError;
+pub use export::{ALLOCATION_CONTEXT, BlockSizes, Export, ExportFlags, Exports, Session};
+pub use limits::HandshakeLimits;
+pub use list::{ListHandshake, ListProgress, Listed};
+pub use reader::{ReplyHeader, ReplyReader, ReplyStep};
+pub use reply::{
+    DATA_CHUNK_BYTES, ErrorCode, HOLE_CHUNK_BYTES, NONE_CHUNK_BYTES, SIMPLE_REPLY_BYTES,
+    STATUS_EXTENTS_MAX, StatusExtent, data_chunk, error_chunk, hole_chunk, none_chunk,
+    simple_reply, status_chunk,
+};
+pub use request::{
+    Command, REQUEST_BYTES, RequestFlags, RequestHeader, decode_request, encode_request,
+};
+pub use server::{Progress, ServerHandshake};
+pub use uri::{Address, DEFAULT_PORT, Uri, UriError};
+pub use wire::{GREETING_BYTES, STRING_BYTES_MAX};

@@ -1,0 +1,30 @@
+//! How much either side takes from the other before there is a session.
+
+/// How much a client may take before it has an export.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HandshakeLimits {
+    /// Data of one option. Protects memory: an option is kept until it is complete. Longer ones are refused unread.
+    pub max_option_bytes: u32,
+    /// Data of one option that is skipped. Protects bandwidth; a longer one ends the connection.
+    pub max_skipped_bytes: u32,
+    /// Options of one handshake. Protects against a client that never starts.
+    pub max_options: u32,
+    /// Replies to `LIST` in the whole handshake. Protects memory from a client that asks and does not read.
+    pub max_list_reply_bytes: u32,
+}
+
+impl Default for HandshakeLimits {
+    fn default() -> Self {
+        Self {
+            max_option_bytes: 8 << 10,
+            max_skipped_bytes: 256 << 10,
+            max_options: 64,
+            max_list_reply_bytes: 1 << 20,
+        }
+    }
+}
+
+/// Data of one reply to an option. Protects memory; the longest with a meaning has two strings of 4096 bytes.
+pub(crate) const REPLY_BYTES_MAX: u32 = 16 << 10;
+/// All replies to one option, headers included. Protects against a server that never comes to an end.
+pub(crate) const REPLIES_BYTES_MAX: usize = 4 << 20;

@@ -1,0 +1,180 @@
+//! The data of options: parsed from a client's bytes, and written by a client; and replies to them.
+//!
+//! ```text
+//!  INFO, GO             │ length │ name │ count │ kind │ kind │ …
+//!                         32            16      16
+//!  *_META_CONTEXT       │ length │ name │ count │ length │ query │ length │ query │ …
+//!                         32              32      32               32
+//! ```
+
+use crate::wire::{ALLOCATION, BASE, Fields, OPTION_REPLY_MAGIC, info, length32, name};
+
+/// What `INFO` and `GO` say.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct InfoQuery<'a> {
+    pub name: &'a str,
+    pub wants_name: bool,
+    pub wants_description: bool,
+    pub wants_block_sizes: bool,
+}
+
+/// Kinds that are not known are ignored, as the specification asks.
+pub(crate) fn parse_info(data: &[u8]) -> Result<InfoQuery<'_>, &'static str> {
+    let mut fields = Fields::new(data);
+    let name = name(
+        fields
+            .counted()
+            .ok_or("the name is longer than the option")?,
+    )?;
+    let mut query = InfoQuery {
+        name,
+        wants_name: false,
+        wants_description: false,
+        wants_block_sizes: false,
+    };
+    let count = fields.u16().ok_or("no count of requests")?;
+    for _ in 0..count {
+        match fields.u16().ok_or("fewer requests than counted")? {
+            info::NAME => query.wants_name = true,
+            info::DESCRIPTION => query.wants_description = true,
+            info::BLOCK_SIZE => query.wants_block_sizes = true,
+            _ => {}
+        }
+    }
+    ended(&fields)?;
+    Ok(query)
+}
+
+/// The data of a `GO` that asks for everything.
+pub(crate) fn write_info(name: &str) -> Vec<u8> {
+    let mut data = Vec::with_capacity(name.len() + 12);
+    data.extend_from_slice(&length32(name.len()));
+    data.extend_from_slice(name.as_bytes());
+    data.extend_from_slice(&3u16.to_be_bytes());
+    for kind in [info::NAME, info::DESCRIPTION, info::BLOCK_SIZE] {
+        data.extend_from_slice(&kind.to_be_bytes());
+    }
+    data
+}
+
+/// What the options about metadata contexts say.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ContextQuery<'a> {
+    pub name: &'a str,
+    /// Nothing in particular was asked for.
+    pub empty: bool,
+    /// `base:allocation` was named.
+    pub allocation: bool,
+    /// `base:` was named.
+    pub base: bool,
+}
+
+/// Queries in other namespaces match nothing.
+pub(crate) fn parse_contexts(data: &[u8]) -> Result<ContextQuery<'_>, &'static str> {
+    let mut fields = Fields::new(data);
+    let export = name(
+        fields
+            .counted()
+            .ok_or("the name is longer than the option")?,
+    )?;
+    let count = fields.u32().ok_or("no count of queries")?;
+    let mut query = ContextQuery {
+        name: export,
+        empty: count == 0,
+        allocation: false,
+        base: false,
+    };
+    // Ends at the first one that is missing, whatever the count says.
+    for _ in 0..count {
+        let text = name(fields.counted().ok_or("fewer queries than counted")?)?;
+        if !text.contains(':') {
+            return Err("a query without a namespace");
+        }
+        query.allocation |= text == ALLOCATION;
+        query.base |= text == BASE;
+    }
+    ended(&fields)?;
+    Ok(query)
+}
+
+/// The data of a `SET_META_CONTEXT` that asks for `base:allocation`.
+pub(crate) fn write_contexts(name: &str) -> Vec<u8> {
+    let mut data = Vec::with_capacity(name.len() + 32);
+    data.extend_from_slice(&length32(name.len()));
+    data.extend_from_slice(name.as_bytes());
+    data.extend_from_slice(&1u32.to_be_bytes());
+    data.extend_from_slice(&length32(ALLOCATION.len()));
+    data.extend_from_slice(ALLOCATION.as_bytes());
+    data
+}
+
+fn ended(fields: &Fields) -> Result<(), &'static str> {
+    if fields.is_empty() {
+        Ok(())
+    } else {
+        Err("more bytes than the option has fields")
+    }
+}
+
+/// Appends a server's reply to an option.
+pub(crate) fn reply(out: &mut Vec<u8>, number: u32, kind: u32, data: &[u8]) {
+    out.extend_from_slice(&OPTION_REPLY_MAGIC.to_be_bytes());
+    out.extend_from_slice(&number.to_be_bytes());
+    out.extend_from_slice(&kind.to_be_bytes());
+    out.extend_from_slice(&length32(data.len()));
+    out.extend_from_slice(data);
+}
+
+/// Appends an error reply.
+pub(crate) fn refuse(out: &mut Vec<u8>, number: u32, kind: u32, why: &str) {
+    reply(out, number, kind, why.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_client_writes_is_what_a_server_reads() {
+        let info = write_info("disk");
+        let expected = InfoQuery {
+            name: "disk",
+            wants_name: true,
+            wants_description: true,
+            wants_block_sizes: true,
+        };
+        assert_eq!(parse_info(&info), Ok(expected));
+        let contexts = write_contexts("disk");
+        let expected = ContextQuery {
+            name: "disk",
+            empty: false,
+            allocation: true,
+            base: false,
+        };
+        assert_eq!(parse_contexts(&contexts), Ok(expected));
+    }
+
+    #[test]
+    fn every_other_length_is_refused() {
+        fn check(data: &[u8], parses: fn(&[u8]) -> bool) {
+            assert!(parses(data));
+            for n in 0..data.len() {
+                assert!(!parses(&data[..n]), "{n}");
+            }
+            assert!(!parses(&[data, &[0]].concat()));
+        }
+        check(&write_info("disk"), |data| parse_info(data).is_ok());
+        check(&write_contexts("disk"), |data| parse_contexts(data).is_ok());
+    }
+
+    #[test]
+    fn names_are_short_utf8_without_nul() {
+        let with = |name: &[u8]| [&length32(name.len()), name, &[0, 0]].concat();
+        assert!(parse_info(&with(b"")).is_ok());
+        assert!(parse_info(&with("größe".as_bytes())).is_ok());
+        assert_eq!(parse_info(&with(b"\xff")), Err("not UTF-8"));
+        assert_eq!(parse_info(&with(b"a\0")), Err("contains NUL"));
+        assert!(parse_info(&with(&[b'x'; 4096])).is_ok());
+        assert!(parse_info(&with(&[b'x'; 4097])).is_err());
+    }
+}

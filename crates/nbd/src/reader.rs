@@ -1,0 +1,324 @@
+//! Replies of the transmission phase, as a client reads them.
+//!
+//! ```text
+//!   input   │ header │ payload of a read … │ header │ …
+//!             next()   the caller's own      next()
+//! ```
+//!
+//! The reader hands out headers and whatever is small (extents, messages). The data of a read stays in the caller's
+//! hands: it follows `consumed` in the input and must be taken before the next call.
+
+use crate::error::WireError;
+use crate::export::Session;
+use crate::reply::{
+    DATA_CHUNK_BYTES, ErrorCode, HOLE_CHUNK_BYTES, NONE_CHUNK_BYTES, SIMPLE_REPLY_BYTES,
+    STATUS_EXTENTS_MAX, StatusExtent,
+};
+use crate::wire::{CHUNK_MAGIC, Fields, SIMPLE_MAGIC, chunk, words};
+
+/// Payload of an error chunk that is accepted: the longest message that its 16 bits can announce, and the fields behind
+/// it. Protects memory, since the caller keeps a chunk until it is complete.
+const ERROR_BYTES_MAX: u32 = 6 + 0xffff + 64;
+/// Payload of a block status chunk that is accepted; see [`STATUS_EXTENTS_MAX`].
+const STATUS_BYTES_MAX: u32 = 4 + 8 * STATUS_EXTENTS_MAX as u32;
+
+/// What a server says about a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReplyHeader {
+    /// The whole reply. The data of a read that succeeded follows; the caller knows how much it asked for.
+    Simple {
+        /// Which request.
+        cookie: u64,
+        /// How it failed.
+        error: Option<ErrorCode>,
+    },
+    /// Data of a read; `length` bytes follow.
+    Data {
+        /// Which request.
+        cookie: u64,
+        /// Where the data is in the export.
+        offset: u64,
+        /// Bytes that follow; not 0.
+        length: u32,
+        /// Whether the reply ends with it.
+        done: bool,
+    },
+    /// Zeroes of a read.
+    Hole {
+        /// Which request.
+        cookie: u64,
+        /// Where they are in the export.
+        offset: u64,
+        /// How many; not 0.
+        length: u32,
+        /// Whether the reply ends with it.
+        done: bool,
+    },
+    /// The end of a reply.
+    None {
+        /// Which request.
+        cookie: u64,
+    },
+    /// Extents from the request's offset on.
+    Status {
+        /// Which request.
+        cookie: u64,
+        /// The session's allocation context.
+        context: u32,
+        /// At least one, none of them empty.
+        extents: Vec<StatusExtent>,
+        /// Whether the reply ends with it.
+        done: bool,
+    },
+    /// The request failed.
+    Error {
+        /// Which request.
+        cookie: u64,
+        /// How.
+        error: ErrorCode,
+        /// The server's words, cut; may be empty.
+        message: String,
+        /// Where, if the server says so.
+        offset: Option<u64>,
+        /// Whether the reply ends with it.
+        done: bool,
+    },
+}
+
+/// What a reader made of its input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReplyStep {
+    /// Nothing yet: at least `need` bytes must be in `input`, from where it starts now. Bounded by half a MiB and a bit.
+    More {
+        /// How many.
+        need: usize,
+    },
+    /// A reply, or one chunk of it.
+    Header {
+        /// Bytes of it; the data of a read follows them.
+        consumed: usize,
+        /// What it says.
+        reply: ReplyHeader,
+    },
+}
+
+/// Reads replies of one session.
+#[derive(Debug)]
+pub struct ReplyReader {
+    structured: bool,
+    allocation_context: Option<u32>,
+    size: u64,
+}
+
+fn bad<T>(place: &'static str, why: &'static str) -> Result<T, WireError> {
+    Err(WireError::BadReply { place, why })
+}
+
+impl ReplyReader {
+    /// A reader for what was negotiated.
+    pub fn new(session: &Session) -> Self {
+        Self {
+            structured: session.structured,
+            allocation_context: session.allocation_context,
+            size: session.export.size,
+        }
+    }
+
+    /// Reads the reply at the front of `input`. It keeps nothing: on [`ReplyStep::More`] call again with the same bytes
+    /// and more behind them. After an error the connection must be closed.
+    pub fn next(&mut self, input: &[u8]) -> Result<ReplyStep, WireError> {
+        let mut fields = Fields::new(input);
+        let Some(magic) = fields.u32() else {
+            return Ok(ReplyStep::More {
+                need: SIMPLE_REPLY_BYTES,
+            });
+        };
+        match magic {
+            SIMPLE_MAGIC => Ok(simple(fields)),
+            CHUNK_MAGIC if self.structured => self.chunk(fields, input),
+            CHUNK_MAGIC => bad("reply", "structured, which was not negotiated"),
+            _ => Err(WireError::BadMagic {
+                place: "reply",
+                found: magic.into(),
+            }),
+        }
+    }
+
+    /// A chunk of `input`, whose magic was taken from `fields`.
+    fn chunk(&self, mut fields: Fields, input: &[u8]) -> Result<ReplyStep, WireError> {
+        let (Some(flags), Some(kind), Some(cookie), Some(length)) =
+            (fields.u16(), fields.u16(), fields.u64(), fields.u32())
+        else {
+            return Ok(ReplyStep::More {
+                need: NONE_CHUNK_BYTES,
+            });
+        };
+        let done = flags & chunk::DONE != 0;
+        // How much of the payload is read here.
+        let (place, wanted) = match kind {
+            chunk::NONE if length != 0 || !done => {
+                return bad("chunk without content", "not empty or not the last");
+            }
+            chunk::NONE => ("chunk without content", 0),
+            chunk::OFFSET_DATA if length < 9 => return bad("data chunk", "without data"),
+            chunk::OFFSET_DATA => ("data chunk", (DATA_CHUNK_BYTES - NONE_CHUNK_BYTES) as u32),
+            chunk::OFFSET_HOLE if length as usize != HOLE_CHUNK_BYTES - NONE_CHUNK_BYTES => {
+                return bad("hole chunk", "not 12 bytes");
+            }
+            chunk::OFFSET_HOLE => ("hole chunk", length),
+            chunk::BLOCK_STATUS if length < 12 || length % 8 != 4 => {
+                return bad("block status chunk", "not a whole number of extents");
+            }
+            chunk::BLOCK_STATUS => {
+                within("block status chunk", length, STATUS_BYTES_MAX)?;
+                ("block status chunk", length)
+            }
+            kind if kind & chunk::ERROR_BIT != 0 => {
+                within("error chunk", length, ERROR_BYTES_MAX)?;
+                ("error chunk", length)
+            }
+            _ => return bad("chunk", "of unknown type"),
+        };
+        let need = NONE_CHUNK_BYTES + wanted as usize;
+        let Some(payload) = fields.bytes(wanted as usize) else {
+            return Ok(ReplyStep::More { need });
+        };
+        debug_assert!(input.len() >= need);
+        let reply = match kind {
+            chunk::NONE => Some(ReplyHeader::None { cookie }),
+            chunk::OFFSET_DATA => self.data(cookie, payload, length - wanted, done)?,
+            chunk::OFFSET_HOLE => self.hole(cookie, payload, done)?,
+            chunk::BLOCK_STATUS => self.status(cookie, payload, done)?,
+            _ => error(cookie, kind, payload, done),
+        };
+        match reply {
+            Some(reply) => Ok(ReplyStep::Header {
+                consumed: need,
+                reply,
+            }),
+            None => bad(place, "its fields do not fit its length"),
+        }
+    }
+
+    fn inside(&self, place: &'static str, offset: u64, length: u32) -> Result<(), WireError> {
+        let end = offset.checked_add(length.into());
+        if length == 0 || end.is_none_or(|end| end > self.size) {
+            return bad(place, "empty or beyond the end of the export");
+        }
+        Ok(())
+    }
+
+    fn data(
+        &self,
+        cookie: u64,
+        payload: &[u8],
+        length: u32,
+        done: bool,
+    ) -> Result<Option<ReplyHeader>, WireError> {
+        let Some(offset) = Fields::new(payload).u64() else {
+            return Ok(None);
+        };
+        self.inside("data chunk", offset, length)?;
+        Ok(Some(ReplyHeader::Data {
+            cookie,
+            offset,
+            length,
+            done,
+        }))
+    }
+
+    fn hole(
+        &self,
+        cookie: u64,
+        payload: &[u8],
+        done: bool,
+    ) -> Result<Option<ReplyHeader>, WireError> {
+        let mut fields = Fields::new(payload);
+        let (Some(offset), Some(length)) = (fields.u64(), fields.u32()) else {
+            return Ok(None);
+        };
+        self.inside("hole chunk", offset, length)?;
+        Ok(Some(ReplyHeader::Hole {
+            cookie,
+            offset,
+            length,
+            done,
+        }))
+    }
+
+    fn status(
+        &self,
+        cookie: u64,
+        payload: &[u8],
+        done: bool,
+    ) -> Result<Option<ReplyHeader>, WireError> {
+        let mut fields = Fields::new(payload);
+        let Some(context) = fields.u32() else {
+            return Ok(None);
+        };
+        if Some(context) != self.allocation_context {
+            return bad(
+                "block status chunk",
+                "a metadata context that was not negotiated",
+            );
+        }
+        let mut extents = Vec::with_capacity(payload.len() / 8);
+        while let (Some(length), Some(flags)) = (fields.u32(), fields.u32()) {
+            if length == 0 {
+                return bad("block status chunk", "an empty extent");
+            }
+            extents.push(StatusExtent { length, flags });
+        }
+        Ok(Some(ReplyHeader::Status {
+            cookie,
+            context,
+            extents,
+            done,
+        }))
+    }
+}
+
+fn within(place: &'static str, length: u32, limit: u32) -> Result<(), WireError> {
+    if length > limit {
+        return Err(WireError::ReplyTooLong {
+            place,
+            length,
+            limit,
+        });
+    }
+    Ok(())
+}
+
+fn simple(mut fields: Fields) -> ReplyStep {
+    let (Some(error), Some(cookie)) = (fields.u32(), fields.u64()) else {
+        return ReplyStep::More {
+            need: SIMPLE_REPLY_BYTES,
+        };
+    };
+    ReplyStep::Header {
+        consumed: SIMPLE_REPLY_BYTES,
+        reply: ReplyHeader::Simple {
+            cookie,
+            error: (error != 0).then(|| ErrorCode::from_wire(error)),
+        },
+    }
+}
+
+/// Any error chunk: those of unknown type begin like the known ones.
+fn error(cookie: u64, kind: u16, payload: &[u8], done: bool) -> Option<ReplyHeader> {
+    let mut fields = Fields::new(payload);
+    let number = fields.u32().filter(|number| *number != 0)?;
+    let length = fields.u16()?;
+    let message = words(fields.bytes(length.into())?);
+    let offset = match kind {
+        chunk::ERROR_OFFSET => Some(fields.u64()?),
+        _ => None,
+    };
+    Some(ReplyHeader::Error {
+        cookie,
+        error: ErrorCode::from_wire(number),
+        message,
+        offset,
+        done,
+    })
+}

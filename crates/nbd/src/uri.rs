@@ -1,0 +1,249 @@
+//! Where an export is, as text.
+//!
+//! ```text
+//!  nbd://host[:port]/export            nbd+unix:///export?socket=/run/nbd.sock
+//! ```
+//!
+//! Everything after the first `/` of the path is the export's name, percent-encoded; so `nbd://host//disk` is the export
+//! `/disk`. What would need TLS, and every parameter that means nothing here, is refused rather than ignored.
+
+use std::fmt;
+use std::net::Ipv6Addr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use crate::wire::name;
+
+/// The port that is meant when none is given.
+pub const DEFAULT_PORT: u16 = 10809;
+
+/// Where a server listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    /// TCP.
+    Tcp {
+        /// Name or address; one of IPv6 without its brackets.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+    /// A Unix domain socket; its path is UTF-8.
+    Unix(PathBuf),
+}
+
+/// A server and one of its exports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Uri {
+    /// The server.
+    pub address: Address,
+    /// The export's name; empty means the server's default.
+    pub export: String,
+}
+
+/// Why a text is no URI of an export.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum UriError {
+    /// `nbds://` and its like.
+    #[error("{scheme}: TLS is not supported")]
+    Tls {
+        /// The scheme.
+        scheme: String,
+    },
+    /// Something else than NBD.
+    #[error(
+        "{scheme:?} is not a scheme of NBD: use nbd://host/export or nbd+unix:///export?socket=path"
+    )]
+    Scheme {
+        /// What stands before `://`.
+        scheme: String,
+    },
+    /// No `://`.
+    #[error("no URI: use nbd://host/export or nbd+unix:///export?socket=path")]
+    NoScheme,
+    /// A part that is wrong.
+    #[error("{part}: {why}")]
+    Part {
+        /// Which part.
+        part: &'static str,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A parameter that means nothing here.
+    #[error("parameter {name:?} is not known here")]
+    Parameter {
+        /// Its name.
+        name: String,
+    },
+}
+
+fn part<T>(part: &'static str, why: &'static str) -> Result<T, UriError> {
+    Err(UriError::Part { part, why })
+}
+
+impl FromStr for Uri {
+    type Err = UriError;
+
+    fn from_str(text: &str) -> Result<Self, UriError> {
+        if text.contains(|c: char| c.is_control() || c.is_whitespace()) {
+            return part(
+                "uri",
+                "a space or a control character must be written as %XX",
+            );
+        }
+        let (scheme, rest) = text.split_once("://").ok_or(UriError::NoScheme)?;
+        let scheme = scheme.to_ascii_lowercase();
+        let unix = match scheme.as_str() {
+            "nbd" => false,
+            "nbd+unix" => true,
+            _ if scheme == "nbds" || scheme.starts_with("nbds+") => {
+                return Err(UriError::Tls { scheme });
+            }
+            _ => return Err(UriError::Scheme { scheme }),
+        };
+        if rest.contains('#') {
+            return part("uri", "a fragment (#) means nothing here");
+        }
+        let (rest, query) = match rest.split_once('?') {
+            Some((rest, query)) => (rest, Some(query)),
+            None => (rest, None),
+        };
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let export = decode("export", path)?;
+        if let Err(why) = name(export.as_bytes()) {
+            return part("export", why);
+        }
+        let socket = parameters(query.unwrap_or_default())?;
+        let address = match (unix, socket) {
+            (false, Some(_)) => return part("socket", "a socket needs nbd+unix://"),
+            (false, None) => tcp(authority)?,
+            (true, _) if !authority.is_empty() => {
+                return part(
+                    "host",
+                    "a Unix socket has none: write nbd+unix:///export?socket=path",
+                );
+            }
+            (true, None) => return part("socket", "the parameter socket=path is missing"),
+            (true, Some(path)) => Address::Unix(path.into()),
+        };
+        Ok(Self { address, export })
+    }
+}
+
+fn tcp(authority: &str) -> Result<Address, UriError> {
+    if authority.contains('@') {
+        return part("host", "a user name means nothing without TLS");
+    }
+    let (host, port) = if let Some(rest) = authority.strip_prefix('[') {
+        let Some((host, port)) = rest.split_once(']') else {
+            return part("host", "the bracket is not closed");
+        };
+        if host.parse::<Ipv6Addr>().is_err() {
+            return part("host", "not an IPv6 address in brackets");
+        }
+        match port.strip_prefix(':') {
+            None if !port.is_empty() => return part("host", "bytes after the bracket"),
+            port => (host, port),
+        }
+    } else {
+        let (host, port) = match authority.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (authority, None),
+        };
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-._~".contains(c);
+        if host.is_empty() || !host.chars().all(plain) {
+            return part(
+                "host",
+                "neither a name nor an address (IPv6 goes in brackets)",
+            );
+        }
+        (host, port)
+    };
+    let port = match port {
+        None | Some("") => DEFAULT_PORT,
+        Some(digits) => match digits.parse() {
+            Ok(port) if port != 0 && digits.bytes().all(|b| b.is_ascii_digit()) => port,
+            _ => return part("port", "not a number from 1 to 65535"),
+        },
+    };
+    Ok(Address::Tcp {
+        host: host.into(),
+        port,
+    })
+}
+
+/// The path of the socket; every other parameter is refused.
+fn parameters(query: &str) -> Result<Option<String>, UriError> {
+    let mut socket = None;
+    for parameter in query.split('&').filter(|p| !p.is_empty()) {
+        let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        let key = decode("parameter", key)?;
+        if key != "socket" {
+            return Err(UriError::Parameter { name: key });
+        }
+        let path = decode("socket", value)?;
+        if path.is_empty() || path.contains('\0') {
+            return part("socket", "not the path of a file");
+        }
+        if socket.replace(path).is_some() {
+            return part("socket", "given twice");
+        }
+    }
+    Ok(socket)
+}
+
+fn decode(place: &'static str, text: &str) -> Result<String, UriError> {
+    let mut pieces = text.split('%');
+    let mut bytes = pieces.next().unwrap_or_default().as_bytes().to_vec();
+    for piece in pieces {
+        let digits = piece.as_bytes().split_first_chunk::<2>();
+        let Some((&[high, low], rest)) = digits else {
+            return part(place, "% needs two hexadecimal digits");
+        };
+        let digit = |b: u8| char::from(b).to_digit(16);
+        let (Some(high), Some(low)) = (digit(high), digit(low)) else {
+            return part(place, "% needs two hexadecimal digits");
+        };
+        bytes.push((high << 4 | low) as u8);
+        bytes.extend_from_slice(rest);
+    }
+    String::from_utf8(bytes).or_else(|_| part(place, "not UTF-8"))
+}
+
+/// Writes what stands for itself in a path or a parameter's value, and `%XX` for every other byte.
+fn encode(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~/:,".contains(&byte) {
+            write!(f, "{}", char::from(byte))?;
+        } else {
+            write!(f, "%{byte:02X}")?;
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Display for Uri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.address {
+            Address::Tcp { host, port } => {
+                if host.contains(':') {
+                    write!(f, "nbd://[{host}]")?;
+                } else {
+                    write!(f, "nbd://{host}")?;
+                }
+                if *port != DEFAULT_PORT {
+                    write!(f, ":{port}")?;
+                }
+                f.write_str("/")?;
+                encode(f, &self.export)
+            }
+            Address::Unix(path) => {
+                f.write_str("nbd+unix:///")?;
+                encode(f, &self.export)?;
+                f.write_str("?socket=")?;
+                encode(f, &path.to_string_lossy())
+            }
+        }
+    }
+}

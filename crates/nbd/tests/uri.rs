@@ -1,0 +1,112 @@
+//! URIs: those of the convention, those that are refused, and round trips.
+
+use nbd::{Address, Uri};
+use proptest::prelude::*;
+
+fn tcp(host: &str, port: u16, export: &str) -> Uri {
+    Uri {
+        address: Address::Tcp {
+            host: host.into(),
+            port,
+        },
+        export: export.into(),
+    }
+}
+
+fn unix(path: &str, export: &str) -> Uri {
+    Uri {
+        address: Address::Unix(path.into()),
+        export: export.into(),
+    }
+}
+
+#[test]
+fn what_is_understood() {
+    for (text, expected) in [
+        ("nbd://example.com", tcp("example.com", 10809, "")),
+        ("nbd://example.com/", tcp("example.com", 10809, "")),
+        ("NBD://example.com/disk", tcp("example.com", 10809, "disk")),
+        ("nbd://example.com:1/disk", tcp("example.com", 1, "disk")),
+        ("nbd://example.com:/disk", tcp("example.com", 10809, "disk")),
+        (
+            "nbd://example.com//disk",
+            tcp("example.com", 10809, "/disk"),
+        ),
+        ("nbd://h/hello%20world", tcp("h", 10809, "hello world")),
+        ("nbd://h/gr%C3%B6ße?", tcp("h", 10809, "größe")),
+        ("nbd://10.0.0.1:10810/a/b", tcp("10.0.0.1", 10810, "a/b")),
+        ("nbd://[::1]:65535/x", tcp("::1", 65535, "x")),
+        (
+            "nbd+unix:///?socket=/run/nbd.sock",
+            unix("/run/nbd.sock", ""),
+        ),
+        (
+            "nbd+unix:///disk?socket=nbd%26.sock",
+            unix("nbd&.sock", "disk"),
+        ),
+    ] {
+        assert_eq!(text.parse(), Ok(expected), "{text}");
+    }
+}
+
+#[test]
+fn what_is_refused_and_why() {
+    for (text, why) in [
+        ("disk.img", "no URI"),
+        ("http://host/", "\"http\" is not a scheme of NBD"),
+        ("nbds://host/", "nbds: TLS is not supported"),
+        ("nbds+unix:///?socket=x", "nbds+unix: TLS is not supported"),
+        ("nbd+vsock:///x", "not a scheme of NBD"),
+        ("nbd:///disk", "host: neither a name"),
+        ("nbd://::1/disk", "host: neither a name"),
+        ("nbd://[::1/disk", "bracket is not closed"),
+        ("nbd://[host]/disk", "not an IPv6 address"),
+        ("nbd://[::1]x/disk", "after the bracket"),
+        ("nbd://user@host/disk", "user name"),
+        ("nbd://host:0/disk", "port: not a number"),
+        ("nbd://host:+1/disk", "port: not a number"),
+        ("nbd://host:65536/disk", "port: not a number"),
+        ("nbd://host/%", "export: % needs two"),
+        ("nbd://host/%+1", "export: % needs two"),
+        ("nbd://host/%C3", "export: not UTF-8"),
+        ("nbd://host/%00", "export: contains NUL"),
+        ("nbd://host/a b", "must be written as %XX"),
+        ("nbd://host/a#b", "fragment"),
+        ("nbd://host/a?socket=/x", "a socket needs nbd+unix"),
+        ("nbd://host/a?tls-type=psk", "\"tls-type\" is not known"),
+        ("nbd+unix:///a", "socket=path is missing"),
+        ("nbd+unix:///a?socket=", "not the path of a file"),
+        ("nbd+unix:///a?socket=%00x", "not the path of a file"),
+        ("nbd+unix:///a?socket=x&socket=y", "given twice"),
+        ("nbd+unix://host/a?socket=x", "a Unix socket has none"),
+    ] {
+        let error = text.parse::<Uri>().expect_err(text).to_string();
+        assert!(error.contains(why), "{text}: {error}");
+    }
+    assert!(
+        format!("nbd://h/{}", "x".repeat(4097))
+            .parse::<Uri>()
+            .is_err()
+    );
+}
+
+proptest! {
+    #[test]
+    fn they_come_back(export in "[^\0]{0,30}", path in "[^\0]{1,30}", port in 1..=u16::MAX, v6: bool) {
+        let host = if v6 { "fe80::1" } else { "host-1.example" };
+        for uri in [tcp(host, port, &export), unix(&path, &export)] {
+            let text = uri.to_string();
+            prop_assert!(text.is_ascii());
+            prop_assert_eq!(text.parse(), Ok(uri), "{}", text);
+        }
+    }
+
+    #[test]
+    fn no_text_panics(text in ".{0,60}", tail in "[/?&=%:@\\[\\]a-f0-9]{0,30}") {
+        for text in [text, format!("nbd://{tail}"), format!("nbd+unix:///{tail}?socket={tail}")] {
+            if let Ok(uri) = text.parse::<Uri>() {
+                prop_assert_eq!(uri.to_string().parse(), Ok(uri));
+            }
+        }
+    }
+}
