@@ -6,7 +6,8 @@
 use std::path::{Path, PathBuf};
 
 use model::Op;
-use trace::{NativeFile, NativeOptions, Record, Request, TraceError};
+use trace::native::{Latencies, NativeFile, NativeOptions};
+use trace::{Record, Request, TraceError};
 
 use crate::engine::{GuestOp, GuestRequest};
 
@@ -85,7 +86,7 @@ impl Recorder {
         let options = NativeOptions {
             origin_unix_ns: Some(self.since_unix_ns),
         };
-        let mut file = NativeFile::create(&self.path, options, trace::Latencies::Kept)?;
+        let mut file = NativeFile::create(&self.path, options, Latencies::Stored)?;
         for (record, latency_ns) in &self.records {
             file.push(*record, Some(*latency_ns))?;
         }

@@ -238,6 +238,8 @@ pub enum Effect<G> {
         request: GuestRequest,
         /// How it ended.
         result: Result<(), Fault>,
+        /// Bytes of a read's buffer that no device holds, as `(from, bytes)`: they are zeroes.
+        gaps: Vec<(u64, u64)>,
     },
     /// Something to make durable.
     Store(StoreRequest),
@@ -270,6 +272,8 @@ struct GuestState<G> {
     ticket: Option<Ticket>,
     epoch: Option<Epoch>,
     since_ns: u64,
+    /// Holes of a read.
+    gaps: Vec<(u64, u64)>,
 }
 
 /// Who waits for an I/O.
@@ -408,6 +412,7 @@ impl<G> Engine<G> {
                 guest,
                 request,
                 result,
+                gaps: vec![],
             });
             return;
         }
@@ -420,6 +425,7 @@ impl<G> Engine<G> {
             ticket: None,
             epoch: None,
             since_ns: now_ns,
+            gaps: vec![],
         }) as u32;
         if !self.try_issue(id) {
             self.waiting.push_back(id);
@@ -485,6 +491,7 @@ impl<G> Engine<G> {
                 guest,
                 request,
                 result: Err(Fault::Io),
+                gaps: vec![],
             });
             if state.stage == Stage::Waiting {
                 self.requests.remove(id as usize);
@@ -606,6 +613,9 @@ impl<G> Engine<G> {
         state.stage = Stage::Issued;
         state.ticket = ticket;
         state.epoch = Some(epoch);
+        if request.op == GuestOp::Read {
+            state.gaps = gaps(request, parts);
+        }
         // One more, so that it is not complete before all parts are on their way.
         state.left = 1;
         for part in parts {
@@ -720,6 +730,7 @@ impl<G> Engine<G> {
                     guest,
                     request: state.request,
                     result: state.failed.map_or(Ok(()), Err),
+                    gaps: state.gaps,
                 });
             }
             None if state.request.op.changes() => {
@@ -773,4 +784,18 @@ pub enum Zeroes {
     No,
     /// All of it.
     All,
+}
+
+/// What the parts of a read leave out.
+fn gaps(request: GuestRequest, parts: &[DeviceIo]) -> Vec<(u64, u64)> {
+    let mut gaps = vec![];
+    let mut at = 0;
+    let ends = parts.iter().map(|p| (p.offset - request.offset, p.length));
+    for (from, length) in ends.chain([(request.length, 0)]) {
+        if from > at {
+            gaps.push((at, from - at));
+        }
+        at = from + length;
+    }
+    gaps
 }

@@ -67,7 +67,16 @@ impl Worker {
                         guest,
                         request,
                         result,
-                    } => self.ready(volume, guest, request, result),
+                        gaps,
+                    } => {
+                        if let Some(buf) = guest.buf.as_ref().filter(|_| result.is_ok()) {
+                            for (from, bytes) in gaps {
+                                let from = HEAD + from as usize;
+                                buf.fill(from..from + bytes as usize, |b| b.fill(0));
+                            }
+                        }
+                        self.ready(volume, guest, request, result);
+                    }
                     Effect::Store(request) => {
                         let id = self.volumes[volume as usize].as_ref().expect("as above").id;
                         let keeper = self.shared.keeper.as_ref();
@@ -103,7 +112,6 @@ impl Worker {
             DataRef::Guest { request, from } => {
                 let guest = live.engine.guest(request).expect("it was just issued");
                 let buf = guest.buf.clone().expect("reads and writes have a buffer");
-                // What no part covers reads as zeroes.
                 (Some(buf), HEAD + from as usize)
             }
             DataRef::Copy => {

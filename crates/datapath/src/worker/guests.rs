@@ -92,8 +92,18 @@ impl Worker {
     }
 
     /// A connection whose handshake another worker made.
-    pub(super) fn take_over(&mut self, socket: OwnedFd, session: Box<Session>, volume: u32, rest: &[u8]) {
+    pub(super) fn take_over(
+        &mut self,
+        socket: OwnedFd,
+        session: Box<Session>,
+        volume: u32,
+        rest: &[u8],
+        unsent: Vec<Segment>,
+    ) {
         let connection = self.add_connection(socket, Stage::Serving { volume, session });
+        for segment in unsent {
+            self.push_segment(connection, segment);
+        }
         let c = &mut self.connections[connection as usize];
         let input = Buf::new(INPUT_BYTES.max(rest.len()));
         input.fill(0..rest.len(), |to| to.copy_from_slice(rest));

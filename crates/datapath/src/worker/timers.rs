@@ -76,6 +76,14 @@ impl Timers {
         self.entries.peek().map_or(u64::MAX, |e| e.0.at_ns)
     }
 
+    /// Whether a request of a volume waits here.
+    pub(super) fn any_of(&self, of: u32) -> bool {
+        self.entries.iter().any(|e| match &e.0.due {
+            Due::Answer { volume, .. } | Due::Submit { volume, .. } => *volume == of,
+            Due::Device(_) | Due::Wake(_) => false,
+        })
+    }
+
     pub(super) fn pop_due(&mut self, now_ns: u64) -> Option<Due> {
         if self.next_ns() > now_ns {
             return None;

@@ -1,6 +1,7 @@
 //! A volume on its worker, with the filters of its stack.
 
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 
 use units::VolumeId;
 use volume::Throttle;
@@ -29,6 +30,10 @@ pub(super) struct LiveVolume {
     pub(super) recorder: Option<Recorder>,
     /// For chunks of a move, made when the first one is copied.
     pub(super) copy: Option<Arc<Buf>>,
+    /// How the last move ended.
+    pub(super) last_move: Option<String>,
+    /// Whoever waits for it to be let go.
+    pub(super) detached: Option<Sender<Result<(), String>>>,
 }
 
 impl LiveVolume {

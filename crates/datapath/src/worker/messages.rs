@@ -1,0 +1,373 @@
+//! What other threads ask of a worker.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use nbd::Session;
+use serde::Serialize;
+use units::{Bytes, BytesPerSec, DeviceId, VolumeId};
+use volume::VolumeMap;
+
+use crate::clock;
+use crate::device::Device;
+use crate::engine::{Engine, EngineLimits, MoveEnd, MoveOrder, StoreReply};
+use crate::inject::{Injected, Session as InjectSession};
+use crate::measure::{Measure, Measured};
+use crate::record::{Recorded, Recorder};
+use crate::share::Share;
+
+use super::answers::Segment;
+use super::volumes::LiveVolume;
+use super::{Inbox, Worker};
+
+/// A volume to serve.
+#[derive(Debug)]
+pub struct VolumeSetup {
+    /// Its number.
+    pub id: VolumeId,
+    /// Its name.
+    pub name: String,
+    /// Where its extents are.
+    pub map: VolumeMap,
+    /// Its limits.
+    pub limits: EngineLimits,
+    /// A move to go on with.
+    pub resume: Option<MoveOrder>,
+    /// Its part of what its tier's volumes share.
+    pub share: Arc<Share>,
+    /// Whether it is measured from the start.
+    pub measured: bool,
+}
+
+/// Something to do.
+#[derive(Debug)]
+pub enum Message {
+    /// The other workers, in order.
+    Peers(Vec<Inbox>),
+    /// A socket was accepted.
+    Accepted(OwnedFd),
+    /// Another worker made this connection's handshake.
+    TakeOver {
+        /// The socket.
+        socket: OwnedFd,
+        /// What was agreed.
+        session: Box<Session>,
+        /// The volume.
+        volume: VolumeId,
+        /// Bytes received after the handshake.
+        rest: Vec<u8>,
+        /// What could not be sent yet.
+        unsent: Vec<Segment>,
+    },
+    /// Serve a volume.
+    Attach(Box<VolumeSetup>),
+    /// Stop serving a volume: its connections are closed; answers when nothing is in flight.
+    Detach(VolumeId, Sender<Result<(), String>>),
+    /// A device that volumes may be on.
+    Device(Arc<Device>),
+    /// The store answers.
+    Store(VolumeId, StoreReply),
+    /// A flush of this device failed for some volume; the count of such failures.
+    FlushFailed(DeviceId, u64),
+    /// A remote device is connected again.
+    Reconnected(usize, Result<Box<crate::worker::remote::Connected>, String>),
+    /// A question about a volume.
+    Ask(VolumeId, Question, Sender<Result<Answer, String>>),
+    /// End.
+    Stop,
+}
+
+/// A question about a volume, or an order.
+#[derive(Debug)]
+pub enum Question {
+    /// How is it?
+    Status,
+    /// Measure or not; switching on starts from zero.
+    Measure(bool),
+    /// Hold answers back: reads and writes, in nanoseconds, for so long.
+    Inject {
+        /// Delays of reads and writes.
+        delay_ns: [u64; 2],
+        /// For so long.
+        for_ns: u64,
+    },
+    /// Record to this file.
+    Record(PathBuf),
+    /// End the recording.
+    RecordEnd,
+    /// Move it.
+    Move(MoveOrder),
+    /// Give its move up.
+    CancelMove,
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// Done.
+    Done,
+    /// How the volume is.
+    Status(Box<VolumeStatus>),
+    /// What was recorded.
+    Recorded(Recorded),
+}
+
+/// How a volume is.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct VolumeStatus {
+    /// Bytes by device, in order of devices.
+    pub placed: Vec<(u16, u64)>,
+    /// Connections.
+    pub connections: usize,
+    /// Requests in flight or waiting.
+    pub outstanding: usize,
+    /// Measurements, if switched on.
+    pub measured: Option<Measured>,
+    /// The latency session under way, or else the last one.
+    pub injected: Option<Injected>,
+    /// Whether a latency session is under way.
+    pub injecting: bool,
+    /// The file that it is being recorded to.
+    pub recording: Option<PathBuf>,
+    /// The move under way.
+    pub moving: Option<Moving>,
+    /// How the last move ended.
+    pub last_move: Option<String>,
+}
+
+/// A move under way.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Moving {
+    /// The target.
+    pub to: u16,
+    /// Bytes copied.
+    pub copied: Bytes,
+    /// Bytes not on the target yet.
+    pub left: Bytes,
+    /// Bandwidth that it may take now.
+    pub rate: BytesPerSec,
+    /// What it does.
+    pub phase: &'static str,
+}
+
+impl Worker {
+    pub(super) fn message(&mut self, message: Message) {
+        match message {
+            Message::Peers(peers) => self.peers = peers,
+            Message::Accepted(socket) => self.welcome(socket),
+            Message::TakeOver {
+                socket,
+                session,
+                volume,
+                rest,
+                unsent,
+            } => {
+                let served = self.volumes.get(volume.index()).is_some_and(|v| v.is_some());
+                if served {
+                    self.take_over(socket, session, volume.0, &rest, unsent);
+                } else {
+                    let open = &self.shared.connections;
+                    open.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+                }
+            }
+            Message::Attach(setup) => self.attach(*setup),
+            Message::Detach(volume, answer) => self.detach(volume, answer),
+            Message::Device(device) => {
+                let index = device.id.index();
+                if self.devices.len() <= index {
+                    self.devices.resize(index + 1, None);
+                }
+                self.devices[index] = Some(device);
+            }
+            Message::Store(volume, reply) => {
+                if let Some(live) = self.volumes[volume.index()].as_mut() {
+                    live.engine.store_done(self.now_ns, reply);
+                    self.carry_out(volume.0);
+                }
+            }
+            Message::FlushFailed(device, failures) => {
+                for live in self.volumes.iter_mut().flatten() {
+                    live.engine.flush_failed_elsewhere(device, failures);
+                }
+            }
+            Message::Reconnected(remote, connected) => self.reconnected(remote, connected),
+            Message::Ask(volume, question, sender) => {
+                let answer = self.ask(volume, question);
+                let _ = sender.send(answer); // whoever asked may have gone
+            }
+            Message::Stop => self.stopping = true,
+        }
+    }
+
+    fn attach(&mut self, setup: VolumeSetup) {
+        let index = setup.id.index();
+        if self.volumes.len() <= index {
+            self.volumes.resize_with(index + 1, || None);
+        }
+        let (extents, extent_bytes) = (setup.map.extents(), setup.map.extent_bytes().0);
+        let measure = setup.measured.then(|| Measure::new(self.now_ns, extents, extent_bytes));
+        let mut engine = Engine::new(setup.map, setup.limits);
+        if let Some(order) = setup.resume {
+            engine.start_move(self.now_ns, order).expect("it has just come");
+        }
+        self.volumes[index] = Some(LiveVolume {
+            id: setup.id,
+            name: setup.name,
+            engine,
+            measure,
+            inject: None,
+            injected: None,
+            throttle: volume::Throttle::new(),
+            share: setup.share,
+            recorder: None,
+            copy: None,
+            last_move: None,
+            detached: None,
+        });
+        self.carry_out(setup.id.0);
+    }
+
+    fn detach(&mut self, volume: VolumeId, answer: Sender<Result<(), String>>) {
+        let Some(live) = self.volumes.get_mut(volume.index()).and_then(Option::as_mut) else {
+            let _ = answer.send(Ok(()));
+            return;
+        };
+        if live.engine.move_status().is_some() {
+            let _ = answer.send(Err("it is being moved: cancel the move first".into()));
+            return;
+        }
+        live.detached = Some(answer);
+        for connection in self.connections_of(volume.0) {
+            self.close(connection);
+        }
+        self.detach_if_over(volume.0);
+    }
+
+    /// Lets a volume go that was to be detached, once nothing is in flight.
+    pub(super) fn detach_if_over(&mut self, volume: u32) {
+        let slot = &mut self.volumes[volume as usize];
+        let over = slot.as_ref().is_some_and(|v| v.detached.is_some() && v.engine.at_rest());
+        if !over {
+            return;
+        }
+        let in_timers = self.timers.any_of(volume);
+        if let Some(live) = slot.take_if(|_| !in_timers)
+            && let Some(answer) = live.detached
+        {
+            let _ = answer.send(Ok(()));
+        }
+    }
+
+    fn ask(&mut self, volume: VolumeId, question: Question) -> Result<Answer, String> {
+        let now_ns = self.now_ns;
+        let connections = self.connections_of(volume.0).len();
+        let live = self.volumes.get_mut(volume.index()).and_then(Option::as_mut);
+        let live = live.ok_or("it is not served")?;
+        match question {
+            Question::Status => Ok(Answer::Status(Box::new(status(live, now_ns, connections)))),
+            Question::Measure(on) => {
+                let map = live.engine.map();
+                let fresh = || Measure::new(now_ns, map.extents(), map.extent_bytes().0);
+                live.measure = on.then(fresh);
+                Ok(Answer::Done)
+            }
+            Question::Inject { delay_ns, for_ns } => {
+                let session = InjectSession::new(delay_ns, now_ns.saturating_add(for_ns));
+                if let Some(before) = live.inject.replace(session) {
+                    live.injected = Some(before.read());
+                }
+                live.end_session(now_ns);
+                Ok(Answer::Done)
+            }
+            Question::Record(path) => {
+                if let Some(recorder) = &live.recorder {
+                    let path = recorder.path().display();
+                    return Err(format!("it is being recorded to {path} already"));
+                }
+                let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+                let unix_ns = unix.map_or(0, |d| d.as_nanos() as i64);
+                let recorder = Recorder::new(path, live.name.clone(), clock::now_ns(), unix_ns);
+                live.recorder = Some(recorder);
+                Ok(Answer::Done)
+            }
+            Question::RecordEnd => {
+                let recorder = live.recorder.take().ok_or("it is not being recorded")?;
+                let recorded = recorder.finish().map_err(|e| e.to_string())?;
+                Ok(Answer::Recorded(recorded))
+            }
+            Question::Move(order) => {
+                let started = live.engine.start_move(now_ns, order);
+                started.map_err(|s| format!("it is being moved already ({} left)", s.left))?;
+                self.carry_out(volume.0);
+                Ok(Answer::Done)
+            }
+            Question::CancelMove => {
+                if !live.engine.cancel_move(now_ns) {
+                    return Err("it is not being moved".into());
+                }
+                self.carry_out(volume.0);
+                Ok(Answer::Done)
+            }
+        }
+    }
+
+    pub(super) fn move_ended(&mut self, volume: u32, end: MoveEnd) {
+        let live = self.volumes[volume as usize].as_mut().expect("it moved");
+        live.last_move = Some(match end {
+            MoveEnd::Done { copied } => format!("done: {copied} copied"),
+            MoveEnd::Stopped { why, copied } => format!("stopped: {why} ({copied} copied)"),
+        });
+    }
+
+    /// Tells everybody with data on a device that one of its flushes failed.
+    pub(super) fn flush_failed(&mut self, volume: u32, device: u16) {
+        let handle = self.devices[usize::from(device)].as_ref().expect("in use");
+        let failures = &handle.flush_failures;
+        let count = 1 + failures.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
+        let device = DeviceId(device);
+        for (index, live) in self.volumes.iter_mut().enumerate() {
+            if let Some(live) = live
+                && index as u32 != volume
+            {
+                live.engine.flush_failed_elsewhere(device, count);
+            }
+        }
+        for (index, peer) in self.peers.iter().enumerate() {
+            if index != self.index {
+                peer.send(Message::FlushFailed(device, count));
+            }
+        }
+    }
+
+    fn connections_of(&self, volume: u32) -> Vec<u32> {
+        let of = |c: &super::guests::Connection| {
+            matches!(c.stage, super::guests::Stage::Serving { volume: v, .. } if v == volume)
+        };
+        let all = self.connections.iter().filter(|(_, c)| of(c));
+        all.map(|(i, _)| i as u32).collect()
+    }
+}
+
+fn status(live: &LiveVolume, now_ns: u64, connections: usize) -> VolumeStatus {
+    let map = live.engine.map();
+    let placed = map.holders().iter();
+    VolumeStatus {
+        placed: placed.map(|(d, n)| (d.0, u64::from(*n) * map.extent_bytes().0)).collect(),
+        connections,
+        outstanding: live.engine.outstanding(),
+        measured: live.measure.as_ref().map(|m| m.read(now_ns)),
+        injected: live.inject.as_ref().map(InjectSession::read).or(live.injected),
+        injecting: live.inject.is_some(),
+        recording: live.recorder.as_ref().map(|r| r.path().to_path_buf()),
+        moving: live.engine.move_status().map(|m| Moving {
+            to: m.to.0,
+            copied: m.copied,
+            left: m.left,
+            rate: m.rate,
+            phase: m.phase,
+        }),
+        last_move: live.last_move.clone(),
+    }
+}

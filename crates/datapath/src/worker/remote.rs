@@ -1,0 +1,436 @@
+//! Devices that are exports of another NBD server: one connection per worker and device, made again when it breaks.
+//!
+//! While there is no connection every I/O on the device fails at once; the guest sees an error, and the device is back when
+//! the other server is.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use nbd::{
+    Command, ErrorCode, REQUEST_BYTES, ReplyHeader, ReplyReader, ReplyStep, RequestFlags,
+    RequestHeader, Session, encode_request,
+};
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use slab::Slab;
+
+use crate::client;
+use crate::device::{Device, Medium};
+use crate::engine::{Fault, IoKind};
+use crate::io::{Buf, Op, Outcome};
+
+use super::messages::Message;
+use super::{Token, Worker};
+
+/// Bytes received at once.
+const INPUT_BYTES: usize = 256 << 10;
+
+/// A connection to a remote device, after its handshake.
+#[derive(Debug)]
+pub struct Connected {
+    pub(super) socket: OwnedFd,
+    pub(super) session: Box<Session>,
+}
+
+/// A remote device.
+pub(super) struct Remote {
+    device: Arc<Device>,
+    link: Option<Link>,
+    /// A thread is connecting.
+    connecting: bool,
+    /// A receive, or a wait, of a link that is gone is still to come back.
+    stale: u32,
+}
+
+struct Link {
+    socket: Arc<OwnedFd>,
+    session: Box<Session>,
+    reader: ReplyReader,
+    input: Arc<Buf>,
+    start: usize,
+    end: usize,
+    /// I/Os in flight, by cookie.
+    ios: Slab<InFlight>,
+    out: VecDeque<Piece>,
+    waiting_writable: bool,
+    receiving: bool,
+    /// Data of a read that is arriving: cookie, first byte in its buffer, bytes left.
+    data: Option<(usize, usize, usize)>,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    io: u32,
+    failed: Option<Fault>,
+    /// A read's answer is over with this piece of data.
+    last: bool,
+}
+
+/// Something to send.
+enum Piece {
+    Head([u8; REQUEST_BYTES], usize),
+    Data(Arc<Buf>, usize, usize),
+}
+
+impl Worker {
+    /// A device became known: if it is remote, connect to it.
+    pub(super) fn add_remote(&mut self, device: &Arc<Device>) {
+        if matches!(device.medium, Medium::Nbd(_)) {
+            self.remotes.push(Remote {
+                device: device.clone(),
+                link: None,
+                connecting: false,
+                stale: 0,
+            });
+            self.reconnect_remotes();
+        }
+    }
+
+    pub(super) fn reconnect_remotes(&mut self) {
+        let myself = self.peers.get(self.index);
+        let Some(myself) = myself else { return };
+        for (index, remote) in self.remotes.iter_mut().enumerate() {
+            if remote.link.is_some() || remote.connecting || remote.stale > 0 {
+                continue;
+            }
+            let Medium::Nbd(uri) = remote.device.medium.clone() else {
+                continue;
+            };
+            remote.connecting = true;
+            let inbox = myself.clone();
+            std::thread::spawn(move || {
+                let connected = client::connect(&uri)
+                    .map(|(socket, session)| Box::new(Connected { socket, session }))
+                    .map_err(|e| e.to_string());
+                inbox.send(Message::Reconnected(index, connected));
+            });
+        }
+    }
+
+    pub(super) fn reconnected(&mut self, index: usize, connected: Result<Box<Connected>, String>) {
+        let remote = &mut self.remotes[index];
+        remote.connecting = false;
+        // A server that is away is asked again at the next tick.
+        let Ok(connected) = connected else { return };
+        let Connected { socket, session } = *connected;
+        remote.link = Some(Link {
+            socket: Arc::new(socket),
+            reader: ReplyReader::new(&session),
+            session,
+            input: Buf::new(INPUT_BYTES),
+            start: 0,
+            end: 0,
+            ios: Slab::new(),
+            out: VecDeque::new(),
+            waiting_writable: false,
+            receiving: false,
+            data: None,
+        });
+        self.remote_receive(index);
+    }
+
+    /// Sends an I/O to a remote device.
+    pub(super) fn start_remote(&mut self, id: u32) {
+        let live = &self.ios[id as usize];
+        let device = live.device;
+        let of = |r: &Remote| r.device.id.0 == device;
+        let index = self.remotes.iter().position(of).expect("added with its device");
+        let Some(link) = &mut self.remotes[index].link else {
+            return self.remote_failed(id, Fault::Io);
+        };
+        let can = |flag| link.session.export.flags.contains(flag);
+        let mut flags = RequestFlags(0);
+        let command = match live.kind {
+            IoKind::Read => Command::Read,
+            IoKind::Write { durable } => {
+                if durable {
+                    flags = RequestFlags::FUA;
+                }
+                Command::Write
+            }
+            IoKind::Zero if can(nbd::ExportFlags::SEND_WRITE_ZEROES) => Command::WriteZeroes,
+            IoKind::ZeroAllocated if can(nbd::ExportFlags::SEND_WRITE_ZEROES) => {
+                flags = RequestFlags::NO_HOLE;
+                Command::WriteZeroes
+            }
+            IoKind::Discard if can(nbd::ExportFlags::SEND_TRIM) => Command::Trim,
+            IoKind::Discard => return self.device_settled(id),
+            IoKind::Flush if can(nbd::ExportFlags::SEND_FLUSH) => Command::Flush,
+            IoKind::Flush => return self.device_settled(id),
+            IoKind::Zero | IoKind::ZeroAllocated => return self.remote_failed(id, Fault::Io),
+        };
+        if flags == RequestFlags::FUA && !can(nbd::ExportFlags::SEND_FUA) {
+            return self.remote_failed(id, Fault::Io);
+        }
+        let cookie = link.ios.insert(InFlight {
+            io: id,
+            failed: None,
+            last: false,
+        }) as u64;
+        let (offset, length) = if command == Command::Flush {
+            (0, 0)
+        } else {
+            (live.at, live.length as u32)
+        };
+        let head = encode_request(&RequestHeader {
+            flags,
+            command,
+            cookie,
+            offset,
+            length,
+        });
+        link.out.push_back(Piece::Head(head, 0));
+        if command == Command::Write {
+            let buf = live.buf.clone().expect("writes have a buffer");
+            let end = live.from + live.length as usize;
+            link.out.push_back(Piece::Data(buf, live.from, end));
+        }
+        self.remote_send(index);
+    }
+
+    fn remote_failed(&mut self, id: u32, fault: Fault) {
+        self.ios[id as usize].result = Err(fault);
+        self.device_settled(id);
+    }
+
+    fn remote_send(&mut self, index: usize) {
+        loop {
+            let Some(link) = &mut self.remotes[index].link else {
+                return;
+            };
+            if link.out.is_empty() || link.waiting_writable {
+                return;
+            }
+            let guards: Vec<_> = link
+                .out
+                .iter()
+                .take(64)
+                .map(|piece| match piece {
+                    Piece::Head(bytes, sent) => (Some(&bytes[*sent..]), None),
+                    Piece::Data(buf, from, to) => (None, Some(buf.reading(*from..*to))),
+                })
+                .collect();
+            let slices: Vec<IoSlice<'_>> = guards
+                .iter()
+                .map(|(head, data)| match (head, data) {
+                    (Some(head), _) => IoSlice::new(head),
+                    (None, Some(data)) => IoSlice::new(data),
+                    (None, None) => IoSlice::new(&[]),
+                })
+                .collect();
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            let mut none = SendAncillaryBuffer::default();
+            let sent = sendmsg(&*link.socket, &slices, &mut none, flags);
+            drop(slices);
+            drop(guards);
+            match sent {
+                Ok(mut n) => {
+                    while n > 0 {
+                        let left = match link.out.front_mut().expect("was sent") {
+                            Piece::Head(bytes, sent) => {
+                                let now = n.min(bytes.len() - *sent);
+                                *sent += now;
+                                n -= now;
+                                bytes.len() - *sent
+                            }
+                            Piece::Data(_, from, to) => {
+                                let now = n.min(*to - *from);
+                                *from += now;
+                                n -= now;
+                                *to - *from
+                            }
+                        };
+                        if left > 0 {
+                            break;
+                        }
+                        link.out.pop_front();
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    link.waiting_writable = true;
+                    let socket = link.socket.clone();
+                    let token = Token::RemoteWritable(index as u32).pack();
+                    return self.io.start(token, Op::Writable { socket });
+                }
+                Err(_) => return self.remote_broken(index),
+            }
+        }
+    }
+
+    pub(super) fn remote_writable(&mut self, index: u32) {
+        let remote = &mut self.remotes[index as usize];
+        match &mut remote.link {
+            Some(link) if remote.stale == 0 => {
+                link.waiting_writable = false;
+                self.remote_send(index as usize);
+            }
+            _ => remote.stale = remote.stale.saturating_sub(1),
+        }
+    }
+
+    fn remote_receive(&mut self, index: usize) {
+        let Some(link) = &mut self.remotes[index].link else {
+            return;
+        };
+        if link.receiving {
+            return;
+        }
+        if link.start > 0 {
+            let (start, end) = (link.start, link.end);
+            link.input.fill(0..end, |bytes| bytes.copy_within(start..end, 0));
+            (link.start, link.end) = (0, end - start);
+        }
+        link.receiving = true;
+        let op = Op::Receive {
+            socket: link.socket.clone(),
+            buf: link.input.clone(),
+            from: link.end,
+            len: link.input.len() - link.end,
+        };
+        self.io.start(Token::RemoteReceive(index as u32).pack(), op);
+    }
+
+    pub(super) fn remote_received(&mut self, index: u32, outcome: Outcome) {
+        let index = index as usize;
+        let remote = &mut self.remotes[index];
+        let Some(link) = remote.link.as_mut().filter(|_| remote.stale == 0) else {
+            remote.stale = remote.stale.saturating_sub(1);
+            return;
+        };
+        link.receiving = false;
+        match outcome {
+            Ok(0) | Err(_) => return self.remote_broken(index),
+            Ok(n) => link.end += n as usize,
+        }
+        while self.remote_step(index) {}
+        self.remote_receive(index);
+    }
+
+    /// Takes one reply, or piece of data, from the input; whether there may be another.
+    fn remote_step(&mut self, index: usize) -> bool {
+        let Some(link) = &mut self.remotes[index].link else {
+            return false;
+        };
+        if let Some((cookie, at, left)) = link.data {
+            let now = left.min(link.end - link.start);
+            if now == 0 {
+                return false;
+            }
+            let live = &self.ios[link.ios[cookie].io as usize];
+            let buf = live.buf.as_ref().expect("reads have a buffer");
+            link.input.with(link.start..link.start + now, |from| {
+                buf.fill(at..at + now, |to| to.copy_from_slice(from));
+            });
+            link.start += now;
+            link.data = (now < left).then_some((cookie, at + now, left - now));
+            if link.data.is_none() && link.ios[cookie].last {
+                self.remote_done(index, cookie);
+            }
+            return true;
+        }
+        let step = link
+            .input
+            .with(link.start..link.end, |bytes| link.reader.next(bytes));
+        let (consumed, reply) = match step {
+            Ok(ReplyStep::More { .. }) => return false,
+            Ok(ReplyStep::Header { consumed, reply }) => (consumed, reply),
+            Err(_) => {
+                self.remote_broken(index);
+                return false;
+            }
+        };
+        link.start += consumed;
+        let fault = |error| match error {
+            ErrorCode::NoSpc => Fault::NoSpace,
+            _ => Fault::Io,
+        };
+        let cookie = match &reply {
+            ReplyHeader::Simple { cookie, .. }
+            | ReplyHeader::Data { cookie, .. }
+            | ReplyHeader::Hole { cookie, .. }
+            | ReplyHeader::None { cookie }
+            | ReplyHeader::Status { cookie, .. }
+            | ReplyHeader::Error { cookie, .. } => *cookie as usize,
+        };
+        let Some(in_flight) = link.ios.get_mut(cookie) else {
+            self.remote_broken(index); // an answer to nothing
+            return false;
+        };
+        let live = &self.ios[in_flight.io as usize];
+        let done = match reply {
+            ReplyHeader::Simple { error, .. } => {
+                in_flight.failed = error.map(fault);
+                if error.is_none() && live.kind == IoKind::Read {
+                    in_flight.last = true;
+                    link.data = Some((cookie, live.from, live.length as usize));
+                    false
+                } else {
+                    true
+                }
+            }
+            ReplyHeader::Data {
+                offset,
+                length,
+                done,
+                ..
+            }
+            | ReplyHeader::Hole {
+                offset,
+                length,
+                done,
+                ..
+            } => {
+                let inside = live.kind == IoKind::Read
+                    && offset >= live.at
+                    && offset + u64::from(length) <= live.at + live.length;
+                if !inside {
+                    self.remote_broken(index);
+                    return false;
+                }
+                let at = live.from + (offset - live.at) as usize;
+                in_flight.last = done;
+                if matches!(reply, ReplyHeader::Hole { .. }) {
+                    let buf = live.buf.as_ref().expect("reads have a buffer");
+                    buf.fill(at..at + length as usize, |to| to.fill(0));
+                    done
+                } else {
+                    link.data = Some((cookie, at, length as usize));
+                    false
+                }
+            }
+            ReplyHeader::None { .. } => true,
+            ReplyHeader::Status { done, .. } => done,
+            ReplyHeader::Error { error, done, .. } => {
+                in_flight.failed = Some(fault(error));
+                done
+            }
+        };
+        if done {
+            self.remote_done(index, cookie);
+        }
+        true
+    }
+
+    fn remote_done(&mut self, index: usize, cookie: usize) {
+        let link = self.remotes[index].link.as_mut().expect("it has answered");
+        let InFlight { io, failed, .. } = link.ios.remove(cookie);
+        self.ios[io as usize].result = failed.map_or(Ok(()), Err);
+        self.device_settled(io);
+    }
+
+    /// The connection is gone: what was in flight failed; whether it was done, nobody knows.
+    fn remote_broken(&mut self, index: usize) {
+        let remote = &mut self.remotes[index];
+        let Some(link) = remote.link.take() else {
+            return;
+        };
+        remote.stale = u32::from(link.receiving) + u32::from(link.waiting_writable);
+        let _ = rustix::net::shutdown(&*link.socket, rustix::net::Shutdown::Both);
+        for (_, in_flight) in link.ios {
+            self.remote_failed(in_flight.io, Fault::Io);
+        }
+    }
+}
