@@ -152,18 +152,24 @@ pub fn connect(uri: &Uri) -> Result<(OwnedFd, Box<Session>), ClientError> {
 pub fn zero(uri: &Uri, ranges: &[(u64, u32)]) -> Result<(), ClientError> {
     let (mut socket, session) = handshake(uri)?;
     let mut reader = ReplyReader::new(&session);
-    let zeroes = ranges.iter().map(|(offset, length)| {
-        (Command::WriteZeroes, "zeroing", *offset, *length)
-    });
+    let zeroes = ranges
+        .iter()
+        .map(|(offset, length)| (Command::WriteZeroes, "zeroing", *offset, *length));
     let flush = [(Command::Flush, "flushing", 0, 0)];
     for (command, what, offset, length) in zeroes.chain(flush) {
-        ask(uri, &mut socket, &mut reader, what, RequestHeader {
-            flags: RequestFlags(0),
-            command,
-            cookie: 1,
-            offset,
-            length,
-        })?;
+        ask(
+            uri,
+            &mut socket,
+            &mut reader,
+            what,
+            RequestHeader {
+                flags: RequestFlags(0),
+                command,
+                cookie: 1,
+                offset,
+                length,
+            },
+        )?;
     }
     Ok(())
 }

@@ -90,12 +90,14 @@ impl Device {
             let bytes = DATA_START + u64::from(record.slots) * array.extent().0;
             file.set_len(bytes).map_err(failed("size"))?;
         }
-        let superblock = Superblock::of(array, record).encode();
+        let superblock = superblock_of(array, record).encode();
         file.write_all_at(&superblock, 0).map_err(failed("write"))?;
         file.sync_all().map_err(failed("flush"))?;
         if is_file && let Some(parent) = Path::new(&record.path).parent() {
             let parent = File::open(parent).map_err(failed("open the directory of"))?;
-            parent.sync_all().map_err(failed("flush the directory of"))?;
+            parent
+                .sync_all()
+                .map_err(failed("flush the directory of"))?;
         }
         Ok(())
     }
@@ -127,9 +129,15 @@ impl Device {
                     .open(&record.path)
                     .map_err(failed("open"))?;
                 let mut head = [0; array::SUPERBLOCK_BYTES];
-                file.read_exact_at(&mut head, 0).map_err(failed("read the superblock of"))?;
+                file.read_exact_at(&mut head, 0)
+                    .map_err(failed("read the superblock of"))?;
                 let found = Superblock::decode(&head).map_err(|e| wrong(e.to_string()))?;
-                found.check(array, record).map_err(|e| wrong(e.to_string()))?;
+                if found != superblock_of(array, record) {
+                    return Err(wrong(format!(
+                        "its superblock says device {} of array {} with {} slots of {}, not the device of this name",
+                        found.device.0, found.array, found.slots, found.extent
+                    )));
+                }
                 let need = DATA_START + u64::from(record.slots) * array.extent().0;
                 let have = file_bytes(&file).map_err(failed("measure"))?;
                 if have < need {
@@ -142,7 +150,10 @@ impl Device {
                 Medium::File(Arc::new(file))
             }
         };
-        let emulated = record.emulate.as_ref().map(|s| Mutex::new(DeviceModel::new(s)));
+        let emulated = record
+            .emulate
+            .as_ref()
+            .map(|s| Mutex::new(DeviceModel::new(s)));
         Ok(Self::with(record.id, record.name.clone(), medium, emulated))
     }
 
@@ -151,7 +162,12 @@ impl Device {
         Self::with(DeviceId(0), name, Medium::Nbd(uri), None)
     }
 
-    fn with(id: DeviceId, name: String, medium: Medium, emulated: Option<Mutex<DeviceModel>>) -> Self {
+    fn with(
+        id: DeviceId,
+        name: String,
+        medium: Medium,
+        emulated: Option<Mutex<DeviceModel>>,
+    ) -> Self {
         Self {
             id,
             name,
@@ -172,6 +188,15 @@ impl Device {
         let bits = mix(u64::from(self.id.0), number);
         let mut device = emulated.lock().unwrap_or_else(PoisonError::into_inner);
         device.submit(now_ns, op, bytes, bits)
+    }
+}
+
+fn superblock_of(array: &Array, record: &DeviceRecord) -> Superblock {
+    Superblock {
+        array: array.id(),
+        device: record.id,
+        extent: array.extent(),
+        slots: record.slots,
     }
 }
 

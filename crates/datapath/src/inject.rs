@@ -4,7 +4,7 @@
 //! is later. The worker holds the answer with an absolute timer and spins for the last stretch of it.
 
 use algo::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::measure::Latency;
 
@@ -20,7 +20,7 @@ pub struct Session {
 }
 
 /// What a session has done.
-#[derive(Debug, Clone, Copy, Serialize, PartialEq)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, PartialEq)]
 pub struct Injected {
     /// Wanted delay of reads in microseconds.
     pub wanted_read_us: f64,

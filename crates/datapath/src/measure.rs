@@ -3,8 +3,10 @@
 //! Counts from when it was switched on, or last reset. Latency is the guest's: from the arrival of the request's last byte
 //! to the moment its answer is handed to the socket, injected delays and throttling included.
 
+use std::borrow::Cow;
+
 use algo::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::engine::{GuestOp, GuestRequest};
 
@@ -35,7 +37,7 @@ pub struct Measure {
 }
 
 /// Accesses of one extent.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heat {
     /// Reads.
     pub reads: u32,
@@ -44,7 +46,7 @@ pub struct Heat {
 }
 
 /// Measurements as they are now.
-#[derive(Debug, Clone, Serialize, PartialEq)]
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
 pub struct Measured {
     /// Seconds that they cover.
     pub seconds: f64,
@@ -65,10 +67,10 @@ pub struct Measured {
 }
 
 /// Measurements of one direction.
-#[derive(Debug, Clone, Serialize, PartialEq)]
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
 pub struct Direction {
     /// Its name.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Requests.
     pub requests: u64,
     /// Bytes.
@@ -76,11 +78,11 @@ pub struct Direction {
     /// Latency of all of them.
     pub latency: Latency,
     /// Latency by size class, those with requests.
-    pub sizes: Vec<(&'static str, Latency)>,
+    pub sizes: Vec<(Cow<'static, str>, Latency)>,
 }
 
 /// A latency distribution in microseconds.
-#[derive(Debug, Clone, Copy, Serialize, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, PartialEq, Default)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Latency {
     pub count: u64,
@@ -150,7 +152,10 @@ impl Measure {
         self.depth_until(now_ns);
         self.outstanding += 1;
         self.outstanding_max = self.outstanding_max.max(self.outstanding);
-        if let Some(heat) = self.heat.get_mut((request.offset / self.extent_bytes) as usize) {
+        if let Some(heat) = self
+            .heat
+            .get_mut((request.offset / self.extent_bytes) as usize)
+        {
             match request.op {
                 GuestOp::Read => heat.reads = heat.reads.saturating_add(1),
                 GuestOp::Write => heat.writes = heat.writes.saturating_add(1),
@@ -187,11 +192,11 @@ impl Measure {
             for (size, histogram) in SIZE_NAMES.iter().zip(&self.latency[d * n..(d + 1) * n]) {
                 all.merge(histogram);
                 if histogram.count() > 0 {
-                    sizes.push((*size, Latency::of(histogram)));
+                    sizes.push((Cow::Borrowed(*size), Latency::of(histogram)));
                 }
             }
             Direction {
-                name: DIRECTIONS[d],
+                name: Cow::Borrowed(DIRECTIONS[d]),
                 requests: self.requests[d],
                 bytes: self.bytes.get(d).copied().unwrap_or(0),
                 latency: Latency::of(&all),
@@ -251,6 +256,15 @@ mod tests {
         assert_eq!(read.directions[1].bytes, 1 << 20);
         assert_eq!(read.directions[1].sizes[0].0, ">256 KiB");
         assert_eq!(read.extents_touched, 2);
-        assert_eq!(read.hottest[0], (0, Heat { reads: 1, writes: 0 }));
+        assert_eq!(
+            read.hottest[0],
+            (
+                0,
+                Heat {
+                    reads: 1,
+                    writes: 0
+                }
+            )
+        );
     }
 }

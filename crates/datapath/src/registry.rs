@@ -36,15 +36,19 @@ pub struct Registry {
 impl Registry {
     /// Adds an export.
     pub fn add(&self, name: &str, size: u64, access: Access, home: Home) {
-        let mut flags = ExportFlags::HAS_FLAGS
-            | ExportFlags::SEND_FLUSH
-            | ExportFlags::SEND_FUA
-            | ExportFlags::SEND_TRIM
-            | ExportFlags::SEND_WRITE_ZEROES
-            | ExportFlags::CAN_MULTI_CONN
-            | ExportFlags::SEND_CACHE;
+        let offered = [
+            ExportFlags::SEND_FLUSH,
+            ExportFlags::SEND_FUA,
+            ExportFlags::SEND_TRIM,
+            ExportFlags::SEND_WRITE_ZEROES,
+            ExportFlags::CAN_MULTI_CONN,
+            ExportFlags::SEND_CACHE,
+        ];
+        let mut flags = offered
+            .into_iter()
+            .fold(ExportFlags::HAS_FLAGS, |all, flag| all.with(flag));
         if access == Access::ReadOnly {
-            flags = flags | ExportFlags::READ_ONLY;
+            flags = flags.with(ExportFlags::READ_ONLY);
         }
         let export = Export {
             name: name.to_owned(),

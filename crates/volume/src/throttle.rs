@@ -69,7 +69,10 @@ impl Throttle {
             charge(&mut self.requests_ns, 1e9 / iops.0.max(1e-3));
         }
         if let Some(bandwidth) = self.limits.bandwidth {
-            charge(&mut self.bytes_ns, bytes as f64 * 1e9 / bandwidth.as_f64().max(1.0));
+            charge(
+                &mut self.bytes_ns,
+                bytes as f64 * 1e9 / bandwidth.as_f64().max(1.0),
+            );
         }
         go as u64
     }
@@ -88,7 +91,9 @@ pub struct Claim {
 /// fairness). What nobody asks for is left over.
 pub fn shares(total: f64, claims: &[Claim]) -> Vec<f64> {
     let mut shares = vec![0.0; claims.len()];
-    let mut open: Vec<usize> = (0..claims.len()).filter(|i| claims[*i].weight > 0.0).collect();
+    let mut open: Vec<usize> = (0..claims.len())
+        .filter(|i| claims[*i].weight > 0.0)
+        .collect();
     let mut left = total;
     loop {
         let weights: f64 = open.iter().map(|i| claims[*i].weight).sum();
@@ -96,7 +101,11 @@ pub fn shares(total: f64, claims: &[Claim]) -> Vec<f64> {
             return shares;
         }
         let fair = |i: usize| left * claims[i].weight / weights;
-        let content: Vec<usize> = open.iter().copied().filter(|i| claims[*i].demand <= fair(*i)).collect();
+        let content: Vec<usize> = open
+            .iter()
+            .copied()
+            .filter(|i| claims[*i].demand <= fair(*i))
+            .collect();
         if content.is_empty() {
             for i in open {
                 shares[i] = fair(i);
@@ -155,6 +164,9 @@ mod tests {
         assert_eq!(got, [300.0, 600.0, 100.0]);
         assert_eq!(shares(1000.0, &[claim(1.0, 10.0)]), [10.0]);
         assert_eq!(shares(1000.0, &[]), [0.0; 0]);
-        assert_eq!(shares(10.0, &[claim(0.0, 5.0), claim(1.0, 50.0)]), [0.0, 10.0]);
+        assert_eq!(
+            shares(10.0, &[claim(0.0, 5.0), claim(1.0, 50.0)]),
+            [0.0, 10.0]
+        );
     }
 }

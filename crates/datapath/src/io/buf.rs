@@ -77,7 +77,11 @@ impl Buf {
     pub fn fill<R>(&self, range: std::ops::Range<usize>, change: impl FnOnce(&mut [u8]) -> R) -> R {
         let filling = self.filling.load(Ordering::Acquire);
         let draining = self.draining.load(Ordering::Acquire);
-        assert_eq!(filling + draining, 0, "a buffer is changed when no I/O is in flight on it");
+        assert_eq!(
+            filling + draining,
+            0,
+            "a buffer is changed when no I/O is in flight on it"
+        );
         let cells = &self.bytes[range];
         // SAFETY: as in `with`; and the cells allow changing what they hold.
         #[allow(unsafe_code)]
@@ -101,7 +105,10 @@ impl Buf {
 
     /// An I/O that fills a range begins; for the kernel.
     pub(super) fn begin_filling(&self, from: usize, len: usize) -> *mut u8 {
-        assert!(from + len <= self.bytes.len(), "an I/O stays inside its buffer");
+        assert!(
+            from + len <= self.bytes.len(),
+            "an I/O stays inside its buffer"
+        );
         let draining = self.draining.load(Ordering::Acquire);
         assert_eq!(draining, 0, "a buffer is filled when nothing reads it");
         self.filling.fetch_add(1, Ordering::AcqRel);
@@ -114,7 +121,10 @@ impl Buf {
 
     /// An I/O that reads a range begins; for the kernel.
     pub(super) fn begin_draining(&self, from: usize, len: usize) -> *const u8 {
-        assert!(from + len <= self.bytes.len(), "an I/O stays inside its buffer");
+        assert!(
+            from + len <= self.bytes.len(),
+            "an I/O stays inside its buffer"
+        );
         self.draining.fetch_add(1, Ordering::AcqRel);
         UnsafeCell::raw_get(self.bytes[from..].as_ptr())
     }

@@ -160,7 +160,9 @@ impl Io {
         match Ring::new() {
             Ok(ring) => Ok((Io::Ring(Box::new(ring)), None)),
             Err(error) if choice == IoChoice::Auto => {
-                let why = format!("io_uring is refused here ({error}): using threads, which cost more per request");
+                let why = format!(
+                    "io_uring is refused here ({error}): using threads, which cost more per request"
+                );
                 Ok((Io::Threads(Box::new(Threads::new()?)), Some(why)))
             }
             Err(error) => Err(error),

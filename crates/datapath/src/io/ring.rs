@@ -68,7 +68,9 @@ impl Ring {
         let ring = match modern {
             Ok(ring) => ring,
             // Kernels before 6.1 do not know it.
-            Err(_) => IoUring::builder().setup_cqsize(ENTRIES * 8).build(ENTRIES)?,
+            Err(_) => IoUring::builder()
+                .setup_cqsize(ENTRIES * 8)
+                .build(ENTRIES)?,
         };
         let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
         Ok(Self {

@@ -47,7 +47,10 @@ impl Threads {
                 .name("terrace-io".into())
                 .spawn(move || {
                     loop {
-                        let next = incoming.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                        let next = incoming
+                            .lock()
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .recv();
                         let Ok((token, op)) = next else { return };
                         let outcome = perform(op);
                         if outgoing.send((token, outcome)).is_err() {
@@ -84,7 +87,10 @@ impl Threads {
             }
             Op::Writable { socket } => self.writable.push((token, socket)),
             Op::Wake => self.wake = Some(token),
-            op => self.jobs.send((token, op)).expect("helper threads outlive the worker"),
+            op => self
+                .jobs
+                .send((token, op))
+                .expect("helper threads outlive the worker"),
         }
     }
 
@@ -101,8 +107,16 @@ impl Threads {
             timeout
         };
         let mut fds = vec![PollFd::new(&*self.event, PollFlags::IN)];
-        fds.extend(self.receiving.iter().map(|r| PollFd::new(&*r.1, PollFlags::IN)));
-        fds.extend(self.writable.iter().map(|w| PollFd::new(&*w.1, PollFlags::OUT)));
+        fds.extend(
+            self.receiving
+                .iter()
+                .map(|r| PollFd::new(&*r.1, PollFlags::IN)),
+        );
+        fds.extend(
+            self.writable
+                .iter()
+                .map(|w| PollFd::new(&*w.1, PollFlags::OUT)),
+        );
         let spec = timeout.map(|t| Timespec {
             tv_sec: t.as_secs() as i64,
             tv_nsec: i64::from(t.subsec_nanos()),

@@ -81,7 +81,9 @@ impl Worker {
         request: GuestRequest,
         result: Result<(), Fault>,
     ) {
-        let live = self.volumes[volume as usize].as_mut().expect("it has requests");
+        let live = self.volumes[volume as usize]
+            .as_mut()
+            .expect("it has requests");
         let delay_ns = match (&live.inject, request.op) {
             (Some(session), GuestOp::Read) => session.delay_ns[0],
             (Some(session), GuestOp::Write) => session.delay_ns[1],
@@ -118,7 +120,9 @@ impl Worker {
                     result,
                     ready_ns,
                 } => {
-                    let live = self.volumes[volume as usize].as_mut().expect("it has requests");
+                    let live = self.volumes[volume as usize]
+                        .as_mut()
+                        .expect("it has requests");
                     if let Some(session) = &mut live.inject {
                         let dir = usize::from(request.op != GuestOp::Read);
                         let wanted = session.delay_ns[dir];
@@ -149,7 +153,9 @@ impl Worker {
         request: GuestRequest,
         result: Result<(), Fault>,
     ) {
-        let live = self.volumes[volume as usize].as_mut().expect("it has requests");
+        let live = self.volumes[volume as usize]
+            .as_mut()
+            .expect("it has requests");
         let latency_ns = self.now_ns.saturating_sub(guest.arrival_ns);
         if let Some(measure) = &mut live.measure {
             measure.answered(self.now_ns, &request, latency_ns, result.is_ok());
@@ -204,7 +210,12 @@ impl Worker {
                 match result {
                     Ok(()) => self.acknowledge(connection, cookie, structured),
                     Err(fault) => {
-                        self.refuse_counted(connection, cookie, error_code(fault), &fault.to_string());
+                        self.refuse_counted(
+                            connection,
+                            cookie,
+                            error_code(fault),
+                            &fault.to_string(),
+                        );
                     }
                 }
             }

@@ -22,7 +22,9 @@ const DATA_START: u64 = array::DATA_START;
 impl Worker {
     /// A guest's request has arrived: measure it, throttle it, hand it to the engine.
     pub(super) fn arrive(&mut self, volume: u32, guest: Guest, request: GuestRequest) {
-        let live = self.volumes[volume as usize].as_mut().expect("it has connections");
+        let live = self.volumes[volume as usize]
+            .as_mut()
+            .expect("it has connections");
         if let Some(measure) = &mut live.measure {
             measure.arrived(self.now_ns, &request);
         }
@@ -46,7 +48,9 @@ impl Worker {
     }
 
     pub(super) fn submit(&mut self, volume: u32, guest: Guest, request: GuestRequest) {
-        let live = self.volumes[volume as usize].as_mut().expect("it has connections");
+        let live = self.volumes[volume as usize]
+            .as_mut()
+            .expect("it has connections");
         live.engine.submit(self.now_ns, guest, request);
         self.carry_out(volume);
     }
@@ -55,7 +59,9 @@ impl Worker {
     pub(super) fn carry_out(&mut self, volume: u32) {
         let mut effects = std::mem::take(&mut self.effects);
         loop {
-            let live = self.volumes[volume as usize].as_mut().expect("it has an engine");
+            let live = self.volumes[volume as usize]
+                .as_mut()
+                .expect("it has an engine");
             live.engine.take_effects(&mut effects);
             if effects.is_empty() {
                 break;
@@ -107,7 +113,9 @@ impl Worker {
             length,
             data,
         } = request;
-        let live = self.volumes[volume as usize].as_mut().expect("it has an engine");
+        let live = self.volumes[volume as usize]
+            .as_mut()
+            .expect("it has an engine");
         let (buf, from) = match data {
             DataRef::Guest { request, from } => {
                 let guest = live.engine.guest(request).expect("it was just issued");
@@ -124,7 +132,9 @@ impl Worker {
             DataRef::None => (None, 0),
         };
         let background = data == DataRef::Copy;
-        let handle = self.devices[device.index()].clone().expect("places are on known devices");
+        let handle = self.devices[device.index()]
+            .clone()
+            .expect("places are on known devices");
         let op = match kind {
             IoKind::Read => ModelOp::Read,
             IoKind::Write { .. } => ModelOp::Write,
@@ -154,13 +164,18 @@ impl Worker {
     /// Starts, or goes on with, an I/O on a file.
     fn start_file(&mut self, id: u32) {
         let live = &self.ios[id as usize];
-        let device = self.devices[usize::from(live.device)].as_ref().expect("in use");
+        let device = self.devices[usize::from(live.device)]
+            .as_ref()
+            .expect("in use");
         let Medium::File(file) = &device.medium else {
             unreachable!("only files are started here");
         };
         let file = file.clone();
         let at = DATA_START + live.at + live.done;
-        let (from, len) = (live.from + live.done as usize, (live.length - live.done) as usize);
+        let (from, len) = (
+            live.from + live.done as usize,
+            (live.length - live.done) as usize,
+        );
         let urgency = if live.background {
             Urgency::Background
         } else {
@@ -243,7 +258,9 @@ impl Worker {
         let zeroes = Buf::new(live.length.min(AT_ONCE) as usize);
         live.buf = Some(zeroes);
         live.from = 0;
-        let device = self.devices[usize::from(live.device)].as_ref().expect("in use");
+        let device = self.devices[usize::from(live.device)]
+            .as_ref()
+            .expect("in use");
         let Medium::File(file) = &device.medium else {
             unreachable!("only files are started here");
         };

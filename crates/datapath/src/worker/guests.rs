@@ -50,7 +50,10 @@ pub(super) struct Guest {
 
 pub(super) enum Stage {
     Handshake(Box<ServerHandshake>),
-    Serving { volume: u32, session: Box<Session> },
+    Serving {
+        volume: u32,
+        session: Box<Session>,
+    },
     /// Nothing is read any more; it goes when what is in flight is done.
     Closing,
 }
@@ -142,7 +145,11 @@ impl Worker {
             return;
         }
         let (buf, from, len) = match &c.payload {
-            Some(p) => (p.buf.clone(), HEAD + p.filled, p.header.length as usize - p.filled),
+            Some(p) => (
+                p.buf.clone(),
+                HEAD + p.filled,
+                p.header.length as usize - p.filled,
+            ),
             None => {
                 let input = c.input.get_or_insert_with(|| Buf::new(INPUT_BYTES));
                 if c.start > 0 && (c.start == c.end || c.end == input.len()) {
@@ -220,7 +227,9 @@ impl Worker {
             unreachable!("called in a handshake");
         };
         let mut out = vec![];
-        let stepped = input.with(c.start..c.end, |bytes| handshake.step(bytes, &*registry, &mut out));
+        let stepped = input.with(c.start..c.end, |bytes| {
+            handshake.step(bytes, &*registry, &mut out)
+        });
         let progress = match stepped {
             Ok((used, progress)) => {
                 c.start += used;
@@ -294,7 +303,9 @@ impl Worker {
             return false;
         }
         let mut bytes = [0; nbd::REQUEST_BYTES];
-        input.with(c.start..c.start + nbd::REQUEST_BYTES, |b| bytes.copy_from_slice(b));
+        input.with(c.start..c.start + nbd::REQUEST_BYTES, |b| {
+            bytes.copy_from_slice(b)
+        });
         let header = match decode_request(&bytes) {
             Ok(header) => header,
             Err(WireError::UnknownCommand { cookie, .. }) => {
@@ -379,7 +390,11 @@ impl Worker {
         };
         c.requests += 1;
         let moves_data = matches!(op, GuestOp::Read | GuestOp::Write);
-        let bytes = if moves_data { u64::from(header.length) } else { 0 };
+        let bytes = if moves_data {
+            u64::from(header.length)
+        } else {
+            0
+        };
         c.bytes += bytes;
         let buf = match op {
             GuestOp::Read => Some(self.pool.take(HEAD + header.length as usize)),

@@ -1,12 +1,13 @@
 //! What other threads ask of a worker.
 
+use std::borrow::Cow;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use nbd::Session;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use units::{Bytes, BytesPerSec, DeviceId, VolumeId};
 use volume::VolumeMap;
 
@@ -15,7 +16,7 @@ use crate::device::Device;
 use crate::engine::{Engine, EngineLimits, MoveEnd, MoveOrder, StoreReply};
 use crate::inject::{Injected, Session as InjectSession};
 use crate::measure::{Measure, Measured};
-use crate::record::{Recorded, Recorder};
+use crate::record::Recorder;
 use crate::share::Share;
 
 use super::answers::Segment;
@@ -104,18 +105,18 @@ pub enum Question {
 }
 
 /// An answer.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug)]
 pub enum Answer {
     /// Done.
     Done,
     /// How the volume is.
     Status(Box<VolumeStatus>),
-    /// What was recorded.
-    Recorded(Recorded),
+    /// What was recorded, to be written by whoever asked.
+    Recorded(Box<Recorder>),
 }
 
 /// How a volume is.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VolumeStatus {
     /// Bytes by device, in order of devices.
     pub placed: Vec<(u16, u64)>,
@@ -138,7 +139,7 @@ pub struct VolumeStatus {
 }
 
 /// A move under way.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Moving {
     /// The target.
     pub to: u16,
@@ -149,7 +150,7 @@ pub struct Moving {
     /// Bandwidth that it may take now.
     pub rate: BytesPerSec,
     /// What it does.
-    pub phase: &'static str,
+    pub phase: Cow<'static, str>,
 }
 
 impl Worker {
@@ -164,7 +165,10 @@ impl Worker {
                 rest,
                 unsent,
             } => {
-                let served = self.volumes.get(volume.index()).is_some_and(|v| v.is_some());
+                let served = self
+                    .volumes
+                    .get(volume.index())
+                    .is_some_and(|v| v.is_some());
                 if served {
                     self.take_over(socket, session, volume.0, &rest, unsent);
                 } else {
@@ -179,6 +183,7 @@ impl Worker {
                 if self.devices.len() <= index {
                     self.devices.resize(index + 1, None);
                 }
+                self.add_remote(&device);
                 self.devices[index] = Some(device);
             }
             Message::Store(volume, reply) => {
@@ -207,10 +212,14 @@ impl Worker {
             self.volumes.resize_with(index + 1, || None);
         }
         let (extents, extent_bytes) = (setup.map.extents(), setup.map.extent_bytes().0);
-        let measure = setup.measured.then(|| Measure::new(self.now_ns, extents, extent_bytes));
+        let measure = setup
+            .measured
+            .then(|| Measure::new(self.now_ns, extents, extent_bytes));
         let mut engine = Engine::new(setup.map, setup.limits);
         if let Some(order) = setup.resume {
-            engine.start_move(self.now_ns, order).expect("it has just come");
+            engine
+                .start_move(self.now_ns, order)
+                .expect("it has just come");
         }
         self.volumes[index] = Some(LiveVolume {
             id: setup.id,
@@ -230,7 +239,11 @@ impl Worker {
     }
 
     fn detach(&mut self, volume: VolumeId, answer: Sender<Result<(), String>>) {
-        let Some(live) = self.volumes.get_mut(volume.index()).and_then(Option::as_mut) else {
+        let Some(live) = self
+            .volumes
+            .get_mut(volume.index())
+            .and_then(Option::as_mut)
+        else {
             let _ = answer.send(Ok(()));
             return;
         };
@@ -248,7 +261,9 @@ impl Worker {
     /// Lets a volume go that was to be detached, once nothing is in flight.
     pub(super) fn detach_if_over(&mut self, volume: u32) {
         let slot = &mut self.volumes[volume as usize];
-        let over = slot.as_ref().is_some_and(|v| v.detached.is_some() && v.engine.at_rest());
+        let over = slot
+            .as_ref()
+            .is_some_and(|v| v.detached.is_some() && v.engine.at_rest());
         if !over {
             return;
         }
@@ -263,7 +278,10 @@ impl Worker {
     fn ask(&mut self, volume: VolumeId, question: Question) -> Result<Answer, String> {
         let now_ns = self.now_ns;
         let connections = self.connections_of(volume.0).len();
-        let live = self.volumes.get_mut(volume.index()).and_then(Option::as_mut);
+        let live = self
+            .volumes
+            .get_mut(volume.index())
+            .and_then(Option::as_mut);
         let live = live.ok_or("it is not served")?;
         match question {
             Question::Status => Ok(Answer::Status(Box::new(status(live, now_ns, connections)))),
@@ -294,8 +312,7 @@ impl Worker {
             }
             Question::RecordEnd => {
                 let recorder = live.recorder.take().ok_or("it is not being recorded")?;
-                let recorded = recorder.finish().map_err(|e| e.to_string())?;
-                Ok(Answer::Recorded(recorded))
+                Ok(Answer::Recorded(Box::new(recorder)))
             }
             Question::Move(order) => {
                 let started = live.engine.start_move(now_ns, order);
@@ -342,9 +359,7 @@ impl Worker {
     }
 
     fn connections_of(&self, volume: u32) -> Vec<u32> {
-        let of = |c: &super::guests::Connection| {
-            matches!(c.stage, super::guests::Stage::Serving { volume: v, .. } if v == volume)
-        };
+        let of = |c: &super::guests::Connection| matches!(c.stage, super::guests::Stage::Serving { volume: v, .. } if v == volume);
         let all = self.connections.iter().filter(|(_, c)| of(c));
         all.map(|(i, _)| i as u32).collect()
     }
@@ -354,11 +369,17 @@ fn status(live: &LiveVolume, now_ns: u64, connections: usize) -> VolumeStatus {
     let map = live.engine.map();
     let placed = map.holders().iter();
     VolumeStatus {
-        placed: placed.map(|(d, n)| (d.0, u64::from(*n) * map.extent_bytes().0)).collect(),
+        placed: placed
+            .map(|(d, n)| (d.0, u64::from(*n) * map.extent_bytes().0))
+            .collect(),
         connections,
         outstanding: live.engine.outstanding(),
         measured: live.measure.as_ref().map(|m| m.read(now_ns)),
-        injected: live.inject.as_ref().map(InjectSession::read).or(live.injected),
+        injected: live
+            .inject
+            .as_ref()
+            .map(InjectSession::read)
+            .or(live.injected),
         injecting: live.inject.is_some(),
         recording: live.recorder.as_ref().map(|r| r.path().to_path_buf()),
         moving: live.engine.move_status().map(|m| Moving {
@@ -366,7 +387,7 @@ fn status(live: &LiveVolume, now_ns: u64, connections: usize) -> VolumeStatus {
             copied: m.copied,
             left: m.left,
             rate: m.rate,
-            phase: m.phase,
+            phase: Cow::Borrowed(m.phase),
         }),
         last_move: live.last_move.clone(),
     }

@@ -15,7 +15,7 @@ mod answers;
 mod devices;
 mod guests;
 mod messages;
-mod remote;
+pub mod remote;
 mod timers;
 mod volumes;
 
@@ -33,7 +33,7 @@ use crate::io::{Io, Op, Outcome, Pool, Waker};
 use crate::keeper::ToKeeper;
 use crate::registry::Registry;
 use guests::{Connection, Guest};
-pub use messages::{Answer, Message, Question, VolumeSetup};
+pub use messages::{Answer, Message, Question, VolumeSetup, VolumeStatus};
 use remote::Remote;
 use timers::Timers;
 use volumes::{LiveIo, LiveVolume};
@@ -136,12 +136,7 @@ pub struct Worker {
 
 impl Worker {
     /// Makes a worker on the calling thread. The message says why it does not use io_uring, if so.
-    pub fn new(
-        index: usize,
-        io: Io,
-        inbox: Receiver<Message>,
-        shared: Shared,
-    ) -> Self {
+    pub fn new(index: usize, io: Io, inbox: Receiver<Message>, shared: Shared) -> Self {
         Self {
             index,
             io,

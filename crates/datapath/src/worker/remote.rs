@@ -136,7 +136,11 @@ impl Worker {
         let live = &self.ios[id as usize];
         let device = live.device;
         let of = |r: &Remote| r.device.id.0 == device;
-        let index = self.remotes.iter().position(of).expect("added with its device");
+        let index = self
+            .remotes
+            .iter()
+            .position(of)
+            .expect("added with its device");
         let Some(link) = &mut self.remotes[index].link else {
             return self.remote_failed(id, Fault::Io);
         };
@@ -280,7 +284,8 @@ impl Worker {
         }
         if link.start > 0 {
             let (start, end) = (link.start, link.end);
-            link.input.fill(0..end, |bytes| bytes.copy_within(start..end, 0));
+            link.input
+                .fill(0..end, |bytes| bytes.copy_within(start..end, 0));
             (link.start, link.end) = (0, end - start);
         }
         link.receiving = true;

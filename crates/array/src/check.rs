@@ -1,0 +1,300 @@
+//! Does the map fit together?
+//!
+//! Reads every record once; a second time those of extents only if a slot is owned twice, to name the owners. Memory: one
+//! bit per slot. Works on the tables as they are for a reader and as they are inside a transaction, where a repair looks
+//! once more.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use redb::ReadableTable;
+use units::{Bytes, DeviceId, VolumeId};
+use volume::Location;
+
+use crate::bitmap::Bitmap;
+use crate::problem::{CheckReport, Problem, Repair};
+use crate::read::{each, each_extent, open};
+use crate::record::{DeviceRecord, MoveRecord, TierRecord, VolumeRecord};
+use crate::refusal::{check_device, check_tier, check_volume};
+use crate::tables::{
+    self, DEVICES, EXTENTS, ExtentBytes, Key, MOVES, TIERS, Table, VOLUMES, split_key,
+};
+use crate::{Array, ArrayError};
+
+impl Array {
+    /// Reads the whole map and says what is wrong with it. An error means that the store itself could not be read.
+    pub fn check(&self) -> Result<CheckReport, ArrayError> {
+        let txn = self.begin_read()?;
+        let tables = Tables {
+            extent: self.extent,
+            tiers: &open(&txn, TIERS, Table::Tiers)?,
+            devices: &open(&txn, DEVICES, Table::Devices)?,
+            volumes: &open(&txn, VOLUMES, Table::Volumes)?,
+            extents: &open(&txn, EXTENTS, Table::Extents)?,
+            moves: &open(&txn, MOVES, Table::Moves)?,
+        };
+        check(&tables)
+    }
+}
+
+/// The tables of a map, from whichever transaction.
+pub(crate) struct Tables<'a, A, D, V, E, M> {
+    pub(crate) extent: Bytes,
+    pub(crate) tiers: &'a A,
+    pub(crate) devices: &'a D,
+    pub(crate) volumes: &'a V,
+    pub(crate) extents: &'a E,
+    pub(crate) moves: &'a M,
+}
+
+/// What has been seen so far. A record that is there but cannot be read is `None`: it exists.
+#[derive(Default)]
+struct Seen {
+    report: CheckReport,
+    tiers: BTreeMap<u16, Option<TierRecord>>,
+    devices: BTreeMap<u16, Option<DeviceRecord>>,
+    volumes: BTreeMap<u32, Option<VolumeRecord>>,
+    owned: BTreeMap<DeviceId, Bitmap>,
+    twice: BTreeSet<Location>,
+}
+
+pub(crate) fn check<A, D, V, E, M>(
+    tables: &Tables<'_, A, D, V, E, M>,
+) -> Result<CheckReport, ArrayError>
+where
+    A: ReadableTable<u16, tables::Bytes>,
+    D: ReadableTable<u16, tables::Bytes>,
+    V: ReadableTable<u32, tables::Bytes>,
+    E: ReadableTable<u64, ExtentBytes>,
+    M: ReadableTable<u32, tables::Bytes>,
+{
+    let mut seen = Seen::default();
+    each::<TierRecord>(tables.tiers, |id, found| {
+        seen.tier(id, found);
+        Ok(())
+    })?;
+    each::<DeviceRecord>(tables.devices, |id, found| {
+        seen.device(id, found);
+        Ok(())
+    })?;
+    each::<VolumeRecord>(tables.volumes, |id, found| {
+        seen.volume(id, found, tables.extent);
+        Ok(())
+    })?;
+    each_extent(tables.extents, 0..=u64::MAX, |key, found| {
+        seen.extent(key, found, tables.extent);
+        Ok(())
+    })?;
+    if !seen.twice.is_empty() {
+        each_extent(tables.extents, 0..=u64::MAX, |key, found| {
+            seen.owner(key, found);
+            Ok(())
+        })?;
+    }
+    each::<MoveRecord>(tables.moves, |id, found| {
+        seen.mover(id, found);
+        Ok(())
+    })?;
+    Ok(seen.report)
+}
+
+const RESTORE: &str = "restore the map from a copy";
+const COPY_OUT: &str = "copy out what is still readable, then remove the volume";
+
+impl Seen {
+    fn problem(
+        &mut self,
+        table: Table,
+        key: impl ToString,
+        what: impl ToString,
+        repair: Option<Repair>,
+        advice: &str,
+    ) {
+        self.report.problems.push(Problem {
+            table: table.name(),
+            key: key.to_string(),
+            what: what.to_string(),
+            repair,
+            advice: advice.into(),
+        });
+    }
+
+    fn tier(&mut self, id: u16, found: Result<TierRecord, ArrayError>) {
+        self.report.tiers += 1;
+        let record = self.readable(Table::Tiers, id, found, check_tier);
+        let same = |other: &TierRecord| Some(&other.name) == record.as_ref().map(|r| &r.name);
+        let same = first(&self.tiers, same);
+        self.not_unique(Table::Tiers, id, "name", same);
+        self.tiers.insert(id, record);
+    }
+
+    fn device(&mut self, id: u16, found: Result<DeviceRecord, ArrayError>) {
+        self.report.devices += 1;
+        let record = self.readable(Table::Devices, id, found, check_device);
+        if let Some(record) = &record {
+            let name = first(&self.devices, |other| other.name == record.name);
+            self.not_unique(Table::Devices, id, "name", name);
+            let path = first(&self.devices, |other| other.path == record.path);
+            self.not_unique(Table::Devices, id, "path", path);
+            if !self.tiers.contains_key(&record.tier.0) {
+                let what = format!("its tier {} does not exist", record.tier.0);
+                self.problem(Table::Devices, id, what, None, RESTORE);
+            }
+        }
+        self.devices.insert(id, record);
+    }
+
+    fn volume(&mut self, id: u32, found: Result<VolumeRecord, ArrayError>, extent: Bytes) {
+        self.report.volumes += 1;
+        let valid = |record: &VolumeRecord| check_volume(record, extent);
+        let record = self.readable(Table::Volumes, id, found, valid);
+        if let Some(record) = &record {
+            let name = first(&self.volumes, |other| other.name == record.name);
+            self.not_unique(Table::Volumes, id, "name", name);
+            if !self.tiers.contains_key(&record.home.0) {
+                let what = format!("its home tier {} does not exist", record.home.0);
+                self.problem(Table::Volumes, id, what, None, "set another home");
+            }
+        }
+        self.volumes.insert(id, record);
+    }
+
+    /// The record, if it can be read; whatever else is wrong with it is said.
+    fn readable<R>(
+        &mut self,
+        table: Table,
+        id: impl Into<u32> + Copy,
+        found: Result<R, ArrayError>,
+        valid: impl Fn(&R) -> Result<(), crate::Refusal>,
+    ) -> Option<R> {
+        match found {
+            Ok(record) => {
+                if let Err(refusal) = valid(&record) {
+                    self.problem(table, id.into(), refusal, None, RESTORE);
+                }
+                Some(record)
+            }
+            Err(error) => {
+                self.problem(table, id.into(), reason(&error), None, RESTORE);
+                None
+            }
+        }
+    }
+
+    fn not_unique(&mut self, table: Table, id: impl Into<u32>, what: &str, other: Option<u32>) {
+        if let Some(other) = other {
+            let what = format!("its {what} is that of {} too", other);
+            let advice = match table {
+                Table::Volumes => "give one of them another name",
+                _ => RESTORE,
+            };
+            self.problem(table, id.into(), what, None, advice);
+        }
+    }
+
+    fn extent(&mut self, key: u64, found: Result<Location, ArrayError>, size: Bytes) {
+        self.report.extents += 1;
+        let (volume, extent) = split_key(key);
+        let drop = Some(Repair::DropExtent { volume, extent });
+        let at = found.as_ref().ok().copied();
+        let Some(record) = self.volumes.get(&volume.0) else {
+            let what = format!("volume {} does not exist", volume.0);
+            return self.extent_problem(key, what, drop, "");
+        };
+        let extents = record.as_ref().map(|r| r.extents(size));
+        if let Some(extents) = extents
+            && u64::from(extent) >= extents
+        {
+            let what = format!("volume {} has only {extents} extents", volume.0);
+            let advice = "make the volume large enough and look at what is there";
+            self.extent_problem(key, what, None, advice);
+        }
+        // A volume whose own record cannot be read cannot be marked either.
+        let damaged = extents.map(|_| Repair::MarkDamaged(volume));
+        let Some(at) = at else {
+            let what = found.as_ref().map_or_else(reason, |_| String::new());
+            return self.extent_problem(key, what, damaged, COPY_OUT);
+        };
+        let Some(device) = self.devices.get(&at.device.0) else {
+            let what = format!("it is on device {}, which does not exist", at.device.0);
+            return self.extent_problem(key, what, damaged, COPY_OUT);
+        };
+        let Some(device) = device else {
+            return;
+        };
+        let (slots, high_water) = (device.slots, device.high_water);
+        if at.slot >= slots {
+            let (slot, device) = (at.slot, at.device.0);
+            let what = format!("it is in slot {slot} of device {device}, which has {slots}");
+            return self.extent_problem(key, what, damaged, COPY_OUT);
+        }
+        if at.slot >= high_water {
+            let (slot, device) = (at.slot, at.device);
+            let what = format!(
+                "it is in slot {slot} of device {}, whose high-water mark is {high_water}",
+                device.0
+            );
+            let slots = slot + 1;
+            let raise = Repair::RaiseHighWater { device, slots };
+            self.extent_problem(key, what, Some(raise), "");
+        }
+        let owned = self.owned.entry(at.device);
+        if !owned.or_insert_with(|| Bitmap::new(slots)).insert(at.slot) {
+            self.twice.insert(at);
+        }
+    }
+
+    fn extent_problem(&mut self, key: u64, what: String, repair: Option<Repair>, advice: &str) {
+        self.problem(Table::Extents, Key::Extent(key), what, repair, advice);
+    }
+
+    /// Names one of the owners of a slot that has several.
+    fn owner(&mut self, key: u64, found: Result<Location, ArrayError>) {
+        let (volume, _) = split_key(key);
+        let Some(at) = found.ok().filter(|at| self.twice.contains(at)) else {
+            return;
+        };
+        let Some(record) = self.volumes.get(&volume.0) else {
+            return;
+        };
+        let damaged = record.as_ref().map(|_| Repair::MarkDamaged(volume));
+        let what = format!(
+            "it is in slot {} of device {}, in which another extent is too",
+            at.slot, at.device.0
+        );
+        self.extent_problem(key, what, damaged, COPY_OUT);
+    }
+
+    fn mover(&mut self, id: u32, found: Result<MoveRecord, ArrayError>) {
+        self.report.moves += 1;
+        let drop = Some(Repair::DropMove(VolumeId(id)));
+        let what = match &found {
+            Err(error) => reason(error),
+            Ok(_) if !self.volumes.contains_key(&id) => format!("volume {id} does not exist"),
+            Ok(record) if !self.devices.contains_key(&record.to.0) => {
+                format!("its target, device {}, does not exist", record.to.0)
+            }
+            Ok(_) => return,
+        };
+        self.problem(Table::Moves, id, what, drop, "");
+    }
+}
+
+/// The first record of which something holds.
+fn first<K: Copy + Into<u32>, R>(
+    records: &BTreeMap<K, Option<R>>,
+    holds: impl Fn(&R) -> bool,
+) -> Option<u32> {
+    let mut matching = records
+        .iter()
+        .filter(|(_, r)| r.as_ref().is_some_and(&holds));
+    matching.next().map(|(id, _)| (*id).into())
+}
+
+/// An error of one record, without its table and key, which the problem names.
+fn reason(error: &ArrayError) -> String {
+    match error {
+        ArrayError::Corrupt { .. } => "checksum mismatch".into(),
+        ArrayError::Record { why, .. } => why.clone(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,126 @@
+//! Changing the map: a list of changes, all or nothing.
+//!
+//! The changes are made one after the other inside one transaction of the store, each checked against what is there by
+//! then; the first that is not valid drops the transaction. Records that many changes look at (volumes, devices) are
+//! read once per commit.
+
+use redb::{Durability, WriteTransaction};
+use units::{DeviceId, VolumeId};
+use volume::Location;
+
+use crate::draft::Draft;
+use crate::record::{DeviceRecord, MoveRecord, TierRecord, VolumeRecord};
+use crate::refusal::Refusal;
+use crate::{Array, ArrayError};
+
+/// One change of the map.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// A new tier.
+    AddTier(TierRecord),
+    /// A new device.
+    AddDevice(DeviceRecord),
+    /// Slots below a mark may hold bytes. A mark never falls: a lower one than there is changes nothing.
+    HighWater {
+        /// The device.
+        device: DeviceId,
+        /// The mark.
+        slots: u32,
+    },
+    /// A new volume.
+    AddVolume(VolumeRecord),
+    /// Other properties for a volume. Its size may only fall where nothing has a place.
+    SetVolume(VolumeRecord),
+    /// A volume is gone, with all its places and its move.
+    RemoveVolume(VolumeId),
+    /// An extent's place: the first one, or another one (a switch).
+    Place {
+        /// The volume.
+        volume: VolumeId,
+        /// The extent.
+        extent: u32,
+        /// Where it is from now on.
+        at: Location,
+    },
+    /// An extent becomes a hole.
+    Vacate {
+        /// The volume.
+        volume: VolumeId,
+        /// The extent.
+        extent: u32,
+    },
+    /// A move begins, or has other properties.
+    SetMove(MoveRecord),
+    /// A move is over, or given up.
+    ClearMove(VolumeId),
+}
+
+/// Why a change could not be made: it is refused, or a record it needs cannot be read.
+pub(crate) enum Failure {
+    Refused(Refusal),
+    Other(ArrayError),
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Failure::Refused(refusal)
+    }
+}
+
+impl From<ArrayError> for Failure {
+    fn from(error: ArrayError) -> Self {
+        Failure::Other(error)
+    }
+}
+
+pub(crate) fn store<E: Into<redb::Error>>(error: E) -> Failure {
+    Failure::Other(ArrayError::store("change the map")(error))
+}
+
+impl Array {
+    /// Makes all changes, in order, durably and in one step; or, if one of them is not valid, none. When the store fails,
+    /// whether the commit is durable is not known before the array was opened again.
+    pub fn commit(&self, changes: &[Change]) -> Result<(), ArrayError> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let txn = self.begin_write()?;
+        let mut draft = Draft::open(&txn, self.extent)?;
+        for (index, change) in changes.iter().enumerate() {
+            draft
+                .make(index, change)
+                .map_err(|failure| at_index(index, failure))?;
+        }
+        draft.check_marks()?;
+        drop(draft);
+        finish(txn)
+    }
+
+    /// A transaction whose commit is durable. Waits for the one before.
+    pub(crate) fn begin_write(&self) -> Result<WriteTransaction, ArrayError> {
+        let txn = self.db.begin_write();
+        let mut txn = txn.map_err(ArrayError::store("begin a commit"))?;
+        txn.set_durability(Durability::Immediate)
+            .map_err(ArrayError::store("begin a commit"))?;
+        Ok(txn)
+    }
+}
+
+pub(crate) fn finish(txn: WriteTransaction) -> Result<(), ArrayError> {
+    txn.commit().map_err(ArrayError::store("commit"))
+}
+
+pub(crate) fn at_index(index: usize, failure: Failure) -> ArrayError {
+    match failure {
+        Failure::Refused(refusal) => ArrayError::Refused { index, refusal },
+        Failure::Other(error) => error,
+    }
+}
+
+pub(crate) fn unknown(what: &'static str, id: u32) -> Failure {
+    Failure::Refused(Refusal::Unknown { what, id })
+}
+
+pub(crate) fn refused(refusal: Option<Refusal>) -> Result<(), Failure> {
+    refusal.map_or(Ok(()), |r| Err(Failure::Refused(r)))
+}

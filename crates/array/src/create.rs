@@ -1,0 +1,208 @@
+//! Making an array and finding it again.
+//!
+//! ```text
+//!   create: map-ID.new ──written, synced──▶ linked as map.redb ──▶ map-ID.new removed ──▶ directory synced
+//! ```
+//!
+//! So `map.redb` is there only with everything that belongs in it, and two that create at the same time do not meet.
+
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::Path;
+
+use redb::{Builder, Database, DatabaseError, ReadableDatabase, StorageBackend, TableError};
+use units::Bytes;
+
+use crate::codec::Meta;
+use crate::tables::{DEVICES, EXTENTS, META, META_KEY, MOVES, TIERS, VOLUMES};
+use crate::{Array, ArrayError, ArrayId, FORMAT_VERSION};
+
+/// The file in an array's directory.
+pub const MAP_FILE: &str = "map.redb";
+
+/// Smallest extent: below it the map would be larger than what fast tiers are worth it for.
+pub const EXTENT_MIN: Bytes = Bytes(64 << 10);
+
+/// Largest extent: it is the unit of a copy and of space, also of a volume with one byte in it.
+pub const EXTENT_MAX: Bytes = Bytes(1 << 30);
+
+/// Memory for pages of the map; protects the process from the store's default of 1 GiB.
+const CACHE_BYTES: usize = 64 << 20;
+
+impl Array {
+    /// Makes an array without anything in it. The directory is created if it is not there; the one above it must be.
+    pub fn create(dir: &Path, id: ArrayId, extent: Bytes) -> Result<Self, ArrayError> {
+        let path = dir.join(MAP_FILE);
+        let exists = || ArrayError::Exists { path: path.clone() };
+        check_extent(extent)?;
+        match fs::create_dir(dir) {
+            Err(e) if e.kind() != ErrorKind::AlreadyExists => {
+                return Err(ArrayError::io("create", dir)(e));
+            }
+            _ => {}
+        }
+        if fs::exists(&path).map_err(ArrayError::io("look for", &path))? {
+            return Err(exists());
+        }
+        let fresh = dir.join(format!("map-{id}.new"));
+        // What a creation that did not end has left is of no use.
+        if fs::exists(&fresh).map_err(ArrayError::io("look for", &fresh))? {
+            fs::remove_file(&fresh).map_err(ArrayError::io("remove", &fresh))?;
+        }
+        let place = path.display().to_string();
+        let opened = builder().create(&fresh);
+        let db = opened.map_err(|e| database_error(&place, "create", e))?;
+        let array = Self::initialize(db, id, extent)?;
+        fs::hard_link(&fresh, &path).map_err(|e| match e.kind() {
+            ErrorKind::AlreadyExists => exists(),
+            _ => ArrayError::io("create", &path)(e),
+        })?;
+        fs::remove_file(&fresh).map_err(ArrayError::io("remove", &fresh))?;
+        sync_dir(dir)?;
+        if let Some(parent) = dir.canonicalize().ok().as_deref().and_then(Path::parent) {
+            sync_dir(parent)?;
+        }
+        Ok(array)
+    }
+
+    /// Opens the array in a directory. After a crash the store goes through the whole map first.
+    pub fn open(dir: &Path) -> Result<Self, ArrayError> {
+        let path = dir.join(MAP_FILE);
+        let length = match fs::metadata(&path) {
+            Ok(meta) => meta.len(),
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                return Err(ArrayError::Missing { path });
+            }
+            Err(e) => return Err(ArrayError::io("look at", &path)(e)),
+        };
+        let place = path.display().to_string();
+        not_empty(&place, length)?;
+        let opened = builder().open(&path);
+        let db = opened.map_err(|e| database_error(&place, "open", e))?;
+        Self::read_meta(db, &place)
+    }
+
+    /// [`Array::create`] on any storage, which must be empty.
+    pub fn create_on(
+        backend: impl StorageBackend,
+        id: ArrayId,
+        extent: Bytes,
+    ) -> Result<Self, ArrayError> {
+        check_extent(extent)?;
+        let place = std::any::type_name_of_val(&backend).to_string();
+        let length = backend.len().map_err(store_io("look at the storage"))?;
+        if length > 0 {
+            return Err(ArrayError::Exists { path: place.into() });
+        }
+        let opened = builder().create_with_backend(backend);
+        let db = opened.map_err(|e| database_error(&place, "create", e))?;
+        Self::initialize(db, id, extent)
+    }
+
+    /// [`Array::open`] on any storage.
+    pub fn open_on(backend: impl StorageBackend) -> Result<Self, ArrayError> {
+        let place = std::any::type_name_of_val(&backend).to_string();
+        let length = backend.len().map_err(store_io("look at the storage"))?;
+        not_empty(&place, length)?;
+        let opened = builder().create_with_backend(backend);
+        let db = opened.map_err(|e| database_error(&place, "open", e))?;
+        Self::read_meta(db, &place)
+    }
+
+    fn initialize(db: Database, id: ArrayId, extent: Bytes) -> Result<Self, ArrayError> {
+        let meta = Meta {
+            version: FORMAT_VERSION,
+            id,
+            extent,
+        };
+        let write = || -> Result<(), redb::Error> {
+            let txn = db.begin_write()?;
+            txn.open_table(META)?
+                .insert(META_KEY, meta.encode().as_slice())?;
+            txn.open_table(TIERS)?;
+            txn.open_table(DEVICES)?;
+            txn.open_table(VOLUMES)?;
+            txn.open_table(EXTENTS)?;
+            txn.open_table(MOVES)?;
+            txn.commit()?;
+            Ok(())
+        };
+        write().map_err(ArrayError::store("write the first tables"))?;
+        Ok(Self { db, id, extent })
+    }
+
+    fn read_meta(db: Database, place: &str) -> Result<Self, ArrayError> {
+        let not = |why: String| ArrayError::NotAnArray {
+            place: place.into(),
+            why,
+        };
+        let txn = db
+            .begin_read()
+            .map_err(ArrayError::store("read table meta"))?;
+        let table = txn.open_table(META).map_err(|e| match e {
+            TableError::Storage(e) => ArrayError::store("read table meta")(e),
+            other => not(other.to_string()),
+        })?;
+        let value = table
+            .get(META_KEY)
+            .map_err(ArrayError::store("read table meta"))?
+            .ok_or_else(|| not(format!("table meta has no key {META_KEY}")))?;
+        let (found, meta) = Meta::decode(value.value())?;
+        let Some(Meta { id, extent, .. }) = meta else {
+            return Err(ArrayError::Version {
+                place: place.into(),
+                found,
+            });
+        };
+        check_extent(extent)?;
+        drop((value, table, txn));
+        Ok(Self { db, id, extent })
+    }
+}
+
+fn builder() -> Builder {
+    let mut builder = Builder::new();
+    builder.set_cache_size(CACHE_BYTES);
+    builder
+}
+
+fn check_extent(extent: Bytes) -> Result<(), ArrayError> {
+    match extent.0.is_power_of_two() && extent >= EXTENT_MIN && extent <= EXTENT_MAX {
+        true => Ok(()),
+        false => Err(ArrayError::ExtentSize { extent }),
+    }
+}
+
+fn not_empty(place: &str, length: u64) -> Result<(), ArrayError> {
+    match length {
+        0 => Err(ArrayError::NotAnArray {
+            place: place.into(),
+            why: "it is empty".into(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn database_error(place: &str, action: &str, error: DatabaseError) -> ArrayError {
+    match error {
+        DatabaseError::DatabaseAlreadyOpen => ArrayError::InUse {
+            place: place.into(),
+        },
+        DatabaseError::Storage(redb::StorageError::Corrupted(why)) if why.contains("magic") => {
+            ArrayError::NotAnArray {
+                place: place.into(),
+                why,
+            }
+        }
+        other => ArrayError::store(format!("{action} {place}"))(other),
+    }
+}
+
+fn store_io(action: &'static str) -> impl FnOnce(std::io::Error) -> ArrayError {
+    move |e| ArrayError::store(action)(redb::Error::Io(e))
+}
+
+fn sync_dir(dir: &Path) -> Result<(), ArrayError> {
+    let synced = File::open(dir).and_then(|d| d.sync_all());
+    synced.map_err(ArrayError::io("sync", dir))
+}

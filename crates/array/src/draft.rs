@@ -1,0 +1,352 @@
+//! The map as it will be after a commit: the tables inside a transaction, and the rules of each change.
+
+use std::collections::BTreeMap;
+
+use redb::{ReadableTable, WriteTransaction};
+use units::{Bytes, DeviceId, TierId, VolumeId};
+use volume::Location;
+
+use crate::ArrayError;
+use crate::codec::Record;
+use crate::commit::{Change, Failure, at_index, refused, store, unknown};
+use crate::read::{each, get};
+use crate::record::{DeviceRecord, Health, MoveRecord, TierRecord, VolumeRecord};
+use crate::refusal::{Refusal, check_device, check_tier, check_volume, taken};
+use crate::tables::{
+    self, DEVICES, EXTENTS, ExtentBytes, MOVES, TIERS, VOLUMES, extent_key, keys_of, seal_extent,
+    split_key, unseal_extent,
+};
+
+type Records<'t, K> = redb::Table<'t, K, tables::Bytes>;
+
+/// The map as it will be.
+pub(crate) struct Draft<'t> {
+    pub(crate) extent: Bytes,
+    pub(crate) tiers: Records<'t, u16>,
+    pub(crate) devices: Records<'t, u16>,
+    pub(crate) volumes: Records<'t, u32>,
+    pub(crate) extents: redb::Table<'t, u64, ExtentBytes>,
+    pub(crate) moves: Records<'t, u32>,
+    /// Devices that were looked at.
+    known_devices: BTreeMap<u16, DeviceRecord>,
+    /// Number of extents of volumes that were looked at.
+    known_volumes: BTreeMap<u32, u64>,
+    /// The highest slot of each device that was given to an extent, and by which change.
+    highest: BTreeMap<u16, (u32, usize)>,
+}
+
+impl<'t> Draft<'t> {
+    pub(crate) fn open(txn: &'t WriteTransaction, extent: Bytes) -> Result<Self, ArrayError> {
+        let open = || -> Result<Self, redb::TableError> {
+            Ok(Self {
+                extent,
+                tiers: txn.open_table(TIERS)?,
+                devices: txn.open_table(DEVICES)?,
+                volumes: txn.open_table(VOLUMES)?,
+                extents: txn.open_table(EXTENTS)?,
+                moves: txn.open_table(MOVES)?,
+                known_devices: BTreeMap::new(),
+                known_volumes: BTreeMap::new(),
+                highest: BTreeMap::new(),
+            })
+        };
+        open().map_err(ArrayError::store("begin a commit"))
+    }
+
+    pub(crate) fn make(&mut self, index: usize, change: &Change) -> Result<(), Failure> {
+        match change {
+            Change::AddTier(record) => self.add_tier(record),
+            Change::AddDevice(record) => self.add_device(record),
+            Change::HighWater { device, slots } => self.raise(*device, *slots),
+            Change::AddVolume(record) => self.add_volume(record),
+            Change::SetVolume(record) => self.set_volume(record),
+            Change::RemoveVolume(volume) => self.remove_volume(*volume),
+            Change::Place { volume, extent, at } => self.place(index, *volume, *extent, *at),
+            Change::Vacate { volume, extent } => self.vacate(*volume, *extent),
+            Change::SetMove(record) => self.set_move(record),
+            Change::ClearMove(volume) => {
+                self.volume_extents(*volume)?;
+                self.moves.remove(volume.0).map_err(store)?;
+                Ok(())
+            }
+        }
+    }
+
+    fn add_tier(&mut self, record: &TierRecord) -> Result<(), Failure> {
+        check_tier(record)?;
+        let id = record.id.0;
+        let mut refusal = None;
+        each::<TierRecord>(&self.tiers, |_, other| {
+            let other = other?;
+            if other.id == record.id {
+                refusal = Some(Refusal::IdTaken {
+                    what: "tier",
+                    id: id.into(),
+                });
+            } else if other.name == record.name {
+                refusal = Some(taken("name", &other.name, "tier", other.id.0));
+            }
+            Ok(())
+        })?;
+        refused(refusal)?;
+        self.tiers.insert(id, &*record.encode()).map_err(store)?;
+        Ok(())
+    }
+
+    fn add_device(&mut self, record: &DeviceRecord) -> Result<(), Failure> {
+        check_device(record)?;
+        self.tier(record.tier)?;
+        let id = record.id.0;
+        let mut refusal = None;
+        each::<DeviceRecord>(&self.devices, |_, other| {
+            let other = other?;
+            if other.id == record.id {
+                refusal = Some(Refusal::IdTaken {
+                    what: "device",
+                    id: id.into(),
+                });
+            } else if other.name == record.name {
+                refusal = Some(taken("name", &other.name, "device", other.id.0));
+            } else if other.path == record.path {
+                refusal = Some(taken("path", &other.path, "device", other.id.0));
+            }
+            Ok(())
+        })?;
+        refused(refusal)?;
+        self.put_device(record)
+    }
+
+    fn put_device(&mut self, record: &DeviceRecord) -> Result<(), Failure> {
+        let value = record.encode();
+        self.devices.insert(record.id.0, &*value).map_err(store)?;
+        self.known_devices.insert(record.id.0, record.clone());
+        Ok(())
+    }
+
+    pub(crate) fn raise_mark(&mut self, device: DeviceId, slots: u32) -> Result<(), ArrayError> {
+        self.raise(device, slots).map_err(|f| at_index(0, f))
+    }
+
+    fn raise(&mut self, device: DeviceId, mark: u32) -> Result<(), Failure> {
+        let mut record = self.device(device)?.clone();
+        if mark > record.slots {
+            return Err(Failure::Refused(Refusal::HighWater {
+                device: device.0,
+                mark,
+                slots: record.slots,
+                why: "it is past the end",
+            }));
+        }
+        if mark <= record.high_water {
+            return Ok(());
+        }
+        record.high_water = mark;
+        self.put_device(&record)
+    }
+
+    fn add_volume(&mut self, record: &VolumeRecord) -> Result<(), Failure> {
+        let id = record.id.0;
+        if self.volumes.get(id).map_err(store)?.is_some() {
+            return Err(Failure::Refused(Refusal::IdTaken { what: "volume", id }));
+        }
+        // Records that a lost volume left would be taken for those of this one.
+        if let Some(extent) = self.first_placed(record.id, 0)? {
+            let why = "belongs to no volume, and would to this one: repair first".into();
+            return Err(Failure::Other(ArrayError::Record {
+                table: tables::Table::Extents.name(),
+                key: format!("{id}:{extent}"),
+                why,
+            }));
+        }
+        self.put_volume(record)
+    }
+
+    fn set_volume(&mut self, record: &VolumeRecord) -> Result<(), Failure> {
+        self.volume_extents(record.id)?;
+        let extents = record.extents(self.extent);
+        if let Ok(after) = u32::try_from(extents)
+            && let Some(placed) = self.first_placed(record.id, after)?
+        {
+            return Err(Failure::Refused(Refusal::Shrink {
+                volume: record.id.0,
+                extents,
+                placed,
+            }));
+        }
+        self.put_volume(record)
+    }
+
+    fn put_volume(&mut self, record: &VolumeRecord) -> Result<(), Failure> {
+        check_volume(record, self.extent)?;
+        self.tier(record.home)?;
+        let mut refusal = None;
+        each::<VolumeRecord>(&self.volumes, |_, other| {
+            let other = other?;
+            if other.id != record.id && other.name == record.name {
+                refusal = Some(taken("name", &other.name, "volume", other.id.0));
+            }
+            Ok(())
+        })?;
+        refused(refusal)?;
+        self.write_volume(record)
+    }
+
+    /// Marks a volume as damaged; says whether it was not yet.
+    pub(crate) fn mark_damaged(&mut self, volume: VolumeId) -> Result<bool, ArrayError> {
+        let record: Option<VolumeRecord> = get(&self.volumes, volume.0)?;
+        let mut record = record.ok_or(ArrayError::NoVolume(volume.0))?;
+        if record.health == Health::Damaged {
+            return Ok(false);
+        }
+        record.health = Health::Damaged;
+        self.write_volume(&record).map_err(|f| at_index(0, f))?;
+        Ok(true)
+    }
+
+    fn write_volume(&mut self, record: &VolumeRecord) -> Result<(), Failure> {
+        let value = record.encode();
+        self.volumes.insert(record.id.0, &*value).map_err(store)?;
+        let extents = record.extents(self.extent);
+        self.known_volumes.insert(record.id.0, extents);
+        Ok(())
+    }
+
+    /// Goes without reading the record: a volume whose record is corrupt can be removed.
+    fn remove_volume(&mut self, volume: VolumeId) -> Result<(), Failure> {
+        if self.volumes.remove(volume.0).map_err(store)?.is_none() {
+            return Err(unknown("volume", volume.0));
+        }
+        self.known_volumes.remove(&volume.0);
+        self.extents
+            .retain_in(keys_of(volume), |_, _| false)
+            .map_err(store)?;
+        self.moves.remove(volume.0).map_err(store)?;
+        Ok(())
+    }
+
+    fn place(
+        &mut self,
+        index: usize,
+        volume: VolumeId,
+        extent: u32,
+        at: Location,
+    ) -> Result<(), Failure> {
+        self.extent_inside(volume, extent)?;
+        let (device, slot) = (at.device.0, at.slot);
+        let slots = self.device(at.device)?.slots;
+        if slot >= slots {
+            return Err(Failure::Refused(Refusal::SlotOutside {
+                device,
+                slot,
+                slots,
+            }));
+        }
+        let highest = self.highest.entry(device).or_insert((slot, index));
+        if slot > highest.0 {
+            *highest = (slot, index);
+        }
+        let key = extent_key(volume, extent);
+        let before = self
+            .extents
+            .insert(key, &seal_extent(key, at))
+            .map_err(store)?;
+        not_lost(key, before)
+    }
+
+    fn vacate(&mut self, volume: VolumeId, extent: u32) -> Result<(), Failure> {
+        self.extent_inside(volume, extent)?;
+        let key = extent_key(volume, extent);
+        let before = self.extents.remove(key).map_err(store)?;
+        not_lost(key, before)
+    }
+
+    fn set_move(&mut self, record: &MoveRecord) -> Result<(), Failure> {
+        self.volume_extents(record.volume)?;
+        self.device(record.to)?;
+        let value = record.encode();
+        self.moves.insert(record.volume.0, &*value).map_err(store)?;
+        Ok(())
+    }
+
+    /// The first extent, from one on, that has a place.
+    fn first_placed(&self, volume: VolumeId, from: u32) -> Result<Option<u32>, Failure> {
+        let keys = extent_key(volume, from)..=*keys_of(volume).end();
+        let first = self.extents.range(keys).map_err(store)?.next();
+        let first = first.transpose().map_err(store)?;
+        Ok(first.map(|(key, _)| split_key(key.value()).1))
+    }
+
+    fn tier(&self, id: TierId) -> Result<(), Failure> {
+        let record: Option<TierRecord> = get(&self.tiers, id.0)?;
+        record.map(drop).ok_or_else(|| unknown("tier", id.0.into()))
+    }
+
+    fn device(&mut self, id: DeviceId) -> Result<&DeviceRecord, Failure> {
+        use std::collections::btree_map::Entry;
+        match self.known_devices.entry(id.0) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(place) => {
+                let record = get(&self.devices, id.0)?;
+                let record = record.ok_or_else(|| unknown("device", id.0.into()))?;
+                Ok(place.insert(record))
+            }
+        }
+    }
+
+    fn volume_extents(&mut self, id: VolumeId) -> Result<u64, Failure> {
+        if let Some(extents) = self.known_volumes.get(&id.0) {
+            return Ok(*extents);
+        }
+        let record: Option<VolumeRecord> = get(&self.volumes, id.0)?;
+        let record = record.ok_or_else(|| unknown("volume", id.0))?;
+        let extents = record.extents(self.extent);
+        self.known_volumes.insert(id.0, extents);
+        Ok(extents)
+    }
+
+    fn extent_inside(&mut self, volume: VolumeId, extent: u32) -> Result<(), Failure> {
+        let extents = self.volume_extents(volume)?;
+        match u64::from(extent) < extents {
+            true => Ok(()),
+            false => Err(Failure::Refused(Refusal::ExtentOutside {
+                volume: volume.0,
+                extent,
+                extents,
+            })),
+        }
+    }
+
+    /// Every slot that was given out is below its device's mark, wherever in the commit that was raised.
+    pub(crate) fn check_marks(&mut self) -> Result<(), ArrayError> {
+        for (device, (slot, index)) in std::mem::take(&mut self.highest) {
+            let record = self
+                .device(DeviceId(device))
+                .map_err(|f| at_index(index, f))?;
+            if slot >= record.high_water {
+                return Err(ArrayError::Refused {
+                    index,
+                    refusal: Refusal::AboveHighWater {
+                        device,
+                        slot,
+                        high_water: record.high_water,
+                    },
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Refuses to replace a record that is corrupt.
+fn not_lost(key: u64, before: Option<redb::AccessGuard<'_, ExtentBytes>>) -> Result<(), Failure> {
+    match before.map(|value| unseal_extent(key, value.value())) {
+        Some(Err(_)) => {
+            let (volume, extent) = split_key(key);
+            Err(Failure::Refused(Refusal::LostExtent {
+                volume: volume.0,
+                extent,
+            }))
+        }
+        _ => Ok(()),
+    }
+}

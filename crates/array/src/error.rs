@@ -1,0 +1,138 @@
+//! What can go wrong with an array's map.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+use units::Bytes;
+
+use crate::refusal::Refusal;
+use crate::{EXTENT_MAX, EXTENT_MIN, FORMAT_VERSION};
+
+/// Why an array could not be created, opened, read or changed.
+#[derive(Debug, Error)]
+pub enum ArrayError {
+    /// There is an array already.
+    #[error("{path}: there is an array already")]
+    Exists {
+        /// Its map.
+        path: PathBuf,
+    },
+    /// There is none.
+    #[error("{path}: there is no array here")]
+    Missing {
+        /// Where its map was expected.
+        path: PathBuf,
+    },
+    /// Another process has it open, or this one does already.
+    #[error("{place}: the array is in use by another process")]
+    InUse {
+        /// Its map.
+        place: String,
+    },
+    /// The file is something else, or its creation did not end.
+    #[error("{place}: not the map of an array: {why}")]
+    NotAnArray {
+        /// The file.
+        place: String,
+        /// Why.
+        why: String,
+    },
+    /// Written by a newer version of the program.
+    #[error(
+        "{place}: format version {found} is newer than this program, which reads up to {FORMAT_VERSION}: use a newer one"
+    )]
+    Version {
+        /// The file.
+        place: String,
+        /// Its version.
+        found: u32,
+    },
+    /// An extent size that is not supported.
+    #[error("extent size {extent}: must be a power of two from {EXTENT_MIN} to {EXTENT_MAX}")]
+    ExtentSize {
+        /// What was asked for.
+        extent: Bytes,
+    },
+    /// An operation on a file or directory failed.
+    #[error("cannot {action} {path}")]
+    Io {
+        /// `create`, `sync`, …
+        action: &'static str,
+        /// Of what.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The store failed. After a commit that failed so, whether it is durable is only known after the array was opened
+    /// again; until then everything fails.
+    #[error("cannot {action}: the store of the map failed")]
+    Store {
+        /// `begin a commit`, `read table extents`, …
+        action: String,
+        /// Why.
+        #[source]
+        source: Box<redb::Error>,
+    },
+    /// A record's checksum does not fit.
+    #[error("table {table}, key {key}: checksum mismatch")]
+    Corrupt {
+        /// The table.
+        table: &'static str,
+        /// The key; `volume:extent` for an extent.
+        key: String,
+    },
+    /// A record cannot be understood although its checksum fits.
+    #[error("table {table}, key {key}: {why}")]
+    Record {
+        /// The table.
+        table: &'static str,
+        /// The key.
+        key: String,
+        /// Which field, and why.
+        why: String,
+    },
+    /// A change is not valid; nothing of its commit was done.
+    #[error("change {index} of the commit is refused: {refusal}")]
+    Refused {
+        /// Which, counted from 0.
+        index: usize,
+        /// Why.
+        #[source]
+        refusal: Refusal,
+    },
+    /// There is no such volume.
+    #[error("there is no volume {0}")]
+    NoVolume(u32),
+}
+
+impl ArrayError {
+    /// For `map_err`: the store failed while doing `action`.
+    pub(crate) fn store<E: Into<redb::Error>>(
+        action: impl Into<String>,
+    ) -> impl FnOnce(E) -> ArrayError {
+        let action = action.into();
+        |e| ArrayError::Store {
+            action,
+            source: Box::new(e.into()),
+        }
+    }
+
+    /// For `map_err`: an operation on a path failed.
+    pub(crate) fn io(
+        action: &'static str,
+        path: &std::path::Path,
+    ) -> impl FnOnce(std::io::Error) -> ArrayError {
+        let path = path.to_path_buf();
+        move |source| ArrayError::Io {
+            action,
+            path,
+            source,
+        }
+    }
+
+    /// Whether one record is to blame, so that others may still be read.
+    pub(crate) fn of_record(&self) -> bool {
+        matches!(self, ArrayError::Corrupt { .. } | ArrayError::Record { .. })
+    }
+}

@@ -1,0 +1,88 @@
+//! The durable part of an array: which tiers, devices and volumes exist, where every extent is, which moves are under way.
+//!
+//! ```text
+//!   ARRAY/map.redb                                      each device
+//!  ┌───────────────────────────────────────────┐       ┌────────────┬────────┬────────┬────────┬───
+//!  │ meta     format version, array id, extent │       │ superblock │ slot 0 │ slot 1 │ slot 2 │ …
+//!  │ tiers    name                             │       └────────────┴────────┴────────┴────────┴───
+//!  │ devices  tier, path, slots, high-water ───┼──────▶ 0          1 MiB    + extent
+//!  │ volumes  name, size, home, health         │
+//!  │ extents  (volume, extent) → (device, slot)│       [`Slots`]: which slots are free, in memory,
+//!  │ moves    volume → device                  │       derived from the map at every start
+//!  └───────────────────────────────────────────┘
+//! ```
+//!
+//! [`Array::commit`] makes a list of [`Change`]s in one step: all of them are durable when it returns, or none ever was.
+//! Every record has a checksum that is verified when it is read; [`Array::check`] reads all of them and says what does not
+//! fit together, [`Array::repair`] does what is safe about it. `docs/formats/array.md` has the bytes.
+//!
+//! # When a slot may be written
+//!
+//! ```text
+//!              take_clean, take_any               place or switch committed
+//!   free ───────────────────────────▶ taken ─────────────────────────────────▶ an extent's place
+//!    ▲ ▲                                │ not used after all                      │ vacated, switched away, removed:
+//!    │ └───────────── give_back ────────┘                                         │ committed
+//!    └─────────────── give_back ◀── no request in flight knows it any more ◀──────┘
+//! ```
+//!
+//! Before the first byte goes to a never-used slot, the device's high-water mark above it is durable
+//! ([`Change::HighWater`]): what is above the mark was never written and reads as zeroes.
+//!
+//! # What it is not
+//!
+//! No data path: it reads and writes no guest data and opens no device. No routing (`volume`), no choices (`planner`), no
+//! clock. Not for many processes: one has an array open, the next gets [`ArrayError::InUse`].
+
+mod bitmap;
+mod check;
+mod codec;
+mod commit;
+mod create;
+mod draft;
+mod error;
+mod problem;
+mod read;
+mod record;
+mod refusal;
+mod repair;
+mod slots;
+mod superblock;
+mod tables;
+
+use redb::Database;
+use units::Bytes;
+
+pub use commit::Change;
+pub use create::{EXTENT_MAX, EXTENT_MIN, MAP_FILE};
+pub use error::ArrayError;
+pub use problem::{CheckReport, Problem, Repair, Repaired};
+pub use record::{
+    ArrayId, DeviceKind, DeviceRecord, Extent, Health, MoveRecord, TierRecord, VolumeRecord,
+};
+pub use refusal::{
+    DEVICE_ID_MAX, DEVICE_SLOTS_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, Refusal, VOLUME_EXTENTS_MAX,
+};
+pub use slots::{Slots, SlotsError, Taken};
+pub use superblock::{DATA_START, SUPERBLOCK_BYTES, Superblock, SuperblockError};
+pub use tables::FORMAT_VERSION;
+
+/// An array's map, open. All methods may be called from several threads; commits take turns.
+#[derive(Debug)]
+pub struct Array {
+    db: Database,
+    id: ArrayId,
+    extent: Bytes,
+}
+
+impl Array {
+    /// The array's id, which its devices carry too.
+    pub fn id(&self) -> ArrayId {
+        self.id
+    }
+
+    /// Size of an extent.
+    pub fn extent(&self) -> Bytes {
+        self.extent
+    }
+}

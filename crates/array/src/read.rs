@@ -1,0 +1,171 @@
+//! Reading the map.
+
+use redb::{ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition};
+use units::{Bytes, VolumeId};
+use volume::Location;
+
+use crate::codec::Record;
+use crate::record::{DeviceRecord, Extent, MoveRecord, TierRecord, VolumeRecord};
+use crate::tables::{
+    self, DEVICES, EXTENTS, ExtentBytes, Key, MOVES, TIERS, Table, VOLUMES, keys_of, split_key,
+    unseal_extent,
+};
+use crate::{Array, ArrayError, VOLUME_EXTENTS_MAX};
+
+impl Array {
+    /// The tiers, high end first.
+    pub fn tiers(&self) -> Result<Vec<TierRecord>, ArrayError> {
+        self.records(TIERS)
+    }
+
+    /// The devices, in order of id.
+    pub fn devices(&self) -> Result<Vec<DeviceRecord>, ArrayError> {
+        self.records(DEVICES)
+    }
+
+    /// The volumes, in order of id.
+    pub fn volumes(&self) -> Result<Vec<VolumeRecord>, ArrayError> {
+        self.records(VOLUMES)
+    }
+
+    /// The moves under way, in order of volume.
+    pub fn moves(&self) -> Result<Vec<MoveRecord>, ArrayError> {
+        self.records(MOVES)
+    }
+
+    /// Where the extents of a volume are, one for each extent; `None` for a hole. Refused if one of the records is corrupt
+    /// ([`Array::extents`] says what is left then).
+    pub fn places(&self, volume: VolumeId) -> Result<Vec<Option<Location>>, ArrayError> {
+        self.extents_as(volume, None, |found| found.map(Some))
+    }
+
+    /// What is known of the extents of a volume, also of a damaged one. While there is an [`Extent::Lost`] in the array,
+    /// any slot below a high-water mark may be its place: none of them should be given to another extent.
+    pub fn extents(&self, volume: VolumeId) -> Result<Vec<Extent>, ArrayError> {
+        self.extents_as(volume, Extent::Hole, |found| match found {
+            Ok(at) => Ok(Extent::At(at)),
+            Err(e) if e.of_record() => Ok(Extent::Lost),
+            Err(e) => Err(e),
+        })
+    }
+
+    /// One value for each extent of a volume: `hole` where there is no record.
+    fn extents_as<T: Clone>(
+        &self,
+        volume: VolumeId,
+        hole: T,
+        value: impl Fn(Result<Location, ArrayError>) -> Result<T, ArrayError>,
+    ) -> Result<Vec<T>, ArrayError> {
+        let txn = self.begin_read()?;
+        let extents = open(&txn, EXTENTS, Table::Extents)?;
+        let volumes = open(&txn, VOLUMES, Table::Volumes)?;
+        let record: VolumeRecord =
+            get(&volumes, volume.0)?.ok_or(ArrayError::NoVolume(volume.0))?;
+        let count = extents_of(&record, self.extent)?;
+        let mut all = vec![hole; count];
+        each_extent(&extents, keys_of(volume), |key, found| {
+            let (_, extent) = split_key(key);
+            let place = all.get_mut(extent as usize);
+            let place = place.ok_or_else(|| ArrayError::Record {
+                table: Table::Extents.name(),
+                key: Key::Extent(key).to_string(),
+                why: format!("the volume has only {count} extents"),
+            })?;
+            *place = value(found)?;
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    fn records<R: Record>(
+        &self,
+        table: TableDefinition<'static, R::Id, tables::Bytes>,
+    ) -> Result<Vec<R>, ArrayError>
+    where
+        R::Id: redb::Key + for<'a> redb::Value<SelfType<'a> = R::Id> + 'static,
+    {
+        let txn = self.begin_read()?;
+        let mut records = vec![];
+        each::<R>(&open(&txn, table, R::TABLE)?, |_, record| {
+            records.push(record?);
+            Ok(())
+        })?;
+        Ok(records)
+    }
+
+    pub(crate) fn begin_read(&self) -> Result<ReadTransaction, ArrayError> {
+        let txn = self.db.begin_read();
+        txn.map_err(ArrayError::store("begin to read"))
+    }
+}
+
+/// The number of extents of a volume, if it can be.
+fn extents_of(record: &VolumeRecord, extent: Bytes) -> Result<usize, ArrayError> {
+    let count = record.extents(extent);
+    match count <= VOLUME_EXTENTS_MAX {
+        true => Ok(count as usize),
+        false => Err(ArrayError::Record {
+            table: Table::Volumes.name(),
+            key: record.id.0.to_string(),
+            why: format!("{count} extents are more than {VOLUME_EXTENTS_MAX}"),
+        }),
+    }
+}
+
+fn reading(table: Table) -> String {
+    format!("read table {}", table.name())
+}
+
+pub(crate) fn open<K: redb::Key + 'static, V: redb::Value + 'static>(
+    txn: &ReadTransaction,
+    definition: TableDefinition<'static, K, V>,
+    table: Table,
+) -> Result<redb::ReadOnlyTable<K, V>, ArrayError> {
+    txn.open_table(definition)
+        .map_err(ArrayError::store(reading(table)))
+}
+
+/// One record.
+pub(crate) fn get<R: Record>(
+    table: &impl ReadableTable<R::Id, tables::Bytes>,
+    id: R::Id,
+) -> Result<Option<R>, ArrayError>
+where
+    R::Id: redb::Key + for<'a> redb::Value<SelfType<'a> = R::Id> + 'static,
+{
+    let value = table
+        .get(id)
+        .map_err(ArrayError::store(reading(R::TABLE)))?;
+    value.map(|v| R::decode(id, v.value())).transpose()
+}
+
+/// All records of a table, or what is wrong with them, in order.
+pub(crate) fn each<R: Record>(
+    table: &impl ReadableTable<R::Id, tables::Bytes>,
+    mut visit: impl FnMut(R::Id, Result<R, ArrayError>) -> Result<(), ArrayError>,
+) -> Result<(), ArrayError>
+where
+    R::Id: redb::Key + for<'a> redb::Value<SelfType<'a> = R::Id> + 'static,
+{
+    let rows = table.iter().map_err(ArrayError::store(reading(R::TABLE)))?;
+    for row in rows {
+        let (key, value) = row.map_err(ArrayError::store(reading(R::TABLE)))?;
+        let id = key.value();
+        visit(id, R::decode(id, value.value()))?;
+    }
+    Ok(())
+}
+
+/// All places in a range of keys, or what is wrong with them, in order.
+pub(crate) fn each_extent(
+    table: &impl ReadableTable<u64, ExtentBytes>,
+    keys: std::ops::RangeInclusive<u64>,
+    mut visit: impl FnMut(u64, Result<Location, ArrayError>) -> Result<(), ArrayError>,
+) -> Result<(), ArrayError> {
+    let failed = || ArrayError::store(reading(Table::Extents));
+    for row in table.range(keys).map_err(failed())? {
+        let (key, value) = row.map_err(failed())?;
+        visit(key.value(), unseal_extent(key.value(), value.value()))?;
+    }
+    Ok(())
+}

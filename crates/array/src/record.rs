@@ -1,0 +1,120 @@
+//! What the map knows, as plain data.
+
+use std::fmt;
+
+use model::DeviceSpec;
+use units::{Bytes, BytesPerSec, DeviceId, TierId, VolumeId};
+use volume::Location;
+
+/// Names an array; its devices carry it, so that none is taken for another's. Chosen at random by whoever creates it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ArrayId(pub [u8; 16]);
+
+impl fmt::Display for ArrayId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// A tier. The order of ids is the order of tiers, high end first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TierRecord {
+    /// Its id.
+    pub id: TierId,
+    /// Unique name.
+    pub name: String,
+}
+
+/// What a device is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DeviceKind {
+    /// A file, sparse: what was never written reads as zeroes.
+    File,
+    /// A block device; what is on its unused slots is not known.
+    Block,
+    /// An export of an NBD server; what is on its unused slots is not known.
+    Nbd,
+}
+
+impl DeviceKind {
+    /// Whether slots that were never written read as zeroes.
+    pub fn begins_as_zeroes(self) -> bool {
+        self == DeviceKind::File
+    }
+}
+
+/// A device.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeviceRecord {
+    /// Its id.
+    pub id: DeviceId,
+    /// The tier that it belongs to.
+    pub tier: TierId,
+    /// Unique name.
+    pub name: String,
+    /// What it is.
+    pub kind: DeviceKind,
+    /// The file, the block device or the NBD URI; unique.
+    pub path: String,
+    /// Number of extents that it has room for.
+    pub slots: u32,
+    /// Slots below this may hold old bytes; those from it on were never written. All slots, unless it is a file.
+    pub high_water: u32,
+    /// The device that this one is to behave like, if it is not to be as fast as it is.
+    pub emulate: Option<DeviceSpec>,
+}
+
+/// Whether the map knows everything about a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Health {
+    /// It does.
+    Whole,
+    /// Records of it were lost, or contradict those of another volume: it must not be written to.
+    Damaged,
+}
+
+/// A volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeRecord {
+    /// Its id.
+    pub id: VolumeId,
+    /// Unique name.
+    pub name: String,
+    /// Size that the guest sees.
+    pub size: Bytes,
+    /// The tier in which its next extents are placed.
+    pub home: TierId,
+    /// Name of its service class.
+    pub class: String,
+    /// Whether the map knows everything about it.
+    pub health: Health,
+}
+
+impl VolumeRecord {
+    /// Number of extents of a given size that it has.
+    pub fn extents(&self, extent: Bytes) -> u64 {
+        self.size.0.div_ceil(extent.0)
+    }
+}
+
+/// A move of a whole volume that is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MoveRecord {
+    /// What.
+    pub volume: VolumeId,
+    /// Where to.
+    pub to: DeviceId,
+    /// The most that its copies may take.
+    pub bandwidth: BytesPerSec,
+}
+
+/// What the map says about one extent of a volume, damaged or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// It was never written, or trimmed: it reads as zeroes.
+    Hole,
+    /// It has a place.
+    At(Location),
+    /// Its record is corrupt: it has a place, which is not known. Reading it as zeroes would be a lie.
+    Lost,
+}

@@ -1,0 +1,256 @@
+//! Why a change is not valid.
+
+use model::DeviceSpec;
+use thiserror::Error;
+use units::Bytes;
+
+use crate::record::{DeviceRecord, TierRecord, VolumeRecord};
+
+/// Longest name of a tier, device, volume or service class, in bytes: keeps tables and messages readable.
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// Longest path or URI, in bytes: what Linux allows a path.
+pub const PATH_BYTES_MAX: usize = 4096;
+
+/// Longest specification of an emulated device as JSON, in bytes: what the length of a text in a record can say.
+const SPEC_BYTES_MAX: usize = u16::MAX as usize;
+
+/// Largest id of a device; the one above it stands for "no device" in memory.
+pub const DEVICE_ID_MAX: u16 = u16::MAX - 1;
+
+/// Most slots of one device (64 TiB at the smallest extent); protects the memory of the allocator, 3 bits per slot.
+pub const DEVICE_SLOTS_MAX: u32 = 1 << 30;
+
+/// Most extents of one volume (16 TiB at the smallest extent); protects the memory of its map, 8 bytes per extent.
+pub const VOLUME_EXTENTS_MAX: u64 = 1 << 28;
+
+/// Why a [`Change`](crate::Change) is not valid.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// An id that is in use.
+    #[error("there is a {what} {id} already")]
+    IdTaken {
+        /// `tier`, `device`, `volume`.
+        what: &'static str,
+        /// Its id.
+        id: u32,
+    },
+    /// A name or a path that is in use.
+    #[error("{what} {text:?} is that of {other} already")]
+    TextTaken {
+        /// `name`, `path`.
+        what: &'static str,
+        /// The text.
+        text: String,
+        /// Of what.
+        other: String,
+    },
+    /// A name, class or path that cannot be one.
+    #[error("{what} {text:?}: {why}")]
+    Text {
+        /// `name`, `class`, `path`.
+        what: &'static str,
+        /// The text.
+        text: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Something that does not exist.
+    #[error("there is no {what} {id}")]
+    Unknown {
+        /// `tier`, `device`, `volume`.
+        what: &'static str,
+        /// Its id.
+        id: u32,
+    },
+    /// The id that stands for "no device".
+    #[error("device id {id} is above {DEVICE_ID_MAX}")]
+    DeviceId {
+        /// The id.
+        id: u16,
+    },
+    /// A number of slots out of range.
+    #[error("device {device}: {slots} slots, must be 1 to {DEVICE_SLOTS_MAX}")]
+    DeviceSlots {
+        /// The device.
+        device: u16,
+        /// Its slots.
+        slots: u32,
+    },
+    /// A high-water mark that cannot be.
+    #[error("device {device}: high-water mark {mark} of {slots} slots: {why}")]
+    HighWater {
+        /// The device.
+        device: u16,
+        /// The mark.
+        mark: u32,
+        /// Its slots.
+        slots: u32,
+        /// Why.
+        why: &'static str,
+    },
+    /// A size out of range.
+    #[error("volume {volume}: {size} has {extents} extents, must be 1 to {VOLUME_EXTENTS_MAX}")]
+    VolumeSize {
+        /// The volume.
+        volume: u32,
+        /// Its size.
+        size: Bytes,
+        /// Its extents.
+        extents: u64,
+    },
+    /// A new size would leave places behind.
+    #[error("volume {volume}: cannot shrink to {extents} extents, extent {placed} has a place")]
+    Shrink {
+        /// The volume.
+        volume: u32,
+        /// The extents left.
+        extents: u64,
+        /// The first extent after them that has a place.
+        placed: u32,
+    },
+    /// An extent past the end of its volume.
+    #[error("volume {volume} has {extents} extents, no extent {extent}")]
+    ExtentOutside {
+        /// The volume.
+        volume: u32,
+        /// The extent.
+        extent: u32,
+        /// The volume's extents.
+        extents: u64,
+    },
+    /// A slot past the end of its device.
+    #[error("device {device} has {slots} slots, no slot {slot}")]
+    SlotOutside {
+        /// The device.
+        device: u16,
+        /// The slot.
+        slot: u32,
+        /// The device's slots.
+        slots: u32,
+    },
+    /// A place in a slot that, by the mark, was never written.
+    #[error(
+        "slot {slot} of device {device} is not below its high-water mark {high_water}, which must be raised first"
+    )]
+    AboveHighWater {
+        /// The device.
+        device: u16,
+        /// The slot.
+        slot: u32,
+        /// The mark.
+        high_water: u32,
+    },
+    /// The place that would be replaced is not known; forgetting it would hide the damage.
+    #[error(
+        "the record of extent {extent} of volume {volume} is corrupt, and is not overwritten: remove the volume"
+    )]
+    LostExtent {
+        /// The volume.
+        volume: u32,
+        /// The extent.
+        extent: u32,
+    },
+}
+
+/// What there is already of a kind, in messages.
+pub(crate) fn taken(
+    what: &'static str,
+    text: &str,
+    of: &'static str,
+    id: impl std::fmt::Display,
+) -> Refusal {
+    Refusal::TextTaken {
+        what,
+        text: text.into(),
+        other: format!("{of} {id}"),
+    }
+}
+
+fn check_text(what: &'static str, text: &str, most: usize) -> Result<(), Refusal> {
+    let refuse = |why: String| Refusal::Text {
+        what,
+        text: text.chars().take(NAME_BYTES_MAX).collect(),
+        why,
+    };
+    if text.is_empty() {
+        return Err(refuse("must not be empty".into()));
+    }
+    if text.len() > most {
+        let why = format!("{} bytes, at most {most} are allowed", text.len());
+        return Err(refuse(why));
+    }
+    match text.chars().find(|c| c.is_control()) {
+        Some(c) => Err(refuse(format!("contains the control character {c:?}"))),
+        None => Ok(()),
+    }
+}
+
+/// What a tier must be by itself.
+pub(crate) fn check_tier(tier: &TierRecord) -> Result<(), Refusal> {
+    check_text("name", &tier.name, NAME_BYTES_MAX)
+}
+
+/// What a device must be by itself.
+pub(crate) fn check_device(record: &DeviceRecord) -> Result<(), Refusal> {
+    let (device, slots, mark) = (record.id.0, record.slots, record.high_water);
+    check_text("name", &record.name, NAME_BYTES_MAX)?;
+    check_text("path", &record.path, PATH_BYTES_MAX)?;
+    if device > DEVICE_ID_MAX {
+        return Err(Refusal::DeviceId { id: device });
+    }
+    if !(1..=DEVICE_SLOTS_MAX).contains(&slots) {
+        return Err(Refusal::DeviceSlots { device, slots });
+    }
+    check_spec(record)?;
+    let why = match record.kind.begins_as_zeroes() {
+        _ if mark > slots => "it is past the end",
+        false if mark < slots => {
+            "only a file's slots are known to be zeroes where nothing was written"
+        }
+        _ => return Ok(()),
+    };
+    Err(Refusal::HighWater {
+        device,
+        mark,
+        slots,
+        why,
+    })
+}
+
+/// A specification is stored as text, which has no NaN and no infinity.
+fn check_spec(record: &DeviceRecord) -> Result<(), Refusal> {
+    let Some(spec) = &record.emulate else {
+        return Ok(());
+    };
+    let json = serde_json::to_string(spec).expect("a spec is plain data");
+    let back: Result<DeviceSpec, _> = serde_json::from_str(&json);
+    let why = match back {
+        Ok(_) if json.len() > SPEC_BYTES_MAX => {
+            format!("{} bytes, at most {SPEC_BYTES_MAX} are allowed", json.len())
+        }
+        Ok(back) if back == *spec => return Ok(()),
+        Ok(_) => "would not be read back as it is".into(),
+        Err(e) => format!("would not be read back: {e}"),
+    };
+    Err(Refusal::Text {
+        what: "specification of",
+        text: record.name.clone(),
+        why,
+    })
+}
+
+/// What a volume must be by itself.
+pub(crate) fn check_volume(record: &VolumeRecord, extent: Bytes) -> Result<(), Refusal> {
+    check_text("name", &record.name, NAME_BYTES_MAX)?;
+    check_text("class", &record.class, NAME_BYTES_MAX)?;
+    let extents = record.extents(extent);
+    match (1..=VOLUME_EXTENTS_MAX).contains(&extents) {
+        true => Ok(()),
+        false => Err(Refusal::VolumeSize {
+            volume: record.id.0,
+            size: record.size,
+            extents,
+        }),
+    }
+}

@@ -1,0 +1,60 @@
+//! What changes a disk.
+
+use crate::SECTOR;
+
+/// One operation that changes the disk.
+#[derive(Debug, Clone)]
+pub(crate) enum Change {
+    /// Bytes at a place.
+    Write { at: u64, bytes: Vec<u8> },
+    /// Zeroes at a place.
+    Zero { at: u64, length: u64 },
+    /// A new length; what is added reads as zeroes.
+    Length(u64),
+}
+
+impl Change {
+    /// First byte changed and the one after the last; `None` for a length.
+    pub(crate) fn range(&self) -> Option<(u64, u64)> {
+        match self {
+            Change::Write { at, bytes } => Some((*at, at + bytes.len() as u64)),
+            Change::Zero { at, length } => Some((*at, at + length)),
+            Change::Length(_) => None,
+        }
+    }
+
+    /// Makes the change. The place must be inside.
+    pub(crate) fn apply(&self, image: &mut Vec<u8>) {
+        match self {
+            Change::Write { at, bytes } => {
+                let at = *at as usize;
+                image[at..at + bytes.len()].copy_from_slice(bytes);
+            }
+            Change::Zero { at, length } => image[*at as usize..(at + length) as usize].fill(0),
+            Change::Length(length) => image.resize(*length as usize, 0),
+        }
+    }
+
+    /// Makes those parts of the change that lie in sectors which `lands` agrees to and inside of the image. Lengths are
+    /// not changed.
+    pub(crate) fn apply_torn(&self, image: &mut [u8], mut lands: impl FnMut() -> bool) {
+        let Some((start, end)) = self.range() else {
+            return;
+        };
+        let mut from = start;
+        while from < end {
+            let to = end.min((from / SECTOR + 1) * SECTOR);
+            let inside = to.min(image.len() as u64);
+            if lands() && from < inside {
+                let part = &mut image[from as usize..inside as usize];
+                match self {
+                    Change::Write { bytes, .. } => part.copy_from_slice(
+                        &bytes[(from - start) as usize..(inside - start) as usize],
+                    ),
+                    _ => part.fill(0),
+                }
+            }
+            from = to;
+        }
+    }
+}

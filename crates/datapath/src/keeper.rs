@@ -1,0 +1,457 @@
+//! The array's keeper: the one thread that changes the map. Gives extents places, frees slots, makes switches durable.
+//!
+//! Requests that wait together become one durable commit. Slots that were given up are zeroed and flushed before they
+//! are handed out again, in batches, when nothing else is to be done or when they are needed.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use array::{
+    Array, ArrayError, Change, DATA_START, DeviceKind, DeviceRecord, Slots, TierRecord,
+    VolumeRecord,
+};
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+use units::{Bytes, DeviceId, TierId, VolumeId};
+use volume::Location;
+
+use crate::client;
+use crate::device::{Device, Medium};
+use crate::engine::{Fault, StoreReply, StoreRequest};
+use crate::worker::{Inbox, Message};
+
+/// Requests answered with one commit. Bounds the time that the first of them waits for the others' work.
+const TOGETHER: usize = 256;
+
+/// Slots zeroed and flushed at once.
+const CLEAN_AT_ONCE: usize = 64;
+
+/// When nothing happens for so long, given-up slots are zeroed, which gives their space back.
+const IDLE: Duration = Duration::from_millis(200);
+
+/// Something to do.
+pub enum ToKeeper {
+    /// An engine's request.
+    Store {
+        /// The worker to answer.
+        worker: usize,
+        /// The volume.
+        volume: VolumeId,
+        /// What it wants.
+        request: StoreRequest,
+    },
+    /// Anything else, done between requests.
+    Do(Box<dyn FnOnce(&mut Keeper) + Send>),
+    /// End.
+    Stop,
+}
+
+impl std::fmt::Debug for ToKeeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ToKeeper::Store {
+                volume, request, ..
+            } => write!(f, "Store({volume:?}, {request:?})"),
+            ToKeeper::Do(_) => write!(f, "Do"),
+            ToKeeper::Stop => write!(f, "Stop"),
+        }
+    }
+}
+
+/// The array and what is known of it in memory.
+pub struct Keeper {
+    /// The durable map.
+    pub array: Array,
+    /// Free slots.
+    pub slots: Slots,
+    /// Open devices.
+    pub devices: BTreeMap<DeviceId, Arc<Device>>,
+    /// Their records.
+    pub records: BTreeMap<DeviceId, DeviceRecord>,
+    /// Tiers, high end first.
+    pub tiers: Vec<TierRecord>,
+    /// Volumes.
+    pub volumes: BTreeMap<VolumeId, VolumeRecord>,
+    /// Workers to answer; none when nothing is served.
+    pub workers: Vec<Inbox>,
+    /// What the store last failed with.
+    pub store_error: Option<String>,
+}
+
+impl Keeper {
+    /// Reads an array's map and opens its devices.
+    ///
+    /// # Errors
+    /// A map that cannot be read or contradicts itself, a device that is missing or not the array's.
+    pub fn open(array: Array) -> Result<Self, KeeperError> {
+        let tiers = array.tiers()?;
+        let records: BTreeMap<DeviceId, DeviceRecord> =
+            array.devices()?.into_iter().map(|d| (d.id, d)).collect();
+        let volumes: BTreeMap<VolumeId, VolumeRecord> =
+            array.volumes()?.into_iter().map(|v| (v.id, v)).collect();
+        let mut used = vec![];
+        for volume in volumes.keys() {
+            for extent in array.extents(*volume)? {
+                if let array::Extent::At(location) = extent {
+                    used.push(location);
+                }
+            }
+        }
+        let all: Vec<DeviceRecord> = records.values().cloned().collect();
+        let slots = Slots::new(&all, used.into_iter())?;
+        let mut devices = BTreeMap::new();
+        for record in &all {
+            devices.insert(record.id, Arc::new(Device::open(&array, record)?));
+        }
+        Ok(Self {
+            array,
+            slots,
+            devices,
+            records,
+            tiers,
+            volumes,
+            workers: vec![],
+            store_error: None,
+        })
+    }
+
+    /// Works until told to stop, or until nobody can ask any more.
+    pub fn run(mut self, inbox: &Receiver<ToKeeper>) {
+        loop {
+            let first = match inbox.recv_timeout(IDLE) {
+                Ok(message) => message,
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.clean_a_little();
+                    continue;
+                }
+            };
+            let mut together = vec![];
+            let rest = inbox.try_iter().take(TOGETHER);
+            for message in std::iter::once(first).chain(rest) {
+                match message {
+                    ToKeeper::Store {
+                        worker,
+                        volume,
+                        request,
+                    } => together.push((worker, volume, request)),
+                    ToKeeper::Do(what) => {
+                        self.serve(std::mem::take(&mut together));
+                        what(&mut self);
+                    }
+                    ToKeeper::Stop => {
+                        self.serve(together);
+                        return;
+                    }
+                }
+            }
+            self.serve(together);
+        }
+    }
+
+    /// Carries out requests with one commit, then answers them.
+    fn serve(&mut self, requests: Vec<(usize, VolumeId, StoreRequest)>) {
+        let mut changes = vec![];
+        let mut answers = vec![];
+        for (worker, volume, request) in requests {
+            if let Some(reply) = self.prepare(volume, request, &mut changes) {
+                answers.push((worker, volume, reply));
+            }
+        }
+        let done = self.commit(&changes);
+        for (worker, volume, reply) in answers {
+            let reply = if done.is_ok() { reply } else { failed(reply) };
+            self.workers[worker].send(Message::Store(volume, reply));
+        }
+    }
+
+    /// Makes changes durable; remembers an error to show to the operator.
+    pub fn commit(&mut self, changes: &[Change]) -> Result<(), ArrayError> {
+        let done = self.array.commit(changes);
+        if let Err(error) = &done {
+            self.store_error = Some(error.to_string());
+        }
+        done
+    }
+
+    /// The changes that a request needs, and the answer once they are durable.
+    pub(crate) fn prepare(
+        &mut self,
+        volume: VolumeId,
+        request: StoreRequest,
+        changes: &mut Vec<Change>,
+    ) -> Option<StoreReply> {
+        match request {
+            StoreRequest::Place { extents, prefer } => {
+                let places = self.place_all(volume, extents.len(), prefer, changes);
+                if let Ok(places) = &places {
+                    for (extent, at) in extents.iter().zip(places) {
+                        changes.push(Change::Place {
+                            volume,
+                            extent: *extent,
+                            at: *at,
+                        });
+                    }
+                }
+                Some(StoreReply::Placed { extents, places })
+            }
+            StoreRequest::Vacate { extents } => {
+                for extent in &extents {
+                    changes.push(Change::Vacate {
+                        volume,
+                        extent: *extent,
+                    });
+                }
+                let done = Ok(());
+                Some(StoreReply::Vacated { extents, done })
+            }
+            StoreRequest::Reserve { device, count } => {
+                let slots = self.reserve(device, count, changes);
+                Some(StoreReply::Reserved(slots))
+            }
+            StoreRequest::Switch { places } => {
+                for (extent, at) in places {
+                    changes.push(Change::Place { volume, extent, at });
+                }
+                Some(StoreReply::Switched(Ok(())))
+            }
+            StoreRequest::Free { slots } => {
+                for slot in slots {
+                    self.slots.give_back(slot);
+                }
+                None
+            }
+            StoreRequest::MoveOver => {
+                changes.push(Change::ClearMove(volume));
+                None
+            }
+        }
+    }
+
+    fn place_all(
+        &mut self,
+        volume: VolumeId,
+        count: usize,
+        prefer: Option<DeviceId>,
+        changes: &mut Vec<Change>,
+    ) -> Result<Vec<Location>, Fault> {
+        let home = self.volumes.get(&volume).map_or(TierId(0), |v| v.home);
+        let mut places = vec![];
+        for _ in 0..count {
+            match self.place_one(home, prefer, changes) {
+                Some(place) => places.push(place),
+                None => {
+                    // They were never written: they are as they were.
+                    places.into_iter().for_each(|p| self.slots.give_back(p));
+                    return Err(Fault::NoSpace);
+                }
+            }
+        }
+        Ok(places)
+    }
+
+    /// Devices to try for a new extent: the preferred one, the home tier, the tiers below it, those above it from the
+    /// nearest on; within a tier the one with most room.
+    fn candidates(&self, home: TierId, prefer: Option<DeviceId>) -> Vec<DeviceId> {
+        let mut tiers: Vec<TierId> = self.tiers.iter().map(|t| t.id).collect();
+        tiers.sort_by_key(|t| (*t < home, t.0.abs_diff(home.0)));
+        let mut all: Vec<DeviceId> = prefer.into_iter().collect();
+        for tier in tiers {
+            let of_tier = self.records.values().filter(|d| d.tier == tier);
+            let mut devices: Vec<DeviceId> = of_tier.map(|d| d.id).collect();
+            devices.sort_by_key(|d| (u32::MAX - self.slots.free(*d), *d));
+            all.extend(devices);
+        }
+        all
+    }
+
+    fn place_one(
+        &mut self,
+        home: TierId,
+        prefer: Option<DeviceId>,
+        changes: &mut Vec<Change>,
+    ) -> Option<Location> {
+        for device in self.candidates(home, prefer) {
+            if self.slots.clean_left(device) == 0 && !self.clean(device, CLEAN_AT_ONCE) {
+                continue;
+            }
+            let Some(taken) = self.slots.take_clean(device) else {
+                continue;
+            };
+            let at = Location {
+                device,
+                slot: taken.slot,
+            };
+            if !self.hold_space(at) {
+                self.slots.give_back(at);
+                continue;
+            }
+            changes.extend(
+                taken
+                    .high_water
+                    .map(|slots| Change::HighWater { device, slots }),
+            );
+            return Some(at);
+        }
+        None
+    }
+
+    fn reserve(
+        &mut self,
+        device: DeviceId,
+        count: usize,
+        changes: &mut Vec<Change>,
+    ) -> Result<Vec<Location>, Fault> {
+        let mut places = vec![];
+        let mut mark = None;
+        for _ in 0..count {
+            let taken = self.slots.take_any(device);
+            let at = taken.as_ref().map(|t| Location {
+                device,
+                slot: t.slot,
+            });
+            match (taken, at) {
+                (Some(taken), Some(at)) if self.hold_space(at) => {
+                    mark = mark.max(taken.high_water);
+                    places.push(at);
+                }
+                (_, at) => {
+                    places
+                        .into_iter()
+                        .chain(at)
+                        .for_each(|p| self.slots.give_back(p));
+                    return Err(Fault::NoSpace);
+                }
+            }
+        }
+        changes.extend(mark.map(|slots| Change::HighWater { device, slots }));
+        Ok(places)
+    }
+
+    /// Takes a slot's space from the filesystem now, so that a full one is found here and not in the middle of a write.
+    fn hold_space(&self, at: Location) -> bool {
+        let device = &self.devices[&at.device];
+        let (Medium::File(file), DeviceKind::File) =
+            (&device.medium, self.records[&at.device].kind)
+        else {
+            return true;
+        };
+        let extent = self.array.extent().0;
+        let offset = DATA_START + u64::from(at.slot) * extent;
+        match fallocate(&**file, FallocateFlags::KEEP_SIZE, offset, extent) {
+            Ok(()) => true,
+            Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => false,
+            // Not every filesystem can; then a write finds out.
+            Err(_) => true,
+        }
+    }
+
+    fn clean_a_little(&mut self) {
+        let devices: Vec<DeviceId> = self.records.keys().copied().collect();
+        for device in devices {
+            self.clean(device, CLEAN_AT_ONCE);
+        }
+    }
+
+    /// Zeroes given-up slots of a device and flushes it; whether there are clean slots then.
+    fn clean(&mut self, device: DeviceId, most: usize) -> bool {
+        let dirty = self.slots.to_clean(device, most);
+        if !dirty.is_empty() {
+            match self.zero(device, &dirty) {
+                Ok(()) => self.slots.cleaned(device, &dirty),
+                Err(why) => {
+                    self.store_error = Some(why);
+                    self.slots.not_cleaned(device, &dirty);
+                }
+            }
+        }
+        self.slots.clean_left(device) > 0
+    }
+
+    fn zero(&self, device: DeviceId, slots: &[u32]) -> Result<(), String> {
+        let extent = self.array.extent().0;
+        let handle = &self.devices[&device];
+        match &handle.medium {
+            Medium::Nbd(uri) => {
+                let at = |slot: &u32| (u64::from(*slot) * extent, extent as u32);
+                let ranges: Vec<(u64, u32)> = slots.iter().map(at).collect();
+                client::zero(uri, &ranges).map_err(|e| e.to_string())
+            }
+            Medium::File(file) => {
+                let fail =
+                    |e: std::io::Error| format!("device {:?}: cannot zero: {e}", handle.name);
+                for slot in slots {
+                    let offset = DATA_START + u64::from(*slot) * extent;
+                    zero_range(file, offset, extent).map_err(fail)?;
+                }
+                file.sync_data().map_err(fail)
+            }
+        }
+    }
+
+    /// Space of a tier: used and total bytes.
+    pub fn space(&self, tier: TierId) -> (Bytes, Bytes) {
+        let extent = self.array.extent().0;
+        let of_tier = self.records.values().filter(|d| d.tier == tier);
+        let (mut used, mut total) = (0, 0);
+        for device in of_tier {
+            let slots = u64::from(self.slots.total(device.id));
+            total += slots * extent;
+            used += (slots - u64::from(self.slots.free(device.id))) * extent;
+        }
+        (Bytes(used), Bytes(total))
+    }
+}
+
+/// What is answered when the commit failed.
+pub(crate) fn failed(reply: StoreReply) -> StoreReply {
+    let fault = Fault::Io;
+    match reply {
+        StoreReply::Placed { extents, places } => StoreReply::Placed {
+            extents,
+            places: Err(places.err().unwrap_or(fault)),
+        },
+        StoreReply::Vacated { extents, .. } => StoreReply::Vacated {
+            extents,
+            done: Err(fault),
+        },
+        StoreReply::Reserved(slots) => StoreReply::Reserved(Err(slots.err().unwrap_or(fault))),
+        StoreReply::Switched(_) => StoreReply::Switched(Err(fault)),
+    }
+}
+
+/// Makes a range read as zeroes and gives its space back, where the system can; else writes zeroes.
+fn zero_range(file: &File, offset: u64, length: u64) -> std::io::Result<()> {
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    match fallocate(file, punch, offset, length) {
+        Ok(()) => return Ok(()),
+        Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NODEV) => {}
+        Err(e) => return Err(e.into()),
+    }
+    let zeroes = vec![0; (length as usize).min(1 << 20)];
+    let mut at = 0;
+    while at < length {
+        let now = (length - at).min(zeroes.len() as u64) as usize;
+        file.write_all_at(&zeroes[..now], offset + at)?;
+        at += now as u64;
+    }
+    Ok(())
+}
+
+/// Why an array cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum KeeperError {
+    /// Its map.
+    #[error(transparent)]
+    Array(#[from] ArrayError),
+    /// Two extents in one place, or the like: `terrace volume check` says more.
+    #[error("the map contradicts itself: {0} (run `terrace volume check`)")]
+    Slots(#[from] array::SlotsError),
+    /// A device.
+    #[error(transparent)]
+    Device(#[from] crate::device::DeviceError),
+}

@@ -1,0 +1,316 @@
+//! The server: workers, the keeper, listeners, and the desk that carries out what operators ask.
+
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+use thiserror::Error;
+
+use crate::engine::EngineLimits;
+use crate::io::{Io, IoChoice};
+use crate::keeper::{Keeper, ToKeeper};
+use crate::registry::Registry;
+use crate::worker::{Inbox, Message, Shared, Worker};
+
+/// Bytes that the kernel may hold of what goes to, or comes from, one guest. Large enough for a few sequential requests.
+const SOCKET_BYTES: usize = 2 << 20;
+
+/// How to serve.
+#[derive(Debug, Clone, Copy)]
+pub struct ServerConfig {
+    /// How to do I/O.
+    pub io: IoChoice,
+    /// Workers; one per core is right.
+    pub workers: usize,
+    /// Connections at the same time; more are closed at once. Protects memory and file descriptors.
+    pub connections_max: usize,
+    /// Limits of each volume.
+    pub limits: EngineLimits,
+    /// Whether volumes are measured from the start.
+    pub measured: bool,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            io: IoChoice::Auto,
+            workers: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            connections_max: 1024,
+            limits: EngineLimits::default(),
+            measured: true,
+        }
+    }
+}
+
+/// Where guests connect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Listen {
+    /// A unix socket.
+    Unix(PathBuf),
+    /// A loopback address.
+    Tcp(SocketAddr),
+}
+
+/// Why an address cannot be listened on.
+#[derive(Debug, Error)]
+pub enum ListenError {
+    /// Not an address.
+    #[error("{0:?} is not an address to listen on: write unix:PATH or tcp:127.0.0.1:10809")]
+    Unknown(String),
+    /// Anybody could connect.
+    #[error(
+        "{0} is not a loopback address: there is no encryption and no authentication here, so only 127.0.0.0/8 and ::1 are allowed"
+    )]
+    NotLoopback(SocketAddr),
+    /// Somebody else listens there.
+    #[error("{0} is in use by a server that answers")]
+    InUse(PathBuf),
+    /// The system refused.
+    #[error("cannot listen on {address}")]
+    System {
+        /// The address.
+        address: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl FromStr for Listen {
+    type Err = ListenError;
+
+    fn from_str(text: &str) -> Result<Self, ListenError> {
+        if let Some(path) = text.strip_prefix("unix:").filter(|p| !p.is_empty()) {
+            return Ok(Listen::Unix(path.into()));
+        }
+        let unknown = || ListenError::Unknown(text.into());
+        let address = text.strip_prefix("tcp:").ok_or_else(unknown)?;
+        let address: SocketAddr = address.parse().map_err(|_| unknown())?;
+        if !address.ip().is_loopback() {
+            return Err(ListenError::NotLoopback(address));
+        }
+        Ok(Listen::Tcp(address))
+    }
+}
+
+impl std::fmt::Display for Listen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Listen::Unix(path) => write!(f, "unix:{}", path.display()),
+            Listen::Tcp(address) => write!(f, "tcp:{address}"),
+        }
+    }
+}
+
+impl Listen {
+    /// What a client is told to connect to the export of this name.
+    pub fn uri(&self, export: &str) -> String {
+        let name: String = export
+            .bytes()
+            .map(|b| match b {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
+                    char::from(b).to_string()
+                }
+                _ => format!("%{b:02X}"),
+            })
+            .collect();
+        match self {
+            Listen::Unix(path) => format!("nbd+unix:///{name}?socket={}", path.display()),
+            Listen::Tcp(address) => format!("nbd://{address}/{name}"),
+        }
+    }
+}
+
+/// Why a server cannot be started.
+#[derive(Debug, Error)]
+pub enum ServerError {
+    /// Threads, rings.
+    #[error("cannot start a worker")]
+    Worker(#[source] std::io::Error),
+}
+
+/// Workers and the keeper, running.
+pub struct Server {
+    pub(crate) shared: Shared,
+    pub(crate) workers: Vec<Inbox>,
+    pub(crate) config: ServerConfig,
+    threads: Vec<JoinHandle<std::io::Result<()>>>,
+    keeper: Option<(Sender<ToKeeper>, JoinHandle<()>)>,
+    sockets: Vec<PathBuf>,
+    next: Arc<AtomicUsize>,
+    /// Why workers do not use io_uring, if so.
+    pub notice: Option<String>,
+}
+
+impl Server {
+    /// Starts workers, and the keeper of an array if there is one.
+    ///
+    /// # Errors
+    /// When the system refuses threads or rings.
+    pub fn start(keeper: Option<Keeper>, config: ServerConfig) -> Result<Self, ServerError> {
+        let (to_keeper, from_workers) = channel();
+        let shared = Shared {
+            registry: Arc::new(Registry::default()),
+            connections: Arc::new(AtomicUsize::new(0)),
+            keeper: keeper.is_some().then(|| to_keeper.clone()),
+        };
+        let mut server = Self {
+            shared,
+            workers: vec![],
+            config,
+            threads: vec![],
+            keeper: None,
+            sockets: vec![],
+            next: Arc::new(AtomicUsize::new(0)),
+            notice: None,
+        };
+        for index in 0..config.workers.max(1) {
+            server.start_worker(index)?;
+        }
+        for inbox in &server.workers {
+            inbox.send(Message::Peers(server.workers.clone()));
+        }
+        if let Some(mut keeper) = keeper {
+            keeper.workers = server.workers.clone();
+            for device in keeper.devices.values() {
+                for worker in &server.workers {
+                    worker.send(Message::Device(device.clone()));
+                }
+            }
+            let thread = std::thread::Builder::new()
+                .name("terrace-keeper".into())
+                .spawn(move || keeper.run(&from_workers))
+                .map_err(ServerError::Worker)?;
+            server.keeper = Some((to_keeper, thread));
+        }
+        Ok(server)
+    }
+
+    fn start_worker(&mut self, index: usize) -> Result<(), ServerError> {
+        let (ready, started) = channel();
+        let (shared, choice) = (self.shared.clone(), self.config.io);
+        let thread = std::thread::Builder::new()
+            .name(format!("terrace-worker-{index}"))
+            .spawn(move || {
+                // A ring belongs to the thread that made it.
+                let (io, notice) = match Io::new(choice) {
+                    Ok(made) => made,
+                    Err(error) => {
+                        let _ = ready.send(Err(error));
+                        return Ok(());
+                    }
+                };
+                let (sender, inbox) = channel();
+                let _ = ready.send(Ok((Worker::inbox_of(&io, sender), notice)));
+                Worker::new(index, io, inbox, shared).run()
+            })
+            .map_err(ServerError::Worker)?;
+        let started = started.recv().map_err(std::io::Error::other);
+        let (inbox, notice) = started.and_then(|made| made).map_err(ServerError::Worker)?;
+        self.notice = self.notice.take().or(notice);
+        self.workers.push(inbox);
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// Lets guests connect.
+    ///
+    /// # Errors
+    /// [`ListenError`].
+    pub fn listen(&mut self, listen: &Listen) -> Result<Listen, ListenError> {
+        let system = |source| ListenError::System {
+            address: listen.to_string(),
+            source,
+        };
+        match listen {
+            Listen::Unix(path) => {
+                clear_stale(path)?;
+                let listener = UnixListener::bind(path).map_err(system)?;
+                self.sockets.push(path.clone());
+                self.accept(move || listener.accept().map(|(s, _)| OwnedFd::from(s)));
+                Ok(listen.clone())
+            }
+            Listen::Tcp(address) => {
+                let listener = TcpListener::bind(address).map_err(system)?;
+                let bound = listener.local_addr().map_err(system)?;
+                self.accept(move || {
+                    let (socket, _) = listener.accept()?;
+                    socket.set_nodelay(true)?;
+                    Ok(OwnedFd::from(socket))
+                });
+                Ok(Listen::Tcp(bound))
+            }
+        }
+    }
+
+    fn accept(&self, mut accept: impl FnMut() -> std::io::Result<OwnedFd> + Send + 'static) {
+        let (workers, next) = (self.workers.clone(), self.next.clone());
+        let (open, most) = (self.shared.connections.clone(), self.config.connections_max);
+        // It ends with the process: a blocked accept cannot be woken, and holds nothing.
+        std::thread::spawn(move || {
+            loop {
+                let Ok(socket) = accept() else {
+                    // Out of descriptors, most likely: do not spin.
+                    std::thread::sleep(std::time::Duration::from_millis(10));
+                    continue;
+                };
+                if open.fetch_add(1, Ordering::AcqRel) >= most {
+                    open.fetch_sub(1, Ordering::AcqRel);
+                    continue; // dropped, which closes it
+                }
+                let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES);
+                let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BYTES);
+                let worker = next.fetch_add(1, Ordering::Relaxed) % workers.len();
+                if !workers[worker].send(Message::Accepted(socket)) {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// To the keeper.
+    pub(crate) fn keeper(&self) -> Option<&Sender<ToKeeper>> {
+        self.keeper.as_ref().map(|k| &k.0)
+    }
+
+    /// Whether all workers run.
+    pub fn healthy(&self) -> bool {
+        self.threads.iter().all(|t| !t.is_finished())
+    }
+
+    /// Stops serving. What was answered is safe without it; connections are cut.
+    pub fn stop(self) {
+        for worker in &self.workers {
+            worker.send(Message::Stop);
+        }
+        for thread in self.threads {
+            let _ = thread.join();
+        }
+        if let Some((sender, thread)) = self.keeper {
+            let _ = sender.send(ToKeeper::Stop);
+            let _ = thread.join();
+        }
+        for socket in &self.sockets {
+            let _ = std::fs::remove_file(socket);
+        }
+    }
+}
+
+/// Removes the socket that a server which was killed has left behind.
+pub(crate) fn clear_stale(path: &std::path::Path) -> Result<(), ListenError> {
+    if UnixStream::connect(path).is_ok() {
+        return Err(ListenError::InUse(path.into()));
+    }
+    let is_socket = std::fs::symlink_metadata(path)
+        .is_ok_and(|m| std::os::unix::fs::FileTypeExt::is_socket(&m.file_type()));
+    if is_socket {
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
+}
