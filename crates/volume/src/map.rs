@@ -150,11 +150,16 @@ impl VolumeMap {
             None => {
                 self.holders.push((device, 0));
                 self.holders.sort();
-                self.holders.iter().position(|h| h.0 == device).expect("just added")
+                self.holders
+                    .iter()
+                    .position(|h| h.0 == device)
+                    .expect("just added")
             }
         };
         let count = &mut self.holders[at].1;
-        *count = count.checked_add_signed(change).expect("no more leave than came");
+        *count = count
+            .checked_add_signed(change)
+            .expect("no more leave than came");
         if *count == 0 {
             self.holders.remove(at);
         }
@@ -288,7 +293,8 @@ impl VolumeMap {
         if length == 0 {
             return 0..0;
         }
-        (offset / self.extent_bytes) as usize..((offset + length - 1) / self.extent_bytes) as usize + 1
+        (offset / self.extent_bytes) as usize
+            ..((offset + length - 1) / self.extent_bytes) as usize + 1
     }
 
     #[inline]
@@ -336,7 +342,12 @@ impl VolumeMap {
     }
 
     /// The next extents, at `cursor` or after it, that are not on `to` yet: as many as `batch` bytes hold, one at least.
-    pub fn next_batch(&self, cursor: usize, to: DeviceId, batch: Bytes) -> Option<std::ops::Range<usize>> {
+    pub fn next_batch(
+        &self,
+        cursor: usize,
+        to: DeviceId,
+        batch: Bytes,
+    ) -> Option<std::ops::Range<usize>> {
         let elsewhere = |e: &usize| self.extents[*e] != HOLE && self.extents[*e].device != to;
         let first = (cursor..self.extents.len()).find(elsewhere)?;
         let most = (batch.0 / self.extent_bytes).max(1) as usize;
@@ -409,7 +420,10 @@ impl VolumeMap {
     pub fn copy_ends(&self, chunk: Chunk) -> ((DeviceId, u64), (DeviceId, u64)) {
         let extent = chunk.offset / self.extent_bytes;
         let within = chunk.offset - extent * self.extent_bytes;
-        let relocation = self.relocation.as_ref().expect("a chunk has its relocation");
+        let relocation = self
+            .relocation
+            .as_ref()
+            .expect("a chunk has its relocation");
         let target = relocation.target(extent as usize);
         let [source, target] = [self.extents[extent as usize], target]
             .map(|l| (l.device, u64::from(l.slot) * self.extent_bytes + within));
@@ -659,7 +673,13 @@ mod tests {
         map.begin_relocation(
             Batch {
                 first: 0,
-                targets: vec![Some(Location { device: to, slot: 0 }), None],
+                targets: vec![
+                    Some(Location {
+                        device: to,
+                        slot: 0,
+                    }),
+                    None,
+                ],
             },
             Bytes(100),
             Earlier::None,

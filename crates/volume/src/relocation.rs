@@ -180,7 +180,8 @@ impl Relocation {
     /// Whether an extent is one of those that move.
     pub(crate) fn moves(&self, extent: usize) -> bool {
         let at = extent.checked_sub(self.first);
-        at.and_then(|i| self.targets.get(i)).is_some_and(|t| t.is_some())
+        at.and_then(|i| self.targets.get(i))
+            .is_some_and(|t| t.is_some())
     }
 
     pub(crate) fn target(&self, extent: usize) -> Location {
@@ -287,7 +288,8 @@ impl Relocation {
                         op: request.op,
                         offset: from,
                         length: to - from,
-                        at: u64::from(target.slot) * self.extent_bytes + (from - extent * self.extent_bytes),
+                        at: u64::from(target.slot) * self.extent_bytes
+                            + (from - extent * self.extent_bytes),
                     };
                     push_joined(out, parts_before, part);
                 }
