@@ -4,6 +4,9 @@
 //! small one holds everything that is rare (windows, epochs, calibration steps, copies, completions on volumes that are
 //! being moved). Requests run up to the next rare event, then that is handled.
 
+#[cfg(test)]
+mod tests;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 

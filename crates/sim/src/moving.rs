@@ -39,6 +39,22 @@ impl Moving {
         }
     }
 
+    /// Whether the batch waits to be released.
+    #[cfg(test)]
+    pub(crate) fn switched(&self) -> bool {
+        self.switched
+    }
+
+    /// Adds what the move has reserved by device; what left its place and is not released yet is still used there.
+    #[cfg(test)]
+    pub(crate) fn count(&self, used: &mut [Bytes], reserved: &mut [Bytes]) {
+        reserved[self.to.index()] += self.reserved;
+        for (from, bytes) in self.leaving.iter().filter(|_| self.switched) {
+            used[from.index()] += *bytes;
+            used[self.to.index()] -= *bytes;
+        }
+    }
+
     /// Bytes of the batch.
     fn batch(&self) -> Bytes {
         self.leaving.iter().map(|l| l.1).sum()
@@ -53,7 +69,7 @@ impl Simulation<'_> {
         self.planned_at.resize(self.executor.jobs().len(), at);
     }
 
-    fn input(&mut self, now_ns: u64, input: Input) {
+    pub(crate) fn input(&mut self, now_ns: u64, input: Input) {
         self.executor
             .handle(Nanos(now_ns), input)
             .expect("plans come in order of generation");
