@@ -43,7 +43,7 @@ pub struct VolumeFacts {
     pub class: ClassId,
     /// Provisioned size.
     pub size: Bytes,
-    /// The device that holds it (the source, while it is being moved).
+    /// The device that holds it, or most of it: a move takes a volume over piece by piece.
     pub device: DeviceId,
     /// Load over the last monitor epoch; `None` is unknown.
     pub measured: Option<Measured>,

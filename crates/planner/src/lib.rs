@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A [`Strategy`] only says which tier suits which volume. What holds for every strategy is done once, here: the
-//! constraints ([`Ledger`]), the choice of a device, the order of moves and the space they need until their switch
+//! constraints ([`Ledger`]), the choice of a device, the order of moves and the space they need meanwhile
 //! ([`decide`]), and the check of the result ([`lint`]). Nothing in this crate keeps anything between decisions, reads a
 //! clock or draws a random number that is not derived from the seed it is given.
 

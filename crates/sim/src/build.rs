@@ -9,6 +9,7 @@ use model::{
 };
 use trace::{ClientSpec, LoadedTrace};
 use units::{Bytes, ClassId, DeviceId, Nanos, TierId, VmId, VolumeId};
+use volume::BATCH_BYTES;
 
 use crate::parse::suggestion;
 use crate::scenario::{InitialPlacement, Replay, TierConfig};
@@ -16,9 +17,9 @@ use crate::{ScenarioError, ScenarioFile};
 
 /// Rows of results over time. Bounds the memory of a run: a row is about 100 bytes.
 const SERIES_ROWS_MAX: u64 = 4_000_000;
-/// Extents of all volumes together: two bytes each.
-const EXTENTS_MAX: u64 = 1 << 28;
-/// Pieces of one volume's copy: four bytes each while it is being moved.
+/// Extents of all volumes together: eight bytes each.
+const EXTENTS_MAX: u64 = 1 << 26;
+/// Pieces of one batch of a copy: four bytes each while it is being moved.
 const CHUNKS_MAX: u64 = 1 << 28;
 /// Weight of a class. Scores are compared in steps of 1e-9 and must stay far from overflow.
 const WEIGHT_MAX: f64 = 1e6;
@@ -220,10 +221,11 @@ impl ScenarioFile {
             return Err(self.fault("extent", why));
         }
         let largest = volumes.iter().map(|v| v.size.0).max().unwrap_or(0);
-        let chunks = largest.div_ceil(s.copy_chunk.0);
+        let batch = BATCH_BYTES.max(s.extent).0.min(largest);
+        let chunks = batch.div_ceil(s.copy_chunk.0);
         if chunks > CHUNKS_MAX {
             let why = format!(
-                "{chunks} pieces of the largest volume are more than {CHUNKS_MAX}: use larger ones"
+                "{chunks} pieces of one extent are more than {CHUNKS_MAX}: use larger ones"
             );
             return Err(self.fault("copy_chunk", why));
         }

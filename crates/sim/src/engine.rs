@@ -4,6 +4,9 @@
 //! small one holds everything that is rare (windows, epochs, calibration steps, copies, completions on volumes that are
 //! being moved). Requests run up to the next rare event, then that is handled.
 
+#[cfg(test)]
+mod tests;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -17,6 +20,7 @@ use volume::{Chunk, DeviceIo, Request, Submission, Ticket, VolumeMap};
 
 use crate::Model;
 use crate::deferred::Done;
+use crate::moving::Moving;
 use crate::result::{DeviceSeries, Manifest, RUN_SCHEMA, RunResult, Series};
 use crate::session::Session;
 use crate::source::{Issue, NEVER, Source, sources};
@@ -66,7 +70,7 @@ pub(crate) enum Event {
     Switch(JobId),
     /// A request on a volume that is being moved is complete.
     Complete { volume: u32, entry: u32 },
-    /// Every request that was issued before a volume's relocation began is complete.
+    /// Every request that was issued before the relocation of a volume's batch began is complete.
     Earlier { volume: u32 },
     /// A calibration window ends.
     Calibration { volume: u32 },
@@ -225,19 +229,22 @@ impl World {
         let submission = self.maps[v]
             .submit(request, &mut parts)
             .expect("loads were checked against sizes");
-        let Submission::Issued(ticket) = submission else {
-            self.parts = parts;
-            return None;
+        let ticket = match submission {
+            Submission::Issued(ticket) => ticket,
+            Submission::Held => {
+                self.parts = parts;
+                return None;
+            }
+            Submission::NeedsPlace { .. } => unreachable!("simulated volumes have no holes"),
         };
         let mut done = now_ns;
         for part in &parts {
             let device = &mut self.devices[part.device.index()];
             done = done.max(device.submit(now_ns, part.op, part.length, issue.bits));
         }
-        // The truth is served by the part that the map routed last: mirrored parts come before it.
-        let device = parts
-            .last()
-            .map_or(self.maps[v].device_of_extent(0), |p| p.device);
+        // The truth is served by the part that the map routed last: mirrored parts come before it. A flush goes to all.
+        let truth = parts.last().filter(|_| issue.op != Op::Flush);
+        let device = truth.map_or(main_device(&self.maps[v]), |p| p.device);
         self.parts = parts;
         if let Some(ticket) = ticket {
             let entry = self.free_tickets.pop().unwrap_or_else(|| {
@@ -265,6 +272,10 @@ impl World {
     }
 }
 
+fn main_device(map: &VolumeMap) -> DeviceId {
+    map.main_device().expect("simulated volumes have no holes")
+}
+
 /// A run under way.
 pub(crate) struct Simulation<'a> {
     pub(crate) model: &'a Model,
@@ -276,9 +287,8 @@ pub(crate) struct Simulation<'a> {
     pub(crate) copies: u64,
     pub(crate) used: Vec<Bytes>,
     pub(crate) reserved: Vec<Bytes>,
-    /// Target and space of a relocation that was given up and not drained yet, by volume.
-    pub(crate) given_up: Vec<Option<(DeviceId, Bytes)>>,
-    pub(crate) earlier_until_ns: Vec<u64>,
+    /// By volume.
+    pub(crate) moving: Vec<Option<Moving>>,
     pub(crate) sessions: Vec<Option<Session>>,
     pub(crate) session_windows: Vec<Vec<model::CalibrationWindow>>,
     pub(crate) epoch: u64,
@@ -347,8 +357,7 @@ impl<'a> Simulation<'a> {
             copies: 0,
             used,
             reserved: vec![Bytes::ZERO; devices.len()],
-            given_up: vec![None; model.volumes.len()],
-            earlier_until_ns: vec![0; model.volumes.len()],
+            moving: (0..model.volumes.len()).map(|_| None).collect(),
             sessions: (0..model.volumes.len()).map(|_| None).collect(),
             session_windows: vec![Vec::new(); model.volumes.len()],
             epoch: 0,
@@ -428,7 +437,10 @@ impl<'a> Simulation<'a> {
                 self.world.complete(volume as usize, entry);
                 self.after_completion(now_ns, volume as usize);
             }
-            Event::Earlier { volume } => self.earlier_complete(now_ns, volume as usize),
+            Event::Earlier { volume } => {
+                self.world.maps[volume as usize].earlier_complete();
+                self.after_completion(now_ns, volume as usize);
+            }
             Event::Calibration { volume } => self.end_calibration_window(now_ns, VolumeId(volume)),
             Event::Window => {
                 self.end_window(now_ns);
@@ -480,7 +492,7 @@ impl<'a> Simulation<'a> {
     }
 
     pub(crate) fn tier_of_volume(&self, volume: usize) -> usize {
-        self.world.tier_of_device[self.world.maps[volume].device_of_extent(0).index()] as usize
+        self.world.tier_of_device[self.device_of(volume).index()] as usize
     }
 
     fn end_window(&mut self, now_ns: u64) {
@@ -492,7 +504,7 @@ impl<'a> Simulation<'a> {
             held,
             ..
         } = &mut self.world;
-        let tier_of = |v: usize| tier_of_device[maps[v].device_of_extent(0).index()] as usize;
+        let tier_of = |v: usize| tier_of_device[main_device(&maps[v]).index()] as usize;
         let oldest_held = |v: usize| held[v].front().map(|h| h.issue.arrival_ns);
         stats.end_window(now_ns, tier_of, oldest_held);
         for (d, series) in self.devices_over_time.iter_mut().enumerate() {
@@ -558,8 +570,8 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// The device that holds a volume.
+    /// The device that holds a volume, or most of it.
     pub(crate) fn device_of(&self, volume: usize) -> DeviceId {
-        self.world.maps[volume].device_of_extent(0)
+        main_device(&self.world.maps[volume])
     }
 }

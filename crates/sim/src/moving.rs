@@ -1,16 +1,65 @@
 //! Moves in the simulated array: carries out the executor's actions against volumes, space and devices.
+//!
+//! The executor knows one copy per move. Here it is done in batches: each waits for the requests issued before it, is
+//! copied, switched and released, then the next one begins. While nothing can be copied the executor is told so.
 
 use algo::mix;
 use executor::{Action, Input, JobId, JobState};
 use model::{Op, Plan};
-use units::{Bytes, Nanos};
-use volume::{CopyStep, Earlier};
+use units::{Bytes, DeviceId, Nanos};
+use volume::{BATCH_BYTES, Batch, CopyStep, Earlier, Location, RelocationError};
 
 use crate::engine::{Event, Simulation};
 use crate::result::{MoveRecord, MoveTotals};
 
 /// How long a copy waits when the piece it wants has guest writes in flight.
 const COPY_RETRY_NS: u64 = 200_000;
+
+/// A move as the array carries it out: batch after batch, each with its own copy, switch and release.
+pub(crate) struct Moving {
+    job: JobId,
+    to: DeviceId,
+    /// Where to look for the next batch.
+    cursor: usize,
+    /// Space on the target for what is not released to it yet.
+    reserved: Bytes,
+    /// Bytes of the batch, by the device that they leave.
+    leaving: Vec<(DeviceId, Bytes)>,
+    /// The batch is on the target; what was its place waits for the requests that know it.
+    switched: bool,
+    /// When the requests that the batch waits for before its copy, or after its switch, are complete.
+    quiet_ns: u64,
+}
+
+impl Moving {
+    fn leaves(&mut self, device: DeviceId, bytes: Bytes) {
+        match self.leaving.iter_mut().find(|l| l.0 == device) {
+            Some(l) => l.1 += bytes,
+            None => self.leaving.push((device, bytes)),
+        }
+    }
+
+    /// Whether the batch waits to be released.
+    #[cfg(test)]
+    pub(crate) fn switched(&self) -> bool {
+        self.switched
+    }
+
+    /// Adds what the move has reserved by device; what left its place and is not released yet is still used there.
+    #[cfg(test)]
+    pub(crate) fn count(&self, used: &mut [Bytes], reserved: &mut [Bytes]) {
+        reserved[self.to.index()] += self.reserved;
+        for (from, bytes) in self.leaving.iter().filter(|_| self.switched) {
+            used[from.index()] += *bytes;
+            used[self.to.index()] -= *bytes;
+        }
+    }
+
+    /// Bytes of the batch.
+    fn batch(&self) -> Bytes {
+        self.leaving.iter().map(|l| l.1).sum()
+    }
+}
 
 impl Simulation<'_> {
     /// Hands a plan to the executor.
@@ -20,7 +69,7 @@ impl Simulation<'_> {
         self.planned_at.resize(self.executor.jobs().len(), at);
     }
 
-    fn input(&mut self, now_ns: u64, input: Input) {
+    pub(crate) fn input(&mut self, now_ns: u64, input: Input) {
         self.executor
             .handle(Nanos(now_ns), input)
             .expect("plans come in order of generation");
@@ -32,34 +81,9 @@ impl Simulation<'_> {
     fn perform_action(&mut self, now_ns: u64, action: Action) {
         match action {
             Action::Reserve {
-                job,
-                volume,
-                to,
-                size,
+                job, volume, to, ..
             } => {
-                let capacity = self.model.topology.device(to).spec.capacity;
-                let d = to.index();
-                let fits = self.used[d] + self.reserved[d] + size <= capacity;
-                let v = volume.index();
-                let in_flight = self.world.last_done_ns[v] > now_ns;
-                let earlier = if in_flight {
-                    Earlier::InFlight
-                } else {
-                    Earlier::None
-                };
-                let map = &mut self.world.maps[v];
-                let started = fits
-                    && map
-                        .begin_relocation(to, self.model.copy_chunk, earlier)
-                        .is_ok();
-                if started && in_flight {
-                    self.earlier_until_ns[v] = self.world.last_done_ns[v];
-                    let event = Event::Earlier { volume: volume.0 };
-                    self.agenda.at(self.world.last_done_ns[v], event);
-                }
-                if started {
-                    self.reserved[d] += size;
-                    self.world.refresh_route(volume.index());
+                if self.begin_move(now_ns, job, volume.index(), to) {
                     self.input(now_ns, Input::Reserved(job));
                 } else {
                     self.input(now_ns, Input::Refused(job));
@@ -70,26 +94,74 @@ impl Simulation<'_> {
                 self.agenda.at(at.0.max(now_ns), Event::Switch(job));
             }
             Action::Release { volume, .. } => self.release_if_drained(now_ns, volume.index()),
-            Action::Abort {
-                volume, to, size, ..
-            } => {
+            Action::Abort { volume, .. } => {
                 let v = volume.index();
-                self.world.maps[v]
-                    .cancel_relocation()
-                    .expect("aborted before the switch");
-                self.given_up[v] = Some((to, size));
-                self.retry_held(now_ns, v);
+                match self.world.maps[v].cancel_relocation() {
+                    Ok(()) => self.retry_held(now_ns, v),
+                    // The last batch that was copied is the target's; what follows stays where it is.
+                    Err(RelocationError::TooLate) => {}
+                    Err(e) => unreachable!("a job that is aborted has a relocation: {e}"),
+                }
                 self.release_if_drained(now_ns, v);
             }
         }
     }
 
-    /// Requests that were issued before a relocation began are complete, unless a later relocation waits for more.
-    pub(crate) fn earlier_complete(&mut self, now_ns: u64, volume: usize) {
-        if now_ns >= self.earlier_until_ns[volume] {
-            self.world.maps[volume].earlier_complete();
-            self.after_completion(now_ns, volume);
+    /// Reserves space for what is not on the target yet and begins with the first batch; whether there was room.
+    fn begin_move(&mut self, now_ns: u64, job: JobId, volume: usize, to: DeviceId) -> bool {
+        let size = self.world.maps[volume].bytes_not_on(to);
+        let d = to.index();
+        let capacity = self.model.topology.device(to).spec.capacity;
+        if self.used[d] + self.reserved[d] + size > capacity || self.moving[volume].is_some() {
+            return false;
         }
+        self.reserved[d] += size;
+        let moving = Moving {
+            job,
+            to,
+            cursor: 0,
+            reserved: size,
+            leaving: vec![],
+            switched: false,
+            quiet_ns: now_ns,
+        };
+        self.begin_batch(now_ns, volume, moving);
+        true
+    }
+
+    /// Begins with the next batch of a move; there is one.
+    fn begin_batch(&mut self, now_ns: u64, volume: usize, mut moving: Moving) {
+        let map = &mut self.world.maps[volume];
+        let to = moving.to;
+        let extents = map
+            .next_batch(moving.cursor, to, BATCH_BYTES)
+            .expect("the last batch ends the copy");
+        moving.cursor = extents.end;
+        moving.leaving.clear();
+        moving.switched = false;
+        moving.quiet_ns = self.world.last_done_ns[volume];
+        let first = extents.start;
+        let mut targets = Vec::with_capacity(extents.len());
+        for extent in extents {
+            let source = map.location(extent).filter(|l| l.device != to);
+            if let Some(source) = source {
+                moving.leaves(source.device, map.bytes_of(extent));
+            }
+            // Simulated devices have no addresses: any slot will do, and one's own number is one's own.
+            let slot = extent as u32;
+            targets.push(source.map(|_| Location { device: to, slot }));
+        }
+        let earlier = if moving.quiet_ns > now_ns {
+            let volume = volume as u32;
+            self.agenda.at(moving.quiet_ns, Event::Earlier { volume });
+            Earlier::InFlight
+        } else {
+            Earlier::None
+        };
+        map.begin_relocation(Batch { first, targets }, self.model.copy_chunk, earlier)
+            .expect("the volume is at rest, and the batch is elsewhere");
+        self.moving[volume] = Some(moving);
+        self.world.refresh_route(volume);
     }
 
     /// A request on a volume that is being moved is complete: what waited for it may go on.
@@ -98,40 +170,50 @@ impl Simulation<'_> {
         self.release_if_drained(now_ns, volume);
     }
 
-    /// Makes the target the truth. In the simulation a switch is durable at once.
+    /// The last batch's switch.
     pub(crate) fn switch(&mut self, now_ns: u64, job: JobId) {
         if self.executor.job(job).state != JobState::Switching {
             return; // failed meanwhile
         }
         let v = self.executor.job(job).order.volume.index();
-        self.world.maps[v]
-            .switch()
-            .expect("the executor switches when all is copied");
-        self.world.refresh_route(v);
+        self.switch_batch(v);
         self.input(now_ns, Input::Switched(job));
         self.retry_held(now_ns, v);
     }
 
-    /// Frees the source of a move that was switched, or the target of one that was given up, once no request knows it.
+    /// Makes the target the truth for one batch. In the simulation a switch is durable at once.
+    fn switch_batch(&mut self, volume: usize) {
+        self.world.maps[volume]
+            .switch()
+            .expect("switched when all of the batch is copied");
+        self.world.refresh_route(volume);
+        let moving = self.moving[volume].as_mut().expect("a batch has its move");
+        moving.switched = true;
+        moving.quiet_ns = self.world.last_done_ns[volume];
+    }
+
+    /// Once no request knows what a batch gave up: frees the source of one that was switched, and goes on to the next batch
+    /// or to the end. Of a move that was given up the space that it did not come to use is free.
     fn release_if_drained(&mut self, now_ns: u64, volume: usize) {
         if !self.world.maps[volume].released() {
             return;
         }
         self.world.refresh_route(volume);
-        if let Some((to, size)) = self.given_up[volume].take() {
-            self.reserved[to.index()] -= size;
-            return;
+        let mut moving = self.moving[volume].take().expect("a batch has its move");
+        let to = moving.to.index();
+        if moving.switched {
+            for (from, bytes) in &moving.leaving {
+                self.used[from.index()] -= *bytes;
+                self.used[to] += *bytes;
+                self.reserved[to] -= *bytes;
+                moving.reserved -= *bytes;
+            }
         }
-        let jobs = self.executor.jobs().iter().rev();
-        let job = jobs
-            .filter(|j| j.order.volume.index() == volume)
-            .find(|j| j.state == JobState::Releasing)
-            .expect("a switched relocation has its job");
-        let (id, from, to, size) = (job.id, job.order.from, job.order.to, job.order.size);
-        self.used[from.index()] -= size;
-        self.reserved[to.index()] -= size;
-        self.used[to.index()] += size;
-        self.input(now_ns, Input::Released(id));
+        match self.executor.job(moving.job).state {
+            JobState::Copying => self.begin_batch(now_ns, volume, moving),
+            JobState::Releasing => self.input(now_ns, Input::Released(moving.job)),
+            _ => self.reserved[to] -= moving.reserved,
+        }
     }
 
     fn bits(&mut self) -> u64 {
@@ -149,9 +231,10 @@ impl Simulation<'_> {
             .expect("a copying job has a relocation")
         {
             CopyStep::Copy(chunk) => {
-                let source = self.world.maps[v].copy_source(chunk).index();
+                let (source, _) = self.world.maps[v].copy_ends(chunk);
                 let bits = self.bits();
-                let done = self.world.devices[source].submit(now_ns, Op::Read, chunk.length, bits);
+                let source = &mut self.world.devices[source.0.index()];
+                let done = source.submit(now_ns, Op::Read, chunk.length, bits);
                 let slot = job.0 as usize;
                 if self.copying.len() <= slot {
                     self.copying.resize(slot + 1, None);
@@ -159,11 +242,12 @@ impl Simulation<'_> {
                 self.copying[slot] = Some(chunk);
                 self.agenda.at(done, Event::CopyRead(job));
             }
-            CopyStep::Wait => {
-                let retry = Nanos(now_ns + COPY_RETRY_NS);
+            // Done: the batch was switched, and the next one begins when its source is released.
+            CopyStep::Wait | CopyStep::Done => {
+                let moving = self.moving[v].as_ref().expect("a copying job has its move");
+                let retry = Nanos(moving.quiet_ns.max(now_ns + COPY_RETRY_NS));
                 self.input(now_ns, Input::CopyBlocked { job, retry });
             }
-            CopyStep::Done => unreachable!("the last piece ends the copy"),
         }
     }
 
@@ -186,9 +270,17 @@ impl Simulation<'_> {
             .take()
             .expect("a piece was written");
         let v = self.executor.job(job).order.volume.index();
-        let remaining = self.world.maps[v]
-            .copied(chunk)
-            .expect("a copying job has a relocation");
+        let moving = self.moving[v].as_ref().expect("a copying job has its move");
+        let (to, batch) = (moving.to, moving.batch());
+        let map = &mut self.world.maps[v];
+        let of_batch = map.copied(chunk).expect("a copying job has a relocation");
+        let after_batch = map.bytes_not_on(to) - batch;
+        // The executor asks for the last switch; those before it are between the array and its volume.
+        if map.ready_to_switch() && after_batch > Bytes::ZERO {
+            self.switch_batch(v);
+            self.release_if_drained(now_ns, v);
+        }
+        let remaining = of_batch + after_batch;
         self.retry_held(now_ns, v);
         let bytes = Bytes(chunk.length);
         self.input(

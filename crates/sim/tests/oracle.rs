@@ -330,8 +330,8 @@ pins = { moved = "fast", read = "slow" }
     assert_eq!(of("moved").ios + of("read").ios, 400_000);
 }
 
-/// Writes to one address while its volume moves, faster than they can be mirrored one after the other: they wait, and are
-/// neither lost from the accounts nor taken for idleness.
+/// Writes to one address while its batch moves, faster than they can be mirrored one after the other: they wait, and are
+/// neither lost from the accounts nor taken for idleness. The volume is one extent, and so one batch.
 #[test]
 fn held_requests_are_counted_as_waiting() {
     let issued = 40_000u64;
@@ -349,6 +349,7 @@ fn held_requests_are_counted_as_waiting() {
     let text = r#"
 duration = "16s"
 window = "1s"
+extent = "1 GiB"
 [[tiers]]
 name = "fast"
 preset = "pm953"

@@ -4,6 +4,24 @@
 //! performs no I/O and knows no time: the driver asks where a request goes ([`VolumeMap::submit`]), does it, and says
 //! when it is done ([`VolumeMap::complete`]).
 //!
+//! # Places and holes
+//!
+//! A volume is cut into extents, and an extent is in a slot of its own size on some device ([`Location`]), or it is a hole
+//! and reads as zeroes. A write to a hole is answered with [`Submission::NeedsPlace`]; the driver finds a slot and says
+//! [`VolumeMap::place`]. [`VolumeMap::vacate`] makes a hole again.
+//!
+//! # The life of a move
+//!
+//! A volume moves in batches of at most [`BATCH_BYTES`], one after the other; each is a relocation, with a switch of its
+//! own, and in between the volume lies on both devices. So a move given up leaves it split, and whole.
+//!
+//! ```text
+//!            next_batch()                                           next_batch()
+//!                 │                                                      │ None: the whole volume is there
+//!  extents  ──────▼─────[ relocation ]──▼──[ relocation ]──▼── … ────────▼──▶
+//!  on the target:  0                    1 batch            2 batches     all
+//! ```
+//!
 //! # The life of a relocation
 //!
 //! ```text
@@ -13,14 +31,17 @@
 //!   reads:  source                   source                     target
 //!   writes: source, and target       source and target          target
 //!           where already synced
-//!   cancel(): source stays the truth; the target is freed once │  too late to cancel
-//!   no mirrored write is on its way to it any more
+//!   cancel(): source stays the truth; the targets are freed    │  too late to cancel
+//!   once no mirrored write is on its way to them any more      │
 //! ```
+//!
+//! All extents of the batch switch together. Extents of the volume that are not in the batch, and those of the batch that
+//! have no target, are routed as ever, and holes may be filled meanwhile.
 //!
 //! Requests that were routed before the relocation began carry no ticket; nothing is copied before the driver says that
 //! they are complete ([`VolumeMap::earlier_complete`]).
 //!
-//! A chunk of the moved range:
+//! A chunk of the batch (chunks do not cross extents):
 //!
 //! ```text
 //!             start                     done
@@ -40,13 +61,16 @@
 //!
 //! # What it is not
 //!
-//! No durability: the driver makes the switch durable before it calls [`VolumeMap::switch`], and frees the source only
-//! after [`VolumeMap::released`] says so. No bandwidth control: that is the executor's.
+//! No durability: the driver makes the switch durable before it calls [`VolumeMap::switch`], and frees the sources only
+//! after [`VolumeMap::released`] says so. No choice of slots, and no account of the free ones. No bandwidth control: that
+//! is the executor's.
 
 mod map;
 mod relocation;
 mod throttle;
 
-pub use map::{Batch, DeviceIo, Earlier, Location, RangeError, Request, Submission, VolumeMap};
+pub use map::{
+    BATCH_BYTES, Batch, DeviceIo, Earlier, Location, RangeError, Request, Submission, VolumeMap,
+};
 pub use relocation::{Chunk, CopyStep, RelocationError, SEAL_AFTER, Ticket};
 pub use throttle::{BURST_NS, Claim, Limits, Throttle, shares};

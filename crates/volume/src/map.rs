@@ -89,6 +89,11 @@ pub struct RangeError {
     pub size: u64,
 }
 
+/// Bytes of the extents that a move relocates together, one extent at least. Each batch costs one durable switch, and two
+/// waits for requests in flight (before its copy, and before its sources are free). A larger one is mirrored for longer,
+/// holds both ends for longer, and loses more when it is given up.
+pub const BATCH_BYTES: Bytes = Bytes::mib(64);
+
 /// Extents to relocate together: they are switched in one step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
@@ -180,6 +185,13 @@ impl VolumeMap {
     /// Number of extents.
     pub fn extents(&self) -> usize {
         self.extents.len()
+    }
+
+    /// Bytes of an extent; the last one of a volume may be short.
+    pub fn bytes_of(&self, extent: usize) -> Bytes {
+        assert!(extent < self.extents.len());
+        let begin = extent as u64 * self.extent_bytes;
+        Bytes(self.extent_bytes.min(self.size - begin))
     }
 
     /// Where an extent is (its source, while it is being moved); `None` for a hole.
@@ -665,6 +677,7 @@ mod tests {
         let _ = map.submit(read(50, 200), &mut out).unwrap();
         assert_eq!((out.len(), out[0].offset, out[0].at), (1, 200, 800));
         assert_eq!(map.bytes_not_on(DeviceId(0)), Bytes(50));
+        assert_eq!([1, 2].map(|e| map.bytes_of(e)), [Bytes(100), Bytes(50)]);
     }
 
     #[test]

@@ -1,0 +1,109 @@
+//! Moves that are given up half-way: no public run does that, since only an operator or a broken device would.
+
+use executor::{Input, JobState};
+
+use super::*;
+use crate::ScenarioFile;
+
+/// A volume of ten batches that is pinned elsewhere, under a load that a 20 ms device answers.
+const SCENARIO: &str = r#"
+duration = "60s"
+window = "1s"
+copy_chunk = "2 MiB"
+[[tiers]]
+name = "fast"
+preset = "pm953"
+capacity = "1 GiB"
+[[tiers]]
+name = "slow"
+preset = "pm863"
+read_latency = "20ms"
+[[volumes]]
+name = "a"
+size = "600 MiB"
+tier = "slow"
+[[volumes]]
+name = "b"
+size = "100 MiB"
+tier = "fast"
+[[clients]]
+volume = "a"
+habits = { outstanding = 8, read_share = 0.9 }
+[policy]
+monitor_epoch = "1s"
+migration_epoch = "10s"
+copy_bandwidth = "100 MiB/s"
+pins = { a = "fast" }
+"#;
+
+/// What is used and reserved is what the volumes and the moves say.
+fn check_space(sim: &Simulation) {
+    let mut used = vec![Bytes::ZERO; sim.used.len()];
+    let mut reserved = used.clone();
+    for (map, moving) in sim.world.maps.iter().zip(&sim.moving) {
+        for extent in 0..map.extents() {
+            let device = map.location(extent).unwrap().device;
+            used[device.index()] += map.bytes_of(extent);
+        }
+        if let Some(moving) = moving {
+            moving.count(&mut used, &mut reserved);
+        }
+    }
+    assert_eq!((&sim.used, &sim.reserved), (&used, &reserved));
+}
+
+/// Runs to the end, and has the first move cancelled when `cancel` says so for the first time; what is on the target then.
+fn run_and_cancel(cancel: impl Fn(&Simulation) -> bool) -> Bytes {
+    let model = ScenarioFile::parse("cancel.toml", SCENARIO).unwrap();
+    let model = model.build(vec![]).unwrap();
+    let strategy = planner::build("noop", Default::default()).unwrap();
+    let (mut sim, mut state) = (Simulation::new(&model), strategy.initial_state());
+    let fast = DeviceId(0);
+    let mut moved = None;
+    while sim.agenda.first_time() <= sim.end_ns {
+        sim.run_requests(sim.agenda.first_time());
+        let (now, event) = sim.agenda.pop().unwrap();
+        sim.handle(now, event, &*strategy, &mut state, &mut |_| {})
+            .unwrap();
+        check_space(&sim);
+        if moved.is_none() && cancel(&sim) {
+            moved = Some(Bytes::mib(600) - sim.world.maps[0].bytes_not_on(fast));
+            sim.input(now, Input::Cancel(JobId(0)));
+            check_space(&sim);
+        }
+    }
+    let states: Vec<_> = sim.executor.jobs().iter().map(|j| &j.state).collect();
+    assert!(
+        matches!(
+            states[..],
+            [JobState::Cancelled { .. }, JobState::Done { .. }]
+        ),
+        "the next plan moves the rest: {states:?}"
+    );
+    // The chunks of a batch that was given up are copied twice, nothing else.
+    let copied: Vec<_> = sim.executor.jobs().iter().map(|j| j.copied).collect();
+    assert!(copied[1] + moved.unwrap() >= Bytes::mib(600));
+    assert!(copied[1] < Bytes::mib(620), "{copied:?}");
+    assert_eq!(sim.world.maps[0].sole_device(), Some(fast));
+    assert_eq!(sim.reserved, [Bytes::ZERO; 2]);
+    moved.unwrap()
+}
+
+#[test]
+fn a_move_given_up_leaves_a_whole_volume_on_two_devices_and_its_space_in_order() {
+    let batches = |sim: &Simulation| sim.world.maps[0].holders().len() == 2;
+    let copied = |sim: &Simulation| {
+        sim.executor
+            .jobs()
+            .first()
+            .map_or(Bytes::ZERO, |j| j.copied)
+    };
+    // In the first batch; in a later one; between two.
+    let first = run_and_cancel(|sim| copied(sim) > Bytes::mib(20));
+    assert_eq!(first, Bytes::ZERO);
+    let later = run_and_cancel(|sim| copied(sim) > Bytes::mib(200));
+    assert_eq!(later, Bytes::mib(192));
+    let between =
+        run_and_cancel(|sim| batches(sim) && sim.moving[0].as_ref().is_some_and(Moving::switched));
+    assert_eq!(between, Bytes::mib(64));
+}
