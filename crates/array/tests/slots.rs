@@ -166,10 +166,10 @@ proptest! {
                     }
                 }
                 Step::Add(d) => {
-                    if !oracle.0.contains_key(&DeviceId(d)) {
+                    oracle.0.entry(DeviceId(d)).or_insert_with(|| {
                         slots.add_device(&record(d, 70, 0, DeviceKind::File));
-                        oracle.0.insert(DeviceId(d), vec![State::New; 70]);
-                    }
+                        vec![State::New; 70]
+                    });
                 }
             }
             for d in (0..5).map(DeviceId) {
@@ -226,7 +226,8 @@ fn places_that_cannot_be_are_errors() {
 #[test]
 fn misuse_panics() {
     let devices = [record(0, 10, 10, DeviceKind::Block)];
-    let cases: [(&str, fn(&mut Slots)); 6] = [
+    type Misuse = fn(&mut Slots);
+    let cases: [(&str, Misuse); 6] = [
         ("is not taken", |s| s.give_back(at(0, 3))),
         ("is not taken", |s| s.give_back(at(0, 10))),
         ("there is no device", |s| s.give_back(at(1, 0))),
