@@ -188,10 +188,10 @@ fn database_error(place: &str, action: &str, error: DatabaseError) -> ArrayError
         DatabaseError::DatabaseAlreadyOpen => ArrayError::InUse {
             place: place.into(),
         },
-        DatabaseError::Storage(redb::StorageError::Corrupted(why)) if why.contains("magic") => {
+        DatabaseError::Storage(redb::StorageError::Io(e)) if e.kind() == ErrorKind::InvalidData => {
             ArrayError::NotAnArray {
                 place: place.into(),
-                why,
+                why: e.to_string(),
             }
         }
         other => ArrayError::store(format!("{action} {place}"))(other),

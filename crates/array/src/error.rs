@@ -98,7 +98,6 @@ pub enum ArrayError {
         /// Which, counted from 0.
         index: usize,
         /// Why.
-        #[source]
         refusal: Refusal,
     },
     /// There is no such volume.

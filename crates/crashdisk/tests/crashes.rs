@@ -68,7 +68,9 @@ fn a_killed_process_loses_nothing_that_was_complete() {
         let now = bytes(&found);
         assert!(now[..300].iter().all(|b| *b == 1));
         let torn = now.iter().filter(|b| **b == 2).count();
-        assert!(torn as u64 % SECTOR == 0 && now[512..512 + torn].iter().all(|b| *b == 2));
+        assert!(
+            (torn as u64).is_multiple_of(SECTOR) && now[512..512 + torn].iter().all(|b| *b == 2)
+        );
         lengths.insert(torn);
         // It is in the page cache only.
         assert!((0..64).any(|seed| bytes(&found.power_loss(seed))[0] == 0));

@@ -1,0 +1,139 @@
+//! How long it takes to open a large map and to commit places: `map_speed DIRECTORY EXTENTS`.
+//!
+//! Makes an array of one volume and one device in a new directory below the given one, fills it, and measures: opening it
+//! and reading every place (after it was closed, and after it was not), allocating, checking, and commits of 1, 64 and 1000
+//! switches at random extents. Medians.
+
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "a benchmark has a clock and arguments"
+)]
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use algo::Rng;
+use array::{
+    Array, ArrayError, ArrayId, Change, DeviceKind, DeviceRecord, Health, Slots, TierRecord,
+    VolumeRecord,
+};
+use units::{Bytes, DeviceId, TierId, VolumeId};
+use volume::Location;
+
+const EXTENT: Bytes = Bytes(1 << 20);
+const VOLUME: VolumeId = VolumeId(1);
+const DEVICE: DeviceId = DeviceId(0);
+/// Changes of one commit while the map is filled.
+const FILL: u32 = 10_000;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [dir, extents] = &arguments[..] else {
+        return Err("usage: map_speed DIRECTORY EXTENTS".into());
+    };
+    let extents: u32 = extents.parse()?;
+    let dir = Path::new(dir).join(format!("map-speed-{}", std::process::id()));
+    let result = measure(&dir, extents);
+    std::fs::remove_dir_all(&dir)?;
+    Ok(result?)
+}
+
+fn place(extent: u32, slot: u32) -> Change {
+    let device = DEVICE;
+    Change::Place {
+        volume: VOLUME,
+        extent,
+        at: Location { device, slot },
+    }
+}
+
+fn measure(dir: &Path, extents: u32) -> Result<(), ArrayError> {
+    let array = Array::create(dir, ArrayId([1; 16]), EXTENT)?;
+    let tier = TierRecord {
+        id: TierId(0),
+        name: "tier".into(),
+    };
+    let slots = 2 * extents;
+    let device = DeviceRecord {
+        id: DEVICE,
+        tier: TierId(0),
+        name: "device".into(),
+        kind: DeviceKind::Block,
+        path: "nowhere".into(),
+        slots,
+        high_water: slots,
+        emulate: None,
+    };
+    let volume = VolumeRecord {
+        id: VOLUME,
+        name: "volume".into(),
+        size: Bytes(u64::from(extents) * EXTENT.0),
+        home: TierId(0),
+        class: "default".into(),
+        health: Health::Whole,
+    };
+    array.commit(&[
+        Change::AddTier(tier),
+        Change::AddDevice(device),
+        Change::AddVolume(volume),
+    ])?;
+    let begun = Instant::now();
+    for first in (0..extents).step_by(FILL as usize) {
+        let changes = (first..extents.min(first + FILL)).map(|e| place(e, e));
+        array.commit(&changes.collect::<Vec<_>>())?;
+    }
+    println!("filled with {extents} places: {:?}", begun.elapsed());
+    let mut rng = Rng::new(1, 1);
+    for (count, runs) in [(1, 200), (64, 100), (1000, 30)] {
+        let mut times: Vec<Duration> = vec![];
+        for _ in 0..runs {
+            let extent = |_| rng.below(extents.into()) as u32;
+            let all = (0..count).map(extent).map(|e| place(e, extents + e));
+            let changes: Vec<Change> = all.collect();
+            let begun = Instant::now();
+            array.commit(&changes)?;
+            times.push(begun.elapsed());
+        }
+        times.sort();
+        println!("commit of {count} places: {:?}", times[runs / 2]);
+    }
+    let map = dir.join(array::MAP_FILE);
+    let torn = dir.join("torn");
+    let io = |path: &Path| {
+        let path = path.to_path_buf();
+        move |source| ArrayError::Io {
+            action: "copy",
+            path,
+            source,
+        }
+    };
+    // What a killed process leaves: a copy of the file while it is open.
+    std::fs::create_dir(&torn).map_err(io(&torn))?;
+    std::fs::copy(&map, torn.join(array::MAP_FILE)).map_err(io(&map))?;
+    let size = std::fs::metadata(&map).map_err(io(&map))?.len();
+    println!("the map has {}", Bytes(size));
+    drop(array);
+    for (how, dir) in [("after it was closed", dir), ("after a crash", &torn)] {
+        let begun = Instant::now();
+        let array = Array::open(dir)?;
+        let opened = begun.elapsed();
+        let places = array.places(VOLUME)?;
+        let read = begun.elapsed();
+        let devices = array.devices()?;
+        let slots = Slots::new(&devices, places.into_iter().flatten());
+        let free = slots.map_or(0, |s| s.free(DEVICE));
+        println!(
+            "opened {how}: {opened:?}, with places {read:?}, with slots {:?} ({free} free)",
+            begun.elapsed()
+        );
+        let begun = Instant::now();
+        let report = array.check()?;
+        println!(
+            "check: {:?}, {} problems",
+            begun.elapsed(),
+            report.problems.len()
+        );
+    }
+    Ok(())
+}
