@@ -45,9 +45,29 @@ pub enum DeviceError {
 #[derive(Debug, Clone)]
 pub enum Medium {
     /// A file or block device; slots begin at [`DATA_START`].
-    File(Arc<File>),
+    File(Arc<File>, Backing),
     /// A remote export; slots begin at its start.
     Nbd(nbd::Uri),
+}
+
+/// What is behind a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backing {
+    /// Memory: reading and writing it is a copy, and never waits for a device.
+    Memory,
+    /// Anything else.
+    Storage,
+}
+
+impl Backing {
+    fn of(file: &File) -> Self {
+        /// Filesystem types of tmpfs and ramfs.
+        const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+        match rustix::fs::fstatfs(file) {
+            Ok(stat) if IN_MEMORY.contains(&(stat.f_type as u64)) => Backing::Memory,
+            _ => Backing::Storage,
+        }
+    }
 }
 
 /// One device.
@@ -147,7 +167,8 @@ impl Device {
                         Bytes(need)
                     )));
                 }
-                Medium::File(Arc::new(file))
+                let backing = Backing::of(&file);
+                Medium::File(Arc::new(file), backing)
             }
         };
         let emulated = record

@@ -335,7 +335,7 @@ impl Keeper {
     /// Takes a slot's space from the filesystem now, so that a full one is found here and not in the middle of a write.
     fn hold_space(&self, at: Location) -> bool {
         let device = &self.devices[&at.device];
-        let (Medium::File(file), DeviceKind::File) =
+        let (Medium::File(file, _), DeviceKind::File) =
             (&device.medium, self.records[&at.device].kind)
         else {
             return true;
@@ -381,7 +381,7 @@ impl Keeper {
                 let ranges: Vec<(u64, u32)> = slots.iter().map(at).collect();
                 client::zero(uri, &ranges).map_err(|e| e.to_string())
             }
-            Medium::File(file) => {
+            Medium::File(file, _) => {
                 let fail =
                     |e: std::io::Error| format!("device {:?}: cannot zero: {e}", handle.name);
                 for slot in slots {

@@ -16,7 +16,7 @@ use crate::engine::EngineLimits;
 use crate::io::{Io, IoChoice};
 use crate::keeper::{Keeper, ToKeeper};
 use crate::registry::Registry;
-use crate::worker::{Inbox, Message, Shared, Worker};
+use crate::worker::{Inbox, Message, Shared, TICK, Worker};
 
 /// Bytes that the kernel may hold of what goes to, or comes from, one guest. Large enough for a few sequential requests.
 const SOCKET_BYTES: usize = 2 << 20;
@@ -176,6 +176,16 @@ impl Server {
         for inbox in &server.workers {
             inbox.send(Message::Peers(server.workers.clone()));
         }
+        let (inboxes, running) = (server.workers.clone(), Arc::downgrade(&server.next));
+        std::thread::Builder::new()
+            .name("terrace-ticker".into())
+            .spawn(move || {
+                while running.strong_count() > 0 {
+                    std::thread::sleep(TICK);
+                    inboxes.iter().for_each(Inbox::tick);
+                }
+            })
+            .map_err(ServerError::Worker)?;
         if let Some(mut keeper) = keeper {
             keeper.workers = server.workers.clone();
             for device in keeper.devices.values() {

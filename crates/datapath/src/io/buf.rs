@@ -91,16 +91,22 @@ impl Buf {
         change(bytes)
     }
 
-    /// Puts bytes in place on behalf of an I/O; several may do so at once, in ranges of their own.
-    pub(super) fn copy_in(&self, from: usize, bytes: &[u8]) {
-        let cells = &self.bytes[from..from + bytes.len()];
-        // SAFETY: the request that owns the buffer looks at it only when all its I/Os are done, and those fill disjoint
-        // ranges; the cells allow changing what they hold.
+    /// As [`Buf::fill`], on behalf of one of several I/Os of a request that fill disjoint ranges at the same time.
+    pub fn fill_part<R>(
+        &self,
+        range: std::ops::Range<usize>,
+        change: impl FnOnce(&mut [u8]) -> R,
+    ) -> R {
+        let draining = self.draining.load(Ordering::Acquire);
+        assert_eq!(draining, 0, "a buffer is filled when nothing reads it");
+        let cells = &self.bytes[range];
+        // SAFETY: as in `fill`; other I/O in flight on the buffer is of other parts of the same request, whose ranges do
+        // not overlap this one, and the request looks at the buffer when all of them are done.
         #[allow(unsafe_code)]
-        unsafe {
-            let to = UnsafeCell::raw_get(cells.as_ptr());
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
-        }
+        let bytes = unsafe {
+            std::slice::from_raw_parts_mut(UnsafeCell::raw_get(cells.as_ptr()), cells.len())
+        };
+        change(bytes)
     }
 
     /// An I/O that fills a range begins; for the kernel.

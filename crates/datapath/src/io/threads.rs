@@ -222,6 +222,6 @@ fn fill_from(
 ) -> std::io::Result<usize> {
     let mut bytes = vec![0; len];
     let n = read(&mut bytes)?;
-    buf.copy_in(from, &bytes[..n]);
+    buf.fill_part(from..from + n, |to| to.copy_from_slice(&bytes[..n]));
     Ok(n)
 }

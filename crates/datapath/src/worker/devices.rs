@@ -1,12 +1,13 @@
 //! What the engine wants done: I/O on devices, answers, requests to the store, timers.
 
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use model::Op as ModelOp;
 use rustix::io::Errno;
 
 use crate::clock;
-use crate::device::Medium;
+use crate::device::{Backing, Medium};
 use crate::engine::{DataRef, DeviceRequest, Effect, Fault, GuestOp, GuestRequest, IoKind, Zeroes};
 use crate::io::{Allocate, Buf, Op, Outcome, Urgency};
 use crate::keeper::ToKeeper;
@@ -156,7 +157,7 @@ impl Worker {
             result: Ok(()),
         }) as u32;
         match &handle.medium {
-            Medium::File(_) => self.start_file(id),
+            Medium::File(..) => self.start_file(id),
             Medium::Nbd(_) => self.start_remote(id),
         }
     }
@@ -167,9 +168,15 @@ impl Worker {
         let device = self.devices[usize::from(live.device)]
             .as_ref()
             .expect("in use");
-        let Medium::File(file) = &device.medium else {
+        let Medium::File(file, backing) = &device.medium else {
             unreachable!("only files are started here");
         };
+        if *backing == Backing::Memory
+            && !live.background
+            && let Some(outcome) = copy_memory(file, live)
+        {
+            return self.at_once.push((id, outcome));
+        }
         let file = file.clone();
         let at = DATA_START + live.at + live.done;
         let (from, len) = (
@@ -217,6 +224,19 @@ impl Worker {
         self.io.start(Token::Device(id).pack(), op);
     }
 
+    /// Takes the results of I/Os that were done at once, and of those that these lead to.
+    pub(super) fn finish_at_once(&mut self) {
+        while !self.at_once.is_empty() {
+            let mut done = std::mem::take(&mut self.at_once);
+            for (id, outcome) in done.drain(..) {
+                self.device_done(id, outcome);
+            }
+            if self.at_once.is_empty() {
+                self.at_once = done; // keeps its memory
+            }
+        }
+    }
+
     pub(super) fn device_done(&mut self, id: u32, outcome: Outcome) {
         let live = &mut self.ios[id as usize];
         let result = match (outcome, live.kind) {
@@ -261,7 +281,7 @@ impl Worker {
         let device = self.devices[usize::from(live.device)]
             .as_ref()
             .expect("in use");
-        let Medium::File(file) = &device.medium else {
+        let Medium::File(file, _) = &device.medium else {
             unreachable!("only files are started here");
         };
         // Rare, and blocking: a device that cannot zero is no device for a fast tier.
@@ -271,9 +291,7 @@ impl Worker {
         let buf = live.buf.take().expect("just made");
         while at < end {
             let now = (end - at).min(AT_ONCE) as usize;
-            let wrote = buf.with(0..now, |b| {
-                std::os::unix::fs::FileExt::write_all_at(&**file, b, at)
-            });
+            let wrote = buf.with(0..now, |b| file.write_all_at(b, at));
             if wrote.is_err() {
                 live.result = Err(Fault::Io);
                 break;
@@ -302,6 +320,22 @@ impl Worker {
         of.engine.io_done(self.now_ns, live.io, live.result, zeroes);
         self.carry_out(volume);
     }
+}
+
+/// Reads and writes of a file in memory are copies: asking the kernel to do them asynchronously costs more than they do.
+fn copy_memory(file: &std::fs::File, live: &LiveIo) -> Option<Outcome> {
+    let at = DATA_START + live.at + live.done;
+    let range = live.from + live.done as usize..live.from + live.length as usize;
+    let buf = live.buf.as_ref()?;
+    let done = match live.kind {
+        IoKind::Read => buf.fill_part(range, |bytes| file.read_at(bytes, at)),
+        IoKind::Write { durable: false } => buf.with(range, |bytes| file.write_at(bytes, at)),
+        _ => return None,
+    };
+    Some(match done {
+        Ok(n) => Ok(n as u32),
+        Err(e) => Err(Errno::from_io_error(&e).unwrap_or(Errno::IO)),
+    })
 }
 
 fn all_zeroes(bytes: &[u8]) -> Zeroes {

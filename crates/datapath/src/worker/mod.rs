@@ -42,8 +42,8 @@ use volumes::{LiveIo, LiveVolume};
 /// time that a held answer costs.
 const SPIN_NS: u64 = 60_000;
 
-/// Time between two looks for what is overdue.
-const TICK_NS: u64 = 250_000_000;
+/// Time between two looks for what is overdue: the server wakes all workers that often, so that waiting needs no timer.
+pub const TICK: Duration = Duration::from_millis(250);
 
 /// What a completion belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +92,11 @@ pub struct Inbox {
 }
 
 impl Inbox {
+    /// Wakes the worker for its regular look.
+    pub fn tick(&self) {
+        self.waker.wake();
+    }
+
     /// Delivers a message; whether the worker still runs.
     pub fn send(&self, message: Message) -> bool {
         let delivered = self.sender.send(message).is_ok();
@@ -130,6 +135,8 @@ pub struct Worker {
     ios: Slab<LiveIo>,
     timers: Timers,
     effects: Vec<Effect<Guest>>,
+    /// I/Os that were done at once.
+    at_once: Vec<(u32, Outcome)>,
     stopping: bool,
     next_tick_ns: u64,
 }
@@ -154,6 +161,7 @@ impl Worker {
             ios: Slab::new(),
             timers: Timers::default(),
             effects: vec![],
+            at_once: vec![],
             stopping: false,
             next_tick_ns: 0,
         }
@@ -174,34 +182,33 @@ impl Worker {
         self.io.start(Token::Inbox.pack(), Op::Wake);
         while !self.stopping {
             self.fire_timers();
+            self.finish_at_once();
             self.send_answers();
             let mut done = std::mem::take(&mut self.done);
             match self.sleep_for() {
                 None => self.io.poll(&mut done)?,
-                Some(time) => self.io.wait(Some(time), &mut done)?,
+                Some(time) => self.io.wait(time, &mut done)?,
             }
             self.now_ns = clock::now_ns();
             for (token, outcome) in done.drain(..) {
                 self.completed(Token::unpack(token), outcome);
             }
             self.done = done;
-            // What the page cache had is done at once: hand over what was started, and look again before sleeping.
             self.tick();
         }
         Ok(())
     }
 
     /// How long to wait for something to happen; `None` to look without waiting, because a timer is about to fire.
-    fn sleep_for(&self) -> Option<Duration> {
-        let next_ns = self.timers.next_ns().min(self.next_tick_ns);
-        let left_ns = next_ns.saturating_sub(clock::now_ns());
-        let is_tick = next_ns == self.next_tick_ns;
-        if left_ns > SPIN_NS || (is_tick && left_ns > 0) {
-            let early = if is_tick { 0 } else { SPIN_NS };
-            Some(Duration::from_nanos(left_ns - early))
-        } else {
-            None
+    #[expect(clippy::option_option, reason = "not at all, for ever, for a while")]
+    fn sleep_for(&self) -> Option<Option<Duration>> {
+        let next_ns = self.timers.next_ns();
+        if next_ns == u64::MAX {
+            return Some(None); // the server's ticker ends it
         }
+        let left_ns = next_ns.saturating_sub(clock::now_ns());
+        let early_ns = left_ns.checked_sub(SPIN_NS).filter(|early| *early > 0)?;
+        Some(Some(Duration::from_nanos(early_ns)))
     }
 
     fn completed(&mut self, token: Token, outcome: Outcome) {
@@ -224,7 +231,7 @@ impl Worker {
         if self.now_ns < self.next_tick_ns {
             return;
         }
-        self.next_tick_ns = self.now_ns + TICK_NS;
+        self.next_tick_ns = self.now_ns + TICK.as_nanos() as u64 / 2;
         for volume in 0..self.volumes.len() as u32 {
             if let Some(live) = self.volumes[volume as usize].as_mut() {
                 live.engine.tick(self.now_ns);
