@@ -320,7 +320,7 @@ impl Default for EngineLimits {
     fn default() -> Self {
         Self {
             timeout_ns: 30_000_000_000,
-            copy_chunk: Bytes(256 << 10),
+            copy_chunk: Bytes(64 << 10),
             batch: Bytes::mib(64),
         }
     }

@@ -18,6 +18,9 @@ const NOISE_NS: f64 = 100_000.0;
 /// Time between two looks, in nanoseconds.
 const LOOK_NS: u64 = 20_000_000;
 
+/// Missed copying that is made up for, in nanoseconds: about what a batch's switch takes on a slow disk.
+const OWED_NS: u64 = 200_000_000;
+
 /// Weight of one request in the mean of the recent ones.
 const RECENT: f64 = 1.0 / 64.0;
 
@@ -79,8 +82,7 @@ impl Pace {
         BytesPerSec((self.cap.0 as f64 * self.share) as u64)
     }
 
-    /// Starts to copy `bytes` at `now_ns`: says when the next chunk may begin. A chunk that was late does not let the
-    /// following ones burst by more than one look's worth.
+    /// Starts to copy `bytes` at `now_ns`: says when the next chunk may begin.
     pub(super) fn took(&mut self, now_ns: u64, bytes: u64, guest: &GuestLatency) {
         if now_ns >= self.look_ns {
             self.look_ns = now_ns + LOOK_NS;
@@ -93,8 +95,10 @@ impl Pace {
         }
         let rate = self.cap.0 as f64 * self.share;
         let pause_ns = bytes as f64 * 1e9 / rate.max(1.0);
-        let from = self.next_ns.max(now_ns.saturating_sub(LOOK_NS));
-        self.next_ns = from.saturating_add(pause_ns as u64);
+        // What was missed is made up for, at no more than twice the rate: a burst would be felt by the guest.
+        let owed = self.next_ns.max(now_ns.saturating_sub(OWED_NS));
+        let soonest = now_ns.saturating_add(pause_ns as u64 / 2);
+        self.next_ns = owed.saturating_add(pause_ns as u64).max(soonest);
     }
 }
 

@@ -172,7 +172,6 @@ impl Worker {
             unreachable!("only files are started here");
         };
         if *backing == Backing::Memory
-            && !live.background
             && let Some(outcome) = copy_memory(file, live)
         {
             return self.at_once.push((id, outcome));
@@ -224,16 +223,16 @@ impl Worker {
         self.io.start(Token::Device(id).pack(), op);
     }
 
-    /// Takes the results of I/Os that were done at once, and of those that these lead to.
+    /// Takes the results of I/Os that were done at once. What these lead to comes in the next turn, so that sockets are
+    /// looked at between two pieces of a copy.
     pub(super) fn finish_at_once(&mut self) {
-        while !self.at_once.is_empty() {
-            let mut done = std::mem::take(&mut self.at_once);
-            for (id, outcome) in done.drain(..) {
-                self.device_done(id, outcome);
-            }
-            if self.at_once.is_empty() {
-                self.at_once = done; // keeps its memory
-            }
+        let mut done = std::mem::take(&mut self.at_once);
+        for (id, outcome) in done.drain(..) {
+            self.now_ns = clock::now_ns();
+            self.device_done(id, outcome);
+        }
+        if self.at_once.is_empty() {
+            self.at_once = done; // keeps its memory
         }
     }
 

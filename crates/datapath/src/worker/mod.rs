@@ -202,13 +202,16 @@ impl Worker {
     /// How long to wait for something to happen; `None` to look without waiting, because a timer is about to fire.
     #[expect(clippy::option_option, reason = "not at all, for ever, for a while")]
     fn sleep_for(&self) -> Option<Option<Duration>> {
-        let next_ns = self.timers.next_ns();
-        if next_ns == u64::MAX {
+        if !self.at_once.is_empty() {
+            return None;
+        }
+        if self.timers.is_empty() {
             return Some(None); // the server's ticker ends it
         }
-        let left_ns = next_ns.saturating_sub(clock::now_ns());
-        let early_ns = left_ns.checked_sub(SPIN_NS).filter(|early| *early > 0)?;
-        Some(Some(Duration::from_nanos(early_ns)))
+        let exact_ns = self.timers.next_exact_ns().saturating_sub(SPIN_NS);
+        let until_ns = exact_ns.min(self.timers.next_rough_ns());
+        let left_ns = until_ns.checked_sub(clock::now_ns()).filter(|l| *l > 0)?;
+        Some(Some(Duration::from_nanos(left_ns)))
     }
 
     fn completed(&mut self, token: Token, outcome: Outcome) {

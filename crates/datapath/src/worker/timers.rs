@@ -60,7 +60,10 @@ impl Ord for Entry {
 /// All that waits, earliest first; at the same time in the order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
-    entries: BinaryHeap<Reverse<Entry>>,
+    /// What must not be late: held answers and emulated devices.
+    exact: BinaryHeap<Reverse<Entry>>,
+    /// What may be late by what the kernel's timers are.
+    rough: BinaryHeap<Reverse<Entry>>,
     number: u64,
 }
 
@@ -68,26 +71,48 @@ impl Timers {
     pub(super) fn at(&mut self, at_ns: u64, due: Due) {
         self.number += 1;
         let number = self.number;
-        self.entries.push(Reverse(Entry { at_ns, number, due }));
+        let heap = match due {
+            Due::Answer { .. } | Due::Device(_) => &mut self.exact,
+            Due::Submit { .. } | Due::Wake(_) => &mut self.rough,
+        };
+        heap.push(Reverse(Entry { at_ns, number, due }));
     }
 
-    /// Time of the earliest, or the end of time.
-    pub(super) fn next_ns(&self) -> u64 {
-        self.entries.peek().map_or(u64::MAX, |e| e.0.at_ns)
+    /// Time of the earliest that must not be late, or the end of time.
+    #[inline]
+    pub(super) fn next_exact_ns(&self) -> u64 {
+        self.exact.peek().map_or(u64::MAX, |e| e.0.at_ns)
+    }
+
+    /// Time of the earliest of the others, or the end of time.
+    #[inline]
+    pub(super) fn next_rough_ns(&self) -> u64 {
+        self.rough.peek().map_or(u64::MAX, |e| e.0.at_ns)
+    }
+
+    /// Whether nothing waits.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.exact.is_empty() && self.rough.is_empty()
     }
 
     /// Whether a request of a volume waits here.
     pub(super) fn any_of(&self, of: u32) -> bool {
-        self.entries.iter().any(|e| match &e.0.due {
+        let all = self.exact.iter().chain(&self.rough);
+        all.into_iter().any(|e| match &e.0.due {
             Due::Answer { volume, .. } | Due::Submit { volume, .. } => *volume == of,
             Due::Device(_) | Due::Wake(_) => false,
         })
     }
 
     pub(super) fn pop_due(&mut self, now_ns: u64) -> Option<Due> {
-        if self.next_ns() > now_ns {
-            return None;
-        }
-        self.entries.pop().map(|e| e.0.due)
+        let due = if self.next_exact_ns() <= now_ns {
+            self.exact.pop()
+        } else if self.next_rough_ns() <= now_ns {
+            self.rough.pop()
+        } else {
+            None
+        };
+        due.map(|e| e.0.due)
     }
 }
