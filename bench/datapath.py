@@ -1,0 +1,328 @@
+#!/usr/bin/env python3
+"""Measures the live data path and its peers side by side. See datapath.sh for usage.
+
+Every server gets the same fio jobs over a unix socket, in turn, several times; medians are printed, and ratios between
+servers of the same run. CPU is that of the server process with all its threads, from /proc.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+TERRACE = os.path.abspath("target/release/terrace")
+SIZE_MIB = 1024
+TICKS = os.sysconf("SC_CLK_TCK")
+
+JOBS = {
+    "4k read qd1": ["--rw=randread", "--bs=4k", "--iodepth=1"],
+    "4k write qd1": ["--rw=randwrite", "--bs=4k", "--iodepth=1"],
+    "4k read qd32": ["--rw=randread", "--bs=4k", "--iodepth=32"],
+    "4k write qd32": ["--rw=randwrite", "--bs=4k", "--iodepth=32"],
+    "1M read qd4": ["--rw=read", "--bs=1M", "--iodepth=4"],
+    "1M write qd4": ["--rw=write", "--bs=1M", "--iodepth=4"],
+}
+
+
+def wait_for(path, server):
+    for _ in range(1000):
+        if server.poll() is not None:
+            sys.exit(f"a server ended at once: {server.args}")
+        try:
+            with socket.socket(socket.AF_UNIX) as s:
+                s.connect(path)
+                return
+        except OSError:
+            time.sleep(0.01)
+    sys.exit(f"nobody listens on {path}")
+
+
+class Server:
+    """A server process, its URI, its CPU time."""
+
+    def __init__(self, name, args, sock, uri, env=None):
+        self.name, self.uri = name, uri
+        if os.path.exists(sock):
+            os.unlink(sock)
+        self.process = subprocess.Popen(
+            args, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        wait_for(sock, self.process)
+
+    def cpu_s(self):
+        with open(f"/proc/{self.process.pid}/stat") as f:
+            fields = f.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class Terrace(Server):
+    def __init__(self, dir, tiers=("fast",), more=()):
+        self.env = dict(os.environ, TERRACE_ARRAY=os.path.join(dir, "array"), NO_COLOR="1")
+        for tier in tiers:
+            path = os.path.join(dir, tier)
+            os.mkdir(path)
+            self.run("tier", "add", tier, "--dir", path, "--size", f"{2 * SIZE_MIB} MiB")
+        self.run("volume", "create", "v", "--size", f"{SIZE_MIB} MiB", "--tier", tiers[0])
+        sock = os.path.join(dir, "t.sock")
+        args = [TERRACE, "volume", "export", "--listen", f"unix:{sock}", *more]
+        super().__init__("terrace", args, sock, f"nbd+unix:///v?socket={sock}", self.env)
+
+    def run(self, *args):
+        done = subprocess.run([TERRACE, *args], env=self.env, capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"terrace {' '.join(args)}: {done.stderr}")
+        return done.stdout
+
+
+def nbdkit(name, dir, plugin, *more):
+    sock = os.path.join(dir, f"{name.replace(' ', '-')}.sock")
+    args = ["nbdkit", "-f", "-U", sock, plugin, *more]
+    return Server(name, args, sock, f"nbd+unix:///?socket={sock}")
+
+
+def qsd(dir):
+    sock, image = os.path.join(dir, "qsd.sock"), os.path.join(dir, "qsd.img")
+    with open(image, "wb") as f:
+        f.truncate(SIZE_MIB << 20)
+    args = [
+        "qemu-storage-daemon",
+        "--blockdev", f"file,node-name=f,filename={image},aio=io_uring",
+        "--nbd-server", f"addr.type=unix,addr.path={sock},max-connections=0",
+        "--export", "nbd,id=e,node-name=f,name=v,writable=on",
+    ]
+    return Server("qsd", args, sock, f"nbd+unix:///v?socket={sock}")
+
+
+def fio(uri, job, seconds, extra=()):
+    args = [
+        "fio", "--name=f", "--ioengine=nbd", f"--uri={uri}", *job, f"--size={SIZE_MIB}M",
+        "--time_based", f"--runtime={seconds}", "--norandommap", "--output-format=json", *extra,
+    ]
+    done = subprocess.run(args, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"fio failed: {done.stderr}{done.stdout}")
+    text = done.stdout
+    out = json.loads(text[text.index("{"):])["jobs"][0]
+    result = {"requests": 0, "iops": 0.0, "mib_s": 0.0}
+    for direction in ("read", "write"):
+        d = out[direction]
+        if d["total_ios"] == 0:
+            continue
+        result["requests"] += d["total_ios"]
+        result["iops"] += d["iops"]
+        result["mib_s"] += d["bw_bytes"] / (1 << 20)
+        result["mean_us"] = d["lat_ns"]["mean"] / 1e3
+        percentiles = d["clat_ns"].get("percentile", {})
+        result[f"{direction}_p99_us"] = result["p99_us"] = percentiles.get("99.000000", 0) / 1e3
+    return result
+
+
+def fill(uri):
+    args = ["fio", "--name=f", "--ioengine=nbd", f"--uri={uri}", "--rw=write", "--bs=1M",
+            "--iodepth=4", f"--size={SIZE_MIB}M"]
+    subprocess.run(args, capture_output=True, check=True)
+
+
+def measure(server, job, seconds):
+    before = server.cpu_s()
+    result = fio(server.uri, job, seconds)
+    result["cpu_us"] = (server.cpu_s() - before) * 1e6 / max(result["requests"], 1)
+    return result
+
+
+def medians(results):
+    keys = set().union(*results)
+    return {k: statistics.median(r[k] for r in results if k in r) for k in keys}
+
+
+def peers(dir, options):
+    servers = [Terrace(dir)]
+    if options.disk:
+        image = os.path.join(dir, "kit.img")
+        with open(image, "wb") as f:
+            f.truncate(SIZE_MIB << 20)
+        servers.append(nbdkit("nbdkit file", dir, "file", image))
+    else:
+        servers.append(nbdkit("nbdkit memory", dir, "memory", f"{SIZE_MIB}M"))
+        servers.append(nbdkit("nbdkit null", dir, "null", f"{SIZE_MIB}M"))
+        image = os.path.join(dir, "kit.img")
+        with open(image, "wb") as f:
+            f.truncate(SIZE_MIB << 20)
+        servers.append(nbdkit("nbdkit file", dir, "file", image))
+    servers.append(qsd(dir))
+    for server in servers:
+        fill(server.uri)
+    table = {}
+    for job, args in JOBS.items():
+        runs = {s.name: [] for s in servers}
+        for _ in range(options.runs):
+            for server in servers:
+                runs[server.name].append(measure(server, args, options.seconds))
+        table[job] = {name: medians(results) for name, results in runs.items()}
+        show_job(job, table[job])
+    for server in servers:
+        server.stop()
+    verdicts(table, options)
+    return table
+
+
+def show_job(job, rows):
+    unit = "MiB/s" if job.startswith("1M") else "IOPS"
+    key = "mib_s" if job.startswith("1M") else "iops"
+    ours = rows["terrace"]
+    print(f"\n{job:16} {unit:>9} {'mean us':>9} {'p99 us':>9} {'CPU us/req':>11} {'terrace is':>11}")
+    for name, row in rows.items():
+        ratio = ours[key] / row[key]
+        print(f"  {name:14} {row[key]:9.0f} {row['mean_us']:9.1f} {row['p99_us']:9.1f} "
+              f"{row['cpu_us']:11.2f} {ratio:10.2f}x", flush=True)
+
+
+def verdicts(table, options):
+    print("\ntargets")
+    if options.disk:
+        for job, rows in table.items():
+            key = "mib_s" if job.startswith("1M") else "iops"
+            best = max(r[key] for n, r in rows.items() if n != "terrace")
+            print(f"  {job}: {rows['terrace'][key] / best:.2f}x of the best peer")
+        return
+    for job, rows in table.items():
+        ours = rows["terrace"]
+        if job.endswith("qd32"):
+            better = max(rows["nbdkit memory"]["iops"], rows["qsd"]["iops"])
+            target = min(1.2 * better, 0.85 * rows["nbdkit null"]["iops"])
+            met(job + ": min(1.2x better of memory and QSD, 85 % of null)", ours["iops"], target)
+        elif job.endswith("qd1"):
+            met(job + ": nbdkit memory", ours["iops"], rows["nbdkit memory"]["iops"])
+        else:
+            best = max(rows[n]["mib_s"] for n in ("nbdkit memory", "nbdkit file", "qsd"))
+            met(job + ": the best peer with data", ours["mib_s"], best)
+        if job.startswith("4k"):
+            peer = min(rows["nbdkit memory"]["cpu_us"], rows["qsd"]["cpu_us"])
+            met(job + ": CPU at most the better peer's", peer, ours["cpu_us"])
+
+
+def met(what, ours, target):
+    ratio = ours / target
+    print(f"  {'met ' if ratio >= 1 else 'MISS'} {ratio:5.2f}  {what}")
+
+
+def filters(dir, options):
+    """What the filters cost while they have nothing to do: the same load with them off and on, in turn."""
+    server = Terrace(dir)
+    fill(server.uri)
+    settings = {
+        "extent map only": [("set", "v", "--measure", "off")],
+        "and measure": [("set", "v", "--measure", "on")],
+        "and throttle (never reached)": [
+            ("set", "v", "--measure", "on", "--iops", "10000000", "--bandwidth", "1 TiB/s")
+        ],
+    }
+    out = {}
+    for job in ("4k read qd1", "4k read qd32"):
+        runs = {name: [] for name in settings}
+        for _ in range(options.runs):
+            for name, commands in settings.items():
+                server.run("volume", "set", "v", "--iops", "0", "--bandwidth", "0 B/s")
+                for command in commands:
+                    server.run("volume", *command)
+                runs[name].append(measure(server, JOBS[job], options.seconds))
+        out[job] = {name: medians(results) for name, results in runs.items()}
+        base = out[job]["extent map only"]["cpu_us"]
+        print(f"\n{job:30} {'IOPS':>9} {'mean us':>9} {'CPU us/req':>11} {'more':>8}")
+        for name, row in out[job].items():
+            print(f"  {name:28} {row['iops']:9.0f} {row['mean_us']:9.1f} {row['cpu_us']:11.2f} "
+                  f"{row['cpu_us'] - base:+8.2f}", flush=True)
+    server.stop()
+    return out
+
+
+def inject(dir, options):
+    server = Terrace(dir)
+    fill(server.uri)
+    out = {}
+    print(f"\n{'wanted us':>10} {'added mean':>11} {'error':>8} {'late p50':>9} {'late p99':>9} {'answers':>9}")
+    for wanted in (20, 50, 100, 200, 500):
+        command = [TERRACE, "volume", "inject", "v", "--read", f"{wanted}us", "--write", f"{wanted}us",
+                   "--for", f"{options.seconds}s", "-o", "json"]
+        session = subprocess.Popen(command, env=server.env, stdout=subprocess.PIPE, text=True)
+        fio(server.uri, JOBS["4k read qd1"], options.seconds + 1)
+        told = json.loads(session.communicate()[0])
+        told = told.get("injected", told)
+        added, late = told["added"], told["late"]
+        error = added["mean_us"] - wanted
+        out[wanted] = told
+        allowed = max(5, 0.1 * wanted)
+        verdict = "met" if abs(error) <= allowed and late["p99_us"] <= 20 else "MISS"
+        print(f"{wanted:10} {added['mean_us']:11.1f} {error:+8.1f} {late['p50_us']:9.1f} "
+              f"{late['p99_us']:9.1f} {added['count']:9}  {verdict}", flush=True)
+    server.stop()
+    return out
+
+
+def move(dir, options):
+    """A guest of 8,000 mixed 4 KiB requests a second, without and with a move at 250 MiB/s."""
+    server = Terrace(dir, ("fast", "slow"), ("--workers", "1"))
+    fill(server.uri)
+    job = ["--rw=randrw", "--bs=4k", "--iodepth=16"]
+    rate = ["--rate_iops=4000,4000", "--rate_process=poisson"]
+    quiet, moving, speeds = [], [], []
+    for run in range(options.runs):
+        quiet.append(fio(server.uri, job, 3, rate))
+        to = ("slow", "fast")[run % 2]
+        command = [TERRACE, "volume", "move", "v", "--to", to, "--bandwidth", "260 MiB/s", "--wait"]
+        started = time.time()
+        mover = subprocess.Popen(command, env=server.env, stdout=subprocess.DEVNULL)
+        moving.append(fio(server.uri, job, 3, rate))
+        mover.wait()
+        speeds.append(SIZE_MIB / (time.time() - started))
+        time.sleep(1.5)
+    server.stop()
+    q, m, speed = medians(quiet), medians(moving), statistics.median(speeds)
+    print(f"\nmove of {SIZE_MIB} MiB at {speed:.0f} MiB/s under 8,000 mixed 4 KiB IOPS")
+    for direction in ("read", "write"):
+        key = f"{direction}_p99_us"
+        print(f"  {direction} p99: {q[key]:.0f} us quiet, {m[key]:.0f} us while moving: {m[key] / q[key]:.2f}x")
+    return {"quiet": q, "moving": m, "mib_s": speed}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--seconds", type=int, default=4)
+    parser.add_argument("--disk", metavar="DIR", help="files on a disk instead of in memory")
+    parser.add_argument("--json", metavar="FILE", help="keep the numbers")
+    parser.add_argument("part", nargs="*", help="peers, filters, inject, move")
+    options = parser.parse_args()
+    parts = {"peers": peers, "filters": filters, "inject": inject, "move": move}
+    for program in ("fio", "nbdkit", "qemu-storage-daemon"):
+        if not shutil.which(program):
+            sys.exit(f"skipped: needs {program}")
+    base = options.disk or ("/dev/shm" if os.path.isdir("/dev/shm") else None)
+    numbers = {}
+    for name in options.part or ["peers"]:
+        if name not in parts:
+            sys.exit(f"no part {name!r}: {', '.join(parts)}")
+        with tempfile.TemporaryDirectory(dir=base, prefix="terrace-bench-") as dir:
+            numbers[name] = parts[name](dir, options)
+    if options.json:
+        with open(options.json, "w") as f:
+            json.dump(numbers, f, indent=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+//! An array in a temporary directory, served by the real binary.
+
+#![allow(dead_code)] // each test file uses its part
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Longest time that anything here may take before a test gives up.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether programs are installed; says what is missing, as the reason to skip a test.
+pub fn have(programs: &[&str]) -> bool {
+    let missing = |p: &&&str| {
+        let found = Command::new("sh").args(["-c", &format!("command -v {p}")]).output();
+        !found.is_ok_and(|o| o.status.success())
+    };
+    let missing: Vec<&str> = programs.iter().filter(missing).copied().collect();
+    if !missing.is_empty() {
+        eprintln!("skipped: needs {}", missing.join(", "));
+    }
+    missing.is_empty()
+}
+
+/// An array, and perhaps the process that serves it.
+pub struct Site {
+    pub dir: TempDir,
+    server: Option<Child>,
+}
+
+impl Site {
+    /// Three tiers of files, and volumes of these sizes in MiB, on the first.
+    pub fn new(volumes: &[(&str, u32)]) -> Self {
+        Self::with_tiers(&["2 GiB", "2 GiB", "2 GiB"], volumes)
+    }
+
+    /// Tiers `fast`, `middle` and `slow` of these sizes.
+    pub fn with_tiers(sizes: &[&str], volumes: &[(&str, u32)]) -> Self {
+        let site = Self::empty();
+        for (name, size) in ["fast", "middle", "slow"].iter().zip(sizes) {
+            let dir = site.path(name);
+            std::fs::create_dir(&dir).unwrap();
+            let dir = dir.to_str().unwrap();
+            site.ok(&["tier", "add", name, "--dir", dir, "--size", size]);
+        }
+        for (name, mib) in volumes {
+            let size = format!("{mib} MiB");
+            site.ok(&["volume", "create", name, "--size", &size, "--tier", "fast"]);
+        }
+        site
+    }
+
+    /// No tiers yet.
+    pub fn empty() -> Self {
+        // In memory where there is a filesystem for that: these tests are about what is said, not about a disk.
+        let memory = Path::new("/dev/shm");
+        let dir = if memory.is_dir() {
+            TempDir::new_in(memory)
+        } else {
+            TempDir::new()
+        };
+        Self {
+            dir: dir.unwrap(),
+            server: None,
+        }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.path("nbd.sock")
+    }
+
+    pub fn uri(&self, volume: &str) -> String {
+        format!("nbd+unix:///{volume}?socket={}", self.socket().display())
+    }
+
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_terrace"));
+        command.env("TERRACE_ARRAY", self.path("array")).env("NO_COLOR", "1");
+        command.args(args);
+        command
+    }
+
+    pub fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    /// Runs it; it must succeed. What it printed.
+    pub fn ok(&self, args: &[&str]) -> String {
+        let out = self.run(args);
+        let stderr = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success(), "terrace {args:?} failed: {stderr}");
+        String::from_utf8(out.stdout).unwrap()
+    }
+
+    pub fn json(&self, args: &[&str]) -> Value {
+        let args = [args, &["-o", "json"]].concat();
+        serde_json::from_str(&self.ok(&args)).unwrap()
+    }
+
+    /// Serves all volumes; more arguments for `volume export`.
+    pub fn serve(&mut self, more: &[&str]) {
+        assert!(self.server.is_none());
+        let listen = format!("unix:{}", self.socket().display());
+        let args = [&["volume", "export", "--listen", &listen], more].concat();
+        let log = std::fs::File::create(self.path("server.log")).unwrap();
+        let child = self
+            .command(&args)
+            .stdout(Stdio::from(log.try_clone().unwrap()))
+            .stderr(Stdio::from(log))
+            .spawn()
+            .unwrap();
+        self.server = Some(child);
+        let until = Instant::now() + PATIENCE;
+        while std::os::unix::net::UnixStream::connect(self.socket()).is_err() {
+            let ended = self.server.as_mut().unwrap().try_wait().unwrap();
+            assert!(
+                ended.is_none() && Instant::now() < until,
+                "the server does not serve: {}",
+                self.log()
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.path("server.log")).unwrap_or_default()
+    }
+
+    pub fn server_pid(&self) -> u32 {
+        self.server.as_ref().expect("served").id()
+    }
+
+    /// kill -9.
+    pub fn kill(&mut self) {
+        let mut child = self.server.take().expect("served");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Starts a move and waits for its end.
+    pub fn move_to(&self, volume: &str, tier: &str) {
+        self.ok(&["volume", "move", volume, "--to", tier, "--bandwidth", "2 GiB/s", "--wait"]);
+    }
+
+    /// Runs a client program; it must succeed. What it printed.
+    pub fn client(&self, program: &str, args: &[&str]) -> String {
+        let out = Command::new(program)
+            .args(args)
+            .current_dir(self.dir.path())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        let stderr = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success(), "{program} {args:?}: {text}{stderr}");
+        text
+    }
+
+    /// Memory of the server in MiB.
+    pub fn memory_mib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.server_pid())).unwrap();
+        let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.server.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
