@@ -247,7 +247,9 @@ fn parse(line: &[u8]) -> Result<Ask, String> {
     let understood = serde_json::to_value(&ask).map_err(|e| e.to_string())?;
     match &understood {
         Value::Object(understood) => match stranger(&fields, understood) {
-            Some(name) => Err(format!("the request has a field {name:?} that is not known")),
+            Some(name) => Err(format!(
+                "the request has a field {name:?} that is not known"
+            )),
             None => Ok(ask),
         },
         _ => Ok(ask),
@@ -339,7 +341,8 @@ mod tests {
     #[test]
     fn understands_in_full_or_not_at_all() {
         assert_eq!(parse(br#"{"v":1,"ask":"volumes"}"#), Ok(Ask::Volumes));
-        let create = r#"{"v":1,"ask":"create","volume":"a","size":"1 GiB","tier":"t","class":"default"}"#;
+        let create =
+            r#"{"v":1,"ask":"create","volume":"a","size":"1 GiB","tier":"t","class":"default"}"#;
         assert!(matches!(parse(create.as_bytes()), Ok(Ask::Create { .. })));
         let more = create.replace("}", ",\"thick\":true}");
         assert_eq!(
@@ -374,7 +377,7 @@ mod tests {
             Ask::AddDevice(device),
             Ask::Limit {
                 volume: "v".into(),
-                iops: Some(units::Iops(1.5)),
+                iops: Some(units::Iops(1500.0)),
                 bandwidth: None,
                 weight: Some(0.1),
             },

@@ -628,7 +628,9 @@ impl Desk {
         }
         self.with_keeper(move |keeper| -> Result<()> {
             let places = keeper.array.extents(id).map_err(text)?;
-            keeper.commit(&[Change::RemoveVolume(id)]).map_err(refused)?;
+            keeper
+                .commit(&[Change::RemoveVolume(id)])
+                .map_err(refused)?;
             keeper.volumes.remove(&id);
             for place in places {
                 if let array::Extent::At(place) = place {
@@ -788,7 +790,11 @@ pub(crate) fn home_of(volume: VolumeId, workers: usize) -> usize {
 }
 
 fn unknown_volume(keeper: &Keeper, name: &str) -> String {
-    unknown("volume", name, keeper.volumes.values().map(|v| v.name.as_str()))
+    unknown(
+        "volume",
+        name,
+        keeper.volumes.values().map(|v| v.name.as_str()),
+    )
 }
 
 fn tier_named(keeper: &Keeper, name: &str) -> Result<TierId> {
@@ -807,7 +813,10 @@ fn move_target(
     extent: u64,
 ) -> Result<DeviceId> {
     if let Some(moving) = &status.moving {
-        return Err(format!("the volume is being moved already: {} left", moving.left));
+        return Err(format!(
+            "the volume is being moved already: {} left",
+            moving.left
+        ));
     }
     let of_tier = keeper.records.values().filter(|d| d.tier == tier);
     let best = of_tier.max_by_key(|d| (keeper.slots.free(d.id), u16::MAX - d.id.0));

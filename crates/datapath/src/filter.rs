@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use nbd::{BlockSizes, Export, ExportFlags, Uri};
 use thiserror::Error;
-use units::{Bytes, DeviceId, Nanos, VolumeId};
+use units::{Bytes, BytesPerSec, DeviceId, Iops, Nanos, VolumeId};
 use volume::{Limits, VolumeMap};
 
 use crate::client::{self, ClientError};
@@ -39,8 +39,10 @@ pub struct FilterOptions {
     pub name: Option<String>,
     /// How to serve. There is one worker, whatever it says: there is one volume.
     pub server: ServerConfig,
-    /// Limits.
-    pub limits: Limits,
+    /// Requests per second at most.
+    pub iops: Option<Iops>,
+    /// Bytes per second at most.
+    pub bandwidth: Option<BytesPerSec>,
     /// Delays of reads and of writes.
     pub delays: [Nanos; 2],
     /// File to record to.
@@ -107,7 +109,10 @@ impl Filter {
         let server = Server::start(None, config)?;
         let name = options.name.unwrap_or_else(|| remote.name.clone());
         let share = Arc::new(Share::default());
-        share.limit(options.limits);
+        share.limit(Limits {
+            iops: options.iops,
+            bandwidth: options.bandwidth,
+        });
         // One byte that no request reaches: so no trim covers the extent, which therefore is never given up.
         let bytes = Bytes(size.0.saturating_add(1));
         let device = Device::remote(uri.to_string(), uri.clone());
@@ -162,10 +167,7 @@ impl Filter {
         let (answer, answered) = channel();
         self.server.workers[0].send(Message::Ask(VOLUME, question, answer));
         let gone = |_| FilterError::Worker("the worker has ended".into());
-        answered
-            .recv()
-            .map_err(gone)?
-            .map_err(FilterError::Worker)
+        answered.recv().map_err(gone)?.map_err(FilterError::Worker)
     }
 
     /// What was measured.

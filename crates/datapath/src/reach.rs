@@ -1,13 +1,16 @@
-//! Finding an array to ask: the server that has it, or else the map itself.
+//! Finding an array to ask: the server that has it, or else the map itself; making one for its first device.
 
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use array::{Array, ArrayError};
+use array::{Array, ArrayError, ArrayId, MAP_FILE};
 use thiserror::Error;
+use units::Bytes;
 
 use crate::control::{self, CONTROL_SOCKET};
-use crate::desk::{Ask, Desk, Told};
+use crate::desk::{Ask, Desk, NewDevice, Told};
 use crate::keeper::{Keeper, KeeperError};
 
 /// Another command, or a server that is starting, may have the array for a moment: wait this long for it.
@@ -104,6 +107,48 @@ pub fn open_to_serve(dir: &Path) -> Result<Array, ReachError> {
             array => return array,
         }
     }
+}
+
+/// Extents of an array that is made without saying how large they are to be.
+const EXTENT: Bytes = Bytes::mib(1);
+
+/// Adds a device to an array, and makes the array first if it is not there.
+///
+/// # Errors
+/// A sentence that says what is wrong. An array that was made for a device which cannot be added is taken away again.
+pub fn add_device(dir: &Path, extent: Option<Bytes>, new: NewDevice) -> Result<Told, String> {
+    match Reach::find(dir) {
+        Ok(_) if extent.is_some() => Err(format!(
+            "{}: the extent size of an array is chosen when it is made: leave --extent out",
+            dir.display()
+        )),
+        Ok(reach) => reach.ask(Ask::AddDevice(new)),
+        Err(ReachError::Missing { .. }) => {
+            let there = fs::exists(dir).unwrap_or(true);
+            let made = random_id()
+                .map_err(|e| format!("cannot read /dev/urandom: {e}"))
+                .and_then(|id| {
+                    let array = Array::create(dir, id, extent.unwrap_or(EXTENT));
+                    array.map_err(|e| crate::text::explain(&e))
+                })?;
+            let keeper = Keeper::open(made).map_err(|e| crate::text::explain(&e))?;
+            let told = Desk::offline(keeper).ask(Ask::AddDevice(new));
+            if told.is_err() {
+                let _ = fs::remove_file(dir.join(MAP_FILE));
+                if !there {
+                    let _ = fs::remove_dir(dir);
+                }
+            }
+            told
+        }
+        Err(other) => Err(crate::text::explain(&other)),
+    }
+}
+
+fn random_id() -> std::io::Result<ArrayId> {
+    let mut id = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut id)?;
+    Ok(ArrayId(id))
 }
 
 fn pause() {

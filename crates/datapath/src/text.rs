@@ -46,8 +46,14 @@ mod tests {
     #[test]
     fn what_was_meant() {
         let said = |name| unknown("tier", name, ["fast", "slow"]);
-        assert_eq!(said("fats"), "there is no tier \"fats\", did you mean \"fast\"?");
-        assert_eq!(said("archive"), "there is no tier \"archive\"; known: fast, slow");
+        assert_eq!(
+            said("fats"),
+            "there is no tier \"fats\", did you mean \"fast\"?"
+        );
+        assert_eq!(
+            said("archive"),
+            "there is no tier \"archive\"; known: fast, slow"
+        );
         assert_eq!(
             unknown("volume", "x", []),
             "there is no volume \"x\" and no other"

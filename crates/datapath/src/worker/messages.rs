@@ -305,7 +305,12 @@ impl Worker {
             .and_then(Option::as_mut);
         let live = live.ok_or("it is not served")?;
         match question {
-            Question::Status => Ok(Answer::Status(Box::new(status(live, now_ns, connections, away)))),
+            Question::Status => Ok(Answer::Status(Box::new(status(
+                live,
+                now_ns,
+                connections,
+                away,
+            )))),
             Question::Measure(on) => {
                 let map = live.engine.map();
                 let fresh = || Measure::new(now_ns, map.extents(), map.extent_bytes().0);
@@ -390,12 +395,7 @@ impl Worker {
     }
 }
 
-fn status(
-    live: &LiveVolume,
-    now_ns: u64,
-    connections: usize,
-    away: Vec<u16>,
-) -> VolumeStatus {
+fn status(live: &LiveVolume, now_ns: u64, connections: usize, away: Vec<u16>) -> VolumeStatus {
     let map = live.engine.map();
     let placed = map.holders().iter();
     VolumeStatus {
