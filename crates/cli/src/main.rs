@@ -2,12 +2,22 @@
 //!
 //! Data goes to standard output, messages to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage.
 
+mod check_cmd;
 mod config_cmd;
+mod export_cmd;
+mod filter_cmd;
+mod inject_cmd;
+mod live;
+mod live_table;
+mod move_cmd;
 mod progress;
 mod record;
 mod sim_cmd;
+mod tier_cmd;
 mod trace_cmd;
+mod trace_record;
 mod trace_table;
+mod volume_cmd;
 mod why_cmd;
 
 use std::io::{self, Write};
@@ -41,6 +51,14 @@ enum Command {
         #[arg(long)]
         tier: String,
     },
+    /// Serve, move, measure and look after the volumes of an array
+    #[command(subcommand)]
+    Volume(volume_cmd::VolumeCommand),
+    /// Look at the tiers of an array and add devices
+    #[command(subcommand)]
+    Tier(tier_cmd::TierCommand),
+    /// Measure, limit, delay or record an export of any NBD server
+    Filter(Box<filter_cmd::FilterArgs>),
     /// Check scenario files and print their schema
     #[command(subcommand)]
     Config(config_cmd::ConfigCommand),
@@ -52,6 +70,9 @@ fn main() -> ExitCode {
         Command::Sim(command) => sim_cmd::run(command),
         Command::Why(which) => why_cmd::why(&which),
         Command::WhyNot { which, tier } => why_cmd::why_not(&which, &tier),
+        Command::Volume(command) => volume_cmd::run(command),
+        Command::Tier(command) => tier_cmd::run(command),
+        Command::Filter(args) => filter_cmd::run(*args),
         Command::Config(command) => config_cmd::run(command),
     };
     match done {

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use datapath::Moving;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use sim::RunProgress;
 use trace::Progress;
@@ -114,6 +115,47 @@ impl SimBar {
 }
 
 impl Drop for SimBar {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Shows how far the move of a volume has come.
+pub struct MoveBar {
+    started: Instant,
+    what: String,
+    /// Most bytes that were left at once: all of the move.
+    total: u64,
+    bar: Option<ProgressBar>,
+}
+
+impl MoveBar {
+    /// A bar that appears after two seconds, if standard error is a terminal.
+    pub fn new(what: &str) -> Self {
+        Self {
+            started: Instant::now(),
+            what: what.to_owned(),
+            total: 0,
+            bar: None,
+        }
+    }
+
+    /// Reports progress.
+    pub fn update(&mut self, moving: &Moving) {
+        self.total = self.total.max(moving.left.0);
+        if self.bar.is_none() && self.started.elapsed() < QUIET {
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(|| new_bar(Some(self.total)));
+        bar.set_length(self.total);
+        bar.set_position(self.total - moving.left.0);
+        bar.set_message(format!("{}: {}", self.what, moving.phase));
+    }
+}
+
+impl Drop for MoveBar {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -15,7 +15,7 @@ use units::{Bytes, Nanos};
 
 use crate::progress::Bar;
 use crate::sim_cmd;
-use crate::trace_table;
+use crate::{trace_record, trace_table};
 
 /// `terrace trace …`
 #[derive(Debug, Subcommand)]
@@ -50,6 +50,8 @@ pub enum TraceCommand {
         #[command(flatten)]
         what: Generated,
     },
+    /// Record what a served volume does, with latencies, as a native trace
+    Record(trace_record::Record),
 }
 
 /// What `generate` makes.
@@ -186,6 +188,7 @@ pub fn run(command: TraceCommand) -> anyhow::Result<ExitCode> {
             reading,
         } => convert_one(&input, &output, &reading.options()),
         TraceCommand::Generate { output, what } => generate_one(&output, &what),
+        TraceCommand::Record(record) => trace_record::run(&record),
     }
 }
 

@@ -1,4 +1,5 @@
-//! A blocking NBD client: to connect to remote devices, and for the keeper's rare requests to them.
+//! A blocking NBD client, one request at a time: to connect to remote devices, for the keeper's rare requests to them, and
+//! for tests. Workers talk to remote devices by themselves.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -14,6 +15,9 @@ use thiserror::Error;
 
 /// A server that does not answer the handshake within this time is not there.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+
+/// A server that does not answer a request within this time is stuck.
+const ANSWER_TIME: Duration = Duration::from_secs(60);
 
 /// Why a remote export cannot be used.
 #[derive(Debug, Error)]
@@ -48,6 +52,7 @@ pub enum ClientError {
     },
 }
 
+#[derive(Debug)]
 enum Socket {
     Unix(UnixStream),
     Tcp(TcpStream),
@@ -67,6 +72,13 @@ impl Socket {
                 socket.set_read_timeout(Some(HANDSHAKE_TIME))?;
                 Ok(Socket::Tcp(socket))
             }
+        }
+    }
+
+    fn set_timeout(&self, time: Duration) -> std::io::Result<()> {
+        match self {
+            Socket::Unix(s) => s.set_read_timeout(Some(time)),
+            Socket::Tcp(s) => s.set_read_timeout(Some(time)),
         }
     }
 
@@ -150,72 +162,269 @@ pub fn connect(uri: &Uri) -> Result<(OwnedFd, Box<Session>), ClientError> {
 /// # Errors
 /// [`ClientError`]; then nothing is known of the ranges.
 pub fn zero(uri: &Uri, ranges: &[(u64, u32)]) -> Result<(), ClientError> {
-    let (mut socket, session) = handshake(uri)?;
-    let mut reader = ReplyReader::new(&session);
-    let zeroes = ranges
-        .iter()
-        .map(|(offset, length)| (Command::WriteZeroes, "zeroing", *offset, *length));
-    let flush = [(Command::Flush, "flushing", 0, 0)];
-    for (command, what, offset, length) in zeroes.chain(flush) {
-        ask(
-            uri,
-            &mut socket,
-            &mut reader,
-            what,
-            RequestHeader {
-                flags: RequestFlags(0),
-                command,
-                cookie: 1,
-                offset,
-                length,
-            },
-        )?;
+    let mut client = Client::connect(uri)?;
+    for (offset, length) in ranges {
+        client.zero(*offset, *length)?;
     }
-    Ok(())
+    client.flush()
 }
 
-fn ask(
-    uri: &Uri,
-    socket: &mut Socket,
-    reader: &mut ReplyReader,
-    what: &'static str,
-    header: RequestHeader,
-) -> Result<(), ClientError> {
-    let io = |source| ClientError::Io {
-        uri: uri.to_string(),
-        source,
-    };
-    let bytes: [u8; REQUEST_BYTES] = encode_request(&header);
-    socket.write_all(&bytes).map_err(io)?;
-    let mut input = vec![];
-    loop {
-        let step = reader.next(&input).map_err(|source| ClientError::Wire {
-            uri: uri.to_string(),
-            source,
-        })?;
-        let (error, done) = match step {
-            ReplyStep::More { .. } => {
-                let mut more = [0; 512];
-                let n = socket.read(&mut more).map_err(io)?;
-                input.extend(&more[..n]);
-                continue;
-            }
-            ReplyStep::Header { consumed, reply } => {
-                input.drain(..consumed);
-                match reply {
-                    ReplyHeader::Simple { error, .. } => (error, true),
-                    ReplyHeader::Error { error, done, .. } => (Some(error), done),
-                    ReplyHeader::None { .. } => (None, true),
-                    _ => (None, false),
-                }
-            }
-        };
-        if let Some(error) = error {
-            let uri = uri.to_string();
-            return Err(ClientError::Failed { uri, what, error });
+/// A connection to an export.
+#[derive(Debug)]
+pub struct Client {
+    uri: Uri,
+    socket: Socket,
+    session: Box<Session>,
+    reader: ReplyReader,
+    /// Received, not looked at yet.
+    input: Vec<u8>,
+    cookie: u64,
+}
+
+/// What is sent with a request, or comes back.
+enum Payload<'a> {
+    None,
+    Out(&'a [u8]),
+    In(&'a mut [u8]),
+}
+
+impl Client {
+    /// Connects and shakes hands.
+    ///
+    /// # Errors
+    /// [`ClientError`] when there is no server, or it refuses.
+    pub fn connect(uri: &Uri) -> Result<Self, ClientError> {
+        let (socket, session) = handshake(uri)?;
+        let reader = ReplyReader::new(&session);
+        let uri = uri.clone();
+        socket
+            .set_timeout(ANSWER_TIME)
+            .map_err(|source| ClientError::Io {
+                uri: uri.to_string(),
+                source,
+            })?;
+        Ok(Self {
+            uri,
+            socket,
+            session,
+            reader,
+            input: vec![],
+            cookie: 0,
+        })
+    }
+
+    /// Bytes of the export.
+    pub fn size(&self) -> u64 {
+        self.session.export.size
+    }
+
+    /// Reads.
+    ///
+    /// # Errors
+    /// [`ClientError`]; all but [`ClientError::Failed`] end the connection.
+    pub fn read(&mut self, offset: u64, length: u32) -> Result<Vec<u8>, ClientError> {
+        let mut data = vec![0; length as usize];
+        let payload = Payload::In(&mut data);
+        self.ask(Command::Read, "reading", offset, length, payload)?;
+        Ok(data)
+    }
+
+    /// Writes; durable after the next flush.
+    ///
+    /// # Errors
+    /// As for [`Client::read`].
+    pub fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), ClientError> {
+        let length = data.len() as u32;
+        self.ask(
+            Command::Write,
+            "writing",
+            offset,
+            length,
+            Payload::Out(data),
+        )
+    }
+
+    /// Makes what was written durable.
+    ///
+    /// # Errors
+    /// As for [`Client::read`].
+    pub fn flush(&mut self) -> Result<(), ClientError> {
+        self.ask(Command::Flush, "flushing", 0, 0, Payload::None)
+    }
+
+    /// Says that a range is of no use any more.
+    ///
+    /// # Errors
+    /// As for [`Client::read`].
+    pub fn trim(&mut self, offset: u64, length: u32) -> Result<(), ClientError> {
+        self.ask(Command::Trim, "trimming", offset, length, Payload::None)
+    }
+
+    /// Makes a range read as zeroes.
+    ///
+    /// # Errors
+    /// As for [`Client::read`].
+    pub fn zero(&mut self, offset: u64, length: u32) -> Result<(), ClientError> {
+        let command = Command::WriteZeroes;
+        self.ask(command, "zeroing", offset, length, Payload::None)
+    }
+
+    /// Says goodbye. Dropping the client does as well; a server may take that for a client that died.
+    ///
+    /// # Errors
+    /// As for [`Client::read`].
+    pub fn disconnect(mut self) -> Result<(), ClientError> {
+        let header = self.header(Command::Disconnect, 0, 0);
+        self.send(&encode_request(&header))
+    }
+
+    fn header(&mut self, command: Command, offset: u64, length: u32) -> RequestHeader {
+        self.cookie += 1;
+        RequestHeader {
+            flags: RequestFlags(0),
+            command,
+            cookie: self.cookie,
+            offset,
+            length,
         }
-        if done {
-            return Ok(());
+    }
+
+    fn io(&self, source: std::io::Error) -> ClientError {
+        ClientError::Io {
+            uri: self.uri.to_string(),
+            source,
+        }
+    }
+
+    fn wire(&self, source: WireError) -> ClientError {
+        ClientError::Wire {
+            uri: self.uri.to_string(),
+            source,
+        }
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
+        let sent = self.socket.write_all(bytes);
+        sent.map_err(|e| self.io(e))
+    }
+
+    /// Fills `to` from what was received and what comes.
+    fn take(&mut self, to: &mut [u8]) -> Result<(), ClientError> {
+        let here = to.len().min(self.input.len());
+        to[..here].copy_from_slice(&self.input[..here]);
+        self.input.drain(..here);
+        let mut at = here;
+        while at < to.len() {
+            let read = self.socket.read(&mut to[at..]);
+            at += read.map_err(|e| self.io(e))?;
+        }
+        Ok(())
+    }
+
+    fn ask(
+        &mut self,
+        command: Command,
+        what: &'static str,
+        offset: u64,
+        length: u32,
+        payload: Payload<'_>,
+    ) -> Result<(), ClientError> {
+        let header = self.header(command, offset, length);
+        let bytes: [u8; REQUEST_BYTES] = encode_request(&header);
+        self.send(&bytes)?;
+        let into = match payload {
+            Payload::None => &mut [][..],
+            Payload::Out(data) => {
+                self.send(data)?;
+                &mut []
+            }
+            Payload::In(data) => data,
+        };
+        self.answer(what, &header, into)
+    }
+
+    /// Waits for the answer to the one request that is under way.
+    fn answer(
+        &mut self,
+        what: &'static str,
+        header: &RequestHeader,
+        into: &mut [u8],
+    ) -> Result<(), ClientError> {
+        let bad = |why| WireError::BadReply {
+            place: "reply",
+            why,
+        };
+        let mut failed = None;
+        loop {
+            let reply = match self.reader.next(&self.input).map_err(|e| self.wire(e))? {
+                ReplyStep::More { .. } => {
+                    let mut more = [0; 4096];
+                    let n = self.socket.read(&mut more).map_err(|e| self.io(e))?;
+                    self.input.extend(&more[..n]);
+                    continue;
+                }
+                ReplyStep::Header { consumed, reply } => {
+                    self.input.drain(..consumed);
+                    reply
+                }
+            };
+            let inside = |offset: u64, length: u32| {
+                let from = offset.checked_sub(header.offset)? as usize;
+                let to = from.checked_add(length as usize)?;
+                (to <= into.len()).then_some(from..to)
+            };
+            let (cookie, done) = match reply {
+                ReplyHeader::Simple { cookie, error } => {
+                    failed = error;
+                    if error.is_none() {
+                        self.take(into)?;
+                    }
+                    (cookie, true)
+                }
+                ReplyHeader::Data {
+                    cookie,
+                    offset,
+                    length,
+                    done,
+                } => {
+                    let range = inside(offset, length)
+                        .ok_or_else(|| self.wire(bad("data that was not asked for")))?;
+                    self.take(&mut into[range])?;
+                    (cookie, done)
+                }
+                ReplyHeader::Hole {
+                    cookie,
+                    offset,
+                    length,
+                    done,
+                } => {
+                    let range = inside(offset, length)
+                        .ok_or_else(|| self.wire(bad("a hole that was not asked for")))?;
+                    into[range].fill(0);
+                    (cookie, done)
+                }
+                ReplyHeader::None { cookie } => (cookie, true),
+                ReplyHeader::Status { cookie, done, .. } => (cookie, done),
+                ReplyHeader::Error {
+                    cookie,
+                    error,
+                    done,
+                    ..
+                } => {
+                    failed = failed.or(Some(error));
+                    (cookie, done)
+                }
+            };
+            if cookie != header.cookie {
+                return Err(self.wire(bad("an answer to nothing")));
+            }
+            if let (Some(error), true) = (failed, done) {
+                let uri = self.uri.to_string();
+                return Err(ClientError::Failed { uri, what, error });
+            }
+            if done {
+                return Ok(());
+            }
         }
     }
 }

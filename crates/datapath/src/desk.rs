@@ -18,6 +18,7 @@ use crate::record::Recorded;
 use crate::registry::{Access, Home};
 use crate::server::Server;
 use crate::share::Share;
+use crate::text::{explain, unknown};
 use crate::worker::{Answer, Message, Question, VolumeSetup, VolumeStatus};
 
 /// What may be asked.
@@ -252,16 +253,24 @@ enum KeeperAccess {
     There(Mutex<Sender<ToKeeper>>),
 }
 
+/// What is said of a volume that can only be asked while it is served.
+const NOT_SERVED: &str = "it is not served: run `terrace volume export`";
+
+/// Sizes of volumes are multiples of this: what guests and their tools count in.
+const SECTOR_BYTES: u64 = 512;
+
 type Result<T> = std::result::Result<T, String>;
 
 fn text(error: impl std::error::Error) -> String {
-    let mut all = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        all += &format!(": {cause}");
-        source = cause.source();
+    explain(&error)
+}
+
+/// Why a change was refused, without the number that it had in its commit: operators ask for one thing at a time.
+fn refused(error: array::ArrayError) -> String {
+    match error {
+        array::ArrayError::Refused { refusal, .. } => refusal.to_string(),
+        other => explain(&other),
     }
-    all
 }
 
 impl Desk {
@@ -319,8 +328,7 @@ impl Desk {
     }
 
     fn ask_worker(&self, volume: VolumeId, question: Question) -> Result<Answer> {
-        let not_served = "it is not served: run `terrace volume export`";
-        let server = self.server.as_ref().ok_or(not_served)?;
+        let server = self.server.as_ref().ok_or(NOT_SERVED)?;
         let server = server.lock().unwrap_or_else(PoisonError::into_inner);
         let worker = server.workers[home_of(volume, server.workers.len())].clone();
         drop(server);
@@ -331,12 +339,18 @@ impl Desk {
             .map_err(|_| "its worker has ended".to_string())?
     }
 
+    /// Asks the worker of a volume; an error says which volume it is about.
+    fn order(&self, volume: &str, question: Question) -> Result<Answer> {
+        let id = self.volume(volume)?.id;
+        let answer = self.ask_worker(id, question);
+        answer.map_err(|why| format!("volume {volume:?}: {why}"))
+    }
+
     fn volume(&self, name: &str) -> Result<VolumeRecord> {
         let wanted = name.to_owned();
         self.with_keeper(move |keeper| {
-            let names: Vec<&str> = keeper.volumes.values().map(|v| v.name.as_str()).collect();
             let found = keeper.volumes.values().find(|v| v.name == wanted).cloned();
-            found.ok_or_else(|| unknown("volume", &wanted, &names))
+            found.ok_or_else(|| unknown_volume(keeper, &wanted))
         })?
     }
 
@@ -427,8 +441,7 @@ impl Desk {
                 bandwidth,
             } => self.start_move(&volume, to, bandwidth),
             Ask::CancelMove { volume } => {
-                let id = self.volume(&volume)?.id;
-                self.ask_worker(id, Question::CancelMove)?;
+                self.order(&volume, Question::CancelMove)?;
                 done(format!("the move of {volume} is being given up"))
             }
             Ask::Limit {
@@ -443,19 +456,17 @@ impl Desk {
                 write,
                 lasting,
             } => {
-                let id = self.volume(&volume)?.id;
                 let question = Question::Inject {
                     delay_ns: [read.0, write.0],
                     for_ns: lasting.0,
                 };
-                self.ask_worker(id, question)?;
+                self.order(&volume, question)?;
                 done(format!(
                     "answers of {volume} are held back: reads {read}, writes {write}, for {lasting}"
                 ))
             }
             Ask::Measure { volume, on } => {
-                let id = self.volume(&volume)?.id;
-                self.ask_worker(id, Question::Measure(on))?;
+                self.order(&volume, Question::Measure(on))?;
                 let how = if on {
                     "measured from now on"
                 } else {
@@ -464,13 +475,11 @@ impl Desk {
                 done(format!("{volume} is {how}"))
             }
             Ask::Record { volume, path } => {
-                let id = self.volume(&volume)?.id;
-                self.ask_worker(id, Question::Record(path.clone()))?;
+                self.order(&volume, Question::Record(path.clone()))?;
                 done(format!("{volume} is being recorded to {}", path.display()))
             }
             Ask::RecordEnd { volume } => {
-                let id = self.volume(&volume)?.id;
-                let Answer::Recorded(recorder) = self.ask_worker(id, Question::RecordEnd)? else {
+                let Answer::Recorded(recorder) = self.order(&volume, Question::RecordEnd)? else {
                     return Err("its worker answered something else".into());
                 };
                 let Recorded {
@@ -546,8 +555,7 @@ impl Desk {
                 all.push((volume.id, info(keeper, volume, &moves)?));
             }
             if let (Some(wanted), true) = (&wanted, all.is_empty()) {
-                let names: Vec<&str> = keeper.volumes.values().map(|v| v.name.as_str()).collect();
-                return Err(unknown("volume", wanted, &names));
+                return Err(unknown_volume(keeper, wanted));
             }
             Ok(all)
         })??;
@@ -566,8 +574,16 @@ impl Desk {
         if size.0 == 0 || size.0 > i64::MAX as u64 {
             return Err(format!("a volume has between 1 byte and 8 EiB, not {size}"));
         }
+        if !size.0.is_multiple_of(SECTOR_BYTES) {
+            return Err(format!(
+                "the size of a volume is a multiple of {SECTOR_BYTES} bytes, {size} is not"
+            ));
+        }
         let told = name.clone();
         self.with_keeper(move |keeper| -> Result<()> {
+            if keeper.volumes.values().any(|v| v.name == name) {
+                return Err(format!("there is a volume {name:?} already"));
+            }
             let home = tier_named(keeper, &tier)?;
             let id = keeper.volumes.keys().last().map_or(0, |v| v.0 + 1);
             let record = VolumeRecord {
@@ -580,7 +596,7 @@ impl Desk {
             };
             keeper
                 .commit(&[Change::AddVolume(record.clone())])
-                .map_err(text)?;
+                .map_err(refused)?;
             keeper.volumes.insert(record.id, record);
             Ok(())
         })??;
@@ -592,6 +608,13 @@ impl Desk {
 
     fn delete(&self, name: &str) -> Result<Told> {
         let id = self.volume(name)?.id;
+        if let Ok(Answer::Status(status)) = self.ask_worker(id, Question::Status)
+            && status.moving.is_some()
+        {
+            return Err(format!(
+                "volume {name:?} is being moved: `terrace volume cancel {name}` first"
+            ));
+        }
         if let Some(server) = &self.server {
             let server = server.lock().unwrap_or_else(PoisonError::into_inner);
             server.shared.registry.remove(name);
@@ -605,7 +628,9 @@ impl Desk {
         }
         self.with_keeper(move |keeper| -> Result<()> {
             let places = keeper.array.extents(id).map_err(text)?;
-            keeper.commit(&[Change::RemoveVolume(id)]).map_err(text)?;
+            keeper
+                .commit(&[Change::RemoveVolume(id)])
+                .map_err(refused)?;
             keeper.volumes.remove(&id);
             for place in places {
                 if let array::Extent::At(place) = place {
@@ -625,7 +650,7 @@ impl Desk {
         }
         let record = self.volume(name)?;
         let id = record.id;
-        let Answer::Status(status) = self.ask_worker(id, Question::Status)? else {
+        let Answer::Status(status) = self.order(name, Question::Status)? else {
             return Err("its worker answered something else".into());
         };
         let told = to.clone();
@@ -641,14 +666,14 @@ impl Desk {
                 bandwidth,
             };
             let changes = [Change::SetVolume(record.clone()), Change::SetMove(order)];
-            keeper.commit(&changes).map_err(text)?;
+            keeper.commit(&changes).map_err(refused)?;
             keeper.volumes.insert(id, record);
             Ok(MoveOrder {
                 to: target,
                 bandwidth,
             })
         })??;
-        self.ask_worker(id, Question::Move(order))?;
+        self.order(name, Question::Move(order))?;
         done(format!("volume {name} is moving to {told}"))
     }
 
@@ -663,7 +688,7 @@ impl Desk {
         let mut volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
         let limits = volumes
             .get_mut(&id)
-            .ok_or("it is not served: run `terrace volume export`")?;
+            .ok_or_else(|| format!("volume {name:?}: {NOT_SERVED}"))?;
         if let Some(iops) = iops {
             limits.own.iops = (iops.0 > 0.0).then_some(iops);
         }
@@ -764,19 +789,20 @@ pub(crate) fn home_of(volume: VolumeId, workers: usize) -> usize {
     volume.index() % workers
 }
 
-fn unknown(what: &str, name: &str, names: &[&str]) -> String {
-    if names.is_empty() {
-        return format!("there is no {what} {name:?}, and no other");
-    }
-    format!("there is no {what} {name:?}; there is {}", names.join(", "))
+fn unknown_volume(keeper: &Keeper, name: &str) -> String {
+    unknown(
+        "volume",
+        name,
+        keeper.volumes.values().map(|v| v.name.as_str()),
+    )
 }
 
 fn tier_named(keeper: &Keeper, name: &str) -> Result<TierId> {
-    let names: Vec<&str> = keeper.tiers.iter().map(|t| t.name.as_str()).collect();
+    let names = keeper.tiers.iter().map(|t| t.name.as_str());
     let found = keeper.tiers.iter().find(|t| t.name == name);
     found
         .map(|t| t.id)
-        .ok_or_else(|| unknown("tier", name, &names))
+        .ok_or_else(|| unknown("tier", name, names))
 }
 
 /// The device of a tier that takes a whole volume: the one with most room.
@@ -787,7 +813,10 @@ fn move_target(
     extent: u64,
 ) -> Result<DeviceId> {
     if let Some(moving) = &status.moving {
-        return Err(format!("it is being moved already: {} left", moving.left));
+        return Err(format!(
+            "the volume is being moved already: {} left",
+            moving.left
+        ));
     }
     let of_tier = keeper.records.values().filter(|d| d.tier == tier);
     let best = of_tier.max_by_key(|d| (keeper.slots.free(d.id), u16::MAX - d.id.0));
@@ -921,7 +950,7 @@ fn add_device(keeper: &mut Keeper, new: NewDevice) -> Result<(Arc<Device>, Strin
     Device::format(&keeper.array, &record).map_err(text)?;
     let mut changes: Vec<Change> = tier_record.iter().cloned().map(Change::AddTier).collect();
     changes.push(Change::AddDevice(record.clone()));
-    keeper.commit(&changes).map_err(text)?;
+    keeper.commit(&changes).map_err(refused)?;
     let device = Arc::new(Device::open(&keeper.array, &record).map_err(text)?);
     keeper.tiers.extend(tier_record);
     keeper.slots.add_device(&record);

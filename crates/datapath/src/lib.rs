@@ -1,23 +1,34 @@
 //! The live path of guest I/O: an NBD server over tiers of files, block devices and remote exports.
 mod client;
 mod clock;
+pub mod control;
 pub mod desk;
 mod device;
 pub mod engine;
+mod filter;
 mod inject;
 mod io;
 mod keeper;
 mod measure;
+mod reach;
 mod record;
 mod registry;
 mod server;
+mod serving;
 mod share;
+mod text;
 mod worker;
 
-pub use client::ClientError;
+pub use client::{Client, ClientError};
 pub use engine::EngineLimits;
+pub use filter::{Filter, FilterError, FilterOptions};
+pub use inject::Injected;
 pub use io::IoChoice;
 pub use keeper::{Keeper, KeeperError};
 pub use measure::{Direction, Heat, Latency, Measured};
+pub use reach::{Reach, ReachError, add_device, open_to_serve};
+pub use record::Recorded;
 pub use server::{Listen, ListenError, Server, ServerConfig, ServerError};
-pub use worker::VolumeStatus;
+pub use serving::{ServeError, Serving};
+pub use text::{explain, unknown};
+pub use worker::{LastMove, Moving, VolumeStatus};

@@ -223,11 +223,6 @@ impl Measure {
             hottest,
         }
     }
-
-    /// Heat of all extents.
-    pub fn heat(&self) -> &[Heat] {
-        &self.heat
-    }
 }
 
 #[cfg(test)]

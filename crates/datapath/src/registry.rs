@@ -61,8 +61,13 @@ impl Registry {
                 maximum: REQUEST_BYTES_MAX,
             },
         };
+        self.insert(export, home);
+    }
+
+    /// Adds an export with everything that is said of it.
+    pub fn insert(&self, export: Export, home: Home) {
         let mut exports = self.exports.write().unwrap_or_else(PoisonError::into_inner);
-        exports.insert(name.to_owned(), (export, home));
+        exports.insert(export.name.clone(), (export, home));
     }
 
     /// Takes an export away: no new connections.

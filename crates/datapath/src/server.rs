@@ -71,6 +71,18 @@ pub enum ListenError {
     /// Somebody else listens there.
     #[error("{0} is in use by a server that answers")]
     InUse(PathBuf),
+    /// Linux has no room for such a path.
+    #[error(
+        "{path}: a socket's path has at most {most} bytes, this one has {bytes}: use a shorter one, or one relative to the working directory"
+    )]
+    TooLong {
+        /// The path.
+        path: PathBuf,
+        /// Its length.
+        bytes: usize,
+        /// What is possible.
+        most: usize,
+    },
     /// The system refused.
     #[error("cannot listen on {address}")]
     System {
@@ -111,19 +123,15 @@ impl std::fmt::Display for Listen {
 impl Listen {
     /// What a client is told to connect to the export of this name.
     pub fn uri(&self, export: &str) -> String {
-        let name: String = export
-            .bytes()
-            .map(|b| match b {
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
-                    char::from(b).to_string()
-                }
-                _ => format!("%{b:02X}"),
-            })
-            .collect();
-        match self {
-            Listen::Unix(path) => format!("nbd+unix:///{name}?socket={}", path.display()),
-            Listen::Tcp(address) => format!("nbd://{address}/{name}"),
-        }
+        let address = match self {
+            Listen::Unix(path) => nbd::Address::Unix(path.clone()),
+            Listen::Tcp(address) => nbd::Address::Tcp {
+                host: address.ip().to_string(),
+                port: address.port(),
+            },
+        };
+        let export = export.to_owned();
+        nbd::Uri { address, export }.to_string()
     }
 }
 
@@ -240,6 +248,7 @@ impl Server {
         };
         match listen {
             Listen::Unix(path) => {
+                crate::control::fits(path)?;
                 clear_stale(path)?;
                 let listener = UnixListener::bind(path).map_err(system)?;
                 self.sockets.push(path.clone());

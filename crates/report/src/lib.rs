@@ -22,5 +22,5 @@ mod why;
 pub use csv::{csv, moves_csv};
 pub use html::page;
 pub use run::labels;
-pub use tables::{by_group, moves, summary};
+pub use tables::{Align, Column, by_group, moves, number, printable, summary, table, words};
 pub use why::{WhyError, why, why_not};

@@ -11,19 +11,24 @@ const STYLE: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('-').junction('-'));
 
 /// A column: its name, its unit, and whether it holds words (numbers go to the right).
-pub(crate) struct Column {
+#[derive(Clone, Copy)]
+pub struct Column {
     pub(crate) name: &'static str,
     pub(crate) unit: &'static str,
     pub(crate) align: Align,
 }
 
+/// To which side the cells of a column go.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Align {
+pub enum Align {
+    /// To the left.
     Words,
+    /// To the right.
     Number,
 }
 
-pub(crate) const fn words(name: &'static str) -> Column {
+/// A column of words.
+pub const fn words(name: &'static str) -> Column {
     Column {
         name,
         unit: "",
@@ -31,7 +36,8 @@ pub(crate) const fn words(name: &'static str) -> Column {
     }
 }
 
-pub(crate) const fn number(name: &'static str, unit: &'static str) -> Column {
+/// A column of numbers in a unit, which may be empty.
+pub const fn number(name: &'static str, unit: &'static str) -> Column {
     Column {
         name,
         unit,
@@ -40,7 +46,7 @@ pub(crate) const fn number(name: &'static str, unit: &'static str) -> Column {
 }
 
 /// Rows of cells below their header, as text.
-pub(crate) fn table(columns: &[Column], rows: Vec<Vec<String>>) -> String {
+pub fn table(columns: &[Column], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(STYLE);
     let units = columns.iter().any(|c| !c.unit.is_empty());
@@ -65,7 +71,7 @@ pub(crate) fn table(columns: &[Column], rows: Vec<Vec<String>>) -> String {
 }
 
 /// Names come from files: control characters must not reach a terminal.
-pub(crate) fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })
         .collect()

@@ -135,7 +135,27 @@ pub struct VolumeStatus {
     /// The move under way.
     pub moving: Option<Moving>,
     /// How the last move ended.
-    pub last_move: Option<String>,
+    pub last_move: Option<LastMove>,
+    /// Remote devices that are not connected now, by number.
+    pub away: Vec<u16>,
+}
+
+/// How a move ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "end", rename_all = "kebab-case")]
+pub enum LastMove {
+    /// Everything is on the target.
+    Done {
+        /// Bytes copied, those copied again included.
+        copied: Bytes,
+    },
+    /// Given up; what was switched stays where it is.
+    Stopped {
+        /// Why.
+        why: String,
+        /// Bytes copied.
+        copied: Bytes,
+    },
 }
 
 /// A move under way.
@@ -278,13 +298,19 @@ impl Worker {
     fn ask(&mut self, volume: VolumeId, question: Question) -> Result<Answer, String> {
         let now_ns = self.now_ns;
         let connections = self.connections_of(volume.0).len();
+        let away = self.remotes_away();
         let live = self
             .volumes
             .get_mut(volume.index())
             .and_then(Option::as_mut);
         let live = live.ok_or("it is not served")?;
         match question {
-            Question::Status => Ok(Answer::Status(Box::new(status(live, now_ns, connections)))),
+            Question::Status => Ok(Answer::Status(Box::new(status(
+                live,
+                now_ns,
+                connections,
+                away,
+            )))),
             Question::Measure(on) => {
                 let map = live.engine.map();
                 let fresh = || Measure::new(now_ns, map.extents(), map.extent_bytes().0);
@@ -292,11 +318,12 @@ impl Worker {
                 Ok(Answer::Done)
             }
             Question::Inject { delay_ns, for_ns } => {
-                let session = InjectSession::new(delay_ns, now_ns.saturating_add(for_ns));
-                if let Some(before) = live.inject.replace(session) {
+                let until_ns = now_ns.saturating_add(for_ns);
+                // No time at all ends the session before it, and is none itself.
+                let session = (for_ns > 0).then(|| InjectSession::new(delay_ns, until_ns));
+                if let Some(before) = std::mem::replace(&mut live.inject, session) {
                     live.injected = Some(before.read());
                 }
-                live.end_session(now_ns);
                 Ok(Answer::Done)
             }
             Question::Record(path) => {
@@ -333,8 +360,11 @@ impl Worker {
     pub(super) fn move_ended(&mut self, volume: u32, end: MoveEnd) {
         let live = self.volumes[volume as usize].as_mut().expect("it moved");
         live.last_move = Some(match end {
-            MoveEnd::Done { copied } => format!("done: {copied} copied"),
-            MoveEnd::Stopped { why, copied } => format!("stopped: {why} ({copied} copied)"),
+            MoveEnd::Done { copied } => LastMove::Done { copied },
+            MoveEnd::Stopped { why, copied } => LastMove::Stopped {
+                why: why.into(),
+                copied,
+            },
         });
     }
 
@@ -365,7 +395,7 @@ impl Worker {
     }
 }
 
-fn status(live: &LiveVolume, now_ns: u64, connections: usize) -> VolumeStatus {
+fn status(live: &LiveVolume, now_ns: u64, connections: usize, away: Vec<u16>) -> VolumeStatus {
     let map = live.engine.map();
     let placed = map.holders().iter();
     VolumeStatus {
@@ -390,5 +420,6 @@ fn status(live: &LiveVolume, now_ns: u64, connections: usize) -> VolumeStatus {
             phase: Cow::Borrowed(m.phase),
         }),
         last_move: live.last_move.clone(),
+        away,
     }
 }

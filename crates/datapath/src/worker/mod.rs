@@ -33,7 +33,7 @@ use crate::io::{Io, Op, Outcome, Pool, Waker};
 use crate::keeper::ToKeeper;
 use crate::registry::Registry;
 use guests::{Connection, Guest};
-pub use messages::{Answer, Message, Question, VolumeSetup, VolumeStatus};
+pub use messages::{Answer, LastMove, Message, Moving, Question, VolumeSetup, VolumeStatus};
 use remote::Remote;
 use timers::Timers;
 use volumes::{LiveIo, LiveVolume};

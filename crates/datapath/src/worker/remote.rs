@@ -109,6 +109,12 @@ impl Worker {
         }
     }
 
+    /// Remote devices that are not connected now.
+    pub(super) fn remotes_away(&self) -> Vec<u16> {
+        let away = self.remotes.iter().filter(|r| r.link.is_none());
+        away.map(|r| r.device.id.0).collect()
+    }
+
     pub(super) fn reconnected(&mut self, index: usize, connected: Result<Box<Connected>, String>) {
         let remote = &mut self.remotes[index];
         remote.connecting = false;

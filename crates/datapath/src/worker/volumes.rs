@@ -31,7 +31,7 @@ pub(super) struct LiveVolume {
     /// For chunks of a move, made when the first one is copied.
     pub(super) copy: Option<Arc<Buf>>,
     /// How the last move ended.
-    pub(super) last_move: Option<String>,
+    pub(super) last_move: Option<super::LastMove>,
     /// Whoever waits for it to be let go.
     pub(super) detached: Option<Sender<Result<(), String>>>,
 }

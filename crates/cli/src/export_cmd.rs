@@ -1,0 +1,171 @@
+//! `terrace volume export`: the server.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use clap::{Args, ValueEnum};
+use datapath::desk::{Ask, Told, VolumeInfo};
+use datapath::{EngineLimits, IoChoice, Listen, ServerConfig, Serving};
+use units::Nanos;
+
+use crate::live::{ArrayArg, Go, Stop, explained, message, unexpected};
+
+/// What tiers' volumes share is divided this often.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Guests are let in when remote devices are connected, or after this time.
+const REMOTES: Duration = Duration::from_secs(10);
+
+/// `terrace volume export`
+#[derive(Debug, Args)]
+pub struct Export {
+    #[command(flatten)]
+    array: ArrayArg,
+    /// Volumes to serve; all of them, and those created later, if left out
+    #[arg(value_name = "VOLUME")]
+    volumes: Vec<String>,
+    /// Where guests connect: unix:PATH or tcp:127.0.0.1:PORT, may be given several times (default:
+    /// unix:ARRAY/nbd.sock)
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Vec<Listen>,
+    #[command(flatten)]
+    serving: ServingArgs,
+}
+
+/// How to serve.
+#[derive(Debug, Args)]
+pub struct ServingArgs {
+    /// Threads that serve (default: one per processor)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    workers: Option<u16>,
+    /// How to do I/O
+    #[arg(long, value_enum, default_value = "auto")]
+    io: IoArg,
+    /// Connections at the same time; more are closed at once
+    #[arg(long, value_name = "N", default_value = "1024", value_parser = clap::value_parser!(u32).range(1..))]
+    max_connections: u32,
+    /// A request that a device does not answer in this time fails
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    timeout: Nanos,
+    /// Do not measure from the start
+    #[arg(long)]
+    no_measure: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum IoArg {
+    /// io_uring where the kernel allows it, else threads
+    Auto,
+    /// io_uring or nothing
+    IoUring,
+    /// Threads
+    Threads,
+}
+
+impl ServingArgs {
+    /// As the server wants it.
+    pub fn config(&self) -> ServerConfig {
+        let default = ServerConfig::default();
+        ServerConfig {
+            io: match self.io {
+                IoArg::Auto => IoChoice::Auto,
+                IoArg::IoUring => IoChoice::Ring,
+                IoArg::Threads => IoChoice::Threads,
+            },
+            workers: self.workers.map_or(default.workers, usize::from),
+            connections_max: self.max_connections as usize,
+            limits: EngineLimits {
+                timeout_ns: self.timeout.0,
+                ..EngineLimits::default()
+            },
+            measured: !self.no_measure,
+        }
+    }
+}
+
+/// Says where an export is; whoever started this may wait for the line.
+pub fn announce(listen: &Listen, export: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{} {}", report::printable(export), listen.uri(export))?;
+    out.flush()
+}
+
+/// A socket's path that other programs, which run elsewhere, understand too; as it is if that is too long for a socket.
+pub fn reachable(listen: Listen) -> Listen {
+    match listen {
+        Listen::Unix(path) => {
+            let absolute = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
+            let fits = absolute.as_os_str().len() < 108;
+            Listen::Unix(if fits { absolute } else { path })
+        }
+        tcp => tcp,
+    }
+}
+
+/// Runs `terrace volume export`.
+pub fn run(export: Export) -> anyhow::Result<ExitCode> {
+    let stop = Stop::listen()?;
+    let mut serving =
+        Serving::start(&export.array.array, export.serving.config()).map_err(explained)?;
+    if let Some(notice) = &serving.notice {
+        message(&format!("note: {notice}"));
+    }
+    let names = chosen(&serving, export.volumes)?;
+    for name in &names {
+        serving.desk().export(name).map_err(|why| anyhow!(why))?;
+    }
+    if let Err(away) = serving.wait_for_remotes(REMOTES) {
+        message(&format!("warning: {away}"));
+    }
+    let listens = match export.listen {
+        given if given.is_empty() => vec![Listen::Unix(default_socket(&export.array.array))],
+        given => given,
+    };
+    for listen in listens {
+        let bound = serving.listen(&reachable(listen)).map_err(explained)?;
+        for name in &names {
+            announce(&bound, name)?;
+        }
+    }
+    while stop.sleep(TICK) == Go::On {
+        if !serving.tick() {
+            return Err(anyhow!(
+                "a worker has ended unexpectedly: what was answered is safe; start the export again"
+            ));
+        }
+    }
+    serving.stop();
+    Ok(ExitCode::SUCCESS)
+}
+
+fn default_socket(array: &Path) -> PathBuf {
+    array.join("nbd.sock")
+}
+
+/// Volumes that are to be served: those named, or all that are whole.
+fn chosen(serving: &Serving, named: Vec<String>) -> anyhow::Result<Vec<String>> {
+    if !named.is_empty() {
+        return Ok(named);
+    }
+    let told = serving.desk().ask(Ask::Volumes);
+    let Told::Volumes { volumes } = told.map_err(|why| anyhow!(why))? else {
+        return Err(unexpected());
+    };
+    if volumes.is_empty() {
+        message(
+            "note: there is no volume yet: `terrace volume create` makes one, and it is served at once",
+        );
+    }
+    let (whole, damaged): (Vec<VolumeInfo>, Vec<VolumeInfo>) =
+        volumes.into_iter().partition(|v| v.healthy);
+    for volume in damaged {
+        message(&format!(
+            "warning: volume {:?} is damaged and not served: `terrace volume check` says how",
+            volume.name
+        ));
+    }
+    Ok(whole.into_iter().map(|v| v.name).collect())
+}

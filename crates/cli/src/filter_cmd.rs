@@ -1,0 +1,94 @@
+//! `terrace filter`: the data path in front of an export that is already there.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use clap::Args;
+use datapath::{Filter, FilterOptions, Listen};
+use units::{BytesPerSec, Iops, Nanos};
+
+use crate::export_cmd::{ServingArgs, announce, reachable};
+use crate::live::{Go, OutputArg, Stop, explained, message, parse_iops};
+use crate::{live_table, trace_record};
+
+/// `terrace filter`
+#[derive(Debug, Args)]
+pub struct FilterArgs {
+    /// The export, such as nbd://localhost/disk or nbd+unix:///disk?socket=PATH
+    #[arg(value_name = "NBD-URI")]
+    remote: nbd::Uri,
+    /// Where guests connect: unix:PATH or tcp:127.0.0.1:PORT, may be given several times
+    #[arg(long, value_name = "ADDRESS", required = true)]
+    listen: Vec<Listen>,
+    /// Name of the export here; the remote's if left out
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Requests per second at most
+    #[arg(long, value_name = "N", value_parser = parse_iops)]
+    iops: Option<Iops>,
+    /// Bytes per second at most, such as "200 MiB/s"
+    #[arg(long, value_name = "RATE")]
+    bandwidth: Option<BytesPerSec>,
+    /// Hold the answer of each read back, such as 100us
+    #[arg(long, value_name = "TIME", default_value = "0us")]
+    inject_read: Nanos,
+    /// Hold the answer of each write back
+    #[arg(long, value_name = "TIME", default_value = "0us")]
+    inject_write: Nanos,
+    /// Record all requests to this native trace (.trc)
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    #[command(flatten)]
+    serving: ServingArgs,
+    #[command(flatten)]
+    output: OutputArg,
+}
+
+/// Runs `terrace filter`.
+pub fn run(args: FilterArgs) -> anyhow::Result<ExitCode> {
+    let record = args.record.as_deref().map(trace_record::target);
+    let record = record.transpose()?;
+    let stop = Stop::listen()?;
+    let options = FilterOptions {
+        name: args.name,
+        server: args.serving.config(),
+        iops: args.iops,
+        bandwidth: args.bandwidth,
+        delays: [args.inject_read, args.inject_write],
+        record,
+    };
+    let mut filter = Filter::start(&args.remote, options).map_err(explained)?;
+    if let Some(notice) = &filter.server.notice {
+        message(&format!("note: {notice}"));
+    }
+    for listen in args.listen {
+        let bound = filter
+            .server
+            .listen(&reachable(listen))
+            .map_err(explained)?;
+        announce(&bound, &filter.name)?;
+    }
+    while stop.sleep(Duration::from_millis(200)) == Go::On {
+        if !filter.server.healthy() {
+            return Err(anyhow!("the worker has ended unexpectedly: start again"));
+        }
+    }
+    let status = filter.status().map_err(explained)?;
+    let recorded = filter.stop().map_err(explained)?;
+    let text = |s: &datapath::VolumeStatus| {
+        let measured = s.measured.as_ref().map(live_table::measured);
+        let injected = s.injected.as_ref().map(live_table::injected);
+        [measured, injected]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
+    args.output.print("terrace.filter/1", &status, text)?;
+    if let Some(recorded) = recorded {
+        trace_record::say(&recorded.path, recorded.requests, recorded.lost);
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,67 @@
+//! `terrace volume inject`: a latency session, and what it really did.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{anyhow, bail};
+use clap::Args;
+use datapath::desk::Ask;
+use units::Nanos;
+
+use crate::live::{Go, OutputArg, Stop, message};
+use crate::live_table;
+use crate::volume_cmd::Which;
+
+/// The server ends a session within this time after its own.
+const SLACK: Duration = Duration::from_millis(300);
+
+/// `terrace volume inject`
+#[derive(Debug, Args)]
+pub struct Inject {
+    #[command(flatten)]
+    which: Which,
+    /// Delay of each read, such as 100us
+    #[arg(long, value_name = "TIME", default_value = "0us")]
+    read: Nanos,
+    /// Delay of each write
+    #[arg(long, value_name = "TIME", default_value = "0us")]
+    write: Nanos,
+    /// For so long
+    #[arg(long = "for", value_name = "TIME")]
+    lasting: Nanos,
+    #[command(flatten)]
+    output: OutputArg,
+}
+
+/// Longest delay: beyond it guests give requests up.
+const DELAY_MAX: Nanos = Nanos(10_000_000_000);
+
+/// Runs `terrace volume inject`.
+pub fn run(inject: &Inject) -> anyhow::Result<ExitCode> {
+    let Which { array, volume } = &inject.which;
+    if inject.read.max(inject.write) > DELAY_MAX || inject.read.max(inject.write) == Nanos::ZERO {
+        bail!("give --read or --write a delay of at most {DELAY_MAX}");
+    }
+    if inject.lasting == Nanos::ZERO {
+        bail!("--for needs some time");
+    }
+    let ask = |read, write, lasting| Ask::Inject {
+        volume: volume.clone(),
+        read,
+        write,
+        lasting,
+    };
+    let stop = Stop::listen()?;
+    array.order(ask(inject.read, inject.write, inject.lasting))?;
+    if stop.sleep(Duration::from_nanos(inject.lasting.0) + SLACK) == Go::Stop {
+        array.ask(ask(Nanos::ZERO, Nanos::ZERO, Nanos::ZERO))?;
+        message("ended early");
+    }
+    let status = array.show(volume)?.status;
+    let injected = status.and_then(|s| s.injected);
+    let injected = injected.ok_or_else(|| anyhow!("volume {volume:?} is not served any more"))?;
+    inject
+        .output
+        .print("terrace.volume.inject/1", &injected, live_table::injected)?;
+    Ok(ExitCode::SUCCESS)
+}

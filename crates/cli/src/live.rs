@@ -1,0 +1,178 @@
+//! What the commands of the live data path share: which array, forms of output, limits, and the signal to end.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use clap::{Args, ValueEnum};
+use datapath::Reach;
+use datapath::desk::{Ask, Told, VolumeInfo};
+use serde::Serialize;
+use units::Iops;
+
+/// Which array.
+#[derive(Debug, Args)]
+pub struct ArrayArg {
+    /// Directory of the array
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "TERRACE_ARRAY",
+        default_value = "terrace-array"
+    )]
+    pub array: PathBuf,
+}
+
+impl ArrayArg {
+    /// Asks the array, or its server.
+    pub fn ask(&self, ask: Ask) -> anyhow::Result<Told> {
+        let reach = Reach::find(&self.array).map_err(explained)?;
+        reach.ask(ask).map_err(|why| anyhow!(why))
+    }
+
+    /// Asks for something to be done, and says that it was.
+    pub fn order(&self, ask: Ask) -> anyhow::Result<()> {
+        said(&self.ask(ask)?);
+        Ok(())
+    }
+
+    /// One volume.
+    pub fn show(&self, volume: &str) -> anyhow::Result<VolumeInfo> {
+        one(self.ask(show(volume))?)
+    }
+}
+
+/// The question after one volume.
+pub fn show(volume: &str) -> Ask {
+    Ask::Show {
+        volume: volume.into(),
+    }
+}
+
+/// The only volume of an answer.
+pub fn one(told: Told) -> anyhow::Result<VolumeInfo> {
+    match told {
+        Told::Volumes { mut volumes } if volumes.len() == 1 => Ok(volumes.remove(0)),
+        _ => Err(unexpected()),
+    }
+}
+
+/// A server of another version, most likely.
+pub fn unexpected() -> anyhow::Error {
+    anyhow!(
+        "the server answered something else: use the same version of terrace as the one that serves"
+    )
+}
+
+/// An error of the data path, with its causes.
+pub fn explained(error: impl std::error::Error) -> anyhow::Error {
+    anyhow!(datapath::explain(&error))
+}
+
+/// Tells a person what was done.
+pub fn said(told: &Told) {
+    if let Told::Done { message: text } = told {
+        message(text);
+    }
+}
+
+/// To standard error. A message that cannot be shown is no reason to stop.
+pub fn message(text: &str) {
+    let _ = writeln!(io::stderr(), "{}", report::printable(text));
+}
+
+/// Form of an output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Form {
+    /// For people
+    Table,
+    /// For programs; the layout names its version
+    Json,
+}
+
+/// `-o`
+#[derive(Debug, Args)]
+pub struct OutputArg {
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Form,
+}
+
+#[derive(Serialize)]
+struct Versioned<'a, T> {
+    schema: &'static str,
+    #[serde(flatten)]
+    value: &'a T,
+}
+
+impl OutputArg {
+    /// Prints a value as JSON, or as the text that is made of it.
+    pub fn print<T: Serialize>(
+        &self,
+        schema: &'static str,
+        value: &T,
+        text: impl FnOnce(&T) -> String,
+    ) -> anyhow::Result<()> {
+        let mut out = io::stdout().lock();
+        match self.output {
+            Form::Table => write!(out, "{}", text(value))?,
+            Form::Json => {
+                let value = Versioned { schema, value };
+                let json = serde_json::to_string_pretty(&value).context("cannot write JSON")?;
+                writeln!(out, "{json}")?;
+            }
+        }
+        out.flush()?;
+        Ok(())
+    }
+}
+
+/// Requests per second, as a plain number or with their unit.
+pub fn parse_iops(text: &str) -> Result<Iops, String> {
+    match text.trim().parse::<u64>() {
+        Ok(number) => Ok(Iops(number as f64)),
+        Err(_) => text
+            .parse()
+            .map_err(|e: <Iops as std::str::FromStr>::Err| e.to_string()),
+    }
+}
+
+/// A path that another process understands too.
+pub fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
+    std::path::absolute(path).with_context(|| format!("cannot use {}", path.display()))
+}
+
+/// Told when the user, or the system, wants this process to end.
+pub struct Stop(Receiver<()>);
+
+/// Whether to go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Go {
+    /// Yes.
+    On,
+    /// No.
+    Stop,
+}
+
+impl Stop {
+    /// From now on, a signal does not end the process by itself.
+    pub fn listen() -> anyhow::Result<Self> {
+        let (sender, receiver) = channel();
+        // Nobody listens any more when this ends anyway.
+        ctrlc::set_handler(move || {
+            let _ = sender.send(());
+        })
+        .context("cannot wait for signals to end")?;
+        Ok(Self(receiver))
+    }
+
+    /// Waits; whether to go on then.
+    pub fn sleep(&self, time: Duration) -> Go {
+        match self.0.recv_timeout(time) {
+            Err(RecvTimeoutError::Timeout) => Go::On,
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => Go::Stop,
+        }
+    }
+}

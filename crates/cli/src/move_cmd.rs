@@ -1,0 +1,172 @@
+//! `terrace volume move` and `cancel`: by the server that has the array, or by one of our own without guests.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{anyhow, bail};
+use clap::Args;
+use datapath::desk::{Ask, Told};
+use datapath::{LastMove, Reach, ServerConfig, Serving};
+use units::BytesPerSec;
+
+use crate::live::{Go, Stop, explained, message, one, said, show};
+use crate::live_table;
+use crate::progress::MoveBar;
+use crate::volume_cmd::Which;
+
+/// Time between two looks at a move.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// `terrace volume move`
+#[derive(Debug, Args)]
+pub struct Move {
+    #[command(flatten)]
+    which: Which,
+    /// The tier
+    #[arg(long, value_name = "TIER")]
+    to: String,
+    /// At most so fast
+    #[arg(long, value_name = "RATE", default_value = "200 MiB/s")]
+    bandwidth: BytesPerSec,
+    /// Wait until it is done, where the array is served; otherwise that is so anyway
+    #[arg(long)]
+    wait: bool,
+}
+
+type Asked = Result<Told, String>;
+
+/// Runs `terrace volume move`.
+pub fn run(what: &Move) -> anyhow::Result<ExitCode> {
+    let volume = &what.which.volume;
+    let order = Ask::Move {
+        volume: volume.clone(),
+        to: what.to.clone(),
+        bandwidth: what.bandwidth,
+    };
+    let reach = Reach::find(&what.which.array.array).map_err(explained)?;
+    let before = one(reach.ask(show(volume)).map_err(|why| anyhow!(why))?)?;
+    if let Reach::Served(_) = &reach {
+        said(&reach.ask(order).map_err(|why| anyhow!(why))?);
+        if !what.wait {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let stop = Stop::listen()?;
+        return follow(
+            &|ask| reach.ask(ask),
+            volume,
+            &stop,
+            "the server goes on with it",
+        );
+    }
+    drop(reach);
+    match before.moving_to {
+        Some(to) if to == what.to => {
+            message(&format!("going on with the move of {volume} to {to}"));
+            alone(&what.which, None)
+        }
+        Some(to) => bail!(
+            "volume {volume:?} is being moved to {to} already: `terrace volume cancel {volume}` gives that up"
+        ),
+        None => alone(&what.which, Some(order)),
+    }
+}
+
+/// Runs `terrace volume cancel`.
+pub fn cancel(which: &Which) -> anyhow::Result<ExitCode> {
+    let order = Ask::CancelMove {
+        volume: which.volume.clone(),
+    };
+    let reach = Reach::find(&which.array.array).map_err(explained)?;
+    if let Reach::Served(_) = &reach {
+        said(&reach.ask(order).map_err(|why| anyhow!(why))?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let before = one(reach.ask(show(&which.volume)).map_err(|why| anyhow!(why))?)?;
+    drop(reach);
+    if before.moving_to.is_none() {
+        bail!("volume {:?} is not being moved", which.volume);
+    }
+    let serving = serve(which)?;
+    let told = serving.desk().ask(order).map_err(|why| anyhow!(why));
+    let over = told.and_then(|told| {
+        said(&told);
+        loop {
+            let now = one(serving
+                .desk()
+                .ask(show(&which.volume))
+                .map_err(|w| anyhow!(w))?)?;
+            if now.status.is_none_or(|s| s.moving.is_none()) {
+                return Ok(ExitCode::SUCCESS);
+            }
+            std::thread::sleep(LOOK);
+        }
+    });
+    serving.stop();
+    over
+}
+
+/// A server of our own, with one volume and no guests.
+fn serve(which: &Which) -> anyhow::Result<Serving> {
+    let config = ServerConfig {
+        workers: 1,
+        ..ServerConfig::default()
+    };
+    let serving = Serving::start(&which.array.array, config).map_err(explained)?;
+    let exported = serving.desk().export(&which.volume);
+    exported.map_err(|why| anyhow!(why))?;
+    Ok(serving)
+}
+
+fn alone(which: &Which, order: Option<Ask>) -> anyhow::Result<ExitCode> {
+    let stop = Stop::listen()?;
+    let serving = serve(which)?;
+    let remotes = serving.wait_for_remotes(Duration::from_secs(10));
+    let told = remotes
+        .map_err(|why| anyhow!(why))
+        .and_then(|()| match order {
+            Some(order) => serving.desk().ask(order).map_err(|why| anyhow!(why)),
+            None => Ok(Told::Done {
+                message: String::new(),
+            }),
+        });
+    let ended = told.and_then(|_| {
+        let later = "`terrace volume move` again, or `terrace volume export`, goes on with it";
+        follow(&|ask| serving.desk().ask(ask), &which.volume, &stop, later)
+    });
+    serving.stop();
+    ended
+}
+
+/// Waits until a move is over.
+fn follow(
+    ask: &dyn Fn(Ask) -> Asked,
+    volume: &str,
+    stop: &Stop,
+    later: &str,
+) -> anyhow::Result<ExitCode> {
+    let mut bar = MoveBar::new(volume);
+    loop {
+        let now = one(ask(show(volume)).map_err(|why| anyhow!(why))?)?;
+        let Some(status) = now.status else {
+            bail!("volume {volume:?} is not served any more; {later}");
+        };
+        match (status.moving, status.last_move) {
+            (Some(moving), _) => bar.update(&moving),
+            (None, Some(LastMove::Done { copied })) => {
+                drop(bar);
+                let text = live_table::ended(&LastMove::Done { copied });
+                message(&format!("move of {volume} {text}"));
+                return Ok(ExitCode::SUCCESS);
+            }
+            (None, Some(stopped)) => {
+                bail!("move of {volume} {}", live_table::ended(&stopped));
+            }
+            (None, None) => bail!("volume {volume:?} is not being moved"),
+        }
+        if stop.sleep(LOOK) == Go::Stop {
+            drop(bar);
+            message(&format!("not waiting any more: {later}"));
+            return Ok(ExitCode::FAILURE);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! `terrace tier …`: the tiers of an array and their devices.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use datapath::desk::{Ask, NewDevice, NewSource, Told};
+use model::DevicePreset;
+use serde::Serialize;
+use units::{Bytes, BytesPerSec, Iops};
+
+use crate::live::{ArrayArg, OutputArg, absolute, parse_iops, said, unexpected};
+use crate::live_table;
+
+/// `terrace tier …`
+#[derive(Debug, Subcommand)]
+pub enum TierCommand {
+    /// Add a device to a tier; a new tier comes below those that are there, a new array is made
+    Add(Add),
+    /// List the tiers, fastest first, with their devices
+    List {
+        #[command(flatten)]
+        array: ArrayArg,
+        #[command(flatten)]
+        output: OutputArg,
+    },
+    /// Limit what all volumes of a tier do together; they share it by weight, until the server ends
+    Limit {
+        #[command(flatten)]
+        array: ArrayArg,
+        /// The tier
+        #[arg(value_name = "TIER")]
+        tier: String,
+        /// Requests per second; no limit if left out
+        #[arg(long, value_name = "N", value_parser = parse_iops)]
+        iops: Option<Iops>,
+        /// Bytes per second, such as "200 MiB/s"; no limit if left out
+        #[arg(long, value_name = "RATE")]
+        bandwidth: Option<BytesPerSec>,
+    },
+}
+
+/// `terrace tier add`
+#[derive(Debug, Args)]
+pub struct Add {
+    #[command(flatten)]
+    array: ArrayArg,
+    /// The tier
+    #[arg(value_name = "TIER")]
+    tier: String,
+    #[command(flatten)]
+    source: Source,
+    /// How much of it to use, such as "10 GiB"; all of a block device or export if left out
+    #[arg(long, value_name = "SIZE", required_unless_present_any = ["device", "nbd"])]
+    size: Option<Bytes>,
+    /// Let it behave like a device of `terrace sim presets`
+    #[arg(long, value_name = "PRESET", value_parser = parse_preset)]
+    emulate: Option<&'static DevicePreset>,
+    /// Size of extents, the unit of placement; only for the first device of a new array (default: 1 MiB)
+    #[arg(long, value_name = "SIZE")]
+    extent: Option<Bytes>,
+}
+
+/// Where the bytes of a device are.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct Source {
+    /// Keep the data in a file in this directory
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Keep the data on this block device; what is on it is lost
+    #[arg(long, value_name = "PATH")]
+    device: Option<PathBuf>,
+    /// Keep the data on this export of an NBD server; what is on it is lost
+    #[arg(long, value_name = "URI")]
+    nbd: Option<String>,
+}
+
+fn parse_preset(name: &str) -> Result<&'static DevicePreset, String> {
+    let known = model::PRESETS.iter().map(|p| p.name);
+    model::preset(name).ok_or_else(|| datapath::unknown("preset", name, known))
+}
+
+#[derive(Serialize)]
+struct Tiers {
+    tiers: Vec<datapath::desk::TierInfo>,
+}
+
+/// Runs `terrace tier …`.
+pub fn run(command: TierCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        TierCommand::Add(add) => {
+            let source = match add.source {
+                Source { dir: Some(dir), .. } => NewSource::Dir(absolute(&dir)?),
+                Source {
+                    device: Some(path), ..
+                } => NewSource::Block(absolute(&path)?),
+                Source { nbd, .. } => NewSource::Nbd(nbd.unwrap_or_default()),
+            };
+            let new = NewDevice {
+                tier: add.tier,
+                source,
+                size: add.size,
+                emulate: add.emulate.map(DevicePreset::spec),
+            };
+            let told = datapath::add_device(&add.array.array, add.extent, new);
+            said(&told.map_err(|why| anyhow::anyhow!(why))?);
+        }
+        TierCommand::List { array, output } => {
+            let Told::Tiers { tiers } = array.ask(Ask::Tiers)? else {
+                return Err(unexpected());
+            };
+            let text = |t: &Tiers| live_table::tiers(&t.tiers);
+            output.print("terrace.tier.list/1", &Tiers { tiers }, text)?;
+        }
+        TierCommand::Limit {
+            array,
+            tier,
+            iops,
+            bandwidth,
+        } => array.order(Ask::TierLimits {
+            tier,
+            iops,
+            bandwidth,
+        })?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,82 @@
+//! `terrace trace record`: what a served volume does, as a native trace.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::ensure;
+use clap::Args;
+use datapath::desk::{Ask, Told};
+use units::Nanos;
+
+use crate::live::{ArrayArg, Go, Stop, absolute, message, unexpected};
+
+/// `terrace trace record`
+#[derive(Debug, Args)]
+pub struct Record {
+    #[command(flatten)]
+    array: ArrayArg,
+    /// The volume; it must be served
+    #[arg(value_name = "VOLUME")]
+    volume: String,
+    /// File to write (.trc); appears when the recording ends
+    #[arg(long, value_name = "FILE", required_unless_present = "end")]
+    out: Option<PathBuf>,
+    /// For so long; until Ctrl-C if left out
+    #[arg(long = "for", value_name = "TIME")]
+    lasting: Option<Nanos>,
+    /// End a recording that another command has begun and not ended
+    #[arg(long, conflicts_with_all = ["out", "lasting"])]
+    end: bool,
+}
+
+/// A file that can be recorded to.
+pub fn target(path: &Path) -> anyhow::Result<PathBuf> {
+    ensure!(
+        path.extension().is_some_and(|e| e == "trc"),
+        "{}: recordings are native traces: name it .trc",
+        path.display()
+    );
+    let path = absolute(path)?;
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    ensure!(
+        parent.is_dir(),
+        "{}: there is no such directory",
+        parent.display()
+    );
+    Ok(path)
+}
+
+/// Says what was recorded.
+pub fn say(path: &Path, requests: u64, lost: u64) {
+    message(&format!("{}: {requests} requests recorded", path.display()));
+    if lost > 0 {
+        message(&format!(
+            "warning: {lost} more did not fit: the recording is not complete"
+        ));
+    }
+}
+
+/// Runs `terrace trace record`.
+pub fn run(record: &Record) -> anyhow::Result<ExitCode> {
+    let volume = record.volume.clone();
+    if let Some(out) = &record.out {
+        let stop = Stop::listen()?;
+        record.array.order(Ask::Record {
+            volume: volume.clone(),
+            path: target(out)?,
+        })?;
+        let time = record.lasting.map(|t| Duration::from_nanos(t.0));
+        // Without a time: once more whenever a day has passed.
+        while stop.sleep(time.unwrap_or(Duration::from_secs(86_400))) == Go::On && time.is_none() {}
+    }
+    match record.array.ask(Ask::RecordEnd { volume })? {
+        Told::Recorded {
+            path,
+            requests,
+            lost,
+        } => say(&path, requests, lost),
+        _ => return Err(unexpected()),
+    }
+    Ok(ExitCode::SUCCESS)
+}

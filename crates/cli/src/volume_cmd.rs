@@ -1,0 +1,202 @@
+//! `terrace volume …`: the volumes of an array, served or not.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand, ValueEnum};
+use datapath::desk::{Ask, Told, VolumeInfo};
+use serde::Serialize;
+use units::{Bytes, BytesPerSec, Iops};
+
+use crate::live::{ArrayArg, OutputArg, message, parse_iops, unexpected};
+use crate::{check_cmd, export_cmd, inject_cmd, live_table, move_cmd};
+
+/// `terrace volume …`
+#[derive(Debug, Subcommand)]
+pub enum VolumeCommand {
+    /// Create a volume; it takes space where it is written
+    Create {
+        #[command(flatten)]
+        array: ArrayArg,
+        /// Its name
+        #[arg(value_name = "VOLUME")]
+        volume: String,
+        /// Its size, such as "100 GiB"
+        #[arg(long, value_name = "SIZE")]
+        size: Bytes,
+        /// The tier of its data until it is moved
+        #[arg(long, value_name = "TIER")]
+        tier: String,
+        /// Its service class
+        #[arg(long, value_name = "CLASS", default_value = "default")]
+        class: String,
+    },
+    /// List the volumes
+    List {
+        #[command(flatten)]
+        array: ArrayArg,
+        #[command(flatten)]
+        output: OutputArg,
+    },
+    /// Show one volume: where it is, what it does, its measurements, its move
+    Show {
+        #[command(flatten)]
+        which: Which,
+        #[command(flatten)]
+        output: OutputArg,
+    },
+    /// Delete a volume and its data
+    Delete {
+        #[command(flatten)]
+        which: Which,
+        /// Really: there is no way back
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Serve volumes over NBD until told to stop
+    Export(export_cmd::Export),
+    /// Move a volume to another tier while it is in use
+    Move(move_cmd::Move),
+    /// Give the move of a volume up; what was moved stays where it is
+    Cancel {
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Set limits, weight and measuring of a served volume, until the server ends
+    Set(Set),
+    /// Hold the answers of a served volume back, and measure by how much they really were
+    Inject(inject_cmd::Inject),
+    /// Check the map of an array that is not served
+    Check {
+        #[command(flatten)]
+        array: ArrayArg,
+        #[command(flatten)]
+        output: OutputArg,
+    },
+    /// Repair what is safe to repair in the map of an array that is not served
+    Repair {
+        #[command(flatten)]
+        array: ArrayArg,
+        #[command(flatten)]
+        output: OutputArg,
+    },
+}
+
+/// Which volume of which array.
+#[derive(Debug, Args)]
+pub struct Which {
+    #[command(flatten)]
+    pub array: ArrayArg,
+    /// The volume
+    #[arg(value_name = "VOLUME")]
+    pub volume: String,
+}
+
+/// `terrace volume set`
+#[derive(Debug, Args)]
+pub struct Set {
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    what: What,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+struct What {
+    /// Requests per second at most; 0 lifts the limit
+    #[arg(long, value_name = "N", value_parser = parse_iops)]
+    iops: Option<Iops>,
+    /// Bytes per second at most, such as "200 MiB/s"; "0 B/s" lifts the limit
+    #[arg(long, value_name = "RATE")]
+    bandwidth: Option<BytesPerSec>,
+    /// Weight among the volumes of a limited tier, 0.01 to 100; 1 at first
+    #[arg(long, value_name = "WEIGHT")]
+    weight: Option<f64>,
+    /// Whether to measure; on starts from zero
+    #[arg(long, value_enum)]
+    measure: Option<OnOff>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OnOff {
+    On,
+    Off,
+}
+
+#[derive(Serialize)]
+struct Volumes {
+    volumes: Vec<VolumeInfo>,
+}
+
+/// Wrong usage that clap cannot see.
+const USAGE: u8 = 2;
+
+/// Runs `terrace volume …`.
+pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        VolumeCommand::Create {
+            array,
+            volume,
+            size,
+            tier,
+            class,
+        } => array.order(Ask::Create {
+            volume,
+            size,
+            tier,
+            class,
+        })?,
+        VolumeCommand::List { array, output } => {
+            let Told::Volumes { volumes } = array.ask(Ask::Volumes)? else {
+                return Err(unexpected());
+            };
+            let text = |v: &Volumes| live_table::volumes(&v.volumes);
+            output.print("terrace.volume.list/1", &Volumes { volumes }, text)?;
+        }
+        VolumeCommand::Show { which, output } => {
+            let volume = which.array.show(&which.volume)?;
+            output.print("terrace.volume.show/1", &volume, live_table::volume)?;
+        }
+        VolumeCommand::Delete { which, yes: false } => {
+            message(&format!(
+                "error: deleting volume {:?} discards its data for good: say --yes",
+                which.volume
+            ));
+            return Ok(ExitCode::from(USAGE));
+        }
+        VolumeCommand::Delete { which, yes: true } => which.array.order(Ask::Delete {
+            volume: which.volume,
+        })?,
+        VolumeCommand::Export(export) => return export_cmd::run(export),
+        VolumeCommand::Move(what) => return move_cmd::run(&what),
+        VolumeCommand::Cancel { which } => return move_cmd::cancel(&which),
+        VolumeCommand::Set(set) => self::set(set)?,
+        VolumeCommand::Inject(inject) => return inject_cmd::run(&inject),
+        VolumeCommand::Check { array, output } => return check_cmd::check(&array, &output),
+        VolumeCommand::Repair { array, output } => return check_cmd::repair(&array, &output),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn set(set: Set) -> anyhow::Result<()> {
+    let Which { array, volume } = set.which;
+    let What {
+        iops,
+        bandwidth,
+        weight,
+        measure,
+    } = set.what;
+    if iops.is_some() || bandwidth.is_some() || weight.is_some() {
+        array.order(Ask::Limit {
+            volume: volume.clone(),
+            iops,
+            bandwidth,
+            weight,
+        })?;
+    }
+    if let Some(measure) = measure {
+        let on = measure == OnOff::On;
+        array.order(Ask::Measure { volume, on })?;
+    }
+    Ok(())
+}

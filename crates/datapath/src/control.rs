@@ -1,0 +1,391 @@
+//! The control socket of a served array: operators ask, the desk answers.
+//!
+//! ```text
+//!  terrace volume list ──▶ ARRAY/control.sock ──▶ {"v":1,"ask":"volumes"}⏎
+//!                                             ◀── {"ok":{"answer":"volumes","volumes":[…]}}⏎   or   {"error":"…"}⏎
+//! ```
+//!
+//! A unix socket that only its owner may open. One JSON object per line and direction; a connection may ask several times.
+//! What is not understood in full, down to one unknown field, is refused: an order that was half understood is worse than
+//! none. A thread per connection: operators are few.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, fchmod};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+use crate::desk::{Ask, Desk, Told};
+use crate::server::{ListenError, clear_stale};
+
+/// The socket in an array's directory.
+pub const CONTROL_SOCKET: &str = "control.sock";
+
+/// The version of requests.
+pub const CONTROL_VERSION: u64 = 1;
+
+/// Longest request. Protects memory from whoever writes without an end.
+pub const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// Longest answer that a client takes: some tens of thousands of volumes. Protects its memory from a server gone mad.
+const ANSWER_BYTES_MAX: usize = 256 << 20;
+
+/// Connections at the same time. Protects the server's threads.
+const CONNECTIONS_MAX: usize = 16;
+
+/// A request must be complete so long after the one before it, and an answer taken. Frees threads of clients that hang.
+const LINE_TIME: Duration = Duration::from_secs(10);
+
+/// A client gives up on an answer after this long: writing a long recording takes its time.
+const ANSWER_TIME: Duration = Duration::from_secs(300);
+
+/// Most bytes of a unix socket's path, as Linux has it.
+const SOCKET_PATH_MAX: usize = 107;
+
+/// A control socket that is listened on.
+#[derive(Debug)]
+pub struct Control {
+    path: PathBuf,
+    ended: Arc<AtomicBool>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Reply {
+    Ok(Told),
+    Error(String),
+}
+
+impl Control {
+    /// Lets operators ask a desk.
+    ///
+    /// # Errors
+    /// When another server listens there, or the system refuses.
+    pub fn listen(path: &Path, desk: &Arc<Desk>) -> Result<Self, ListenError> {
+        fits(path)?;
+        clear_stale(path)?;
+        let system = |source| ListenError::System {
+            address: path.display().to_string(),
+            source,
+        };
+        let listener = private(path).map_err(|e| system(e.into()))?;
+        let ended = Arc::new(AtomicBool::new(false));
+        let (desk, over) = (Arc::downgrade(desk), ended.clone());
+        std::thread::Builder::new()
+            .name("terrace-control".into())
+            .spawn(move || accept(&listener, &desk, &over))
+            .map_err(system)?;
+        let path = path.to_path_buf();
+        Ok(Self { path, ended })
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Release);
+        // A connection wakes the one who accepts; it sees that it is over.
+        let _ = UnixStream::connect(&self.path);
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+pub(crate) fn fits(path: &Path) -> Result<(), ListenError> {
+    let bytes = path.as_os_str().len();
+    match bytes <= SOCKET_PATH_MAX {
+        true => Ok(()),
+        false => Err(ListenError::TooLong {
+            path: path.into(),
+            bytes,
+            most: SOCKET_PATH_MAX,
+        }),
+    }
+}
+
+/// A socket that never was open to others: its mode is set before it has a name.
+fn private(path: &Path) -> rustix::io::Result<UnixListener> {
+    let socket = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    listen(&socket, CONNECTIONS_MAX as i32)?;
+    Ok(socket.into())
+}
+
+fn accept(listener: &UnixListener, desk: &Weak<Desk>, over: &AtomicBool) {
+    let open = Arc::new(AtomicUsize::new(0));
+    loop {
+        let accepted = listener.accept();
+        if over.load(Ordering::Acquire) {
+            return;
+        }
+        let Ok((mut socket, _)) = accepted else {
+            std::thread::sleep(Duration::from_millis(10)); // out of descriptors, most likely
+            continue;
+        };
+        let _ = socket.set_write_timeout(Some(LINE_TIME));
+        if open.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS_MAX {
+            open.fetch_sub(1, Ordering::AcqRel);
+            let busy = "too many ask at the same time: try again";
+            let _ = answer(&mut socket, &Reply::Error(busy.into()));
+            continue;
+        }
+        let (desk, mine) = (desk.clone(), open.clone());
+        let spawned = std::thread::Builder::new()
+            .name("terrace-asked".into())
+            .spawn(move || {
+                converse(&mut socket, &desk);
+                mine.fetch_sub(1, Ordering::AcqRel);
+            });
+        if spawned.is_err() {
+            open.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// Answers one connection until it ends, hangs or talks nonsense.
+fn converse(socket: &mut UnixStream, desk: &Weak<Desk>) {
+    let mut input = vec![];
+    loop {
+        let line = match read_line(socket, &mut input, LINE_BYTES_MAX, LINE_TIME) {
+            Ok(Some(line)) => line,
+            Ok(None) => return,
+            Err(error) => {
+                let _ = answer(socket, &Reply::Error(error.to_string()));
+                return;
+            }
+        };
+        let told = parse(&line).and_then(|ask| {
+            let desk = desk.upgrade().ok_or("the server is ending")?;
+            desk.ask(ask)
+        });
+        let reply = told.map_or_else(Reply::Error, Reply::Ok);
+        if answer(socket, &reply).is_err() {
+            return;
+        }
+    }
+}
+
+fn answer(socket: &mut UnixStream, reply: &Reply) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(reply)?;
+    line.push(b'\n');
+    socket.write_all(&line)
+}
+
+/// One line without its end; `None` when the other side has ended between lines.
+fn read_line(
+    socket: &mut UnixStream,
+    input: &mut Vec<u8>,
+    most: usize,
+    time: Duration,
+) -> std::io::Result<Option<Vec<u8>>> {
+    let until = Instant::now() + time;
+    let mut seen = 0;
+    loop {
+        if let Some(end) = input[seen..].iter().position(|b| *b == b'\n') {
+            let mut line: Vec<u8> = input.drain(..=seen + end).collect();
+            line.pop();
+            return Ok(Some(line));
+        }
+        if input.len() > most {
+            let why = format!("a line of more than {most} bytes");
+            return Err(std::io::Error::other(why));
+        }
+        seen = input.len();
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(std::io::ErrorKind::TimedOut.into());
+        }
+        socket.set_read_timeout(Some(left))?;
+        let mut bytes = [0; 4096];
+        match socket.read(&mut bytes) {
+            Ok(0) if input.is_empty() => return Ok(None),
+            Ok(0) => return Err(std::io::Error::other("the line does not end")),
+            Ok(n) => input.extend(&bytes[..n]),
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
+                return Err(std::io::ErrorKind::TimedOut.into());
+            }
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// Understands a request in full, or not at all.
+fn parse(line: &[u8]) -> Result<Ask, String> {
+    let text = std::str::from_utf8(line).map_err(|_| "the request is not UTF-8".to_string())?;
+    let value: Value =
+        serde_json::from_str(text).map_err(|e| format!("the request is not JSON: {e}"))?;
+    let Value::Object(mut fields) = value else {
+        return Err("the request is not a JSON object".into());
+    };
+    match fields.remove("v") {
+        Some(Value::Number(v)) if v.as_u64() == Some(CONTROL_VERSION) => {}
+        Some(other) => {
+            return Err(format!(
+                "the request has version {other}, this server understands {CONTROL_VERSION}: use the same version of terrace on both sides"
+            ));
+        }
+        None => {
+            return Err(format!(
+                "the request has no version: write \"v\":{CONTROL_VERSION}"
+            ));
+        }
+    }
+    let ask: Ask = serde_json::from_value(Value::Object(fields.clone()))
+        .map_err(|e| format!("the request is not understood: {e}"))?;
+    let understood = serde_json::to_value(&ask).map_err(|e| e.to_string())?;
+    match &understood {
+        Value::Object(understood) => match stranger(&fields, understood) {
+            Some(name) => Err(format!(
+                "the request has a field {name:?} that is not known"
+            )),
+            None => Ok(ask),
+        },
+        _ => Ok(ask),
+    }
+}
+
+/// The first field that was given and not understood.
+fn stranger(given: &Map<String, Value>, understood: &Map<String, Value>) -> Option<String> {
+    given.iter().find_map(|(name, value)| {
+        let Some(known) = understood.get(name) else {
+            return Some(name.clone());
+        };
+        match (value, known) {
+            (Value::Object(given), Value::Object(known)) => {
+                stranger(given, known).map(|inner| format!("{name}.{inner}"))
+            }
+            _ => None,
+        }
+    })
+}
+
+/// Why a served array could not be asked.
+#[derive(Debug, Error)]
+pub enum ControlError {
+    /// Nobody listens.
+    #[error("nobody answers on {path}")]
+    Nobody {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The connection broke, or took too long.
+    #[error("the server on {path} does not answer")]
+    Silent {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It says no.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Asks the server of an array.
+///
+/// # Errors
+/// [`ControlError`].
+pub fn ask(path: &Path, ask: &Ask) -> Result<Told, ControlError> {
+    let silent = |source| ControlError::Silent {
+        path: path.into(),
+        source,
+    };
+    let mut socket = UnixStream::connect(path).map_err(|source| ControlError::Nobody {
+        path: path.into(),
+        source,
+    })?;
+    let mut request = serde_json::to_value(ask).map_err(|e| silent(e.into()))?;
+    request["v"] = CONTROL_VERSION.into();
+    let line = format!("{request}\n");
+    if line.len() > LINE_BYTES_MAX {
+        let why = "the request is too long".to_string();
+        return Err(ControlError::Refused(why));
+    }
+    // A server that has too many to answer says so and closes: then the answer is there, and writing fails.
+    let written = socket.write_all(line.as_bytes());
+    let mut input = vec![];
+    let answer = read_line(&mut socket, &mut input, ANSWER_BYTES_MAX, ANSWER_TIME);
+    let answer = answer.map_err(silent)?;
+    written.map_err(silent)?;
+    let answer = answer.ok_or_else(|| silent(std::io::ErrorKind::UnexpectedEof.into()))?;
+    match serde_json::from_slice(&answer).map_err(|e| silent(e.into()))? {
+        Reply::Ok(told) => Ok(told),
+        Reply::Error(why) => Err(ControlError::Refused(why)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(line: &str) -> String {
+        parse(line.as_bytes()).expect_err("it is nonsense")
+    }
+
+    #[test]
+    fn understands_in_full_or_not_at_all() {
+        assert_eq!(parse(br#"{"v":1,"ask":"volumes"}"#), Ok(Ask::Volumes));
+        let create =
+            r#"{"v":1,"ask":"create","volume":"a","size":"1 GiB","tier":"t","class":"default"}"#;
+        assert!(matches!(parse(create.as_bytes()), Ok(Ask::Create { .. })));
+        let more = create.replace("}", ",\"thick\":true}");
+        assert_eq!(
+            refused(&more),
+            "the request has a field \"thick\" that is not known"
+        );
+        assert_eq!(
+            refused(r#"{"v":1,"ask":"volumes","x":0}"#),
+            "the request has a field \"x\" that is not known"
+        );
+        assert_eq!(
+            refused(r#"{"ask":"volumes"}"#),
+            "the request has no version: write \"v\":1"
+        );
+        assert!(refused(r#"{"v":2,"ask":"volumes"}"#).contains("has version 2"));
+        assert!(refused(r#"{"v":1,"ask":"vloumes"}"#).contains("unknown variant `vloumes`"));
+        assert!(refused("[]").contains("not a JSON object"));
+        assert!(refused("\u{1}").contains("not JSON"));
+        assert!(parse(&[0xff]).is_err_and(|e| e.contains("UTF-8")));
+    }
+
+    #[test]
+    fn every_question_survives_the_wire() {
+        let device = crate::desk::NewDevice {
+            tier: "fast".into(),
+            source: crate::desk::NewSource::Dir("/x".into()),
+            size: Some(units::Bytes(12345)),
+            emulate: model::preset("pm953").map(|p| p.spec()),
+        };
+        let asks = [
+            Ask::Tiers,
+            Ask::AddDevice(device),
+            Ask::Limit {
+                volume: "v".into(),
+                iops: Some(units::Iops(1500.0)),
+                bandwidth: None,
+                weight: Some(0.1),
+            },
+        ];
+        for ask in asks {
+            let mut value = serde_json::to_value(&ask).unwrap();
+            value["v"] = 1.into();
+            assert_eq!(parse(value.to_string().as_bytes()), Ok(ask));
+        }
+    }
+}

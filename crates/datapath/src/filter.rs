@@ -1,0 +1,228 @@
+//! The stack in front of somebody else's export: measured, limited, delayed, recorded; its data stays where it is.
+//!
+//! ```text
+//!  guest ──▶ measure ─▶ throttle ─▶ one extent ─▶ remote export
+//!        ◀── record ◀── inject ◀────────────────
+//! ```
+//!
+//! There is no array: the volume's map is one extent, which is never moved and never given up. What the remote does not
+//! offer (trims, zeroes, forced unit access, writes) is not offered here either.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use nbd::{BlockSizes, Export, ExportFlags, Uri};
+use thiserror::Error;
+use units::{Bytes, BytesPerSec, DeviceId, Iops, Nanos, VolumeId};
+use volume::{Limits, VolumeMap};
+
+use crate::client::{self, ClientError};
+use crate::device::Device;
+use crate::record::Recorded;
+use crate::registry::{Home, REQUEST_BYTES_MAX};
+use crate::server::{Server, ServerConfig, ServerError};
+use crate::share::Share;
+use crate::worker::{Answer, Message, Question, VolumeSetup, VolumeStatus};
+
+/// The worker's connection to the remote must be there within this time, since another one just was.
+const CONNECT_TIME: Duration = Duration::from_secs(10);
+
+/// The only volume.
+const VOLUME: VolumeId = VolumeId(0);
+
+/// What to put in front of an export.
+#[derive(Debug, Clone)]
+pub struct FilterOptions {
+    /// Name of the export here; the remote's if left out.
+    pub name: Option<String>,
+    /// How to serve. There is one worker, whatever it says: there is one volume.
+    pub server: ServerConfig,
+    /// Requests per second at most.
+    pub iops: Option<Iops>,
+    /// Bytes per second at most.
+    pub bandwidth: Option<BytesPerSec>,
+    /// Delays of reads and of writes.
+    pub delays: [Nanos; 2],
+    /// File to record to.
+    pub record: Option<PathBuf>,
+}
+
+/// Why there is no filter.
+#[derive(Debug, Error)]
+pub enum FilterError {
+    /// The remote is not there, or refuses.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// It has no bytes.
+    #[error("{uri} is empty")]
+    Empty {
+        /// The export.
+        uri: String,
+    },
+    /// It was there, and is not any more.
+    #[error("{uri}: no second connection within {} s", CONNECT_TIME.as_secs())]
+    Away {
+        /// The export.
+        uri: String,
+    },
+    /// No server.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// The worker does not do what it is told.
+    #[error("{0}")]
+    Worker(String),
+    /// The recording cannot be written.
+    #[error("cannot write the recording")]
+    Record(#[source] trace::TraceError),
+}
+
+/// A filter that runs.
+pub struct Filter {
+    /// The server; let it listen.
+    pub server: Server,
+    /// Name of the export.
+    pub name: String,
+    /// Its size.
+    pub size: Bytes,
+    recording: bool,
+}
+
+impl Filter {
+    /// Connects to the remote and starts to serve it.
+    ///
+    /// # Errors
+    /// [`FilterError`].
+    pub fn start(uri: &Uri, options: FilterOptions) -> Result<Self, FilterError> {
+        let (_, session) = client::connect(uri)?;
+        let remote = session.export;
+        let size = Bytes(remote.size);
+        if size.0 == 0 {
+            let uri = uri.to_string();
+            return Err(FilterError::Empty { uri });
+        }
+        let config = ServerConfig {
+            workers: 1,
+            ..options.server
+        };
+        let server = Server::start(None, config)?;
+        let name = options.name.unwrap_or_else(|| remote.name.clone());
+        let share = Arc::new(Share::default());
+        share.limit(Limits {
+            iops: options.iops,
+            bandwidth: options.bandwidth,
+        });
+        // One byte that no request reaches: so no trim covers the extent, which therefore is never given up.
+        let bytes = Bytes(size.0.saturating_add(1));
+        let device = Device::remote(uri.to_string(), uri.clone());
+        server.workers[0].send(Message::Device(Arc::new(device)));
+        server.workers[0].send(Message::Attach(Box::new(VolumeSetup {
+            id: VOLUME,
+            name: name.clone(),
+            map: VolumeMap::new(bytes, bytes, DeviceId(0)),
+            limits: config.limits,
+            resume: None,
+            share,
+            measured: config.measured,
+        })));
+        let filter = Self {
+            server,
+            name: name.clone(),
+            size,
+            recording: options.record.is_some(),
+        };
+        filter.wait_for_remote(uri)?;
+        if options.delays != [Nanos::ZERO; 2] {
+            filter.ask(Question::Inject {
+                delay_ns: options.delays.map(|d| d.0),
+                for_ns: u64::MAX,
+            })?;
+        }
+        if let Some(path) = options.record {
+            filter.ask(Question::Record(path))?;
+        }
+        let home = Home {
+            worker: 0,
+            volume: VOLUME,
+        };
+        let export = offered(&remote, name);
+        filter.server.shared.registry.insert(export, home);
+        Ok(filter)
+    }
+
+    fn wait_for_remote(&self, uri: &Uri) -> Result<(), FilterError> {
+        let until = Instant::now() + CONNECT_TIME;
+        while !self.status()?.away.is_empty() {
+            if Instant::now() > until {
+                let uri = uri.to_string();
+                return Err(FilterError::Away { uri });
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    fn ask(&self, question: Question) -> Result<Answer, FilterError> {
+        let (answer, answered) = channel();
+        self.server.workers[0].send(Message::Ask(VOLUME, question, answer));
+        let gone = |_| FilterError::Worker("the worker has ended".into());
+        answered.recv().map_err(gone)?.map_err(FilterError::Worker)
+    }
+
+    /// What was measured.
+    ///
+    /// # Errors
+    /// When the worker has ended.
+    pub fn status(&self) -> Result<VolumeStatus, FilterError> {
+        match self.ask(Question::Status)? {
+            Answer::Status(status) => Ok(*status),
+            _ => Err(FilterError::Worker(
+                "the worker answered something else".into(),
+            )),
+        }
+    }
+
+    /// Ends it, and writes the recording if there is one.
+    ///
+    /// # Errors
+    /// When the recording cannot be written.
+    pub fn stop(self) -> Result<Option<Recorded>, FilterError> {
+        let recorder = match self.recording {
+            true => Some(self.ask(Question::RecordEnd)?),
+            false => None,
+        };
+        self.server.stop();
+        match recorder {
+            Some(Answer::Recorded(recorder)) => {
+                recorder.finish().map(Some).map_err(FilterError::Record)
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// What can be passed on of what the remote offers.
+fn offered(remote: &Export, name: String) -> Export {
+    let passed = [
+        ExportFlags::READ_ONLY,
+        ExportFlags::SEND_FLUSH,
+        ExportFlags::SEND_FUA,
+        ExportFlags::ROTATIONAL,
+        ExportFlags::SEND_TRIM,
+        ExportFlags::SEND_WRITE_ZEROES,
+    ];
+    let passed = passed.into_iter().filter(|f| remote.flags.contains(*f));
+    // All guests' requests take one connection to the remote, so they see one another's writes.
+    let own = ExportFlags::HAS_FLAGS.with(ExportFlags::CAN_MULTI_CONN);
+    Export {
+        name,
+        description: remote.description.clone(),
+        size: remote.size,
+        flags: passed.fold(own, |all, flag| all.with(flag)),
+        block: BlockSizes {
+            maximum: remote.block.maximum.min(REQUEST_BYTES_MAX),
+            ..remote.block
+        },
+    }
+}
