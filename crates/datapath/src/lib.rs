@@ -2,11 +2,11 @@
 mod client;
 mod clock;
 pub mod desk;
-mod device;
+pub mod device;
 pub mod engine;
 mod inject;
 mod io;
-mod keeper;
+pub mod keeper;
 mod measure;
 mod record;
 mod registry;
