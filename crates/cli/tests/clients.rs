@@ -20,15 +20,25 @@ fn libnbd_tools_see_copy_and_script_an_export() {
     assert_eq!(site.client("nbdinfo", &["--size", &uri]).trim(), "67108864");
     let all = format!("nbd+unix:///?socket={}", site.socket().display());
     let list = site.client("nbdinfo", &["--list", &all]);
-    assert!(list.contains("export=\"db\"") && list.contains("export=\"logs\""), "{list}");
+    assert!(
+        list.contains("export=\"db\"") && list.contains("export=\"logs\""),
+        "{list}"
+    );
     for what in ["flush", "fua", "trim", "zero", "multi-conn"] {
         site.client("nbdinfo", &["--can", what, &uri]);
     }
-    assert!(site.client("nbdinfo", &["--map", &uri]).contains("hole,zero"));
+    assert!(
+        site.client("nbdinfo", &["--map", &uri])
+            .contains("hole,zero")
+    );
 
     // A file of 64 MiB, part data and part holes, there and back.
     let mut bytes = vec![0u8; 64 << 20];
-    for (i, b) in bytes.iter_mut().enumerate().filter(|(i, _)| i >> 20 & 3 == 1) {
+    for (i, b) in bytes
+        .iter_mut()
+        .enumerate()
+        .filter(|(i, _)| i >> 20 & 3 == 1)
+    {
         *b = (i.wrapping_mul(2_654_435_761) >> 13) as u8;
     }
     std::fs::write(site.path("in"), &bytes).unwrap();
@@ -37,7 +47,10 @@ fn libnbd_tools_see_copy_and_script_an_export() {
     assert!(map.contains("data") && map.contains("hole,zero"), "{map}");
     site.move_to("db", "slow");
     site.client("nbdcopy", &["--connections=4", &uri, "out"]);
-    assert!(std::fs::read(site.path("out")).unwrap() == bytes, "what came back differs");
+    assert!(
+        std::fs::read(site.path("out")).unwrap() == bytes,
+        "what came back differs"
+    );
 
     let script = r#"
 import nbd, sys
@@ -92,10 +105,23 @@ fn qemu_tools_write_discard_and_compare() {
         "flush",
     ]);
     site.move_to("vm", "middle");
-    io(&["read -P 0xbb 5000 70000", "read -P 0xaa 13M 3M", "read -P 0xcc 20M 64k"]);
-    site.client("qemu-img", &["convert", "-f", "raw", "-O", "qcow2", &uri, "disk.qcow2"]);
-    site.client("qemu-img", &["compare", "-f", "raw", "-F", "qcow2", &uri, "disk.qcow2"]);
-    site.client("qemu-img", &["bench", "-f", "raw", "-w", "-d", "16", "-c", "3000", &uri]);
+    io(&[
+        "read -P 0xbb 5000 70000",
+        "read -P 0xaa 13M 3M",
+        "read -P 0xcc 20M 64k",
+    ]);
+    site.client(
+        "qemu-img",
+        &["convert", "-f", "raw", "-O", "qcow2", &uri, "disk.qcow2"],
+    );
+    site.client(
+        "qemu-img",
+        &["compare", "-f", "raw", "-F", "qcow2", &uri, "disk.qcow2"],
+    );
+    site.client(
+        "qemu-img",
+        &["bench", "-f", "raw", "-w", "-d", "16", "-c", "3000", &uri],
+    );
 }
 
 #[test]
@@ -120,7 +146,16 @@ fn fio_verifies_while_extents_move_between_three_tiers() {
     let mut moves = 0;
     while fio.try_wait().unwrap().is_none() {
         for tier in ["slow", "middle", "fast"] {
-            site.ok(&["volume", "move", "db", "--to", tier, "--bandwidth", "400 MiB/s", "--wait"]);
+            site.ok(&[
+                "volume",
+                "move",
+                "db",
+                "--to",
+                tier,
+                "--bandwidth",
+                "400 MiB/s",
+                "--wait",
+            ]);
             moves += 1;
         }
     }
@@ -180,7 +215,14 @@ fn a_device_that_fails_or_hangs_gives_errors_and_comes_back_without_a_restart() 
     let (remote, fail, control) = (site.path("remote"), site.path("fail"), site.path("pause"));
     let kit = Command::new("nbdkit")
         .args(["-f", "--exit-with-parent", "-U", remote.to_str().unwrap()])
-        .args(["--filter=error", "--filter=pause", "memory", "64M", "error=EIO", "error-rate=100%"])
+        .args([
+            "--filter=error",
+            "--filter=pause",
+            "memory",
+            "64M",
+            "error=EIO",
+            "error-rate=100%",
+        ])
         .arg(format!("error-file={}", fail.display()))
         .arg(format!("pause-control={}", control.display()))
         .spawn()
@@ -192,9 +234,19 @@ fn a_device_that_fails_or_hangs_gives_errors_and_comes_back_without_a_restart() 
         std::thread::sleep(Duration::from_millis(10));
     }
     let uri = format!("nbd+unix:///?socket={}", remote.display());
-    site.ok(&["tier", "add", "fast", "--dir", fast.to_str().unwrap(), "--size", "64 MiB"]);
+    site.ok(&[
+        "tier",
+        "add",
+        "fast",
+        "--dir",
+        fast.to_str().unwrap(),
+        "--size",
+        "64 MiB",
+    ]);
     site.ok(&["tier", "add", "remote", "--nbd", &uri]);
-    site.ok(&["volume", "create", "db", "--size", "16 MiB", "--tier", "remote"]);
+    site.ok(&[
+        "volume", "create", "db", "--size", "16 MiB", "--tier", "remote",
+    ]);
     site.serve(&["--timeout", "2s"]);
     let script = r#"
 import nbd, os, socket, sys, time
@@ -244,21 +296,36 @@ for i in range(20):
 h.flush()
 "#;
     let db = site.uri("db");
-    let args = ["-c", script, &db, fail.to_str().unwrap(), control.to_str().unwrap()];
+    let args = [
+        "-c",
+        script,
+        &db,
+        fail.to_str().unwrap(),
+        control.to_str().unwrap(),
+    ];
     site.client("/usr/bin/python3", &args);
     // A move onto a failing device is given up; the source is untouched.
     site.move_to("db", "fast");
     std::fs::write(&fail, "").unwrap();
     let out = site.run(&["volume", "move", "db", "--to", "remote", "--wait"]);
-    assert!(!out.status.success(), "a move onto a failing device succeeded");
+    assert!(
+        !out.status.success(),
+        "a move onto a failing device succeeded"
+    );
     std::fs::remove_file(&fail).unwrap();
     let read = "import nbd,sys\nh=nbd.NBD()\nh.connect_uri(sys.argv[1])\nassert h.pread(4096,0)==b'new!'*1024";
     site.client("/usr/bin/python3", &["-c", read, &db]);
     // The device goes away altogether, and comes back.
     site.move_to("db", "remote");
     drop(kit);
-    let out = Command::new("/usr/bin/python3").args(["-c", read, &db]).output().unwrap();
-    assert!(!out.status.success(), "a read of a device that is gone succeeded");
+    let out = Command::new("/usr/bin/python3")
+        .args(["-c", read, &db])
+        .output()
+        .unwrap();
+    assert!(
+        !out.status.success(),
+        "a read of a device that is gone succeeded"
+    );
 }
 
 struct KillOnDrop(std::process::Child);
@@ -336,7 +403,10 @@ fn hostile_clients_do_not_harm_others() {
         worst = worst.max(started.elapsed());
     }
     let grown = site.memory_mib().saturating_sub(before);
-    assert!(worst < Duration::from_secs(2), "a good client waited for {worst:?}");
+    assert!(
+        worst < Duration::from_secs(2),
+        "a good client waited for {worst:?}"
+    );
     assert!(grown < 600, "memory grew by {grown} MiB");
     drop((many, readers));
     // Half-made handshakes are over after their time, or when they are cut; then there is room again.
@@ -350,7 +420,9 @@ fn more_connections_than_allowed_are_closed_at_once() {
     site.serve(&["--max-connections", "4"]);
     std::thread::sleep(Duration::from_millis(100)); // the probe of `serve` is gone
     let uri = site.uri("db").parse().unwrap();
-    let held: Vec<_> = (0..4).map(|_| datapath::Client::connect(&uri).unwrap()).collect();
+    let held: Vec<_> = (0..4)
+        .map(|_| datapath::Client::connect(&uri).unwrap())
+        .collect();
     let mut fifth = UnixStream::connect(site.socket()).unwrap();
     let mut byte = [0];
     assert_eq!(fifth.read(&mut byte).unwrap(), 0, "it was not closed");

@@ -48,9 +48,20 @@ fn nothing_acknowledged_is_lost_by_kill_9_in_mid_move() {
         check(&uri, &mut known);
         let tier = ["slow", "middle", "fast"][kill as usize % 3];
         // Slow enough to be still under way at the kill, often enough.
-        let moved = site.run(&["volume", "move", "db", "--to", tier, "--bandwidth", "60 MiB/s"]);
+        let moved = site.run(&[
+            "volume",
+            "move",
+            "db",
+            "--to",
+            tier,
+            "--bandwidth",
+            "60 MiB/s",
+        ]);
         let said = String::from_utf8_lossy(&moved.stderr).into_owned();
-        assert!(moved.status.success() || said.contains("being moved already"), "{said}");
+        assert!(
+            moved.status.success() || said.contains("being moved already"),
+            "{said}"
+        );
         let stop = Arc::new(AtomicBool::new(false));
         let writers: Vec<_> = (0..WRITERS)
             .map(|w| {
@@ -94,7 +105,11 @@ fn nothing_acknowledged_is_lost_by_kill_9_in_mid_move() {
     // The last move, if it was cut, goes on by itself and ends.
     site.serve(&[]);
     let until = std::time::Instant::now() + support::PATIENCE;
-    while site.json(&["volume", "show", "db"]).to_string().contains("\"moving_to\":\"") {
+    while site
+        .json(&["volume", "show", "db"])
+        .to_string()
+        .contains("\"moving_to\":\"")
+    {
         assert!(std::time::Instant::now() < until, "the move does not end");
         std::thread::sleep(Duration::from_millis(100));
     }

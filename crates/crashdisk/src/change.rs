@@ -23,6 +23,22 @@ impl Change {
         }
     }
 
+    /// The part of it that lies in `start..end`; `None` if there is none, and for a length.
+    pub(crate) fn cut(&self, start: u64, end: u64) -> Option<Change> {
+        let (from, to) = self.range()?;
+        let (at, cut_end) = (from.max(start), to.min(end));
+        (at < cut_end).then(|| match self {
+            Change::Write { bytes, .. } => Change::Write {
+                at,
+                bytes: bytes[(at - from) as usize..(cut_end - from) as usize].to_vec(),
+            },
+            _ => Change::Zero {
+                at,
+                length: cut_end - at,
+            },
+        })
+    }
+
     /// Makes the change. The place must be inside.
     pub(crate) fn apply(&self, image: &mut Vec<u8>) {
         match self {

@@ -140,6 +140,41 @@ impl CrashDisk {
         Ok(())
     }
 
+    /// Brings what is in a range to the medium, and nothing else: what a single durable write does.
+    pub fn sync_range(&self, at: u64, length: u64) -> Result<()> {
+        let mut state = self.state();
+        state.running()?;
+        state.inside(at, length)?;
+        state.count_down()?;
+        let State {
+            medium, unsynced, ..
+        } = &mut *state;
+        if unsynced.iter().any(|c| c.range().is_none()) {
+            return Err(Error::other("the length is not synced: sync all of it"));
+        }
+        let mut rest = Vec::with_capacity(unsynced.len());
+        for change in unsynced.drain(..) {
+            if let Some(inside) = change.cut(at, at + length) {
+                inside.apply(medium);
+            }
+            rest.extend(change.cut(0, at));
+            rest.extend(change.cut(at + length, u64::MAX));
+        }
+        *unsynced = rest;
+        state.operations.syncs += 1;
+        Ok(())
+    }
+
+    /// A sync that fails as those of page caches do: of the changes before it an arbitrary subset comes to the medium, and
+    /// the others never will, though reads go on to see them. The next sync knows nothing of it.
+    pub fn fail_sync(&self, seed: u64) {
+        let mut state = self.state();
+        let changes = std::mem::take(&mut state.unsynced);
+        let changes: Vec<&Change> = changes.iter().collect();
+        let medium = std::mem::take(&mut state.medium);
+        state.medium = loss::survives(medium, &changes, seed);
+    }
+
     /// Lets `changes` more writes, zeroes, lengths and syncs succeed; the next one, and everything after it, fails.
     pub fn fail_after(&self, changes: u64) {
         self.state().left = Some(changes);

@@ -21,6 +21,9 @@
 //! at all. Lengths are kept by a journal: they survive in order, up to some point. A write beyond the length that
 //! survived is cut off there, or has made the file longer.
 //!
+//! [`CrashDisk::sync_range`] is the sync of one durable write. [`CrashDisk::fail_sync`] is a sync that fails: what it does
+//! not bring to the medium is forgotten, as by a kernel that marks the pages of a failed write-back as clean.
+//!
 //! # What it is not
 //!
 //! No bit rot, no misdirected writes, no sync that lies, and no file system above it: one disk is one file or one

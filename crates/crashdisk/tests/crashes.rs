@@ -54,6 +54,36 @@ fn it_stops_where_it_is_told_to_and_everything_fails_then() {
 }
 
 #[test]
+fn a_range_is_synced_alone_and_is_not_undone_by_what_was_before_it() {
+    for seed in 0..200 {
+        let disk = CrashDisk::new(SECTORS * SECTOR);
+        disk.write(0, &[1; (SECTORS * SECTOR) as usize]).unwrap();
+        disk.zero(SECTOR, 3 * SECTOR).unwrap();
+        disk.write(2 * SECTOR, &[2; SECTOR as usize]).unwrap();
+        disk.sync_range(2 * SECTOR, SECTOR).unwrap();
+        let found = bytes(&disk.power_loss(seed));
+        let sector = |n: u64| found[(n * SECTOR) as usize];
+        assert_eq!(sector(2), 2);
+        assert!([0, 1].contains(&sector(1)) && [0, 1].contains(&sector(9)));
+    }
+}
+
+#[test]
+fn what_a_failed_sync_lost_no_later_one_brings_back() {
+    let mut lost = 0;
+    for seed in 0..200 {
+        let disk = CrashDisk::new(SECTORS * SECTOR);
+        disk.write(0, &[1; SECTOR as usize]).unwrap();
+        disk.fail_sync(seed);
+        assert_eq!(bytes(&disk)[0], 1);
+        disk.sync().unwrap();
+        assert_eq!(bytes(&disk.killed())[0], 1);
+        lost += u32::from(bytes(&disk.power_loss(seed))[0] == 0);
+    }
+    assert!((20..180).contains(&lost), "{lost}");
+}
+
+#[test]
 fn a_killed_process_loses_nothing_that_was_complete() {
     let mut lengths = BTreeSet::new();
     for before in 0..64 {

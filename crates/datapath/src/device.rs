@@ -10,8 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use algo::{DeviceModel, mix};
 use array::{Array, DATA_START, DeviceKind, DeviceRecord, Superblock};
 use model::Op;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 use thiserror::Error;
 use units::{Bytes, DeviceId};
+
+use crate::client;
 
 /// Why a device cannot be used.
 #[derive(Debug, Error)]
@@ -210,6 +214,75 @@ impl Device {
         let mut device = emulated.lock().unwrap_or_else(PoisonError::into_inner);
         device.submit(now_ns, op, bytes, bits)
     }
+}
+
+/// What the keeper needs of a device. The crash tests have simulated ones.
+pub trait SlotSpace {
+    /// Makes slots of `extent` bytes read as zeroes, durably.
+    ///
+    /// # Errors
+    /// Why that cannot be, in words. The slots hold anything then.
+    fn zero(&self, slots: &[u32], extent: Bytes) -> Result<(), String>;
+
+    /// Takes a slot's space from whatever gives it, so that a write does not find that there is none; whether there is.
+    fn hold(&self, slot: u32, extent: Bytes) -> bool;
+}
+
+impl SlotSpace for Device {
+    fn zero(&self, slots: &[u32], extent: Bytes) -> Result<(), String> {
+        match &self.medium {
+            Medium::Nbd(uri) => {
+                let at = |slot: &u32| (u64::from(*slot) * extent.0, extent.0 as u32);
+                let ranges: Vec<(u64, u32)> = slots.iter().map(at).collect();
+                client::zero(uri, &ranges).map_err(|e| e.to_string())
+            }
+            Medium::File(file, _) => {
+                let fail = |e: std::io::Error| format!("device {:?}: cannot zero: {e}", self.name);
+                for slot in slots {
+                    let offset = DATA_START + u64::from(*slot) * extent.0;
+                    zero_range(file, offset, extent.0).map_err(fail)?;
+                }
+                file.sync_data().map_err(fail)
+            }
+        }
+    }
+
+    fn hold(&self, slot: u32, extent: Bytes) -> bool {
+        let Medium::File(file, _) = &self.medium else {
+            return true;
+        };
+        let offset = DATA_START + u64::from(slot) * extent.0;
+        match fallocate(&**file, FallocateFlags::KEEP_SIZE, offset, extent.0) {
+            Ok(()) => true,
+            Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => false,
+            // Not every filesystem can; then a write finds out.
+            Err(_) => true,
+        }
+    }
+}
+
+/// Makes a range read as zeroes and gives its space back, where the system can; else writes zeroes.
+fn zero_range(file: &File, offset: u64, length: u64) -> std::io::Result<()> {
+    /// Bytes zeroed at once: the filesystem locks the file meanwhile, and guests' writes wait.
+    const AT_ONCE: u64 = 128 << 10;
+    /// Zeroing takes one part in so many of the time, so that the guests that use the same file hardly notice.
+    const ONE_IN: u32 = 4;
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let mut at = 0;
+    while at < length {
+        let now = (length - at).min(AT_ONCE);
+        let started = std::time::Instant::now();
+        match fallocate(file, punch, offset + at, now) {
+            Ok(()) => {}
+            Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NODEV) => {
+                file.write_all_at(&vec![0; now as usize], offset + at)?;
+            }
+            Err(e) => return Err(e.into()),
+        }
+        std::thread::sleep(started.elapsed() * (ONE_IN - 1));
+        at += now;
+    }
+    Ok(())
 }
 
 fn superblock_of(array: &Array, record: &DeviceRecord) -> Superblock {

@@ -4,23 +4,15 @@
 //! are handed out again, in batches, when nothing else is to be done or when they are needed.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use array::{
-    Array, ArrayError, Change, DATA_START, DeviceKind, DeviceRecord, Slots, TierRecord,
-    VolumeRecord,
-};
-use rustix::fs::{FallocateFlags, fallocate};
-use rustix::io::Errno;
+use array::{Array, ArrayError, Change, DeviceKind, DeviceRecord, Slots, TierRecord, VolumeRecord};
 use units::{Bytes, DeviceId, TierId, VolumeId};
 use volume::Location;
 
-use crate::client;
-use crate::device::{Device, Medium};
+use crate::device::{Device, SlotSpace};
 use crate::engine::{Fault, StoreReply, StoreRequest};
 use crate::worker::{Inbox, Message};
 
@@ -32,12 +24,6 @@ const CLEAN_AT_ONCE: usize = 64;
 
 /// Slots zeroed in one idle moment. Bounds how long a request may have to wait behind them.
 const CLEAN_WHEN_IDLE: usize = 8;
-
-/// Bytes zeroed at once: the filesystem locks the file meanwhile, and guests' writes wait.
-const ZERO_AT_ONCE: u64 = 128 << 10;
-
-/// The share of time that zeroing takes while guests may wait for the same file: one part in so many.
-const ZERO_ONE_IN: u32 = 4;
 
 /// When nothing happens for so long, given-up slots are zeroed, which gives their space back.
 const IDLE: Duration = Duration::from_millis(50);
@@ -71,14 +57,14 @@ impl std::fmt::Debug for ToKeeper {
     }
 }
 
-/// The array and what is known of it in memory.
-pub struct Keeper {
+/// The array and what is known of it in memory. `D` is a [`Device`], but in tests.
+pub struct Keeper<D = Device> {
     /// The durable map.
     pub array: Array,
     /// Free slots.
     pub slots: Slots,
     /// Open devices.
-    pub devices: BTreeMap<DeviceId, Arc<Device>>,
+    pub devices: BTreeMap<DeviceId, Arc<D>>,
     /// Their records.
     pub records: BTreeMap<DeviceId, DeviceRecord>,
     /// Tiers, high end first.
@@ -97,35 +83,7 @@ impl Keeper {
     /// # Errors
     /// A map that cannot be read or contradicts itself, a device that is missing or not the array's.
     pub fn open(array: Array) -> Result<Self, KeeperError> {
-        let tiers = array.tiers()?;
-        let records: BTreeMap<DeviceId, DeviceRecord> =
-            array.devices()?.into_iter().map(|d| (d.id, d)).collect();
-        let volumes: BTreeMap<VolumeId, VolumeRecord> =
-            array.volumes()?.into_iter().map(|v| (v.id, v)).collect();
-        let mut used = vec![];
-        for volume in volumes.keys() {
-            for extent in array.extents(*volume)? {
-                if let array::Extent::At(location) = extent {
-                    used.push(location);
-                }
-            }
-        }
-        let all: Vec<DeviceRecord> = records.values().cloned().collect();
-        let slots = Slots::new(&all, used.into_iter())?;
-        let mut devices = BTreeMap::new();
-        for record in &all {
-            devices.insert(record.id, Arc::new(Device::open(&array, record)?));
-        }
-        Ok(Self {
-            array,
-            slots,
-            devices,
-            records,
-            tiers,
-            volumes,
-            workers: vec![],
-            store_error: None,
-        })
+        Self::open_with(array, |array, record| Ok(Device::open(array, record)?))
     }
 
     /// Works until told to stop, or until nobody can ask any more.
@@ -166,6 +124,57 @@ impl Keeper {
 
     /// Carries out requests with one commit, then answers them.
     fn serve(&mut self, requests: Vec<(usize, VolumeId, StoreRequest)>) {
+        for (worker, volume, reply) in self.carry_out(requests) {
+            self.workers[worker].send(Message::Store(volume, reply));
+        }
+    }
+}
+
+impl<D: SlotSpace> Keeper<D> {
+    /// Reads an array's map and opens its devices in some way.
+    ///
+    /// # Errors
+    /// A map that cannot be read or contradicts itself, and whatever `open` says.
+    pub fn open_with(
+        array: Array,
+        mut open: impl FnMut(&Array, &DeviceRecord) -> Result<D, KeeperError>,
+    ) -> Result<Self, KeeperError> {
+        let tiers = array.tiers()?;
+        let records: BTreeMap<DeviceId, DeviceRecord> =
+            array.devices()?.into_iter().map(|d| (d.id, d)).collect();
+        let volumes: BTreeMap<VolumeId, VolumeRecord> =
+            array.volumes()?.into_iter().map(|v| (v.id, v)).collect();
+        let mut used = vec![];
+        for volume in volumes.keys() {
+            for extent in array.extents(*volume)? {
+                if let array::Extent::At(location) = extent {
+                    used.push(location);
+                }
+            }
+        }
+        let all: Vec<DeviceRecord> = records.values().cloned().collect();
+        let slots = Slots::new(&all, used.into_iter())?;
+        let mut devices = BTreeMap::new();
+        for record in &all {
+            devices.insert(record.id, Arc::new(open(&array, record)?));
+        }
+        Ok(Self {
+            array,
+            slots,
+            devices,
+            records,
+            tiers,
+            volumes,
+            workers: vec![],
+            store_error: None,
+        })
+    }
+
+    /// Carries out requests with one commit; the answers, each with the worker that waits for it.
+    pub fn carry_out(
+        &mut self,
+        requests: Vec<(usize, VolumeId, StoreRequest)>,
+    ) -> Vec<(usize, VolumeId, StoreReply)> {
         let mut changes = vec![];
         let mut answers = vec![];
         for (worker, volume, request) in requests {
@@ -173,11 +182,12 @@ impl Keeper {
                 answers.push((worker, volume, reply));
             }
         }
-        let done = self.commit(&changes);
-        for (worker, volume, reply) in answers {
-            let reply = if done.is_ok() { reply } else { failed(reply) };
-            self.workers[worker].send(Message::Store(volume, reply));
+        if self.commit(&changes).is_err() {
+            for answer in &mut answers {
+                answer.2 = failed(answer.2.clone());
+            }
         }
+        answers
     }
 
     /// Makes changes durable; remembers an error to show to the operator.
@@ -190,7 +200,8 @@ impl Keeper {
     }
 
     /// The changes that a request needs, and the answer once they are durable.
-    pub(crate) fn prepare(
+    #[doc(hidden)]
+    pub fn prepare(
         &mut self,
         volume: VolumeId,
         request: StoreRequest,
@@ -346,23 +357,12 @@ impl Keeper {
 
     /// Takes a slot's space from the filesystem now, so that a full one is found here and not in the middle of a write.
     fn hold_space(&self, at: Location) -> bool {
-        let device = &self.devices[&at.device];
-        let (Medium::File(file, _), DeviceKind::File) =
-            (&device.medium, self.records[&at.device].kind)
-        else {
-            return true;
-        };
-        let extent = self.array.extent().0;
-        let offset = DATA_START + u64::from(at.slot) * extent;
-        match fallocate(&**file, FallocateFlags::KEEP_SIZE, offset, extent) {
-            Ok(()) => true,
-            Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => false,
-            // Not every filesystem can; then a write finds out.
-            Err(_) => true,
-        }
+        let of_file = self.records[&at.device].kind == DeviceKind::File;
+        !of_file || self.devices[&at.device].hold(at.slot, self.array.extent())
     }
 
-    fn clean_a_little(&mut self) {
+    /// What the keeper does when nothing is to be done: zeroes some given-up slots.
+    pub fn clean_a_little(&mut self) {
         let devices: Vec<DeviceId> = self.records.keys().copied().collect();
         for device in devices {
             self.clean(device, CLEAN_WHEN_IDLE);
@@ -373,7 +373,8 @@ impl Keeper {
     fn clean(&mut self, device: DeviceId, most: usize) -> bool {
         let dirty = self.slots.to_clean(device, most);
         if !dirty.is_empty() {
-            match self.zero(device, &dirty) {
+            let zeroed = self.devices[&device].zero(&dirty, self.array.extent());
+            match zeroed {
                 Ok(()) => self.slots.cleaned(device, &dirty),
                 Err(why) => {
                     self.store_error = Some(why);
@@ -382,27 +383,6 @@ impl Keeper {
             }
         }
         self.slots.clean_left(device) > 0
-    }
-
-    fn zero(&self, device: DeviceId, slots: &[u32]) -> Result<(), String> {
-        let extent = self.array.extent().0;
-        let handle = &self.devices[&device];
-        match &handle.medium {
-            Medium::Nbd(uri) => {
-                let at = |slot: &u32| (u64::from(*slot) * extent, extent as u32);
-                let ranges: Vec<(u64, u32)> = slots.iter().map(at).collect();
-                client::zero(uri, &ranges).map_err(|e| e.to_string())
-            }
-            Medium::File(file, _) => {
-                let fail =
-                    |e: std::io::Error| format!("device {:?}: cannot zero: {e}", handle.name);
-                for slot in slots {
-                    let offset = DATA_START + u64::from(*slot) * extent;
-                    zero_range(file, offset, extent).map_err(fail)?;
-                }
-                file.sync_data().map_err(fail)
-            }
-        }
     }
 
     /// Space of a tier: used and total bytes.
@@ -420,7 +400,8 @@ impl Keeper {
 }
 
 /// What is answered when the commit failed.
-pub(crate) fn failed(reply: StoreReply) -> StoreReply {
+#[doc(hidden)]
+pub fn failed(reply: StoreReply) -> StoreReply {
     let fault = Fault::Io;
     match reply {
         StoreReply::Placed { extents, places } => StoreReply::Placed {
@@ -434,26 +415,6 @@ pub(crate) fn failed(reply: StoreReply) -> StoreReply {
         StoreReply::Reserved(slots) => StoreReply::Reserved(Err(slots.err().unwrap_or(fault))),
         StoreReply::Switched(_) => StoreReply::Switched(Err(fault)),
     }
-}
-
-/// Makes a range read as zeroes and gives its space back, where the system can; else writes zeroes.
-fn zero_range(file: &File, offset: u64, length: u64) -> std::io::Result<()> {
-    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    let mut at = 0;
-    while at < length {
-        let now = (length - at).min(ZERO_AT_ONCE);
-        let started = std::time::Instant::now();
-        match fallocate(file, punch, offset + at, now) {
-            Ok(()) => {}
-            Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NODEV) => {
-                file.write_all_at(&vec![0; now as usize], offset + at)?;
-            }
-            Err(e) => return Err(e.into()),
-        }
-        std::thread::sleep(started.elapsed() * (ZERO_ONE_IN - 1));
-        at += now;
-    }
-    Ok(())
 }
 
 /// Why an array cannot be served.

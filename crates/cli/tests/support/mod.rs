@@ -15,7 +15,9 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Whether programs are installed; says what is missing, as the reason to skip a test.
 pub fn have(programs: &[&str]) -> bool {
     let missing = |p: &&&str| {
-        let found = Command::new("sh").args(["-c", &format!("command -v {p}")]).output();
+        let found = Command::new("sh")
+            .args(["-c", &format!("command -v {p}")])
+            .output();
         !found.is_ok_and(|o| o.status.success())
     };
     let missing: Vec<&str> = programs.iter().filter(missing).copied().collect();
@@ -82,7 +84,9 @@ impl Site {
 
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_terrace"));
-        command.env("TERRACE_ARRAY", self.path("array")).env("NO_COLOR", "1");
+        command
+            .env("TERRACE_ARRAY", self.path("array"))
+            .env("NO_COLOR", "1");
         command.args(args);
         command
     }
@@ -146,7 +150,16 @@ impl Site {
 
     /// Starts a move and waits for its end.
     pub fn move_to(&self, volume: &str, tier: &str) {
-        self.ok(&["volume", "move", volume, "--to", tier, "--bandwidth", "2 GiB/s", "--wait"]);
+        self.ok(&[
+            "volume",
+            "move",
+            volume,
+            "--to",
+            tier,
+            "--bandwidth",
+            "2 GiB/s",
+            "--wait",
+        ]);
     }
 
     /// Runs a client program; it must succeed. What it printed.
@@ -164,9 +177,15 @@ impl Site {
 
     /// Memory of the server in MiB.
     pub fn memory_mib(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.server_pid())).unwrap();
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.server_pid())).unwrap();
         let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap();
-        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
+        line.split_whitespace()
+            .nth(1)
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+            / 1024
     }
 }
 
