@@ -376,10 +376,7 @@ fn hostile_clients_do_not_harm_others() {
         (nbd::Command::Trim, 1 << 60, u32::MAX),
         (nbd::Command::Read, 0, 16 << 20),
     ] {
-        let Ok((fd, _)) = datapath::connect(&uri) else {
-            panic!("a connection was refused")
-        };
-        let mut socket = UnixStream::from(fd);
+        let mut socket = raw_connection(&site);
         socket.set_nonblocking(true).unwrap();
         for cookie in 0..500 {
             let header = nbd::RequestHeader {
@@ -412,6 +409,25 @@ fn hostile_clients_do_not_harm_others() {
     // Half-made handshakes are over after their time, or when they are cut; then there is room again.
     let mut again = datapath::Client::connect(&site.uri("victim").parse().unwrap()).unwrap();
     again.write(0, b"still here").unwrap();
+}
+
+/// A connection to `db` after the handshake, to be misused.
+fn raw_connection(site: &Site) -> UnixStream {
+    let mut socket = UnixStream::connect(site.socket()).unwrap();
+    let wishes = nbd::ClientWishes {
+        structured: true,
+        allocation: false,
+    };
+    let mut handshake = nbd::ClientHandshake::new("db", wishes);
+    loop {
+        let (mut input, mut out) = ([0; 4096], vec![]);
+        let n = socket.read(&mut input).unwrap();
+        let (_, progress) = handshake.step(&input[..n], &mut out).unwrap();
+        socket.write_all(&out).unwrap();
+        if matches!(progress, nbd::ClientProgress::Ready(_)) {
+            return socket;
+        }
+    }
 }
 
 #[test]

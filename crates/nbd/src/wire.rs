@@ -42,8 +42,8 @@ pub(crate) mod option {
     pub const INFO: u32 = 6;
     pub const GO: u32 = 7;
     pub const STRUCTURED_REPLY: u32 = 8;
-    pub const LIST_META_CONTEXT: u32 = 10;
-    pub const SET_META_CONTEXT: u32 = 11;
+    pub const LIST_META_CONTEXT: u32 = 9;
+    pub const SET_META_CONTEXT: u32 = 10;
 }
 
 /// Types of replies to options.

@@ -66,15 +66,13 @@ impl Ring {
             .setup_taskrun_flag()
             .setup_cqsize(ENTRIES * 8)
             .build(ENTRIES);
-        let mut ring = match modern {
+        let ring = match modern {
             Ok(ring) => ring,
             // Kernels before 6.1 do not know it.
             Err(_) => IoUring::builder()
                 .setup_cqsize(ENTRIES * 8)
                 .build(ENTRIES)?,
         };
-        // Spares the kernel a look-up at each call; older ones cannot.
-        let _ = ring.submitter().register_ring_fd();
         let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
         Ok(Self {
             ring,

@@ -256,6 +256,9 @@ impl Worker {
     }
 
     pub(super) fn push_segment(&mut self, connection: u32, segment: Segment) {
+        if segment.left() == 0 {
+            return; // sending nothing would look like a socket that takes nothing, for ever
+        }
         let c = &mut self.connections[connection as usize];
         c.out.push_back(segment);
         if !c.listed_unsent {
