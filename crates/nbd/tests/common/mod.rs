@@ -44,8 +44,8 @@ pub const STARTTLS: u32 = 5;
 pub const INFO: u32 = 6;
 pub const GO: u32 = 7;
 pub const STRUCTURED: u32 = 8;
-pub const LIST_META: u32 = 10;
-pub const SET_META: u32 = 11;
+pub const LIST_META: u32 = 9;
+pub const SET_META: u32 = 10;
 
 pub const ACK: u32 = 1;
 pub const UNSUP: u32 = 0x8000_0001;
