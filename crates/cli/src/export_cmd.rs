@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
 use clap::{Args, ValueEnum};
 use datapath::desk::{Ask, Told, VolumeInfo};
 use datapath::{EngineLimits, IoChoice, Listen, ServerConfig, Serving};
@@ -108,12 +108,18 @@ pub fn reachable(listen: Listen) -> Listen {
 /// Runs `terrace volume export`.
 pub fn run(export: Export) -> anyhow::Result<ExitCode> {
     let stop = Stop::listen()?;
-    let mut serving =
-        Serving::start(&export.array.array, export.serving.config()).map_err(explained)?;
+    let config = export.serving.config();
+    let mut serving = Serving::start(&export.array.array, config).map_err(explained)?;
     if let Some(notice) = &serving.notice {
         message(&format!("note: {notice}"));
     }
-    let names = chosen(&serving, export.volumes)?;
+    let ended = serve(export, &mut serving, &stop);
+    serving.stop();
+    ended.map(|()| ExitCode::SUCCESS)
+}
+
+fn serve(export: Export, serving: &mut Serving, stop: &Stop) -> anyhow::Result<()> {
+    let names = chosen(serving, export.volumes)?;
     for name in &names {
         serving.desk().export(name).map_err(|why| anyhow!(why))?;
     }
@@ -132,13 +138,12 @@ pub fn run(export: Export) -> anyhow::Result<ExitCode> {
     }
     while stop.sleep(TICK) == Go::On {
         if !serving.tick() {
-            return Err(anyhow!(
+            bail!(
                 "a worker has ended unexpectedly: what was answered is safe; start the export again"
-            ));
+            );
         }
     }
-    serving.stop();
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn default_socket(array: &Path) -> PathBuf {

@@ -63,18 +63,7 @@ pub fn run(args: FilterArgs) -> anyhow::Result<ExitCode> {
     if let Some(notice) = &filter.server.notice {
         message(&format!("note: {notice}"));
     }
-    for listen in args.listen {
-        let bound = filter
-            .server
-            .listen(&reachable(listen))
-            .map_err(explained)?;
-        announce(&bound, &filter.name)?;
-    }
-    while stop.sleep(Duration::from_millis(200)) == Go::On {
-        if !filter.server.healthy() {
-            return Err(anyhow!("the worker has ended unexpectedly: start again"));
-        }
-    }
+    let served = serve(&mut filter, args.listen, &stop);
     let status = filter.status().map_err(explained)?;
     let recorded = filter.stop().map_err(explained)?;
     let text = |s: &datapath::VolumeStatus| {
@@ -86,9 +75,26 @@ pub fn run(args: FilterArgs) -> anyhow::Result<ExitCode> {
             .collect::<Vec<_>>()
             .join("\n")
     };
+    served?;
     args.output.print("terrace.filter/1", &status, text)?;
     if let Some(recorded) = recorded {
         trace_record::say(&recorded.path, recorded.requests, recorded.lost);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn serve(filter: &mut Filter, listens: Vec<Listen>, stop: &Stop) -> anyhow::Result<()> {
+    for listen in listens {
+        let bound = filter
+            .server
+            .listen(&reachable(listen))
+            .map_err(explained)?;
+        announce(&bound, &filter.name)?;
+    }
+    while stop.sleep(Duration::from_millis(200)) == Go::On {
+        if !filter.server.healthy() {
+            return Err(anyhow!("the worker has ended unexpectedly: start again"));
+        }
+    }
+    Ok(())
 }

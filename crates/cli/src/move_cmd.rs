@@ -112,9 +112,13 @@ fn serve(which: &Which) -> anyhow::Result<Serving> {
         ..ServerConfig::default()
     };
     let serving = Serving::start(&which.array.array, config).map_err(explained)?;
-    let exported = serving.desk().export(&which.volume);
-    exported.map_err(|why| anyhow!(why))?;
-    Ok(serving)
+    match serving.desk().export(&which.volume) {
+        Ok(()) => Ok(serving),
+        Err(why) => {
+            serving.stop();
+            Err(anyhow!(why))
+        }
+    }
 }
 
 fn alone(which: &Which, order: Option<Ask>) -> anyhow::Result<ExitCode> {

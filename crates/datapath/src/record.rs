@@ -90,7 +90,7 @@ impl Recorder {
         for (record, latency_ns) in &self.records {
             file.push(*record, Some(*latency_ns))?;
         }
-        file.finish([self.volume.as_str()].into_iter())?;
+        file.finish([self.volume.as_str()])?;
         Ok(Recorded {
             path: self.path,
             requests: self.records.len() as u64,

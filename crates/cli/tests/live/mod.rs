@@ -1,0 +1,207 @@
+//! An array in a directory of its own, the real binary on it, and its servers, which end with the test.
+
+#![allow(dead_code, reason = "each test file uses its part of it")]
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use datapath::Client;
+use serde_json::Value;
+
+pub struct Bench {
+    dir: tempfile::TempDir,
+}
+
+/// A server that runs, and where its exports are.
+pub struct Running {
+    pub child: Child,
+    pub lines: Vec<String>,
+    rest: Option<BufReader<std::process::ChildStdout>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Running {
+    pub fn client(&self) -> Client {
+        self.client_of(0)
+    }
+
+    pub fn uri(&self, line: usize) -> &str {
+        let (_, uri) = self.lines[line].split_once(' ').expect("name and URI");
+        uri
+    }
+
+    pub fn client_of(&self, line: usize) -> Client {
+        Client::connect(&self.uri(line).parse().unwrap()).unwrap()
+    }
+
+    pub fn kill_9(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Ends it in order; what it printed at the end.
+    pub fn stop(mut self) -> String {
+        let pid = self.child.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args(["-TERM", &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
+        let mut rest = String::new();
+        std::io::Read::read_to_string(&mut self.rest.take().unwrap(), &mut rest).unwrap();
+        let ended = self.child.wait().unwrap();
+        assert!(ended.success(), "{ended}");
+        rest
+    }
+}
+
+impl Bench {
+    /// A directory with room for two tiers and no array.
+    pub fn empty() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("f")).unwrap();
+        std::fs::create_dir(dir.path().join("s")).unwrap();
+        Self { dir }
+    }
+
+    /// An array with two tiers.
+    pub fn new() -> Self {
+        let bench = Self::empty();
+        bench.ok(&["tier", "add", "fast", "--dir", "f", "--size", "128 MiB"]);
+        bench.ok(&["tier", "add", "slow", "--dir", "s", "--size", "1 GiB"]);
+        bench
+    }
+
+    /// With a volume on the upper tier.
+    pub fn with_volume(size: &str) -> Self {
+        let bench = Self::new();
+        bench.ok(&["volume", "create", "data", "--size", size, "--tier", "fast"]);
+        bench
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.path().join("terrace-array/control.sock")
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_terrace"));
+        command
+            .current_dir(self.path())
+            .args(arguments)
+            .env_remove("TERRACE_ARRAY");
+        command
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("terrace runs")
+    }
+
+    /// Succeeds; its standard output.
+    pub fn ok(&self, arguments: &[&str]) -> String {
+        let out = self.run(arguments);
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.success(), "{arguments:?}: {said}");
+        String::from_utf8(out.stdout).unwrap()
+    }
+
+    pub fn json(&self, arguments: &[&str]) -> Value {
+        let arguments = [arguments, &["-o", "json"]].concat();
+        serde_json::from_str(&self.ok(&arguments)).unwrap()
+    }
+
+    /// Fails; its message without "error: " and without the directory.
+    pub fn refused(&self, arguments: &[&str]) -> String {
+        let out = self.run(arguments);
+        let said = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(1), "{arguments:?}: {said}");
+        let place = self.path().canonicalize().unwrap();
+        let said = said.replace(&place.display().to_string(), "HERE");
+        said.trim_end().strip_prefix("error: ").unwrap().to_owned()
+    }
+
+    /// Starts a command that announces `lines` exports and goes on.
+    pub fn start(&self, arguments: &[&str], lines: usize) -> Running {
+        let mut child = self
+            .command(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("terrace runs");
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut announced = vec![];
+        for _ in 0..lines {
+            let mut line = String::new();
+            assert!(
+                out.read_line(&mut line).unwrap() > 0,
+                "{arguments:?} has ended"
+            );
+            announced.push(line.trim_end().to_owned());
+        }
+        Running {
+            child,
+            lines: announced,
+            rest: Some(out),
+        }
+    }
+
+    pub fn export(&self) -> Running {
+        self.start(&["volume", "export", "--workers", "2"], 1)
+    }
+
+    pub fn show(&self) -> Value {
+        self.json(&["volume", "show", "data"])
+    }
+
+    /// Waits for something to be true of the volume.
+    pub fn until(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            let now = self.show();
+            if holds(&now) {
+                return now;
+            }
+            assert!(Instant::now() < until, "not {what}: {now:#}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// Bytes that say where they belong.
+pub fn pattern(seed: u8, bytes: usize) -> Vec<u8> {
+    (0..bytes)
+        .map(|i| seed ^ (i / 4096) as u8 ^ (i % 251) as u8)
+        .collect()
+}
+
+pub const MIB: u64 = 1 << 20;
+
+pub fn fill(client: &mut Client, mib: u64) {
+    for i in 0..mib {
+        let data = pattern(i as u8, MIB as usize);
+        client.write(i * MIB, &data).unwrap();
+    }
+    client.flush().unwrap();
+}
+
+pub fn verify(client: &mut Client, mib: u64) {
+    for i in 0..mib {
+        let data = client.read(i * MIB, MIB as u32).unwrap();
+        assert!(
+            data == pattern(i as u8, MIB as usize),
+            "MiB {i} is not what was written"
+        );
+    }
+}
