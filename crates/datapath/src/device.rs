@@ -65,8 +65,6 @@ pub struct Device {
     pub medium: Medium,
     emulated: Option<Mutex<DeviceModel>>,
     requests: AtomicU64,
-    /// Number of flushes that failed.
-    pub flush_failures: AtomicU64,
 }
 
 impl Device {
@@ -178,7 +176,6 @@ impl Device {
             medium,
             emulated,
             requests: AtomicU64::new(0),
-            flush_failures: AtomicU64::new(0),
         }
     }
 

@@ -39,6 +39,9 @@ impl<G> Engine<G> {
             Ok(places) => {
                 assert_eq!(places.len(), extents.len(), "one place for each extent");
                 for (extent, place) in extents.iter().zip(places) {
+                    if !self.map.relocating() {
+                        self.begins_on(place.device);
+                    }
                     self.map.place(*extent as usize, place);
                 }
                 self.retry = true;

@@ -109,7 +109,7 @@ impl Life<'_> {
         self.tally.losses += 1;
         for (i, engine) in self.engines.iter_mut().enumerate() {
             if i != but {
-                engine.flush_failed_elsewhere(device, u64::MAX);
+                engine.flush_failed_elsewhere(device);
             }
         }
     }

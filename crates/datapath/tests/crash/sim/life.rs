@@ -374,7 +374,7 @@ impl<'a> Life<'a> {
         for (i, device) in self.devices.iter().enumerate() {
             for _ in 0..device.failures.swap(0, Ordering::Relaxed) {
                 for engine in &mut self.engines {
-                    engine.flush_failed_elsewhere(DeviceId(i as u16), u64::MAX);
+                    engine.flush_failed_elsewhere(DeviceId(i as u16));
                 }
             }
         }
