@@ -188,10 +188,30 @@ impl<D: SlotSpace> Keeper<D> {
     /// Makes changes durable; remembers an error to show to the operator.
     pub fn commit(&mut self, changes: &[Change]) -> Result<(), ArrayError> {
         let done = self.array.commit(changes);
-        if let Err(error) = &done {
-            self.store_error = Some(error.to_string());
+        match &done {
+            Ok(()) => self.remember_marks(changes),
+            Err(error) => self.store_error = Some(error.to_string()),
         }
         done
+    }
+
+    fn remember_marks(&mut self, changes: &[Change]) {
+        for change in changes {
+            if let Change::HighWater { device, slots } = change
+                && let Some(record) = self.records.get_mut(device)
+            {
+                record.high_water = record.high_water.max(*slots);
+            }
+        }
+    }
+
+    /// What makes a slot one that may be written. A slot that was taken and given back unused is not new to [`Slots`] any
+    /// more, and its mark may not be durable all the same: what counts is the mark that is.
+    fn mark_for(&self, at: Location) -> Option<Change> {
+        (at.slot >= self.records[&at.device].high_water).then_some(Change::HighWater {
+            device: at.device,
+            slots: at.slot + 1,
+        })
     }
 
     /// The changes that a request needs, and the answer once they are durable.
@@ -307,11 +327,7 @@ impl<D: SlotSpace> Keeper<D> {
                 self.slots.give_back(at);
                 continue;
             }
-            changes.extend(
-                taken
-                    .high_water
-                    .map(|slots| Change::HighWater { device, slots }),
-            );
+            changes.extend(self.mark_for(at));
             return Some(at);
         }
         None
@@ -324,19 +340,15 @@ impl<D: SlotSpace> Keeper<D> {
         changes: &mut Vec<Change>,
     ) -> Result<Vec<Location>, Fault> {
         let mut places = vec![];
-        let mut mark = None;
         for _ in 0..count {
             let taken = self.slots.take_any(device);
-            let at = taken.as_ref().map(|t| Location {
+            let at = taken.map(|t| Location {
                 device,
                 slot: t.slot,
             });
-            match (taken, at) {
-                (Some(taken), Some(at)) if self.hold_space(at) => {
-                    mark = mark.max(taken.high_water);
-                    places.push(at);
-                }
-                (_, at) => {
+            match at {
+                Some(at) if self.hold_space(at) => places.push(at),
+                at => {
                     places
                         .into_iter()
                         .chain(at)
@@ -345,7 +357,8 @@ impl<D: SlotSpace> Keeper<D> {
                 }
             }
         }
-        changes.extend(mark.map(|slots| Change::HighWater { device, slots }));
+        let highest = places.iter().max();
+        changes.extend(highest.and_then(|at| self.mark_for(*at)));
         Ok(places)
     }
 

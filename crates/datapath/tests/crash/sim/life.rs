@@ -336,7 +336,7 @@ impl<'a> Life<'a> {
         }
         if let Some(why) = self.keeper.store_error.take()
             && !self.store_dies
-            && why.contains("above")
+            && why.contains("change ")
         {
             return Err(format!("the map refuses the keeper's changes: {why}"));
         }
