@@ -342,6 +342,8 @@ pub struct Engine<G> {
     /// Slots that were vacated: free once durable (their number of extents) and their epoch has passed.
     quarantine: Vec<Quarantined>,
     dirt: Vec<Dirt>,
+    /// Holes that the durable map may still know a place of: their trim is not durable yet, or could not be made so.
+    unsure: BTreeSet<u32>,
     /// Writes that were answered with an error and may still land.
     zombies: u32,
     mover: Option<Mover>,
@@ -367,6 +369,7 @@ impl<G> Engine<G> {
             grace: Grace::new(),
             quarantine: Vec::new(),
             dirt: Vec::new(),
+            unsure: BTreeSet::new(),
             zombies: 0,
             mover: None,
             latency: GuestLatency::default(),
@@ -536,7 +539,7 @@ impl<G> Engine<G> {
             _ => vec![],
         };
         let routed = Request {
-            op: request.op.routed_as(),
+            op: self.routed_as(request),
             offset: request.offset,
             length: request.length,
         };
