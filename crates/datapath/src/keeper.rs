@@ -72,6 +72,8 @@ pub struct Keeper<D = Device> {
     pub workers: Vec<Inbox>,
     /// What the store last failed with.
     pub store_error: Option<String>,
+    /// Devices of which a flush failed, that nobody was told of because there are no workers.
+    pub lost_flushes: Vec<DeviceId>,
 }
 
 impl Keeper {
@@ -162,6 +164,7 @@ impl<D: SlotSpace> Keeper<D> {
             volumes,
             workers: vec![],
             store_error: None,
+            lost_flushes: vec![],
         })
     }
 
@@ -383,13 +386,29 @@ impl<D: SlotSpace> Keeper<D> {
             let zeroed = self.devices[&device].zero(&dirty, self.array.extent());
             match zeroed {
                 Ok(()) => self.slots.cleaned(device, &dirty),
-                Err(why) => {
-                    self.store_error = Some(why);
+                Err(error) => {
+                    if error.flush {
+                        self.lost_flushes.push(device);
+                        self.tell_losses();
+                    }
+                    self.store_error = Some(error.why);
                     self.slots.not_cleaned(device, &dirty);
                 }
             }
         }
         self.slots.clean_left(device) > 0
+    }
+
+    /// The kernel tells of a failed flush once, and has told the keeper: the guests' next flushes must fail.
+    fn tell_losses(&mut self) {
+        if self.workers.is_empty() {
+            return; // whoever drives the keeper asks
+        }
+        for device in self.lost_flushes.drain(..) {
+            for worker in &self.workers {
+                worker.send(Message::FlushFailed(device));
+            }
+        }
     }
 
     /// Space of a tier: used and total bytes.

@@ -1,11 +1,11 @@
 //! A device of the simulation: a disk that forgets, and errors of its own.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use algo::Rng;
 use crashdisk::CrashDisk;
-use datapath::device::SlotSpace;
+use datapath::device::{SlotSpace, ZeroError};
 use units::Bytes;
 
 use super::plan::Faults;
@@ -21,8 +21,6 @@ pub struct SimDevice {
     pub loss_pending: AtomicBool,
     /// Something was lost since the process started.
     pub lossy: AtomicBool,
-    /// Failed flushes of the keeper, as it says.
-    pub failures: AtomicU64,
 }
 
 impl SimDevice {
@@ -34,7 +32,6 @@ impl SimDevice {
             faults,
             loss_pending: AtomicBool::new(false),
             lossy: AtomicBool::new(false),
-            failures: AtomicU64::new(0),
         }
     }
 
@@ -69,15 +66,17 @@ impl SimDevice {
 }
 
 impl SlotSpace for SimDevice {
-    fn zero(&self, slots: &[u32], extent: Bytes) -> Result<(), String> {
+    fn zero(&self, slots: &[u32], extent: Bytes) -> Result<(), ZeroError> {
+        let fail = |why: String, flush| ZeroError { why, flush };
         for slot in slots {
             if self.chance(self.faults.io) {
-                return Err("simulated: a slot cannot be zeroed".into());
+                let why = "simulated: a slot cannot be zeroed".into();
+                return Err(fail(why, false));
             }
             let zeroed = self.disk.zero(u64::from(*slot) * extent.0, extent.0);
-            zeroed.map_err(|e| e.to_string())?;
+            zeroed.map_err(|e| fail(e.to_string(), false))?;
         }
-        self.flush()
+        self.flush().map_err(|why| fail(why, true))
     }
 
     fn hold(&self, _: u32, _: Bytes) -> bool {

@@ -8,7 +8,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use algo::Rng;
 use array::{Array, Change, MoveRecord};
@@ -371,11 +370,10 @@ impl<'a> Life<'a> {
 
     /// What the keeper's failed flushes lost, every engine is told of.
     pub(super) fn tell_failures(&mut self) {
-        for (i, device) in self.devices.iter().enumerate() {
-            for _ in 0..device.failures.swap(0, Ordering::Relaxed) {
-                for engine in &mut self.engines {
-                    engine.flush_failed_elsewhere(DeviceId(i as u16));
-                }
+        for device in std::mem::take(&mut self.keeper.lost_flushes) {
+            self.tally.losses += 1;
+            for engine in &mut self.engines {
+                engine.flush_failed_elsewhere(device);
             }
         }
     }
