@@ -6,15 +6,15 @@
 //! # When a loss is told
 //!
 //! ```text
-//!   write W answered      flush A ─────────────┐ fails: W and X may be lost         A is answered with an error
-//!   ──────●──────────────────●──────X──────────●────────────────────●────────────── and so is every flush up to C,
-//!                                   answered,  heard of             flush C begins  which tells of W and of X
-//!                                   or in flight
+//!   write W answered     flush A ────────────┐ fails: W and X may be lost         A is answered with an error,
+//!   ──────●─────────────────●──────X──────────●────────────────────●───────────── and so is every flush up to C,
+//!                                  answered,  heard of             flush C begins which tells of X too
+//!                                  or in flight
 //! ```
 //!
-//! An error is told with every flush that began before the loss was heard of, and goes on to be told until one that began
-//! after all writes that may be lost were complete has told it (at once, if there were no such writes since). It is told
-//! only by a flush that somebody still waits for: a write that is durable by itself and fails is answered with an error,
+//! A loss fails every flush that began before it was heard of. It goes on to fail flushes until one has failed that began
+//! after all requests were answered that may be hit, because a guest takes a failed flush for the fate of what was
+//! answered before it began, and of nothing else. (One is enough if nothing was written meanwhile.) It is told only by a flush that somebody still waits for: a write that is durable by itself and fails is answered with an error,
 //! but it is no answer for the writes before it.
 
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use units::DeviceId;
 use volume::DeviceIo;
 
-use super::grace::{Epoch, Grace};
+use super::grace::Epoch;
 use super::{DataRef, Engine, Fault, GuestOp, IoKind, IoState, Owner};
 
 /// What a device owes a volume.
@@ -30,19 +30,17 @@ use super::{DataRef, Engine, Fault, GuestOp, IoKind, IoState, Owner};
 pub(super) struct Dirt {
     /// Writes of this volume completed since the last flush began.
     pub(super) dirty: bool,
-    /// Writes completed.
-    written: u64,
     /// Writes in flight.
-    writing: Grace,
+    writing: u32,
     /// Who waits for the flush in flight; it is one if there are any.
     running: Vec<Waiter>,
     /// Who waits for the one after it.
     next: Vec<Waiter>,
     /// Losses heard of.
     losses: u64,
-    /// Those of them after which all writes that they may have hit are complete.
+    /// Those of them after which all requests that they may have hit are answered.
     settled: u64,
-    /// The others: what has to be complete.
+    /// The others: what has to be answered.
     unsettled: VecDeque<Epoch>,
     /// Losses that the guest was told of.
     told: u64,
@@ -56,38 +54,21 @@ struct Waiter {
     told: u64,
     /// Losses that it tells for good when it fails.
     settled: u64,
-    /// Writes completed when it began.
-    written: u64,
+    /// Changes answered when it began.
+    changed: u64,
 }
 
 impl Dirt {
     fn new() -> Self {
         Self {
             dirty: false,
-            written: 0,
-            writing: Grace::new(),
+            writing: 0,
             running: vec![],
             next: vec![],
             losses: 0,
             settled: 0,
             unsettled: VecDeque::new(),
             told: 0,
-        }
-    }
-
-    fn lost(&mut self) {
-        self.losses += 1;
-        let writing = self.writing.end_epoch();
-        self.unsettled.push_back(writing);
-        self.settle();
-    }
-
-    fn settle(&mut self) {
-        while let Some(first) = self.unsettled.front()
-            && self.writing.passed(*first)
-        {
-            self.unsettled.pop_front();
-            self.settled += 1;
         }
     }
 }
@@ -101,12 +82,20 @@ impl<G> Engine<G> {
         &mut self.dirt[i]
     }
 
+    /// Writes on a device may be lost: those that are not flushed, and those of requests in flight.
+    fn lost(&mut self, device: DeviceId) {
+        let in_flight = self.grace.end_epoch();
+        let dirt = self.dirt_of(device);
+        dirt.losses += 1;
+        dirt.unsettled.push_back(in_flight);
+    }
+
     /// A flush of this device failed for somebody else: writes of this volume may be lost too, and the kernel will not say
     /// so again.
     pub fn flush_failed_elsewhere(&mut self, device: DeviceId) {
         let dirt = self.dirt_of(device);
-        if dirt.dirty || !dirt.running.is_empty() || !dirt.writing.idle() {
-            dirt.lost();
+        if dirt.dirty || !dirt.running.is_empty() || dirt.writing > 0 {
+            self.lost(device);
         }
     }
 
@@ -125,27 +114,23 @@ impl<G> Engine<G> {
 
     /// A write, or the like, begins.
     #[inline]
-    pub(super) fn write_begins(&mut self, device: DeviceId, kind: IoKind) -> Option<Epoch> {
-        let leaves_dirt = !matches!(
-            kind,
-            IoKind::Read | IoKind::Flush | IoKind::Write { durable: true }
-        );
-        leaves_dirt.then(|| self.dirt_of(device).writing.enter())
+    pub(super) fn write_begins(&mut self, device: DeviceId, kind: IoKind) {
+        if leaves_dirt(kind) {
+            self.dirt_of(device).writing += 1;
+        }
     }
 
     /// It is over.
     #[inline]
     pub(super) fn write_is_over(&mut self, io: &IoState, result: Result<(), Fault>) {
-        if let Some(epoch) = io.epoch {
+        if leaves_dirt(io.kind) {
             let dirt = self.dirt_of(io.device);
             dirt.dirty = true;
-            dirt.written += 1;
-            dirt.writing.leave(epoch);
+            dirt.writing -= 1;
         } else if io.kind == (IoKind::Write { durable: true }) && result.is_err() {
             // It flushes, and may have been told of what others lost.
-            let dirt = self.dirt_of(io.device);
-            dirt.dirty = true;
-            dirt.lost();
+            self.dirt_of(io.device).dirty = true;
+            self.lost(io.device);
         }
     }
 
@@ -157,13 +142,19 @@ impl<G> Engine<G> {
 
     /// Flushes a device for somebody, who is told by [`Engine::flushed`].
     pub(super) fn start_flush(&mut self, owner: Owner, device: DeviceId) {
-        let dirt = self.dirt_of(device);
-        dirt.settle();
+        let (grace, changed) = (&self.grace, self.changed);
+        let dirt = &mut self.dirt[device.index()];
+        while let Some(first) = dirt.unsettled.front()
+            && grace.passed(*first)
+        {
+            dirt.unsettled.pop_front();
+            dirt.settled += 1;
+        }
         let waiter = Waiter {
             owner,
             told: dirt.told,
             settled: dirt.settled,
-            written: dirt.written,
+            changed,
         };
         if dirt.running.is_empty() {
             dirt.next.push(waiter);
@@ -196,9 +187,9 @@ impl<G> Engine<G> {
         let waiters = std::mem::take(&mut dirt.running);
         if result.is_err() {
             dirt.dirty = true;
-            dirt.lost();
+            self.lost(device);
         }
-        if !dirt.next.is_empty() {
+        if !self.dirt_of(device).next.is_empty() {
             self.begin_flush(device);
         }
         for waiter in waiters {
@@ -225,9 +216,17 @@ impl<G> Engine<G> {
         if state.guest.is_none() || state.request.op != GuestOp::Flush {
             return;
         }
+        let quiet = self.changed == waiter.changed && self.changing == 0;
         let dirt = self.dirt_of(device);
-        let quiet = dirt.written == waiter.written && dirt.writing.idle();
         let told = if quiet { dirt.losses } else { waiter.settled };
         dirt.told = dirt.told.max(told);
     }
+}
+
+/// Whether a flush has to follow.
+fn leaves_dirt(kind: IoKind) -> bool {
+    !matches!(
+        kind,
+        IoKind::Read | IoKind::Flush | IoKind::Write { durable: true }
+    )
 }

@@ -42,11 +42,6 @@ impl Grace {
         }
     }
 
-    /// Whether none is in flight.
-    pub(super) fn idle(&self) -> bool {
-        self.in_flight.iter().all(|n| *n == 0)
-    }
-
     /// Ends the epoch; what was issued up to now is complete when [`Grace::passed`] says so of the answer.
     pub(super) fn end_epoch(&mut self) -> Epoch {
         let ended = Epoch(self.first + self.in_flight.len() as u64 - 1);

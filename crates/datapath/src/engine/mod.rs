@@ -299,8 +299,6 @@ struct IoState {
     owner: Owner,
     device: DeviceId,
     kind: IoKind,
-    /// Of writes that a flush makes durable.
-    epoch: Option<Epoch>,
 }
 
 /// Limits of one volume.
@@ -342,6 +340,10 @@ pub struct Engine<G> {
     /// Slots that were vacated: free once durable (their number of extents) and their epoch has passed.
     quarantine: Vec<Quarantined>,
     dirt: Vec<Dirt>,
+    /// Requests in flight that change something.
+    changing: u32,
+    /// Those that are over.
+    changed: u64,
     /// Holes that the durable map may still know a place of: their trim is not durable yet, or could not be made so.
     unsure: BTreeSet<u32>,
     /// Writes that were answered with an error and may still land.
@@ -369,6 +371,8 @@ impl<G> Engine<G> {
             grace: Grace::new(),
             quarantine: Vec::new(),
             dirt: Vec::new(),
+            changing: 0,
+            changed: 0,
             unsure: BTreeSet::new(),
             zombies: 0,
             mover: None,
@@ -510,12 +514,11 @@ impl<G> Engine<G> {
 
     fn start_io(&mut self, owner: Owner, part: DeviceIo, kind: IoKind, data: DataRef) {
         let device = part.device;
-        let epoch = self.write_begins(device, kind);
+        self.write_begins(device, kind);
         let io = self.ios.insert(IoState {
             owner,
             device,
             kind,
-            epoch,
         }) as u32;
         self.effects.push(Effect::Io(DeviceRequest {
             io,
@@ -567,6 +570,7 @@ impl<G> Engine<G> {
         state.stage = Stage::Issued;
         state.ticket = ticket;
         state.epoch = Some(epoch);
+        self.changing += u32::from(request.op.changes());
         if request.op == GuestOp::Read {
             state.gaps = gaps(request, parts);
         }
@@ -678,6 +682,10 @@ impl<G> Engine<G> {
         }
         if let Some(epoch) = state.epoch {
             self.grace.leave(epoch);
+            if state.request.op.changes() {
+                self.changing -= 1;
+                self.changed += 1;
+            }
         }
         match state.guest {
             Some(guest) => {

@@ -271,6 +271,7 @@ impl Oracle {
             for v in versions.iter_mut() {
                 v.answered.get_or_insert(now);
                 v.replaced.get_or_insert(now);
+                v.acknowledged = false; // what a flush makes durable from here on is what was found
             }
             let now = now + 1;
             let mut found = Version::settled(value, now, false);
