@@ -85,8 +85,6 @@ pub struct Device {
     pub medium: Medium,
     emulated: Option<Mutex<DeviceModel>>,
     requests: AtomicU64,
-    /// Number of flushes that failed.
-    pub flush_failures: AtomicU64,
 }
 
 impl Device {
@@ -199,7 +197,6 @@ impl Device {
             medium,
             emulated,
             requests: AtomicU64::new(0),
-            flush_failures: AtomicU64::new(0),
         }
     }
 
@@ -216,33 +213,51 @@ impl Device {
     }
 }
 
+/// Why slots could not be zeroed.
+#[derive(Debug, Clone, Error)]
+#[error("{why}")]
+pub struct ZeroError {
+    /// Why, in words.
+    pub why: String,
+    /// A flush has failed, or may have: what guests wrote before it may be lost, and no other flush will say so.
+    pub flush: bool,
+}
+
 /// What the keeper needs of a device. The crash tests have simulated ones.
 pub trait SlotSpace {
     /// Makes slots of `extent` bytes read as zeroes, durably.
     ///
     /// # Errors
-    /// Why that cannot be, in words. The slots hold anything then.
-    fn zero(&self, slots: &[u32], extent: Bytes) -> Result<(), String>;
+    /// The slots hold anything then.
+    fn zero(&self, slots: &[u32], extent: Bytes) -> Result<(), ZeroError>;
 
     /// Takes a slot's space from whatever gives it, so that a write does not find that there is none; whether there is.
     fn hold(&self, slot: u32, extent: Bytes) -> bool;
 }
 
 impl SlotSpace for Device {
-    fn zero(&self, slots: &[u32], extent: Bytes) -> Result<(), String> {
+    fn zero(&self, slots: &[u32], extent: Bytes) -> Result<(), ZeroError> {
         match &self.medium {
             Medium::Nbd(uri) => {
                 let at = |slot: &u32| (u64::from(*slot) * extent.0, extent.0 as u32);
                 let ranges: Vec<(u64, u32)> = slots.iter().map(at).collect();
-                client::zero(uri, &ranges).map_err(|e| e.to_string())
+                client::zero(uri, &ranges).map_err(|e| ZeroError {
+                    why: e.to_string(),
+                    flush: true,
+                })
             }
             Medium::File(file, _) => {
-                let fail = |e: std::io::Error| format!("device {:?}: cannot zero: {e}", self.name);
+                let fail = |flush: bool| {
+                    move |e: std::io::Error| ZeroError {
+                        why: format!("device {:?}: cannot zero: {e}", self.name),
+                        flush,
+                    }
+                };
                 for slot in slots {
                     let offset = DATA_START + u64::from(*slot) * extent.0;
-                    zero_range(file, offset, extent.0).map_err(fail)?;
+                    zero_range(file, offset, extent.0).map_err(fail(false))?;
                 }
-                file.sync_data().map_err(fail)
+                file.sync_data().map_err(fail(true))
             }
         }
     }

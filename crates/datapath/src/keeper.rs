@@ -75,6 +75,8 @@ pub struct Keeper<D = Device> {
     pub workers: Vec<Inbox>,
     /// What the store last failed with.
     pub store_error: Option<String>,
+    /// Devices of which a flush failed, that nobody was told of because there are no workers.
+    pub lost_flushes: Vec<DeviceId>,
 }
 
 impl Keeper {
@@ -167,6 +169,7 @@ impl<D: SlotSpace> Keeper<D> {
             volumes,
             workers: vec![],
             store_error: None,
+            lost_flushes: vec![],
         })
     }
 
@@ -193,10 +196,30 @@ impl<D: SlotSpace> Keeper<D> {
     /// Makes changes durable; remembers an error to show to the operator.
     pub fn commit(&mut self, changes: &[Change]) -> Result<(), ArrayError> {
         let done = self.array.commit(changes);
-        if let Err(error) = &done {
-            self.store_error = Some(error.to_string());
+        match &done {
+            Ok(()) => self.remember_marks(changes),
+            Err(error) => self.store_error = Some(error.to_string()),
         }
         done
+    }
+
+    fn remember_marks(&mut self, changes: &[Change]) {
+        for change in changes {
+            if let Change::HighWater { device, slots } = change
+                && let Some(record) = self.records.get_mut(device)
+            {
+                record.high_water = record.high_water.max(*slots);
+            }
+        }
+    }
+
+    /// What makes a slot one that may be written. A slot that was taken and given back unused is not new to [`Slots`] any
+    /// more, and its mark may not be durable all the same: what counts is the mark that is.
+    fn mark_for(&self, at: Location) -> Option<Change> {
+        (at.slot >= self.records[&at.device].high_water).then_some(Change::HighWater {
+            device: at.device,
+            slots: at.slot + 1,
+        })
     }
 
     /// The changes that a request needs, and the answer once they are durable.
@@ -312,11 +335,7 @@ impl<D: SlotSpace> Keeper<D> {
                 self.slots.give_back(at);
                 continue;
             }
-            changes.extend(
-                taken
-                    .high_water
-                    .map(|slots| Change::HighWater { device, slots }),
-            );
+            changes.extend(self.mark_for(at));
             return Some(at);
         }
         None
@@ -329,20 +348,16 @@ impl<D: SlotSpace> Keeper<D> {
         changes: &mut Vec<Change>,
     ) -> Result<Vec<Location>, Fault> {
         let mut places = vec![];
-        let mut mark = None;
         for _ in 0..count {
             let taken = self.slots.take_any(device);
-            let at = taken.as_ref().map(|t| Location {
+            let at = taken.map(|t| Location {
                 device,
                 slot: t.slot,
             });
-            match (taken, at) {
+            match at {
                 // A full filesystem fails the copy, which harms nobody.
-                (Some(taken), Some(at)) => {
-                    mark = mark.max(taken.high_water);
-                    places.push(at);
-                }
-                (_, at) => {
+                Some(at) => places.push(at),
+                at => {
                     places
                         .into_iter()
                         .chain(at)
@@ -351,7 +366,8 @@ impl<D: SlotSpace> Keeper<D> {
                 }
             }
         }
-        changes.extend(mark.map(|slots| Change::HighWater { device, slots }));
+        let highest = places.iter().max();
+        changes.extend(highest.and_then(|at| self.mark_for(*at)));
         Ok(places)
     }
 
@@ -376,13 +392,29 @@ impl<D: SlotSpace> Keeper<D> {
             let zeroed = self.devices[&device].zero(&dirty, self.array.extent());
             match zeroed {
                 Ok(()) => self.slots.cleaned(device, &dirty),
-                Err(why) => {
-                    self.store_error = Some(why);
+                Err(error) => {
+                    if error.flush {
+                        self.lost_flushes.push(device);
+                        self.tell_losses();
+                    }
+                    self.store_error = Some(error.why);
                     self.slots.not_cleaned(device, &dirty);
                 }
             }
         }
         self.slots.clean_left(device) > 0
+    }
+
+    /// The kernel tells of a failed flush once, and has told the keeper: the guests' next flushes must fail.
+    fn tell_losses(&mut self) {
+        if self.workers.is_empty() {
+            return; // whoever drives the keeper asks
+        }
+        for device in self.lost_flushes.drain(..) {
+            for worker in &self.workers {
+                worker.send(Message::FlushFailed(device));
+            }
+        }
     }
 
     /// Space of a tier: used and total bytes.

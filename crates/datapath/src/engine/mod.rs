@@ -28,6 +28,7 @@
 //! - *Late writes*: a write that was answered with an error because its device hangs may still land. Requests that overlap
 //!   it wait until it has ended one way or the other (and are themselves answered with an error when they waited too long).
 
+mod flush;
 mod grace;
 mod mover;
 mod pace;
@@ -41,6 +42,7 @@ use thiserror::Error;
 use units::{Bytes, BytesPerSec, DeviceId};
 use volume::{DeviceIo, Location, Request, Submission, Ticket, VolumeMap};
 
+use flush::Dirt;
 use grace::{Epoch, Grace};
 use mover::Mover;
 pub use mover::{MoveEnd, MoveOrder, MoveStatus};
@@ -279,10 +281,17 @@ struct GuestState<G> {
 /// Who waits for an I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
-    Guest { request: u32, mirror: bool },
+    Guest {
+        request: u32,
+        mirror: bool,
+    },
     CopyRead,
     CopyWrite,
-    MoveFlush,
+    MoveFlush {
+        batch: u64,
+    },
+    /// Those who wait for it are listed elsewhere.
+    Flush,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -290,19 +299,6 @@ struct IoState {
     owner: Owner,
     device: DeviceId,
     kind: IoKind,
-}
-
-/// What a device owes this volume.
-#[derive(Debug, Clone, Copy, Default)]
-struct Dirt {
-    /// Writes of this volume completed since the last flush began.
-    dirty: bool,
-    /// Flushes in flight: a later one must not pass them.
-    flushing: u32,
-    /// Number of the device's flush failures that this volume has been told of.
-    failures_told: u64,
-    /// Number of the device's flush failures.
-    failures: u64,
 }
 
 /// Limits of one volume.
@@ -344,18 +340,26 @@ pub struct Engine<G> {
     /// Slots that were vacated: free once durable (their number of extents) and their epoch has passed.
     quarantine: Vec<Quarantined>,
     dirt: Vec<Dirt>,
+    /// Requests in flight that change something.
+    changing: u32,
+    /// Those that are over.
+    changed: u64,
+    /// Holes that the durable map may still know a place of: their trim is not durable yet, or could not be made so.
+    unsure: BTreeSet<u32>,
     /// Writes that were answered with an error and may still land.
     zombies: u32,
     mover: Option<Mover>,
     latency: GuestLatency,
     now_ns: u64,
+    /// Batches of moves that were begun.
+    batches: u64,
     effects: Vec<Effect<G>>,
 }
 
 impl<G> Engine<G> {
     /// A volume as its map says, at rest.
     pub fn new(map: VolumeMap, limits: EngineLimits) -> Self {
-        Self {
+        let mut engine = Self {
             map,
             limits,
             requests: Slab::new(),
@@ -367,12 +371,22 @@ impl<G> Engine<G> {
             grace: Grace::new(),
             quarantine: Vec::new(),
             dirt: Vec::new(),
+            changing: 0,
+            changed: 0,
+            unsure: BTreeSet::new(),
             zombies: 0,
             mover: None,
             latency: GuestLatency::default(),
             now_ns: 0,
+            batches: 0,
             effects: Vec::new(),
+        };
+        // A process that was killed has answered writes that nobody has flushed: only the page cache has them.
+        let holders: Vec<DeviceId> = engine.map.holders().iter().map(|h| h.0).collect();
+        for device in holders {
+            engine.dirt_of(device).dirty = true;
         }
+        engine
     }
 
     /// The map, to look at.
@@ -439,17 +453,12 @@ impl<G> Engine<G> {
     pub fn io_done(&mut self, now_ns: u64, io: u32, result: Result<(), Fault>, zeroes: Zeroes) {
         self.now_ns = now_ns;
         let state = self.ios.remove(io as usize);
-        self.note_dirt(&state, result);
-        let result = if state.kind == IoKind::Flush {
-            result.and(self.tell_failures(state.device))
-        } else {
-            result
-        };
+        self.write_is_over(&state, result);
         match state.owner {
             Owner::Guest { request, mirror } => self.part_done(request, mirror, result),
             Owner::CopyRead => self.copy_read_done(result, zeroes),
             Owner::CopyWrite => self.copy_write_done(result),
-            Owner::MoveFlush => self.move_flush_done(result),
+            Owner::Flush | Owner::MoveFlush { .. } => self.flush_done(state.device, result),
         }
         self.settle();
     }
@@ -503,61 +512,9 @@ impl<G> Engine<G> {
         self.settle();
     }
 
-    /// Another volume's flush of a device failed: writes of this one may be lost too, and the kernel will not say so
-    /// again. `failures` counts all of them.
-    pub fn flush_failed_elsewhere(&mut self, device: DeviceId, failures: u64) {
-        let dirt = self.dirt_of(device);
-        dirt.failures = dirt.failures.max(failures);
-        if !dirt.dirty && dirt.flushing == 0 {
-            dirt.failures_told = dirt.failures; // it had nothing to lose
-        }
-    }
-
-    fn dirt_of(&mut self, device: DeviceId) -> &mut Dirt {
-        let i = device.index();
-        if self.dirt.len() <= i {
-            self.dirt.resize(i + 1, Dirt::default());
-        }
-        &mut self.dirt[i]
-    }
-
-    #[inline]
-    fn note_dirt(&mut self, io: &IoState, result: Result<(), Fault>) {
-        match io.kind {
-            IoKind::Read | IoKind::Write { durable: true } => {}
-            IoKind::Flush => {
-                let dirt = self.dirt_of(io.device);
-                dirt.flushing -= 1;
-                if result.is_err() {
-                    dirt.dirty = true;
-                    dirt.failures += 1;
-                }
-            }
-            _ => self.dirt_of(io.device).dirty = true,
-        }
-    }
-
-    /// An error if the device lost something since this volume was last told.
-    fn tell_failures(&mut self, device: DeviceId) -> Result<(), Fault> {
-        let dirt = self.dirt_of(device);
-        let lost = dirt.failures > dirt.failures_told;
-        dirt.failures_told = dirt.failures;
-        if lost { Err(Fault::Io) } else { Ok(()) }
-    }
-
-    /// Whether a flush has something to do on a device.
-    fn needs_flush(&mut self, device: DeviceId) -> bool {
-        let dirt = self.dirt_of(device);
-        dirt.dirty || dirt.flushing > 0 || dirt.failures > dirt.failures_told
-    }
-
     fn start_io(&mut self, owner: Owner, part: DeviceIo, kind: IoKind, data: DataRef) {
-        if kind == IoKind::Flush {
-            let dirt = self.dirt_of(part.device);
-            dirt.dirty = false;
-            dirt.flushing += 1;
-        }
         let device = part.device;
+        self.write_begins(device, kind);
         let io = self.ios.insert(IoState {
             owner,
             device,
@@ -585,7 +542,7 @@ impl<G> Engine<G> {
             _ => vec![],
         };
         let routed = Request {
-            op: request.op.routed_as(),
+            op: self.routed_as(request),
             offset: request.offset,
             length: request.length,
         };
@@ -613,6 +570,7 @@ impl<G> Engine<G> {
         state.stage = Stage::Issued;
         state.ticket = ticket;
         state.epoch = Some(epoch);
+        self.changing += u32::from(request.op.changes());
         if request.op == GuestOp::Read {
             state.gaps = gaps(request, parts);
         }
@@ -644,7 +602,10 @@ impl<G> Engine<G> {
                 request: id,
                 mirror: part.mirror,
             };
-            self.start_io(owner, *part, kind, data);
+            match kind {
+                IoKind::Flush => self.start_flush(owner, part.device),
+                _ => self.start_io(owner, *part, kind, data),
+            }
         }
         if !vacated.is_empty() {
             self.requests[id as usize].left += 1;
@@ -705,7 +666,7 @@ impl<G> Engine<G> {
                     request: id,
                     mirror: part.mirror,
                 };
-                self.start_io(owner, *part, IoKind::Flush, DataRef::None);
+                self.start_flush(owner, part.device);
             }
         }
         self.parts = parts;
@@ -721,6 +682,10 @@ impl<G> Engine<G> {
         }
         if let Some(epoch) = state.epoch {
             self.grace.leave(epoch);
+            if state.request.op.changes() {
+                self.changing -= 1;
+                self.changed += 1;
+            }
         }
         match state.guest {
             Some(guest) => {

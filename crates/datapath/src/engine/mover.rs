@@ -101,6 +101,10 @@ pub(super) struct Mover {
     earlier: Option<Epoch>,
     /// A chunk of a batch that was given up, still on its way.
     abandoned: Option<Chunk>,
+    /// Number of the batch.
+    batch: u64,
+    /// Losses of the target when the batch began: one more, and what was copied may be lost.
+    losses: u64,
     /// Set when it is to end, with the reason.
     stop: Option<&'static str>,
     cursor: usize,
@@ -133,6 +137,8 @@ impl<G> Engine<G> {
             copied: 0,
             earlier: None,
             abandoned: None,
+            batch: 0,
+            losses: 0,
             stop: None,
             cursor: 0,
             progress_ns: now_ns,
@@ -300,7 +306,12 @@ impl<G> Engine<G> {
             )
             .expect("one relocation at a time, of extents that have a place");
         let earlier = self.grace.end_epoch();
-        self.mover.as_mut().expect("slots are for a move").earlier = Some(earlier);
+        self.begins_on(to);
+        let losses = self.losses(to);
+        self.batches += 1;
+        let mover = self.mover.as_mut().expect("slots are for a move");
+        mover.earlier = Some(earlier);
+        (mover.batch, mover.losses) = (self.batches, losses);
         self.set_phase(Phase::Grace);
     }
 
@@ -405,27 +416,24 @@ impl<G> Engine<G> {
         self.set_phase(Phase::Flushing {
             left: devices.len() as u32,
         });
+        let batch = self.mover.as_ref().expect("a step of a move").batch;
         for device in devices {
-            let part = DeviceIo {
-                device,
-                op: Op::Flush,
-                offset: 0,
-                length: 0,
-                at: 0,
-                mirror: true,
-            };
-            self.start_io(Owner::MoveFlush, part, IoKind::Flush, DataRef::None);
+            self.start_flush(Owner::MoveFlush { batch }, device);
         }
     }
 
-    pub(super) fn move_flush_done(&mut self, result: Result<(), Fault>) {
-        let phase = self.mover.as_mut().map(|m| &mut m.phase);
-        let Some(Phase::Flushing { left }) = phase else {
+    pub(super) fn move_flush_done(&mut self, batch: u64) {
+        let Some(mover) = self.mover.as_mut().filter(|m| m.batch == batch) else {
+            return; // given up meanwhile, and perhaps another one is under way
+        };
+        let (to, losses) = (mover.order.to, mover.losses);
+        let Phase::Flushing { left } = &mut mover.phase else {
             return; // given up meanwhile
         };
         *left -= 1;
         let over = *left == 0;
-        if result.is_err() {
+        // Whoever's flush it was that failed: what was copied before it may be lost, and this flush does not know of it.
+        if self.losses(to) > losses {
             self.give_up("the target failed a flush");
         } else if over {
             self.ask_for_switch();

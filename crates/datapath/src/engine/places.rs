@@ -4,7 +4,7 @@ use model::Op;
 use volume::Location;
 
 use super::grace::Epoch;
-use super::{Effect, Engine, Fault, GuestRequest, StoreRequest};
+use super::{Effect, Engine, Fault, GuestOp, GuestRequest, StoreRequest};
 
 /// Slots of extents that were trimmed: free once that is durable and nobody in flight knows them.
 #[derive(Debug)]
@@ -39,7 +39,11 @@ impl<G> Engine<G> {
             Ok(places) => {
                 assert_eq!(places.len(), extents.len(), "one place for each extent");
                 for (extent, place) in extents.iter().zip(places) {
+                    if !self.map.relocating() {
+                        self.begins_on(place.device);
+                    }
                     self.map.place(*extent as usize, place);
+                    self.unsure.remove(extent);
                 }
                 self.retry = true;
             }
@@ -50,28 +54,45 @@ impl<G> Engine<G> {
     /// Fails the writes that wait for one of these extents.
     fn fail_waiting(&mut self, extents: &[u32], fault: Fault) {
         let extent_bytes = self.map.extent_bytes().0;
-        let wants = |request: &GuestRequest| {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        let wants = |request: GuestRequest| {
             let first = request.offset / extent_bytes;
             let last = (request.offset + request.length.max(1) - 1) / extent_bytes;
-            request.op.routed_as() == Op::Write
+            self.routed_as(request) == Op::Write
                 && extents
                     .iter()
                     .any(|e| (first..=last).contains(&u64::from(*e)))
         };
         let mut failed = vec![];
         let requests = &self.requests;
-        self.waiting.retain(|id| {
-            let fails = wants(&requests[*id as usize].request);
+        waiting.retain(|id| {
+            let fails = wants(requests[*id as usize].request);
             if fails {
                 failed.push(*id);
             }
             !fails
         });
+        self.waiting = waiting;
         for id in failed {
             self.requests[id as usize].failed = Some(fault);
             self.complete(id);
         }
         self.retry = true;
+    }
+
+    /// How the volume core routes a request. Zeroes are nothing to write where there is a hole; unless the durable map may
+    /// know better, after a crash: then they get a place.
+    pub(super) fn routed_as(&self, request: GuestRequest) -> Op {
+        if request.op != GuestOp::Zero || request.length == 0 || self.unsure.is_empty() {
+            return request.op.routed_as();
+        }
+        let extent_bytes = self.map.extent_bytes().0;
+        let first = (request.offset / extent_bytes) as u32;
+        let last = ((request.offset + request.length - 1) / extent_bytes) as u32;
+        match self.unsure.range(first..=last).next() {
+            Some(_) => Op::Write,
+            None => Op::Trim,
+        }
     }
 
     /// Makes holes of the extents that a trim covers whole, as far as they are not being moved.
@@ -94,6 +115,7 @@ impl<G> Engine<G> {
             }
         }
         if !extents.is_empty() {
+            self.unsure.extend(&extents);
             let epoch = self.grace.end_epoch();
             self.quarantine.push(Quarantined {
                 extents: extents.clone(),
@@ -117,7 +139,12 @@ impl<G> Engine<G> {
             .expect("the store answers what was asked");
         let waiter = self.quarantine[at].waiter.take();
         match done {
-            Ok(()) => self.quarantine[at].durable = true,
+            Ok(()) => {
+                self.quarantine[at].durable = true;
+                for extent in extents {
+                    self.unsure.remove(extent);
+                }
+            }
             // It may be durable or not: these slots are not used again before a restart.
             Err(_) => drop(self.quarantine.remove(at)),
         }

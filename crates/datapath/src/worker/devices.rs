@@ -308,7 +308,9 @@ impl Worker {
             Some(buf) if copies => buf.with(0..live.length as usize, all_zeroes),
             _ => Zeroes::No,
         };
-        if live.kind == IoKind::Flush && live.result.is_err() {
+        // A durable write is told by the kernel, as a flush is, of what earlier writes lost.
+        let flushes = matches!(live.kind, IoKind::Flush | IoKind::Write { durable: true });
+        if flushes && live.result.is_err() {
             self.flush_failed(live.volume, live.device);
         }
         let volume = live.volume;

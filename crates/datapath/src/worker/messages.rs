@@ -70,8 +70,8 @@ pub enum Message {
     Device(Arc<Device>),
     /// The store answers.
     Store(VolumeId, StoreReply),
-    /// A flush of this device failed for some volume; the count of such failures.
-    FlushFailed(DeviceId, u64),
+    /// A flush of this device failed for somebody else.
+    FlushFailed(DeviceId),
     /// A remote device is connected again.
     Reconnected(usize, Result<Box<crate::worker::remote::Connected>, String>),
     /// A question about a volume.
@@ -212,9 +212,9 @@ impl Worker {
                     self.carry_out(volume.0);
                 }
             }
-            Message::FlushFailed(device, failures) => {
+            Message::FlushFailed(device) => {
                 for live in self.volumes.iter_mut().flatten() {
-                    live.engine.flush_failed_elsewhere(device, failures);
+                    live.engine.flush_failed_elsewhere(device);
                 }
             }
             Message::Reconnected(remote, connected) => self.reconnected(remote, connected),
@@ -370,20 +370,17 @@ impl Worker {
 
     /// Tells everybody with data on a device that one of its flushes failed.
     pub(super) fn flush_failed(&mut self, volume: u32, device: u16) {
-        let handle = self.devices[usize::from(device)].as_ref().expect("in use");
-        let failures = &handle.flush_failures;
-        let count = 1 + failures.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
         let device = DeviceId(device);
         for (index, live) in self.volumes.iter_mut().enumerate() {
             if let Some(live) = live
                 && index as u32 != volume
             {
-                live.engine.flush_failed_elsewhere(device, count);
+                live.engine.flush_failed_elsewhere(device);
             }
         }
         for (index, peer) in self.peers.iter().enumerate() {
             if index != self.index {
-                peer.send(Message::FlushFailed(device, count));
+                peer.send(Message::FlushFailed(device));
             }
         }
     }

@@ -1,0 +1,233 @@
+//! What devices owe a volume: which hold writes that no flush has covered, and which have lost some.
+//!
+//! One flush of a device is in flight at a time; those who want one meanwhile wait for it, or share the next. So the flush
+//! that the kernel tells of a loss is never overtaken by one that it tells nothing.
+//!
+//! # When a loss is told
+//!
+//! ```text
+//!   write W answered     flush A ────────────┐ fails: W and X may be lost         A is answered with an error,
+//!   ──────●─────────────────●──────X──────────●────────────────────●───────────── and so is every flush up to C,
+//!                                  answered,  heard of             flush C begins which tells of X too
+//!                                  or in flight
+//! ```
+//!
+//! A loss fails every flush that began before it was heard of. It goes on to fail flushes until one has failed that began
+//! after all requests were answered that may be hit, because a guest takes a failed flush for the fate of what was
+//! answered before it began, and of nothing else. (One is enough if nothing was written meanwhile.) It is told only by a flush that somebody still waits for: a write that is durable by itself and fails is answered with an error,
+//! but it is no answer for the writes before it.
+
+use std::collections::VecDeque;
+
+use units::DeviceId;
+use volume::DeviceIo;
+
+use super::grace::Epoch;
+use super::{DataRef, Engine, Fault, GuestOp, IoKind, IoState, Owner};
+
+/// What a device owes a volume.
+#[derive(Debug)]
+pub(super) struct Dirt {
+    /// Writes of this volume completed since the last flush began.
+    pub(super) dirty: bool,
+    /// Writes in flight.
+    writing: u32,
+    /// Who waits for the flush in flight; it is one if there are any.
+    running: Vec<Waiter>,
+    /// Who waits for the one after it.
+    next: Vec<Waiter>,
+    /// Losses heard of.
+    losses: u64,
+    /// Those of them after which all requests that they may have hit are answered.
+    settled: u64,
+    /// The others: what has to be answered.
+    unsettled: VecDeque<Epoch>,
+    /// Losses that the guest was told of.
+    told: u64,
+}
+
+/// Who waits for a flush.
+#[derive(Debug, Clone, Copy)]
+struct Waiter {
+    owner: Owner,
+    /// Losses told when it began: if there are more in the end, it fails.
+    told: u64,
+    /// Losses that it tells for good when it fails.
+    settled: u64,
+    /// Changes answered when it began.
+    changed: u64,
+}
+
+impl Dirt {
+    fn new() -> Self {
+        Self {
+            // What an earlier process wrote may still wait for a flush.
+            dirty: true,
+            writing: 0,
+            running: vec![],
+            next: vec![],
+            losses: 0,
+            settled: 0,
+            unsettled: VecDeque::new(),
+            told: 0,
+        }
+    }
+}
+
+impl<G> Engine<G> {
+    pub(super) fn dirt_of(&mut self, device: DeviceId) -> &mut Dirt {
+        let i = device.index();
+        if self.dirt.len() <= i {
+            self.dirt.resize_with(i + 1, Dirt::new);
+        }
+        &mut self.dirt[i]
+    }
+
+    /// Writes on a device may be lost: those that are not flushed, and those of requests in flight.
+    fn lost(&mut self, device: DeviceId) {
+        let in_flight = self.grace.end_epoch();
+        let dirt = self.dirt_of(device);
+        dirt.losses += 1;
+        dirt.unsettled.push_back(in_flight);
+    }
+
+    /// A flush of this device failed for somebody else: writes of this volume may be lost too, and the kernel will not say
+    /// so again.
+    pub fn flush_failed_elsewhere(&mut self, device: DeviceId) {
+        let dirt = self.dirt_of(device);
+        if dirt.dirty || !dirt.running.is_empty() || dirt.writing > 0 {
+            self.lost(device);
+        }
+    }
+
+    /// Losses of a device that were heard of.
+    pub(super) fn losses(&mut self, device: DeviceId) -> u64 {
+        self.dirt_of(device).losses
+    }
+
+    /// The volume comes to a device on which it has nothing: what was lost there is not its own.
+    pub(super) fn begins_on(&mut self, device: DeviceId) {
+        if self.map.holders().iter().all(|h| h.0 != device) {
+            let dirt = self.dirt_of(device);
+            dirt.told = dirt.losses;
+        }
+    }
+
+    /// A write, or the like, begins.
+    #[inline]
+    pub(super) fn write_begins(&mut self, device: DeviceId, kind: IoKind) {
+        if leaves_dirt(kind) {
+            self.dirt_of(device).writing += 1;
+        }
+    }
+
+    /// It is over.
+    #[inline]
+    pub(super) fn write_is_over(&mut self, io: &IoState, result: Result<(), Fault>) {
+        if leaves_dirt(io.kind) {
+            let dirt = self.dirt_of(io.device);
+            dirt.dirty = true;
+            dirt.writing -= 1;
+        } else if io.kind == (IoKind::Write { durable: true }) && result.is_err() {
+            // It flushes, and may have been told of what others lost.
+            self.dirt_of(io.device).dirty = true;
+            self.lost(io.device);
+        }
+    }
+
+    /// Whether a flush has something to do on a device.
+    pub(super) fn needs_flush(&mut self, device: DeviceId) -> bool {
+        let dirt = self.dirt_of(device);
+        dirt.dirty || !dirt.running.is_empty() || dirt.losses > dirt.told
+    }
+
+    /// Flushes a device for somebody, who is told by [`Engine::flushed`].
+    pub(super) fn start_flush(&mut self, owner: Owner, device: DeviceId) {
+        let (grace, changed) = (&self.grace, self.changed);
+        let dirt = &mut self.dirt[device.index()];
+        while let Some(first) = dirt.unsettled.front()
+            && grace.passed(*first)
+        {
+            dirt.unsettled.pop_front();
+            dirt.settled += 1;
+        }
+        let waiter = Waiter {
+            owner,
+            told: dirt.told,
+            settled: dirt.settled,
+            changed,
+        };
+        if dirt.running.is_empty() {
+            dirt.next.push(waiter);
+            self.begin_flush(device);
+        } else if dirt.dirty {
+            dirt.next.push(waiter);
+        } else {
+            dirt.running.push(waiter); // it began after all that this one is to cover
+        }
+    }
+
+    fn begin_flush(&mut self, device: DeviceId) {
+        let dirt = self.dirt_of(device);
+        dirt.running = std::mem::take(&mut dirt.next);
+        dirt.dirty = false;
+        let part = DeviceIo {
+            device,
+            op: model::Op::Flush,
+            offset: 0,
+            length: 0,
+            at: 0,
+            mirror: false,
+        };
+        self.start_io(Owner::Flush, part, IoKind::Flush, DataRef::None);
+    }
+
+    /// The flush in flight is over.
+    pub(super) fn flush_done(&mut self, device: DeviceId, result: Result<(), Fault>) {
+        let dirt = self.dirt_of(device);
+        let waiters = std::mem::take(&mut dirt.running);
+        if result.is_err() {
+            dirt.dirty = true;
+            self.lost(device);
+        }
+        if !self.dirt_of(device).next.is_empty() {
+            self.begin_flush(device);
+        }
+        for waiter in waiters {
+            let lost = self.losses(device) > waiter.told;
+            let result = if lost { Err(Fault::Io) } else { result };
+            match waiter.owner {
+                Owner::Guest { request, mirror } => {
+                    let harmless = result.is_err() && mirror && self.mirror_failed();
+                    if result.is_err() && !harmless {
+                        self.tell(device, waiter, request);
+                    }
+                    let result = if harmless { Ok(()) } else { result };
+                    self.part_done(request, false, result);
+                }
+                Owner::MoveFlush { batch } => self.move_flush_done(batch),
+                _ => unreachable!("others do not wait for flushes"),
+            }
+        }
+    }
+
+    /// A request is about to fail because of losses.
+    fn tell(&mut self, device: DeviceId, waiter: Waiter, request: u32) {
+        let state = &self.requests[request as usize];
+        if state.guest.is_none() || state.request.op != GuestOp::Flush {
+            return;
+        }
+        let quiet = self.changed == waiter.changed && self.changing == 0;
+        let dirt = self.dirt_of(device);
+        let told = if quiet { dirt.losses } else { waiter.settled };
+        dirt.told = dirt.told.max(told);
+    }
+}
+
+/// Whether a flush has to follow.
+fn leaves_dirt(kind: IoKind) -> bool {
+    !matches!(
+        kind,
+        IoKind::Read | IoKind::Flush | IoKind::Write { durable: true }
+    )
+}

@@ -1,0 +1,85 @@
+//! A device of the simulation: a disk that forgets, and errors of its own.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use algo::Rng;
+use crashdisk::CrashDisk;
+use datapath::device::{SlotSpace, ZeroError};
+use units::Bytes;
+
+use super::plan::Faults;
+
+/// A device; its slots begin at its first byte.
+#[derive(Debug)]
+pub struct SimDevice {
+    /// Its bytes.
+    pub disk: CrashDisk,
+    rng: Mutex<Rng>,
+    faults: Faults,
+    /// The kernel lost something, and has told nobody yet.
+    pub loss_pending: AtomicBool,
+    /// Something was lost since the process started.
+    pub lossy: AtomicBool,
+}
+
+impl SimDevice {
+    /// A device on a disk.
+    pub fn new(disk: CrashDisk, seed: u64, faults: Faults) -> Self {
+        Self {
+            disk,
+            rng: Mutex::new(Rng::new(seed, 0xde)),
+            faults,
+            loss_pending: AtomicBool::new(false),
+            lossy: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether something that goes wrong so often, of a thousand times, does so now.
+    pub fn chance(&self, of_thousand: u64) -> bool {
+        let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
+        of_thousand > 0 && rng.below(1000) < of_thousand
+    }
+
+    fn bits(&self) -> u64 {
+        let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
+        rng.next_u64()
+    }
+
+    /// The kernel fails to write back.
+    pub fn lose(&self) {
+        self.disk.fail_sync(self.bits());
+        self.lossy.store(true, Ordering::Relaxed);
+    }
+
+    /// A flush: an error is reported once.
+    pub fn flush(&self) -> Result<(), String> {
+        if self.chance(self.faults.flush) {
+            self.lose();
+            self.loss_pending.store(true, Ordering::Relaxed);
+        }
+        if self.loss_pending.swap(false, Ordering::Relaxed) {
+            return Err("simulated: a flush fails".into());
+        }
+        self.disk.sync().map_err(|e| e.to_string())
+    }
+}
+
+impl SlotSpace for SimDevice {
+    fn zero(&self, slots: &[u32], extent: Bytes) -> Result<(), ZeroError> {
+        let fail = |why: String, flush| ZeroError { why, flush };
+        for slot in slots {
+            if self.chance(self.faults.io) {
+                let why = "simulated: a slot cannot be zeroed".into();
+                return Err(fail(why, false));
+            }
+            let zeroed = self.disk.zero(u64::from(*slot) * extent.0, extent.0);
+            zeroed.map_err(|e| fail(e.to_string(), false))?;
+        }
+        self.flush().map_err(|why| fail(why, true))
+    }
+
+    fn hold(&self, _: u32, _: Bytes) -> bool {
+        !self.chance(self.faults.space)
+    }
+}

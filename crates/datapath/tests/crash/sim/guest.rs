@@ -1,0 +1,141 @@
+//! The guests: what they ask for, and what they make of the answers.
+
+use datapath::engine::{Fault, GuestOp, GuestRequest};
+
+use super::life::{Event, Life};
+use super::oracle::SECTOR;
+use super::plan::EXTENT;
+
+/// Requests of a guest in flight at once, at most.
+const DEPTH: usize = 10;
+
+/// A request on its way.
+#[derive(Debug)]
+pub struct Asked {
+    pub(super) volume: usize,
+    pub(super) request: GuestRequest,
+    /// What a read has returned so far.
+    pub(super) bytes: Vec<u8>,
+    /// When it began, for the oracle.
+    began: u64,
+}
+
+impl Life<'_> {
+    /// A guest asks for something.
+    pub(super) fn ask(&mut self, volume: usize) -> Result<(), String> {
+        let gap_ns = self.some(self.plan.gap_ns);
+        if self.to_come > 0 {
+            self.after(gap_ns, Event::Guest(volume));
+        }
+        let of_this = self.asked.values().filter(|a| a.volume == volume);
+        if self.to_come == 0 || of_this.count() >= DEPTH {
+            return Ok(());
+        }
+        self.to_come -= 1;
+        let request = self.draw(volume);
+        self.send(volume, request)
+    }
+
+    /// A guest asks for this.
+    pub(super) fn send(&mut self, volume: usize, request: GuestRequest) -> Result<(), String> {
+        *self.next_op += 1;
+        let op = *self.next_op;
+        let oracle = &mut self.oracles[volume];
+        let GuestRequest { offset, length, .. } = request;
+        let mut bytes = vec![];
+        let began = match request.op {
+            GuestOp::Flush => oracle.begin(false),
+            GuestOp::Read => {
+                bytes = vec![0xee; length as usize];
+                oracle.begin(true)
+            }
+            kind => {
+                let value = if kind == GuestOp::Write { op } else { 0 };
+                oracle.change(op, offset, length, value, kind == GuestOp::Trim);
+                0
+            }
+        };
+        self.asked.insert(
+            op,
+            Asked {
+                volume,
+                request,
+                bytes,
+                began,
+            },
+        );
+        self.tally.requests += 1;
+        if self.tally.trace {
+            eprintln!("{:>12}   volume {volume}: asks {op}: {request:?}", "");
+        }
+        self.engines[volume].submit(self.now_ns, op, request);
+        self.settle(volume)
+    }
+
+    fn draw(&mut self, volume: usize) -> GuestRequest {
+        let rng = &mut self.rng;
+        let op = match rng.below(100) {
+            0..25 => GuestOp::Read,
+            25..68 => GuestOp::Write,
+            68..80 => GuestOp::Trim,
+            80..85 => GuestOp::Zero,
+            85..88 => GuestOp::ZeroAllocated,
+            _ => GuestOp::Flush,
+        };
+        let sectors = self.plan.volumes[volume] / SECTOR as u64;
+        let of_extent = EXTENT / SECTOR as u64;
+        let whole = matches!(op, GuestOp::Trim | GuestOp::Zero) && rng.below(4) > 0;
+        let (first, count) = if whole {
+            let first = rng.below(sectors.div_ceil(of_extent)) * of_extent;
+            (first, of_extent * (1 + rng.below(2)))
+        } else {
+            match rng.below(10) {
+                0..5 => (rng.below(sectors.min(2 * of_extent)), 1 + rng.below(16)),
+                5..9 => (rng.below(sectors), 1 + rng.below(24)),
+                _ => (rng.below(sectors), 1 + rng.below(3 * of_extent)),
+            }
+        };
+        let count = count.min(sectors - first);
+        let flush = op == GuestOp::Flush;
+        GuestRequest {
+            op,
+            offset: if flush { 0 } else { first * SECTOR as u64 },
+            length: if flush { 0 } else { count * SECTOR as u64 },
+            fua: op != GuestOp::Read && !flush && rng.below(8) == 0,
+        }
+    }
+
+    /// A request is answered.
+    pub(super) fn answered(
+        &mut self,
+        volume: usize,
+        op: u64,
+        result: Result<(), Fault>,
+        gaps: &[(u64, u64)],
+    ) -> Result<(), String> {
+        let mut asked = self
+            .asked
+            .remove(&op)
+            .ok_or("a request is answered twice")?;
+        let GuestRequest {
+            offset,
+            length,
+            fua,
+            op: kind,
+        } = asked.request;
+        let oracle = &mut self.oracles[volume];
+        let done = result.is_ok();
+        self.tally.answered(result);
+        match kind {
+            GuestOp::Flush => oracle.flushed(asked.began, done),
+            GuestOp::Read => {
+                for (from, bytes) in gaps {
+                    asked.bytes[*from as usize..(from + bytes) as usize].fill(0);
+                }
+                oracle.read(asked.began, offset, done.then_some(&*asked.bytes))?;
+            }
+            _ => oracle.changed(op, offset, length, done, fua),
+        }
+        Ok(())
+    }
+}

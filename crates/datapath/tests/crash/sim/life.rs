@@ -1,0 +1,419 @@
+//! One life of the process: from the start to its end by a crash, or to rest.
+//!
+//! ```text
+//!   guests ─▶ engine ─▶ I/O:   executed (in pieces, at any time) ─▶ delivered (any time later) ─▶ engine
+//!     ▲          │  ▲
+//!     └ answers ─┘  └── store: queued ─▶ carried out by the keeper, some together ─▶ answered, in order, later
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use algo::Rng;
+use array::{Array, Change, MoveRecord};
+use crashdisk::CrashDisk;
+use datapath::engine::{DeviceRequest, Effect, Engine, Fault, MoveOrder, StoreReply, StoreRequest};
+use datapath::keeper::{Keeper, failed};
+use units::{BytesPerSec, DeviceId, TierId, VolumeId};
+use volume::VolumeMap;
+
+use super::Tally;
+use super::device::SimDevice;
+use super::guest::Asked;
+use super::oracle::Oracle;
+use super::plan::{DEVICES, Faults, Plan, TIMEOUT_NS};
+
+/// Something that happens at a time.
+#[derive(Debug)]
+pub enum Event {
+    /// A guest asks for something.
+    Guest(usize),
+    /// A piece of an I/O reaches its device.
+    Execute(u32, usize),
+    /// The process hears of an I/O's end.
+    Deliver(u32),
+    /// The keeper takes what waits.
+    Keeper,
+    /// The store's answer arrives.
+    Answer(usize, StoreReply),
+    /// A timer of an engine.
+    Wake(usize),
+    /// Once in a while.
+    Tick,
+    /// The keeper is idle.
+    Idle,
+    /// An operator has an order.
+    Order(usize),
+}
+
+/// An I/O on a device.
+#[derive(Debug)]
+pub struct SimIo {
+    pub(super) volume: usize,
+    pub(super) request: DeviceRequest,
+    /// The guest's request, if it is a part of one.
+    pub(super) asked: Option<u64>,
+    pub(super) bytes: Vec<u8>,
+    /// Ranges of it that are executed one by one, and whether they have been.
+    pub(super) pieces: Vec<(u64, u64, bool)>,
+    pub(super) result: Result<(), Fault>,
+}
+
+/// The process, and the world around it.
+pub struct Life<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) faults: Faults,
+    pub(super) rng: Rng,
+    pub(super) now_ns: u64,
+    pub(super) keeper: Keeper<SimDevice>,
+    pub(super) map_disk: CrashDisk,
+    pub(super) devices: Vec<Arc<SimDevice>>,
+    pub(super) engines: Vec<Engine<u64>>,
+    pub(super) oracles: &'a mut Vec<Oracle>,
+    pub(super) events: BTreeMap<(u64, u64), Event>,
+    pub(super) next_event: u64,
+    pub(super) ios: BTreeMap<u32, SimIo>,
+    pub(super) next_io: u32,
+    pub(super) asked: BTreeMap<u64, Asked>,
+    pub(super) next_op: &'a mut u64,
+    /// Guest requests that are still to come.
+    pub(super) to_come: u64,
+    /// Buffers of the moves.
+    pub(super) copies: Vec<Vec<u8>>,
+    store_queue: VecDeque<(usize, VolumeId, StoreRequest)>,
+    keeper_called: bool,
+    /// When the last answer of the store arrives, by volume: they keep their order.
+    answers_ns: Vec<u64>,
+    /// Requests that the store will answer.
+    pub(super) store_owes: u64,
+    /// Errors of the map's disk are errors, not the end.
+    pub(super) store_dies: bool,
+    /// A disk has stopped: nothing happens any more.
+    pub(super) crashed: bool,
+    /// Slots may have been lost until the next start.
+    pub(super) leaks: bool,
+    pub(super) tally: &'a mut Tally,
+}
+
+impl<'a> Life<'a> {
+    /// Starts the process on what is there.
+    #[allow(clippy::too_many_arguments)]
+    pub fn start(
+        plan: &'a Plan,
+        faults: Faults,
+        mut rng: Rng,
+        map_disk: CrashDisk,
+        disks: &[CrashDisk],
+        oracles: &'a mut Vec<Oracle>,
+        next_op: &'a mut u64,
+        tally: &'a mut Tally,
+    ) -> Result<Self, String> {
+        let text = |e: &dyn std::fmt::Display| format!("start: {e}");
+        let array = Array::open_on(map_disk.clone()).map_err(|e| text(&e))?;
+        let report = array.check().map_err(|e| text(&e))?;
+        if !report.is_clean() {
+            return Err(format!("the map does not fit together: {report:?}"));
+        }
+        let seed = rng.next_u64();
+        let open = |_: &Array, record: &array::DeviceRecord| {
+            let i = record.id.index();
+            Ok(SimDevice::new(disks[i].clone(), seed ^ i as u64, faults))
+        };
+        let keeper = Keeper::open_with(array, open).map_err(|e| text(&e))?;
+        let devices = keeper.devices.values().cloned().collect();
+        let mut engines = vec![];
+        for (i, size) in plan.volumes.iter().enumerate() {
+            let places = keeper.array.places(VolumeId(i as u32));
+            let places = places.map_err(|e| text(&e))?;
+            let map = VolumeMap::at(units::Bytes(*size), keeper.array.extent(), places);
+            engines.push(Engine::new(map, plan.limits));
+        }
+        let moves = keeper.array.moves().map_err(|e| text(&e))?;
+        let n = engines.len();
+        let mut life = Self {
+            plan,
+            faults,
+            rng,
+            now_ns: 1,
+            keeper,
+            map_disk,
+            devices,
+            engines,
+            oracles,
+            events: BTreeMap::new(),
+            next_event: 0,
+            ios: BTreeMap::new(),
+            next_io: 0,
+            asked: BTreeMap::new(),
+            next_op,
+            to_come: plan.requests,
+            copies: vec![vec![]; n],
+            store_queue: VecDeque::new(),
+            keeper_called: false,
+            answers_ns: vec![0; n],
+            store_owes: 0,
+            store_dies: false,
+            crashed: false,
+            leaks: false,
+            tally,
+        };
+        life.after(TIMEOUT_NS / 3, Event::Tick);
+        for record in moves {
+            let order = MoveOrder {
+                to: record.to,
+                bandwidth: record.bandwidth,
+            };
+            let started = life.engines[record.volume.index()].start_move(1, order);
+            started.map_err(|_| "a move is there before it was resumed")?;
+            life.tally.resumed += 1;
+            life.settle(record.volume.index())?;
+        }
+        Ok(life)
+    }
+
+    /// Reads the volumes past the engines: what a crash has left.
+    pub fn contents(&self) -> Result<Vec<Vec<u8>>, String> {
+        let extent = super::plan::EXTENT;
+        let mut all = vec![];
+        for engine in &self.engines {
+            let map = engine.map();
+            let mut bytes = vec![0; map.size().0 as usize];
+            for (e, part) in bytes.chunks_mut(extent as usize).enumerate() {
+                if let Some(at) = map.location(e) {
+                    let disk = &self.devices[at.device.index()].disk;
+                    disk.read(u64::from(at.slot) * extent, part)
+                        .map_err(|e| e.to_string())?;
+                }
+            }
+            all.push(bytes);
+        }
+        Ok(all)
+    }
+
+    /// Sets the guests and the operator going.
+    pub fn open_for_guests(&mut self) {
+        for volume in 0..self.engines.len() {
+            self.after(1, Event::Guest(volume));
+            let order_ns = self.some(self.plan.order_ns);
+            self.after(order_ns, Event::Order(volume));
+        }
+        self.after(1_000_000, Event::Idle);
+    }
+
+    pub(super) fn after(&mut self, ns: u64, event: Event) {
+        self.next_event += 1;
+        let key = (self.now_ns + ns, self.next_event);
+        self.events.insert(key, event);
+    }
+
+    /// A time around a mean.
+    pub(super) fn some(&mut self, mean_ns: u64) -> u64 {
+        1 + self.rng.below(2 * mean_ns)
+    }
+
+    pub(super) fn chance(&mut self, of_thousand: u64) -> bool {
+        of_thousand > 0 && self.rng.below(1000) < of_thousand
+    }
+
+    /// Lets the next thing happen; whether there was one.
+    pub fn step(&mut self) -> Result<bool, String> {
+        let Some(((at_ns, _), event)) = self.events.pop_first() else {
+            return Ok(false);
+        };
+        self.now_ns = at_ns;
+        self.tally.events += 1;
+        if self.tally.trace {
+            eprintln!("{at_ns:>12} {event:?}");
+        }
+        match event {
+            Event::Guest(volume) => self.ask(volume)?,
+            Event::Execute(io, piece) => self.execute(io, piece),
+            Event::Deliver(io) => self.deliver(io)?,
+            Event::Keeper => self.keep()?,
+            Event::Answer(volume, reply) => {
+                self.store_owes -= 1;
+                self.engines[volume].store_done(at_ns, reply);
+                self.settle(volume)?;
+            }
+            Event::Wake(volume) => {
+                self.engines[volume].wake(at_ns);
+                self.settle(volume)?;
+            }
+            Event::Tick => {
+                for volume in 0..self.engines.len() {
+                    self.engines[volume].tick(at_ns);
+                    self.settle(volume)?;
+                }
+                self.after(TIMEOUT_NS / 3, Event::Tick);
+            }
+            Event::Idle => {
+                if self.rng.below(4) == 0 {
+                    self.keeper.clean_a_little();
+                    self.look_at_disks();
+                    self.tell_failures();
+                }
+                let idle_ns = self.some(20_000_000);
+                self.after(idle_ns, Event::Idle);
+            }
+            Event::Order(volume) => self.order(volume)?,
+        }
+        Ok(!self.crashed)
+    }
+
+    /// Carries out what an engine wants.
+    pub(super) fn settle(&mut self, volume: usize) -> Result<(), String> {
+        let mut effects = vec![];
+        loop {
+            self.engines[volume].take_effects(&mut effects);
+            if effects.is_empty() {
+                return Ok(());
+            }
+            for effect in effects.drain(..) {
+                if self.tally.trace {
+                    eprintln!("{:>12}   volume {volume}: {effect:?}", "");
+                }
+                match effect {
+                    Effect::Io(request) => self.start_io(volume, request),
+                    Effect::Reply {
+                        guest,
+                        result,
+                        gaps,
+                        ..
+                    } => self.answered(volume, guest, result, &gaps)?,
+                    Effect::Store(request) => {
+                        let answers =
+                            !matches!(request, StoreRequest::Free { .. } | StoreRequest::MoveOver);
+                        self.store_owes += u64::from(answers);
+                        self.store_queue
+                            .push_back((volume, VolumeId(volume as u32), request));
+                        self.call_keeper();
+                    }
+                    Effect::Wake(at_ns) => {
+                        self.after(at_ns.saturating_sub(self.now_ns), Event::Wake(volume));
+                    }
+                    Effect::MoveEnded(end) => self.tally.ended(&end),
+                }
+            }
+        }
+    }
+
+    fn call_keeper(&mut self) {
+        if !self.keeper_called && !self.store_queue.is_empty() {
+            self.keeper_called = true;
+            let wait_ns = self.some(self.plan.io_ns);
+            self.after(wait_ns, Event::Keeper);
+        }
+    }
+
+    /// The keeper takes some of what waits.
+    fn keep(&mut self) -> Result<(), String> {
+        self.keeper_called = false;
+        let count = 1 + self.rng.below(self.store_queue.len() as u64) as usize;
+        let together: Vec<_> = self.store_queue.drain(..count).collect();
+        let answers = if self.chance(self.faults.commit) {
+            self.tally.commits_failed += 1;
+            self.leaks = true;
+            let mut changes = vec![];
+            let mut answers = vec![];
+            for (worker, volume, request) in together {
+                if let Some(reply) = self.keeper.prepare(volume, request, &mut changes) {
+                    answers.push((worker, volume, failed(reply)));
+                }
+            }
+            // It may be durable all the same.
+            if self.rng.below(2) == 0 {
+                let _ = self.keeper.array.commit(&changes);
+            }
+            answers
+        } else {
+            self.keeper.carry_out(together)
+        };
+        self.look_at_disks();
+        self.tell_failures();
+        if self.crashed {
+            return Ok(());
+        }
+        if let Some(why) = self.keeper.store_error.take()
+            && !self.store_dies
+            && why.contains("change ")
+        {
+            return Err(format!("the map refuses the keeper's changes: {why}"));
+        }
+        for (volume, _, reply) in answers {
+            let long = self.faults.hang > 0 && self.rng.below(200) == 0;
+            let wait_ns = if long {
+                TIMEOUT_NS * 2
+            } else {
+                self.plan.io_ns
+            };
+            let at_ns = self.now_ns + self.some(wait_ns);
+            let at_ns = at_ns.max(self.answers_ns[volume]);
+            self.answers_ns[volume] = at_ns;
+            self.after(at_ns - self.now_ns, Event::Answer(volume, reply));
+        }
+        self.call_keeper();
+        Ok(())
+    }
+
+    /// Whether the store has nothing to do and nothing to say.
+    pub(super) fn store_idle(&self) -> bool {
+        self.store_queue.is_empty() && self.store_owes == 0
+    }
+
+    /// Whether the moment has come at which a disk was to stop.
+    pub(super) fn look_at_disks(&mut self) {
+        let dead = self.map_disk.stopped();
+        self.leaks |= dead;
+        self.crashed |= dead && !self.store_dies;
+        self.crashed |= self.devices.iter().any(|d| d.disk.stopped());
+    }
+
+    /// What the keeper's failed flushes lost, every engine is told of.
+    pub(super) fn tell_failures(&mut self) {
+        for device in std::mem::take(&mut self.keeper.lost_flushes) {
+            self.tally.losses += 1;
+            for engine in &mut self.engines {
+                engine.flush_failed_elsewhere(device);
+            }
+        }
+    }
+
+    fn order(&mut self, volume: usize) -> Result<(), String> {
+        if self.to_come > 0 {
+            let wait_ns = self.some(self.plan.order_ns);
+            self.after(wait_ns, Event::Order(volume));
+        }
+        if self.engines[volume].move_status().is_some() {
+            if self.rng.below(3) == 0 {
+                self.engines[volume].cancel_move(self.now_ns);
+                self.settle(volume)?;
+            }
+            return Ok(());
+        }
+        let to = DeviceId(self.rng.below(DEVICES as u64) as u16);
+        let order = MoveOrder {
+            to,
+            bandwidth: BytesPerSec(self.plan.bandwidth),
+        };
+        let id = VolumeId(volume as u32);
+        let mut record = self.keeper.volumes[&id].clone();
+        record.home = TierId(to.0);
+        let durable = self.keeper.commit(&[
+            Change::SetVolume(record.clone()),
+            Change::SetMove(MoveRecord {
+                volume: id,
+                to,
+                bandwidth: order.bandwidth,
+            }),
+        ]);
+        self.look_at_disks();
+        if durable.is_err() || self.crashed {
+            return Ok(());
+        }
+        self.keeper.volumes.insert(id, record);
+        let started = self.engines[volume].start_move(self.now_ns, order);
+        started.map_err(|s| format!("a move under way that has no status: {s:?}"))?;
+        self.tally.moves += 1;
+        self.settle(volume)
+    }
+}

@@ -1,0 +1,71 @@
+//! A world with one seed: guests, moves, faults, and crashes at any moment, over the real engine, keeper, slots and map.
+//!
+//! ```text
+//!   seed ─▶ plan ─▶ life ── crash ─▶ life ── crash ─▶ … ── crash ─▶ a last life without faults, which comes to rest
+//!                    │        │ every disk: killed, or out of power
+//!                    ▼        ▼
+//!                  reads    what is found:  both must be among what the oracle says is possible
+//! ```
+//!
+//! Nothing but the seed decides what happens: a seed that fails does so again.
+
+mod device;
+mod guest;
+mod io;
+mod life;
+mod oracle;
+mod plan;
+mod world;
+
+use datapath::engine::{Fault, MoveEnd};
+
+pub use world::run;
+
+/// What has happened, to be sure that it does happen.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Tally {
+    /// Print every event.
+    pub trace: bool,
+    /// Events.
+    pub events: u64,
+    /// Guest requests.
+    pub requests: u64,
+    /// Of these, failed.
+    pub failed: u64,
+    /// Of these, for want of space.
+    pub no_space: u64,
+    /// Processes that were killed.
+    pub kills: u64,
+    /// Losses of power.
+    pub power_losses: u64,
+    /// Crashes inside of a commit, or of zeroing slots.
+    pub in_disk: u64,
+    /// Moves that began.
+    pub moves: u64,
+    /// Moves that went on after a crash.
+    pub resumed: u64,
+    /// Moves that ended with everything on the target.
+    pub done: u64,
+    /// Moves that stopped early.
+    pub stopped: u64,
+    /// I/O errors.
+    pub errors: u64,
+    /// Failed flushes.
+    pub losses: u64,
+    /// Failed commits.
+    pub commits_failed: u64,
+}
+
+impl Tally {
+    fn answered(&mut self, result: Result<(), Fault>) {
+        self.failed += u64::from(result.is_err());
+        self.no_space += u64::from(result == Err(Fault::NoSpace));
+    }
+
+    fn ended(&mut self, end: &MoveEnd) {
+        match end {
+            MoveEnd::Done { .. } => self.done += 1,
+            MoveEnd::Stopped { .. } => self.stopped += 1,
+        }
+    }
+}

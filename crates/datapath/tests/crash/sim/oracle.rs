@@ -1,0 +1,319 @@
+//! What may be read, now and after a crash: every version of every sector that nothing has ended.
+//!
+//! A version is what one request makes of a sector. It ends for readers when a later one, which began after this one was
+//! answered, is acknowledged; it ends for power losses when such a later one is durable. What a guest was told about with
+//! a failed flush no later flush makes durable.
+
+/// What a disk writes at once.
+pub const SECTOR: usize = 512;
+
+const MAGIC: u32 = 0x7e55_ace5;
+
+/// Fills a buffer that begins at `offset` of a volume with what request `seq` writes there.
+pub fn fill(volume: u32, offset: u64, seq: u64, out: &mut [u8]) {
+    for (at, sector) in (offset / SECTOR as u64..).zip(out.chunks_mut(SECTOR)) {
+        let mut tag = [0; 16];
+        tag[..4].copy_from_slice(&(MAGIC ^ volume).to_le_bytes());
+        tag[4..8].copy_from_slice(&(at as u32).to_le_bytes());
+        tag[8..].copy_from_slice(&seq.to_le_bytes());
+        for part in sector.chunks_mut(16) {
+            part.copy_from_slice(&tag);
+        }
+    }
+}
+
+/// Which request wrote a sector; 0 for zeroes.
+fn seq_of(volume: u32, at: u64, sector: &[u8]) -> Result<u64, String> {
+    if sector.iter().all(|b| *b == 0) {
+        return Ok(0);
+    }
+    let word = |i: usize| u32::from_le_bytes(sector[i..i + 4].try_into().expect("four bytes"));
+    let seq = u64::from_le_bytes(sector[8..16].try_into().expect("eight bytes"));
+    let whole = sector.chunks(16).all(|part| part == &sector[..16]);
+    let (of, place) = (word(0) ^ MAGIC, word(4));
+    if (of, u64::from(place)) != (volume, at) || !whole {
+        return Err(format!(
+            "bytes of volume {of:#x}, sector {place}, request {seq} (whole: {whole})"
+        ));
+    }
+    Ok(seq)
+}
+
+#[derive(Debug, Clone)]
+struct Version {
+    /// The request.
+    op: u64,
+    /// What it reads as: the request's number, or zero.
+    value: u64,
+    /// A trim leaves what was there, or zeroes: it ends nothing.
+    trim: bool,
+    began: u64,
+    answered: Option<u64>,
+    acknowledged: bool,
+    durable: bool,
+    /// A guest was told that it may be lost.
+    suspect: bool,
+    /// When a later one took its place for readers.
+    replaced: Option<u64>,
+    /// A power loss may bring it back.
+    returns: bool,
+}
+
+impl Version {
+    fn settled(value: u64, at: u64, durable: bool) -> Self {
+        Self {
+            op: 0,
+            value,
+            trim: false,
+            began: at,
+            answered: Some(at),
+            acknowledged: true,
+            durable,
+            suspect: false,
+            replaced: None,
+            returns: true,
+        }
+    }
+
+    fn told(&self) -> String {
+        let Self {
+            op,
+            value,
+            began,
+            answered,
+            replaced,
+            ..
+        } = self;
+        let is = |yes: bool, what: &'static str| if yes { what } else { "" };
+        format!(
+            "request {op} leaves {value}, {began} to {answered:?}{}{}{}{}{}, replaced at {replaced:?}",
+            is(self.trim, ", a trim"),
+            is(!self.acknowledged, ", not acknowledged"),
+            is(self.durable, ", durable"),
+            is(self.suspect, ", suspect"),
+            is(self.returns, ", returns"),
+        )
+    }
+
+    fn before(&self, began: u64) -> bool {
+        self.answered.is_some_and(|a| a < began)
+    }
+}
+
+/// How a process ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Crash {
+    /// What was written is there.
+    Kill {
+        /// A device lost something, and the process may have died before it could say so.
+        lossy: bool,
+    },
+    /// What was flushed is there.
+    Power,
+}
+
+/// The versions of all sectors of one volume.
+#[derive(Debug)]
+pub struct Oracle {
+    volume: u32,
+    sectors: Vec<Vec<Version>>,
+    clock: u64,
+    /// Beginnings of reads in flight.
+    reads: Vec<u64>,
+}
+
+impl Oracle {
+    /// A volume that was never written.
+    pub fn new(volume: u32, size: u64) -> Self {
+        let empty = vec![Version::settled(0, 0, true)];
+        Self {
+            volume,
+            sectors: vec![empty; size as usize / SECTOR],
+            clock: 1,
+            reads: vec![],
+        }
+    }
+
+    fn now(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    fn range(offset: u64, length: u64) -> std::ops::Range<usize> {
+        offset as usize / SECTOR..(offset + length) as usize / SECTOR
+    }
+
+    /// A change begins. `value` is what it leaves: its number, or zero.
+    pub fn change(&mut self, op: u64, offset: u64, length: u64, value: u64, trim: bool) {
+        let began = self.now();
+        let oldest = self.reads.iter().copied().min().unwrap_or(u64::MAX);
+        for sector in &mut self.sectors[Self::range(offset, length)] {
+            sector.retain(|v| v.returns || v.replaced.is_none_or(|at| at > oldest));
+            sector.push(Version {
+                op,
+                value,
+                trim,
+                answered: None,
+                acknowledged: false,
+                ..Version::settled(value, began, false)
+            });
+        }
+    }
+
+    /// A change is answered.
+    pub fn changed(&mut self, op: u64, offset: u64, length: u64, done: bool, fua: bool) {
+        let now = self.now();
+        for sector in &mut self.sectors[Self::range(offset, length)] {
+            let own = sector.iter_mut().find(|v| v.op == op);
+            let own = own.expect("it began");
+            own.answered = Some(now);
+            own.acknowledged = done;
+            let (began, trim) = (own.began, own.trim);
+            if done && !trim {
+                for v in sector.iter_mut().filter(|v| v.before(began)) {
+                    v.replaced.get_or_insert(now);
+                }
+                if fua {
+                    endure(sector, op);
+                }
+            }
+        }
+    }
+
+    /// A flush or a read begins; the answer is to be given back when it ends.
+    pub fn begin(&mut self, reads: bool) -> u64 {
+        let now = self.now();
+        if reads {
+            self.reads.push(now);
+        }
+        now
+    }
+
+    /// A flush is answered.
+    pub fn flushed(&mut self, began: u64, done: bool) {
+        for sector in &mut self.sectors {
+            let covered =
+                |v: &Version| v.acknowledged && !v.durable && !v.suspect && v.before(began);
+            if sector.iter().all(|v| !covered(v)) {
+                continue;
+            }
+            if !done {
+                for v in sector.iter_mut().filter(|v| covered(v)) {
+                    v.suspect = true;
+                }
+                continue;
+            }
+            let ops: Vec<u64> = sector.iter().filter(|v| covered(v)).map(|v| v.op).collect();
+            for op in ops {
+                endure(sector, op);
+            }
+        }
+    }
+
+    /// A read is over; `bytes` is what it returned, if it returned anything.
+    pub fn read(&mut self, began: u64, offset: u64, bytes: Option<&[u8]>) -> Result<(), String> {
+        let at = self.reads.iter().position(|r| *r == began);
+        self.reads.swap_remove(at.expect("it began"));
+        let Some(bytes) = bytes else { return Ok(()) };
+        let now = self.now();
+        let first = offset / SECTOR as u64;
+        for (at, sector) in (first..).zip(bytes.chunks(SECTOR)) {
+            let value =
+                seq_of(self.volume, at, sector).map_err(|e| self.told("a read", at, &e, true))?;
+            let versions = &mut self.sectors[at as usize];
+            let visible = |v: &Version| v.replaced.is_none_or(|r| r > began);
+            if !versions.iter().any(|v| v.value == value && visible(v)) {
+                return Err(self.told("a read", at, &format!("request {value}"), true));
+            }
+            // Of writes that raced, one has won by now, and stays.
+            let over = |v: &Version| v.acknowledged && !v.trim && v.before(began);
+            let current = |v: &Version| v.replaced.is_none();
+            if versions.iter().filter(|v| current(v)).all(over)
+                && versions.iter().any(|v| v.value == value && current(v))
+            {
+                for v in versions.iter_mut().filter(|v| v.value != value) {
+                    v.replaced.get_or_insert(now);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The volume as it is found after a crash.
+    pub fn crashed(&mut self, crash: Crash, bytes: &[u8]) -> Result<(), String> {
+        let now = self.now();
+        self.reads.clear();
+        for (at, found) in bytes.chunks(SECTOR).enumerate() {
+            let live = crash != Crash::Power;
+            let what = if live {
+                "after a kill"
+            } else {
+                "after a power loss"
+            };
+            let value = seq_of(self.volume, at as u64, found)
+                .map_err(|e| self.told(what, at as u64, &e, live))?;
+            let versions = &mut self.sectors[at];
+            let possible = |v: &Version| match live {
+                true => v.replaced.is_none(),
+                false => v.returns,
+            };
+            let same = |v: &&Version| v.value == value && possible(v);
+            if versions.iter().find(same).is_none() {
+                return Err(self.told(what, at as u64, &format!("request {value}"), live));
+            }
+            let Crash::Kill { lossy } = crash else {
+                *versions = vec![Version::settled(value, now, true)];
+                continue;
+            };
+            let suspect = lossy || versions.iter().filter(same).any(|v| v.suspect);
+            let durable = versions.iter().filter(same).any(|v| v.durable);
+            versions.retain(|v| v.returns);
+            for v in versions.iter_mut() {
+                v.answered.get_or_insert(now);
+                v.replaced.get_or_insert(now);
+                v.acknowledged = false; // what a flush makes durable from here on is what was found
+            }
+            let now = now + 1;
+            let mut found = Version::settled(value, now, false);
+            found.suspect = suspect && !durable;
+            versions.push(found);
+            // Alone it is what is there, and nothing else can be.
+            if versions.iter().all(|v| v.value == value) {
+                *versions = vec![Version::settled(value, now, true)];
+            }
+        }
+        self.clock += 2;
+        Ok(())
+    }
+
+    fn told(&self, when: &str, at: u64, found: &str, live: bool) -> String {
+        let all: Vec<String> = self.sectors[at as usize]
+            .iter()
+            .map(Version::told)
+            .collect();
+        let all = all.join("\n  ");
+        format!(
+            "volume {}, sector {at} (extent {}): {when} it holds {found}; {} are\n  {all}",
+            self.volume,
+            at * SECTOR as u64 / super::plan::EXTENT,
+            if live {
+                "its versions, those not replaced,"
+            } else {
+                "its versions, those that return,"
+            },
+        )
+    }
+}
+
+/// A version is durable: what was over before it began does not come back.
+fn endure(sector: &mut [Version], op: u64) {
+    let own = sector.iter_mut().rfind(|v| v.op == op);
+    let own = own.expect("it is one of them");
+    own.durable = true;
+    let (began, trim) = (own.began, own.trim);
+    if !trim {
+        for v in sector.iter_mut().filter(|v| v.before(began)) {
+            v.returns = false;
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! What one seed's world is like: sizes, speeds, what fails and how often.
+
+use algo::Rng;
+use array::DeviceKind;
+use datapath::EngineLimits;
+use units::Bytes;
+
+/// Size of an extent: the least that an array may have, so that many fit in memory.
+pub const EXTENT: u64 = 64 << 10;
+
+/// Devices, one on each tier.
+pub const DEVICES: usize = 3;
+
+/// A request that takes longer is answered with an error.
+pub const TIMEOUT_NS: u64 = 300_000_000;
+
+/// How often, of a thousand times, something goes wrong.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Faults {
+    /// An I/O fails.
+    pub io: u64,
+    /// A flush fails, and what it was to bring to the medium is lost.
+    pub flush: u64,
+    /// The kernel loses written data on its own, and says so with the next flush.
+    pub write_back: u64,
+    /// An I/O takes longer than the guest is willing to wait.
+    pub hang: u64,
+    /// The filesystem has no space for a slot.
+    pub space: u64,
+    /// A commit of the map fails once.
+    pub commit: u64,
+}
+
+/// A device's slots.
+#[derive(Debug, Clone, Copy)]
+pub struct DevicePlan {
+    /// How many.
+    pub slots: u32,
+    /// A block device begins with what somebody else left on it.
+    pub kind: DeviceKind,
+    /// Discards do nothing.
+    pub ignores_discards: bool,
+}
+
+/// The world of a seed.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Sizes of the volumes.
+    pub volumes: Vec<u64>,
+    /// Devices, high end first.
+    pub devices: Vec<DevicePlan>,
+    /// Limits of the engines.
+    pub limits: EngineLimits,
+    /// Lives of the process before the last one.
+    pub rounds: u64,
+    /// Guest requests of a life.
+    pub requests: u64,
+    /// Mean time between two of them, by volume.
+    pub gap_ns: u64,
+    /// Time that an I/O takes at most, when it does not hang.
+    pub io_ns: u64,
+    /// Mean time between two orders to move.
+    pub order_ns: u64,
+    /// Bandwidth of moves.
+    pub bandwidth: u64,
+    /// What goes wrong.
+    pub faults: Faults,
+    /// Of a thousand lives, in how many the map's disk dies before the process does.
+    pub store_dies: u64,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn of(rng: &mut Rng) -> Self {
+        let two = rng.below(4) == 0;
+        let extents = |rng: &mut Rng| match two {
+            true => 8 + rng.below(8),
+            false => 10 + rng.below(20),
+        };
+        let volumes: Vec<u64> = (0..1 + u64::from(two))
+            .map(|_| {
+                // The last extent may be short.
+                let cut = if rng.below(3) == 0 { rng.below(100) } else { 0 };
+                extents(rng) * EXTENT - cut * 512
+            })
+            .collect();
+        let needed: u64 = volumes.iter().map(|v| v.div_ceil(EXTENT)).sum();
+        let devices = (0..DEVICES as u64).map(|tier| DevicePlan {
+            slots: (needed / 4 + rng.below(needed / 3 * (tier + 1))) as u32 + 2,
+            kind: match rng.below(5) {
+                0 => DeviceKind::Block,
+                _ => DeviceKind::File,
+            },
+            ignores_discards: rng.below(4) == 0,
+        });
+        let devices = devices.collect();
+        let mut often = |out_of: u64, most: u64| match rng.below(out_of) {
+            0 => 1 + rng.below(most),
+            _ => 0,
+        };
+        let faults = Faults {
+            io: often(3, 20),
+            flush: often(3, 150),
+            write_back: often(6, 5),
+            hang: often(4, 8),
+            space: often(5, 30),
+            commit: often(5, 60),
+        };
+        let store_dies = often(5, 500);
+        Self {
+            volumes,
+            devices,
+            limits: EngineLimits {
+                timeout_ns: TIMEOUT_NS,
+                copy_chunk: Bytes([8 << 10, 16 << 10, 64 << 10][rng.below(3) as usize]),
+                batch: Bytes(EXTENT * (1 + rng.below(4))),
+            },
+            rounds: 2 + rng.below(3),
+            requests: 40 + rng.below(160),
+            gap_ns: 50_000 << rng.below(6),
+            io_ns: 20_000 << rng.below(7),
+            order_ns: 1_000_000 << rng.below(6),
+            bandwidth: (8 << 20) << rng.below(8),
+            faults,
+            store_dies,
+        }
+    }
+}
