@@ -17,6 +17,9 @@ use super::timers::Due;
 use super::volumes::LiveIo;
 use super::{Token, Worker};
 
+/// Copies longer than this are done one at a time.
+const LARGE_BYTES: u64 = 128 << 10;
+
 /// Slots of a file or block device begin here.
 const DATA_START: u64 = array::DATA_START;
 
@@ -171,9 +174,11 @@ impl Worker {
         let Medium::File(file, backing) = &device.medium else {
             unreachable!("only files are started here");
         };
-        if *backing == Backing::Memory
-            && let Some(outcome) = copy_memory(file, live)
-        {
+        if *backing == Backing::Memory && copies_memory(live) {
+            if live.length > LARGE_BYTES {
+                return self.large.push_back(id);
+            }
+            let outcome = copy_memory(file, live);
             return self.at_once.push((id, outcome));
         }
         let file = file.clone();
@@ -234,6 +239,23 @@ impl Worker {
         if self.at_once.is_empty() {
             self.at_once = done; // keeps its memory
         }
+    }
+
+    /// Does one large copy: the answers of others, and its own, are sent between two of them.
+    pub(super) fn copy_one_large(&mut self) {
+        let Some(id) = self.large.pop_front() else {
+            return;
+        };
+        let live = &self.ios[id as usize];
+        let device = self.devices[usize::from(live.device)]
+            .as_ref()
+            .expect("in use");
+        let Medium::File(file, _) = &device.medium else {
+            unreachable!("only files are copied");
+        };
+        let outcome = copy_memory(file, live);
+        self.now_ns = clock::now_ns();
+        self.device_done(id, outcome);
     }
 
     pub(super) fn device_done(&mut self, id: u32, outcome: Outcome) {
@@ -323,20 +345,21 @@ impl Worker {
     }
 }
 
+fn copies_memory(live: &LiveIo) -> bool {
+    matches!(live.kind, IoKind::Read | IoKind::Write { durable: false })
+}
+
 /// Reads and writes of a file in memory are copies: asking the kernel to do them asynchronously costs more than they do.
-fn copy_memory(file: &std::fs::File, live: &LiveIo) -> Option<Outcome> {
+fn copy_memory(file: &std::fs::File, live: &LiveIo) -> Outcome {
     let at = DATA_START + live.at + live.done;
     let range = live.from + live.done as usize..live.from + live.length as usize;
-    let buf = live.buf.as_ref()?;
+    let buf = live.buf.as_ref().expect("reads and writes have a buffer");
     let done = match live.kind {
         IoKind::Read => buf.fill_part(range, |bytes| file.read_at(bytes, at)),
-        IoKind::Write { durable: false } => buf.with(range, |bytes| file.write_at(bytes, at)),
-        _ => return None,
+        _ => buf.with(range, |bytes| file.write_at(bytes, at)),
     };
-    Some(match done {
-        Ok(n) => Ok(n as u32),
-        Err(e) => Err(Errno::from_io_error(&e).unwrap_or(Errno::IO)),
-    })
+    done.map(|n| n as u32)
+        .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
 }
 
 fn all_zeroes(bytes: &[u8]) -> Zeroes {

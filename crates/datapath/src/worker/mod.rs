@@ -19,6 +19,7 @@ pub mod remote;
 mod timers;
 mod volumes;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
@@ -137,6 +138,8 @@ pub struct Worker {
     effects: Vec<Effect<Guest>>,
     /// I/Os that were done at once.
     at_once: Vec<(u32, Outcome)>,
+    /// Copies that are long enough to be done one at a time.
+    large: VecDeque<u32>,
     stopping: bool,
     next_tick_ns: u64,
 }
@@ -162,6 +165,7 @@ impl Worker {
             timers: Timers::default(),
             effects: vec![],
             at_once: vec![],
+            large: VecDeque::new(),
             stopping: false,
             next_tick_ns: 0,
         }
@@ -183,6 +187,7 @@ impl Worker {
         while !self.stopping {
             self.fire_timers();
             self.finish_at_once();
+            self.copy_one_large();
             self.send_answers();
             let mut done = std::mem::take(&mut self.done);
             match self.sleep_for() {
@@ -202,7 +207,7 @@ impl Worker {
     /// How long to wait for something to happen; `None` to look without waiting, because a timer is about to fire.
     #[expect(clippy::option_option, reason = "not at all, for ever, for a while")]
     fn sleep_for(&self) -> Option<Option<Duration>> {
-        if !self.at_once.is_empty() {
+        if !self.at_once.is_empty() || !self.large.is_empty() {
             return None;
         }
         if self.timers.is_empty() {
