@@ -449,3 +449,110 @@ fn more_connections_than_allowed_are_closed_at_once() {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
+
+#[test]
+fn without_io_uring_threads_serve_the_same() {
+    if !have(&["qemu-io", "fio"]) {
+        return;
+    }
+    let mut site = Site::new(&[("db", 64)]);
+    site.serve(&["--io", "threads", "--workers", "2"]);
+    let uri = site.uri("db");
+    let io = [
+        "write -P 0x11 0 8M",
+        "write -P 0x22 12345 70000",
+        "flush",
+        "discard 4M 2M",
+    ];
+    let back = [
+        "read -P 0x22 12345 70000",
+        "read -P 0x11 1M 3M",
+        "read -P 0 4M 2M",
+    ];
+    for commands in [&io[..], &back[..]] {
+        let mut args = vec!["-f", "raw"];
+        commands.iter().for_each(|c| args.extend(["-c", c]));
+        args.push(&uri);
+        let out = site.client("qemu-io", &args);
+        assert!(!out.contains("failed") && !out.contains("error"), "{out}");
+    }
+    let job = format!(
+        "--name=v --ioengine=nbd --uri={uri} --rw=randwrite --bs=4k --iodepth=16 --size=32M \
+         --verify=crc32c --verify_fatal=1 --output=fio.log"
+    );
+    let args: Vec<&str> = job.split_whitespace().collect();
+    let mut fio = Command::new("fio")
+        .args(args)
+        .current_dir(site.dir.path())
+        .spawn()
+        .unwrap();
+    site.move_to("db", "slow");
+    assert!(fio.wait().unwrap().success());
+}
+
+/// Requests per second that fio reaches, for each of these exports at the same time.
+fn rates(site: &Site, volumes: &[&str]) -> Vec<f64> {
+    let run = |volume: &&str| {
+        let uri = site.uri(volume);
+        let job = format!(
+            "--name=r --ioengine=nbd --uri={uri} --rw=randread --bs=4k --iodepth=8 --size=16M \
+             --time_based --runtime=3 --ramp_time=2 --output-format=json"
+        );
+        let mut command = Command::new("fio");
+        command
+            .args(job.split_whitespace())
+            .stdout(std::process::Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let running: Vec<_> = volumes.iter().map(run).collect();
+    let rate = |child: std::process::Child| {
+        let out = child.wait_with_output().unwrap().stdout;
+        let text = String::from_utf8(out).unwrap();
+        let json: serde_json::Value =
+            serde_json::from_str(&text[text.find('{').unwrap()..]).unwrap();
+        json["jobs"][0]["read"]["iops"].as_f64().unwrap()
+    };
+    running.into_iter().map(rate).collect()
+}
+
+#[test]
+fn throttles_hold_and_shares_follow_weights() {
+    if !have(&["fio"]) {
+        return;
+    }
+    let mut site = Site::new(&[("a", 16), ("b", 16)]);
+    site.serve(&[]);
+    site.ok(&["volume", "set", "a", "--iops", "2000"]);
+    let rate = rates(&site, &["a"])[0];
+    assert!((1900.0..2100.0).contains(&rate), "{rate} IOPS of 2000");
+    site.ok(&[
+        "volume",
+        "set",
+        "a",
+        "--iops",
+        "0",
+        "--bandwidth",
+        "4 MiB/s",
+    ]);
+    let rate = rates(&site, &["a"])[0];
+    assert!((970.0..1080.0).contains(&rate), "{rate} IOPS of 1024");
+    site.ok(&[
+        "volume",
+        "set",
+        "a",
+        "--bandwidth",
+        "0 B/s",
+        "--weight",
+        "2",
+    ]);
+    site.ok(&["tier", "limit", "fast", "--iops", "3000"]);
+    let both = rates(&site, &["a", "b"]);
+    assert!(
+        (1800.0..2200.0).contains(&both[0]),
+        "{both:?} IOPS of 2000 and 1000"
+    );
+    assert!(
+        (850.0..1150.0).contains(&both[1]),
+        "{both:?} IOPS of 2000 and 1000"
+    );
+}

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use array::{Array, ArrayError, Change, DeviceKind, DeviceRecord, Slots, TierRecord, VolumeRecord};
+use array::{
+    Array, ArrayError, Change, DeviceKind, DeviceRecord, Health, Slots, TierRecord, VolumeRecord,
+};
 use units::{Bytes, DeviceId, TierId, VolumeId};
 use volume::Location;
 
@@ -147,15 +149,31 @@ impl<D: SlotSpace> Keeper<D> {
         let volumes: BTreeMap<VolumeId, VolumeRecord> =
             array.volumes()?.into_iter().map(|v| (v.id, v)).collect();
         let mut used = vec![];
-        for volume in volumes.keys() {
-            for extent in array.extents(*volume)? {
-                if let array::Extent::At(location) = extent {
-                    used.push(location);
+        let (mut lost, mut contested) = (false, vec![]);
+        for volume in volumes.values() {
+            for extent in array.extents(volume.id)? {
+                match (extent, volume.health) {
+                    (array::Extent::At(location), Health::Whole) => used.push(location),
+                    // Others may claim the same slot; none of them is served, and the slot is nobody else's.
+                    (array::Extent::At(location), Health::Damaged) => contested.push(location),
+                    (array::Extent::Lost, _) => lost = true,
+                    (array::Extent::Hole, _) => {}
                 }
             }
         }
+        used.sort();
+        contested.sort();
+        contested.dedup();
+        contested.retain(|c| used.binary_search(c).is_err());
+        used.append(&mut contested);
         let all: Vec<DeviceRecord> = records.values().cloned().collect();
-        let slots = Slots::new(&all, used.into_iter())?;
+        let mut slots = Slots::new(&all, used.into_iter())?;
+        if lost {
+            // Any slot that was ever used may be the one that was lost: none of them is handed out, nor zeroed.
+            for device in &all {
+                let _ = slots.to_clean(device.id, usize::MAX);
+            }
+        }
         let mut devices = BTreeMap::new();
         for record in &all {
             devices.insert(record.id, Arc::new(open(&array, record)?));

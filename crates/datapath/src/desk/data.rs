@@ -1,0 +1,218 @@
+//! Questions and answers, as plain data.
+
+use std::path::PathBuf;
+
+use model::DeviceSpec;
+use serde::{Deserialize, Serialize};
+use units::{Bytes, BytesPerSec, Iops, Nanos};
+
+use crate::worker::VolumeStatus;
+
+/// What may be asked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "kebab-case")]
+pub enum Ask {
+    /// All tiers.
+    Tiers,
+    /// A device for a tier; the tier is made if it is new.
+    AddDevice(NewDevice),
+    /// What the volumes of a tier share, by weight; `None` lifts a limit.
+    TierLimits {
+        /// The tier.
+        tier: String,
+        /// Requests per second.
+        iops: Option<Iops>,
+        /// Bytes per second.
+        bandwidth: Option<BytesPerSec>,
+    },
+    /// All volumes.
+    Volumes,
+    /// One volume with its measurements.
+    Show {
+        /// Its name.
+        volume: String,
+    },
+    /// A new volume.
+    Create {
+        /// Its name.
+        volume: String,
+        /// Its size.
+        size: Bytes,
+        /// The tier of its first extents.
+        tier: String,
+        /// Its service class.
+        class: String,
+    },
+    /// Its data is gone for good.
+    Delete {
+        /// Its name.
+        volume: String,
+    },
+    /// To another tier.
+    Move {
+        /// Its name.
+        volume: String,
+        /// The tier.
+        to: String,
+        /// At most so fast.
+        bandwidth: BytesPerSec,
+    },
+    /// Give its move up.
+    CancelMove {
+        /// Its name.
+        volume: String,
+    },
+    /// Limits and weight; `None` leaves as it is, a limit of zero lifts it.
+    Limit {
+        /// Its name.
+        volume: String,
+        /// Requests per second.
+        iops: Option<Iops>,
+        /// Bytes per second.
+        bandwidth: Option<BytesPerSec>,
+        /// Weight among the volumes of a limited tier.
+        weight: Option<f64>,
+    },
+    /// Hold answers back.
+    Inject {
+        /// Its name.
+        volume: String,
+        /// Delay of reads.
+        read: Nanos,
+        /// Delay of writes.
+        write: Nanos,
+        /// For so long.
+        lasting: Nanos,
+    },
+    /// Measure or not; switching on starts from zero.
+    Measure {
+        /// Its name.
+        volume: String,
+        /// Whether to.
+        on: bool,
+    },
+    /// Record to a file.
+    Record {
+        /// Its name.
+        volume: String,
+        /// The file.
+        path: PathBuf,
+    },
+    /// End a recording and write it.
+    RecordEnd {
+        /// Its name.
+        volume: String,
+    },
+}
+
+/// A device to add.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NewDevice {
+    /// The tier.
+    pub tier: String,
+    /// Where its bytes are.
+    pub source: NewSource,
+    /// How much of it to use; all of a block device or export if left out.
+    pub size: Option<Bytes>,
+    /// The device to behave like.
+    pub emulate: Option<DeviceSpec>,
+}
+
+/// Where a new device's bytes are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NewSource {
+    /// A directory: a file in it.
+    Dir(PathBuf),
+    /// A block device.
+    Block(PathBuf),
+    /// An export of an NBD server.
+    Nbd(String),
+}
+
+/// A tier as it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TierInfo {
+    /// Name.
+    pub name: String,
+    /// Bytes that are taken.
+    pub used: Bytes,
+    /// All bytes.
+    pub size: Bytes,
+    /// Devices.
+    pub devices: Vec<DeviceInfo>,
+    /// Requests per second that its volumes share.
+    pub iops: Option<Iops>,
+    /// Bytes per second that its volumes share.
+    pub bandwidth: Option<BytesPerSec>,
+}
+
+/// A device as it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DeviceInfo {
+    /// Name.
+    pub name: String,
+    /// File, block device or URI.
+    pub path: String,
+    /// Bytes that are taken.
+    pub used: Bytes,
+    /// All bytes.
+    pub size: Bytes,
+    /// Whether it behaves like another device.
+    pub emulated: bool,
+}
+
+/// A volume as it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VolumeInfo {
+    /// Name.
+    pub name: String,
+    /// Size that the guest sees.
+    pub size: Bytes,
+    /// Bytes that have a place.
+    pub allocated: Bytes,
+    /// Bytes by tier, high end first, those with any.
+    pub tiers: Vec<(String, Bytes)>,
+    /// The tier of its next extents.
+    pub home: String,
+    /// Service class.
+    pub class: String,
+    /// Whether its map is whole.
+    pub healthy: bool,
+    /// Whether it is served now.
+    pub exported: bool,
+    /// The move that is under way, or waits to be resumed: the tier.
+    pub moving_to: Option<String>,
+    /// What its worker knows, if it is served.
+    pub status: Option<VolumeStatus>,
+}
+
+/// What is answered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "kebab-case")]
+pub enum Told {
+    /// Done; what a person would like to read of it.
+    Done {
+        /// One line.
+        message: String,
+    },
+    /// All tiers.
+    Tiers {
+        /// High end first.
+        tiers: Vec<TierInfo>,
+    },
+    /// Volumes.
+    Volumes {
+        /// In order of creation.
+        volumes: Vec<VolumeInfo>,
+    },
+    /// A recording.
+    Recorded {
+        /// The file.
+        path: PathBuf,
+        /// Requests in it.
+        requests: u64,
+        /// Requests that did not fit.
+        lost: u64,
+    },
+}

@@ -1,0 +1,159 @@
+//! Tiers and their devices.
+
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError};
+
+use array::{Change, DeviceKind, DeviceRecord, TierRecord};
+use units::{Bytes, DeviceId, TierId};
+
+use super::{Desk, DeviceInfo, NewDevice, NewSource, Result, TierInfo, Told, done, refused, text};
+use crate::device::{Device, file_bytes};
+use crate::keeper::Keeper;
+use crate::worker::Message;
+
+impl Desk {
+    pub(super) fn tiers(&self) -> Result<Told> {
+        let limits = self
+            .tiers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let tiers = self.with_keeper(move |keeper| {
+            let extent = keeper.array.extent().0;
+            let info = |tier: &TierRecord| {
+                let (used, size) = keeper.space(tier.id);
+                let of_tier = keeper.records.values().filter(|d| d.tier == tier.id);
+                let devices = of_tier.map(|d| {
+                    let slots = keeper.slots.total(d.id);
+                    DeviceInfo {
+                        name: d.name.clone(),
+                        path: d.path.clone(),
+                        used: Bytes(u64::from(slots - keeper.slots.free(d.id)) * extent),
+                        size: Bytes(u64::from(slots) * extent),
+                        emulated: d.emulate.is_some(),
+                    }
+                });
+                let limit = limits.get(&tier.id).copied().unwrap_or_default();
+                TierInfo {
+                    name: tier.name.clone(),
+                    used,
+                    size,
+                    devices: devices.collect(),
+                    iops: limit.iops,
+                    bandwidth: limit.bandwidth,
+                }
+            };
+            keeper.tiers.iter().map(info).collect()
+        })?;
+        Ok(Told::Tiers { tiers })
+    }
+
+    pub(super) fn add_device(&self, new: NewDevice) -> Result<Told> {
+        let (device, message) = self.with_keeper(move |keeper| add_device(keeper, new))??;
+        if let Some(server) = &self.server {
+            let server = server.lock().unwrap_or_else(PoisonError::into_inner);
+            for worker in &server.workers {
+                worker.send(Message::Device(device.clone()));
+            }
+        }
+        done(message)
+    }
+}
+
+fn add_device(keeper: &mut Keeper, new: NewDevice) -> Result<(Arc<Device>, String)> {
+    let extent = keeper.array.extent();
+    let id = DeviceId(keeper.records.keys().last().map_or(0, |d| d.0 + 1));
+    let known = keeper.tiers.iter().find(|t| t.name == new.tier);
+    let tier = known.map_or(TierId(keeper.tiers.len() as u16), |t| t.id);
+    let tier_record = known.is_none().then(|| TierRecord {
+        id: tier,
+        name: new.tier.clone(),
+    });
+    let number = keeper.records.values().filter(|d| d.tier == tier).count();
+    let name = format!("{}-{number}", new.tier);
+    let io = |what: &str, path: &PathBuf, e: std::io::Error| {
+        format!("cannot {what} {}: {e}", path.display())
+    };
+    let (kind, path, all) = match &new.source {
+        NewSource::Dir(dir) => {
+            let dir = dir
+                .canonicalize()
+                .map_err(|e| io("use directory", dir, e))?;
+            if !dir.is_dir() {
+                return Err(format!("{} is not a directory", dir.display()));
+            }
+            let path = dir.join(format!("{name}.extents"));
+            (DeviceKind::File, path.display().to_string(), None)
+        }
+        NewSource::Block(device) => {
+            let path = device.canonicalize().map_err(|e| io("use", device, e))?;
+            let file = std::fs::File::open(&path).map_err(|e| io("open", &path, e))?;
+            let meta = file.metadata().map_err(|e| io("look at", &path, e))?;
+            if !std::os::unix::fs::FileTypeExt::is_block_device(&meta.file_type()) {
+                return Err(format!("{} is not a block device", path.display()));
+            }
+            let bytes = file_bytes(&file).map_err(|e| io("measure", &path, e))?;
+            let usable = bytes.saturating_sub(array::DATA_START);
+            (DeviceKind::Block, path.display().to_string(), Some(usable))
+        }
+        NewSource::Nbd(uri) => {
+            let parsed: nbd::Uri = uri.parse().map_err(text)?;
+            let (_, session) = crate::client::connect(&parsed).map_err(text)?;
+            if !session
+                .export
+                .flags
+                .contains(nbd::ExportFlags::SEND_WRITE_ZEROES)
+                || !session.export.flags.contains(nbd::ExportFlags::SEND_FLUSH)
+            {
+                return Err(format!(
+                    "{uri} cannot flush or write zeroes: no device for guests' data"
+                ));
+            }
+            (DeviceKind::Nbd, uri.clone(), Some(session.export.size))
+        }
+    };
+    let size = match (new.size, all) {
+        (Some(size), Some(all)) if size.0 > all => {
+            return Err(format!("{path} has {}, not {size}", Bytes(all)));
+        }
+        (Some(size), _) => size.0,
+        (None, Some(all)) => all,
+        (None, None) => {
+            return Err("how much of the directory's filesystem may be used? Give --size".into());
+        }
+    };
+    let slots = u32::try_from(size / extent.0).map_err(|_| "that is too large".to_string())?;
+    if slots == 0 {
+        return Err(format!(
+            "{} is less than one extent of {extent}",
+            Bytes(size)
+        ));
+    }
+    let record = DeviceRecord {
+        id,
+        tier,
+        name: name.clone(),
+        kind,
+        path,
+        slots,
+        high_water: if kind.begins_as_zeroes() { 0 } else { slots },
+        emulate: new.emulate,
+    };
+    if keeper.records.values().any(|d| d.path == record.path) {
+        return Err(format!("{} is a device of this array already", record.path));
+    }
+    Device::format(&keeper.array, &record).map_err(text)?;
+    let mut changes: Vec<Change> = tier_record.iter().cloned().map(Change::AddTier).collect();
+    changes.push(Change::AddDevice(record.clone()));
+    keeper.commit(&changes).map_err(refused)?;
+    let device = Arc::new(Device::open(&keeper.array, &record).map_err(text)?);
+    keeper.tiers.extend(tier_record);
+    keeper.slots.add_device(&record);
+    keeper.devices.insert(id, device.clone());
+    keeper.records.insert(id, record);
+    let size = Bytes(u64::from(slots) * extent.0);
+    Ok((
+        device,
+        format!("device {name} of {size} is in tier {}", new.tier),
+    ))
+}

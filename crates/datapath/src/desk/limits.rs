@@ -1,0 +1,124 @@
+//! Limits of volumes, and what the volumes of a tier share.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+
+use units::{BytesPerSec, Iops, VolumeId};
+use volume::{Claim, Limits, shares};
+
+use super::{Desk, NOT_SERVED, Result, Told, done, tier_named};
+use crate::share::Share;
+
+/// Limits of one volume, as its operator set them.
+#[derive(Debug, Clone)]
+pub(super) struct VolumeLimits {
+    pub(super) share: Arc<Share>,
+    pub(super) own: Limits,
+    pub(super) weight: f64,
+    pub(super) before: (u64, u64),
+    pub(super) demand: (f64, f64),
+}
+
+impl Desk {
+    pub(super) fn limit_volume(
+        &self,
+        name: &str,
+        iops: Option<Iops>,
+        bandwidth: Option<BytesPerSec>,
+        weight: Option<f64>,
+    ) -> Result<Told> {
+        let id = self.volume(name)?.id;
+        let mut volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
+        let limits = volumes
+            .get_mut(&id)
+            .ok_or_else(|| format!("volume {name:?}: {NOT_SERVED}"))?;
+        if let Some(iops) = iops {
+            limits.own.iops = (iops.0 > 0.0).then_some(iops);
+        }
+        if let Some(bandwidth) = bandwidth {
+            limits.own.bandwidth = (bandwidth.0 > 0).then_some(bandwidth);
+        }
+        if let Some(weight) = weight {
+            if !(0.01..=100.0).contains(&weight) {
+                return Err(format!("a weight is between 0.01 and 100, not {weight}"));
+            }
+            limits.weight = weight;
+        }
+        limits.share.limit(limits.own);
+        done(format!("limits of {name} are set"))
+    }
+
+    pub(super) fn limit_tier(&self, name: &str, limits: Limits) -> Result<Told> {
+        let wanted = name.to_owned();
+        let tier = self.with_keeper(move |keeper| tier_named(keeper, &wanted))??;
+        if self.server.is_none() {
+            return Err("the array is not served: run `terrace volume export`".into());
+        }
+        let mut tiers = self.tiers.lock().unwrap_or_else(PoisonError::into_inner);
+        tiers.insert(tier, limits);
+        done(format!("volumes of {name} share its limits by weight"))
+    }
+
+    /// Divides what limited tiers may do among their volumes. To be called about ten times a second.
+    pub fn share_tiers(&self, seconds: f64) {
+        let tiers = self
+            .tiers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        if tiers.is_empty() || seconds <= 0.0 {
+            return;
+        }
+        let homes = self.with_keeper(|keeper| {
+            let all = keeper.volumes.values();
+            all.map(|v| (v.id, v.home)).collect::<BTreeMap<_, _>>()
+        });
+        let Ok(homes) = homes else { return };
+        let mut volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
+        for limits in volumes.values_mut() {
+            let now = limits.share.totals();
+            // A little more than it did, so that it can find out whether there is more for it.
+            let rate = |now: u64, before: u64| (now - before) as f64 / seconds * 1.25;
+            limits.demand = (rate(now.0, limits.before.0), rate(now.1, limits.before.1));
+            limits.before = now;
+        }
+        for (tier, limit) in tiers {
+            let of_tier: Vec<VolumeId> = volumes
+                .keys()
+                .copied()
+                .filter(|v| homes.get(v) == Some(&tier))
+                .collect();
+            let divide = |total: Option<f64>, demand: &dyn Fn(&VolumeLimits) -> f64, least: f64| {
+                let claims: Vec<Claim> = of_tier
+                    .iter()
+                    .map(|v| Claim {
+                        weight: volumes[v].weight,
+                        demand: demand(&volumes[v]).max(least),
+                    })
+                    .collect();
+                total.map(|total| shares(total, &claims))
+            };
+            let iops = divide(limit.iops.map(|i| i.0), &|v| v.demand.0, 100.0);
+            let bandwidth = divide(
+                limit.bandwidth.map(|b| b.0 as f64),
+                &|v| v.demand.1,
+                (1 << 20) as f64,
+            );
+            for (i, id) in of_tier.iter().enumerate() {
+                let volume = volumes.get_mut(id).expect("just listed");
+                let least = |own: Option<f64>, share: Option<f64>| match (own, share) {
+                    (Some(a), Some(b)) => Some(a.min(b)),
+                    (a, b) => a.or(b),
+                };
+                let own = volume.own;
+                let iops = least(own.iops.map(|x| x.0), iops.as_ref().map(|s| s[i]));
+                let bytes = own.bandwidth.map(|x| x.0 as f64);
+                let bytes = least(bytes, bandwidth.as_ref().map(|s| s[i]));
+                volume.share.limit(Limits {
+                    iops: iops.map(Iops),
+                    bandwidth: bytes.map(|b| BytesPerSec(b as u64)),
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! The desk: what operators may ask of an array, served or not.
+
+mod data;
+mod devices;
+mod limits;
+mod volumes;
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use array::{Health, VolumeRecord};
+use units::{TierId, VolumeId};
+use volume::{Limits, VolumeMap};
+
+use crate::engine::MoveOrder;
+use crate::keeper::{Keeper, ToKeeper};
+use crate::record::Recorded;
+use crate::registry::{Access, Home};
+use crate::server::Server;
+use crate::share::Share;
+use crate::text::{explain, unknown};
+use crate::worker::{Answer, Message, Question, VolumeSetup};
+
+pub use data::{Ask, DeviceInfo, NewDevice, NewSource, TierInfo, Told, VolumeInfo};
+use limits::VolumeLimits;
+
+/// Where questions are answered.
+pub struct Desk {
+    access: KeeperAccess,
+    server: Option<Mutex<Server>>,
+    volumes: Mutex<BTreeMap<VolumeId, VolumeLimits>>,
+    tiers: Mutex<BTreeMap<TierId, Limits>>,
+}
+
+enum KeeperAccess {
+    Here(Box<Mutex<Keeper>>),
+    There(Mutex<Sender<ToKeeper>>),
+}
+
+/// What is said of a volume that can only be asked while it is served.
+const NOT_SERVED: &str = "it is not served: run `terrace volume export`";
+
+/// Sizes of volumes are multiples of this: what guests and their tools count in.
+const SECTOR_BYTES: u64 = 512;
+
+type Result<T> = std::result::Result<T, String>;
+
+fn text(error: impl std::error::Error) -> String {
+    explain(&error)
+}
+
+/// Why a change was refused, without the number that it had in its commit: operators ask for one thing at a time.
+fn refused(error: array::ArrayError) -> String {
+    match error {
+        array::ArrayError::Refused { refusal, .. } => refusal.to_string(),
+        other => explain(&other),
+    }
+}
+
+impl Desk {
+    /// Of an array that is not served.
+    pub fn offline(keeper: Keeper) -> Self {
+        Self {
+            access: KeeperAccess::Here(Box::new(Mutex::new(keeper))),
+            server: None,
+            volumes: Mutex::default(),
+            tiers: Mutex::default(),
+        }
+    }
+
+    /// Of a server with an array.
+    pub fn online(server: Server) -> Self {
+        let sender = server.keeper().expect("a server with an array").clone();
+        Self {
+            access: KeeperAccess::There(Mutex::new(sender)),
+            server: Some(Mutex::new(server)),
+            volumes: Mutex::default(),
+            tiers: Mutex::default(),
+        }
+    }
+
+    /// The server.
+    pub fn server(&self) -> Option<&Mutex<Server>> {
+        self.server.as_ref()
+    }
+
+    /// Ends it; the server, if there is one.
+    pub fn into_server(self) -> Option<Server> {
+        self.server
+            .map(|s| s.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn with_keeper<R: Send + 'static>(
+        &self,
+        what: impl FnOnce(&mut Keeper) -> R + Send + 'static,
+    ) -> Result<R> {
+        match &self.access {
+            KeeperAccess::Here(keeper) => Ok(what(
+                &mut keeper.lock().unwrap_or_else(PoisonError::into_inner),
+            )),
+            KeeperAccess::There(sender) => {
+                let (answer, answered) = channel();
+                let what = move |keeper: &mut Keeper| drop(answer.send(what(keeper)));
+                let gone = |_| "the array's keeper has ended".to_string();
+                let sender = sender.lock().unwrap_or_else(PoisonError::into_inner);
+                let sent = sender.send(ToKeeper::Do(Box::new(what)));
+                drop(sender);
+                sent.map_err(|_| "the array's keeper has ended".to_string())?;
+                answered.recv().map_err(gone)
+            }
+        }
+    }
+
+    fn ask_worker(&self, volume: VolumeId, question: Question) -> Result<Answer> {
+        let server = self.server.as_ref().ok_or(NOT_SERVED)?;
+        let server = server.lock().unwrap_or_else(PoisonError::into_inner);
+        let worker = server.workers[home_of(volume, server.workers.len())].clone();
+        drop(server);
+        let (answer, answered) = channel();
+        worker.send(Message::Ask(volume, question, answer));
+        answered
+            .recv()
+            .map_err(|_| "its worker has ended".to_string())?
+    }
+
+    /// Asks the worker of a volume; an error says which volume it is about.
+    fn order(&self, volume: &str, question: Question) -> Result<Answer> {
+        let id = self.volume(volume)?.id;
+        let answer = self.ask_worker(id, question);
+        answer.map_err(|why| format!("volume {volume:?}: {why}"))
+    }
+
+    fn volume(&self, name: &str) -> Result<VolumeRecord> {
+        let wanted = name.to_owned();
+        self.with_keeper(move |keeper| {
+            let found = keeper.volumes.values().find(|v| v.name == wanted).cloned();
+            found.ok_or_else(|| unknown_volume(keeper, &wanted))
+        })?
+    }
+
+    /// Starts to serve a volume.
+    ///
+    /// # Errors
+    /// When there is no such volume, or no server.
+    pub fn export(&self, name: &str) -> Result<()> {
+        let record = self.volume(name)?;
+        let id = record.id;
+        let (map, resume) = self.with_keeper(move |keeper| -> Result<_> {
+            let places = match record.health {
+                Health::Whole => keeper.array.places(id).map_err(text)?,
+                Health::Damaged => {
+                    return Err(format!(
+                        "volume {:?} is damaged: `terrace volume check` says how",
+                        record.name
+                    ));
+                }
+            };
+            let map = VolumeMap::at(record.size, keeper.array.extent(), places);
+            let moves = keeper.array.moves().map_err(text)?;
+            let order = moves
+                .into_iter()
+                .find(|m| m.volume == id)
+                .map(|m| MoveOrder {
+                    to: m.to,
+                    bandwidth: m.bandwidth,
+                });
+            Ok((map, order))
+        })??;
+        let server = self.server.as_ref().ok_or("there is no server")?;
+        let server = server.lock().unwrap_or_else(PoisonError::into_inner);
+        let share = Arc::new(Share::default());
+        let limits = VolumeLimits {
+            share: share.clone(),
+            own: Limits::default(),
+            weight: 1.0,
+            before: (0, 0),
+            demand: (0.0, 0.0),
+        };
+        let mut volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
+        volumes.insert(id, limits);
+        let size = map.size().0;
+        let worker = home_of(id, server.workers.len());
+        server.workers[worker].send(Message::Attach(Box::new(VolumeSetup {
+            id,
+            name: name.into(),
+            map,
+            limits: server.config.limits,
+            resume,
+            share,
+            measured: server.config.measured,
+        })));
+        let home = Home { worker, volume: id };
+        server
+            .shared
+            .registry
+            .add(name, size, Access::ReadWrite, home);
+        Ok(())
+    }
+
+    /// Answers a question.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong.
+    pub fn ask(&self, ask: Ask) -> Result<Told> {
+        match ask {
+            Ask::Tiers => self.tiers(),
+            Ask::AddDevice(new) => self.add_device(new),
+            Ask::TierLimits {
+                tier,
+                iops,
+                bandwidth,
+            } => self.limit_tier(&tier, Limits { iops, bandwidth }),
+            Ask::Volumes => self.volumes(None),
+            Ask::Show { volume } => self.volumes(Some(volume)),
+            Ask::Create {
+                volume,
+                size,
+                tier,
+                class,
+            } => self.create(volume, size, tier, class),
+            Ask::Delete { volume } => self.delete(&volume),
+            Ask::Move {
+                volume,
+                to,
+                bandwidth,
+            } => self.start_move(&volume, to, bandwidth),
+            Ask::CancelMove { volume } => {
+                self.order(&volume, Question::CancelMove)?;
+                done(format!("the move of {volume} is being given up"))
+            }
+            Ask::Limit {
+                volume,
+                iops,
+                bandwidth,
+                weight,
+            } => self.limit_volume(&volume, iops, bandwidth, weight),
+            Ask::Inject {
+                volume,
+                read,
+                write,
+                lasting,
+            } => {
+                let question = Question::Inject {
+                    delay_ns: [read.0, write.0],
+                    for_ns: lasting.0,
+                };
+                self.order(&volume, question)?;
+                done(format!(
+                    "answers of {volume} are held back: reads {read}, writes {write}, for {lasting}"
+                ))
+            }
+            Ask::Measure { volume, on } => {
+                self.order(&volume, Question::Measure(on))?;
+                let how = if on {
+                    "measured from now on"
+                } else {
+                    "not measured"
+                };
+                done(format!("{volume} is {how}"))
+            }
+            Ask::Record { volume, path } => {
+                self.order(&volume, Question::Record(path.clone()))?;
+                done(format!("{volume} is being recorded to {}", path.display()))
+            }
+            Ask::RecordEnd { volume } => {
+                let Answer::Recorded(recorder) = self.order(&volume, Question::RecordEnd)? else {
+                    return Err("its worker answered something else".into());
+                };
+                let Recorded {
+                    path,
+                    requests,
+                    lost,
+                } = recorder.finish().map_err(text)?;
+                Ok(Told::Recorded {
+                    path,
+                    requests,
+                    lost,
+                })
+            }
+        }
+    }
+}
+
+fn done(message: String) -> Result<Told> {
+    Ok(Told::Done { message })
+}
+
+/// The worker of a volume.
+pub(crate) fn home_of(volume: VolumeId, workers: usize) -> usize {
+    volume.index() % workers
+}
+
+fn unknown_volume(keeper: &Keeper, name: &str) -> String {
+    unknown(
+        "volume",
+        name,
+        keeper.volumes.values().map(|v| v.name.as_str()),
+    )
+}
+
+fn tier_named(keeper: &Keeper, name: &str) -> Result<TierId> {
+    let names = keeper.tiers.iter().map(|t| t.name.as_str());
+    let found = keeper.tiers.iter().find(|t| t.name == name);
+    found
+        .map(|t| t.id)
+        .ok_or_else(|| unknown("tier", name, names))
+}
