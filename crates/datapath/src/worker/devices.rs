@@ -17,8 +17,11 @@ use super::timers::Due;
 use super::volumes::LiveIo;
 use super::{Token, Worker};
 
-/// Copies longer than this are done one at a time.
-const LARGE_BYTES: u64 = 128 << 10;
+/// A copy for a guest that is longer than this is done in slices, and others are answered in between.
+const SLICE_BYTES: u64 = 128 << 10;
+
+/// Likewise for a move; short, because the memory that it writes to is often touched for the first time.
+const BACKGROUND_SLICE_BYTES: u64 = 16 << 10;
 
 /// Slots of a file or block device begin here.
 const DATA_START: u64 = array::DATA_START;
@@ -175,10 +178,10 @@ impl Worker {
             unreachable!("only files are started here");
         };
         if *backing == Backing::Memory && copies_memory(live) {
-            if live.length > LARGE_BYTES {
+            if live.background || live.length > SLICE_BYTES {
                 return self.large.push_back(id);
             }
-            let outcome = copy_memory(file, live);
+            let outcome = copy_memory(file, live, SLICE_BYTES);
             return self.at_once.push((id, outcome));
         }
         let file = file.clone();
@@ -241,8 +244,8 @@ impl Worker {
         }
     }
 
-    /// Does one large copy: the answers of others, and its own, are sent between two of them.
-    pub(super) fn copy_one_large(&mut self) {
+    /// Does one slice of a long copy: answers are sent, and sockets looked at, between two of them.
+    pub(super) fn copy_a_slice(&mut self) {
         let Some(id) = self.large.pop_front() else {
             return;
         };
@@ -253,7 +256,12 @@ impl Worker {
         let Medium::File(file, _) = &device.medium else {
             unreachable!("only files are copied");
         };
-        let outcome = copy_memory(file, live);
+        let most = if live.background {
+            BACKGROUND_SLICE_BYTES
+        } else {
+            SLICE_BYTES
+        };
+        let outcome = copy_memory(file, live, most);
         self.now_ns = clock::now_ns();
         self.device_done(id, outcome);
     }
@@ -350,9 +358,10 @@ fn copies_memory(live: &LiveIo) -> bool {
 }
 
 /// Reads and writes of a file in memory are copies: asking the kernel to do them asynchronously costs more than they do.
-fn copy_memory(file: &std::fs::File, live: &LiveIo) -> Outcome {
+fn copy_memory(file: &std::fs::File, live: &LiveIo, most: u64) -> Outcome {
     let at = DATA_START + live.at + live.done;
-    let range = live.from + live.done as usize..live.from + live.length as usize;
+    let from = live.from + live.done as usize;
+    let range = from..from + most.min(live.length - live.done) as usize;
     let buf = live.buf.as_ref().expect("reads and writes have a buffer");
     let done = match live.kind {
         IoKind::Read => buf.fill_part(range, |bytes| file.read_at(bytes, at)),

@@ -138,7 +138,7 @@ pub struct Worker {
     effects: Vec<Effect<Guest>>,
     /// I/Os that were done at once.
     at_once: Vec<(u32, Outcome)>,
-    /// Copies that are long enough to be done one at a time.
+    /// Long copies, done slice by slice.
     large: VecDeque<u32>,
     stopping: bool,
     next_tick_ns: u64,
@@ -187,7 +187,7 @@ impl Worker {
         while !self.stopping {
             self.fire_timers();
             self.finish_at_once();
-            self.copy_one_large();
+            self.copy_a_slice();
             self.send_answers();
             let mut done = std::mem::take(&mut self.done);
             match self.sleep_for() {
