@@ -106,9 +106,20 @@ impl<G> Engine<G> {
 
     /// The volume comes to a device on which it has nothing: what was lost there is not its own.
     pub(super) fn begins_on(&mut self, device: DeviceId) {
-        if self.map.holders().iter().all(|h| h.0 != device) {
+        let holds = self.map.holders().iter().any(|h| h.0 == device);
+        if !holds && self.unsure.values().all(|d| *d != device) {
             let dirt = self.dirt_of(device);
             dirt.told = dirt.losses;
+        }
+    }
+
+    /// A flush covers also the devices of extents that a crash may bring back: their last contents, not older ones.
+    pub(super) fn cover_unsure(&self, parts: &mut Vec<DeviceIo>) {
+        for device in self.unsure.values().copied() {
+            match parts.iter_mut().find(|p| p.device == device) {
+                Some(part) => part.mirror = false,
+                None => parts.push(flush_of(device)),
+            }
         }
     }
 
@@ -170,15 +181,7 @@ impl<G> Engine<G> {
         let dirt = self.dirt_of(device);
         dirt.running = std::mem::take(&mut dirt.next);
         dirt.dirty = false;
-        let part = DeviceIo {
-            device,
-            op: model::Op::Flush,
-            offset: 0,
-            length: 0,
-            at: 0,
-            mirror: false,
-        };
-        self.start_io(Owner::Flush, part, IoKind::Flush, DataRef::None);
+        self.start_io(Owner::Flush, flush_of(device), IoKind::Flush, DataRef::None);
     }
 
     /// The flush in flight is over.
@@ -229,4 +232,15 @@ fn leaves_dirt(kind: IoKind) -> bool {
         kind,
         IoKind::Read | IoKind::Flush | IoKind::Write { durable: true }
     )
+}
+
+fn flush_of(device: DeviceId) -> DeviceIo {
+    DeviceIo {
+        device,
+        op: model::Op::Flush,
+        offset: 0,
+        length: 0,
+        at: 0,
+        mirror: false,
+    }
 }
