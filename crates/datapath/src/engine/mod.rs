@@ -299,6 +299,8 @@ struct IoState {
     owner: Owner,
     device: DeviceId,
     kind: IoKind,
+    /// Of writes that are durable by themselves.
+    epoch: Option<Epoch>,
 }
 
 /// Limits of one volume.
@@ -515,11 +517,12 @@ impl<G> Engine<G> {
 
     fn start_io(&mut self, owner: Owner, part: DeviceIo, kind: IoKind, data: DataRef) {
         let device = part.device;
-        self.write_begins(device, kind);
+        let epoch = self.write_begins(device, kind);
         let io = self.ios.insert(IoState {
             owner,
             device,
             kind,
+            epoch,
         }) as u32;
         self.effects.push(Effect::Io(DeviceRequest {
             io,
