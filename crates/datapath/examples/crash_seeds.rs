@@ -34,7 +34,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
         let done = seed - from + 1;
-        if done.is_multiple_of(100) || done == count {
+        if done.is_multiple_of(1000) || done == count {
             let seconds = started.elapsed().as_secs_f64();
             eprint!("\r{done} of {count} seeds in {seconds:.0} s ");
         }

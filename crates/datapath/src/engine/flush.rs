@@ -1,7 +1,8 @@
 //! What devices owe a volume: which hold writes that no flush has covered, and which have lost some.
 //!
 //! One flush of a device is in flight at a time; those who want one meanwhile wait for it, or share the next. So the flush
-//! that the kernel tells of a loss is never overtaken by one that it tells nothing.
+//! that the kernel tells of a loss is never overtaken by one that it tells nothing. Nor is a durable write, which the
+//! kernel tells as well: a flush that succeeds waits for those in flight.
 //!
 //! # When a loss is told
 //!
@@ -22,8 +23,11 @@ use std::collections::VecDeque;
 use units::DeviceId;
 use volume::DeviceIo;
 
-use super::grace::Epoch;
+use super::grace::{Epoch, Grace};
 use super::{DataRef, Engine, Fault, GuestOp, IoKind, IoState, Owner};
+
+/// A write that is durable by itself.
+const DURABLE: IoKind = IoKind::Write { durable: true };
 
 /// What a device owes a volume.
 #[derive(Debug)]
@@ -32,6 +36,10 @@ pub(super) struct Dirt {
     pub(super) dirty: bool,
     /// Writes in flight.
     writing: u32,
+    /// Writes in flight that are durable by themselves.
+    durable: Grace,
+    /// The flush in flight is done, and waits for those that were in flight then.
+    done: Option<Epoch>,
     /// Who waits for the flush in flight; it is one if there are any.
     running: Vec<Waiter>,
     /// Who waits for the one after it.
@@ -64,6 +72,8 @@ impl Dirt {
             // What an earlier process wrote may still wait for a flush.
             dirty: true,
             writing: 0,
+            durable: Grace::new(),
+            done: None,
             running: vec![],
             next: vec![],
             losses: 0,
@@ -107,18 +117,30 @@ impl<G> Engine<G> {
 
     /// The volume comes to a device on which it has nothing: what was lost there is not its own.
     pub(super) fn begins_on(&mut self, device: DeviceId) {
-        if self.map.holders().iter().all(|h| h.0 != device) {
+        let holds = self.map.holders().iter().any(|h| h.0 == device);
+        if !holds && self.unsure.values().all(|d| *d != device) {
             let dirt = self.dirt_of(device);
             dirt.told = dirt.losses;
         }
     }
 
+    /// A flush covers also the devices of extents that a crash may bring back: their last contents, not older ones.
+    pub(super) fn cover_unsure(&self, parts: &mut Vec<DeviceIo>) {
+        for device in self.unsure.values().copied() {
+            match parts.iter_mut().find(|p| p.device == device) {
+                Some(part) => part.mirror = false,
+                None => parts.push(flush_of(device)),
+            }
+        }
+    }
+
     /// A write, or the like, begins.
     #[inline]
-    pub(super) fn write_begins(&mut self, device: DeviceId, kind: IoKind) {
+    pub(super) fn write_begins(&mut self, device: DeviceId, kind: IoKind) -> Option<Epoch> {
         if leaves_dirt(kind) {
             self.dirt_of(device).writing += 1;
         }
+        (kind == DURABLE).then(|| self.dirt_of(device).durable.enter())
     }
 
     /// It is over.
@@ -128,10 +150,17 @@ impl<G> Engine<G> {
             let dirt = self.dirt_of(io.device);
             dirt.dirty = true;
             dirt.writing -= 1;
-        } else if io.kind == (IoKind::Write { durable: true }) && result.is_err() {
-            // It flushes, and may have been told of what others lost.
-            self.dirt_of(io.device).dirty = true;
-            self.lost(io.device);
+        } else if let Some(epoch) = io.epoch {
+            if result.is_err() {
+                // It flushes, and may have been told of what others lost.
+                self.dirt_of(io.device).dirty = true;
+                self.lost(io.device);
+            }
+            let dirt = self.dirt_of(io.device);
+            dirt.durable.leave(epoch);
+            if dirt.done.take_if(|e| dirt.durable.passed(*e)).is_some() {
+                self.flush_is_over(io.device, Ok(()));
+            }
         }
     }
 
@@ -171,19 +200,21 @@ impl<G> Engine<G> {
         let dirt = self.dirt_of(device);
         dirt.running = std::mem::take(&mut dirt.next);
         dirt.dirty = false;
-        let part = DeviceIo {
-            device,
-            op: model::Op::Flush,
-            offset: 0,
-            length: 0,
-            at: 0,
-            mirror: false,
-        };
-        self.start_io(Owner::Flush, part, IoKind::Flush, DataRef::None);
+        self.start_io(Owner::Flush, flush_of(device), IoKind::Flush, DataRef::None);
     }
 
-    /// The flush in flight is over.
+    /// The device has done the flush in flight. A durable write may have been told before it what it was not told.
     pub(super) fn flush_done(&mut self, device: DeviceId, result: Result<(), Fault>) {
+        let dirt = self.dirt_of(device);
+        let before = dirt.durable.end_epoch();
+        if result.is_ok() && !dirt.durable.passed(before) {
+            dirt.done = Some(before);
+            return;
+        }
+        self.flush_is_over(device, result);
+    }
+
+    fn flush_is_over(&mut self, device: DeviceId, result: Result<(), Fault>) {
         let dirt = self.dirt_of(device);
         let waiters = std::mem::take(&mut dirt.running);
         if result.is_err() {
@@ -226,8 +257,16 @@ impl<G> Engine<G> {
 
 /// Whether a flush has to follow.
 fn leaves_dirt(kind: IoKind) -> bool {
-    !matches!(
-        kind,
-        IoKind::Read | IoKind::Flush | IoKind::Write { durable: true }
-    )
+    !matches!(kind, IoKind::Read | IoKind::Flush | DURABLE)
+}
+
+fn flush_of(device: DeviceId) -> DeviceIo {
+    DeviceIo {
+        device,
+        op: model::Op::Flush,
+        offset: 0,
+        length: 0,
+        at: 0,
+        mirror: false,
+    }
 }

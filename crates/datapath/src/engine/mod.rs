@@ -34,7 +34,7 @@ mod mover;
 mod pace;
 mod places;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use model::Op;
 use slab::Slab;
@@ -299,6 +299,8 @@ struct IoState {
     owner: Owner,
     device: DeviceId,
     kind: IoKind,
+    /// Of writes that are durable by themselves.
+    epoch: Option<Epoch>,
 }
 
 /// Limits of one volume.
@@ -344,8 +346,9 @@ pub struct Engine<G> {
     changing: u32,
     /// Those that are over.
     changed: u64,
-    /// Holes that the durable map may still know a place of: their trim is not durable yet, or could not be made so.
-    unsure: BTreeSet<u32>,
+    /// Holes that the durable map may still know a place of, and on which device: their trim is not durable yet, or could
+    /// not be made so.
+    unsure: BTreeMap<u32, DeviceId>,
     /// Writes that were answered with an error and may still land.
     zombies: u32,
     mover: Option<Mover>,
@@ -373,7 +376,7 @@ impl<G> Engine<G> {
             dirt: Vec::new(),
             changing: 0,
             changed: 0,
-            unsure: BTreeSet::new(),
+            unsure: BTreeMap::new(),
             zombies: 0,
             mover: None,
             latency: GuestLatency::default(),
@@ -514,11 +517,12 @@ impl<G> Engine<G> {
 
     fn start_io(&mut self, owner: Owner, part: DeviceIo, kind: IoKind, data: DataRef) {
         let device = part.device;
-        self.write_begins(device, kind);
+        let epoch = self.write_begins(device, kind);
         let io = self.ios.insert(IoState {
             owner,
             device,
             kind,
+            epoch,
         }) as u32;
         self.effects.push(Effect::Io(DeviceRequest {
             io,
@@ -550,6 +554,9 @@ impl<G> Engine<G> {
         let submission = self.map.submit(routed, &mut parts);
         let issued = match submission.expect("the range was checked") {
             Submission::Issued(ticket) => {
+                if request.op == GuestOp::Flush {
+                    self.cover_unsure(&mut parts);
+                }
                 self.issue(id, ticket, &parts, &vacated);
                 true
             }
@@ -651,6 +658,7 @@ impl<G> Engine<G> {
         let Ok(Submission::Issued(ticket)) = submission else {
             unreachable!("a flush is never held");
         };
+        self.cover_unsure(&mut parts);
         let state = &mut self.requests[id as usize];
         state.stage = Stage::Flushing;
         state.left = 1;

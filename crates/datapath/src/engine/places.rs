@@ -115,7 +115,8 @@ impl<G> Engine<G> {
             }
         }
         if !extents.is_empty() {
-            self.unsure.extend(&extents);
+            let places = extents.iter().zip(&slots);
+            self.unsure.extend(places.map(|(e, s)| (*e, s.device)));
             let epoch = self.grace.end_epoch();
             self.quarantine.push(Quarantined {
                 extents: extents.clone(),
