@@ -18,6 +18,16 @@ use super::{Buf, Op, Outcome, Waker};
 /// Helper threads of one worker: calls that may block at the same time.
 const HELPERS: usize = 8;
 
+/// A socket to receive from, and where to.
+#[derive(Debug)]
+struct Receiving {
+    token: u64,
+    socket: Arc<OwnedFd>,
+    buf: Arc<Buf>,
+    from: usize,
+    len: usize,
+}
+
 /// Helper threads, and the sockets that are waited for.
 #[derive(Debug)]
 pub struct Threads {
@@ -25,7 +35,7 @@ pub struct Threads {
     results: Receiver<(u64, Outcome)>,
     event: Arc<OwnedFd>,
     /// Sockets to receive from.
-    receiving: Vec<(u64, Arc<OwnedFd>, Arc<Buf>, usize, usize)>,
+    receiving: Vec<Receiving>,
     /// Sockets to wait for until they take bytes.
     writable: Vec<(u64, Arc<OwnedFd>)>,
     /// Token of the wake-up, while it is waited for.
@@ -83,7 +93,13 @@ impl Threads {
                 from,
                 len,
             } => {
-                self.receiving.push((token, socket, buf, from, len));
+                self.receiving.push(Receiving {
+                    token,
+                    socket,
+                    buf,
+                    from,
+                    len,
+                });
             }
             Op::Writable { socket } => self.writable.push((token, socket)),
             Op::Wake => self.wake = Some(token),
@@ -110,7 +126,7 @@ impl Threads {
         fds.extend(
             self.receiving
                 .iter()
-                .map(|r| PollFd::new(&*r.1, PollFlags::IN)),
+                .map(|r| PollFd::new(&*r.socket, PollFlags::IN)),
         );
         fds.extend(
             self.writable
@@ -134,22 +150,22 @@ impl Threads {
         }
         let receivers = self.receiving.len();
         let mut i = 0;
-        self.receiving.retain(|(token, socket, buf, from, len)| {
+        self.receiving.retain(|r| {
             i += 1;
             if !ready[i] {
                 return true;
             }
-            let got = buf.fill(*from..*from + *len, |bytes| {
-                recv(&**socket, bytes, RecvFlags::DONTWAIT)
+            let got = r.buf.fill(r.from..r.from + r.len, |bytes| {
+                recv(&*r.socket, bytes, RecvFlags::DONTWAIT)
             });
             match got {
                 Err(Errno::AGAIN | Errno::INTR) => true,
                 Ok((_, n)) => {
-                    done.push((*token, Ok(n as u32)));
+                    done.push((r.token, Ok(n as u32)));
                     false
                 }
                 Err(e) => {
-                    done.push((*token, Err(e)));
+                    done.push((r.token, Err(e)));
                     false
                 }
             }
