@@ -18,9 +18,6 @@ const NOISE_NS: f64 = 100_000.0;
 /// Time between two looks, in nanoseconds.
 const LOOK_NS: u64 = 20_000_000;
 
-/// Missed copying that is made up for, in nanoseconds: about what a batch's switch takes on a slow disk.
-const OWED_NS: u64 = 200_000_000;
-
 /// Weight of one request in the mean of the recent ones.
 const RECENT: f64 = 1.0 / 64.0;
 
@@ -95,10 +92,8 @@ impl Pace {
         }
         let rate = self.cap.0 as f64 * self.share;
         let pause_ns = bytes as f64 * 1e9 / rate.max(1.0);
-        // What was missed is made up for, at no more than twice the rate: a burst would be felt by the guest.
-        let owed = self.next_ns.max(now_ns.saturating_sub(OWED_NS));
-        let soonest = now_ns.saturating_add(pause_ns as u64 / 2);
-        self.next_ns = owed.saturating_add(pause_ns as u64).max(soonest);
+        // As the executor paces in simulation: what was missed is made up for by less than one piece.
+        self.next_ns = self.next_ns.saturating_add(pause_ns as u64).max(now_ns);
     }
 }
 
