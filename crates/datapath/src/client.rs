@@ -2,7 +2,7 @@
 //! for tests. Workers talk to remote devices by themselves.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -58,6 +58,21 @@ enum Socket {
     Tcp(TcpStream),
 }
 
+/// A peer that says nothing for so long, though asked, is gone.
+const KEEPALIVE: Duration = Duration::from_secs(20);
+
+/// Connecting takes no longer than a handshake may.
+fn connect_tcp(host: &str, port: u16) -> std::io::Result<TcpStream> {
+    let mut last = std::io::ErrorKind::AddrNotAvailable.into();
+    for address in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, HANDSHAKE_TIME) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
 impl Socket {
     fn connect(address: &Address) -> std::io::Result<Self> {
         match address {
@@ -67,7 +82,11 @@ impl Socket {
                 Ok(Socket::Unix(socket))
             }
             Address::Tcp { host, port } => {
-                let socket = TcpStream::connect((host.as_str(), *port))?;
+                let socket = connect_tcp(host, *port)?;
+                // A peer that is gone without a word is noticed, also when nothing is being sent.
+                rustix::net::sockopt::set_socket_keepalive(&socket, true)?;
+                rustix::net::sockopt::set_tcp_keepidle(&socket, KEEPALIVE)?;
+                rustix::net::sockopt::set_tcp_user_timeout(&socket, KEEPALIVE.as_millis() as u32)?;
                 socket.set_nodelay(true)?;
                 socket.set_read_timeout(Some(HANDSHAKE_TIME))?;
                 Ok(Socket::Tcp(socket))

@@ -70,10 +70,16 @@ impl Registry {
         exports.insert(export.name.clone(), (export, home));
     }
 
-    /// Takes an export away: no new connections.
-    pub fn remove(&self, name: &str) {
+    /// Takes an export away: no new connections. What [`Registry::restore`] needs to undo it.
+    pub fn remove(&self, name: &str) -> Option<(Export, Home)> {
         let mut exports = self.exports.write().unwrap_or_else(PoisonError::into_inner);
-        exports.remove(name);
+        exports.remove(name)
+    }
+
+    /// Undoes [`Registry::remove`].
+    pub fn restore(&self, name: &str, entry: Option<(Export, Home)>) {
+        let mut exports = self.exports.write().unwrap_or_else(PoisonError::into_inner);
+        exports.extend(entry.map(|entry| (name.to_owned(), entry)));
     }
 
     /// Who serves it. The empty name is the only export, if there is just one.

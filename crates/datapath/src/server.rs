@@ -6,7 +6,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
@@ -166,6 +166,7 @@ impl Server {
         let shared = Shared {
             registry: Arc::new(Registry::default()),
             connections: Arc::new(AtomicUsize::new(0)),
+            bytes: Arc::new(AtomicU64::new(0)),
             keeper: keeper.is_some().then(|| to_keeper.clone()),
         };
         let mut server = Self {

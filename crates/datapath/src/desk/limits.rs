@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
-use units::{BytesPerSec, Iops, VolumeId};
+use units::{BytesPerSec, Iops, TierId, VolumeId};
 use volume::{Claim, Limits, shares};
 
 use super::{Desk, NOT_SERVED, Result, Told, done, tier_named};
@@ -75,12 +75,15 @@ impl Desk {
         });
         let Ok(homes) = homes else { return };
         let mut volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
-        for limits in volumes.values_mut() {
+        for (id, limits) in volumes.iter_mut() {
             let now = limits.share.totals();
             // A little more than it did, so that it can find out whether there is more for it.
             let rate = |now: u64, before: u64| (now - before) as f64 / seconds * 1.25;
             limits.demand = (rate(now.0, limits.before.0), rate(now.1, limits.before.1));
             limits.before = now;
+            if !tiers.contains_key(homes.get(id).unwrap_or(&TierId(u16::MAX))) {
+                limits.share.limit(limits.own); // it may have left a limited tier
+            }
         }
         for (tier, limit) in tiers {
             let of_tier: Vec<VolumeId> = volumes

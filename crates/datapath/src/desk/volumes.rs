@@ -96,21 +96,31 @@ impl Desk {
         }
         if let Some(server) = &self.server {
             let server = server.lock().unwrap_or_else(PoisonError::into_inner);
-            server.shared.registry.remove(name);
+            let registry = server.shared.registry.clone();
+            let entry = registry.remove(name);
             let worker = server.workers[home_of(id, server.workers.len())].clone();
             drop(server);
             let (answer, answered) = channel();
             worker.send(Message::Detach(id, answer));
-            answered
+            let detached = answered
                 .recv()
-                .map_err(|_| "its worker has ended".to_string())??;
+                .map_err(|_| "its worker has ended".to_string())
+                .and_then(|detached| detached);
+            if let Err(why) = detached {
+                registry.restore(name, entry);
+                return Err(why);
+            }
         }
         self.with_keeper(move |keeper| -> Result<()> {
             let places = keeper.array.extents(id).map_err(text)?;
             keeper
                 .commit(&[Change::RemoveVolume(id)])
                 .map_err(refused)?;
-            keeper.volumes.remove(&id);
+            let removed = keeper.volumes.remove(&id);
+            if removed.is_none_or(|v| v.health == Health::Damaged) {
+                // Another volume may have the same slots: they are only free when the map is read again.
+                return Ok(());
+            }
             for place in places {
                 if let array::Extent::At(place) = place {
                     keeper.slots.give_back(place);

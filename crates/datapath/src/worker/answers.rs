@@ -2,6 +2,7 @@
 
 use std::io::IoSlice;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use nbd::ErrorCode;
 use rustix::io::Errno;
@@ -179,7 +180,7 @@ impl Worker {
             _ => {
                 // Nobody waits for it any more.
                 c.requests -= 1;
-                c.bytes -= bytes;
+                self.settle_account(connection, bytes);
                 if let Some(buf) = buf {
                     self.pool.give(buf);
                 }
@@ -203,7 +204,7 @@ impl Worker {
                 self.push_segment(connection, segment);
             }
             (_, result, buf) => {
-                c.bytes -= bytes;
+                self.settle_account(connection, bytes);
                 if let Some(buf) = buf {
                     self.pool.give(buf);
                 }
@@ -331,13 +332,17 @@ impl Worker {
             c.requests -= u32::from(segment.ends_answer());
             if let Segment::Data { buf, bytes, .. } = segment {
                 c.bytes -= bytes;
+                self.shared.bytes.fetch_sub(bytes, Ordering::Relaxed);
                 self.pool.give(buf);
             }
         }
     }
 
     pub(super) fn writable(&mut self, connection: u32) {
-        self.connections[connection as usize].waiting_writable = false;
+        let Some(c) = self.connections.get_mut(connection as usize) else {
+            return;
+        };
+        c.waiting_writable = false;
         self.send_now(connection);
         self.decode_again(connection);
         self.receive(connection);

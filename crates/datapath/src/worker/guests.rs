@@ -30,6 +30,13 @@ const REQUESTS_MAX: u32 = 512;
 /// Bytes of one connection's unanswered requests; more are not read from its socket. One request may exceed it.
 const BYTES_MAX: u64 = 64 << 20;
 
+/// Bytes of unanswered requests of all connections together. When there are more, requests wait in their sockets, but for
+/// small ones of connections that have nothing in flight: so memory is bounded, and nobody is shut out.
+const ALL_BYTES_MAX: u64 = 512 << 20;
+
+/// What counts as small.
+const SMALL_BYTES: u64 = 256 << 10;
+
 /// A handshake must end within this time. Protects the connection limit from clients that only connect.
 const HANDSHAKE_NS: u64 = 10_000_000_000;
 
@@ -73,6 +80,8 @@ pub(super) struct Connection {
     start: usize,
     end: usize,
     payload: Option<Payload>,
+    /// Its next request waits until others are answered.
+    paused: bool,
     /// Bytes of a refused write that are still to come and to be dropped.
     skip: u64,
     pub(super) receiving: bool,
@@ -125,6 +134,7 @@ impl Worker {
             start: 0,
             end: 0,
             payload: None,
+            paused: false,
             skip: 0,
             receiving: false,
             out: VecDeque::new(),
@@ -140,7 +150,7 @@ impl Worker {
         let Some(c) = self.connections.get_mut(connection as usize) else {
             return;
         };
-        let full = c.requests >= REQUESTS_MAX || c.bytes >= BYTES_MAX;
+        let full = c.paused || c.requests >= REQUESTS_MAX || c.bytes >= BYTES_MAX;
         if c.receiving || full || matches!(c.stage, Stage::Closing) {
             return;
         }
@@ -266,6 +276,11 @@ impl Worker {
         }
         // The handshake's last answer goes out before another worker takes over.
         self.send_now(connection);
+        if self.connections[connection as usize].waiting_writable {
+            // It takes nothing right after connecting: not a client worth keeping.
+            self.close(connection);
+            return false;
+        }
         let c = self.connections.remove(connection as usize);
         let rest = c
             .input
@@ -281,7 +296,7 @@ impl Worker {
                     unsent,
                 });
             }
-            // Only when its socket takes nothing right after connecting: not a client worth keeping.
+            // Nothing else has it: no receive is in flight during a handshake's step.
             Err(_) => {
                 self.shared.connections.fetch_sub(1, Ordering::Relaxed);
             }
@@ -331,16 +346,24 @@ impl Worker {
             }
             return true;
         }
+        if self.over_budget(connection, &header) {
+            self.connections[connection as usize].paused = true;
+            return false;
+        }
+        let c = &mut self.connections[connection as usize];
         let payload = header.payload_bytes() as usize;
         let after = have - nbd::REQUEST_BYTES;
         if payload == 0 {
             c.start += nbd::REQUEST_BYTES;
+            self.account(connection, data_bytes(&header));
             self.request(connection, header, None);
             return true;
         }
         if after < payload && payload <= INLINE_PAYLOAD {
             return false; // the rest comes with the next bytes
         }
+        self.account(connection, payload as u64);
+        let c = &mut self.connections[connection as usize];
         let data = c.start + nbd::REQUEST_BYTES;
         let buf = self.pool.take(HEAD + payload);
         let here = after.min(payload);
@@ -389,13 +412,6 @@ impl Worker {
             }
         };
         c.requests += 1;
-        let moves_data = matches!(op, GuestOp::Read | GuestOp::Write);
-        let bytes = if moves_data {
-            u64::from(header.length)
-        } else {
-            0
-        };
-        c.bytes += bytes;
         let buf = match op {
             GuestOp::Read => Some(self.pool.take(HEAD + header.length as usize)),
             _ => buf,
@@ -471,11 +487,15 @@ impl Worker {
         }
         while let Some(segment) = c.out.pop_front() {
             c.requests -= u32::from(segment.ends_answer());
-            if let Segment::Data { buf, .. } = segment {
+            if let Segment::Data { buf, bytes, .. } = segment {
+                c.bytes -= bytes;
+                self.shared.bytes.fetch_sub(bytes, Ordering::Relaxed);
                 self.pool.give(buf);
             }
         }
         if c.requests == 0 && !c.receiving && !c.waiting_writable {
+            // What is left belongs to a payload that never came in full.
+            self.shared.bytes.fetch_sub(c.bytes, Ordering::Relaxed);
             self.connections.remove(connection as usize);
             self.shared.connections.fetch_sub(1, Ordering::Relaxed);
         }
@@ -499,11 +519,55 @@ impl Worker {
 }
 
 impl Worker {
+    /// Whether a request has to wait because all connections together hold too much.
+    fn over_budget(&self, connection: u32, header: &RequestHeader) -> bool {
+        let bytes = data_bytes(header);
+        let c = &self.connections[connection as usize];
+        let first_and_small = c.bytes == 0 && bytes <= SMALL_BYTES;
+        let all = self.shared.bytes.load(Ordering::Relaxed);
+        !first_and_small && all > 0 && all + bytes > ALL_BYTES_MAX
+    }
+
+    /// Bytes of a request that now take memory.
+    fn account(&mut self, connection: u32, bytes: u64) {
+        self.connections[connection as usize].bytes += bytes;
+        self.shared.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Such bytes are free again.
+    pub(super) fn settle_account(&mut self, connection: u32, bytes: u64) {
+        self.connections[connection as usize].bytes -= bytes;
+        self.shared.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Connections whose next request waited for others look again.
+    pub(super) fn resume_paused(&mut self) {
+        let paused = self.connections.iter_mut().filter(|(_, c)| c.paused);
+        let paused: Vec<u32> = paused
+            .map(|(i, c)| {
+                c.paused = false;
+                i as u32
+            })
+            .collect();
+        for connection in paused {
+            self.decode_again(connection);
+            self.receive(connection);
+        }
+    }
+
     /// Goes on with input that waited because too much was in flight.
     pub(super) fn decode_again(&mut self, connection: u32) {
         let waits = |c: &Connection| !c.receiving && c.payload.is_none() && c.end > c.start;
         if self.connections.get(connection as usize).is_some_and(waits) {
             self.decode(connection);
         }
+    }
+}
+
+/// Bytes that a request takes in memory until it is answered.
+fn data_bytes(header: &RequestHeader) -> u64 {
+    match header.command {
+        Command::Read | Command::Write => u64::from(header.length),
+        _ => 0,
     }
 }

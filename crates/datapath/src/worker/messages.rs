@@ -188,7 +188,7 @@ impl Worker {
                 let served = self
                     .volumes
                     .get(volume.index())
-                    .is_some_and(|v| v.is_some());
+                    .is_some_and(|v| v.as_ref().is_some_and(|v| v.detached.is_none()));
                 if served {
                     self.take_over(socket, session, volume.0, &rest, unsent);
                 } else {

@@ -21,7 +21,7 @@ mod volumes;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
@@ -113,6 +113,8 @@ pub struct Shared {
     pub registry: Arc<Registry>,
     /// Connections of all workers.
     pub connections: Arc<AtomicUsize>,
+    /// Bytes of all connections' unanswered requests.
+    pub bytes: Arc<AtomicU64>,
     /// To the array's keeper; none without an array.
     pub keeper: Option<Sender<ToKeeper>>,
 }
@@ -245,15 +247,19 @@ impl Worker {
                 live.engine.tick(self.now_ns);
                 live.end_session(self.now_ns);
                 self.carry_out(volume);
+                self.detach_if_over(volume);
             }
         }
         self.close_idle_handshakes();
+        self.resume_paused();
         self.reconnect_remotes();
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
+        let bytes = self.connections.iter().map(|(_, c)| c.bytes).sum::<u64>();
+        self.shared.bytes.fetch_sub(bytes, Ordering::Relaxed);
         let open = self.connections.len();
         self.shared.connections.fetch_sub(open, Ordering::Relaxed);
     }

@@ -17,15 +17,21 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use slab::Slab;
 
 use crate::client;
+use crate::clock;
 use crate::device::{Device, Medium};
 use crate::engine::{Fault, IoKind};
 use crate::io::{Buf, Op, Outcome};
 
 use super::messages::Message;
+use super::timers::Due;
 use super::{Token, Worker};
 
 /// Bytes received at once.
 const INPUT_BYTES: usize = 256 << 10;
+
+/// A write whose connection broke may still be carried out by the other server for so long, in nanoseconds. NBD has no
+/// fence: a server that sits on a write for longer can overwrite newer data with it.
+const LINGER_NS: u64 = 60_000_000_000;
 
 /// A connection to a remote device, after its handshake.
 #[derive(Debug)]
@@ -60,12 +66,14 @@ struct Link {
     data: Option<(usize, usize, usize)>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 struct InFlight {
     io: u32,
     failed: Option<Fault>,
     /// A read's answer is over with this piece of data.
     last: bool,
+    /// Bytes of a read that have come. Its buffer holds somebody else's bytes where nothing came.
+    covered: u64,
 }
 
 /// Something to send.
@@ -178,6 +186,7 @@ impl Worker {
             io: id,
             failed: None,
             last: false,
+            covered: 0,
         }) as u64;
         let (offset, length) = if command == Command::Flush {
             (0, 0)
@@ -376,6 +385,7 @@ impl Worker {
                 in_flight.failed = error.map(fault);
                 if error.is_none() && live.kind == IoKind::Read {
                     in_flight.last = true;
+                    in_flight.covered = live.length;
                     link.data = Some((cookie, live.from, live.length as usize));
                     false
                 } else {
@@ -402,6 +412,7 @@ impl Worker {
                     return false;
                 }
                 let at = live.from + (offset - live.at) as usize;
+                in_flight.covered += u64::from(length);
                 in_flight.last = done;
                 if matches!(reply, ReplyHeader::Hole { .. }) {
                     let buf = live.buf.as_ref().expect("reads have a buffer");
@@ -427,7 +438,18 @@ impl Worker {
 
     fn remote_done(&mut self, index: usize, cookie: usize) {
         let link = self.remotes[index].link.as_mut().expect("it has answered");
-        let InFlight { io, failed, .. } = link.ios.remove(cookie);
+        let InFlight {
+            io,
+            failed,
+            covered,
+            ..
+        } = link.ios[cookie];
+        let live = &self.ios[io as usize];
+        if live.kind == IoKind::Read && failed.is_none() && covered != live.length {
+            // Its answer leaves something out, or gives something twice.
+            return self.remote_broken(index);
+        }
+        link.ios.remove(cookie);
         self.ios[io as usize].result = failed.map_or(Ok(()), Err);
         self.device_settled(io);
     }
@@ -440,8 +462,22 @@ impl Worker {
         };
         remote.stale = u32::from(link.receiving) + u32::from(link.waiting_writable);
         let _ = rustix::net::shutdown(&*link.socket, rustix::net::Shutdown::Both);
+        // What was answered and not flushed may be lost: the other server may not be the same any more.
+        let device = remote.device.id;
+        for live in self.volumes.iter_mut().flatten() {
+            live.engine.flush_failed_elsewhere(device);
+        }
         for (_, in_flight) in link.ios {
-            self.remote_failed(in_flight.io, Fault::Io);
+            let live = &mut self.ios[in_flight.io as usize];
+            if matches!(live.kind, IoKind::Read | IoKind::Flush) {
+                self.remote_failed(in_flight.io, Fault::Io);
+            } else {
+                // The other server may have it and do it yet. Until that is over nothing else is sent there: the guest
+                // has its error after its timeout, and slots that are given up stay so.
+                live.result = Err(Fault::Io);
+                let over_ns = clock::now_ns() + LINGER_NS;
+                self.timers.at(over_ns, Due::Device(in_flight.io));
+            }
         }
     }
 }
