@@ -142,6 +142,9 @@ fn serve(export: Export, serving: &mut Serving, stop: &Stop) -> anyhow::Result<(
                 "a worker has ended unexpectedly: what was answered is safe; start the export again"
             );
         }
+        if let Some(trouble) = serving.trouble() {
+            eprintln!("warning: {trouble}");
+        }
     }
     Ok(())
 }

@@ -19,6 +19,9 @@ const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 /// A server that does not answer a request within this time is stuck.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
 
+/// Zeroing takes no longer: others wait for the array's keeper meanwhile.
+const ZERO_TIME: Duration = Duration::from_secs(3);
+
 /// Why a remote export cannot be used.
 #[derive(Debug, Error)]
 pub enum ClientError {
@@ -182,6 +185,8 @@ pub fn connect(uri: &Uri) -> Result<(OwnedFd, Box<Session>), ClientError> {
 /// [`ClientError`]; then nothing is known of the ranges.
 pub fn zero(uri: &Uri, ranges: &[(u64, u32)]) -> Result<(), ClientError> {
     let mut client = Client::connect(uri)?;
+    let timeout = client.socket.set_timeout(ZERO_TIME);
+    timeout.map_err(|e| client.io(e))?;
     for (offset, length) in ranges {
         client.zero(*offset, *length)?;
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use array::{
     Array, ArrayError, Change, DeviceKind, DeviceRecord, Health, Slots, TierRecord, VolumeRecord,
@@ -26,6 +26,9 @@ const CLEAN_AT_ONCE: usize = 64;
 
 /// Slots zeroed in one idle moment. Bounds how long a request may have to wait behind them.
 const CLEAN_WHEN_IDLE: usize = 8;
+
+/// A device that failed to zero slots is not asked for new ones for so long: others wait for the keeper meanwhile.
+const SPARE_AFTER_FAILURE: Duration = Duration::from_secs(10);
 
 /// When nothing happens for so long, given-up slots are zeroed, which gives their space back.
 const IDLE: Duration = Duration::from_millis(50);
@@ -75,6 +78,8 @@ pub struct Keeper<D = Device> {
     pub volumes: BTreeMap<VolumeId, VolumeRecord>,
     /// Workers to answer; none when nothing is served.
     pub workers: Vec<Inbox>,
+    /// When zeroing slots of a device last failed.
+    failed: BTreeMap<DeviceId, Instant>,
     /// What the store last failed with.
     pub store_error: Option<String>,
     /// Devices of which a flush failed, that nobody was told of because there are no workers.
@@ -186,6 +191,7 @@ impl<D: SlotSpace> Keeper<D> {
             tiers,
             volumes,
             workers: vec![],
+            failed: BTreeMap::new(),
             store_error: None,
             lost_flushes: vec![],
         })
@@ -397,7 +403,9 @@ impl<D: SlotSpace> Keeper<D> {
 
     /// What the keeper does when nothing is to be done: zeroes some given-up slots.
     pub fn clean_a_little(&mut self) {
-        let devices: Vec<DeviceId> = self.records.keys().copied().collect();
+        // A remote device is asked only when its slots are needed: it may take long to answer.
+        let near = self.records.values().filter(|d| d.kind != DeviceKind::Nbd);
+        let devices: Vec<DeviceId> = near.map(|d| d.id).collect();
         for device in devices {
             self.clean(device, CLEAN_WHEN_IDLE);
         }
@@ -405,7 +413,12 @@ impl<D: SlotSpace> Keeper<D> {
 
     /// Zeroes given-up slots of a device and flushes it; whether there are clean slots then.
     fn clean(&mut self, device: DeviceId, most: usize) -> bool {
-        let dirty = self.slots.to_clean(device, most);
+        let recently = |at: &Instant| at.elapsed() < SPARE_AFTER_FAILURE;
+        let dirty = if self.failed.get(&device).is_some_and(recently) {
+            vec![]
+        } else {
+            self.slots.to_clean(device, most)
+        };
         if !dirty.is_empty() {
             let zeroed = self.devices[&device].zero(&dirty, self.array.extent());
             match zeroed {
@@ -416,7 +429,11 @@ impl<D: SlotSpace> Keeper<D> {
                         self.tell_losses();
                     }
                     self.store_error = Some(error.why);
-                    self.slots.not_cleaned(device, &dirty);
+                    self.failed.insert(device, Instant::now());
+                    // A remote device may zero them yet, late: nobody gets them before the next start.
+                    if self.records[&device].kind != DeviceKind::Nbd {
+                        self.slots.not_cleaned(device, &dirty);
+                    }
                 }
             }
         }

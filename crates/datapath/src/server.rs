@@ -161,7 +161,9 @@ impl Server {
     ///
     /// # Errors
     /// When the system refuses threads or rings.
-    pub fn start(keeper: Option<Keeper>, config: ServerConfig) -> Result<Self, ServerError> {
+    pub fn start(keeper: Option<Keeper>, mut config: ServerConfig) -> Result<Self, ServerError> {
+        let descriptors = raise_descriptors();
+        config.connections_max = config.connections_max.min(descriptors);
         let (to_keeper, from_workers) = channel();
         let shared = Shared {
             registry: Arc::new(Registry::default()),
@@ -320,6 +322,25 @@ impl Server {
             let _ = std::fs::remove_file(socket);
         }
     }
+}
+
+/// Descriptors for files, sockets of operators and the like, which guests' connections must leave.
+const DESCRIPTORS_KEPT: u64 = 64;
+
+/// Lets this process have as many descriptors as it may; how many of them are for guests' connections.
+fn raise_descriptors() -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    let current = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    };
+    let left = current.unwrap_or(u64::MAX).saturating_sub(DESCRIPTORS_KEPT);
+    usize::try_from(left.max(1)).unwrap_or(usize::MAX)
 }
 
 /// Removes the socket that a server which was killed has left behind.

@@ -110,6 +110,11 @@ impl Serving {
         server.healthy()
     }
 
+    /// What an operator should know of: the last failure of the array's own files since this was last asked.
+    pub fn trouble(&self) -> Option<String> {
+        self.desk.trouble()
+    }
+
     /// Ends it in order, so that the next start does not have to look through the whole map.
     pub fn stop(self) {
         drop(self.control);

@@ -99,14 +99,23 @@ fn add_device(keeper: &mut Keeper, new: NewDevice) -> Result<(Arc<Device>, Strin
         NewSource::Nbd(uri) => {
             let parsed: nbd::Uri = uri.parse().map_err(text)?;
             let (_, session) = crate::client::connect(&parsed).map_err(text)?;
-            if !session
-                .export
-                .flags
-                .contains(nbd::ExportFlags::SEND_WRITE_ZEROES)
-                || !session.export.flags.contains(nbd::ExportFlags::SEND_FLUSH)
-            {
+            let needs = [
+                (nbd::ExportFlags::SEND_FLUSH, "flush"),
+                (nbd::ExportFlags::SEND_FUA, "forced unit access"),
+                (nbd::ExportFlags::SEND_WRITE_ZEROES, "write zeroes"),
+            ];
+            for (flag, what) in needs {
+                if !session.export.flags.contains(flag) {
+                    return Err(format!("{uri} has no {what}: no device for guests' data"));
+                }
+            }
+            let block = session.export.block;
+            if block.minimum > 1 || block.maximum < crate::registry::REQUEST_BYTES_MAX {
                 return Err(format!(
-                    "{uri} cannot flush or write zeroes: no device for guests' data"
+                    "{uri} takes requests of {} to {} bytes only: guests' requests have 1 to {}",
+                    block.minimum,
+                    block.maximum,
+                    crate::registry::REQUEST_BYTES_MAX
                 ));
             }
             (DeviceKind::Nbd, uri.clone(), Some(session.export.size))

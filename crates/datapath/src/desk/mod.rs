@@ -112,6 +112,13 @@ impl Desk {
         }
     }
 
+    /// What the store, or the zeroing of slots, has failed with since this was last asked.
+    pub fn trouble(&self) -> Option<String> {
+        self.with_keeper(|keeper| keeper.store_error.take())
+            .ok()
+            .flatten()
+    }
+
     fn ask_worker(&self, volume: VolumeId, question: Question) -> Result<Answer> {
         let server = self.server.as_ref().ok_or(NOT_SERVED)?;
         let server = server.lock().unwrap_or_else(PoisonError::into_inner);
