@@ -21,7 +21,7 @@ use super::{Token, Worker};
 const SLICE_BYTES: u64 = 128 << 10;
 
 /// Likewise for a move; short, because the memory that it writes to is often touched for the first time.
-const BACKGROUND_SLICE_BYTES: u64 = 16 << 10;
+const BACKGROUND_SLICE_BYTES: u64 = 8 << 10;
 
 /// Slots of a file or block device begin here.
 const DATA_START: u64 = array::DATA_START;

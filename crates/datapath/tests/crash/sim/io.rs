@@ -41,7 +41,11 @@ impl Life<'_> {
         }
         for piece in 0..pieces.len() {
             let hangs = self.chance(self.faults.hang);
-            let wait_ns = if hangs { TIMEOUT_NS } else { self.plan.io_ns };
+            let wait_ns = match request.kind {
+                _ if hangs => TIMEOUT_NS,
+                IoKind::Flush => self.plan.flush_ns,
+                _ => self.plan.io_ns,
+            };
             let wait_ns = self.some(wait_ns);
             self.after(wait_ns, Event::Execute(io, piece));
         }
@@ -98,7 +102,7 @@ impl Life<'_> {
         }
         if over {
             let hangs = self.chance(self.faults.hang);
-            let wait_ns = if hangs { TIMEOUT_NS } else { self.plan.io_ns };
+            let wait_ns = if hangs { TIMEOUT_NS } else { self.plan.hear_ns };
             let wait_ns = self.some(wait_ns);
             self.after(wait_ns, Event::Deliver(io));
         }

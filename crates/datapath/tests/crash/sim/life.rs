@@ -300,7 +300,7 @@ impl<'a> Life<'a> {
     fn call_keeper(&mut self) {
         if !self.keeper_called && !self.store_queue.is_empty() {
             self.keeper_called = true;
-            let wait_ns = self.some(self.plan.io_ns);
+            let wait_ns = self.some(self.plan.store_ns);
             self.after(wait_ns, Event::Keeper);
         }
     }

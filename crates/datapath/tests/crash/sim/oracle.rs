@@ -266,7 +266,6 @@ impl Oracle {
                 continue;
             };
             let suspect = lossy || versions.iter().filter(same).any(|v| v.suspect);
-            let durable = versions.iter().filter(same).any(|v| v.durable);
             versions.retain(|v| v.returns);
             for v in versions.iter_mut() {
                 v.answered.get_or_insert(now);
@@ -275,7 +274,7 @@ impl Oracle {
             }
             let now = now + 1;
             let mut found = Version::settled(value, now, false);
-            found.suspect = suspect && !durable;
+            found.suspect = suspect;
             versions.push(found);
             // Alone it is what is there, and nothing else can be.
             if versions.iter().all(|v| v.value == value) {

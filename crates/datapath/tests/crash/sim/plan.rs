@@ -57,8 +57,14 @@ pub struct Plan {
     pub requests: u64,
     /// Mean time between two of them, by volume.
     pub gap_ns: u64,
-    /// Time that an I/O takes at most, when it does not hang.
+    /// Mean time until an I/O is executed, when it does not hang.
     pub io_ns: u64,
+    /// Mean time until the process hears of it.
+    pub hear_ns: u64,
+    /// As `io_ns`, of flushes.
+    pub flush_ns: u64,
+    /// Mean time until the keeper takes what waits, and until its answer arrives.
+    pub store_ns: u64,
     /// Mean time between two orders to move.
     pub order_ns: u64,
     /// Bandwidth of moves.
@@ -107,6 +113,7 @@ impl Plan {
             commit: often(5, 60),
         };
         let store_dies = often(5, 500);
+        let io_ns = 20_000 << rng.below(7);
         Self {
             volumes,
             devices,
@@ -117,8 +124,11 @@ impl Plan {
             },
             rounds: 2 + rng.below(3),
             requests: 40 + rng.below(160),
-            gap_ns: 50_000 << rng.below(6),
-            io_ns: 20_000 << rng.below(7),
+            gap_ns: 50_000 << rng.below(9),
+            io_ns,
+            hear_ns: io_ns << rng.below(4),
+            flush_ns: io_ns << rng.below(8),
+            store_ns: 20_000 << rng.below(12),
             order_ns: 1_000_000 << rng.below(6),
             bandwidth: (8 << 20) << rng.below(8),
             faults,
