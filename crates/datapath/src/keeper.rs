@@ -202,6 +202,16 @@ impl<D: SlotSpace> Keeper<D> {
         &mut self,
         requests: Vec<(usize, VolumeId, StoreRequest)>,
     ) -> Vec<(usize, VolumeId, StoreReply)> {
+        self.carry_out_by(requests, |keeper, changes| keeper.commit(changes).is_ok())
+    }
+
+    /// [`Keeper::carry_out`] with another way to commit, which says whether the changes are durable.
+    #[doc(hidden)]
+    pub fn carry_out_by(
+        &mut self,
+        requests: Vec<(usize, VolumeId, StoreRequest)>,
+        commit: impl FnOnce(&mut Self, &[Change]) -> bool,
+    ) -> Vec<(usize, VolumeId, StoreReply)> {
         let mut changes = vec![];
         let mut answers = vec![];
         for (worker, volume, request) in requests {
@@ -209,9 +219,10 @@ impl<D: SlotSpace> Keeper<D> {
                 answers.push((worker, volume, reply));
             }
         }
-        if self.commit(&changes).is_err() {
-            for answer in &mut answers {
-                answer.2 = failed(answer.2.clone());
+        let done = commit(self, &changes);
+        if !done {
+            for (_, _, reply) in &mut answers {
+                *reply = failed(reply.clone());
             }
         }
         answers
@@ -247,8 +258,7 @@ impl<D: SlotSpace> Keeper<D> {
     }
 
     /// The changes that a request needs, and the answer once they are durable.
-    #[doc(hidden)]
-    pub fn prepare(
+    fn prepare(
         &mut self,
         volume: VolumeId,
         request: StoreRequest,
@@ -467,8 +477,7 @@ impl<D: SlotSpace> Keeper<D> {
 }
 
 /// What is answered when the commit failed.
-#[doc(hidden)]
-pub fn failed(reply: StoreReply) -> StoreReply {
+fn failed(reply: StoreReply) -> StoreReply {
     let fault = Fault::Io;
     match reply {
         StoreReply::Placed { extents, places } => StoreReply::Placed {

@@ -242,16 +242,26 @@ impl<G> Engine<G> {
         }
     }
 
-    /// A request is about to fail because of losses.
+    /// A request is going to fail because of losses: notes what its answer will tell.
     fn tell(&mut self, device: DeviceId, waiter: Waiter, request: u32) {
-        let state = &self.requests[request as usize];
-        if state.guest.is_none() || state.request.op != GuestOp::Flush {
-            return;
-        }
         let quiet = self.changed == waiter.changed && self.changing == 0;
-        let dirt = self.dirt_of(device);
-        let told = if quiet { dirt.losses } else { waiter.settled };
-        dirt.told = dirt.told.max(told);
+        let told = if quiet {
+            self.losses(device)
+        } else {
+            waiter.settled
+        };
+        let state = &mut self.requests[request as usize];
+        if state.request.op == GuestOp::Flush {
+            state.tells.push((device, told));
+        }
+    }
+
+    /// The guest is told. Not before: a flush that began later must not be answered first, and know of nothing.
+    pub(super) fn told(&mut self, tells: &[(DeviceId, u64)]) {
+        for (device, told) in tells {
+            let dirt = self.dirt_of(*device);
+            dirt.told = dirt.told.max(*told);
+        }
     }
 }
 

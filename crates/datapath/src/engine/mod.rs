@@ -276,6 +276,8 @@ struct GuestState<G> {
     since_ns: u64,
     /// Holes of a read.
     gaps: Vec<(u64, u64)>,
+    /// Losses that the answer of a flush tells of.
+    tells: Vec<(DeviceId, u64)>,
 }
 
 /// Who waits for an I/O.
@@ -443,6 +445,7 @@ impl<G> Engine<G> {
             epoch: None,
             since_ns: now_ns,
             gaps: vec![],
+            tells: vec![],
         }) as u32;
         if !self.try_issue(id) {
             self.waiting.push_back(id);
@@ -697,6 +700,7 @@ impl<G> Engine<G> {
         }
         match state.guest {
             Some(guest) => {
+                self.told(&state.tells);
                 let latency_ns = self.now_ns.saturating_sub(state.since_ns);
                 self.latency.observe(latency_ns, self.mover.is_some());
                 self.effects.push(Effect::Reply {

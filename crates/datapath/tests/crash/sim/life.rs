@@ -13,7 +13,7 @@ use algo::Rng;
 use array::{Array, Change, MoveRecord};
 use crashdisk::CrashDisk;
 use datapath::engine::{DeviceRequest, Effect, Engine, Fault, MoveOrder, StoreReply, StoreRequest};
-use datapath::keeper::{Keeper, failed};
+use datapath::keeper::Keeper;
 use units::{BytesPerSec, DeviceId, TierId, VolumeId};
 use volume::VolumeMap;
 
@@ -313,18 +313,12 @@ impl<'a> Life<'a> {
         let answers = if self.chance(self.faults.commit) {
             self.tally.commits_failed += 1;
             self.leaks = true;
-            let mut changes = vec![];
-            let mut answers = vec![];
-            for (worker, volume, request) in together {
-                if let Some(reply) = self.keeper.prepare(volume, request, &mut changes) {
-                    answers.push((worker, volume, failed(reply)));
-                }
-            }
             // It may be durable all the same.
-            if self.rng.below(2) == 0 {
-                let _ = self.keeper.array.commit(&changes);
-            }
-            answers
+            let durable = self.rng.below(2) == 0;
+            self.keeper.carry_out_by(together, |keeper, changes| {
+                let _ = durable && keeper.array.commit(changes).is_ok();
+                false
+            })
         } else {
             self.keeper.carry_out(together)
         };

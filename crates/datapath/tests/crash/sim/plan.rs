@@ -105,7 +105,7 @@ impl Plan {
             _ => 0,
         };
         let faults = Faults {
-            io: often(3, 20),
+            io: often(3, 20) << (3 * often(4, 1)),
             flush: often(3, 150),
             write_back: often(6, 5),
             hang: often(4, 8),
