@@ -58,6 +58,15 @@ pub enum Reason {
         /// Where it is.
         score_here: f64,
     },
+    /// All volumes together score most with this one on the target, and it scores higher there itself.
+    BetterMatch {
+        /// Place in the order of what the moves gain (1 gains most).
+        rank: u32,
+        /// On the target.
+        score: f64,
+        /// Where it is.
+        score_here: f64,
+    },
     /// Volumes with higher scores fill the tier where it is.
     Displaced {
         /// On the target.
@@ -94,6 +103,14 @@ impl std::fmt::Display for Reason {
                     "rank {rank} by score on the target (score {score:.4}, here {score_here:.4})"
                 )
             }
+            Reason::BetterMatch {
+                rank,
+                score,
+                score_here,
+            } => write!(
+                f,
+                "gain {rank} in size: matches the target better (score {score:.4}, here {score_here:.4})"
+            ),
             Reason::Displaced { score, score_here } => write!(
                 f,
                 "displaced by volumes with higher scores (score on the target {score:.4}, here {score_here:.4})"

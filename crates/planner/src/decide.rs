@@ -5,7 +5,7 @@ use thiserror::Error;
 use units::VolumeId;
 
 use crate::arrange::{arrange, pin_wish};
-use crate::{AnyStrategy, Context, Draft, LintError, StrategyState, lint};
+use crate::{AnyStrategy, AssignmentTaken, Context, Draft, LintError, StrategyState, lint};
 
 /// What came out.
 #[derive(Clone)]
@@ -16,6 +16,8 @@ pub struct Decision {
     pub report: Report,
     /// What the strategy remembers.
     pub state: StrategyState,
+    /// The assignment problem behind it, where the strategy solves one.
+    pub assignment: Option<AssignmentTaken>,
 }
 
 /// Why there is no plan.
@@ -50,6 +52,7 @@ pub fn decide(
         mut wishes,
         calibrations,
         notes,
+        assignment,
     } = draft;
     if facts.placement_due {
         apply_pins(&context, &mut wishes);
@@ -88,6 +91,7 @@ pub fn decide(
         plan,
         report,
         state,
+        assignment,
     })
 }
 

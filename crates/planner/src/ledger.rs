@@ -1,9 +1,10 @@
 //! What is left of every tier while a decision is being made, and the filters that every strategy obeys.
 
-use model::{AffinityKind, Facts, Measured, Op, Policy, Rejection};
+use model::{Affinity, AffinityKind, Facts, Measured, Op, Policy, Rejection};
 use units::{Bytes, DeviceId, TierId, VolumeId};
 
 use crate::Context;
+use crate::assign::Shares;
 
 /// What a volume takes of a tier.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -97,6 +98,23 @@ impl<'a> Ledger<'a> {
                 .collect(),
             assigned: vec![None; facts.volumes.len()],
         }
+    }
+
+    /// The operator's rules about volumes that belong together or apart.
+    pub fn affinity(&self) -> &'a [Affinity] {
+        &self.policy.affinity
+    }
+
+    /// What is left to plan with: shares of the tier's IOPS, bandwidth and space; never below zero.
+    pub fn left(&self, tier: TierId) -> Shares {
+        let t = tier.index();
+        let space = self.facts.topology.capacity(tier).as_f64();
+        [
+            self.iops_left[t],
+            self.bandwidth_left[t],
+            self.space_left[t] / space,
+        ]
+        .map(|share| share.max(0.0))
     }
 
     /// Where a volume was assigned in this decision.

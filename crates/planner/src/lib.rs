@@ -12,6 +12,7 @@
 //! clock or draws a random number that is not derived from the seed it is given.
 
 mod arrange;
+pub mod assign;
 mod decide;
 mod ledger;
 mod lint;
@@ -23,4 +24,6 @@ pub use decide::{Decision, PlanError, decide};
 pub use ledger::{Demand, Ledger};
 pub use lint::{LintError, lint};
 pub use registry::{BuildError, Entry, REGISTRY, UnknownStrategy, build, find};
-pub use strategy::{AnyStrategy, ConfigError, Context, Draft, Strategy, StrategyState, Wish};
+pub use strategy::{
+    AnyStrategy, AssignmentTaken, ConfigError, Context, Draft, Strategy, StrategyState, Wish,
+};

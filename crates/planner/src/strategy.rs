@@ -11,6 +11,7 @@ use thiserror::Error;
 use units::{TierId, VolumeId};
 
 use crate::Ledger;
+use crate::assign::{Placement, Problem};
 
 /// What a strategy may look at.
 #[derive(Debug, Clone, Copy)]
@@ -76,6 +77,17 @@ fn plain_option(tier: &str) -> TierOption {
     }
 }
 
+/// An assignment problem that a strategy met and what it made of it, so that it can be held against the best possible.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AssignmentTaken {
+    /// What is maximized, in words.
+    pub objective: &'static str,
+    /// The instance.
+    pub problem: Problem,
+    /// What the strategy chose.
+    pub placement: Placement,
+}
+
 /// What a strategy hands over.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Draft {
@@ -85,6 +97,8 @@ pub struct Draft {
     pub calibrations: Vec<CalibrationRun>,
     /// Remarks for the report.
     pub notes: Vec<String>,
+    /// The assignment problem behind the wishes, where the strategy solves one.
+    pub assignment: Option<AssignmentTaken>,
 }
 
 /// A configuration that makes no sense.

@@ -4,7 +4,7 @@
 //!  every monitor epoch:    calibration windows ─▶ line y = m·x + b ─▶ capacity matrices P, B, S per tier
 //!                          ─▶ orthogonal match with the tier's specialty ─▶ aged score − migration cost
 //!  every migration epoch:  literal: for each tier, high end first, volumes in order of score, while they fit
-//!                          corrected: volumes in order of what they lose without their best tier
+//!                          corrected: the best placement that regret, prices and exchanges find (crate::assign)
 //! ```
 //!
 //! Two forms. *Literal* follows the paper's text and listings where they can be followed at all. *Corrected* mends what
@@ -15,6 +15,7 @@
 //! slope 1 and the calibration is noise; use a strategy that looks at rates. And do not inject into volumes whose
 //! objective leaves no room for the injected latency.
 
+mod assignment;
 mod calibrate;
 mod config;
 mod predict;
@@ -24,17 +25,16 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use model::{Effect, Measured, Reason, Rejection, TierOption, Verdict};
+use model::{Measured, Rejection, TierOption, Verdict};
 use serde::{Deserialize, Serialize};
-use units::{Nanos, TierId, VolumeId};
+use units::{Nanos, VolumeId};
 
-use crate::ledger::Demand;
-use crate::{ConfigError, Context, Draft, Ledger, Strategy, Wish};
+use crate::{ConfigError, Context, Draft, Strategy, Wish};
 
 pub use config::{AutoTieringConfig, Form};
 
 use calibrate::Sensitivity;
-use config::{Assignment, Directions, Scope, Switches};
+use config::{Directions, Switches};
 use score::Scored;
 
 /// The strategy. See the module's page.
@@ -99,7 +99,7 @@ impl Strategy for AutoTiering {
             })
             .collect();
         if facts.placement_due {
-            draft.wishes = self.assign(context, &scored, &next);
+            self.assign(context, &scored, &next, draft);
         }
         next
     }
@@ -128,213 +128,6 @@ impl AutoTiering {
             })
             .collect()
     }
-
-    fn assign(
-        &self,
-        context: &Context<'_>,
-        scored: &[Option<Vec<Scored>>],
-        state: &AutoTieringState,
-    ) -> Vec<Wish> {
-        let facts = context.facts;
-        let mut ledger = Ledger::new(context);
-        let mut wishes: Vec<Wish> = (0..scored.len())
-            .map(|i| Wish::stay(context, VolumeId::from_index(i)))
-            .collect();
-        for (wish, scores) in wishes.iter_mut().zip(scored) {
-            describe(
-                facts,
-                wish,
-                scores.as_deref(),
-                state,
-                self.switches.directions,
-            );
-            if scores.is_none() {
-                // Unknown is not idle: it keeps its place and its space before anybody else is placed.
-                let space = facts.volumes[wish.volume.index()].size;
-                let demand = Demand::space_only(space);
-                ledger.assign(wish.volume, wish.tier, &demand);
-            }
-        }
-        match self.switches.assignment {
-            Assignment::TierMajor => self.assign_by_tier(facts, scored, &mut ledger, &mut wishes),
-            Assignment::Regret => self.assign_by_regret(facts, scored, &mut ledger, &mut wishes),
-        }
-        // Leftovers keep their place (the paper is silent; Eq. 2 wants every volume somewhere).
-        wishes
-    }
-
-    /// Paper 0's triggerMigration (Alg. 2 l. 19–25), with the reset that it leaves out.
-    fn assign_by_tier(
-        &self,
-        facts: &model::Facts,
-        scored: &[Option<Vec<Scored>>],
-        ledger: &mut Ledger<'_>,
-        wishes: &mut [Wish],
-    ) {
-        for tier in facts.topology.tier_ids() {
-            let mut order: Vec<(i64, VolumeId)> = measured(scored)
-                .filter(|(v, _)| ledger.assigned(*v).is_none())
-                .map(|(v, s)| (quantized(s[tier.index()].score), v))
-                .collect();
-            order.sort_by_key(|(score, v)| (std::cmp::Reverse(*score), *v));
-            for (rank, (_, volume)) in order.into_iter().enumerate() {
-                let scores = scored[volume.index()].as_ref().expect("filtered");
-                match self.admits(ledger, wishes, volume, tier, scores) {
-                    Ok(()) => {
-                        ledger.assign(volume, tier, &scores[tier.index()].demand);
-                        self.wish_for(
-                            facts,
-                            &mut wishes[volume.index()],
-                            scores,
-                            tier,
-                            rank as u32 + 1,
-                        );
-                    }
-                    Err(by) => {
-                        wishes[volume.index()].options[tier.index()].verdict =
-                            Verdict::Rejected { by }
-                    }
-                }
-            }
-        }
-    }
-
-    /// Places, again and again, the volume with the most to lose: the difference between its best and its second-best
-    /// tier among those that still have room for it.
-    fn assign_by_regret(
-        &self,
-        facts: &model::Facts,
-        scored: &[Option<Vec<Scored>>],
-        ledger: &mut Ledger<'_>,
-        wishes: &mut [Wish],
-    ) {
-        let mut open: Vec<VolumeId> = measured(scored).map(|(v, _)| v).collect();
-        let mut rank = 0;
-        while !open.is_empty() {
-            let mut chosen: Option<(i64, i64, VolumeId, TierId)> = None;
-            open.retain(|volume| {
-                let scores = scored[volume.index()].as_ref().expect("filtered");
-                let here = wishes[volume.index()].tier;
-                let mut best: Option<(i64, TierId)> = None;
-                let mut second = i64::MIN / 4;
-                for tier in facts.topology.tier_ids() {
-                    match self.admits(ledger, wishes, *volume, tier, scores) {
-                        Err(by) => {
-                            wishes[volume.index()].options[tier.index()].verdict =
-                                Verdict::Rejected { by }
-                        }
-                        Ok(()) => {
-                            let score = quantized(scores[tier.index()].score);
-                            match best {
-                                // Of two like tiers the one where it is: a move needs a reason.
-                                Some((most, _))
-                                    if score < most || (score == most && tier != here) =>
-                                {
-                                    second = second.max(score)
-                                }
-                                _ => {
-                                    second = best.map_or(second, |b| b.0.max(second));
-                                    best = Some((score, tier));
-                                }
-                            }
-                        }
-                    }
-                }
-                // A volume with nowhere to go keeps its place and is out of the race.
-                let Some((score, tier)) = best else {
-                    return false;
-                };
-                let candidate = (score - second, score, *volume, tier);
-                if chosen.is_none_or(|c| (candidate.0, candidate.1, c.2) > (c.0, c.1, candidate.2))
-                {
-                    chosen = Some(candidate);
-                }
-                true
-            });
-            let Some((_, _, volume, tier)) = chosen else {
-                break;
-            };
-            rank += 1;
-            let scores = scored[volume.index()].as_ref().expect("filtered");
-            ledger.assign(volume, tier, &scores[tier.index()].demand);
-            self.wish_for(facts, &mut wishes[volume.index()], scores, tier, rank);
-            open.retain(|v| *v != volume);
-        }
-    }
-
-    fn admits(
-        &self,
-        ledger: &Ledger<'_>,
-        wishes: &[Wish],
-        volume: VolumeId,
-        tier: TierId,
-        scores: &[Scored],
-    ) -> Result<(), Rejection> {
-        let option = &scores[tier.index()];
-        match &option.infeasible {
-            Some(by) => Err(by.clone()),
-            None if self.switches.scope == Scope::OwnTier
-                && tier != wishes[volume.index()].tier =>
-            {
-                Err(Rejection::NotConsidered)
-            }
-            None => ledger.admits(volume, tier, &option.demand),
-        }
-    }
-
-    fn wish_for(
-        &self,
-        facts: &model::Facts,
-        wish: &mut Wish,
-        scores: &[Scored],
-        tier: TierId,
-        rank: u32,
-    ) {
-        let here = wish.tier;
-        if tier == here {
-            return;
-        }
-        let (from, to) = (&scores[here.index()], &scores[tier.index()]);
-        let measured = facts.volumes[wish.volume.index()]
-            .measured
-            .expect("scored volumes are measured");
-        wish.tier = tier;
-        let packed = self.switches.assignment == Assignment::TierMajor && tier < here;
-        wish.reason = if packed || to.score > from.score {
-            Reason::RankedByScore {
-                rank,
-                score: to.score,
-                score_here: from.score,
-            }
-        } else {
-            Reason::Displaced {
-                score: to.score,
-                score_here: from.score,
-            }
-        };
-        wish.effect = Effect {
-            latency_before_us: measured.latency_mean_us(),
-            latency_after_us: Some(to.prediction.latency_us),
-            iops_before: Some(measured.iops()),
-            iops_after: Some(to.prediction.iops),
-        };
-        wish.value = to.score - from.score;
-        let devices = facts.topology.tier(tier).devices.len() as f64;
-        wish.device_share = to.demand.iops / to.demand.iops_max * devices;
-    }
-}
-
-/// The volumes that have scores.
-fn measured(scored: &[Option<Vec<Scored>>]) -> impl Iterator<Item = (VolumeId, &Vec<Scored>)> {
-    scored
-        .iter()
-        .enumerate()
-        .filter_map(|(i, s)| Some((VolumeId::from_index(i), s.as_ref()?)))
-}
-
-/// Scores are compared in steps of 1e-9, so that rounding in the last bits cannot change an order.
-fn quantized(score: f64) -> i64 {
-    (score * 1e9).round() as i64
 }
 
 /// Fills in the report's part of a wish.

@@ -1,0 +1,182 @@
+//! What a share of a tier is worth: Lagrangian relaxation of the capacities, and the bound that comes of it.
+//!
+//! With a price λ[t][k] ≥ 0 on every capacity row the items fall apart: each takes the tier with the best score less
+//! what it pays. For any prices, Σ_v max_t (s − λ·u) + Σ λ·C is at least the value of every placement. The prices that
+//! make it least are sought by subgradient steps of Polyak's length towards the best known placement.
+
+use super::{FORBIDDEN, Problem, RESOURCES, SCORE_STEP};
+
+/// Steps before each placement of a plan; the next ones go on from the best prices so far.
+pub(super) const ROUNDS_OF_A_PLAN: u32 = 40;
+/// Steps of [`bound`].
+const ROUNDS_OF_A_BOUND: u32 = 1_500;
+/// Steps without progress after which the step is halved.
+const PATIENCE: u32 = 12;
+/// Below this fraction of its first length a step changes nothing any more.
+const STEP_MIN: f64 = 1e-5;
+
+/// What no placement can exceed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Bound {
+    /// In steps of [`SCORE_STEP`], rounded up.
+    pub value: i64,
+    /// Subgradient steps that were made.
+    pub rounds: u32,
+}
+
+/// Price of a whole tier's capability, by tier and resource, in score.
+#[derive(Clone)]
+pub(super) struct Prices {
+    lambda: Vec<[f64; RESOURCES]>,
+    bound: f64,
+    rounds: u32,
+}
+
+impl Prices {
+    /// Nothing costs anything.
+    pub(super) fn none(problem: &Problem) -> Self {
+        Self {
+            lambda: vec![[0.0; RESOURCES]; problem.tiers],
+            bound: f64::INFINITY,
+            rounds: 0,
+        }
+    }
+
+    /// The bound that these prices give, in steps of a score, rounded up, with room for the rounding of its sums.
+    pub(super) fn value(&self) -> i64 {
+        let steps = self.bound / SCORE_STEP;
+        (steps + steps.abs() * 1e-12).ceil() as i64
+    }
+
+    /// The scores less what the items would pay.
+    pub(super) fn apply(&self, problem: &Problem) -> Vec<i64> {
+        let tiers = problem.tiers;
+        let price = |i: usize| -> f64 {
+            let (lambda, uses) = (&self.lambda[i % tiers], &problem.uses[i]);
+            (0..RESOURCES).map(|k| lambda[k] * uses[k]).sum()
+        };
+        let scores = problem.scores.iter().enumerate();
+        scores
+            .map(|(i, s)| {
+                if *s <= FORBIDDEN {
+                    FORBIDDEN
+                } else {
+                    s - (price(i) / SCORE_STEP).round() as i64
+                }
+            })
+            .collect()
+    }
+}
+
+/// An upper bound on the value of every placement. `known` is the value of one, which makes the steps longer or shorter.
+pub fn bound(problem: &Problem, known: Option<i64>) -> Bound {
+    let prices = prices(problem, &Prices::none(problem), known, ROUNDS_OF_A_BOUND);
+    Bound {
+        value: prices.value(),
+        rounds: prices.rounds,
+    }
+}
+
+/// Columns, so that the inner loop is over contiguous numbers.
+struct Columns {
+    score: Vec<Vec<f64>>,
+    uses: Vec<[Vec<f64>; RESOURCES]>,
+}
+
+impl Columns {
+    fn of(problem: &Problem) -> Self {
+        let tier = |t: usize| (t..problem.scores.len()).step_by(problem.tiers);
+        Self {
+            score: (0..problem.tiers)
+                .map(|t| {
+                    tier(t)
+                        .map(|i| match problem.scores[i] {
+                            s if s <= FORBIDDEN => -1e30,
+                            s => s as f64 * SCORE_STEP,
+                        })
+                        .collect()
+                })
+                .collect(),
+            uses: (0..problem.tiers)
+                .map(|t| std::array::from_fn(|k| tier(t).map(|i| problem.uses[i][k]).collect()))
+                .collect(),
+        }
+    }
+}
+
+/// Goes on from these prices, for so many steps at most.
+pub(super) fn prices(problem: &Problem, from: &Prices, known: Option<i64>, rounds: u32) -> Prices {
+    let (n, tiers) = (problem.len(), problem.tiers);
+    let columns = Columns::of(problem);
+    let mut lambda = from.lambda.clone();
+    let mut best = Prices {
+        bound: f64::INFINITY,
+        ..from.clone()
+    };
+    let mut worth = vec![0.0f64; n];
+    let mut choice = vec![0u16; n];
+    let (mut step, mut since) = (1.0f64, 0u32);
+    for round in 0..rounds {
+        best.rounds = round + 1;
+        // The items' choices at these prices.
+        worth.fill(f64::NEG_INFINITY);
+        for t in 0..tiers {
+            let [l0, l1, l2] = lambda[t];
+            let [u0, u1, u2] = &columns.uses[t];
+            let rows = worth.iter_mut().zip(&mut choice).zip(&columns.score[t]);
+            for (((w, c), s), ((u0, u1), u2)) in rows.zip(u0.iter().zip(u1).zip(u2)) {
+                let reduced = s - l0 * u0 - l1 * u1 - l2 * u2;
+                if reduced > *w {
+                    *w = reduced;
+                    *c = t as u16;
+                }
+            }
+        }
+        let mut value: f64 = worth.iter().sum();
+        let mut slack = problem.capacity.clone();
+        for (i, c) in choice.iter().enumerate() {
+            let t = usize::from(*c);
+            for k in 0..RESOURCES {
+                slack[t][k] -= columns.uses[t][k][i];
+            }
+        }
+        for (lambda, capacity) in lambda.iter().zip(&problem.capacity) {
+            value += (0..RESOURCES).map(|k| lambda[k] * capacity[k]).sum::<f64>();
+        }
+        if value < best.bound - 1e-12 * value.abs() {
+            (best.bound, since) = (value, 0);
+            best.lambda.clone_from(&lambda);
+        } else {
+            since += 1;
+            if since == PATIENCE {
+                (step, since) = (step * 0.5, 0);
+                lambda.clone_from(&best.lambda);
+                if step < STEP_MIN {
+                    break;
+                }
+                continue;
+            }
+        }
+        // A direction that only pushes at zero prices is none.
+        let mut norm = 0.0;
+        for (slack, lambda) in slack.iter_mut().zip(&lambda) {
+            for k in 0..RESOURCES {
+                if slack[k] > 0.0 && lambda[k] <= 0.0 {
+                    slack[k] = 0.0;
+                }
+                norm += slack[k] * slack[k];
+            }
+        }
+        let target = known.map_or(value - 0.05 * value.abs(), |v| v as f64 * SCORE_STEP);
+        if norm <= 1e-18 || value - target <= 1e-12 * value.abs().max(1e-9) {
+            break; // the choices keep to every capacity, or the bound is the placement's value: nothing to gain
+        }
+        let length = step * (value - target) / norm;
+        for (lambda, slack) in lambda.iter_mut().zip(&slack) {
+            for k in 0..RESOURCES {
+                lambda[k] = (lambda[k] - length * slack[k]).max(0.0);
+            }
+        }
+    }
+    best
+}
