@@ -2,9 +2,16 @@
 //!
 //! ```text
 //!  maximize  Σ_v s[v][t(v)]          s: the score of item v on tier t, migration cost included
+//!            − Σ_t,k  ρ[t][k] · max(0, Σ_{v on t} u[v][t][k] − C[t][k])
 //!  so that   every item is on exactly one of the tiers that it may be on
-//!            Σ_{v on t} u[v][t][k]  ≤  C[t][k]      k: IOPS, bandwidth, space, as shares of the tier's capability
+//!            Σ_{v on t} u[v][t][k]  ≤  C[t][k]            where ρ[t][k] is infinite
+//!
+//!  k: IOPS, bandwidth, space; u and C: shares of what the tier is capable of
 //! ```
+//!
+//! Space is a hard limit. IOPS and bandwidth need not be: loads that wait for their answers ask for whatever a tier gives,
+//! so what is over the capacity is not delivered, and ρ says what that takes from those who are there (the paper's Eq. 5
+//! is ρ = ∞ everywhere).
 //!
 //! This is a generalized assignment problem with three resources per tier. [`solve`] puts items by regret, once with the
 //! plain scores and once with scores less the price of what they use, and improves both by moving single items and by
@@ -56,6 +63,7 @@ pub struct Problem {
     scores: Vec<i64>,
     uses: Vec<Shares>,
     capacity: Vec<Shares>,
+    overload: Vec<Shares>,
 }
 
 /// An item on a tier.
@@ -77,9 +85,10 @@ pub struct Placement {
 }
 
 impl Problem {
-    /// Tiers with this capacity left for the items that follow.
+    /// Tiers with this capacity left for the items that follow; all limits are hard.
     pub fn new(capacity: Vec<Shares>) -> Self {
         Self {
+            overload: vec![[f64::INFINITY; RESOURCES]; capacity.len()],
             tiers: capacity.len(),
             home: Vec::new(),
             scores: Vec::new(),
@@ -115,7 +124,16 @@ impl Problem {
         self.home.len() - 1
     }
 
-    /// Raises every capacity to what the items use where they are. Call it when all items are there.
+    /// What a whole capability of a tier too much costs, by resource, in score; infinite for a hard limit.
+    ///
+    /// # Panics
+    /// If a price is negative or not a number.
+    pub fn price_overload(&mut self, tier: TierId, prices: Shares) {
+        assert!(prices.iter().all(|p| *p >= 0.0), "a price: {prices:?}");
+        self.overload[tier.index()] = prices;
+    }
+
+    /// Raises hard limits to what the items use where they are. Call it when all items are there.
     pub fn admit_present(&mut self) {
         let mut used = vec![[0.0; RESOURCES]; self.tiers];
         for (item, home) in self.home.iter().enumerate() {
@@ -123,11 +141,17 @@ impl Problem {
                 add(&mut used[home.index()], &self.uses(item, *home), 1.0);
             }
         }
-        for (capacity, used) in self.capacity.iter_mut().zip(used) {
-            for k in 0..RESOURCES {
+        let limits = self.capacity.iter_mut().zip(&self.overload);
+        for ((capacity, overload), used) in limits.zip(used) {
+            for k in (0..RESOURCES).filter(|k| overload[*k].is_infinite()) {
                 capacity[k] = capacity[k].max(used[k]);
             }
         }
+    }
+
+    /// What a tier with this much left (negative: too much used) costs.
+    fn overload_cost(&self, tier: usize, left: &Shares) -> f64 {
+        overload_cost(&self.overload[tier], left)
     }
 
     /// Items.
@@ -178,11 +202,14 @@ impl Problem {
 
     /// The placement of these tiers, in the order of the items, with its value.
     pub fn placement_of(&self, tiers: Vec<TierId>) -> Placement {
-        let value = tiers
+        let scores: i64 = tiers
             .iter()
             .enumerate()
             .map(|(i, t)| self.scores[i * self.tiers + t.index()])
             .sum();
+        let left = self.left(&tiers);
+        let overload = (0..self.tiers).map(|t| self.overload_cost(t, &left[t]));
+        let value = scores - steps(overload.sum());
         Placement { tiers, value }
     }
 
@@ -199,11 +226,9 @@ impl Problem {
     pub fn admits(&self, tiers: &[TierId]) -> bool {
         tiers.len() == self.len()
             && (0..self.len()).all(|i| self.score(i, tiers[i]).is_some())
-            && self
-                .left(tiers)
-                .iter()
-                .flatten()
-                .all(|left| *left >= -1e3 * SLACK)
+            && (self.left(tiers).iter().zip(&self.overload)).all(|(left, overload)| {
+                (0..RESOURCES).all(|k| overload[k].is_finite() || left[k] >= -1e3 * SLACK)
+            })
     }
 }
 
@@ -213,9 +238,21 @@ fn add(to: &mut Shares, what: &Shares, sign: f64) {
     }
 }
 
-/// Whether `uses` fits into what is left.
-fn fits(left: &Shares, uses: &Shares) -> bool {
-    (0..RESOURCES).all(|k| uses[k] <= left[k] + SLACK)
+/// Whether `uses` fits into what is left of the hard limits.
+fn fits(overload: &Shares, left: &Shares, uses: &Shares) -> bool {
+    (0..RESOURCES).all(|k| overload[k].is_finite() || uses[k] <= left[k] + SLACK)
+}
+
+fn overload_cost(overload: &Shares, left: &Shares) -> f64 {
+    (0..RESOURCES)
+        .filter(|k| overload[*k].is_finite() && left[*k] < 0.0)
+        .map(|k| -left[k] * overload[k])
+        .sum()
+}
+
+/// A score in steps.
+fn steps(score: f64) -> i64 {
+    (score / SCORE_STEP).round() as i64
 }
 
 /// Improves a placement and keeps it if it is better. Of two that are as good, the one that was found first: to stay comes
@@ -238,7 +275,7 @@ pub fn solve(problem: &Problem) -> Option<Placement> {
     if let Some(present) = &present {
         consider(problem, &mut best, present.tiers.clone());
     }
-    if let Some(tiers) = regret::place(problem, &problem.scores) {
+    if let Some(tiers) = regret::place(problem, &problem.scores, &problem.overload) {
         consider(problem, &mut best, tiers);
     }
     // A better placement makes better prices, and they a better placement.
@@ -252,7 +289,7 @@ pub fn solve(problem: &Problem) -> Option<Placement> {
                 break;
             }
         }
-        if let Some(tiers) = regret::place(problem, &prices.apply(problem)) {
+        if let Some(tiers) = regret::place(problem, &prices.apply(problem), &prices.rest(problem)) {
             consider(problem, &mut best, tiers);
         }
     }

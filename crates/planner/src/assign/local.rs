@@ -2,12 +2,14 @@
 
 use units::TierId;
 
-use super::{Placement, Problem, SLACK, Shares, add, fits};
+use super::{Placement, Problem, RESOURCES, SLACK, Shares, add, fits, steps};
 
 /// Passes over all items; each pass ends sooner when nothing gets better.
 const PASSES_MAX: usize = 8;
 /// Partners that are tried for an item that finds no room where it would be better off.
 const PARTNERS_MAX: usize = 64;
+/// A gain of fewer steps of a score is rounding.
+const GAIN_MIN: i64 = 10;
 
 /// Makes a placement better until nothing helps, or the passes are used up.
 pub(super) fn improve(problem: &Problem, placement: &mut Placement) {
@@ -25,9 +27,10 @@ pub(super) fn improve(problem: &Problem, placement: &mut Placement) {
             break;
         }
     }
-    placement.tiers = state.tiers;
-    placement.value = state.value;
+    *placement = problem.placement_of(state.tiers);
 }
+
+const NOTHING: Shares = [0.0; RESOURCES];
 
 struct State<'a> {
     problem: &'a Problem,
@@ -37,10 +40,19 @@ struct State<'a> {
 }
 
 impl State<'_> {
-    fn put(&mut self, item: usize, tier: TierId) {
+    /// What a tier costs more when these come and those go.
+    fn more(&self, tier: TierId, come: &Shares, go: &Shares) -> f64 {
+        let t = tier.index();
+        let mut after = self.left[t];
+        add(&mut after, come, -1.0);
+        add(&mut after, go, 1.0);
+        self.problem.overload_cost(t, &after) - self.problem.overload_cost(t, &self.left[t])
+    }
+
+    /// Puts an item elsewhere; `gain` is what that is worth.
+    fn put(&mut self, item: usize, tier: TierId, gain: i64) {
         let from = self.tiers[item];
-        let row = self.problem.row(item);
-        self.value += row[tier.index()] - row[from.index()];
+        self.value += gain;
         add(
             &mut self.left[from.index()],
             &self.problem.uses(item, from),
@@ -59,15 +71,24 @@ impl State<'_> {
         for item in 0..self.problem.len() {
             let here = self.tiers[item];
             let row = self.problem.row(item);
-            let mut best = (row[here.index()], here);
+            let relief = -self.more(here, &NOTHING, &self.problem.uses(item, here));
+            let mut best = (GAIN_MIN, here);
             for (t, score) in row.iter().enumerate() {
                 let tier = TierId::from_index(t);
-                if *score > best.0 && fits(&self.left[t], &self.problem.uses(item, tier)) {
-                    best = (*score, tier);
+                let upper = score - row[here.index()] + steps(relief);
+                if tier == here || upper <= best.0 {
+                    continue;
+                }
+                let uses = self.problem.uses(item, tier);
+                if fits(&self.problem.overload[t], &self.left[t], &uses) {
+                    let gain = upper - steps(self.more(tier, &uses, &NOTHING));
+                    if gain > best.0 {
+                        best = (gain, tier);
+                    }
                 }
             }
             if best.1 != here {
-                self.put(item, best.1);
+                self.put(item, best.1, best.0);
             }
         }
     }
@@ -104,30 +125,46 @@ impl State<'_> {
         order(&mut eager);
         order(&mut partners);
         for (gain, item) in eager {
-            let uses_to = self.problem.uses(item as usize, to);
-            let uses_from = self.problem.uses(item as usize, from);
+            let item = item as usize;
+            let uses_to = self.problem.uses(item, to);
+            let uses_from = self.problem.uses(item, from);
+            // At most, an exchange takes all overload off both tiers.
+            let relief: f64 = [from, to]
+                .map(|t| self.problem.overload_cost(t.index(), &self.left[t.index()]))
+                .iter()
+                .sum();
             let mut tried = 0;
             for (loss, other) in &partners {
-                if gain + loss <= 0 || tried == PARTNERS_MAX {
+                let other = *other as usize;
+                if gain + loss + steps(relief) <= GAIN_MIN || tried == PARTNERS_MAX {
                     break; // from here on everybody loses more
                 }
-                if self.tiers[*other as usize] != to {
+                if self.tiers[other] != to {
                     continue; // it has gone already
                 }
                 tried += 1;
-                let back = self.problem.uses(*other as usize, from);
-                let freed = self.problem.uses(*other as usize, to);
-                let room = |left: &Shares, freed: &Shares, needed: &Shares| {
-                    (0..left.len()).all(|k| needed[k] <= left[k] + freed[k] + SLACK)
-                };
-                if room(&self.left[to.index()], &freed, &uses_to)
-                    && room(&self.left[from.index()], &uses_from, &back)
-                {
-                    self.put(item as usize, to);
-                    self.put(*other as usize, from);
+                let back = self.problem.uses(other, from);
+                let freed = self.problem.uses(other, to);
+                if !self.room(to, &uses_to, &freed) || !self.room(from, &back, &uses_from) {
+                    continue;
+                }
+                let more = self.more(to, &uses_to, &freed) + self.more(from, &back, &uses_from);
+                let gain = gain + loss - steps(more);
+                if gain > GAIN_MIN {
+                    self.put(item, to, gain);
+                    self.put(other, from, 0);
                     break;
                 }
             }
         }
+    }
+
+    /// Whether a tier's hard limits allow one to come when another goes.
+    fn room(&self, tier: TierId, come: &Shares, go: &Shares) -> bool {
+        let (left, overload) = (
+            &self.left[tier.index()],
+            &self.problem.overload[tier.index()],
+        );
+        (0..RESOURCES).all(|k| overload[k].is_finite() || come[k] <= left[k] + go[k] + SLACK)
     }
 }

@@ -1,10 +1,10 @@
 //! What a share of a tier is worth: Lagrangian relaxation of the capacities, and the bound that comes of it.
 //!
 //! With a price λ[t][k] ≥ 0 on every capacity row the items fall apart: each takes the tier with the best score less
-//! what it pays. For any prices, Σ_v max_t (s − λ·u) + Σ λ·C is at least the value of every placement. The prices that
+//! what it pays. For any prices (up to ρ, the price of overload), Σ_v max_t (s − λ·u) + Σ λ·C is at least the value of every placement. The prices that
 //! make it least are sought by subgradient steps of Polyak's length towards the best known placement.
 
-use super::{FORBIDDEN, Problem, RESOURCES, SCORE_STEP};
+use super::{FORBIDDEN, Problem, RESOURCES, SCORE_STEP, Shares};
 
 /// Steps before each placement of a plan; the next ones go on from the best prices so far.
 pub(super) const ROUNDS_OF_A_PLAN: u32 = 40;
@@ -40,6 +40,13 @@ impl Prices {
             bound: f64::INFINITY,
             rounds: 0,
         }
+    }
+
+    /// What overload costs beside these prices.
+    pub(super) fn rest(&self, problem: &Problem) -> Vec<Shares> {
+        let each = self.lambda.iter().zip(&problem.overload);
+        each.map(|(l, o)| std::array::from_fn(|k| (o[k] - l[k]).max(0.0)))
+            .collect()
     }
 
     /// The bound that these prices give, in steps of a score, rounded up, with room for the rounding of its sums.
@@ -157,11 +164,14 @@ pub(super) fn prices(problem: &Problem, from: &Prices, known: Option<i64>, round
                 continue;
             }
         }
-        // A direction that only pushes at zero prices is none.
+        // A direction that only pushes at prices that cannot go further is none.
         let mut norm = 0.0;
-        for (slack, lambda) in slack.iter_mut().zip(&lambda) {
+        let rows = slack.iter_mut().zip(&lambda).zip(&problem.overload);
+        for ((slack, lambda), overload) in rows {
             for k in 0..RESOURCES {
-                if slack[k] > 0.0 && lambda[k] <= 0.0 {
+                let no_lower = slack[k] > 0.0 && lambda[k] <= 0.0;
+                let no_higher = slack[k] < 0.0 && lambda[k] >= overload[k];
+                if no_lower || no_higher {
                     slack[k] = 0.0;
                 }
                 norm += slack[k] * slack[k];
@@ -172,9 +182,10 @@ pub(super) fn prices(problem: &Problem, from: &Prices, known: Option<i64>, round
             break; // the choices keep to every capacity, or the bound is the placement's value: nothing to gain
         }
         let length = step * (value - target) / norm;
-        for (lambda, slack) in lambda.iter_mut().zip(&slack) {
+        for (t, lambda) in lambda.iter_mut().enumerate() {
             for k in 0..RESOURCES {
-                lambda[k] = (lambda[k] - length * slack[k]).max(0.0);
+                let stepped = lambda[k] - length * slack[t][k];
+                lambda[k] = stepped.clamp(0.0, problem.overload[t][k]);
             }
         }
     }

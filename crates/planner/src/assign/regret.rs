@@ -4,7 +4,7 @@ use std::collections::BinaryHeap;
 
 use units::TierId;
 
-use super::{FORBIDDEN, Problem, Shares, add, fits};
+use super::{FORBIDDEN, Problem, Shares, add, fits, overload_cost, steps};
 
 /// How often in the course of a placement all regrets are computed anew. Between two times an item's regret is only
 /// looked at again when it comes up: it can be too low by then, since its second-best tier may have filled.
@@ -22,12 +22,22 @@ struct Claim {
 /// How many items for which no room was left are put first in another attempt.
 const ATTEMPTS: usize = 12;
 
-/// A tier for every item by these values (scores, or scores less prices). An item that is left over without room is put
+/// What placing is worth.
+struct Values<'a> {
+    scores: &'a [i64],
+    overload: &'a [Shares],
+}
+
+/// A tier for every item by these values (scores, or scores less prices) and this price of overload. An item that is left over without room is put
 /// first in the next attempt; `None` if one is left over in the last.
-pub(super) fn place(problem: &Problem, values: &[i64]) -> Option<Vec<TierId>> {
+pub(super) fn place(problem: &Problem, values: &[i64], overload: &[Shares]) -> Option<Vec<TierId>> {
+    let values = Values {
+        scores: values,
+        overload,
+    };
     let mut first: Vec<usize> = Vec::new();
     for _ in 0..ATTEMPTS {
-        match attempt(problem, values, &first) {
+        match attempt(problem, &values, &first) {
             Ok(tiers) => return Some(tiers),
             Err(item) if first.contains(&item) => return None,
             Err(item) => first.push(item),
@@ -37,7 +47,7 @@ pub(super) fn place(problem: &Problem, values: &[i64]) -> Option<Vec<TierId>> {
 }
 
 /// One attempt; the item for which no room was left.
-fn attempt(problem: &Problem, values: &[i64], first: &[usize]) -> Result<Vec<TierId>, usize> {
+fn attempt(problem: &Problem, values: &Values<'_>, first: &[usize]) -> Result<Vec<TierId>, usize> {
     let mut left = problem.capacity.clone();
     let mut placed: Vec<Option<TierId>> = vec![None; problem.len()];
     let mut open = problem.len();
@@ -75,16 +85,20 @@ fn attempt(problem: &Problem, values: &[i64], first: &[usize]) -> Result<Vec<Tie
 }
 
 /// The best tier with room for an item, and what the second best is worth less; `None` if there is room nowhere.
-fn claim(problem: &Problem, values: &[i64], left: &[Shares], item: usize) -> Option<Claim> {
+fn claim(problem: &Problem, values: &Values<'_>, left: &[Shares], item: usize) -> Option<Claim> {
     let home = problem.home[item];
     let mut best: Option<(i64, TierId)> = None;
     let mut second = FORBIDDEN;
     for t in 0..problem.tiers {
         let tier = TierId::from_index(t);
-        if problem.score(item, tier).is_none() || !fits(&left[t], &problem.uses(item, tier)) {
+        let (uses, overload) = (problem.uses(item, tier), &values.overload[t]);
+        if problem.score(item, tier).is_none() || !fits(overload, &left[t], &uses) {
             continue;
         }
-        let value = values[item * problem.tiers + t];
+        let mut after = left[t];
+        add(&mut after, &uses, -1.0);
+        let more = overload_cost(overload, &after) - overload_cost(overload, &left[t]);
+        let value = values.scores[item * problem.tiers + t] - steps(more);
         match best {
             // Of two like tiers the one where it is: a move needs a reason.
             Some((most, _)) if value < most || (value == most && Some(tier) != home) => {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use model::{AffinityKind, Effect, Facts, Reason, Rejection, Verdict};
 use units::{TierId, VolumeId};
 
-use super::config::{Assignment, Scope};
+use super::config::{Assignment, Overload, Scope};
 use super::score::Scored;
 use super::{AutoTiering, AutoTieringState, describe};
 use crate::assign::{self, Place, Placement, Problem, Shares, quantized};
@@ -154,6 +154,9 @@ impl AutoTiering {
                 problem.add(Some(home), &places);
                 members.push(vec![volume]);
             }
+        }
+        if self.switches.overload == Overload::Price {
+            price_overload(&mut problem, scored, &members);
         }
         problem.admit_present();
         Instance { problem, members }
@@ -351,6 +354,33 @@ fn shares(facts: &Facts, tier: TierId, option: &Scored) -> Shares {
         d.bytes_per_s / d.bytes_per_s_max,
         d.space.as_f64() / facts.topology.capacity(tier).as_f64(),
     ]
+}
+
+/// What is over a tier's share is taken from all who are there alike, so it costs what they make of a share on average.
+/// Where a resource is not valued at all, its limit is hard.
+fn price_overload(
+    problem: &mut Problem,
+    scored: &[Option<Vec<Scored>>],
+    members: &[Vec<VolumeId>],
+) {
+    for tier in (0..problem.tiers()).map(TierId::from_index) {
+        let mut prices = [f64::INFINITY; assign::RESOURCES];
+        for k in 0..2 {
+            let (mut worth, mut used) = (0.0, 0.0);
+            for (item, group) in members.iter().enumerate() {
+                let share = problem.uses(item, tier)[k] / group.len() as f64;
+                for volume in group {
+                    let option = &scored[volume.index()].as_ref().expect("scored")[tier.index()];
+                    worth += share * option.worth[k];
+                    used += share;
+                }
+            }
+            if worth > 0.0 {
+                prices[k] = worth / used;
+            }
+        }
+        problem.price_overload(tier, prices);
+    }
 }
 
 fn moving(facts: &Facts, volume: VolumeId) -> bool {

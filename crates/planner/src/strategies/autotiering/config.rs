@@ -144,6 +144,16 @@ switch!(
     }
 );
 switch!(
+    /// What it means to plan more IOPS or bandwidth for a tier than its share (Eq. 5).
+    Overload {
+        /// It is forbidden.
+        literal Forbid,
+        /// What is over the share is not delivered, and taken from all who are there: it costs what a volume's match is
+        /// worth there on average. Loads that wait for their answers fill any tier, so that a limit would freeze them.
+        corrected Price
+    }
+);
+switch!(
     /// Windows without injection between the others.
     Controls {
         /// None.
@@ -223,6 +233,8 @@ pub struct AutoTieringConfig {
     pub space_term: Option<SpaceTerm>,
     /// Order of assignment.
     pub assignment: Option<Assignment>,
+    /// More than a tier's share of IOPS or bandwidth; `price` needs the assignment `regret`.
+    pub overload: Option<Overload>,
     /// agingFactor of Eq. 7, 0..1.
     pub aging: f64,
     /// wetP of Eq. 6.
@@ -256,6 +268,7 @@ impl Default for AutoTieringConfig {
             controls: None,
             space_term: None,
             assignment: None,
+            overload: None,
             aging: 0.5,
             weight_performance: 1.0,
             weight_bandwidth: 1.0,
@@ -282,6 +295,7 @@ pub(crate) struct Switches {
     pub(crate) controls: Controls,
     pub(crate) space_term: SpaceTerm,
     pub(crate) assignment: Assignment,
+    pub(crate) overload: Overload,
 }
 
 impl AutoTieringConfig {
@@ -300,6 +314,7 @@ impl AutoTieringConfig {
             controls: self.controls.unwrap_or(Controls::of(form)),
             space_term: self.space_term.unwrap_or(SpaceTerm::of(form)),
             assignment: self.assignment.unwrap_or(Assignment::of(form)),
+            overload: self.overload.unwrap_or(Overload::of(form)),
         }
     }
 

@@ -21,6 +21,8 @@ pub(crate) struct Scored {
     pub(crate) demand: Demand,
     pub(crate) prediction: Prediction,
     pub(crate) score: f64,
+    /// What a whole capability of the tier, used by this volume, adds to the score: IOPS, bandwidth.
+    pub(crate) worth: [f64; 2],
     pub(crate) infeasible: Option<Rejection>,
     /// Seconds that a move there would take; 0 where the volume is.
     pub(crate) move_s: f64,
@@ -52,20 +54,22 @@ pub(crate) fn score(
     let space_max = facts.topology.capacity(tier).as_f64();
     let infeasible = exceeds(&demand, space_max);
 
+    let special = facts.topology.tier(tier).specialty;
+    let weights = config.weight_performance + config.weight_bandwidth + config.weight_space;
+    let each = facts.classes[v.class.index()].weight * latency.confidence / weights;
+    let worth = [
+        special.performance * config.weight_performance * each,
+        special.bandwidth * config.weight_bandwidth * each,
+    ];
     let match_score = if infeasible.is_some() {
         0.0
     } else {
-        let special = facts.topology.tier(tier).specialty;
-        let weights = config.weight_performance + config.weight_bandwidth + config.weight_space;
         let last = tier.index() + 1 == facts.topology.tiers.len();
         let space_counts = switches.space_term == SpaceTerm::Everywhere || last;
         let space = if space_counts { special.space } else { 0.0 };
-        let sum = special.performance * config.weight_performance * (demand.iops / demand.iops_max)
-            + special.bandwidth
-                * config.weight_bandwidth
-                * (demand.bytes_per_s / demand.bytes_per_s_max)
-            + space * config.weight_space * (demand.space.as_f64() / space_max);
-        sum * facts.classes[v.class.index()].weight * latency.confidence / weights
+        worth[0] * (demand.iops / demand.iops_max)
+            + worth[1] * (demand.bytes_per_s / demand.bytes_per_s_max)
+            + space * config.weight_space * each * (demand.space.as_f64() / space_max)
     };
     // Eq. 7's g, on the device where it is least: the paper's rate is all that source and target have to spare; ours is
     // what the copy will be planned with.
@@ -111,6 +115,7 @@ pub(crate) fn score(
             mib_per_s: demand.bytes_per_s / (1u64 << 20) as f64,
         },
         score,
+        worth,
         infeasible,
         move_s: if tier == here { 0.0 } else { move_s },
     }
