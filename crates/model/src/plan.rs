@@ -83,6 +83,20 @@ pub enum Reason {
         /// Measured rate.
         iops: f64,
     },
+    /// The volume costs least there: the tier's price times the share of it that the volume needs (EDT).
+    CheapestTier {
+        /// On the target, dollars of hardware.
+        usd: f64,
+        /// Where it is, or was meant to be first.
+        usd_here: f64,
+    },
+    /// Its device is asked for more than it can do, and this volume is among its largest loads (EDT's correction).
+    Relief {
+        /// The device.
+        device: String,
+        /// The volume's load, as a share of what the device can do.
+        load: f64,
+    },
     /// Higher service classes go to higher tiers.
     ClassOrder {
         /// Weight of the class.
@@ -117,6 +131,14 @@ impl std::fmt::Display for Reason {
             ),
             Reason::Pinned => f.write_str("pinned to the target tier"),
             Reason::RankedByIops { rank, iops } => write!(f, "rank {rank} by IOPS ({iops:.0}/s)"),
+            Reason::CheapestTier { usd, usd_here } => write!(
+                f,
+                "takes up {usd:.2} dollars of the target (here {usd_here:.2})"
+            ),
+            Reason::Relief { device, load } => write!(
+                f,
+                "relieves {device}, which is throttled, of {load:.2} of what it can do"
+            ),
             Reason::ClassOrder { weight } => write!(f, "service class of weight {weight}"),
         }
     }

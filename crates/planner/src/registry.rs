@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::strategies::{AutoTiering, Idt, Noop, StaticOrder};
+use crate::strategies::{AutoTiering, Edt, Idt, Noop, StaticOrder};
 use crate::{AnyStrategy, ConfigError, Strategy};
 
 /// A strategy that can be asked for by name.
@@ -21,6 +21,7 @@ pub const REGISTRY: &[Entry] = &[
     entry::<Noop>(),
     entry::<StaticOrder>(),
     entry::<Idt>(),
+    entry::<Edt>(),
     entry::<AutoTiering>(),
 ];
 

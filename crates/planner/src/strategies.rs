@@ -1,11 +1,13 @@
 //! The strategies. A new one is a file here and a line in the registry.
 
 mod autotiering;
+mod edt;
 mod idt;
 mod noop;
 mod static_order;
 
 pub use autotiering::{AutoTiering, AutoTieringConfig, Form};
+pub use edt::{Edt, EdtConfig};
 pub use idt::{Idt, IdtConfig};
 pub use noop::{Noop, NoopConfig};
 pub use static_order::{StaticOrder, StaticOrderConfig};

@@ -217,10 +217,15 @@ fn inventory() -> impl Strategy<Value = Vec<V>> {
     })
 }
 
-const STRATEGIES: [(&str, &str); 7] = [
+const STRATEGIES: [(&str, &str); 9] = [
     ("noop", "{}"),
     ("static", "{}"),
     ("idt", "{}"),
+    ("edt", "{}"),
+    (
+        "autotiering",
+        r#"{"form":"corrected","tier_latency":"bare","overload":"forbid"}"#,
+    ),
     ("autotiering", r#"{"form":"corrected"}"#),
     (
         "autotiering",

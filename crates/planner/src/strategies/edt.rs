@@ -1,0 +1,359 @@
+//! EDT: Extent-based Dynamic Tiering (Guerra et al., FAST'11), per volume as paper 0 uses it (Sec. V-A3).
+
+use std::cmp::Reverse;
+
+use model::{Effect, Facts, Measured, Reason, Rejection, Verdict};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use units::{DeviceId, TierId, VolumeId};
+
+use crate::ledger::Demand;
+use crate::{ConfigError, Context, Draft, Ledger, Strategy, Wish};
+
+/// Every volume goes where it takes up the least money: the share of a tier that it needs times the tier's price.
+///
+/// ```text
+///  RC(v, t)  =  max( size / space,  IOPS / max IOPS + bandwidth / max bandwidth )        resource consumption
+///  tiering         argmin_t price(t) · RC(v, t), whatever the tiers hold
+///  consolidation   per tier, largest RC first, while they fit; the others to their next-cheapest tier
+///  correction      a device whose latency shows queueing hides its true demand: planned moves are suspended, and
+///                  volumes leave it, largest load first, until what it is asked for is below what it can do
+/// ```
+///
+/// Published in formulas are RC, tiering, consolidation and the fact of the correction; which volumes leave a throttled
+/// device and from what latency on it counts as throttled are our reconstruction. All requests count as random, since
+/// measurements do not tell; the volume is the extent. Its moves are paced like everyone's: one per device at a time.
+///
+/// Not where latency matters more than money: it knows latency only as a sign of throttling. Not for prices that say
+/// nothing about speed: a tier that is cheap per GB and slow attracts whatever it can hold.
+pub struct Edt {
+    config: EdtConfig,
+}
+
+/// Its parameters.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct EdtConfig {
+    /// A volume stays where it costs at most this many times as much as on its cheapest tier.
+    pub hysteresis: f64,
+    /// A device counts as throttled when its mean latency is this many times that of an idle one.
+    pub throttled_latency: f64,
+    /// Whether throttled devices are relieved before anything else is done.
+    pub correction: bool,
+}
+
+impl Default for EdtConfig {
+    fn default() -> Self {
+        Self {
+            hysteresis: 1.05,
+            throttled_latency: 2.0,
+            correction: true,
+        }
+    }
+}
+
+/// A volume that is to be placed.
+struct Item {
+    volume: VolumeId,
+    measured: Measured,
+    /// Resource consumption by tier.
+    rc: Vec<f64>,
+    /// Its load alone, by tier: the second half of RC.
+    load: Vec<f64>,
+    /// Tiers, cheapest first, with what the volume costs there.
+    preferred: Vec<(f64, TierId)>,
+}
+
+impl Strategy for Edt {
+    type Config = EdtConfig;
+    type State = ();
+    const NAME: &'static str = "edt";
+    const SUMMARY: &'static str =
+        "cheapest tier by resource consumption, with throttling correction (paper 0's baseline)";
+
+    fn new(config: EdtConfig) -> Result<Self, ConfigError> {
+        let bad = |key: &str, why: &str| {
+            Err(ConfigError {
+                strategy: Self::NAME.into(),
+                key: key.into(),
+                why: why.into(),
+            })
+        };
+        if !(config.hysteresis >= 1.0 && config.hysteresis.is_finite()) {
+            return bad("hysteresis", "must be 1 or more");
+        }
+        if !(config.throttled_latency > 1.0 && config.throttled_latency.is_finite()) {
+            return bad("throttled_latency", "must be above 1");
+        }
+        Ok(Self { config })
+    }
+
+    fn plan(&self, context: &Context<'_>, _: &(), draft: &mut Draft) {
+        let facts = context.facts;
+        if !facts.placement_due {
+            return;
+        }
+        let mut ledger = Ledger::new(context);
+        let mut wishes: Vec<Wish> = Vec::with_capacity(facts.volumes.len());
+        let mut items: Vec<Item> = Vec::new();
+        for (i, v) in facts.volumes.iter().enumerate() {
+            let volume = VolumeId::from_index(i);
+            let mut wish = Wish::stay(context, volume);
+            match &v.measured {
+                Some(m) => items.push(item(facts, volume, m)),
+                None => {
+                    // Unknown is not idle: it keeps its place, and its space.
+                    for option in &mut wish.options {
+                        option.verdict = Verdict::Rejected {
+                            by: Rejection::NoMeasurement,
+                        };
+                    }
+                    ledger.assign(volume, wish.tier, &Demand::space_only(v.size));
+                }
+            }
+            wishes.push(wish);
+        }
+        for item in &items {
+            describe(&mut wishes[item.volume.index()], item);
+        }
+        let throttled = self.throttled(facts);
+        if throttled.is_empty() {
+            self.tier_and_consolidate(facts, &items, &mut ledger, &mut wishes);
+        } else {
+            correct(facts, &items, &throttled, &mut ledger, &mut wishes);
+            let names: Vec<&str> = throttled
+                .iter()
+                .map(|d| facts.topology.device(*d).name.as_str())
+                .collect();
+            draft.notes.push(format!(
+                "throttled: {}; other moves are suspended",
+                names.join(", ")
+            ));
+        }
+        draft.wishes = wishes;
+    }
+}
+
+/// What a volume consumes of every tier, and where that is cheapest.
+fn item(facts: &Facts, volume: VolumeId, measured: &Measured) -> Item {
+    let size = facts.volumes[volume.index()].size;
+    let mut item = Item {
+        volume,
+        measured: *measured,
+        rc: vec![],
+        load: vec![],
+        preferred: vec![],
+    };
+    for tier in facts.topology.tier_ids() {
+        let d = Demand::on_tier(facts, tier, measured, measured.iops(), size);
+        let space = size.as_f64() / facts.topology.capacity(tier).as_f64();
+        let load = d.iops / d.iops_max + d.bytes_per_s / d.bytes_per_s_max;
+        let rc = space.max(load);
+        let price = facts
+            .topology
+            .sum(tier, |s| s.usd_per_gb * s.capacity.as_f64() / 1e9);
+        item.rc.push(rc);
+        item.load.push(load);
+        item.preferred.push((price * rc, tier));
+    }
+    // Quantized: rounding in the last bit cannot change an order.
+    let cents = |usd: f64| (usd * 1e6).round() as i64;
+    item.preferred.sort_by_key(|(usd, t)| (cents(*usd), *t));
+    item
+}
+
+impl Edt {
+    /// Devices whose volumes wait longer than an idle device would let them.
+    fn throttled(&self, facts: &Facts) -> Vec<DeviceId> {
+        if !self.config.correction {
+            return vec![];
+        }
+        let mut latency = vec![(0.0, 0.0); facts.devices.len()];
+        for v in &facts.volumes {
+            let Some(m) = &v.measured else { continue };
+            let Some(mean_us) = m.latency_mean_us() else {
+                continue;
+            };
+            let spec = &facts.topology.device(v.device).spec;
+            let bare = |op| spec.bare_latency_us(op, m.mean_bytes(op));
+            let idle_us = m.read_share() * bare(model::Op::Read)
+                + (1.0 - m.read_share()) * bare(model::Op::Write);
+            let sum = &mut latency[v.device.index()];
+            sum.0 += m.ios() as f64 * mean_us;
+            sum.1 += m.ios() as f64 * idle_us;
+        }
+        let devices = latency.iter().enumerate();
+        devices
+            .filter(|(_, (got, idle))| *got > self.config.throttled_latency * idle)
+            .map(|(d, _)| DeviceId::from_index(d))
+            .collect()
+    }
+
+    fn tier_and_consolidate(
+        &self,
+        facts: &Facts,
+        items: &[Item],
+        ledger: &mut Ledger<'_>,
+        wishes: &mut [Wish],
+    ) {
+        // Where each goes, in order; a volume that is cheap enough where it is asks for that first.
+        let order = |item: &Item| -> Vec<TierId> {
+            let here = wishes[item.volume.index()].tier;
+            let most = self.config.hysteresis * item.preferred[0].0;
+            let stays = item
+                .preferred
+                .iter()
+                .any(|(usd, t)| *t == here && *usd <= most);
+            let others = item
+                .preferred
+                .iter()
+                .map(|p| p.1)
+                .filter(|t| !stays || *t != here);
+            stays.then_some(here).into_iter().chain(others).collect()
+        };
+        let mut queue: Vec<(Vec<TierId>, &Item)> = items.iter().map(|i| (order(i), i)).collect();
+        let mut choice = 0;
+        // Tier after tier in the order of first choices; who finds no room comes again with the next tier in its order.
+        while !queue.is_empty() {
+            let mut rest: Vec<(Vec<TierId>, &Item)> = Vec::new();
+            for tier in facts.topology.tier_ids() {
+                let mut takers: Vec<&(Vec<TierId>, &Item)> = queue
+                    .iter()
+                    .filter(|(order, _)| order[choice] == tier)
+                    .collect();
+                takers.sort_by_key(|(_, item)| {
+                    let rc = (item.rc[tier.index()] * 1e9).round() as i64;
+                    (Reverse(rc), item.volume)
+                });
+                for (order, item) in takers {
+                    let demand = demand(facts, item, tier);
+                    match ledger.admits(item.volume, tier, &demand) {
+                        Ok(()) => {
+                            ledger.assign(item.volume, tier, &demand);
+                            wish_for(facts, &mut wishes[item.volume.index()], item, tier);
+                        }
+                        Err(by) => {
+                            let wish = &mut wishes[item.volume.index()];
+                            wish.options[tier.index()].verdict = Verdict::Rejected { by };
+                            rest.push((order.clone(), item));
+                        }
+                    }
+                }
+            }
+            // Nowhere to go: it keeps its place.
+            choice += 1;
+            rest.retain(|(order, _)| choice < order.len());
+            queue = rest;
+        }
+    }
+}
+
+/// Moves the largest loads off throttled devices until what is left can be served.
+fn correct(
+    facts: &Facts,
+    items: &[Item],
+    throttled: &[DeviceId],
+    ledger: &mut Ledger<'_>,
+    wishes: &mut [Wish],
+) {
+    // Everybody else stays, and counts.
+    for item in items {
+        let wish = &wishes[item.volume.index()];
+        if !throttled.contains(&facts.volumes[item.volume.index()].device) {
+            ledger.assign(item.volume, wish.tier, &demand(facts, item, wish.tier));
+        }
+    }
+    for device in throttled {
+        let tier = facts.topology.tier_of(*device);
+        let devices = facts.topology.tier(tier).devices.len() as f64;
+        let mut on_it: Vec<&Item> = items
+            .iter()
+            .filter(|i| facts.volumes[i.volume.index()].device == *device)
+            .collect();
+        on_it.sort_by_key(|item| {
+            let load = (item.load[tier.index()] * 1e9).round() as i64;
+            (Reverse(load), item.volume)
+        });
+        // Shares of the tier, on one device of it.
+        let mut load: f64 = on_it.iter().map(|i| i.load[tier.index()] * devices).sum();
+        for item in on_it {
+            let own = item.load[tier.index()] * devices;
+            let target = (load >= 1.0)
+                .then(|| absorber(facts, item, tier, ledger, wishes))
+                .flatten();
+            let to = target.unwrap_or(tier);
+            ledger.assign(item.volume, to, &demand(facts, item, to));
+            if to != tier {
+                load -= own;
+                let wish = &mut wishes[item.volume.index()];
+                wish_for(facts, wish, item, to);
+                wish.reason = Reason::Relief {
+                    device: facts.topology.device(*device).name.clone(),
+                    load: own,
+                };
+            }
+        }
+    }
+}
+
+/// The cheapest other tier that has room for a volume.
+fn absorber(
+    facts: &Facts,
+    item: &Item,
+    from: TierId,
+    ledger: &Ledger<'_>,
+    wishes: &mut [Wish],
+) -> Option<TierId> {
+    let others = item.preferred.iter().map(|p| p.1).filter(|t| *t != from);
+    for tier in others {
+        match ledger.admits(item.volume, tier, &demand(facts, item, tier)) {
+            Ok(()) => return Some(tier),
+            Err(by) => {
+                wishes[item.volume.index()].options[tier.index()].verdict =
+                    Verdict::Rejected { by };
+            }
+        }
+    }
+    None
+}
+
+fn demand(facts: &Facts, item: &Item, tier: TierId) -> Demand {
+    let size = facts.volumes[item.volume.index()].size;
+    Demand::on_tier(facts, tier, &item.measured, item.measured.iops(), size)
+}
+
+fn describe(wish: &mut Wish, item: &Item) {
+    for (usd, tier) in &item.preferred {
+        // Higher is better: what it saves.
+        wish.options[tier.index()].score = Some(-usd);
+        let rc = item.rc[tier.index()];
+        let name = format!("consumption_{}", wish.options[tier.index()].tier);
+        wish.evidence.insert(name, rc);
+    }
+    wish.evidence.insert("iops".into(), item.measured.iops());
+}
+
+fn wish_for(facts: &Facts, wish: &mut Wish, item: &Item, tier: TierId) {
+    let here = wish.tier;
+    if tier == here {
+        return;
+    }
+    let cost = |t: TierId| {
+        item.preferred
+            .iter()
+            .find(|p| p.1 == t)
+            .map_or(0.0, |p| p.0)
+    };
+    wish.tier = tier;
+    wish.reason = Reason::CheapestTier {
+        usd: cost(tier),
+        usd_here: cost(here),
+    };
+    wish.effect = Effect {
+        iops_before: Some(item.measured.iops()),
+        ..Effect::default()
+    };
+    wish.value = cost(here) - cost(tier);
+    let devices = facts.topology.tier(tier).devices.len() as f64;
+    wish.device_share = item.load[tier.index()] * devices;
+}

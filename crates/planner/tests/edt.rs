@@ -1,0 +1,169 @@
+//! EDT against its formulas, worked by hand.
+
+use model::*;
+use planner::{Decision, build, decide};
+use units::*;
+
+/// Two tiers of one device: 100 dollars for 100 GB with 10,000 IOPS and 100 MB/s, and 10 dollars for 100 GB with 1,000
+/// IOPS and 50 MB/s.
+fn facts(volumes: &[(u16, u64, f64, f64)]) -> Facts {
+    let device = |name: &str, tier: u16, iops: f64, mb_per_s: u64, usd_per_gb: f64| Device {
+        name: name.into(),
+        tier: TierId(tier),
+        spec: DeviceSpec {
+            model: name.into(),
+            capacity: Bytes(100_000_000_000),
+            read_iops: iops,
+            write_iops: iops,
+            read_bandwidth: BytesPerSec(mb_per_s * 1_000_000),
+            write_bandwidth: BytesPerSec(mb_per_s * 1_000_000),
+            read_latency: Nanos::from_micros(100),
+            write_latency: Nanos::from_micros(100),
+            curve: LoadCurve::flat(),
+            jitter_sigma: 0.0,
+            usd_per_gb,
+        },
+    };
+    let tier = |name: &str, i: u16| Tier {
+        name: name.into(),
+        specialty: Specialty::for_tier(i.into(), 2),
+        devices: vec![DeviceId(i)],
+    };
+    let mut devices = vec![DeviceFacts::default(); 2];
+    let volumes = volumes
+        .iter()
+        .enumerate()
+        .map(|(i, (device, gb, iops, latency_factor))| {
+            let size = Bytes(gb * 1_000_000_000);
+            devices[usize::from(*device)].used += size;
+            let ios = (iops * 60.0) as u64;
+            // What an idle device needs for 4,000 bytes, times the factor.
+            let idle_us = 100.0 + 4_000.0 / [100.0, 50.0][usize::from(*device)];
+            let reads = Flow {
+                ios,
+                bytes: ios * 4_000,
+                latency: LatencySummary {
+                    mean_us: idle_us * latency_factor,
+                    ..Default::default()
+                },
+            };
+            VolumeFacts {
+                name: format!("v{i}"),
+                vm: VmId(0),
+                class: ClassId(0),
+                size,
+                device: DeviceId(*device),
+                measured: Some(Measured {
+                    window: Nanos::from_secs(60),
+                    reads,
+                    writes: Flow::default(),
+                    outstanding: 1.0,
+                }),
+                calibration: vec![],
+                calibrating: false,
+            }
+        })
+        .collect();
+    Facts {
+        at: Nanos::from_secs(900),
+        epoch: 15,
+        placement_due: true,
+        generation: 0,
+        topology: Topology {
+            tiers: vec![tier("dear", 0), tier("cheap", 1)],
+            devices: vec![
+                device("d0", 0, 10_000.0, 100, 1.0),
+                device("d1", 1, 1_000.0, 50, 0.1),
+            ],
+        },
+        classes: vec![SloClass::best_effort()],
+        vms: vec!["vm".into()],
+        volumes,
+        devices,
+        moves: vec![],
+    }
+}
+
+fn plan(facts: &Facts, config: &str) -> Decision {
+    let edt = build("edt", serde_json::from_str(config).unwrap()).unwrap();
+    decide(&*edt, facts, &Policy::default(), &edt.initial_state(), 1).unwrap()
+}
+
+fn consumption(d: &Decision, volume: usize, tier: &str) -> f64 {
+    d.report.volumes[volume].evidence[&format!("consumption_{tier}")]
+}
+
+#[test]
+fn consumption_is_the_larger_of_space_and_load_and_load_adds_up() {
+    let d = plan(&facts(&[(0, 10, 500.0, 1.0), (0, 40, 100.0, 1.0)]), "{}");
+    // 500 IOPS of 10,000 and 2 MB/s of 100, against a tenth of the space.
+    assert!((consumption(&d, 0, "dear") - 0.1).abs() < 1e-9);
+    // 500 of 1,000 and 2 MB/s of 50.
+    assert!((consumption(&d, 0, "cheap") - 0.54).abs() < 1e-9);
+    assert!((consumption(&d, 1, "cheap") - 0.4).abs() < 1e-9);
+}
+
+#[test]
+fn a_volume_goes_where_it_takes_up_least_money_and_stays_where_that_is_nearly_so() {
+    // 0.54 of 10 dollars against 0.1 of 100: the cheap tier; the price counts, not the speed.
+    let d = plan(&facts(&[(0, 10, 500.0, 1.0)]), "{}");
+    assert_eq!(d.plan.moves.len(), 1);
+    assert_eq!(d.plan.moves[0].to, DeviceId(1));
+    let Reason::CheapestTier { usd, usd_here } = d.plan.moves[0].reason else {
+        panic!("{:?}", d.plan.moves[0].reason)
+    };
+    assert!((usd - 5.4).abs() < 1e-6 && (usd_here - 10.0).abs() < 1e-6);
+    // With room for twice the price it stays.
+    assert!(
+        plan(&facts(&[(0, 10, 500.0, 1.0)]), r#"{"hysteresis":2.0}"#)
+            .plan
+            .moves
+            .is_empty()
+    );
+}
+
+#[test]
+fn who_finds_no_room_goes_to_the_next_cheapest_tier_largest_first() {
+    // Both are cheapest on the cheap tier, which has 800 IOPS to plan with.
+    let d = plan(&facts(&[(0, 5, 450.0, 1.0), (0, 5, 500.0, 1.0)]), "{}");
+    assert_eq!(d.plan.moves.len(), 1);
+    assert_eq!(
+        (d.plan.moves[0].volume, d.plan.moves[0].to),
+        (VolumeId(1), DeviceId(1))
+    );
+    let refused = &d.report.volumes[0].options[1].verdict;
+    assert!(
+        matches!(refused, Verdict::Rejected { by: Rejection::Headroom { resource, .. } } if resource == "iops"),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn a_throttled_device_is_relieved_of_its_largest_load_and_nothing_else_moves() {
+    // Twice over: v1 is the larger half of what the cheap device is asked for; v2 would go to the cheap tier.
+    let volumes = [(1, 5, 450.0, 5.0), (1, 5, 600.0, 5.0), (0, 10, 100.0, 1.0)];
+    let d = plan(&facts(&volumes), "{}");
+    assert_eq!(d.plan.moves.len(), 1);
+    assert_eq!(
+        (d.plan.moves[0].volume, d.plan.moves[0].to),
+        (VolumeId(1), DeviceId(0))
+    );
+    assert!(matches!(&d.plan.moves[0].reason, Reason::Relief { device, .. } if device == "d1"));
+    assert_eq!(d.report.notes, ["throttled: d1; other moves are suspended"]);
+    // Latency at the threshold is no queueing; then v2 goes where it is cheapest.
+    let volumes = [(1, 5, 450.0, 1.9), (1, 5, 300.0, 1.9), (0, 10, 10.0, 1.0)];
+    let d = plan(&facts(&volumes), "{}");
+    assert!(d.report.notes.is_empty());
+    assert_eq!(d.plan.moves.len(), 1);
+    assert_eq!(d.plan.moves[0].volume, VolumeId(2));
+}
+
+#[test]
+fn without_the_correction_a_throttled_device_is_left_as_it_is() {
+    let d = plan(
+        &facts(&[(1, 5, 450.0, 5.0), (1, 5, 300.0, 5.0)]),
+        r#"{"correction":false}"#,
+    );
+    assert!(d.plan.moves.is_empty());
+    assert!(d.report.notes.is_empty());
+}
