@@ -51,6 +51,11 @@ pub fn detect(first: &[u8], file_name: &str) -> Detection {
         (true, true) => return Detection::Ambiguous(vec![Format::Vscsi1, Format::Vscsi2]),
         (false, false) => {}
     }
+    if crate::measurements::plausible(first) {
+        return unknown(
+            "these are measurements of load, not requests: only `trace info` reads them",
+        );
+    }
     if first.get(257..262) == Some(b"ustar") {
         return unknown("this is a tar archive: unpack it first");
     }

@@ -8,6 +8,7 @@ use crate::detect::detect;
 use crate::error::SkipBad;
 use crate::formats::Format;
 use crate::load::load_stream;
+use crate::measurements::Measurements;
 use crate::native::NativeTrace;
 use crate::stream::{ReadOptions, TraceStream};
 use crate::text::ColumnSpec;
@@ -99,6 +100,26 @@ pub fn ascii(bytes: &[u8]) {
         Format::AsciiBytesMs,
     ] {
         read(bytes, Some(format), None);
+    }
+}
+
+/// Measurements of load, as a digest and as an archive.
+pub fn measurements(bytes: &[u8]) {
+    const DIGEST: &[u8] =
+        b"vm,index,end_us,reads_4k,writes_4k,wss_bytes,read_wss_bytes,write_wss_bytes\n";
+    for bytes in [bytes.to_vec(), [DIGEST, bytes].concat()] {
+        let Ok(read) = Measurements::from_reader("fuzz", Cursor::new(bytes)) else {
+            continue;
+        };
+        for volume in &read.volumes {
+            let mut last = units::Nanos(0);
+            for interval in &volume.intervals {
+                assert!(interval.start >= last && interval.end > interval.start);
+                last = interval.end;
+            }
+        }
+        let info = read.info("fuzz");
+        assert!(info.volumes.iter().all(|v| v.load.iops_4k_peak.is_finite()));
     }
 }
 

@@ -18,6 +18,7 @@
 
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod measurements;
 pub mod native;
 
 mod atomic;

@@ -56,11 +56,12 @@ impl Damage {
     }
 }
 
-const TARGETS: [fn(&[u8]); 5] = [
+const TARGETS: [fn(&[u8]); 6] = [
     fuzzing::native,
     fuzzing::vscsi,
     fuzzing::csv,
     fuzzing::ascii,
+    fuzzing::measurements,
     fuzzing::detection,
 ];
 
@@ -68,6 +69,7 @@ const TARGETS: [fn(&[u8]); 5] = [
 fn no_damaged_file_panics() {
     let mut files: Vec<Vec<u8>> = corpus().into_iter().map(|(_, bytes)| bytes).collect();
     files.push(small_native());
+    files.push(common::MEASUREMENTS.as_bytes().to_vec());
     let packed: Vec<Vec<u8>> = files
         .iter()
         .take(2)

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use trace::measurements::Measurements;
 use trace::{Format, ReadOptions, TraceInfo, TraceStream, convert, load};
 
 #[allow(
@@ -175,4 +176,34 @@ fn converting_keeps_every_request() {
         );
         assert_eq!(native.content_hash, foreign.content_hash);
     }
+}
+
+/// The digest and the archive it was made from: the same numbers, which `xz -dc | awk` adds up to as well.
+#[test]
+fn measurements_of_production_volumes() {
+    let Some(directory) = shared_traces() else {
+        return;
+    };
+    let path = |file: &str| directory.join("cloudphysics_features").join(file);
+    let (digest, archive) = (
+        path("vm_halfhour_4k.dev.csv.xz"),
+        path("block_snapshots.dev.tar.xz"),
+    );
+    assert!(
+        Measurements::recognized(&digest).unwrap() && Measurements::recognized(&archive).unwrap()
+    );
+    let mut read = Measurements::read(&digest).unwrap();
+    let intervals: usize = read.volumes.iter().map(|v| v.intervals.len()).sum();
+    assert_eq!((read.volumes.len(), intervals), (53, 16_283));
+    let total = read.total_load();
+    assert_eq!(total.reads_4k + total.writes_4k, 10_773_482_215);
+    let mut snapshots = Measurements::read(&archive).unwrap();
+    read.volumes.sort_by(|a, b| a.name.cmp(&b.name));
+    snapshots.volumes.sort_by(|a, b| a.name.cmp(&b.name));
+    assert!(
+        read == snapshots,
+        "the digest is not what the snapshots say"
+    );
+    let error = TraceStream::open(&digest, &ReadOptions::default()).unwrap_err();
+    assert!(error.to_string().contains("not requests"), "{error}");
 }

@@ -17,4 +17,5 @@ pub use columns::{ColumnSpec, Delimiter, HeaderRow};
 pub(crate) use columns::{Layout, VolumeColumns};
 pub use field::{OpRule, TimeUnit};
 pub(crate) use field::{parse_time, parse_u64};
-pub(crate) use reader::{ColumnReader, check_range, split};
+pub(crate) use lines::{Lines, Next};
+pub(crate) use reader::{ColumnReader, Field, check_range, split};

@@ -35,6 +35,11 @@ pub const DISKSIM: &str = "7961.833 0 20228336 8 0\n8346.206 0 6397360 496 1\n\n
 pub const SSDSIM: &str = "0 0 280605840 2 1\n979 0 287641400 128 0\n";
 pub const MQSIM: &str = "938513000 4 264719034 16 0\n938828000 3 197570570 16 1";
 pub const BYTES_MS: &str = "0.000 0 3242508288 4096 0\n22.810 0 2205343744 512 1\n";
+pub const MEASUREMENTS: &str = "\
+vm,index,end_us,reads_4k,writes_4k,wss_bytes,read_wss_bytes,write_wss_bytes
+a,0,1799000000,1800,1800,8192,4096,8192
+a,1,3599000000,0,7,4096,0,4096
+";
 
 /// One vscsi record of version 1 or 2.
 pub fn vscsi(version: u8, command: u16, length: u32, block: u64, time_us: u64) -> Vec<u8> {

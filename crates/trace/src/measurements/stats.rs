@@ -1,0 +1,224 @@
+//! What measurements add up to: means, peaks and working sets, per volume and over all.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{Interval, MEASUREMENT_PAGE, MEASUREMENT_SLOT, Measurements};
+
+/// Schema of [`LoadInfo`] as JSON.
+pub const LOAD_SCHEMA: &str = "terrace.trace.load/1";
+
+/// The statistics of [`Measurements`]. Serializes as schema [`LOAD_SCHEMA`].
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LoadInfo {
+    /// [`LOAD_SCHEMA`].
+    pub schema: &'static str,
+    /// The file as it was given.
+    pub file: String,
+    /// Length of a slot in seconds.
+    pub slot_s: f64,
+    /// Bytes per access: the unit in which accesses are counted.
+    pub access_bytes: u64,
+    /// The sum over all volumes, as if all had started at once: slots of the same index are added. Its working set is the
+    /// largest sum of a slot, its span the longest, its number of intervals that of distinct slots.
+    pub total: LoadStats,
+    /// The volumes in the order of the file.
+    pub volumes: Vec<VolumeLoad>,
+}
+
+/// One volume of a [`LoadInfo`].
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct VolumeLoad {
+    /// Its name.
+    pub name: String,
+    /// Its statistics.
+    #[serde(flatten)]
+    pub load: LoadStats,
+}
+
+/// Load over time. "IOPS" are accesses to 4 KiB pages per second: requests were not counted. Peaks are over whole slots
+/// of half an hour; a volume's last slot, which the end of the capture cuts short, counts for a peak only if there is no other.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct LoadStats {
+    /// Slots that were measured.
+    pub intervals: u64,
+    /// Time that was measured (gaps are not), in seconds.
+    pub measured_s: f64,
+    /// Accesses that read.
+    pub reads_4k: u64,
+    /// Accesses that wrote.
+    pub writes_4k: u64,
+    /// Writes among all accesses, 0..=1; `null` if there are none.
+    pub write_share: Option<f64>,
+    /// Accesses per second of the measured time.
+    pub iops_4k_mean: f64,
+    /// Accesses per second of the busiest slot.
+    pub iops_4k_peak: f64,
+    /// Bytes per second of the measured time.
+    pub bandwidth_bytes_per_s_mean: f64,
+    /// Bytes per second of the busiest slot.
+    pub bandwidth_bytes_per_s_peak: f64,
+    /// Peak / mean, the same for IOPS and bandwidth; `null` if there are no accesses.
+    pub peak_to_mean: Option<f64>,
+    /// Largest working set of a slot, in bytes.
+    pub working_set_bytes_max: u64,
+}
+
+impl Interval {
+    /// Length in seconds; above zero.
+    pub fn seconds(&self) -> f64 {
+        self.end.saturating_sub(self.start).as_secs_f64()
+    }
+
+    /// Accesses to 4 KiB pages, reads and writes. The reader checks that the sum does not overflow.
+    pub fn pages(&self) -> u64 {
+        self.read_pages.saturating_add(self.write_pages)
+    }
+
+    /// Accesses to 4 KiB pages per second.
+    pub fn iops_4k(&self) -> f64 {
+        self.pages() as f64 / self.seconds()
+    }
+
+    fn whole(&self) -> bool {
+        self.end.saturating_sub(self.start) == MEASUREMENT_SLOT
+    }
+}
+
+/// Rate of the busiest of some intervals: of the whole ones, if there are any.
+fn peak(rates: impl Iterator<Item = (bool, f64)>) -> f64 {
+    let (whole, any) = rates.fold(
+        (None, 0f64),
+        |(whole, any): (Option<f64>, f64), (is_whole, rate)| {
+            let whole = if is_whole {
+                Some(whole.unwrap_or(0.0).max(rate))
+            } else {
+                whole
+            };
+            (whole, any.max(rate))
+        },
+    );
+    whole.unwrap_or(any)
+}
+
+impl LoadStats {
+    /// From sums, and the rate of the busiest slot.
+    fn new(
+        intervals: u64,
+        measured_s: f64,
+        [reads_4k, writes_4k]: [u64; 2],
+        peak: f64,
+        working_set_bytes_max: u64,
+    ) -> Self {
+        let accesses = reads_4k as f64 + writes_4k as f64;
+        let mean = if measured_s > 0.0 {
+            accesses / measured_s
+        } else {
+            0.0
+        };
+        let page = MEASUREMENT_PAGE.as_f64();
+        Self {
+            intervals,
+            measured_s,
+            reads_4k,
+            writes_4k,
+            write_share: (accesses > 0.0).then(|| writes_4k as f64 / accesses),
+            iops_4k_mean: mean,
+            iops_4k_peak: peak,
+            bandwidth_bytes_per_s_mean: mean * page,
+            bandwidth_bytes_per_s_peak: peak * page,
+            peak_to_mean: (mean > 0.0).then(|| peak / mean),
+            working_set_bytes_max,
+        }
+    }
+
+    /// Of one volume's intervals.
+    pub fn of(intervals: &[Interval]) -> Self {
+        Self::new(
+            intervals.len() as u64,
+            intervals.iter().map(Interval::seconds).sum(),
+            sums(intervals),
+            peak(intervals.iter().map(|i| (i.whole(), i.iops_4k()))),
+            intervals.iter().map(|i| i.working_set.0).max().unwrap_or(0),
+        )
+    }
+}
+
+fn sums(intervals: &[Interval]) -> [u64; 2] {
+    intervals.iter().fold([0u64; 2], |[reads, writes], i| {
+        [
+            reads.saturating_add(i.read_pages),
+            writes.saturating_add(i.write_pages),
+        ]
+    })
+}
+
+/// What all volumes did in one slot.
+#[derive(Default)]
+struct Slot {
+    pages: u64,
+    working_set: u64,
+    /// Of the volume that was measured longest.
+    seconds: f64,
+}
+
+impl Measurements {
+    /// The statistics of every volume, in the order of [`Self::volumes`].
+    pub fn loads(&self) -> Vec<LoadStats> {
+        self.volumes
+            .iter()
+            .map(|v| LoadStats::of(&v.intervals))
+            .collect()
+    }
+
+    /// The statistics of all volumes together, as if all had started at once.
+    pub fn total_load(&self) -> LoadStats {
+        let mut slots: BTreeMap<u64, Slot> = BTreeMap::new();
+        let mut pages = [0u64; 2];
+        for volume in &self.volumes {
+            let [reads, writes] = sums(&volume.intervals);
+            pages = [
+                pages[0].saturating_add(reads),
+                pages[1].saturating_add(writes),
+            ];
+            for interval in &volume.intervals {
+                let slot = slots.entry(interval.start.0).or_default();
+                slot.pages = slot.pages.saturating_add(interval.pages());
+                slot.working_set = slot.working_set.saturating_add(interval.working_set.0);
+                slot.seconds = slot.seconds.max(interval.seconds());
+            }
+        }
+        let whole = MEASUREMENT_SLOT.as_secs_f64();
+        let rates = slots
+            .values()
+            .map(|s| (s.seconds >= whole, s.pages as f64 / s.seconds));
+        LoadStats::new(
+            slots.len() as u64,
+            slots.values().map(|s| s.seconds).sum(),
+            pages,
+            peak(rates),
+            slots.values().map(|s| s.working_set).max().unwrap_or(0),
+        )
+    }
+
+    /// Everything that `terrace trace info` tells of them; `file` is only repeated.
+    pub fn info(&self, file: &str) -> LoadInfo {
+        LoadInfo {
+            schema: LOAD_SCHEMA,
+            file: file.to_owned(),
+            slot_s: MEASUREMENT_SLOT.as_secs_f64(),
+            access_bytes: MEASUREMENT_PAGE.0,
+            total: self.total_load(),
+            volumes: self
+                .volumes
+                .iter()
+                .zip(self.loads())
+                .map(|(volume, load)| VolumeLoad {
+                    name: volume.name.clone(),
+                    load,
+                })
+                .collect(),
+        }
+    }
+}
