@@ -29,7 +29,10 @@ pub fn run(command: ConfigCommand) -> anyhow::Result<ExitCode> {
             let mut code = ExitCode::SUCCESS;
             for path in &scenarios {
                 match check(path) {
-                    Ok(model) => writeln!(
+                    Ok(Checked::Skipped(missing)) => {
+                        writeln!(out, "{}: skipped: no {missing}", path.display())?;
+                    }
+                    Ok(Checked::Model(model)) => writeln!(
                         out,
                         "{}: ok: {} tiers, {} volumes of {} VMs, {} traces, {} clients, {}",
                         path.display(),
@@ -59,8 +62,17 @@ pub fn run(command: ConfigCommand) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn check(path: &Path) -> anyhow::Result<sim::Model> {
+enum Checked {
+    Model(Box<sim::Model>),
+    /// A directory that the scenario needs is not there.
+    Skipped(String),
+}
+
+fn check(path: &Path) -> anyhow::Result<Checked> {
     let file = sim_cmd::read_scenario(path)?;
     sim_cmd::check_strategies(&file)?;
-    Ok(sim_cmd::load(path, &file)?.0)
+    if let Some(missing) = sim_cmd::missing_requirement(path, &file) {
+        return Ok(Checked::Skipped(missing));
+    }
+    Ok(Checked::Model(Box::new(sim_cmd::load(path, &file)?.0)))
 }

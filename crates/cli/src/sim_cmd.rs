@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -12,6 +12,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use sim::{Manifest, Model, RunOptions, RunProgress, RunResult, ScenarioFile, TraceHash};
+use trace::measurements::Measurements;
 use trace::{LoadedTrace, ReadOptions};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -138,6 +139,10 @@ fn simulate(
     let mut all = Vec::new();
     for path in &what.scenarios {
         let mut file = read_scenario(path)?;
+        if let Some(missing) = missing_requirement(path, &file) {
+            writeln!(io::stderr(), "{}: skipped: no {missing}", path.display())?;
+            continue;
+        }
         if let Some(seed) = what.seed {
             file.scenario.seed = seed;
         }
@@ -145,7 +150,7 @@ fn simulate(
         // Faults in names and parameters before any work is done.
         check_strategies(&file)?;
         for name in &strategies {
-            build_strategy(&file, name)?;
+            file.strategy(name)?;
         }
         let (model, traces) = load(path, &file)?;
         let results = run_all(&file, &model, &traces, &strategies)?;
@@ -217,9 +222,35 @@ pub fn read_scenario(path: &Path) -> anyhow::Result<ScenarioFile> {
     Ok(ScenarioFile::parse(&path.display().to_string(), &text)?)
 }
 
+/// The directory that the scenario is skipped without, if it is not there.
+pub fn missing_requirement(path: &Path, file: &ScenarioFile) -> Option<String> {
+    let needed = file.scenario.requires.as_ref()?;
+    let from = path.parent().unwrap_or(Path::new("."));
+    let full = from.join(needed);
+    // As one would type it: without the detour over the scenario's directory.
+    let mut shown = PathBuf::new();
+    for part in full.components() {
+        match part {
+            Component::ParentDir if shown.file_name().is_some() => {
+                shown.pop();
+            }
+            other => shown.push(other),
+        }
+    }
+    (!full.is_dir()).then(|| shown.display().to_string())
+}
+
 /// Loads a scenario's traces and builds its model.
 pub fn load(path: &Path, file: &ScenarioFile) -> anyhow::Result<(Model, Vec<TraceHash>)> {
     let base = path.parent().unwrap_or(Path::new("."));
+    let mut file = file.clone();
+    for i in 0..file.scenario.measurements.len() {
+        let from = base.join(&file.scenario.measurements[i].file);
+        let measurements = Measurements::read(&from)
+            .map_err(|e| file.fault(&format!("measurements[{i}].file"), e.to_string()))?;
+        file.generate(i, &measurements)?;
+    }
+    let file = &file;
     let mut loaded: BTreeMap<(PathBuf, Option<String>), Arc<LoadedTrace>> = BTreeMap::new();
     let (mut traces, mut hashes) = (Vec::new(), Vec::new());
     for (i, config) in file.scenario.traces.iter().enumerate() {
@@ -265,29 +296,9 @@ pub fn check_strategies(file: &ScenarioFile) -> anyhow::Result<()> {
         .chain([&s.strategy])
         .chain(s.strategies.keys())
     {
-        build_strategy(file, name)?;
+        file.strategy(name)?;
     }
     Ok(())
-}
-
-fn build_strategy(
-    file: &ScenarioFile,
-    name: &str,
-) -> anyhow::Result<Box<dyn planner::AnyStrategy>> {
-    let config = file
-        .scenario
-        .strategies
-        .get(name)
-        .cloned()
-        .unwrap_or_default();
-    planner::build(name, config).map_err(|e| match e {
-        planner::BuildError::Unknown(e) => file.fault("strategy", e.to_string()).into(),
-        planner::BuildError::Config(e) => {
-            let dot = if e.key.is_empty() { "" } else { "." };
-            let key = format!("strategies.{name}{dot}{}", e.key);
-            file.fault(&key, e.why).into()
-        }
-    })
 }
 
 /// One thread per run: they share nothing but the model.
@@ -305,7 +316,7 @@ fn run_all(
     let run_one =
         |i: usize, send: &mpsc::Sender<(usize, RunProgress)>| -> anyhow::Result<RunResult> {
             let name = &strategies[i];
-            let strategy = build_strategy(file, name)?;
+            let strategy = file.strategy(name)?;
             let manifest = Manifest {
                 version: env!("CARGO_PKG_VERSION").into(),
                 scenario: file.scenario.name.clone(),

@@ -14,6 +14,7 @@
 mod build;
 mod deferred;
 mod engine;
+mod measured;
 mod moving;
 mod parse;
 mod result;
@@ -30,6 +31,6 @@ pub use result::{
     Manifest, MoveRecord, MoveTotals, RUN_SCHEMA, RunResult, Series, TraceHash,
 };
 pub use scenario::{
-    AffinityConfig, ClassConfig, ClientConfig, InitialPlacement, PolicyConfig, Replay, Scenario,
-    TierConfig, TraceConfig, VolumeConfig,
+    AffinityConfig, ClassConfig, ClientConfig, InitialPlacement, MeasurementsConfig, PolicyConfig,
+    Replay, Scenario, TierConfig, TraceConfig, VolumeConfig,
 };

@@ -107,6 +107,40 @@ impl ScenarioFile {
     }
 }
 
+/// The key of a strategy's parameters that names the strategy, where the table's name is another.
+const USES: &str = "uses";
+
+impl ScenarioFile {
+    /// The strategy of that name with the scenario's parameters for it.
+    ///
+    /// # Errors
+    /// A name that is neither a strategy's nor one that the scenario gives to one; parameters that make no sense.
+    pub fn strategy(&self, name: &str) -> Result<Box<dyn planner::AnyStrategy>, ScenarioError> {
+        let mut config = self
+            .scenario
+            .strategies
+            .get(name)
+            .cloned()
+            .unwrap_or_default();
+        let uses = config.as_object_mut().and_then(|c| c.remove(USES));
+        let strategy = match &uses {
+            None => name,
+            Some(Value::String(uses)) => uses,
+            Some(_) => {
+                let key = format!("strategies.{name}.{USES}");
+                return Err(self.fault(&key, "is the name of a strategy"));
+            }
+        };
+        planner::build(strategy, config).map_err(|e| match e {
+            planner::BuildError::Unknown(e) => self.fault("strategy", e.to_string()),
+            planner::BuildError::Config(e) => {
+                let dot = if e.key.is_empty() { "" } else { "." };
+                self.fault(&format!("strategies.{name}{dot}{}", e.key), e.why)
+            }
+        })
+    }
+}
+
 /// JSON schema of scenario files.
 pub fn scenario_schema() -> Value {
     schemars::schema_for!(Scenario).to_value()
@@ -149,9 +183,13 @@ fn check_keys(file: &str, text: &str, document: &Document<&str>) -> Result<(), S
         let strategies = document.get("strategies").and_then(|s| s.as_table_like());
         for (name, item) in strategies.into_iter().flat_map(|t| t.iter()) {
             let at = format!("strategies.{name}");
-            match planner::find(name) {
+            let uses = item.get(USES).and_then(Item::as_str);
+            match planner::find(uses.unwrap_or(name)) {
                 Ok(entry) => {
-                    let schema = (entry.schema)();
+                    let mut schema = (entry.schema)();
+                    if let Some(known) = schema.pointer_mut("/properties") {
+                        known[USES] = serde_json::json!({ "type": "string" });
+                    }
                     walk(item, &schema, &schema, &at, &mut found);
                 }
                 Err(e) => {

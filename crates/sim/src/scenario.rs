@@ -52,6 +52,7 @@ pub struct Scenario {
     #[serde(default)]
     pub classes: Vec<ClassConfig>,
     /// Volumes.
+    #[serde(default)]
     pub volumes: Vec<VolumeConfig>,
     /// Traces to replay.
     #[serde(default)]
@@ -59,10 +60,16 @@ pub struct Scenario {
     /// Closed-loop clients.
     #[serde(default)]
     pub clients: Vec<ClientConfig>,
+    /// Measurements of load that volumes and their requests are made from.
+    #[serde(default)]
+    pub measurements: Vec<MeasurementsConfig>,
+    /// A directory, from the scenario's, that the scenario is skipped without: for data that cannot be handed on.
+    pub requires: Option<String>,
     /// Epochs, headroom, budget, rules.
     #[serde(default)]
     pub policy: PolicyConfig,
-    /// Parameters of strategies, by name.
+    /// Parameters of strategies, by name. Another name may be given to a strategy with other parameters by its key
+    /// `uses`: `[strategies.literal] uses = "autotiering"`.
     #[serde(default)]
     pub strategies: BTreeMap<String, serde_json::Value>,
 }
@@ -259,6 +266,53 @@ impl ClientConfig {
             bursts: self.bursts,
         }
     }
+}
+
+/// Volumes whose load was measured, slot by slot, and whose requests are made up: a closed-loop client each, with the
+/// measured rate and share of writes in each slot. After its last slot a volume is silent.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MeasurementsConfig {
+    /// The file, from the scenario's directory.
+    pub file: String,
+    /// Only these volumes; all if left out.
+    #[serde(default)]
+    pub volumes: Vec<String>,
+    /// Time runs so many times faster, and volumes are as many times smaller; rates are as measured. So a copy takes the
+    /// same share of a slot as it would.
+    #[serde(default = "default_speed")]
+    pub speed: f64,
+    /// Size of the requests (assumed: accesses to pages were counted).
+    #[serde(default = "default_request")]
+    pub request: Bytes,
+    /// Requests in flight at most (assumed).
+    #[serde(default = "default_generated_outstanding")]
+    pub outstanding: u32,
+    /// Skew of popularity (assumed).
+    #[serde(default)]
+    pub skew: f64,
+    /// Size of a volume as a multiple of its largest working set in one slot (assumed: sizes were not measured).
+    #[serde(default = "default_size_factor")]
+    pub size_factor: f64,
+    /// No volume is smaller, before it is made smaller for `speed`.
+    #[serde(default = "default_size_min")]
+    pub size_min: Bytes,
+    /// Classes that the volumes get in turn, in the file's order (assumed); the first of the scenario if left out.
+    #[serde(default)]
+    pub classes: Vec<String>,
+}
+
+fn default_request() -> Bytes {
+    Bytes(8 << 10)
+}
+fn default_generated_outstanding() -> u32 {
+    8
+}
+fn default_size_factor() -> f64 {
+    2.0
+}
+fn default_size_min() -> Bytes {
+    Bytes::gib(4)
 }
 
 /// What the operator wants.
