@@ -243,7 +243,7 @@ fn fits(overload: &Shares, left: &Shares, uses: &Shares) -> bool {
     (0..RESOURCES).all(|k| overload[k].is_finite() || uses[k] <= left[k] + SLACK)
 }
 
-fn overload_cost(overload: &Shares, left: &Shares) -> f64 {
+pub(crate) fn overload_cost(overload: &Shares, left: &Shares) -> f64 {
     (0..RESOURCES)
         .filter(|k| overload[*k].is_finite() && left[*k] < 0.0)
         .map(|k| -left[k] * overload[k])
@@ -251,7 +251,7 @@ fn overload_cost(overload: &Shares, left: &Shares) -> f64 {
 }
 
 /// A score in steps.
-fn steps(score: f64) -> i64 {
+pub(crate) fn steps(score: f64) -> i64 {
     (score / SCORE_STEP).round() as i64
 }
 

@@ -14,6 +14,7 @@
 mod arrange;
 pub mod assign;
 mod decide;
+pub mod horizon;
 mod ledger;
 mod lint;
 mod registry;
