@@ -189,6 +189,11 @@ impl Problem {
         self.capacity[tier.index()]
     }
 
+    /// What a whole capability too much costs there; infinite for a hard limit.
+    pub fn overload(&self, tier: TierId) -> Shares {
+        self.overload[tier.index()]
+    }
+
     /// The items' scores by tier; forbidden places are very low.
     fn row(&self, item: usize) -> &[i64] {
         &self.scores[item * self.tiers..(item + 1) * self.tiers]

@@ -1,6 +1,6 @@
 //! What is left of every tier while a decision is being made, and the filters that every strategy obeys.
 
-use model::{Affinity, AffinityKind, Facts, Measured, Op, Policy, Rejection};
+use model::{Affinity, AffinityKind, Facts, Headroom, Measured, Op, Policy, Rejection, Topology};
 use units::{Bytes, DeviceId, TierId, VolumeId};
 
 use crate::Context;
@@ -35,7 +35,7 @@ impl Demand {
 
     /// Of a volume with this load on this tier. `iops` is what it is expected to do there.
     pub fn on_tier(
-        facts: &Facts,
+        topology: &Topology,
         tier: TierId,
         measured: &Measured,
         iops: f64,
@@ -47,7 +47,7 @@ impl Demand {
             measured.mean_bytes(Op::Write),
         );
         let mean_bytes = reads * read_bytes + (1.0 - reads) * write_bytes;
-        let bytes_per_s_max = facts.topology.sum(tier, |s| {
+        let bytes_per_s_max = topology.sum(tier, |s| {
             let time_per_byte = reads * read_bytes / s.read_bandwidth.as_f64()
                 + (1.0 - reads) * write_bytes / s.write_bandwidth.as_f64();
             if time_per_byte > 0.0 {
@@ -59,11 +59,38 @@ impl Demand {
         Self {
             iops,
             // By the request-rate caps alone: bandwidth is a resource of its own here.
-            iops_max: facts.topology.sum(tier, |s| s.max_iops(reads, 0.0, 0.0)),
+            iops_max: topology.sum(tier, |s| s.max_iops(reads, 0.0, 0.0)),
             bytes_per_s: iops * mean_bytes,
             bytes_per_s_max,
             space,
         }
+    }
+}
+
+impl Demand {
+    /// At most what planning may use of one device of the tier, since a volume sits on one.
+    pub fn within_one_device(self, topology: &Topology, headroom: &Headroom, tier: TierId) -> Self {
+        let devices = topology.tier(tier).devices.len() as f64;
+        let fits = (headroom.performance * self.iops_max / devices / self.iops)
+            .min(headroom.bandwidth * self.bytes_per_s_max / devices / self.bytes_per_s)
+            .min(1.0);
+        if fits.is_nan() {
+            return self; // no demand at all
+        }
+        Self {
+            iops: self.iops * fits,
+            bytes_per_s: self.bytes_per_s * fits,
+            ..self
+        }
+    }
+
+    /// As shares of what the tier, with this space, is capable of.
+    pub fn shares(&self, space: Bytes) -> Shares {
+        [
+            self.iops / self.iops_max,
+            self.bytes_per_s / self.bytes_per_s_max,
+            self.space.as_f64() / space.as_f64(),
+        ]
     }
 }
 

@@ -17,6 +17,7 @@ mod decide;
 pub mod horizon;
 mod ledger;
 mod lint;
+mod objective;
 mod registry;
 pub mod strategies;
 mod strategy;
@@ -24,6 +25,7 @@ mod strategy;
 pub use decide::{Decision, PlanError, decide};
 pub use ledger::{Demand, Ledger};
 pub use lint::{LintError, lint};
+pub use objective::Objective;
 pub use registry::{BuildError, Entry, REGISTRY, UnknownStrategy, build, find};
 pub use strategy::{
     AnyStrategy, AssignmentTaken, ConfigError, Context, Draft, Strategy, StrategyState, Wish,

@@ -145,7 +145,7 @@ fn item(facts: &Facts, volume: VolumeId, measured: &Measured) -> Item {
         preferred: vec![],
     };
     for tier in facts.topology.tier_ids() {
-        let d = Demand::on_tier(facts, tier, measured, measured.iops(), size);
+        let d = Demand::on_tier(&facts.topology, tier, measured, measured.iops(), size);
         let space = size.as_f64() / facts.topology.capacity(tier).as_f64();
         let load = d.iops / d.iops_max + d.bytes_per_s / d.bytes_per_s_max;
         let rc = space.max(load);
@@ -319,7 +319,13 @@ fn absorber(
 
 fn demand(facts: &Facts, item: &Item, tier: TierId) -> Demand {
     let size = facts.volumes[item.volume.index()].size;
-    Demand::on_tier(facts, tier, &item.measured, item.measured.iops(), size)
+    Demand::on_tier(
+        &facts.topology,
+        tier,
+        &item.measured,
+        item.measured.iops(),
+        size,
+    )
 }
 
 fn describe(wish: &mut Wish, item: &Item) {

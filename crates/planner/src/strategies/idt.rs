@@ -83,7 +83,7 @@ fn place(
         // Bandwidth is not a criterion of IDT: it demands none.
         Demand {
             bytes_per_s: 0.0,
-            ..Demand::on_tier(facts, tier, measured, iops, v.size)
+            ..Demand::on_tier(&facts.topology, tier, measured, iops, v.size)
         }
     };
     let mut by_capability: Vec<TierId> = facts.topology.tier_ids().collect();

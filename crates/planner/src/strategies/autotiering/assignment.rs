@@ -348,12 +348,7 @@ fn measured(scored: &[Option<Vec<Scored>>]) -> impl Iterator<Item = (VolumeId, &
 
 /// What a volume would use of a tier.
 fn shares(facts: &Facts, tier: TierId, option: &Scored) -> Shares {
-    let d = &option.demand;
-    [
-        d.iops / d.iops_max,
-        d.bytes_per_s / d.bytes_per_s_max,
-        d.space.as_f64() / facts.topology.capacity(tier).as_f64(),
-    ]
+    option.demand.shares(facts.topology.capacity(tier))
 }
 
 /// What is over a tier's share is taken from all who are there alike, so it costs what they make of a share on average.

@@ -6,9 +6,10 @@ use units::{DeviceId, TierId, VolumeId};
 use super::VolumeState;
 use super::config::{AutoTieringConfig, History, MoveCost, OverDemand, SpaceTerm, Switches};
 use super::predict;
-use crate::Context;
 use crate::arrange::{copy_bandwidth, spare_bandwidth};
+use crate::assign::Shares;
 use crate::ledger::Demand;
+use crate::{Context, Objective};
 
 /// The literal form's mark for "cannot be on this tier", which it also feeds into the history.
 const INFEASIBLE_SCORE: f64 = -1.0;
@@ -21,8 +22,8 @@ pub(crate) struct Scored {
     pub(crate) demand: Demand,
     pub(crate) prediction: Prediction,
     pub(crate) score: f64,
-    /// What a whole capability of the tier, used by this volume, adds to the score: IOPS, bandwidth.
-    pub(crate) worth: [f64; 2],
+    /// What a whole capability of the tier, used by this volume, adds to the score.
+    pub(crate) worth: Shares,
     pub(crate) infeasible: Option<Rejection>,
     /// Seconds that a move there would take; 0 where the volume is.
     pub(crate) move_s: f64,
@@ -44,32 +45,31 @@ pub(crate) fn score(
     let latency = predict::latency(config, switches, facts, volume, tier, measured, sensitivity);
     let saturated = predict::saturated(facts, volume);
     let iops = predict::iops(switches, measured, sensitivity, saturated, latency.mean_us);
-    let devices = facts.topology.tier(tier).devices.len() as f64;
-    let demand = capped(
-        switches,
-        context,
-        Demand::on_tier(facts, tier, measured, iops, v.size),
-        devices,
-    );
+    let demand = Demand::on_tier(&facts.topology, tier, measured, iops, v.size);
+    let demand = match switches.over_demand {
+        OverDemand::Refuse => demand,
+        OverDemand::Cap => {
+            demand.within_one_device(&facts.topology, &context.policy.headroom, tier)
+        }
+    };
     let space_max = facts.topology.capacity(tier).as_f64();
     let infeasible = exceeds(&demand, space_max);
 
-    let special = facts.topology.tier(tier).specialty;
-    let weights = config.weight_performance + config.weight_bandwidth + config.weight_space;
-    let each = facts.classes[v.class.index()].weight * latency.confidence / weights;
-    let worth = [
-        special.performance * config.weight_performance * each,
-        special.bandwidth * config.weight_bandwidth * each,
-    ];
+    let objective = Objective::new(config);
+    let importance = facts.classes[v.class.index()].weight * latency.confidence;
+    let worth = objective.worth(&facts.topology, tier, importance);
     let match_score = if infeasible.is_some() {
         0.0
     } else {
         let last = tier.index() + 1 == facts.topology.tiers.len();
         let space_counts = switches.space_term == SpaceTerm::Everywhere || last;
-        let space = if space_counts { special.space } else { 0.0 };
-        worth[0] * (demand.iops / demand.iops_max)
-            + worth[1] * (demand.bytes_per_s / demand.bytes_per_s_max)
-            + space * config.weight_space * each * (demand.space.as_f64() / space_max)
+        let uses = demand.shares(facts.topology.capacity(tier));
+        let space = if space_counts {
+            worth[2] * uses[2]
+        } else {
+            0.0
+        };
+        worth[0] * uses[0] + worth[1] * uses[1] + space
     };
     // Eq. 7's g, on the device where it is least: the paper's rate is all that source and target have to spare; ours is
     // what the copy will be planned with.
@@ -82,11 +82,10 @@ pub(crate) fn score(
         .iter()
         .map(|d| v.size.as_f64() / rate(*d))
         .fold(f64::INFINITY, f64::min);
-    let epoch_s = context.policy.epochs.migration.as_secs_f64();
     let cost = match switches.move_cost {
         MoveCost::Epochs if tier == here => 0.0,
         // Seconds weigh as much as epochs, so that the two forms differ in what is charged and not in how much.
-        MoveCost::Epochs | MoveCost::Seconds => config.weight_migration * move_s / epoch_s,
+        MoveCost::Epochs | MoveCost::Seconds => objective.move_cost(context.policy, move_s),
     };
     let name = &facts.topology.tier(tier).name;
     let score = match switches.history {
@@ -118,25 +117,6 @@ pub(crate) fn score(
         worth,
         infeasible,
         move_s: if tier == here { 0.0 } else { move_s },
-    }
-}
-
-/// In the corrected form a demand is at most what planning may use of one device, since a volume sits on one device.
-fn capped(switches: &Switches, context: &Context<'_>, demand: Demand, devices: f64) -> Demand {
-    if switches.over_demand == OverDemand::Refuse {
-        return demand;
-    }
-    let headroom = &context.policy.headroom;
-    let fits = (headroom.performance * demand.iops_max / devices / demand.iops)
-        .min(headroom.bandwidth * demand.bytes_per_s_max / devices / demand.bytes_per_s)
-        .min(1.0);
-    if fits.is_nan() {
-        return demand; // no demand at all
-    }
-    Demand {
-        iops: demand.iops * fits,
-        bytes_per_s: demand.bytes_per_s * fits,
-        ..demand
     }
 }
 
