@@ -116,6 +116,7 @@ fn main() {
                 let options = RunOptions {
                     series: true,
                     decisions: true,
+                    optimum: None,
                 };
                 let start = Instant::now();
                 let result =

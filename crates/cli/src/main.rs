@@ -7,6 +7,7 @@ mod config_cmd;
 mod export_cmd;
 mod filter_cmd;
 mod inject_cmd;
+mod jobs;
 mod live;
 mod live_table;
 mod move_cmd;

@@ -6,17 +6,18 @@ use std::io::{self, Write};
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::mpsc;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
+use planner::assign::Problem;
+use planner::horizon::Horizon;
 use serde::Serialize;
-use sim::{Manifest, Model, RunOptions, RunProgress, RunResult, ScenarioFile, TraceHash};
+use sim::optimum::{self, Loads, Optimality};
+use sim::{Model, RunOptions, RunResult, ScenarioFile, TraceHash};
 use trace::measurements::Measurements;
 use trace::{LoadedTrace, ReadOptions};
-use xxhash_rust::xxh3::xxh3_64;
 
-use crate::progress::SimBar;
+use crate::jobs::{self, Job};
 use crate::record;
 use crate::trace_cmd::Output;
 
@@ -38,6 +39,12 @@ pub enum SimCommand {
         /// Strategies instead of the scenario's own list
         #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
         strategies: Vec<String>,
+        /// Do not look for the best possible decisions (saves one run per tier)
+        #[arg(long)]
+        no_optimum: bool,
+        /// Solve for the best possible exactly where that ends (needs a build with --features exact)
+        #[arg(long, conflicts_with = "no_optimum")]
+        exact: bool,
     },
     /// List the strategies
     Strategies,
@@ -76,25 +83,48 @@ pub struct What {
 struct Results<'a> {
     schema: &'static str,
     runs: &'a [RunResult],
+    /// By scenario, how far from the best possible everybody was.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    optimality: Vec<Optimality>,
+}
+
+/// Whether the best possible is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Best {
+    Unknown,
+    Bounded,
+    Exact,
 }
 
 /// Runs `terrace sim …`.
 pub fn run(command: SimCommand) -> anyhow::Result<ExitCode> {
     match command {
-        SimCommand::Run { what, strategy } => simulate(&what, |s| {
+        SimCommand::Run { what, strategy } => simulate(&what, Best::Unknown, |s| {
             vec![
                 strategy
                     .clone()
                     .unwrap_or_else(|| s.scenario.strategy.clone()),
             ]
         }),
-        SimCommand::Compare { what, strategies } => simulate(&what, |s| {
-            if strategies.is_empty() {
-                s.scenario.compare.clone()
-            } else {
-                strategies.clone()
-            }
-        }),
+        SimCommand::Compare {
+            what,
+            strategies,
+            no_optimum,
+            exact,
+        } => {
+            let best = match (no_optimum, exact) {
+                (true, _) => Best::Unknown,
+                (false, false) => Best::Bounded,
+                (false, true) => Best::Exact,
+            };
+            simulate(&what, best, |s| {
+                if strategies.is_empty() {
+                    s.scenario.compare.clone()
+                } else {
+                    strategies.clone()
+                }
+            })
+        }
         SimCommand::Strategies => {
             let mut out = io::stdout().lock();
             for entry in planner::REGISTRY {
@@ -123,6 +153,7 @@ pub fn run(command: SimCommand) -> anyhow::Result<ExitCode> {
 
 fn simulate(
     what: &What,
+    best: Best,
     strategies_of: impl Fn(&ScenarioFile) -> Vec<String>,
 ) -> anyhow::Result<ExitCode> {
     if what.report.is_some() && what.scenarios.len() > 1 {
@@ -136,7 +167,11 @@ fn simulate(
     if let Some(dir) = page_dir.filter(|d| !d.as_os_str().is_empty() && !d.is_dir()) {
         anyhow::bail!("--report: there is no directory {}", dir.display());
     }
+    if best == Best::Exact && !cfg!(feature = "exact") {
+        anyhow::bail!("--exact needs a build with --features exact");
+    }
     let mut all = Vec::new();
+    let mut optimality = Vec::new();
     for path in &what.scenarios {
         let mut file = read_scenario(path)?;
         if let Some(missing) = missing_requirement(path, &file) {
@@ -153,13 +188,13 @@ fn simulate(
             file.strategy(name)?;
         }
         let (model, traces) = load(path, &file)?;
-        let results = run_all(&file, &model, &traces, &strategies)?;
+        let (results, optimum) = run_scenario(&file, &model, &traces, &strategies, best)?;
         if !what.no_record {
             let dir = record::write(&what.out, &file, &results)?;
             let _ = writeln!(io::stderr(), "recorded in {}", dir.display());
         }
         if what.output == Output::Table {
-            print_tables(&file, &results)?;
+            print_tables(&file, &results, optimum.as_ref())?;
         }
         if let Some(page) = &what.report {
             fs::write(page, report::page(&results, &file.scenario.name))
@@ -167,6 +202,7 @@ fn simulate(
             let _ = writeln!(io::stderr(), "report written to {}", page.display());
         }
         all.extend(results);
+        optimality.extend(optimum);
     }
     let mut out = io::stdout().lock();
     match what.output {
@@ -180,6 +216,7 @@ fn simulate(
             let results = Results {
                 schema: "terrace.sim.results/1",
                 runs: &all,
+                optimality,
             };
             serde_json::to_writer_pretty(&mut out, &results)?;
             writeln!(out)?;
@@ -189,7 +226,78 @@ fn simulate(
     Ok(ExitCode::SUCCESS)
 }
 
-fn print_tables(file: &ScenarioFile, results: &[RunResult]) -> io::Result<()> {
+/// The strategies' runs, and the runs that tell what each volume would do on each tier by itself.
+fn run_scenario(
+    file: &ScenarioFile,
+    model: &Model,
+    traces: &[TraceHash],
+    strategies: &[String],
+    best: Best,
+) -> anyhow::Result<(Vec<RunResult>, Option<Optimality>)> {
+    let solo = if best == Best::Unknown {
+        vec![]
+    } else {
+        optimum::solo_models(model)
+    };
+    let options = RunOptions {
+        series: true,
+        decisions: true,
+        optimum: (best == Best::Exact).then_some(exact_assignment),
+    };
+    let compared = strategies.iter().map(|name| (model, name.clone()));
+    let alone = solo.iter().map(|model| (model, "noop".to_owned()));
+    let jobs: Vec<Job<'_>> = compared
+        .chain(alone)
+        .map(|(model, strategy)| Job {
+            file,
+            model,
+            strategy,
+            traces,
+            options,
+        })
+        .collect();
+    let mut results = jobs::run_all(&file.scenario.name, &jobs)?;
+    if solo.is_empty() {
+        return Ok((results, None));
+    }
+    let alone = results.split_off(strategies.len());
+    let loads = Loads::measured(model, &alone);
+    let objective = optimum::objective(file)?;
+    let exact = (best == Best::Exact).then_some(exact_horizon as fn(&Horizon) -> Option<i64>);
+    let found = optimum::optimality(model, &objective, &loads, &results, exact);
+    Ok((results, Some(found)))
+}
+
+#[cfg(feature = "exact")]
+fn exact_assignment(problem: &Problem) -> Option<i64> {
+    Some(exact::assignment(problem).ok()?.solution.value)
+}
+
+#[cfg(feature = "exact")]
+fn exact_horizon(horizon: &Horizon) -> Option<i64> {
+    let found = exact::horizon(horizon).ok()?;
+    (found.gap <= EXACT_GAP).then_some(found.solution.value)
+}
+
+/// A solution with a larger gap is not called the optimum.
+#[cfg(feature = "exact")]
+const EXACT_GAP: f64 = 1e-4;
+
+#[cfg(not(feature = "exact"))]
+fn exact_assignment(_: &Problem) -> Option<i64> {
+    None
+}
+
+#[cfg(not(feature = "exact"))]
+fn exact_horizon(_: &Horizon) -> Option<i64> {
+    None
+}
+
+fn print_tables(
+    file: &ScenarioFile,
+    results: &[RunResult],
+    optimum: Option<&Optimality>,
+) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let s = &file.scenario;
     writeln!(
@@ -207,6 +315,9 @@ fn print_tables(file: &ScenarioFile, results: &[RunResult]) -> io::Result<()> {
     ] {
         writeln!(out, "{title}")?;
         writeln!(out, "{}", report::by_group(results, kind))?;
+    }
+    if let Some(optimum) = optimum {
+        writeln!(out, "{}", report::optimality(optimum))?;
     }
     for r in results.iter().filter(|r| !r.move_log.is_empty()) {
         writeln!(out, "moves of {}", r.manifest.strategy)?;
@@ -299,81 +410,4 @@ pub fn check_strategies(file: &ScenarioFile) -> anyhow::Result<()> {
         file.strategy(name)?;
     }
     Ok(())
-}
-
-/// One thread per run: they share nothing but the model.
-fn run_all(
-    file: &ScenarioFile,
-    model: &Model,
-    traces: &[TraceHash],
-    strategies: &[String],
-) -> anyhow::Result<Vec<RunResult>> {
-    let threads = std::thread::available_parallelism()
-        .map_or(1, usize::from)
-        .min(strategies.len().max(1));
-    let (send, progress) = mpsc::channel::<(usize, RunProgress)>();
-    let next = std::sync::atomic::AtomicUsize::new(0);
-    let run_one =
-        |i: usize, send: &mpsc::Sender<(usize, RunProgress)>| -> anyhow::Result<RunResult> {
-            let name = &strategies[i];
-            let strategy = file.strategy(name)?;
-            let manifest = Manifest {
-                version: env!("CARGO_PKG_VERSION").into(),
-                scenario: file.scenario.name.clone(),
-                scenario_xxh3: format!("{:016x}", xxh3_64(file.text.as_bytes())),
-                traces: traces.to_vec(),
-                strategy: name.clone(),
-                strategy_config: file
-                    .scenario
-                    .strategies
-                    .get(name)
-                    .cloned()
-                    .unwrap_or_default(),
-                seed: model.seed,
-                duration_s: model.duration.as_secs_f64(),
-                warmup_s: model.warmup.as_secs_f64(),
-            };
-            let options = RunOptions {
-                series: true,
-                decisions: true,
-            };
-            let mut report = |p: RunProgress| {
-                let _ = send.send((i, p)); // nobody listens any more: no reason to stop
-            };
-            Ok(sim::run(model, &*strategy, manifest, options, &mut report)?)
-        };
-    let mut results: Vec<Option<anyhow::Result<RunResult>>> =
-        (0..strategies.len()).map(|_| None).collect();
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads)
-            .map(|_| {
-                let (send, next, run_one) = (send.clone(), &next, &run_one);
-                scope.spawn(move || {
-                    let mut done = Vec::new();
-                    loop {
-                        let i = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                        if i >= strategies.len() {
-                            return done;
-                        }
-                        done.push((i, run_one(i, &send)));
-                    }
-                })
-            })
-            .collect();
-        drop(send);
-        let mut bar = SimBar::new(&file.scenario.name, strategies.len());
-        for (i, p) in progress {
-            bar.update(i, &p);
-        }
-        drop(bar);
-        for worker in workers {
-            for (i, result) in worker.join().expect("a run does not panic") {
-                results[i] = Some(result);
-            }
-        }
-    });
-    results
-        .into_iter()
-        .map(|r| r.expect("every run was started"))
-        .collect()
 }

@@ -14,6 +14,7 @@ mod chart;
 mod csv;
 mod format;
 mod html;
+mod optimality;
 mod run;
 mod series;
 mod tables;
@@ -21,6 +22,7 @@ mod why;
 
 pub use csv::{csv, moves_csv};
 pub use html::page;
+pub use optimality::optimality;
 pub use run::labels;
 pub use tables::{Align, Column, by_group, moves, number, printable, summary, table, words};
 pub use why::{WhyError, why, why_not};

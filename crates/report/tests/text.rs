@@ -90,6 +90,7 @@ fn unknown_names_get_a_hint() {
 fn without_decisions_nothing_is_made_up() {
     let silent = RunResult {
         decisions: None,
+        assignments: vec![],
         ..auto().clone()
     };
     assert_eq!(why(&silent, "busy", None), Err(WhyError::NoDecisions));
@@ -99,6 +100,7 @@ fn without_decisions_nothing_is_made_up() {
     );
     let empty = RunResult {
         decisions: Some(vec![]),
+        assignments: vec![],
         ..auto().clone()
     };
     assert_eq!(why(&empty, "busy", None), Err(WhyError::NoDecisions));

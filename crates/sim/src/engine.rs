@@ -13,7 +13,8 @@ use std::collections::{BinaryHeap, VecDeque};
 use algo::{DeviceModel, EventHeap};
 use executor::{Executor, JobId};
 use model::{Op, Report};
-use planner::{AnyStrategy, PlanError, StrategyState, decide};
+use planner::assign::{self, Problem};
+use planner::{AnyStrategy, AssignmentTaken, PlanError, StrategyState, decide};
 use thiserror::Error;
 use units::{Bytes, DeviceId, Nanos, VolumeId};
 use volume::{Chunk, DeviceIo, Request, Submission, Ticket, VolumeMap};
@@ -21,6 +22,7 @@ use volume::{Chunk, DeviceIo, Request, Submission, Ticket, VolumeMap};
 use crate::Model;
 use crate::deferred::Done;
 use crate::moving::Moving;
+use crate::optimum::AssignmentRecord;
 use crate::result::{DeviceSeries, Manifest, RUN_SCHEMA, RunResult, Series};
 use crate::session::Session;
 use crate::source::{Issue, NEVER, Source, sources};
@@ -36,6 +38,9 @@ pub struct RunOptions {
     pub series: bool,
     /// Reports of all placement decisions.
     pub decisions: bool,
+    /// Solves a decision's assignment problem exactly, where that is to be had: value of the optimum, in steps of a
+    /// score.
+    pub optimum: Option<fn(&Problem) -> Option<i64>>,
 }
 
 /// How far a run is.
@@ -299,6 +304,8 @@ pub(crate) struct Simulation<'a> {
     sources: Vec<Source<'a>>,
     origins: Vec<(u32, u32)>,
     decisions: Vec<Report>,
+    assignments: Vec<AssignmentRecord>,
+    optimum: Option<fn(&Problem) -> Option<i64>>,
     devices_over_time: Vec<DeviceSeries>,
     busy_at_window: Vec<f64>,
 }
@@ -312,6 +319,7 @@ pub fn run(
     progress: &mut dyn FnMut(RunProgress),
 ) -> Result<RunResult, RunError> {
     let mut sim = Simulation::new(model);
+    sim.optimum = options.optimum;
     let mut state = strategy.initial_state();
     loop {
         let until = sim.agenda.first_time().min(sim.end_ns);
@@ -368,6 +376,8 @@ impl<'a> Simulation<'a> {
             sources,
             origins,
             decisions: Vec::new(),
+            assignments: Vec::new(),
+            optimum: None,
             devices_over_time,
             busy_at_window: vec![0.0; devices.len()],
         }
@@ -533,6 +543,9 @@ impl<'a> Simulation<'a> {
         if facts.placement_due {
             self.carry_out(now_ns, decision.plan);
             self.decisions.push(decision.report);
+            let taken = decision.assignment.as_ref();
+            self.assignments
+                .extend(taken.and_then(|a| assignment_record(now_ns, a, self.optimum)));
         }
         Ok(())
     }
@@ -567,6 +580,7 @@ impl<'a> Simulation<'a> {
                 devices: self.devices_over_time,
             }),
             decisions: options.decisions.then_some(self.decisions),
+            assignments: self.assignments,
         }
     }
 
@@ -574,4 +588,24 @@ impl<'a> Simulation<'a> {
     pub(crate) fn device_of(&self, volume: usize) -> DeviceId {
         main_device(&self.world.maps[volume])
     }
+}
+
+/// A decision's placement beside what could have been; none where not everything may stay.
+fn assignment_record(
+    now_ns: u64,
+    taken: &AssignmentTaken,
+    optimum: Option<fn(&Problem) -> Option<i64>>,
+) -> Option<AssignmentRecord> {
+    let stay = taken.problem.present()?.value;
+    let value = taken.placement.value;
+    let bound = assign::bound(&taken.problem, Some(value.max(stay))).value;
+    let score = |steps: i64| steps as f64 * assign::SCORE_STEP;
+    Some(AssignmentRecord {
+        at_s: Nanos(now_ns).as_secs_f64(),
+        objective: taken.objective.into(),
+        value: score(value),
+        stay: score(stay),
+        bound: score(bound),
+        optimum: optimum.and_then(|exact| exact(&taken.problem)).map(score),
+    })
 }

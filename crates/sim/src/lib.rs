@@ -16,6 +16,7 @@ mod deferred;
 mod engine;
 mod measured;
 mod moving;
+pub mod optimum;
 mod parse;
 mod result;
 mod scenario;

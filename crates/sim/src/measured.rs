@@ -54,13 +54,8 @@ impl ScenarioFile {
             self.scenario.clients.push(client);
         }
         let duration = *self.scenario.duration.get_or_insert(end);
-        for client in self
-            .scenario
-            .clients
-            .iter_mut()
-            .rev()
-            .take(measurements.volumes.len())
-        {
+        // Phases begin again at their end: who was measured for less time than others is silent then.
+        for client in &mut self.scenario.clients[first..] {
             let span: Nanos = client.phases.iter().map(|p| p.duration).sum();
             if span > Nanos::ZERO && span < duration {
                 client.phases.push(idle(duration - span));

@@ -4,6 +4,8 @@ use algo::Histogram;
 use model::Report;
 use serde::{Deserialize, Serialize};
 
+use crate::optimum::AssignmentRecord;
+
 /// Name and version of the layout.
 pub const RUN_SCHEMA: &str = "terrace.sim.run/1";
 
@@ -30,6 +32,9 @@ pub struct RunResult {
     pub move_log: Vec<MoveRecord>,
     /// Tier of every volume at the end, in the scenario's order.
     pub final_tiers: Vec<(String, String)>,
+    /// The assignment problem of every decision and its value, of strategies that solve one.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub assignments: Vec<AssignmentRecord>,
     /// Results over time.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub series: Option<Series>,

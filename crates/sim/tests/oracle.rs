@@ -49,6 +49,7 @@ fn run(model: &Model) -> RunResult {
     let options = RunOptions {
         series: true,
         decisions: false,
+        optimum: None,
     };
     sim::run(model, &*strategy, Manifest::default(), options, &mut |_| {}).unwrap()
 }

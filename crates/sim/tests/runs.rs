@@ -84,6 +84,7 @@ fn run_with(text: &str, strategy: &str, config: Value) -> RunResult {
     let options = RunOptions {
         series: true,
         decisions: true,
+        optimum: None,
     };
     let strategy_box = build(strategy, config).unwrap();
     sim::run(

@@ -66,6 +66,7 @@ fn simulated(model: &Model, strategy: &dyn planner::AnyStrategy) -> Outcome {
     let options = RunOptions {
         series: true,
         decisions: false,
+        optimum: None,
     };
     let result = sim::run(model, strategy, Manifest::default(), options, &mut |_| {}).unwrap();
     let whole = result.of_kind(GroupKind::Volume);

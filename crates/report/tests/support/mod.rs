@@ -44,6 +44,7 @@ pub fn run_all(text: &str, strategies: &[&str]) -> Vec<RunResult> {
         let options = RunOptions {
             series: true,
             decisions: true,
+            optimum: None,
         };
         let strategy = planner::build(strategy, config).unwrap();
         sim::run(&model, &*strategy, manifest, options, &mut |_| {}).unwrap()
@@ -207,5 +208,6 @@ pub fn made_up(strategy: &str, salt: usize, shape: Shape) -> RunResult {
             devices: devices.collect(),
         }),
         decisions: None,
+        assignments: vec![],
     }
 }

@@ -1,0 +1,61 @@
+//! How far strategies were from the best possible, as a table with the words that it needs.
+
+use sim::optimum::Optimality;
+
+use crate::format::NONE;
+use crate::tables::{Column, number, table, words};
+
+const COLUMNS: [Column; 6] = [
+    words("strategy"),
+    number("value", "score"),
+    number("gained", "of the best"),
+    number("assignment gap", "own scores"),
+    number("decisions", ""),
+    number("prediction gap", "true loads"),
+];
+
+/// The three gaps, each with its objective.
+pub fn optimality(o: &Optimality) -> String {
+    let percent = |share: Option<f64>| match share {
+        Some(share) => format!("{:.2} %", 100.0 * share),
+        None => NONE.into(),
+    };
+    let rows = o.strategies.iter().map(|s| {
+        let assignment = s.assignment.as_ref();
+        vec![
+            s.strategy.clone(),
+            format!("{:.3}", s.value),
+            percent(s.gained),
+            percent(assignment.and_then(|a| a.gap)),
+            assignment.map_or(NONE.into(), |a| a.decisions.to_string()),
+            percent(s.prediction_gap),
+        ]
+    });
+    let exact = o
+        .strategies
+        .iter()
+        .filter_map(|s| s.assignment.as_ref())
+        .any(|a| a.optimum.is_some());
+    let against = if exact {
+        "the optimum"
+    } else {
+        "an upper bound"
+    };
+    format!(
+        "against the best possible ({} epochs)\n{}\n\
+         objective: {}.\n\
+         best found {:.3} (bound {:.3}, so at most {} of the gain is missed), nobody ever moves {:.3}.\n\
+         horizon gap: {} (the optimum of every epoch in turn is worth {:.3}).\n\
+         assignment gap: a decision's placement against {against} with the strategy's own scores, of what there was to gain.\n\
+         prediction gap: what the best paths by the strategy's predictions miss of the gain, by true loads.\n",
+        o.epochs,
+        table(&COLUMNS, rows.collect()),
+        o.objective,
+        o.best,
+        o.bound,
+        percent(o.bound_gap),
+        o.stay,
+        percent(o.horizon_gap),
+        o.chain,
+    )
+}

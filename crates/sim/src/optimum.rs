@@ -1,0 +1,443 @@
+//! How far decisions are from the best possible: what volumes would do on every tier, the best paths through all epochs,
+//! and where the way from there to a strategy's decisions is lost.
+//!
+//! ```text
+//!  every volume alone on a device of its own, one run per tier ──▶ true loads by volume, tier, epoch
+//!      ──▶ Horizon: bound ≥ best ≥ chain of per-epoch optima ≥ …        the objective is AutoTiering's (Eq. 6, 7)
+//!  decisions of a strategy, by the same objective and the true loads ──▶ its value
+//!  predictions of a strategy ──▶ best paths by them ──▶ their value by the true loads
+//! ```
+//!
+//! Three gaps, each against the best of the same problem. *Assignment*: a decision's placement and the bound, with the
+//! strategy's own scores. *Horizon*: taking the optimum of every epoch in turn, instead of looking ahead. *Prediction*: the
+//! best that can be done with the strategy's predictions, instead of the truth.
+//!
+//! What this is not: the best mean latency or IOPS of a run. It is about the objective that is named; moves are taken to
+//! be instantaneous and to cost what Eq. 7 charges; loads are those of volumes that nobody disturbs.
+
+use model::{Flow, Measured, Report};
+use planner::assign::{Place, RESOURCES, Shares};
+use planner::horizon::Horizon;
+use planner::{Objective, strategies::AutoTieringConfig};
+use serde::{Deserialize, Serialize};
+use units::{DeviceId, Nanos, TierId};
+
+use crate::result::{GroupKind, RunResult};
+use crate::{Model, ScenarioError, ScenarioFile};
+
+/// What is maximized, in words.
+pub const OBJECTIVE: &str = "Eq. 6 match of true loads, summed over volumes and epochs, less Eq. 7 cost of moves \
+     and what is over a tier's share";
+
+/// Loads by volume, tier, epoch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Loads(Vec<Vec<Vec<Measured>>>);
+
+/// How far everybody is from the best possible.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Optimality {
+    /// What is maximized.
+    pub objective: String,
+    /// Epochs between decisions.
+    pub epochs: usize,
+    /// Value if nothing ever moves.
+    pub stay: f64,
+    /// Value of the optimum of every epoch in turn.
+    pub chain: f64,
+    /// Value of the best paths that were found.
+    pub best: f64,
+    /// No paths are worth more.
+    pub bound: f64,
+    /// What looking ahead adds: (best − chain) / (best − stay); none if there is nothing to gain.
+    pub horizon_gap: Option<f64>,
+    /// What the best may miss: (bound − best) / (bound − stay).
+    pub bound_gap: Option<f64>,
+    /// By strategy.
+    pub strategies: Vec<StrategyOptimality>,
+}
+
+/// One strategy against the best.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StrategyOptimality {
+    /// Its name in the scenario.
+    pub strategy: String,
+    /// Value of its decisions by true loads.
+    pub value: f64,
+    /// (value − stay) / (best − stay); none if there is nothing to gain.
+    pub gained: Option<f64>,
+    /// Its assignments by its own scores; none if it solves no such problem.
+    pub assignment: Option<AssignmentGap>,
+    /// Value, by true loads, of the best paths by its predictions; none if it predicts nothing.
+    pub predicted: Option<f64>,
+    /// (best − predicted) / (best − stay).
+    pub prediction_gap: Option<f64>,
+}
+
+/// Decisions against the best of their own problem.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct AssignmentGap {
+    /// What is maximized.
+    pub objective: String,
+    /// Decisions.
+    pub decisions: usize,
+    /// Value of what was chosen, summed over decisions.
+    pub value: f64,
+    /// Value of staying.
+    pub stay: f64,
+    /// Nothing is worth more.
+    pub bound: f64,
+    /// The optimum, where it was computed.
+    pub optimum: Option<f64>,
+    /// (bound − value) / (bound − stay), or against the optimum where that is known; none if there is nothing to gain.
+    pub gap: Option<f64>,
+}
+
+/// One decision's problem.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AssignmentRecord {
+    /// When, seconds.
+    pub at_s: f64,
+    /// What is maximized.
+    pub objective: String,
+    /// Value of what was chosen.
+    pub value: f64,
+    /// Value of staying.
+    pub stay: f64,
+    /// Nothing is worth more.
+    pub bound: f64,
+    /// The optimum, where it was computed.
+    pub optimum: Option<f64>,
+}
+
+/// Share of what there was to gain; none if that is nothing.
+fn share(part: f64, whole: f64) -> Option<f64> {
+    (whole > 1e-9).then(|| part / whole)
+}
+
+impl AssignmentGap {
+    /// Of all decisions of a run.
+    pub fn of(records: &[AssignmentRecord]) -> Option<Self> {
+        let first = records.first()?;
+        let sum = |value: fn(&AssignmentRecord) -> f64| records.iter().map(value).sum::<f64>();
+        let optima: Option<Vec<f64>> = records.iter().map(|r| r.optimum).collect();
+        let optimum = optima.map(|all| all.iter().sum());
+        let (value, stay, bound) = (sum(|r| r.value), sum(|r| r.stay), sum(|r| r.bound));
+        let most: f64 = optimum.unwrap_or(bound);
+        Some(Self {
+            objective: first.objective.clone(),
+            decisions: records.len(),
+            value,
+            stay,
+            bound,
+            optimum,
+            gap: share((most - value).max(0.0), most - stay),
+        })
+    }
+}
+
+/// Epochs between decisions: the first begins with the first decision.
+fn epochs(model: &Model) -> usize {
+    let migration = model.policy.epochs.migration.0;
+    (model.duration.0.div_ceil(migration) as usize).saturating_sub(1)
+}
+
+/// One model per tier, in which every volume has a device of that tier to itself and nobody moves. Run them under `noop`
+/// with results over time.
+pub fn solo_models(model: &Model) -> Vec<Model> {
+    model
+        .topology
+        .tier_ids()
+        .map(|tier| {
+            let mut solo = model.clone();
+            let first = model.topology.tier(tier).devices[0];
+            let mut device = model.topology.device(first).clone();
+            device.spec.capacity = model.topology.largest_device();
+            device.tier = TierId(0);
+            solo.topology.devices = (0..model.volumes.len())
+                .map(|i| model::Device {
+                    name: format!("{}-{i}", device.name),
+                    ..device.clone()
+                })
+                .collect();
+            let devices = (0..model.volumes.len()).map(DeviceId::from_index);
+            solo.topology.tiers = vec![model::Tier {
+                devices: devices.collect(),
+                ..model.topology.tier(tier).clone()
+            }];
+            for (i, volume) in solo.volumes.iter_mut().enumerate() {
+                volume.device = DeviceId::from_index(i);
+            }
+            // Rules about tiers that are not there.
+            solo.policy.pins.clear();
+            solo.policy.affinity.clear();
+            solo.policy.cordoned.clear();
+            solo
+        })
+        .collect()
+}
+
+impl Loads {
+    /// What every volume did on every tier: `solo` are the results of [`solo_models`], in order.
+    ///
+    /// # Panics
+    /// If a result has no results over time.
+    pub fn measured(model: &Model, solo: &[RunResult]) -> Self {
+        let epochs = epochs(model);
+        let of_volume = |v: usize| {
+            let of_tier = |run: &RunResult| {
+                let epoch = |e: usize| measured(model, run, v, e);
+                (0..epochs).map(epoch).collect()
+            };
+            solo.iter().map(of_tier).collect()
+        };
+        Self((0..model.volumes.len()).map(of_volume).collect())
+    }
+
+    /// The same loads at the rates that a strategy predicted when it decided; where it predicted nothing for a volume, its
+    /// last prediction, or else its true load before the epoch on the tier where it began. `None` if it never predicted.
+    fn predicted(&self, model: &Model, decisions: &[Report]) -> Option<Self> {
+        let mut any = false;
+        let mut loads = self.clone();
+        for (v, volume) in model.volumes.iter().enumerate() {
+            let mut last: Vec<Option<f64>> = vec![None; model.topology.tiers.len()];
+            for e in 0..epochs(model) {
+                let at = model.policy.epochs.migration.0 * (e as u64 + 1);
+                let report = decisions.iter().find(|d| d.at == Nanos(at));
+                let row = report.and_then(|r| r.volumes.iter().find(|r| r.volume == volume.name));
+                for (t, last) in last.iter_mut().enumerate() {
+                    let option = row.and_then(|r| r.options.get(t));
+                    if let Some(p) = option.and_then(|o| o.predicted) {
+                        *last = Some(p.iops);
+                        any = true;
+                    }
+                    // Nobody knows the mix of the epoch to come: the one before it, on the tier where the volume was.
+                    let here = model.topology.tier_of(volume.device).index();
+                    let known = &self.0[v][here][e.saturating_sub(1)];
+                    loads.0[v][t][e] = at_rate(known, last.unwrap_or(known.iops()));
+                }
+            }
+        }
+        any.then_some(loads)
+    }
+}
+
+/// A load of the same mix at another rate.
+fn at_rate(load: &Measured, iops: f64) -> Measured {
+    let factor = if load.ios() == 0 {
+        0.0
+    } else {
+        iops / load.iops()
+    };
+    let scaled = |flow: &Flow| Flow {
+        ios: (flow.ios as f64 * factor).round() as u64,
+        bytes: (flow.bytes as f64 * factor).round() as u64,
+        ..*flow
+    };
+    Measured {
+        reads: scaled(&load.reads),
+        writes: scaled(&load.writes),
+        ..*load
+    }
+}
+
+/// The load of one epoch from the windows of a run.
+fn measured(model: &Model, run: &RunResult, volume: usize, epoch: usize) -> Measured {
+    let series = run.series.as_ref().expect("a solo run keeps its series");
+    let name = &model.volumes[volume].name;
+    let group = series
+        .groups
+        .iter()
+        .find(|g| g.kind == GroupKind::Volume && &g.name == name)
+        .expect("every volume is a group");
+    let per_epoch = (model.policy.epochs.migration.0 / model.window.0) as usize;
+    let from = (epoch + 1) * per_epoch;
+    let windows = from..(from + per_epoch).min(group.reads.iops.len());
+    let window_s = model.window.as_secs_f64();
+    let flow = |d: &crate::result::DirectionSeries| {
+        let sum = |values: &[f64]| {
+            values
+                .get(windows.clone())
+                .unwrap_or(&[])
+                .iter()
+                .sum::<f64>()
+        };
+        Flow {
+            ios: (sum(&d.iops) * window_s).round() as u64,
+            bytes: (sum(&d.mib_per_s) * window_s * (1u64 << 20) as f64).round() as u64,
+            ..Flow::default()
+        }
+    };
+    Measured {
+        window: Nanos(model.window.0 * windows.len().max(1) as u64),
+        reads: flow(&group.reads),
+        writes: flow(&group.writes),
+        outstanding: 0.0,
+    }
+}
+
+/// The weights of the scenario's AutoTiering.
+///
+/// # Errors
+/// Parameters that make no sense.
+pub fn objective(file: &ScenarioFile) -> Result<Objective, ScenarioError> {
+    let config = file.scenario.strategies.get("autotiering").cloned();
+    let config: AutoTieringConfig = match config {
+        None => AutoTieringConfig::default(),
+        Some(value) => serde_json::from_value(value)
+            .map_err(|e| file.fault("strategies.autotiering", e.to_string()))?,
+    };
+    Ok(Objective::new(&config))
+}
+
+/// The problem of all epochs at once.
+pub fn horizon(model: &Model, objective: &Objective, loads: &Loads) -> Horizon {
+    let (topology, policy) = (&model.topology, &model.policy);
+    let headroom = &policy.headroom;
+    let epochs = epochs(model);
+    let places: Vec<Vec<Vec<Place>>> = model
+        .volumes
+        .iter()
+        .enumerate()
+        .map(|(v, volume)| {
+            let weight = model.classes[volume.class.index()].weight;
+            let place = |tier: TierId, e: usize| {
+                let load = &loads.0[v][tier.index()][e];
+                objective.place(topology, headroom, tier, weight, load, volume.size)
+            };
+            (0..epochs)
+                .map(|e| topology.tier_ids().map(|t| place(t, e)).collect())
+                .collect()
+        })
+        .collect();
+    let limits = [headroom.performance, headroom.bandwidth, headroom.space];
+    let overload = topology
+        .tier_ids()
+        .map(|tier| overload_price(model, objective, &places, tier));
+    let mut horizon = Horizon::new(
+        epochs,
+        vec![limits; topology.tiers.len()],
+        overload.collect(),
+    );
+    for (v, volume) in model.volumes.iter().enumerate() {
+        let cost = |from: TierId, to: TierId| {
+            let source = &topology.device(topology.tier(from).devices[0]).spec;
+            let target = &topology.device(topology.tier(to).devices[0]).spec;
+            let spare = source.read_bandwidth.0.min(target.write_bandwidth.0) as f64;
+            let rate =
+                (policy.budget.copy_bandwidth.as_f64()).min(spare * policy.budget.copy_share);
+            objective.move_cost(policy, volume.size.as_f64() / rate)
+        };
+        let costs: Vec<Vec<f64>> = topology
+            .tier_ids()
+            .map(|from| topology.tier_ids().map(|to| cost(from, to)).collect())
+            .collect();
+        horizon.add(topology.tier_of(volume.device), &places[v], &costs);
+    }
+    horizon.admit_present();
+    horizon
+}
+
+/// What is over a tier's share is taken from all alike: it costs what volumes make of a share there on average, weighted by
+/// use. Space is a hard limit, and so is what the tier is not valued for.
+fn overload_price(
+    model: &Model,
+    objective: &Objective,
+    places: &[Vec<Vec<Place>>],
+    tier: TierId,
+) -> Shares {
+    let mut prices = [f64::INFINITY; RESOURCES];
+    for (k, price) in prices.iter_mut().enumerate().take(2) {
+        let (mut worth, mut used) = (0.0, 0.0);
+        for (volume, places) in model.volumes.iter().zip(places) {
+            let weight = model.classes[volume.class.index()].weight;
+            let own = objective.worth(&model.topology, tier, weight)[k];
+            for place in places {
+                worth += place[tier.index()].uses[k] * own;
+                used += place[tier.index()].uses[k];
+            }
+        }
+        if worth > 0.0 {
+            *price = worth / used;
+        }
+    }
+    prices
+}
+
+/// The tiers that a strategy decided for, by volume and epoch: a move counts from its decision on, if it was made.
+fn decided(model: &Model, run: &RunResult) -> Vec<Vec<TierId>> {
+    let tier_named = |name: &str| {
+        let found = model.topology.tiers.iter().position(|t| t.name == name);
+        TierId::from_index(found.expect("the run's tiers are the model's"))
+    };
+    let migration_s = model.policy.epochs.migration.as_secs_f64();
+    let path = |volume: &crate::VolumeModel| {
+        let mut now = model.topology.tier_of(volume.device);
+        let moves: Vec<(f64, TierId)> = run
+            .move_log
+            .iter()
+            .filter(|m| m.volume == volume.name && m.started_s.is_some() && m.why_not.is_none())
+            .map(|m| (m.planned_s, tier_named(&m.to)))
+            .collect();
+        (0..epochs(model))
+            .map(|e| {
+                let at = migration_s * (e as f64 + 1.0);
+                if let Some(last) = moves.iter().rfind(|m| m.0 <= at + 1e-6) {
+                    now = last.1;
+                }
+                now
+            })
+            .collect()
+    };
+    model.volumes.iter().map(path).collect()
+}
+
+/// Runs of strategies against the best possible. `exact` solves a horizon exactly, where that is to be had: value of the
+/// optimum, in steps of a score.
+pub fn optimality(
+    model: &Model,
+    objective: &Objective,
+    loads: &Loads,
+    runs: &[RunResult],
+    exact: Option<fn(&Horizon) -> Option<i64>>,
+) -> Optimality {
+    let problem = horizon(model, objective, loads);
+    let (best, mut bound) = problem.solve();
+    let mut best_value = best.value;
+    if let Some(optimum) = exact.and_then(|exact| exact(&problem)) {
+        best_value = best_value.max(optimum);
+        bound = best_value;
+    }
+    let score = |steps: i64| steps as f64 * planner::assign::SCORE_STEP;
+    let (stay, chain) = (score(problem.stay().value), score(problem.chain().value));
+    let (best, bound) = (score(best_value), score(bound));
+    let strategies = runs
+        .iter()
+        .map(|run| {
+            let value = score(problem.paths(decided(model, run)).value);
+            let decisions = run.decisions.as_deref().unwrap_or(&[]);
+            let predicted = loads.predicted(model, decisions).map(|predicted| {
+                let by_prediction = horizon(model, objective, &predicted).solve().0;
+                score(problem.paths(by_prediction.tiers).value)
+            });
+            StrategyOptimality {
+                strategy: run.manifest.strategy.clone(),
+                value,
+                gained: share(value - stay, best - stay),
+                assignment: AssignmentGap::of(&run.assignments),
+                predicted,
+                prediction_gap: predicted.and_then(|p| share(best - p, best - stay)),
+            }
+        })
+        .collect();
+    Optimality {
+        objective: OBJECTIVE.into(),
+        epochs: problem.epochs(),
+        stay,
+        chain,
+        best,
+        bound,
+        horizon_gap: share(best - chain, best - stay),
+        bound_gap: share(bound - best, bound - stay),
+        strategies,
+    }
+}
