@@ -3,7 +3,7 @@
 //! ```text
 //!  points: rate, size, mean latency ──▶ N in flight = rate × latency
 //!          [`closed_loop`](crate::closed_loop) with N in flight on a device with these parameters ──▶ latency
-//!          Σ (ln predicted − ln measured)² ──▶ as small as possible
+//!          Σ (ln predicted − ln measured)² ──▶ as small as possible; outliers count less
 //! ```
 //!
 //! Since the number in flight is taken from the measurement, rate and latency are one residual and not two: what is off
@@ -27,6 +27,13 @@ use crate::{LoadShare, least_squares};
 const KNOTS: [f64; 7] = [0.0, 0.25, 0.5, 0.7, 0.85, 0.95, 1.0];
 /// How much a factor e beside the assumed value costs, for what the data does not say.
 const PULL: f64 = 0.01;
+/// Beyond this many factors e the pull is stronger: what grows so fast is a queue behind a cap, and no part of the curve.
+const PULL_LOOSE: f64 = 2.0;
+/// The stronger pull.
+const PULL_TIGHT: f64 = 0.1;
+/// Residuals beyond this count by their size and no more by its square, so that one load in which something else happened
+/// does not carry the others away (Huber).
+const OUTLIER: f64 = 0.1;
 /// Rounds of the fit; each is a handful of passes over the points.
 const ROUNDS_MAX: u32 = 200;
 /// Below this growth of the rate per growth of the number in flight (both in logarithms) a load is saturated.
@@ -198,13 +205,30 @@ pub fn fit_device(points: &[LoadPoint], given: &DeviceSpec) -> Option<DeviceFit>
         for (point, (load, in_flight)) in points.iter().zip(&loads) {
             let settled = shape.settle(load, *in_flight);
             for (dir, flow) in point.flows.iter().enumerate() {
-                residuals.extend(flow.map(|f| libm::log(settled.latency_us[dir] / f.latency_us)));
+                residuals.extend(
+                    flow.map(|f| robust(libm::log(settled.latency_us[dir] / f.latency_us))),
+                );
             }
         }
-        residuals.extend(parameters.iter().zip(&first).map(|(p, f)| PULL * (p - f)));
+        residuals.extend(parameters.iter().zip(&first).map(|(p, f)| pull(p - f)));
         residuals
     });
     Some(finish(points, given, shape_of(&found), &free))
+}
+
+/// A value whose square is that of a small residual and twice the size of a large one.
+fn robust(residual: f64) -> f64 {
+    let size = residual.abs();
+    if size <= OUTLIER {
+        residual
+    } else {
+        (OUTLIER * (2.0 * size - OUTLIER)).sqrt().copysign(residual)
+    }
+}
+
+fn pull(away: f64) -> f64 {
+    let beyond = (away.abs() - PULL_LOOSE).max(0.0);
+    PULL * away + PULL_TIGHT * beyond.copysign(away)
 }
 
 /// One size of requests cannot tell a rate from a bandwidth.

@@ -26,6 +26,10 @@ pub const LOADS_MAX: usize = 2000;
 /// Sizes within one load may differ by this much, as a ratio.
 const SIZES_ALIKE: f64 = 1.01;
 
+/// The size that a job asked for is the one of its requests, if what was measured lies so near. Bytes and requests are not
+/// counted over quite the same time, so that their quotient is some percent off at great depths.
+const SIZE_NEAR: f64 = 0.05;
+
 /// One load that fio ran.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FioLoad {
@@ -233,7 +237,10 @@ fn job(node: &Node<'_>, global: &Map<String, Value>) -> anyhow::Result<(u64, Job
     let mut runtime_s = f64::INFINITY;
     for (flow, key) in flows.iter_mut().zip(["read", "write"]) {
         let direction = node.get(key)?;
-        *flow = self::flow(&direction)?;
+        *flow = self::flow(
+            &direction,
+            asked_bytes(option("bs").or(option("blocksize")), key),
+        )?;
         if let Some(runtime) = direction.maybe("runtime")?.filter(|_| flow.is_some()) {
             runtime_s = runtime_s.min(runtime.number()? / 1e3);
         }
@@ -260,7 +267,23 @@ fn job(node: &Node<'_>, global: &Map<String, Value>) -> anyhow::Result<(u64, Job
     Ok((node.get("groupid")?.whole()?, job))
 }
 
-fn flow(node: &Node<'_>) -> anyhow::Result<Option<MeasuredFlow>> {
+/// The one size of requests of a direction, where the option names one: `4k`, `64KiB`, `4k,64k` for reads and writes.
+fn asked_bytes(option: Option<&str>, direction: &str) -> Option<f64> {
+    let sizes: Vec<&str> = option.unwrap_or("4k").split(',').collect();
+    let text = sizes[usize::from(direction == "write").min(sizes.len() - 1)].to_ascii_lowercase();
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let unit = match &text[end..] {
+        "" | "b" => 1.0,
+        "k" | "kib" => 1024.0,
+        "m" | "mib" => 1_048_576.0,
+        _ => return None,
+    };
+    text[..end].parse::<f64>().ok().map(|n| n * unit)
+}
+
+fn flow(node: &Node<'_>, asked: Option<f64>) -> anyhow::Result<Option<MeasuredFlow>> {
     if node.get("total_ios")?.whole()? == 0 {
         return Ok(None);
     }
@@ -286,9 +309,12 @@ fn flow(node: &Node<'_>) -> anyhow::Result<Option<MeasuredFlow>> {
         };
         spread_us = at("10.000000")?.zip(at("90.000000")?);
     }
+    let measured = bytes_per_s / iops;
     Ok(Some(MeasuredFlow {
         iops,
-        bytes: bytes_per_s / iops,
+        bytes: asked
+            .filter(|a| (measured / a - 1.0).abs() < SIZE_NEAR)
+            .unwrap_or(measured),
         latency_us: latency_ns / 1e3,
         spread_us,
     }))
@@ -421,6 +447,27 @@ mod tests {
             text.contains("jobs[0] and jobs[1]") && text.contains("stonewall"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn sizes_are_those_asked_for_or_those_measured() {
+        let of = |bs: &str, bytes: f64| {
+            let mut job = one();
+            job["job options"]["bs"] = json!(bs);
+            job["read"] = direction(1000, 40_000.0, bytes, 100_000.0);
+            parsed(&run(vec![job]))[0].point.flows[0].unwrap().bytes
+        };
+        assert_eq!(of("64k", 66_000.0), 65_536.0);
+        assert_eq!(of("64KiB,4k", 66_000.0), 65_536.0);
+        assert_eq!(of("1M", 1_060_000.0), 1_048_576.0);
+        assert_eq!(
+            of("64k", 32_768.0),
+            32_768.0,
+            "too far off: the measured one"
+        );
+        assert_eq!(of("64kb?", 66_000.0), 66_000.0);
+        assert_eq!(asked_bytes(Some("4k,8k"), "write"), Some(8192.0));
+        assert_eq!(asked_bytes(None, "read"), Some(4096.0));
     }
 
     #[test]
