@@ -153,6 +153,18 @@ switch!(
     }
 );
 
+switch!(
+    /// Where the sensitivity of a volume comes from.
+    SensitivitySource {
+        /// Injected latency only: volumes that must not be delayed stay uncalibrated.
+        literal Injected,
+        /// Injected latency; natural variation for volumes that must not be delayed and where injection gave no line.
+        corrected InjectedElsePassive,
+        /// Natural variation only: nothing is ever delayed.
+        Passive
+    }
+);
+
 /// A calibration session (TSSCS).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -223,6 +235,8 @@ pub struct AutoTieringConfig {
     pub space_term: Option<SpaceTerm>,
     /// Order of assignment.
     pub assignment: Option<Assignment>,
+    /// Where sensitivity comes from.
+    pub sensitivity: Option<SensitivitySource>,
     /// agingFactor of Eq. 7, 0..1.
     pub aging: f64,
     /// wetP of Eq. 6.
@@ -256,6 +270,7 @@ impl Default for AutoTieringConfig {
             controls: None,
             space_term: None,
             assignment: None,
+            sensitivity: None,
             aging: 0.5,
             weight_performance: 1.0,
             weight_bandwidth: 1.0,
@@ -282,6 +297,7 @@ pub(crate) struct Switches {
     pub(crate) controls: Controls,
     pub(crate) space_term: SpaceTerm,
     pub(crate) assignment: Assignment,
+    pub(crate) sensitivity: SensitivitySource,
 }
 
 impl AutoTieringConfig {
@@ -300,6 +316,7 @@ impl AutoTieringConfig {
             controls: self.controls.unwrap_or(Controls::of(form)),
             space_term: self.space_term.unwrap_or(SpaceTerm::of(form)),
             assignment: self.assignment.unwrap_or(Assignment::of(form)),
+            sensitivity: self.sensitivity.unwrap_or(SensitivitySource::of(form)),
         }
     }
 
