@@ -18,6 +18,7 @@ mod moving;
 mod parse;
 mod result;
 mod scenario;
+mod sensitivity;
 mod session;
 mod source;
 mod stats;
@@ -32,4 +33,8 @@ pub use result::{
 pub use scenario::{
     AffinityConfig, ClassConfig, ClientConfig, InitialPlacement, PolicyConfig, Replay, Scenario,
     TierConfig, TraceConfig, VolumeConfig,
+};
+pub use sensitivity::{
+    SENSITIVITY_CASES, SensitivityCase, SensitivityError, SensitivityRow, TierErrors,
+    sensitivity_row,
 };

@@ -184,6 +184,10 @@ fn epoch(facts: &Facts, slowness: &Slowness, volume: VolumeId) -> Option<Passive
     if v.calibrating || !v.calibration.is_empty() || moved {
         return None;
     }
+    // A queue behind a full device makes all wait alike, however different their bare latencies: r is then no factor.
+    if super::predict::saturated(facts, volume) {
+        return None;
+    }
     let spec = &facts.topology.device(v.device).spec;
     let (r, excess_variance) = slowness.beside(volume)?;
     let flow = |flow: &Flow, op: Op| {

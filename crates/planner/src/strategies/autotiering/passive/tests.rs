@@ -296,6 +296,8 @@ fn epochs_that_say_nothing_are_passed_over() {
         0,
         "its own delay would be in y"
     );
+    let full = |by: f64| count(&move |f: &mut Facts| f.devices[1].utilization = by);
+    assert_eq!((full(0.94), full(0.95)), (1, 0), "a queue is no factor");
     let move_of = |v: u32| RunningMove {
         volume: VolumeId(v),
         from: DeviceId(1),
