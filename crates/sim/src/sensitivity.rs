@@ -7,7 +7,7 @@
 //!         the volume on the fast tier · on the slow one                              the truth
 //! ```
 //!
-//! The device's caps are a fifth of the preset's, so that a run has millions of requests and not hundreds of millions.
+//! The device's caps are a fraction of the preset's, so that a run has millions of requests and not hundreds of millions.
 
 use model::Report;
 use planner::build;
@@ -33,6 +33,8 @@ pub struct SensitivityCase {
     pub about: &'static str,
     /// Requests that the volume keeps in flight.
     outstanding: u32,
+    /// Mean pause of each between an answer and the next request, microseconds.
+    think_us: u32,
     /// What the clients of the neighbours have beside their habits.
     neighbours: [&'static str; 3],
     /// What the volume's own client has.
@@ -63,6 +65,7 @@ pub const SENSITIVITY_CASES: &[SensitivityCase] = &[
         name: "mild-bursts",
         about: "neighbours burst for longer than an epoch, and the device bears it; 2 in flight",
         outstanding: 2,
+        think_us: 400,
         neighbours: MILD,
         own: "",
     },
@@ -70,6 +73,7 @@ pub const SENSITIVITY_CASES: &[SensitivityCase] = &[
         name: "long-bursts",
         about: "the same, but bursts fill the device",
         outstanding: 2,
+        think_us: 400,
         neighbours: LONG,
         own: "",
     },
@@ -77,20 +81,23 @@ pub const SENSITIVITY_CASES: &[SensitivityCase] = &[
         name: "deep-queue",
         about: "the same, but the volume loads the device itself: 24 in flight",
         outstanding: 24,
+        think_us: 0,
         neighbours: LONG,
         own: "",
     },
     SensitivityCase {
-        name: "think-time",
-        about: "the same, with 8 in flight that think for 500 us",
+        name: "more-of-it",
+        about: "the same, with 8 in flight that pause for 1 ms",
         outstanding: 8,
+        think_us: 1000,
         neighbours: LONG,
-        own: "think",
+        own: "",
     },
     SensitivityCase {
         name: "short-bursts",
         about: "neighbours burst for 150 to 200 ms, far shorter than an epoch",
         outstanding: 2,
+        think_us: 400,
         neighbours: SHORT,
         own: "",
     },
@@ -98,6 +105,7 @@ pub const SENSITIVITY_CASES: &[SensitivityCase] = &[
         name: "together",
         about: "the volume and all neighbours burst at the same times",
         outstanding: 2,
+        think_us: 400,
         neighbours: TOGETHER,
         own: TOGETHER[0],
     },
@@ -105,6 +113,7 @@ pub const SENSITIVITY_CASES: &[SensitivityCase] = &[
         name: "steady",
         about: "nothing varies",
         outstanding: 2,
+        think_us: 400,
         neighbours: STEADY,
         own: "",
     },
@@ -164,20 +173,17 @@ pub enum SensitivityError {
 
 fn scenario(case: &SensitivityCase, seed: u64, tier: &str, steady: bool, policy: &str) -> String {
     let neighbours = if steady { STEADY } else { case.neighbours };
-    let (own, think) = match case.own {
-        "think" => ("", ", think = \"500us\""),
-        own if steady => (if own.is_empty() { own } else { "" }, ""),
-        own => (own, ""),
-    };
+    let own = if steady { "" } else { case.own };
+    let think = case.think_us;
     let outstanding = case.outstanding;
     let mut text = format!(
         "name = \"sensitivity\"\nseed = {seed}\nduration = \"6m\"\nwarmup = \"1m\"\nwindow = \"5s\"\n
-[[tiers]]\nname = \"fast\"\npreset = \"pm953\"\nread_iops = \"48 kIOPS\"\nwrite_iops = \"8 kIOPS\"
+[[tiers]]\nname = \"fast\"\npreset = \"pm953\"\nread_iops = \"48 kIOPS\"\nwrite_iops = \"12 kIOPS\"
 [[tiers]]\nname = \"middle\"\npreset = \"pm1633\"\nread_iops = \"40 kIOPS\"\nwrite_iops = \"12 kIOPS\"
 [[tiers]]\nname = \"slow\"\npreset = \"pm863\"\nread_iops = \"20 kIOPS\"\nwrite_iops = \"6 kIOPS\"
 [policy]\nmonitor_epoch = \"5s\"\nmigration_epoch = \"60s\"\nmoves_per_epoch = 0\n{policy}
 [[volumes]]\nname = \"{VOLUME}\"\nsize = \"1 GiB\"\ntier = \"{tier}\"
-[[clients]]\nvolume = \"{VOLUME}\"\nhabits = {{ outstanding = {outstanding}, read_share = 0.7{think} }}\n{own}\n"
+[[clients]]\nvolume = \"{VOLUME}\"\nhabits = {{ outstanding = {outstanding}, read_share = 0.7, think = \"{think}us\" }}\n{own}\n"
     );
     for (i, varied) in neighbours.iter().enumerate() {
         text += &format!(
