@@ -92,3 +92,12 @@ pub fn run_all(title: &str, jobs: &[Job<'_>]) -> anyhow::Result<Vec<RunResult>> 
         .map(|r| r.expect("every run was started"))
         .collect()
 }
+
+/// The same for anything else that is short, one thread each.
+pub fn side_by_side<T: Sync, R: Send>(over: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = over.iter().map(|item| scope.spawn(|| work(item))).collect();
+        let results = threads.into_iter().map(|t| t.join());
+        results.map(|r| r.expect("work does not panic")).collect()
+    })
+}

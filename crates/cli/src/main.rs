@@ -4,6 +4,7 @@
 
 mod check_cmd;
 mod config_cmd;
+mod device_cmd;
 mod export_cmd;
 mod filter_cmd;
 mod inject_cmd;
@@ -58,6 +59,9 @@ enum Command {
     /// Look at the tiers of an array and add devices
     #[command(subcommand)]
     Tier(tier_cmd::TierCommand),
+    /// Fit devices of scenarios to measurements
+    #[command(subcommand)]
+    Device(device_cmd::DeviceCommand),
     /// Measure, limit, delay or record an export of any NBD server
     Filter(Box<filter_cmd::FilterArgs>),
     /// Check scenario files and print their schema
@@ -73,6 +77,7 @@ fn main() -> ExitCode {
         Command::WhyNot { which, tier } => why_cmd::why_not(&which, &tier),
         Command::Volume(command) => volume_cmd::run(command),
         Command::Tier(command) => tier_cmd::run(command),
+        Command::Device(command) => device_cmd::run(command),
         Command::Filter(args) => filter_cmd::run(*args),
         Command::Config(command) => config_cmd::run(command),
     };

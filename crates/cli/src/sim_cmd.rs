@@ -39,7 +39,7 @@ pub enum SimCommand {
         /// Strategies instead of the scenario's own list
         #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
         strategies: Vec<String>,
-        /// Do not look for the best possible decisions (saves one run per tier)
+        /// Do not look for the best possible decisions
         #[arg(long)]
         no_optimum: bool,
         /// Solve for the best possible exactly where that ends (needs a build with --features exact)
@@ -226,7 +226,7 @@ fn simulate(
     Ok(ExitCode::SUCCESS)
 }
 
-/// The strategies' runs, and the runs that tell what each volume would do on each tier by itself.
+/// The strategies' runs, and how far they are from the best possible.
 fn run_scenario(
     file: &ScenarioFile,
     model: &Model,
@@ -234,34 +234,29 @@ fn run_scenario(
     strategies: &[String],
     best: Best,
 ) -> anyhow::Result<(Vec<RunResult>, Option<Optimality>)> {
-    let solo = if best == Best::Unknown {
-        vec![]
-    } else {
-        optimum::solo_models(model)
-    };
     let options = RunOptions {
         series: true,
         decisions: true,
         optimum: (best == Best::Exact).then_some(exact_assignment),
     };
-    let compared = strategies.iter().map(|name| (model, name.clone()));
-    let alone = solo.iter().map(|model| (model, "noop".to_owned()));
-    let jobs: Vec<Job<'_>> = compared
-        .chain(alone)
-        .map(|(model, strategy)| Job {
+    let jobs: Vec<Job<'_>> = strategies
+        .iter()
+        .map(|strategy| Job {
             file,
             model,
-            strategy,
+            strategy: strategy.clone(),
             traces,
             options,
         })
         .collect();
-    let mut results = jobs::run_all(&file.scenario.name, &jobs)?;
-    if solo.is_empty() {
+    let results = jobs::run_all(&file.scenario.name, &jobs)?;
+    if best == Best::Unknown {
         return Ok((results, None));
     }
-    let alone = results.split_off(strategies.len());
-    let loads = Loads::measured(model, &alone);
+    let tiers: Vec<_> = model.topology.tier_ids().collect();
+    let loads = Loads::new(jobs::side_by_side(&tiers, |tier| {
+        sim::solo_loads(model, *tier)
+    }));
     let objective = optimum::objective(file)?;
     let exact = (best == Best::Exact).then_some(exact_horizon as fn(&Horizon) -> Option<i64>);
     let found = optimum::optimality(model, &objective, &loads, &results, exact);

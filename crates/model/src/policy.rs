@@ -159,9 +159,17 @@ pub struct Policy {
     pub affinity: Vec<Affinity>,
     /// Tiers that take no new data.
     pub cordoned: Vec<TierId>,
+    /// Volumes whose requests must not be delayed to learn from it.
+    #[serde(default)]
+    pub no_injection: Vec<VolumeId>,
 }
 
 impl Policy {
+    /// Whether latency may be injected into a volume's requests.
+    pub fn may_inject(&self, volume: VolumeId) -> bool {
+        !self.no_injection.contains(&volume)
+    }
+
     /// The tier a volume is pinned to.
     pub fn pin_of(&self, volume: VolumeId) -> Option<TierId> {
         self.pins

@@ -52,6 +52,8 @@ pub enum LintError {
     BytesMoved { bytes: Bytes, budget: Bytes },
     #[error("moves without a migration epoch")]
     NotDue,
+    #[error("volume {volume} must not be delayed, but is to be calibrated by injection")]
+    Injection { volume: String },
     #[error("volume {volume}: a calibration without a step, or one while another runs")]
     Calibration { volume: String },
 }
@@ -137,6 +139,11 @@ pub fn lint(plan: &Plan, facts: &Facts, policy: &Policy) -> Vec<LintError> {
         errors.push(LintError::BytesMoved { bytes, budget });
     }
     for run in &plan.calibrations {
+        if !policy.may_inject(run.volume) {
+            errors.push(LintError::Injection {
+                volume: volume_name(run.volume),
+            });
+        }
         if run.steps.is_empty() || facts.volumes[run.volume.index()].calibrating {
             errors.push(LintError::Calibration {
                 volume: volume_name(run.volume),

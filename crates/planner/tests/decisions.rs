@@ -459,6 +459,27 @@ fn lint_finds_what_is_wrong() {
             .iter()
             .any(|e| e.to_string().contains("cordoned"))
     );
+    let calibrating = model::Plan {
+        moves: vec![],
+        calibrations: vec![model::CalibrationRun {
+            volume: m.volume,
+            steps: vec![model::CalibrationStep {
+                inject: Nanos::from_micros(50),
+                duration: Nanos::from_secs(1),
+            }],
+        }],
+        ..good.clone()
+    };
+    assert_eq!(lint(&calibrating, &f, &Policy::default()), []);
+    let policy = Policy {
+        no_injection: vec![m.volume],
+        ..Policy::default()
+    };
+    let errors = lint(&calibrating, &f, &policy);
+    assert!(
+        errors.len() == 1 && errors[0].to_string().contains("must not be delayed"),
+        "{errors:?}"
+    );
     let not_due = Facts {
         placement_due: false,
         ..f.clone()

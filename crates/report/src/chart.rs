@@ -11,9 +11,12 @@
 mod axis;
 mod gantt;
 mod line;
+mod load;
 
 pub(crate) use axis::{Quantity, time_scale};
 pub(crate) use gantt::{Bar, BarState, Gantt, Lane};
+pub use load::{LoadChart, LoadPanel, LoadSeries};
+
 pub(crate) use line::{Line, LineChart, POINTS_MAX, Reference, Size, sparkline};
 
 use maud::{Markup, html};

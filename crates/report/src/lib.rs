@@ -20,6 +20,7 @@ mod series;
 mod tables;
 mod why;
 
+pub use chart::{LoadChart, LoadPanel, LoadSeries};
 pub use csv::{csv, moves_csv};
 pub use html::page;
 pub use optimality::optimality;

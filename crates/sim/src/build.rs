@@ -607,6 +607,11 @@ impl ScenarioFile {
                 volumes,
             });
         }
+        for name in &p.no_injection {
+            policy
+                .no_injection
+                .push(volume("policy.no_injection", name)?);
+        }
         for name in &p.cordon {
             policy.cordoned.push(tier("policy.cordon", name)?);
         }

@@ -20,7 +20,9 @@ pub mod optimum;
 mod parse;
 mod result;
 mod scenario;
+mod sensitivity;
 mod session;
+mod solo;
 mod source;
 mod stats;
 
@@ -35,3 +37,8 @@ pub use scenario::{
     AffinityConfig, ClassConfig, ClientConfig, InitialPlacement, MeasurementsConfig, PolicyConfig,
     Replay, Scenario, TierConfig, TraceConfig, VolumeConfig,
 };
+pub use sensitivity::{
+    SENSITIVITY_CASES, SensitivityCase, SensitivityError, SensitivityRow, TierErrors,
+    sensitivity_row,
+};
+pub use solo::solo_loads;

@@ -2,7 +2,7 @@
 //! and where the way from there to a strategy's decisions is lost.
 //!
 //! ```text
-//!  every volume alone on a device of its own, one run per tier ──▶ true loads by volume, tier, epoch
+//!  every volume alone on a device of its own, for each tier (crate::solo_loads) ──▶ true loads by volume, tier, epoch
 //!      ──▶ Horizon: bound ≥ best ≥ chain of per-epoch optima ≥ …        the objective is AutoTiering's (Eq. 6, 7)
 //!  decisions of a strategy, by the same objective and the true loads ──▶ its value
 //!  predictions of a strategy ──▶ best paths by them ──▶ their value by the true loads
@@ -20,9 +20,9 @@ use planner::assign::{Place, RESOURCES, Shares};
 use planner::horizon::Horizon;
 use planner::{Objective, strategies::AutoTieringConfig};
 use serde::{Deserialize, Serialize};
-use units::{DeviceId, Nanos, TierId};
+use units::{Nanos, TierId};
 
-use crate::result::{GroupKind, RunResult};
+use crate::result::RunResult;
 use crate::{Model, ScenarioError, ScenarioFile};
 
 /// What is maximized, in words.
@@ -136,61 +136,17 @@ impl AssignmentGap {
 }
 
 /// Epochs between decisions: the first begins with the first decision.
-fn epochs(model: &Model) -> usize {
+pub(crate) fn epochs(model: &Model) -> usize {
     let migration = model.policy.epochs.migration.0;
     (model.duration.0.div_ceil(migration) as usize).saturating_sub(1)
 }
 
-/// One model per tier, in which every volume has a device of that tier to itself and nobody moves. Run them under `noop`
-/// with results over time.
-pub fn solo_models(model: &Model) -> Vec<Model> {
-    model
-        .topology
-        .tier_ids()
-        .map(|tier| {
-            let mut solo = model.clone();
-            let first = model.topology.tier(tier).devices[0];
-            let mut device = model.topology.device(first).clone();
-            device.spec.capacity = model.topology.largest_device();
-            device.tier = TierId(0);
-            solo.topology.devices = (0..model.volumes.len())
-                .map(|i| model::Device {
-                    name: format!("{}-{i}", device.name),
-                    ..device.clone()
-                })
-                .collect();
-            let devices = (0..model.volumes.len()).map(DeviceId::from_index);
-            solo.topology.tiers = vec![model::Tier {
-                devices: devices.collect(),
-                ..model.topology.tier(tier).clone()
-            }];
-            for (i, volume) in solo.volumes.iter_mut().enumerate() {
-                volume.device = DeviceId::from_index(i);
-            }
-            // Rules about tiers that are not there.
-            solo.policy.pins.clear();
-            solo.policy.affinity.clear();
-            solo.policy.cordoned.clear();
-            solo
-        })
-        .collect()
-}
-
 impl Loads {
-    /// What every volume did on every tier: `solo` are the results of [`solo_models`], in order.
-    ///
-    /// # Panics
-    /// If a result has no results over time.
-    pub fn measured(model: &Model, solo: &[RunResult]) -> Self {
-        let epochs = epochs(model);
-        let of_volume = |v: usize| {
-            let of_tier = |run: &RunResult| {
-                let epoch = |e: usize| measured(model, run, v, e);
-                (0..epochs).map(epoch).collect()
-            };
-            solo.iter().map(of_tier).collect()
-        };
-        Self((0..model.volumes.len()).map(of_volume).collect())
+    /// By tier: what [`crate::solo_loads`] says.
+    pub fn new(by_tier: Vec<Vec<Vec<Measured>>>) -> Self {
+        let volumes = by_tier.first().map_or(0, Vec::len);
+        let of_volume = |v: usize| by_tier.iter().map(|tier| tier[v].clone()).collect();
+        Self((0..volumes).map(of_volume).collect())
     }
 
     /// The same loads at the rates that a strategy predicted when it decided; where it predicted nothing for a volume, its
@@ -237,41 +193,6 @@ fn at_rate(load: &Measured, iops: f64) -> Measured {
         reads: scaled(&load.reads),
         writes: scaled(&load.writes),
         ..*load
-    }
-}
-
-/// The load of one epoch from the windows of a run.
-fn measured(model: &Model, run: &RunResult, volume: usize, epoch: usize) -> Measured {
-    let series = run.series.as_ref().expect("a solo run keeps its series");
-    let name = &model.volumes[volume].name;
-    let group = series
-        .groups
-        .iter()
-        .find(|g| g.kind == GroupKind::Volume && &g.name == name)
-        .expect("every volume is a group");
-    let per_epoch = (model.policy.epochs.migration.0 / model.window.0) as usize;
-    let from = (epoch + 1) * per_epoch;
-    let windows = from..(from + per_epoch).min(group.reads.iops.len());
-    let window_s = model.window.as_secs_f64();
-    let flow = |d: &crate::result::DirectionSeries| {
-        let sum = |values: &[f64]| {
-            values
-                .get(windows.clone())
-                .unwrap_or(&[])
-                .iter()
-                .sum::<f64>()
-        };
-        Flow {
-            ios: (sum(&d.iops) * window_s).round() as u64,
-            bytes: (sum(&d.mib_per_s) * window_s * (1u64 << 20) as f64).round() as u64,
-            ..Flow::default()
-        }
-    };
-    Measured {
-        window: Nanos(model.window.0 * windows.len().max(1) as u64),
-        reads: flow(&group.reads),
-        writes: flow(&group.writes),
-        outstanding: 0.0,
     }
 }
 

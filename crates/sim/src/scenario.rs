@@ -347,6 +347,8 @@ pub struct PolicyConfig {
     pub affinity: Vec<AffinityConfig>,
     /// Tiers that take no new data.
     pub cordon: Vec<String>,
+    /// Volumes whose requests must not be delayed for calibration.
+    pub no_injection: Vec<String>,
 }
 
 /// An affinity rule.

@@ -131,6 +131,14 @@ impl Source<'_> {
         }
     }
 
+    /// The volume of a client; `None` for a trace.
+    pub(crate) fn client_volume(&self) -> Option<u32> {
+        match self {
+            Source::Trace(_) => None,
+            Source::Client(c) => Some(c.volume),
+        }
+    }
+
     /// Whether the source waits for its answers; only open replay does not.
     pub(crate) fn waits(&self) -> bool {
         !matches!(self, Source::Trace(TraceSource { window: None, .. }))

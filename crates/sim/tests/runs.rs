@@ -346,3 +346,44 @@ fn every_strategy_form_runs_and_explains_every_volume() {
         }
     }
 }
+
+/// The whole way from the scenario's key to what a decision rests on.
+#[test]
+fn a_volume_that_must_not_be_delayed_is_learned_from_otherwise_or_not_at_all() {
+    let text = ARRAY.replace("[policy]\n", "[policy]\nno_injection = [\"busy\"]\n");
+    let strategy = build("autotiering", serde_json::json!({})).unwrap();
+    let options = RunOptions {
+        series: false,
+        decisions: true,
+        optimum: None,
+    };
+    let result = sim::run(
+        &model(&text),
+        &*strategy,
+        manifest("autotiering"),
+        options,
+        &mut |_| {},
+    )
+    .unwrap();
+    let seen = |volume: &str, evidence: &str| {
+        let rows = result.decisions.iter().flatten().flat_map(|d| &d.volumes);
+        rows.filter(|v| v.volume == volume && v.evidence.contains_key(evidence))
+            .count()
+    };
+    assert_eq!(seen("busy", "calibration_windows"), 0);
+    assert!(
+        seen("big", "calibration_windows") > 0,
+        "the others are still injected into"
+    );
+    let wrong = ARRAY.replace("[policy]\n", "[policy]\nno_injection = [\"bussy\"]\n");
+    let fault = ScenarioFile::parse("test.toml", &wrong)
+        .unwrap()
+        .build(vec![])
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(
+        fault.contains("policy.no_injection") && fault.contains("did you mean \"busy\"?"),
+        "{fault}"
+    );
+}

@@ -113,7 +113,7 @@ impl Columns {
 
 /// Goes on from these prices, for so many steps at most.
 pub(super) fn prices(problem: &Problem, from: &Prices, known: Option<i64>, rounds: u32) -> Prices {
-    let (n, tiers) = (problem.len(), problem.tiers);
+    let n = problem.len();
     let columns = Columns::of(problem);
     let mut lambda = from.lambda.clone();
     let mut best = Prices {
@@ -127,8 +127,7 @@ pub(super) fn prices(problem: &Problem, from: &Prices, known: Option<i64>, round
         best.rounds = round + 1;
         // The items' choices at these prices.
         worth.fill(f64::NEG_INFINITY);
-        for t in 0..tiers {
-            let [l0, l1, l2] = lambda[t];
+        for (t, [l0, l1, l2]) in lambda.iter().enumerate() {
             let [u0, u1, u2] = &columns.uses[t];
             let rows = worth.iter_mut().zip(&mut choice).zip(&columns.score[t]);
             for (((w, c), s), ((u0, u1), u2)) in rows.zip(u0.iter().zip(u1).zip(u2)) {
@@ -143,8 +142,8 @@ pub(super) fn prices(problem: &Problem, from: &Prices, known: Option<i64>, round
         let mut slack = problem.capacity.clone();
         for (i, c) in choice.iter().enumerate() {
             let t = usize::from(*c);
-            for k in 0..RESOURCES {
-                slack[t][k] -= columns.uses[t][k][i];
+            for (slack, uses) in slack[t].iter_mut().zip(&columns.uses[t]) {
+                *slack -= uses[i];
             }
         }
         for (lambda, capacity) in lambda.iter().zip(&problem.capacity) {

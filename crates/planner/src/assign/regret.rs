@@ -89,15 +89,15 @@ fn claim(problem: &Problem, values: &Values<'_>, left: &[Shares], item: usize) -
     let home = problem.home[item];
     let mut best: Option<(i64, TierId)> = None;
     let mut second = FORBIDDEN;
-    for t in 0..problem.tiers {
+    for (t, left) in left.iter().enumerate() {
         let tier = TierId::from_index(t);
         let (uses, overload) = (problem.uses(item, tier), &values.overload[t]);
-        if problem.score(item, tier).is_none() || !fits(overload, &left[t], &uses) {
+        if problem.score(item, tier).is_none() || !fits(overload, left, &uses) {
             continue;
         }
-        let mut after = left[t];
+        let mut after = *left;
         add(&mut after, &uses, -1.0);
-        let more = overload_cost(overload, &after) - overload_cost(overload, &left[t]);
+        let more = overload_cost(overload, &after) - overload_cost(overload, left);
         let value = values.scores[item * problem.tiers + t] - steps(more);
         match best {
             // Of two like tiers the one where it is: a move needs a reason.

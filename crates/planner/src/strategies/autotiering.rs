@@ -18,6 +18,7 @@
 mod assignment;
 mod calibrate;
 mod config;
+mod passive;
 mod predict;
 mod score;
 #[cfg(test)]
@@ -33,7 +34,7 @@ use crate::{ConfigError, Context, Draft, Strategy, Wish};
 
 pub use config::{AutoTieringConfig, Form};
 
-use calibrate::Sensitivity;
+use calibrate::{Origin, Sensitivity};
 use config::{Directions, Switches};
 use score::Scored;
 
@@ -58,6 +59,9 @@ pub(crate) struct VolumeState {
     pub(crate) windows: Vec<model::CalibrationWindow>,
     /// When the last session was asked for.
     pub(crate) asked: Option<Nanos>,
+    /// Epochs that the passive estimate rests on.
+    #[serde(default, skip_serializing_if = "passive::PassiveHistory::is_empty")]
+    pub(crate) passive: passive::PassiveHistory,
     /// Score history by tier name.
     pub(crate) history: BTreeMap<String, f64>,
 }
@@ -82,9 +86,19 @@ impl Strategy for AutoTiering {
     ) -> AutoTieringState {
         let facts = context.facts;
         let mut next = AutoTieringState::default();
-        for v in &facts.volumes {
+        let slowness = passive::Slowness::of(facts);
+        for (i, v) in facts.volumes.iter().enumerate() {
+            let id = VolumeId::from_index(i);
             let mut own = state.volumes.get(&v.name).cloned().unwrap_or_default();
             calibrate::absorb(&self.config, &self.switches, facts, v, &mut own);
+            passive::absorb(
+                &self.switches,
+                facts,
+                context.policy,
+                &slowness,
+                id,
+                &mut own,
+            );
             next.volumes.insert(v.name.clone(), own);
         }
         draft.calibrations = calibrate::sessions(&self.config, &self.switches, context, &mut next);
@@ -184,7 +198,14 @@ fn describe(
             s.writes.iter().for_each(|l| line("sensitivity_writes", l));
         }
         wish.evidence.insert("confidence".into(), s.confidence);
-        wish.evidence
-            .insert("calibration_windows".into(), f64::from(s.windows));
+        let windows = match s.origin {
+            Origin::Injected => "calibration_windows",
+            Origin::Passive => "passive_windows",
+        };
+        wish.evidence.insert(windows.into(), f64::from(s.windows));
+        if s.origin == Origin::Passive {
+            let spread = (s.joint.sxx / f64::from(s.joint.n)).sqrt();
+            wish.evidence.insert("passive_spread_us".into(), spread);
+        }
     }
 }

@@ -360,7 +360,7 @@ fn price_overload(
 ) {
     for tier in (0..problem.tiers()).map(TierId::from_index) {
         let mut prices = [f64::INFINITY; assign::RESOURCES];
-        for k in 0..2 {
+        for (k, price) in prices.iter_mut().enumerate().take(2) {
             let (mut worth, mut used) = (0.0, 0.0);
             for (item, group) in members.iter().enumerate() {
                 let share = problem.uses(item, tier)[k] / group.len() as f64;
@@ -371,7 +371,7 @@ fn price_overload(
                 }
             }
             if worth > 0.0 {
-                prices[k] = worth / used;
+                *price = worth / used;
             }
         }
         problem.price_overload(tier, prices);

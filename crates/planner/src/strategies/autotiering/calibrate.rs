@@ -5,11 +5,23 @@ use model::{CalibrationRun, CalibrationStep, CalibrationWindow, Facts, VolumeFac
 use serde::{Deserialize, Serialize};
 use units::{DeviceId, Nanos, VolumeId};
 
-use super::config::{AutoTieringConfig, CalibrationConfig, Confidence, Controls, Switches};
+use super::config::{
+    AutoTieringConfig, CalibrationConfig, Confidence, Controls, SensitivitySource, Switches,
+};
 use super::{AutoTieringState, VolumeState};
 use crate::Context;
 
-/// What a complete session says about a volume.
+/// How a sensitivity was found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Origin {
+    /// By injection: x is the latency added to what the device takes at its load.
+    #[default]
+    Injected,
+    /// From natural variation: x is what the device takes beyond its bare latency.
+    Passive,
+}
+
+/// What is known of how a volume reacts to latency.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Sensitivity {
     /// Mean latency over injected latency, all requests.
@@ -26,6 +38,9 @@ pub(crate) struct Sensitivity {
     pub(crate) device: DeviceId,
     /// Rate with the largest injected latency over the rate without: 1 for a load that does not react.
     pub(crate) rate_response: f64,
+    /// What x = 0 means.
+    #[serde(default)]
+    pub(crate) origin: Origin,
 }
 
 /// Takes in the windows that ended; fits when the session is complete.
@@ -131,6 +146,7 @@ pub(crate) fn fit(
         windows: used.len() as u32,
         device,
         rate_response: rate(*levels.last()?) / rate(*levels.first()?),
+        origin: Origin::Injected,
     })
 }
 
@@ -186,6 +202,9 @@ pub(crate) fn sessions(
     state: &mut AutoTieringState,
 ) -> Vec<CalibrationRun> {
     let facts = context.facts;
+    if switches.sensitivity == SensitivitySource::Passive {
+        return Vec::new();
+    }
     let epochs = &context.policy.epochs;
     let slots = (epochs.migration.0 / epochs.monitor.0)
         .saturating_sub(1)
@@ -201,7 +220,8 @@ pub(crate) fn sessions(
             let due = asked.is_none_or(|a| {
                 facts.at.saturating_sub(a) >= epochs.migration.saturating_sub(epochs.monitor)
             });
-            due && !facts_of.calibrating
+            due && context.policy.may_inject(*v)
+                && !facts_of.calibrating
                 && facts_of.measured.is_some_and(|m| m.ios() > 0)
                 && !facts.moves.iter().any(|m| m.volume == *v)
         })

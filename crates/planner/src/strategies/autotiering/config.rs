@@ -163,6 +163,18 @@ switch!(
     }
 );
 
+switch!(
+    /// Where the sensitivity of a volume comes from.
+    SensitivitySource {
+        /// Injected latency only: volumes that must not be delayed stay uncalibrated.
+        literal Injected,
+        /// Injected latency; natural variation for volumes that must not be delayed and where injection gave no line.
+        corrected InjectedElsePassive,
+        /// Natural variation only: nothing is ever delayed.
+        Passive
+    }
+);
+
 /// A calibration session (TSSCS).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -235,6 +247,8 @@ pub struct AutoTieringConfig {
     pub assignment: Option<Assignment>,
     /// More than a tier's share of IOPS or bandwidth; `price` needs the assignment `regret`.
     pub overload: Option<Overload>,
+    /// Where sensitivity comes from.
+    pub sensitivity: Option<SensitivitySource>,
     /// agingFactor of Eq. 7, 0..1.
     pub aging: f64,
     /// wetP of Eq. 6.
@@ -269,6 +283,7 @@ impl Default for AutoTieringConfig {
             space_term: None,
             assignment: None,
             overload: None,
+            sensitivity: None,
             aging: 0.5,
             weight_performance: 1.0,
             weight_bandwidth: 1.0,
@@ -296,6 +311,7 @@ pub(crate) struct Switches {
     pub(crate) space_term: SpaceTerm,
     pub(crate) assignment: Assignment,
     pub(crate) overload: Overload,
+    pub(crate) sensitivity: SensitivitySource,
 }
 
 impl AutoTieringConfig {
@@ -315,6 +331,7 @@ impl AutoTieringConfig {
             space_term: self.space_term.unwrap_or(SpaceTerm::of(form)),
             assignment: self.assignment.unwrap_or(Assignment::of(form)),
             overload: self.overload.unwrap_or(Overload::of(form)),
+            sensitivity: self.sensitivity.unwrap_or(SensitivitySource::of(form)),
         }
     }
 

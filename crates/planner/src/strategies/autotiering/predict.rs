@@ -4,7 +4,7 @@ use algo::Line;
 use model::{Facts, Measured, Op};
 use units::{DeviceId, TierId, VolumeId};
 
-use super::calibrate::Sensitivity;
+use super::calibrate::{Origin, Sensitivity};
 use super::config::{
     AutoTieringConfig, Concurrency, Confidence, Directions, LatencyFloor, Switches, TierLatency,
 };
@@ -82,10 +82,14 @@ pub(crate) fn latency(
         TierLatency::Bare => 1.0,
         TierLatency::Loaded => load_factor(facts, t, volume, measured),
     };
-    // On the axis of injected latency the tier lies at X − L_c.
+    // On the axis of injected latency the tier lies at X − L_c. The zero of a passive line is the bare device instead.
+    let zero = match sensitivity.map(|s| s.origin) {
+        Some(Origin::Passive) => 1.0,
+        Some(Origin::Injected) | None => factor(from),
+    };
     let x = |op: Option<Op>| {
         bare_us(facts, tier, measured, op) * factor(tier)
-            - bare_us(facts, from, measured, op) * factor(from)
+            - bare_us(facts, from, measured, op) * zero
     };
     let mut predicted = match (sensitivity, switches.directions) {
         (None, _) => unknown_line(facts, calibrated_on, measured, x(None)),

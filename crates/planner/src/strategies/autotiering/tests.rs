@@ -5,7 +5,7 @@ use model::*;
 use serde_json::json;
 use units::*;
 
-use super::calibrate::{Sensitivity, fit};
+use super::calibrate::{Origin, Sensitivity, fit};
 use super::config::{AutoTieringConfig, Switches};
 use super::{VolumeState, predict, score};
 use crate::Context;
@@ -108,6 +108,7 @@ fn sensitivity(points: &[(f64, f64)], response: f64) -> Sensitivity {
         windows: points.len() as u32,
         device: DeviceId(1),
         rate_response: response,
+        origin: Origin::Injected,
     }
 }
 
