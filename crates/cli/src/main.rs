@@ -15,6 +15,8 @@ mod record;
 mod sim_cmd;
 mod tier_cmd;
 mod trace_cmd;
+mod trace_info;
+mod trace_load_table;
 mod trace_record;
 mod trace_table;
 mod volume_cmd;

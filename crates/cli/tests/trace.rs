@@ -93,7 +93,7 @@ fn json_is_an_object_for_one_file_and_an_array_for_several() {
             .unwrap()
     };
     let one = json(&["a.trace"]);
-    assert_eq!(one["schema"], "terrace.trace.info/1");
+    assert_eq!(one["schema"], "terrace.trace.info/2");
     assert_eq!(
         (&one["requests"], &one["format_assumed"]),
         (&3.into(), &true.into())

@@ -12,6 +12,7 @@ use crate::formats::CAPTURE_HEADER;
 use crate::info::PROGRESS_RECORDS;
 use crate::native::{Latencies, NativeFile, NativeOptions};
 use crate::record::Record;
+use crate::source::Times;
 use crate::stream::{Progress, TraceStream, known};
 
 const ZSTD_LEVEL: i32 = 3;
@@ -68,6 +69,12 @@ pub fn convert(
             why: why.to_owned(),
         });
     }
+    if stream.times() == Times::Order && !matches!(output, Output::Native) {
+        return Err(TraceError::Columns {
+            file: stream.file().to_owned(),
+            reason: "the trace has no times, and in a CSV its order would look like times: convert it to .trc".into(),
+        });
+    }
     match output {
         Output::Native => to_native(stream, path, progress),
         Output::Csv => {
@@ -108,6 +115,7 @@ fn to_native(
     let mut next = stream.next_record()?;
     let options = NativeOptions {
         origin_unix_ns: stream.origin_unix_ns(),
+        times: stream.times(),
     };
     let mut out = NativeFile::create(path, options, latencies)?;
     while let Some((record, latency_ns)) = next {

@@ -183,7 +183,7 @@ pub enum TraceError {
         limit: u64,
     },
     /// The format is not one that we know.
-    #[error("{file}: unknown trace format: {hint}")]
+    #[error("{file}: not a trace: {hint}")]
     UnknownFormat {
         /// File.
         file: String,

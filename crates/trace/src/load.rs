@@ -12,6 +12,7 @@ use crate::native::{
     MAGIC, NativeTrace, RECORDS_PER_BLOCK, Totals, VolumeSummary, check_names, content_hash,
 };
 use crate::record::Record;
+use crate::source::Times;
 use crate::stream::{Ordering, ReadOptions, TraceStream};
 
 /// A trace that can be replayed: all records verified, in order of time.
@@ -24,6 +25,8 @@ pub struct LoadedTrace {
     pub span_ns: u64,
     /// Unix time of time 0 in nanoseconds, if the trace knows it.
     pub origin_unix_ns: Option<i64>,
+    /// Whether the times are times.
+    pub times: Times,
     /// The format, detected or given.
     pub format: Format,
     /// Why the format is only assumed, if it is.
@@ -117,6 +120,7 @@ pub fn load(path: &Path, options: &ReadOptions) -> Result<LoadedTrace, TraceErro
             volumes: trace.volumes().to_vec(),
             span_ns: trace.span_ns(),
             origin_unix_ns: trace.origin_unix_ns(),
+            times: trace.times(),
             format: Format::Native,
             format_assumed: None,
             skipped: 0,
@@ -152,6 +156,7 @@ pub fn load_stream(
     }
     Ok(LoadedTrace {
         origin_unix_ns: stream.origin_unix_ns(),
+        times: stream.times(),
         format: stream.format(),
         format_assumed: stream.format_assumed().map(str::to_owned),
         skipped: stream.skipped(),
@@ -176,6 +181,7 @@ fn in_memory<'a>(
         volumes: totals.summaries(names),
         span_ns: records.last().map_or(0, |r| r.time_ns),
         origin_unix_ns: None,
+        times: Times::Measured,
         format: Format::Native,
         format_assumed: None,
         skipped: 0,

@@ -12,12 +12,15 @@ use crate::beginning::{First, choose_format, stream_name};
 use crate::compress::{Compression, InputPosition, decompress};
 use crate::detect::first_row;
 use crate::error::{BadRecord, Location, SkipBad, TraceError};
-use crate::formats::{Format, VscsiReader, VscsiVersion, text_layout};
+use crate::formats::{
+    BlkForm, FIO2_HEADER, FIO3_HEADER, Format, IdPlacement, OracleReader, References, VscsiReader,
+    VscsiVersion, blktrace_reader, cos_reader, fio_reader, reference_reader, text_layout,
+};
 use crate::native::NativeTrace;
 use crate::native_source::NativeSource;
 use crate::order::{REORDER_RECORDS_MAX, Reorder};
 use crate::record::{LATENCY_UNKNOWN, RawRecord, Record, Request};
-use crate::source::{RecordSource, SourceClock, VolumeNames};
+use crate::source::{RecordSource, SourceClock, Times, VolumeNames};
 use crate::text::{ColumnReader, ColumnSpec};
 
 /// Messages about bad records that are kept; further ones are only counted. Protects reports from a damaged file.
@@ -42,6 +45,8 @@ pub struct ReadOptions {
     pub format: Option<Format>,
     /// A column mapping, for [`Format::Csv`].
     pub columns: Option<ColumnSpec>,
+    /// Where ids lie, for the formats that have ids and not addresses; their own default if `None`.
+    pub ids: Option<IdPlacement>,
     /// How many bad records are passed over.
     pub skip_bad: SkipBad,
     /// How the records get into order of time.
@@ -55,6 +60,7 @@ impl Default for ReadOptions {
         Self {
             format: None,
             columns: None,
+            ids: None,
             skip_bad: SkipBad::default(),
             ordering: Ordering::default(),
             records_max: RECORDS_IN_MEMORY_MAX,
@@ -168,16 +174,18 @@ impl TraceStream {
             }
             other => text_layout(other),
         };
+        if options.ids.is_some() && !format.has_ids() {
+            return Err(columns(format!(
+                "{format} has addresses: where ids lie is only asked of lis, lirs and oraclegeneral"
+            )));
+        }
         let compression = first.compression;
-        let bytes = Cursor::new(first.peek).chain(first.rest);
-        let source: Box<dyn RecordSource + Send> = match (layout, format) {
-            (Some(layout), _) => Box::new(ColumnReader::new(&file, bytes, layout)),
-            (None, Format::Vscsi2) => Box::new(VscsiReader::new(&file, bytes, VscsiVersion::V2)),
-            (None, Format::Vscsi1) => Box::new(VscsiReader::new(&file, bytes, VscsiVersion::V1)),
-            (None, _) => {
-                let hint = "a native trace is mapped: it must be an uncompressed file".into();
-                return Err(TraceError::UnknownFormat { file, hint });
+        let source: Box<dyn RecordSource + Send> = match layout {
+            Some(layout) => {
+                let bytes = Cursor::new(first.peek).chain(first.rest);
+                Box::new(ColumnReader::new(&file, bytes, layout))
             }
+            None => open_source(&file, first, format, options)?,
         };
         Ok(Self {
             assumed,
@@ -394,6 +402,19 @@ impl TraceStream {
         self.origin_unix_ns
     }
 
+    /// Whether the times are times, or only the order of the records.
+    pub fn times(&self) -> Times {
+        match self.source.clock() {
+            SourceClock::Order => Times::Order,
+            SourceClock::Unix | SourceClock::Relative | SourceClock::Recording => Times::Measured,
+        }
+    }
+
+    /// How many lines so far were neither requests nor wrong, and were passed over.
+    pub fn other_events(&self) -> u64 {
+        self.source.other_events()
+    }
+
     /// How many records so far were earlier than the one before them in the file.
     pub fn time_reversals(&self) -> u64 {
         self.reorder.reversals()
@@ -417,6 +438,36 @@ impl TraceStream {
             records: self.records,
         }
     }
+}
+
+/// The reader of a format that is not one of columns.
+fn open_source(
+    file: &str,
+    first: First,
+    format: Format,
+    options: &ReadOptions,
+) -> Result<Box<dyn RecordSource + Send>, TraceError> {
+    let peek = first.peek.clone();
+    let bytes = Cursor::new(first.peek).chain(first.rest);
+    let ids = options.ids;
+    Ok(match format {
+        Format::Vscsi1 => Box::new(VscsiReader::new(file, bytes, VscsiVersion::V1)),
+        Format::Vscsi2 => Box::new(VscsiReader::new(file, bytes, VscsiVersion::V2)),
+        Format::OracleGeneral => Box::new(OracleReader::new(file, bytes, ids)),
+        Format::Blkparse => Box::new(blktrace_reader(file, bytes, BlkForm::Blkparse, &peek)),
+        Format::BlkEvents => Box::new(blktrace_reader(file, bytes, BlkForm::Events, &peek)),
+        Format::Fio2 => Box::new(fio_reader(file, bytes, FIO2_HEADER, &peek)),
+        Format::Fio3 => Box::new(fio_reader(file, bytes, FIO3_HEADER, &peek)),
+        Format::Lis => Box::new(reference_reader(file, bytes, References::Lis, ids)),
+        Format::Lirs => Box::new(reference_reader(file, bytes, References::Ids, ids)),
+        Format::IbmCos => Box::new(cos_reader(file, bytes)),
+        _ => {
+            return Err(TraceError::UnknownFormat {
+                file: file.to_owned(),
+                hint: "a native trace is mapped: it must be an uncompressed file".into(),
+            });
+        }
+    })
 }
 
 impl std::fmt::Debug for TraceStream {

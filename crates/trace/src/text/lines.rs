@@ -59,6 +59,21 @@ impl<R: Read> Lines<R> {
         self.offset_bytes + self.unread.len() as u64
     }
 
+    /// What was read behind the current line, for a caller that finds line ends by itself.
+    #[inline]
+    pub(crate) fn window(&self) -> &[u8] {
+        &self.buffer[self.unread.clone()]
+    }
+
+    /// Takes `length` bytes of the window: a whole line with its end, of which [`Self::line`] is nothing.
+    #[inline]
+    pub(crate) fn take_line(&mut self, length: usize) {
+        self.unread.start += length;
+        self.line = self.unread.start..self.unread.start;
+        self.offset_bytes += length as u64;
+        self.number += 1;
+    }
+
     /// Goes to the next line. A last line without a line end is a line like any other.
     #[inline]
     pub(crate) fn next(&mut self) -> io::Result<Next> {

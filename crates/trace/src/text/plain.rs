@@ -1,0 +1,356 @@
+//! The fast way through lines of the Microsoft Research Cambridge form that hold nothing unusual.
+//!
+//! ```text
+//! 128166372003061629,web,0,Read,8192,4096,1331
+//! digits            │known │one of│digits … then LF or CR LF
+//!                   │before│ two  │
+//! ```
+//!
+//! A line is either *plain* (these bytes and no others, all numbers in range) and read here, eight digits at a time in one
+//! word and without looking for its end first, or it is left to the careful reader, which is the only one that knows what is wrong with
+//! a line. So there is one set of rules and of messages; that both read a plain line alike is tested on mutated
+//! lines. A volume's name is taken from the careful reader too: here only its bytes are compared.
+
+use model::Op;
+
+use super::field::FILETIME_UNIX_EPOCH;
+use crate::record::RawRecord;
+
+/// Longest `host,disk,` that is remembered; longer ones are read carefully each time.
+const PREFIX_BYTES_MAX: usize = 32;
+/// Names that are remembered, one for each value of a hash; a power of two. Traces have tens of volumes.
+const NAMES: usize = 512;
+const ASCII_ZEROS: u64 = 0x3030_3030_3030_3030;
+const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
+const POWERS: [u64; 9] = [
+    1,
+    10,
+    100,
+    1000,
+    10_000,
+    100_000,
+    1_000_000,
+    10_000_000,
+    100_000_000,
+];
+
+/// `host,disk,` as it stands in the file, and its volume.
+#[derive(Debug, Clone, Copy)]
+struct Name {
+    bytes: [u8; PREFIX_BYTES_MAX],
+    length: usize,
+    volume: u32,
+}
+
+const NOBODY: Name = Name {
+    bytes: [0; PREFIX_BYTES_MAX],
+    length: 0,
+    volume: 0,
+};
+
+/// Names that the careful reader has seen, and the fast way itself.
+#[derive(Debug)]
+pub(super) struct PlainMsr {
+    names: [Name; NAMES],
+    last: usize,
+}
+
+impl PlainMsr {
+    pub(super) fn new() -> Self {
+        Self {
+            names: [NOBODY; NAMES],
+            last: 0,
+        }
+    }
+
+    /// Reads the line at the front of `window`, if it is plain and its end is there: the record and its length with the line end.
+    #[inline]
+    pub(super) fn parse(&mut self, window: &[u8]) -> Option<(RawRecord, usize)> {
+        let mut at = 0;
+        let filetime = digits(window, &mut at)?;
+        expect(window, &mut at, b',')?;
+        let volume = self.volume(window, &mut at)?;
+        let op = op(window, &mut at)?;
+        let offset_bytes = digits(window, &mut at)?;
+        expect(window, &mut at, b',')?;
+        let length = digits(window, &mut at)?;
+        expect(window, &mut at, b',')?;
+        let response = digits(window, &mut at)?;
+        if window.get(at) == Some(&b'\r') {
+            at += 1;
+        }
+        expect(window, &mut at, b'\n')?;
+        let steps = i64::try_from(filetime).ok()? - FILETIME_UNIX_EPOCH as i64;
+        let length_bytes = u32::try_from(length).ok().filter(|l| *l > 0)?;
+        offset_bytes.checked_add(length)?;
+        let latency_ns = response
+            .checked_mul(100)
+            .filter(|ns| *ns <= i64::MAX as u64)?;
+        let record = RawRecord {
+            time_ns: steps.checked_mul(100)?,
+            offset_bytes,
+            latency_ns,
+            length_bytes,
+            volume,
+            op,
+        };
+        Some((record, at))
+    }
+
+    /// Remembers the name of a line that the careful reader took for a volume's.
+    #[cold]
+    pub(super) fn learn(&mut self, line: &[u8], volume: u32) {
+        let mut commas = memchr::memchr_iter(b',', line);
+        let (Some(first), Some(_), Some(third)) = (commas.next(), commas.next(), commas.next())
+        else {
+            return;
+        };
+        let prefix = &line[first + 1..=third];
+        // A quote anywhere changes how the whole line is split.
+        if prefix.len() > PREFIX_BYTES_MAX || memchr::memchr(b'"', line).is_some() {
+            return;
+        }
+        let name = &mut self.names[slot(prefix)];
+        name.bytes[..prefix.len()].copy_from_slice(prefix);
+        name.length = prefix.len();
+        name.volume = volume;
+    }
+
+    #[inline]
+    fn volume(&mut self, window: &[u8], at: &mut usize) -> Option<u32> {
+        let rest = window.get(*at..)?;
+        let last = &self.names[self.last];
+        if last.length > 0 && rest.starts_with(&last.bytes[..last.length]) {
+            *at += last.length;
+            return Some(last.volume);
+        }
+        let mut commas = rest
+            .iter()
+            .take(PREFIX_BYTES_MAX)
+            .enumerate()
+            .filter(|(_, b)| **b == b',');
+        let (_, (end, _)) = (commas.next()?, commas.next()?);
+        let prefix = &rest[..=end];
+        let slot = slot(prefix);
+        let name = &self.names[slot];
+        if name.bytes[..name.length] != *prefix {
+            return None;
+        }
+        self.last = slot;
+        *at += prefix.len();
+        Some(name.volume)
+    }
+}
+
+/// Where a name is remembered.
+fn slot(prefix: &[u8]) -> usize {
+    // FNV-1a; its high bits are the better mixed ones.
+    let hash = prefix.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, b| {
+        (hash ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3)
+    });
+    (hash >> 24) as usize % NAMES
+}
+
+#[inline]
+fn expect(window: &[u8], at: &mut usize, byte: u8) -> Option<()> {
+    (*window.get(*at)? == byte).then(|| *at += 1)
+}
+
+#[inline]
+fn op(window: &[u8], at: &mut usize) -> Option<Op> {
+    let rest = window.get(*at..*at + 6)?;
+    if &rest[..5] == b"Read," {
+        *at += 5;
+        Some(Op::Read)
+    } else if rest == b"Write," {
+        *at += 6;
+        Some(Op::Write)
+    } else {
+        None
+    }
+}
+
+/// A number of 1 to 19 digits, which cannot overflow. `None` near the window's end, too: the careful reader gets more.
+#[inline]
+fn digits(window: &[u8], at: &mut usize) -> Option<u64> {
+    let start = *at;
+    let mut number = 0u64;
+    loop {
+        let word = u64::from_le_bytes(window.get(*at..*at + 8)?.try_into().ok()?) ^ ASCII_ZEROS;
+        // The high bit of every byte that is above nine; carries only reach bytes behind the first such one.
+        let others = (word.wrapping_add(0x7676_7676_7676_7676) | word) & HIGH_BITS;
+        let count = (others.trailing_zeros() / 8) as usize;
+        if count > 0 {
+            // The first digit goes to the most significant place of eight.
+            number = number
+                .wrapping_mul(POWERS[count])
+                .wrapping_add(eight(word << (64 - 8 * count)));
+        }
+        *at += count;
+        if count < 8 {
+            break;
+        }
+        if *at - start > 16 {
+            return None;
+        }
+    }
+    let length = *at - start;
+    (1..=19).contains(&length).then_some(number)
+}
+
+/// Eight digits, the first one in the lowest byte: pairs, then fours, then all.
+#[inline]
+fn eight(word: u64) -> u64 {
+    let pairs = word.wrapping_mul(10).wrapping_add(word >> 8);
+    let low = (pairs & 0x0000_00ff_0000_00ff).wrapping_mul(100 + (1_000_000 << 32));
+    let high = ((pairs >> 16) & 0x0000_00ff_0000_00ff).wrapping_mul(1 + (10_000 << 32));
+    low.wrapping_add(high) >> 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::TraceError;
+    use crate::formats::{Format, text_layout};
+    use crate::source::RecordSource;
+    use crate::text::ColumnReader;
+    use proptest::prelude::*;
+
+    type Outcome = (Vec<Result<RawRecord, String>>, Vec<String>, u64);
+
+    /// Everything a file comes to: records and errors in order, volumes, fast lines.
+    fn read(text: &[u8], fast: bool) -> Outcome {
+        let layout = text_layout(Format::Msr).unwrap();
+        let mut reader = ColumnReader::new("x", text, layout);
+        if !fast {
+            reader.read_carefully();
+        }
+        let mut out = Vec::new();
+        let mut record = RawRecord::EMPTY;
+        loop {
+            match reader.next(&mut record) {
+                Ok(true) => out.push(Ok(record)),
+                Ok(false) => break,
+                Err(TraceError::BadRecord(bad)) => out.push(Err(bad.to_string())),
+                Err(other) => panic!("{other}"),
+            }
+        }
+        let volumes = reader.volumes().iter().map(str::to_owned).collect();
+        (out, volumes, reader.plain_lines())
+    }
+
+    fn agree(text: &[u8]) -> u64 {
+        let (fast, careful) = (read(text, true), read(text, false));
+        assert_eq!((&fast.0, &fast.1), (&careful.0, &careful.1));
+        fast.2
+    }
+
+    fn line() -> impl Strategy<Value = String> {
+        let number = || {
+            prop_oneof![
+                0..3u64,
+                any::<u64>(),
+                0..1u64 << 40,
+                Just(99_999_999),
+                Just(100_000_000)
+            ]
+        };
+        let time = prop_oneof![
+            100_000_000_000_000_000..200_000_000_000_000_000u64,
+            any::<u64>(),
+            0..99u64
+        ];
+        let host = prop_oneof![
+            "[a-z]{1,4}",
+            Just("web".to_owned()),
+            Just("a b".to_owned()),
+            "[ \"\u{e4}\t]{0,3}"
+        ];
+        let op = prop_oneof![
+            Just("Read"),
+            Just("Write"),
+            Just("read"),
+            Just("Reads"),
+            Just("W")
+        ];
+        let end = prop_oneof![
+            Just("\n"),
+            Just("\r\n"),
+            Just(",\n"),
+            Just(" \n"),
+            Just("\n\n")
+        ];
+        (
+            time,
+            host,
+            0..12u32,
+            op,
+            number(),
+            prop_oneof![1..1u64 << 33, number()],
+            number(),
+            end,
+        )
+            .prop_map(|(time, host, disk, op, offset, length, response, end)| {
+                format!("{time},{host},{disk},{op},{offset},{length},{response}{end}")
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn plain_and_careful_agree(lines in prop::collection::vec(line(), 0..40)) {
+            agree(lines.concat().as_bytes());
+        }
+
+        #[test]
+        fn they_agree_on_mutated_lines(
+            lines in prop::collection::vec(line(), 1..20),
+            damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3u8), 0..12),
+        ) {
+            let mut text = lines.concat().into_bytes();
+            for (at, byte, kind) in damage {
+                let at = at.index(text.len());
+                match kind {
+                    0 => text[at] = byte,
+                    1 => text.insert(at, b"0,9\n\" \r"[usize::from(byte) % 7]),
+                    _ if text.len() > 1 => drop(text.remove(at)),
+                    _ => {}
+                }
+            }
+            agree(&text);
+        }
+
+        #[test]
+        fn eight_digits_at_a_time(number in any::<u64>(), behind in "[^0-9]{8}") {
+            let number = number / 10;
+            let text = format!("{number}{behind}");
+            let mut at = 0;
+            prop_assert_eq!(digits(text.as_bytes(), &mut at), Some(number));
+            prop_assert_eq!(at, number.to_string().len());
+        }
+    }
+
+    /// The fast way is taken, and not by chance: nearly all lines of a plain file go through it, across buffers.
+    #[test]
+    fn plain_lines_are_read_the_fast_way() {
+        let row = |i: u64| {
+            format!(
+                "{},h{},{},Read,{},4096,{}\n",
+                128_166_372_003_061_629 + i,
+                i % 20,
+                i % 3,
+                i * 512,
+                i % 1000
+            )
+        };
+        let text: String = (0..50_000).map(row).collect();
+        let plain = agree(text.as_bytes());
+        // Of 60 names, a few share a place and push one another out.
+        assert!(plain > 40_000, "{plain}");
+        assert_eq!(digits(b"12345678", &mut 0), None, "its end is not there");
+        assert_eq!(
+            digits(b"12345678901234567890,       ", &mut 0),
+            None,
+            "twenty digits"
+        );
+    }
+}
