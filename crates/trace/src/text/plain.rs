@@ -148,7 +148,7 @@ fn slot(prefix: &[u8]) -> usize {
     let hash = prefix.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, b| {
         (hash ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3)
     });
-    (hash >> 24) as usize % NAMES
+    (hash >> 40) as usize % NAMES
 }
 
 #[inline]
