@@ -23,6 +23,7 @@ pub mod native;
 
 mod atomic;
 mod beginning;
+mod bulk;
 mod client;
 mod compress;
 mod convert;

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::bulk::{Bulk, read_bulk};
 use crate::error::TraceError;
 use crate::formats::Format;
 use crate::native::{
@@ -140,6 +141,10 @@ pub fn load_stream(
     mut stream: TraceStream,
     options: &ReadOptions,
 ) -> Result<LoadedTrace, TraceError> {
+    if stream.is_fresh() {
+        let Bulk { records, latencies } = read_bulk(&mut stream, options.records_max)?;
+        return Ok(loaded(&stream, records, latencies));
+    }
     let mut records = Vec::new();
     let mut latencies = stream.has_latencies().then(Vec::new);
     while let Some((record, latency_ns)) = stream.next_record()? {
@@ -154,7 +159,11 @@ pub fn load_stream(
             latencies.push(latency_ns);
         }
     }
-    Ok(LoadedTrace {
+    Ok(loaded(&stream, records, latencies))
+}
+
+fn loaded(stream: &TraceStream, records: Vec<Record>, latencies: Option<Vec<u64>>) -> LoadedTrace {
+    LoadedTrace {
         origin_unix_ns: stream.origin_unix_ns(),
         times: stream.times(),
         format: stream.format(),
@@ -162,7 +171,7 @@ pub fn load_stream(
         skipped: stream.skipped(),
         time_reversals: stream.time_reversals(),
         ..in_memory(records, latencies, stream.volumes().iter())
-    })
+    }
 }
 
 /// Records that are valid and in order, with everything that follows from them.

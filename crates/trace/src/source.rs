@@ -41,6 +41,26 @@ pub trait RecordSource {
     /// error is final.
     fn next(&mut self, out: &mut RawRecord) -> Result<bool, TraceError>;
 
+    /// Appends records to `out` until it has `limit`, or until one is earlier than the one before it in `out`: so that
+    /// [`Self::location`] is that of any record that may be refused for its time. `false` at the end. What was appended
+    /// before an error stays.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    fn next_batch(&mut self, out: &mut Vec<RawRecord>, limit: usize) -> Result<bool, TraceError> {
+        let mut record = RawRecord::EMPTY;
+        while out.len() < limit {
+            if !self.next(&mut record)? {
+                return Ok(false);
+            }
+            out.push(record);
+            if is_reversed(out) {
+                break;
+            }
+        }
+        Ok(true)
+    }
+
     /// The volumes seen so far, in order of their first appearance.
     fn volumes(&self) -> &VolumeNames;
 
@@ -57,6 +77,12 @@ pub trait RecordSource {
 
     /// Where the record that was read last begins.
     fn location(&self) -> crate::Location;
+}
+
+/// Whether the last record is earlier than the one before it.
+#[inline]
+pub(crate) fn is_reversed(records: &[RawRecord]) -> bool {
+    matches!(records, [.., before, last] if last.time_ns < before.time_ns)
 }
 
 /// Names of volumes, interned to dense indices in order of first appearance.

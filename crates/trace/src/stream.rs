@@ -282,23 +282,78 @@ impl TraceStream {
                     self.ended = true;
                     return Ok(false);
                 }
-                Err(TraceError::BadRecord(bad)) => self.skip(bad)?,
-                Err(TraceError::Stream {
-                    file,
-                    offset_bytes,
-                    source,
-                    ..
-                }) => {
-                    let what = stream_name(self.compression);
-                    return Err(TraceError::Stream {
-                        file,
-                        offset_bytes,
-                        what,
-                        source,
-                    });
-                }
-                Err(other) => return Err(other),
+                Err(error) => self.pass_over(error)?,
             }
+        }
+    }
+
+    /// Appends good records to `out` until it has `limit`; at the end `false`, and the stream is marked as ended.
+    pub(crate) fn read_batch(
+        &mut self,
+        out: &mut Vec<RawRecord>,
+        limit: usize,
+    ) -> Result<bool, TraceError> {
+        loop {
+            match self.source.next_batch(out, limit) {
+                Ok(true) => return Ok(true),
+                Ok(false) => {
+                    self.ended = true;
+                    return Ok(false);
+                }
+                Err(error) => self.pass_over(error)?,
+            }
+        }
+    }
+
+    /// Whether nothing was read yet and reversals are to be repaired: then [`crate::bulk`] may read all at once.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.records == 0
+            && self.reorder.len() == 0
+            && !self.ended
+            && self.options.ordering == Ordering::Repair
+    }
+
+    /// What the times count from.
+    pub(crate) fn clock(&self) -> SourceClock {
+        self.source.clock()
+    }
+
+    /// Where the record that was read last begins.
+    pub(crate) fn location(&self) -> Location {
+        self.source.location()
+    }
+
+    /// Takes note of what [`crate::bulk`] found out.
+    pub(crate) fn finish_bulk(
+        &mut self,
+        records: u64,
+        reversals: u64,
+        origin_unix_ns: Option<i64>,
+    ) {
+        self.records = records;
+        self.reorder.count_reversals(reversals);
+        if self.format != Format::Native {
+            self.origin_unix_ns = origin_unix_ns;
+        }
+    }
+
+    /// Skips what may be skipped; the error if it may not.
+    #[cold]
+    fn pass_over(&mut self, error: TraceError) -> Result<(), TraceError> {
+        match error {
+            TraceError::BadRecord(bad) => self.skip(bad),
+            TraceError::Stream {
+                file,
+                offset_bytes,
+                source,
+                ..
+            } => Err(TraceError::Stream {
+                file,
+                offset_bytes,
+                what: stream_name(self.compression),
+                source,
+            }),
+            other => Err(other),
         }
     }
 

@@ -65,13 +65,13 @@ impl<R: Read> Lines<R> {
         &self.buffer[self.unread.clone()]
     }
 
-    /// Takes `length` bytes of the window: a whole line with its end, of which [`Self::line`] is nothing.
+    /// Takes `bytes` bytes of the window: whole lines with their ends, of which [`Self::line`] then is nothing.
     #[inline]
-    pub(crate) fn take_line(&mut self, length: usize) {
-        self.unread.start += length;
+    pub(crate) fn take_lines(&mut self, bytes: usize, lines: u64) {
+        self.unread.start += bytes;
         self.line = self.unread.start..self.unread.start;
-        self.offset_bytes += length as u64;
-        self.number += 1;
+        self.offset_bytes += bytes as u64;
+        self.number += lines;
     }
 
     /// Goes to the next line. A last line without a line end is a line like any other.

@@ -17,9 +17,16 @@ use super::field::FILETIME_UNIX_EPOCH;
 use crate::record::RawRecord;
 
 /// Longest `host,disk,` that is remembered; longer ones are read carefully each time.
-const PREFIX_BYTES_MAX: usize = 32;
+const PREFIX_BYTES_MAX: usize = 16;
 /// Names that are remembered, one for each value of a hash; a power of two. Traces have tens of volumes.
 const NAMES: usize = 512;
+/// Positions in a line are taken modulo this, so that the compiler sees that they lie within the window. Plain lines have
+/// at most 106 bytes: four numbers of up to 19 digits, a prefix, a word, commas and the end.
+const AT_MASK: usize = 127;
+/// What must be there for a line to be read the fast way: any position, and a word behind it. The last lines of a buffer
+/// are read carefully.
+const WINDOW_BYTES: usize = AT_MASK + 1 + PREFIX_BYTES_MAX;
+type Window = [u8; WINDOW_BYTES];
 const ASCII_ZEROS: u64 = 0x3030_3030_3030_3030;
 const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
 const POWERS: [u64; 9] = [
@@ -37,13 +44,17 @@ const POWERS: [u64; 9] = [
 /// `host,disk,` as it stands in the file, and its volume.
 #[derive(Debug, Clone, Copy)]
 struct Name {
-    bytes: [u8; PREFIX_BYTES_MAX],
+    /// The bytes, zeros behind them.
+    bytes: u128,
+    /// Ones where there are bytes. All ones where nothing is remembered, with bytes that no text has.
+    mask: u128,
     length: usize,
     volume: u32,
 }
 
 const NOBODY: Name = Name {
-    bytes: [0; PREFIX_BYTES_MAX],
+    bytes: u128::MAX,
+    mask: u128::MAX,
     length: 0,
     volume: 0,
 };
@@ -63,9 +74,41 @@ impl PlainMsr {
         }
     }
 
-    /// Reads the line at the front of `window`, if it is plain and its end is there: the record and its length with the line end.
-    #[inline]
-    pub(super) fn parse(&mut self, window: &[u8]) -> Option<(RawRecord, usize)> {
+    /// Reads plain lines from the front of `window` until one is not, or `out` has `limit` records, or time goes back:
+    /// bytes and lines.
+    pub(super) fn parse_many(
+        &mut self,
+        window: &[u8],
+        out: &mut Vec<RawRecord>,
+        limit: usize,
+    ) -> (usize, u64) {
+        let (mut at, mut lines) = (0, 0);
+        let mut last_ns = out.last().map_or(i64::MIN, |last| last.time_ns);
+        while out.len() < limit
+            && let Some((record, length)) = self.parse(&window[at..])
+        {
+            out.push(record);
+            at += length;
+            lines += 1;
+            if record.time_ns < last_ns {
+                break;
+            }
+            last_ns = record.time_ns;
+        }
+        (at, lines)
+    }
+
+    /// [`Self::parse_many`] for one line.
+    #[inline(never)]
+    pub(super) fn parse_one(&mut self, window: &[u8]) -> Option<(RawRecord, usize)> {
+        self.parse(window)
+    }
+
+    /// Reads the line at the front of `window`, if it is plain and its end is there: the record and its length with the
+    /// line end.
+    #[inline(always)]
+    fn parse(&mut self, window: &[u8]) -> Option<(RawRecord, usize)> {
+        let window = window.first_chunk::<WINDOW_BYTES>()?;
         let mut at = 0;
         let filetime = digits(window, &mut at)?;
         expect(window, &mut at, b',')?;
@@ -76,9 +119,7 @@ impl PlainMsr {
         let length = digits(window, &mut at)?;
         expect(window, &mut at, b',')?;
         let response = digits(window, &mut at)?;
-        if window.get(at) == Some(&b'\r') {
-            at += 1;
-        }
+        at += usize::from(window[at & AT_MASK] == b'\r');
         expect(window, &mut at, b'\n')?;
         let steps = i64::try_from(filetime).ok()? - FILETIME_UNIX_EPOCH as i64;
         let length_bytes = u32::try_from(length).ok().filter(|l| *l > 0)?;
@@ -110,73 +151,95 @@ impl PlainMsr {
         if prefix.len() > PREFIX_BYTES_MAX || memchr::memchr(b'"', line).is_some() {
             return;
         }
-        let name = &mut self.names[slot(prefix)];
-        name.bytes[..prefix.len()].copy_from_slice(prefix);
-        name.length = prefix.len();
-        name.volume = volume;
+        let mut bytes = [0; PREFIX_BYTES_MAX];
+        bytes[..prefix.len()].copy_from_slice(prefix);
+        let mask = mask(prefix.len());
+        let bytes = u128::from_le_bytes(bytes);
+        self.names[slot(bytes)] = Name {
+            bytes,
+            mask,
+            length: prefix.len(),
+            volume,
+        };
     }
 
     #[inline]
-    fn volume(&mut self, window: &[u8], at: &mut usize) -> Option<u32> {
-        let rest = window.get(*at..)?;
-        let last = &self.names[self.last];
-        if last.length > 0 && rest.starts_with(&last.bytes[..last.length]) {
-            *at += last.length;
-            return Some(last.volume);
+    fn volume(&mut self, window: &Window, at: &mut usize) -> Option<u32> {
+        let ahead: &[u8; PREFIX_BYTES_MAX] = window[*at & AT_MASK..].first_chunk()?;
+        let word = u128::from_le_bytes(*ahead);
+        let mut name = &self.names[self.last];
+        if word & name.mask != name.bytes {
+            let mut commas = memchr::memchr_iter(b',', ahead);
+            let (_, end) = (commas.next()?, commas.next()?);
+            let prefix = word & mask(end + 1);
+            let slot = slot(prefix);
+            name = &self.names[slot];
+            if prefix != name.bytes {
+                return None;
+            }
+            self.last = slot;
         }
-        let mut commas = rest
-            .iter()
-            .take(PREFIX_BYTES_MAX)
-            .enumerate()
-            .filter(|(_, b)| **b == b',');
-        let (_, (end, _)) = (commas.next()?, commas.next()?);
-        let prefix = &rest[..=end];
-        let slot = slot(prefix);
-        let name = &self.names[slot];
-        if name.bytes[..name.length] != *prefix {
-            return None;
-        }
-        self.last = slot;
-        *at += prefix.len();
+        *at += name.length;
         Some(name.volume)
     }
 }
 
+/// Ones in the first bytes of a word.
+#[inline]
+fn mask(bytes: usize) -> u128 {
+    u128::MAX >> (8 * (PREFIX_BYTES_MAX - bytes))
+}
+
 /// Where a name is remembered.
-fn slot(prefix: &[u8]) -> usize {
-    // FNV-1a; its high bits are the better mixed ones.
-    let hash = prefix.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, b| {
-        (hash ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3)
-    });
-    (hash >> 40) as usize % NAMES
+#[inline]
+fn slot(prefix: u128) -> usize {
+    let folded = (prefix as u64) ^ ((prefix >> 64) as u64).rotate_left(29);
+    (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % NAMES
 }
 
-#[inline]
-fn expect(window: &[u8], at: &mut usize, byte: u8) -> Option<()> {
-    (*window.get(*at)? == byte).then(|| *at += 1)
+#[inline(always)]
+fn expect(window: &Window, at: &mut usize, byte: u8) -> Option<()> {
+    let found = window[*at & AT_MASK];
+    *at += 1;
+    (found == byte).then_some(())
 }
 
-#[inline]
-fn op(window: &[u8], at: &mut usize) -> Option<Op> {
-    let rest = window.get(*at..*at + 6)?;
-    if &rest[..5] == b"Read," {
-        *at += 5;
-        Some(Op::Read)
-    } else if rest == b"Write," {
-        *at += 6;
-        Some(Op::Write)
-    } else {
-        None
-    }
+#[inline(always)]
+fn word(window: &Window, at: usize) -> Option<u64> {
+    let bytes = window[at & AT_MASK..].first_chunk()?;
+    Some(u64::from_le_bytes(*bytes))
 }
 
-/// A number of 1 to 19 digits, which cannot overflow. `None` near the window's end, too: the careful reader gets more.
-#[inline]
-fn digits(window: &[u8], at: &mut usize) -> Option<u64> {
+/// `Read,` or `Write,`: without a branch on which, since which is hard to foresee.
+#[inline(always)]
+fn op(window: &Window, at: &mut usize) -> Option<Op> {
+    const WORDS: [(u64, u64, usize, Op); 2] = [
+        (
+            u64::from_le_bytes(*b"Read,\0\0\0"),
+            u64::MAX >> 24,
+            5,
+            Op::Read,
+        ),
+        (
+            u64::from_le_bytes(*b"Write,\0\0"),
+            u64::MAX >> 16,
+            6,
+            Op::Write,
+        ),
+    ];
+    let word = word(window, *at)?;
+    let (bytes, mask, length, op) = WORDS[usize::from(word as u8 == b'W')];
+    *at += length;
+    (word & mask == bytes).then_some(op)
+}
+
+/// A number of 1 to 19 digits, which cannot overflow.
+#[inline(always)]
+fn digits(window: &Window, at: &mut usize) -> Option<u64> {
     let start = *at;
     let mut number = 0u64;
     loop {
-        let word = u64::from_le_bytes(window.get(*at..*at + 8)?.try_into().ok()?) ^ ASCII_ZEROS;
+        let word = word(window, *at)? ^ ASCII_ZEROS;
         // The high bit of every byte that is above nine; carries only reach bytes behind the first such one.
         let others = (word.wrapping_add(0x7676_7676_7676_7676) | word) & HIGH_BITS;
         let count = (others.trailing_zeros() / 8) as usize;
@@ -237,6 +300,12 @@ mod tests {
         }
         let volumes = reader.volumes().iter().map(str::to_owned).collect();
         (out, volumes, reader.plain_lines())
+    }
+
+    fn window(text: &str) -> Window {
+        let mut window = [b' '; WINDOW_BYTES];
+        window[..text.len()].copy_from_slice(text.as_bytes());
+        window
     }
 
     fn agree(text: &[u8]) -> u64 {
@@ -324,7 +393,7 @@ mod tests {
             let number = number / 10;
             let text = format!("{number}{behind}");
             let mut at = 0;
-            prop_assert_eq!(digits(text.as_bytes(), &mut at), Some(number));
+            prop_assert_eq!(digits(&window(&text), &mut at), Some(number));
             prop_assert_eq!(at, number.to_string().len());
         }
     }
@@ -346,11 +415,11 @@ mod tests {
         let plain = agree(text.as_bytes());
         // Of 60 names, a few share a place and push one another out.
         assert!(plain > 40_000, "{plain}");
-        assert_eq!(digits(b"12345678", &mut 0), None, "its end is not there");
         assert_eq!(
-            digits(b"12345678901234567890,       ", &mut 0),
+            digits(&window("12345678901234567890,"), &mut 0),
             None,
             "twenty digits"
         );
+        assert_eq!(digits(&window(","), &mut 0), None, "no digit");
     }
 }

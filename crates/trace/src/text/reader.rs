@@ -9,7 +9,7 @@ use super::plain::PlainMsr;
 use crate::error::{FieldError, Location, TraceError};
 use crate::formats::{Format, text_layout};
 use crate::record::{LATENCY_UNKNOWN, RawRecord};
-use crate::source::{RecordSource, SourceClock, VolumeNames};
+use crate::source::{RecordSource, SourceClock, VolumeNames, is_reversed};
 use model::Op;
 
 /// Start and end of a field within its line (of at most 64 KiB).
@@ -154,9 +154,9 @@ impl<R: Read> RecordSource for ColumnReader<R> {
     #[inline]
     fn next(&mut self, out: &mut RawRecord) -> Result<bool, TraceError> {
         if let Some(plain) = &mut self.plain
-            && let Some((record, length)) = plain.parse(self.lines.window())
+            && let Some((record, length)) = plain.parse_one(self.lines.window())
         {
-            self.lines.take_line(length);
+            self.lines.take_lines(length, 1);
             self.plain_lines += 1;
             *out = record;
             return Ok(true);
@@ -201,6 +201,28 @@ impl<R: Read> RecordSource for ColumnReader<R> {
             }
             return Ok(true);
         }
+    }
+
+    fn next_batch(&mut self, out: &mut Vec<RawRecord>, limit: usize) -> Result<bool, TraceError> {
+        while out.len() < limit {
+            if let Some(plain) = &mut self.plain {
+                let (bytes, lines) = plain.parse_many(self.lines.window(), out, limit);
+                self.lines.take_lines(bytes, lines);
+                self.plain_lines += lines;
+                if out.len() == limit || lines > 0 && is_reversed(out) {
+                    break;
+                }
+            }
+            let mut record = RawRecord::EMPTY;
+            if !self.next(&mut record)? {
+                return Ok(false);
+            }
+            out.push(record);
+            if is_reversed(out) {
+                break;
+            }
+        }
+        Ok(true)
     }
 
     fn volumes(&self) -> &VolumeNames {
