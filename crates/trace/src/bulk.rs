@@ -48,6 +48,10 @@ pub(crate) fn read_bulk(stream: &mut TraceStream, records_max: u64) -> Result<Bu
                 limit: records_max,
             });
         }
+        all.records.reserve(batch.len());
+        if let Some(latencies) = &mut all.latencies {
+            latencies.reserve(batch.len());
+        }
         for raw in &batch[fresh..] {
             all.push(raw, kept, stream)?;
         }

@@ -181,10 +181,13 @@ fn in_memory<'a>(
     names: impl ExactSizeIterator<Item = &'a str>,
 ) -> LoadedTrace {
     let mut totals = Totals::new(names.len());
-    totals.add(&records);
+    // Block by block, so that memory is gone through once.
     let blocks = records.chunks(RECORDS_PER_BLOCK);
     let sums: Vec<u64> = blocks
-        .map(|block| xxh3_64(bytemuck::cast_slice(block)))
+        .map(|block| {
+            totals.add(block);
+            xxh3_64(bytemuck::cast_slice(block))
+        })
         .collect();
     LoadedTrace {
         volumes: totals.summaries(names),
