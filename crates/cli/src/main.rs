@@ -18,6 +18,7 @@ mod trace_cmd;
 mod trace_info;
 mod trace_load_table;
 mod trace_record;
+mod trace_sample;
 mod trace_table;
 mod volume_cmd;
 mod why_cmd;

@@ -14,7 +14,7 @@ use units::{Bytes, Nanos};
 
 use crate::progress::Bar;
 use crate::sim_cmd;
-use crate::{trace_info, trace_record};
+use crate::{trace_info, trace_record, trace_sample};
 
 /// `terrace trace …`
 #[derive(Debug, Subcommand)]
@@ -30,7 +30,7 @@ pub enum TraceCommand {
         #[command(flatten)]
         reading: Reading,
     },
-    /// Convert a trace to the native format (OUT.trc) or to CSV (OUT.csv, OUT.csv.zst)
+    /// Convert a trace to the native format (OUT.trc), to CSV (OUT.csv, OUT.csv.zst) or to Parquet (OUT.parquet)
     Convert {
         /// Trace file of any known format
         #[arg(value_name = "IN")]
@@ -41,6 +41,8 @@ pub enum TraceCommand {
         #[command(flatten)]
         reading: Reading,
     },
+    /// Write a part of a trace: by place (spatially hashed), volume, time, or every n-th request
+    Sample(trace_sample::Sample),
     /// Write a native trace from closed-loop clients that are answered after a constant time
     Generate {
         /// File to write (.trc); appears when it is complete
@@ -97,7 +99,7 @@ pub enum Output {
 pub struct Reading {
     /// Format of the input instead of a detected one: native, capture-csv, csv, msr, vscsi1, vscsi2, disksim,
     /// ssdsim, mqsim, ascii-bytes-ms, diskmon, hadoop-csv, spc, oraclegeneral, blkparse, blk-events, alibaba,
-    /// tencent, fio2, fio3, lis, lirs or ibm-cos
+    /// tencent, fio2, fio3, lis, lirs, ibm-cos or parquet
     #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
     format: Option<Format>,
     /// Which column of a CSV is what: time, op, offset and length, and possibly volume and latency, each by number
@@ -197,6 +199,7 @@ pub fn run(command: TraceCommand) -> anyhow::Result<ExitCode> {
             output,
             reading,
         } => convert_one(&input, &output, &reading.options()),
+        TraceCommand::Sample(sample) => trace_sample::run(&sample),
         TraceCommand::Generate { output, what } => generate_one(&output, &what),
         TraceCommand::Record(record) => trace_record::run(&record),
     }

@@ -203,8 +203,11 @@ mod tests {
         TraceStream::from_reader("x", Cursor::new(text.as_bytes().to_vec()), &options).unwrap()
     }
 
+    /// Records, latencies, reversals, origin.
+    type Outcome = Result<(Vec<Record>, Vec<u64>, u64, Option<i64>), String>;
+
     /// Record by record, as a stream.
-    fn streamed(text: &str) -> Result<(Vec<Record>, Vec<u64>, u64, Option<i64>), String> {
+    fn streamed(text: &str) -> Outcome {
         let mut stream = open(text);
         let (mut records, mut latencies) = (Vec::new(), Vec::new());
         while let Some((record, latency)) = stream.next_record().map_err(|e| e.to_string())? {
@@ -219,7 +222,7 @@ mod tests {
         ))
     }
 
-    fn bulk(text: &str) -> Result<(Vec<Record>, Vec<u64>, u64, Option<i64>), String> {
+    fn bulk(text: &str) -> Outcome {
         let loaded = load_stream(open(text), &ReadOptions::default()).map_err(|e| e.to_string())?;
         Ok((
             loaded.records().to_vec(),

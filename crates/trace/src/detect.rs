@@ -9,6 +9,8 @@ use crate::text::{ColumnSpec, Delimiter, TimeUnit, parse_time, parse_u64, split}
 
 /// Bytes of a file (after decompression) that detection looks at.
 pub const DETECT_BYTES: usize = 64 << 10;
+/// First bytes of a Parquet file.
+const PARQUET_MAGIC: &[u8] = b"PAR1";
 /// Rows that detection looks at.
 const ROWS_MAX: usize = 1000;
 /// Rows that are looked at to explain what is not recognized.
@@ -46,6 +48,9 @@ pub fn detect(first: &[u8], file_name: &str) -> Detection {
     }
     if first.starts_with(&MAGIC) {
         return Detection::Known(Format::Native);
+    }
+    if first.starts_with(PARQUET_MAGIC) {
+        return Detection::Known(Format::Parquet);
     }
     match (
         plausible(first, VscsiVersion::V1),

@@ -25,6 +25,8 @@ mod atomic;
 mod beginning;
 mod bulk;
 mod client;
+#[cfg(feature = "parquet")]
+mod columnar;
 mod compress;
 mod convert;
 mod detect;
@@ -43,6 +45,7 @@ mod order;
 mod peaks;
 mod presets;
 mod record;
+mod sample;
 mod source;
 mod stream;
 mod text;
@@ -51,6 +54,8 @@ mod warm;
 pub use client::{
     Bursts, Client, ClientError, ClientRequest, ClientSpec, ClientStep, Habits, Phase, SizeShare,
 };
+#[cfg(feature = "parquet")]
+pub use columnar::PARQUET_SCHEMA;
 pub use compress::Compression;
 pub use convert::{CaptureWriter, Converted, convert};
 pub use detect::{DETECT_BYTES, Detection, detect};
@@ -66,6 +71,7 @@ pub use order::REORDER_RECORDS_MAX;
 pub use peaks::{PeakAndMean, RequestLoad};
 pub use presets::{CLIENT_PRESETS, ClientPreset, client_preset, client_preset_names};
 pub use record::{LATENCY_UNKNOWN, RawRecord, Record, Request, VOLUME_NAME_BYTES_MAX, VOLUMES_MAX};
+pub use sample::{SAMPLE_UNIT_MAX, SAMPLE_UNIT_MIN, SampleSpec, Sampled};
 pub use source::{RecordSource, SourceClock, Times, VolumeNames};
 pub use stream::{Ordering, Progress, RECORDS_IN_MEMORY_MAX, ReadOptions, TraceStream};
 pub use text::{ColumnSpec, Delimiter, HeaderRow, OpRule, TimeUnit};

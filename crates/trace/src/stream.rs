@@ -20,6 +20,7 @@ use crate::native::NativeTrace;
 use crate::native_source::NativeSource;
 use crate::order::{REORDER_RECORDS_MAX, Reorder};
 use crate::record::{LATENCY_UNKNOWN, RawRecord, Record, Request};
+use crate::sample::{SampleSpec, Sampled, Sampler};
 use crate::source::{RecordSource, SourceClock, Times, VolumeNames};
 use crate::text::{ColumnReader, ColumnSpec};
 
@@ -97,6 +98,7 @@ pub struct TraceStream {
     base_ns: Option<i64>,
     origin_unix_ns: Option<i64>,
     records: u64,
+    sampler: Option<Sampler>,
 }
 
 impl TraceStream {
@@ -119,7 +121,38 @@ impl TraceStream {
             let trace = NativeTrace::open_verified(path)?;
             return Ok(Self::of_native(trace, options));
         }
+        let (format, _) = choose_format(&name, &first, options)?;
+        if compression == Compression::None && format == Format::Parquet {
+            return Self::of_parquet(name, path, total_bytes, options);
+        }
         Self::of_bytes(name, first, input, total_bytes, options)
+    }
+
+    #[cfg(feature = "parquet")]
+    fn of_parquet(
+        file: String,
+        path: &Path,
+        total_bytes: Option<u64>,
+        options: &ReadOptions,
+    ) -> Result<Self, TraceError> {
+        // It is read from its end: what was looked at is left behind.
+        let opened = File::open(path).map_err(TraceError::io("open", path))?;
+        let source = crate::columnar::ParquetSource::open(&file, opened)?;
+        Ok(Self {
+            total_bytes,
+            origin_unix_ns: source.origin_unix_ns,
+            ..Self::new(file, Box::new(source), Format::Parquet, options)
+        })
+    }
+
+    #[cfg(not(feature = "parquet"))]
+    fn of_parquet(
+        file: String,
+        _: &Path,
+        _: Option<u64>,
+        _: &ReadOptions,
+    ) -> Result<Self, TraceError> {
+        Err(TraceError::NeedsParquet { file })
     }
 
     /// The same from any reader; `name` stands for the file in errors. A native trace cannot be streamed.
@@ -218,7 +251,32 @@ impl TraceStream {
             base_ns: None,
             origin_unix_ns: None,
             records: 0,
+            sampler: None,
         }
+    }
+
+    /// Hands on only a part of the records from here on; volumes are then those of which something was kept.
+    ///
+    /// # Errors
+    /// [`TraceError::Columns`] if the specification cannot be applied, or asks for times that the trace does not have.
+    /// A volume that is not in the trace is an error at its end.
+    pub fn sample(&mut self, spec: &SampleSpec) -> Result<(), TraceError> {
+        let fail = |reason| TraceError::Columns {
+            file: self.file.clone(),
+            reason,
+        };
+        if spec.needs_times() && self.times() == Times::Order {
+            return Err(fail(
+                "the trace has no times: a sample cannot begin or end at one".into(),
+            ));
+        }
+        self.sampler = Some(spec.sampler().map_err(fail)?);
+        Ok(())
+    }
+
+    /// What was kept so far, if [`Self::sample`] was called.
+    pub fn sampled(&self) -> Option<Sampled> {
+        self.sampler.as_ref().map(Sampler::sampled)
     }
 
     /// The next record in order of time, with its latency in nanoseconds or [`LATENCY_UNKNOWN`]; `None` at the end.
@@ -227,6 +285,40 @@ impl TraceStream {
     /// Any [`TraceError`]; all are final.
     #[inline]
     pub fn next_record(&mut self) -> Result<Option<(Record, u64)>, TraceError> {
+        if self.sampler.is_some() {
+            return self.next_sampled();
+        }
+        self.next_unsampled()
+    }
+
+    fn next_sampled(&mut self) -> Result<Option<(Record, u64)>, TraceError> {
+        while let Some((record, latency_ns)) = self.next_unsampled()? {
+            let Some(sampler) = &mut self.sampler else {
+                return Ok(Some((record, latency_ns)));
+            };
+            // All volumes are known by now only if none was asked for; else the rest must be read.
+            if sampler.is_past(record.time_ns) && sampler.missing(self.source.volumes()).is_none() {
+                return Ok(None);
+            }
+            if let Some(kept) = sampler.keep(record, self.source.volumes()) {
+                return Ok(Some((kept, latency_ns)));
+            }
+        }
+        let missing = self
+            .sampler
+            .as_ref()
+            .and_then(|s| s.missing(self.source.volumes()));
+        match missing {
+            None => Ok(None),
+            Some(name) => Err(TraceError::Columns {
+                file: self.file.clone(),
+                reason: format!("there is no volume \"{name}\" in the trace"),
+            }),
+        }
+    }
+
+    #[inline]
+    fn next_unsampled(&mut self) -> Result<Option<(Record, u64)>, TraceError> {
         loop {
             let ready = if self.ended {
                 self.reorder.pop()
@@ -310,6 +402,7 @@ impl TraceStream {
         self.records == 0
             && self.reorder.len() == 0
             && !self.ended
+            && self.sampler.is_none()
             && self.options.ordering == Ordering::Repair
     }
 
@@ -332,7 +425,7 @@ impl TraceStream {
     ) {
         self.records = records;
         self.reorder.count_reversals(reversals);
-        if self.format != Format::Native {
+        if origin_unix_ns.is_some() {
             self.origin_unix_ns = origin_unix_ns;
         }
     }
@@ -444,7 +537,10 @@ impl TraceStream {
 
     /// The volumes seen so far; [`Record::volume`] is an index into them.
     pub fn volumes(&self) -> &VolumeNames {
-        self.source.volumes()
+        match &self.sampler {
+            Some(sampler) => sampler.names(),
+            None => self.source.volumes(),
+        }
     }
 
     /// Whether records may carry latencies.
@@ -454,7 +550,9 @@ impl TraceStream {
 
     /// Unix time of time 0 in nanoseconds, if the trace knows it; known from the first record on.
     pub fn origin_unix_ns(&self) -> Option<i64> {
-        self.origin_unix_ns
+        let from_ns = self.sampler.as_ref().map_or(0, Sampler::begin_ns);
+        self.origin_unix_ns?
+            .checked_add(i64::try_from(from_ns).ok()?)
     }
 
     /// Whether the times are times, or only the order of the records.
@@ -519,7 +617,8 @@ fn open_source(
         _ => {
             return Err(TraceError::UnknownFormat {
                 file: file.to_owned(),
-                hint: "a native trace is mapped: it must be an uncompressed file".into(),
+                hint: "a native trace is mapped, and Parquet is read from its end: both must be uncompressed files"
+                    .into(),
             });
         }
     })

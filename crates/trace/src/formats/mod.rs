@@ -75,11 +75,13 @@ pub enum Format {
     Lirs,
     /// IBM's object-store traces: time in ms, operation, object, size, range.
     IbmCos,
+    /// Parquet with the columns of our capture; needs a build with `--features parquet`.
+    Parquet,
 }
 
 impl Format {
     /// All formats.
-    pub const ALL: [Format; 23] = [
+    pub const ALL: [Format; 24] = [
         Format::Native,
         Format::Capture,
         Format::Csv,
@@ -103,6 +105,7 @@ impl Format {
         Format::Lis,
         Format::Lirs,
         Format::IbmCos,
+        Format::Parquet,
     ];
 
     /// Whether it has ids whose place can be chosen ([`IdPlacement`]).
@@ -136,6 +139,7 @@ impl Format {
             Format::Lis => "lis",
             Format::Lirs => "lirs",
             Format::IbmCos => "ibm-cos",
+            Format::Parquet => "parquet",
         }
     }
 }

@@ -25,7 +25,8 @@ pub(crate) fn text_layout(format: Format) -> Option<Layout> {
         | Format::Fio3
         | Format::Lis
         | Format::Lirs
-        | Format::IbmCos => return None,
+        | Format::IbmCos
+        | Format::Parquet => return None,
         Format::Spc => Layout {
             delimiter: Delimiter::Byte(b','),
             header: false,

@@ -76,7 +76,7 @@ impl OpRule {
     }
 
     #[inline]
-    pub(super) fn parse(self, value: &[u8]) -> Parsed<Op> {
+    pub(crate) fn parse(self, value: &[u8]) -> Parsed<Op> {
         match (self, value) {
             (OpRule::Words, _) => parse_word(value),
             (OpRule::Read1, b"1") | (OpRule::Read0, b"0") => Ok(Op::Read),
