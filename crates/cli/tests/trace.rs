@@ -174,7 +174,15 @@ fn measurements_of_load_are_shown_as_what_they_are() {
     std::fs::write(directory.path().join("m.csv"), MEASURED).unwrap();
     let out = terrace(directory.path(), &["trace", "info", "m.csv"]);
     assert!(out.status.success() && out.stderr.is_empty());
-    insta::assert_snapshot!(text(&out.stdout), @"");
+    insta::assert_snapshot!(text(&out.stdout), @r"
+    file             m.csv
+    measurements     of load, no requests: accesses of 4.0 KiB in slots of 30.0 min
+    volumes          1
+
+    volume  slots  measured  reads  writes   write  IOPS  peak    MiB/s     peak  peak/mean  largest WSS
+    a           2  60.0 min   4500     900  16.7 %   1.5   2.0  0.00586  0.00782        1.3      8.0 KiB
+    all         2  60.0 min   4500     900  16.7 %   1.5   2.0  0.00586  0.00782        1.3      8.0 KiB
+    ");
     let out = terrace(directory.path(), &["trace", "info", "m.csv", "-o", "json"]);
     let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
     assert_eq!(json["schema"], "terrace.trace.load/1");
@@ -197,7 +205,26 @@ fn what_has_no_times_gets_no_rates() {
         &["trace", "info", "ids", "--ids", "1 MiB"],
     );
     assert!(out.status.success() && out.stderr.is_empty());
-    insta::assert_snapshot!(text(&out.stdout), @"");
+    insta::assert_snapshot!(text(&out.stdout), @r"
+    file             ids
+    format           lirs
+    requests         3
+      reads          3 (3.0 MiB)
+      writes         0 (0 B)
+    read share       100.0 %
+    other events     1, passed over
+    span             no times: order only
+    read size        mean 1.0 MiB, median 1.0 MiB, largest 1.0 MiB
+    write size       -
+    footprint        2.0 MiB
+    latency          not recorded
+    time reversals   0
+    skipped records  0
+    content hash     16a2154946b262145976664593fb526f
+
+    volume  requests  reads  writes     read  written      end  footprint
+    0              3      3       0  3.0 MiB      0 B  9.0 MiB    2.0 MiB
+    ");
 }
 
 #[test]

@@ -192,7 +192,9 @@ impl<W: Write + Send> ParquetWriter<W> {
         }
         group.close()?;
         self.numbers.iter_mut().for_each(Vec::clear);
-        (self.known.clear(), self.volumes.clear(), self.ops.clear());
+        self.known.clear();
+        self.volumes.clear();
+        self.ops.clear();
         Ok(())
     }
 
