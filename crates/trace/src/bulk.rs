@@ -48,9 +48,8 @@ pub(crate) fn read_bulk(stream: &mut TraceStream, records_max: u64) -> Result<Bu
                 limit: records_max,
             });
         }
-        all.records.reserve(batch.len());
-        if let Some(latencies) = &mut all.latencies {
-            latencies.reserve(batch.len());
+        if all.append(&batch[fresh..]) {
+            continue;
         }
         for raw in &batch[fresh..] {
             all.push(raw, kept, stream)?;
@@ -81,6 +80,41 @@ impl Ordered {
         let latest = self.records.last().map(|r| r.time_ns.cast_signed());
         let last = self.last_ns.checked_sub(self.base_ns.unwrap_or(0));
         latest.is_some() && latest != last
+    }
+
+    /// Appends records that are in order among themselves and behind all others, nearly all batches; `false` if these are
+    /// not, or if one is too far from the first.
+    fn append(&mut self, batch: &[RawRecord]) -> bool {
+        let (Some(base_ns), Some(first), Some(last)) = (self.base_ns, batch.first(), batch.last())
+        else {
+            return false;
+        };
+        let latest = self.records.last().map_or(0, |r| r.time_ns.cast_signed());
+        let in_order = batch.is_sorted_by_key(|raw| raw.time_ns)
+            && first.time_ns >= self.last_ns
+            && first
+                .time_ns
+                .checked_sub(base_ns)
+                .is_some_and(|ns| ns >= latest)
+            && last.time_ns.checked_sub(base_ns).is_some();
+        if !in_order {
+            return false;
+        }
+        self.last_ns = last.time_ns;
+        self.records.extend(batch.iter().map(|raw| {
+            Record::new(Request {
+                // Between two differences that fit.
+                time_ns: raw.time_ns.wrapping_sub(base_ns).cast_unsigned(),
+                volume: raw.volume,
+                op: raw.op,
+                offset_bytes: raw.offset_bytes,
+                length_bytes: raw.length_bytes,
+            })
+        }));
+        if let Some(latencies) = &mut self.latencies {
+            latencies.extend(batch.iter().map(|raw| raw.latency_ns));
+        }
+        true
     }
 
     #[inline]

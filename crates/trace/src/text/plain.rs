@@ -220,21 +220,41 @@ fn commas(window: &Window) -> u64 {
 /// The number in `window[start..end]`, of 1 to 19 digits, which cannot overflow.
 #[inline(always)]
 fn number(window: &Window, start: usize, end: usize) -> Option<u64> {
-    let full = |behind: usize| checked(word(window, end.wrapping_sub(behind))? ^ ASCII_ZEROS);
-    let some = |count: usize| checked((word(window, start)? ^ ASCII_ZEROS) << (64 - 8 * count));
-    Some(match end.wrapping_sub(start) {
-        length @ 1..=8 => some(length)?,
-        length @ 9..=16 => some(length - 8)? * POWERS[8] + full(8)?,
-        length @ 17..=19 => (some(length - 16)? * POWERS[8] + full(16)?) * POWERS[8] + full(8)?,
+    let full = |behind: usize| Some(word(window, end.wrapping_sub(behind))? ^ ASCII_ZEROS);
+    let some = |count: usize| Some((word(window, start)? ^ ASCII_ZEROS) << (64 - 8 * count));
+    // One test for all words: which of them has something else does not matter.
+    let (number, others) = match end.wrapping_sub(start) {
+        length @ 1..=8 => {
+            let word = some(length)?;
+            (eight(word), others(word))
+        }
+        length @ 9..=16 => {
+            let (high, low) = (some(length - 8)?, full(8)?);
+            (
+                eight(high).wrapping_mul(POWERS[8]).wrapping_add(eight(low)),
+                others(high) | others(low),
+            )
+        }
+        length @ 17..=19 => {
+            let (high, middle, low) = (some(length - 16)?, full(16)?, full(8)?);
+            let number = eight(high)
+                .wrapping_mul(POWERS[8])
+                .wrapping_add(eight(middle))
+                .wrapping_mul(POWERS[8]);
+            (
+                number.wrapping_add(eight(low)),
+                others(high) | others(middle) | others(low),
+            )
+        }
         _ => return None,
-    })
+    };
+    (others == 0).then_some(number)
 }
 
-/// The number that eight digits are, the first one in the lowest byte.
+/// The high bit of every byte that is above nine, up to the first such one; what is behind it may be wrong.
 #[inline(always)]
-fn checked(word: u64) -> Option<u64> {
-    let others = (word.wrapping_add(0x7676_7676_7676_7676) | word) & HIGH_BITS;
-    (others == 0).then(|| eight(word))
+fn others(word: u64) -> u64 {
+    (word.wrapping_add(0x7676_7676_7676_7676) | word) & HIGH_BITS
 }
 
 #[inline(always)]
@@ -272,9 +292,7 @@ fn digits(window: &Window, at: &mut usize) -> Option<u64> {
     let mut number = 0u64;
     loop {
         let word = word(window, *at)? ^ ASCII_ZEROS;
-        // The high bit of every byte that is above nine; carries only reach bytes behind the first such one.
-        let others = (word.wrapping_add(0x7676_7676_7676_7676) | word) & HIGH_BITS;
-        let count = (others.trailing_zeros() / 8) as usize;
+        let count = (others(word).trailing_zeros() / 8) as usize;
         if count > 0 {
             // The first digit goes to the most significant place of eight.
             number = number
@@ -294,7 +312,7 @@ fn digits(window: &Window, at: &mut usize) -> Option<u64> {
 }
 
 /// Eight digits, the first one in the lowest byte: pairs, then fours, then all.
-#[inline]
+#[inline(always)]
 fn eight(word: u64) -> u64 {
     let pairs = word.wrapping_mul(10).wrapping_add(word >> 8);
     let low = (pairs & 0x0000_00ff_0000_00ff).wrapping_mul(100 + (1_000_000 << 32));
