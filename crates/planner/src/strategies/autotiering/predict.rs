@@ -4,7 +4,7 @@ use algo::Line;
 use model::{Facts, Measured, Op};
 use units::{DeviceId, TierId, VolumeId};
 
-use super::calibrate::{Origin, Sensitivity};
+use super::calibrate::Sensitivity;
 use super::config::{
     AutoTieringConfig, Concurrency, Confidence, Directions, LatencyFloor, Switches, TierLatency,
 };
@@ -42,25 +42,28 @@ pub(crate) fn bare_us(facts: &Facts, tier: TierId, measured: &Measured, op: Opti
     }
 }
 
-/// The factor that the tier's load puts on its latency; on a tier where the volume is not, its own load is added.
+/// The factor that load puts on latency: of the volume's own device where it is, and of a tier's devices on average,
+/// with its own load added, where it is not.
 fn load_factor(facts: &Facts, tier: TierId, volume: VolumeId, measured: &Measured) -> f64 {
+    let own = facts.volumes[volume.index()].device;
+    let at = |d: DeviceId, more: f64| {
+        let spec = &facts.topology.device(d).spec;
+        let utilization = facts.devices[d.index()].utilization;
+        spec.curve.factor((utilization + more).min(1.0))
+    };
+    if facts.topology.tier_of(own) == tier {
+        return at(own, 0.0);
+    }
     let devices = &facts.topology.tier(tier).devices;
-    let here = facts.topology.tier_of(facts.volumes[volume.index()].device) == tier;
+    let n = devices.len() as f64;
     let factors = devices.iter().map(|d| {
         let spec = &facts.topology.device(*d).spec;
-        let own = if here {
-            0.0
-        } else {
-            let per_io = measured.read_share()
-                * spec.occupancy_s(Op::Read, measured.mean_bytes(Op::Read))
-                + (1.0 - measured.read_share())
-                    * spec.occupancy_s(Op::Write, measured.mean_bytes(Op::Write));
-            measured.iops() * per_io / devices.len() as f64
-        };
-        spec.curve
-            .factor((facts.devices[d.index()].utilization + own).min(1.0))
+        let occupancy = |op| spec.occupancy_s(op, measured.mean_bytes(op));
+        let reads = measured.read_share();
+        let per_io = reads * occupancy(Op::Read) + (1.0 - reads) * occupancy(Op::Write);
+        at(*d, measured.iops() * per_io / n)
     });
-    factors.sum::<f64>() / devices.len() as f64
+    factors.sum::<f64>() / n
 }
 
 /// The volume's mean latency on `tier`.
@@ -82,10 +85,12 @@ pub(crate) fn latency(
         TierLatency::Bare => 1.0,
         TierLatency::Loaded => load_factor(facts, t, volume, measured),
     };
-    // On the axis of injected latency the tier lies at X − L_c. The zero of a passive line is the bare device instead.
-    let zero = match sensitivity.map(|s| s.origin) {
-        Some(Origin::Passive) => 1.0,
-        Some(Origin::Injected) | None => factor(from),
+    // On the axis of injected latency the tier lies at X − L_c, where L_c is what the line's zero stands for: the device
+    // under the load that it had when the line was measured, not under today's.
+    let zero = match (switches.tier_latency, sensitivity) {
+        (TierLatency::Bare, _) => 1.0,
+        (TierLatency::Loaded, Some(s)) => s.zero,
+        (TierLatency::Loaded, None) => factor(from),
     };
     let x = |op: Option<Op>| {
         bare_us(facts, tier, measured, op) * factor(tier)

@@ -109,6 +109,7 @@ fn sensitivity(points: &[(f64, f64)], response: f64) -> Sensitivity {
         device: DeviceId(1),
         rate_response: response,
         origin: Origin::Injected,
+        zero: 1.0,
     }
 }
 
