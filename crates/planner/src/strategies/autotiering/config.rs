@@ -89,6 +89,15 @@ switch!(
     }
 );
 switch!(
+    /// From which latency a prediction by an injected line sets out (Alg. 1 l. 35).
+    Intercept {
+        /// The line's own: what was measured during the session, under the load of its few seconds.
+        literal Session,
+        /// What is measured now; the line gives the slope.
+        corrected Present
+    }
+);
+switch!(
     /// How many requests a volume keeps in flight when IOPS are computed from latency (Alg. 1 l. 27).
     Concurrency {
         /// One: IOPS = 1e6 / latency.
@@ -231,6 +240,8 @@ pub struct AutoTieringConfig {
     pub directions: Option<Directions>,
     /// Idle or loaded tier latency.
     pub tier_latency: Option<TierLatency>,
+    /// Where predictions set out.
+    pub intercept: Option<Intercept>,
     /// Requests in flight.
     pub concurrency: Option<Concurrency>,
     /// Demand above the caps.
@@ -275,6 +286,7 @@ impl Default for AutoTieringConfig {
             confidence: None,
             directions: None,
             tier_latency: None,
+            intercept: None,
             concurrency: None,
             over_demand: None,
             move_cost: None,
@@ -303,6 +315,7 @@ pub(crate) struct Switches {
     pub(crate) confidence: Confidence,
     pub(crate) directions: Directions,
     pub(crate) tier_latency: TierLatency,
+    pub(crate) intercept: Intercept,
     pub(crate) concurrency: Concurrency,
     pub(crate) over_demand: OverDemand,
     pub(crate) move_cost: MoveCost,
@@ -323,6 +336,7 @@ impl AutoTieringConfig {
             confidence: self.confidence.unwrap_or(Confidence::of(form)),
             directions: self.directions.unwrap_or(Directions::of(form)),
             tier_latency: self.tier_latency.unwrap_or(TierLatency::of(form)),
+            intercept: self.intercept.unwrap_or(Intercept::of(form)),
             concurrency: self.concurrency.unwrap_or(Concurrency::of(form)),
             over_demand: self.over_demand.unwrap_or(OverDemand::of(form)),
             move_cost: self.move_cost.unwrap_or(MoveCost::of(form)),

@@ -4,9 +4,10 @@ use algo::Line;
 use model::{Facts, Measured, Op};
 use units::{DeviceId, TierId, VolumeId};
 
-use super::calibrate::Sensitivity;
+use super::calibrate::{Origin, Sensitivity};
 use super::config::{
-    AutoTieringConfig, Concurrency, Confidence, Directions, LatencyFloor, Switches, TierLatency,
+    AutoTieringConfig, Concurrency, Confidence, Directions, Intercept, LatencyFloor, Switches,
+    TierLatency,
 };
 
 /// A load whose rate keeps this share of itself under the largest injection does not react: it is offered, not asked for.
@@ -96,22 +97,33 @@ pub(crate) fn latency(
         bare_us(facts, tier, measured, op) * factor(tier)
             - bare_us(facts, from, measured, op) * zero
     };
+    // Or it sets out from what is measured now, where the volume is now.
+    let here = facts.topology.tier_of(facts.volumes[volume.index()].device);
+    let present = switches.intercept == Intercept::Present;
+    let present = present && sensitivity.is_some_and(|s| s.origin == Origin::Injected);
+    let from_here = |line: &Line, op: Option<Op>| {
+        let now_us = match op {
+            _ if !present => None,
+            None => measured.latency_mean_us(),
+            Some(op) => measured.latency_mean_of(op),
+        }?;
+        let distance = bare_us(facts, tier, measured, op) * factor(tier)
+            - bare_us(facts, here, measured, op) * factor(here);
+        Some(now_us + line.slope.max(0.0) * distance)
+    };
+    let along = |line: &Line, op: Option<Op>, s: &Sensitivity| {
+        let by_line = along(line, x(op), s, switches);
+        Latency {
+            mean_us: from_here(line, op).unwrap_or(by_line.mean_us),
+            ..by_line
+        }
+    };
     let mut predicted = match (sensitivity, switches.directions) {
         (None, _) => unknown_line(facts, calibrated_on, measured, x(None)),
-        (Some(s), Directions::Joint) => along(&s.joint, x(None), s, switches),
+        (Some(s), Directions::Joint) => along(&s.joint, None, s),
         (Some(s), Directions::Separate) => {
-            let reads = along(
-                s.reads.as_ref().unwrap_or(&s.joint),
-                x(Some(Op::Read)),
-                s,
-                switches,
-            );
-            let writes = along(
-                s.writes.as_ref().unwrap_or(&s.joint),
-                x(Some(Op::Write)),
-                s,
-                switches,
-            );
+            let reads = along(s.reads.as_ref().unwrap_or(&s.joint), Some(Op::Read), s);
+            let writes = along(s.writes.as_ref().unwrap_or(&s.joint), Some(Op::Write), s);
             let share = measured.read_share();
             Latency {
                 mean_us: share * reads.mean_us + (1.0 - share) * writes.mean_us,
