@@ -271,6 +271,10 @@ pub struct AutoTieringConfig {
     /// wetMig of Eq. 7: score per migration epoch that a move takes. In the `seconds` unit it is divided by the length
     /// of a migration epoch, so that both units weigh a move alike.
     pub weight_migration: f64,
+    /// Migration epochs over which the cost of a move is spread: its match is scored per epoch, but its benefit lasts for
+    /// as long as the load does. Default 1 in the literal form (the paper charges all of it to one epoch), 4 in the corrected
+    /// one: an hour with the default epochs.
+    pub payback_epochs: Option<u32>,
     /// A clamped prediction is at least this share of the tier's bare latency.
     pub latency_floor_share: f64,
     /// Calibration sessions.
@@ -301,6 +305,7 @@ impl Default for AutoTieringConfig {
             weight_bandwidth: 1.0,
             weight_space: 1.0,
             weight_migration: 0.2,
+            payback_epochs: None,
             latency_floor_share: 0.5,
             calibration: CalibrationConfig::default(),
         }
@@ -328,6 +333,14 @@ pub(crate) struct Switches {
 }
 
 impl AutoTieringConfig {
+    pub(crate) fn payback(&self) -> f64 {
+        let default = match self.form {
+            Form::Literal => 1,
+            Form::Corrected => 4,
+        };
+        f64::from(self.payback_epochs.unwrap_or(default))
+    }
+
     pub(crate) fn switches(&self) -> Switches {
         let form = self.form;
         Switches {
@@ -374,6 +387,12 @@ impl AutoTieringConfig {
         }
         if !self.weight_migration.is_finite() || self.weight_migration < 0.0 {
             return bad("weight_migration", "must not be negative");
+        }
+        if self
+            .payback_epochs
+            .is_some_and(|n| !(1..=1_000).contains(&n))
+        {
+            return bad("payback_epochs", "must be 1 to 1,000");
         }
         if !(self.latency_floor_share > 0.0 && self.latency_floor_share <= 1.0) {
             return bad("latency_floor_share", "must be above 0 and at most 1");
