@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Our crates in order: each may depend on those before it only.
-const ORDER: [&str; 14] = [
+const ORDER: [&str; 15] = [
     "units",
     "model",
     "algo",
@@ -16,6 +16,7 @@ const ORDER: [&str; 14] = [
     "trace",
     "sim",
     "report",
+    "reproduce",
     "nbd",
     "crashdisk",
     "array",
@@ -24,7 +25,7 @@ const ORDER: [&str; 14] = [
 ];
 
 /// What the core may use from outside. None of these opens a socket, reads a clock or starts a thread by itself.
-const CORE_MAY_USE: [(&str, &[&str]); 9] = [
+const CORE_MAY_USE: [(&str, &[&str]); 10] = [
     ("units", &["schemars", "serde", "thiserror"]),
     ("model", &["schemars", "serde"]),
     ("algo", &["libm", "serde"]),
@@ -56,6 +57,7 @@ const CORE_MAY_USE: [(&str, &[&str]); 9] = [
             "thiserror",
         ],
     ),
+    ("reproduce", &["libm", "serde", "thiserror"]),
     ("nbd", &["thiserror"]),
 ];
 
