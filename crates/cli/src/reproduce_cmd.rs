@@ -38,7 +38,7 @@ pub struct AutotieringArgs {
     /// Fewer seeds and a smaller scale: a look, not a result
     #[arg(long)]
     quick: bool,
-    /// Divide time and sizes by this; rates stay [default: 40, quick: 100]
+    /// Divide time and sizes by this; rates stay [default: 45, quick: 150]
     #[arg(long, value_name = "N")]
     scale: Option<u64>,
     /// Migration epochs that count, after the warm-up
@@ -47,6 +47,9 @@ pub struct AutotieringArgs {
     /// Also compare sensitivity without injection with injection (minutes)
     #[arg(long)]
     sensitivity: bool,
+    /// Print the scenario of the first seed and run nothing; `terrace sim run` takes it
+    #[arg(long)]
+    scenario: bool,
     /// Form of the output
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
@@ -63,13 +66,17 @@ pub fn run(command: ReproduceCommand) -> anyhow::Result<ExitCode> {
 }
 
 fn autotiering(args: &AutotieringArgs) -> anyhow::Result<ExitCode> {
-    let (seeds, scale) = if args.quick { (2, 100) } else { (5, 40) };
+    let (seeds, scale) = if args.quick { (2, 150) } else { (5, 45) };
     let setup = Setup::new(
         args.seeds.unwrap_or(seeds),
         args.seed,
         args.scale.unwrap_or(scale),
         args.epochs,
     )?;
+    if args.scenario {
+        write!(io::stdout().lock(), "{}", setup.text(args.seed))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     // Better now than after the simulation.
     let page_dir = args.report.as_deref().and_then(|p| p.parent());
     if let Some(dir) = page_dir.filter(|d| !d.as_os_str().is_empty() && !d.is_dir()) {

@@ -90,7 +90,7 @@ fn up_to(id: &'static str, says: &'static str, rival: &'static str, value: f64) 
     });
     ClaimSpec {
         id,
-        source: "abstract, Sec. V-B, Fig. 3(a)",
+        source: "Fig. 3(a)",
         published: Published {
             value: Some(value),
             says,
@@ -149,7 +149,7 @@ fn share(
 }
 
 fn shares() -> [ClaimSpec; 2] {
-    let note = "absolute values depend on the hardware; a threshold below which 90 % of IDT lie is held to be IDT's own 90th percentile here";
+    let note = "the text says IDT twice and means EDT once; absolute values depend on the hardware; a threshold below which 90 % of IDT lie is held to be IDT's own 90th percentile here";
     let iops: fn(&Measured) -> &Vec<f64> = |m| &m.window_iops;
     let mib: fn(&Measured) -> &Vec<f64> = |m| &m.window_mib_per_s;
     let published = |value, says| Published {
@@ -158,12 +158,12 @@ fn shares() -> [ClaimSpec; 2] {
     };
     let mut a = claim(
         "cdf-iops",
-        "Sec. V-B, Fig. 5(a)",
+        "Fig. 5(a)",
         "",
         Needs::All,
         vec![
             share(
-                "windows of autotiering above IDT's p90",
+                "share of windows of autotiering above IDT's p90",
                 None,
                 iops,
                 1.0,
@@ -171,7 +171,7 @@ fn shares() -> [ClaimSpec; 2] {
                 0.5,
             ),
             share(
-                "windows of autotiering above 1.25 x IDT's p90",
+                "share of windows of autotiering above 1.25 x IDT's p90",
                 None,
                 iops,
                 SECOND_THRESHOLD,
@@ -179,7 +179,7 @@ fn shares() -> [ClaimSpec; 2] {
                 0.5,
             ),
             share(
-                "windows of EDT above IDT's p90",
+                "share of windows of EDT above IDT's p90",
                 Some("edt"),
                 iops,
                 1.0,
@@ -190,17 +190,17 @@ fn shares() -> [ClaimSpec; 2] {
     );
     a.published = published(
         0.5,
-        "AutoTiering: the majority above 100 K IOPS, half above 125 K; IDT: 90 % below 100 K; EDT: almost all below (the text says IDT twice)",
+        "majority of AutoTiering above 100 K IOPS, half above 125 K; 90 % of IDT and almost all of EDT below 100 K",
     );
     a.note = note;
     let mut b = claim(
         "cdf-bandwidth",
-        "Sec. V-B, Fig. 5(b)",
+        "Fig. 5(b)",
         "",
         Needs::All,
         vec![
             share(
-                "windows of autotiering above IDT's p90",
+                "share of windows of autotiering above IDT's p90",
                 None,
                 mib,
                 1.0,
@@ -208,7 +208,7 @@ fn shares() -> [ClaimSpec; 2] {
                 0.5,
             ),
             share(
-                "windows of EDT above IDT's p90",
+                "share of windows of EDT above IDT's p90",
                 Some("edt"),
                 mib,
                 1.0,
@@ -219,7 +219,7 @@ fn shares() -> [ClaimSpec; 2] {
     );
     b.published = published(
         0.5,
-        "AutoTiering: more than half above 1,200 MB/s; IDT and EDT: around 90 % below",
+        "more than half of AutoTiering above 1,200 MB/s, around 90 % of IDT and EDT below",
     );
     b.note = note;
     [a, b]
@@ -257,7 +257,7 @@ pub(crate) fn claims() -> Vec<ClaimSpec> {
     for (rival, id) in [("idt", "iops-vs-idt"), ("edt", "iops-vs-edt")] {
         let cells = vec![versus(rival, 0, ALL, IOPS, Above)];
         let says = "AutoTiering has more IOPS than its rival";
-        list.push(claim(id, "Sec. V-B, Fig. 3(a)", says, All, cells));
+        list.push(claim(id, "Fig. 3(a)", says, All, cells));
     }
     list.push(up_to(
         "iops-vs-idt-up-to",
@@ -273,14 +273,14 @@ pub(crate) fn claims() -> Vec<ClaimSpec> {
     ));
     list.push(claim(
         "bandwidth-order",
-        "Sec. V-B, Fig. 3(b)",
+        "Fig. 3(b)",
         "bandwidth as IOPS: more than IDT and EDT, reads and writes",
         All,
         versus_all(&[0], &[MIB_PER_S], Above),
     ));
     list.push(claim(
         "latency-order",
-        "Sec. V-B, Fig. 3(c)",
+        "Fig. 3(c)",
         "normalized latency as IOPS: lower than IDT and EDT, reads and writes",
         All,
         versus_all(&[0], &[LATENCY], Below),
@@ -292,28 +292,28 @@ pub(crate) fn claims() -> Vec<ClaimSpec> {
     best.retain(|c| c.name != exception);
     list.push(claim(
         "tier1-best",
-        "Sec. V-B, Fig. 4",
-        "best IOPS, bandwidth and latency of reads and writes on tier 1, but for IDT's write IOPS",
+        "Fig. 4",
+        "best IOPS, bandwidth, latency on tier 1 but for IDT's write IOPS",
         All,
         best,
     ));
     list.push(claim(
         "tier1-idt-write-iops",
-        "Sec. V-B, Fig. 4(a)",
+        "Fig. 4(a)",
         "IDT optimizes the write IOPS of tier 1",
         All,
         vec![versus("idt", 1, WRITE, IOPS, Below)],
     ));
     list.push(claim(
         "tiers23-sometimes-lower",
-        "Sec. V-B, Fig. 4",
+        "Fig. 4",
         "sometimes lower IOPS and bandwidth than IDT and EDT in tiers 2 and 3",
         Any,
         versus_all(&[2, 3], &[IOPS, MIB_PER_S], Below),
     ));
     list.push(claim(
         "tier3-edt-write-iops",
-        "Sec. V-B, Fig. 4(a)",
+        "Fig. 4(a)",
         "EDT has slightly better write IOPS in tier 3",
         All,
         vec![versus("edt", 3, WRITE, IOPS, Below)],
@@ -323,15 +323,15 @@ pub(crate) fn claims() -> Vec<ClaimSpec> {
     lowest.retain(|c| !tier2_write(c));
     list.push(claim(
         "latency-lowest",
-        "Sec. V-B, Fig. 4(c)",
+        "Fig. 4(c)",
         "lowest latency in every tier and direction but writes in tier 2",
         All,
         lowest,
     ));
     list.push(claim(
         "tier2-write-latency",
-        "Sec. V-B, Fig. 4(c)",
-        "write latency in tier 2 is the one cell in which AutoTiering is not lowest",
+        "Fig. 4(c)",
+        "write latency in tier 2 is the one that is not lowest",
         Any,
         RIVALS.map(|r| versus(r, 2, WRITE, LATENCY, Above)).into(),
     ));
@@ -344,21 +344,21 @@ pub(crate) fn claims() -> Vec<ClaimSpec> {
     }
     list.push(claim(
         "tiers-thicker",
-        "Sec. V-C, Fig. 6(a)-(f)",
-        "after a warm-up of 0 to 3 epochs each tier's area of IOPS and bandwidth is thicker",
+        "Fig. 6(a)-(f)",
+        "each tier's area of IOPS and bandwidth is thicker after the warm-up",
         All,
         thicker,
     ));
     list.push(claim(
         "latency-area",
-        "Sec. V-C, Fig. 6(g)-(i)",
+        "Fig. 6(g)-(i)",
         "the stacked area of all latencies is much smaller",
         All,
         stacked_latency(),
     ));
     list.push(claim(
         "latency-in-tier3",
-        "Sec. V-C, Fig. 6(i)",
+        "Fig. 6(i)",
         "the majority of AutoTiering's latency is in tier 3",
         All,
         vec![CellSpec {
@@ -384,7 +384,7 @@ pub(crate) fn claims() -> Vec<ClaimSpec> {
             moved(|m| m.moved.vms, "VMs moved"),
         ),
     ] {
-        let mut c = claim(id, "Sec. V-D, Fig. 7", says, All, cells);
+        let mut c = claim(id, "Fig. 7", says, All, cells);
         c.note = late;
         list.push(c);
     }

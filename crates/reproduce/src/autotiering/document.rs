@@ -115,9 +115,13 @@ fn section(id: &str, title: &str, blocks: Vec<Block>) -> Section {
 
 /// A number with so many digits after the point.
 fn number(value: f64, digits: usize) -> String {
-    if value.is_finite() {
-        format!("{value:.digits$}")
-    } else {
-        "-".into()
+    if !value.is_finite() {
+        return "-".into();
+    }
+    let text = format!("{value:.digits$}");
+    // No "-0.0".
+    match text.strip_prefix('-') {
+        Some(rest) if rest.bytes().all(|b| matches!(b, b'0' | b'.')) => rest.into(),
+        _ => text,
     }
 }

@@ -139,7 +139,7 @@ fn moved(result: &RunResult, from_s: f64) -> Moved {
         names.len() as f64
     };
     Moved {
-        bytes: begun.iter().map(|m| m.bytes as f64).sum(),
+        bytes: begun.iter().map(|m| m.bytes).sum::<u64>() as f64,
         vms: distinct(|m| &m.vm),
         volumes: distinct(|m| &m.volume),
     }

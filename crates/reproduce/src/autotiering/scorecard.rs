@@ -118,7 +118,7 @@ pub struct OursOf {
 pub struct Claim {
     /// Short name.
     pub id: &'static str,
-    /// Where it is published.
+    /// Where in Sec. V it is published.
     pub source: &'static str,
     /// What is published.
     pub published: Published,

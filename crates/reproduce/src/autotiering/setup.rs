@@ -166,8 +166,9 @@ impl Setup {
             self.volume(text, &name, preset.name, gb);
             let _ = write!(
                 text,
-                "[[clients]]\nvolume = \"{name}\"\npreset = \"{}\"\nhabits = {{ outstanding = {slots}, rate = \"{rate:.3} IOPS\" }}\n",
-                preset.name
+                "[[clients]]\nvolume = \"{name}\"\npreset = \"{}\"\nhabits = {{ outstanding = {slots}, rate = \"{} IOPS\" }}\n",
+                preset.name,
+                whole(rate)
             );
             self.rhythm(text, rng, rate);
         }
@@ -177,7 +178,8 @@ impl Setup {
         self.volume(text, &name, preset.name, gb);
         let _ = write!(
             text,
-            "[[clients]]\nvolume = \"{name}\"\nhabits = {{ outstanding = 1, read_share = 0.7, skew = 0.9, rate = \"{rate:.3} IOPS\" }}\n"
+            "[[clients]]\nvolume = \"{name}\"\nhabits = {{ outstanding = 1, read_share = 0.7, skew = 0.9, rate = \"{} IOPS\" }}\n",
+            whole(rate)
         );
     }
 
@@ -203,8 +205,8 @@ impl Setup {
                     .map(|(i, ns)| match (i % 2 == 0) == begins_low {
                         false => format!("{{ duration = \"{ns}ns\" }}"),
                         true => format!(
-                            "{{ duration = \"{ns}ns\", habits = {{ rate = \"{:.3} IOPS\" }} }}",
-                            rate / 10.0
+                            "{{ duration = \"{ns}ns\", habits = {{ rate = \"{} IOPS\" }} }}",
+                            whole(rate / 10.0)
                         ),
                     })
                     .collect();
@@ -244,6 +246,11 @@ impl Setup {
             "Figures 3, 4 and 6 of the paper print no numbers, and its drives' latencies are unknown: only order and relative gain can be compared.".into(),
         ]
     }
+}
+
+/// A rate as scenarios want it.
+fn whole(rate: f64) -> u64 {
+    rate.round().max(1.0) as u64
 }
 
 /// Log-uniform.

@@ -190,7 +190,7 @@ pub(super) enum Over {
 }
 
 impl Over {
-    fn layers<'a>(self, t: &'a TierOverTime) -> [&'a Vec<f64>; 2] {
+    fn layers(self, t: &TierOverTime) -> [&Vec<f64>; 2] {
         match self {
             Over::Iops => [&t.read_iops, &t.write_iops],
             Over::MibPerS => [&t.read_mib_per_s, &t.write_mib_per_s],

@@ -39,7 +39,6 @@ fn percent(interval: Option<Interval>) -> String {
 pub(super) fn scorecard(outcome: &Outcome) -> Block {
     let columns = vec![
         words("claim"),
-        words("where"),
         words("published"),
         words("literal"),
         words("corrected"),
@@ -47,34 +46,33 @@ pub(super) fn scorecard(outcome: &Outcome) -> Block {
     // One cell: its value. Several: how many went which way.
     let of = |b: &Borne| {
         let detail = match b.cells.as_slice() {
-            [one] => {
-                let unit = one.name.starts_with("share of");
-                let value = |i: Interval| number(100.0 * i.mean, 1) + " %";
-                if unit {
-                    one.ours.map_or("-".into(), value)
-                } else {
-                    percent(one.ours)
-                }
-            }
-            cells => format!(
-                "{} of {} cells agree, {} disagree",
-                b.agree,
-                cells.len(),
-                b.disagree
-            ),
+            [one] if one.name.starts_with(SHARE) => share(one.ours),
+            [one] => percent(one.ours),
+            cells => format!("{} of {}, {} against", b.agree, cells.len(), b.disagree),
         };
         toned(b.verdict, format!("{}: {detail}", b.verdict.name()))
     };
     let rows = outcome.scorecard.iter().map(|c| {
         vec![
             c.id.into(),
-            c.source.into(),
-            c.published.says.into(),
+            format!("{}: {}", c.source, c.published.says).into(),
             of(&c.ours.literal),
             of(&c.ours.corrected),
         ]
     });
     Block::Table(columns, rows.collect())
+}
+
+/// Names of cells that are shares of something and not gains begin so.
+const SHARE: &str = "share of ";
+
+/// A share in percent, with its ends.
+fn share(interval: Option<Interval>) -> String {
+    let plain = |v: f64| number(v * 100.0, 1);
+    interval.map_or("-".into(), |i| {
+        let (low, high) = (plain(i.ci95_low), plain(i.ci95_high));
+        format!("{} % ({low} … {high})", plain(i.mean))
+    })
 }
 
 pub(super) fn cells(outcome: &Outcome) -> Block {
@@ -89,23 +87,21 @@ pub(super) fn cells(outcome: &Outcome) -> Block {
     for c in &outcome.scorecard {
         let (a, b) = (&c.ours.literal, &c.ours.corrected);
         for (literal, corrected) in a.cells.iter().zip(&b.cells) {
-            let absolute = literal.name.contains(" less ");
-            let value = |i: Option<Interval>| match absolute {
+            let difference = literal.name.contains(" less ");
+            let value = |i: Option<Interval>| match difference {
                 true => pm(i, 1.0, 1).text,
+                false if literal.name.starts_with(SHARE) => share(i),
                 false => percent(i),
             };
-            let (side, threshold) = (literal.side, literal.threshold);
-            let threshold = match absolute {
-                true => number(threshold, 0),
-                false => format!("{:.4} %", threshold * 100.0)
-                    .replace("0000 %", "0 %")
-                    .replace(".0 %", " %"),
+            let threshold = match difference {
+                true => "0".into(),
+                false => format!("{} %", number(100.0 * literal.threshold, 2)),
             };
-            let side = format!("{side:?}").to_lowercase();
+            let side = format!("{:?} {threshold}", literal.side).to_lowercase();
             rows.push(vec![
                 c.id.into(),
                 literal.name.clone().into(),
-                format!("{side} {threshold}").into(),
+                side.into(),
                 toned(literal.verdict, value(literal.ours)),
                 toned(corrected.verdict, value(corrected.ours)),
             ]);
