@@ -93,11 +93,29 @@ pub fn run_all(title: &str, jobs: &[Job<'_>]) -> anyhow::Result<Vec<RunResult>> 
         .collect()
 }
 
-/// The same for anything else that is short, one thread each.
+/// The same for anything else that is short: as many at once as there are cores, results in the order of the items.
 pub fn side_by_side<T: Sync, R: Send>(over: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = over.iter().map(|item| scope.spawn(|| work(item))).collect();
-        let results = threads.into_iter().map(|t| t.join());
-        results.map(|r| r.expect("work does not panic")).collect()
-    })
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let next = AtomicUsize::new(0);
+    let worker = || {
+        let mut done = Vec::new();
+        while let Some(item) = {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            over.get(i).map(|item| (i, item))
+        } {
+            done.push((item.0, work(item.1)));
+        }
+        done
+    };
+    let mut done: Vec<(usize, R)> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads.min(over.len()))
+            .map(|_| scope.spawn(worker))
+            .collect();
+        let results = workers.into_iter().map(|w| w.join());
+        results
+            .flat_map(|r| r.expect("work does not panic"))
+            .collect()
+    });
+    done.sort_by_key(|(i, _)| *i);
+    done.into_iter().map(|(_, r)| r).collect()
 }

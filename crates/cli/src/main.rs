@@ -14,6 +14,7 @@ mod live_table;
 mod move_cmd;
 mod progress;
 mod record;
+mod reproduce_cmd;
 mod sim_cmd;
 mod tier_cmd;
 mod trace_cmd;
@@ -46,6 +47,9 @@ enum Command {
     /// Simulate an array under tiering strategies
     #[command(subcommand)]
     Sim(sim_cmd::SimCommand),
+    /// Repeat published experiments and hold the results against what was claimed
+    #[command(subcommand)]
+    Reproduce(reproduce_cmd::ReproduceCommand),
     /// Say why a volume is where it is, from the record of a run
     Why(why_cmd::Which),
     /// Say why a volume is not on a tier, from the record of a run
@@ -76,6 +80,7 @@ fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Trace(command) => trace_cmd::run(command),
         Command::Sim(command) => sim_cmd::run(command),
+        Command::Reproduce(command) => reproduce_cmd::run(command),
         Command::Why(which) => why_cmd::why(&which),
         Command::WhyNot { which, tier } => why_cmd::why_not(&which, &tier),
         Command::Volume(command) => volume_cmd::run(command),

@@ -17,6 +17,7 @@ const ORDER: [&str; 15] = [
     "trace",
     "sim",
     "report",
+    "reproduce",
     "nbd",
     "crashdisk",
     "array",
@@ -25,7 +26,7 @@ const ORDER: [&str; 15] = [
 ];
 
 /// What the core may use from outside. None of these opens a socket, reads a clock or starts a thread by itself.
-const CORE_MAY_USE: [(&str, &[&str]); 9] = [
+const CORE_MAY_USE: [(&str, &[&str]); 10] = [
     ("units", &["schemars", "serde", "thiserror"]),
     ("model", &["schemars", "serde"]),
     ("algo", &["libm", "serde"]),
@@ -57,6 +58,7 @@ const CORE_MAY_USE: [(&str, &[&str]); 9] = [
             "thiserror",
         ],
     ),
+    ("reproduce", &["libm", "serde", "thiserror"]),
     ("nbd", &["thiserror"]),
 ];
 

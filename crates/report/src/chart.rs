@@ -9,13 +9,19 @@
 //! ```
 
 mod axis;
+mod bars;
 mod gantt;
 mod line;
 mod load;
+mod stack;
+mod xy;
 
 pub(crate) use axis::{Quantity, time_scale};
+pub use bars::{Bar as ValueBar, BarChart};
 pub(crate) use gantt::{Bar, BarState, Gantt, Lane};
 pub use load::{LoadChart, LoadPanel, LoadSeries};
+pub use stack::{Layer, StackChart};
+pub use xy::{Mark, XyChart, XySeries};
 
 pub(crate) use line::{Line, LineChart, POINTS_MAX, Reference, Size, sparkline};
 

@@ -17,9 +17,10 @@ use crate::chart::line_sample;
 use crate::format::{long, seconds};
 use crate::run::{duration_s, labels};
 
-const STYLE: &str = include_str!("html/page.css");
+pub(crate) const STYLE: &str = include_str!("html/page.css");
 const SCRIPT: &str = include_str!("html/page.js");
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
+pub(crate) const POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
 
 /// Results with what every section asks for.
 struct Compared<'a> {

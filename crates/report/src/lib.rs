@@ -5,6 +5,7 @@
 //!            ├─▶ csv      long form with units in the names
 //!            ├─▶ why      one volume: where it was, what was decided and on which numbers
 //!            └─▶ html     one self-contained page that compares all runs
+//!  anything else ──▶ document   text, tables and charts, for a terminal and as a page
 //! ```
 //!
 //! Everything here is a function from results to a `String`. It opens no file, reads no clock and decides nothing; it
@@ -12,6 +13,7 @@
 
 mod chart;
 mod csv;
+mod document;
 mod format;
 mod html;
 mod optimality;
@@ -20,8 +22,12 @@ mod series;
 mod tables;
 mod why;
 
-pub use chart::{LoadChart, LoadPanel, LoadSeries};
+pub use chart::{
+    BarChart, Layer, LoadChart, LoadPanel, LoadSeries, Mark, StackChart, ValueBar, XyChart,
+    XySeries,
+};
 pub use csv::{csv, moves_csv};
+pub use document::{Block, Cell, Chart, Document, Section, Tone};
 pub use html::page;
 pub use optimality::optimality;
 pub use run::labels;

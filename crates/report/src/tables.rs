@@ -11,7 +11,7 @@ const STYLE: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('-').junction('-'));
 
 /// A column: its name, its unit, and whether it holds words (numbers go to the right).
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub struct Column {
     pub(crate) name: &'static str,
     pub(crate) unit: &'static str,
@@ -19,7 +19,7 @@ pub struct Column {
 }
 
 /// To which side the cells of a column go.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
     /// To the left.
     Words,

@@ -1,0 +1,139 @@
+//! `terrace reproduce …`: published experiments, repeated, with what was found beside what was claimed.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, Subcommand, ValueEnum};
+use reproduce::autotiering::{Outcome, STRATEGIES, Setup, document, regressions};
+use sim::{RunOptions, SENSITIVITY_CASES, SensitivityRow, sensitivity_row};
+
+use crate::jobs::{self, Job};
+
+/// `terrace reproduce …`
+#[derive(Debug, Subcommand)]
+pub enum ReproduceCommand {
+    /// Paper 0 (AutoTiering, IPCCC 2017): Figs. 2 to 7 and every claim about them
+    Autotiering(AutotieringArgs),
+}
+
+/// Form of the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Table,
+    Json,
+}
+
+/// What to run and where the results go.
+#[derive(Debug, Args)]
+pub struct AutotieringArgs {
+    /// Seeds, at least 2: volumes, their sizes, phases and bursts are drawn from each [default: 5, quick: 2]
+    #[arg(long, value_name = "N")]
+    seeds: Option<u64>,
+    /// First seed
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+    /// Fewer seeds and a smaller scale: a look, not a result
+    #[arg(long)]
+    quick: bool,
+    /// Divide time and sizes by this; rates stay [default: 45, quick: 150]
+    #[arg(long, value_name = "N")]
+    scale: Option<u64>,
+    /// Migration epochs that count, after the warm-up
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    epochs: u64,
+    /// Also compare sensitivity without injection with injection (minutes)
+    #[arg(long)]
+    sensitivity: bool,
+    /// Print the scenario of the first seed and run nothing; `terrace sim run` takes it
+    #[arg(long)]
+    scenario: bool,
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+    /// Write a self-contained HTML page with charts
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+}
+
+/// Runs `terrace reproduce …`.
+pub fn run(command: ReproduceCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        ReproduceCommand::Autotiering(args) => autotiering(&args),
+    }
+}
+
+fn autotiering(args: &AutotieringArgs) -> anyhow::Result<ExitCode> {
+    let (seeds, scale) = if args.quick { (2, 150) } else { (5, 45) };
+    let setup = Setup::new(
+        args.seeds.unwrap_or(seeds),
+        args.seed,
+        args.scale.unwrap_or(scale),
+        args.epochs,
+    )?;
+    if args.scenario {
+        write!(io::stdout().lock(), "{}", setup.text(args.seed))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    // Better now than after the simulation.
+    let page_dir = args.report.as_deref().and_then(|p| p.parent());
+    if let Some(dir) = page_dir.filter(|d| !d.as_os_str().is_empty() && !d.is_dir()) {
+        anyhow::bail!("--report: there is no directory {}", dir.display());
+    }
+    let mut scenarios = Vec::with_capacity(setup.seeds.len());
+    for seed in &setup.seeds {
+        let file = setup.scenario(*seed)?;
+        let model = file.build(vec![])?;
+        scenarios.push((file, model));
+    }
+    let options = RunOptions {
+        series: true,
+        decisions: false,
+        optimum: None,
+    };
+    let jobs: Vec<Job<'_>> = scenarios
+        .iter()
+        .flat_map(|(file, model)| {
+            STRATEGIES.map(|strategy| Job {
+                file,
+                model,
+                strategy: strategy.into(),
+                traces: &[],
+                options,
+            })
+        })
+        .collect();
+    let runs = jobs::run_all("reproduce autotiering", &jobs)?;
+    let lines = regressions(setup.seeds[0])?;
+    let passive = match args.sensitivity {
+        false => None,
+        true => Some(passive_sensitivity(&setup.seeds)?),
+    };
+    let outcome = Outcome::new(env!("CARGO_PKG_VERSION"), setup, &runs, lines, passive);
+    if let Some(page) = &args.report {
+        fs::write(page, document(&outcome).page())
+            .with_context(|| format!("cannot write {}", page.display()))?;
+        let _ = writeln!(io::stderr(), "report written to {}", page.display());
+    }
+    let mut out = io::stdout().lock();
+    match args.output {
+        Output::Table => write!(out, "{}", document(&outcome).text())?,
+        Output::Json => {
+            serde_json::to_writer_pretty(&mut out, &outcome)?;
+            writeln!(out)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn passive_sensitivity(seeds: &[u64]) -> anyhow::Result<Vec<SensitivityRow>> {
+    let _ = writeln!(io::stderr(), "sensitivity: some minutes");
+    let cases = SENSITIVITY_CASES.iter();
+    let all: Vec<_> = cases
+        .flat_map(|case| seeds.iter().map(move |s| (case, *s)))
+        .collect();
+    let rows = jobs::side_by_side(&all, |(case, seed)| sensitivity_row(case, *seed));
+    Ok(rows.into_iter().collect::<Result<_, _>>()?)
+}

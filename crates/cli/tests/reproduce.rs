@@ -1,0 +1,99 @@
+//! `terrace reproduce`, with a scale at which nothing means anything but everything is there.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+fn run(args: &[&str]) -> Vec<u8> {
+    let output = Command::new(env!("CARGO_BIN_EXE_terrace"))
+        .args(["reproduce", "autotiering", "--quick"])
+        .args(["--scale", "900", "--epochs", "1"])
+        .args(args)
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    output.stdout
+}
+
+#[test]
+fn everything_published_is_beside_ours_and_the_same_seeds_give_the_same_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let page = dir.path().join("page.html");
+    let first = run(&["-o", "json", "--report", page.to_str().unwrap()]);
+    assert_eq!(
+        first,
+        run(&["-o", "json"]),
+        "the same seeds, the same bytes"
+    );
+    let outcome: Value = serde_json::from_slice(&first).unwrap();
+    assert_eq!(outcome["schema"], "terrace.reproduce.autotiering/1");
+    assert_eq!(outcome["setup"]["seeds"], serde_json::json!([1, 2]));
+    let strategies = outcome["strategies"].as_array().unwrap().len();
+    assert_eq!(strategies, 6);
+    let card = outcome["scorecard"].as_array().unwrap();
+    assert_eq!(card.len(), 19);
+    for claim in card {
+        assert!(!claim["published"]["says"].as_str().unwrap().is_empty());
+        for form in ["literal", "corrected"] {
+            let ours = &claim["ours"][form];
+            let verdict = ours["verdict"].as_str().unwrap();
+            assert!(["agrees", "disagrees", "undecided"].contains(&verdict));
+            assert!(!ours["cells"].as_array().unwrap().is_empty(), "{claim}");
+        }
+    }
+    let value = |id: &str| {
+        let claim = card.iter().find(|c| c["id"] == id).unwrap();
+        claim["published"]["value"].as_f64().unwrap()
+    };
+    assert_eq!(value("iops-vs-idt-up-to"), 0.4474);
+    assert_eq!(value("iops-vs-edt-up-to"), 0.3878);
+    let figures = &outcome["figures"];
+    let count = |name: &str| figures[name].as_array().unwrap().len();
+    assert_eq!(count("fig2"), 3);
+    assert_eq!(count("fig3"), 3 * strategies);
+    assert_eq!(count("fig4"), 9 * strategies);
+    for name in ["fig5", "fig6", "fig7"] {
+        assert_eq!(count(name), strategies, "{name}");
+    }
+    let total = &figures["fig3"][0];
+    assert_eq!(
+        (&total["strategy"], &total["direction"]),
+        (&"noop".into(), &"all".into())
+    );
+    assert!(total["iops"]["mean"].as_f64().unwrap() > 1e5, "{total}");
+    assert_eq!(total["iops_over_noop"]["mean"], 1.0);
+    assert_eq!(
+        figures["fig7"][0]["all"]["gib"]["mean"], 0.0,
+        "noop moves nothing"
+    );
+    assert!(outcome["assumptions"].as_array().unwrap().len() > 10);
+    assert_eq!(outcome["passive_sensitivity"], Value::Null);
+    let page = std::fs::read_to_string(page).unwrap();
+    for part in [
+        "Scorecard",
+        "Fig. 2",
+        "Fig. 7",
+        "<svg",
+        "prefers-color-scheme: dark",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(
+        !page.contains("NaN") && !page.contains("http://"),
+        "offline, and numbers"
+    );
+}
+
+#[test]
+fn the_scenario_can_be_had_and_what_makes_no_sense_is_refused() {
+    let text = String::from_utf8(run(&["--scenario", "--seed", "3"])).unwrap();
+    let file = sim::ScenarioFile::parse("x.toml", &text).unwrap();
+    assert_eq!(file.scenario.seed, 3);
+    let output = Command::new(env!("CARGO_BIN_EXE_terrace"))
+        .args(["reproduce", "autotiering", "--seeds", "1"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("at least 2"));
+}

@@ -1,0 +1,239 @@
+//! A document of text, tables and charts, as plain text and as an offline page: for results that are not runs.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use crate::chart::{BarChart, StackChart, XyChart};
+use crate::html::{POLICY, STYLE};
+use crate::tables::{Align, Column, table};
+
+/// A whole document.
+#[derive(Debug, Clone, Default)]
+pub struct Document {
+    /// Its title.
+    pub title: String,
+    /// What identifies it: names and values below the title.
+    pub facts: Vec<(String, String)>,
+    /// Its parts.
+    pub sections: Vec<Section>,
+}
+
+/// A part.
+#[derive(Debug, Clone, Default)]
+pub struct Section {
+    /// For links within the page.
+    pub id: String,
+    /// Heading.
+    pub title: String,
+    /// What is in it.
+    pub blocks: Vec<Block>,
+}
+
+/// A piece of a part.
+#[derive(Debug, Clone)]
+pub enum Block {
+    /// A paragraph.
+    Text(String),
+    /// Points of a list.
+    List(Vec<String>),
+    /// A table.
+    Table(Vec<Column>, Vec<Vec<Cell>>),
+    /// Charts beside each other; not in plain text.
+    Charts(Vec<Chart>),
+}
+
+/// A chart of any kind.
+#[derive(Debug, Clone)]
+pub enum Chart {
+    /// Groups of bars.
+    Bars(BarChart),
+    /// Layers over time.
+    Stack(StackChart),
+    /// Lines and points.
+    Xy(XyChart),
+}
+
+/// What is in a cell, and whether that is good or bad.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cell {
+    /// The text.
+    pub text: String,
+    /// Its colour.
+    pub tone: Tone,
+}
+
+/// Good, bad or neither.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Tone {
+    /// Neither.
+    #[default]
+    Plain,
+    /// Good.
+    Good,
+    /// Bad.
+    Bad,
+}
+
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Self {
+            text: text.into(),
+            tone: Tone::Plain,
+        }
+    }
+}
+
+impl Document {
+    /// For a terminal: everything but the charts.
+    pub fn text(&self) -> String {
+        let mut out = format!("{}\n", self.title);
+        for (name, value) in &self.facts {
+            out += &format!("  {name}: {value}\n");
+        }
+        for section in &self.sections {
+            out += &format!("\n{}\n", section.title);
+            for block in &section.blocks {
+                match block {
+                    Block::Text(text) => out += &format!("{text}\n"),
+                    Block::List(points) => {
+                        for point in points {
+                            out += &format!("- {point}\n");
+                        }
+                    }
+                    Block::Table(columns, rows) => {
+                        let texts = rows
+                            .iter()
+                            .map(|row| row.iter().map(|c| c.text.clone()).collect())
+                            .collect();
+                        out += &format!("\n{}\n", table(columns, texts));
+                    }
+                    Block::Charts(_) => {}
+                }
+            }
+        }
+        out
+    }
+
+    /// As one page that needs no network and no script.
+    pub fn page(&self) -> String {
+        let document = html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta name="color-scheme" content="light dark";
+                    meta http-equiv="Content-Security-Policy" content=(POLICY);
+                    title { (self.title) }
+                    style { (PreEscaped(STYLE)) }
+                }
+                body {
+                    header {
+                        h1 { (self.title) }
+                        dl class="facts" {
+                            @for (name, value) in &self.facts { div { dt { (name) } dd { (value) } } }
+                        }
+                        nav aria-label="Sections" {
+                            @for s in &self.sections { a href={ "#" (s.id) } { (s.title) } }
+                        }
+                    }
+                    main {
+                        @for s in &self.sections {
+                            section id=(s.id) {
+                                h2 { (s.title) }
+                                @for b in &s.blocks { (block(b)) }
+                            }
+                        }
+                    }
+                }
+            }
+        };
+        document.into_string()
+    }
+}
+
+fn block(block: &Block) -> Markup {
+    match block {
+        Block::Text(text) => html! { p class="note" { (text) } },
+        Block::List(points) => html! { ul class="points" { @for p in points { li { (p) } } } },
+        Block::Table(columns, rows) => html! {
+            div class="scroll" {
+                table {
+                    thead {
+                        tr {
+                            @for c in columns {
+                                th scope="col" class=[(c.align == Align::Number).then_some("n")] {
+                                    (c.name) @if !c.unit.is_empty() { br; span class="unit" { (c.unit) } }
+                                }
+                            }
+                        }
+                    }
+                    tbody {
+                        @for row in rows {
+                            tr { @for (cell, c) in row.iter().zip(columns) { td class=(class(cell, c)) { (cell.text) } } }
+                        }
+                    }
+                }
+            }
+        },
+        Block::Charts(charts) => {
+            let stacks = charts.iter().find_map(|c| match c {
+                Chart::Stack(s) => Some(s),
+                _ => None,
+            });
+            html! {
+                @if let Some(first) = stacks { (first.legend()) }
+                div class=(if stacks.is_some() { "panels" } else { "charts" }) {
+                    @for chart in charts {
+                        @match chart {
+                            Chart::Bars(c) => (c.render()),
+                            Chart::Stack(c) => (c.render()),
+                            Chart::Xy(c) => (c.render()),
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn class(cell: &Cell, column: &Column) -> &'static str {
+    match (column.align, cell.tone) {
+        (Align::Number, Tone::Plain) => "n",
+        (Align::Number, Tone::Good) => "n good",
+        (Align::Number, Tone::Bad) => "n bad",
+        (Align::Words, Tone::Plain) => "",
+        (Align::Words, Tone::Good) => "good",
+        (Align::Words, Tone::Bad) => "bad",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{number, words};
+
+    #[test]
+    fn text_has_the_tables_and_the_page_escapes_them() {
+        let document = Document {
+            title: "a & b".into(),
+            facts: vec![("seeds".into(), "1, 2".into())],
+            sections: vec![Section {
+                id: "one".into(),
+                title: "One".into(),
+                blocks: vec![
+                    Block::Text("because".into()),
+                    Block::Table(
+                        vec![words("name"), number("x", "µs")],
+                        vec![vec!["<i>".into(), "3".into()]],
+                    ),
+                    Block::List(vec!["point".into()]),
+                ],
+            }],
+        };
+        let text = document.text();
+        assert!(text.contains("seeds: 1, 2") && text.contains("<i>") && text.contains("- point"));
+        let page = document.page();
+        assert!(page.contains("a &amp; b") && page.contains("&lt;i&gt;"));
+        assert!(page.contains("default-src 'none'") && !page.contains("src="));
+    }
+}

@@ -1,0 +1,127 @@
+//! The outcome as a document: tables for a terminal, tables and charts for a page.
+
+mod charts;
+mod tables;
+
+use report::{Block, Document, Section};
+
+use super::outcome::Outcome;
+use super::setup::WARMUP_EPOCHS;
+
+/// The whole document.
+pub fn document(outcome: &Outcome) -> Document {
+    let setup = &outcome.setup;
+    let seeds: Vec<String> = setup.seeds.iter().map(u64::to_string).collect();
+    let mut sections = vec![
+        section(
+            "scorecard",
+            "Scorecard",
+            vec![
+                Block::Text("A claim agrees when the 95 % interval over the seeds lies wholly on the claimed side in all of its cells (in one, for \"sometimes\"), disagrees when a cell lies wholly on the other, and is undecided otherwise. Gains are autotiering over its rival, less one, under the same seed.".into()),
+                tables::scorecard(outcome),
+                Block::Text("Every cell:".into()),
+                tables::cells(outcome),
+            ],
+        ),
+        section(
+            "fig2",
+            "Fig. 2: sensitivity to the tier's speed",
+            vec![
+                Block::Text("Each volume is calibrated on one tier and predicted on the others; then it runs alone on each tier, which is the truth. Latencies in µs, first seed.".into()),
+                tables::regressions(outcome),
+                charts::regressions(outcome),
+            ],
+        ),
+        section(
+            "fig3",
+            "Fig. 3: all tiers",
+            vec![
+                Block::Text("Means over the seeds, half of the 95 % interval; over noop under the same seed, where 1 is what happens when nothing is moved.".into()),
+                tables::rows(&outcome.figures.fig3, false),
+                charts::fig3(outcome),
+            ],
+        ),
+        section(
+            "fig4",
+            "Fig. 4: tier by tier",
+            vec![tables::rows(&outcome.figures.fig4, true), charts::fig4(outcome)],
+        ),
+        section(
+            "fig5",
+            "Fig. 5: distribution over windows",
+            vec![
+                Block::Text("Absolute thresholds depend on the hardware. The paper's 100 K IOPS and 1,200 MB/s are what 90 % of IDT's windows do not exceed; IDT's own 90th percentile takes their place in the last three columns.".into()),
+                tables::distributions(outcome),
+                charts::fig5(outcome),
+            ],
+        ),
+        section(
+            "fig6",
+            "Fig. 6: over time",
+            vec![
+                Block::Text(format!("First seed. The dashed line ends the warm-up of {WARMUP_EPOCHS} epochs of {} s. Latencies are stacked as the paper does, though sums of means over tiers mean little.", number(setup.epoch_s(), 1))),
+                charts::fig6(outcome, charts::Over::Iops),
+                charts::fig6(outcome, charts::Over::MibPerS),
+                charts::fig6(outcome, charts::Over::Latency),
+            ],
+        ),
+        section(
+            "fig7",
+            "Fig. 7: what was moved",
+            vec![tables::migrations(outcome), charts::fig7(outcome)],
+        ),
+    ];
+    if let Some(rows) = &outcome.passive_sensitivity {
+        sections.push(section(
+            "passive",
+            "Sensitivity without injection",
+            vec![
+                Block::Text("Not in the paper: slopes from natural variation beside those by injection, and the error of the latency that each predicts on tiers where the volume is not.".into()),
+                tables::passive(rows),
+            ],
+        ));
+    }
+    sections.push(section(
+        "assumptions",
+        "What is not published, and what was assumed",
+        vec![Block::List(outcome.assumptions.clone())],
+    ));
+    Document {
+        title: "AutoTiering (paper 0), Sec. V, repeated".into(),
+        facts: vec![
+            ("seeds".into(), seeds.join(", ")),
+            ("scale".into(), format!("time and sizes / {}", setup.scale)),
+            (
+                "epochs".into(),
+                format!("{WARMUP_EPOCHS} of warm-up, {} counted", setup.epochs),
+            ),
+            (
+                "requests that count".into(),
+                format!("{:.0} million", outcome.requests as f64 / 1e6),
+            ),
+            ("terrace version".into(), outcome.version.clone()),
+        ],
+        sections,
+    }
+}
+
+fn section(id: &str, title: &str, blocks: Vec<Block>) -> Section {
+    Section {
+        id: id.into(),
+        title: title.into(),
+        blocks,
+    }
+}
+
+/// A number with so many digits after the point.
+fn number(value: f64, digits: usize) -> String {
+    if !value.is_finite() {
+        return "-".into();
+    }
+    let text = format!("{value:.digits$}");
+    // No "-0.0".
+    match text.strip_prefix('-') {
+        Some(rest) if rest.bytes().all(|b| matches!(b, b'0' | b'.')) => rest.into(),
+        _ => text,
+    }
+}

@@ -1,0 +1,114 @@
+//! Means over seeds with their 95 % intervals.
+
+use serde::Serialize;
+
+/// A mean with its two-sided 95 % interval by Student's t.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Interval {
+    /// Mean over the seeds.
+    pub mean: f64,
+    /// Lower end.
+    pub ci95_low: f64,
+    /// Upper end.
+    pub ci95_high: f64,
+    /// Seeds.
+    pub n: usize,
+}
+
+impl Interval {
+    /// Of the values; `None` for fewer than two or where one is not finite: then there is no interval to speak of.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let n = values.len();
+        if n < 2 || values.iter().any(|v| !v.is_finite()) {
+            return None;
+        }
+        let mean = values.iter().sum::<f64>() / n as f64;
+        let squares: f64 = values.iter().map(|v| (v - mean) * (v - mean)).sum();
+        let half = t_quantile_975(n - 1) * (squares / (n as f64 - 1.0) / n as f64).sqrt();
+        Some(Self {
+            mean,
+            ci95_low: mean - half,
+            ci95_high: mean + half,
+            n,
+        })
+    }
+
+    /// Of what each seed gives; `None` if one gives nothing.
+    pub fn over<T>(items: &[T], of: impl Fn(&T) -> Option<f64>) -> Option<Self> {
+        let values: Option<Vec<f64>> = items.iter().map(of).collect();
+        Self::of(&values?)
+    }
+
+    /// Half of its width.
+    pub fn half(&self) -> f64 {
+        (self.ci95_high - self.ci95_low) / 2.0
+    }
+}
+
+/// The probability that |T| is at most `t`, by the finite series for a whole number of degrees of freedom.
+fn within(t: f64, freedom: usize) -> f64 {
+    let theta = libm::atan(t / (freedom as f64).sqrt());
+    let (sin, cos) = (libm::sin(theta), libm::cos(theta));
+    // Odd: θ + sin·(cos + 2/3·cos³ + …); even: sin·(1 + 1/2·cos² + …); each factor has its power of the cosine.
+    let odd = freedom % 2 == 1;
+    let mut term = if odd { cos } else { 1.0 };
+    let mut sum = if freedom == 1 { 0.0 } else { term };
+    let first = if odd { 3 } else { 2 };
+    for k in (first..freedom.saturating_sub(1)).step_by(2) {
+        term *= (k as f64 - 1.0) / k as f64 * cos * cos;
+        sum += term;
+    }
+    if odd {
+        2.0 / std::f64::consts::PI * (theta + sin * sum)
+    } else {
+        sin * sum
+    }
+}
+
+/// The value that T exceeds with a probability of 2.5 %.
+fn t_quantile_975(freedom: usize) -> f64 {
+    let (mut low, mut high) = (0.0, 20.0);
+    for _ in 0..100 {
+        let middle = (low + high) / 2.0;
+        if within(middle, freedom) < 0.95 {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    (low + high) / 2.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_those_of_the_tables() {
+        let tables = [
+            (1, 12.706),
+            (2, 4.303),
+            (3, 3.182),
+            (4, 2.776),
+            (5, 2.571),
+            (9, 2.262),
+            (10, 2.228),
+            (30, 2.042),
+            (99, 1.984),
+        ];
+        for (freedom, expected) in tables {
+            let got = t_quantile_975(freedom);
+            assert!((got - expected).abs() < 6e-4, "{freedom}: {got}");
+        }
+    }
+
+    #[test]
+    fn the_interval_of_five_values() {
+        let i = Interval::of(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
+        assert!((i.mean - 3.0).abs() < 1e-12);
+        assert!((i.half() - 2.7764 * 0.707_107).abs() < 1e-3, "{}", i.half());
+        assert_eq!(Interval::of(&[1.0]), None);
+        assert_eq!(Interval::of(&[1.0, f64::NAN]), None);
+        assert_eq!(Interval::over(&[Some(1.0), None], |v| *v), None);
+    }
+}
