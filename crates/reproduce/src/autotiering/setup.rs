@@ -48,7 +48,7 @@ pub enum SetupError {
     #[error("{0} seeds give no interval: at least 2, at most 100")]
     Seeds(u64),
     /// The scale is out of its range.
-    #[error("a scale of {0} is not between 1 and 1000")]
+    #[error("a scale of {0} is not between 1 and 600")]
     Scale(u64),
     /// Too few or too many epochs.
     #[error("{0} epochs are not between 1 and 200")]
@@ -61,7 +61,7 @@ impl Setup {
         if !(2..=100).contains(&seeds) {
             return Err(SetupError::Seeds(seeds));
         }
-        if !(1..=1000).contains(&scale) {
+        if !(1..=600).contains(&scale) {
             return Err(SetupError::Scale(scale));
         }
         if !(1..=200).contains(&epochs) {
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn every_scale_and_seed_is_a_scenario_that_fits() {
-        for scale in [1, 40, 1000] {
+        for scale in [1, 45, 600] {
             let setup = Setup::new(2, 7, scale, 10).unwrap();
             for seed in setup.seeds.iter().copied().chain(100..120) {
                 let file = setup.scenario(seed).unwrap_or_else(|e| panic!("{e}"));
