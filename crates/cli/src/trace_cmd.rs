@@ -4,23 +4,22 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use trace::native::{Latencies, NativeFile, NativeOptions};
 use trace::{
     ClientSpec, ColumnSpec, Delimiter, Format, GenerateOptions, GeneratedVolume, HeaderRow,
-    Ordering, ReadOptions, SkipBad, TraceInfo, TraceStream, convert, generate,
+    IdPlacement, Ordering, ReadOptions, SkipBad, TraceStream, convert, generate,
 };
 use units::{Bytes, Nanos};
 
 use crate::progress::Bar;
 use crate::sim_cmd;
-use crate::{trace_record, trace_table};
+use crate::{trace_info, trace_record, trace_sample};
 
 /// `terrace trace …`
 #[derive(Debug, Subcommand)]
 pub enum TraceCommand {
-    /// Show what is in traces: requests, sizes, rates, footprint, volumes
+    /// Show what is in traces: requests, sizes, rates, footprint, volumes; also measurements of load
     Info {
         /// Trace files of any known format; .gz, .xz and .zst are read as they are
         #[arg(required = true, value_name = "FILE")]
@@ -31,7 +30,7 @@ pub enum TraceCommand {
         #[command(flatten)]
         reading: Reading,
     },
-    /// Convert a trace to the native format (OUT.trc) or to CSV (OUT.csv, OUT.csv.zst)
+    /// Convert a trace to the native format (OUT.trc), to CSV (OUT.csv, OUT.csv.zst) or to Parquet (OUT.parquet)
     Convert {
         /// Trace file of any known format
         #[arg(value_name = "IN")]
@@ -42,6 +41,8 @@ pub enum TraceCommand {
         #[command(flatten)]
         reading: Reading,
     },
+    /// Write a part of a trace: by place (spatially hashed), volume, time, or every n-th request
+    Sample(trace_sample::Sample),
     /// Write a native trace from closed-loop clients that are answered after a constant time
     Generate {
         /// File to write (.trc); appears when it is complete
@@ -97,7 +98,8 @@ pub enum Output {
 #[derive(Debug, Args)]
 pub struct Reading {
     /// Format of the input instead of a detected one: native, capture-csv, csv, msr, vscsi1, vscsi2, disksim,
-    /// ssdsim, mqsim, ascii-bytes-ms, diskmon or hadoop-csv
+    /// ssdsim, mqsim, ascii-bytes-ms, diskmon, hadoop-csv, spc, oraclegeneral, blkparse, blk-events, alibaba,
+    /// tencent, fio2, fio3, lis, lirs, ibm-cos or parquet
     #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
     format: Option<Format>,
     /// Which column of a CSV is what: time, op, offset and length, and possibly volume and latency, each by number
@@ -111,6 +113,10 @@ pub struct Reading {
     /// Whether the first row of a CSV has the names of its columns
     #[arg(long, value_enum, default_value = "auto")]
     header: Header,
+    /// Where the ids of lis, lirs and oraclegeneral lie, which have no addresses: the size of a block (an id is the
+    /// number of one), or "appearance" (ids are names; each gets a range of its own). Default: 512 B for lis, else 4 KiB
+    #[arg(long, value_name = "SIZE", value_parser = parse_ids)]
+    ids: Option<IdPlacement>,
     /// Pass over up to this many bad records; they are counted and the first ones are shown
     #[arg(long, value_name = "N", default_value = "0")]
     skip_bad: u64,
@@ -138,12 +144,17 @@ fn parse_columns(text: &str) -> Result<ColumnSpec, String> {
     text.parse()
 }
 
+fn parse_ids(text: &str) -> Result<IdPlacement, String> {
+    text.parse()
+}
+
 fn parse_delimiter(text: &str) -> Result<Delimiter, String> {
     text.parse()
 }
 
 impl Reading {
-    fn options(&self) -> ReadOptions {
+    /// As the library takes it.
+    pub fn options(&self) -> ReadOptions {
         let header = match self.header {
             Header::Auto => HeaderRow::Auto,
             Header::Yes => HeaderRow::Present,
@@ -161,6 +172,7 @@ impl Reading {
                 (spec.delimiter, spec.header) = (self.delimiter, header);
                 spec
             }),
+            ids: self.ids,
             skip_bad: SkipBad {
                 limit: self.skip_bad,
             },
@@ -181,83 +193,22 @@ pub fn run(command: TraceCommand) -> anyhow::Result<ExitCode> {
             files,
             output,
             reading,
-        } => info(&files, output, &reading.options()),
+        } => trace_info::run(&files, output, &reading.options()),
         TraceCommand::Convert {
             input,
             output,
             reading,
         } => convert_one(&input, &output, &reading.options()),
+        TraceCommand::Sample(sample) => trace_sample::run(&sample),
         TraceCommand::Generate { output, what } => generate_one(&output, &what),
         TraceCommand::Record(record) => trace_record::run(&record),
     }
 }
 
-fn message(text: std::fmt::Arguments<'_>) {
+/// Writes a message for people.
+pub fn message(text: std::fmt::Arguments<'_>) {
     // A message that cannot be shown is no reason to stop.
     let _ = writeln!(io::stderr(), "{text}");
-}
-
-fn info(files: &[PathBuf], output: Output, options: &ReadOptions) -> anyhow::Result<ExitCode> {
-    let mut infos = Vec::new();
-    let mut failed = false;
-    for file in files {
-        match info_of(file, options) {
-            Ok(info) => infos.push(info),
-            // One bad file does not hide what the others are.
-            Err(error) => {
-                message(format_args!("error: {:#}", anyhow::Error::new(error)));
-                failed = true;
-            }
-        }
-    }
-    let mut out = io::stdout().lock();
-    match output {
-        Output::Json if files.len() == 1 => {
-            if let Some(info) = infos.first() {
-                writeln!(out, "{}", json(info)?)?;
-            }
-        }
-        Output::Json => writeln!(out, "{}", json(&infos)?)?,
-        Output::Csv => trace_table::csv(&mut out, &infos)?,
-        Output::Table if files.len() == 1 => {
-            if let Some(info) = infos.first() {
-                trace_table::one(&mut out, info)?;
-            }
-        }
-        Output::Table if infos.is_empty() => {}
-        Output::Table => trace_table::many(&mut out, &infos)?,
-    }
-    out.flush()?;
-    Ok(if failed {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    })
-}
-
-fn json(value: &impl serde::Serialize) -> anyhow::Result<String> {
-    serde_json::to_string_pretty(value).context("cannot write JSON")
-}
-
-fn info_of(file: &Path, options: &ReadOptions) -> Result<TraceInfo, trace::TraceError> {
-    let mut stream = TraceStream::open(file, options)?;
-    let mut bar = Bar::new(&file.file_name().unwrap_or_default().to_string_lossy());
-    let info = TraceInfo::collect(&mut stream, &mut |progress| bar.update(progress))?;
-    drop(bar);
-    if let Some(note) = &info.format_note {
-        message(format_args!(
-            "warning: {}: the format is assumed to be {}: {note}; --format says it for sure",
-            info.file, info.format
-        ));
-    }
-    for bad in &info.bad_records {
-        message(format_args!("skipped: {bad}"));
-    }
-    let unshown = info.skipped_records - info.bad_records.len() as u64;
-    if unshown > 0 {
-        message(format_args!("skipped: {}: {unshown} more", info.file));
-    }
-    Ok(info)
 }
 
 fn convert_one(input: &Path, output: &Path, options: &ReadOptions) -> anyhow::Result<ExitCode> {
@@ -267,6 +218,13 @@ fn convert_one(input: &Path, output: &Path, options: &ReadOptions) -> anyhow::Re
     drop(bar);
     for bad in stream.bad_records() {
         message(format_args!("skipped: {bad}"));
+    }
+    if stream.other_events() > 0 {
+        message(format_args!(
+            "{}: {} events that are no requests passed over",
+            input.display(),
+            stream.other_events()
+        ));
     }
     if stream.skipped() > 0 || stream.time_reversals() > 0 || io::stderr().is_terminal() {
         message(format_args!(

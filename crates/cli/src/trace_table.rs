@@ -2,16 +2,16 @@
 
 use std::io::{self, Write};
 
-use trace::{SizeStats, TraceInfo};
+use trace::{RequestLoad, SizeStats, TraceInfo};
 
 /// Volumes that the table of one trace shows; the others are summed up in one line. JSON has them all.
 const VOLUMES_SHOWN_MAX: usize = 32;
 
 const GIB: f64 = (1u64 << 30) as f64;
-const MIB: f64 = (1u64 << 20) as f64;
+pub(crate) const MIB: f64 = (1u64 << 20) as f64;
 const KIB: f64 = 1024.0;
 
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     let b = bytes as f64;
     match bytes {
         0..=0x3ff => format!("{bytes} B"),
@@ -26,7 +26,7 @@ fn maybe(value: Option<u64>, show: impl Fn(u64) -> String) -> String {
 }
 
 /// Requests per second: one decimal, or three digits of a small number.
-fn rate(per_s: Option<f64>) -> String {
+pub(crate) fn rate(per_s: Option<f64>) -> String {
     match per_s {
         None => "-".into(),
         Some(v) if v >= 1.0 || v <= 0.0 => format!("{v:.1}"),
@@ -34,11 +34,11 @@ fn rate(per_s: Option<f64>) -> String {
     }
 }
 
-fn percent(share: Option<f64>) -> String {
+pub(crate) fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "-".into(), |s| format!("{:.1} %", s * 100.0))
 }
 
-fn span(seconds: f64) -> String {
+pub(crate) fn span(seconds: f64) -> String {
     match seconds {
         s if s < 1e-3 => format!("{:.3} µs", s * 1e6),
         s if s < 1.0 => format!("{:.3} ms", s * 1e3),
@@ -117,18 +117,24 @@ pub fn one(out: &mut impl Write, info: &TraceInfo) -> io::Result<()> {
         line("  flushes", info.flushes.to_string())?;
     }
     line("read share", percent(info.read_share))?;
-    line("span", span(info.span_s))?;
+    if info.other_events > 0 {
+        line(
+            "other events",
+            format!("{}, passed over", info.other_events),
+        )?;
+    }
+    match info.span_s {
+        Some(seconds) => line("span", span(seconds))?,
+        None => line("span", "no times: order only".into())?,
+    }
     if let Some(origin) = info.origin_unix_ns {
         line("start", utc(origin))?;
     }
-    let mean = rate(info.mean_iops);
-    line(
-        "IOPS",
-        format!(
-            "mean {mean}, peak second {}",
-            maybe(info.peak_iops_1s, |v| v.to_string())
-        ),
-    )?;
+    if info.span_s.is_some() {
+        let mean = rate(info.mean_iops);
+        let peak = maybe(info.peak_iops_1s, |v| v.to_string());
+        line("IOPS", format!("mean {mean}, peak second {peak}"))?;
+    }
     line("read size", sizes(info.read_size))?;
     line("write size", sizes(info.write_size))?;
     let footprint = info
@@ -151,7 +157,8 @@ pub fn one(out: &mut impl Write, info: &TraceInfo) -> io::Result<()> {
     line("skipped records", info.skipped_records.to_string())?;
     line("content hash", info.content_hash.clone())?;
     writeln!(out)?;
-    volumes(out, info)
+    volumes(out, info)?;
+    loads(out, info)
 }
 
 fn volumes(out: &mut impl Write, info: &TraceInfo) -> io::Result<()> {
@@ -192,8 +199,48 @@ fn volumes(out: &mut impl Write, info: &TraceInfo) -> io::Result<()> {
     Ok(())
 }
 
+/// Means and peaks of the volumes, where the trace is long enough for a peak second to mean anything.
+fn loads(out: &mut impl Write, info: &TraceInfo) -> io::Result<()> {
+    let Some(all) = info.load.filter(|load| load.iops.peak_1s.is_some()) else {
+        return Ok(());
+    };
+    let head = [
+        "volume", "IOPS", "peak 1s", "peak 60s", "60s/mean", "MiB/s", "peak 1s", "peak 60s",
+        "60s/mean",
+    ];
+    let mut rows = vec![head.map(String::from)];
+    let volumes = info.volumes.iter().take(VOLUMES_SHOWN_MAX);
+    let mut loads: Vec<(&str, RequestLoad)> = volumes
+        .filter_map(|v| Some((v.summary.name.as_str(), v.load?)))
+        .collect();
+    if info.volumes.len() > 1 {
+        loads.push(("all", all));
+    }
+    for (name, load) in loads {
+        let RequestLoad {
+            iops,
+            bandwidth_bytes_per_s: bytes,
+        } = load;
+        let mib = |v: Option<f64>| rate(v.map(|v| v / MIB));
+        let ratio = |v: Option<f64>| v.map_or_else(|| "-".into(), |v| format!("{v:.1}"));
+        rows.push([
+            name.to_owned(),
+            rate(iops.mean),
+            rate(iops.peak_1s),
+            rate(iops.peak_60s),
+            ratio(iops.peak_60s_to_mean),
+            mib(bytes.mean),
+            mib(bytes.peak_1s),
+            mib(bytes.peak_60s),
+            ratio(bytes.peak_60s_to_mean),
+        ]);
+    }
+    writeln!(out)?;
+    aligned(out, &rows)
+}
+
 /// Several traces, a row each.
-pub fn many(out: &mut impl Write, infos: &[TraceInfo]) -> io::Result<()> {
+pub fn many(out: &mut impl Write, infos: &[&TraceInfo]) -> io::Result<()> {
     let head = [
         "file",
         "format",
@@ -217,9 +264,10 @@ pub fn many(out: &mut impl Write, infos: &[TraceInfo]) -> io::Result<()> {
             ),
             info.requests.to_string(),
             percent(info.read_share),
-            span(info.span_s),
+            info.span_s.map_or_else(|| "no times".into(), span),
             rate(info.mean_iops),
-            maybe(info.peak_iops_1s, |v| v.to_string()),
+            info.peak_iops_1s
+                .map_or_else(|| "-".into(), |v| v.to_string()),
             maybe(info.footprint_bytes, size),
             info.volumes.len().to_string(),
             info.latency
@@ -230,7 +278,10 @@ pub fn many(out: &mut impl Write, infos: &[TraceInfo]) -> io::Result<()> {
 }
 
 /// Columns as wide as their widest cell; the first two to the left, numbers to the right.
-fn aligned<const N: usize>(out: &mut impl Write, rows: &[[String; N]]) -> io::Result<()> {
+pub(crate) fn aligned<const N: usize>(
+    out: &mut impl Write,
+    rows: &[[String; N]],
+) -> io::Result<()> {
     let widths: [usize; N] = std::array::from_fn(|i| {
         rows.iter()
             .map(|row| row[i].chars().count())
@@ -256,7 +307,7 @@ fn aligned<const N: usize>(out: &mut impl Write, rows: &[[String; N]]) -> io::Re
 }
 
 /// One row per trace, with a header; unknown values are empty.
-pub fn csv(out: &mut impl Write, infos: &[TraceInfo]) -> io::Result<()> {
+pub fn csv(out: &mut impl Write, infos: &[&TraceInfo]) -> io::Result<()> {
     fn cell(value: Option<impl ToString>) -> String {
         value.map_or_else(String::new, |v| v.to_string())
     }
@@ -279,7 +330,7 @@ pub fn csv(out: &mut impl Write, infos: &[TraceInfo]) -> io::Result<()> {
             info.flushes.to_string(),
             info.bytes_read.to_string(),
             info.bytes_written.to_string(),
-            info.span_s.to_string(),
+            cell(info.span_s),
             cell(info.mean_iops),
             cell(info.peak_iops_1s),
             cell(info.read_share),

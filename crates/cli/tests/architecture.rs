@@ -6,12 +6,13 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Our crates in order: each may depend on those before it only.
-const ORDER: [&str; 15] = [
+const ORDER: [&str; 16] = [
     "units",
     "model",
     "algo",
     "volume",
     "planner",
+    "exact",
     "executor",
     "trace",
     "sim",

@@ -93,7 +93,7 @@ fn json_is_an_object_for_one_file_and_an_array_for_several() {
             .unwrap()
     };
     let one = json(&["a.trace"]);
-    assert_eq!(one["schema"], "terrace.trace.info/1");
+    assert_eq!(one["schema"], "terrace.trace.info/2");
     assert_eq!(
         (&one["requests"], &one["format_assumed"]),
         (&3.into(), &true.into())
@@ -163,4 +163,92 @@ fn wrong_usage_is_exit_code_two() {
     let out = terrace(directory.path(), &["trace", "convert", "b.csv", "b.txt"]);
     assert_eq!(out.status.code(), Some(1));
     assert!(text(&out.stderr).contains(".csv.zst"));
+}
+
+const MEASURED: &str = "vm,index,end_us,reads_4k,writes_4k,wss_bytes,read_wss_bytes,write_wss_bytes\n\
+                        a,0,1799000000,900,900,8192,4096,8192\na,1,3599000000,3600,0,4096,4096,0\n";
+
+#[test]
+fn measurements_of_load_are_shown_as_what_they_are() {
+    let directory = directory();
+    std::fs::write(directory.path().join("m.csv"), MEASURED).unwrap();
+    let out = terrace(directory.path(), &["trace", "info", "m.csv"]);
+    assert!(out.status.success() && out.stderr.is_empty());
+    insta::assert_snapshot!(text(&out.stdout), @r"
+    file             m.csv
+    measurements     of load, no requests: accesses of 4.0 KiB in slots of 30.0 min
+    volumes          1
+
+    volume  slots  measured  reads  writes   write  IOPS  peak    MiB/s     peak  peak/mean  largest WSS
+    a           2  60.0 min   4500     900  16.7 %   1.5   2.0  0.00586  0.00782        1.3      8.0 KiB
+    all         2  60.0 min   4500     900  16.7 %   1.5   2.0  0.00586  0.00782        1.3      8.0 KiB
+    ");
+    let out = terrace(directory.path(), &["trace", "info", "m.csv", "-o", "json"]);
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(json["schema"], "terrace.trace.load/1");
+    // The last slot ended with its last request, after 1799 s.
+    assert_eq!(json["volumes"][0]["iops_4k_peak"], 3600.0 / 1799.0);
+    let out = terrace(
+        directory.path(),
+        &["trace", "info", "m.csv", "b.csv", "-o", "csv"],
+    );
+    assert_eq!(out.status.code(), Some(1));
+    let out = terrace(directory.path(), &["trace", "convert", "m.csv", "m.trc"]);
+    assert!(text(&out.stderr).contains("measurements of load, not requests"));
+}
+
+#[test]
+fn what_has_no_times_gets_no_rates() {
+    let directory = directory();
+    std::fs::write(directory.path().join("ids"), "7\n*\n8\n7\n").unwrap();
+    let out = terrace(
+        directory.path(),
+        &["trace", "info", "ids", "--ids", "1 MiB"],
+    );
+    assert!(out.status.success() && out.stderr.is_empty());
+    insta::assert_snapshot!(text(&out.stdout), @r"
+    file             ids
+    format           lirs
+    requests         3
+      reads          3 (3.0 MiB)
+      writes         0 (0 B)
+    read share       100.0 %
+    other events     1, passed over
+    span             no times: order only
+    read size        mean 1.0 MiB, median 1.0 MiB, largest 1.0 MiB
+    write size       -
+    footprint        2.0 MiB
+    latency          not recorded
+    time reversals   0
+    skipped records  0
+    content hash     16a2154946b262145976664593fb526f
+
+    volume  requests  reads  writes     read  written      end  footprint
+    0              3      3       0  3.0 MiB      0 B  9.0 MiB    2.0 MiB
+    ");
+}
+
+#[test]
+fn a_sample_says_what_it_kept_and_is_the_same_each_time() {
+    let directory = directory();
+    let sample = |more: &[&str]| {
+        let arguments = [&["trace", "sample", "a.trace", "s.trc"], more].concat();
+        terrace(directory.path(), &arguments)
+    };
+    let all = ["--format", "ssdsim", "--skip-bad", "1"];
+    let out = sample(&all);
+    assert!(text(&out.stderr).contains("say what to keep"));
+    let out = sample(&[&all[..], &["--volumes", "1"]].concat());
+    assert_eq!(
+        text(&out.stderr),
+        "s.trc: kept 1 of 3 requests read (33.3 %), 8.0 KiB of 16.0 KiB, 1 volumes\n"
+    );
+    let first = std::fs::read(directory.path().join("s.trc")).unwrap();
+    sample(&[&all[..], &["--volumes", "1"]].concat());
+    assert_eq!(
+        std::fs::read(directory.path().join("s.trc")).unwrap(),
+        first
+    );
+    let out = sample(&[&all[..], &["--volumes", "7"]].concat());
+    assert!(text(&out.stderr).contains("there is no volume \"7\""));
 }

@@ -85,6 +85,7 @@ impl Recorder {
         self.records.sort_by_key(|(r, _)| r.time_ns);
         let options = NativeOptions {
             origin_unix_ns: Some(self.since_unix_ns),
+            ..NativeOptions::default()
         };
         let mut file = NativeFile::create(&self.path, options, Latencies::Stored)?;
         for (record, latency_ns) in &self.records {

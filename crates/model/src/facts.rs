@@ -140,6 +140,16 @@ impl Measured {
         }
     }
 
+    /// Mean latency of one direction, microseconds; `None` without such requests. Flushes and trims count as writes.
+    pub fn latency_mean_of(&self, op: Op) -> Option<f64> {
+        let flow = if op == Op::Read {
+            &self.reads
+        } else {
+            &self.writes
+        };
+        (flow.ios > 0).then_some(flow.latency.mean_us)
+    }
+
     /// Mean latency over all requests, microseconds; `None` for an idle volume.
     pub fn latency_mean_us(&self) -> Option<f64> {
         (self.ios() > 0).then(|| {

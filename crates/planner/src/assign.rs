@@ -15,13 +15,15 @@
 //!
 //! This is a generalized assignment problem with three resources per tier. [`solve`] puts items by regret, once with the
 //! plain scores and once with scores less the price of what they use, and improves both by moving single items and by
-//! exchanging pairs. [`bound`] is what no placement can exceed (Lagrangian relaxation of the capacity rows).
+//! exchanging pairs. [`bound`] is what no placement can exceed (Lagrangian relaxation of the capacity rows); [`optimum`] is the best of all, where tens of
+//! items allow to find it.
 //!
 //! Capacities that the present placement already exceeds are taken to be what it uses: so to leave everything where it
 //! is is always a solution, and no solution makes a crowded tier worse.
 //!
 //! Scores are integers in steps of 1e-9, so that no result depends on the order of a floating-point sum.
 
+mod branch;
 mod local;
 mod prices;
 mod regret;
@@ -31,6 +33,7 @@ mod tests;
 use prices::ROUNDS_OF_A_PLAN;
 use units::TierId;
 
+pub use branch::optimum;
 pub use prices::{Bound, bound};
 
 /// Resources of a tier: IOPS, bandwidth, space.

@@ -1,7 +1,7 @@
 //! What is left of every tier while a decision is being made, and the filters that every strategy obeys.
 
 use model::{Affinity, AffinityKind, Facts, Headroom, Measured, Op, Policy, Rejection, Topology};
-use units::{Bytes, DeviceId, TierId, VolumeId};
+use units::{Bytes, TierId, VolumeId};
 
 use crate::Context;
 use crate::assign::Shares;
@@ -271,18 +271,13 @@ impl<'a> Ledger<'a> {
 
     /// The tier that holds a volume now (its target, while it is being moved).
     pub fn tier_now(&self, volume: VolumeId) -> TierId {
-        let facts = self.facts;
-        let device = facts
-            .moves
-            .iter()
-            .find(|m| m.volume == volume)
-            .map(|m| m.to);
-        facts
-            .topology
-            .tier_of(device.unwrap_or_else(|| self.device_now(volume)))
+        tier_now(self.facts, volume)
     }
+}
 
-    fn device_now(&self, volume: VolumeId) -> DeviceId {
-        self.facts.volumes[volume.index()].device
-    }
+/// The tier that holds a volume now (its target, while it is being moved).
+pub(crate) fn tier_now(facts: &Facts, volume: VolumeId) -> TierId {
+    let moving = facts.moves.iter().find(|m| m.volume == volume);
+    let device = moving.map_or(facts.volumes[volume.index()].device, |m| m.to);
+    facts.topology.tier_of(device)
 }

@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 use units::{TierId, VolumeId};
 
-use crate::Ledger;
 use crate::assign::{Placement, Problem};
+use crate::ledger::tier_now;
 
 /// What a strategy may look at.
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +51,7 @@ impl Wish {
         let facts = context.facts;
         Self {
             volume,
-            tier: Ledger::new(context).tier_now(volume),
+            tier: tier_now(facts, volume),
             reason: Reason::Pinned,
             effect: Effect::default(),
             value: 0.0,

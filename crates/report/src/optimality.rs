@@ -10,7 +10,7 @@ const COLUMNS: [Column; 6] = [
     number("value", "score"),
     number("gained", "of the best"),
     number("assignment gap", "own scores"),
-    number("decisions", ""),
+    number("decisions", "optimum known"),
     number("prediction gap", "true loads"),
 ];
 
@@ -27,26 +27,17 @@ pub fn optimality(o: &Optimality) -> String {
             format!("{:.3}", s.value),
             percent(s.gained),
             percent(assignment.and_then(|a| a.gap)),
-            assignment.map_or(NONE.into(), |a| a.decisions.to_string()),
+            assignment.map_or(NONE.into(), |a| format!("{} of {}", a.solved, a.decisions)),
             percent(s.prediction_gap),
         ]
     });
-    let exact = o
-        .strategies
-        .iter()
-        .filter_map(|s| s.assignment.as_ref())
-        .any(|a| a.optimum.is_some());
-    let against = if exact {
-        "the optimum"
-    } else {
-        "an upper bound"
-    };
     format!(
         "against the best possible ({} epochs)\n{}\n\
          objective: {}.\n\
          best found {:.3} (bound {:.3}, so at most {} of the gain is missed), nobody ever moves {:.3}.\n\
          horizon gap: {} (the optimum of every epoch in turn is worth {:.3}).\n\
-         assignment gap: a decision's placement against {against} with the strategy's own scores, of what there was to gain.\n\
+         assignment gap: what decisions miss, by the strategy's own scores, of what there was to gain: against the optimum where \
+         it is known, against an upper bound elsewhere.\n\
          prediction gap: what the best paths by the strategy's predictions miss of the gain, by true loads.\n",
         o.epochs,
         table(&COLUMNS, rows.collect()),

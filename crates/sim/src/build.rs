@@ -7,7 +7,7 @@ use model::{
     Affinity, Device, DeviceSpec, LoadCurve, Pin, Policy, SloClass, SloTarget, Specialty, Tier,
     Topology,
 };
-use trace::{ClientSpec, LoadedTrace};
+use trace::{ClientSpec, LoadedTrace, Times};
 use units::{Bytes, ClassId, DeviceId, Nanos, TierId, VmId, VolumeId};
 use volume::BATCH_BYTES;
 
@@ -420,6 +420,10 @@ impl ScenarioFile {
         let mut out = Vec::new();
         for (i, (config, trace)) in self.scenario.traces.iter().zip(loaded).enumerate() {
             let at = |key: &str| format!("traces[{i}].{key}");
+            if trace.times == Times::Order && config.replay == Replay::Open {
+                let why = "the trace has no times, only an order: nothing says when to issue its requests; use replay = \"window\"";
+                return Err(self.fault(&at("replay"), why));
+            }
             if config.volume.is_some() && !config.volumes.is_empty() {
                 return Err(self.fault(&at("volumes"), "give either volume or volumes"));
             }

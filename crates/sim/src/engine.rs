@@ -305,7 +305,7 @@ pub(crate) struct Simulation<'a> {
     origins: Vec<(u32, u32)>,
     decisions: Vec<Report>,
     assignments: Vec<AssignmentRecord>,
-    optimum: Option<fn(&Problem) -> Option<i64>>,
+    options: RunOptions,
     devices_over_time: Vec<DeviceSeries>,
     busy_at_window: Vec<f64>,
 }
@@ -318,8 +318,7 @@ pub fn run(
     options: RunOptions,
     progress: &mut dyn FnMut(RunProgress),
 ) -> Result<RunResult, RunError> {
-    let mut sim = Simulation::new(model);
-    sim.optimum = options.optimum;
+    let mut sim = Simulation::new(model, options);
     let mut state = strategy.initial_state();
     loop {
         let until = sim.agenda.first_time().min(sim.end_ns);
@@ -329,11 +328,11 @@ pub fn run(
         };
         sim.handle(now, event, strategy, &mut state, progress)?;
     }
-    Ok(sim.finish(manifest, options))
+    Ok(sim.finish(manifest))
 }
 
 impl<'a> Simulation<'a> {
-    fn new(model: &'a Model) -> Self {
+    fn new(model: &'a Model, options: RunOptions) -> Self {
         let (sources, origins, starts) = sources(model);
         let mut heap = EventHeap::new();
         for (id, start) in starts.iter().enumerate().filter(|(_, s)| **s != NEVER) {
@@ -377,7 +376,7 @@ impl<'a> Simulation<'a> {
             origins,
             decisions: Vec::new(),
             assignments: Vec::new(),
-            optimum: None,
+            options,
             devices_over_time,
             busy_at_window: vec![0.0; devices.len()],
         }
@@ -542,15 +541,19 @@ impl<'a> Simulation<'a> {
         }
         if facts.placement_due {
             self.carry_out(now_ns, decision.plan);
-            self.decisions.push(decision.report);
-            let taken = decision.assignment.as_ref();
-            self.assignments
-                .extend(taken.and_then(|a| assignment_record(now_ns, a, self.optimum)));
+            if self.options.decisions {
+                self.decisions.push(decision.report);
+                let taken = decision.assignment.as_ref();
+                let exact = self.options.optimum;
+                self.assignments
+                    .extend(taken.and_then(|a| assignment_record(now_ns, a, exact)));
+            }
         }
         Ok(())
     }
 
-    fn finish(self, manifest: Manifest, options: RunOptions) -> RunResult {
+    fn finish(self, manifest: Manifest) -> RunResult {
+        let options = self.options;
         let (moves, move_log) = self.move_results();
         let final_tiers = (0..self.model.volumes.len())
             .map(|v| {
@@ -596,9 +599,12 @@ fn assignment_record(
     taken: &AssignmentTaken,
     optimum: Option<fn(&Problem) -> Option<i64>>,
 ) -> Option<AssignmentRecord> {
-    let stay = taken.problem.present()?.value;
-    let value = taken.placement.value;
-    let bound = assign::bound(&taken.problem, Some(value.max(stay))).value;
+    let present = taken.problem.present()?;
+    let (stay, value) = (present.value, taken.placement.value);
+    // The literal form may end below staying, and beyond a limit that is hard.
+    let keeps = value >= stay && taken.problem.admits(&taken.placement.tiers);
+    let known = if keeps { &taken.placement } else { &present };
+    let bound = assign::bound(&taken.problem, Some(known.value)).value;
     let score = |steps: i64| steps as f64 * assign::SCORE_STEP;
     Some(AssignmentRecord {
         at_s: Nanos(now_ns).as_secs_f64(),
@@ -606,6 +612,9 @@ fn assignment_record(
         value: score(value),
         stay: score(stay),
         bound: score(bound),
-        optimum: optimum.and_then(|exact| exact(&taken.problem)).map(score),
+        optimum: optimum
+            .and_then(|exact| exact(&taken.problem))
+            .or_else(|| assign::optimum(&taken.problem, known).map(|p| p.value))
+            .map(score),
     })
 }

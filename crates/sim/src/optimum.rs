@@ -86,9 +86,11 @@ pub struct AssignmentGap {
     pub stay: f64,
     /// Nothing is worth more.
     pub bound: f64,
-    /// The optimum, where it was computed.
-    pub optimum: Option<f64>,
-    /// (bound − value) / (bound − stay), or against the optimum where that is known; none if there is nothing to gain.
+    /// Decisions whose optimum is known.
+    pub solved: usize,
+    /// Value of the optimum, of the bound where that is not known, summed over decisions.
+    pub most: f64,
+    /// (most − value) / (most − stay); none if there is nothing to gain.
     pub gap: Option<f64>,
 }
 
@@ -105,7 +107,7 @@ pub struct AssignmentRecord {
     pub stay: f64,
     /// Nothing is worth more.
     pub bound: f64,
-    /// The optimum, where it was computed.
+    /// The optimum, where it was found.
     pub optimum: Option<f64>,
 }
 
@@ -119,17 +121,16 @@ impl AssignmentGap {
     pub fn of(records: &[AssignmentRecord]) -> Option<Self> {
         let first = records.first()?;
         let sum = |value: fn(&AssignmentRecord) -> f64| records.iter().map(value).sum::<f64>();
-        let optima: Option<Vec<f64>> = records.iter().map(|r| r.optimum).collect();
-        let optimum = optima.map(|all| all.iter().sum());
         let (value, stay, bound) = (sum(|r| r.value), sum(|r| r.stay), sum(|r| r.bound));
-        let most: f64 = optimum.unwrap_or(bound);
+        let most = sum(|r| r.optimum.unwrap_or(r.bound));
         Some(Self {
             objective: first.objective.clone(),
             decisions: records.len(),
             value,
             stay,
             bound,
-            optimum,
+            solved: records.iter().filter(|r| r.optimum.is_some()).count(),
+            most,
             gap: share((most - value).max(0.0), most - stay),
         })
     }

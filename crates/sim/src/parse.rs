@@ -331,7 +331,7 @@ size = "1 GiB"
         assert_eq!(file.scenario.name, "x");
         assert_eq!(
             file.scenario.compare,
-            ["noop", "static", "idt", "autotiering"]
+            ["noop", "static", "idt", "edt", "autotiering"]
         );
     }
 

@@ -84,7 +84,7 @@ fn default_strategy() -> String {
     "autotiering".into()
 }
 fn default_compare() -> Vec<String> {
-    ["noop", "static", "idt", "autotiering"]
+    ["noop", "static", "idt", "edt", "autotiering"]
         .map(String::from)
         .into()
 }

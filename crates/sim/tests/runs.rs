@@ -153,7 +153,7 @@ fn equal_seeds_give_equal_bytes_and_other_seeds_do_not() {
 
 #[test]
 fn space_is_never_exceeded_and_bytes_are_conserved() {
-    for strategy in ["noop", "static", "idt", "autotiering"] {
+    for strategy in ["noop", "static", "idt", "edt", "autotiering"] {
         let result = run(ARRAY, strategy);
         let series = result.series.as_ref().unwrap();
         for device in &series.devices {

@@ -12,6 +12,7 @@ use crate::formats::CAPTURE_HEADER;
 use crate::info::PROGRESS_RECORDS;
 use crate::native::{Latencies, NativeFile, NativeOptions};
 use crate::record::Record;
+use crate::source::Times;
 use crate::stream::{Progress, TraceStream, known};
 
 const ZSTD_LEVEL: i32 = 3;
@@ -31,6 +32,7 @@ enum Output {
     Native,
     Csv,
     CsvZstd,
+    Parquet,
 }
 
 fn output_of(path: &Path) -> Result<Output, TraceError> {
@@ -41,6 +43,8 @@ fn output_of(path: &Path) -> Result<Output, TraceError> {
         Ok(Output::Csv)
     } else if name.ends_with(".csv.zst") {
         Ok(Output::CsvZstd)
+    } else if name.ends_with(".parquet") {
+        Ok(Output::Parquet)
     } else {
         Err(TraceError::OutputFormat {
             path: path.to_owned(),
@@ -48,8 +52,8 @@ fn output_of(path: &Path) -> Result<Output, TraceError> {
     }
 }
 
-/// Writes the rest of a stream to `path`, in the format that its extension names: `.trc`, `.csv` or `.csv.zst`. The
-/// file appears when it is complete. The capture CSV does not keep the time of day at which a trace began.
+/// Writes the rest of a stream to `path`, in the format that its extension names: `.trc`, `.csv`, `.csv.zst` or
+/// `.parquet`. The file appears when it is complete. The capture CSV does not keep the time of day at which a trace began.
 ///
 /// # Errors
 /// [`TraceError::AssumedFormat`] if the stream's format is only a guess: what is converted looks certain ever after.
@@ -68,8 +72,15 @@ pub fn convert(
             why: why.to_owned(),
         });
     }
+    if stream.times() == Times::Order && matches!(output, Output::Csv | Output::CsvZstd) {
+        return Err(TraceError::Columns {
+            file: stream.file().to_owned(),
+            reason: "the trace has no times, and in a CSV its order would look like times: convert it to .trc".into(),
+        });
+    }
     match output {
         Output::Native => to_native(stream, path, progress),
+        Output::Parquet => to_parquet(stream, path, progress),
         Output::Csv => {
             let file = AtomicFile::create(path)?;
             let out = BufWriter::with_capacity(BUFFER_BYTES, file.file());
@@ -108,6 +119,7 @@ fn to_native(
     let mut next = stream.next_record()?;
     let options = NativeOptions {
         origin_unix_ns: stream.origin_unix_ns(),
+        times: stream.times(),
     };
     let mut out = NativeFile::create(path, options, latencies)?;
     while let Some((record, latency_ns)) = next {
@@ -120,6 +132,40 @@ fn to_native(
         records: summary.records,
         volumes: summary.volumes.len(),
     })
+}
+
+#[cfg(feature = "parquet")]
+fn to_parquet(
+    stream: &mut TraceStream,
+    path: &Path,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Converted, TraceError> {
+    let file = AtomicFile::create(path)?;
+    // The origin is known from the first record on.
+    let mut next = stream.next_record()?;
+    let (times, origin) = (stream.times(), stream.origin_unix_ns());
+    let mut out = crate::columnar::ParquetWriter::new(path, file.file(), times, origin)?;
+    while let Some((record, latency_ns)) = next {
+        out.push(&record, stream.volumes(), known(latency_ns))?;
+        tick(stream, progress);
+        next = stream.next_record()?;
+    }
+    let records = out.finish()?;
+    file.commit()?;
+    Ok(Converted {
+        records,
+        volumes: stream.volumes().len(),
+    })
+}
+
+#[cfg(not(feature = "parquet"))]
+fn to_parquet(
+    _: &mut TraceStream,
+    path: &Path,
+    _: &mut dyn FnMut(Progress),
+) -> Result<Converted, TraceError> {
+    let file = path.display().to_string();
+    Err(TraceError::NeedsParquet { file })
 }
 
 fn to_csv<W: Write>(

@@ -1,13 +1,20 @@
 //! Which format a file has, from its first bytes. Never a silent guess: what cannot be known is flagged.
 
-use crate::formats::{CAPTURE_HEADER, Format, HADOOP_HEADER, VscsiVersion, plausible};
+use crate::detect_rows::detect_rows;
+use crate::formats::{
+    CAPTURE_HEADER, Format, HADOOP_HEADER, VscsiVersion, plausible, plausible_oracle,
+};
 use crate::native::MAGIC;
 use crate::text::{ColumnSpec, Delimiter, TimeUnit, parse_time, parse_u64, split};
 
 /// Bytes of a file (after decompression) that detection looks at.
 pub const DETECT_BYTES: usize = 64 << 10;
+/// First bytes of a Parquet file.
+const PARQUET_MAGIC: &[u8] = b"PAR1";
 /// Rows that detection looks at.
 const ROWS_MAX: usize = 1000;
+/// Rows that are looked at to explain what is not recognized.
+const ROWS_EXPLAINED: usize = 20;
 
 /// What a file seems to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +49,9 @@ pub fn detect(first: &[u8], file_name: &str) -> Detection {
     if first.starts_with(&MAGIC) {
         return Detection::Known(Format::Native);
     }
+    if first.starts_with(PARQUET_MAGIC) {
+        return Detection::Known(Format::Parquet);
+    }
     match (
         plausible(first, VscsiVersion::V1),
         plausible(first, VscsiVersion::V2),
@@ -55,6 +65,9 @@ pub fn detect(first: &[u8], file_name: &str) -> Detection {
         return unknown(
             "these are measurements of load, not requests: only `trace info` reads them",
         );
+    }
+    if plausible_oracle(first) {
+        return Detection::Known(Format::OracleGeneral);
     }
     if first.get(257..262) == Some(b"ustar") {
         return unknown("this is a tar archive: unpack it first");
@@ -91,7 +104,7 @@ pub(crate) fn first_row(first: &[u8]) -> &[u8] {
     rows(first).first().copied().unwrap_or_default()
 }
 
-fn cells(line: &[u8], delimiter: Delimiter) -> Vec<&[u8]> {
+pub(crate) fn cells(line: &[u8], delimiter: Delimiter) -> Vec<&[u8]> {
     let mut fields = Vec::new();
     split(line, delimiter, &mut fields, 64);
     fields
@@ -100,15 +113,15 @@ fn cells(line: &[u8], delimiter: Delimiter) -> Vec<&[u8]> {
         .collect()
 }
 
-fn is_word(cell: &[u8]) -> bool {
+pub(crate) fn is_word(cell: &[u8]) -> bool {
     cell.eq_ignore_ascii_case(b"read") || cell.eq_ignore_ascii_case(b"write")
 }
 
-fn is_number(cell: &[u8]) -> bool {
+pub(crate) fn is_number(cell: &[u8]) -> bool {
     parse_u64("", cell).is_ok()
 }
 
-fn is_decimal(cell: &[u8]) -> bool {
+pub(crate) fn is_decimal(cell: &[u8]) -> bool {
     parse_time("", cell, TimeUnit::Nanos).is_ok()
 }
 
@@ -152,13 +165,16 @@ fn detect_text(line: &[u8], rows: &[&[u8]], file_name: &str) -> Detection {
         }
         _ => {}
     }
+    if let Some(detection) = detect_rows(rows) {
+        return detection;
+    }
     if let Some(detection) = detect_five_columns(rows) {
         return detection;
     }
     match ColumnSpec::default().resolve(line) {
         Ok(_) => Detection::Known(Format::Csv),
         Err(reason) => Detection::Unknown {
-            hint: explain(line, file_name, &reason),
+            hint: explain(line, rows, file_name, &reason),
         },
     }
 }
@@ -232,37 +248,24 @@ fn five_columns(row: &[u8]) -> Option<FiveColumns<'_>> {
     })
 }
 
-fn explain(line: &[u8], file_name: &str, reason: &str) -> String {
-    let row = cells(line, Delimiter::Whitespace);
-    if row.len() == 4 && row.iter().all(|c| is_number(c)) {
-        return "rows of four numbers (ARC .lis?) have neither times nor kinds of requests".into();
-    }
-    if first_cell_is_device(&row) {
-        return "this looks like blkparse text, which has several events for each request: keep one action \
-                (blkparse -a issue), then map its columns with --columns and --delimiter space"
-            .into();
-    }
+fn explain(line: &[u8], rows: &[&[u8]], file_name: &str, reason: &str) -> String {
     let delimiter = Delimiter::guess(line);
     let columns = cells(line, delimiter);
     let numbers = columns.iter().any(|c| is_decimal(c));
-    if columns.len() > 1 && (delimiter != Delimiter::Whitespace || numbers)
-        || file_name.contains(".csv")
-    {
+    // Prose has commas too, but not the same number in most of its lines.
+    let looked_at = &rows[..rows.len().min(ROWS_EXPLAINED)];
+    let alike = looked_at
+        .iter()
+        .filter(|row| cells(row, delimiter).len() == columns.len())
+        .count();
+    let table = columns.len() > 1 && 2 * alike > looked_at.len();
+    if table && (delimiter != Delimiter::Whitespace || numbers) || file_name.contains(".csv") {
         return format!(
             "{} columns that are not those of a known format: {reason}",
             columns.len()
         );
     }
     "neither a known binary format nor rows of columns; see --format for what is read".into()
-}
-
-/// `8,16`: the device numbers with which blkparse begins each line.
-fn first_cell_is_device(row: &[&[u8]]) -> bool {
-    let Some(cell) = row.first() else {
-        return false;
-    };
-    let mut parts = cell.split(|b| *b == b',');
-    row.len() > 6 && parts.next().is_some_and(is_number) && parts.next().is_some_and(is_number)
 }
 
 #[cfg(test)]
@@ -333,12 +336,7 @@ mod tests {
         for (text, says) in [
             ("", "empty"),
             ("\n\n", "blank"),
-            ("1 2 3 4\n", "four numbers"),
             ("when,what\n1,2\n", "no column for the time"),
-            (
-                "  8,16   5        1     0.000000000 18615  A   R 1444645666 + 256\n",
-                "blkparse",
-            ),
             ("hello world", "neither"),
             ("a\0b", "binary"),
         ] {

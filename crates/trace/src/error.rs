@@ -183,7 +183,7 @@ pub enum TraceError {
         limit: u64,
     },
     /// The format is not one that we know.
-    #[error("{file}: unknown trace format: {hint}")]
+    #[error("{file}: not a trace: {hint}")]
     UnknownFormat {
         /// File.
         file: String,
@@ -216,6 +216,12 @@ pub enum TraceError {
         /// What is missing or wrong.
         reason: String,
     },
+    /// Parquet was asked for, and this build has none.
+    #[error("{file}: Parquet needs a build with --features parquet")]
+    NeedsParquet {
+        /// File.
+        file: String,
+    },
     /// A native trace is damaged or not one.
     #[error("{file}: {error}")]
     Native {
@@ -234,7 +240,7 @@ pub enum TraceError {
     },
     /// The extension of an output file names no format.
     #[error(
-        "cannot tell the output format of {path}: use a name that ends in .trc, .csv or .csv.zst"
+        "cannot tell the output format of {path}: use a name that ends in .trc, .csv, .csv.zst or .parquet"
     )]
     OutputFormat {
         /// The name.

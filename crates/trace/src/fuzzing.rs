@@ -6,7 +6,7 @@ use std::io::Cursor;
 
 use crate::detect::detect;
 use crate::error::SkipBad;
-use crate::formats::Format;
+use crate::formats::{Format, IdPlacement};
 use crate::load::load_stream;
 use crate::measurements::Measurements;
 use crate::native::NativeTrace;
@@ -71,6 +71,9 @@ pub fn csv(bytes: &[u8]) {
         Format::DiskMon,
         Format::Capture,
         Format::HadoopCsv,
+        Format::Spc,
+        Format::Alibaba,
+        Format::Tencent,
     ] {
         read(bytes, Some(format), None);
     }
@@ -101,6 +104,37 @@ pub fn ascii(bytes: &[u8]) {
     ] {
         read(bytes, Some(format), None);
     }
+}
+
+/// Formats whose lines are events, commands or ids, under either placement of ids.
+pub fn rows(bytes: &[u8]) {
+    for format in [
+        Format::Blkparse,
+        Format::BlkEvents,
+        Format::Fio2,
+        Format::Fio3,
+        Format::Lis,
+        Format::Lirs,
+        Format::IbmCos,
+        Format::OracleGeneral,
+    ] {
+        read(bytes, Some(format), None);
+        if format.has_ids() {
+            read_with_ids(bytes, format);
+        }
+    }
+}
+
+fn read_with_ids(bytes: &[u8], format: Format) {
+    let options = ReadOptions {
+        format: Some(format),
+        ids: Some(IdPlacement::Appearance),
+        skip_bad: SkipBad { limit: u64::MAX },
+        records_max: RECORDS_MAX,
+        ..ReadOptions::default()
+    };
+    let stream = TraceStream::from_reader("fuzz", Cursor::new(bytes.to_vec()), &options);
+    let _ = stream.and_then(|stream| load_stream(stream, &options));
 }
 
 /// Measurements of load, as a digest and as an archive.

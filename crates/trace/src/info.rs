@@ -10,12 +10,13 @@ use crate::error::TraceError;
 use crate::footprint::Footprint;
 use crate::formats::Format;
 use crate::native::{RECORDS_PER_BLOCK, Totals, VolumeSummary, content_hash};
+use crate::peaks::{Peaks, RequestLoad};
 use crate::record::Record;
+use crate::source::Times;
 use crate::stream::{Progress, TraceStream, known};
 
 /// Schema of [`TraceInfo`] as JSON.
-pub const INFO_SCHEMA: &str = "terrace.trace.info/1";
-const NS_PER_S: u64 = 1_000_000_000;
+pub const INFO_SCHEMA: &str = "terrace.trace.info/2";
 /// Records between two reports of progress.
 pub(crate) const PROGRESS_RECORDS: u64 = 1 << 16;
 
@@ -51,14 +52,20 @@ pub struct TraceInfo {
     pub bytes_written: u64,
     /// Bytes trimmed.
     pub bytes_trimmed: u64,
+    /// Lines that were neither requests nor wrong, and were passed over.
+    pub other_events: u64,
+    /// Whether the times are times. If not, everything that needs them is `null`.
+    pub times: Times,
     /// Time of the last request, in seconds since the start.
-    pub span_s: f64,
+    pub span_s: Option<f64>,
     /// Unix time of the start in nanoseconds.
     pub origin_unix_ns: Option<i64>,
     /// Requests per second over the span; `null` if it is zero.
     pub mean_iops: Option<f64>,
     /// Most requests in one second, of the seconds that begin with the trace.
     pub peak_iops_1s: Option<u64>,
+    /// Means and peaks of all volumes together.
+    pub load: Option<RequestLoad>,
     /// Reads among reads and writes, 0..=1.
     pub read_share: Option<f64>,
     /// Sizes of the reads.
@@ -95,6 +102,8 @@ pub struct VolumeInfo {
     pub requests: u64,
     /// Distinct pages of 4 KiB that are read or written, in bytes.
     pub footprint_bytes: Option<u64>,
+    /// Means and peaks.
+    pub load: Option<RequestLoad>,
 }
 
 impl TraceInfo {
@@ -126,9 +135,7 @@ struct Pass {
     footprint: Footprint,
     sizes: [Sizes; 2],
     latencies: Latencies,
-    second: u64,
-    in_second: u64,
-    peak_1s: u64,
+    peaks: Peaks,
     last_ns: u64,
 }
 
@@ -146,13 +153,7 @@ impl Pass {
         if let Some(ns) = known(latency_ns) {
             self.latencies.add(ns);
         }
-        let second = record.time_ns / NS_PER_S;
-        if second != self.second {
-            self.second = second;
-            self.in_second = 0;
-        }
-        self.in_second += 1;
-        self.peak_1s = self.peak_1s.max(self.in_second);
+        self.peaks.add(&record);
         self.last_ns = record.time_ns;
     }
 
@@ -177,7 +178,7 @@ impl Pass {
         let [reads, writes, trims, flushes] = self.totals.requests();
         let [bytes_read, bytes_written, bytes_trimmed] = self.totals.bytes();
         let requests = reads + writes + trims + flushes;
-        let span_s = self.last_ns as f64 / 1e9;
+        let measured = stream.times() == Times::Measured;
         let volumes = self.totals.summaries(stream.volumes().iter());
         let volumes = volumes
             .into_iter()
@@ -185,6 +186,7 @@ impl Pass {
             .map(|(i, summary)| VolumeInfo {
                 requests: summary.requests(),
                 footprint_bytes: self.footprint.bytes_of(i).ok(),
+                load: measured.then(|| self.peaks.of(i, self.last_ns)),
                 summary,
             });
         let footprint = self.footprint.bytes();
@@ -203,10 +205,14 @@ impl Pass {
             bytes_read,
             bytes_written,
             bytes_trimmed,
-            span_s,
+            other_events: stream.other_events(),
+            times: stream.times(),
+            span_s: measured.then_some(self.last_ns as f64 / 1e9),
             origin_unix_ns: stream.origin_unix_ns(),
-            mean_iops: (self.last_ns > 0).then(|| requests as f64 * 1e9 / self.last_ns as f64),
-            peak_iops_1s: (requests > 0).then_some(self.peak_1s),
+            mean_iops: (measured && self.last_ns > 0)
+                .then(|| requests as f64 * 1e9 / self.last_ns as f64),
+            peak_iops_1s: (measured && requests > 0).then(|| self.peaks.most_in_a_second()),
+            load: measured.then(|| self.peaks.all(self.last_ns)),
             read_share: (reads + writes > 0).then(|| reads as f64 / (reads + writes) as f64),
             read_size: self.sizes[Op::Read as usize].stats(),
             write_size: self.sizes[Op::Write as usize].stats(),

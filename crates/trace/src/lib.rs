@@ -23,12 +23,17 @@ pub mod native;
 
 mod atomic;
 mod beginning;
+mod bulk;
 mod client;
+#[cfg(feature = "parquet")]
+mod columnar;
 mod compress;
 mod convert;
 mod detect;
+mod detect_rows;
 mod distribution;
 mod error;
+mod fixed;
 mod footprint;
 mod formats;
 mod generate;
@@ -37,8 +42,10 @@ mod load;
 mod map;
 mod native_source;
 mod order;
+mod peaks;
 mod presets;
 mod record;
+mod sample;
 mod source;
 mod stream;
 mod text;
@@ -47,21 +54,25 @@ mod warm;
 pub use client::{
     Bursts, Client, ClientError, ClientRequest, ClientSpec, ClientStep, Habits, Phase, SizeShare,
 };
+#[cfg(feature = "parquet")]
+pub use columnar::PARQUET_SCHEMA;
 pub use compress::Compression;
 pub use convert::{CaptureWriter, Converted, convert};
 pub use detect::{DETECT_BYTES, Detection, detect};
 pub use distribution::{LatencyStats, SizeStats};
 pub use error::{BadRecord, Location, SkipBad, TraceError};
 pub use footprint::FOOTPRINT_PAGE_BYTES;
-pub use formats::Format;
+pub use formats::{Format, IdPlacement};
 pub use generate::{GenerateOptions, GeneratedVolume, generate};
 pub use info::{INFO_SCHEMA, TraceInfo, VolumeInfo};
 pub use load::{LoadedTrace, load, load_stream};
 pub use native::{NativeError, NativeTrace, VolumeSummary};
 pub use order::REORDER_RECORDS_MAX;
+pub use peaks::{PeakAndMean, RequestLoad};
 pub use presets::{CLIENT_PRESETS, ClientPreset, client_preset, client_preset_names};
 pub use record::{LATENCY_UNKNOWN, RawRecord, Record, Request, VOLUME_NAME_BYTES_MAX, VOLUMES_MAX};
-pub use source::{RecordSource, SourceClock, VolumeNames};
+pub use sample::{SAMPLE_UNIT_MAX, SAMPLE_UNIT_MIN, SampleSpec, Sampled};
+pub use source::{RecordSource, SourceClock, Times, VolumeNames};
 pub use stream::{Ordering, Progress, RECORDS_IN_MEMORY_MAX, ReadOptions, TraceStream};
 pub use text::{ColumnSpec, Delimiter, HeaderRow, OpRule, TimeUnit};
 pub use warm::{WARM_RECORDS, warmed};

@@ -6,12 +6,14 @@ use std::path::Path;
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::bulk::{Bulk, read_bulk};
 use crate::error::TraceError;
 use crate::formats::Format;
 use crate::native::{
     MAGIC, NativeTrace, RECORDS_PER_BLOCK, Totals, VolumeSummary, check_names, content_hash,
 };
 use crate::record::Record;
+use crate::source::Times;
 use crate::stream::{Ordering, ReadOptions, TraceStream};
 
 /// A trace that can be replayed: all records verified, in order of time.
@@ -24,6 +26,8 @@ pub struct LoadedTrace {
     pub span_ns: u64,
     /// Unix time of time 0 in nanoseconds, if the trace knows it.
     pub origin_unix_ns: Option<i64>,
+    /// Whether the times are times.
+    pub times: Times,
     /// The format, detected or given.
     pub format: Format,
     /// Why the format is only assumed, if it is.
@@ -117,6 +121,7 @@ pub fn load(path: &Path, options: &ReadOptions) -> Result<LoadedTrace, TraceErro
             volumes: trace.volumes().to_vec(),
             span_ns: trace.span_ns(),
             origin_unix_ns: trace.origin_unix_ns(),
+            times: trace.times(),
             format: Format::Native,
             format_assumed: None,
             skipped: 0,
@@ -136,6 +141,10 @@ pub fn load_stream(
     mut stream: TraceStream,
     options: &ReadOptions,
 ) -> Result<LoadedTrace, TraceError> {
+    if stream.is_fresh() {
+        let Bulk { records, latencies } = read_bulk(&mut stream, options.records_max)?;
+        return Ok(loaded(&stream, records, latencies));
+    }
     let mut records = Vec::new();
     let mut latencies = stream.has_latencies().then(Vec::new);
     while let Some((record, latency_ns)) = stream.next_record()? {
@@ -150,14 +159,19 @@ pub fn load_stream(
             latencies.push(latency_ns);
         }
     }
-    Ok(LoadedTrace {
+    Ok(loaded(&stream, records, latencies))
+}
+
+fn loaded(stream: &TraceStream, records: Vec<Record>, latencies: Option<Vec<u64>>) -> LoadedTrace {
+    LoadedTrace {
         origin_unix_ns: stream.origin_unix_ns(),
+        times: stream.times(),
         format: stream.format(),
         format_assumed: stream.format_assumed().map(str::to_owned),
         skipped: stream.skipped(),
         time_reversals: stream.time_reversals(),
         ..in_memory(records, latencies, stream.volumes().iter())
-    })
+    }
 }
 
 /// Records that are valid and in order, with everything that follows from them.
@@ -167,15 +181,19 @@ fn in_memory<'a>(
     names: impl ExactSizeIterator<Item = &'a str>,
 ) -> LoadedTrace {
     let mut totals = Totals::new(names.len());
-    totals.add(&records);
+    // Block by block, so that memory is gone through once.
     let blocks = records.chunks(RECORDS_PER_BLOCK);
     let sums: Vec<u64> = blocks
-        .map(|block| xxh3_64(bytemuck::cast_slice(block)))
+        .map(|block| {
+            totals.add(block);
+            xxh3_64(bytemuck::cast_slice(block))
+        })
         .collect();
     LoadedTrace {
         volumes: totals.summaries(names),
         span_ns: records.last().map_or(0, |r| r.time_ns),
         origin_unix_ns: None,
+        times: Times::Measured,
         format: Format::Native,
         format_assumed: None,
         skipped: 0,

@@ -3,7 +3,7 @@
 use crate::error::{Location, TraceError};
 use crate::native::NativeTrace;
 use crate::record::{LATENCY_UNKNOWN, RawRecord};
-use crate::source::{RecordSource, SourceClock, VolumeNames};
+use crate::source::{RecordSource, SourceClock, Times, VolumeNames};
 
 pub(crate) struct NativeSource {
     trace: NativeTrace,
@@ -59,7 +59,10 @@ impl RecordSource for NativeSource {
     }
 
     fn clock(&self) -> SourceClock {
-        SourceClock::Relative
+        match self.trace.times() {
+            Times::Measured => SourceClock::Relative,
+            Times::Order => SourceClock::Order,
+        }
     }
 
     fn location(&self) -> Location {

@@ -88,6 +88,11 @@ impl Reorder {
         self.reversals
     }
 
+    /// Adds reversals that were repaired elsewhere.
+    pub(crate) fn count_reversals(&mut self, reversals: u64) {
+        self.reversals += reversals;
+    }
+
     /// Gives up the bound: everything is read, then sorted at once.
     pub(crate) fn push_unbounded(&mut self, record: RawRecord) {
         self.reversals += u64::from(record.time_ns < self.last_in_ns);

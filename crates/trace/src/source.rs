@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
 use crate::error::{FieldError, TraceError};
 use crate::native::check_name;
 use crate::record::{RawRecord, VOLUMES_MAX};
@@ -15,6 +17,19 @@ pub enum SourceClock {
     Relative,
     /// The start of a recording, which other traces may share: kept, also where the first record comes later.
     Recording,
+    /// There are no times: a record's "nanoseconds" are its number. Only the order means anything.
+    Order,
+}
+
+/// Whether a trace's times are times.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Times {
+    /// They are.
+    #[default]
+    Measured,
+    /// The format has none: [`crate::Record::time_ns`] counts the records before it. Rates and spans mean nothing.
+    Order,
 }
 
 /// A stream of records in the order of the file.
@@ -26,17 +41,48 @@ pub trait RecordSource {
     /// error is final.
     fn next(&mut self, out: &mut RawRecord) -> Result<bool, TraceError>;
 
+    /// Appends records to `out` until it has `limit`, or until one is earlier than the one before it in `out`: so that
+    /// [`Self::location`] is that of any record that may be refused for its time. `false` at the end. What was appended
+    /// before an error stays.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    fn next_batch(&mut self, out: &mut Vec<RawRecord>, limit: usize) -> Result<bool, TraceError> {
+        let mut record = RawRecord::EMPTY;
+        while out.len() < limit {
+            if !self.next(&mut record)? {
+                return Ok(false);
+            }
+            out.push(record);
+            if is_reversed(out) {
+                break;
+            }
+        }
+        Ok(true)
+    }
+
     /// The volumes seen so far, in order of their first appearance.
     fn volumes(&self) -> &VolumeNames;
 
     /// Whether records may carry latencies.
     fn has_latencies(&self) -> bool;
 
-    /// What the times count from.
+    /// What the times count from; the same from the first record to the last.
     fn clock(&self) -> SourceClock;
+
+    /// Lines so far that are neither requests nor wrong, and were passed over: opened files, merged requests, …
+    fn other_events(&self) -> u64 {
+        0
+    }
 
     /// Where the record that was read last begins.
     fn location(&self) -> crate::Location;
+}
+
+/// Whether the last record is earlier than the one before it.
+#[inline]
+pub(crate) fn is_reversed(records: &[RawRecord]) -> bool {
+    matches!(records, [.., before, last] if last.time_ns < before.time_ns)
 }
 
 /// Names of volumes, interned to dense indices in order of first appearance.

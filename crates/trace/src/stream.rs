@@ -12,12 +12,16 @@ use crate::beginning::{First, choose_format, stream_name};
 use crate::compress::{Compression, InputPosition, decompress};
 use crate::detect::first_row;
 use crate::error::{BadRecord, Location, SkipBad, TraceError};
-use crate::formats::{Format, VscsiReader, VscsiVersion, text_layout};
+use crate::formats::{
+    BlkForm, FIO2_HEADER, FIO3_HEADER, Format, IdPlacement, OracleReader, References, VscsiReader,
+    VscsiVersion, blktrace_reader, cos_reader, fio_reader, reference_reader, text_layout,
+};
 use crate::native::NativeTrace;
 use crate::native_source::NativeSource;
 use crate::order::{REORDER_RECORDS_MAX, Reorder};
 use crate::record::{LATENCY_UNKNOWN, RawRecord, Record, Request};
-use crate::source::{RecordSource, SourceClock, VolumeNames};
+use crate::sample::{SampleSpec, Sampled, Sampler};
+use crate::source::{RecordSource, SourceClock, Times, VolumeNames};
 use crate::text::{ColumnReader, ColumnSpec};
 
 /// Messages about bad records that are kept; further ones are only counted. Protects reports from a damaged file.
@@ -42,6 +46,8 @@ pub struct ReadOptions {
     pub format: Option<Format>,
     /// A column mapping, for [`Format::Csv`].
     pub columns: Option<ColumnSpec>,
+    /// Where ids lie, for the formats that have ids and not addresses; their own default if `None`.
+    pub ids: Option<IdPlacement>,
     /// How many bad records are passed over.
     pub skip_bad: SkipBad,
     /// How the records get into order of time.
@@ -55,6 +61,7 @@ impl Default for ReadOptions {
         Self {
             format: None,
             columns: None,
+            ids: None,
             skip_bad: SkipBad::default(),
             ordering: Ordering::default(),
             records_max: RECORDS_IN_MEMORY_MAX,
@@ -91,6 +98,7 @@ pub struct TraceStream {
     base_ns: Option<i64>,
     origin_unix_ns: Option<i64>,
     records: u64,
+    sampler: Option<Sampler>,
 }
 
 impl TraceStream {
@@ -113,7 +121,38 @@ impl TraceStream {
             let trace = NativeTrace::open_verified(path)?;
             return Ok(Self::of_native(trace, options));
         }
+        let (format, _) = choose_format(&name, &first, options)?;
+        if compression == Compression::None && format == Format::Parquet {
+            return Self::of_parquet(name, path, total_bytes, options);
+        }
         Self::of_bytes(name, first, input, total_bytes, options)
+    }
+
+    #[cfg(feature = "parquet")]
+    fn of_parquet(
+        file: String,
+        path: &Path,
+        total_bytes: Option<u64>,
+        options: &ReadOptions,
+    ) -> Result<Self, TraceError> {
+        // It is read from its end: what was looked at is left behind.
+        let opened = File::open(path).map_err(TraceError::io("open", path))?;
+        let source = crate::columnar::ParquetSource::open(&file, opened)?;
+        Ok(Self {
+            total_bytes,
+            origin_unix_ns: source.origin_unix_ns,
+            ..Self::new(file, Box::new(source), Format::Parquet, options)
+        })
+    }
+
+    #[cfg(not(feature = "parquet"))]
+    fn of_parquet(
+        file: String,
+        _: &Path,
+        _: Option<u64>,
+        _: &ReadOptions,
+    ) -> Result<Self, TraceError> {
+        Err(TraceError::NeedsParquet { file })
     }
 
     /// The same from any reader; `name` stands for the file in errors. A native trace cannot be streamed.
@@ -168,16 +207,18 @@ impl TraceStream {
             }
             other => text_layout(other),
         };
+        if options.ids.is_some() && !format.has_ids() {
+            return Err(columns(format!(
+                "{format} has addresses: where ids lie is only asked of lis, lirs and oraclegeneral"
+            )));
+        }
         let compression = first.compression;
-        let bytes = Cursor::new(first.peek).chain(first.rest);
-        let source: Box<dyn RecordSource + Send> = match (layout, format) {
-            (Some(layout), _) => Box::new(ColumnReader::new(&file, bytes, layout)),
-            (None, Format::Vscsi2) => Box::new(VscsiReader::new(&file, bytes, VscsiVersion::V2)),
-            (None, Format::Vscsi1) => Box::new(VscsiReader::new(&file, bytes, VscsiVersion::V1)),
-            (None, _) => {
-                let hint = "a native trace is mapped: it must be an uncompressed file".into();
-                return Err(TraceError::UnknownFormat { file, hint });
+        let source: Box<dyn RecordSource + Send> = match layout {
+            Some(layout) => {
+                let bytes = Cursor::new(first.peek).chain(first.rest);
+                Box::new(ColumnReader::new(&file, bytes, layout))
             }
+            None => open_source(&file, first, format, options)?,
         };
         Ok(Self {
             assumed,
@@ -210,7 +251,32 @@ impl TraceStream {
             base_ns: None,
             origin_unix_ns: None,
             records: 0,
+            sampler: None,
         }
+    }
+
+    /// Hands on only a part of the records from here on; volumes are then those of which something was kept.
+    ///
+    /// # Errors
+    /// [`TraceError::Columns`] if the specification cannot be applied, or asks for times that the trace does not have.
+    /// A volume that is not in the trace is an error at its end.
+    pub fn sample(&mut self, spec: &SampleSpec) -> Result<(), TraceError> {
+        let fail = |reason| TraceError::Columns {
+            file: self.file.clone(),
+            reason,
+        };
+        if spec.needs_times() && self.times() == Times::Order {
+            return Err(fail(
+                "the trace has no times: a sample cannot begin or end at one".into(),
+            ));
+        }
+        self.sampler = Some(spec.sampler().map_err(fail)?);
+        Ok(())
+    }
+
+    /// What was kept so far, if [`Self::sample`] was called.
+    pub fn sampled(&self) -> Option<Sampled> {
+        self.sampler.as_ref().map(Sampler::sampled)
     }
 
     /// The next record in order of time, with its latency in nanoseconds or [`LATENCY_UNKNOWN`]; `None` at the end.
@@ -219,6 +285,40 @@ impl TraceStream {
     /// Any [`TraceError`]; all are final.
     #[inline]
     pub fn next_record(&mut self) -> Result<Option<(Record, u64)>, TraceError> {
+        if self.sampler.is_some() {
+            return self.next_sampled();
+        }
+        self.next_unsampled()
+    }
+
+    fn next_sampled(&mut self) -> Result<Option<(Record, u64)>, TraceError> {
+        while let Some((record, latency_ns)) = self.next_unsampled()? {
+            let Some(sampler) = &mut self.sampler else {
+                return Ok(Some((record, latency_ns)));
+            };
+            // All volumes are known by now only if none was asked for; else the rest must be read.
+            if sampler.is_past(record.time_ns) && sampler.missing(self.source.volumes()).is_none() {
+                return Ok(None);
+            }
+            if let Some(kept) = sampler.keep(record, self.source.volumes()) {
+                return Ok(Some((kept, latency_ns)));
+            }
+        }
+        let missing = self
+            .sampler
+            .as_ref()
+            .and_then(|s| s.missing(self.source.volumes()));
+        match missing {
+            None => Ok(None),
+            Some(name) => Err(TraceError::Columns {
+                file: self.file.clone(),
+                reason: format!("there is no volume \"{name}\" in the trace"),
+            }),
+        }
+    }
+
+    #[inline]
+    fn next_unsampled(&mut self) -> Result<Option<(Record, u64)>, TraceError> {
         loop {
             let ready = if self.ended {
                 self.reorder.pop()
@@ -274,23 +374,79 @@ impl TraceStream {
                     self.ended = true;
                     return Ok(false);
                 }
-                Err(TraceError::BadRecord(bad)) => self.skip(bad)?,
-                Err(TraceError::Stream {
-                    file,
-                    offset_bytes,
-                    source,
-                    ..
-                }) => {
-                    let what = stream_name(self.compression);
-                    return Err(TraceError::Stream {
-                        file,
-                        offset_bytes,
-                        what,
-                        source,
-                    });
-                }
-                Err(other) => return Err(other),
+                Err(error) => self.pass_over(error)?,
             }
+        }
+    }
+
+    /// Appends good records to `out` until it has `limit`; at the end `false`, and the stream is marked as ended.
+    pub(crate) fn read_batch(
+        &mut self,
+        out: &mut Vec<RawRecord>,
+        limit: usize,
+    ) -> Result<bool, TraceError> {
+        loop {
+            match self.source.next_batch(out, limit) {
+                Ok(true) => return Ok(true),
+                Ok(false) => {
+                    self.ended = true;
+                    return Ok(false);
+                }
+                Err(error) => self.pass_over(error)?,
+            }
+        }
+    }
+
+    /// Whether nothing was read yet and reversals are to be repaired: then [`crate::bulk`] may read all at once.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.records == 0
+            && self.reorder.len() == 0
+            && !self.ended
+            && self.sampler.is_none()
+            && self.options.ordering == Ordering::Repair
+    }
+
+    /// What the times count from.
+    pub(crate) fn clock(&self) -> SourceClock {
+        self.source.clock()
+    }
+
+    /// Where the record that was read last begins.
+    pub(crate) fn location(&self) -> Location {
+        self.source.location()
+    }
+
+    /// Takes note of what [`crate::bulk`] found out.
+    pub(crate) fn finish_bulk(
+        &mut self,
+        records: u64,
+        reversals: u64,
+        origin_unix_ns: Option<i64>,
+    ) {
+        self.records = records;
+        self.reorder.count_reversals(reversals);
+        if origin_unix_ns.is_some() {
+            self.origin_unix_ns = origin_unix_ns;
+        }
+    }
+
+    /// Skips what may be skipped; the error if it may not.
+    #[cold]
+    fn pass_over(&mut self, error: TraceError) -> Result<(), TraceError> {
+        match error {
+            TraceError::BadRecord(bad) => self.skip(bad),
+            TraceError::Stream {
+                file,
+                offset_bytes,
+                source,
+                ..
+            } => Err(TraceError::Stream {
+                file,
+                offset_bytes,
+                what: stream_name(self.compression),
+                source,
+            }),
+            other => Err(other),
         }
     }
 
@@ -381,7 +537,10 @@ impl TraceStream {
 
     /// The volumes seen so far; [`Record::volume`] is an index into them.
     pub fn volumes(&self) -> &VolumeNames {
-        self.source.volumes()
+        match &self.sampler {
+            Some(sampler) => sampler.names(),
+            None => self.source.volumes(),
+        }
     }
 
     /// Whether records may carry latencies.
@@ -391,7 +550,22 @@ impl TraceStream {
 
     /// Unix time of time 0 in nanoseconds, if the trace knows it; known from the first record on.
     pub fn origin_unix_ns(&self) -> Option<i64> {
-        self.origin_unix_ns
+        let from_ns = self.sampler.as_ref().map_or(0, Sampler::begin_ns);
+        self.origin_unix_ns?
+            .checked_add(i64::try_from(from_ns).ok()?)
+    }
+
+    /// Whether the times are times, or only the order of the records.
+    pub fn times(&self) -> Times {
+        match self.source.clock() {
+            SourceClock::Order => Times::Order,
+            SourceClock::Unix | SourceClock::Relative | SourceClock::Recording => Times::Measured,
+        }
+    }
+
+    /// How many lines so far were neither requests nor wrong, and were passed over.
+    pub fn other_events(&self) -> u64 {
+        self.source.other_events()
     }
 
     /// How many records so far were earlier than the one before them in the file.
@@ -417,6 +591,37 @@ impl TraceStream {
             records: self.records,
         }
     }
+}
+
+/// The reader of a format that is not one of columns.
+fn open_source(
+    file: &str,
+    first: First,
+    format: Format,
+    options: &ReadOptions,
+) -> Result<Box<dyn RecordSource + Send>, TraceError> {
+    let peek = first.peek.clone();
+    let bytes = Cursor::new(first.peek).chain(first.rest);
+    let ids = options.ids;
+    Ok(match format {
+        Format::Vscsi1 => Box::new(VscsiReader::new(file, bytes, VscsiVersion::V1)),
+        Format::Vscsi2 => Box::new(VscsiReader::new(file, bytes, VscsiVersion::V2)),
+        Format::OracleGeneral => Box::new(OracleReader::new(file, bytes, ids)),
+        Format::Blkparse => Box::new(blktrace_reader(file, bytes, BlkForm::Blkparse, &peek)),
+        Format::BlkEvents => Box::new(blktrace_reader(file, bytes, BlkForm::Events, &peek)),
+        Format::Fio2 => Box::new(fio_reader(file, bytes, FIO2_HEADER, &peek)),
+        Format::Fio3 => Box::new(fio_reader(file, bytes, FIO3_HEADER, &peek)),
+        Format::Lis => Box::new(reference_reader(file, bytes, References::Lis, ids)),
+        Format::Lirs => Box::new(reference_reader(file, bytes, References::Ids, ids)),
+        Format::IbmCos => Box::new(cos_reader(file, bytes)),
+        _ => {
+            return Err(TraceError::UnknownFormat {
+                file: file.to_owned(),
+                hint: "a native trace is mapped, and Parquet is read from its end: both must be uncompressed files"
+                    .into(),
+            });
+        }
+    })
 }
 
 impl std::fmt::Debug for TraceStream {

@@ -124,7 +124,7 @@ fn a_writer_that_lies_with_good_checksums_is_found() {
         (volumes + 128, 0, "control characters"),
         (volumes + 128 + 15, 1, "padding"),
         (volumes + 60, 5, "does not follow"),
-        (12, 7, "unknown flags"),
+        (12, 15, "unknown flags"),
         (40, 1, "bytes where its header asks for"),
         (48, 2, "do not add up"),
         (8, 2, "version 2 is not supported"),

@@ -56,12 +56,13 @@ impl Damage {
     }
 }
 
-const TARGETS: [fn(&[u8]); 6] = [
+const TARGETS: [fn(&[u8]); 7] = [
     fuzzing::native,
     fuzzing::vscsi,
     fuzzing::csv,
     fuzzing::ascii,
     fuzzing::measurements,
+    fuzzing::rows,
     fuzzing::detection,
 ];
 

@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use trace::measurements::Measurements;
-use trace::{Format, ReadOptions, TraceInfo, TraceStream, convert, load};
+use trace::{
+    Format, IdPlacement, ReadOptions, SkipBad, Times, TraceInfo, TraceStream, convert, load,
+};
 
 #[allow(
     clippy::disallowed_methods,
@@ -28,6 +30,8 @@ struct Golden {
     reads: u64,
     volumes: usize,
     reversals: u64,
+    /// Records that are bad.
+    skipped: u64,
     /// Distinct pages of 4 KiB, counted by a program that shares nothing with this one.
     pages: u64,
 }
@@ -42,12 +46,18 @@ const fn golden(file: &'static str, format: Format, counts: [u64; 4]) -> Golden 
         reads,
         volumes: volumes as usize,
         reversals: 0,
+        skipped: 0,
         pages,
     }
 }
 
 fn all() -> Vec<Golden> {
-    use Format::{AsciiBytesMs, DiskMon, DiskSim, HadoopCsv, MqSim, Msr, SsdSim, Vscsi1};
+    use Format::{
+        AsciiBytesMs, BlkEvents, Blkparse, DiskMon, DiskSim, HadoopCsv, IbmCos, Lirs, Lis, MqSim,
+        Msr, SsdSim, Vscsi1,
+    };
+    let lirs = |file, references, ids| golden(file, Lirs, [references, references, 1, ids]);
+    let cos = "ibm_cos_sample/IBMObjectStoreTrace000Part0.head.csv.xz";
     let assumed = |file, format, counts| Golden {
         assumed: true,
         ..golden(file, format, counts)
@@ -102,6 +112,48 @@ fn all() -> Vec<Golden> {
             [24_783, 24_779, 6, 93_029],
         ),
         assumed(window, AsciiBytesMs, [10_000, 4054, 1, 8968]),
+        // Blocks of 512 bytes: 186 880 of them, eight to a page.
+        golden("arc_lis/OLTP.lis.zst", Lis, [914_145, 914_145, 1, 23_361]),
+        golden("arc_lis/P2.lis.zst", Lis, [666_176, 666_176, 1, 120_308]),
+        golden("arc_lis/P3.lis.zst", Lis, [238_578, 238_578, 1, 102_348]),
+        lirs("cache_misc/lirs_2_pools.trace.gz", 100_000, 9939),
+        lirs("cache_misc/lirs_cpp.trace.gz", 9047, 1223),
+        lirs("cache_misc/lirs_cs.trace.gz", 6781, 1409),
+        lirs("cache_misc/lirs_gli.trace.gz", 6015, 2529),
+        lirs("cache_misc/lirs_multi1.trace.gz", 15_858, 2606),
+        lirs("cache_misc/lirs_multi2.trace.gz", 26_311, 5684),
+        lirs("cache_misc/lirs_multi3.trace.gz", 30_241, 7454),
+        lirs("cache_misc/lirs_ps.trace.gz", 10_448, 3083),
+        lirs("cache_misc/lirs_sprite.trace.gz", 133_996, 7075),
+        golden(
+            "format_fixtures/apress_blktrace.txt.xz",
+            Blkparse,
+            [15_524, 80, 1, 17_901],
+        ),
+        golden(
+            "format_fixtures/ycsb_ssdtrace-sample.xz",
+            Blkparse,
+            [1695, 1695, 1, 48_379],
+        ),
+        golden(
+            "format_fixtures/sqlitewal-240k-inserts.blkparse-events.txt.xz",
+            BlkEvents,
+            [5000, 5000, 1, 5327],
+        ),
+        Golden {
+            skipped: 1,
+            ..golden(
+                "format_fixtures/sqlitewal-240k-inserts.mkfs-events.txt.xz",
+                BlkEvents,
+                [19_999, 48, 1, 16_547],
+            )
+        },
+        golden(
+            "format_fixtures/sqlitewal-update.blkparse-events.txt.xz",
+            BlkEvents,
+            [5008, 4, 1, 2174],
+        ),
+        golden(cos, IbmCos, [2562, 2322, 1, 2_116_816]),
     ]
 }
 
@@ -111,7 +163,10 @@ fn exact_counts() {
         return;
     };
     for g in all() {
-        let options = ReadOptions::default();
+        let options = ReadOptions {
+            skip_bad: SkipBad { limit: g.skipped },
+            ..ReadOptions::default()
+        };
         let mut stream = TraceStream::open(&directory.join(g.file), &options).unwrap();
         let info = TraceInfo::collect(&mut stream, &mut |_| {}).unwrap();
         assert_eq!(
@@ -120,7 +175,7 @@ fn exact_counts() {
             "{}",
             g.file
         );
-        let requests = (info.requests, info.reads, info.writes);
+        let requests = (info.requests, info.reads, info.writes + info.trims);
         assert_eq!(
             requests,
             (g.requests, g.reads, g.requests - g.reads),
@@ -129,7 +184,7 @@ fn exact_counts() {
         );
         assert_eq!(
             (info.skipped_records, info.time_reversals),
-            (0, g.reversals),
+            (g.skipped, g.reversals),
             "{}",
             g.file
         );
@@ -147,7 +202,12 @@ fn converting_keeps_every_request() {
     for g in all() {
         let path = directory.join(g.file);
         let target = out.path().join("x.trc");
-        let mut stream = TraceStream::open(&path, &ReadOptions::default()).unwrap();
+        let skip_bad = SkipBad { limit: g.skipped };
+        let detected = ReadOptions {
+            skip_bad,
+            ..ReadOptions::default()
+        };
+        let mut stream = TraceStream::open(&path, &detected).unwrap();
         let converted = convert(&mut stream, &target, &mut |_| {});
         if g.assumed {
             assert!(
@@ -158,6 +218,7 @@ fn converting_keeps_every_request() {
         }
         let options = ReadOptions {
             format: Some(g.format),
+            skip_bad,
             ..ReadOptions::default()
         };
         let mut stream = TraceStream::open(&path, &options).unwrap();
@@ -171,8 +232,8 @@ fn converting_keeps_every_request() {
         assert_eq!(native.latencies(), foreign.latencies());
         assert_eq!(native.volumes, foreign.volumes);
         assert_eq!(
-            (native.span_ns, native.origin_unix_ns),
-            (foreign.span_ns, foreign.origin_unix_ns)
+            (native.span_ns, native.origin_unix_ns, native.times),
+            (foreign.span_ns, foreign.origin_unix_ns, foreign.times)
         );
         assert_eq!(native.content_hash, foreign.content_hash);
     }
@@ -206,4 +267,77 @@ fn measurements_of_production_volumes() {
     );
     let error = TraceStream::open(&digest, &ReadOptions::default()).unwrap_err();
     assert!(error.to_string().contains("not requests"), "{error}");
+}
+
+/// Every file is either a trace or measurements, or it is said what it is not.
+#[test]
+fn no_file_is_overlooked() {
+    fn walk(directory: &Path, found: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                walk(&path, found);
+            } else {
+                found.push(path);
+            }
+        }
+    }
+    let Some(directory) = shared_traces() else {
+        return;
+    };
+    let mut files = Vec::new();
+    walk(&directory, &mut files);
+    let known: Vec<PathBuf> = all().iter().map(|g| directory.join(g.file)).collect();
+    for file in files.iter().filter(|file| !known.contains(file)) {
+        if Measurements::recognized(file).unwrap() {
+            continue;
+        }
+        let error = TraceStream::open(file, &ReadOptions::default()).unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains("not a trace: neither"), "{said}");
+    }
+}
+
+/// What has no times says so, and blocks can be given another size.
+#[test]
+fn references_have_no_rates() {
+    let Some(directory) = shared_traces() else {
+        return;
+    };
+    let options = ReadOptions {
+        ids: Some(IdPlacement::Blocks(units::Bytes(4096))),
+        ..ReadOptions::default()
+    };
+    let path = directory.join("arc_lis/OLTP.lis.zst");
+    let mut stream = TraceStream::open(&path, &options).unwrap();
+    let info = TraceInfo::collect(&mut stream, &mut |_| {}).unwrap();
+    assert_eq!(info.times, Times::Order);
+    assert_eq!(
+        (info.span_s, info.mean_iops, info.peak_iops_1s),
+        (None, None, None)
+    );
+    assert!(info.load.is_none() && info.volumes[0].load.is_none());
+    assert_eq!(info.footprint_bytes, Some(186_880 * 4096));
+}
+
+/// Events that are not requests are counted, not lost.
+#[test]
+fn other_events_are_counted() {
+    let Some(directory) = shared_traces() else {
+        return;
+    };
+    for (file, others) in [
+        // One of them is a completion of sectors without a count: of a flush.
+        ("format_fixtures/apress_blktrace.txt.xz", 34_306),
+        ("format_fixtures/ycsb_ssdtrace-sample.xz", 6611),
+        (
+            "ibm_cos_sample/IBMObjectStoreTrace000Part0.head.csv.xz",
+            10_000 - 2562,
+        ),
+        ("cache_misc/lirs_2_pools.trace.gz", 2),
+    ] {
+        let mut stream = TraceStream::open(&directory.join(file), &ReadOptions::default()).unwrap();
+        let info = TraceInfo::collect(&mut stream, &mut |_| {}).unwrap();
+        assert_eq!(info.other_events, others, "{file}");
+    }
 }

@@ -42,6 +42,11 @@ impl Prices {
         }
     }
 
+    /// Of a tier's resources.
+    pub(super) fn of(&self, tier: usize) -> Shares {
+        self.lambda[tier]
+    }
+
     /// What overload costs beside these prices.
     pub(super) fn rest(&self, problem: &Problem) -> Vec<Shares> {
         let each = self.lambda.iter().zip(&problem.overload);

@@ -98,7 +98,8 @@ fn claim(problem: &Problem, values: &Values<'_>, left: &[Shares], item: usize) -
         let mut after = *left;
         add(&mut after, &uses, -1.0);
         let more = overload_cost(overload, &after) - overload_cost(overload, left);
-        let value = values.scores[item * problem.tiers + t] - steps(more);
+        let charged = if more == 0.0 { 0 } else { steps(more) };
+        let value = values.scores[item * problem.tiers + t] - charged;
         match best {
             // Of two like tiers the one where it is: a move needs a reason.
             Some((most, _)) if value < most || (value == most && Some(tier) != home) => {

@@ -115,6 +115,12 @@ fn the_bound_is_never_below_the_optimum_and_solutions_never_above() {
         let bound = bound(&problem, Some(solved.value));
         assert!(bound.value >= optimum, "seed {seed}: {bound:?} {optimum}");
         assert!(solved.value <= optimum, "seed {seed}");
+        // Branch and bound finds the same as trying all, also from a bad start.
+        for known in [&solved, &problem.present().unwrap()] {
+            let found = super::optimum(&problem, known).unwrap();
+            assert!(problem.admits(&found.tiers), "seed {seed}");
+            assert_eq!(found.value, optimum, "seed {seed}");
+        }
         let present = problem.present().unwrap().value;
         reached += usize::from(solved.value == optimum);
         gained += solved.value - present;

@@ -57,7 +57,12 @@ fn run_and_cancel(cancel: impl Fn(&Simulation) -> bool) -> Bytes {
     let model = ScenarioFile::parse("cancel.toml", SCENARIO).unwrap();
     let model = model.build(vec![]).unwrap();
     let strategy = planner::build("noop", Default::default()).unwrap();
-    let (mut sim, mut state) = (Simulation::new(&model), strategy.initial_state());
+    let options = RunOptions {
+        series: false,
+        decisions: false,
+        optimum: None,
+    };
+    let (mut sim, mut state) = (Simulation::new(&model, options), strategy.initial_state());
     let fast = DeviceId(0);
     let mut moved = None;
     while sim.agenda.first_time() <= sim.end_ns {

@@ -1,5 +1,14 @@
-//! The formats that are read, by name. A text format is a [`Layout`]; only vscsi has a reader of its own.
+//! The formats that are read, by name. A format of columns is a [`crate::text::Layout`], others of lines are row parsers, and
+//! binary ones have readers of their own.
 
+mod blktrace;
+mod cos;
+mod fio;
+mod ids;
+mod matching;
+mod oracle;
+mod references;
+mod rows;
 mod text_layouts;
 mod vscsi;
 
@@ -8,6 +17,12 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
+pub(crate) use blktrace::{BlkForm, blktrace_reader, is_device, is_event};
+pub(crate) use cos::{cos_reader, is_cos};
+pub(crate) use fio::{FIO2_HEADER, FIO3_HEADER, fio_reader};
+pub use ids::IdPlacement;
+pub(crate) use oracle::{OracleReader, plausible_oracle};
+pub(crate) use references::{References, reference_reader};
 pub(crate) use text_layouts::{CAPTURE_HEADER, HADOOP_HEADER, text_layout};
 pub(crate) use vscsi::{VscsiReader, VscsiVersion, plausible};
 
@@ -38,11 +53,35 @@ pub enum Format {
     DiskMon,
     /// Hadoop block traces: CSV `time_s,node,op,offset_bytes,size_bytes`.
     HadoopCsv,
+    /// SPC: CSV of application storage unit, 512-byte block, bytes, R/W, time in s.
+    Spc,
+    /// libCacheSim oracleGeneral: records of 24 bytes; ids, not addresses ([`IdPlacement`]).
+    OracleGeneral,
+    /// blkparse's default output: one event per line, several per request.
+    Blkparse,
+    /// Events derived from it: pid, action, kind, byte offset, bytes, time in s, …
+    BlkEvents,
+    /// Alibaba block traces: CSV of device, R/W, byte offset, bytes, Unix time in µs.
+    Alibaba,
+    /// Tencent block traces: CSV of Unix time in s, 512-byte offset and size, 0 = read, volume.
+    Tencent,
+    /// fio's log of I/O, version 2: no times.
+    Fio2,
+    /// fio's log of I/O, version 3: times in µs.
+    Fio3,
+    /// The ARC paper's `.lis`: 512-byte block, blocks, two numbers that are not used; no times, no kinds.
+    Lis,
+    /// A block id per line, as the LIRS paper's: no times, no kinds ([`IdPlacement`]).
+    Lirs,
+    /// IBM's object-store traces: time in ms, operation, object, size, range.
+    IbmCos,
+    /// Parquet with the columns of our capture; needs a build with `--features parquet`.
+    Parquet,
 }
 
 impl Format {
     /// All formats.
-    pub const ALL: [Format; 12] = [
+    pub const ALL: [Format; 24] = [
         Format::Native,
         Format::Capture,
         Format::Csv,
@@ -55,7 +94,24 @@ impl Format {
         Format::AsciiBytesMs,
         Format::DiskMon,
         Format::HadoopCsv,
+        Format::Spc,
+        Format::OracleGeneral,
+        Format::Blkparse,
+        Format::BlkEvents,
+        Format::Alibaba,
+        Format::Tencent,
+        Format::Fio2,
+        Format::Fio3,
+        Format::Lis,
+        Format::Lirs,
+        Format::IbmCos,
+        Format::Parquet,
     ];
+
+    /// Whether it has ids whose place can be chosen ([`IdPlacement`]).
+    pub fn has_ids(self) -> bool {
+        matches!(self, Format::Lis | Format::Lirs | Format::OracleGeneral)
+    }
 
     /// The name by which it is chosen and reported.
     pub fn name(self) -> &'static str {
@@ -72,6 +128,18 @@ impl Format {
             Format::AsciiBytesMs => "ascii-bytes-ms",
             Format::DiskMon => "diskmon",
             Format::HadoopCsv => "hadoop-csv",
+            Format::Spc => "spc",
+            Format::OracleGeneral => "oraclegeneral",
+            Format::Blkparse => "blkparse",
+            Format::BlkEvents => "blk-events",
+            Format::Alibaba => "alibaba",
+            Format::Tencent => "tencent",
+            Format::Fio2 => "fio2",
+            Format::Fio3 => "fio3",
+            Format::Lis => "lis",
+            Format::Lirs => "lirs",
+            Format::IbmCos => "ibm-cos",
+            Format::Parquet => "parquet",
         }
     }
 }

@@ -14,7 +14,56 @@ const SECTOR_BYTES: u64 = 512;
 /// The layout of a text format that has a fixed one.
 pub(crate) fn text_layout(format: Format) -> Option<Layout> {
     Some(match format {
-        Format::Native | Format::Vscsi1 | Format::Vscsi2 | Format::Csv => return None,
+        Format::Native
+        | Format::Vscsi1
+        | Format::Vscsi2
+        | Format::Csv
+        | Format::OracleGeneral
+        | Format::Blkparse
+        | Format::BlkEvents
+        | Format::Fio2
+        | Format::Fio3
+        | Format::Lis
+        | Format::Lirs
+        | Format::IbmCos
+        | Format::Parquet => return None,
+        Format::Spc => Layout {
+            delimiter: Delimiter::Byte(b','),
+            header: false,
+            // The format allows fields of one's own behind these.
+            columns: None,
+            time: (4, TimeUnit::Seconds),
+            clock: SourceClock::Relative,
+            volume: VolumeColumns::One(0),
+            op: (3, OpRule::Words),
+            offset: (1, SECTOR_BYTES),
+            length: (2, 1),
+            latency: None,
+        },
+        Format::Alibaba => Layout {
+            delimiter: Delimiter::Byte(b','),
+            header: false,
+            columns: Some(5),
+            time: (4, TimeUnit::Micros),
+            clock: SourceClock::Unix,
+            volume: VolumeColumns::One(0),
+            op: (1, OpRule::Words),
+            offset: (2, 1),
+            length: (3, 1),
+            latency: None,
+        },
+        Format::Tencent => Layout {
+            delimiter: Delimiter::Byte(b','),
+            header: false,
+            columns: Some(5),
+            time: (0, TimeUnit::Seconds),
+            clock: SourceClock::Unix,
+            volume: VolumeColumns::One(4),
+            op: (3, OpRule::Read0),
+            offset: (1, SECTOR_BYTES),
+            length: (2, SECTOR_BYTES),
+            latency: None,
+        },
         Format::Msr => Layout {
             delimiter: Delimiter::Byte(b','),
             header: false,

@@ -15,17 +15,17 @@
 //! The time counts from a start of its own. An UNMAP's length is that of its list of ranges, which the trace does
 //! not have: such trims are only a sign that something was trimmed.
 
-use std::io::{self, Read};
+use std::io::Read;
 
 use model::Op;
 
 use crate::error::{FieldError, Location, TraceError};
+use crate::fixed::FixedRecords;
 use crate::record::{LATENCY_UNKNOWN, RawRecord};
 use crate::source::{RecordSource, SourceClock, VolumeNames};
 use crate::text::check_range;
 
 const BLOCK_BYTES: u64 = 512;
-const BUFFER_BYTES: usize = 128 << 10;
 /// Records that detection looks at.
 const PLAUSIBLE_RECORDS: usize = 64;
 
@@ -107,76 +107,29 @@ pub(crate) fn plausible(first: &[u8], version: VscsiVersion) -> bool {
 }
 
 pub(crate) struct VscsiReader<R> {
-    file: String,
-    inner: R,
+    records: FixedRecords<R>,
     version: VscsiVersion,
-    buffer: Vec<u8>,
-    at: usize,
-    end: usize,
-    /// File offset of `buffer[0]`.
-    base: u64,
-    record_start: u64,
     volumes: VolumeNames,
 }
 
 impl<R: Read> VscsiReader<R> {
     pub(crate) fn new(file: &str, inner: R, version: VscsiVersion) -> Self {
         Self {
-            file: file.to_owned(),
-            inner,
+            records: FixedRecords::new(file, inner, version.record_bytes()),
             version,
-            buffer: vec![0; BUFFER_BYTES],
-            at: 0,
-            end: 0,
-            base: 0,
-            record_start: 0,
             volumes: VolumeNames::single(),
         }
-    }
-
-    /// Makes a whole record available if the file has one.
-    fn fill(&mut self) -> io::Result<()> {
-        self.buffer.copy_within(self.at..self.end, 0);
-        self.base += self.at as u64;
-        self.end -= self.at;
-        self.at = 0;
-        while self.end < self.version.record_bytes() {
-            match self.inner.read(&mut self.buffer[self.end..]) {
-                Ok(0) => break,
-                Ok(n) => self.end += n,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(())
     }
 }
 
 impl<R: Read> RecordSource for VscsiReader<R> {
     fn next(&mut self, out: &mut RawRecord) -> Result<bool, TraceError> {
-        let size = self.version.record_bytes();
-        if self.end - self.at < size {
-            self.fill().map_err(|source| TraceError::Stream {
-                file: self.file.clone(),
-                offset_bytes: self.base + self.end as u64,
-                what: "data",
-                source,
-            })?;
-        }
-        self.record_start = self.base + self.at as u64;
-        let rest = &self.buffer[self.at..self.end];
-        if rest.is_empty() {
+        let version = self.version;
+        let Some(bytes) = self.records.next()? else {
             return Ok(false);
-        }
-        let Some(bytes) = rest.get(..size) else {
-            let reason = format!("the file ends after {} of {size} bytes", rest.len());
-            let error = FieldError::new("record", rest, reason);
-            self.at = self.end;
-            return Err(error.at(&self.file, self.location()));
         };
-        let parsed = parse(&self.version.decode(bytes), self.version);
-        self.at += size;
-        *out = parsed.map_err(|error| error.at(&self.file, self.location()))?;
+        let parsed = parse(&version.decode(bytes), version);
+        *out = parsed.map_err(|error| error.at(self.records.file(), self.location()))?;
         Ok(true)
     }
 
@@ -193,7 +146,7 @@ impl<R: Read> RecordSource for VscsiReader<R> {
     }
 
     fn location(&self) -> Location {
-        Location::Byte(self.record_start)
+        self.records.location()
     }
 }
 

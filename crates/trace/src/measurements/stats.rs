@@ -37,8 +37,9 @@ pub struct VolumeLoad {
     pub load: LoadStats,
 }
 
-/// Load over time. "IOPS" are accesses to 4 KiB pages per second: requests were not counted. Peaks are over whole slots
-/// of half an hour; a volume's last slot, which the end of the capture cuts short, counts for a peak only if there is no other.
+/// Load over time. "IOPS" are accesses to 4 KiB pages per second: requests were not counted. Peaks are over slots of half an
+/// hour; a volume's last slot, which the end of the capture cuts short, counts for a peak only if half of it was measured,
+/// or if there is no other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct LoadStats {
     /// Slots that were measured.
@@ -81,25 +82,30 @@ impl Interval {
         self.pages() as f64 / self.seconds()
     }
 
-    fn whole(&self) -> bool {
-        self.end.saturating_sub(self.start) == MEASUREMENT_SLOT
+    fn counts_for_peak(&self) -> bool {
+        long_enough(self.seconds())
     }
 }
 
-/// Rate of the busiest of some intervals: of the whole ones, if there are any.
+/// Whether a slot, or what was measured of it, has a rate to compare with others': half of it, at least.
+fn long_enough(seconds: f64) -> bool {
+    2.0 * seconds >= MEASUREMENT_SLOT.as_secs_f64()
+}
+
+/// Rate of the busiest of some intervals: of the long ones, if there are any.
 fn peak(rates: impl Iterator<Item = (bool, f64)>) -> f64 {
-    let (whole, any) = rates.fold(
+    let (long, any) = rates.fold(
         (None, 0f64),
-        |(whole, any): (Option<f64>, f64), (is_whole, rate)| {
-            let whole = if is_whole {
-                Some(whole.unwrap_or(0.0).max(rate))
+        |(long, any): (Option<f64>, f64), (is_long, rate)| {
+            let long = if is_long {
+                Some(long.unwrap_or(0.0).max(rate))
             } else {
-                whole
+                long
             };
-            (whole, any.max(rate))
+            (long, any.max(rate))
         },
     );
-    whole.unwrap_or(any)
+    long.unwrap_or(any)
 }
 
 impl LoadStats {
@@ -139,7 +145,7 @@ impl LoadStats {
             intervals.len() as u64,
             intervals.iter().map(Interval::seconds).sum(),
             sums(intervals),
-            peak(intervals.iter().map(|i| (i.whole(), i.iops_4k()))),
+            peak(intervals.iter().map(|i| (i.counts_for_peak(), i.iops_4k()))),
             intervals.iter().map(|i| i.working_set.0).max().unwrap_or(0),
         )
     }
@@ -189,10 +195,9 @@ impl Measurements {
                 slot.seconds = slot.seconds.max(interval.seconds());
             }
         }
-        let whole = MEASUREMENT_SLOT.as_secs_f64();
         let rates = slots
             .values()
-            .map(|s| (s.seconds >= whole, s.pages as f64 / s.seconds));
+            .map(|s| (long_enough(s.seconds), s.pages as f64 / s.seconds));
         LoadStats::new(
             slots.len() as u64,
             slots.values().map(|s| s.seconds).sum(),

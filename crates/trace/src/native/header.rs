@@ -6,6 +6,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{NativeError, RECORDS_PER_BLOCK};
 use crate::record::{Record, VOLUME_NAME_BYTES_MAX, VOLUMES_MAX};
+use crate::source::Times;
 
 /// First bytes of every native trace. The high bit, CR LF, ^Z and LF show up transfers that mangle text.
 pub const MAGIC: [u8; 8] = *b"\x89TRC\r\n\x1a\n";
@@ -16,6 +17,7 @@ pub(super) const HEADER_BYTES: usize = 128;
 pub(super) const VOLUME_ROW_BYTES: usize = 64;
 const FLAG_LATENCIES: u32 = 1;
 const FLAG_ORIGIN: u32 = 2;
+const FLAG_ORDER: u32 = 4;
 
 /// The header's fields, decoded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -24,6 +26,7 @@ pub(super) struct Header {
     pub(super) records: u64,
     pub(super) span_ns: u64,
     pub(super) origin_unix_ns: Option<i64>,
+    pub(super) times: Times,
     pub(super) volumes: u32,
     pub(super) names_bytes: u32,
     pub(super) requests: [u64; 4],
@@ -124,15 +127,14 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 impl Header {
     pub(super) fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut out = [0; HEADER_BYTES];
-        let flags = if self.has_latencies {
-            FLAG_LATENCIES
-        } else {
-            0
-        } | if self.origin_unix_ns.is_some() {
-            FLAG_ORIGIN
-        } else {
-            0
-        };
+        let flags = [
+            (self.has_latencies, FLAG_LATENCIES),
+            (self.origin_unix_ns.is_some(), FLAG_ORIGIN),
+            (self.times == Times::Order, FLAG_ORDER),
+        ];
+        let flags = flags
+            .iter()
+            .fold(0, |all, (set, flag)| if *set { all | flag } else { all });
         out[..8].copy_from_slice(&MAGIC);
         let mut put32 = |at: usize, v: u32| out[at..at + 4].copy_from_slice(&v.to_le_bytes());
         put32(8, FORMAT_VERSION);
@@ -180,7 +182,7 @@ impl Header {
         }
         let structure = |what: &str| Err(NativeError::Structure { what: what.into() });
         let flags = u32_at(b, 12);
-        if flags & !(FLAG_LATENCIES | FLAG_ORIGIN) != 0 {
+        if flags & !(FLAG_LATENCIES | FLAG_ORIGIN | FLAG_ORDER) != 0 {
             return structure("unknown flags");
         }
         if u32_at(b, 104) as usize != RECORDS_PER_BLOCK
@@ -197,6 +199,11 @@ impl Header {
             records: u64_at(b, 16),
             span_ns: u64_at(b, 24),
             origin_unix_ns: (flags & FLAG_ORIGIN != 0).then_some(origin),
+            times: if flags & FLAG_ORDER == 0 {
+                Times::Measured
+            } else {
+                Times::Order
+            },
             volumes: u32_at(b, 40),
             names_bytes: u32_at(b, 44),
             requests: std::array::from_fn(|i| u64_at(b, 48 + 8 * i)),

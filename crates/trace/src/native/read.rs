@@ -12,6 +12,7 @@ use super::{NativeError, RECORDS_PER_BLOCK};
 use crate::error::TraceError;
 use crate::map::map_read_only;
 use crate::record::Record;
+use crate::source::Times;
 
 /// A native trace, mapped: the records are used where the page cache has them.
 ///
@@ -132,6 +133,11 @@ impl NativeTrace {
     /// Unix time of time 0 in nanoseconds, if the trace knows it.
     pub fn origin_unix_ns(&self) -> Option<i64> {
         self.header.origin_unix_ns
+    }
+
+    /// Whether the times are times.
+    pub fn times(&self) -> Times {
+        self.header.times
     }
 
     /// Requests per kind, by the number of the kind.

@@ -15,6 +15,7 @@ use super::totals::{Totals, VolumeSummary, check_names, content_hash};
 use crate::atomic::AtomicFile;
 use crate::error::TraceError;
 use crate::record::{LATENCY_UNKNOWN, Record, VOLUMES_MAX};
+use crate::source::Times;
 
 /// Bytes copied at a time from the latency spill into the trace.
 const COPY_BYTES: usize = 256 << 10;
@@ -24,6 +25,8 @@ const COPY_BYTES: usize = 256 << 10;
 pub struct NativeOptions {
     /// Unix time of time 0 in nanoseconds, if known.
     pub origin_unix_ns: Option<i64>,
+    /// Whether the times are times.
+    pub times: Times,
 }
 
 /// Where latencies wait while the records are being written.
@@ -244,6 +247,7 @@ impl<W: Write + Seek> NativeWriter<W> {
             records: self.records,
             span_ns: self.last_time_ns,
             origin_unix_ns: self.options.origin_unix_ns,
+            times: self.options.times,
             volumes: volumes.len() as u32,
             names_bytes,
             requests: self.totals.requests(),

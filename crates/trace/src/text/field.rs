@@ -7,7 +7,7 @@ use crate::error::FieldError;
 type Parsed<T> = Result<T, Box<FieldError>>;
 
 /// 100-ns steps from 1601-01-01 (Windows file time) to 1970-01-01 (Unix).
-const FILETIME_UNIX_EPOCH: i128 = 116_444_736_000_000_000;
+pub(super) const FILETIME_UNIX_EPOCH: i128 = 116_444_736_000_000_000;
 /// Significant digits kept of a decimal: 10^28 · 10^9 fits 128 bits. Further digits of a fraction are dropped.
 const DIGITS_MAX: u32 = 28;
 
@@ -76,7 +76,7 @@ impl OpRule {
     }
 
     #[inline]
-    pub(super) fn parse(self, value: &[u8]) -> Parsed<Op> {
+    pub(crate) fn parse(self, value: &[u8]) -> Parsed<Op> {
         match (self, value) {
             (OpRule::Words, _) => parse_word(value),
             (OpRule::Read1, b"1") | (OpRule::Read0, b"0") => Ok(Op::Read),

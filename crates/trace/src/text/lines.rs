@@ -59,6 +59,21 @@ impl<R: Read> Lines<R> {
         self.offset_bytes + self.unread.len() as u64
     }
 
+    /// What was read behind the current line, for a caller that finds line ends by itself.
+    #[inline]
+    pub(crate) fn window(&self) -> &[u8] {
+        &self.buffer[self.unread.clone()]
+    }
+
+    /// Takes `bytes` bytes of the window: whole lines with their ends, of which [`Self::line`] then is nothing.
+    #[inline]
+    pub(crate) fn take_lines(&mut self, bytes: usize, lines: u64) {
+        self.unread.start += bytes;
+        self.line = self.unread.start..self.unread.start;
+        self.offset_bytes += bytes as u64;
+        self.number += lines;
+    }
+
     /// Goes to the next line. A last line without a line end is a line like any other.
     #[inline]
     pub(crate) fn next(&mut self) -> io::Result<Next> {

@@ -11,6 +11,7 @@ mod columns;
 mod field;
 mod header;
 mod lines;
+mod plain;
 mod reader;
 
 pub use columns::{ColumnSpec, Delimiter, HeaderRow};

@@ -5,9 +5,11 @@ use std::io::Read;
 use super::columns::{Delimiter, Layout, VolumeColumns};
 use super::field::{parse_duration, parse_time, parse_u64};
 use super::lines::{Lines, Next};
+use super::plain::PlainMsr;
 use crate::error::{FieldError, Location, TraceError};
+use crate::formats::{Format, text_layout};
 use crate::record::{LATENCY_UNKNOWN, RawRecord};
-use crate::source::{RecordSource, SourceClock, VolumeNames};
+use crate::source::{RecordSource, SourceClock, VolumeNames, is_reversed};
 use model::Op;
 
 /// Start and end of a field within its line (of at most 64 KiB).
@@ -89,6 +91,9 @@ pub(crate) struct ColumnReader<R> {
     lines: Lines<R>,
     row: Row,
     header_ahead: bool,
+    /// The fast way, where the layout has one.
+    plain: Option<Box<PlainMsr>>,
+    plain_lines: u64,
 }
 
 /// Everything that parsing a row needs besides the row.
@@ -105,11 +110,15 @@ struct Row {
 impl<R: Read> ColumnReader<R> {
     pub(crate) fn new(file: &str, inner: R, layout: Layout) -> Self {
         let needed = layout.columns_needed();
+        // There is no header to wait for, so that the first line may be plain already.
+        let is_msr = text_layout(Format::Msr).as_ref() == Some(&layout);
         let single = layout.volume == VolumeColumns::Single;
         Self {
             file: file.to_owned(),
             lines: Lines::new(inner),
             header_ahead: layout.header,
+            plain: is_msr.then(|| Box::new(PlainMsr::new())),
+            plain_lines: 0,
             row: Row {
                 needed,
                 // One more than needed shows whether a row has too many.
@@ -128,9 +137,30 @@ impl<R: Read> ColumnReader<R> {
     }
 }
 
+#[cfg(test)]
+impl<R> ColumnReader<R> {
+    /// Gives up the fast way.
+    pub(super) fn read_carefully(&mut self) {
+        self.plain = None;
+    }
+
+    /// Lines that were read the fast way.
+    pub(super) fn plain_lines(&self) -> u64 {
+        self.plain_lines
+    }
+}
+
 impl<R: Read> RecordSource for ColumnReader<R> {
     #[inline]
     fn next(&mut self, out: &mut RawRecord) -> Result<bool, TraceError> {
+        if let Some(plain) = &mut self.plain
+            && let Some((record, length)) = plain.parse_one(self.lines.window())
+        {
+            self.lines.take_lines(length, 1);
+            self.plain_lines += 1;
+            *out = record;
+            return Ok(true);
+        }
         loop {
             match self.lines.next() {
                 Ok(Next::End) => return Ok(false),
@@ -166,8 +196,33 @@ impl<R: Read> RecordSource for ColumnReader<R> {
                 Ok(record) => record,
                 Err(error) => return Err(error.at(&self.file, self.location())),
             };
+            if let Some(plain) = &mut self.plain {
+                plain.learn(self.lines.line(), out.volume);
+            }
             return Ok(true);
         }
+    }
+
+    fn next_batch(&mut self, out: &mut Vec<RawRecord>, limit: usize) -> Result<bool, TraceError> {
+        while out.len() < limit {
+            if let Some(plain) = &mut self.plain {
+                let (bytes, lines) = plain.parse_many(self.lines.window(), out, limit);
+                self.lines.take_lines(bytes, lines);
+                self.plain_lines += lines;
+                if out.len() == limit || lines > 0 && is_reversed(out) {
+                    break;
+                }
+            }
+            let mut record = RawRecord::EMPTY;
+            if !self.next(&mut record)? {
+                return Ok(false);
+            }
+            out.push(record);
+            if is_reversed(out) {
+                break;
+            }
+        }
+        Ok(true)
     }
 
     fn volumes(&self) -> &VolumeNames {

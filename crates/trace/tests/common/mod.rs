@@ -40,6 +40,65 @@ vm,index,end_us,reads_4k,writes_4k,wss_bytes,read_wss_bytes,write_wss_bytes
 a,0,1799000000,1800,1800,8192,4096,8192
 a,1,3599000000,0,7,4096,0,4096
 ";
+pub const SPC: &str = "0,20941264,8192,W,0.551706\n1,20939840,512,r,0.554041,more\n";
+pub const ALIBABA: &str = "419,W,8192,16384,1577808144360767\n725,R,0,4096,1577808144360769\n";
+pub const TENCENT: &str = "1538323200,12910952,128,0,1063\n1538323201,6265688,8,1,7\n";
+pub const FIO2: &str = "\
+fio version 2 iolog
+/dev/a add
+/dev/a open
+/dev/b write 8192 4096
+/dev/a read 0 512
+/dev/a trim 4096 65536
+/dev/a datasync 0 0
+/dev/a close
+";
+pub const FIO3: &str =
+    "fio version 3 iolog\n28 x add\n181 x read 503808 4096\n538 x write 0 512\n540 x sync 0 0\n";
+pub const LIS: &str = "3050771 25 0 0\n100 8 0 1\n";
+pub const LIRS: &str = "7\n3\n*\n7\n";
+pub const COS: &str = "\
+Timestamp Operation Object_ID Size Start_Offset End_Offset
+10 REST.PUT.OBJECT 8d4fcda3d675bac9 5000
+20 REST.HEAD.OBJECT 8d4fcda3d675bac9 5000
+25 REST.PUT.OBJECT ff 100
+30 REST.GET.OBJECT 8d4fcda3d675bac9 5000 4096 4999
+40 REST.PUT.OBJECT ff 9000
+50 REST.GET.OBJECT ff 9000
+60 REST.DELETE.OBJECT ff
+";
+pub const BLKPARSE: &str = "\
+  8,16   5        1     0.000000000 18615  A   R 1000 + 8 <- (8,17) 992
+  8,16   5        2     0.000001000 18615  Q   R 1000 + 8 [java]
+  8,16   5        3     0.000002000 18615  Q  RA 1008 + 8 [java]
+  8,16   5        4     0.000003000 18615  P   N [java]
+  8,0    5        5     0.000004000 18615  Q  WS 64 + 16 [java]
+  8,16   5        0     0.000005000     0  m   N cfq18615S / insert_request
+  8,16   5        6     0.000006000 18615  D   R 1000 + 16 [java]
+  8,0    1        7     0.000007000 18615  Q FWS [java]
+  8,16   5        8     0.000101000     0  C   R 1000 + 16 [0]
+  8,0    5        9     0.000104000     0  C  WS 64 + 16 [0]
+  8,0    5       10     0.000105000 18615  Q   D 0 + 2048 [java]
+CPU5 (sdb):
+ Reads Queued:           2,        8KiB
+";
+pub const BLK_EVENTS: &str = "\
+39949 D read 299008 4096 0.000000000 0 False
+39949 D write 4096 512 0.000000500 5e-07 True
+0 C read 299008 4096 0.000122793 0.000122793 False
+";
+
+/// oracleGeneral: time in s, id, size, next request.
+pub fn oracle(records: &[(u32, u64, u32, i64)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (time, id, size, next) in records {
+        out.extend(time.to_le_bytes());
+        out.extend(id.to_le_bytes());
+        out.extend(size.to_le_bytes());
+        out.extend(next.to_le_bytes());
+    }
+    out
+}
 
 /// One vscsi record of version 1 or 2.
 pub fn vscsi(version: u8, command: u16, length: u32, block: u64, time_us: u64) -> Vec<u8> {
@@ -95,6 +154,20 @@ pub fn corpus() -> Vec<(Format, Vec<u8>)> {
             Format::Csv,
             "op;time_us;offset_sectors;size_bytes;disk\nread;7;1;512;x\nW;9;2;1024;y\n",
         ),
+        text(Format::Spc, SPC),
+        text(Format::Alibaba, ALIBABA),
+        text(Format::Tencent, TENCENT),
+        text(Format::Fio2, FIO2),
+        text(Format::Fio3, FIO3),
+        text(Format::Lis, LIS),
+        text(Format::Lirs, LIRS),
+        text(Format::IbmCos, COS),
+        text(Format::Blkparse, BLKPARSE),
+        text(Format::BlkEvents, BLK_EVENTS),
+        (
+            Format::OracleGeneral,
+            oracle(&[(5, 7, 100, 3), (5, 9, 4096, -1), (6, 7, 100, -1)]),
+        ),
         (Format::Vscsi1, vscsi_file(1)),
         (Format::Vscsi2, vscsi_file(2)),
     ]
@@ -145,6 +218,7 @@ pub fn native(records: &[Record], latencies: Option<&[u64]>, names: &[&str]) -> 
     let spill = latencies.map_or(LatencySpill::None, |_| LatencySpill::Memory(Vec::new()));
     let options = NativeOptions {
         origin_unix_ns: Some(-5),
+        ..NativeOptions::default()
     };
     let mut writer = NativeWriter::new(Cursor::new(Vec::new()), options, spill).unwrap();
     for (i, record) in records.iter().enumerate() {

@@ -38,9 +38,11 @@ pub(crate) struct Sensitivity {
     pub(crate) device: DeviceId,
     /// Rate with the largest injected latency over the rate without: 1 for a load that does not react.
     pub(crate) rate_response: f64,
-    /// What x = 0 means.
+    /// Where the line is from.
     #[serde(default)]
     pub(crate) origin: Origin,
+    /// Latency at x = 0, as a multiple of what the device takes when idle: the load that it had during the session.
+    pub(crate) zero: f64,
 }
 
 /// Takes in the windows that ended; fits when the session is complete.
@@ -55,7 +57,11 @@ pub(crate) fn absorb(
         own.windows.push(*window);
         if window.last {
             let windows = std::mem::take(&mut own.windows);
-            if let Some(fitted) = fit(&config.calibration, switches, &windows) {
+            if let Some(mut fitted) = fit(&config.calibration, switches, &windows) {
+                // The load of the epoch that ends with the session: later ones differ, and would shift the line.
+                let utilization = facts.devices[fitted.device.index()].utilization;
+                let spec = &facts.topology.device(fitted.device).spec;
+                fitted.zero = spec.curve.factor(utilization);
                 own.sensitivity = Some(fitted);
             }
         }
@@ -147,6 +153,7 @@ pub(crate) fn fit(
         device,
         rate_response: rate(*levels.last()?) / rate(*levels.first()?),
         origin: Origin::Injected,
+        zero: 1.0,
     })
 }
 

@@ -89,6 +89,15 @@ switch!(
     }
 );
 switch!(
+    /// From which latency a prediction by an injected line sets out (Alg. 1 l. 35).
+    Intercept {
+        /// The line's own: what was measured during the session, under the load of its few seconds.
+        literal Session,
+        /// What is measured now; the line gives the slope.
+        corrected Present
+    }
+);
+switch!(
     /// How many requests a volume keeps in flight when IOPS are computed from latency (Alg. 1 l. 27).
     Concurrency {
         /// One: IOPS = 1e6 / latency.
@@ -231,6 +240,8 @@ pub struct AutoTieringConfig {
     pub directions: Option<Directions>,
     /// Idle or loaded tier latency.
     pub tier_latency: Option<TierLatency>,
+    /// Where predictions set out.
+    pub intercept: Option<Intercept>,
     /// Requests in flight.
     pub concurrency: Option<Concurrency>,
     /// Demand above the caps.
@@ -260,6 +271,10 @@ pub struct AutoTieringConfig {
     /// wetMig of Eq. 7: score per migration epoch that a move takes. In the `seconds` unit it is divided by the length
     /// of a migration epoch, so that both units weigh a move alike.
     pub weight_migration: f64,
+    /// Migration epochs over which the cost of a move is spread: its match is scored per epoch, but its benefit lasts for
+    /// as long as the load does. Default 1 in the literal form (the paper charges all of it to one epoch), 4 in the corrected
+    /// one: an hour with the default epochs.
+    pub payback_epochs: Option<u32>,
     /// A clamped prediction is at least this share of the tier's bare latency.
     pub latency_floor_share: f64,
     /// Calibration sessions.
@@ -275,6 +290,7 @@ impl Default for AutoTieringConfig {
             confidence: None,
             directions: None,
             tier_latency: None,
+            intercept: None,
             concurrency: None,
             over_demand: None,
             move_cost: None,
@@ -289,6 +305,7 @@ impl Default for AutoTieringConfig {
             weight_bandwidth: 1.0,
             weight_space: 1.0,
             weight_migration: 0.2,
+            payback_epochs: None,
             latency_floor_share: 0.5,
             calibration: CalibrationConfig::default(),
         }
@@ -303,6 +320,7 @@ pub(crate) struct Switches {
     pub(crate) confidence: Confidence,
     pub(crate) directions: Directions,
     pub(crate) tier_latency: TierLatency,
+    pub(crate) intercept: Intercept,
     pub(crate) concurrency: Concurrency,
     pub(crate) over_demand: OverDemand,
     pub(crate) move_cost: MoveCost,
@@ -315,6 +333,14 @@ pub(crate) struct Switches {
 }
 
 impl AutoTieringConfig {
+    pub(crate) fn payback(&self) -> f64 {
+        let default = match self.form {
+            Form::Literal => 1,
+            Form::Corrected => 4,
+        };
+        f64::from(self.payback_epochs.unwrap_or(default))
+    }
+
     pub(crate) fn switches(&self) -> Switches {
         let form = self.form;
         Switches {
@@ -323,6 +349,7 @@ impl AutoTieringConfig {
             confidence: self.confidence.unwrap_or(Confidence::of(form)),
             directions: self.directions.unwrap_or(Directions::of(form)),
             tier_latency: self.tier_latency.unwrap_or(TierLatency::of(form)),
+            intercept: self.intercept.unwrap_or(Intercept::of(form)),
             concurrency: self.concurrency.unwrap_or(Concurrency::of(form)),
             over_demand: self.over_demand.unwrap_or(OverDemand::of(form)),
             move_cost: self.move_cost.unwrap_or(MoveCost::of(form)),
@@ -360,6 +387,12 @@ impl AutoTieringConfig {
         }
         if !self.weight_migration.is_finite() || self.weight_migration < 0.0 {
             return bad("weight_migration", "must not be negative");
+        }
+        if self
+            .payback_epochs
+            .is_some_and(|n| !(1..=1_000).contains(&n))
+        {
+            return bad("payback_epochs", "must be 1 to 1,000");
         }
         if !(self.latency_floor_share > 0.0 && self.latency_floor_share <= 1.0) {
             return bad("latency_floor_share", "must be above 0 and at most 1");

@@ -246,6 +246,7 @@ fn fit(history: &PassiveHistory) -> Option<Sensitivity> {
         device: history.device?,
         rate_response: rate(&by_excess[n - third..]) / rate(&by_excess[..third]),
         origin: Origin::Passive,
+        zero: 1.0,
     })
 }
 

@@ -6,7 +6,8 @@ use units::{DeviceId, TierId, VolumeId};
 
 use super::calibrate::{Origin, Sensitivity};
 use super::config::{
-    AutoTieringConfig, Concurrency, Confidence, Directions, LatencyFloor, Switches, TierLatency,
+    AutoTieringConfig, Concurrency, Confidence, Directions, Intercept, LatencyFloor, Switches,
+    TierLatency,
 };
 
 /// A load whose rate keeps this share of itself under the largest injection does not react: it is offered, not asked for.
@@ -42,25 +43,28 @@ pub(crate) fn bare_us(facts: &Facts, tier: TierId, measured: &Measured, op: Opti
     }
 }
 
-/// The factor that the tier's load puts on its latency; on a tier where the volume is not, its own load is added.
+/// The factor that load puts on latency: of the volume's own device where it is, and of a tier's devices on average,
+/// with its own load added, where it is not.
 fn load_factor(facts: &Facts, tier: TierId, volume: VolumeId, measured: &Measured) -> f64 {
+    let own = facts.volumes[volume.index()].device;
+    let at = |d: DeviceId, more: f64| {
+        let spec = &facts.topology.device(d).spec;
+        let utilization = facts.devices[d.index()].utilization;
+        spec.curve.factor((utilization + more).min(1.0))
+    };
+    if facts.topology.tier_of(own) == tier {
+        return at(own, 0.0);
+    }
     let devices = &facts.topology.tier(tier).devices;
-    let here = facts.topology.tier_of(facts.volumes[volume.index()].device) == tier;
+    let n = devices.len() as f64;
     let factors = devices.iter().map(|d| {
         let spec = &facts.topology.device(*d).spec;
-        let own = if here {
-            0.0
-        } else {
-            let per_io = measured.read_share()
-                * spec.occupancy_s(Op::Read, measured.mean_bytes(Op::Read))
-                + (1.0 - measured.read_share())
-                    * spec.occupancy_s(Op::Write, measured.mean_bytes(Op::Write));
-            measured.iops() * per_io / devices.len() as f64
-        };
-        spec.curve
-            .factor((facts.devices[d.index()].utilization + own).min(1.0))
+        let occupancy = |op| spec.occupancy_s(op, measured.mean_bytes(op));
+        let reads = measured.read_share();
+        let per_io = reads * occupancy(Op::Read) + (1.0 - reads) * occupancy(Op::Write);
+        at(*d, measured.iops() * per_io / n)
     });
-    factors.sum::<f64>() / devices.len() as f64
+    factors.sum::<f64>() / n
 }
 
 /// The volume's mean latency on `tier`.
@@ -82,31 +86,44 @@ pub(crate) fn latency(
         TierLatency::Bare => 1.0,
         TierLatency::Loaded => load_factor(facts, t, volume, measured),
     };
-    // On the axis of injected latency the tier lies at X − L_c. The zero of a passive line is the bare device instead.
-    let zero = match sensitivity.map(|s| s.origin) {
-        Some(Origin::Passive) => 1.0,
-        Some(Origin::Injected) | None => factor(from),
+    // On the axis of injected latency the tier lies at X − L_c, where L_c is what the line's zero stands for: the device
+    // under the load that it had when the line was measured, not under today's.
+    let zero = match (switches.tier_latency, sensitivity) {
+        (TierLatency::Bare, _) => 1.0,
+        (TierLatency::Loaded, Some(s)) => s.zero,
+        (TierLatency::Loaded, None) => factor(from),
     };
     let x = |op: Option<Op>| {
         bare_us(facts, tier, measured, op) * factor(tier)
             - bare_us(facts, from, measured, op) * zero
     };
+    // Or it sets out from what is measured now, where the volume is now.
+    let here = facts.topology.tier_of(facts.volumes[volume.index()].device);
+    let present = switches.intercept == Intercept::Present;
+    let present = present && sensitivity.is_some_and(|s| s.origin == Origin::Injected);
+    let from_here = |line: &Line, op: Option<Op>| {
+        let now_us = match op {
+            _ if !present => None,
+            None => measured.latency_mean_us(),
+            Some(op) => measured.latency_mean_of(op),
+        }?;
+        let distance = bare_us(facts, tier, measured, op) * factor(tier)
+            - bare_us(facts, here, measured, op) * factor(here);
+        Some(now_us + line.slope.max(0.0) * distance)
+    };
+    let along = |line: &Line, op: Option<Op>, s: &Sensitivity| {
+        let by_line = along(line, x(op), s, switches);
+        Latency {
+            mean_us: from_here(line, op).unwrap_or(by_line.mean_us),
+            ..by_line
+        }
+    };
     let mut predicted = match (sensitivity, switches.directions) {
         (None, _) => unknown_line(facts, calibrated_on, measured, x(None)),
-        (Some(s), Directions::Joint) => along(&s.joint, x(None), s, switches),
+        (Some(s), Directions::Joint) => along(&s.joint, None, s),
         (Some(s), Directions::Separate) => {
-            let reads = along(
-                s.reads.as_ref().unwrap_or(&s.joint),
-                x(Some(Op::Read)),
-                s,
-                switches,
-            );
-            let writes = along(
-                s.writes.as_ref().unwrap_or(&s.joint),
-                x(Some(Op::Write)),
-                s,
-                switches,
-            );
+            let reads = along(s.reads.as_ref().unwrap_or(&s.joint), Some(Op::Read), s);
+            let writes = along(s.writes.as_ref().unwrap_or(&s.joint), Some(Op::Write), s);
             let share = measured.read_share();
             Latency {
                 mean_us: share * reads.mean_us + (1.0 - share) * writes.mean_us,

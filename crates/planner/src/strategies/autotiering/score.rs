@@ -85,7 +85,9 @@ pub(crate) fn score(
     let cost = match switches.move_cost {
         MoveCost::Epochs if tier == here => 0.0,
         // Seconds weigh as much as epochs, so that the two forms differ in what is charged and not in how much.
-        MoveCost::Epochs | MoveCost::Seconds => objective.move_cost(context.policy, move_s),
+        MoveCost::Epochs | MoveCost::Seconds => {
+            objective.move_cost(context.policy, move_s) / config.payback()
+        }
     };
     let name = &facts.topology.tier(tier).name;
     let score = match switches.history {

@@ -7,7 +7,7 @@ use units::*;
 
 use super::calibrate::{Origin, Sensitivity, fit};
 use super::config::{AutoTieringConfig, Switches};
-use super::{VolumeState, predict, score};
+use super::{VolumeState, calibrate, predict, score};
 use crate::Context;
 
 /// Two tiers whose devices differ as told: (read latency us, read IOPS, capacity GiB).
@@ -109,6 +109,7 @@ fn sensitivity(points: &[(f64, f64)], response: f64) -> Sensitivity {
         device: DeviceId(1),
         rate_response: response,
         origin: Origin::Injected,
+        zero: 1.0,
     }
 }
 
@@ -151,6 +152,60 @@ fn a_worked_example_through_the_whole_prediction() {
     }
     let (_, one) = predicted(&facts, json!({ "form": "literal" }), Some(&s));
     assert_eq!(one.round(), 14_706.0);
+}
+
+#[test]
+fn a_line_counts_from_the_load_of_its_session() {
+    // The device doubles its latency at half load. The session saw it so loaded: b = 200 at 2 · 100 us.
+    let mut topology = topology([(60, 1e6, 100), (100, 1e6, 100)]);
+    topology.devices[1].spec.curve = LoadCurve::new(vec![(0.0, 1.0), (0.5, 2.0)]).unwrap();
+    let mut facts = facts(topology, 10, 10_000.0, 200.0);
+    let s = Sensitivity {
+        zero: 2.0,
+        ..sensitivity(&[(0.0, 200.0), (50.0, 250.0), (100.0, 300.0)], 0.5)
+    };
+    // The other tier lies at 60 − 200 on the line's axis, whatever the load of the device is by now.
+    for utilization in [0.0, 0.5] {
+        facts.devices[1].utilization = utilization;
+        let session = json!({ "intercept": "session" });
+        let (latency, _) = predicted(&facts, session, Some(&s));
+        assert!((latency.mean_us - 60.0).abs() < 1e-3, "{latency:?}");
+    }
+    // With the present as intercept it sets out from the 200 us of now, at half load; or, with the device idle by now,
+    // from 130 at 100.
+    let (latency, _) = predicted(&facts, json!({}), Some(&s));
+    assert!((latency.mean_us - 60.0).abs() < 1e-3, "{latency:?}");
+    facts.devices[1].utilization = 0.0;
+    facts.volumes[0]
+        .measured
+        .as_mut()
+        .unwrap()
+        .reads
+        .latency
+        .mean_us = 130.0;
+    let (latency, _) = predicted(&facts, json!({}), Some(&s));
+    assert!(
+        (latency.mean_us - 90.0).abs() < 1e-3,
+        "130 + 60 - 100: {latency:?}"
+    );
+    // And a session's load is taken down when it ends.
+    facts.devices[1].utilization = 0.25;
+    facts.volumes[0].calibration = (0..10)
+        .map(|i| CalibrationWindow {
+            injected_us: f64::from(i % 5) * 50.0,
+            duration: Nanos::from_secs(1),
+            reads: 1_000,
+            writes: 0,
+            read_mean_us: 150.0 + f64::from(i % 5) * 50.0,
+            write_mean_us: 0.0,
+            device: DeviceId(1),
+            last: i == 9,
+        })
+        .collect();
+    let (config, switches) = config(json!({ "controls": "without" }));
+    let mut own = VolumeState::default();
+    calibrate::absorb(&config, &switches, &facts, &facts.volumes[0], &mut own);
+    assert_eq!(own.sensitivity.unwrap().zero, 1.5);
 }
 
 #[test]

@@ -1,0 +1,120 @@
+//! The optimum of a small problem, by branch and bound.
+//!
+//! Items are placed one after the other, those first whose place matters most at the prices that gave the bound. What the
+//! rest can add at most is the relaxation's: each item's best score less what it pays. For tens of items that ends soon;
+//! where it does not within its nodes, there is no answer.
+
+use units::TierId;
+
+use super::{Placement, Problem, RESOURCES, SCORE_STEP, Shares, add, fits, prices, steps};
+
+/// Nodes that are looked at.
+const NODES_MAX: u32 = 100_000;
+/// Subgradient steps for the prices.
+const ROUNDS: u32 = 300;
+
+/// The best placement; `None` if it was not found within the nodes. `known` is a placement that it is at least as good as.
+pub fn optimum(problem: &Problem, known: &Placement) -> Option<Placement> {
+    let none = prices::Prices::none(problem);
+    let prices = prices::prices(problem, &none, Some(known.value), ROUNDS);
+    let reduced = prices.apply(problem);
+    let row = |item: usize| &reduced[item * problem.tiers..(item + 1) * problem.tiers];
+    let most = |item: usize| *row(item).iter().max().expect("there are tiers");
+    let mut order: Vec<usize> = (0..problem.len()).collect();
+    order.sort_by_key(|item| {
+        let second = row(*item).iter().filter(|v| **v < most(*item)).max();
+        let spread = most(*item).saturating_sub(second.copied().unwrap_or(most(*item)));
+        (std::cmp::Reverse(spread), *item)
+    });
+    // What the items from here on can add at most.
+    let mut rest = vec![0i64; order.len() + 1];
+    for (i, item) in order.iter().enumerate().rev() {
+        rest[i] = rest[i + 1] + most(*item);
+    }
+    let paid: f64 = (0..problem.tiers)
+        .map(|t| {
+            let (lambda, capacity) = (prices.of(t), problem.capacity[t]);
+            (0..RESOURCES).map(|k| lambda[k] * capacity[k]).sum::<f64>()
+        })
+        .sum();
+    let mut search = Search {
+        problem,
+        prices: &prices,
+        reduced: &reduced,
+        order: &order,
+        rest: &rest,
+        // Rounded up, with a step for the rounding of every item's price.
+        constant: (paid / SCORE_STEP).ceil() as i64 + order.len() as i64,
+        left: problem.capacity.clone(),
+        tiers: known.tiers.clone(),
+        best: known.clone(),
+        nodes: 0,
+    };
+    search.descend(0, 0);
+    (search.nodes < NODES_MAX).then_some(search.best)
+}
+
+struct Search<'a> {
+    problem: &'a Problem,
+    prices: &'a prices::Prices,
+    reduced: &'a [i64],
+    order: &'a [usize],
+    rest: &'a [i64],
+    constant: i64,
+    left: Vec<Shares>,
+    tiers: Vec<TierId>,
+    best: Placement,
+    nodes: u32,
+}
+
+impl Search<'_> {
+    /// Places the items from number `depth` on; `so_far` is what those before it are worth at the prices.
+    fn descend(&mut self, depth: usize, so_far: i64) {
+        if self.nodes >= NODES_MAX {
+            return;
+        }
+        self.nodes += 1;
+        let problem = self.problem;
+        let Some(item) = self.order.get(depth).copied() else {
+            let placement = problem.placement_of(self.tiers.clone());
+            if placement.value > self.best.value {
+                self.best = placement;
+            }
+            return;
+        };
+        let mut choices: Vec<(i64, TierId)> = (0..problem.tiers)
+            .map(TierId::from_index)
+            .filter(|t| problem.score(item, *t).is_some())
+            .map(|t| (self.reduced[item * problem.tiers + t.index()], t))
+            .collect();
+        choices.sort_by_key(|(value, tier)| (std::cmp::Reverse(*value), *tier));
+        for (value, tier) in choices {
+            if so_far + value + self.rest[depth + 1] + self.constant <= self.best.value {
+                return; // the others promise even less
+            }
+            let (t, uses) = (tier.index(), problem.uses(item, tier));
+            if !fits(&problem.overload[t], &self.left[t], &uses) {
+                continue;
+            }
+            add(&mut self.left[t], &uses, -1.0);
+            self.tiers[item] = tier;
+            // What is over a tier's share for certain costs more than its price accounts for.
+            let over: f64 = (0..problem.tiers).map(|t| self.beyond_price(t)).sum();
+            let bound = so_far + value + self.rest[depth + 1] + self.constant - steps(over);
+            if bound > self.best.value {
+                self.descend(depth + 1, so_far + value);
+            }
+            add(&mut self.left[t], &uses, 1.0);
+        }
+    }
+
+    /// What overload that is there already costs beyond the prices that were paid for it.
+    fn beyond_price(&self, tier: usize) -> f64 {
+        let (overload, left) = (&self.problem.overload[tier], &self.left[tier]);
+        let price = self.prices.of(tier);
+        (0..RESOURCES)
+            .filter(|k| overload[*k].is_finite() && left[*k] < 0.0)
+            .map(|k| -left[k] * (overload[k] - price[k]).max(0.0))
+            .sum()
+    }
+}

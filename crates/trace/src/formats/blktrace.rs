@@ -1,0 +1,352 @@
+//! What the Linux kernel's block tracer saw, as text: blkparse's default output, and events derived from it.
+//!
+//! ```text
+//! 8,16  5  2  0.000001850 18615  Q   R 1444645666 + 256 [java]      device cpu sequence time pid action kind sector + sectors
+//! 35181 D read 136318976 4096 0.000000000 0 False                   pid action kind offset bytes time delta …
+//! ```
+//!
+//! The tracer reports each request several times, as it goes through the kernel. One of these events is its arrival: Q
+//! (queued) where the file's beginning has any, else D (issued to the driver), else C (completed). C gives the latency of
+//! requests that arrived. All others are passed over and counted: remaps, merges, plugs, messages, …
+
+use std::io::Read;
+
+use model::Op;
+
+use super::matching::Matching;
+use super::rows::{RowParser, RowReader, Taken, words};
+use crate::error::FieldError;
+use crate::record::{LATENCY_UNKNOWN, RawRecord};
+use crate::source::{SourceClock, VolumeNames};
+use crate::text::{TimeUnit, check_range, parse_time, parse_u64};
+
+const SECTOR_BYTES: u64 = 512;
+
+/// The two forms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BlkForm {
+    /// blkparse's default output (`-f` not given).
+    Blkparse,
+    /// One event per line: pid, action, kind, byte offset, bytes, time, and what else there is.
+    Events,
+}
+
+impl BlkForm {
+    fn action(self, line: &[u8]) -> Option<&[u8]> {
+        match self {
+            BlkForm::Blkparse => words::<6>(line)[5],
+            BlkForm::Events => words::<2>(line)[1],
+        }
+    }
+}
+
+/// Whether a cell is device numbers such as `8,16`.
+pub(crate) fn is_device(cell: &[u8]) -> bool {
+    let mut parts = cell.split(|b| *b == b',');
+    let mut number = || parts.next().is_some_and(|p| parse_u64("", p).is_ok());
+    number() && number() && parts.next().is_none()
+}
+
+/// Whether a row is an event of the second form.
+pub(crate) fn is_event(line: &[u8]) -> bool {
+    let [
+        Some(pid),
+        Some(action),
+        Some(kind),
+        Some(offset),
+        Some(bytes),
+        Some(time),
+        ..,
+    ] = words::<7>(line)
+    else {
+        return false;
+    };
+    [pid, offset, bytes]
+        .iter()
+        .all(|n| parse_u64("", n).is_ok())
+        && matches!(action, b"Q" | b"D" | b"C")
+        && matches!(kind, b"read" | b"write" | b"discard" | b"flush" | b"none")
+        && parse_time("", time, TimeUnit::Seconds).is_ok()
+}
+
+pub(crate) struct BlkParser {
+    form: BlkForm,
+    arrival: &'static [u8],
+    matching: Matching,
+    volumes: VolumeNames,
+    /// blkparse ends with totals per processor.
+    in_summary: bool,
+}
+
+/// A reader of a file that begins with `first`.
+pub(crate) fn blktrace_reader<R: Read>(
+    file: &str,
+    inner: R,
+    form: BlkForm,
+    first: &[u8],
+) -> RowReader<R, BlkParser> {
+    let has = |action: &[u8]| {
+        first
+            .split(|b| *b == b'\n')
+            .any(|line| form.action(line) == Some(action))
+    };
+    let arrivals: [&'static [u8]; 3] = [b"Q", b"D", b"C"];
+    let arrival = arrivals.into_iter().find(|a| has(a)).unwrap_or(b"Q");
+    let parser = BlkParser {
+        form,
+        arrival,
+        matching: Matching::default(),
+        volumes: match form {
+            BlkForm::Blkparse => VolumeNames::default(),
+            BlkForm::Events => VolumeNames::single(),
+        },
+        in_summary: false,
+    };
+    RowReader::new(file, inner, parser)
+}
+
+/// One event that is about a request.
+struct Event<'a> {
+    device: &'a [u8],
+    time: &'a [u8],
+    op: Op,
+    /// First byte and length, with what they were made from.
+    range: Option<(u64, u64)>,
+}
+
+impl RowParser for BlkParser {
+    fn take(&mut self, line: &[u8]) -> Result<Taken, Box<FieldError>> {
+        if self.in_summary {
+            return Ok(Taken::Nothing);
+        }
+        if self.form == BlkForm::Blkparse
+            && (line.starts_with(b"CPU") || line.starts_with(b"Total"))
+        {
+            self.in_summary = true;
+            return Ok(Taken::Nothing);
+        }
+        let Some(action) = self.form.action(line) else {
+            return Err(FieldError::new(
+                "line",
+                line,
+                "fewer columns than an event has",
+            ));
+        };
+        let (arrives, completes) = (action == self.arrival, action == b"C");
+        let event = match self.form {
+            BlkForm::Blkparse => blkparse_event(line, arrives || completes)?,
+            BlkForm::Events => derived_event(line)?,
+        };
+        let Some(event) = event.filter(|_| arrives || completes) else {
+            return Ok(Taken::Other);
+        };
+        let time_ns = parse_time("time", event.time, TimeUnit::Seconds)?;
+        let (offset_bytes, length_bytes) = match event.range {
+            None => (0, 0),
+            Some((offset, length)) => check_range(offset, length)
+                .map_err(|(name, reason)| FieldError::new(name, line, reason))?,
+        };
+        let volume = match self.form {
+            BlkForm::Blkparse => self.volumes.intern(event.device)?,
+            BlkForm::Events => 0,
+        };
+        let record = RawRecord {
+            time_ns,
+            offset_bytes,
+            latency_ns: LATENCY_UNKNOWN,
+            length_bytes,
+            volume,
+            op: event.op,
+        };
+        if self.arrival == b"C" {
+            return Ok(Taken::Record(record));
+        }
+        if arrives {
+            self.matching.arrive(record);
+            return Ok(Taken::Held);
+        }
+        // News of a request that is held, not one more event that was passed over.
+        self.matching.complete(&record);
+        Ok(Taken::Held)
+    }
+
+    fn ready(&mut self, ended: bool) -> Option<RawRecord> {
+        self.matching.pop(ended)
+    }
+
+    fn volumes(&self) -> &VolumeNames {
+        &self.volumes
+    }
+
+    fn has_latencies(&self) -> bool {
+        self.arrival != b"C"
+    }
+
+    fn clock(&self) -> SourceClock {
+        SourceClock::Relative
+    }
+}
+
+/// An event of blkparse; `None` if it is not about a range of sectors or a flush.
+fn blkparse_event(line: &[u8], wanted: bool) -> Result<Option<Event<'_>>, Box<FieldError>> {
+    let [
+        Some(device),
+        Some(cpu),
+        Some(sequence),
+        Some(time),
+        Some(pid),
+        Some(action),
+        kind,
+        first,
+        plus,
+        count,
+    ] = words::<10>(line)
+    else {
+        return Err(FieldError::new(
+            "line",
+            line,
+            "fewer columns than an event has",
+        ));
+    };
+    if !is_device(device) {
+        return Err(FieldError::new(
+            "device",
+            device,
+            "not device numbers such as 8,16",
+        ));
+    }
+    for (name, value) in [("cpu", cpu), ("sequence", sequence), ("pid", pid)] {
+        parse_u64(name, value)?;
+    }
+    parse_time("time", time, TimeUnit::Seconds)?;
+    if action.len() > 2 || !action.iter().all(u8::is_ascii_alphabetic) {
+        return Err(FieldError::new(
+            "action",
+            action,
+            "not an action of a request",
+        ));
+    }
+    if !wanted {
+        return Ok(None);
+    }
+    let kind = kind.unwrap_or_default();
+    let Some(kinds) = kind_of(kind) else {
+        return Err(FieldError::new("op", kind, "not a kind of request"));
+    };
+    let range = match (first, plus, count) {
+        (Some(first), Some(b"+"), Some(count)) => {
+            let sectors = |name, value| -> Result<u64, Box<FieldError>> {
+                parse_u64(name, value)?
+                    .checked_mul(SECTOR_BYTES)
+                    .ok_or_else(|| FieldError::new(name, value, "beyond 2^64 bytes"))
+            };
+            let (offset, length) = (sectors("sector", first)?, sectors("sectors", count)?);
+            (length > 0).then_some((offset, length))
+        }
+        _ => None,
+    };
+    Ok(match (kinds, range) {
+        // No data, or a command that is passed through to the device.
+        (Kind::Nothing, _) => None,
+        (Kind::Transfer(op), Some(_)) => Some(Event {
+            device,
+            time,
+            op,
+            range,
+        }),
+        (Kind::Transfer(_), None) if kind.iter().any(|b| matches!(b, b'F' | b'B')) => Some(Event {
+            device,
+            time,
+            op: Op::Flush,
+            range: None,
+        }),
+        (Kind::Transfer(_), None) if plus == Some(b"+") => {
+            return Err(FieldError::new(
+                "sectors",
+                count.unwrap_or_default(),
+                "zero length",
+            ));
+        }
+        (Kind::Transfer(_), None) => None,
+        (Kind::Flush, _) => Some(Event {
+            device,
+            time,
+            op: Op::Flush,
+            range: None,
+        }),
+    })
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Transfer(Op),
+    Flush,
+    Nothing,
+}
+
+/// blkparse's letters: one of R, W, D, N, possibly an F before it (a flush goes first), and flags after it.
+fn kind_of(letters: &[u8]) -> Option<Kind> {
+    let (flush, rest) = match letters {
+        [b'F', rest @ ..] => (true, rest),
+        _ => (false, letters),
+    };
+    let (kind, flags) = match rest {
+        [b'R', flags @ ..] => (Kind::Transfer(Op::Read), flags),
+        [b'W', flags @ ..] => (Kind::Transfer(Op::Write), flags),
+        // Discards, also secure ones.
+        [b'D', b'E', flags @ ..] | [b'D', flags @ ..] => (Kind::Transfer(Op::Trim), flags),
+        [b'N', flags @ ..] if !flush => (Kind::Nothing, flags),
+        flags if flush => (Kind::Flush, flags.strip_prefix(b"N").unwrap_or(flags)),
+        _ => return None,
+    };
+    flags.iter().all(|b| b"ASMBFP".contains(b)).then_some(kind)
+}
+
+/// An event of the second form; `None` if it has no data.
+fn derived_event(line: &[u8]) -> Result<Option<Event<'_>>, Box<FieldError>> {
+    let [
+        Some(pid),
+        Some(action),
+        Some(kind),
+        Some(offset),
+        Some(bytes),
+        Some(time),
+    ] = words::<6>(line)
+    else {
+        return Err(FieldError::new(
+            "line",
+            line,
+            "fewer columns than an event has",
+        ));
+    };
+    parse_u64("pid", pid)?;
+    if action.len() > 2 || !action.iter().all(u8::is_ascii_alphabetic) {
+        return Err(FieldError::new(
+            "action",
+            action,
+            "not an action of a request",
+        ));
+    }
+    let op = match kind {
+        b"read" => Op::Read,
+        b"write" => Op::Write,
+        b"discard" => Op::Trim,
+        b"flush" => Op::Flush,
+        b"none" => return Ok(None),
+        _ => {
+            return Err(FieldError::new(
+                "op",
+                kind,
+                "neither read, write, discard, flush nor none",
+            ));
+        }
+    };
+    let range = (parse_u64("offset", offset)?, parse_u64("bytes", bytes)?);
+    let range = (op != Op::Flush).then_some(range);
+    Ok(Some(Event {
+        device: b"",
+        time,
+        op,
+        range,
+    }))
+}

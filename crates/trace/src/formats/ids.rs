@@ -1,0 +1,105 @@
+//! Addresses for what has none: block numbers without a unit, ids of objects.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use units::Bytes;
+
+use crate::error::FieldError;
+
+/// Objects that are told apart: about 500 MB. Protects memory from a trace of ever new ids.
+const OBJECTS_MAX: usize = 1 << 23;
+/// Objects begin at multiples of this, so that two never share a page.
+const ALIGNMENT_BYTES: u64 = 4096;
+
+/// Where the ids of a trace lie, for formats that do not say it ([`crate::Format::Lis`], [`crate::Format::Lirs`],
+/// [`crate::Format::OracleGeneral`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IdPlacement {
+    /// An id is the number of a block of this size: it begins at id · size. Not zero.
+    Blocks(Bytes),
+    /// An id is a name: each gets a range of its own, one behind the other in order of first appearance, rounded up to
+    /// 4 KiB. One that turns out to be larger than its range gets a new one. For hashes, which as block numbers would lie
+    /// beyond any volume. Neighbours in the address space then say nothing about neighbours in the trace's source.
+    Appearance,
+}
+
+impl FromStr for IdPlacement {
+    type Err = String;
+
+    /// A size such as `4 KiB`, or `appearance`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "appearance" {
+            return Ok(IdPlacement::Appearance);
+        }
+        match text.parse::<Bytes>() {
+            Ok(Bytes(0)) => Err("a block has at least one byte".into()),
+            Ok(bytes) => Ok(IdPlacement::Blocks(bytes)),
+            Err(error) => Err(format!(
+                "neither \"appearance\" nor the size of a block: {error}"
+            )),
+        }
+    }
+}
+
+/// Hands out ranges of addresses by first appearance.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    by_id: BTreeMap<u64, Place>,
+    next: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    start: u64,
+    bytes: u64,
+}
+
+impl Places {
+    /// Where an object of at least `bytes` bytes begins.
+    pub(super) fn start(
+        &mut self,
+        id: u64,
+        text: &[u8],
+        bytes: u64,
+    ) -> Result<u64, Box<FieldError>> {
+        if let Some(place) = self.by_id.get(&id)
+            && place.bytes >= bytes
+        {
+            return Ok(place.start);
+        }
+        if self.by_id.len() == OBJECTS_MAX {
+            let reason = format!("more than {OBJECTS_MAX} objects");
+            return Err(FieldError::new("id", text, reason));
+        }
+        let full = || FieldError::new("size", text, "all objects together are beyond 2^64 bytes");
+        let bytes = bytes
+            .max(1)
+            .checked_next_multiple_of(ALIGNMENT_BYTES)
+            .ok_or_else(full)?;
+        let end = self.next.checked_add(bytes).ok_or_else(full)?;
+        let start = std::mem::replace(&mut self.next, end);
+        self.by_id.insert(id, Place { start, bytes });
+        Ok(start)
+    }
+}
+
+/// An id's address under a placement.
+pub(super) fn place(
+    placement: IdPlacement,
+    places: &mut Places,
+    id: u64,
+    text: &[u8],
+    bytes: u64,
+) -> Result<u64, Box<FieldError>> {
+    match placement {
+        IdPlacement::Blocks(block) => id.checked_mul(block.0).ok_or_else(|| {
+            let reason = format!(
+                "block {id} of {} bytes begins beyond 2^64: if ids are hashes, use --ids appearance",
+                block.0
+            );
+            FieldError::new("id", text, reason)
+        }),
+        IdPlacement::Appearance => places.start(id, text, bytes),
+    }
+}

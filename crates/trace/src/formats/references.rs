@@ -1,0 +1,107 @@
+//! References to blocks without times: the ARC paper's `.lis`, and lists of ids as the LIRS paper's. Every one is taken
+//! for a read, and its position in the file is the clock.
+//!
+//! ```text
+//! .lis    3050771 25 0 0      first block of 512 bytes, blocks, (a day number or nothing), (sequence)
+//! ids     2819                one id per line; a line "*" is a breakpoint of the LIRS simulator
+//! ```
+//!
+//! The third and fourth column of `.lis` must be numbers and are not used: the third is a day in some of the files and 0 in
+//! others, the fourth the line's number or 0.
+
+use std::io::Read;
+
+use model::Op;
+use units::Bytes;
+
+use super::ids::{IdPlacement, Places, place};
+use super::rows::{RowParser, RowReader, Taken, words};
+use crate::error::FieldError;
+use crate::record::{LATENCY_UNKNOWN, RawRecord};
+use crate::source::{SourceClock, VolumeNames};
+use crate::text::{check_range, parse_u64};
+
+/// Which of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum References {
+    Lis,
+    Ids,
+}
+
+impl References {
+    /// The placement where none is given.
+    fn placement(self) -> IdPlacement {
+        IdPlacement::Blocks(Bytes(match self {
+            References::Lis => 512,
+            References::Ids => 4096,
+        }))
+    }
+}
+
+pub(crate) struct ReferenceParser {
+    form: References,
+    placement: IdPlacement,
+    places: Places,
+    volumes: VolumeNames,
+    number: i64,
+}
+
+pub(crate) fn reference_reader<R: Read>(
+    file: &str,
+    inner: R,
+    form: References,
+    placement: Option<IdPlacement>,
+) -> RowReader<R, ReferenceParser> {
+    let parser = ReferenceParser {
+        form,
+        placement: placement.unwrap_or(form.placement()),
+        places: Places::default(),
+        volumes: VolumeNames::single(),
+        number: 0,
+    };
+    RowReader::new(file, inner, parser)
+}
+
+impl RowParser for ReferenceParser {
+    fn take(&mut self, line: &[u8]) -> Result<Taken, Box<FieldError>> {
+        let (id_text, count) = match (self.form, words::<5>(line)) {
+            (References::Ids, [Some(b"*"), None, ..]) => return Ok(Taken::Other),
+            (References::Ids, [Some(id), None, ..]) => (id, 1),
+            (References::Lis, [Some(id), Some(count), Some(day), Some(sequence), None]) => {
+                parse_u64("day", day)?;
+                parse_u64("sequence", sequence)?;
+                (id, parse_u64("count", count)?)
+            }
+            (References::Ids, _) => return Err(FieldError::new("line", line, "more than one id")),
+            (References::Lis, _) => return Err(FieldError::new("line", line, "not four columns")),
+        };
+        let id = parse_u64("block", id_text)?;
+        let block = match self.placement {
+            IdPlacement::Blocks(block) => block.0,
+            IdPlacement::Appearance => 4096,
+        };
+        let too_long = || FieldError::new("count", line, "4 GiB or more");
+        let length = count.checked_mul(block).ok_or_else(too_long)?;
+        let offset = place(self.placement, &mut self.places, id, id_text, length)?;
+        let (offset_bytes, length_bytes) = check_range(offset, length)
+            .map_err(|(field, reason)| FieldError::new(field, line, reason))?;
+        let time_ns = self.number;
+        self.number += 1;
+        Ok(Taken::Record(RawRecord {
+            time_ns,
+            offset_bytes,
+            latency_ns: LATENCY_UNKNOWN,
+            length_bytes,
+            volume: 0,
+            op: Op::Read,
+        }))
+    }
+
+    fn volumes(&self) -> &VolumeNames {
+        &self.volumes
+    }
+
+    fn clock(&self) -> SourceClock {
+        SourceClock::Order
+    }
+}

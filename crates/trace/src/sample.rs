@@ -1,0 +1,222 @@
+//! A part of a trace that stands for the whole: by place, by volume, by time, or every n-th request.
+//!
+//! By place as in SHARDS (Waldspurger et al., FAST '15): a request is kept if the hash of its volume and of the unit in
+//! which it begins lies below a threshold. So a unit is either there with all its requests or not at all: reuse, working sets and
+//! miss ratios of the sample are those of the trace on a scale of the rate, which is not so if requests are picked one by one. The
+//! hash is of the volume's name and a seed: the same places are kept in every trace of the same volumes.
+//!
+//! Not kept: how requests of different units follow one another. A request that reaches into the next unit is kept by its first
+//! one, whole. A flush has no place: it is kept by its number, at the same rate.
+
+use std::collections::BTreeSet;
+
+use model::Op;
+use serde::Serialize;
+use units::{Bytes, Nanos};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::record::{Record, Request};
+use crate::source::VolumeNames;
+
+/// The threshold is a whole number of these.
+const RATE_STEPS: u64 = 1 << 24;
+/// Smallest unit: a page.
+pub const SAMPLE_UNIT_MIN: Bytes = Bytes(4096);
+/// Largest unit.
+pub const SAMPLE_UNIT_MAX: Bytes = Bytes(1 << 30);
+
+/// What to keep; everything that is given must hold.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SampleSpec {
+    /// Share of the places to keep, above 0 and at most 1.
+    pub rate: Option<f64>,
+    /// Size of a place: a power of two from [`SAMPLE_UNIT_MIN`] to [`SAMPLE_UNIT_MAX`]; 1 MiB if `None`.
+    pub unit: Option<Bytes>,
+    /// Seed of the hash.
+    pub seed: u64,
+    /// Only these volumes, by name; all if empty.
+    pub volumes: Vec<String>,
+    /// Only requests at or after this time of the trace, which becomes time 0.
+    pub from: Option<Nanos>,
+    /// Only requests before this time of the trace.
+    pub to: Option<Nanos>,
+    /// Of what is left, only the first of every so many.
+    pub every: Option<u64>,
+}
+
+/// What was kept of what.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Sampled {
+    /// Requests that were read.
+    pub requests_seen: u64,
+    /// Requests that were kept.
+    pub requests_kept: u64,
+    /// Bytes of the requests that were read.
+    pub bytes_seen: u64,
+    /// Bytes of those that were kept.
+    pub bytes_kept: u64,
+}
+
+impl Sampled {
+    /// Requests kept among those seen, 0..=1; `None` if none were seen.
+    pub fn rate(&self) -> Option<f64> {
+        (self.requests_seen > 0).then(|| self.requests_kept as f64 / self.requests_seen as f64)
+    }
+}
+
+/// A volume of the source.
+#[derive(Debug, Clone, Copy)]
+struct Volume {
+    hash: u64,
+    wanted: bool,
+    /// Its index in the sample, once a request of it was kept.
+    kept: Option<u32>,
+    flushes: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Sampler {
+    /// Hashes below this, of [`RATE_STEPS`], are kept.
+    threshold: u64,
+    unit_shift: u32,
+    seed: u64,
+    wanted: BTreeSet<String>,
+    from_ns: u64,
+    to_ns: u64,
+    every: u64,
+    passed: u64,
+    volumes: Vec<Volume>,
+    names: VolumeNames,
+    sampled: Sampled,
+}
+
+impl SampleSpec {
+    /// Checks everything; the reason if it cannot be applied.
+    pub(crate) fn sampler(&self) -> Result<Sampler, String> {
+        let rate = self.rate.unwrap_or(1.0);
+        if !(rate > 0.0 && rate <= 1.0) {
+            return Err(format!(
+                "the rate of a sample is above 0 and at most 1, not {rate}"
+            ));
+        }
+        let unit = self.unit.unwrap_or(Bytes::mib(1));
+        if !unit.0.is_power_of_two() || unit < SAMPLE_UNIT_MIN || unit > SAMPLE_UNIT_MAX {
+            return Err(format!(
+                "the unit of a sample is a power of two from 4 KiB to 1 GiB, not {unit}"
+            ));
+        }
+        let (from_ns, to_ns) = (
+            self.from.map_or(0, |t| t.0),
+            self.to.map_or(u64::MAX, |t| t.0),
+        );
+        if from_ns >= to_ns {
+            return Err("the sample would begin after its end".into());
+        }
+        if self.every == Some(0) {
+            return Err("every 0th request is none".into());
+        }
+        Ok(Sampler {
+            // At least one step, so that a tiny rate keeps something of a large trace.
+            threshold: ((rate * RATE_STEPS as f64).round() as u64).max(1),
+            unit_shift: unit.0.trailing_zeros(),
+            seed: self.seed,
+            wanted: self.volumes.iter().cloned().collect(),
+            from_ns,
+            to_ns,
+            every: self.every.unwrap_or(1),
+            passed: 0,
+            volumes: Vec::new(),
+            names: VolumeNames::default(),
+            sampled: Sampled::default(),
+        })
+    }
+
+    /// Whether it asks for times.
+    pub(crate) fn needs_times(&self) -> bool {
+        self.from.is_some() || self.to.is_some()
+    }
+}
+
+impl Sampler {
+    /// The record as the sample has it, if it has it.
+    pub(crate) fn keep(&mut self, record: Record, names: &VolumeNames) -> Option<Record> {
+        let index = record.volume() as usize;
+        while self.volumes.len() <= index {
+            let name = names.get(self.volumes.len() as u32).unwrap_or_default();
+            self.volumes.push(Volume {
+                hash: xxh3_64_with_seed(name.as_bytes(), self.seed),
+                wanted: self.wanted.is_empty() || self.wanted.contains(name),
+                kept: None,
+                flushes: 0,
+            });
+        }
+        let bytes = u64::from(record.length_bytes);
+        self.sampled.requests_seen += 1;
+        self.sampled.bytes_seen = self.sampled.bytes_seen.saturating_add(bytes);
+        let volume = &mut self.volumes[index];
+        let place = if record.op() == Op::Flush {
+            volume.flushes += 1;
+            volume.flushes
+        } else {
+            record.offset_bytes >> self.unit_shift
+        };
+        let kept = volume.wanted
+            && (self.from_ns..self.to_ns).contains(&record.time_ns)
+            && mixed(volume.hash ^ place) >> 40 < self.threshold;
+        if !kept {
+            return None;
+        }
+        self.passed += 1;
+        if !(self.passed - 1).is_multiple_of(self.every) {
+            return None;
+        }
+        let kept = match volume.kept {
+            Some(kept) => kept,
+            None => {
+                let name = names.get(record.volume()).unwrap_or_default();
+                // A name that the source has interned is valid, and there are no more here than there.
+                *volume.kept.insert(self.names.intern(name.as_bytes()).ok()?)
+            }
+        };
+        self.sampled.requests_kept += 1;
+        self.sampled.bytes_kept = self.sampled.bytes_kept.saturating_add(bytes);
+        Some(Record::new(Request {
+            time_ns: record.time_ns - self.from_ns,
+            volume: kept,
+            op: record.op(),
+            offset_bytes: record.offset_bytes,
+            length_bytes: record.length_bytes,
+        }))
+    }
+
+    /// Whether no later request can be kept.
+    pub(crate) fn is_past(&self, time_ns: u64) -> bool {
+        time_ns >= self.to_ns
+    }
+
+    /// A volume that was asked for and is not in the trace.
+    pub(crate) fn missing(&self, names: &VolumeNames) -> Option<&str> {
+        let known: BTreeSet<&str> = names.iter().collect();
+        let mut missing = self.wanted.iter().filter(|w| !known.contains(w.as_str()));
+        missing.next().map(String::as_str)
+    }
+
+    pub(crate) fn names(&self) -> &VolumeNames {
+        &self.names
+    }
+
+    pub(crate) fn begin_ns(&self) -> u64 {
+        self.from_ns
+    }
+
+    pub(crate) fn sampled(&self) -> Sampled {
+        self.sampled
+    }
+}
+
+/// The finalizer of splitmix64: every bit of the result depends on every bit of the input.
+fn mixed(z: u64) -> u64 {
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,6 @@
+//! See `trace::fuzzing::rows`.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| trace::fuzzing::rows(bytes));
