@@ -7,7 +7,7 @@ use serde_json::Value;
 fn run(args: &[&str]) -> Vec<u8> {
     let output = Command::new(env!("CARGO_BIN_EXE_terrace"))
         .args(["reproduce", "autotiering", "--quick"])
-        .args(["--scale", "900", "--epochs", "1"])
+        .args(["--scale", "600", "--epochs", "1"])
         .args(args)
         .output()
         .unwrap();

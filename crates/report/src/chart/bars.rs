@@ -6,11 +6,11 @@ use super::axis::linear;
 use super::{Frame, LINE_COLORS, px};
 use crate::format::significant;
 
-/// Widths of a chart: a third of a page, and all of it.
-const NARROW_PX: f64 = 420.0;
-const WIDE_PX: f64 = 860.0;
+/// Widths of a chart: half of a page, and all of it.
+const NARROW_PX: f64 = 580.0;
+const WIDE_PX: f64 = 1160.0;
 /// From this many bars on a chart is wide.
-const WIDE_FROM: usize = 16;
+const WIDE_FROM: usize = 20;
 
 /// A value with its interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -69,7 +69,7 @@ impl BarChart {
                 figcaption { strong { (self.title) } ", " (self.unit) }
                 ul class="legend" {
                     @for (s, (name, _)) in self.series.iter().enumerate() {
-                        li { (swatch(&format!("s{}", s % LINE_COLORS))) span { (name) } }
+                        li { (swatch(&format!("bar-fill s{}", s % LINE_COLORS))) span { (name) } }
                     }
                 }
                 svg class="figure-plot" viewBox=(frame.view_box()) role="img" aria-label={ (self.title) " in " (self.unit) } {
@@ -115,7 +115,7 @@ impl BarChart {
 pub(crate) fn swatch(class: &str) -> Markup {
     html! {
         svg class="sample" width="12" height="10" viewBox="0 0 12 10" aria-hidden="true" {
-            rect class={ "bar-fill " (class) } width="12" height="10" {}
+            rect class=(class) width="12" height="10" {}
         }
     }
 }

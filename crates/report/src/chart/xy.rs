@@ -97,7 +97,7 @@ impl XyChart {
                     line class="axis" x1=(px(frame.left)) x2=(px(frame.x1())) y1=(px(frame.y1())) y2=(px(frame.y1())) {}
                     text class="axis-name" x=(px(frame.left + frame.plot_width() / 2.0)) y=(px(frame.y1() + 34.0)) text-anchor="middle" { (self.x) }
                     @for (i, (at, label)) in self.marks.iter().enumerate() {
-                        @let right = x(*at) > frame.left + frame.plot_width() * 0.6;
+                        @let right = x(*at) > frame.left + frame.plot_width() * 0.3;
                         line class="reference" x1=(px(x(*at))) x2=(px(x(*at))) y1=(px(frame.top)) y2=(px(frame.y1())) {}
                         text class="tick" x=(px(x(*at) + if right { -4.0 } else { 4.0 })) y=(px(frame.y1() - 8.0 - 13.0 * (self.marks.len() - 1 - i) as f64))
                             text-anchor=(if right { "end" } else { "start" }) { (label) }

@@ -170,13 +170,13 @@ pub(super) fn fig5(outcome: &Outcome) -> Block {
             "IOPS of all tiers",
             "thousand requests/s",
             series(|d| &d.iops_percentiles, 1e-3),
-            (100.0, "published: 90 % of IDT"),
+            (100.0, "published p90 of IDT"),
         ),
         chart(
             "bandwidth of all tiers",
             "MiB/s",
             series(|d| &d.mib_per_s_percentiles, 1.0),
-            (mib, "published: 90 % of IDT, EDT"),
+            (mib, "published p90"),
         ),
     ])
 }
