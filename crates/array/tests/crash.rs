@@ -1,6 +1,6 @@
 //! After any crash the map holds what was acknowledged, and at most the one commit in flight with it.
 //!
-//! More seeds: `cargo run --release -p array --example crash_seeds -- FROM COUNT`.
+//! More seeds: `cargo run --release -p array --example map_crash_seeds -- FROM COUNT`.
 
 mod support;
 
@@ -11,7 +11,9 @@ fn acknowledged_commits_survive_and_none_is_half_there() {
     let mut met = Met::default();
     for seed in 0..300 {
         met.add(std::panic::catch_unwind(|| run(seed)).unwrap_or_else(|_| {
-            panic!("seed {seed}: cargo run --release -p array --example crash_seeds -- {seed} 1")
+            panic!(
+                "seed {seed}: cargo run --release -p array --example map_crash_seeds -- {seed} 1"
+            )
         }));
     }
     println!("{met:?}");

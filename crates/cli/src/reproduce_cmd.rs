@@ -33,13 +33,13 @@ pub struct AutotieringArgs {
     #[arg(long, value_name = "N")]
     seeds: Option<u64>,
     /// First seed
-    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    #[arg(long, value_name = "SEED", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
     seed: u64,
     /// Fewer seeds and a smaller scale: a look, not a result
     #[arg(long)]
     quick: bool,
     /// Divide time and sizes by this; rates stay [default: 45, quick: 150]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=600))]
     scale: Option<u64>,
     /// Migration epochs that count, after the warm-up
     #[arg(long, value_name = "N", default_value_t = 10)]

@@ -64,6 +64,17 @@ pub fn convert(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Converted, TraceError> {
     let output = output_of(path)?;
+    let same = |a: &Path, b: &Path| match (a.canonicalize(), b.canonicalize()) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => false,
+    };
+    if same(Path::new(stream.file()), path) {
+        return Err(TraceError::Columns {
+            file: stream.file().to_owned(),
+            reason: "is input and output: what is left out would be lost; write to another file"
+                .into(),
+        });
+    }
     if let Some(why) = stream.format_assumed() {
         let (file, format) = (stream.file().to_owned(), stream.format().name());
         return Err(TraceError::AssumedFormat {

@@ -94,9 +94,10 @@ impl SampleSpec {
     /// Checks everything; the reason if it cannot be applied.
     pub(crate) fn sampler(&self) -> Result<Sampler, String> {
         let rate = self.rate.unwrap_or(1.0);
-        if !(rate > 0.0 && rate <= 1.0) {
+        let least = 1.0 / RATE_STEPS as f64;
+        if !(rate >= least && rate <= 1.0) {
             return Err(format!(
-                "the rate of a sample is above 0 and at most 1, not {rate}"
+                "the rate of a sample is at least {least:.1e} and at most 1, not {rate:e}"
             ));
         }
         let unit = self.unit.unwrap_or(Bytes::mib(1));
@@ -116,7 +117,6 @@ impl SampleSpec {
             return Err("every 0th request is none".into());
         }
         Ok(Sampler {
-            // At least one step, so that a tiny rate keeps something of a large trace.
             threshold: ((rate * RATE_STEPS as f64).round() as u64).max(1),
             unit_shift: unit.0.trailing_zeros(),
             seed: self.seed,

@@ -134,7 +134,8 @@ impl LoadStats {
             iops_4k_peak: peak,
             bandwidth_bytes_per_s_mean: mean * page,
             bandwidth_bytes_per_s_peak: peak * page,
-            peak_to_mean: (mean > 0.0).then(|| peak / mean),
+            // A last slot of a moment counts for the mean alone, which can lift it above every peak.
+            peak_to_mean: (mean > 0.0).then(|| (peak / mean).max(1.0)),
             working_set_bytes_max,
         }
     }

@@ -42,7 +42,13 @@ pub(crate) struct Sensitivity {
     #[serde(default)]
     pub(crate) origin: Origin,
     /// Latency at x = 0, as a multiple of what the device takes when idle: the load that it had during the session.
+    #[serde(default = "idle")]
     pub(crate) zero: f64,
+}
+
+/// Of states from before this was remembered.
+fn idle() -> f64 {
+    1.0
 }
 
 /// Takes in the windows that ended; fits when the session is complete.

@@ -1,4 +1,4 @@
-//! The crash test with other seeds: `crash_seeds FROM COUNT`.
+//! The crash test with other seeds: `map_crash_seeds FROM COUNT`.
 //!
 //! Prints where it is and what it has met; ends with the first seed that fails, and exit status 101.
 
@@ -15,7 +15,7 @@ const PROGRESS_SEEDS: u64 = 500;
 fn main() {
     let mut arguments = std::env::args().skip(1).map(|a| a.parse::<u64>());
     let (Some(Ok(from)), Some(Ok(count))) = (arguments.next(), arguments.next()) else {
-        eprintln!("usage: crash_seeds FROM COUNT");
+        eprintln!("usage: map_crash_seeds FROM COUNT");
         std::process::exit(2);
     };
     let mut met = Met::default();
