@@ -258,20 +258,26 @@ fn run_scenario(
         sim::solo_loads(model, *tier)
     }));
     let objective = optimum::objective(file)?;
-    let exact = (best == Best::Exact).then_some(exact_horizon as fn(&Horizon) -> Option<i64>);
+    let exact = (best == Best::Exact).then_some(exact_horizon as ExactHorizon);
     let found = optimum::optimality(model, &objective, &loads, &results, exact);
     Ok((results, Some(found)))
 }
 
+/// Solves a horizon: value of the best paths found, and what none exceeds.
+type ExactHorizon = fn(&Horizon) -> Option<(i64, i64)>;
+
 #[cfg(feature = "exact")]
 fn exact_assignment(problem: &Problem) -> Option<i64> {
-    Some(exact::assignment(problem).ok()?.solution.value)
+    let found = exact::assignment(problem).ok()?;
+    (found.gap <= EXACT_GAP).then_some(found.solution.value)
 }
 
 #[cfg(feature = "exact")]
-fn exact_horizon(horizon: &Horizon) -> Option<i64> {
+fn exact_horizon(horizon: &Horizon) -> Option<(i64, i64)> {
     let found = exact::horizon(horizon).ok()?;
-    (found.gap <= EXACT_GAP).then_some(found.solution.value)
+    let value = found.solution.value;
+    let most = value as f64 + (value.abs() as f64) * found.gap;
+    Some((value, most.ceil() as i64))
 }
 
 /// A solution with a larger gap is not called the optimum.
@@ -284,7 +290,7 @@ fn exact_assignment(_: &Problem) -> Option<i64> {
 }
 
 #[cfg(not(feature = "exact"))]
-fn exact_horizon(_: &Horizon) -> Option<i64> {
+fn exact_horizon(_: &Horizon) -> Option<(i64, i64)> {
     None
 }
 

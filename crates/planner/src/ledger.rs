@@ -269,6 +269,15 @@ impl<'a> Ledger<'a> {
         self.space_left[t] -= demand.space.as_f64();
     }
 
+    /// Gives back what [`Ledger::assign`] took.
+    pub fn release(&mut self, volume: VolumeId, tier: TierId, demand: &Demand) {
+        let t = tier.index();
+        self.assigned[volume.index()] = None;
+        self.iops_left[t] += demand.iops / demand.iops_max;
+        self.bandwidth_left[t] += demand.bytes_per_s / demand.bytes_per_s_max;
+        self.space_left[t] += demand.space.as_f64();
+    }
+
     /// The tier that holds a volume now (its target, while it is being moved).
     pub fn tier_now(&self, volume: VolumeId) -> TierId {
         tier_now(self.facts, volume)

@@ -167,3 +167,26 @@ fn without_the_correction_a_throttled_device_is_left_as_it_is() {
     assert!(d.plan.moves.is_empty());
     assert!(d.report.notes.is_empty());
 }
+
+#[test]
+fn a_throttled_device_is_not_relieved_onto_another() {
+    let volumes = [
+        (1, 5, 450.0, 5.0),
+        (1, 5, 600.0, 5.0),
+        (0, 5, 6_000.0, 5.0),
+        (0, 5, 6_500.0, 5.0),
+    ];
+    let d = plan(&facts(&volumes), "{}");
+    assert_eq!(
+        d.report.notes,
+        ["throttled: d0, d1; other moves are suspended"]
+    );
+    assert!(d.plan.moves.is_empty(), "{:?}", d.plan.moves);
+}
+
+#[test]
+fn the_correction_counts_who_is_there_already() {
+    // The dear device is not throttled, but its share of IOPS is taken: nobody can come.
+    let volumes = [(1, 5, 450.0, 5.0), (1, 5, 600.0, 5.0), (0, 5, 7_900.0, 1.0)];
+    assert!(plan(&facts(&volumes), "{}").plan.moves.is_empty());
+}

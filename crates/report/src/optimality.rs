@@ -24,17 +24,25 @@ pub fn optimality(o: &Optimality) -> String {
         let assignment = s.assignment.as_ref();
         vec![
             s.strategy.clone(),
-            format!("{:.3}", s.value),
+            s.value.map_or(NONE.into(), |v| format!("{v:.3}")),
             percent(s.gained),
             percent(assignment.and_then(|a| a.gap)),
             assignment.map_or(NONE.into(), |a| format!("{} of {}", a.solved, a.decisions)),
             percent(s.prediction_gap),
         ]
     });
+    let missed = match o.bound_gap {
+        Some(gap) => format!(
+            "nothing is worth more than {:.3}: at most {} of the gain is missed",
+            o.bound,
+            percent(Some(gap))
+        ),
+        None => "there is nothing to gain".into(),
+    };
     format!(
         "against the best possible ({} epochs)\n{}\n\
          objective: {}.\n\
-         best found {:.3} (bound {:.3}, so at most {} of the gain is missed), nobody ever moves {:.3}.\n\
+         best found {:.3} ({missed}), nobody ever moves {:.3}.\n\
          horizon gap: {} (the optimum of every epoch in turn is worth {:.3}).\n\
          assignment gap: what decisions miss, by the strategy's own scores, of what there was to gain: against the optimum where \
          it is known, against an upper bound elsewhere.\n\
@@ -43,8 +51,6 @@ pub fn optimality(o: &Optimality) -> String {
         table(&COLUMNS, rows.collect()),
         o.objective,
         o.best,
-        o.bound,
-        percent(o.bound_gap),
         o.stay,
         percent(o.horizon_gap),
         o.chain,

@@ -612,6 +612,7 @@ fn assignment_record(
         value: score(value),
         stay: score(stay),
         bound: score(bound),
+        within_limits: taken.problem.admits(&taken.placement.tiers),
         optimum: optimum
             .and_then(|exact| exact(&taken.problem))
             .or_else(|| assign::optimum(&taken.problem, known).map(|p| p.value))

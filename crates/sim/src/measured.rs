@@ -7,6 +7,8 @@ use units::{Bytes, Iops, Nanos};
 use crate::scenario::{ClientConfig, MeasurementsConfig, VolumeConfig};
 use crate::{ScenarioError, ScenarioFile};
 
+/// Shorter pieces of time join the one before: clients' phases are no shorter.
+const PHASE_MIN: Nanos = Nanos::from_millis(1);
 /// Below this rate a slot counts as idle, requests per second: the clients' gaps would be longer than slots.
 const RATE_MIN: f64 = 1e-3;
 
@@ -58,7 +60,7 @@ impl ScenarioFile {
         for client in &mut self.scenario.clients[first..] {
             let span: Nanos = client.phases.iter().map(|p| p.duration).sum();
             if span > Nanos::ZERO && span < duration {
-                client.phases.push(idle(duration - span));
+                silence(&mut client.phases, duration - span);
             }
         }
         Ok(())
@@ -78,16 +80,23 @@ fn client(config: &MeasurementsConfig, measured: &VolumeMeasurements, size: Byte
     let mut phases: Vec<Phase> = Vec::new();
     let mut at = Nanos::ZERO;
     for interval in &measured.intervals {
-        let (start, end) = (scaled(interval.start), scaled(interval.end));
+        // What was measured of a last slot may be a moment; below half a slot it says nothing about a rate.
+        let measured = Nanos(interval.end.0 - interval.start.0);
+        let until = if 2 * measured.0 < MEASUREMENT_SLOT.0 {
+            Nanos(interval.start.0 + MEASUREMENT_SLOT.0)
+        } else {
+            interval.end
+        };
+        let (start, end) = (scaled(interval.start), scaled(until));
         if start > at {
-            phases.push(idle(start - at));
+            silence(&mut phases, start - at);
         }
         at = end;
         let pages = interval.read_pages + interval.write_pages;
         let bytes = pages as f64 * MEASUREMENT_PAGE.as_f64();
-        let rate = bytes / config.request.as_f64() / (interval.end - interval.start).as_secs_f64();
+        let rate = bytes / config.request.as_f64() / (until - interval.start).as_secs_f64();
         if rate < RATE_MIN {
-            phases.push(idle(end - start));
+            silence(&mut phases, end - start);
             continue;
         }
         let touched = interval.working_set.as_f64() / config.speed / size.as_f64();
@@ -106,7 +115,7 @@ fn client(config: &MeasurementsConfig, measured: &VolumeMeasurements, size: Byte
     let slot = scaled(MEASUREMENT_SLOT);
     let over = Nanos(at.0 % slot.0.max(1));
     if over > Nanos::ZERO {
-        phases.push(idle(slot - over));
+        silence(&mut phases, slot - over);
     }
     ClientConfig {
         volume: measured.name.clone(),
@@ -125,11 +134,15 @@ fn client(config: &MeasurementsConfig, measured: &VolumeMeasurements, size: Byte
     }
 }
 
-fn idle(duration: Nanos) -> Phase {
-    Phase {
-        duration,
-        idle: true,
-        habits: Habits::default(),
+/// Adds a time without requests.
+fn silence(phases: &mut Vec<Phase>, duration: Nanos) {
+    match phases.last_mut() {
+        Some(last) if duration < PHASE_MIN => last.duration = last.duration + duration,
+        _ => phases.push(Phase {
+            duration,
+            idle: true,
+            habits: Habits::default(),
+        }),
     }
 }
 
@@ -175,6 +188,31 @@ mod tests {
         assert_eq!(span(&s.clients[0]), Nanos::from_secs(540));
         assert_eq!(span(&s.clients[1]), Nanos::from_secs(540));
         assert!(s.clients[1].phases.last().unwrap().idle);
+    }
+
+    #[test]
+    fn a_moment_of_a_last_slot_is_no_rate_and_no_phase_of_its_own() {
+        let rows = |end: &str| {
+            let text = format!(
+                "vm,index,end_us,reads_4k,writes_4k,wss_bytes,read_wss_bytes,write_wss_bytes\n\
+                 a,0,1700000000,3600,0,4096,4096,0\na,1,{end},3600,0,4096,4096,0\n"
+            );
+            Measurements::from_reader("m", std::io::Cursor::new(text.into_bytes())).unwrap()
+        };
+        // One second into the second slot, and one before its end: at 10,000 times the speed both are 0.1 ms.
+        for end in ["1801000000", "3599000000"] {
+            let mut file = scenario("speed = 10000\n");
+            file.generate(0, &rows(end)).unwrap();
+            let phases = &file.scenario.clients[0].phases;
+            assert_eq!(phases.len(), 2, "{end}: {phases:?}");
+            let rate = phases[1].habits.rate.unwrap().0;
+            assert!((rate - 1.0).abs() < 1e-2, "{end}: {rate}");
+            assert_eq!(
+                file.scenario.duration,
+                Some(Nanos::from_millis(360)),
+                "{end}"
+            );
+        }
     }
 
     #[test]

@@ -61,13 +61,14 @@ pub struct Optimality {
 pub struct StrategyOptimality {
     /// Its name in the scenario.
     pub strategy: String,
-    /// Value of its decisions by true loads.
-    pub value: f64,
-    /// (value − stay) / (best − stay); none if there is nothing to gain.
+    /// Value of its decisions by true loads; none if they break a hard limit of the problem.
+    pub value: Option<f64>,
+    /// (value − stay) / (best − stay); none if there is nothing to gain, or no value.
     pub gained: Option<f64>,
     /// Its assignments by its own scores; none if it solves no such problem.
     pub assignment: Option<AssignmentGap>,
-    /// Value, by true loads, of the best paths by its predictions; none if it predicts nothing.
+    /// Value, by true loads, of the best paths by its predictions; none if it predicts nothing, or they break a hard limit
+    /// by true loads.
     pub predicted: Option<f64>,
     /// (best − predicted) / (best − stay).
     pub prediction_gap: Option<f64>,
@@ -78,8 +79,10 @@ pub struct StrategyOptimality {
 pub struct AssignmentGap {
     /// What is maximized.
     pub objective: String,
-    /// Decisions.
+    /// Decisions that keep to the limits of their problem.
     pub decisions: usize,
+    /// Decisions that do not (the literal form lets who stays exceed them), which count nowhere here.
+    pub beyond_limits: usize,
     /// Value of what was chosen, summed over decisions.
     pub value: f64,
     /// Value of staying.
@@ -107,25 +110,34 @@ pub struct AssignmentRecord {
     pub stay: f64,
     /// Nothing is worth more.
     pub bound: f64,
+    /// Whether what was chosen keeps to the limits.
+    pub within_limits: bool,
     /// The optimum, where it was found.
     pub optimum: Option<f64>,
 }
 
+/// Scores add up with roundings of 1e-9 each: less than this is nothing.
+const NOTHING: f64 = 1e-6;
+
 /// Share of what there was to gain; none if that is nothing.
 fn share(part: f64, whole: f64) -> Option<f64> {
-    (whole > 1e-9).then(|| part / whole)
+    (whole > NOTHING).then(|| part / whole)
 }
 
 impl AssignmentGap {
     /// Of all decisions of a run.
     pub fn of(records: &[AssignmentRecord]) -> Option<Self> {
         let first = records.first()?;
-        let sum = |value: fn(&AssignmentRecord) -> f64| records.iter().map(value).sum::<f64>();
+        let all = records.len();
+        let records: Vec<&AssignmentRecord> = records.iter().filter(|r| r.within_limits).collect();
+        let sum =
+            |value: fn(&AssignmentRecord) -> f64| records.iter().map(|r| value(r)).sum::<f64>();
         let (value, stay, bound) = (sum(|r| r.value), sum(|r| r.stay), sum(|r| r.bound));
         let most = sum(|r| r.optimum.unwrap_or(r.bound));
         Some(Self {
             objective: first.objective.clone(),
             decisions: records.len(),
+            beyond_limits: all - records.len(),
             value,
             stay,
             bound,
@@ -197,16 +209,18 @@ fn at_rate(load: &Measured, iops: f64) -> Measured {
     }
 }
 
-/// The weights of the scenario's AutoTiering.
+/// The weights of the scenario's `[strategies.autotiering]`.
 ///
 /// # Errors
 /// Parameters that make no sense.
 pub fn objective(file: &ScenarioFile) -> Result<Objective, ScenarioError> {
-    let config = file.scenario.strategies.get("autotiering").cloned();
-    let config: AutoTieringConfig = match config {
-        None => AutoTieringConfig::default(),
-        Some(value) => serde_json::from_value(value)
-            .map_err(|e| file.fault("strategies.autotiering", e.to_string()))?,
+    let config = match file.parameters("autotiering")? {
+        (strategy, config) if strategy == "autotiering" && !config.is_null() => {
+            serde_json::from_value(config)
+                .map_err(|e| file.fault("strategies.autotiering", e.to_string()))?
+        }
+        // Another strategy under that name, or nothing: the defaults.
+        _ => AutoTieringConfig::default(),
     };
     Ok(Objective::new(&config))
 }
@@ -313,21 +327,21 @@ fn decided(model: &Model, run: &RunResult) -> Vec<Vec<TierId>> {
     model.volumes.iter().map(path).collect()
 }
 
-/// Runs of strategies against the best possible. `exact` solves a horizon exactly, where that is to be had: value of the
-/// optimum, in steps of a score.
+/// Runs of strategies against the best possible. `exact` solves a horizon exactly, where that is to be had: value of
+/// the best paths it found, and what no paths exceed, in steps of a score.
 pub fn optimality(
     model: &Model,
     objective: &Objective,
     loads: &Loads,
     runs: &[RunResult],
-    exact: Option<fn(&Horizon) -> Option<i64>>,
+    exact: Option<fn(&Horizon) -> Option<(i64, i64)>>,
 ) -> Optimality {
     let problem = horizon(model, objective, loads);
     let (best, mut bound) = problem.solve();
     let mut best_value = best.value;
-    if let Some(optimum) = exact.and_then(|exact| exact(&problem)) {
-        best_value = best_value.max(optimum);
-        bound = best_value;
+    if let Some((found, most)) = exact.and_then(|exact| exact(&problem)) {
+        best_value = best_value.max(found);
+        bound = bound.min(most).max(best_value);
     }
     let score = |steps: i64| steps as f64 * planner::assign::SCORE_STEP;
     let (stay, chain) = (score(problem.stay().value), score(problem.chain().value));
@@ -335,16 +349,20 @@ pub fn optimality(
     let strategies = runs
         .iter()
         .map(|run| {
-            let value = score(problem.paths(decided(model, run)).value);
+            // A limit that is broken costs nothing in the sum, and would look like a gain.
+            let worth = |tiers: Vec<Vec<TierId>>| {
+                let keeps = problem.admits(&tiers);
+                keeps.then(|| score(problem.paths(tiers).value))
+            };
+            let value = worth(decided(model, run));
             let decisions = run.decisions.as_deref().unwrap_or(&[]);
-            let predicted = loads.predicted(model, decisions).map(|predicted| {
-                let by_prediction = horizon(model, objective, &predicted).solve().0;
-                score(problem.paths(by_prediction.tiers).value)
-            });
+            let predicted = loads
+                .predicted(model, decisions)
+                .and_then(|predicted| worth(horizon(model, objective, &predicted).solve().0.tiers));
             StrategyOptimality {
                 strategy: run.manifest.strategy.clone(),
                 value,
-                gained: share(value - stay, best - stay),
+                gained: value.and_then(|v| share(v - stay, best - stay)),
                 assignment: AssignmentGap::of(&run.assignments),
                 predicted,
                 prediction_gap: predicted.and_then(|p| share(best - p, best - stay)),

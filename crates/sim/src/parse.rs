@@ -111,27 +111,30 @@ impl ScenarioFile {
 const USES: &str = "uses";
 
 impl ScenarioFile {
+    /// Which strategy goes by that name, and its parameters (null without any).
+    ///
+    /// # Errors
+    /// If the name of the strategy is none.
+    pub fn parameters(&self, name: &str) -> Result<(String, Value), ScenarioError> {
+        let config = self.scenario.strategies.get(name).cloned();
+        let mut config = config.unwrap_or_default();
+        match config.as_object_mut().and_then(|c| c.remove(USES)) {
+            None => Ok((name.into(), config)),
+            Some(Value::String(strategy)) => Ok((strategy, config)),
+            Some(_) => {
+                let key = format!("strategies.{name}.{USES}");
+                Err(self.fault(&key, "is the name of a strategy"))
+            }
+        }
+    }
+
     /// The strategy of that name with the scenario's parameters for it.
     ///
     /// # Errors
     /// A name that is neither a strategy's nor one that the scenario gives to one; parameters that make no sense.
     pub fn strategy(&self, name: &str) -> Result<Box<dyn planner::AnyStrategy>, ScenarioError> {
-        let mut config = self
-            .scenario
-            .strategies
-            .get(name)
-            .cloned()
-            .unwrap_or_default();
-        let uses = config.as_object_mut().and_then(|c| c.remove(USES));
-        let strategy = match &uses {
-            None => name,
-            Some(Value::String(uses)) => uses,
-            Some(_) => {
-                let key = format!("strategies.{name}.{USES}");
-                return Err(self.fault(&key, "is the name of a strategy"));
-            }
-        };
-        planner::build(strategy, config).map_err(|e| match e {
+        let (strategy, config) = self.parameters(name)?;
+        planner::build(&strategy, config).map_err(|e| match e {
             planner::BuildError::Unknown(e) => self.fault("strategy", e.to_string()),
             planner::BuildError::Config(e) => {
                 let dot = if e.key.is_empty() { "" } else { "." };
@@ -187,9 +190,8 @@ fn check_keys(file: &str, text: &str, document: &Document<&str>) -> Result<(), S
             match planner::find(uses.unwrap_or(name)) {
                 Ok(entry) => {
                     let mut schema = (entry.schema)();
-                    if let Some(known) = schema.pointer_mut("/properties") {
-                        known[USES] = serde_json::json!({ "type": "string" });
-                    }
+                    // A strategy without parameters has no properties at all.
+                    schema["properties"][USES] = serde_json::json!({ "type": "string" });
                     walk(item, &schema, &schema, &at, &mut found);
                 }
                 Err(e) => {
@@ -356,6 +358,11 @@ size = "1 GiB"
             fault(&nested),
             "x.toml:11: clients[0].habits.outstandin: unknown key, did you mean \"outstanding\"?"
         );
+        for entry in planner::REGISTRY {
+            let text = format!("{MINIMAL}[strategies.mine]\nuses = \"{}\"\n", entry.name);
+            let file = ScenarioFile::parse("x.toml", &text).unwrap();
+            assert_eq!(file.strategy("mine").unwrap().name(), entry.name);
+        }
         let strategy = format!("{MINIMAL}[strategies.autotiering]\nagin = 0.5\n");
         assert_eq!(
             fault(&strategy),

@@ -8,13 +8,18 @@ use units::TierId;
 
 use super::{Placement, Problem, RESOURCES, SCORE_STEP, Shares, add, fits, prices, steps};
 
+/// Larger problems are not tried: they would not end within the nodes, and the search goes as deep as there are items.
+const ITEMS_MAX: usize = 128;
 /// Nodes that are looked at.
 const NODES_MAX: u32 = 100_000;
 /// Subgradient steps for the prices.
 const ROUNDS: u32 = 300;
 
-/// The best placement; `None` if it was not found within the nodes. `known` is a placement that it is at least as good as.
+/// The best placement; `None` if there are too many items, or it was not found within the nodes. `known` is a placement that it is at least as good as.
 pub fn optimum(problem: &Problem, known: &Placement) -> Option<Placement> {
+    if problem.len() > ITEMS_MAX {
+        return None;
+    }
     let none = prices::Prices::none(problem);
     let prices = prices::prices(problem, &none, Some(known.value), ROUNDS);
     let reduced = prices.apply(problem);

@@ -116,6 +116,14 @@ impl Strategy for Edt {
         for item in &items {
             describe(&mut wishes[item.volume.index()], item);
         }
+        // What is being moved will be at its target: it has its place before anybody else.
+        for item in &items {
+            if facts.moves.iter().any(|m| m.volume == item.volume) {
+                let tier = wishes[item.volume.index()].tier;
+                ledger.assign(item.volume, tier, &demand(facts, item, tier));
+            }
+        }
+        items.retain(|item| ledger.assigned(item.volume).is_none());
         let throttled = self.throttled(facts);
         if throttled.is_empty() {
             self.tier_and_consolidate(facts, &items, &mut ledger, &mut wishes);
@@ -256,12 +264,10 @@ fn correct(
     ledger: &mut Ledger<'_>,
     wishes: &mut [Wish],
 ) {
-    // Everybody else stays, and counts.
+    // Everybody counts where they are, until they leave.
     for item in items {
-        let wish = &wishes[item.volume.index()];
-        if !throttled.contains(&facts.volumes[item.volume.index()].device) {
-            ledger.assign(item.volume, wish.tier, &demand(facts, item, wish.tier));
-        }
+        let tier = wishes[item.volume.index()].tier;
+        ledger.assign(item.volume, tier, &demand(facts, item, tier));
     }
     for device in throttled {
         let tier = facts.topology.tier_of(*device);
@@ -279,11 +285,11 @@ fn correct(
         for item in on_it {
             let own = item.load[tier.index()] * devices;
             let target = (load >= 1.0)
-                .then(|| absorber(facts, item, tier, ledger, wishes))
+                .then(|| absorber(facts, item, tier, throttled, ledger, wishes))
                 .flatten();
-            let to = target.unwrap_or(tier);
-            ledger.assign(item.volume, to, &demand(facts, item, to));
-            if to != tier {
+            if let Some(to) = target {
+                ledger.release(item.volume, tier, &demand(facts, item, tier));
+                ledger.assign(item.volume, to, &demand(facts, item, to));
                 load -= own;
                 let wish = &mut wishes[item.volume.index()];
                 wish_for(facts, wish, item, to);
@@ -296,15 +302,22 @@ fn correct(
     }
 }
 
-/// The cheapest other tier that has room for a volume.
+/// The cheapest other tier that has room for a volume, and a device that is not throttled itself. (Another array of the
+/// same tier is not looked for: strategies think in tiers.)
 fn absorber(
     facts: &Facts,
     item: &Item,
     from: TierId,
+    throttled: &[DeviceId],
     ledger: &Ledger<'_>,
     wishes: &mut [Wish],
 ) -> Option<TierId> {
-    let others = item.preferred.iter().map(|p| p.1).filter(|t| *t != from);
+    let idle = |t: &TierId| {
+        let devices = &facts.topology.tier(*t).devices;
+        devices.iter().any(|d| !throttled.contains(d))
+    };
+    let others = item.preferred.iter().map(|p| p.1);
+    let others = others.filter(|t| *t != from && idle(t));
     for tier in others {
         match ledger.admits(item.volume, tier, &demand(facts, item, tier)) {
             Ok(()) => return Some(tier),

@@ -272,8 +272,8 @@ pub struct AutoTieringConfig {
     /// of a migration epoch, so that both units weigh a move alike.
     pub weight_migration: f64,
     /// Migration epochs over which the cost of a move is spread: its match is scored per epoch, but its benefit lasts for
-    /// as long as the load does. Default 1 in the literal form (the paper charges all of it to one epoch), 4 in the corrected
-    /// one: an hour with the default epochs.
+    /// as long as the load does. Default 1 in the literal form (the paper charges all of it to one epoch), 2 in the corrected
+    /// one.
     pub payback_epochs: Option<u32>,
     /// A clamped prediction is at least this share of the tier's bare latency.
     pub latency_floor_share: f64,
@@ -336,7 +336,7 @@ impl AutoTieringConfig {
     pub(crate) fn payback(&self) -> f64 {
         let default = match self.form {
             Form::Literal => 1,
-            Form::Corrected => 4,
+            Form::Corrected => 2,
         };
         f64::from(self.payback_epochs.unwrap_or(default))
     }
@@ -378,11 +378,11 @@ impl AutoTieringConfig {
             self.weight_bandwidth,
             self.weight_space,
         ];
-        if weights.iter().any(|w| !w.is_finite() || *w < 0.0) || weights.iter().sum::<f64>() <= 0.0
-        {
+        let sum = weights.iter().sum::<f64>();
+        if weights.iter().any(|w| w.is_nan() || *w < 0.0) || sum <= 0.0 || sum > 1e9 {
             return bad(
                 "weight_performance",
-                "the three weights must be non-negative and not all zero",
+                "the three weights must be non-negative, not all zero, and at most 1e9 together",
             );
         }
         if !self.weight_migration.is_finite() || self.weight_migration < 0.0 {
