@@ -39,6 +39,20 @@ impl Interval {
         Self::of(&values?)
     }
 
+    /// Of gains: ratios less one. The interval is that of the logarithms, since ratios are skewed: twice as much in one
+    /// seed and half as much in another is no gain.
+    pub fn of_gains<T>(items: &[T], ratio: impl Fn(&T) -> Option<f64>) -> Option<Self> {
+        let of = |item: &T| ratio(item).filter(|r| *r > 0.0).map(libm::log);
+        let logs = Self::over(items, of)?;
+        let back = |v: f64| libm::exp(v) - 1.0;
+        Some(Self {
+            mean: back(logs.mean),
+            ci95_low: back(logs.ci95_low),
+            ci95_high: back(logs.ci95_high),
+            n: logs.n,
+        })
+    }
+
     /// Half of its width.
     pub fn half(&self) -> f64 {
         (self.ci95_high - self.ci95_low) / 2.0
@@ -114,5 +128,16 @@ mod tests {
         assert_eq!(Interval::of(&[1.0]), None);
         assert_eq!(Interval::of(&[1.0, f64::NAN]), None);
         assert_eq!(Interval::over(&[Some(1.0), None], |v| *v), None);
+    }
+
+    #[test]
+    fn gains_are_judged_by_their_logarithms() {
+        let twice_and_half = Interval::of_gains(&[2.0, 0.5], |r| Some(*r)).unwrap();
+        assert!(twice_and_half.mean.abs() < 1e-12);
+        let same = Interval::of_gains(&[1.1, 1.1, 1.1], |r| Some(*r)).unwrap();
+        assert!((same.mean - 0.1).abs() < 1e-12 && same.half() < 1e-9);
+        let skewed = Interval::of_gains(&[50.0, 20.0, 300.0, 90.0, 15.0], |r| Some(*r)).unwrap();
+        assert!(skewed.ci95_low > 5.0, "{skewed:?}");
+        assert_eq!(Interval::of_gains(&[1.0, 0.0], |r| Some(*r)), None);
     }
 }

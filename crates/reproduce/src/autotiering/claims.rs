@@ -2,13 +2,14 @@
 
 use super::figures::{SECOND_THRESHOLD, quantile, share_above};
 use super::measured::{ALL, DIRECTIONS, GROUPS, Measured, Metrics, READ, SeedRuns, WRITE};
-use super::scorecard::{Needs, Published, Side};
+use super::scorecard::{Kind, Needs, Published, Side};
 
-/// A quantity of one seed, for one form of AutoTiering.
+/// A quantity of one seed, for one form of AutoTiering; a gain is ours over theirs.
 pub(crate) type Value = Box<dyn Fn(&SeedRuns, &str) -> Option<f64>>;
 
 pub(crate) struct CellSpec {
     pub(crate) name: String,
+    pub(crate) kind: Kind,
     pub(crate) side: Side,
     pub(crate) threshold: f64,
     pub(crate) value: Value,
@@ -32,9 +33,9 @@ const IOPS: Metric = ("IOPS", |m| Some(m.iops));
 const MIB_PER_S: Metric = ("MiB/s", |m| Some(m.mib_per_s));
 const LATENCY: Metric = ("latency", |m| m.latency_us);
 
-/// Ours over theirs, less one.
+/// Ours over theirs.
 fn gain(ours: f64, theirs: f64) -> Option<f64> {
-    (theirs > 0.0).then(|| ours / theirs - 1.0)
+    (theirs > 0.0).then(|| ours / theirs)
 }
 
 fn gain_of(r: &SeedRuns, form: &str, rival: &str, g: usize, d: usize, m: Metric) -> Option<f64> {
@@ -47,6 +48,7 @@ fn versus(rival: &'static str, g: usize, d: usize, m: Metric, side: Side) -> Cel
     let name = format!("{} {} {} vs {rival}", GROUPS[g], DIRECTIONS[d], m.0);
     CellSpec {
         name,
+        kind: Kind::Gain,
         side,
         threshold: 0.0,
         value: Box::new(move |r, form| gain_of(r, form, rival, g, d, m)),
@@ -98,6 +100,7 @@ fn up_to(id: &'static str, says: &'static str, rival: &'static str, value: f64) 
         needs: Needs::All,
         cells: vec![CellSpec {
             name: format!("largest gain over the cells of Fig. 3(a) vs {rival}"),
+            kind: Kind::Gain,
             side: Side::Above,
             threshold: value,
             value: over_directions,
@@ -139,6 +142,7 @@ fn share(
 ) -> CellSpec {
     CellSpec {
         name: name.into(),
+        kind: Kind::Share,
         side,
         threshold,
         value: Box::new(move |r, form| {
@@ -229,6 +233,7 @@ fn shares() -> [ClaimSpec; 2] {
 fn moved(of: fn(&Measured) -> f64, unit: &str) -> Vec<CellSpec> {
     let cell = |rival: &'static str| CellSpec {
         name: format!("{unit} less {rival}'s"),
+        kind: Kind::Difference,
         side: Side::Below,
         threshold: 0.0,
         value: Box::new(move |r: &SeedRuns, form: &str| Some(of(r.of(form)) - of(r.of(rival)))),
@@ -239,6 +244,7 @@ fn moved(of: fn(&Measured) -> f64, unit: &str) -> Vec<CellSpec> {
 fn stacked_latency() -> Vec<CellSpec> {
     let cell = |rival: &'static str| CellSpec {
         name: format!("sum of the tiers' latencies vs {rival}"),
+        kind: Kind::Gain,
         side: Side::Below,
         threshold: 0.0,
         value: Box::new(move |r: &SeedRuns, form: &str| {
@@ -363,6 +369,7 @@ pub(crate) fn claims() -> Vec<ClaimSpec> {
         All,
         vec![CellSpec {
             name: "share of tier 3 in the stacked latencies".into(),
+            kind: Kind::Share,
             side: Above,
             threshold: 0.5,
             value: Box::new(|r, form| {

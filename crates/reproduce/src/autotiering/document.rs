@@ -17,7 +17,7 @@ pub fn document(outcome: &Outcome) -> Document {
             "scorecard",
             "Scorecard",
             vec![
-                Block::Text("A claim agrees when the 95 % interval over the seeds lies wholly on the claimed side in all of its cells (in one, for \"sometimes\"), disagrees when a cell lies wholly on the other, and is undecided otherwise. Gains are autotiering over its rival, less one, under the same seed.".into()),
+                Block::Text("A claim agrees when the 95 % interval over the seeds lies wholly on the claimed side in all of its cells (in one, for \"sometimes\"), disagrees when a cell lies wholly on the other, and is undecided otherwise. Gains are autotiering over its rival under the same seed, less one; their means are geometric.".into()),
                 tables::scorecard(outcome),
                 Block::Text("Every cell:".into()),
                 tables::cells(outcome),

@@ -54,11 +54,25 @@ pub enum Needs {
     Any,
 }
 
+/// What kind of quantity a cell has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// AutoTiering over its rival, less one; the mean is geometric.
+    Gain,
+    /// A part of a whole, 0 to 1.
+    Share,
+    /// AutoTiering less its rival, in the unit of its name.
+    Difference,
+}
+
 /// One comparison.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Cell {
     /// What is compared.
     pub name: String,
+    /// Of which kind.
+    pub kind: Kind,
     /// Where it should be.
     pub side: Side,
     /// The threshold.
@@ -69,7 +83,7 @@ pub struct Cell {
     pub verdict: Verdict,
 }
 
-/// A quantity beside a claim, without a verdict.
+/// A gain beside a claim, without a verdict.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Beside {
     /// What it is.
@@ -149,9 +163,14 @@ pub(crate) fn scorecard(seeds: &[SeedRuns]) -> Vec<Claim> {
 
 fn borne(spec: &ClaimSpec, seeds: &[SeedRuns], form: &str) -> Borne {
     let cell = |c: &CellSpec| {
-        let ours = Interval::over(seeds, |r| (c.value)(r, form));
+        let value = |r: &SeedRuns| (c.value)(r, form);
+        let ours = match c.kind {
+            Kind::Gain => Interval::of_gains(seeds, value),
+            Kind::Share | Kind::Difference => Interval::over(seeds, value),
+        };
         Cell {
             name: c.name.clone(),
+            kind: c.kind,
             side: c.side,
             threshold: c.threshold,
             ours,
@@ -172,7 +191,7 @@ fn borne(spec: &ClaimSpec, seeds: &[SeedRuns], form: &str) -> Borne {
             .iter()
             .map(|(name, value)| Beside {
                 name,
-                ours: Interval::over(seeds, |r| value(r, form)),
+                ours: Interval::of_gains(seeds, |r| value(r, form)),
             })
             .collect(),
     }

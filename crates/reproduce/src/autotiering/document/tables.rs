@@ -7,7 +7,7 @@ use super::number;
 use crate::Interval;
 use crate::autotiering::figures::{MovedOver, Row};
 use crate::autotiering::outcome::Outcome;
-use crate::autotiering::scorecard::{Borne, Verdict};
+use crate::autotiering::scorecard::{Borne, Cell as Compared, Kind, Verdict};
 
 fn toned(verdict: Verdict, text: String) -> Cell {
     let tone = match verdict {
@@ -46,8 +46,7 @@ pub(super) fn scorecard(outcome: &Outcome) -> Block {
     // One cell: its value. Several: how many went which way.
     let of = |b: &Borne| {
         let detail = match b.cells.as_slice() {
-            [one] if one.name.starts_with(SHARE) => share(one.ours),
-            [one] => percent(one.ours),
+            [one] => value(one),
             cells => format!("{} of {}, {} against", b.agree, cells.len(), b.disagree),
         };
         toned(b.verdict, format!("{}: {detail}", b.verdict.name()))
@@ -63,8 +62,13 @@ pub(super) fn scorecard(outcome: &Outcome) -> Block {
     Block::Table(columns, rows.collect())
 }
 
-/// Names of cells that are shares of something and not gains begin so.
-const SHARE: &str = "share of ";
+fn value(cell: &Compared) -> String {
+    match cell.kind {
+        Kind::Gain => percent(cell.ours),
+        Kind::Share => share(cell.ours),
+        Kind::Difference => pm(cell.ours, 1.0, 1).text,
+    }
+}
 
 /// A share in percent, with its ends.
 fn share(interval: Option<Interval>) -> String {
@@ -87,23 +91,17 @@ pub(super) fn cells(outcome: &Outcome) -> Block {
     for c in &outcome.scorecard {
         let (a, b) = (&c.ours.literal, &c.ours.corrected);
         for (literal, corrected) in a.cells.iter().zip(&b.cells) {
-            let difference = literal.name.contains(" less ");
-            let value = |i: Option<Interval>| match difference {
-                true => pm(i, 1.0, 1).text,
-                false if literal.name.starts_with(SHARE) => share(i),
-                false => percent(i),
-            };
-            let threshold = match difference {
-                true => "0".into(),
-                false => format!("{} %", number(100.0 * literal.threshold, 2)),
+            let threshold = match literal.kind {
+                Kind::Difference => number(literal.threshold, 0),
+                Kind::Gain | Kind::Share => format!("{} %", number(100.0 * literal.threshold, 2)),
             };
             let side = format!("{:?} {threshold}", literal.side).to_lowercase();
             rows.push(vec![
                 c.id.into(),
                 literal.name.clone().into(),
                 side.into(),
-                toned(literal.verdict, value(literal.ours)),
-                toned(corrected.verdict, value(corrected.ours)),
+                toned(literal.verdict, value(literal)),
+                toned(corrected.verdict, value(corrected)),
             ]);
         }
         for (literal, corrected) in a.beside.iter().zip(&b.beside) {
