@@ -238,7 +238,7 @@ impl Setup {
             "Phases and I/O spikes: not published; per seed a third of the datastore disks is steady, a third falls to a tenth of its rate for 1 to 4 epochs at a time, a third bursts by 1.5 to 3 for 2 to 5 minutes every 0.7 to 2.3 epochs.".into(),
             "Initial placement: not published; each VMDK on the drive with the largest share of free space.".into(),
             "SLA weights: not published; all 1, no objectives.".into(),
-            "wetP, wetB, wetS, wetMig, agingFactor, specialty matrix, upper bounds Γ: not published; 1, 1, 1, 0.2, 0.5, the program's defaults by rank of the tier, 80 % of IOPS and bandwidth and 90 % of space. The corrected form spreads the cost of a move over 4 epochs.".into(),
+            "wetP, wetB, wetS, wetMig, agingFactor, specialty matrix, upper bounds Γ: not published; 1, 1, 1, 0.2, 0.5, the program's defaults by rank of the tier, 80 % of IOPS and bandwidth and 90 % of space. The corrected form spreads the cost of a move over several epochs (`payback_epochs`, its default).".into(),
             "Injected latencies: not published; 5 levels up to the difference to the slowest tier, at least 100 µs, 5 windows each, once per migration epoch; window lengths follow the scale.".into(),
             "Migration: not published; at most 4 copies at once, one per drive, 200 MiB/s each and a quarter of what source and target have left. The same for every strategy; EDT's own pacing is no different.".into(),
             "Parameters: every strategy runs with its defaults, none was tuned. Set are only the lengths of the calibration windows, to the scale.".into(),
