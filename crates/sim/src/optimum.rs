@@ -245,7 +245,9 @@ pub fn horizon(model: &Model, objective: &Objective, loads: &Loads) -> Horizon {
                 .collect()
         })
         .collect();
-    let limits = [headroom.performance, headroom.bandwidth, headroom.space];
+    // All space that there is: moves that wait for others may take a tier over its share for a while, and what was carried
+    // out must have a value.
+    let limits = [headroom.performance, headroom.bandwidth, 1.0];
     let overload = topology
         .tier_ids()
         .map(|tier| overload_price(model, objective, &places, tier));
