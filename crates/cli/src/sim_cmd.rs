@@ -12,7 +12,7 @@ use clap::{Args, Subcommand};
 use planner::assign::Problem;
 use planner::horizon::Horizon;
 use serde::Serialize;
-use sim::optimum::{self, Loads, Optimality};
+use sim::optimum::{self, ExactHorizon, Loads, Optimality};
 use sim::{Model, RunOptions, RunResult, ScenarioFile, TraceHash};
 use trace::measurements::Measurements;
 use trace::{LoadedTrace, ReadOptions};
@@ -262,9 +262,6 @@ fn run_scenario(
     let found = optimum::optimality(model, &objective, &loads, &results, exact);
     Ok((results, Some(found)))
 }
-
-/// Solves a horizon: value of the best paths found, and what none exceeds.
-type ExactHorizon = fn(&Horizon) -> Option<(i64, i64)>;
 
 #[cfg(feature = "exact")]
 fn exact_assignment(problem: &Problem) -> Option<i64> {

@@ -137,7 +137,7 @@ fn client(config: &MeasurementsConfig, measured: &VolumeMeasurements, size: Byte
 /// Adds a time without requests.
 fn silence(phases: &mut Vec<Phase>, duration: Nanos) {
     match phases.last_mut() {
-        Some(last) if duration < PHASE_MIN => last.duration = last.duration + duration,
+        Some(last) if duration < PHASE_MIN => last.duration += duration,
         _ => phases.push(Phase {
             duration,
             idle: true,

@@ -329,14 +329,17 @@ fn decided(model: &Model, run: &RunResult) -> Vec<Vec<TierId>> {
     model.volumes.iter().map(path).collect()
 }
 
-/// Runs of strategies against the best possible. `exact` solves a horizon exactly, where that is to be had: value of
-/// the best paths it found, and what no paths exceed, in steps of a score.
+/// Solves a horizon exactly, where that is to be had: value of the best paths found, and what no paths exceed, in steps of a
+/// score.
+pub type ExactHorizon = fn(&Horizon) -> Option<(i64, i64)>;
+
+/// Runs of strategies against the best possible. `exact` makes the best and its bound better, where it is to be had.
 pub fn optimality(
     model: &Model,
     objective: &Objective,
     loads: &Loads,
     runs: &[RunResult],
-    exact: Option<fn(&Horizon) -> Option<(i64, i64)>>,
+    exact: Option<ExactHorizon>,
 ) -> Optimality {
     let problem = horizon(model, objective, loads);
     let (best, mut bound) = problem.solve();
