@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Our crates in order: each may depend on those before it only.
-const ORDER: [&str; 16] = [
+const ORDER: [&str; 17] = [
     "units",
     "model",
     "algo",
@@ -14,6 +14,7 @@ const ORDER: [&str; 16] = [
     "planner",
     "exact",
     "executor",
+    "manager",
     "trace",
     "sim",
     "report",
@@ -26,7 +27,7 @@ const ORDER: [&str; 16] = [
 ];
 
 /// What the core may use from outside. None of these opens a socket, reads a clock or starts a thread by itself.
-const CORE_MAY_USE: [(&str, &[&str]); 10] = [
+const CORE_MAY_USE: [(&str, &[&str]); 11] = [
     ("units", &["schemars", "serde", "thiserror"]),
     ("model", &["schemars", "serde"]),
     ("algo", &["libm", "serde"]),
@@ -36,6 +37,10 @@ const CORE_MAY_USE: [(&str, &[&str]); 10] = [
         &["schemars", "serde", "serde_json", "strsim", "thiserror"],
     ),
     ("executor", &["serde"]),
+    (
+        "manager",
+        &["schemars", "serde", "serde_json", "thiserror"],
+    ),
     (
         "sim",
         &[

@@ -1,5 +1,6 @@
 //! The plan: what to do, complete. The executor chooses nothing.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, BytesPerSec, DeviceId, Nanos, VolumeId};
 
@@ -20,6 +21,23 @@ pub struct Plan {
     pub calibrations: Vec<CalibrationRun>,
     /// Limits on carrying out the moves.
     pub limits: MoveLimits,
+}
+
+/// What a move is for, in the order in which goals go before one another.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Goal {
+    /// A tier is to be emptied.
+    Drain,
+    /// Pins and affinity.
+    Rules,
+    /// A device is running full.
+    Space,
+    /// What the strategy wants.
+    #[default]
+    Latency,
 }
 
 /// One volume from one device to another.

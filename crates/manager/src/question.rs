@@ -1,0 +1,190 @@
+//! What people and programs ask of the controller: the REST interface in one enum each for questions and answers.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::settings::Mode;
+use crate::store::HistoryPoint;
+use crate::view::{
+    EventView, JobView, OutcomeView, PlanView, StatusView, TierView, VolumeView, WhyNotView, WhyView,
+};
+use model::Goal;
+
+/// A question, or an order. Names of volumes and tiers may be `host/name` where several hosts have the same one.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Question {
+    /// How everything is.
+    Status,
+    /// All tiers.
+    Tiers,
+    /// All volumes.
+    Volumes,
+    /// One volume.
+    Volume {
+        /// Its name.
+        volume: String,
+    },
+    /// A volume's past.
+    History {
+        /// Its name.
+        volume: String,
+        /// So much of it, up to now.
+        last_ns: u64,
+    },
+    /// The plan of a host; the current one without a number.
+    Plan {
+        /// The host; may be left out when there is one.
+        host: Option<String>,
+        /// Number of the plan.
+        generation: Option<u64>,
+    },
+    /// Jobs, newest first.
+    Jobs {
+        /// At most so many.
+        limit: usize,
+    },
+    /// Events, oldest first.
+    Events {
+        /// Those with higher numbers; the newest without it.
+        after: Option<u64>,
+        /// At most so many.
+        limit: usize,
+    },
+    /// What came of moves, newest first.
+    Outcomes {
+        /// At most so many.
+        limit: usize,
+    },
+    /// Why a volume is where it is.
+    Why {
+        /// Its name.
+        volume: String,
+    },
+    /// Why a volume is not on a tier.
+    WhyNot {
+        /// Its name.
+        volume: String,
+        /// The tier.
+        tier: String,
+    },
+    /// A host's facts, policy and state as a scenario file.
+    ExportFacts {
+        /// The host; may be left out when there is one.
+        host: Option<String>,
+        /// The decision; the last one that could place data without it.
+        generation: Option<u64>,
+    },
+    /// Carry out moves of a plan.
+    Apply(Choice),
+    /// Do not carry out moves of a plan.
+    Reject(Choice),
+    /// Begin nothing new anywhere.
+    Pause,
+    /// Go on.
+    Resume,
+    /// Give a job up.
+    CancelJob {
+        /// The host; may be left out when there is one.
+        host: Option<String>,
+        /// The job.
+        job: u32,
+    },
+    /// What a tier takes and keeps.
+    SetTier {
+        /// The tier.
+        tier: String,
+        /// Its new state.
+        state: TierState,
+    },
+    /// Keep a volume on a tier; on none in particular without one.
+    Pin {
+        /// Its name.
+        volume: String,
+        /// The tier.
+        tier: Option<String>,
+    },
+    /// How far the controller may go for a goal by itself.
+    SetMode {
+        /// The goal.
+        goal: Goal,
+        /// How far.
+        mode: Mode,
+    },
+}
+
+/// Moves of a plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Choice {
+    /// The host; may be left out when there is one.
+    #[serde(default)]
+    pub host: Option<String>,
+    /// Number of the plan.
+    pub generation: u64,
+    /// Positions in the plan; all if left out.
+    #[serde(default)]
+    pub moves: Option<Vec<u32>>,
+}
+
+/// What a tier takes and keeps.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum TierState {
+    /// New data is welcome.
+    #[default]
+    Open,
+    /// No new data.
+    Cordoned,
+    /// No new data, and what is there leaves.
+    Draining,
+}
+
+/// What is answered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+#[allow(missing_docs)] // the views say what they are
+pub enum Answer {
+    Status(Box<StatusView>),
+    Tiers(Vec<TierView>),
+    Volumes(Vec<VolumeView>),
+    Volume(Box<VolumeView>),
+    History(Vec<HistoryPoint>),
+    Plan(Box<PlanView>),
+    Jobs(Vec<JobView>),
+    Events(Vec<EventView>),
+    Outcomes(Vec<OutcomeView>),
+    Why(Box<WhyView>),
+    WhyNot(Box<WhyNotView>),
+    /// A file's text.
+    Text(String),
+    Done(Done),
+}
+
+/// An order was carried out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Done {
+    /// What was done, one line for people.
+    pub message: String,
+}
+
+/// Why a question is not answered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// There is no such thing.
+    #[error("{0}")]
+    NotFound(String),
+    /// It cannot be done as things are.
+    #[error("{0}")]
+    Conflict(String),
+    /// It makes no sense.
+    #[error("{0}")]
+    Invalid(String),
+    /// The store fails: nothing is decided or ordered until it works again.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+/// Who asks, for the audit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Actor(pub String);

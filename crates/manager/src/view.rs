@@ -1,0 +1,492 @@
+//! What the controller shows: names instead of ids, numbers with their unit in the name. Version 1 of the REST interface.
+
+use std::collections::BTreeMap;
+
+use model::{Goal, SloStatistic};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::question::TierState;
+use crate::settings::Mode;
+
+/// How everything is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StatusView {
+    /// Version of terrace.
+    pub version: String,
+    /// The controller's time, since it was first started.
+    pub at_ns: u64,
+    /// The strategy.
+    pub strategy: String,
+    /// Whether everything is paused.
+    pub paused: bool,
+    /// How far the controller goes by itself, by goal.
+    pub modes: BTreeMap<Goal, Mode>,
+    /// Whether predictions held so far.
+    pub trust: TrustView,
+    /// Whether the hours in which moves may begin by themselves are now.
+    pub in_hours: bool,
+    /// Hosts.
+    pub hosts: Vec<HostView>,
+    /// Volumes, in all.
+    pub volumes: u32,
+    /// Volumes that missed their objective in the last window.
+    pub slo_missed: u32,
+    /// Volumes whose load is not known.
+    pub unknown: u32,
+    /// Moves that wait for approval.
+    pub proposed: u32,
+    /// Jobs that have not ended.
+    pub jobs: u32,
+    /// What needs attention, in words; empty when all is well.
+    pub problems: Vec<String>,
+}
+
+/// Whether the strategy's predictions hold.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TrustView {
+    /// Whether moves for latency may be approved by the controller itself.
+    pub trusted: bool,
+    /// Moves with a prediction whose outcome is known, of the last ones that count.
+    pub outcomes: u32,
+    /// Median of |observed − predicted| ÷ observed of them, 0..; none without any.
+    pub error_median: Option<f64>,
+    /// Why not, if not.
+    pub why: Option<String>,
+}
+
+/// How much is known of a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum HostState {
+    /// Its agent reports.
+    Live,
+    /// Its agent has missed windows, and what is known is old: nothing is decided.
+    Late,
+    /// Its agent is gone: everything about it is unknown.
+    Lost,
+}
+
+/// A host.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HostView {
+    /// Its name.
+    pub name: String,
+    /// How much is known.
+    pub state: HostState,
+    /// Age of the last window.
+    pub age_ns: Option<u64>,
+    /// Number of its last plan.
+    pub generation: u64,
+    /// Time to the next decision that may move data.
+    pub next_decision_ns: Option<u64>,
+    /// Why it is not planned, if so.
+    pub problem: Option<String>,
+}
+
+/// A tier.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TierView {
+    /// The host.
+    pub host: String,
+    /// Its name.
+    pub name: String,
+    /// Place among the host's tiers, 0 is the high end.
+    pub rank: u32,
+    /// What it takes and keeps.
+    pub state: TierState,
+    /// All bytes.
+    pub size_bytes: u64,
+    /// Bytes that are taken.
+    pub used_bytes: u64,
+    /// Volumes that are mostly there.
+    pub volumes: u32,
+    /// Share of its devices' time in use in the last window, 0..=1.
+    pub utilization: Option<f64>,
+    /// Bytes read per second in the last window, moves included.
+    pub read_bytes_per_s: f64,
+    /// Bytes written per second in the last window, moves included.
+    pub write_bytes_per_s: f64,
+    /// Its devices.
+    pub devices: Vec<DeviceView>,
+}
+
+/// A device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DeviceView {
+    /// Its name.
+    pub name: String,
+    /// All bytes.
+    pub size_bytes: u64,
+    /// Bytes that are taken.
+    pub used_bytes: u64,
+    /// Share of its time in use in the last window, 0..=1.
+    pub utilization: Option<f64>,
+    /// Whether it can be reached.
+    pub connected: bool,
+}
+
+/// A volume.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct VolumeView {
+    /// The host.
+    pub host: String,
+    /// Its name.
+    pub name: String,
+    /// Service class.
+    pub class: String,
+    /// Size that the guest sees.
+    pub size_bytes: u64,
+    /// Bytes that have a place.
+    pub allocated_bytes: u64,
+    /// The tier with most of it.
+    pub tier: String,
+    /// The device with most of it.
+    pub device: String,
+    /// The tier that it is pinned to.
+    pub pinned: Option<String>,
+    /// Load in the last window; none is unknown.
+    pub load: Option<LoadView>,
+    /// Its class's objective, if it has one.
+    pub slo: Option<SloView>,
+    /// 99th percentile of the latency in the last windows, oldest first, microseconds; none is unknown or idle.
+    pub p99_us: Vec<Option<f64>>,
+    /// Length of one of those windows.
+    pub window_ns: u64,
+    /// Its move, if one is under way.
+    pub moving: Option<MovingView>,
+    /// Time until its last move is so long ago that it may move again.
+    pub cooldown_left_ns: Option<u64>,
+    /// Whether answers are being held back to calibrate it.
+    pub calibrating: bool,
+}
+
+/// Load of a volume in a window, in iostat's terms.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LoadView {
+    /// r/s
+    pub reads_per_s: f64,
+    /// w/s
+    pub writes_per_s: f64,
+    /// Bytes read per second.
+    pub read_bytes_per_s: f64,
+    /// Bytes written per second.
+    pub write_bytes_per_s: f64,
+    /// r_await: mean latency of reads, microseconds; none without reads.
+    pub read_mean_us: Option<f64>,
+    /// w_await: mean latency of writes, microseconds; none without writes.
+    pub write_mean_us: Option<f64>,
+    /// Mean latency of all requests; none without any.
+    pub mean_us: Option<f64>,
+    /// Median of all requests.
+    pub p50_us: Option<f64>,
+    /// 99th percentile of all requests.
+    pub p99_us: Option<f64>,
+    /// Mean requests in flight.
+    pub outstanding: f64,
+    /// Requests that were answered with an error.
+    pub errors: u64,
+}
+
+/// An objective and how it is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SloView {
+    /// Which statistic of the latency.
+    pub statistic: SloStatistic,
+    /// It must not exceed this, microseconds.
+    pub target_us: f64,
+    /// What it was in the last window; none is unknown or idle.
+    pub measured_us: Option<f64>,
+    /// Windows that missed it, of those in `p99_us`.
+    pub missed: u32,
+}
+
+/// A move under way.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MovingView {
+    /// The job, if it is the controller's.
+    pub job: Option<u32>,
+    /// Target device.
+    pub to: String,
+    /// Bytes copied.
+    pub copied_bytes: u64,
+    /// Bytes not there yet.
+    pub left_bytes: u64,
+    /// Rate that it may take now.
+    pub rate_bytes_per_s: u64,
+}
+
+/// Whether a plan is the newest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PlanState {
+    /// It is: its moves may be applied.
+    Current,
+    /// A newer one has taken its place.
+    Superseded,
+}
+
+/// A plan with its reasons.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PlanView {
+    /// The host.
+    pub host: String,
+    /// Its number.
+    pub generation: u64,
+    /// The number before it.
+    pub parent: u64,
+    /// When it was made, the controller's time.
+    pub at_ns: u64,
+    /// The strategy.
+    pub strategy: String,
+    /// Whether it is the newest.
+    pub state: PlanState,
+    /// What it moves.
+    pub moves: Vec<PlannedMove>,
+    /// What it would have moved, had nothing been in the way.
+    pub held: Vec<HeldMove>,
+    /// Volumes that stay.
+    pub staying: u32,
+    /// Remarks of the strategy.
+    pub notes: Vec<String>,
+}
+
+/// Whether a planned move is carried out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub enum MoveState {
+    /// It waits for somebody to approve it.
+    Proposed {
+        /// Why the controller does not do so itself.
+        why: String,
+    },
+    /// Approved; waits for its turn.
+    Approved,
+    /// Under way.
+    Running,
+    /// Done.
+    Done,
+    /// It will not be carried out, or ended before its time.
+    Ended {
+        /// Why.
+        why: String,
+    },
+}
+
+/// A move of a plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PlannedMove {
+    /// Position in the plan.
+    pub position: u32,
+    /// Its job, once the plan was taken in.
+    pub job: Option<u32>,
+    /// The volume.
+    pub volume: String,
+    /// Source tier.
+    pub from_tier: String,
+    /// Target tier.
+    pub to_tier: String,
+    /// Source device.
+    pub from: String,
+    /// Target device.
+    pub to: String,
+    /// What it is for.
+    pub goal: Goal,
+    /// Why.
+    pub reason: String,
+    /// Bytes to copy.
+    pub bytes: u64,
+    /// Time that takes at the planned rate.
+    pub duration_ns: u64,
+    /// Mean latency before, microseconds, where it is predicted.
+    pub before_us: Option<f64>,
+    /// Mean latency after, microseconds, where it is predicted.
+    pub after_us: Option<f64>,
+    /// Moves of the plan that must have ended first.
+    pub after_moves: Vec<u32>,
+    /// Whether it is carried out.
+    pub state: MoveState,
+}
+
+/// A move that a filter kept from the plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HeldMove {
+    /// The volume.
+    pub volume: String,
+    /// Where it is.
+    pub tier: String,
+    /// Where it was wanted.
+    pub wanted: String,
+    /// The filter, with its numbers.
+    pub why: String,
+}
+
+/// A job: a move that is, or was, carried out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct JobView {
+    /// The host.
+    pub host: String,
+    /// Its number on that host.
+    pub job: u32,
+    /// The plan that it is from.
+    pub generation: u64,
+    /// The volume.
+    pub volume: String,
+    /// Source tier.
+    pub from_tier: String,
+    /// Target tier.
+    pub to_tier: String,
+    /// Source device.
+    pub from: String,
+    /// Target device.
+    pub to: String,
+    /// What it is for.
+    pub goal: Goal,
+    /// Why.
+    pub reason: String,
+    /// `proposed`, `waiting`, `reserving`, `copying`, `switching`, `releasing`, `done`, `cancelled` or `failed`.
+    pub state: String,
+    /// Why it ended before its time.
+    pub why: Option<String>,
+    /// Bytes copied.
+    pub copied_bytes: u64,
+    /// Bytes to copy, when it was planned.
+    pub bytes: u64,
+    /// Bytes not on the target yet.
+    pub left_bytes: u64,
+    /// Rate that it may take now.
+    pub rate_bytes_per_s: u64,
+    /// When it was planned, the controller's time.
+    pub planned_ns: u64,
+    /// When it left the queue.
+    pub started_ns: Option<u64>,
+    /// When it ended.
+    pub ended_ns: Option<u64>,
+    /// Time it will still take at its present rate.
+    pub eta_ns: Option<u64>,
+    /// No byte was copied for so long; none while it goes on.
+    pub stuck_ns: Option<u64>,
+}
+
+/// What came of a move.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OutcomeView {
+    /// The host.
+    pub host: String,
+    /// The job.
+    pub job: u32,
+    /// The volume.
+    pub volume: String,
+    /// Source tier.
+    pub from_tier: String,
+    /// Target tier.
+    pub to_tier: String,
+    /// When the move ended, the controller's time.
+    pub ended_ns: u64,
+    /// Mean latency when it was planned, microseconds.
+    pub before_us: Option<f64>,
+    /// What was predicted, microseconds.
+    pub predicted_us: Option<f64>,
+    /// What was measured in the first whole epoch after it, microseconds; none when the volume was idle or unknown.
+    pub observed_us: Option<f64>,
+    /// Requests per second when it was planned.
+    pub before_iops: Option<f64>,
+    /// What was predicted.
+    pub predicted_iops: Option<f64>,
+    /// What was measured.
+    pub observed_iops: Option<f64>,
+    /// (observed − predicted) ÷ observed latency.
+    pub error: Option<f64>,
+}
+
+/// What kind of thing happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum EventKind {
+    /// A plan was made.
+    Plan,
+    /// A move was approved or rejected.
+    Approval,
+    /// A job began, ended or is stuck.
+    Job,
+    /// A calibration session began or ended.
+    Calibration,
+    /// An operator changed something.
+    Operator,
+    /// A host came, went or has a problem.
+    Host,
+    /// The strategy's predictions hold, or do not.
+    Trust,
+    /// The controller itself: started, store trouble.
+    Controller,
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EventView {
+    /// Its number; rises.
+    pub id: u64,
+    /// The controller's time.
+    pub at_ns: u64,
+    /// Wall-clock time, milliseconds since 1970.
+    pub unix_ms: u64,
+    /// What kind.
+    pub kind: EventKind,
+    /// Who did it: `controller`, or a name from a token or a socket.
+    pub actor: String,
+    /// The host that it concerns.
+    pub host: Option<String>,
+    /// The volume that it concerns.
+    pub volume: Option<String>,
+    /// In words.
+    pub text: String,
+}
+
+/// Why a volume is where it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct WhyView {
+    /// The volume.
+    pub volume: VolumeView,
+    /// The last decision that looked at it.
+    pub generation: Option<u64>,
+    /// When that was.
+    pub at_ns: Option<u64>,
+    /// What was decided, one line.
+    pub outcome: String,
+    /// Every tier as an option: score, prediction and verdict in words.
+    pub options: Vec<OptionView>,
+    /// The numbers that it rests on, by name with unit.
+    pub evidence: BTreeMap<String, f64>,
+    /// Its last moves, newest first.
+    pub outcomes: Vec<OutcomeView>,
+}
+
+/// A tier as a place for a volume.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OptionView {
+    /// The tier.
+    pub tier: String,
+    /// Its score; higher is better.
+    pub score: Option<f64>,
+    /// Predicted mean latency, microseconds.
+    pub latency_us: Option<f64>,
+    /// Predicted request rate.
+    pub iops: Option<f64>,
+    /// What came of it, in words.
+    pub verdict: String,
+}
+
+/// Why a volume is not on a tier.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WhyNotView {
+    /// The volume.
+    pub volume: String,
+    /// The tier.
+    pub tier: String,
+    /// Where it is.
+    pub here: String,
+    /// The decision.
+    pub generation: Option<u64>,
+    /// The filter that kept it off, with its numbers, or what else.
+    pub why: String,
+}

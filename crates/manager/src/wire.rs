@@ -1,0 +1,363 @@
+//! What agents and the controller say to each other, version 1: plain data, JSON on the wire.
+//!
+//! ```text
+//!  agent                                   controller
+//!    │ ── Register {session} ───────────────▶ │   once per connection: a session is one life of an agent
+//!    │ ◀──────────────────── Welcome {at} ─── │
+//!    │ ── WindowReport {session, seq, …} ───▶ │   every window
+//!    │ ◀── Orders {session, seq, lease, …} ── │   all that is to be going on, not only what is new
+//! ```
+//!
+//! Orders are complete and idempotent: a lost answer is made good by the next one, a doubled one changes nothing, and one that
+//! is older than the last that was taken is refused by its `seq`. Times of the agent's clock never travel, only differences:
+//! `as_of_ns` is the controller's own time, carried forward by the agent from the last answer it had, so that a late message
+//! is old and not fresh.
+
+use model::{CalibrationStep, DeviceSpec};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Version of these messages.
+pub const PROTOCOL: u32 = 1;
+
+/// An agent says that it is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Register {
+    /// [`PROTOCOL`].
+    pub protocol: u32,
+    /// Another number for each life of the agent.
+    pub session: u64,
+    /// Version of the agent, for people.
+    pub version: String,
+}
+
+/// The controller takes it in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Welcome {
+    /// [`PROTOCOL`].
+    pub protocol: u32,
+    /// The controller's time.
+    pub at_ns: u64,
+    /// Length of a window.
+    pub window_ns: u64,
+    /// Objectives that injected latency has to leave room for, by class: the agent looks while it injects.
+    pub objectives: Vec<Objective>,
+}
+
+/// The latency objective of a class.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Objective {
+    /// The class.
+    pub class: String,
+    /// Which statistic.
+    pub statistic: model::SloStatistic,
+    /// It must not exceed this.
+    pub latency_ns: u64,
+}
+
+/// One window of one array.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WindowReport {
+    /// The session that was registered.
+    pub session: u64,
+    /// Rises by one with each report of a session.
+    pub seq: u64,
+    /// The controller's time at the end of the window, not later than it was.
+    pub as_of_ns: u64,
+    /// Length of the window.
+    pub window_ns: u64,
+    /// Names of tiers, high end first.
+    pub tiers: Vec<String>,
+    /// Devices.
+    pub devices: Vec<DeviceWindow>,
+    /// Volumes.
+    pub volumes: Vec<VolumeWindow>,
+    /// Jobs that the agent was ordered to do, until the orders do not name them any more.
+    pub jobs: Vec<JobWindow>,
+    /// Calibration sessions that ended, until they are acknowledged.
+    pub calibrations: Vec<CalibrationResult>,
+    /// What an operator should know, since the last report.
+    pub trouble: Vec<String>,
+}
+
+/// A device over a window.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceWindow {
+    /// Unique in its array.
+    pub name: String,
+    /// Its tier.
+    pub tier: String,
+    /// All bytes.
+    pub size_bytes: u64,
+    /// Bytes that are taken.
+    pub used_bytes: u64,
+    /// The device that it behaves like.
+    #[schemars(with = "Option<serde_json::Value>")]
+    pub emulate: Option<DeviceSpec>,
+    /// Whether it can be reached.
+    pub connected: bool,
+    /// I/O of the window, moves included; none in the first window of a session.
+    pub io: Option<DeviceIo>,
+}
+
+/// I/O of a device in a window.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceIo {
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Time in use, where the device knows it.
+    pub busy_ns: Option<u64>,
+}
+
+/// A volume over a window.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeWindow {
+    /// Unique in its array.
+    pub name: String,
+    /// Service class.
+    pub class: String,
+    /// Size that the guest sees.
+    pub size_bytes: u64,
+    /// Tier of its next extents.
+    pub home: String,
+    /// Bytes by device, those with any.
+    pub placed: Vec<Placed>,
+    /// Whether it is served, whole and can be moved.
+    pub movable: bool,
+    /// The move under way, the agent's or another's.
+    pub moving: Option<MovingWindow>,
+    /// Whether a calibration session is under way.
+    pub calibrating: bool,
+    /// Its load; none is unknown.
+    pub load: Option<Load>,
+}
+
+/// What a volume has on a device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Placed {
+    /// The device.
+    pub device: String,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// A move under way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MovingWindow {
+    /// The target.
+    pub device: String,
+    /// Bytes copied, those copied again included.
+    pub copied_bytes: u64,
+    /// Bytes not on the target yet.
+    pub left_bytes: u64,
+    /// Rate that it may take now.
+    pub rate_bytes_per_s: u64,
+}
+
+/// Load of a volume in a window.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Load {
+    /// Reads.
+    pub reads: LoadOf,
+    /// Writes; trims and flushes count here, with no bytes.
+    pub writes: LoadOf,
+    /// Requests that were answered with an error.
+    pub errors: u64,
+    /// Requests in flight, integrated over the window's time.
+    pub depth_ns: u64,
+}
+
+/// One direction of a load.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LoadOf {
+    /// Requests.
+    pub ios: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Latencies added up, as the guest sees them.
+    pub sum_ns: u64,
+    /// Of that, what answers were held back on purpose.
+    pub held_ns: u64,
+    /// Requests by bucket of the latency histogram (`algo::bucket_value_ns`), rising, without empty ones.
+    pub buckets: Vec<(u16, u64)>,
+}
+
+/// A job at the agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct JobWindow {
+    /// Its number.
+    pub job: u32,
+    /// How far it is.
+    pub state: JobProgress,
+}
+
+/// How far a job is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "state", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum JobProgress {
+    /// Being copied, batch after batch.
+    Copying {
+        /// Bytes copied, those copied again included.
+        copied_bytes: u64,
+        /// Bytes not on the target yet.
+        left_bytes: u64,
+        /// Rate that it may take now.
+        rate_bytes_per_s: u64,
+    },
+    /// All of the volume is on the target, durably.
+    Done {
+        /// Bytes copied.
+        copied_bytes: u64,
+    },
+    /// It did not begin, or ended before its time. What was switched stays on the target.
+    Failed {
+        /// Why.
+        why: String,
+        /// Bytes copied.
+        copied_bytes: u64,
+    },
+}
+
+/// What is to be going on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Orders {
+    /// The session of the report.
+    pub session: u64,
+    /// The report that this answers.
+    pub seq: u64,
+    /// The controller's time.
+    pub at_ns: u64,
+    /// Nothing new is begun by these orders once so much time has passed since the report was sent.
+    pub lease_ns: u64,
+    /// Moves.
+    pub moves: Vec<MoveOrder>,
+    /// Moves to give up. They stay here until the agent says that they ended.
+    pub cancels: Vec<MoveOrder>,
+    /// Calibration sessions; one that is under way and not named is ended.
+    pub calibrations: Vec<CalibrationOrder>,
+    /// Calibration results that were taken in.
+    pub calibrations_taken: Vec<u64>,
+    /// Objectives by class.
+    pub objectives: Vec<Objective>,
+}
+
+/// A move to carry out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MoveOrder {
+    /// The job's number.
+    pub job: u32,
+    /// The volume.
+    pub volume: String,
+    /// The target.
+    pub device: String,
+    /// Its tier.
+    pub tier: String,
+    /// Copy rate, at most.
+    pub rate_bytes_per_s: u64,
+}
+
+/// A calibration session to carry out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CalibrationOrder {
+    /// Its number; never used twice.
+    pub id: u64,
+    /// The volume.
+    pub volume: String,
+    /// Its windows.
+    #[schemars(with = "Vec<serde_json::Value>")]
+    pub steps: Vec<CalibrationStep>,
+}
+
+/// A calibration session that ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CalibrationResult {
+    /// Its number.
+    pub id: u64,
+    /// The volume.
+    pub volume: String,
+    /// The windows that were measured, in order; all of them unless it was cut off.
+    pub windows: Vec<CalibrationMeasured>,
+    /// Why it was cut off, if it was.
+    pub cut_off: Option<String>,
+}
+
+/// One measured window of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CalibrationMeasured {
+    /// Delay that was asked for.
+    pub wanted_ns: u64,
+    /// Mean delay that answers really had.
+    pub injected_us: f64,
+    /// Length.
+    pub duration_ns: u64,
+    /// Reads that were answered.
+    pub reads: u64,
+    /// Writes that were answered.
+    pub writes: u64,
+    /// Their mean latency, injected part included.
+    pub read_mean_us: f64,
+    /// Their mean latency, injected part included.
+    pub write_mean_us: f64,
+}
+
+/// Why a message is not taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "refusal", rename_all = "kebab-case")]
+pub enum WireRefusal {
+    /// Another version.
+    Protocol {
+        /// What the other side speaks.
+        theirs: u32,
+    },
+    /// The session is not known (the controller was started anew, or another agent has this host): register.
+    Register,
+    /// A report that is not newer than the last one.
+    Stale {
+        /// The last one that was taken.
+        last_seq: u64,
+    },
+    /// The message makes no sense.
+    Nonsense {
+        /// Why.
+        why: String,
+    },
+}
+
+impl std::fmt::Display for WireRefusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            WireRefusal::Protocol { theirs } => write!(
+                f,
+                "the agent speaks version {theirs} of the protocol, this controller version {PROTOCOL}: use the same version of terrace"
+            ),
+            WireRefusal::Register => f.write_str("the session is not known: register first"),
+            WireRefusal::Stale { last_seq } => {
+                write!(f, "report {last_seq} was taken already, this one is not newer")
+            }
+            WireRefusal::Nonsense { why } => f.write_str(why),
+        }
+    }
+}
