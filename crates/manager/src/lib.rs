@@ -1,6 +1,7 @@
 //! The live manager without its edges: what the controller decides when, what an agent does with its orders. Sans-io.
 
 pub mod question;
+pub mod service;
 pub mod settings;
 pub mod store;
 pub mod view;

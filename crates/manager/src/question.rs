@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use crate::settings::Mode;
 use crate::store::HistoryPoint;
 use crate::view::{
-    EventView, JobView, OutcomeView, PlanView, StatusView, TierView, VolumeView, WhyNotView, WhyView,
+    CountersView, EventView, JobView, OutcomeView, PlanView, StatusView, TierView, VolumeView,
+    WhyNotView, WhyView,
 };
 use model::Goal;
 
@@ -74,6 +75,8 @@ pub enum Question {
         /// The decision; the last one that could place data without it.
         generation: Option<u64>,
     },
+    /// Totals, for metrics.
+    Counters,
     /// Carry out moves of a plan.
     Apply(Choice),
     /// Do not carry out moves of a plan.
@@ -153,6 +156,7 @@ pub enum Answer {
     Jobs(Vec<JobView>),
     Events(Vec<EventView>),
     Outcomes(Vec<OutcomeView>),
+    Counters(Box<CountersView>),
     Why(Box<WhyView>),
     WhyNot(Box<WhyNotView>),
     /// A file's text.

@@ -200,8 +200,12 @@ pub trait Store {
     /// A volume's past, oldest first.
     fn history(&mut self, query: &HistoryQuery) -> Result<Vec<HistoryPoint>, StoreError>;
     /// Raw windows of a host, oldest first: a replayable past.
-    fn windows(&mut self, host: &str, from_ns: u64, to_ns: u64)
-    -> Result<Vec<StoredWindow>, StoreError>;
+    fn windows(
+        &mut self,
+        host: &str,
+        from_ns: u64,
+        to_ns: u64,
+    ) -> Result<Vec<StoredWindow>, StoreError>;
     /// A decision; the last one without a number.
     fn decision(
         &mut self,

@@ -355,7 +355,10 @@ impl std::fmt::Display for WireRefusal {
             ),
             WireRefusal::Register => f.write_str("the session is not known: register first"),
             WireRefusal::Stale { last_seq } => {
-                write!(f, "report {last_seq} was taken already, this one is not newer")
+                write!(
+                    f,
+                    "report {last_seq} was taken already, this one is not newer"
+                )
             }
             WireRefusal::Nonsense { why } => f.write_str(why),
         }

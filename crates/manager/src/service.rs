@@ -1,0 +1,48 @@
+//! What an edge may ask of a controller, whichever way the words came.
+
+use units::Nanos;
+
+use crate::question::{Actor, Answer, Question, Refusal};
+use crate::wire::{Orders, Register, Welcome, WindowReport, WireRefusal};
+
+/// The time, as the edge tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Now {
+    /// The controller's time: since it was first started, never falling, also over restarts.
+    pub at: Nanos,
+    /// Wall-clock time, milliseconds since 1970: for people and for hours of the day, never for intervals.
+    pub unix_ms: u64,
+}
+
+/// Why a message of an agent is not answered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MessageRefusal {
+    /// The message.
+    #[error("{0}")]
+    Wire(WireRefusal),
+    /// The store fails: nothing is decided or ordered until it works again.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+/// A controller with its store. Every answer is committed before it is given.
+pub trait Service {
+    /// An agent is there.
+    fn register(
+        &mut self,
+        now: Now,
+        host: &str,
+        message: Register,
+    ) -> Result<Welcome, MessageRefusal>;
+    /// A window of an agent's array.
+    fn report(
+        &mut self,
+        now: Now,
+        host: &str,
+        message: WindowReport,
+    ) -> Result<Orders, MessageRefusal>;
+    /// Time passes: agents may be late, jobs stuck. To be called about once a second.
+    fn tick(&mut self, now: Now);
+    /// A person or program asks.
+    fn ask(&mut self, now: Now, actor: &Actor, question: Question) -> Result<Answer, Refusal>;
+}
