@@ -1,5 +1,11 @@
 //! The live manager without its edges: what the controller decides when, what an agent does with its orders. Sans-io.
 
+pub mod agent;
+pub mod controller;
+pub mod export;
+mod hours;
+mod load;
+pub mod managed;
 pub mod question;
 pub mod service;
 pub mod settings;

@@ -1,7 +1,14 @@
-//! What the operator of a live manager wants.
+//! What the operator of a live manager wants: the words of its configuration file, and what they come to.
 
+use std::collections::BTreeMap;
+
+use config::{ClassConfig, ConfigFault, PolicyConfig, StrategyTables, Text, TierConfig, UnknownVolumes};
+use model::{DeviceSpec, Goal, Policy, SloClass, Specialty};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use units::Nanos;
+
+use crate::hours::Hours;
 
 /// How far the controller may go for a goal by itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -16,4 +23,365 @@ pub enum Mode {
     Partial,
     /// Moves are carried out.
     Auto,
+}
+
+impl std::fmt::Display for Mode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Mode::Off => "off",
+            Mode::Recommend => "recommend",
+            Mode::Partial => "partial",
+            Mode::Auto => "auto",
+        })
+    }
+}
+
+/// The file of `terrace serve`. The tables are those of a scenario where they have the same names.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ManagerConfig {
+    /// Where the controller keeps its state, and who may ask it.
+    #[serde(default)]
+    pub controller: ControllerConfig,
+    /// The array of this host; without it, agents of other hosts register.
+    pub array: Option<ArrayConfig>,
+    /// The strategy, or the name of a table in `strategies`.
+    #[serde(default = "default_strategy")]
+    pub strategy: String,
+    /// Seed of everything random.
+    #[serde(default = "default_seed")]
+    pub seed: u64,
+    /// Length of a measurement window.
+    #[serde(default = "default_window")]
+    pub window: Nanos,
+    /// What the tiers are made of, by their names in the array. Not needed for tiers of emulated devices. Space is the
+    /// array's own affair: `devices`, `members` and `capacity` are not used.
+    #[serde(default)]
+    pub tiers: Vec<TierConfig>,
+    /// Service classes; one without an objective if left out.
+    #[serde(default)]
+    pub classes: Vec<ClassConfig>,
+    /// Epochs, headroom, budget, rules, gates. Left out here, `hold` is 2, `cooldown` 1h and `margin` 0.05.
+    #[serde(default)]
+    pub policy: PolicyConfig,
+    /// How far to go without asking, by goal.
+    #[serde(default)]
+    pub modes: ModesConfig,
+    /// When moves may begin by themselves.
+    #[serde(default)]
+    pub hours: HoursConfig,
+    /// When to worry.
+    #[serde(default)]
+    pub watch: WatchConfig,
+    /// Parameters of strategies, by name.
+    #[serde(default)]
+    pub strategies: StrategyTables,
+}
+
+/// Where the controller keeps its state, and who may ask it. Paths are taken from the file's directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ControllerConfig {
+    /// The directory of its store and of its certificate.
+    pub state: String,
+    /// Its unix socket; `controller.sock` in the state directory if left out. Whoever may open it may do everything.
+    pub socket: Option<String>,
+    /// Where it listens with TLS for people with tokens, such as "127.0.0.1:9443"; nowhere if left out.
+    pub listen: Option<String>,
+    /// The file of tokens: a line `ROLE NAME SECRET` each; roles are read, operate, admin and agent. Needed to listen.
+    pub tokens: Option<String>,
+    /// The certificate, PEM; one that signs itself is made in the state directory if left out.
+    pub certificate: Option<String>,
+    /// Its key, PEM.
+    pub key: Option<String>,
+    /// Windows are kept as they were for so long.
+    pub raw: Nanos,
+    /// Windows of five minutes, and the audit, are kept for so long.
+    pub rolled: Nanos,
+}
+
+impl Default for ControllerConfig {
+    fn default() -> Self {
+        Self {
+            state: "terrace-state".into(),
+            socket: None,
+            listen: None,
+            tokens: None,
+            certificate: None,
+            key: None,
+            raw: Nanos::from_secs(7 * 86_400),
+            rolled: Nanos::from_secs(400 * 86_400),
+        }
+    }
+}
+
+/// The array of this host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ArrayConfig {
+    /// Its directory, from the file's directory.
+    pub dir: String,
+    /// The host's name.
+    #[serde(default = "default_host")]
+    pub host: String,
+    /// Whether this process serves its volumes, or another one does.
+    #[serde(default)]
+    pub serve: Serve,
+    /// Where guests connect: "unix:PATH" or "tcp:127.0.0.1:PORT"; `nbd.sock` in its directory if left out.
+    #[serde(default)]
+    pub listen: Vec<String>,
+}
+
+/// Who serves an array's volumes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Serve {
+    /// This process.
+    #[default]
+    Here,
+    /// Another one, such as `terrace volume export`: it is only looked at, and ordered.
+    Elsewhere,
+}
+
+fn default_host() -> String {
+    "local".into()
+}
+fn default_strategy() -> String {
+    "autotiering".into()
+}
+fn default_seed() -> u64 {
+    1
+}
+fn default_window() -> Nanos {
+    Nanos::from_secs(10)
+}
+
+/// How far to go without asking.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModesConfig {
+    /// Emptying tiers.
+    pub drain: Mode,
+    /// Pins and affinity.
+    pub rules: Mode,
+    /// Devices that run full.
+    pub space: Mode,
+    /// What the strategy wants.
+    pub latency: Mode,
+}
+
+/// When moves may begin by themselves; an operator's approval is good at any time.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct HoursConfig {
+    /// Such as "22:00-06:00", "Sat 00:00-24:00", "Mon-Fri 20:00-23:30"; any time if left out. Moves because a device runs
+    /// full do not wait for them.
+    pub moves: Vec<String>,
+    /// Local time's offset from UTC, such as "+02:00".
+    pub utc_offset: String,
+}
+
+impl Default for HoursConfig {
+    fn default() -> Self {
+        Self {
+            moves: vec![],
+            utc_offset: "+00:00".into(),
+        }
+    }
+}
+
+/// When to worry.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct WatchConfig {
+    /// Windows without a report after which a host is late: nothing is decided about it.
+    pub late_windows: u32,
+    /// Windows without a report after which a host is lost: everything about it is unknown.
+    pub lost_windows: u32,
+    /// A job of which no byte was copied for so long is called stuck.
+    pub stuck_after: Nanos,
+    /// A job that was stuck for so long is given up.
+    pub give_up_after: Nanos,
+    /// Predictions have failed when the median of their errors, |observed − predicted| ÷ observed, is above this.
+    pub prediction_error_max: f64,
+    /// The last so many moves with a known outcome count.
+    pub prediction_outcomes: u32,
+    /// Fewer tell nothing.
+    pub prediction_outcomes_min: u32,
+    /// Injected latency may add this share to all the time that a volume's requests take in a migration epoch, 0..=1.
+    pub calibration_budget: f64,
+}
+
+impl Default for WatchConfig {
+    fn default() -> Self {
+        Self {
+            late_windows: 2,
+            lost_windows: 6,
+            stuck_after: Nanos::from_secs(300),
+            give_up_after: Nanos::from_secs(1800),
+            prediction_error_max: 0.5,
+            prediction_outcomes: 10,
+            prediction_outcomes_min: 4,
+            calibration_budget: 0.05,
+        }
+    }
+}
+
+/// Gates of a live manager where the file gives none: nobody wants ping-pong.
+const HOLD: u32 = 2;
+const COOLDOWN: Nanos = Nanos::from_secs(3600);
+const MARGIN: f64 = 0.05;
+
+/// What a tier is made of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TierTraits {
+    /// A device; its capacity is the array's affair.
+    pub spec: DeviceSpec,
+    /// What it is meant for; by its place among the tiers without it.
+    pub specialty: Option<Specialty>,
+}
+
+/// What the operator wants, checked.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The file with its text, for rules that are resolved when volumes are known.
+    text: Text,
+    /// The words.
+    pub words: ManagerConfig,
+    /// The strategy's own name and its parameters.
+    pub strategy: (String, serde_json::Value),
+    /// Tiers by name.
+    pub tiers: BTreeMap<String, TierTraits>,
+    /// Service classes.
+    pub classes: Vec<SloClass>,
+    /// Hours in which moves may begin by themselves.
+    pub hours: Hours,
+}
+
+impl Settings {
+    /// Checks the words of a file; `words` were read from `text`, at its root.
+    ///
+    /// # Errors
+    /// With file, line and key.
+    pub fn new(text: Text, mut words: ManagerConfig) -> Result<Self, ConfigFault> {
+        let policy = &mut words.policy;
+        policy.hold.get_or_insert(HOLD);
+        policy.cooldown.get_or_insert(COOLDOWN);
+        policy.margin.get_or_insert(MARGIN);
+        let mut tiers = BTreeMap::new();
+        for (i, t) in words.tiers.iter().enumerate() {
+            let at = format!("tiers[{i}]");
+            let traits = TierTraits {
+                spec: config::resolve_tier_spec(&text, &at, t)?,
+                specialty: t.specialty,
+            };
+            if tiers.insert(t.name.clone(), traits).is_some() {
+                let why = format!("tier \"{}\" is listed twice", t.name);
+                return Err(text.fault(&format!("{at}.name"), why));
+            }
+        }
+        let classes = config::resolve_classes(&text, &words.classes)?;
+        let hours = Hours::parse(&words.hours.moves, &words.hours.utc_offset)
+            .map_err(|why| text.fault("hours", why))?;
+        let strategy = config::parameters(&text, &words.strategies, &words.strategy)?;
+        config::strategy(&text, &words.strategies, &words.strategy)?;
+        let window = words.window;
+        if window < Nanos::from_millis(100) {
+            return Err(text.fault("window", "must be at least 100ms"));
+        }
+        let watch = &words.watch;
+        if watch.late_windows == 0 || watch.lost_windows < watch.late_windows {
+            let why = "must be at least 1, and lost_windows at least late_windows";
+            return Err(text.fault("watch.late_windows", why));
+        }
+        if !(0.0..=1.0).contains(&watch.calibration_budget) {
+            return Err(text.fault("watch.calibration_budget", "is a share: 0 to 1"));
+        }
+        if watch.prediction_error_max.is_nan() || watch.prediction_error_max <= 0.0 {
+            return Err(text.fault("watch.prediction_error_max", "must be above 0"));
+        }
+        let settings = Self {
+            text,
+            words,
+            strategy,
+            tiers,
+            classes,
+            hours,
+        };
+        let policy = settings.policy(&[], &[], UnknownTiers::Skip)?;
+        if !policy.policy.epochs.monitor.0.is_multiple_of(window.0) {
+            let why = format!(
+                "{} is not a multiple of the window of {window}",
+                policy.policy.epochs.monitor
+            );
+            return Err(settings.text.fault("policy.monitor_epoch", why));
+        }
+        Ok(settings)
+    }
+
+    /// The mode of a goal by the file.
+    pub fn mode(&self, goal: Goal) -> Mode {
+        let modes = &self.words.modes;
+        match goal {
+            Goal::Drain => modes.drain,
+            Goal::Rules => modes.rules,
+            Goal::Space => modes.space,
+            Goal::Latency => modes.latency,
+        }
+    }
+
+    /// The policy for an array of these tiers and volumes, in the order of their ids. Rules about volumes that are not there
+    /// wait until they are.
+    ///
+    /// # Errors
+    /// Rules that name tiers which the array does not have, unless they are to be skipped.
+    pub fn policy(
+        &self,
+        tiers: &[&str],
+        volumes: &[&str],
+        unknown: UnknownTiers,
+    ) -> Result<ResolvedRules, ConfigFault> {
+        let mut words = self.words.policy.clone();
+        let known = |t: &String| tiers.contains(&t.as_str());
+        if unknown == UnknownTiers::Skip {
+            words.cordon.retain(known);
+            words.drain.retain(known);
+            words.pins.retain(|_, t| known(t));
+        }
+        let resolved = config::resolve_policy(
+            &self.text,
+            "policy",
+            &words,
+            tiers,
+            volumes,
+            UnknownVolumes::Skip,
+        )?;
+        Ok(ResolvedRules {
+            policy: resolved.policy,
+            unknown: resolved.unknown,
+        })
+    }
+
+    /// The class of that name; the first one, if there is none.
+    pub fn class(&self, name: &str) -> Option<usize> {
+        self.classes.iter().position(|c| c.name == name)
+    }
+}
+
+/// What to do about tiers that rules name and the array does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnknownTiers {
+    /// They are a fault.
+    Refuse,
+    /// The rules wait.
+    Skip,
+}
+
+/// A policy, and the volumes that rules name and that are not there.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResolvedRules {
+    /// The policy.
+    pub policy: Policy,
+    /// Names.
+    pub unknown: Vec<String>,
 }

@@ -1,0 +1,337 @@
+//! An agent without its edges: from snapshots of one array to reports, from orders to deeds.
+//!
+//! ```text
+//!   array ──snapshot──▶ beat ──▶ deeds: start, give up, inject ──▶ array
+//!                         │
+//!                         └─ a window has ended ──▶ report ──▶ controller ──▶ orders ─┐
+//!                         ▲                                                           │
+//!                         └───────────────── what is to be going on ◀─────────────────┘
+//! ```
+//!
+//! It remembers nothing over a restart: the array knows what is being moved, and the orders name all that is to be going on. A
+//! move that is under way already is adopted; one whose volume is on its target is done; one that was never begun is begun.
+//! Orders run out: an agent that hears nothing begins nothing new. What is under way goes on, since data is safe in
+//! every phase of a move. Injected latency ends by itself in the array shortly after the agent stops renewing it.
+//!
+//! Several beats make a window. Times are the agent's own, nanoseconds from any start.
+
+mod moves;
+mod sessions;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::wire::{
+    CalibrationOrder, CalibrationResult, DeviceWindow, JobProgress, JobWindow, MoveOrder,
+    Objective, Orders, PROTOCOL, Register, VolumeWindow, Welcome, WindowReport, WireRefusal,
+};
+
+pub use snapshot::{Counts, DeviceSnapshot, MoveEnd, Snapshot, VolumeSnapshot};
+
+/// Most remarks that one report carries. Protects the controller from an array that fails all the time.
+const TROUBLE_MAX: usize = 16;
+
+/// Time between two attempts to register.
+const APART_NS: u64 = 500_000_000;
+
+/// Something to do at the array.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Deed {
+    /// Begin a move; the result tells whether it began.
+    StartMove(MoveOrder),
+    /// Give the move of a volume up.
+    CancelMove {
+        /// The volume.
+        volume: String,
+    },
+    /// Hold the answers of a volume back by this from now on, for so long at most. Zero ends it.
+    Inject {
+        /// The volume.
+        volume: String,
+        /// By this much.
+        delay_ns: u64,
+        /// For so long, unless it is said again.
+        lasting_ns: u64,
+    },
+}
+
+/// Something to say to the controller.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Message {
+    /// First of all.
+    Register(Register),
+    /// A window.
+    Report(Box<WindowReport>),
+}
+
+/// How the controller and this agent stand.
+#[derive(Debug)]
+enum Link {
+    /// Not registered.
+    Apart,
+    /// Registered: the controller's time when it last answered, and when that was.
+    Met { at_ns: u64, heard_ns: u64 },
+}
+
+/// One agent.
+#[derive(Debug)]
+pub struct Agent {
+    session: u64,
+    version: String,
+    link: Link,
+    window_ns: u64,
+    seq: u64,
+    /// The last report that was answered.
+    answered: u64,
+    /// Nothing new is begun from here on.
+    lease_until_ns: u64,
+    /// The snapshot that the window began with, and when.
+    began: Option<(u64, Snapshot)>,
+    orders: BTreeMap<u32, MoveOrder>,
+    cancels: BTreeMap<u32, MoveOrder>,
+    jobs: BTreeMap<u32, moves::Job>,
+    wanted_sessions: Vec<CalibrationOrder>,
+    sessions: Vec<sessions::Session>,
+    results: Vec<CalibrationResult>,
+    objectives: Vec<Objective>,
+    trouble: Vec<String>,
+    deeds: VecDeque<Deed>,
+    messages: VecDeque<Message>,
+}
+
+impl Agent {
+    /// One that has just started; `session` is another number for each life.
+    pub fn new(session: u64, version: &str) -> Self {
+        Self {
+            session,
+            version: version.into(),
+            link: Link::Apart,
+            window_ns: 0,
+            seq: 0,
+            answered: 0,
+            lease_until_ns: 0,
+            began: None,
+            orders: BTreeMap::new(),
+            cancels: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            wanted_sessions: Vec::new(),
+            sessions: Vec::new(),
+            results: Vec::new(),
+            objectives: Vec::new(),
+            trouble: Vec::new(),
+            deeds: VecDeque::new(),
+            messages: VecDeque::new(),
+        }
+    }
+
+    /// The next thing to do at the array. Its result goes to [`Agent::done`].
+    pub fn poll_deed(&mut self) -> Option<Deed> {
+        self.deeds.pop_front()
+    }
+
+    /// The next thing to say to the controller.
+    pub fn poll_message(&mut self) -> Option<Message> {
+        self.messages.pop_front()
+    }
+
+    /// Something that an operator should know, for the next report.
+    pub fn remark(&mut self, text: String) {
+        if self.trouble.len() < TROUBLE_MAX && !self.trouble.contains(&text) {
+            self.trouble.push(text);
+        }
+    }
+
+    /// Looks at the array as it is now. To be called several times per window.
+    pub fn beat(&mut self, now_ns: u64, snapshot: Snapshot) {
+        let Link::Met { at_ns, heard_ns } = self.link else {
+            self.began = None;
+            if self.messages.is_empty() {
+                let (session, version) = (self.session, self.version.clone());
+                self.messages.push_back(Message::Register(Register {
+                    protocol: PROTOCOL,
+                    session,
+                    version,
+                }));
+            }
+            // Without a controller, running moves and sessions are still looked after.
+            self.look_after_moves(now_ns, &snapshot);
+            self.look_after_sessions(now_ns, &snapshot);
+            return;
+        };
+        self.look_after_moves(now_ns, &snapshot);
+        self.look_after_sessions(now_ns, &snapshot);
+        let Some((began_ns, earlier)) = &self.began else {
+            self.began = Some((now_ns, snapshot));
+            return;
+        };
+        let length_ns = now_ns.saturating_sub(*began_ns);
+        if length_ns < self.window_ns {
+            return;
+        }
+        self.seq += 1;
+        let report = WindowReport {
+            session: self.session,
+            seq: self.seq,
+            // The answer was given before it was heard, so this is not later than the truth.
+            as_of_ns: at_ns + now_ns.saturating_sub(heard_ns),
+            window_ns: length_ns,
+            tiers: snapshot.tiers.clone(),
+            devices: devices(earlier, &snapshot),
+            volumes: self.volumes(earlier, &snapshot),
+            jobs: self.job_windows(),
+            calibrations: self.results.clone(),
+            trouble: std::mem::take(&mut self.trouble),
+        };
+        // A report that could not be sent yet is old by now.
+        self.messages.clear();
+        self.messages.push_back(Message::Report(Box::new(report)));
+        self.began = Some((now_ns, snapshot));
+    }
+
+    /// Time until the array has to be looked at again: the end of a window or of a calibration step. While a move is
+    /// under way or ordered there is always something to see.
+    pub fn due_in_ns(&self, now_ns: u64) -> u64 {
+        if matches!(self.link, Link::Apart) {
+            return APART_NS;
+        }
+        let window = self.began.as_ref().map_or(0, |(began_ns, _)| {
+            (began_ns + self.window_ns).saturating_sub(now_ns)
+        });
+        let steps = self.sessions.iter().map(|s| s.due_in_ns(now_ns));
+        steps.fold(window, u64::min)
+    }
+
+    /// Whether something is going on, or ordered, that wants to be looked at more often than once a window.
+    pub fn is_busy(&self) -> bool {
+        self.jobs.values().any(moves::Job::runs)
+            || !self.sessions.is_empty()
+            || self.orders.keys().any(|id| !self.jobs.contains_key(id))
+    }
+
+    /// The controller has taken the agent in.
+    pub fn welcomed(&mut self, now_ns: u64, welcome: Welcome) {
+        self.link = Link::Met {
+            at_ns: welcome.at_ns,
+            heard_ns: now_ns,
+        };
+        self.window_ns = welcome.window_ns;
+        self.objectives = welcome.objectives;
+        self.began = None;
+    }
+
+    /// The controller has answered a report that was sent at `sent_ns`.
+    pub fn ordered(&mut self, now_ns: u64, sent_ns: u64, orders: Orders) {
+        if orders.session != self.session
+            || orders.seq <= self.answered
+            || orders.seq > self.seq
+            || matches!(self.link, Link::Apart)
+        {
+            return; // an answer from before; what is newer has been taken
+        }
+        self.answered = orders.seq;
+        self.link = Link::Met {
+            at_ns: orders.at_ns,
+            heard_ns: now_ns,
+        };
+        // Counted from the sending: the controller thinks of it as given after that.
+        self.lease_until_ns = sent_ns.saturating_add(orders.lease_ns);
+        let by_job = |list: Vec<MoveOrder>| list.into_iter().map(|o| (o.job, o)).collect();
+        self.orders = by_job(orders.moves);
+        self.cancels = by_job(orders.cancels);
+        let (wanted, given_up) = (&self.orders, &self.cancels);
+        self.jobs
+            .retain(|id, job| wanted.contains_key(id) || given_up.contains_key(id) || job.runs());
+        self.results
+            .retain(|r| !orders.calibrations_taken.contains(&r.id));
+        self.objectives = orders.objectives;
+        self.wanted_sessions = orders.calibrations;
+        self.end_unwanted_sessions();
+    }
+
+    /// The controller does not take a message.
+    pub fn refused(&mut self, refusal: &WireRefusal) {
+        match refusal {
+            WireRefusal::Register => self.part(),
+            WireRefusal::Stale { .. } => {}
+            WireRefusal::Protocol { .. } | WireRefusal::Nonsense { .. } => {
+                self.remark(refusal.to_string());
+                self.part();
+            }
+        }
+    }
+
+    /// The session is over: register again. Orders are void until there are new ones.
+    fn part(&mut self) {
+        self.link = Link::Apart;
+        self.lease_until_ns = 0;
+        self.messages.clear();
+    }
+
+    /// A deed was done, or not.
+    pub fn done(&mut self, deed: &Deed, result: Result<(), String>) {
+        match (deed, result) {
+            (_, Ok(())) => {}
+            (Deed::StartMove(order), Err(why)) => {
+                let ended = JobProgress::Failed {
+                    why,
+                    copied_bytes: 0,
+                };
+                self.jobs.insert(order.job, moves::Job::Ended(ended));
+            }
+            (Deed::CancelMove { volume }, Err(why)) => {
+                self.remark(format!("cannot give the move of {volume} up: {why}"));
+            }
+            (Deed::Inject { volume, .. }, Err(why)) => self.cut_off(volume, &why),
+        }
+    }
+
+    fn job_windows(&self) -> Vec<JobWindow> {
+        let known = self.jobs.iter();
+        known
+            .map(|(job, state)| JobWindow {
+                job: *job,
+                state: state.progress(),
+            })
+            .collect()
+    }
+
+    fn volumes(&self, earlier: &Snapshot, now: &Snapshot) -> Vec<VolumeWindow> {
+        // Both are in the array's order, mostly the same: look where it was first.
+        let before = |i: usize, name: &str| {
+            let same = earlier.volumes.get(i).filter(|v| v.name == name);
+            same.or_else(|| earlier.volumes.iter().find(|v| v.name == name))
+        };
+        let volumes = now.volumes.iter().enumerate();
+        volumes
+            .map(|(i, v)| VolumeWindow {
+                name: v.name.clone(),
+                class: v.class.clone(),
+                size_bytes: v.size_bytes,
+                home: v.home.clone(),
+                placed: v.placed.clone(),
+                movable: v.movable,
+                moving: v.moving.clone(),
+                calibrating: self.sessions.iter().any(|s| s.is_on(&v.name)),
+                load: before(i, &v.name).and_then(|old| v.load_since(old)),
+            })
+            .collect()
+    }
+}
+
+fn devices(earlier: &Snapshot, now: &Snapshot) -> Vec<DeviceWindow> {
+    let before = |name: &str| earlier.devices.iter().find(|d| d.name == name);
+    let devices = now.devices.iter();
+    devices
+        .map(|d| DeviceWindow {
+            name: d.name.clone(),
+            tier: d.tier.clone(),
+            size_bytes: d.size_bytes,
+            used_bytes: d.used_bytes,
+            emulate: d.emulate.clone(),
+            connected: d.connected,
+            io: before(&d.name).and_then(|old| d.io_since(old)),
+        })
+        .collect()
+}

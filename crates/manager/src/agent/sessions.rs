@@ -1,0 +1,254 @@
+//! Calibration sessions: latency is injected window by window, never past the volume's objective, and what it really was is measured.
+//!
+//! A session is cut off when its volume is moved, when its counters begin again, when the objective leaves no room, or when the
+//! orders do not name it any more. What was measured until then is reported; latency that was to be injected for the next
+//! window is not.
+
+use model::CalibrationStep;
+
+use super::{Agent, Counts, Deed, Snapshot};
+use crate::wire::{CalibrationMeasured, CalibrationOrder, CalibrationResult, Load, Objective};
+
+/// Injected latency ends by itself so long after the end of its window, should nobody renew it.
+const LINGER_NS: u64 = 2_000_000_000;
+
+/// A session under way.
+#[derive(Debug)]
+pub(super) struct Session {
+    order: CalibrationOrder,
+    /// The step that is being measured.
+    step: usize,
+    /// When it began, and the counters then.
+    began_ns: u64,
+    counts: Counts,
+    windows: Vec<CalibrationMeasured>,
+    /// The objective's statistic without injection, when it was last measured.
+    undisturbed_ns: Option<u64>,
+}
+
+impl Session {
+    pub(super) fn is_on(&self, volume: &str) -> bool {
+        self.order.volume == volume
+    }
+
+    pub(super) fn due_in_ns(&self, now_ns: u64) -> u64 {
+        (self.began_ns + self.current().duration.0).saturating_sub(now_ns)
+    }
+
+    fn current(&self) -> CalibrationStep {
+        self.order.steps[self.step]
+    }
+
+    fn ended(self, cut_off: Option<String>) -> CalibrationResult {
+        CalibrationResult {
+            id: self.order.id,
+            volume: self.order.volume,
+            windows: self.windows,
+            cut_off,
+        }
+    }
+}
+
+impl Agent {
+    pub(super) fn look_after_sessions(&mut self, now_ns: u64, snapshot: &Snapshot) {
+        for mut session in std::mem::take(&mut self.sessions) {
+            let volume = snapshot.volumes.iter().find(|v| session.is_on(&v.name));
+            let counts = volume.and_then(|v| v.counts.as_ref());
+            let cut_off = match (volume, counts) {
+                (None, _) => Some("the volume is gone".to_string()),
+                (Some(v), _) if v.moving.is_some() => Some("the volume is being moved".into()),
+                (Some(_), None) => Some("the volume is not measured".into()),
+                (Some(_), Some(c)) if c.since_ns != session.counts.since_ns => {
+                    Some("its counters began again".into())
+                }
+                (Some(v), Some(counts)) => {
+                    let objective = self.objectives.iter().find(|o| o.class == v.class);
+                    match next_step(&mut session, now_ns, counts, objective) {
+                        Step::Same => {
+                            self.sessions.push(session);
+                            continue;
+                        }
+                        Step::Next(deed) => {
+                            self.deeds.push_back(deed);
+                            self.sessions.push(session);
+                            continue;
+                        }
+                        Step::Over(cut_off) => cut_off,
+                    }
+                }
+            };
+            self.end_session(session, cut_off);
+        }
+        if now_ns < self.lease_until_ns {
+            self.begin_sessions(now_ns, snapshot);
+        }
+    }
+
+    fn begin_sessions(&mut self, now_ns: u64, snapshot: &Snapshot) {
+        for order in std::mem::take(&mut self.wanted_sessions) {
+            let known = self.sessions.iter().any(|s| s.order.id == order.id)
+                || self.results.iter().any(|r| r.id == order.id);
+            if known || order.steps.is_empty() {
+                continue;
+            }
+            let volume = snapshot.volumes.iter().find(|v| v.name == order.volume);
+            let counts = volume.and_then(|v| v.counts.clone());
+            let busy = self.sessions.iter().any(|s| s.is_on(&order.volume))
+                || volume.is_some_and(|v| v.moving.is_some());
+            let (Some(volume), Some(counts), false) = (volume, counts, busy) else {
+                self.results.push(CalibrationResult {
+                    id: order.id,
+                    volume: order.volume,
+                    windows: vec![],
+                    cut_off: Some("the volume is being moved, or is not measured".into()),
+                });
+                continue;
+            };
+            let objective = self.objectives.iter().find(|o| o.class == volume.class);
+            // What it has been like lately: the window under way, if there is one.
+            let lately = self.began.as_ref().and_then(|(_, earlier)| {
+                let old = earlier.volumes.iter().find(|v| v.name == order.volume)?;
+                volume.load_since(old)?.statistic_ns(objective?.statistic)
+            });
+            let session = Session {
+                order,
+                step: 0,
+                began_ns: now_ns,
+                counts,
+                windows: vec![],
+                undisturbed_ns: lately,
+            };
+            match no_room(&session, session.current(), objective) {
+                Some(why) => self.end_session(session, Some(why)),
+                None => {
+                    self.deeds.push_back(inject(&session));
+                    self.sessions.push(session);
+                }
+            }
+        }
+    }
+
+    /// Ends what the newest orders do not name.
+    pub(super) fn end_unwanted_sessions(&mut self) {
+        for session in std::mem::take(&mut self.sessions) {
+            let wanted = self
+                .wanted_sessions
+                .iter()
+                .any(|w| w.id == session.order.id);
+            if wanted {
+                self.sessions.push(session);
+            } else {
+                self.end_session(session, Some("it is not wanted any more".into()));
+            }
+        }
+    }
+
+    /// Injecting has failed.
+    pub(super) fn cut_off(&mut self, volume: &str, why: &str) {
+        if let Some(i) = self.sessions.iter().position(|s| s.is_on(volume)) {
+            let session = self.sessions.remove(i);
+            self.results.push(session.ended(Some(why.into())));
+        }
+    }
+
+    fn end_session(&mut self, session: Session, cut_off: Option<String>) {
+        self.deeds.push_back(Deed::Inject {
+            volume: session.order.volume.clone(),
+            delay_ns: 0,
+            lasting_ns: 0,
+        });
+        self.results.push(session.ended(cut_off));
+    }
+}
+
+enum Step {
+    /// The window goes on.
+    Same,
+    /// It ended, and another begins.
+    Next(Deed),
+    /// The session is over; why, if that is before its time.
+    Over(Option<String>),
+}
+
+fn inject(session: &Session) -> Deed {
+    let step = session.current();
+    Deed::Inject {
+        volume: session.order.volume.clone(),
+        delay_ns: step.inject.0,
+        lasting_ns: step.duration.0 + LINGER_NS,
+    }
+}
+
+fn next_step(
+    session: &mut Session,
+    now_ns: u64,
+    counts: &Counts,
+    objective: Option<&Objective>,
+) -> Step {
+    let step = session.current();
+    let duration_ns = now_ns.saturating_sub(session.began_ns);
+    if duration_ns < step.duration.0 {
+        return Step::Same;
+    }
+    let Some(load) = counts.total.since(&session.counts.total) else {
+        return Step::Over(Some("its counters went backwards".into()));
+    };
+    session.windows.push(measured(step, duration_ns, &load));
+    let statistic_ns = objective.and_then(|o| load.statistic_ns(o.statistic));
+    if step.inject.0 == 0 {
+        session.undisturbed_ns = statistic_ns.or(session.undisturbed_ns);
+    }
+    if session.step + 1 == session.order.steps.len() {
+        return Step::Over(None);
+    }
+    if let (Some(objective), Some(now)) = (objective, statistic_ns)
+        && now > objective.latency_ns
+    {
+        return Step::Over(Some(format!(
+            "the objective of class {} is missed: {} of {:.0} us, the target is {:.0} us",
+            objective.class,
+            objective.statistic.name(),
+            now as f64 / 1e3,
+            objective.latency_ns as f64 / 1e3
+        )));
+    }
+    session.step += 1;
+    session.began_ns = now_ns;
+    session.counts = counts.clone();
+    match no_room(session, session.current(), objective) {
+        Some(why) => Step::Over(Some(why)),
+        None => Step::Next(inject(session)),
+    }
+}
+
+/// Why a step must not be taken, if so: with its latency on top, the objective would be missed.
+fn no_room(
+    session: &Session,
+    step: CalibrationStep,
+    objective: Option<&Objective>,
+) -> Option<String> {
+    let (objective, undisturbed_ns) = (objective?, session.undisturbed_ns?);
+    let with_it = undisturbed_ns.saturating_add(step.inject.0);
+    (step.inject.0 > 0 && with_it > objective.latency_ns).then(|| {
+        format!(
+            "the objective of class {} leaves no room: {} of {:.0} us and {:.0} us injected are above {:.0} us",
+            objective.class,
+            objective.statistic.name(),
+            undisturbed_ns as f64 / 1e3,
+            step.inject.0 as f64 / 1e3,
+            objective.latency_ns as f64 / 1e3
+        )
+    })
+}
+
+fn measured(step: CalibrationStep, duration_ns: u64, load: &Load) -> CalibrationMeasured {
+    CalibrationMeasured {
+        wanted_ns: step.inject.0,
+        injected_us: load.held_mean_us(),
+        duration_ns,
+        reads: load.reads.ios,
+        writes: load.writes.ios,
+        read_mean_us: load.reads.guest_mean_us().unwrap_or(0.0),
+        write_mean_us: load.writes.guest_mean_us().unwrap_or(0.0),
+    }
+}

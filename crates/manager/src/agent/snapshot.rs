@@ -1,0 +1,126 @@
+//! An array as it is at one moment: places and counters that only rise.
+
+use model::DeviceSpec;
+
+use crate::wire::{DeviceIo, Load, MovingWindow, Placed};
+
+/// The whole array.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Snapshot {
+    /// Names of tiers, high end first.
+    pub tiers: Vec<String>,
+    /// Devices, in the array's order.
+    pub devices: Vec<DeviceSnapshot>,
+    /// Volumes, in the array's order.
+    pub volumes: Vec<VolumeSnapshot>,
+}
+
+/// A device.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeviceSnapshot {
+    /// Unique in its array.
+    pub name: String,
+    /// Its tier.
+    pub tier: String,
+    /// All bytes.
+    pub size_bytes: u64,
+    /// Bytes that are taken.
+    pub used_bytes: u64,
+    /// The device that it behaves like.
+    pub emulate: Option<DeviceSpec>,
+    /// Whether it can be reached.
+    pub connected: bool,
+    /// When its counters began: another number means that they began again.
+    pub since_ns: u64,
+    /// I/O since then.
+    pub io: DeviceIo,
+}
+
+impl DeviceSnapshot {
+    /// I/O since an earlier snapshot; none if the counters began again.
+    pub fn io_since(&self, earlier: &DeviceSnapshot) -> Option<DeviceIo> {
+        let (now, old) = (&self.io, &earlier.io);
+        if self.since_ns != earlier.since_ns {
+            return None;
+        }
+        Some(DeviceIo {
+            reads: now.reads.checked_sub(old.reads)?,
+            writes: now.writes.checked_sub(old.writes)?,
+            read_bytes: now.read_bytes.checked_sub(old.read_bytes)?,
+            write_bytes: now.write_bytes.checked_sub(old.write_bytes)?,
+            busy_ns: match (now.busy_ns, old.busy_ns) {
+                (Some(now), Some(old)) => Some(now.checked_sub(old)?),
+                _ => None,
+            },
+        })
+    }
+}
+
+/// A volume.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VolumeSnapshot {
+    /// Unique in its array.
+    pub name: String,
+    /// Service class.
+    pub class: String,
+    /// Size that the guest sees.
+    pub size_bytes: u64,
+    /// Tier of its next extents.
+    pub home: String,
+    /// Bytes by device, those with any.
+    pub placed: Vec<Placed>,
+    /// Whether it is served, whole and can be moved.
+    pub movable: bool,
+    /// The move under way.
+    pub moving: Option<MovingWindow>,
+    /// How the last move ended, if it is known.
+    pub last_move: Option<MoveEnd>,
+    /// Counters; none when it is not measured.
+    pub counts: Option<Counts>,
+}
+
+impl VolumeSnapshot {
+    /// Whether all of it is on a device, or would be: a volume without data goes where its home is.
+    pub fn is_on(&self, device: &str, tier: &str) -> bool {
+        self.moving.is_none()
+            && self.home == tier
+            && self
+                .placed
+                .iter()
+                .all(|p| p.device == device || p.bytes == 0)
+    }
+
+    /// Load since an earlier snapshot; none if it is not measured, or was not all the time.
+    pub fn load_since(&self, earlier: &VolumeSnapshot) -> Option<Load> {
+        let (now, old) = (self.counts.as_ref()?, earlier.counts.as_ref()?);
+        (now.since_ns == old.since_ns)
+            .then(|| now.total.since(&old.total))
+            .flatten()
+    }
+}
+
+/// Counters of a volume.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// When they began: another number means that they began again.
+    pub since_ns: u64,
+    /// All since then.
+    pub total: Load,
+}
+
+/// How a move ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MoveEnd {
+    /// Everything is on the target.
+    Done {
+        /// Bytes copied, those copied again included.
+        copied_bytes: u64,
+    },
+    /// Given up; what was switched stays on the target.
+    Stopped {
+        /// Why.
+        why: String,
+        /// Bytes copied.
+        copied_bytes: u64,
+    },
+}

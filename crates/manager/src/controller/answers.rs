@@ -1,0 +1,287 @@
+//! Questions and orders of people and programs, those that the core can answer by itself.
+
+use executor::{Input, JobId};
+use units::Nanos;
+
+use super::approval::Verdict;
+use super::host::Host;
+use super::Controller;
+use crate::question::{Actor, Answer, Done, Question, Refusal, TierState};
+use crate::service::Now;
+use crate::view::EventKind;
+use crate::wire::VolumeWindow;
+
+impl Controller {
+    /// Answers what needs no history; the rest is the store's.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn ask(&mut self, now: Now, actor: &Actor, question: Question) -> Result<Answer, Refusal> {
+        self.advance(now);
+        self.actor = actor.0.clone();
+        match question {
+            Question::Status => Ok(Answer::Status(Box::new(self.status()))),
+            Question::Tiers => Ok(Answer::Tiers(self.tiers())),
+            Question::Volumes => Ok(Answer::Volumes(self.volumes())),
+            Question::Volume { volume } => {
+                let (host, v) = self.volume_named(&volume)?;
+                Ok(Answer::Volume(Box::new(self.volume_view(host, v))))
+            }
+            Question::Plan { host, .. } => {
+                let name = self.host_named(host.as_deref())?;
+                let host = &self.hosts[&name];
+                let current = host.current.as_ref().ok_or_else(|| {
+                    let next = "the first one is made when the first migration epoch ends";
+                    Refusal::NotFound(format!("there is no plan for {name} yet: {next}"))
+                })?;
+                Ok(Answer::Plan(Box::new(self.plan_view(host, current))))
+            }
+            Question::Jobs { limit } => {
+                let mut jobs = self.live_jobs();
+                jobs.truncate(limit);
+                Ok(Answer::Jobs(jobs))
+            }
+            Question::Why { volume } => {
+                let (host, v) = self.volume_named(&volume)?;
+                Ok(Answer::Why(Box::new(self.why(host, v))))
+            }
+            Question::WhyNot { volume, tier } => {
+                let (host, v) = self.volume_named(&volume)?;
+                let tiers = host.report().map_or(&[][..], |r| &r.tiers[..]);
+                let tier = tier.strip_prefix(&format!("{}/", host.name)).unwrap_or(&tier);
+                if !tiers.iter().any(|t| t == tier) {
+                    let why = format!("there is no tier {tier:?} on {}: it has {}", host.name, tiers.join(", "));
+                    return Err(Refusal::NotFound(why));
+                }
+                Ok(Answer::WhyNot(Box::new(self.why_not(host, v, tier))))
+            }
+            Question::Counters => Ok(Answer::Counters(Box::new(self.counters()))),
+            Question::Apply(choice) => self.choose(&choice, Verdict::Apply).map(Answer::Done),
+            Question::Reject(choice) => self.choose(&choice, Verdict::Reject).map(Answer::Done),
+            Question::Pause => self.pause(true),
+            Question::Resume => self.pause(false),
+            Question::CancelJob { host, job } => self.cancel_job(host.as_deref(), job),
+            Question::SetTier { tier, state } => self.set_tier(&tier, state),
+            Question::Pin { volume, tier } => self.pin(&volume, tier),
+            Question::SetMode { goal, mode } => {
+                self.operator.modes.insert(goal, mode);
+                self.operator_dirty = true;
+                if goal == model::Goal::Latency {
+                    self.trust.renew();
+                    self.operator.trust_from_ns = self.now.at.0;
+                }
+                self.order_done(None, None, format!("the mode of {goal} is {mode}"))
+            }
+            Question::History { .. }
+            | Question::Events { .. }
+            | Question::Outcomes { .. }
+            | Question::ExportFacts { .. } => {
+                unreachable!("the store answers these")
+            }
+        }
+    }
+
+    fn order_done(
+        &mut self,
+        host: Option<&str>,
+        volume: Option<&str>,
+        message: String,
+    ) -> Result<Answer, Refusal> {
+        self.event(EventKind::Operator, host, volume, message.clone());
+        Ok(Answer::Done(Done { message }))
+    }
+
+    fn pause(&mut self, paused: bool) -> Result<Answer, Refusal> {
+        self.operator.paused = paused;
+        self.operator_dirty = true;
+        let names: Vec<String> = self.hosts.keys().cloned().collect();
+        for name in names {
+            let mut host = self.hosts.remove(&name).expect("it was just named");
+            let input = if paused { Input::Pause } else { Input::Resume };
+            self.input(&mut host, self.now.at, input);
+            self.hosts.insert(name, host);
+        }
+        let running = self.hosts.values().flat_map(|h| h.executor.jobs());
+        let running = running.filter(|j| j.state.active()).count();
+        let message = match (paused, running) {
+            (true, 0) => "paused: nothing new is begun".into(),
+            (true, n) => format!("paused: nothing new is begun; {n} job(s) that run go on, `terrace job cancel` gives them up"),
+            (false, _) => "going on".into(),
+        };
+        self.order_done(None, None, message)
+    }
+
+    fn cancel_job(&mut self, host: Option<&str>, job: u32) -> Result<Answer, Refusal> {
+        let name = self.host_named(host)?;
+        let mut host = self.hosts.remove(&name).expect("it was just found");
+        let id = JobId(job);
+        let result = match host.executor.get(id).map(|j| j.state.clone()) {
+            None => Err(Refusal::NotFound(format!("there is no job {job} on {name}"))),
+            Some(state) if state.ended() => Err(Refusal::Conflict(format!("job {job} has ended"))),
+            Some(_) => {
+                self.input(&mut host, self.now.at, Input::Cancel(id));
+                let volume = host.kept.names.of_volume(host.executor.get(id).expect("as above").order.volume).to_string();
+                Ok(volume)
+            }
+        };
+        let going = host.executor.get(id).is_some_and(|j| !j.state.ended());
+        self.hosts.insert(name.clone(), host);
+        let volume = result?;
+        let message = if going {
+            format!("job {job} is past the point of no return: it goes on, and {volume} will be whole on its target")
+        } else {
+            format!("job {job} is given up: what of {volume} was switched already stays where it is")
+        };
+        self.order_done(Some(&name), Some(&volume), message)
+    }
+
+    fn set_tier(&mut self, tier: &str, state: TierState) -> Result<Answer, Refusal> {
+        let (host, tier) = self.tier_named(tier)?;
+        self.operator.tiers.insert(format!("{host}/{tier}"), state);
+        self.operator_dirty = true;
+        let what = match state {
+            TierState::Open => "takes new data",
+            TierState::Cordoned => "takes no new data",
+            TierState::Draining => "takes no new data, and what is there leaves",
+        };
+        let mut message = format!("tier {tier} of {host} {what}");
+        if state != TierState::Open && self.cordon_running(&host, &tier) {
+            message.push_str("; moves to it that had not begun are dropped, those that run go on");
+        }
+        self.order_done(Some(&host), None, message)
+    }
+
+    /// Drops moves to a tier that have not begun; whether there was one.
+    fn cordon_running(&mut self, name: &str, tier: &str) -> bool {
+        let mut host = self.hosts.remove(name).expect("its tier was just found");
+        let to = |j: &executor::Job| host.tier_of(host.kept.names.of_device(j.order.to)) == tier;
+        let open = |j: &executor::Job| {
+            matches!(j.state, executor::JobState::Proposed | executor::JobState::Waiting)
+        };
+        let dropped: Vec<JobId> = host
+            .executor
+            .jobs()
+            .iter()
+            .filter(|j| open(j) && to(j))
+            .map(|j| j.id)
+            .collect();
+        for job in &dropped {
+            let input = match host.executor.get(*job).map(|j| &j.state) {
+                Some(executor::JobState::Proposed) => Input::Reject {
+                    job: *job,
+                    why: format!("tier {tier} takes no new data"),
+                },
+                _ => Input::Cancel(*job),
+            };
+            self.input(&mut host, self.now.at, input);
+        }
+        self.hosts.insert(name.into(), host);
+        !dropped.is_empty()
+    }
+
+    fn pin(&mut self, volume: &str, tier: Option<String>) -> Result<Answer, Refusal> {
+        let (host, v) = self.volume_named(volume)?;
+        let (host, volume) = (host.name.clone(), v.name.clone());
+        let tier = match tier {
+            None => None,
+            Some(tier) => {
+                let (of, tier) = self.tier_named(&format!("{host}/{}", tier.strip_prefix(&format!("{host}/")).unwrap_or(&tier)))?;
+                debug_assert_eq!(of, host);
+                Some(tier)
+            }
+        };
+        let message = match &tier {
+            Some(tier) => format!("{volume} belongs on {tier}"),
+            None => format!("{volume} may be on any tier"),
+        };
+        self.operator.pins.insert(format!("{host}/{volume}"), tier);
+        self.operator_dirty = true;
+        self.order_done(Some(&host), Some(&volume), message)
+    }
+
+    /// The host of that name, or the only one.
+    pub(super) fn host_named(&self, name: Option<&str>) -> Result<String, Refusal> {
+        let known = || self.hosts.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        match name {
+            Some(name) if self.hosts.contains_key(name) => Ok(name.into()),
+            Some(name) => Err(Refusal::NotFound(format!("there is no host {name:?}; known: {}", known()))),
+            None => match self.hosts.len() {
+                1 => Ok(self.hosts.keys().next().expect("there is one").clone()),
+                0 => Err(Refusal::NotFound("no host has registered yet".into())),
+                _ => Err(Refusal::Invalid(format!("which host? {}", known()))),
+            },
+        }
+    }
+
+    /// The host and the window of a volume.
+    pub(super) fn volume_named(&self, name: &str) -> Result<(&Host, &VolumeWindow), Refusal> {
+        let (wanted, volume) = match name.split_once('/') {
+            Some((host, volume)) if self.hosts.contains_key(host) => (Some(host), volume),
+            _ => (None, name),
+        };
+        let mut found = self
+            .hosts
+            .values()
+            .filter(|h| wanted.is_none_or(|w| w == h.name))
+            .filter_map(|h| Some((h, h.report()?.volumes.iter().find(|v| v.name == volume)?)));
+        match (found.next(), found.next()) {
+            (Some(one), None) => Ok(one),
+            (Some((a, _)), Some((b, _))) => Err(Refusal::Invalid(format!(
+                "volume {volume:?} is on {} and {}: write {}/{volume}",
+                a.name, b.name, a.name
+            ))),
+            (None, _) => {
+                let names = self.hosts.values().filter_map(Host::report);
+                let names: Vec<&str> = names.flat_map(|r| r.volumes.iter().map(|v| v.name.as_str())).collect();
+                let hint = config::suggestion(volume, names.into_iter());
+                Err(Refusal::NotFound(format!("unknown volume {volume:?}{hint}")))
+            }
+        }
+    }
+
+    /// Host and name of a tier.
+    fn tier_named(&self, name: &str) -> Result<(String, String), Refusal> {
+        let (wanted, tier) = match name.split_once('/') {
+            Some((host, tier)) if self.hosts.contains_key(host) => (Some(host), tier),
+            _ => (None, name),
+        };
+        let has = |h: &&Host| {
+            wanted.is_none_or(|w| w == h.name)
+                && h.report().is_some_and(|r| r.tiers.iter().any(|t| t == tier))
+        };
+        let mut found = self.hosts.values().filter(has);
+        match (found.next(), found.next()) {
+            (Some(host), None) => Ok((host.name.clone(), tier.into())),
+            (Some(a), Some(b)) => Err(Refusal::Invalid(format!(
+                "tier {tier:?} is on {} and {}: write {}/{tier}",
+                a.name, b.name, a.name
+            ))),
+            (None, _) => {
+                let names = self.hosts.values().filter_map(Host::report);
+                let names: Vec<&str> = names.flat_map(|r| r.tiers.iter().map(String::as_str)).collect();
+                let hint = config::suggestion(tier, names.into_iter());
+                Err(Refusal::NotFound(format!("unknown tier {tier:?}{hint}")))
+            }
+        }
+    }
+
+    /// Host and volume that a name means, for the store's history.
+    pub fn volume_key(&self, name: &str) -> Result<(String, String), Refusal> {
+        self.volume_named(name).map(|(h, v)| (h.name.clone(), v.name.clone()))
+    }
+
+    /// The host that a name means, or the only one.
+    pub fn host_key(&self, name: Option<&str>) -> Result<String, Refusal> {
+        self.host_named(name)
+    }
+
+    /// The controller's time.
+    pub fn time(&self) -> Nanos {
+        self.now.at
+    }
+
+    /// What the operator's file says.
+    pub fn settings(&self) -> &crate::settings::Settings {
+        &self.settings
+    }
+}

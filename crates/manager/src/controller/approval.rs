@@ -1,0 +1,229 @@
+//! Who says yes to a planned move: the mode of its goal, or a person.
+
+use executor::{Input, Job, JobId, JobState};
+use model::Goal;
+
+use super::Controller;
+use super::host::{Current, Host};
+use crate::question::{Choice, Done, Refusal};
+use crate::settings::Mode;
+use crate::view::{EventKind, HostState};
+
+/// A plan is not applied any more after so many migration epochs: its facts are too old.
+const PLAN_EPOCHS: u64 = 2;
+
+impl Controller {
+    /// Why the controller does not approve a move by itself; none if it does.
+    pub(super) fn waits_for(&self, job: &Job) -> Option<String> {
+        let goal = job.order.goal;
+        let mode = self.mode_of(goal);
+        if self.operator.paused {
+            return Some("everything is paused".into());
+        }
+        match mode {
+            Mode::Off => return Some(format!("the mode of {goal} is off")),
+            Mode::Recommend => return Some(format!("the mode of {goal} is recommend")),
+            Mode::Partial if goal == Goal::Latency && !faster(job) => {
+                return Some("the mode of latency is partial, and it is not predicted to make its volume faster".into());
+            }
+            Mode::Partial | Mode::Auto => {}
+        }
+        if goal == Goal::Latency
+            && let Some(why) = self.trust.broken()
+        {
+            return Some(why);
+        }
+        if goal != Goal::Space && !self.settings.hours.hold(self.now.unix_ms) {
+            return Some("it is outside the hours for moves".into());
+        }
+        None
+    }
+
+    /// Approves what modes and hours let through.
+    pub(super) fn approve_by_mode(&mut self, name: &str) {
+        let mut host = self.hosts.remove(name).expect("its agent reports");
+        let ripe: Vec<JobId> = host
+            .executor
+            .jobs()
+            .iter()
+            .filter(|j| j.state == JobState::Proposed && self.waits_for(j).is_none())
+            .map(|j| j.id)
+            .collect();
+        for id in ripe {
+            let volume = self.approve(&mut host, id);
+            let text = format!("job {} of {volume} is approved by its mode", id.0);
+            self.event(EventKind::Approval, Some(name), Some(&volume), text);
+        }
+        self.hosts.insert(name.into(), host);
+    }
+
+    fn approve(&mut self, host: &mut Host, id: JobId) -> String {
+        self.input(host, self.now.at, Input::Approve(id));
+        let job = host.executor.get(id).expect("it was just approved");
+        host.kept.names.of_volume(job.order.volume).into()
+    }
+
+    /// A person says yes or no to moves of a plan.
+    pub(super) fn choose(&mut self, choice: &Choice, apply: Verdict) -> Result<Done, Refusal> {
+        let name = self.host_named(choice.host.as_deref())?;
+        let mut host = self.hosts.remove(&name).expect("it was just found");
+        let done = self.choose_on(&mut host, choice, apply);
+        self.hosts.insert(name, host);
+        done
+    }
+
+    fn choose_on(
+        &mut self,
+        host: &mut Host,
+        choice: &Choice,
+        verdict: Verdict,
+    ) -> Result<Done, Refusal> {
+        let state = self.state_of(host);
+        let Some(current) = &host.current else {
+            return Err(Refusal::NotFound(format!("there is no plan for {} yet", host.name)));
+        };
+        let generation = current.plan.generation;
+        if generation != choice.generation {
+            let why = if choice.generation < generation {
+                format!("plan {} was superseded by plan {generation}: look at that one", choice.generation)
+            } else {
+                format!("there is no plan {}: the newest is {generation}", choice.generation)
+            };
+            return Err(Refusal::Conflict(why));
+        }
+        if verdict == Verdict::Apply {
+            if state != HostState::Live {
+                return Err(Refusal::Conflict(format!(
+                    "host {} does not report: nothing is begun until it does",
+                    host.name
+                )));
+            }
+            let age = self.now.at.saturating_sub(current.plan.at);
+            let migration = self.migration_epoch();
+            if age.0 > migration.0 * PLAN_EPOCHS {
+                return Err(Refusal::Conflict(format!("plan {generation} is {age} old: wait for a newer one")));
+            }
+        }
+        let jobs = chosen(host, current, choice)?;
+        let mut changed = Vec::new();
+        for (position, id) in jobs {
+            let job = host.executor.get(id).expect("jobs of the current plan are kept");
+            match (&job.state, verdict) {
+                (JobState::Proposed, _) => changed.push((position, id)),
+                (_, _) if choice.moves.is_none() => {} // all that are still open
+                (state, _) => {
+                    let why = format!("move {position} of plan {generation} is not open any more: {}", state_name(state));
+                    return Err(Refusal::Conflict(why));
+                }
+            }
+        }
+        if verdict == Verdict::Apply {
+            self.check_predecessors(host, &changed)?;
+        }
+        let (name, what) = (host.name.clone(), verdict.name());
+        for (_, id) in &changed {
+            let volume = match verdict {
+                Verdict::Apply => self.approve(host, *id),
+                Verdict::Reject => {
+                    let why = format!("rejected by {}", self.actor);
+                    self.input(host, self.now.at, Input::Reject { job: *id, why });
+                    let job = host.executor.get(*id).expect("it was just rejected");
+                    host.kept.names.of_volume(job.order.volume).to_string()
+                }
+            };
+            let text = format!("job {} of {volume} is {what}", id.0);
+            self.event(EventKind::Approval, Some(&name), Some(&volume), text);
+        }
+        let message = match changed.len() {
+            0 => format!("plan {generation} has no move that waits for approval"),
+            n => format!("{n} move(s) of plan {generation} {what}"),
+        };
+        Ok(Done { message })
+    }
+
+    /// A move that needs the space of others is only approved with them.
+    fn check_predecessors(&self, host: &Host, chosen: &[(u32, JobId)]) -> Result<(), Refusal> {
+        for (position, id) in chosen {
+            let job = host.executor.get(*id).expect("it was just looked at");
+            for before in &job.after {
+                let with = chosen.iter().any(|(_, id)| id == before);
+                let open = host.executor.get(*before).is_some_and(|j| j.state == JobState::Proposed);
+                if open && !with {
+                    let first = position - (id.0 - before.0);
+                    return Err(Refusal::Conflict(format!(
+                        "move {position} needs the space that move {first} frees: choose both"
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn migration_epoch(&self) -> units::Nanos {
+        let rules = self.settings.policy(&[], &[], crate::settings::UnknownTiers::Skip);
+        rules.map_or(units::Nanos::from_secs(900), |r| r.policy.epochs.migration)
+    }
+}
+
+/// Yes or no.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Apply,
+    Reject,
+}
+
+impl Verdict {
+    fn name(self) -> &'static str {
+        match self {
+            Verdict::Apply => "approved",
+            Verdict::Reject => "rejected",
+        }
+    }
+}
+
+/// Whether a move is predicted to make its volume faster.
+fn faster(job: &Job) -> bool {
+    let effect = &job.order.effect;
+    match (effect.latency_before_us, effect.latency_after_us) {
+        (Some(before), Some(after)) => after < before,
+        _ => false,
+    }
+}
+
+/// Positions and jobs that a choice means.
+fn chosen(host: &Host, current: &Current, choice: &Choice) -> Result<Vec<(u32, JobId)>, Refusal> {
+    let count = current.plan.moves.len() as u32;
+    let positions: Vec<u32> = match &choice.moves {
+        None => (0..count).collect(),
+        Some(moves) => moves.clone(),
+    };
+    let mut jobs = Vec::new();
+    for position in positions {
+        if position >= count {
+            return Err(Refusal::NotFound(format!(
+                "plan {} has {count} move(s), numbered from 0: there is no move {position}",
+                current.plan.generation
+            )));
+        }
+        let id = JobId(current.first_job + position);
+        if host.executor.get(id).is_some() && !jobs.contains(&(position, id)) {
+            jobs.push((position, id));
+        }
+    }
+    Ok(jobs)
+}
+
+/// A state as shown.
+pub(super) fn state_name(state: &JobState) -> &'static str {
+    match state {
+        JobState::Proposed => "proposed",
+        JobState::Waiting => "waiting",
+        JobState::Reserving => "reserving",
+        JobState::Copying => "copying",
+        JobState::Switching => "switching",
+        JobState::Releasing => "releasing",
+        JobState::Done { .. } => "done",
+        JobState::Cancelled { .. } => "cancelled",
+        JobState::Failed { .. } => "failed",
+    }
+}

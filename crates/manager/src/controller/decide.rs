@@ -1,0 +1,272 @@
+//! One decision: when it is due, from facts to a proposed plan.
+
+use executor::{Input, JobId, JobState};
+use model::{CalibrationRun, Facts, Goal, Move, Pin, Plan, Policy};
+use planner::{Decision, decide};
+use units::{Nanos, TierId, VolumeId};
+
+use super::host::{Current, Host};
+use super::{Controller, facts};
+use crate::question::TierState;
+use crate::settings::{Mode, UnknownTiers};
+use crate::store::{Change, StoredDecision};
+use crate::view::EventKind;
+use crate::wire::CalibrationOrder;
+
+impl Controller {
+    /// Ends a monitor epoch when its time has come.
+    pub(super) fn decide_when_due(&mut self, name: &str, as_of: Nanos) {
+        let host = &self.hosts[name];
+        let Some(began) = host.epoch.as_ref().map(|e| e.began) else {
+            return;
+        };
+        let Ok(rules) = self.settings.policy(&[], &[], UnknownTiers::Skip) else {
+            return; // checked when it was read
+        };
+        let epochs = rules.policy.epochs;
+        // Windows are seldom of the exact length.
+        let slack = Nanos(self.settings.words.window.0 / 2);
+        if as_of.saturating_sub(began) + slack < epochs.monitor {
+            return;
+        }
+        let mut host = self.hosts.remove(name).expect("it was just looked at");
+        host.kept.epoch += 1;
+        let per_migration = epochs.migration.0 / epochs.monitor.0;
+        let due = host.kept.epoch.is_multiple_of(per_migration);
+        self.observe_outcomes(&mut host);
+        let problem = self.decide(&mut host, due).err();
+        if let Some(why) = problem.as_ref().filter(|why| host.problem.as_ref() != Some(*why)) {
+            let text = format!("no decision about {name}: {why}");
+            self.event(EventKind::Host, Some(name), None, text);
+        }
+        host.problem = problem;
+        host.epoch = Some(super::host::Epoch {
+            began: as_of,
+            ..Default::default()
+        });
+        host.dirty.kept = true;
+        self.hosts.insert(name.into(), host);
+    }
+
+    fn decide(&mut self, host: &mut Host, placement_due: bool) -> Result<(), String> {
+        let gathered = facts::gather(host, &self.settings, self.now.at, placement_due)?;
+        let facts = gathered.facts;
+        if host.kept.devices != gathered.devices {
+            // Its ids mean other devices now.
+            if !host.kept.devices.is_empty() {
+                host.state = self.strategy.initial_state();
+                let text = "the array's devices have changed: the strategy begins with what it knows of none".into();
+                self.event(EventKind::Host, Some(&host.name.clone()), None, text);
+            }
+            host.kept.devices = gathered.devices;
+        }
+        let policy = self.policy_for(host, &facts)?;
+        let before = host.state.to_json();
+        let seed = self.settings.words.seed;
+        let latency_off = self.mode_of(Goal::Latency) == Mode::Off;
+        let decision = if latency_off {
+            let noop = planner::build("noop", serde_json::Value::Null).map_err(|e| e.to_string())?;
+            decide(&*noop, &facts, &policy, &noop.initial_state(), seed)
+        } else {
+            decide(&*self.strategy, &facts, &policy, &host.state, seed)
+        };
+        let Decision {
+            plan,
+            report,
+            state,
+            ..
+        } = decision.map_err(|e| e.to_string())?;
+        if !latency_off {
+            host.state = state;
+        }
+        host.dirty.decision = true;
+        // What was just absorbed need not come again.
+        for result in std::mem::take(&mut host.results) {
+            host.kept.calibrations.retain(|c| c.id != result.id);
+            host.kept.taken.insert(result.id);
+            self.counters.calibrations += 1;
+        }
+        self.order_calibrations(host, &facts, &policy, &plan.calibrations);
+        if placement_due {
+            let json = |v: Result<serde_json::Value, _>| v.map_err(|e: serde_json::Error| e.to_string());
+            let (strategy, parameters) = if latency_off {
+                ("noop".to_string(), serde_json::Value::Null)
+            } else {
+                self.settings.strategy.clone()
+            };
+            self.changes.push(Change::Decision(Box::new(StoredDecision {
+                host: host.name.clone(),
+                generation: plan.generation,
+                at_ns: self.now.at.0,
+                strategy,
+                parameters,
+                seed,
+                facts: json(serde_json::to_value(&facts))?,
+                policy: json(serde_json::to_value(&policy))?,
+                state: if latency_off { serde_json::Value::Null } else { before },
+                plan: json(serde_json::to_value(&plan))?,
+                report: json(serde_json::to_value(&report))?,
+            })));
+            self.propose(host, &facts, plan, report);
+        }
+        Ok(())
+    }
+
+    /// The mode of a goal now: an operator's word goes before the file's.
+    pub(super) fn mode_of(&self, goal: Goal) -> Mode {
+        let set = self.operator.modes.get(&goal).copied();
+        set.unwrap_or_else(|| self.settings.mode(goal))
+    }
+
+    /// The file's rules for this inventory, with what operators have set since.
+    fn policy_for(&self, host: &Host, facts: &Facts) -> Result<Policy, String> {
+        let tiers: Vec<&str> = facts.topology.tiers.iter().map(|t| t.name.as_str()).collect();
+        let volumes: Vec<&str> = facts.volumes.iter().map(|v| v.name.as_str()).collect();
+        // With several hosts, a rule may be about another one's tiers.
+        let unknown = if self.hosts.is_empty() {
+            UnknownTiers::Refuse
+        } else {
+            UnknownTiers::Skip
+        };
+        let rules = self.settings.policy(&tiers, &volumes, unknown).map_err(|e| e.to_string())?;
+        let mut policy = rules.policy;
+        for (i, tier) in tiers.iter().enumerate() {
+            let id = TierId::from_index(i);
+            let Some(state) = self.operator.tiers.get(&format!("{}/{tier}", host.name)) else {
+                continue;
+            };
+            policy.cordoned.retain(|t| *t != id);
+            policy.draining.retain(|t| *t != id);
+            match state {
+                TierState::Open => {}
+                TierState::Cordoned => policy.cordoned.push(id),
+                TierState::Draining => policy.draining.push(id),
+            }
+        }
+        for (i, volume) in volumes.iter().enumerate() {
+            let id = VolumeId::from_index(i);
+            let Some(pin) = self.operator.pins.get(&format!("{}/{volume}", host.name)) else {
+                continue;
+            };
+            policy.pins.retain(|p| p.volume != id);
+            let tier = pin.as_ref().and_then(|p| tiers.iter().position(|t| t == p));
+            if let Some(tier) = tier {
+                policy.pins.push(Pin {
+                    volume: id,
+                    tier: TierId::from_index(tier),
+                });
+            }
+        }
+        policy.cordoned.sort();
+        policy.draining.sort();
+        policy.pins.sort_by_key(|p| p.volume);
+        if self.mode_of(Goal::Drain) == Mode::Off {
+            let draining = std::mem::take(&mut policy.draining);
+            policy.cordoned.extend(draining);
+        }
+        if self.mode_of(Goal::Space) == Mode::Off {
+            policy.space_high = None;
+        }
+        // Rules stay rules where nothing is moved for them: a pinned volume is not moved away.
+        Ok(policy)
+    }
+
+    /// Hands a plan to the executor, and keeps it by names.
+    fn propose(&mut self, host: &mut Host, facts: &Facts, plan: Plan, report: model::Report) {
+        let now = self.now.at;
+        let waited: Vec<(VolumeId, units::DeviceId)> = host
+            .executor
+            .jobs()
+            .iter()
+            .filter(|j| j.state == JobState::Waiting)
+            .map(|j| (j.order.volume, j.order.to))
+            .collect();
+        let names = &mut host.kept.names;
+        let moves = plan.moves.iter().map(|m| Move {
+            volume: names.volume(&facts.volumes[m.volume.index()].name),
+            from: names.device(&facts.topology.device(m.from).name),
+            to: names.device(&facts.topology.device(m.to).name),
+            ..m.clone()
+        });
+        let for_executor = Plan {
+            moves: moves.collect(),
+            calibrations: vec![],
+            ..plan.clone()
+        };
+        host.dirty.kept = true;
+        let first_job = host.executor.next_job().0;
+        let count = plan.moves.len();
+        let held = report.volumes.iter();
+        let held = held.filter(|v| matches!(v.outcome, model::Outcome::Held { .. })).count();
+        host.current = Some(Current {
+            volumes: facts.volumes.iter().map(|v| v.name.clone()).collect(),
+            devices: facts.topology.devices.iter().map(|d| d.name.clone()).collect(),
+            tiers: facts.topology.devices.iter().map(|d| facts.topology.tier(d.tier).name.clone()).collect(),
+            first_job,
+            plan,
+            report,
+        });
+        self.counters.plans += 1;
+        self.input(host, now, Input::Propose(Box::new(for_executor)));
+        let generation = host.executor.generation();
+        let text = format!("plan {generation}: {count} move(s), {held} held back");
+        self.event(EventKind::Plan, Some(&host.name.clone()), None, text);
+        // What was approved and had not begun stays approved where the new plan wants the same.
+        let again: Vec<JobId> = host
+            .executor
+            .jobs()
+            .iter()
+            .filter(|j| j.state == JobState::Proposed && waited.contains(&(j.order.volume, j.order.to)))
+            .map(|j| j.id)
+            .collect();
+        for job in again {
+            self.input(host, now, Input::Approve(job));
+        }
+    }
+
+    /// Orders the calibration sessions of a decision, as far as their budget goes.
+    fn order_calibrations(
+        &mut self,
+        host: &mut Host,
+        facts: &Facts,
+        policy: &Policy,
+        runs: &[CalibrationRun],
+    ) {
+        for run in runs {
+            let volume = &facts.volumes[run.volume.index()];
+            let share = added_share(run, volume.measured.as_ref(), policy.epochs.migration);
+            let budget = self.settings.words.watch.calibration_budget;
+            let refused = share.filter(|s| *s > budget);
+            let (name, volume) = (host.name.clone(), volume.name.clone());
+            if let Some(share) = refused {
+                let text = format!(
+                    "no calibration of {volume}: it would add {:.1} % to the time of its requests, the budget is {:.1} %",
+                    share * 100.0,
+                    budget * 100.0
+                );
+                self.event(EventKind::Calibration, Some(&name), Some(&volume), text);
+                continue;
+            }
+            host.kept.next_calibration += 1;
+            let (id, steps) = (host.kept.next_calibration, run.steps.clone());
+            let text = format!("calibration {id} of {volume}: {} windows", steps.len());
+            self.event(EventKind::Calibration, Some(&name), Some(&volume), text);
+            host.kept.calibrations.push(CalibrationOrder { id, volume, steps });
+        }
+    }
+}
+
+/// Injected latency of a session as a share of all the time that the volume's requests take in a migration epoch, at its
+/// present rate and latency; none without a load.
+fn added_share(
+    run: &CalibrationRun,
+    measured: Option<&model::Measured>,
+    epoch: Nanos,
+) -> Option<f64> {
+    let mean_us = measured?.latency_mean_us()?;
+    let steps = run.steps.iter();
+    let injected: f64 = steps
+        .map(|s| s.inject.as_micros_f64() * s.duration.as_secs_f64())
+        .sum();
+    Some(injected / (mean_us * epoch.as_secs_f64()).max(1e-9))
+}

@@ -1,0 +1,279 @@
+//! From reports to facts: names become dense ids, silence becomes unknown.
+
+use model::{
+    CalibrationWindow, Device, DeviceFacts, Facts, Flow, LatencySummary, Measured, RunningMove,
+    Specialty, Tier, Topology, VolumeFacts,
+};
+use units::{Bytes, ClassId, DeviceId, Nanos, TierId, VmId, VolumeId};
+
+use super::host::{Epoch, Host};
+use crate::settings::Settings;
+use crate::wire::{DeviceIo, Load, LoadOf, VolumeWindow, WindowReport};
+
+/// A load that covers less of an epoch than this is not taken for the epoch's.
+const COVERAGE_MIN: f64 = 0.5;
+
+/// No volume counts as smaller: what a page of the array takes.
+const SIZE_MIN: u64 = 4096;
+
+/// Facts by name, to be given ids.
+pub(super) struct Gathered {
+    pub(super) facts: Facts,
+    /// Names of the devices by id, with their tiers.
+    pub(super) devices: Vec<(String, String)>,
+}
+
+/// Everything that is known of a host at the end of a monitor epoch.
+///
+/// # Errors
+/// Why nothing can be concluded: a tier that nobody described, volumes on devices that are not there.
+pub(super) fn gather(
+    host: &Host,
+    settings: &Settings,
+    now: Nanos,
+    placement_due: bool,
+) -> Result<Gathered, String> {
+    let report = host.report().ok_or("its agent has not reported yet")?;
+    let epoch = host.epoch.as_ref().ok_or("its first epoch has not ended")?;
+    let topology = topology(report, settings)?;
+    let device_of = |name: &str| {
+        let found = topology.devices.iter().position(|d| d.name == name);
+        found
+            .map(DeviceId::from_index)
+            .ok_or_else(|| format!("a volume is on device {name:?}, which the array does not name"))
+    };
+    let length = now.saturating_sub(epoch.began).max(Nanos(1));
+    let mut volumes = Vec::with_capacity(report.volumes.len());
+    let mut moves = Vec::new();
+    for (i, v) in report.volumes.iter().enumerate() {
+        let device = device_of(&main_device(v, report)?)?;
+        if let Some(moving) = &v.moving {
+            let to = device_of(&moving.device)?;
+            moves.push(RunningMove {
+                volume: VolumeId::from_index(i),
+                from: device,
+                to,
+            });
+        }
+        let allocated: u64 = v.placed.iter().map(|p| p.bytes).sum();
+        volumes.push(VolumeFacts {
+            name: v.name.clone(),
+            vm: VmId::from_index(i),
+            class: ClassId::from_index(settings.class(&v.class).unwrap_or(0)),
+            size: Bytes(allocated.max(SIZE_MIN)),
+            device,
+            measured: measured(epoch, &v.name, length),
+            calibration: calibration(host, &v.name, device),
+            calibrating: v.calibrating
+                || host.kept.calibrations.iter().any(|c| c.volume == v.name),
+            last_moved: host.kept.last_moved.get(&v.name).copied(),
+        });
+    }
+    ordered_moves(host, report, &topology, &mut moves);
+    let devices = topology
+        .devices
+        .iter()
+        .enumerate()
+        .map(|(d, device)| {
+            let id = DeviceId::from_index(d);
+            let window = report.devices.iter().find(|w| w.name == device.name);
+            let window = window.expect("the topology is made of them");
+            let arriving = report.volumes.iter().filter_map(|v| v.moving.as_ref());
+            let reserved: u64 = arriving
+                .filter(|m| m.device == device.name)
+                .map(|m| m.left_bytes)
+                .sum();
+            let io = epoch.devices.get(&device.name);
+            let (io, seconds) = io.map_or((DeviceIo::default(), 1.0), |(io, ns)| {
+                (*io, (*ns as f64 / 1e9).max(1e-9))
+            });
+            debug_assert_eq!(topology.tier_of(id), device.tier);
+            DeviceFacts {
+                used: Bytes(window.used_bytes),
+                reserved: Bytes(reserved),
+                utilization: utilization(&io, &device.spec, seconds),
+                read_bytes_per_s: io.read_bytes as f64 / seconds,
+                write_bytes_per_s: io.write_bytes as f64 / seconds,
+            }
+        })
+        .collect();
+    let named = topology.devices.iter();
+    let named = named
+        .map(|d| (d.name.clone(), topology.tier(d.tier).name.clone()))
+        .collect();
+    let facts = Facts {
+        at: now,
+        epoch: host.kept.epoch,
+        placement_due,
+        generation: host.executor.generation(),
+        topology,
+        classes: settings.classes.clone(),
+        vms: report.volumes.iter().map(|v| v.name.clone()).collect(),
+        volumes,
+        devices,
+        moves,
+    };
+    Ok(Gathered {
+        facts,
+        devices: named,
+    })
+}
+
+/// Jobs that were ordered and that the array does not show yet.
+fn ordered_moves(
+    host: &Host,
+    report: &WindowReport,
+    topology: &Topology,
+    moves: &mut Vec<RunningMove>,
+) {
+    let names = &host.kept.names;
+    for job in host.executor.jobs().iter().filter(|j| j.state.active()) {
+        let volume = names.of_volume(job.order.volume);
+        let to = names.of_device(job.order.to);
+        let v = report.volumes.iter().position(|v| v.name == volume);
+        let to = topology.devices.iter().position(|d| d.name == to);
+        let from = names.of_device(job.order.from);
+        let from = topology.devices.iter().position(|d| d.name == from);
+        if let (Some(v), Some(to), Some(from)) = (v, to, from)
+            && !moves.iter().any(|m| m.volume.index() == v)
+        {
+            moves.push(RunningMove {
+                volume: VolumeId::from_index(v),
+                from: DeviceId::from_index(from),
+                to: DeviceId::from_index(to),
+            });
+        }
+    }
+    moves.sort_by_key(|m| m.volume);
+}
+
+/// The device with most of a volume; for one without data, the emptiest of its home tier.
+pub(super) fn main_device(volume: &VolumeWindow, report: &WindowReport) -> Result<String, String> {
+    let most = volume
+        .placed
+        .iter()
+        .rev()
+        .filter(|p| p.bytes > 0)
+        .max_by_key(|p| p.bytes);
+    if let Some(most) = most {
+        return Ok(most.device.clone());
+    }
+    let of_home = report.devices.iter().filter(|d| d.tier == volume.home);
+    of_home
+        .rev()
+        .max_by_key(|d| d.size_bytes.saturating_sub(d.used_bytes))
+        .map(|d| d.name.clone())
+        .ok_or_else(|| format!("volume {:?} is at home on tier {:?}, which has no device", volume.name, volume.home))
+}
+
+/// Tiers and devices with what they can do. Devices are ordered by tier, then as the array has them.
+fn topology(report: &WindowReport, settings: &Settings) -> Result<Topology, String> {
+    let mut topology = Topology {
+        tiers: vec![],
+        devices: vec![],
+    };
+    for (i, name) in report.tiers.iter().enumerate() {
+        let tier = TierId::from_index(i);
+        let traits = settings.tiers.get(name);
+        let mut devices = Vec::new();
+        for d in report.devices.iter().filter(|d| d.tier == *name) {
+            let spec = d.emulate.as_ref().or(traits.map(|t| &t.spec));
+            let mut spec = spec.cloned().ok_or_else(|| {
+                format!(
+                    "nothing says what tier {name:?} can do: describe it in the configuration, [[tiers]] name = {name:?} and a preset, or values that `terrace device calibrate` fits"
+                )
+            })?;
+            spec.capacity = Bytes(d.size_bytes);
+            devices.push(DeviceId::from_index(topology.devices.len()));
+            topology.devices.push(Device {
+                name: d.name.clone(),
+                tier,
+                spec,
+            });
+        }
+        let specialty = traits
+            .and_then(|t| t.specialty)
+            .unwrap_or_else(|| Specialty::for_tier(i, report.tiers.len()));
+        topology.tiers.push(Tier {
+            name: name.clone(),
+            specialty,
+            devices,
+        });
+    }
+    Ok(topology)
+}
+
+/// Share of a device's time in use: what it says itself, or what its caps make of its I/O.
+pub(super) fn utilization(io: &DeviceIo, spec: &model::DeviceSpec, seconds: f64) -> f64 {
+    let busy_s = match io.busy_ns {
+        Some(busy_ns) => busy_ns as f64 / 1e9,
+        None => {
+            let of = |ios: u64, cap: f64, bytes: u64, rate: f64| {
+                (ios as f64 / cap).max(bytes as f64 / rate)
+            };
+            of(io.reads, spec.read_iops, io.read_bytes, spec.read_bandwidth.as_f64())
+                + of(io.writes, spec.write_iops, io.write_bytes, spec.write_bandwidth.as_f64())
+        }
+    };
+    (busy_s / seconds).min(1.0)
+}
+
+/// A volume's load over the epoch; none is unknown.
+fn measured(epoch: &Epoch, name: &str, length: Nanos) -> Option<Measured> {
+    let (load, covered_ns) = epoch.loads.get(name)?;
+    if (*covered_ns as f64) < COVERAGE_MIN * length.as_f64() {
+        return None;
+    }
+    let own_ns = (load.reads.sum_ns + load.writes.sum_ns)
+        .saturating_sub(load.reads.held_ns + load.writes.held_ns);
+    Some(Measured {
+        window: Nanos(*covered_ns),
+        reads: flow(&load.reads),
+        writes: flow(&load.writes),
+        // By Little's law, without what was injected.
+        outstanding: own_ns as f64 / *covered_ns as f64,
+    })
+}
+
+fn flow(load: &LoadOf) -> Flow {
+    let us = |q: f64| load.quantile_ns(q).unwrap_or(0) as f64 / 1e3;
+    Flow {
+        ios: load.ios,
+        bytes: load.bytes,
+        latency: LatencySummary {
+            mean_us: load.mean_us().unwrap_or(0.0),
+            p50_us: us(0.5),
+            p95_us: us(0.95),
+            p99_us: us(0.99),
+            p999_us: us(0.999),
+        },
+    }
+}
+
+/// Windows of calibration that ended since the last decision. The last one ends the session, also where it was cut off.
+fn calibration(host: &Host, volume: &str, device: DeviceId) -> Vec<CalibrationWindow> {
+    let results = host.results.iter().filter(|r| r.volume == volume);
+    results
+        .flat_map(|result| {
+            let count = result.windows.len();
+            result.windows.iter().enumerate().map(move |(i, w)| CalibrationWindow {
+                wanted_us: w.wanted_ns as f64 / 1e3,
+                injected_us: w.injected_us,
+                duration: Nanos(w.duration_ns),
+                reads: w.reads,
+                writes: w.writes,
+                read_mean_us: w.read_mean_us,
+                write_mean_us: w.write_mean_us,
+                device,
+                last: i + 1 == count,
+            })
+        })
+        .collect()
+}
+
+/// Mean latency and request rate of a load over its time.
+pub(super) fn latency_and_rate(epoch: &Epoch, name: &str) -> Option<(Option<f64>, f64)> {
+    let (load, covered_ns): &(Load, u64) = epoch.loads.get(name)?;
+    let iops = load.ios() as f64 / (*covered_ns as f64 / 1e9).max(1e-9);
+    Some((load.mean_us(), iops))
+}

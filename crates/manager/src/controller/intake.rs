@@ -1,0 +1,301 @@
+//! Taking in what an agent reports.
+
+use executor::{Input, JobId, JobState};
+use units::{Bytes, Nanos};
+
+use super::host::{Awaited, Epoch, Host, Progress, SPARK_WINDOWS, Totals};
+use super::{Controller, facts};
+use crate::store::{Change, DeviceSummary, FlowSummary, StoredWindow, VolumeSummary};
+use crate::view::{DirectionCounters, EventKind, LATENCY_BOUNDS_NS, OutcomeView};
+use crate::wire::{JobProgress, Load, LoadOf, WindowReport, WireRefusal};
+
+/// Volumes and devices that a report may name. Protects the controller's memory.
+const VOLUMES_MAX: usize = 100_000;
+const DEVICES_MAX: usize = 4_096;
+
+/// A report that makes no sense.
+pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
+    let nonsense = |why: String| Err(WireRefusal::Nonsense { why });
+    if report.volumes.len() > VOLUMES_MAX || report.devices.len() > DEVICES_MAX {
+        return nonsense(format!(
+            "{} volumes and {} devices are more than {VOLUMES_MAX} and {DEVICES_MAX}",
+            report.volumes.len(),
+            report.devices.len()
+        ));
+    }
+    if report.window_ns == 0 {
+        return nonsense("a window of no length".into());
+    }
+    let mut names: Vec<&str> = report.volumes.iter().map(|v| v.name.as_str()).collect();
+    names.sort_unstable();
+    if let Some(pair) = names.windows(2).find(|p| p[0] == p[1]) {
+        return nonsense(format!("volume {:?} is reported twice", pair[0]));
+    }
+    let mut names: Vec<&str> = report.devices.iter().map(|d| d.name.as_str()).collect();
+    names.sort_unstable();
+    if let Some(pair) = names.windows(2).find(|p| p[0] == p[1]) {
+        return nonsense(format!("device {:?} is reported twice", pair[0]));
+    }
+    for d in &report.devices {
+        if !report.tiers.contains(&d.tier) {
+            return nonsense(format!("device {:?} is of tier {:?}, which is not named", d.name, d.tier));
+        }
+    }
+    let bucket_max = algo::BUCKETS as u16;
+    for v in &report.volumes {
+        for flow in v.load.iter().flat_map(|l| [&l.reads, &l.writes]) {
+            let rising = flow.buckets.windows(2).all(|p| p[0].0 < p[1].0);
+            let counted: u64 = flow.buckets.iter().map(|b| b.1).fold(0, u64::saturating_add);
+            let known = flow.buckets.last().is_none_or(|b| b.0 < bucket_max);
+            if !rising || !known || counted != flow.ios || flow.held_ns > flow.sum_ns {
+                return nonsense(format!(
+                    "volume {:?}: its latencies do not add up to its {} requests",
+                    v.name, flow.ios
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Controller {
+    /// Takes in a window: measurements, ends of jobs and of calibration sessions.
+    pub(super) fn take_in(&mut self, name: &str, as_of: Nanos, report: WindowReport) {
+        let now = self.now.at;
+        let mut host = self.hosts.remove(name).expect("its agent is registered");
+        for text in &report.trouble {
+            self.event(EventKind::Host, Some(name), None, text.clone());
+        }
+        self.measure(&mut host, as_of, &report);
+        for job in &report.jobs {
+            self.job_progress(&mut host, now, JobId(job.job), &job.state);
+        }
+        cancelled_for_good(&mut host, &report);
+        for result in &report.calibrations {
+            let ordered = host.kept.calibrations.iter().any(|c| c.id == result.id);
+            let new = !host.results.iter().any(|r| r.id == result.id);
+            if ordered && new && !host.kept.taken.contains(&result.id) {
+                if let Some(why) = &result.cut_off {
+                    let text = format!("calibration of {} was cut off: {why}", result.volume);
+                    self.event(EventKind::Calibration, Some(name), Some(&result.volume), text);
+                }
+                host.results.push(result.clone());
+            } else if !ordered {
+                // From before a restart that lost it, or taken in already: the agent may forget it.
+                host.kept.taken.insert(result.id);
+            }
+        }
+        let reported = |id: &u64| report.calibrations.iter().any(|c| c.id == *id);
+        let before = host.kept.taken.len();
+        host.kept.taken.retain(reported);
+        host.dirty.kept |= before != host.kept.taken.len();
+        host.last = Some((as_of, report));
+        self.hosts.insert(name.into(), host);
+    }
+
+    fn measure(&mut self, host: &mut Host, as_of: Nanos, report: &WindowReport) {
+        let window_ns = report.window_ns;
+        let began = Nanos(as_of.0.saturating_sub(window_ns));
+        let epoch = host.epoch.get_or_insert_with(|| Epoch {
+            began,
+            ..Epoch::default()
+        });
+        let mut stored = StoredWindow {
+            host: host.name.clone(),
+            at_ns: as_of.0,
+            window_ns,
+            volumes: Vec::with_capacity(report.volumes.len()),
+            devices: Vec::with_capacity(report.devices.len()),
+        };
+        host.sparks.retain(|name, _| report.volumes.iter().any(|v| v.name == *name));
+        host.totals.retain(|name, _| report.volumes.iter().any(|v| v.name == *name));
+        for v in &report.volumes {
+            let objective = self.settings.class(&v.class).and_then(|c| self.settings.classes[c].target);
+            let spark = host.sparks.entry(v.name.clone()).or_default();
+            let load = v.load.as_ref();
+            let p99_ns = load.and_then(|l| l.quantile_ns(0.99));
+            let slo_ns = objective.and_then(|o| load.and_then(|l| l.statistic_ns(o.statistic)));
+            let missed = objective.is_some_and(|o| slo_ns.is_some_and(|ns| ns > o.latency.0));
+            spark.p99_us.push_back(p99_ns.map(|ns| ns as f64 / 1e3));
+            spark.missed.push_back(missed);
+            while spark.p99_us.len() > SPARK_WINDOWS {
+                spark.p99_us.pop_front();
+                spark.missed.pop_front();
+            }
+            let Some(load) = load else { continue };
+            let sum = epoch.loads.entry(v.name.clone()).or_default();
+            sum.0.add(load);
+            sum.1 += window_ns;
+            let totals = host.totals.entry(v.name.clone()).or_default();
+            count(totals, load, if missed { window_ns } else { 0 });
+            stored.volumes.push(VolumeSummary {
+                volume: v.name.clone(),
+                device: facts::main_device(v, report).unwrap_or_default(),
+                reads: summary(&load.reads),
+                writes: summary(&load.writes),
+                p99_ns: p99_ns.unwrap_or(0),
+                slo_ns: slo_ns.unwrap_or(0),
+                outstanding_milli: (u128::from(load.depth_ns) * 1000 / u128::from(window_ns)) as u64,
+            });
+        }
+        for d in &report.devices {
+            let Some(io) = d.io else { continue };
+            let sum = epoch.devices.entry(d.name.clone()).or_default();
+            add_io(&mut sum.0, &io, sum.1 == 0);
+            sum.1 += window_ns;
+            let spec = d.emulate.as_ref().or(self.settings.tiers.get(&d.tier).map(|t| &t.spec));
+            let utilization = spec.map_or(0.0, |spec| facts::utilization(&io, spec, window_ns as f64 / 1e9));
+            stored.devices.push(DeviceSummary {
+                device: d.name.clone(),
+                used_bytes: d.used_bytes,
+                reads: io.reads,
+                writes: io.writes,
+                read_bytes: io.read_bytes,
+                write_bytes: io.write_bytes,
+                utilization_milli: (utilization * 1000.0).round() as u64,
+            });
+        }
+        self.changes.push(Change::Window(stored));
+    }
+
+    /// Brings a job to where the agent says it is.
+    fn job_progress(&mut self, host: &mut Host, now: Nanos, id: JobId, state: &JobProgress) {
+        let Some(job) = host.executor.get(id).filter(|j| j.state.active()) else {
+            return; // ended, or from another life of the store
+        };
+        if job.state == JobState::Reserving {
+            self.input(host, now, Input::Reserved(id));
+        }
+        match state {
+            JobProgress::Copying {
+                copied_bytes,
+                left_bytes,
+                rate_bytes_per_s,
+            } => {
+                let progress = host.progress.entry(id).or_insert(Progress {
+                    moved_at: now,
+                    ..Progress::default()
+                });
+                let more = copied_bytes.saturating_sub(progress.copied);
+                if more > 0 || progress.left.is_none_or(|left| *left_bytes < left) {
+                    progress.moved_at = now;
+                    progress.called_stuck = false;
+                }
+                progress.copied = progress.copied.max(*copied_bytes);
+                progress.left = Some(*left_bytes);
+                progress.rate = *rate_bytes_per_s;
+                let copied = Input::Copied {
+                    job: id,
+                    bytes: Bytes(more),
+                    // All that is left may be the last switch: only the agent says when that is durable.
+                    remaining: Bytes((*left_bytes).max(1)),
+                };
+                self.input(host, now, copied);
+            }
+            JobProgress::Done { copied_bytes } => {
+                let before = host.progress.get(&id).map_or(0, |p| p.copied);
+                let copied = Input::Copied {
+                    job: id,
+                    bytes: Bytes(copied_bytes.saturating_sub(before)),
+                    remaining: Bytes::ZERO,
+                };
+                self.input(host, now, copied);
+                self.input(host, now, Input::Switched(id));
+                self.input(host, now, Input::Released(id));
+                self.await_outcome(host, now, id);
+            }
+            JobProgress::Failed { why, .. } => {
+                self.input(host, now, Input::IoError { job: id, why: why.clone() });
+            }
+        }
+    }
+
+    /// A move is done: its effect will be seen in the first whole epoch from now on.
+    fn await_outcome(&mut self, host: &mut Host, now: Nanos, id: JobId) {
+        let job = host.executor.get(id).expect("it just ended");
+        let names = &host.kept.names;
+        let (volume, from, to) = (
+            names.of_volume(job.order.volume).to_string(),
+            names.of_device(job.order.from).to_string(),
+            names.of_device(job.order.to).to_string(),
+        );
+        let effect = job.order.effect;
+        let outcome = OutcomeView {
+            host: host.name.clone(),
+            job: id.0,
+            volume: volume.clone(),
+            from_tier: host.tier_of(&from).into(),
+            to_tier: host.tier_of(&to).into(),
+            ended_ns: now.0,
+            before_us: effect.latency_before_us,
+            predicted_us: effect.latency_after_us,
+            observed_us: None,
+            before_iops: effect.iops_before,
+            predicted_iops: effect.iops_after,
+            observed_iops: None,
+            error: None,
+        };
+        self.changes.push(Change::Outcome(outcome.clone()));
+        host.kept.last_moved.insert(volume, now);
+        host.kept.awaited.push(Awaited {
+            outcome,
+            epoch: host.kept.epoch + 2,
+        });
+        host.dirty.kept = true;
+    }
+}
+
+/// Forgets cancels of jobs that the agent has ended.
+fn cancelled_for_good(host: &mut Host, report: &WindowReport) {
+    let ended = |id: &u32| {
+        let job = report.jobs.iter().find(|j| j.job == *id);
+        job.is_some_and(|j| !matches!(j.state, JobProgress::Copying { .. }))
+    };
+    let before = host.kept.cancelling.len();
+    host.kept.cancelling.retain(|id, _| !ended(id));
+    host.dirty.kept |= before != host.kept.cancelling.len();
+}
+
+fn add_io(sum: &mut crate::wire::DeviceIo, io: &crate::wire::DeviceIo, first: bool) {
+    sum.reads += io.reads;
+    sum.writes += io.writes;
+    sum.read_bytes += io.read_bytes;
+    sum.write_bytes += io.write_bytes;
+    sum.busy_ns = match (sum.busy_ns, io.busy_ns) {
+        (_, Some(busy)) if first => Some(busy),
+        (Some(sum), Some(busy)) => Some(sum + busy),
+        _ => None,
+    };
+}
+
+fn summary(load: &LoadOf) -> FlowSummary {
+    let at = |q: f64| load.quantile_ns(q).unwrap_or(0);
+    FlowSummary {
+        ios: load.ios,
+        bytes: load.bytes,
+        mean_ns: load.sum_ns.saturating_sub(load.held_ns).checked_div(load.ios).unwrap_or(0),
+        p50_ns: at(0.5),
+        p95_ns: at(0.95),
+        p99_ns: at(0.99),
+        p999_ns: at(0.999),
+    }
+}
+
+fn count(totals: &mut Totals, load: &Load, missed_ns: u64) {
+    count_direction(&mut totals.reads, &load.reads);
+    count_direction(&mut totals.writes, &load.writes);
+    totals.errors += load.errors;
+    totals.slo_missed_ns += missed_ns;
+}
+
+fn count_direction(sum: &mut DirectionCounters, load: &LoadOf) {
+    sum.ios += load.ios;
+    sum.bytes += load.bytes;
+    sum.sum_ns += load.sum_ns;
+    sum.up_to.resize(LATENCY_BOUNDS_NS.len(), 0);
+    for (bucket, n) in &load.buckets {
+        let value_ns = algo::bucket_value_ns(usize::from(*bucket));
+        let first = LATENCY_BOUNDS_NS.partition_point(|bound| *bound < value_ns);
+        sum.up_to[first..].iter_mut().for_each(|c| *c += n);
+    }
+}

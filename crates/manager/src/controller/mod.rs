@@ -1,0 +1,543 @@
+//! The controller without its edges: what agents report becomes facts, plans, approvals and orders.
+//!
+//! ```text
+//!  report ─▶ take in ─▶ a monitor epoch has ended? ─▶ facts ─▶ planner::decide ─▶ plan ─▶ executor: proposed
+//!                                                                                   approved by mode, or by a person
+//!  orders ◀──────────────────────────────── jobs that are under way ◀─────────────── started within the limits
+//! ```
+//!
+//! It is told the time and reads no clock; it keeps everything in memory and says in [`Controller::take_changes`] what a store
+//! has to keep of it. [`crate::managed::Managed`] puts the two together: nothing is answered that is not committed.
+//!
+//! Unknown is not zero: a host whose agent is late is not decided about, its running jobs are neither failed nor repeated, and
+//! what it had been ordered runs out by itself (the lease). Priorities are the planner's: drain, rules, space, latency.
+
+mod answers;
+mod approval;
+mod decide;
+mod facts;
+mod host;
+mod intake;
+mod outcomes;
+mod views;
+
+use std::collections::BTreeMap;
+
+use executor::{Input, JobState};
+use model::Goal;
+use planner::AnyStrategy;
+use serde::{Deserialize, Serialize};
+use units::Nanos;
+
+use crate::question::TierState;
+use crate::service::Now;
+use crate::settings::{Mode, Settings};
+use crate::store::Change;
+use crate::view::{EventKind, EventView, HostState};
+use crate::wire::{
+    MoveOrder, Objective, Orders, PROTOCOL, Register, Welcome, WindowReport, WireRefusal,
+};
+
+use host::{Current, Host, Kept, Link};
+
+/// Orders are good for so many windows after the report that they answer.
+const LEASE_WINDOWS: u64 = 3;
+
+/// Ended jobs stay with the executor for so long; then only the store knows them.
+const JOBS_KEPT: Nanos = Nanos::from_secs(24 * 3600);
+
+/// What operators set while it runs; it outlasts restarts and goes before the file.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+struct Operator {
+    paused: bool,
+    modes: BTreeMap<Goal, Mode>,
+    /// By host and tier.
+    tiers: BTreeMap<String, TierState>,
+    /// By host and volume; none is "not pinned, whatever the file says".
+    pins: BTreeMap<String, Option<String>>,
+    /// Outcomes before this do not count for trust: an operator has looked at them.
+    trust_from_ns: u64,
+}
+
+/// Values that are counted over all restarts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Tallies {
+    next_event: u64,
+    /// The controller's time, when it was last written.
+    at_ns: u64,
+}
+
+/// Counts since the controller was started.
+#[derive(Debug, Clone, Default)]
+struct Counters {
+    moves: BTreeMap<(Goal, &'static str), u64>,
+    moved_bytes: u64,
+    plans: u64,
+    reports: u64,
+    reports_refused: u64,
+    calibrations: u64,
+}
+
+/// All hosts, and what is decided about them.
+pub struct Controller {
+    settings: Settings,
+    strategy: Box<dyn AnyStrategy>,
+    operator: Operator,
+    tallies: Tallies,
+    hosts: BTreeMap<String, Host>,
+    trust: outcomes::Trust,
+    counters: Counters,
+    now: Now,
+    /// Who is being served, for the audit.
+    actor: String,
+    operator_dirty: bool,
+    changes: Vec<Change>,
+}
+
+/// What is kept of a host under `host/NAME/executor`, `…/kept` and `…/decision`.
+#[derive(Serialize, Deserialize)]
+struct Decision {
+    strategy: String,
+    state: serde_json::Value,
+    current: Option<Current>,
+}
+
+impl Controller {
+    /// From what a store has kept; nothing at the first start.
+    ///
+    /// # Errors
+    /// A value that is not understood: it is damaged, or from another version.
+    pub fn new(settings: Settings, saved: Vec<(String, String)>) -> Result<Self, String> {
+        let (name, parameters) = settings.strategy.clone();
+        let strategy = planner::build(&name, parameters).map_err(|e| e.to_string())?;
+        let mut controller = Self {
+            strategy,
+            operator: Operator::default(),
+            tallies: Tallies::default(),
+            hosts: BTreeMap::new(),
+            trust: outcomes::Trust::default(),
+            counters: Counters::default(),
+            now: Now {
+                at: Nanos::ZERO,
+                unix_ms: 0,
+            },
+            actor: "controller".into(),
+            operator_dirty: false,
+            changes: Vec::new(),
+            settings,
+        };
+        for (key, value) in saved {
+            controller
+                .restore(&key, &value)
+                .map_err(|e| format!("value {key:?} of the store is not understood: {e}"))?;
+        }
+        controller.now.at = Nanos(controller.tallies.at_ns);
+        Ok(controller)
+    }
+
+    fn restore(&mut self, key: &str, value: &str) -> Result<(), serde_json::Error> {
+        match key.split('/').collect::<Vec<_>>()[..] {
+            ["operator"] => self.operator = serde_json::from_str(value)?,
+            ["tallies"] => self.tallies = serde_json::from_str(value)?,
+            ["trust"] => self.trust = serde_json::from_str(value)?,
+            ["host", name, part] => {
+                let state = self.strategy.initial_state();
+                let host = self.hosts.entry(name.into());
+                let host = host.or_insert_with(|| Host::new(name, state));
+                match part {
+                    "executor" => host.executor = serde_json::from_str(value)?,
+                    "kept" => host.kept = serde_json::from_str::<Kept>(value)?,
+                    "decision" => {
+                        let decision: Decision = serde_json::from_str(value)?;
+                        // Another strategy than before begins with what it knows: nothing.
+                        if decision.strategy == self.strategy.name() {
+                            host.state = self.strategy.state_from_json(decision.state)?;
+                        }
+                        host.current = decision.current;
+                    }
+                    _ => {} // of a newer version, which is no reason to stop
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The time of the last thing that was written: the clock goes on from here.
+    pub fn last_time(&self) -> Nanos {
+        Nanos(self.tallies.at_ns)
+    }
+
+    /// Takes the time in: it never falls.
+    fn advance(&mut self, now: Now) {
+        self.now = Now {
+            at: self.now.at.max(now.at),
+            unix_ms: now.unix_ms,
+        };
+    }
+
+    /// What a store has to keep of what happened since this was last asked.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        let mut put = |key: String, value: Result<String, serde_json::Error>| {
+            let value = value.expect("it is plain data");
+            self.changes.push(Change::Put { key, value });
+        };
+        for host in self.hosts.values_mut() {
+            let dirty = std::mem::take(&mut host.dirty);
+            let name = &host.name;
+            if dirty.executor {
+                let value = serde_json::to_string(&host.executor);
+                put(format!("host/{name}/executor"), value);
+            }
+            if dirty.kept {
+                put(format!("host/{name}/kept"), serde_json::to_string(&host.kept));
+            }
+            if dirty.decision {
+                let decision = Decision {
+                    strategy: self.strategy.name().into(),
+                    state: host.state.to_json(),
+                    current: host.current.clone(),
+                };
+                put(format!("host/{name}/decision"), serde_json::to_string(&decision));
+            }
+        }
+        if std::mem::take(&mut self.operator_dirty) {
+            put("operator".into(), serde_json::to_string(&self.operator));
+        }
+        if self.trust.take_dirty() {
+            put("trust".into(), serde_json::to_string(&self.trust));
+        }
+        if !self.changes.is_empty() {
+            self.tallies.at_ns = self.now.at.0;
+            let value = serde_json::to_string(&self.tallies).expect("it is plain data");
+            self.changes.push(Change::Put {
+                key: "tallies".into(),
+                value,
+            });
+        }
+        std::mem::take(&mut self.changes)
+    }
+
+    /// The controller has been started: a line for the audit.
+    pub fn started(&mut self, now: Now) {
+        self.advance(now);
+        let text = format!(
+            "started: strategy {}, {} host(s) known",
+            self.settings.words.strategy,
+            self.hosts.len()
+        );
+        self.event(EventKind::Controller, None, None, text);
+    }
+
+    /// Writes a line of the audit.
+    fn event(&mut self, kind: EventKind, host: Option<&str>, volume: Option<&str>, text: String) {
+        self.tallies.next_event += 1;
+        self.changes.push(Change::Event(EventView {
+            id: self.tallies.next_event,
+            at_ns: self.now.at.0,
+            unix_ms: self.now.unix_ms,
+            kind,
+            actor: self.actor.clone(),
+            host: host.map(Into::into),
+            volume: volume.map(Into::into),
+            text,
+        }));
+    }
+
+    /// An agent is there.
+    ///
+    /// # Errors
+    /// [`WireRefusal`].
+    pub fn register(
+        &mut self,
+        now: Now,
+        name: &str,
+        message: &Register,
+    ) -> Result<Welcome, WireRefusal> {
+        self.advance(now);
+        self.actor = "controller".into();
+        if message.protocol != PROTOCOL {
+            return Err(WireRefusal::Protocol {
+                theirs: message.protocol,
+            });
+        }
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if name.is_empty() || name.len() > 100 || !name.chars().all(plain) {
+            let why = format!("{name:?} cannot name a host: letters, digits, - _ and . up to 100");
+            return Err(WireRefusal::Nonsense { why });
+        }
+        if !self.hosts.contains_key(name) {
+            let host = Host::new(name, self.strategy.initial_state());
+            self.hosts.insert(name.into(), host);
+        }
+        let host = self.hosts.get_mut(name).expect("it was just made");
+        host.link = Some(Link {
+            session: message.session,
+            seq: 0,
+        });
+        // Reports of the session before are not this epoch's.
+        host.epoch = None;
+        host.last = None;
+        host.dirty.kept = true;
+        let text = format!("agent of {name} registered (version {})", message.version);
+        self.event(EventKind::Host, Some(name), None, text);
+        Ok(Welcome {
+            protocol: PROTOCOL,
+            at_ns: self.now.at.0,
+            window_ns: self.settings.words.window.0,
+            objectives: self.objectives(),
+        })
+    }
+
+    fn objectives(&self) -> Vec<Objective> {
+        let classes = self.settings.classes.iter();
+        classes
+            .filter_map(|c| {
+                Some(Objective {
+                    class: c.name.clone(),
+                    statistic: c.target?.statistic,
+                    latency_ns: c.target?.latency.0,
+                })
+            })
+            .collect()
+    }
+
+    /// A window of an agent's array; what is to be going on there.
+    ///
+    /// # Errors
+    /// [`WireRefusal`].
+    pub fn report(
+        &mut self,
+        now: Now,
+        name: &str,
+        report: WindowReport,
+    ) -> Result<Orders, WireRefusal> {
+        self.advance(now);
+        self.actor = "controller".into();
+        let (session, seq) = (report.session, report.seq);
+        let taken = self.accept(name, &report);
+        if let Err(refusal) = taken {
+            self.counters.reports_refused += 1;
+            return Err(refusal);
+        }
+        self.counters.reports += 1;
+        let as_of = Nanos(report.as_of_ns).min(self.now.at);
+        let fresh = self.now.at.saturating_sub(as_of) <= self.late_after();
+        self.take_in(name, as_of, report);
+        self.watch();
+        if fresh {
+            self.decide_when_due(name, as_of);
+            self.approve_by_mode(name);
+        }
+        Ok(self.orders(name, session, seq))
+    }
+
+    fn accept(&mut self, name: &str, report: &WindowReport) -> Result<(), WireRefusal> {
+        let host = self.hosts.get_mut(name).ok_or(WireRefusal::Register)?;
+        let link = host.link.as_mut().ok_or(WireRefusal::Register)?;
+        if link.session != report.session {
+            return Err(WireRefusal::Register);
+        }
+        if report.seq <= link.seq {
+            return Err(WireRefusal::Stale { last_seq: link.seq });
+        }
+        intake::check(report)?;
+        link.seq = report.seq;
+        Ok(())
+    }
+
+    fn late_after(&self) -> Nanos {
+        let words = &self.settings.words;
+        Nanos(words.window.0 * u64::from(words.watch.late_windows))
+    }
+
+    /// How much is known of a host now.
+    fn state_of(&self, host: &Host) -> HostState {
+        let words = &self.settings.words;
+        let Some((as_of, _)) = host.last else {
+            return HostState::Lost;
+        };
+        let age = self.now.at.saturating_sub(as_of);
+        // The window that is under way has not been reported, which is no fault.
+        if age <= Nanos(words.window.0 * (u64::from(words.watch.late_windows) + 1)) {
+            HostState::Live
+        } else if age <= Nanos(words.window.0 * (u64::from(words.watch.lost_windows) + 1)) {
+            HostState::Late
+        } else {
+            HostState::Lost
+        }
+    }
+
+    /// Time passes.
+    pub fn tick(&mut self, now: Now) {
+        self.advance(now);
+        self.actor = "controller".into();
+        self.watch();
+    }
+
+    /// Says when hosts come and go, and looks after jobs that do not go on.
+    fn watch(&mut self) {
+        let names: Vec<String> = self.hosts.keys().cloned().collect();
+        for name in names {
+            let state = self.state_of(&self.hosts[&name]);
+            let host = self.hosts.get_mut(&name).expect("it was just named");
+            if host.called != state {
+                let before = std::mem::replace(&mut host.called, state);
+                let text = match (before, state) {
+                    (_, HostState::Live) => format!("host {name} is live"),
+                    (_, HostState::Late) => {
+                        format!("host {name} is late: nothing is decided about it until it reports")
+                    }
+                    (_, HostState::Lost) => {
+                        format!("host {name} is lost: everything about it is unknown")
+                    }
+                };
+                self.event(EventKind::Host, Some(&name), None, text);
+            }
+            if state == HostState::Live {
+                self.watch_jobs(&name);
+            }
+        }
+    }
+
+    /// Calls jobs stuck that do not go on, and gives up those that were stuck for long.
+    fn watch_jobs(&mut self, name: &str) {
+        let mut host = self.hosts.remove(name).expect("it is there");
+        let now = self.now.at;
+        let watch = self.settings.words.watch;
+        let active: Vec<_> = host.executor.jobs().iter().filter(|j| j.state.active()).map(|j| j.id).collect();
+        for id in active {
+            let progress = host.progress.entry(id).or_default();
+            if progress.moved_at == Nanos::ZERO {
+                progress.moved_at = now; // ordered just now, or before a restart
+            }
+            let idle = now.saturating_sub(progress.moved_at);
+            let volume = {
+                let job = host.executor.get(id).expect("it is active");
+                host.kept.names.of_volume(job.order.volume).to_string()
+            };
+            if idle >= watch.stuck_after && !progress.called_stuck {
+                progress.called_stuck = true;
+                let text = format!("job {} of {volume} is stuck: nothing was copied for {}", id.0, watch.stuck_after);
+                self.event(EventKind::Job, Some(name), Some(&volume), text);
+            }
+            if idle >= watch.give_up_after {
+                progress.moved_at = now;
+                let text = format!("job {} of {volume} is given up: nothing was copied for {}", id.0, watch.give_up_after);
+                self.event(EventKind::Job, Some(name), Some(&volume), text);
+                self.input(&mut host, now, Input::Cancel(id));
+            }
+        }
+        self.hosts.insert(name.into(), host);
+    }
+
+    /// Feeds a host's executor, and notes what came of it.
+    fn input(&mut self, host: &mut Host, now: Nanos, input: Input) {
+        let before: Vec<JobState> = host.executor.jobs().iter().map(|j| j.state.clone()).collect();
+        let first = host.executor.jobs().first().map_or(0, |j| j.id.0);
+        if let Err(stale) = host.executor.handle(now, input) {
+            // A plan is made from the executor's own generation.
+            unreachable!("{stale}");
+        }
+        host.dirty.executor = true;
+        while let Some(action) = host.executor.poll_action() {
+            if let executor::Action::Abort { job, .. } = action {
+                let order = order_of(host, job);
+                host.kept.cancelling.insert(job.0, order);
+                host.dirty.kept = true;
+            }
+        }
+        let changed: Vec<_> = host
+            .executor
+            .jobs()
+            .iter()
+            .filter(|j| before.get((j.id.0 - first) as usize) != Some(&j.state))
+            .map(|j| (j.id, j.state.clone(), before.get((j.id.0 - first) as usize).cloned()))
+            .collect();
+        for (id, state, was) in changed {
+            self.note_job(host, id, &state, was.as_ref());
+        }
+    }
+
+    /// A line of the audit, and the store's copy of a job, when it gets to another state.
+    fn note_job(
+        &mut self,
+        host: &mut Host,
+        id: executor::JobId,
+        state: &JobState,
+        was: Option<&JobState>,
+    ) {
+        let view = self.job_view(host, id);
+        let (volume, to, goal) = (view.volume.clone(), view.to_tier.clone(), view.goal);
+        let copied = view.copied_bytes;
+        self.changes.push(Change::Job(view));
+        // Ordered and not answered: if it ends like that, the agent may have begun it.
+        let ordered = matches!(was, Some(JobState::Reserving));
+        let (end, text) = match state {
+            JobState::Reserving => {
+                let text = format!("job {}: move of {volume} to {to} begins", id.0);
+                self.event(EventKind::Job, Some(&host.name.clone()), Some(&volume), text);
+                return;
+            }
+            JobState::Done { .. } => ("done", format!("job {}: {volume} is on {to}", id.0)),
+            JobState::Failed { why, .. } => {
+                ("failed", format!("job {}: move of {volume} to {to} failed: {why}", id.0))
+            }
+            JobState::Cancelled { why, .. } => {
+                if ordered {
+                    let order = order_of(host, id);
+                    host.kept.cancelling.insert(id.0, order);
+                    host.dirty.kept = true;
+                }
+                ("cancelled", format!("job {}: move of {volume} to {to} is not carried out: {why}", id.0))
+            }
+            _ => return,
+        };
+        host.progress.remove(&id);
+        *self.counters.moves.entry((goal, end)).or_default() += 1;
+        self.counters.moved_bytes += copied;
+        self.event(EventKind::Job, Some(&host.name.clone()), Some(&volume), text);
+    }
+
+    /// All that is to be going on at a host.
+    fn orders(&mut self, name: &str, session: u64, seq: u64) -> Orders {
+        let objectives = self.objectives();
+        let lease_ns = self.settings.words.window.0 * LEASE_WINDOWS;
+        let at = self.now.at;
+        let host = self.hosts.get_mut(name).expect("its agent reports");
+        let before = host.executor.jobs().len();
+        host.executor.forget(at.saturating_sub(JOBS_KEPT));
+        host.dirty.executor |= before != host.executor.jobs().len();
+        let active = host.executor.jobs().iter().filter(|j| j.state.active());
+        let active: Vec<_> = active.map(|j| j.id).collect();
+        Orders {
+            session,
+            seq,
+            at_ns: at.0,
+            lease_ns,
+            moves: active.iter().map(|id| order_of(host, *id)).collect(),
+            cancels: host.kept.cancelling.values().cloned().collect(),
+            calibrations: if self.operator.paused {
+                vec![]
+            } else {
+                host.kept.calibrations.clone()
+            },
+            calibrations_taken: host.kept.taken.iter().copied().collect(),
+            objectives,
+        }
+    }
+}
+
+/// A job in the words of an agent.
+fn order_of(host: &Host, id: executor::JobId) -> MoveOrder {
+    let job = host.executor.get(id).expect("it is one of its own");
+    let names = &host.kept.names;
+    let device = names.of_device(job.order.to).to_string();
+    MoveOrder {
+        job: id.0,
+        volume: names.of_volume(job.order.volume).into(),
+        tier: host.tier_of(&device).into(),
+        device,
+        rate_bytes_per_s: job.order.bandwidth.0,
+    }
+}

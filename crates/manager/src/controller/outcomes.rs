@@ -1,0 +1,117 @@
+//! What was predicted, and what came of it; whether predictions are to be believed.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+use super::Controller;
+use super::facts::latency_and_rate;
+use super::host::Host;
+use crate::store::Change;
+use crate::view::{EventKind, OutcomeView, TrustView};
+
+/// Whether the strategy's predictions hold.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Trust {
+    /// Errors of the last moves: (observed − predicted) ÷ observed.
+    errors: VecDeque<f64>,
+    /// Why they are not believed any more.
+    broken: Option<String>,
+    #[serde(skip)]
+    dirty: bool,
+}
+
+impl Trust {
+    pub(super) fn broken(&self) -> Option<String> {
+        self.broken.clone()
+    }
+
+    pub(super) fn take_dirty(&mut self) -> bool {
+        std::mem::take(&mut self.dirty)
+    }
+
+    /// An operator has looked at what failed: start anew.
+    pub(super) fn renew(&mut self) {
+        *self = Self {
+            dirty: true,
+            ..Self::default()
+        };
+    }
+
+    /// Median of the absolute errors.
+    fn median(&self) -> Option<f64> {
+        let mut errors: Vec<f64> = self.errors.iter().map(|e| e.abs()).collect();
+        errors.sort_by(f64::total_cmp);
+        let n = errors.len();
+        match n {
+            0 => None,
+            _ if n % 2 == 1 => Some(errors[n / 2]),
+            _ => Some((errors[n / 2 - 1] + errors[n / 2]) / 2.0),
+        }
+    }
+
+    pub(super) fn view(&self) -> TrustView {
+        TrustView {
+            trusted: self.broken.is_none(),
+            outcomes: self.errors.len() as u32,
+            error_median: self.median(),
+            why: self.broken.clone(),
+        }
+    }
+}
+
+impl Controller {
+    /// At the end of a monitor epoch: what came of moves that ended before it began.
+    pub(super) fn observe_outcomes(&mut self, host: &mut Host) {
+        let epoch = host.kept.epoch;
+        let ripe: Vec<OutcomeView> = host
+            .kept
+            .awaited
+            .extract_if(.., |a| a.epoch <= epoch)
+            .map(|a| a.outcome)
+            .collect();
+        for mut outcome in ripe {
+            let measured = host.epoch.as_ref().and_then(|e| latency_and_rate(e, &outcome.volume));
+            if let Some((mean_us, iops)) = measured {
+                outcome.observed_us = mean_us;
+                outcome.observed_iops = Some(iops);
+            }
+            if let (Some(observed), Some(predicted)) = (outcome.observed_us, outcome.predicted_us) {
+                let error = (observed - predicted) / observed;
+                outcome.error = Some(error);
+                let text = format!(
+                    "{} on {}: {predicted:.0} us were predicted, {observed:.0} us are measured",
+                    outcome.volume, outcome.to_tier
+                );
+                self.event(EventKind::Job, Some(&host.name.clone()), Some(&outcome.volume.clone()), text);
+                self.learn(error);
+            }
+            self.changes.push(Change::Outcome(outcome));
+            host.dirty.kept = true;
+        }
+    }
+
+    /// One more error; predictions that fail are not acted upon any more until somebody has looked.
+    fn learn(&mut self, error: f64) {
+        let watch = self.settings.words.watch;
+        let trust = &mut self.trust;
+        trust.dirty = true;
+        trust.errors.push_back(error);
+        while trust.errors.len() > watch.prediction_outcomes.max(1) as usize {
+            trust.errors.pop_front();
+        }
+        let enough = trust.errors.len() >= watch.prediction_outcomes_min.max(1) as usize;
+        let median = trust.median().unwrap_or(0.0);
+        if enough && median > watch.prediction_error_max && trust.broken.is_none() {
+            let why = format!(
+                "predictions have failed: the median error of the last {} moves is {:.0} %, {:.0} % are allowed",
+                trust.errors.len(),
+                median * 100.0,
+                watch.prediction_error_max * 100.0
+            );
+            trust.broken = Some(why.clone());
+            let text = format!("{why}; moves for latency are only recommended until `terrace mode latency` is set again");
+            self.event(EventKind::Trust, None, None, text);
+        }
+    }
+}

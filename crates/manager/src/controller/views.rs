@@ -1,0 +1,450 @@
+//! What is known, in the words of the interface.
+
+use executor::{JobId, JobState};
+use model::{Outcome, Verdict};
+use units::Nanos;
+
+use super::approval::state_name;
+use super::facts::main_device;
+use super::host::Host;
+use super::{Controller, Current};
+use crate::question::TierState;
+use crate::settings::UnknownTiers;
+use crate::view::{
+    CountersView, DeviceView, HeldMove, HostState, HostView, JobView, LoadView, MoveCounter,
+    MoveState, MovingView, OptionView, PlanState, PlanView, PlannedMove, SloView, StatusView,
+    TierView, VolumeCounters, VolumeView, WhyNotView, WhyView,
+};
+use crate::wire::{Load, VolumeWindow, WindowReport};
+
+const GOALS: [model::Goal; 4] = [
+    model::Goal::Drain,
+    model::Goal::Rules,
+    model::Goal::Space,
+    model::Goal::Latency,
+];
+
+impl Controller {
+    pub(super) fn status(&self) -> StatusView {
+        let hosts: Vec<HostView> = self.hosts.values().map(|h| self.host_view(h)).collect();
+        let reports = self.hosts.values().filter_map(Host::report);
+        let mut problems: Vec<String> = Vec::new();
+        for host in &hosts {
+            match host.state {
+                HostState::Live => {}
+                HostState::Late => problems.push(format!("host {} is late", host.name)),
+                HostState::Lost => problems.push(format!("host {} is lost", host.name)),
+            }
+            problems.extend(host.problem.iter().map(|p| format!("host {}: {p}", host.name)));
+        }
+        problems.extend(self.trust.broken());
+        let stuck = self.hosts.values().flat_map(|h| h.progress.iter().filter(|p| p.1.called_stuck).map(|p| (h, p.0)));
+        problems.extend(stuck.map(|(h, job)| format!("job {} of host {} is stuck", job.0, h.name)));
+        for report in self.hosts.values().filter_map(Host::report) {
+            for d in report.devices.iter().filter(|d| !d.connected) {
+                problems.push(format!("device {} cannot be reached", d.name));
+            }
+            let unknown_class = report.volumes.iter().find(|v| self.settings.class(&v.class).is_none());
+            if let Some(v) = unknown_class {
+                problems.push(format!(
+                    "volume {} is of class {:?}, which the configuration does not know: it counts as {:?}",
+                    v.name, v.class, self.settings.classes[0].name
+                ));
+            }
+        }
+        let jobs = self.hosts.values().flat_map(|h| h.executor.jobs());
+        let count = |of: fn(&JobState) -> bool| jobs.clone().filter(|j| of(&j.state)).count() as u32;
+        StatusView {
+            version: env!("CARGO_PKG_VERSION").into(),
+            at_ns: self.now.at.0,
+            strategy: self.settings.words.strategy.clone(),
+            paused: self.operator.paused,
+            modes: GOALS.iter().map(|g| (*g, self.mode_of(*g))).collect(),
+            trust: self.trust.view(),
+            in_hours: self.settings.hours.hold(self.now.unix_ms),
+            volumes: reports.clone().map(|r| r.volumes.len() as u32).sum(),
+            slo_missed: self
+                .hosts
+                .values()
+                .flat_map(|h| h.sparks.values())
+                .filter(|s| s.missed.back() == Some(&true))
+                .count() as u32,
+            unknown: reports.map(|r| r.volumes.iter().filter(|v| v.load.is_none()).count() as u32).sum(),
+            proposed: count(|s| *s == JobState::Proposed),
+            jobs: count(|s| !s.ended() && *s != JobState::Proposed),
+            hosts,
+            problems,
+        }
+    }
+
+    fn host_view(&self, host: &Host) -> HostView {
+        let epochs = self.settings.policy(&[], &[], UnknownTiers::Skip).map(|r| r.policy.epochs);
+        let next = host.epoch.as_ref().zip(epochs.ok()).map(|(epoch, epochs)| {
+            let per_migration = epochs.migration.0 / epochs.monitor.0;
+            let more = per_migration - 1 - host.kept.epoch % per_migration;
+            let ends = epoch.began.0 + (more + 1) * epochs.monitor.0;
+            ends.saturating_sub(self.now.at.0)
+        });
+        HostView {
+            name: host.name.clone(),
+            state: self.state_of(host),
+            age_ns: host.last.as_ref().map(|l| self.now.at.saturating_sub(l.0).0),
+            generation: host.executor.generation(),
+            next_decision_ns: next,
+            problem: host.problem.clone(),
+        }
+    }
+
+    pub(super) fn tiers(&self) -> Vec<TierView> {
+        let mut out = Vec::new();
+        for host in self.hosts.values() {
+            let Some(report) = host.report() else { continue };
+            for (rank, tier) in report.tiers.iter().enumerate() {
+                out.push(self.tier_view(host, report, rank, tier));
+            }
+        }
+        out
+    }
+
+    /// What a tier takes: an operator's word goes before the file's.
+    fn tier_state(&self, host: &str, tier: &str) -> TierState {
+        let words = &self.settings.words.policy;
+        let by_file = if words.drain.iter().any(|t| t == tier) {
+            TierState::Draining
+        } else if words.cordon.iter().any(|t| t == tier) {
+            TierState::Cordoned
+        } else {
+            TierState::Open
+        };
+        let set = self.operator.tiers.get(&format!("{host}/{tier}"));
+        set.copied().unwrap_or(by_file)
+    }
+
+    fn tier_view(&self, host: &Host, report: &WindowReport, rank: usize, tier: &str) -> TierView {
+        let seconds = report.window_ns as f64 / 1e9;
+        let of_tier = report.devices.iter().filter(|d| d.tier == *tier);
+        let devices: Vec<DeviceView> = of_tier
+            .clone()
+            .map(|d| {
+                let spec = d.emulate.as_ref().or(self.settings.tiers.get(tier).map(|t| &t.spec));
+                let utilization = d.io.zip(spec).map(|(io, spec)| super::facts::utilization(&io, spec, seconds));
+                DeviceView {
+                    name: d.name.clone(),
+                    size_bytes: d.size_bytes,
+                    used_bytes: d.used_bytes,
+                    utilization,
+                    connected: d.connected,
+                }
+            })
+            .collect();
+        let known: Vec<f64> = devices.iter().filter_map(|d| d.utilization).collect();
+        let rate = |bytes: fn(&crate::wire::DeviceIo) -> u64| {
+            let sum: u64 = of_tier.clone().filter_map(|d| d.io.as_ref().map(bytes)).sum();
+            sum as f64 / seconds
+        };
+        let here = |v: &&VolumeWindow| main_device(v, report).is_ok_and(|d| host.tier_of(&d) == tier);
+        TierView {
+            host: host.name.clone(),
+            name: tier.into(),
+            rank: rank as u32,
+            state: self.tier_state(&host.name, tier),
+            size_bytes: devices.iter().map(|d| d.size_bytes).sum(),
+            used_bytes: devices.iter().map(|d| d.used_bytes).sum(),
+            volumes: report.volumes.iter().filter(here).count() as u32,
+            utilization: (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64),
+            read_bytes_per_s: rate(|io| io.read_bytes),
+            write_bytes_per_s: rate(|io| io.write_bytes),
+            devices,
+        }
+    }
+
+    pub(super) fn volumes(&self) -> Vec<VolumeView> {
+        let hosts = self.hosts.values();
+        hosts
+            .flat_map(|h| {
+                let volumes = h.report().map_or(&[][..], |r| &r.volumes[..]);
+                volumes.iter().map(move |v| self.volume_view(h, v))
+            })
+            .collect()
+    }
+
+    pub(super) fn volume_view(&self, host: &Host, v: &VolumeWindow) -> VolumeView {
+        let report = host.report().expect("it has volumes");
+        let device = main_device(v, report).unwrap_or_default();
+        let live = self.state_of(host) == HostState::Live;
+        let spark = host.sparks.get(&v.name).cloned().unwrap_or_default();
+        let objective = self.settings.class(&v.class).and_then(|c| self.settings.classes[c].target);
+        // What is old is unknown.
+        let load = v.load.as_ref().filter(|_| live);
+        let slo = objective.map(|o| SloView {
+            statistic: o.statistic,
+            target_us: o.latency.as_micros_f64(),
+            measured_us: load.and_then(|l| l.statistic_ns(o.statistic)).map(|ns| ns as f64 / 1e3),
+            missed: spark.missed.iter().filter(|m| **m).count() as u32,
+        });
+        let cooldown = self.settings.words.policy.cooldown.unwrap_or(Nanos::ZERO);
+        let cooldown_left = host.kept.last_moved.get(&v.name).map(|at| (*at + cooldown).saturating_sub(self.now.at));
+        let job = host.executor.jobs().iter().find(|j| {
+            j.state.active() && host.kept.names.of_volume(j.order.volume) == v.name
+        });
+        VolumeView {
+            host: host.name.clone(),
+            name: v.name.clone(),
+            class: v.class.clone(),
+            size_bytes: v.size_bytes,
+            allocated_bytes: v.placed.iter().map(|p| p.bytes).sum(),
+            tier: host.tier_of(&device).into(),
+            device,
+            pinned: self.pin_of(&host.name, &v.name),
+            load: load.map(|l| load_view(l, report.window_ns)),
+            slo,
+            p99_us: spark.p99_us.into(),
+            window_ns: self.settings.words.window.0,
+            moving: v.moving.as_ref().map(|m| MovingView {
+                job: job.map(|j| j.id.0),
+                to: m.device.clone(),
+                copied_bytes: m.copied_bytes,
+                left_bytes: m.left_bytes,
+                rate_bytes_per_s: m.rate_bytes_per_s,
+            }),
+            cooldown_left_ns: cooldown_left.filter(|left| *left > Nanos::ZERO).map(|left| left.0),
+            calibrating: v.calibrating,
+        }
+    }
+
+    /// The tier that a volume is pinned to: an operator's word goes before the file's.
+    fn pin_of(&self, host: &str, volume: &str) -> Option<String> {
+        match self.operator.pins.get(&format!("{host}/{volume}")) {
+            Some(pin) => pin.clone(),
+            None => self.settings.words.policy.pins.get(volume).cloned(),
+        }
+    }
+
+    pub(super) fn plan_view(&self, host: &Host, current: &Current) -> PlanView {
+        let plan = &current.plan;
+        let tier = |d: units::DeviceId| current.tiers[d.index()].clone();
+        let device = |d: units::DeviceId| current.devices[d.index()].clone();
+        let moves = plan.moves.iter().enumerate().map(|(i, m)| {
+            let id = JobId(current.first_job + i as u32);
+            let job = host.executor.get(id);
+            let state = match job.map(|j| &j.state) {
+                None => MoveState::Ended {
+                    why: "it ended some time ago".into(),
+                },
+                Some(JobState::Proposed) => MoveState::Proposed {
+                    why: job.and_then(|j| self.waits_for(j)).unwrap_or_else(|| "it is about to be approved".into()),
+                },
+                Some(JobState::Waiting) => MoveState::Approved,
+                Some(JobState::Done { .. }) => MoveState::Done,
+                Some(JobState::Cancelled { why, .. } | JobState::Failed { why, .. }) => {
+                    MoveState::Ended { why: why.clone() }
+                }
+                Some(_) => MoveState::Running,
+            };
+            PlannedMove {
+                position: i as u32,
+                job: job.map(|j| j.id.0),
+                volume: current.volumes[m.volume.index()].clone(),
+                from_tier: tier(m.from),
+                to_tier: tier(m.to),
+                from: device(m.from),
+                to: device(m.to),
+                goal: m.goal,
+                reason: m.reason.to_string(),
+                bytes: m.cost.bytes.0,
+                duration_ns: m.cost.duration.0,
+                before_us: m.effect.latency_before_us,
+                after_us: m.effect.latency_after_us,
+                after_moves: m.after.clone(),
+                state,
+            }
+        });
+        let held = current.report.volumes.iter().filter_map(|v| match &v.outcome {
+            Outcome::Held { wanted, by } => Some(HeldMove {
+                volume: v.volume.clone(),
+                tier: v.tier.clone(),
+                wanted: wanted.clone(),
+                why: by.to_string(),
+            }),
+            _ => None,
+        });
+        let stays = |o: &Outcome| matches!(o, Outcome::Stay);
+        PlanView {
+            host: host.name.clone(),
+            generation: plan.generation,
+            parent: plan.parent,
+            at_ns: plan.at.0,
+            strategy: plan.strategy.clone(),
+            state: PlanState::Current,
+            moves: moves.collect(),
+            held: held.collect(),
+            staying: current.report.volumes.iter().filter(|v| stays(&v.outcome)).count() as u32,
+            notes: current.report.notes.clone(),
+        }
+    }
+
+    pub(super) fn job_view(&self, host: &Host, id: JobId) -> JobView {
+        let job = host.executor.get(id).expect("it is one of its own");
+        let names = &host.kept.names;
+        let (from, to) = (names.of_device(job.order.from), names.of_device(job.order.to));
+        let progress = host.progress.get(&id).copied().unwrap_or_default();
+        let active = job.state.active();
+        let (why, ended) = match &job.state {
+            JobState::Done { at } => (None, Some(at.0)),
+            JobState::Cancelled { at, why } | JobState::Failed { at, why } => (Some(why.clone()), Some(at.0)),
+            _ => (None, None),
+        };
+        let left = match (&job.state, progress.left) {
+            (JobState::Done { .. }, _) => 0,
+            (_, Some(left)) => left,
+            (_, None) => job.order.size.0.saturating_sub(job.copied.0),
+        };
+        let eta = (active && progress.rate > 0).then(|| (left as f64 / progress.rate as f64 * 1e9) as u64);
+        let planned = host.current.as_ref().filter(|c| c.plan.generation == job.generation);
+        JobView {
+            host: host.name.clone(),
+            job: id.0,
+            generation: job.generation,
+            volume: names.of_volume(job.order.volume).into(),
+            from_tier: host.tier_of(from).into(),
+            to_tier: host.tier_of(to).into(),
+            from: from.into(),
+            to: to.into(),
+            goal: job.order.goal,
+            reason: job.order.reason.to_string(),
+            state: state_name(&job.state).into(),
+            why,
+            copied_bytes: job.copied.0,
+            bytes: job.order.size.0,
+            left_bytes: left,
+            rate_bytes_per_s: progress.rate,
+            planned_ns: planned.map_or(job.started.unwrap_or(self.now.at).0, |c| c.plan.at.0),
+            started_ns: job.started.map(|s| s.0),
+            ended_ns: ended,
+            eta_ns: eta,
+            stuck_ns: progress.called_stuck.then(|| self.now.at.saturating_sub(progress.moved_at).0),
+        }
+    }
+
+    /// Jobs that the executors know, newest first.
+    pub(super) fn live_jobs(&self) -> Vec<JobView> {
+        let hosts = self.hosts.values();
+        let mut jobs: Vec<JobView> = hosts
+            .flat_map(|h| h.executor.jobs().iter().map(move |j| self.job_view(h, j.id)))
+            .collect();
+        jobs.sort_by_key(|j| (std::cmp::Reverse(j.planned_ns), j.host.clone(), j.job));
+        jobs
+    }
+
+    pub(super) fn why(&self, host: &Host, v: &VolumeWindow) -> WhyView {
+        let current = host.current.as_ref();
+        let row = current.and_then(|c| c.report.volumes.iter().find(|r| r.volume == v.name));
+        let outcome = match row.map(|r| &r.outcome) {
+            None => "no decision that could move data has looked at it yet".into(),
+            Some(Outcome::Stay) => "it stays where it is".into(),
+            Some(Outcome::Move { to, reason }) => format!("it is to move to {to}: {reason}"),
+            Some(Outcome::Held { wanted, by }) => format!("it was wanted on {wanted}, and stays: {by}"),
+        };
+        let options = row.map_or(&[][..], |r| &r.options[..]);
+        WhyView {
+            volume: self.volume_view(host, v),
+            generation: current.map(|c| c.plan.generation),
+            at_ns: current.map(|c| c.plan.at.0),
+            outcome,
+            options: options
+                .iter()
+                .map(|o| OptionView {
+                    tier: o.tier.clone(),
+                    score: o.score,
+                    latency_us: o.predicted.map(|p| p.latency_us),
+                    iops: o.predicted.map(|p| p.iops),
+                    verdict: match &o.verdict {
+                        Verdict::Chosen => "chosen".into(),
+                        Verdict::NotNeeded => "possible, another one was better".into(),
+                        Verdict::Rejected { by } => by.to_string(),
+                    },
+                })
+                .collect(),
+            evidence: row.map(|r| r.evidence.clone()).unwrap_or_default(),
+            outcomes: vec![],
+        }
+    }
+
+    pub(super) fn why_not(&self, host: &Host, v: &VolumeWindow, tier: &str) -> WhyNotView {
+        let why = self.why(host, v);
+        let option = why.options.iter().find(|o| o.tier == tier);
+        let here = why.volume.tier.clone();
+        let text = match option {
+            _ if here == tier => format!("it is on {tier}"),
+            None => why.outcome.clone(),
+            Some(option) => match option.score {
+                Some(score) => format!("{} (score {score:.4})", option.verdict),
+                None => option.verdict.clone(),
+            },
+        };
+        WhyNotView {
+            volume: v.name.clone(),
+            tier: tier.into(),
+            here,
+            generation: why.generation,
+            why: text,
+        }
+    }
+
+    pub(super) fn counters(&self) -> CountersView {
+        let mut volumes = Vec::new();
+        for host in self.hosts.values() {
+            let Some(report) = host.report() else { continue };
+            for v in &report.volumes {
+                let totals = host.totals.get(&v.name).cloned().unwrap_or_default();
+                let device = main_device(v, report).unwrap_or_default();
+                volumes.push(VolumeCounters {
+                    host: host.name.clone(),
+                    volume: v.name.clone(),
+                    tier: host.tier_of(&device).into(),
+                    class: v.class.clone(),
+                    reads: totals.reads,
+                    writes: totals.writes,
+                    errors: totals.errors,
+                    slo_missed_ns: totals.slo_missed_ns,
+                });
+            }
+        }
+        let counters = &self.counters;
+        CountersView {
+            volumes,
+            moves: counters
+                .moves
+                .iter()
+                .map(|((goal, end), count)| MoveCounter {
+                    goal: *goal,
+                    end: (*end).into(),
+                    count: *count,
+                })
+                .collect(),
+            moved_bytes: counters.moved_bytes,
+            plans: counters.plans,
+            reports: counters.reports,
+            reports_refused: counters.reports_refused,
+            calibrations: counters.calibrations,
+        }
+    }
+}
+
+fn load_view(load: &Load, window_ns: u64) -> LoadView {
+    let seconds = window_ns as f64 / 1e9;
+    let us = |q: f64| load.quantile_ns(q).map(|ns| ns as f64 / 1e3);
+    LoadView {
+        reads_per_s: load.reads.ios as f64 / seconds,
+        writes_per_s: load.writes.ios as f64 / seconds,
+        read_bytes_per_s: load.reads.bytes as f64 / seconds,
+        write_bytes_per_s: load.writes.bytes as f64 / seconds,
+        read_mean_us: load.reads.guest_mean_us(),
+        write_mean_us: load.writes.guest_mean_us(),
+        mean_us: load.statistic_ns(model::SloStatistic::Mean).map(|ns| ns as f64 / 1e3),
+        p50_us: us(0.5),
+        p99_us: us(0.99),
+        outstanding: load.depth_ns as f64 / window_ns as f64,
+        errors: load.errors,
+    }
+}

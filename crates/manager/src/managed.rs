@@ -1,0 +1,242 @@
+//! A controller and its store as one: nothing is answered that is not committed.
+//!
+//! When the store fails, what the controller holds in memory is ahead of it, and void: it is thrown away and read again from
+//! the store before anything else is taken in. Until the store works, nothing is decided and nobody is ordered anything; agents go
+//! on with what is under way, and begin nothing new.
+
+use crate::controller::Controller;
+use crate::export;
+use crate::question::{Actor, Answer, Question, Refusal};
+use crate::service::{MessageRefusal, Now, Service};
+use crate::settings::Settings;
+use crate::store::{HistoryQuery, Store, StoreError};
+use crate::view::OutcomeView;
+use crate::wire::{Orders, Register, Welcome, WindowReport, WireRefusal};
+
+/// Most rows that one question gets. Protects the controller's memory and whoever asks.
+const ROWS_MAX: usize = 100_000;
+
+/// Outcomes of a volume that `why` shows.
+const WHY_OUTCOMES: usize = 5;
+
+/// Outcomes that are looked through for them.
+const WHY_SEARCHED: usize = 1_000;
+
+/// A controller with its store.
+pub struct Managed<S> {
+    settings: Settings,
+    store: S,
+    /// None after the store failed: to be read again.
+    controller: Option<Controller>,
+    /// What the store said last.
+    failure: Option<String>,
+}
+
+impl<S: Store> Managed<S> {
+    /// From what the store has.
+    ///
+    /// # Errors
+    /// The store, or a value in it that is not understood.
+    pub fn new(settings: Settings, mut store: S, now: Now) -> Result<Self, StoreError> {
+        let mut controller = load(&settings, &mut store)?;
+        controller.started(now);
+        let changes = controller.take_changes();
+        store.commit(&changes)?;
+        Ok(Self {
+            settings,
+            store,
+            controller: Some(controller),
+            failure: None,
+        })
+    }
+
+    /// The store.
+    pub fn store(&mut self) -> &mut S {
+        &mut self.store
+    }
+
+    /// The controller's core; none while the store fails.
+    pub fn controller(&self) -> Option<&Controller> {
+        self.controller.as_ref()
+    }
+
+    /// Rolls up and forgets what is old, a bounded amount of it.
+    ///
+    /// # Errors
+    /// The store.
+    pub fn tidy(&mut self, now: Now) -> Result<crate::store::Tidied, StoreError> {
+        self.store.tidy(now.at.0)
+    }
+
+    fn ready(&mut self) -> Result<&mut Controller, String> {
+        if self.controller.is_none() {
+            let read = load(&self.settings, &mut self.store);
+            self.controller = Some(read.map_err(|e| e.to_string())?);
+        }
+        Ok(self.controller.as_mut().expect("it was just read"))
+    }
+
+    /// Does something, and commits what came of it.
+    fn with<R>(&mut self, what: impl FnOnce(&mut Controller) -> R) -> Result<R, String> {
+        let controller = self.ready()?;
+        let result = what(controller);
+        let changes = controller.take_changes();
+        if changes.is_empty() {
+            return Ok(result);
+        }
+        match self.store.commit(&changes) {
+            Ok(()) => {
+                self.failure = None;
+                Ok(result)
+            }
+            Err(error) => {
+                self.controller = None;
+                let why = format!("{error}; nothing is decided or ordered until it can be");
+                self.failure = Some(why.clone());
+                Err(why)
+            }
+        }
+    }
+}
+
+fn load<S: Store>(settings: &Settings, store: &mut S) -> Result<Controller, StoreError> {
+    let saved = store.values()?;
+    Controller::new(settings.clone(), saved).map_err(|why| StoreError::Read { why })
+}
+
+impl<S: Store> Service for Managed<S> {
+    fn register(
+        &mut self,
+        now: Now,
+        host: &str,
+        message: Register,
+    ) -> Result<Welcome, MessageRefusal> {
+        let told = self.with(|c| c.register(now, host, &message));
+        flatten(told)
+    }
+
+    fn report(
+        &mut self,
+        now: Now,
+        host: &str,
+        message: WindowReport,
+    ) -> Result<Orders, MessageRefusal> {
+        let told = self.with(|c| c.report(now, host, message));
+        flatten(told)
+    }
+
+    fn tick(&mut self, now: Now) {
+        // A store that fails says so to everybody who asks.
+        let _ = self.with(|c| c.tick(now));
+    }
+
+    fn ask(&mut self, now: Now, actor: &Actor, question: Question) -> Result<Answer, Refusal> {
+        let unavailable = |e: StoreError| Refusal::Unavailable(e.to_string());
+        match question {
+            Question::History { volume, last_ns } => {
+                let controller = self.ready().map_err(Refusal::Unavailable)?;
+                let (host, volume) = controller.volume_key(&volume)?;
+                let query = HistoryQuery {
+                    host,
+                    volume,
+                    from_ns: now.at.0.saturating_sub(last_ns),
+                    to_ns: now.at.0,
+                };
+                self.store.history(&query).map(Answer::History).map_err(unavailable)
+            }
+            Question::Events { after, limit } => {
+                let events = self.store.events(after, limit.min(ROWS_MAX));
+                events.map(Answer::Events).map_err(unavailable)
+            }
+            Question::Outcomes { limit } => {
+                let outcomes = self.store.outcomes(limit.min(ROWS_MAX));
+                outcomes.map(Answer::Outcomes).map_err(unavailable)
+            }
+            Question::ExportFacts { host, generation } => {
+                let controller = self.ready().map_err(Refusal::Unavailable)?;
+                let host = controller.host_key(host.as_deref())?;
+                let found = self.store.decision(&host, generation).map_err(unavailable)?;
+                let decision = found.ok_or_else(|| {
+                    Refusal::NotFound(match generation {
+                        Some(g) => format!("there is no decision {g} of {host} any more, or yet"),
+                        None => format!("there was no decision about {host} yet that could move data"),
+                    })
+                })?;
+                let text = export::scenario(&decision, &self.settings).map_err(Refusal::Conflict)?;
+                Ok(Answer::Text(text))
+            }
+            Question::Plan {
+                host,
+                generation: Some(generation),
+            } => self.plan(now, actor, host, generation),
+            Question::Jobs { limit } => self.jobs(now, actor, limit.min(ROWS_MAX)),
+            Question::Why { volume } => {
+                let mut answer = self.with(|c| c.ask(now, actor, Question::Why { volume })).map_err(Refusal::Unavailable)??;
+                if let Answer::Why(why) = &mut answer {
+                    let all = self.store.outcomes(WHY_SEARCHED).map_err(unavailable)?;
+                    let own = |o: &OutcomeView| o.host == why.volume.host && o.volume == why.volume.name;
+                    why.outcomes = all.into_iter().filter(own).take(WHY_OUTCOMES).collect();
+                }
+                Ok(answer)
+            }
+            Question::Status => {
+                let failure = self.failure.clone();
+                match self.with(|c| c.ask(now, actor, Question::Status)) {
+                    Ok(answer) => answer,
+                    Err(why) => Err(Refusal::Unavailable(failure.unwrap_or(why))),
+                }
+            }
+            other => self.with(|c| c.ask(now, actor, other)).map_err(Refusal::Unavailable)?,
+        }
+    }
+}
+
+impl<S: Store> Managed<S> {
+    /// A plan by its number: the current one as it stands, an older one as it was.
+    fn plan(
+        &mut self,
+        now: Now,
+        actor: &Actor,
+        host: Option<String>,
+        generation: u64,
+    ) -> Result<Answer, Refusal> {
+        let current = Question::Plan {
+            host: host.clone(),
+            generation: None,
+        };
+        let answer = self.with(|c| c.ask(now, actor, current)).map_err(Refusal::Unavailable)??;
+        if matches!(&answer, Answer::Plan(p) if p.generation == generation) {
+            return Ok(answer);
+        }
+        let host = self.ready().map_err(Refusal::Unavailable)?.host_key(host.as_deref())?;
+        let found = self
+            .store
+            .decision(&host, Some(generation))
+            .map_err(|e| Refusal::Unavailable(e.to_string()))?;
+        let decision = found.ok_or_else(|| Refusal::NotFound(format!("there is no plan {generation} of {host}")))?;
+        export::old_plan(&decision).map(|p| Answer::Plan(Box::new(p))).map_err(Refusal::Conflict)
+    }
+
+    /// Jobs that the core knows, and older ones.
+    fn jobs(&mut self, now: Now, actor: &Actor, limit: usize) -> Result<Answer, Refusal> {
+        let answer = self
+            .with(|c| c.ask(now, actor, Question::Jobs { limit }))
+            .map_err(Refusal::Unavailable)??;
+        let Answer::Jobs(mut jobs) = answer else {
+            return Ok(answer);
+        };
+        if jobs.len() < limit {
+            let older = self.store.jobs(limit).map_err(|e| Refusal::Unavailable(e.to_string()))?;
+            let known: std::collections::BTreeSet<(String, u32)> =
+                jobs.iter().map(|j| (j.host.clone(), j.job)).collect();
+            let older = older.into_iter().filter(|j| !known.contains(&(j.host.clone(), j.job)));
+            jobs.extend(older);
+            jobs.truncate(limit);
+        }
+        Ok(Answer::Jobs(jobs))
+    }
+}
+
+fn flatten<T>(told: Result<Result<T, WireRefusal>, String>) -> Result<T, MessageRefusal> {
+    told.map_err(MessageRefusal::Unavailable)?.map_err(MessageRefusal::Wire)
+}

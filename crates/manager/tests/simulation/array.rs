@@ -1,0 +1,317 @@
+//! An array in memory: extents in slots, moves batch by batch, counters that rise. It checks itself.
+
+use std::collections::BTreeMap;
+
+use manager::agent::{Counts, Deed, DeviceSnapshot, MoveEnd, Snapshot, VolumeSnapshot};
+use manager::wire::{DeviceIo, Load, LoadOf, MovingWindow, Placed};
+use model::{DeviceSpec, preset};
+
+pub const EXTENT: u64 = 64 << 20;
+
+#[derive(Debug, Clone)]
+pub struct FakeDevice {
+    pub name: String,
+    pub tier: String,
+    pub slots: u64,
+    spec: DeviceSpec,
+    io: DeviceIo,
+}
+
+#[derive(Debug, Clone)]
+pub struct FakeVolume {
+    pub name: String,
+    class: String,
+    pub home: String,
+    /// Device and slot of each extent.
+    pub extents: Vec<(usize, u64)>,
+    pub moving: Option<Move>,
+    last_move: Option<MoveEnd>,
+    counts: Counts,
+    pub rate: f64,
+    inject: Option<(u64, u64)>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Move {
+    pub to: usize,
+    rate: u64,
+    copied: u64,
+    credit: f64,
+    cancel: bool,
+}
+
+/// One host's array. It outlives its agents.
+#[derive(Debug, Clone)]
+pub struct FakeArray {
+    pub devices: Vec<FakeDevice>,
+    pub volumes: Vec<FakeVolume>,
+    pub tiers: Vec<String>,
+    now_ns: u64,
+    /// Moves do not go on until then.
+    pub frozen_until_ns: u64,
+}
+
+impl FakeArray {
+    /// Three tiers, two devices on the last; volumes spread over them.
+    pub fn new(volumes: usize, rng: &mut impl FnMut(u64) -> u64) -> Self {
+        let device = |name: &str, tier: &str, slots: u64, model: &str| FakeDevice {
+            name: name.into(),
+            tier: tier.into(),
+            slots,
+            spec: preset(model).expect("a preset").spec(),
+            io: DeviceIo {
+                busy_ns: None,
+                ..DeviceIo::default()
+            },
+        };
+        let mut array = Self {
+            devices: vec![
+                device("fast-0", "fast", 24, "pm953"),
+                device("mid-0", "mid", 40, "pm1633"),
+                device("slow-0", "slow", 40, "pm863"),
+                device("slow-1", "slow", 40, "pm863"),
+            ],
+            volumes: vec![],
+            tiers: ["fast", "mid", "slow"].map(String::from).into(),
+            now_ns: 0,
+            frozen_until_ns: 0,
+        };
+        for i in 0..volumes {
+            let extents = 2 + rng(8);
+            let first = rng(4) as usize;
+            let mut placed = None;
+            for d in 0..4 {
+                let d = (first + d) % 4;
+                if array.free(d) >= extents {
+                    placed = Some(d);
+                    break;
+                }
+            }
+            let Some(d) = placed else { continue };
+            let slots = (0..extents).map(|_| 0).collect::<Vec<u64>>();
+            let mut volume = FakeVolume {
+                name: format!("v{i}"),
+                class: ["gold", "silver", "nobody-knows"][rng(3) as usize].into(),
+                home: array.devices[d].tier.clone(),
+                extents: vec![],
+                moving: None,
+                last_move: None,
+                counts: Counts {
+                    since_ns: 1,
+                    total: Load::default(),
+                },
+                rate: (50 << rng(6)) as f64,
+                inject: None,
+            };
+            array.volumes.push(volume.clone());
+            for _ in slots {
+                let slot = array.free_slot(d).expect("there is room");
+                array.volumes.last_mut().expect("just pushed").extents.push((d, slot));
+            }
+            volume = array.volumes.pop().expect("just pushed");
+            array.volumes.push(volume);
+        }
+        array
+    }
+
+    fn taken(&self, device: usize) -> Vec<u64> {
+        let all = self.volumes.iter().flat_map(|v| &v.extents);
+        all.filter(|e| e.0 == device).map(|e| e.1).collect()
+    }
+
+    fn free(&self, device: usize) -> u64 {
+        self.devices[device].slots - self.taken(device).len() as u64
+    }
+
+    fn free_slot(&self, device: usize) -> Option<u64> {
+        let taken = self.taken(device);
+        (0..self.devices[device].slots).find(|s| !taken.contains(s))
+    }
+
+    /// No slot belongs to two extents, and none is beyond its device.
+    pub fn check(&self) {
+        let mut owners = BTreeMap::new();
+        for v in &self.volumes {
+            for (i, place) in v.extents.iter().enumerate() {
+                assert!(place.1 < self.devices[place.0].slots, "{} lies beyond its device", v.name);
+                if let Some(other) = owners.insert(*place, (&v.name, i)) {
+                    panic!("{place:?} belongs to {other:?} and {:?}", (&v.name, i));
+                }
+            }
+        }
+    }
+
+    pub fn step(&mut self, dt_ns: u64) {
+        self.now_ns += dt_ns;
+        let seconds = dt_ns as f64 / 1e9;
+        let frozen = self.now_ns < self.frozen_until_ns;
+        for i in 0..self.volumes.len() {
+            self.serve(i, seconds);
+            if !frozen {
+                self.go_on(i, seconds);
+            }
+        }
+        self.check();
+    }
+
+    /// Guests' requests: latency by tier, and what is injected.
+    fn serve(&mut self, i: usize, seconds: f64) {
+        let v = &mut self.volumes[i];
+        let device = v.extents.first().map_or(0, |e| e.0);
+        let ios = (v.rate * seconds) as u64;
+        let bare_ns = [100_000, 300_000, 900_000, 900_000][device];
+        let held_ns = v.inject.filter(|(_, until)| *until > self.now_ns).map_or(0, |(delay, _)| delay);
+        let latency_ns = bare_ns + held_ns;
+        let mut add = LoadOf {
+            ios,
+            bytes: ios * 4096,
+            sum_ns: ios * latency_ns,
+            held_ns: ios * held_ns,
+            buckets: vec![(algo::bucket_of(latency_ns) as u16, ios)],
+        };
+        if ios == 0 {
+            add.buckets.clear();
+        }
+        v.counts.total.reads.add(&add);
+        v.counts.total.depth_ns += ios * latency_ns;
+        let io = &mut self.devices[device].io;
+        io.reads += ios;
+        io.read_bytes += ios * 4096;
+    }
+
+    fn go_on(&mut self, i: usize, seconds: f64) {
+        let Some(mut moving) = self.volumes[i].moving.take() else {
+            return;
+        };
+        if moving.cancel {
+            self.volumes[i].last_move = Some(MoveEnd::Stopped {
+                why: "cancelled".into(),
+                copied_bytes: moving.copied,
+            });
+            return;
+        }
+        moving.credit += moving.rate as f64 * seconds;
+        while moving.credit >= EXTENT as f64 {
+            let next = self.volumes[i].extents.iter().position(|e| e.0 != moving.to);
+            let Some(next) = next else { break };
+            let Some(slot) = self.free_slot(moving.to) else {
+                self.volumes[i].last_move = Some(MoveEnd::Stopped {
+                    why: "no space on the target".into(),
+                    copied_bytes: moving.copied,
+                });
+                return;
+            };
+            moving.credit -= EXTENT as f64;
+            moving.copied += EXTENT;
+            // Copied, switched, released.
+            self.volumes[i].extents[next] = (moving.to, slot);
+            self.devices[moving.to].io.writes += 256;
+            self.devices[moving.to].io.write_bytes += EXTENT;
+        }
+        if self.volumes[i].extents.iter().all(|e| e.0 == moving.to) {
+            self.volumes[i].last_move = Some(MoveEnd::Done {
+                copied_bytes: moving.copied,
+            });
+        } else {
+            self.volumes[i].moving = Some(moving);
+        }
+    }
+
+    pub fn carry_out(&mut self, deed: &Deed) -> Result<(), String> {
+        match deed {
+            Deed::StartMove(order) => {
+                let to = self.devices.iter().position(|d| d.name == order.device).ok_or("no such device")?;
+                let need = {
+                    let v = self.volumes.iter().find(|v| v.name == order.volume).ok_or("no such volume")?;
+                    if v.moving.is_some() {
+                        return Err("it is being moved already".into());
+                    }
+                    v.extents.iter().filter(|e| e.0 != to).count() as u64
+                };
+                let promised: u64 = self
+                    .volumes
+                    .iter()
+                    .filter_map(|v| v.moving.as_ref().map(|m| (v, m)))
+                    .filter(|(_, m)| m.to == to)
+                    .map(|(v, _)| v.extents.iter().filter(|e| e.0 != to).count() as u64)
+                    .sum();
+                if need + promised > self.free(to) {
+                    return Err(format!("device {} has no room", order.device));
+                }
+                let v = self.volumes.iter_mut().find(|v| v.name == order.volume).expect("as above");
+                v.home = order.tier.clone();
+                v.moving = Some(Move {
+                    to,
+                    rate: order.rate_bytes_per_s,
+                    copied: 0,
+                    credit: 0.0,
+                    cancel: false,
+                });
+                Ok(())
+            }
+            Deed::CancelMove { volume } => {
+                let v = self.volumes.iter_mut().find(|v| v.name == *volume).ok_or("no such volume")?;
+                match &mut v.moving {
+                    Some(m) => m.cancel = true,
+                    None => return Err("it is not being moved".into()),
+                }
+                Ok(())
+            }
+            Deed::Inject { volume, delay_ns, lasting_ns } => {
+                let now = self.now_ns;
+                let v = self.volumes.iter_mut().find(|v| v.name == *volume).ok_or("no such volume")?;
+                v.inject = Some((*delay_ns, now + lasting_ns));
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether latency is being injected into any volume.
+    pub fn injecting(&self) -> bool {
+        let now = self.now_ns;
+        self.volumes.iter().any(|v| v.inject.is_some_and(|(delay, until)| delay > 0 && until > now))
+    }
+
+    pub fn snapshot(&self) -> Snapshot {
+        let devices = self.devices.iter().enumerate().map(|(i, d)| DeviceSnapshot {
+            name: d.name.clone(),
+            tier: d.tier.clone(),
+            size_bytes: d.slots * EXTENT,
+            used_bytes: self.taken(i).len() as u64 * EXTENT,
+            emulate: Some(d.spec.clone()),
+            connected: true,
+            since_ns: 1,
+            io: d.io,
+        });
+        let volumes = self.volumes.iter().map(|v| {
+            let mut placed: Vec<Placed> = vec![];
+            for (i, d) in self.devices.iter().enumerate() {
+                let n = v.extents.iter().filter(|e| e.0 == i).count() as u64;
+                if n > 0 {
+                    placed.push(Placed { device: d.name.clone(), bytes: n * EXTENT });
+                }
+            }
+            VolumeSnapshot {
+                name: v.name.clone(),
+                class: v.class.clone(),
+                size_bytes: v.extents.len() as u64 * EXTENT,
+                home: v.home.clone(),
+                placed,
+                movable: true,
+                moving: v.moving.as_ref().map(|m| MovingWindow {
+                    device: self.devices[m.to].name.clone(),
+                    copied_bytes: m.copied,
+                    left_bytes: v.extents.iter().filter(|e| e.0 != m.to).count() as u64 * EXTENT,
+                    rate_bytes_per_s: m.rate,
+                }),
+                last_move: v.last_move.clone(),
+                counts: Some(v.counts.clone()),
+            }
+        });
+        Snapshot {
+            tiers: self.tiers.clone(),
+            devices: devices.collect(),
+            volumes: volumes.collect(),
+        }
+    }
+}
