@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::desk::{Ask, Desk, Told};
+use crate::desk::{Ask, Desk, Told, weighable};
 use crate::server::{ListenError, clear_stale};
 
 /// The socket in an array's directory.
@@ -306,6 +306,14 @@ pub fn ask(path: &Path, ask: &Ask) -> Result<Told, ControlError> {
         path: path.into(),
         source,
     };
+    if let Ask::Limit {
+        weight: Some(weight),
+        ..
+    } = ask
+    {
+        // JSON has no words for infinite and for not a number: the server would take it for left out.
+        weighable(*weight).map_err(ControlError::Refused)?;
+    }
     let mut socket = UnixStream::connect(path).map_err(|source| ControlError::Nobody {
         path: path.into(),
         source,
