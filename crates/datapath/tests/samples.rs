@@ -222,7 +222,7 @@ fn held_back_is_counted_as_it_was_measured() {
     let near = |held_ns: u64, wanted_ms: u64| {
         let wanted_ns = wanted_ms * 1_000_000;
         // Never less; late by what a busy machine is late.
-        assert!((wanted_ns..wanted_ns * 2).contains(&held_ns), "{window:?}");
+        assert!((wanted_ns..wanted_ns * 3).contains(&held_ns), "{window:?}");
     };
     near(window.reads.held_ns, 20 * 4);
     near(window.writes.held_ns, 10 * 2);

@@ -179,6 +179,19 @@ fn a_mark_that_did_not_become_durable_is_asked_for_again() {
 }
 
 #[test]
+fn a_mark_of_a_commit_that_is_refused_is_none() {
+    let mut bench = Bench::new(DeviceKind::File);
+    let mark = Change::HighWater {
+        device: DEVICE,
+        slots: 4,
+    };
+    let missing = Change::ClearMove(VolumeId(9));
+    assert!(bench.keeper.commit(&[mark, missing]).is_err());
+    assert_eq!(bench.mark(), 0);
+    assert_eq!(bench.place(&[0], true).0, [1]);
+}
+
+#[test]
 fn a_device_that_may_hold_anything_is_marked_from_the_start() {
     let mut bench = Bench::new(DeviceKind::Block);
     assert!(bench.reserve(2).0.is_empty());

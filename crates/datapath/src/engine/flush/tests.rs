@@ -176,6 +176,22 @@ fn a_write_in_flight_when_a_loss_is_heard_of_is_told_of_by_another_flush() {
 }
 
 #[test]
+fn a_loss_is_told_for_good_once_all_that_it_may_have_hit_is_answered() {
+    let mut driven = Driven::clean();
+    driven.written(1);
+    driven.flush(2);
+    driven.write(3);
+    driven.end(IoKind::Flush, LOST);
+    driven.end(PLAIN, OK);
+    assert_eq!(driven.answers(), [(2, LOST), (3, OK)]);
+    driven.flush(4);
+    driven.written(5);
+    driven.end(IoKind::Flush, OK);
+    assert_eq!(driven.answers(), [(4, LOST)]);
+    assert_eq!(driven.flushed(6), OK, "the loss was before the last write");
+}
+
+#[test]
 fn a_loss_that_somebody_else_was_told_of_fails_the_next_flush_if_there_was_something_to_lose() {
     let mut driven = Driven::clean();
     driven.engine.flush_failed_elsewhere(DEVICE);
