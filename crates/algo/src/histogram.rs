@@ -157,7 +157,7 @@ impl Histogram {
         if other.count == 0 {
             return;
         }
-        for (sum, n) in self.counts.iter_mut().zip(&other.counts) {
+        for (sum, n) in self.counts.iter_mut().zip(other.used()) {
             *sum += n;
         }
         self.count += other.count;
@@ -185,6 +185,25 @@ impl Histogram {
         } else {
             self.sum_ns as f64 / self.count as f64 / 1e3
         }
+    }
+
+    /// Buckets up to that of the largest value: the others are empty.
+    fn used(&self) -> &[u64] {
+        match self.count {
+            0 => &[],
+            _ => &self.counts[..=bucket_of(self.max_ns)],
+        }
+    }
+
+    /// Buckets with values, ascending, and the number of values in each. [`bucket_value_ns`] has the middle of a bucket.
+    pub fn buckets(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        let counts = self.used().iter().copied();
+        counts.enumerate().filter(|(_, n)| *n > 0)
+    }
+
+    /// Exact sum of the values, nanoseconds.
+    pub fn sum_ns(&self) -> u128 {
+        self.sum_ns
     }
 
     /// Sum of the values in seconds.
@@ -274,6 +293,26 @@ mod tests {
             let mean = values.iter().sum::<u64>() as f64 / values.len() as f64 / 1e3;
             prop_assert!((summary.mean_us - mean).abs() < 1e-6 * mean);
         }
+    }
+
+    #[test]
+    fn buckets_are_those_with_values_in_order() {
+        let mut h = Histogram::default();
+        assert_eq!(h.buckets().count(), 0);
+        for ns in [5_000_000, 0, 130, 140, u64::MAX / 4] {
+            h.record(ns);
+        }
+        let want = [(0, 1), (1, 2), (bucket_of(5_000_000), 1), (BUCKETS - 1, 1)];
+        assert_eq!(h.buckets().collect::<Vec<_>>(), want);
+        assert_eq!(h.sum_ns(), u128::from(5_000_270 + u64::MAX / 4));
+        let mut more = Histogram::default();
+        more.record(130);
+        h.merge(&more);
+        more.merge(&h);
+        assert_eq!(more.buckets().nth(1), Some((1, 4)));
+        assert_eq!(more.buckets().map(|b| b.1).sum::<u64>(), more.count());
+        h.clear();
+        assert_eq!(h.buckets().count(), 0);
     }
 
     #[test]

@@ -41,6 +41,7 @@ pub fn run(what: &Move) -> anyhow::Result<ExitCode> {
     let order = Ask::Move {
         volume: volume.clone(),
         to: what.to.clone(),
+        device: None,
         bandwidth: what.bandwidth,
     };
     let reach = Reach::find(&what.which.array.array).map_err(explained)?;

@@ -61,6 +61,14 @@ pub enum VolumeCommand {
         #[command(flatten)]
         which: Which,
     },
+    /// Give a volume another service class
+    Class {
+        #[command(flatten)]
+        which: Which,
+        /// The class
+        #[arg(value_name = "CLASS")]
+        class: String,
+    },
     /// Set limits, weight and measuring of a served volume, until the server ends
     Set(Set),
     /// Hold the answers of a served volume back, and measure by how much they really were
@@ -170,6 +178,10 @@ pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
         VolumeCommand::Export(export) => return export_cmd::run(export),
         VolumeCommand::Move(what) => return move_cmd::run(&what),
         VolumeCommand::Cancel { which } => return move_cmd::cancel(&which),
+        VolumeCommand::Class { which, class } => which.array.order(Ask::SetClass {
+            volume: which.volume,
+            class,
+        })?,
         VolumeCommand::Set(set) => self::set(set)?,
         VolumeCommand::Inject(inject) => return inject_cmd::run(&inject),
         VolumeCommand::Check { array, output } => return check_cmd::check(&array, &output),

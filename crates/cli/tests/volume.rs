@@ -278,6 +278,27 @@ fn refusals_say_what_to_do() {
 }
 
 #[test]
+fn a_class_is_set_with_and_without_a_server() {
+    let bench = Bench::with_volume("8 MiB");
+    let said = |arguments: &[&str]| {
+        let out = bench.run(arguments);
+        assert!(out.status.success(), "{arguments:?}");
+        String::from_utf8(out.stderr).unwrap()
+    };
+    let gold = said(&["volume", "class", "data", "gold"]);
+    assert_eq!(gold, "volume data is of class gold\n");
+    assert_eq!(bench.show()["class"], "gold");
+    let server = bench.export();
+    said(&["volume", "class", "data", "bronze"]);
+    assert_eq!(
+        bench.refused(&["volume", "class", "data", ""]),
+        "class \"\": must not be empty"
+    );
+    server.kill_9();
+    assert_eq!(bench.show()["class"], "bronze");
+}
+
+#[test]
 fn a_full_tier_is_no_target_of_a_move() {
     let bench = Bench::new();
     bench.ok(&[
@@ -387,6 +408,12 @@ fn limits_delays_and_recordings() {
         }
         begin.elapsed().as_secs_f64()
     };
+    for (weight, word) in [("nan", "NaN"), ("inf", "inf"), ("0", "0"), ("101", "101")] {
+        assert_eq!(
+            bench.refused(&["volume", "set", "data", "--weight", weight]),
+            format!("a weight is between 0.01 and 100, not {word}")
+        );
+    }
     bench.ok(&["volume", "set", "data", "--iops", "50", "--weight", "2"]);
     assert!(reads(&mut client, 40) > 0.3);
     bench.ok(&["volume", "set", "data", "--iops", "0", "--measure", "off"]);

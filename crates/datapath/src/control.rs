@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::desk::{Ask, Desk, Told};
+use crate::desk::{Ask, Desk, Told, weighable};
 use crate::server::{ListenError, clear_stale};
 
 /// The socket in an array's directory.
@@ -306,6 +306,14 @@ pub fn ask(path: &Path, ask: &Ask) -> Result<Told, ControlError> {
         path: path.into(),
         source,
     };
+    if let Ask::Limit {
+        weight: Some(weight),
+        ..
+    } = ask
+    {
+        // JSON has no words for infinite and for not a number: the server would take it for left out.
+        weighable(*weight).map_err(ControlError::Refused)?;
+    }
     let mut socket = UnixStream::connect(path).map_err(|source| ControlError::Nobody {
         path: path.into(),
         source,
@@ -365,6 +373,35 @@ mod tests {
     }
 
     #[test]
+    fn a_move_without_a_device_is_understood_as_before() {
+        let line = r#"{"v":1,"ask":"move","volume":"v","to":"t","bandwidth":"1 MiB/s"}"#;
+        let Ok(Ask::Move { device, .. }) = parse(line.as_bytes()) else {
+            panic!("{:?}", parse(line.as_bytes()));
+        };
+        assert_eq!(device, None);
+        let more = line.replace("}", r#","device":"t-1","slot":7}"#);
+        assert_eq!(
+            refused(&more),
+            "the request has a field \"slot\" that is not known"
+        );
+    }
+
+    #[test]
+    fn a_weight_that_json_cannot_say_is_refused_before_it_is_sent() {
+        for (weight, word) in [(f64::NAN, "NaN"), (f64::INFINITY, "inf"), (0.0, "0")] {
+            let limit = Ask::Limit {
+                volume: "v".into(),
+                iops: None,
+                bandwidth: None,
+                weight: Some(weight),
+            };
+            let refused = ask(Path::new("nobody"), &limit).unwrap_err();
+            let said = format!("a weight is between 0.01 and 100, not {word}");
+            assert_eq!(refused.to_string(), said);
+        }
+    }
+
+    #[test]
     fn every_question_survives_the_wire() {
         let device = crate::desk::NewDevice {
             tier: "fast".into(),
@@ -372,9 +409,22 @@ mod tests {
             size: Some(units::Bytes(12345)),
             emulate: model::preset("pm953").map(|p| p.spec()),
         };
+        let to = |device: Option<&str>| Ask::Move {
+            volume: "v".into(),
+            to: "t".into(),
+            device: device.map(String::from),
+            bandwidth: units::BytesPerSec(1 << 20),
+        };
         let asks = [
             Ask::Tiers,
+            Ask::Samples,
             Ask::AddDevice(device),
+            Ask::SetClass {
+                volume: "v".into(),
+                class: "gold".into(),
+            },
+            to(Some("t-1")),
+            to(None),
             Ask::Limit {
                 volume: "v".into(),
                 iops: Some(units::Iops(1500.0)),

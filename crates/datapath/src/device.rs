@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use thiserror::Error;
 use units::{Bytes, DeviceId};
 
-use crate::client;
+use crate::{client, clock};
 
 /// Why a device cannot be used.
 #[derive(Debug, Error)]
@@ -85,6 +85,35 @@ pub struct Device {
     pub medium: Medium,
     emulated: Option<Mutex<DeviceModel>>,
     requests: AtomicU64,
+    since_ns: u64,
+    done: Done,
+}
+
+/// I/Os that workers have completed. Each counter by itself is exact; together they are of nearly the same moment.
+#[derive(Debug, Default)]
+struct Done {
+    reads: AtomicU64,
+    writes: AtomicU64,
+    read_bytes: AtomicU64,
+    write_bytes: AtomicU64,
+}
+
+/// What a device has done, for guests and for moves, since this process opened it. What failed does not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceCounts {
+    /// When the counters began, in nanoseconds of the monotonic clock.
+    pub since_ns: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Writes; trims, zeroes and flushes too, without bytes.
+    pub writes: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Time that an emulated device has been asked to be busy, in nanoseconds: it may lie ahead by what is in flight. A
+    /// real device does not say.
+    pub busy_ns: Option<u64>,
 }
 
 impl Device {
@@ -197,6 +226,44 @@ impl Device {
             medium,
             emulated,
             requests: AtomicU64::new(0),
+            since_ns: clock::now_ns(),
+            done: Done::default(),
+        }
+    }
+
+    /// Counts a request that is done.
+    #[inline]
+    pub fn completed(&self, op: Op, bytes: u64) {
+        let one = |counter: &AtomicU64, n| counter.fetch_add(n, Ordering::Relaxed);
+        match op {
+            Op::Read => {
+                one(&self.done.reads, 1);
+                one(&self.done.read_bytes, bytes);
+            }
+            Op::Write => {
+                one(&self.done.writes, 1);
+                one(&self.done.write_bytes, bytes);
+            }
+            Op::Trim | Op::Flush => {
+                one(&self.done.writes, 1);
+            }
+        }
+    }
+
+    /// What was done up to now.
+    pub fn counts(&self) -> DeviceCounts {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let busy_ns = |emulated: &Mutex<DeviceModel>| {
+            let device = emulated.lock().unwrap_or_else(PoisonError::into_inner);
+            device.counters().busy_ns as u64
+        };
+        DeviceCounts {
+            since_ns: self.since_ns,
+            reads: read(&self.done.reads),
+            writes: read(&self.done.writes),
+            read_bytes: read(&self.done.read_bytes),
+            write_bytes: read(&self.done.write_bytes),
+            busy_ns: self.emulated.as_ref().map(busy_ns),
         }
     }
 

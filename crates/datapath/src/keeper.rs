@@ -506,3 +506,6 @@ pub enum KeeperError {
     #[error(transparent)]
     Device(#[from] crate::device::DeviceError),
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 mod client;
 mod clock;
 pub mod control;
+mod counts;
 pub mod desk;
 pub mod device;
 pub mod engine;
@@ -20,6 +21,7 @@ mod text;
 mod worker;
 
 pub use client::{Client, ClientError};
+pub use counts::{Counts, DirectionCounts};
 pub use engine::EngineLimits;
 pub use filter::{Filter, FilterError, FilterOptions};
 pub use inject::Injected;

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use algo::Histogram;
 use serde::{Deserialize, Serialize};
 
+use crate::counts::{Counts, DirectionCounts, saturated};
 use crate::engine::{GuestOp, GuestRequest};
 
 /// Upper bounds of the size classes in bytes; one more class is above the last.
@@ -27,6 +28,8 @@ pub struct Measure {
     latency: Vec<Histogram>,
     requests: [u64; 3],
     bytes: [u64; 2],
+    /// What answers to reads and to writes were held back, in nanoseconds.
+    held_ns: [u128; 2],
     errors: u64,
     outstanding: u32,
     outstanding_max: u32,
@@ -34,6 +37,17 @@ pub struct Measure {
     depth_ns: u128,
     depth_since_ns: u64,
     heat: Vec<Heat>,
+}
+
+/// How a request was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answered {
+    /// From its arrival to its answer, in nanoseconds.
+    pub latency_ns: u64,
+    /// How much of that its answer was held back by a latency session, in nanoseconds.
+    pub held_ns: u64,
+    /// Whether without an error.
+    pub ok: bool,
 }
 
 /// Accesses of one extent.
@@ -131,6 +145,7 @@ impl Measure {
             latency: vec![Histogram::default(); DIRECTIONS.len() * SIZE_NAMES.len()],
             requests: [0; 3],
             bytes: [0; 2],
+            held_ns: [0; 2],
             errors: 0,
             outstanding: 0,
             outstanding_max: 0,
@@ -140,9 +155,13 @@ impl Measure {
         }
     }
 
+    fn depth_ns_at(&self, at_ns: u64) -> u128 {
+        let tail = u128::from(at_ns.saturating_sub(self.depth_since_ns));
+        self.depth_ns + tail * u128::from(self.outstanding)
+    }
+
     fn depth_until(&mut self, now_ns: u64) {
-        let passed = now_ns.saturating_sub(self.depth_since_ns);
-        self.depth_ns += u128::from(passed) * u128::from(self.outstanding);
+        self.depth_ns = self.depth_ns_at(now_ns);
         self.depth_since_ns = now_ns;
     }
 
@@ -166,21 +185,40 @@ impl Measure {
 
     /// A request is answered. One that arrived before the measurement began counts as an answer, not as outstanding.
     #[inline]
-    pub fn answered(&mut self, now_ns: u64, request: &GuestRequest, latency_ns: u64, ok: bool) {
+    pub fn answered(&mut self, now_ns: u64, request: &GuestRequest, how: Answered) {
         self.depth_until(now_ns);
         self.outstanding = self.outstanding.saturating_sub(1);
         let dir = direction(request.op);
-        if !ok {
+        if !how.ok {
             self.errors += 1;
             return;
         }
         self.requests[dir] += 1;
         if dir < 2 {
             self.bytes[dir] += request.length;
+            self.held_ns[dir] += u128::from(how.held_ns);
         }
         let above = |bound: &&u64| request.length > **bound;
         let size = SIZE_CLASSES.iter().filter(above).count();
-        self.latency[dir * SIZE_NAMES.len() + size].record(latency_ns);
+        self.latency[dir * SIZE_NAMES.len() + size].record(how.latency_ns);
+    }
+
+    /// The counters; the queue depth's up to `at_ns`, or up to the last change if that was later.
+    pub fn counts(&self, at_ns: u64) -> Counts {
+        let n = SIZE_NAMES.len();
+        let of = |directions: &[Histogram], dir: usize| {
+            let mut all = Histogram::default();
+            directions.iter().for_each(|h| all.merge(h));
+            DirectionCounts::of(&all, self.bytes[dir], self.held_ns[dir])
+        };
+        Counts {
+            since_ns: self.since_ns,
+            reads: of(&self.latency[..n], 0),
+            writes: of(&self.latency[n..], 1),
+            errors: self.errors,
+            outstanding: self.outstanding,
+            depth_ns: saturated(self.depth_ns_at(at_ns)),
+        }
     }
 
     /// Everything up to now.
@@ -210,8 +248,7 @@ impl Measure {
         hottest.sort_by_key(|(e, h)| (u64::MAX - (u64::from(h.reads) + u64::from(h.writes)), *e));
         hottest.truncate(HOTTEST);
         let span_ns = now_ns.saturating_sub(self.since_ns);
-        let tail = u128::from(now_ns.saturating_sub(self.depth_since_ns));
-        let depth_ns = self.depth_ns + tail * u128::from(self.outstanding);
+        let depth_ns = self.depth_ns_at(now_ns);
         Measured {
             seconds: span_ns as f64 / 1e9,
             directions: directions.collect(),
@@ -229,21 +266,79 @@ impl Measure {
 mod tests {
     use super::*;
 
-    #[test]
-    fn counts_what_passed() {
-        let mut measure = Measure::new(0, 4, 1 << 20);
-        let request = |op, offset, length| GuestRequest {
+    fn request(op: GuestOp, offset: u64, length: u64) -> GuestRequest {
+        GuestRequest {
             op,
             offset,
             length,
             fua: false,
+        }
+    }
+
+    fn after(latency_ns: u64) -> Answered {
+        Answered {
+            latency_ns,
+            held_ns: 0,
+            ok: true,
+        }
+    }
+
+    #[test]
+    fn counters_of_two_directions_and_no_bytes_for_the_rest() {
+        let mut measure = Measure::new(100, 4, 1 << 20);
+        let read = request(GuestOp::Read, 0, 4096);
+        let write = request(GuestOp::Write, 0, 1 << 20);
+        let trim = request(GuestOp::Trim, 0, 1 << 20);
+        let flush = request(GuestOp::Flush, 0, 0);
+        for one in [&read, &read, &write, &trim, &flush, &read] {
+            measure.arrived(1000, one);
+        }
+        let held = |latency_ns, held_ns| Answered {
+            held_ns,
+            ..after(latency_ns)
         };
+        measure.answered(2000, &read, held(1000, 300));
+        measure.answered(2000, &read, held(1_000_000, 200));
+        measure.answered(2000, &write, held(1000, 50));
+        measure.answered(2000, &trim, after(5000));
+        measure.answered(2000, &flush, after(5000));
+        let failed = Answered {
+            ok: false,
+            ..held(9000, 7000)
+        };
+        measure.answered(3000, &read, failed);
+        let counts = measure.counts(3500);
+        let Counts { reads, writes, .. } = &counts;
+        assert_eq!((reads.ios, reads.bytes), (2, 8192));
+        assert_eq!((reads.sum_ns, reads.held_ns), (1_001_000, 500));
+        let bucket = |ns| algo::bucket_of(ns) as u16;
+        assert_eq!(reads.buckets, [(bucket(1000), 1), (bucket(1_000_000), 1)]);
+        assert_eq!((writes.ios, writes.bytes), (3, 1 << 20));
+        assert_eq!((writes.sum_ns, writes.held_ns), (11_000, 50));
+        assert_eq!(writes.buckets, [(bucket(1000), 1), (bucket(5000), 2)]);
+        assert_eq!((counts.since_ns, counts.errors), (100, 1));
+        assert_eq!((counts.outstanding, counts.depth_ns), (0, 6000 + 1000));
+    }
+
+    #[test]
+    fn depth_goes_on_between_events_and_never_backwards() {
+        let mut measure = Measure::new(0, 1, 1 << 20);
+        measure.arrived(1000, &request(GuestOp::Read, 0, 512));
+        assert_eq!(measure.counts(1500).depth_ns, 500);
+        assert_eq!(measure.counts(900).depth_ns, 0);
+        measure.answered(1500, &request(GuestOp::Read, 0, 512), after(500));
+        assert_eq!(measure.counts(1400).depth_ns, 500);
+    }
+
+    #[test]
+    fn counts_what_passed() {
+        let mut measure = Measure::new(0, 4, 1 << 20);
         let a = request(GuestOp::Read, 0, 4096);
         let b = request(GuestOp::Write, 1 << 20, 1 << 20);
         measure.arrived(0, &a);
         measure.arrived(500, &b);
-        measure.answered(1000, &a, 1000, true);
-        measure.answered(2000, &b, 1500, true);
+        measure.answered(1000, &a, after(1000));
+        measure.answered(2000, &b, after(1500));
         let read = measure.read(2000);
         assert_eq!((read.outstanding, read.outstanding_max), (0, 2));
         assert!((read.queue_depth_mean - 1.25).abs() < 1e-9);

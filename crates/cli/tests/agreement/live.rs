@@ -209,6 +209,7 @@ impl Controller<'_> {
         let begun = self.site.serving.desk().ask(Ask::Move {
             volume: self.model.volumes[order.volume.index()].name.clone(),
             to: tier_name(&self.model.topology, order.to),
+            device: None,
             bandwidth: order.bandwidth,
         });
         match begun {

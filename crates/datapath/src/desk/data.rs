@@ -6,6 +6,7 @@ use model::DeviceSpec;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, BytesPerSec, Iops, Nanos};
 
+use super::samples::Samples;
 use crate::worker::VolumeStatus;
 
 /// What may be asked.
@@ -14,6 +15,8 @@ use crate::worker::VolumeStatus;
 pub enum Ask {
     /// All tiers.
     Tiers,
+    /// Everything as it is, with counters.
+    Samples,
     /// A device for a tier; the tier is made if it is new.
     AddDevice(NewDevice),
     /// What the volumes of a tier share, by weight; `None` lifts a limit.
@@ -54,8 +57,18 @@ pub enum Ask {
         volume: String,
         /// The tier.
         to: String,
+        /// The device of that tier; the one with most room if left out.
+        #[serde(default)]
+        device: Option<String>,
         /// At most so fast.
         bandwidth: BytesPerSec,
+    },
+    /// To another service class.
+    SetClass {
+        /// Its name.
+        volume: String,
+        /// The class.
+        class: String,
     },
     /// Give its move up.
     CancelMove {
@@ -201,6 +214,8 @@ pub enum Told {
         /// High end first.
         tiers: Vec<TierInfo>,
     },
+    /// Everything as it is.
+    Samples(Samples),
     /// Volumes.
     Volumes {
         /// In order of creation.

@@ -19,6 +19,14 @@ pub(super) struct VolumeLimits {
     pub(super) demand: (f64, f64),
 }
 
+/// Whether a number is a weight. Refuses what is no number too.
+pub(crate) fn weighable(weight: f64) -> Result<()> {
+    match (0.01..=100.0).contains(&weight) {
+        true => Ok(()),
+        false => Err(format!("a weight is between 0.01 and 100, not {weight}")),
+    }
+}
+
 impl Desk {
     pub(super) fn limit_volume(
         &self,
@@ -27,6 +35,7 @@ impl Desk {
         bandwidth: Option<BytesPerSec>,
         weight: Option<f64>,
     ) -> Result<Told> {
+        weight.map_or(Ok(()), weighable)?;
         let id = self.volume(name)?.id;
         let mut volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
         let limits = volumes
@@ -39,9 +48,6 @@ impl Desk {
             limits.own.bandwidth = (bandwidth.0 > 0).then_some(bandwidth);
         }
         if let Some(weight) = weight {
-            if !(0.01..=100.0).contains(&weight) {
-                return Err(format!("a weight is between 0.01 and 100, not {weight}"));
-            }
             limits.weight = weight;
         }
         limits.share.limit(limits.own);

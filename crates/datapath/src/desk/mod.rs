@@ -3,6 +3,8 @@
 mod data;
 mod devices;
 mod limits;
+mod samples;
+mod sampling;
 mod volumes;
 
 use std::collections::BTreeMap;
@@ -21,9 +23,12 @@ use crate::server::Server;
 use crate::share::Share;
 use crate::text::{explain, unknown};
 use crate::worker::{Answer, Message, Question, VolumeSetup};
+use volumes::MoveGoal;
 
 pub use data::{Ask, DeviceInfo, NewDevice, NewSource, TierInfo, Told, VolumeInfo};
 use limits::VolumeLimits;
+pub(crate) use limits::weighable;
+pub use samples::{DeviceSample, MovingSample, Samples, VolumeSample};
 
 /// Where questions are answered.
 pub struct Desk {
@@ -212,6 +217,7 @@ impl Desk {
     pub fn ask(&self, ask: Ask) -> Result<Told> {
         match ask {
             Ask::Tiers => self.tiers(),
+            Ask::Samples => self.samples(),
             Ask::AddDevice(new) => self.add_device(new),
             Ask::TierLimits {
                 tier,
@@ -230,8 +236,10 @@ impl Desk {
             Ask::Move {
                 volume,
                 to,
+                device,
                 bandwidth,
-            } => self.start_move(&volume, to, bandwidth),
+            } => self.start_move(&volume, MoveGoal { tier: to, device }, bandwidth),
+            Ask::SetClass { volume, class } => self.set_class(&volume, class),
             Ask::CancelMove { volume } => {
                 self.order(&volume, Question::CancelMove)?;
                 done(format!("the move of {volume} is being given up"))
@@ -304,6 +312,11 @@ fn unknown_volume(keeper: &Keeper, name: &str) -> String {
         name,
         keeper.volumes.values().map(|v| v.name.as_str()),
     )
+}
+
+fn tier_name(keeper: &Keeper, tier: TierId) -> String {
+    let found = keeper.tiers.iter().find(|t| t.id == tier);
+    found.map_or_else(|| format!("tier {}", tier.0), |t| t.name.clone())
 }
 
 fn tier_named(keeper: &Keeper, name: &str) -> Result<TierId> {

@@ -280,3 +280,6 @@ fn flush_of(device: DeviceId) -> DeviceIo {
         mirror: false,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use crate::clock;
 use crate::engine::{Fault, GuestOp, GuestRequest};
 use crate::io::{Buf, Op};
+use crate::measure::Answered;
 
 use super::guests::{Guest, HEAD, Stage};
 use super::timers::Due;
@@ -91,7 +92,7 @@ impl Worker {
             _ => 0,
         };
         if delay_ns == 0 {
-            return self.answer(volume, guest, request, result);
+            return self.answer(volume, guest, request, result, 0);
         }
         let ready_ns = clock::now_ns();
         self.timers.at(
@@ -124,12 +125,12 @@ impl Worker {
                     let live = self.volumes[volume as usize]
                         .as_mut()
                         .expect("it has requests");
+                    let held_ns = self.now_ns.saturating_sub(ready_ns);
                     if let Some(session) = &mut live.inject {
                         let dir = usize::from(request.op != GuestOp::Read);
-                        let wanted = session.delay_ns[dir];
-                        session.held(wanted, self.now_ns.saturating_sub(ready_ns));
+                        session.held(session.delay_ns[dir], held_ns);
                     }
-                    self.answer(volume, guest, request, result);
+                    self.answer(volume, guest, request, result, held_ns);
                 }
                 Due::Device(io) => self.device_over(io),
                 Due::Submit {
@@ -147,19 +148,26 @@ impl Worker {
         }
     }
 
+    /// Answers a request whose answer was held back for `held_ns`.
     fn answer(
         &mut self,
         volume: u32,
         guest: Guest,
         request: GuestRequest,
         result: Result<(), Fault>,
+        held_ns: u64,
     ) {
         let live = self.volumes[volume as usize]
             .as_mut()
             .expect("it has requests");
         let latency_ns = self.now_ns.saturating_sub(guest.arrival_ns);
         if let Some(measure) = &mut live.measure {
-            measure.answered(self.now_ns, &request, latency_ns, result.is_ok());
+            let how = Answered {
+                latency_ns,
+                held_ns,
+                ok: result.is_ok(),
+            };
+            measure.answered(self.now_ns, &request, how);
         }
         if let Some(recorder) = &mut live.recorder
             && result.is_ok()

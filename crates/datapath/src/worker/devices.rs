@@ -142,12 +142,6 @@ impl Worker {
         let handle = self.devices[device.index()]
             .clone()
             .expect("places are on known devices");
-        let op = match kind {
-            IoKind::Read => ModelOp::Read,
-            IoKind::Write { .. } => ModelOp::Write,
-            IoKind::Flush => ModelOp::Flush,
-            _ => ModelOp::Trim,
-        };
         let id = self.ios.insert(LiveIo {
             volume,
             io,
@@ -159,7 +153,7 @@ impl Worker {
             from,
             done: 0,
             background,
-            not_before_ns: handle.done_at(self.now_ns, op, length),
+            not_before_ns: handle.done_at(self.now_ns, counted_as(kind), length),
             result: Ok(()),
         }) as u32;
         match &handle.medium {
@@ -333,6 +327,11 @@ impl Worker {
     /// Tells the engine.
     pub(super) fn device_over(&mut self, id: u32) {
         let live = self.ios.remove(id as usize);
+        if live.result.is_ok() {
+            let device = self.devices[usize::from(live.device)].as_ref();
+            let device = device.expect("it was in use");
+            device.completed(counted_as(live.kind), live.length);
+        }
         let copies = live.background && live.kind == IoKind::Read && live.result.is_ok();
         let zeroes = match &live.buf {
             Some(buf) if copies => buf.with(0..live.length as usize, all_zeroes),
@@ -350,6 +349,16 @@ impl Worker {
         };
         of.engine.io_done(self.now_ns, live.io, live.result, zeroes);
         self.carry_out(volume);
+    }
+}
+
+/// What a device's emulation and its counters take an I/O for.
+fn counted_as(kind: IoKind) -> ModelOp {
+    match kind {
+        IoKind::Read => ModelOp::Read,
+        IoKind::Write { .. } => ModelOp::Write,
+        IoKind::Flush => ModelOp::Flush,
+        IoKind::Zero | IoKind::ZeroAllocated | IoKind::Discard => ModelOp::Trim,
     }
 }
 

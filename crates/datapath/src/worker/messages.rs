@@ -13,7 +13,7 @@ use volume::VolumeMap;
 
 use crate::clock;
 use crate::device::Device;
-use crate::engine::{Engine, EngineLimits, MoveEnd, MoveOrder, StoreReply};
+use crate::engine::{Engine, EngineLimits, MoveEnd, MoveOrder, MoveStatus, StoreReply};
 use crate::inject::{Injected, Session as InjectSession};
 use crate::measure::{Measure, Measured};
 use crate::record::Recorder;
@@ -21,7 +21,7 @@ use crate::share::Share;
 
 use super::answers::Segment;
 use super::volumes::LiveVolume;
-use super::{Inbox, Worker};
+use super::{Inbox, Worker, WorkerSamples};
 
 /// A volume to serve.
 #[derive(Debug)]
@@ -76,6 +76,8 @@ pub enum Message {
     Reconnected(usize, Result<Box<crate::worker::remote::Connected>, String>),
     /// A question about a volume.
     Ask(VolumeId, Question, Sender<Result<Answer, String>>),
+    /// How are all volumes? The time is when that was asked, in nanoseconds.
+    Samples(u64, Sender<WorkerSamples>),
     /// End.
     Stop,
 }
@@ -173,6 +175,18 @@ pub struct Moving {
     pub phase: Cow<'static, str>,
 }
 
+impl From<MoveStatus> for Moving {
+    fn from(status: MoveStatus) -> Self {
+        Self {
+            to: status.to.0,
+            copied: status.copied,
+            left: status.left,
+            rate: status.rate,
+            phase: Cow::Borrowed(status.phase),
+        }
+    }
+}
+
 impl Worker {
     pub(super) fn message(&mut self, message: Message) {
         match message {
@@ -221,6 +235,9 @@ impl Worker {
             Message::Ask(volume, question, sender) => {
                 let answer = self.ask(volume, question);
                 let _ = sender.send(answer); // whoever asked may have gone
+            }
+            Message::Samples(at_ns, sender) => {
+                let _ = sender.send(self.samples(at_ns)); // likewise
             }
             Message::Stop => self.stopping = true,
         }
@@ -409,13 +426,7 @@ fn status(live: &LiveVolume, now_ns: u64, connections: usize, away: Vec<u16>) ->
             .or(live.injected),
         injecting: live.inject.is_some(),
         recording: live.recorder.as_ref().map(|r| r.path().to_path_buf()),
-        moving: live.engine.move_status().map(|m| Moving {
-            to: m.to.0,
-            copied: m.copied,
-            left: m.left,
-            rate: m.rate,
-            phase: Cow::Borrowed(m.phase),
-        }),
+        moving: live.engine.move_status().map(Moving::from),
         last_move: live.last_move.clone(),
         away,
     }

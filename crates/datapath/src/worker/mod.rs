@@ -16,6 +16,7 @@ mod devices;
 mod guests;
 mod messages;
 pub mod remote;
+mod samples;
 mod timers;
 mod volumes;
 
@@ -36,6 +37,7 @@ use crate::registry::Registry;
 use guests::{Connection, Guest};
 pub use messages::{Answer, LastMove, Message, Moving, Question, VolumeSetup, VolumeStatus};
 use remote::Remote;
+pub use samples::{LiveSample, WorkerSamples};
 use timers::Timers;
 use volumes::{LiveIo, LiveVolume};
 

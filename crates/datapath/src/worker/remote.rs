@@ -15,6 +15,7 @@ use nbd::{
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use slab::Slab;
+use units::DeviceId;
 
 use crate::client;
 use crate::clock;
@@ -121,6 +122,12 @@ impl Worker {
     pub(super) fn remotes_away(&self) -> Vec<u16> {
         let away = self.remotes.iter().filter(|r| r.link.is_none());
         away.map(|r| r.device.id.0).collect()
+    }
+
+    /// Remote devices that are connected now.
+    pub(super) fn remotes_linked(&self) -> Vec<DeviceId> {
+        let linked = self.remotes.iter().filter(|r| r.link.is_some());
+        linked.map(|r| r.device.id).collect()
     }
 
     pub(super) fn reconnected(&mut self, index: usize, connected: Result<Box<Connected>, String>) {

@@ -1,0 +1,107 @@
+//! How everything is at one moment: for who asks again and again, and looks at the differences.
+
+use std::borrow::Cow;
+
+use model::DeviceSpec;
+use serde::{Deserialize, Serialize};
+use units::{Bytes, BytesPerSec};
+
+use crate::counts::Counts;
+use crate::worker::LastMove;
+
+/// The tiers, devices and volumes of an array as they are, with counters that only grow while the server runs.
+///
+/// Counters are read within a few milliseconds after `at_ns`. Those of a device and of the volumes on it are not of the
+/// very same moment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Samples {
+    /// When this was asked, in nanoseconds of the server's monotonic clock.
+    pub at_ns: u64,
+    /// Size of an extent.
+    pub extent: Bytes,
+    /// Names of the tiers, high end first.
+    pub tiers: Vec<String>,
+    /// Devices in order of their numbers.
+    pub devices: Vec<DeviceSample>,
+    /// Volumes in order of creation.
+    pub volumes: Vec<VolumeSample>,
+}
+
+/// A device as it is. Its counters are of the I/Os that the server has completed on it without an error, for guests and
+/// for moves; those of an array that is not served are zero.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DeviceSample {
+    /// Name.
+    pub name: String,
+    /// Its tier.
+    pub tier: String,
+    /// File, block device or URI.
+    pub path: String,
+    /// All bytes.
+    pub size: Bytes,
+    /// Bytes that are taken, also by a move that has reserved them.
+    pub used: Bytes,
+    /// The device that it behaves like.
+    pub emulate: Option<DeviceSpec>,
+    /// Whether it can be reached. A remote device can when every worker is connected to it, and not where nothing is
+    /// served; others always.
+    pub connected: bool,
+    /// When its counters began, in nanoseconds of the server's monotonic clock. Those of different beginnings cannot be
+    /// subtracted.
+    pub since_ns: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Writes; trims, zeroes and flushes too, without bytes.
+    pub writes: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Time that an emulated device has been asked to be busy, in nanoseconds: it may lie ahead by what is in flight. A
+    /// real device does not say.
+    pub busy_ns: Option<u64>,
+}
+
+/// A volume as it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VolumeSample {
+    /// Name.
+    pub name: String,
+    /// Size that the guest sees.
+    pub size: Bytes,
+    /// Service class.
+    pub class: String,
+    /// The tier of its next extents.
+    pub home: String,
+    /// Bytes by device, in order of devices, those with any.
+    pub placed: Vec<(String, Bytes)>,
+    /// Whether its map is whole.
+    pub healthy: bool,
+    /// Whether it is served now.
+    pub exported: bool,
+    /// Guests' connections.
+    pub connections: usize,
+    /// The move that is under way, or waits for the volume to be served.
+    pub moving: Option<MovingSample>,
+    /// How the last move ended, since the server runs.
+    pub last_move: Option<LastMove>,
+    /// Whether a latency session is under way.
+    pub injecting: bool,
+    /// Its counters; none where it is not served, or not measured.
+    pub counts: Option<Counts>,
+}
+
+/// A move as it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MovingSample {
+    /// The target device.
+    pub to: String,
+    /// Bytes copied since it was started or resumed, those copied again included.
+    pub copied: Bytes,
+    /// Bytes not on the target yet.
+    pub left: Bytes,
+    /// Bandwidth that it may take now; none while it waits.
+    pub rate: BytesPerSec,
+    /// What it does; `waiting` until the volume is served.
+    pub phase: Cow<'static, str>,
+}

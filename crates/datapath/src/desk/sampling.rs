@@ -1,0 +1,171 @@
+//! Taking samples: one message to each worker, then one look at the array.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+use std::sync::mpsc::channel;
+
+use array::{DeviceKind, Extent, Health, MoveRecord, VolumeRecord};
+use units::{Bytes, BytesPerSec, DeviceId, VolumeId};
+use volume::VolumeMap;
+
+use super::{
+    Desk, DeviceSample, MovingSample, Result, Samples, Told, VolumeSample, text, tier_name,
+};
+use crate::clock;
+use crate::keeper::Keeper;
+use crate::worker::{LiveSample, Message, WorkerSamples};
+
+/// What a move is that waits for its volume to be served.
+const WAITING: &str = "waiting";
+
+impl Desk {
+    pub(super) fn samples(&self) -> Result<Told> {
+        let at_ns = clock::now_ns();
+        let workers = self.sample_workers(at_ns)?;
+        let samples = self.with_keeper(move |keeper| samples(keeper, at_ns, workers))??;
+        Ok(Told::Samples(samples))
+    }
+
+    /// What the workers know; no workers, no samples.
+    fn sample_workers(&self, at_ns: u64) -> Result<Vec<WorkerSamples>> {
+        let Some(server) = &self.server else {
+            return Ok(vec![]);
+        };
+        let server = server.lock().unwrap_or_else(PoisonError::into_inner);
+        let workers = server.workers.clone();
+        drop(server);
+        // All of them are asked before the first one is waited for.
+        let asked: Vec<_> = workers
+            .iter()
+            .map(|worker| {
+                let (sender, samples) = channel();
+                worker.send(Message::Samples(at_ns, sender));
+                samples
+            })
+            .collect();
+        let gone = |_| "a worker has ended".to_string();
+        let samples = asked.into_iter().map(|s| s.recv().map_err(gone));
+        samples.collect()
+    }
+}
+
+fn samples(keeper: &mut Keeper, at_ns: u64, workers: Vec<WorkerSamples>) -> Result<Samples> {
+    let connected = |device: DeviceId| {
+        let linked = |w: &WorkerSamples| w.linked.contains(&device);
+        !workers.is_empty() && workers.iter().all(linked)
+    };
+    let ids = keeper.records.keys().copied();
+    let devices = ids.map(|id| device(keeper, id, connected(id))).collect();
+    let live = workers.into_iter().flat_map(|w| w.volumes);
+    let mut live: BTreeMap<VolumeId, LiveSample> = live.map(|v| (v.id, v)).collect();
+    let moves = keeper.array.moves().map_err(text)?;
+    let mut volumes = vec![];
+    for record in keeper.volumes.values() {
+        volumes.push(match live.remove(&record.id) {
+            Some(live) => served(keeper, record, live),
+            None => at_rest(keeper, record, &moves)?,
+        });
+    }
+    Ok(Samples {
+        at_ns,
+        extent: keeper.array.extent(),
+        tiers: keeper.tiers.iter().map(|t| t.name.clone()).collect(),
+        devices,
+        volumes,
+    })
+}
+
+fn device(keeper: &Keeper, id: DeviceId, linked: bool) -> DeviceSample {
+    let record = &keeper.records[&id];
+    let counts = keeper.devices[&id].counts();
+    let bytes = |slots: u32| Bytes(u64::from(slots) * keeper.array.extent().0);
+    let slots = keeper.slots.total(id);
+    DeviceSample {
+        name: record.name.clone(),
+        tier: tier_name(keeper, record.tier),
+        path: record.path.clone(),
+        size: bytes(slots),
+        used: bytes(slots - keeper.slots.free(id)),
+        emulate: record.emulate.clone(),
+        connected: record.kind != DeviceKind::Nbd || linked,
+        since_ns: counts.since_ns,
+        reads: counts.reads,
+        writes: counts.writes,
+        read_bytes: counts.read_bytes,
+        write_bytes: counts.write_bytes,
+        busy_ns: counts.busy_ns,
+    }
+}
+
+fn device_name(keeper: &Keeper, device: DeviceId) -> String {
+    keeper.records[&device].name.clone()
+}
+
+/// A volume that a worker knows.
+fn served(keeper: &Keeper, record: &VolumeRecord, live: LiveSample) -> VolumeSample {
+    let moving = live.moving.map(|moving| MovingSample {
+        to: device_name(keeper, DeviceId(moving.to)),
+        copied: moving.copied,
+        left: moving.left,
+        rate: moving.rate,
+        phase: moving.phase,
+    });
+    VolumeSample {
+        exported: true,
+        connections: live.connections,
+        moving,
+        last_move: live.last_move,
+        injecting: live.injecting,
+        counts: live.counts,
+        ..known(keeper, record, live.placed)
+    }
+}
+
+/// A volume that only the map knows.
+fn at_rest(keeper: &Keeper, record: &VolumeRecord, moves: &[MoveRecord]) -> Result<VolumeSample> {
+    let place = |extent| match extent {
+        Extent::At(location) => Some(location),
+        Extent::Hole | Extent::Lost => None,
+    };
+    let extents = keeper.array.extents(record.id).map_err(text)?;
+    let extent = keeper.array.extent();
+    let map = VolumeMap::at(
+        record.size,
+        extent,
+        extents.into_iter().map(place).collect(),
+    );
+    let holders = map.holders().iter();
+    let placed = holders.map(|(d, n)| (*d, Bytes(u64::from(*n) * extent.0)));
+    let order = moves.iter().find(|m| m.volume == record.id);
+    let moving = order.map(|order| MovingSample {
+        to: device_name(keeper, order.to),
+        copied: Bytes(0),
+        left: map.bytes_not_on(order.to),
+        rate: BytesPerSec(0),
+        phase: Cow::Borrowed(WAITING),
+    });
+    Ok(VolumeSample {
+        moving,
+        ..known(keeper, record, placed.collect())
+    })
+}
+
+/// What the array says of a volume, as if nobody served it.
+fn known(keeper: &Keeper, record: &VolumeRecord, placed: Vec<(DeviceId, Bytes)>) -> VolumeSample {
+    let placed = placed.into_iter();
+    VolumeSample {
+        name: record.name.clone(),
+        size: record.size,
+        class: record.class.clone(),
+        home: tier_name(keeper, record.home),
+        placed: placed.map(|(d, b)| (device_name(keeper, d), b)).collect(),
+        healthy: record.health == Health::Whole,
+        exported: false,
+        connections: 0,
+        moving: None,
+        last_move: None,
+        injecting: false,
+        counts: None,
+    }
+}

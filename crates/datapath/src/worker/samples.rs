@@ -1,0 +1,75 @@
+//! All volumes of a worker in one answer, for who asks often: nothing here looks at single extents.
+
+use units::{Bytes, DeviceId, VolumeId};
+
+use crate::clock;
+use crate::counts::Counts;
+use crate::measure::Measure;
+
+use super::guests::Stage;
+use super::volumes::LiveVolume;
+use super::{LastMove, Moving, Worker};
+
+/// How the volumes of a worker are.
+#[derive(Debug)]
+pub struct WorkerSamples {
+    /// In order.
+    pub volumes: Vec<LiveSample>,
+    /// Remote devices that it is connected to.
+    pub linked: Vec<DeviceId>,
+}
+
+/// How a served volume is.
+#[derive(Debug)]
+pub struct LiveSample {
+    /// Its number.
+    pub id: VolumeId,
+    /// Bytes by device, in order of devices.
+    pub placed: Vec<(DeviceId, Bytes)>,
+    /// Connections.
+    pub connections: usize,
+    /// The move under way.
+    pub moving: Option<Moving>,
+    /// How the last one ended.
+    pub last_move: Option<LastMove>,
+    /// Whether a latency session is under way.
+    pub injecting: bool,
+    /// Its counters, if it is measured.
+    pub counts: Option<Counts>,
+}
+
+impl Worker {
+    pub(super) fn samples(&mut self, at_ns: u64) -> WorkerSamples {
+        // No event after this may be dated before `at_ns`, or the depth of a queue would go backwards.
+        self.now_ns = clock::now_ns();
+        let mut connections = vec![0; self.volumes.len()];
+        for (_, connection) in &self.connections {
+            if let Stage::Serving { volume, .. } = connection.stage {
+                // One that is only being attached has no place here yet.
+                if let Some(n) = connections.get_mut(volume as usize) {
+                    *n += 1;
+                }
+            }
+        }
+        let live = self.volumes.iter().zip(connections);
+        let live = live.filter_map(|(volume, n)| Some((volume.as_ref()?, n)));
+        WorkerSamples {
+            volumes: live.map(|(volume, n)| sample(volume, n, at_ns)).collect(),
+            linked: self.remotes_linked(),
+        }
+    }
+}
+
+fn sample(live: &LiveVolume, connections: usize, at_ns: u64) -> LiveSample {
+    let map = live.engine.map();
+    let bytes = |extents: u32| Bytes(u64::from(extents) * map.extent_bytes().0);
+    LiveSample {
+        id: live.id,
+        placed: map.holders().iter().map(|(d, n)| (*d, bytes(*n))).collect(),
+        connections,
+        moving: live.engine.move_status().map(Moving::from),
+        last_move: live.last_move.clone(),
+        injecting: live.inject.is_some(),
+        counts: live.measure.as_ref().map(|m: &Measure| m.counts(at_ns)),
+    }
+}

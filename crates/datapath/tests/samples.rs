@@ -1,0 +1,457 @@
+//! Samples of a served array, moves to a named device and service classes, with real sockets and files.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use datapath::desk::{Ask, DeviceSample, NewDevice, NewSource, Samples, Told, VolumeSample};
+use datapath::{Client, Counts, LastMove, Listen, Reach, ServerConfig, Serving, add_device};
+use tempfile::TempDir;
+use units::{Bytes, BytesPerSec, Nanos};
+
+const MIB: u64 = 1 << 20;
+
+/// Longest wait for something that happens soon.
+const SOON: Duration = Duration::from_secs(30);
+
+struct Site {
+    dir: TempDir,
+    serving: Option<Serving>,
+}
+
+impl Site {
+    /// Tiers `fast` (one device) and `slow` (two, the first of them emulated), nothing served.
+    fn new() -> Self {
+        let dir = TempDir::new().unwrap();
+        let site = Self { dir, serving: None };
+        let emulated = model::preset("sata-ssd").unwrap().spec();
+        for (tier, part, mib, emulate) in [
+            ("fast", "a", 64, None),
+            ("slow", "b", 128, Some(emulated)),
+            ("slow", "c", 32, None),
+        ] {
+            let source = site.path(part);
+            std::fs::create_dir(&source).unwrap();
+            let new = NewDevice {
+                tier: tier.into(),
+                source: NewSource::Dir(source),
+                size: Some(Bytes::mib(mib)),
+                emulate,
+            };
+            add_device(&site.path("array"), None, new).unwrap();
+        }
+        site
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn create(&self, volume: &str, mib: u64, tier: &str) {
+        let told = self.ask(Ask::Create {
+            volume: volume.into(),
+            size: Bytes::mib(mib),
+            tier: tier.into(),
+            class: "default".into(),
+        });
+        assert!(matches!(told, Ok(Told::Done { .. })), "{told:?}");
+    }
+
+    fn serve(&mut self, volumes: &[&str]) {
+        let config = ServerConfig {
+            workers: 2,
+            ..ServerConfig::default()
+        };
+        let serving = Serving::start(&self.path("array"), config).unwrap();
+        let listen = Listen::Unix(self.path("nbd.sock"));
+        serving.listen(&listen).unwrap();
+        for volume in volumes {
+            serving.desk().export(volume).unwrap();
+        }
+        self.serving = Some(serving);
+    }
+
+    fn stop(&mut self) {
+        self.serving.take().unwrap().stop();
+    }
+
+    fn client(&self, volume: &str) -> Client {
+        let listen = Listen::Unix(self.path("nbd.sock"));
+        Client::connect(&listen.uri(volume).parse().unwrap()).unwrap()
+    }
+
+    /// As another process asks: by the control socket while it is served.
+    fn ask(&self, ask: Ask) -> Result<Told, String> {
+        Reach::find(&self.path("array")).unwrap().ask(ask)
+    }
+
+    fn samples(&self) -> Samples {
+        match self.ask(Ask::Samples) {
+            Ok(Told::Samples(samples)) => samples,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn until(&self, what: &str, holds: impl Fn(&Samples) -> bool) -> Samples {
+        let until = Instant::now() + SOON;
+        loop {
+            let samples = self.samples();
+            if holds(&samples) {
+                return samples;
+            }
+            assert!(Instant::now() < until, "not {what}: {samples:#?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn start_move(&self, to: &str, device: Option<&str>, mib_s: u64) -> Result<Told, String> {
+        self.ask(Ask::Move {
+            volume: "data".into(),
+            to: to.into(),
+            device: device.map(String::from),
+            bandwidth: BytesPerSec(mib_s * MIB),
+        })
+    }
+}
+
+fn volume<'a>(samples: &'a Samples, name: &str) -> &'a VolumeSample {
+    samples.volumes.iter().find(|v| v.name == name).unwrap()
+}
+
+fn device<'a>(samples: &'a Samples, name: &str) -> &'a DeviceSample {
+    samples.devices.iter().find(|d| d.name == name).unwrap()
+}
+
+fn counts(samples: &Samples) -> &Counts {
+    volume(samples, "data").counts.as_ref().unwrap()
+}
+
+fn placed(samples: &Samples) -> Vec<(&str, u64)> {
+    let placed = volume(samples, "data").placed.iter();
+    placed.map(|(d, b)| (d.as_str(), b.0 / MIB)).collect()
+}
+
+#[test]
+fn what_guests_do_is_counted_of_the_volume_and_of_its_device() {
+    let mut site = Site::new();
+    site.create("data", 16, "fast");
+    site.create("idle", 16, "slow");
+    site.serve(&["data", "idle"]);
+    let mut client = site.client("data");
+    // The first write of an extent waits for its place.
+    client.write(0, &[1; MIB as usize]).unwrap();
+    client.write(MIB, &[2; MIB as usize]).unwrap();
+    let before = site.samples();
+    for i in 0..40 {
+        client.write(i * 8192, &[i as u8; 8192]).unwrap();
+    }
+    for i in 0..100 {
+        client.read(i * 4096, 4096).unwrap();
+    }
+    client.flush().unwrap();
+    let after = site.samples();
+
+    let window = counts(&after).since(counts(&before)).unwrap();
+    assert_eq!((window.reads.ios, window.reads.bytes), (100, 100 * 4096));
+    assert_eq!((window.writes.ios, window.writes.bytes), (41, 40 * 8192));
+    for direction in [&window.reads, &window.writes] {
+        let in_buckets: u64 = direction.buckets.iter().map(|b| b.1).sum();
+        assert_eq!(in_buckets, direction.ios);
+        assert!(direction.buckets.is_sorted_by_key(|b| b.0));
+        let value = |b: &(u16, u64)| algo::bucket_value_ns(b.0.into()) * b.1;
+        let about: u64 = direction.buckets.iter().map(value).sum();
+        let sum = direction.sum_ns;
+        assert!(about.abs_diff(sum) < sum / 50 + 100 * 64, "{about} {sum}");
+        assert_eq!(direction.held_ns, 0);
+    }
+    assert_eq!((window.errors, window.outstanding), (0, 0));
+    // One request at a time: the queue is as long as requests are there.
+    let latency_ns = window.reads.sum_ns + window.writes.sum_ns;
+    let passed_ns = after.at_ns - before.at_ns;
+    assert_eq!(window.depth_ns, latency_ns);
+    assert!(window.depth_ns < passed_ns, "{window:?} in {passed_ns}");
+
+    let (was, is) = (device(&before, "fast-0"), device(&after, "fast-0"));
+    assert_eq!(is.reads - was.reads, 100);
+    assert_eq!(is.read_bytes - was.read_bytes, 100 * 4096);
+    assert_eq!(is.writes - was.writes, 41, "and the flush");
+    assert_eq!(is.write_bytes - was.write_bytes, 40 * 8192);
+    assert_eq!((is.since_ns, is.busy_ns), (was.since_ns, None));
+    assert_eq!((is.size, is.used), (Bytes::mib(64), Bytes::mib(2)));
+    assert_eq!((device(&after, "slow-0").writes, is.connected), (0, true));
+
+    let data = volume(&after, "data");
+    assert_eq!(
+        (data.exported, data.healthy, data.connections),
+        (true, true, 1)
+    );
+    assert_eq!((data.home.as_str(), data.size), ("fast", Bytes::mib(16)));
+    assert_eq!(placed(&after), [("fast-0", 2)]);
+    let idle = volume(&after, "idle");
+    assert_eq!((idle.connections, idle.placed.len()), (0, 0));
+    assert_eq!(idle.counts.as_ref().unwrap().reads.ios, 0);
+    assert_eq!(after.tiers, ["fast", "slow"]);
+    assert_eq!(after.extent, Bytes::mib(1));
+    site.stop();
+}
+
+#[test]
+fn held_back_is_counted_as_it_was_measured() {
+    let mut site = Site::new();
+    site.create("data", 4, "fast");
+    site.serve(&["data"]);
+    let mut client = site.client("data");
+    client.write(0, &[1; 65536]).unwrap();
+    let inject = |lasting| Ask::Inject {
+        volume: "data".into(),
+        read: Nanos::from_millis(4),
+        write: Nanos::from_millis(2),
+        lasting,
+    };
+    site.ask(inject(Nanos::from_millis(60_000))).unwrap();
+    let before = site.samples();
+    assert!(volume(&before, "data").injecting);
+    for i in 0..20 {
+        client.read(i * 512, 512).unwrap();
+    }
+    for i in 0..10 {
+        client.write(i * 512, &[3; 512]).unwrap();
+    }
+    client.flush().unwrap();
+    let after = site.samples();
+    let window = counts(&after).since(counts(&before)).unwrap();
+    let near = |held_ns: u64, wanted_ms: u64| {
+        let wanted_ns = wanted_ms * 1_000_000;
+        // Never less; late by what a busy machine is late.
+        assert!((wanted_ns..wanted_ns * 3).contains(&held_ns), "{window:?}");
+    };
+    near(window.reads.held_ns, 20 * 4);
+    near(window.writes.held_ns, 10 * 2);
+    assert!(window.reads.held_ns <= window.reads.sum_ns);
+    let injected = match site.ask(Ask::Show {
+        volume: "data".into(),
+    }) {
+        Ok(Told::Volumes { volumes }) => volumes[0].status.as_ref().unwrap().injected,
+        other => panic!("{other:?}"),
+    };
+    let added = injected.unwrap().added;
+    assert_eq!(added.count, 30);
+    let held_us = (window.reads.held_ns + window.writes.held_ns) as f64 / 1e3;
+    assert!((added.mean_us * 30.0 - held_us).abs() < 1.0, "one truth");
+    site.ask(inject(Nanos::ZERO)).unwrap();
+    client.read(0, 512).unwrap();
+    let now = site.samples();
+    assert!(!volume(&now, "data").injecting);
+    assert_eq!(counts(&now).reads.held_ns, counts(&after).reads.held_ns);
+    site.stop();
+}
+
+#[test]
+fn beginning_again_is_seen_and_not_measuring_is_not_zero() {
+    let mut site = Site::new();
+    site.create("data", 4, "fast");
+    site.create("cold", 4, "fast");
+    site.serve(&["data"]);
+    let mut client = site.client("data");
+    client.read(0, 512).unwrap();
+    let measure = |on| Ask::Measure {
+        volume: "data".into(),
+        on,
+    };
+    let before = site.samples();
+    assert_eq!(volume(&before, "cold").counts, None);
+    assert!(!volume(&before, "cold").exported);
+    site.ask(measure(false)).unwrap();
+    assert_eq!(volume(&site.samples(), "data").counts, None);
+    site.ask(measure(true)).unwrap();
+    let again = site.samples();
+    assert_eq!(counts(&again).since(counts(&before)), None);
+    client.read(0, 512).unwrap();
+    let window = counts(&site.samples()).since(counts(&again)).unwrap();
+    assert_eq!(window.reads.ios, 1);
+
+    let since = |s: &Samples| device(s, "fast-0").since_ns;
+    site.stop();
+    site.serve(&["data"]);
+    let restarted = site.samples();
+    assert!(since(&restarted) > since(&again));
+    assert_eq!(counts(&restarted).since(counts(&again)), None);
+    site.stop();
+}
+
+#[test]
+fn an_emulated_device_says_how_long_it_was_busy() {
+    let mut site = Site::new();
+    site.create("data", 8, "slow");
+    site.serve(&["data"]);
+    let mut client = site.client("data");
+    client.write(0, &[1; MIB as usize]).unwrap();
+    let before = site.samples();
+    let spec = device(&before, "slow-0").emulate.clone().unwrap();
+    assert_eq!(spec, model::preset("sata-ssd").unwrap().spec());
+    for i in 0..50 {
+        client.read(i * 4096, 4096).unwrap();
+    }
+    let after = site.samples();
+    let busy = |s: &Samples| device(s, "slow-0").busy_ns.unwrap();
+    let each_ns = 1e9 / spec.read_iops;
+    let want = 50.0 * each_ns.max(4096.0 * 1e9 / spec.read_bandwidth.as_f64());
+    let got = (busy(&after) - busy(&before)) as f64;
+    assert!((got - want).abs() < want / 100.0, "{got} {want}");
+    assert_eq!(device(&after, "slow-1").busy_ns, None);
+    site.stop();
+}
+
+#[test]
+fn a_move_goes_to_the_device_that_was_named() {
+    let mut site = Site::new();
+    site.create("data", 64, "fast");
+    site.serve(&["data"]);
+    let mut client = site.client("data");
+    for i in 0..24 {
+        client.write(i * MIB, &[i as u8 + 1; MIB as usize]).unwrap();
+    }
+    let refused = |to, device| site.start_move(to, Some(device), 400).unwrap_err();
+    assert_eq!(
+        refused("fast", "slow-1"),
+        "device \"slow-1\" is of tier \"slow\", not of \"fast\""
+    );
+    assert_eq!(
+        refused("slow", "slow-7"),
+        "there is no device \"slow-7\", did you mean \"slow-0\"?"
+    );
+    assert_eq!(volume(&site.samples(), "data").home, "fast");
+    let before = site.samples();
+    // slow-0 has more room.
+    site.start_move("slow", Some("slow-1"), 400).unwrap();
+    let moved = site.until("moved", |s| volume(s, "data").moving.is_none());
+    assert_eq!(placed(&moved), [("slow-1", 24)]);
+    assert_eq!(volume(&moved, "data").home, "slow");
+    let copied = Bytes::mib(24);
+    let last = volume(&moved, "data").last_move.clone();
+    assert_eq!(last, Some(LastMove::Done { copied }));
+    // Copies count on both ends.
+    let bytes = |s: &Samples| device(s, "fast-0").read_bytes + device(s, "slow-1").write_bytes;
+    assert_eq!(bytes(&moved) - bytes(&before), 2 * copied.0);
+    assert_eq!(counts(&moved).reads.ios, 0, "guests did not read");
+
+    // Within a tier, and to one with too little room.
+    for i in 24..40 {
+        client.write(i * MIB, &[1; MIB as usize]).unwrap();
+    }
+    let at = placed(&site.samples()).iter().map(|p| p.1).sum::<u64>();
+    assert_eq!(at, 40);
+    site.start_move("slow", Some("slow-0"), 400).unwrap();
+    let moved = site.until("moved", |s| volume(s, "data").moving.is_none());
+    assert_eq!(placed(&moved), [("slow-0", 40)]);
+    assert_eq!(
+        site.start_move("slow", Some("slow-1"), 400).unwrap_err(),
+        "device \"slow-1\" has 32 MiB free, the volume needs 40 MiB"
+    );
+    site.start_move("fast", None, 400).unwrap();
+    let moved = site.until("moved", |s| volume(s, "data").moving.is_none());
+    assert_eq!(placed(&moved), [("fast-0", 40)]);
+    site.stop();
+}
+
+#[test]
+fn a_move_is_sampled_while_it_runs_and_while_it_waits() {
+    let mut site = Site::new();
+    site.create("data", 32, "fast");
+    site.serve(&["data"]);
+    let mut client = site.client("data");
+    for i in 0..20 {
+        client.write(i * MIB, &[7; MIB as usize]).unwrap();
+    }
+    site.start_move("slow", Some("slow-1"), 2).unwrap();
+    let copying = site.until("copying", |s| {
+        let moving = volume(s, "data").moving.as_ref();
+        moving.is_some_and(|m| m.copied.0 > 0)
+    });
+    let moving = volume(&copying, "data").moving.clone().unwrap();
+    assert_eq!(
+        (moving.to.as_str(), moving.left),
+        ("slow-1", Bytes::mib(20))
+    );
+    assert!((1..=2 * MIB).contains(&moving.rate.0), "{moving:?}");
+    assert!(device(&copying, "slow-1").used > Bytes(0), "reserved");
+    site.stop();
+
+    let waiting = site.samples();
+    let moving = volume(&waiting, "data").moving.clone().unwrap();
+    assert_eq!((moving.to.as_str(), &*moving.phase), ("slow-1", "waiting"));
+    assert_eq!((moving.copied, moving.left), (Bytes(0), Bytes::mib(20)));
+    let data = volume(&waiting, "data");
+    assert_eq!((data.exported, data.home.as_str()), (false, "slow"));
+    assert_eq!(placed(&waiting), [("fast-0", 20)]);
+    assert_eq!(device(&waiting, "fast-0").reads, 0);
+}
+
+#[test]
+fn a_class_is_durable_and_survives_a_move() {
+    let mut site = Site::new();
+    site.create("data", 8, "fast");
+    let class_of = |site: &Site| volume(&site.samples(), "data").class.clone();
+    let set = |site: &Site, volume: &str, class: &str| {
+        let (volume, class) = (volume.into(), class.into());
+        site.ask(Ask::SetClass { volume, class })
+    };
+    let message = "volume data is of class gold".to_string();
+    assert_eq!(set(&site, "data", "gold"), Ok(Told::Done { message }));
+    assert_eq!(class_of(&site), "gold");
+    site.serve(&["data"]);
+    assert_eq!(class_of(&site), "gold");
+    set(&site, "data", "bronze").unwrap();
+    site.client("data").write(0, &[1; 4096]).unwrap();
+    site.start_move("slow", None, 100).unwrap();
+    site.until("moved", |s| volume(s, "data").moving.is_none());
+    assert_eq!(
+        set(&site, "data", "").unwrap_err(),
+        "class \"\": must not be empty"
+    );
+    assert_eq!(
+        set(&site, "dta", "gold").unwrap_err(),
+        "there is no volume \"dta\", did you mean \"data\"?"
+    );
+    site.stop();
+    assert_eq!(class_of(&site), "bronze");
+    site.serve(&["data"]);
+    assert_eq!(class_of(&site), "bronze");
+    site.stop();
+}
+
+#[test]
+fn a_remote_device_is_connected_while_its_server_is_there() {
+    let mut far = Site::new();
+    far.create("lent", 16, "fast");
+    far.serve(&["lent"]);
+    let mut site = Site::new();
+    let uri = Listen::Unix(far.path("nbd.sock")).uri("lent");
+    let new = NewDevice {
+        tier: "far".into(),
+        source: NewSource::Nbd(uri),
+        size: None,
+        emulate: None,
+    };
+    add_device(&site.path("array"), None, new).unwrap();
+    let connected = |s: &Samples| device(s, "far-0").connected;
+    assert!(!connected(&site.samples()), "nobody is");
+    site.create("data", 8, "far");
+    site.serve(&["data"]);
+    site.until("connected", connected);
+    let mut client = site.client("data");
+    client.write(0, &[5; 4096]).unwrap();
+    client.read(0, 4096).unwrap();
+    let samples = site.samples();
+    let remote = device(&samples, "far-0");
+    assert_eq!((remote.reads, remote.read_bytes), (1, 4096));
+    assert_eq!((remote.writes, remote.write_bytes), (1, 4096));
+    let volume = "lent".into();
+    far.ask(Ask::Delete { volume }).unwrap();
+    site.until("away", |s| !connected(s));
+    assert!(client.read(0, 4096).is_err());
+    let samples = site.samples();
+    assert_eq!(counts(&samples).errors, 1);
+    assert_eq!(device(&samples, "far-0").reads, 1, "it failed");
+    site.stop();
+    far.stop();
+}
