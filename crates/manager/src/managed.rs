@@ -4,6 +4,8 @@
 //! the store before anything else is taken in. Until the store works, nothing is decided and nobody is ordered anything; agents go
 //! on with what is under way, and begin nothing new.
 
+use units::Nanos;
+
 use crate::controller::Controller;
 use crate::export;
 use crate::question::{Actor, Answer, Question, Refusal};
@@ -37,9 +39,10 @@ impl<S: Store> Managed<S> {
     ///
     /// # Errors
     /// The store, or a value in it that is not understood.
-    pub fn new(settings: Settings, mut store: S, now: Now) -> Result<Self, StoreError> {
+    pub fn new(settings: Settings, mut store: S, unix_ms: u64) -> Result<Self, StoreError> {
         let mut controller = load(&settings, &mut store)?;
-        controller.started(now);
+        let at = controller.time_at(unix_ms);
+        controller.started(Now { at, unix_ms });
         let changes = controller.take_changes();
         store.commit(&changes)?;
         Ok(Self {
@@ -48,6 +51,11 @@ impl<S: Store> Managed<S> {
             controller: Some(controller),
             failure: None,
         })
+    }
+
+    /// The controller's time when it was last told: a clock goes on from here.
+    pub fn time(&self) -> Nanos {
+        self.controller.as_ref().map_or(Nanos::ZERO, Controller::time)
     }
 
     /// The store.

@@ -65,7 +65,13 @@ struct Tallies {
     next_event: u64,
     /// The controller's time, when it was last written.
     at_ns: u64,
+    /// Wall-clock time then.
+    #[serde(default)]
+    unix_ms: u64,
 }
+
+/// A wall clock that says that more time has passed since the last start is wrong.
+const AWAY_MAX_MS: u64 = 400 * 86_400_000;
 
 /// Counts since the controller was started.
 #[derive(Debug, Clone, Default)]
@@ -163,9 +169,11 @@ impl Controller {
         Ok(())
     }
 
-    /// The time of the last thing that was written: the clock goes on from here.
-    pub fn last_time(&self) -> Nanos {
-        Nanos(self.tallies.at_ns)
+    /// The controller's time at a start: where it was last written, and as much later as the wall clock says.
+    pub fn time_at(&self, unix_ms: u64) -> Nanos {
+        let away_ms = unix_ms.saturating_sub(self.tallies.unix_ms);
+        let believed = self.tallies.unix_ms > 0 && away_ms <= AWAY_MAX_MS;
+        Nanos(self.tallies.at_ns + if believed { away_ms * 1_000_000 } else { 0 })
     }
 
     /// Takes the time in: it never falls.
@@ -209,6 +217,7 @@ impl Controller {
         }
         if !self.changes.is_empty() {
             self.tallies.at_ns = self.now.at.0;
+            self.tallies.unix_ms = self.now.unix_ms;
             let value = serde_json::to_string(&self.tallies).expect("it is plain data");
             self.changes.push(Change::Put {
                 key: "tallies".into(),

@@ -287,15 +287,12 @@ impl World {
     fn controller_lives(&mut self) {
         if self.controller.is_none() && self.now_ns >= self.controller_back_ns {
             self.store.set_fault(Fault::None);
-            // Its clock goes on where the store says, or at the wall clock if that is later.
-            let last = self.store.values().expect("it can be read");
             let settings = settings(self.rng.below(3) == 0);
-            let probe = manager::controller::Controller::new(settings.clone(), last).expect("its own values");
-            let behind = probe.last_time().0.saturating_sub(self.now_ns + self.ahead_ns);
-            self.ahead_ns += behind;
-            let now = self.now();
-            let made = Managed::new(settings, self.store.clone(), now);
-            self.controller = Some(made.expect("the store works"));
+            let unix_ms = self.now().unix_ms;
+            let made = Managed::new(settings, self.store.clone(), unix_ms).expect("the store works");
+            // Its clock goes on where the store and the wall clock say that it was.
+            self.ahead_ns = made.time().0.saturating_sub(self.now_ns);
+            self.controller = Some(made);
         }
     }
 
