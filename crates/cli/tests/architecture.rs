@@ -6,12 +6,13 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Our crates in order: each may depend on those before it only.
-const ORDER: [&str; 16] = [
+const ORDER: [&str; 17] = [
     "units",
     "model",
     "algo",
     "volume",
     "planner",
+    "config",
     "exact",
     "executor",
     "trace",
@@ -26,7 +27,7 @@ const ORDER: [&str; 16] = [
 ];
 
 /// What the core may use from outside. None of these opens a socket, reads a clock or starts a thread by itself.
-const CORE_MAY_USE: [(&str, &[&str]); 10] = [
+const CORE_MAY_USE: [(&str, &[&str]); 11] = [
     ("units", &["schemars", "serde", "thiserror"]),
     ("model", &["schemars", "serde"]),
     ("algo", &["libm", "serde"]),
@@ -35,9 +36,8 @@ const CORE_MAY_USE: [(&str, &[&str]); 10] = [
         "planner",
         &["schemars", "serde", "serde_json", "strsim", "thiserror"],
     ),
-    ("executor", &["serde"]),
     (
-        "sim",
+        "config",
         &[
             "schemars",
             "serde",
@@ -47,6 +47,8 @@ const CORE_MAY_USE: [(&str, &[&str]); 10] = [
             "toml_edit",
         ],
     ),
+    ("executor", &["serde"]),
+    ("sim", &["schemars", "serde", "serde_json", "thiserror"]),
     (
         "report",
         &[
