@@ -137,6 +137,7 @@ fn inventory(seed: u64, volumes: usize, tiers: usize) -> Facts {
             let reads = unit();
             let slope = 0.3 + 0.9 * unit();
             let window = |k: u64| CalibrationWindow {
+                wanted_us: 25.0 * (k % 5) as f64,
                 injected_us: 25.0 * (k % 5) as f64,
                 duration: Nanos::from_secs(1),
                 reads: 1_000,
@@ -160,6 +161,7 @@ fn inventory(seed: u64, volumes: usize, tiers: usize) -> Facts {
                 }),
                 calibration: (0..25).map(window).collect(),
                 calibrating: false,
+                last_moved: None,
             }
         })
         .collect();

@@ -29,7 +29,7 @@ impl Job<'_> {
         let manifest = Manifest {
             version: env!("CARGO_PKG_VERSION").into(),
             scenario: file.scenario.name.clone(),
-            scenario_xxh3: format!("{:016x}", xxh3_64(file.text.as_bytes())),
+            scenario_xxh3: format!("{:016x}", xxh3_64(file.source.text.as_bytes())),
             traces: self.traces.to_vec(),
             strategy: self.strategy.clone(),
             strategy_config: file

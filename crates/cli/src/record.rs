@@ -27,7 +27,7 @@ pub fn write(base: &Path, file: &ScenarioFile, results: &[RunResult]) -> anyhow:
         &dir.join("manifest.json"),
         &serde_json::to_vec_pretty(&manifests)?,
     )?;
-    put(&dir.join("scenario.toml"), file.text.as_bytes())?;
+    put(&dir.join("scenario.toml"), file.source.text.as_bytes())?;
     for result in results {
         put(
             &dir.join(format!("{}.json", result.manifest.strategy)),

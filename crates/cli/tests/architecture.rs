@@ -6,17 +6,18 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Our crates in order: each may depend on those before it only.
-const ORDER: [&str; 17] = [
+const ORDER: [&str; 18] = [
     "units",
     "model",
     "algo",
     "volume",
     "planner",
+    "config",
     "exact",
     "executor",
-    "manager",
     "trace",
     "sim",
+    "manager",
     "report",
     "reproduce",
     "nbd",
@@ -36,13 +37,8 @@ const CORE_MAY_USE: [(&str, &[&str]); 11] = [
         "planner",
         &["schemars", "serde", "serde_json", "strsim", "thiserror"],
     ),
-    ("executor", &["serde"]),
     (
-        "manager",
-        &["schemars", "serde", "serde_json", "thiserror"],
-    ),
-    (
-        "sim",
+        "config",
         &[
             "schemars",
             "serde",
@@ -52,6 +48,8 @@ const CORE_MAY_USE: [(&str, &[&str]); 11] = [
             "toml_edit",
         ],
     ),
+    ("executor", &["serde"]),
+    ("sim", &["schemars", "serde", "serde_json", "thiserror"]),
     (
         "report",
         &[

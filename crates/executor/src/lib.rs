@@ -8,6 +8,9 @@
 //!  cancelled                              failed                cancelled / failed: the source was never touched
 //! ```
 //!
+//! A plan may be *proposed*: its moves begin as `proposed`, and each waits only once it is approved. While the executor is
+//! *paused* nothing new starts. A move that comes after one that did not end well ends like that one.
+//!
 //! The driver feeds [`Input`]s and carries out [`Action`]s; whether that takes simulated or real time is its affair. Every
 //! state is serializable: an executor read back from its store emits again what was under way
 //! ([`Executor::resume`]). A plan that is not newer than the last one accepted is refused, so that a stale controller
@@ -17,184 +20,17 @@
 //! What it is not: it does not choose devices, order or rates (the plan does), and does not know about chunks that
 //! guests overwrite (`volume` does).
 
+mod driver;
+mod job;
+
 use std::collections::VecDeque;
 
 use model::{Move, MoveLimits, Plan};
 use serde::{Deserialize, Serialize};
-use units::{Bytes, DeviceId, Nanos, VolumeId};
+use units::{Bytes, DeviceId, Nanos};
 
-/// One move under way, by number; never used twice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct JobId(pub u32);
-
-/// Where a job stands.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "state", rename_all = "kebab-case")]
-pub enum JobState {
-    /// For its turn, or for moves that free its space.
-    Waiting,
-    /// Space on the target has been asked for.
-    Reserving,
-    /// Bytes are being copied.
-    Copying,
-    /// Everything is copied; the target is becoming the truth.
-    Switching,
-    /// The target is the truth; the source is being freed.
-    Releasing,
-    /// Ended well.
-    Done {
-        /// When.
-        at: Nanos,
-    },
-    /// Ended, with the source as the truth.
-    Cancelled {
-        /// When.
-        at: Nanos,
-        /// Why.
-        why: String,
-    },
-    /// Ended, with the source as the truth.
-    Failed {
-        /// When.
-        at: Nanos,
-        /// Why.
-        why: String,
-    },
-}
-
-impl JobState {
-    /// Whether nothing will happen any more.
-    pub fn ended(&self) -> bool {
-        matches!(
-            self,
-            JobState::Done { .. } | JobState::Cancelled { .. } | JobState::Failed { .. }
-        )
-    }
-
-    /// Whether it takes bandwidth and space now.
-    pub fn active(&self) -> bool {
-        !self.ended() && *self != JobState::Waiting
-    }
-}
-
-/// One move and how far it is.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Job {
-    /// Number.
-    pub id: JobId,
-    /// Generation of its plan.
-    pub generation: u64,
-    /// What to do.
-    pub order: Move,
-    /// Jobs that must have ended well first.
-    pub after: Vec<JobId>,
-    /// Where it stands.
-    pub state: JobState,
-    /// When it left the queue.
-    pub started: Option<Nanos>,
-    /// Bytes copied, those copied again included.
-    pub copied: Bytes,
-    /// Earliest time of the next chunk.
-    pub next_copy: Nanos,
-}
-
-/// What happened.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Input {
-    /// A new plan.
-    Plan(Box<Plan>),
-    /// Space on the target is reserved.
-    Reserved(JobId),
-    /// There is no space on the target now.
-    Refused(JobId),
-    /// A chunk was copied.
-    Copied {
-        /// The job.
-        job: JobId,
-        /// Bytes of the chunk.
-        bytes: Bytes,
-        /// Bytes still to copy.
-        remaining: Bytes,
-    },
-    /// The next chunk cannot be copied yet; try again at the given time.
-    CopyBlocked {
-        /// The job.
-        job: JobId,
-        /// When.
-        retry: Nanos,
-    },
-    /// The target is the truth, durably.
-    Switched(JobId),
-    /// The source is free.
-    Released(JobId),
-    /// Reading or writing failed.
-    IoError {
-        /// The job.
-        job: JobId,
-        /// What failed.
-        why: String,
-    },
-    /// The operator wants it to end.
-    Cancel(JobId),
-}
-
-/// What the driver is to do.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Action {
-    /// Reserve space for the volume on the target and prepare the copy; answer `Reserved` or `Refused`. After a restart it
-    /// may be asked for again: a reservation of the same job counts once.
-    Reserve {
-        /// The job.
-        job: JobId,
-        /// The volume.
-        volume: VolumeId,
-        /// The target.
-        to: DeviceId,
-        /// Space.
-        size: Bytes,
-    },
-    /// Copy the next chunk, not before `at`; answer `Copied`, `CopyBlocked` or `IoError`.
-    Copy {
-        /// The job.
-        job: JobId,
-        /// The volume.
-        volume: VolumeId,
-        /// When.
-        at: Nanos,
-    },
-    /// Make the target the truth, durably; answer `Switched` or `IoError`.
-    Switch {
-        /// The job.
-        job: JobId,
-        /// The volume.
-        volume: VolumeId,
-        /// Not before this time: the last piece keeps to the rate too.
-        at: Nanos,
-    },
-    /// Free the source once nobody reads it; answer `Released`.
-    Release {
-        /// The job.
-        job: JobId,
-        /// The volume.
-        volume: VolumeId,
-        /// The device to free.
-        from: DeviceId,
-        /// Space.
-        size: Bytes,
-    },
-    /// Give the copy up and free what was reserved; no answer.
-    Abort {
-        /// The job.
-        job: JobId,
-        /// The volume.
-        volume: VolumeId,
-        /// The device that the space was reserved on.
-        to: DeviceId,
-        /// Space.
-        size: Bytes,
-    },
-}
+pub use driver::{Action, Input};
+pub use job::{Job, JobId, JobState};
 
 /// A plan that is not newer than the last one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -222,9 +58,24 @@ impl std::error::Error for StalePlan {}
 pub struct Executor {
     generation: u64,
     limits: MoveLimits,
+    /// Number of the first job that is kept: as many were forgotten.
+    #[serde(default)]
+    base: u32,
+    /// Nothing new starts.
+    #[serde(default)]
+    paused: bool,
     jobs: Vec<Job>,
     #[serde(skip)]
     actions: VecDeque<Action>,
+}
+
+/// What an answer is followed by.
+#[derive(PartialEq, Eq)]
+enum Then {
+    /// The job alone goes on.
+    Go,
+    /// Another job may start.
+    Start,
 }
 
 impl Default for Executor {
@@ -243,6 +94,8 @@ impl Executor {
         Self {
             generation: 0,
             limits,
+            base: 0,
+            paused: false,
             jobs: Vec::new(),
             actions: VecDeque::new(),
         }
@@ -253,14 +106,40 @@ impl Executor {
         self.generation
     }
 
-    /// All jobs, oldest first, ended ones included.
+    /// Whether nothing new starts.
+    pub fn paused(&self) -> bool {
+        self.paused
+    }
+
+    /// All jobs that are not forgotten, oldest first, ended ones included.
     pub fn jobs(&self) -> &[Job] {
         &self.jobs
     }
 
-    /// One job.
+    /// The number that the next job will have.
+    pub fn next_job(&self) -> JobId {
+        JobId(self.base + self.jobs.len() as u32)
+    }
+
+    /// One job; `None` for one that was forgotten, or that there never was.
+    pub fn get(&self, id: JobId) -> Option<&Job> {
+        let place = id.0.checked_sub(self.base)?;
+        self.jobs.get(place as usize)
+    }
+
+    /// One job, which must be there and not forgotten.
     pub fn job(&self, id: JobId) -> &Job {
-        &self.jobs[id.0 as usize]
+        self.get(id).expect("a job that is not forgotten")
+    }
+
+    /// Drops jobs from the front of the list that ended before `before`, so that it does not grow for ever; numbers stay
+    /// what they are. What is said of a forgotten job later is ignored, so `before` lies further back than any answer may
+    /// still be on its way: a reservation for a forgotten job would stay.
+    pub fn forget(&mut self, before: Nanos) {
+        let kept = |job: &Job| job.state.ended_at().is_none_or(|at| at >= before);
+        let forgotten = self.jobs.iter().position(kept).unwrap_or(self.jobs.len());
+        self.jobs.drain(..forgotten);
+        self.base += forgotten as u32;
     }
 
     /// The next thing to do.
@@ -269,20 +148,48 @@ impl Executor {
     }
 
     /// Takes in what happened.
+    ///
+    /// # Errors
+    /// A plan that is not newer than the last one, proposed or not.
     pub fn handle(&mut self, now: Nanos, input: Input) -> Result<(), StalePlan> {
+        if input.job().is_some_and(|job| self.get(job).is_none()) {
+            return Ok(()); // forgotten meanwhile
+        }
+        if self.take_in(now, input)? == Then::Start {
+            self.start_ready(now);
+        }
+        Ok(())
+    }
+
+    fn take_in(&mut self, now: Nanos, input: Input) -> Result<Then, StalePlan> {
         match input {
-            Input::Plan(plan) => self.accept(now, *plan)?,
+            Input::Plan(plan) => self.accept(now, *plan, &JobState::Waiting)?,
+            Input::Propose(plan) => self.accept(now, *plan, &JobState::Proposed)?,
+            Input::Pause => self.paused = true,
+            Input::Resume => self.paused = false,
+            Input::Approve(job) => {
+                // Or it was superseded meanwhile.
+                if self.job(job).state == JobState::Proposed {
+                    self.job_mut(job).state = JobState::Waiting;
+                }
+            }
+            Input::Reject { job, why } => {
+                if self.job(job).state == JobState::Proposed {
+                    self.cancel(job, now, &why);
+                }
+            }
+            Input::Cancel(job) => self.give_up(job, now),
             Input::Reserved(job) if self.job(job).state.ended() => {
                 // It was cancelled while the answer was on its way: undo.
                 self.abort(job);
-                return Ok(());
+                return Ok(Then::Go);
             }
-            Input::Refused(job) if self.job(job).state.ended() => return Ok(()),
+            Input::Refused(job) if self.job(job).state.ended() => return Ok(Then::Go),
             Input::Reserved(job) => {
                 self.expect(job, &JobState::Reserving);
                 self.job_mut(job).state = JobState::Copying;
                 self.copy_next(job, now);
-                return Ok(());
+                return Ok(Then::Go);
             }
             Input::Refused(job) => {
                 self.expect(job, &JobState::Reserving);
@@ -294,7 +201,7 @@ impl Executor {
                 remaining,
             } => {
                 if self.job(job).state != JobState::Copying {
-                    return Ok(()); // cancelled meanwhile
+                    return Ok(Then::Go); // cancelled meanwhile
                 }
                 let state = self.job_mut(job);
                 state.copied += bytes;
@@ -307,7 +214,7 @@ impl Executor {
                 } else {
                     self.copy_next(job, now);
                 }
-                return Ok(());
+                return Ok(Then::Go);
             }
             Input::CopyBlocked { job, retry } => {
                 if self.job(job).state == JobState::Copying {
@@ -315,7 +222,7 @@ impl Executor {
                     state.next_copy = state.next_copy.max(retry);
                     self.copy_next(job, now);
                 }
-                return Ok(());
+                return Ok(Then::Go);
             }
             Input::Switched(job) => {
                 self.expect(job, &JobState::Switching);
@@ -337,26 +244,30 @@ impl Executor {
             }
             Input::IoError { job, why } => {
                 if !matches!(self.job(job).state, JobState::Copying | JobState::Switching) {
-                    return Ok(());
+                    return Ok(Then::Go);
                 }
                 self.abort(job);
                 self.fail(job, now, &why);
             }
-            Input::Cancel(job) => match self.job(job).state {
-                JobState::Waiting => self.cancel(job, now, "cancelled by the operator"),
-                // The answer tells whether there is anything to undo.
-                JobState::Reserving => self.cancel(job, now, "cancelled by the operator"),
-                JobState::Copying => {
-                    self.abort(job);
-                    self.cancel(job, now, "cancelled by the operator");
-                }
-                // Past that point the move is as good as done, and going on is the safe way.
-                _ => {}
-            },
         }
-        // Reached only by inputs after which another job may start.
-        self.start_ready(now);
-        Ok(())
+        Ok(Then::Start)
+    }
+
+    /// The operator wants a job to end.
+    fn give_up(&mut self, job: JobId, now: Nanos) {
+        const WHY: &str = "cancelled by the operator";
+        match self.job(job).state {
+            // Of one that is reserving the answer tells whether there is anything to undo.
+            JobState::Proposed | JobState::Waiting | JobState::Reserving => {
+                self.cancel(job, now, WHY);
+            }
+            JobState::Copying => {
+                self.abort(job);
+                self.cancel(job, now, WHY);
+            }
+            // Past that point the move is as good as done, and going on is the safe way.
+            _ => {}
+        }
     }
 
     /// After reading the state back from a store: emits again the actions of every job that was under way.
@@ -404,7 +315,8 @@ impl Executor {
         self.start_ready(now);
     }
 
-    fn accept(&mut self, now: Nanos, plan: Plan) -> Result<(), StalePlan> {
+    /// Takes a plan over, with its moves in their first state.
+    fn accept(&mut self, now: Nanos, plan: Plan, first: &JobState) -> Result<(), StalePlan> {
         if plan.generation <= self.generation {
             return Err(StalePlan {
                 generation: plan.generation,
@@ -413,19 +325,19 @@ impl Executor {
         }
         self.generation = plan.generation;
         for i in 0..self.jobs.len() {
-            if self.jobs[i].state == JobState::Waiting {
+            if self.jobs[i].state.queued() {
                 self.cancel(self.jobs[i].id, now, "superseded by a newer plan");
             }
         }
         self.limits = plan.limits;
-        let base = self.jobs.len() as u32;
+        let base = self.base + self.jobs.len() as u32;
         for (i, order) in plan.moves.into_iter().enumerate() {
             self.jobs.push(Job {
                 id: JobId(base + i as u32),
                 generation: plan.generation,
                 after: order.after.iter().map(|a| JobId(base + a)).collect(),
                 order,
-                state: JobState::Waiting,
+                state: first.clone(),
                 started: None,
                 copied: Bytes::ZERO,
                 next_copy: now,
@@ -437,28 +349,19 @@ impl Executor {
     /// Starts waiting jobs in order, as far as the limits and their predecessors allow.
     fn start_ready(&mut self, now: Nanos) {
         for i in 0..self.jobs.len() {
-            if self.jobs[i].state != JobState::Waiting {
+            if !self.jobs[i].state.queued() || self.ends_with_predecessor(i, now) {
                 continue;
             }
-            let lost = self.jobs[i].after.iter().find(|a| {
-                matches!(
-                    self.job(**a).state,
-                    JobState::Failed { .. } | JobState::Cancelled { .. }
-                )
-            });
-            if lost.is_some() {
-                self.fail(
-                    self.jobs[i].id,
-                    now,
-                    "a move that was to free its space did not end well",
-                );
-                continue;
-            }
-            let ready = self.jobs[i]
-                .after
-                .iter()
-                .all(|a| matches!(self.job(*a).state, JobState::Done { .. }));
-            if !ready || !self.within_limits(&self.jobs[i].order) {
+            // One that is forgotten ended well: otherwise this one would have ended with it.
+            let done = |a: &JobId| {
+                self.get(*a)
+                    .is_none_or(|a| matches!(a.state, JobState::Done { .. }))
+            };
+            let ready = self.jobs[i].state == JobState::Waiting && !self.paused;
+            if !ready
+                || !self.jobs[i].after.iter().all(done)
+                || !self.within_limits(&self.jobs[i].order)
+            {
                 continue;
             }
             let job = &mut self.jobs[i];
@@ -475,6 +378,31 @@ impl Executor {
                 size,
             });
         }
+    }
+
+    /// Ends a job whose space will not be freed, as the move that was to free it ended; whether it did.
+    fn ends_with_predecessor(&mut self, i: usize, now: Nanos) -> bool {
+        let after = self.jobs[i].after.iter();
+        let mut states = after.filter_map(|a| self.get(*a)).map(|a| &a.state);
+        let lost = states.find_map(|state| match state {
+            JobState::Failed { .. } => Some(None),
+            JobState::Cancelled { why, .. } => Some(Some(why.clone())),
+            _ => None,
+        });
+        let id = self.jobs[i].id;
+        match lost {
+            None => return false,
+            Some(None) => self.fail(
+                id,
+                now,
+                "a move that was to free its space did not end well",
+            ),
+            Some(Some(why)) => {
+                let why = format!("a move that was to free its space was cancelled: {why}");
+                self.cancel(id, now, &why);
+            }
+        }
+        true
     }
 
     fn within_limits(&self, order: &Move) -> bool {
@@ -529,7 +457,8 @@ impl Executor {
     }
 
     fn job_mut(&mut self, id: JobId) -> &mut Job {
-        &mut self.jobs[id.0 as usize]
+        let place = id.0 - self.base;
+        &mut self.jobs[place as usize]
     }
 
     fn expect(&self, job: JobId, state: &JobState) {

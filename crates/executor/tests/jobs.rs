@@ -1,7 +1,7 @@
 //! The job state machine against a driver that answers at random.
 
 use executor::{Action, Executor, Input, JobId, JobState};
-use model::{Effect, Move, MoveCost, MoveLimits, Plan, Reason};
+use model::{Effect, Goal, Move, MoveCost, MoveLimits, Plan, Reason};
 use proptest::prelude::*;
 use units::{Bytes, BytesPerSec, DeviceId, Nanos, VolumeId};
 
@@ -13,6 +13,7 @@ fn order(volume: u32, from: u16, to: u16, after: Vec<u32>) -> Move {
         size: Bytes::mib(4),
         after,
         bandwidth: BytesPerSec(1 << 20),
+        goal: Goal::Latency,
         reason: Reason::ClassOrder { weight: 1.0 },
         effect: Effect::default(),
         cost: MoveCost {
@@ -23,7 +24,15 @@ fn order(volume: u32, from: u16, to: u16, after: Vec<u32>) -> Move {
 }
 
 fn plan(generation: u64, moves: Vec<Move>) -> Input {
-    Input::Plan(Box::new(Plan {
+    Input::Plan(plan_of(generation, moves))
+}
+
+fn propose(generation: u64, moves: Vec<Move>) -> Input {
+    Input::Propose(plan_of(generation, moves))
+}
+
+fn plan_of(generation: u64, moves: Vec<Move>) -> Box<Plan> {
+    Box::new(Plan {
         generation,
         parent: generation - 1,
         at: Nanos::ZERO,
@@ -34,7 +43,7 @@ fn plan(generation: u64, moves: Vec<Move>) -> Input {
             concurrent: 2,
             concurrent_per_device: 1,
         },
-    }))
+    })
 }
 
 fn actions(executor: &mut Executor) -> Vec<Action> {
@@ -110,6 +119,273 @@ fn what_needs_the_space_of_a_failed_move_fails_too() {
     assert!(
         matches!(&ex.job(JobId(1)).state, JobState::Failed { why, .. } if why.contains("free its space"))
     );
+}
+
+fn states(executor: &Executor) -> Vec<&JobState> {
+    executor.jobs().iter().map(|j| &j.state).collect()
+}
+
+/// Carries out everything that the executor wants at once.
+fn work_off(ex: &mut Executor, now: Nanos) {
+    while let Some(action) = ex.poll_action() {
+        let input = match action {
+            Action::Reserve { job, .. } => Input::Reserved(job),
+            Action::Copy { job, .. } => Input::Copied {
+                job,
+                bytes: Bytes::mib(4),
+                remaining: Bytes::ZERO,
+            },
+            Action::Switch { job, .. } => Input::Switched(job),
+            Action::Release { job, .. } => Input::Released(job),
+            Action::Abort { .. } => continue,
+        };
+        ex.handle(now, input).unwrap();
+    }
+}
+
+fn stored_and_read(ex: &Executor) -> Executor {
+    serde_json::from_str(&serde_json::to_string(ex).unwrap()).unwrap()
+}
+
+#[test]
+fn a_proposed_move_waits_for_approval_and_what_is_rejected_takes_others_along() {
+    let mut ex = Executor::new();
+    let moves = vec![
+        order(1, 0, 1, vec![]),
+        order(2, 2, 3, vec![]),
+        order(3, 4, 2, vec![1]),
+        order(4, 5, 0, vec![2]),
+    ];
+    ex.handle(Nanos::ZERO, propose(1, moves)).unwrap();
+    assert!(actions(&mut ex).is_empty());
+    assert_eq!(states(&ex), [&JobState::Proposed; 4]);
+    assert!(!JobState::Proposed.active() && !JobState::Proposed.ended());
+    ex.handle(Nanos(1), Input::Approve(JobId(0))).unwrap();
+    assert!(matches!(
+        actions(&mut ex)[..],
+        [Action::Reserve { job: JobId(0), .. }]
+    ));
+    // An approved one still comes after what frees its space.
+    ex.handle(Nanos(2), Input::Approve(JobId(2))).unwrap();
+    assert_eq!(ex.job(JobId(2)).state, JobState::Waiting);
+    assert!(actions(&mut ex).is_empty());
+    let why = "not during office hours".to_string();
+    ex.handle(Nanos(3), Input::Reject { job: JobId(1), why })
+        .unwrap();
+    for (job, told) in [
+        (1, "not during"),
+        (2, "was cancelled: not during"),
+        (3, "was cancelled: a move"),
+    ] {
+        let JobState::Cancelled { at: Nanos(3), why } = &ex.job(JobId(job)).state else {
+            panic!("{:?}", ex.job(JobId(job)).state);
+        };
+        assert!(why.contains(told), "{why}");
+    }
+    // Too late for either: it has started, or is over.
+    ex.handle(Nanos(4), Input::Approve(JobId(1))).unwrap();
+    let why = String::new();
+    ex.handle(Nanos(4), Input::Reject { job: JobId(0), why })
+        .unwrap();
+    assert_eq!(ex.job(JobId(0)).state, JobState::Reserving);
+    assert!(ex.job(JobId(1)).state.ended());
+}
+
+#[test]
+fn a_newer_plan_supersedes_what_was_proposed_and_a_stale_proposal_is_refused() {
+    let mut ex = Executor::new();
+    let moves = vec![order(1, 0, 1, vec![]), order(2, 2, 3, vec![])];
+    ex.handle(Nanos::ZERO, propose(3, moves)).unwrap();
+    let stale = ex.handle(Nanos(1), propose(3, vec![])).unwrap_err();
+    assert_eq!((stale.generation, stale.accepted), (3, 3));
+    ex.handle(Nanos(1), Input::Cancel(JobId(0))).unwrap();
+    ex.handle(Nanos(2), propose(4, vec![order(2, 2, 3, vec![])]))
+        .unwrap();
+    let whys: Vec<&str> = ex
+        .jobs()
+        .iter()
+        .filter_map(|j| match &j.state {
+            JobState::Cancelled { why, .. } => Some(why.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(
+        whys,
+        ["cancelled by the operator", "superseded by a newer plan"]
+    );
+    assert_eq!(ex.job(JobId(2)).state, JobState::Proposed);
+}
+
+#[test]
+fn while_paused_nothing_starts_and_what_runs_goes_on() {
+    let mut ex = Executor::new();
+    let moves = vec![order(1, 0, 1, vec![]), order(2, 0, 1, vec![])];
+    ex.handle(Nanos::ZERO, plan(1, moves)).unwrap();
+    ex.handle(Nanos(1), Input::Pause).unwrap();
+    work_off(&mut ex, Nanos(2));
+    assert_eq!(
+        states(&ex),
+        [&JobState::Done { at: Nanos(2) }, &JobState::Waiting]
+    );
+    // A restart does not end the pause, and neither does a newer plan or an approval.
+    let mut ex = stored_and_read(&ex);
+    assert!(ex.paused());
+    ex.resume(Nanos(3));
+    ex.handle(Nanos(4), propose(2, vec![order(2, 0, 1, vec![])]))
+        .unwrap();
+    ex.handle(Nanos(5), Input::Approve(JobId(2))).unwrap();
+    assert!(actions(&mut ex).is_empty());
+    ex.handle(Nanos(6), Input::Resume).unwrap();
+    assert!(!ex.paused());
+    work_off(&mut ex, Nanos(7));
+    assert_eq!(ex.job(JobId(2)).state, JobState::Done { at: Nanos(7) });
+}
+
+#[test]
+fn ended_jobs_are_forgotten_and_numbers_stay_what_they_are() {
+    let mut ex = Executor::new();
+    // The third comes after the first; the second stays under way, the first ends at once.
+    let moves = vec![
+        order(1, 0, 1, vec![]),
+        order(2, 2, 3, vec![]),
+        order(3, 4, 0, vec![0]),
+    ];
+    ex.handle(Nanos::ZERO, plan(1, moves)).unwrap();
+    for input in [
+        Input::Pause,
+        Input::Reserved(JobId(0)),
+        Input::Copied {
+            job: JobId(0),
+            bytes: Bytes::mib(4),
+            remaining: Bytes::ZERO,
+        },
+        Input::Switched(JobId(0)),
+        Input::Released(JobId(0)),
+    ] {
+        ex.handle(Nanos(5), input).unwrap();
+    }
+    actions(&mut ex);
+    ex.forget(Nanos(5));
+    assert_eq!(ex.jobs().len(), 3, "it ended at 5, not before");
+    ex.forget(Nanos(6));
+    let mut ex = stored_and_read(&ex);
+    assert!(ex.get(JobId(0)).is_none());
+    assert_eq!(ex.job(JobId(1)).order.volume, VolumeId(2));
+    assert_eq!(ex.get(JobId(2)).map(|j| j.id), Some(JobId(2)));
+    assert!(ex.get(JobId(3)).is_none());
+    // What comes too late, or names what there never was, changes nothing.
+    ex.handle(Nanos(7), Input::Cancel(JobId(0))).unwrap();
+    ex.handle(Nanos(7), Input::Approve(JobId(9))).unwrap();
+    // The third need not wait for one that is forgotten; new numbers go on from the old ones.
+    ex.handle(Nanos(7), Input::Resume).unwrap();
+    ex.resume(Nanos(7));
+    work_off(&mut ex, Nanos(8));
+    let done = JobState::Done { at: Nanos(8) };
+    assert_eq!(states(&ex), [&done; 2]);
+    ex.handle(
+        Nanos(9),
+        plan(2, vec![order(4, 0, 1, vec![]), order(5, 2, 0, vec![0])]),
+    )
+    .unwrap();
+    assert_eq!(ex.job(JobId(4)).after, [JobId(3)]);
+    ex.forget(Nanos(100));
+    assert_eq!(ex.jobs().len(), 2, "what has not ended stays");
+    work_off(&mut ex, Nanos(10));
+    ex.forget(Nanos(100));
+    assert!(ex.jobs().is_empty() && ex.get(JobId(4)).is_none());
+}
+
+#[test]
+fn a_store_from_before_pauses_and_forgetting_still_reads() {
+    let mut ex = Executor::new();
+    ex.handle(Nanos::ZERO, plan(1, vec![order(1, 0, 1, vec![])]))
+        .unwrap();
+    let mut old = serde_json::to_value(&ex).unwrap();
+    let fields = old.as_object_mut().unwrap();
+    assert!(fields.remove("base").is_some() && fields.remove("paused").is_some());
+    let goal = &mut old["jobs"][0]["order"];
+    assert!(goal.as_object_mut().unwrap().remove("goal").is_some());
+    let back: Executor = serde_json::from_value(old).unwrap();
+    assert!(!back.paused());
+    assert_eq!(back.jobs(), ex.jobs());
+}
+
+/// Whatever state a job is in when the store is read back, it is taken up there.
+#[test]
+fn every_state_survives_a_restart() {
+    let job = JobId(0);
+    let proposed = |ex: &mut Executor| {
+        ex.handle(Nanos::ZERO, propose(1, vec![order(1, 0, 1, vec![])]))
+            .unwrap();
+    };
+    let copied = Input::Copied {
+        job,
+        bytes: Bytes::mib(4),
+        remaining: Bytes::ZERO,
+    };
+    let path = [
+        Input::Approve(job),
+        Input::Reserved(job),
+        copied,
+        Input::Switched(job),
+        Input::Released(job),
+    ];
+    let wanted = |action: &Action| match action {
+        Action::Reserve { .. } => "reserve",
+        Action::Copy { .. } => "copy",
+        Action::Switch { .. } => "switch",
+        Action::Release { .. } => "release",
+        Action::Abort { .. } => "abort",
+    };
+    for (steps, again) in [
+        (0, vec![]),
+        (1, vec!["reserve"]),
+        (2, vec!["copy"]),
+        (3, vec!["switch"]),
+        (4, vec!["release"]),
+        (5, vec![]),
+    ] {
+        let mut ex = Executor::new();
+        proposed(&mut ex);
+        for input in &path[..steps] {
+            ex.handle(Nanos(1), input.clone()).unwrap();
+        }
+        let mut back = stored_and_read(&ex);
+        assert_eq!(back.jobs(), ex.jobs());
+        back.resume(Nanos(2));
+        let todo: Vec<&str> = actions(&mut back).iter().map(wanted).collect();
+        assert_eq!(todo, again, "after {steps} steps");
+        // And goes on from there to its end.
+        for input in &path[steps..] {
+            back.handle(Nanos(3), input.clone()).unwrap();
+        }
+        assert!(matches!(back.job(job).state, JobState::Done { .. }));
+    }
+    // Waiting behind a pause, cancelled and failed: nothing is done again.
+    for end in [
+        Input::Cancel(job),
+        Input::IoError {
+            job,
+            why: "EIO".into(),
+        },
+    ] {
+        let mut ex = Executor::new();
+        proposed(&mut ex);
+        for input in path[..2].iter().cloned().chain([end]) {
+            ex.handle(Nanos(1), input).unwrap();
+        }
+        let mut back = stored_and_read(&ex);
+        back.resume(Nanos(2));
+        assert!(actions(&mut back).is_empty() && back.job(job).state.ended());
+    }
+    let mut ex = Executor::new();
+    ex.handle(Nanos::ZERO, Input::Pause).unwrap();
+    proposed(&mut ex);
+    ex.handle(Nanos(1), Input::Approve(job)).unwrap();
+    let mut back = stored_and_read(&ex);
+    back.resume(Nanos(2));
+    assert!(actions(&mut back).is_empty());
+    assert_eq!(back.job(job).state, JobState::Waiting);
 }
 
 proptest! {

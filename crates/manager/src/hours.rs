@@ -36,7 +36,11 @@ impl Hours {
             if from == to || from == DAY_MIN {
                 return Err(format!("hours {text:?} are empty"));
             }
-            let length = if to > from { to - from } else { to + DAY_MIN - from };
+            let length = if to > from {
+                to - from
+            } else {
+                to + DAY_MIN - from
+            };
             stretches.extend(days.map(|day| ((day % 7) * DAY_MIN + from, length)));
         }
         let offset_min = parse_offset(offset)
@@ -63,7 +67,9 @@ impl Hours {
 }
 
 fn wrong(text: &str) -> String {
-    format!("hours {text:?} are not understood: write \"22:00-06:00\", \"Sat 00:00-24:00\" or \"Mon-Fri 20:00-23:30\"")
+    format!(
+        "hours {text:?} are not understood: write \"22:00-06:00\", \"Sat 00:00-24:00\" or \"Mon-Fri 20:00-23:30\""
+    )
 }
 
 /// Days of the week, 0 is Monday; a range that wraps goes on past 6.
@@ -123,7 +129,15 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for bad in ["", "22-06", "25:00-26:00", "22:00-22:00", "Foo 22:00-23:00", "2:00-3:00", "24:00-02:00"] {
+        for bad in [
+            "",
+            "22-06",
+            "25:00-26:00",
+            "22:00-22:00",
+            "Foo 22:00-23:00",
+            "2:00-3:00",
+            "24:00-02:00",
+        ] {
             assert!(Hours::parse(&[bad.to_string()], "+00:00").is_err(), "{bad}");
         }
         assert!(Hours::parse(&[], "02:00").is_err());

@@ -55,7 +55,9 @@ impl<S: Store> Managed<S> {
 
     /// The controller's time when it was last told: a clock goes on from here.
     pub fn time(&self) -> Nanos {
-        self.controller.as_ref().map_or(Nanos::ZERO, Controller::time)
+        self.controller
+            .as_ref()
+            .map_or(Nanos::ZERO, Controller::time)
     }
 
     /// The store.
@@ -150,7 +152,10 @@ impl<S: Store> Service for Managed<S> {
                     from_ns: now.at.0.saturating_sub(last_ns),
                     to_ns: now.at.0,
                 };
-                self.store.history(&query).map(Answer::History).map_err(unavailable)
+                self.store
+                    .history(&query)
+                    .map(Answer::History)
+                    .map_err(unavailable)
             }
             Question::Events { after, limit } => {
                 let events = self.store.events(after, limit.min(ROWS_MAX));
@@ -163,14 +168,20 @@ impl<S: Store> Service for Managed<S> {
             Question::ExportFacts { host, generation } => {
                 let controller = self.ready().map_err(Refusal::Unavailable)?;
                 let host = controller.host_key(host.as_deref())?;
-                let found = self.store.decision(&host, generation).map_err(unavailable)?;
+                let found = self
+                    .store
+                    .decision(&host, generation)
+                    .map_err(unavailable)?;
                 let decision = found.ok_or_else(|| {
                     Refusal::NotFound(match generation {
                         Some(g) => format!("there is no decision {g} of {host} any more, or yet"),
-                        None => format!("there was no decision about {host} yet that could move data"),
+                        None => {
+                            format!("there was no decision about {host} yet that could move data")
+                        }
                     })
                 })?;
-                let text = export::scenario(&decision, &self.settings).map_err(Refusal::Conflict)?;
+                let text =
+                    export::scenario(&decision, &self.settings).map_err(Refusal::Conflict)?;
                 Ok(Answer::Text(text))
             }
             Question::Plan {
@@ -179,10 +190,13 @@ impl<S: Store> Service for Managed<S> {
             } => self.plan(now, actor, host, generation),
             Question::Jobs { limit } => self.jobs(now, actor, limit.min(ROWS_MAX)),
             Question::Why { volume } => {
-                let mut answer = self.with(|c| c.ask(now, actor, Question::Why { volume })).map_err(Refusal::Unavailable)??;
+                let mut answer = self
+                    .with(|c| c.ask(now, actor, Question::Why { volume }))
+                    .map_err(Refusal::Unavailable)??;
                 if let Answer::Why(why) = &mut answer {
                     let all = self.store.outcomes(WHY_SEARCHED).map_err(unavailable)?;
-                    let own = |o: &OutcomeView| o.host == why.volume.host && o.volume == why.volume.name;
+                    let own =
+                        |o: &OutcomeView| o.host == why.volume.host && o.volume == why.volume.name;
                     why.outcomes = all.into_iter().filter(own).take(WHY_OUTCOMES).collect();
                 }
                 Ok(answer)
@@ -194,7 +208,9 @@ impl<S: Store> Service for Managed<S> {
                     Err(why) => Err(Refusal::Unavailable(failure.unwrap_or(why))),
                 }
             }
-            other => self.with(|c| c.ask(now, actor, other)).map_err(Refusal::Unavailable)?,
+            other => self
+                .with(|c| c.ask(now, actor, other))
+                .map_err(Refusal::Unavailable)?,
         }
     }
 }
@@ -212,17 +228,25 @@ impl<S: Store> Managed<S> {
             host: host.clone(),
             generation: None,
         };
-        let answer = self.with(|c| c.ask(now, actor, current)).map_err(Refusal::Unavailable)??;
+        let answer = self
+            .with(|c| c.ask(now, actor, current))
+            .map_err(Refusal::Unavailable)??;
         if matches!(&answer, Answer::Plan(p) if p.generation == generation) {
             return Ok(answer);
         }
-        let host = self.ready().map_err(Refusal::Unavailable)?.host_key(host.as_deref())?;
+        let host = self
+            .ready()
+            .map_err(Refusal::Unavailable)?
+            .host_key(host.as_deref())?;
         let found = self
             .store
             .decision(&host, Some(generation))
             .map_err(|e| Refusal::Unavailable(e.to_string()))?;
-        let decision = found.ok_or_else(|| Refusal::NotFound(format!("there is no plan {generation} of {host}")))?;
-        export::old_plan(&decision).map(|p| Answer::Plan(Box::new(p))).map_err(Refusal::Conflict)
+        let decision = found
+            .ok_or_else(|| Refusal::NotFound(format!("there is no plan {generation} of {host}")))?;
+        export::old_plan(&decision)
+            .map(|p| Answer::Plan(Box::new(p)))
+            .map_err(Refusal::Conflict)
     }
 
     /// Jobs that the core knows, and older ones.
@@ -234,10 +258,15 @@ impl<S: Store> Managed<S> {
             return Ok(answer);
         };
         if jobs.len() < limit {
-            let older = self.store.jobs(limit).map_err(|e| Refusal::Unavailable(e.to_string()))?;
+            let older = self
+                .store
+                .jobs(limit)
+                .map_err(|e| Refusal::Unavailable(e.to_string()))?;
             let known: std::collections::BTreeSet<(String, u32)> =
                 jobs.iter().map(|j| (j.host.clone(), j.job)).collect();
-            let older = older.into_iter().filter(|j| !known.contains(&(j.host.clone(), j.job)));
+            let older = older
+                .into_iter()
+                .filter(|j| !known.contains(&(j.host.clone(), j.job)));
             jobs.extend(older);
             jobs.truncate(limit);
         }
@@ -246,5 +275,6 @@ impl<S: Store> Managed<S> {
 }
 
 fn flatten<T>(told: Result<Result<T, WireRefusal>, String>) -> Result<T, MessageRefusal> {
-    told.map_err(MessageRefusal::Unavailable)?.map_err(MessageRefusal::Wire)
+    told.map_err(MessageRefusal::Unavailable)?
+        .map_err(MessageRefusal::Wire)
 }

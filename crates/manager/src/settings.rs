@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use config::{ClassConfig, ConfigFault, PolicyConfig, StrategyTables, Text, TierConfig, UnknownVolumes};
+use config::{
+    ClassConfig, ConfigFault, PolicyConfig, StrategyTables, Text, TierConfig, UnknownVolumes,
+};
 use model::{DeviceSpec, Goal, Policy, SloClass, Specialty};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

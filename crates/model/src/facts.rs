@@ -51,6 +51,9 @@ pub struct VolumeFacts {
     pub calibration: Vec<CalibrationWindow>,
     /// Whether a calibration session is under way.
     pub calibrating: bool,
+    /// When its last move ended, on the clock of [`Facts::at`]; `None` if it was never moved.
+    #[serde(default)]
+    pub last_moved: Option<Nanos>,
 }
 
 /// Mean and percentiles of a latency, microseconds.
@@ -163,7 +166,9 @@ impl Measured {
 /// One window of a calibration session (paper 0, Sec. IV-2).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CalibrationWindow {
-    /// Latency added to each request of the volume; zero is a control window.
+    /// Latency that was to be added to each request of the volume; zero is a control window.
+    pub wanted_us: f64,
+    /// Latency that was really added, on average: timers are late.
     pub injected_us: f64,
     /// Length of the window.
     pub duration: Nanos,

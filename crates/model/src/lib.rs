@@ -22,9 +22,11 @@ pub use facts::{
     CalibrationWindow, DeviceFacts, Facts, Flow, LatencySummary, Measured, RunningMove, VolumeFacts,
 };
 pub use io::Op;
-pub use plan::{CalibrationRun, CalibrationStep, Effect, Goal, Move, MoveCost, MoveLimits, Plan, Reason};
+pub use plan::{
+    CalibrationRun, CalibrationStep, Effect, Goal, Move, MoveCost, MoveLimits, Plan, Reason,
+};
 pub use policy::{
-    Affinity, AffinityKind, Budget, Epochs, Headroom, Pin, Policy, SloClass, SloStatistic,
+    Affinity, AffinityKind, Budget, Epochs, Gates, Headroom, Pin, Policy, SloClass, SloStatistic,
     SloTarget,
 };
 pub use presets::{DevicePreset, PRESETS, preset};

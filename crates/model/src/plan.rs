@@ -23,23 +23,6 @@ pub struct Plan {
     pub limits: MoveLimits,
 }
 
-/// What a move is for, in the order in which goals go before one another.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum Goal {
-    /// A tier is to be emptied.
-    Drain,
-    /// Pins and affinity.
-    Rules,
-    /// A device is running full.
-    Space,
-    /// What the strategy wants.
-    #[default]
-    Latency,
-}
-
 /// One volume from one device to another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Move {
@@ -55,12 +38,43 @@ pub struct Move {
     pub after: Vec<u32>,
     /// Copy rate, at most.
     pub bandwidth: BytesPerSec,
+    /// What it is for.
+    #[serde(default)]
+    pub goal: Goal,
     /// Why.
     pub reason: Reason,
     /// What it is expected to change.
     pub effect: Effect,
     /// What it costs.
     pub cost: MoveCost,
+}
+
+/// What a move is for. Earlier ones come first where they contradict one another.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Goal {
+    /// To empty a tier.
+    Drain,
+    /// To keep the operator's rules about where volumes belong.
+    Rules,
+    /// To keep a device from filling up.
+    Space,
+    /// What strategies are for: every volume on the tier that suits it.
+    #[default]
+    Latency,
+}
+
+impl std::fmt::Display for Goal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Goal::Drain => "drain",
+            Goal::Rules => "rules",
+            Goal::Space => "space",
+            Goal::Latency => "latency",
+        })
+    }
 }
 
 /// Why a volume is moved.
@@ -120,6 +134,37 @@ pub enum Reason {
         /// Weight of the class.
         weight: f64,
     },
+    /// The tier where it is is to be emptied.
+    Drained {
+        /// That tier.
+        tier: String,
+    },
+    /// Its device is fuller than it should be, and this volume is among the least used ones there.
+    SpaceRelief {
+        /// The device.
+        device: String,
+        /// Share of its space that is in use, 0..=1.
+        used_share: f64,
+    },
+}
+
+impl Reason {
+    /// What a move for this reason is for. (A strategy's move that keeps a rule is for that rule all the same: see
+    /// [`Move::goal`].)
+    pub fn goal(&self) -> Goal {
+        match self {
+            Reason::Drained { .. } => Goal::Drain,
+            Reason::Pinned => Goal::Rules,
+            Reason::SpaceRelief { .. } => Goal::Space,
+            Reason::RankedByScore { .. }
+            | Reason::BetterMatch { .. }
+            | Reason::Displaced { .. }
+            | Reason::RankedByIops { .. }
+            | Reason::CheapestTier { .. }
+            | Reason::Relief { .. }
+            | Reason::ClassOrder { .. } => Goal::Latency,
+        }
+    }
 }
 
 impl std::fmt::Display for Reason {
@@ -158,6 +203,12 @@ impl std::fmt::Display for Reason {
                 "relieves {device}, which is throttled, of {load:.2} of what it can do"
             ),
             Reason::ClassOrder { weight } => write!(f, "service class of weight {weight}"),
+            Reason::Drained { tier } => write!(f, "tier {tier} is being emptied"),
+            Reason::SpaceRelief { device, used_share } => write!(
+                f,
+                "little used, and {device} is {:.1} % full",
+                used_share * 100.0
+            ),
         }
     }
 }

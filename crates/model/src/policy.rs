@@ -144,6 +144,31 @@ pub enum AffinityKind {
     DifferentDevices,
 }
 
+/// What a strategy's wish has to pass before a volume moves for it. Moves for other goals pass as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Gates {
+    /// Placement decisions in a row that must want the volume on the same tier; 1 is at once.
+    pub hold: u32,
+    /// Time since the end of the volume's last move.
+    pub cooldown: Nanos,
+    /// Share by which the volume's mean latency must be predicted to fall, 0..=1.
+    pub margin: f64,
+    /// Volumes with a lower mean latency are fast enough to be left alone.
+    pub threshold: Nanos,
+}
+
+impl Default for Gates {
+    /// No gate at all.
+    fn default() -> Self {
+        Self {
+            hold: 1,
+            cooldown: Nanos::ZERO,
+            margin: 0.0,
+            threshold: Nanos::ZERO,
+        }
+    }
+}
+
 /// All of it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
@@ -159,6 +184,15 @@ pub struct Policy {
     pub affinity: Vec<Affinity>,
     /// Tiers that take no new data.
     pub cordoned: Vec<TierId>,
+    /// Tiers to empty; they take no new data either.
+    #[serde(default)]
+    pub draining: Vec<TierId>,
+    /// Share of a device's space, 0..=1, above which its least used volumes move away; `None` is no limit.
+    #[serde(default)]
+    pub space_high: Option<f64>,
+    /// What a strategy's wish has to pass.
+    #[serde(default)]
+    pub gates: Gates,
     /// Volumes whose requests must not be delayed to learn from it.
     #[serde(default)]
     pub no_injection: Vec<VolumeId>,
@@ -168,6 +202,11 @@ impl Policy {
     /// Whether latency may be injected into a volume's requests.
     pub fn may_inject(&self, volume: VolumeId) -> bool {
         !self.no_injection.contains(&volume)
+    }
+
+    /// Whether no volume may be moved to a tier.
+    pub fn takes_no_data(&self, tier: TierId) -> bool {
+        self.cordoned.contains(&tier) || self.draining.contains(&tier)
     }
 
     /// The tier a volume is pinned to.

@@ -168,6 +168,34 @@ pub enum Rejection {
     NoMeasurement,
     /// Only the tier where the volume is was considered (literal form).
     NotConsidered,
+    /// Its last move ended too short a time ago.
+    Cooldown {
+        /// Until it may move again.
+        left: Nanos,
+    },
+    /// The strategy has not wanted it there for long enough.
+    Hold {
+        /// Decisions in a row that wanted it there, this one included.
+        seen: u32,
+        /// As many are needed.
+        needed: u32,
+    },
+    /// It would gain too little.
+    Margin {
+        /// Predicted fall of its mean latency, as a share of it.
+        gain: f64,
+        /// As much is needed.
+        needed: f64,
+    },
+    /// It is fast enough where it is.
+    Threshold {
+        /// Its mean latency, microseconds.
+        latency_us: f64,
+        /// Below this a volume is left alone, microseconds.
+        threshold_us: f64,
+    },
+    /// It was to make room for volumes that do not come.
+    NoBeneficiary,
 }
 
 impl fmt::Display for Rejection {
@@ -226,6 +254,29 @@ impl fmt::Display for Rejection {
             Rejection::NoMeasurement => f.write_str("its load is not known in this epoch"),
             Rejection::NotConsidered => {
                 f.write_str("the literal form only looks at the tier where the volume is")
+            }
+            Rejection::Cooldown { left } => {
+                write!(f, "cooldown: it was moved a short time ago, {left} to wait")
+            }
+            Rejection::Hold { seen, needed } => write!(
+                f,
+                "hold: wanted there by {seen} decisions in a row, {needed} are needed"
+            ),
+            Rejection::Margin { gain, needed } => write!(
+                f,
+                "margin: its mean latency would fall by {:.1} %, {:.1} % are needed",
+                gain * 100.0,
+                needed * 100.0
+            ),
+            Rejection::Threshold {
+                latency_us,
+                threshold_us,
+            } => write!(
+                f,
+                "threshold: its mean latency is {latency_us:.0} us, below {threshold_us:.0} us it is left alone"
+            ),
+            Rejection::NoBeneficiary => {
+                f.write_str("it would only make room, and no volume comes to take it")
             }
         }
     }

@@ -4,16 +4,15 @@
 //! that only fits once others have left names those in `after`. Space is accounted so that the order of starting among
 //! moves without `after` does not matter: what they need is free now.
 
-use model::{
-    AffinityKind, Facts, Move, MoveCost, Outcome, Policy, Reason, Rejection, TierOption, Verdict,
-    VolumeReport,
-};
-use units::{Bytes, BytesPerSec, DeviceId, TierId, VolumeId};
+mod room;
 
+use model::{AffinityKind, Effect, Facts, Goal, Move, MoveCost, Policy, Rejection, VolumeReport};
+use units::{Bytes, TierId, VolumeId};
+
+use crate::evacuate::relieve;
+use crate::rate::copy_bandwidth;
+use crate::rows::report_row;
 use crate::{Context, Ledger, Wish};
-
-/// A copy is never planned slower than this: below it, a move would outlast any forecast.
-const COPY_BANDWIDTH_MIN: BytesPerSec = BytesPerSec(1_000_000);
 
 /// Space per device in the course of the plan.
 #[derive(Clone)]
@@ -33,30 +32,39 @@ pub(crate) struct Arranged {
     pub(crate) volumes: Vec<VolumeReport>,
 }
 
+/// Wishes on their way to becoming moves.
+pub(crate) struct Pending {
+    /// All wishes.
+    pub(crate) wishes: Vec<Wish>,
+    /// What refused each of them last.
+    pub(crate) rejected: Vec<Option<Rejection>>,
+    /// Those that may still become moves, by position; volumes bound to one tier go together.
+    pub(crate) bundles: Vec<Vec<usize>>,
+}
+
+impl Pending {
+    /// The goal of a bundle: the first of its wishes' goals.
+    fn goal(&self, bundle: &[usize]) -> Goal {
+        let goals = bundle.iter().map(|i| self.wishes[*i].goal);
+        goals.min().unwrap_or_default()
+    }
+}
+
 pub(crate) fn arrange(context: &Context<'_>, wishes: Vec<Wish>) -> Arranged {
     let facts = context.facts;
     let mut arranger = Arranger::new(context);
-    let mut rejected: Vec<Option<Rejection>> = vec![None; wishes.len()];
-    let bundles = arranger.bundles(context, &wishes, &mut rejected);
-
-    // A move may fit only after a later one has been accepted, so go round until a pass accepts nothing.
-    let mut waiting = bundles;
-    loop {
-        let before = waiting.len();
-        waiting.retain(|bundle| match arranger.accept(bundle, &wishes) {
-            Ok(()) => false,
-            Err(by) => {
-                for i in bundle {
-                    rejected[*i] = Some(by.clone());
-                }
-                true
-            }
-        });
-        if waiting.len() == before {
-            break;
-        }
+    let mut pending = arranger.bundles(wishes);
+    if facts.placement_due && context.policy.space_high.is_some() {
+        // How full a device will be is known only when what comes before space has its place.
+        arranger.pass(&mut pending, |goal| goal < Goal::Space);
+        relieve(context, &mut arranger, &mut pending);
     }
+    // A move may fit only after a later one has been accepted, so go round until a pass accepts nothing.
+    while arranger.pass(&mut pending, |_| true) {}
 
+    let Pending {
+        wishes, rejected, ..
+    } = pending;
     let accepted: Vec<(VolumeId, usize)> = arranger
         .moves
         .iter()
@@ -80,9 +88,10 @@ pub(crate) fn arrange(context: &Context<'_>, wishes: Vec<Wish>) -> Arranged {
     }
 }
 
-struct Arranger<'a> {
+pub(crate) struct Arranger<'a> {
     facts: &'a Facts,
     policy: &'a Policy,
+    ledger: Ledger<'a>,
     space: Vec<Space>,
     moves: Vec<Move>,
     bytes: Bytes,
@@ -109,6 +118,7 @@ impl<'a> Arranger<'a> {
         Self {
             facts,
             policy,
+            ledger: Ledger::new(context),
             space,
             moves: vec![],
             bytes: Bytes::ZERO,
@@ -116,20 +126,16 @@ impl<'a> Arranger<'a> {
     }
 
     /// Wishes that are moves, most valuable first; volumes bound to one tier go together.
-    fn bundles(
-        &self,
-        context: &Context<'_>,
-        wishes: &[Wish],
-        rejected: &mut [Option<Rejection>],
-    ) -> Vec<Vec<usize>> {
+    fn bundles(&self, wishes: Vec<Wish>) -> Pending {
         let facts = self.facts;
-        let ledger = Ledger::new(context);
+        let mut rejected: Vec<Option<Rejection>> =
+            wishes.iter().map(|w| w.refused.clone()).collect();
         let mut movers: Vec<usize> = Vec::new();
         for (i, wish) in wishes.iter().enumerate() {
-            if wish.tier == ledger.tier_now(wish.volume) {
+            if wish.refused.is_some() || wish.tier == self.ledger.tier_now(wish.volume) {
                 continue;
             }
-            match ledger.permits(wish.volume, wish.tier) {
+            match self.ledger.permits(wish.volume, wish.tier) {
                 Ok(()) => movers.push(i),
                 Err(by) => rejected[i] = Some(by),
             }
@@ -141,7 +147,12 @@ impl<'a> Arranger<'a> {
                 / (facts.volumes[wish.volume.index()].size.as_f64() / (1u64 << 30) as f64);
             (per_gib.clamp(-1e6, 1e6) * 1e9).round() as i64
         };
-        movers.sort_by_key(|i| (std::cmp::Reverse(value(i)), wishes[*i].volume));
+        // A tier is emptied before anything else; pins have values that are above all others.
+        let drains = |i: &usize| wishes[*i].goal == Goal::Drain;
+        movers.sort_by_key(|i| {
+            let first = std::cmp::Reverse((drains(i), value(i)));
+            (first, wishes[*i].volume)
+        });
         let mut bundles: Vec<Vec<usize>> = Vec::new();
         for i in movers {
             let bound = |a: VolumeId, b: VolumeId| {
@@ -159,21 +170,77 @@ impl<'a> Arranger<'a> {
                 None => bundles.push(vec![i]),
             }
         }
-        bundles
+        Pending {
+            wishes,
+            rejected,
+            bundles,
+        }
     }
 
-    /// Takes all moves of a bundle or none.
-    fn accept(&mut self, bundle: &[usize], wishes: &[Wish]) -> Result<(), Rejection> {
-        let (space, moves, bytes) = (self.space.clone(), self.moves.len(), self.bytes);
-        let first = &wishes[bundle[0]];
+    /// Tries every bundle of such a goal once, in order; whether one was accepted.
+    fn pass(&mut self, pending: &mut Pending, wanted: impl Fn(Goal) -> bool) -> bool {
+        let mut accepted = false;
+        for mut bundle in std::mem::take(&mut pending.bundles) {
+            if wanted(pending.goal(&bundle)) {
+                match self.accept(&bundle, &pending.wishes) {
+                    Ok(rest) => {
+                        accepted = true;
+                        bundle = rest;
+                    }
+                    Err(by) => {
+                        for i in &bundle {
+                            pending.rejected[*i] = Some(by.clone());
+                        }
+                    }
+                }
+            }
+            if !bundle.is_empty() {
+                pending.bundles.push(bundle);
+            }
+        }
+        accepted
+    }
+
+    /// Takes all moves of a bundle. Or, where some of it may go to any of several tiers, all of that to the first of them
+    /// with room, and hands back the rest. Or none.
+    pub(crate) fn accept(
+        &mut self,
+        bundle: &[usize],
+        wishes: &[Wish],
+    ) -> Result<Vec<usize>, Rejection> {
+        let whole: Vec<(&Wish, TierId)> = bundle
+            .iter()
+            .map(|i| (&wishes[*i], wishes[*i].tier))
+            .collect();
+        let Err(by) = self.accept_all(&whole) else {
+            return Ok(vec![]);
+        };
+        let (leaving, rest): (Vec<usize>, Vec<usize>) = bundle
+            .iter()
+            .partition(|i| !wishes[**i].elsewhere.is_empty());
+        let tiers = leaving.first().map(|i| &wishes[*i].elsewhere);
+        for tier in tiers.into_iter().flatten() {
+            let there: Vec<(&Wish, TierId)> =
+                leaving.iter().map(|i| (&wishes[*i], *tier)).collect();
+            if self.accept_all(&there).is_ok() {
+                return Ok(rest);
+            }
+        }
+        Err(by)
+    }
+
+    /// Takes all of these moves or none.
+    fn accept_all(&mut self, moves: &[(&Wish, TierId)]) -> Result<(), Rejection> {
+        let (space, taken, bytes) = (self.space.clone(), self.moves.len(), self.bytes);
+        let (first, to) = moves[0];
         let apart_before = self.tiers_of_group(first.volume).len();
         let mut all = || {
-            bundle
+            moves
                 .iter()
-                .try_for_each(|i| self.accept_one(&wishes[*i]))?;
+                .try_for_each(|(wish, tier)| self.accept_one(wish, *tier))?;
             // Volumes that belong on one tier come together, or at least closer; no move takes them further apart.
             let tiers = self.tiers_of_group(first.volume);
-            match tiers.iter().find(|(tier, _)| *tier != first.tier) {
+            match tiers.iter().find(|(tier, _)| *tier != to) {
                 Some((_, other)) if tiers.len() >= apart_before => {
                     let with = self.facts.volumes[other.index()].name.clone();
                     Err(Rejection::Affinity {
@@ -186,7 +253,7 @@ impl<'a> Arranger<'a> {
         };
         all().inspect_err(|_| {
             self.space = space;
-            self.moves.truncate(moves);
+            self.moves.truncate(taken);
             self.bytes = bytes;
         })
     }
@@ -209,7 +276,8 @@ impl<'a> Arranger<'a> {
         tiers
     }
 
-    fn accept_one(&mut self, wish: &Wish) -> Result<(), Rejection> {
+    fn accept_one(&mut self, wish: &Wish, tier: TierId) -> Result<(), Rejection> {
+        self.ledger.permits(wish.volume, tier)?;
         let volume = &self.facts.volumes[wish.volume.index()];
         let budget = &self.policy.budget;
         if self.moves.len() >= budget.moves_per_epoch as usize {
@@ -225,7 +293,7 @@ impl<'a> Arranger<'a> {
                 limit: format!("{most} to move"),
             });
         }
-        let to = self.choose_device(wish)?;
+        let to = self.choose_device(wish, tier)?;
         let size = i128::from(volume.size.0);
         let target = &self.space[to.index()];
         let after = if target.now >= size {
@@ -242,8 +310,13 @@ impl<'a> Arranger<'a> {
             size: volume.size,
             after,
             bandwidth,
+            goal: wish.goal,
             reason: wish.reason.clone(),
-            effect: wish.effect,
+            effect: if tier == wish.tier {
+                wish.effect
+            } else {
+                Effect::default() // nothing was predicted there
+            },
             cost: MoveCost {
                 bytes: volume.size,
                 duration: bandwidth.time_for(volume.size),
@@ -258,188 +331,5 @@ impl<'a> Arranger<'a> {
         source.later += size;
         source.leaving.push(position);
         Ok(())
-    }
-
-    /// The device of the tier with room, least load, most free space.
-    fn choose_device(&self, wish: &Wish) -> Result<DeviceId, Rejection> {
-        let need = self.facts.volumes[wish.volume.index()].size;
-        let devices = &self.facts.topology.tier(wish.tier).devices;
-        let mut apart = None;
-        let best = devices
-            .iter()
-            .filter(|d| self.space[d.index()].later >= i128::from(need.0))
-            .filter(|d| match self.meets_on(wish.volume, **d) {
-                None => true,
-                Some(other) => {
-                    apart = Some(other);
-                    false
-                }
-            })
-            .min_by_key(|d| {
-                let s = &self.space[d.index()];
-                let must_wait = s.now < i128::from(need.0);
-                (
-                    (s.utilization * 1e3).round() as i64,
-                    must_wait,
-                    std::cmp::Reverse(s.later),
-                    **d,
-                )
-            });
-        if let Some(device) = best {
-            return Ok(*device);
-        }
-        if let Some(other) = apart {
-            let with = self.facts.volumes[other.index()].name.clone();
-            return Err(Rejection::Affinity {
-                with,
-                rule: "different-devices".into(),
-            });
-        }
-        let most = devices
-            .iter()
-            .map(|d| self.space[d.index()].later.max(0))
-            .max()
-            .unwrap_or(0);
-        let most_free = Bytes(u64::try_from(most).unwrap_or(u64::MAX));
-        let empty = devices.iter().any(|d| {
-            let facts = &self.facts.devices[d.index()];
-            let capacity = self.facts.topology.device(*d).spec.capacity;
-            capacity
-                .saturating_sub(facts.used)
-                .saturating_sub(facts.reserved)
-                >= need
-        });
-        // It would fit into what is free now, but other moves of this plan take that.
-        Err(if empty {
-            Rejection::TransientSpace { need, most_free }
-        } else {
-            Rejection::NoDevice { need, most_free }
-        })
-    }
-
-    /// A volume that must not share a device with `volume` and will be on `device`.
-    fn meets_on(&self, volume: VolumeId, device: DeviceId) -> Option<VolumeId> {
-        let rules = self
-            .policy
-            .affinity
-            .iter()
-            .filter(|r| r.kind == AffinityKind::DifferentDevices);
-        rules
-            .filter(|r| r.volumes.contains(&volume))
-            .flat_map(|r| r.volumes.iter().copied())
-            .find(|other| *other != volume && self.final_device(*other) == device)
-    }
-
-    fn final_device(&self, volume: VolumeId) -> DeviceId {
-        let planned = self.moves.iter().find(|m| m.volume == volume).map(|m| m.to);
-        let running = self
-            .facts
-            .moves
-            .iter()
-            .find(|m| m.volume == volume)
-            .map(|m| m.to);
-        planned
-            .or(running)
-            .unwrap_or_else(|| self.facts.volumes[volume.index()].device)
-    }
-}
-
-/// Rate that a copy is planned with: the budget's, or less where source and target have less to spare.
-pub(crate) fn copy_bandwidth(
-    facts: &Facts,
-    policy: &Policy,
-    volume: VolumeId,
-    to: DeviceId,
-) -> BytesPerSec {
-    let budget = &policy.budget;
-    let spare = spare_bandwidth(facts, volume, to) * budget.copy_share;
-    // The floor is for busy devices, not against the operator.
-    let rate = (spare as u64).max(COPY_BANDWIDTH_MIN.0);
-    BytesPerSec(rate.min(budget.copy_bandwidth.0))
-}
-
-/// μ of paper 0 (Alg. 2 l. 17), bytes per second: the smaller of what the source has left to read, the volume's own reads
-/// added back since its own copy may use them, and what the target has left to write.
-pub(crate) fn spare_bandwidth(facts: &Facts, volume: VolumeId, to: DeviceId) -> f64 {
-    let v = &facts.volumes[volume.index()];
-    let own_read = v
-        .measured
-        .map_or(0.0, |m| m.reads.bytes as f64 / m.window.as_secs_f64());
-    let from = &facts.topology.device(v.device).spec;
-    let target = &facts.topology.device(to).spec;
-    let read_left =
-        (from.read_bandwidth.as_f64() - facts.devices[v.device.index()].read_bytes_per_s).max(0.0)
-            + own_read;
-    let write_left =
-        (target.write_bandwidth.as_f64() - facts.devices[to.index()].write_bytes_per_s).max(0.0);
-    read_left.min(write_left)
-}
-
-fn report_row(
-    facts: &Facts,
-    wish: Wish,
-    by: Option<Rejection>,
-    taken: Option<&Move>,
-) -> VolumeReport {
-    let name = |t: TierId| facts.topology.tier(t).name.clone();
-    let volume = &facts.volumes[wish.volume.index()];
-    let here = facts.topology.tier_of(volume.device);
-    let mut options = wish.options;
-    let mut set = |tier: TierId, verdict: Verdict| {
-        let wanted = name(tier);
-        match options.iter_mut().find(|o| o.tier == wanted) {
-            Some(option) => option.verdict = verdict,
-            None => options.push(TierOption {
-                tier: wanted,
-                score: None,
-                predicted: None,
-                move_s: None,
-                verdict,
-            }),
-        }
-    };
-    let outcome = match (taken, by) {
-        (Some(m), _) => {
-            set(wish.tier, Verdict::Chosen);
-            Outcome::Move {
-                to: name(wish.tier),
-                reason: m.reason.to_string(),
-            }
-        }
-        (None, Some(by)) => {
-            set(wish.tier, Verdict::Rejected { by: by.clone() });
-            set(here, Verdict::Chosen);
-            Outcome::Held {
-                wanted: name(wish.tier),
-                by,
-            }
-        }
-        (None, None) => {
-            set(here, Verdict::Chosen);
-            Outcome::Stay
-        }
-    };
-    VolumeReport {
-        volume: volume.name.clone(),
-        tier: name(here),
-        outcome,
-        options,
-        evidence: wish.evidence,
-    }
-}
-
-/// The wish of an operator's pin, which no strategy has to repeat.
-pub(crate) fn pin_wish(facts: &Facts, volume: VolumeId, tier: TierId) -> Wish {
-    let size = facts.volumes[volume.index()].size;
-    Wish {
-        volume,
-        tier,
-        reason: Reason::Pinned,
-        effect: model::Effect::default(),
-        // Rules come before latency, whatever the size.
-        value: 1e6 * (size.as_f64() / (1u64 << 30) as f64).max(1.0),
-        device_share: 0.0,
-        options: vec![],
-        evidence: Default::default(),
     }
 }

@@ -2,9 +2,11 @@
 
 use model::{Facts, MoveLimits, Plan, Policy, Report};
 use thiserror::Error;
-use units::VolumeId;
 
-use crate::arrange::{arrange, pin_wish};
+use crate::arrange::arrange;
+use crate::evacuate::drain;
+use crate::gates::{gate, remembered};
+use crate::rules::{apply_pins, serve_rules};
 use crate::{AnyStrategy, AssignmentTaken, Context, Draft, LintError, StrategyState, lint};
 
 /// What came out.
@@ -14,7 +16,7 @@ pub struct Decision {
     pub plan: Plan,
     /// Why, and why not.
     pub report: Report,
-    /// What the strategy remembers.
+    /// What is remembered: the strategy's own state, and how long it has wanted what.
     pub state: StrategyState,
     /// The assignment problem behind it, where the strategy solves one.
     pub assignment: Option<AssignmentTaken>,
@@ -47,7 +49,7 @@ pub fn decide(
         seed: algo::mix(seed, facts.epoch),
     };
     let mut draft = Draft::default();
-    let state = strategy.plan(&context, state, &mut draft);
+    let mut state = strategy.plan(&context, state, &mut draft);
     let Draft {
         mut wishes,
         calibrations,
@@ -55,7 +57,11 @@ pub fn decide(
         assignment,
     } = draft;
     if facts.placement_due {
+        state.holds = remembered(facts, &wishes, &state.holds);
         apply_pins(&context, &mut wishes);
+        drain(&context, &mut wishes);
+        serve_rules(&context, &mut wishes);
+        gate(&context, &state.holds, &mut wishes);
     } else {
         wishes.clear();
     }
@@ -93,27 +99,4 @@ pub fn decide(
         state,
         assignment,
     })
-}
-
-/// A pinned volume goes to its tier whatever the strategy thinks of it.
-fn apply_pins(context: &Context<'_>, wishes: &mut Vec<crate::Wish>) {
-    for pin in &context.policy.pins {
-        let here = context
-            .facts
-            .topology
-            .tier_of(context.facts.volumes[pin.volume.index()].device);
-        match wishes.iter_mut().find(|w| w.volume == pin.volume) {
-            Some(wish) if wish.tier == pin.tier => {}
-            Some(wish) => {
-                let pinned = pin_wish(context.facts, pin.volume, pin.tier);
-                *wish = crate::Wish {
-                    options: std::mem::take(&mut wish.options),
-                    ..pinned
-                };
-            }
-            None if here != pin.tier => wishes.push(pin_wish(context.facts, pin.volume, pin.tier)),
-            None => {}
-        }
-    }
-    wishes.sort_by_key(|w: &crate::Wish| -> VolumeId { w.volume });
 }

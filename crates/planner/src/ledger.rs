@@ -204,7 +204,7 @@ impl<'a> Ledger<'a> {
         if tier == here {
             return Ok(());
         }
-        if self.policy.cordoned.contains(&tier) {
+        if self.policy.takes_no_data(tier) {
             return Err(Rejection::Cordoned);
         }
         for rule in self

@@ -7,18 +7,25 @@
 //! ```
 //!
 //! A [`Strategy`] only says which tier suits which volume. What holds for every strategy is done once, here: the
-//! constraints ([`Ledger`]), the choice of a device, the order of moves and the space they need meanwhile
-//! ([`decide`]), and the check of the result ([`lint`]). Nothing in this crate keeps anything between decisions, reads a
-//! clock or draws a random number that is not derived from the seed it is given.
+//! constraints ([`Ledger`]), the goals that outrank a strategy's (to empty a tier, to keep rules, to keep devices from
+//! filling up), the gates that a strategy's wishes have to pass, the choice of a device, the order of moves and the space
+//! they need meanwhile ([`decide`]), and the check of the result ([`lint`]). Nothing in this crate keeps anything between
+//! decisions, reads a clock or draws a random number that is not derived from the seed it is given.
 
 mod arrange;
 pub mod assign;
 mod decide;
+mod evacuate;
+mod gates;
 pub mod horizon;
 mod ledger;
 mod lint;
 mod objective;
+mod rate;
 mod registry;
+mod rows;
+mod rules;
+mod state;
 pub mod strategies;
 mod strategy;
 
@@ -27,6 +34,5 @@ pub use ledger::{Demand, Ledger};
 pub use lint::{LintError, lint};
 pub use objective::Objective;
 pub use registry::{BuildError, Entry, REGISTRY, UnknownStrategy, build, find};
-pub use strategy::{
-    AnyStrategy, AssignmentTaken, ConfigError, Context, Draft, Strategy, StrategyState, Wish,
-};
+pub use state::{AnyStrategy, StrategyState};
+pub use strategy::{AssignmentTaken, ConfigError, Context, Draft, Strategy, Wish};

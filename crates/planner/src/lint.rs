@@ -1,8 +1,10 @@
 //! Rules that every plan keeps, checked on every plan, in simulation and live.
 
-use model::{AffinityKind, Facts, Plan, Policy};
+use model::{AffinityKind, Facts, Goal, Plan, Policy};
 use thiserror::Error;
-use units::{Bytes, DeviceId, VolumeId};
+use units::{Bytes, DeviceId, Nanos, VolumeId};
+
+use crate::gates::cooldown_left;
 
 /// A broken rule.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -40,6 +42,10 @@ pub enum LintError {
     Pinned { volume: String, tier: String },
     #[error("tier {tier} is cordoned, but volume {volume} is moved to it")]
     Cordoned { volume: String, tier: String },
+    #[error("tier {tier} is being emptied, but volume {volume} is moved to it")]
+    Draining { volume: String, tier: String },
+    #[error("volume {volume} was moved a short time ago, {left} to wait")]
+    Cooldown { volume: String, left: Nanos },
     #[error("volumes {a} and {b} must not share device {device}")]
     SharedDevice {
         a: String,
@@ -117,6 +123,20 @@ pub fn lint(plan: &Plan, facts: &Facts, policy: &Policy) -> Vec<LintError> {
             errors.push(LintError::Pinned {
                 volume: volume.clone(),
                 tier: facts.topology.tier(pin).name.clone(),
+            });
+        }
+        if policy.draining.contains(&to_tier) {
+            errors.push(LintError::Draining {
+                volume: volume.clone(),
+                tier: tier_name(m.to),
+            });
+        }
+        let cooldown = policy.gates.cooldown;
+        let left = cooldown_left(facts.at, v, cooldown).filter(|_| m.goal == Goal::Latency);
+        if let Some(left) = left {
+            errors.push(LintError::Cooldown {
+                volume: volume.clone(),
+                left,
             });
         }
         if policy.cordoned.contains(&to_tier) && facts.topology.tier_of(m.from) != to_tier {
@@ -203,7 +223,15 @@ fn capacity(plan: &Plan, facts: &Facts, errors: &mut Vec<LintError>) {
 /// No move may bring two volumes together that must be apart (volumes that are together already are not its doing).
 fn different_devices(plan: &Plan, facts: &Facts, policy: &Policy, errors: &mut Vec<LintError>) {
     let moved_to = |v: VolumeId| plan.moves.iter().find(|m| m.volume == v).map(|m| m.to);
-    let at = |v: VolumeId| moved_to(v).unwrap_or(facts.volumes[v.index()].device);
+    // One that is being moved already is on both of its devices until that has ended well.
+    let at = |v: VolumeId| match moved_to(v) {
+        Some(to) => [to, to],
+        None => {
+            let here = facts.volumes[v.index()].device;
+            let running = facts.moves.iter().find(|m| m.volume == v);
+            [here, running.map_or(here, |m| m.to)]
+        }
+    };
     for rule in policy
         .affinity
         .iter()
@@ -211,9 +239,11 @@ fn different_devices(plan: &Plan, facts: &Facts, policy: &Policy, errors: &mut V
     {
         for (i, a) in rule.volumes.iter().enumerate() {
             for b in &rule.volumes[i + 1..] {
-                if at(*a) == at(*b) && (moved_to(*a).is_some() || moved_to(*b).is_some()) {
+                let shared = at(*a).into_iter().find(|d| at(*b).contains(d));
+                let moved = moved_to(*a).is_some() || moved_to(*b).is_some();
+                if let Some(shared) = shared.filter(|_| moved) {
                     let name = |v: &VolumeId| facts.volumes[v.index()].name.clone();
-                    let device = facts.topology.device(at(*a)).name.clone();
+                    let device = facts.topology.device(shared).name.clone();
                     errors.push(LintError::SharedDevice {
                         a: name(a),
                         b: name(b),

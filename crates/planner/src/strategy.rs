@@ -1,9 +1,8 @@
-//! What a strategy is, and how the typed form is used through one pointer.
+//! What a strategy is, and what it hands over.
 
-use std::any::Any;
 use std::collections::BTreeMap;
 
-use model::{CalibrationRun, Effect, Facts, Policy, Reason, TierOption, Verdict};
+use model::{CalibrationRun, Effect, Facts, Goal, Policy, Reason, Rejection, TierOption, Verdict};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -31,6 +30,8 @@ pub struct Wish {
     pub volume: VolumeId,
     /// Where it should be; its current tier to stay.
     pub tier: TierId,
+    /// What a move there is for.
+    pub goal: Goal,
     /// Why, if that is another tier.
     pub reason: Reason,
     /// What is expected of a move there.
@@ -43,6 +44,10 @@ pub struct Wish {
     pub options: Vec<TierOption>,
     /// What the decision rests on, for the report.
     pub evidence: BTreeMap<String, f64>,
+    /// What keeps it from becoming a move; strategies leave that to [`crate::decide`].
+    pub refused: Option<Rejection>,
+    /// All tiers that will do, in order, for a volume that has to leave; empty where only `tier` will.
+    pub elsewhere: Vec<TierId>,
 }
 
 impl Wish {
@@ -52,6 +57,7 @@ impl Wish {
         Self {
             volume,
             tier: tier_now(facts, volume),
+            goal: Goal::Latency,
             reason: Reason::Pinned,
             effect: Effect::default(),
             value: 0.0,
@@ -63,6 +69,8 @@ impl Wish {
                 .map(|t| plain_option(&t.name))
                 .collect(),
             evidence: BTreeMap::new(),
+            refused: None,
+            elsewhere: vec![],
         }
     }
 }
@@ -118,11 +126,11 @@ pub struct ConfigError {
 /// A strategy receives, it never fetches; it keeps nothing in `self` between calls; its work is bounded by the number of
 /// volumes and tiers, never by time. It is called once per monitor epoch, and places data only when
 /// `facts.placement_due`.
-pub trait Strategy: Sized + 'static {
+pub trait Strategy: Sized + Send + 'static {
     /// Its parameters.
     type Config: Serialize + DeserializeOwned + Default + JsonSchema;
     /// Everything it remembers.
-    type State: Serialize + DeserializeOwned + Default + Clone + 'static;
+    type State: Serialize + DeserializeOwned + Default + Clone + Send + 'static;
     /// Its name in scenarios and reports.
     const NAME: &'static str;
     /// One line for lists.
@@ -133,88 +141,4 @@ pub trait Strategy: Sized + 'static {
 
     /// One decision.
     fn plan(&self, context: &Context<'_>, state: &Self::State, draft: &mut Draft) -> Self::State;
-}
-
-/// The state of any strategy.
-pub struct StrategyState(Box<dyn AnyState>);
-
-trait AnyState {
-    fn as_any(&self) -> &dyn Any;
-    fn boxed_clone(&self) -> Box<dyn AnyState>;
-    fn to_json(&self) -> serde_json::Value;
-}
-
-impl<S: Serialize + Clone + 'static> AnyState for S {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-    fn boxed_clone(&self) -> Box<dyn AnyState> {
-        Box::new(self.clone())
-    }
-    fn to_json(&self) -> serde_json::Value {
-        serde_json::to_value(self).expect("strategy states are plain data")
-    }
-}
-
-impl Clone for StrategyState {
-    fn clone(&self) -> Self {
-        Self(self.0.boxed_clone())
-    }
-}
-
-impl StrategyState {
-    /// For a store.
-    pub fn to_json(&self) -> serde_json::Value {
-        self.0.to_json()
-    }
-}
-
-/// A strategy of any kind.
-pub trait AnyStrategy {
-    /// Its name.
-    fn name(&self) -> &'static str;
-    /// The state of one that has seen nothing.
-    fn initial_state(&self) -> StrategyState;
-    /// The state read back from a store.
-    fn state_from_json(&self, value: serde_json::Value)
-    -> Result<StrategyState, serde_json::Error>;
-    /// One decision; the state must be this strategy's own.
-    fn plan(
-        &self,
-        context: &Context<'_>,
-        state: &StrategyState,
-        draft: &mut Draft,
-    ) -> StrategyState;
-}
-
-impl<T: Strategy> AnyStrategy for T {
-    fn name(&self) -> &'static str {
-        T::NAME
-    }
-
-    fn initial_state(&self) -> StrategyState {
-        StrategyState(Box::new(T::State::default()))
-    }
-
-    fn state_from_json(
-        &self,
-        value: serde_json::Value,
-    ) -> Result<StrategyState, serde_json::Error> {
-        Ok(StrategyState(Box::new(serde_json::from_value::<T::State>(
-            value,
-        )?)))
-    }
-
-    fn plan(
-        &self,
-        context: &Context<'_>,
-        state: &StrategyState,
-        draft: &mut Draft,
-    ) -> StrategyState {
-        let own: &T::State = (*state.0)
-            .as_any()
-            .downcast_ref()
-            .expect("a state of this strategy");
-        StrategyState(Box::new(Strategy::plan(self, context, own, draft)))
-    }
 }

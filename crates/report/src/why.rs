@@ -401,6 +401,10 @@ fn filter(by: &Rejection) -> String {
         Rejection::ExceedsTier { resource, .. } => format!("exceeds tier {resource}"),
         Rejection::NoDevice { .. } => "no device".into(),
         Rejection::TransientSpace { .. } => "transient space".into(),
+        Rejection::Cooldown { .. } => "cooldown".into(),
+        Rejection::Hold { .. } => "hold".into(),
+        Rejection::Margin { .. } => "margin".into(),
+        Rejection::Threshold { .. } => "threshold".into(),
         // Without numbers, the words themselves tell.
         other => other.to_string(),
     }

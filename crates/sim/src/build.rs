@@ -3,16 +3,13 @@
 
 use std::sync::Arc;
 
-use model::{
-    Affinity, Device, DeviceSpec, LoadCurve, Pin, Policy, SloClass, SloTarget, Specialty, Tier,
-    Topology,
-};
+use config::{UnknownVolumes, find, resolve_classes, resolve_policy, resolve_topology};
+use model::{Policy, SloClass, Topology};
 use trace::{ClientSpec, LoadedTrace, Times};
 use units::{Bytes, ClassId, DeviceId, Nanos, TierId, VmId, VolumeId};
 use volume::BATCH_BYTES;
 
-use crate::parse::suggestion;
-use crate::scenario::{InitialPlacement, Replay, TierConfig};
+use crate::scenario::{InitialPlacement, Replay, VolumeConfig};
 use crate::{ScenarioError, ScenarioFile};
 
 /// Rows of results over time. Bounds the memory of a run: a row is about 100 bytes.
@@ -21,8 +18,6 @@ const SERIES_ROWS_MAX: u64 = 4_000_000;
 const EXTENTS_MAX: u64 = 1 << 26;
 /// Pieces of one batch of a copy: four bytes each while it is being moved.
 const CHUNKS_MAX: u64 = 1 << 28;
-/// Weight of a class. Scores are compared in steps of 1e-9 and must stay far from overflow.
-const WEIGHT_MAX: f64 = 1e6;
 /// No run is longer. Protects against a length that was meant in another unit.
 const DURATION_MAX: Nanos = Nanos::from_secs(400 * 86_400);
 
@@ -114,8 +109,8 @@ impl ScenarioFile {
             s.traces.len(),
             "one loaded trace for each in the scenario"
         );
-        let topology = self.topology()?;
-        let classes = self.classes()?;
+        let topology = resolve_topology(&self.source, &s.tiers)?;
+        let classes = resolve_classes(&self.source, &s.classes)?;
         let mut vms: Vec<String> = Vec::new();
         let mut volumes = Vec::new();
         if s.volumes.is_empty() {
@@ -232,159 +227,27 @@ impl ScenarioFile {
         Ok(())
     }
 
-    fn topology(&self) -> Result<Topology, ScenarioError> {
-        let s = &self.scenario;
-        let mut topology = Topology {
-            tiers: vec![],
-            devices: vec![],
-        };
-        if s.tiers.is_empty() {
-            return Err(self.fault("tiers", "there is none"));
-        }
-        for (i, t) in s.tiers.iter().enumerate() {
-            let at = |key: &str| format!("tiers[{i}].{key}");
-            if s.tiers[..i].iter().any(|o| o.name == t.name) {
-                return Err(self.fault(&at("name"), format!("tier \"{}\" is listed twice", t.name)));
-            }
-            if !(1..=1024).contains(&t.devices) {
-                return Err(self.fault(
-                    &at("devices"),
-                    format!("{} is not between 1 and 1024", t.devices),
-                ));
-            }
-            let specialty = t
-                .specialty
-                .unwrap_or_else(|| Specialty::for_tier(i, s.tiers.len()));
-            if [specialty.performance, specialty.bandwidth, specialty.space]
-                .iter()
-                .any(|w| !(0.0..=1.0).contains(w))
-            {
-                return Err(self.fault(&at("specialty"), "its weights are shares: 0 to 1"));
-            }
-            let spec = self.device(i, t)?;
-            let tier = TierId::from_index(i);
-            let first = topology.devices.len();
-            for n in 0..t.devices {
-                let name = if t.devices == 1 {
-                    t.name.clone()
-                } else {
-                    format!("{}-{n}", t.name)
-                };
-                topology.devices.push(Device {
-                    name,
-                    tier,
-                    spec: spec.clone(),
-                });
-            }
-            let devices = (first..topology.devices.len())
-                .map(DeviceId::from_index)
-                .collect();
-            topology.tiers.push(Tier {
-                name: t.name.clone(),
-                specialty,
-                devices,
-            });
-        }
-        Ok(topology)
-    }
-
-    fn device(&self, i: usize, t: &TierConfig) -> Result<DeviceSpec, ScenarioError> {
-        let at = |key: &str| format!("tiers[{i}].{key}");
-        let preset = model::preset(&t.preset).ok_or_else(|| {
-            let why = suggestion(&t.preset, model::PRESETS.iter().map(|p| p.name));
-            self.fault(
-                &at("preset"),
-                format!("unknown device \"{}\"{why}", t.preset),
-            )
-        })?;
-        let mut spec = preset.spec();
-        spec.capacity = t.capacity.unwrap_or(spec.capacity);
-        spec.read_iops = t.read_iops.map_or(spec.read_iops, |r| r.0);
-        spec.write_iops = t.write_iops.map_or(spec.write_iops, |r| r.0);
-        spec.read_bandwidth = t.read_bandwidth.unwrap_or(spec.read_bandwidth);
-        spec.write_bandwidth = t.write_bandwidth.unwrap_or(spec.write_bandwidth);
-        spec.read_latency = t.read_latency.unwrap_or(spec.read_latency);
-        spec.write_latency = t.write_latency.unwrap_or(spec.write_latency);
-        spec.jitter_sigma = t.jitter_sigma.unwrap_or(spec.jitter_sigma);
-        if let Some(points) = &t.curve {
-            spec.curve = LoadCurve::new(points.clone())
-                .map_err(|e| self.fault(&at("curve"), e.to_string()))?;
-        }
-        let positive = [
-            ("capacity", spec.capacity.as_f64()),
-            ("read_iops", spec.read_iops),
-            ("write_iops", spec.write_iops),
-            ("read_bandwidth", spec.read_bandwidth.as_f64()),
-            ("write_bandwidth", spec.write_bandwidth.as_f64()),
-        ];
-        if let Some((key, _)) = positive.iter().find(|(_, v)| *v <= 0.0) {
-            return Err(self.fault(&at(key), "must be above 0"));
-        }
-        if !(0.0..=3.0).contains(&spec.jitter_sigma) {
-            return Err(self.fault(&at("jitter_sigma"), "must be between 0 and 3"));
-        }
-        Ok(spec)
-    }
-
-    fn classes(&self) -> Result<Vec<SloClass>, ScenarioError> {
-        let configured = &self.scenario.classes;
-        if configured.is_empty() {
-            return Ok(vec![SloClass::best_effort()]);
-        }
-        let mut classes = Vec::new();
-        for (i, c) in configured.iter().enumerate() {
-            if configured[..i].iter().any(|o| o.name == c.name) {
-                return Err(self.fault(
-                    &format!("classes[{i}].name"),
-                    format!("class \"{}\" is listed twice", c.name),
-                ));
-            }
-            if !(c.weight > 0.0 && c.weight <= WEIGHT_MAX) {
-                let why = format!("{} is not above 0, up to {WEIGHT_MAX}", c.weight);
-                return Err(self.fault(&format!("classes[{i}].weight"), why));
-            }
-            let target = c.latency.map(|latency| SloTarget {
-                statistic: c.statistic,
-                latency,
-            });
-            classes.push(SloClass {
-                name: c.name.clone(),
-                weight: c.weight,
-                target,
-            });
-        }
-        Ok(classes)
-    }
-
     /// Chooses each volume's first device.
     fn place(&self, topology: &Topology, volumes: &mut [VolumeModel]) -> Result<(), ScenarioError> {
         let mut free: Vec<u64> = topology.devices.iter().map(|d| d.spec.capacity.0).collect();
-        // Volumes with a tier first: the others take what is left.
+        // Volumes with a device first, then those with a tier: the others take what is left.
         let configs = &self.scenario.volumes;
-        let order = (0..volumes.len()).filter(|i| configs[*i].tier.is_some());
-        let order: Vec<usize> = order
-            .chain((0..volumes.len()).filter(|i| configs[*i].tier.is_none()))
-            .collect();
+        let mut order: Vec<usize> = (0..volumes.len()).collect();
+        order.sort_by_key(|i| (configs[*i].device.is_none(), configs[*i].tier.is_none()));
         for i in order {
-            let at = format!("volumes[{i}].tier");
-            let tiers: Vec<TierId> = match &configs[i].tier {
-                Some(name) => {
-                    let names = topology.tiers.iter().map(|t| t.name.as_str());
-                    vec![TierId::from_index(
-                        find(name, names).map_err(|why| self.fault(&at, why))?,
-                    )]
-                }
-                None => topology.tier_ids().collect(),
+            let key = if configs[i].device.is_some() {
+                "device"
+            } else {
+                "tier"
             };
+            let at = format!("volumes[{i}].{key}");
+            let devices = self.first_devices(topology, i, &configs[i])?;
             let size = volumes[i].size.0;
             let share_free = |d: &DeviceId| {
                 (free[d.index()] as f64 / topology.device(*d).spec.capacity.as_f64() * 1e6).round()
                     as u64
             };
-            let fits = tiers
-                .iter()
-                .flat_map(|t| &topology.tier(*t).devices)
-                .filter(|d| free[d.index()] >= size);
+            let fits = devices.iter().filter(|d| free[d.index()] >= size);
             let rank = |d: &DeviceId| match self.scenario.initial_placement {
                 InitialPlacement::Spread => 0,
                 InitialPlacement::Highest => i32::from(topology.tier_of(*d).0),
@@ -392,11 +255,7 @@ impl ScenarioFile {
             };
             let best = fits.min_by_key(|d| (rank(d), std::cmp::Reverse(share_free(d)), **d));
             let Some(device) = best else {
-                let most = tiers
-                    .iter()
-                    .flat_map(|t| &topology.tier(*t).devices)
-                    .map(|d| free[d.index()])
-                    .max();
+                let most = devices.iter().map(|d| free[d.index()]).max();
                 let why = format!(
                     "no room for volume \"{}\" of {}: the emptiest device has {} free beside the other volumes",
                     volumes[i].name,
@@ -409,6 +268,38 @@ impl ScenarioFile {
             volumes[i].device = *device;
         }
         Ok(())
+    }
+
+    /// Devices that a volume may start on, by what the scenario says.
+    fn first_devices(
+        &self,
+        topology: &Topology,
+        i: usize,
+        config: &VolumeConfig,
+    ) -> Result<Vec<DeviceId>, ScenarioError> {
+        let at = |key: &str| format!("volumes[{i}].{key}");
+        let tiers: Vec<TierId> = match &config.tier {
+            Some(name) => {
+                let names = topology.tiers.iter().map(|t| t.name.as_str());
+                let tier = find(name, names).map_err(|why| self.fault(&at("tier"), why))?;
+                vec![TierId::from_index(tier)]
+            }
+            None => topology.tier_ids().collect(),
+        };
+        let Some(name) = &config.device else {
+            let devices = tiers.iter().flat_map(|t| &topology.tier(*t).devices);
+            return Ok(devices.copied().collect());
+        };
+        let names = topology.devices.iter().map(|d| d.name.as_str());
+        let device = find(name, names).map_err(|why| self.fault(&at("device"), why))?;
+        let device = DeviceId::from_index(device);
+        let tier = topology.tier_of(device);
+        if !tiers.contains(&tier) {
+            let own = &topology.tier(tier).name;
+            let why = format!("device \"{name}\" is of tier \"{own}\"");
+            return Err(self.fault(&at("device"), why));
+        }
+        Ok(vec![device])
     }
 
     fn traces(
@@ -515,109 +406,16 @@ impl ScenarioFile {
         topology: &Topology,
         volumes: &[VolumeModel],
     ) -> Result<Policy, ScenarioError> {
-        let p = &self.scenario.policy;
-        let mut policy = Policy::default();
-        policy.epochs.monitor = p.monitor_epoch.unwrap_or(policy.epochs.monitor);
-        policy.epochs.migration = p.migration_epoch.unwrap_or(policy.epochs.migration);
-        if policy.epochs.monitor < Nanos::from_millis(100) {
-            return Err(self.fault("policy.monitor_epoch", "must be at least 100ms"));
-        }
-        let (monitor, migration) = (policy.epochs.monitor, policy.epochs.migration);
-        if !monitor.0.is_multiple_of(self.scenario.window.0.max(1)) {
-            let why = format!(
-                "{monitor} is not a multiple of the window of {}",
-                self.scenario.window
-            );
+        let tiers: Vec<&str> = topology.tiers.iter().map(|t| t.name.as_str()).collect();
+        let volumes: Vec<&str> = volumes.iter().map(|v| v.name.as_str()).collect();
+        let config = &self.scenario.policy;
+        let refuse = UnknownVolumes::Refuse;
+        let policy =
+            resolve_policy(&self.source, "policy", config, &tiers, &volumes, refuse)?.policy;
+        let (monitor, window) = (policy.epochs.monitor, self.scenario.window);
+        if !monitor.0.is_multiple_of(window.0.max(1)) {
+            let why = format!("{monitor} is not a multiple of the window of {window}");
             return Err(self.fault("policy.monitor_epoch", why));
-        }
-        if !migration.0.is_multiple_of(monitor.0) || migration <= monitor {
-            let why = format!(
-                "{migration} is not a multiple, above once, of the monitor epoch of {monitor}"
-            );
-            return Err(self.fault("policy.migration_epoch", why));
-        }
-        let share = |key: &str, value: Option<f64>, default: f64| match value.unwrap_or(default) {
-            v if v > 0.0 && v <= 1.0 => Ok(v),
-            v => Err(self.fault(
-                &format!("policy.{key}"),
-                format!("{v} is not a share above 0, up to 1"),
-            )),
-        };
-        let headroom = &mut policy.headroom;
-        headroom.performance = share(
-            "headroom_performance",
-            p.headroom_performance,
-            headroom.performance,
-        )?;
-        headroom.bandwidth = share(
-            "headroom_bandwidth",
-            p.headroom_bandwidth,
-            headroom.bandwidth,
-        )?;
-        headroom.space = share("headroom_space", p.headroom_space, headroom.space)?;
-        let budget = &mut policy.budget;
-        budget.copy_share = share("copy_share", p.copy_share, budget.copy_share)?;
-        budget.moves_per_epoch = p.moves_per_epoch.unwrap_or(budget.moves_per_epoch);
-        budget.bytes_per_epoch = p.bytes_per_epoch.or(budget.bytes_per_epoch);
-        budget.concurrent = p.concurrent_moves.unwrap_or(budget.concurrent);
-        budget.concurrent_per_device = p
-            .concurrent_moves_per_device
-            .unwrap_or(budget.concurrent_per_device);
-        budget.copy_bandwidth = p.copy_bandwidth.unwrap_or(budget.copy_bandwidth);
-        if budget.copy_bandwidth.0 == 0 {
-            return Err(self.fault(
-                "policy.copy_bandwidth",
-                "must be above 0; to move nothing, use moves_per_epoch = 0",
-            ));
-        }
-        if budget.concurrent == 0 || budget.concurrent_per_device == 0 {
-            let why = "must be above 0; to move nothing, use moves_per_epoch = 0";
-            return Err(self.fault("policy.concurrent_moves", why));
-        }
-        let volume = |key: &str, name: &str| {
-            find(name, volumes.iter().map(|v| v.name.as_str()))
-                .map(VolumeId::from_index)
-                .map_err(|why| self.fault(key, format!("volume: {why}")))
-        };
-        let tier = |key: &str, name: &str| {
-            find(name, topology.tiers.iter().map(|t| t.name.as_str()))
-                .map(TierId::from_index)
-                .map_err(|why| self.fault(key, format!("tier: {why}")))
-        };
-        for (v, t) in &p.pins {
-            let pin = Pin {
-                volume: volume("policy.pins", v)?,
-                tier: tier("policy.pins", t)?,
-            };
-            policy.pins.push(pin);
-        }
-        for (i, rule) in p.affinity.iter().enumerate() {
-            let key = format!("policy.affinity[{i}].volumes");
-            let mut volumes = rule
-                .volumes
-                .iter()
-                .map(|v| volume(&key, v))
-                .collect::<Result<Vec<_>, _>>()?;
-            volumes.sort();
-            volumes.dedup();
-            if volumes.len() < 2 || volumes.len() < rule.volumes.len() {
-                return Err(self.fault(
-                    &key,
-                    "needs at least two different volumes, each named once",
-                ));
-            }
-            policy.affinity.push(Affinity {
-                kind: rule.kind,
-                volumes,
-            });
-        }
-        for name in &p.no_injection {
-            policy
-                .no_injection
-                .push(volume("policy.no_injection", name)?);
-        }
-        for name in &p.cordon {
-            policy.cordoned.push(tier("policy.cordon", name)?);
         }
         Ok(policy)
     }
@@ -660,11 +458,4 @@ impl ScenarioFile {
         // Whole windows, so that nothing at the end goes unmeasured.
         Ok(Nanos(duration.0.div_ceil(s.window.0) * s.window.0))
     }
-}
-
-fn find<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Result<usize, String> {
-    known
-        .clone()
-        .position(|k| k == name)
-        .ok_or_else(|| format!("unknown name \"{name}\"{}", suggestion(name, known)))
 }

@@ -26,16 +26,18 @@ mod solo;
 mod source;
 mod stats;
 
+/// A fault in a scenario.
+pub use config::ConfigFault as ScenarioError;
+
 pub use build::{ClientModel, Model, TraceModel, VolumeModel};
 pub use engine::{RunError, RunOptions, RunProgress, run};
-pub use parse::{ScenarioError, ScenarioFile, scenario_schema};
+pub use parse::{ScenarioFile, scenario_schema};
 pub use result::{
     DeviceSeries, DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary,
     Manifest, MoveRecord, MoveTotals, RUN_SCHEMA, RunResult, Series, TraceHash,
 };
 pub use scenario::{
-    AffinityConfig, ClassConfig, ClientConfig, InitialPlacement, MeasurementsConfig, PolicyConfig,
-    Replay, Scenario, TierConfig, TraceConfig, VolumeConfig,
+    ClientConfig, InitialPlacement, MeasurementsConfig, Replay, Scenario, TraceConfig, VolumeConfig,
 };
 pub use sensitivity::{
     SENSITIVITY_CASES, SensitivityCase, SensitivityError, SensitivityRow, TierErrors,

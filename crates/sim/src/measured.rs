@@ -49,6 +49,7 @@ impl ScenarioFile {
                 class: class.cloned(),
                 size,
                 tier: None,
+                device: None,
             };
             let client = client(&config, measured, size);
             end = end.max(client.phases.iter().map(|p| p.duration).sum());

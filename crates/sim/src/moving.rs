@@ -304,6 +304,25 @@ impl Simulation<'_> {
         }
     }
 
+    /// When the last move of each volume ended, also one that was given up on the way.
+    pub(crate) fn last_moved(&self) -> Vec<Option<Nanos>> {
+        let mut out = vec![None; self.model.volumes.len()];
+        for job in self.executor.jobs() {
+            let ended = match job.state {
+                JobState::Done { at } => at,
+                JobState::Cancelled { at, .. } | JobState::Failed { at, .. }
+                    if job.copied > Bytes::ZERO =>
+                {
+                    at
+                }
+                _ => continue,
+            };
+            let last = &mut out[job.order.volume.index()];
+            *last = Some(last.map_or(ended, |l: Nanos| l.max(ended)));
+        }
+        out
+    }
+
     pub(crate) fn move_results(&self) -> (MoveTotals, Vec<MoveRecord>) {
         let model = self.model;
         let tier = |d: units::DeviceId| model.topology.tier(model.topology.tier_of(d)).name.clone();
@@ -316,6 +335,7 @@ impl Simulation<'_> {
                 JobState::Done { at } => ("done", Some(*at), None),
                 JobState::Failed { at, why } => ("failed", Some(*at), Some(why.clone())),
                 JobState::Cancelled { at, why } => ("cancelled", Some(*at), Some(why.clone())),
+                JobState::Proposed => ("proposed", None, None),
                 JobState::Waiting => ("waiting", None, None),
                 JobState::Reserving => ("reserving", None, None),
                 JobState::Copying => ("copying", None, None),

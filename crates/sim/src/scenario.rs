@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use model::{AffinityKind, SloStatistic, Specialty};
+use config::{ClassConfig, PolicyConfig, StrategyTables, TierConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use trace::{Bursts, ClientSpec, Habits, Phase};
-use units::{Bytes, BytesPerSec, Iops, Nanos};
+use units::{Bytes, Nanos};
 
 /// The whole file.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -71,7 +71,7 @@ pub struct Scenario {
     /// Parameters of strategies, by name. Another name may be given to a strategy with other parameters by its key
     /// `uses`: `[strategies.literal] uses = "autotiering"`.
     #[serde(default)]
-    pub strategies: BTreeMap<String, serde_json::Value>,
+    pub strategies: StrategyTables,
 }
 
 fn default_seed() -> u64 {
@@ -108,66 +108,6 @@ pub enum InitialPlacement {
     Highest,
 }
 
-/// A tier of like devices.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct TierConfig {
-    /// Unique name.
-    pub name: String,
-    /// Device preset; the other values change it.
-    pub preset: String,
-    /// Number of devices.
-    #[serde(default = "default_devices")]
-    pub devices: u32,
-    /// Space of one device.
-    pub capacity: Option<Bytes>,
-    /// Read cap of one device.
-    pub read_iops: Option<Iops>,
-    /// Write cap of one device.
-    pub write_iops: Option<Iops>,
-    /// Read bandwidth of one device.
-    pub read_bandwidth: Option<BytesPerSec>,
-    /// Write bandwidth of one device.
-    pub write_bandwidth: Option<BytesPerSec>,
-    /// Read latency when idle.
-    pub read_latency: Option<Nanos>,
-    /// Write latency when idle.
-    pub write_latency: Option<Nanos>,
-    /// Points (utilization, factor on the latency).
-    pub curve: Option<Vec<(f64, f64)>>,
-    /// Spread of latencies (sigma of a log-normal factor).
-    pub jitter_sigma: Option<f64>,
-    /// What the tier is meant for; by its place among the tiers if left out.
-    pub specialty: Option<Specialty>,
-}
-
-fn default_devices() -> u32 {
-    1
-}
-
-/// A service class.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ClassConfig {
-    /// Unique name.
-    pub name: String,
-    /// Weight in scores.
-    #[serde(default = "default_weight")]
-    pub weight: f64,
-    /// Latency that must not be exceeded.
-    pub latency: Option<Nanos>,
-    /// Statistic of the latency that the objective is about.
-    #[serde(default = "default_statistic")]
-    pub statistic: SloStatistic,
-}
-
-fn default_weight() -> f64 {
-    1.0
-}
-fn default_statistic() -> SloStatistic {
-    SloStatistic::P99
-}
-
 /// A volume.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -182,6 +122,8 @@ pub struct VolumeConfig {
     pub size: Bytes,
     /// Tier that it starts on.
     pub tier: Option<String>,
+    /// Device that it starts on.
+    pub device: Option<String>,
 }
 
 /// How a trace is replayed.
@@ -313,50 +255,4 @@ fn default_size_factor() -> f64 {
 }
 fn default_size_min() -> Bytes {
     Bytes::gib(4)
-}
-
-/// What the operator wants.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct PolicyConfig {
-    /// How often facts are gathered.
-    pub monitor_epoch: Option<Nanos>,
-    /// How often data may be moved; a multiple of the monitor epoch.
-    pub migration_epoch: Option<Nanos>,
-    /// Share of a tier's IOPS that placement may plan with, 0..=1.
-    pub headroom_performance: Option<f64>,
-    /// Share of a tier's bandwidth.
-    pub headroom_bandwidth: Option<f64>,
-    /// Share of a tier's space.
-    pub headroom_space: Option<f64>,
-    /// Moves per migration epoch.
-    pub moves_per_epoch: Option<u32>,
-    /// Bytes moved per migration epoch.
-    pub bytes_per_epoch: Option<Bytes>,
-    /// Copies at once.
-    pub concurrent_moves: Option<u32>,
-    /// Copies at once that touch one device.
-    pub concurrent_moves_per_device: Option<u32>,
-    /// Rate of one copy.
-    pub copy_bandwidth: Option<BytesPerSec>,
-    /// Share of what source and target have left that a copy may take, 0..=1.
-    pub copy_share: Option<f64>,
-    /// Volumes that must be on a tier: `{ volume = "tier" }`.
-    pub pins: BTreeMap<String, String>,
-    /// Volumes that belong together or apart.
-    pub affinity: Vec<AffinityConfig>,
-    /// Tiers that take no new data.
-    pub cordon: Vec<String>,
-    /// Volumes whose requests must not be delayed for calibration.
-    pub no_injection: Vec<String>,
-}
-
-/// An affinity rule.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct AffinityConfig {
-    /// Which kind.
-    pub kind: AffinityKind,
-    /// The volumes.
-    pub volumes: Vec<String>,
 }

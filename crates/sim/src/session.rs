@@ -22,6 +22,7 @@ impl Simulation<'_> {
         let model = self.model;
         self.epoch += 1;
         let epochs = &model.policy.epochs;
+        let last_moved = self.last_moved();
         let volumes = (0..model.volumes.len())
             .map(|i| {
                 let v = &model.volumes[i];
@@ -37,6 +38,7 @@ impl Simulation<'_> {
                     }),
                     calibration: std::mem::take(&mut self.session_windows[i]),
                     calibrating: self.sessions[i].is_some(),
+                    last_moved: last_moved[i],
                 }
             })
             .collect();
@@ -122,6 +124,7 @@ impl Simulation<'_> {
             )
         });
         self.session_windows[v].push(CalibrationWindow {
+            wanted_us: step.inject.as_micros_f64(),
             injected_us: step.inject.as_micros_f64(),
             duration: step.duration,
             reads: reads.0,

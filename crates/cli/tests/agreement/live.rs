@@ -114,6 +114,7 @@ impl Controller<'_> {
             measured: Some(measured(status, epochs.monitor)),
             calibration: vec![],
             calibrating: false,
+            last_moved: None,
         };
         let volumes: Vec<VolumeFacts> = model.volumes.iter().zip(&statuses).map(facts_of).collect();
         let devices = (0..model.topology.devices.len())

@@ -3,9 +3,9 @@
 use executor::{Input, JobId};
 use units::Nanos;
 
+use super::Controller;
 use super::approval::Verdict;
 use super::host::Host;
-use super::Controller;
 use crate::question::{Actor, Answer, Done, Question, Refusal, TierState};
 use crate::service::Now;
 use crate::view::EventKind;
@@ -48,9 +48,15 @@ impl Controller {
             Question::WhyNot { volume, tier } => {
                 let (host, v) = self.volume_named(&volume)?;
                 let tiers = host.report().map_or(&[][..], |r| &r.tiers[..]);
-                let tier = tier.strip_prefix(&format!("{}/", host.name)).unwrap_or(&tier);
+                let tier = tier
+                    .strip_prefix(&format!("{}/", host.name))
+                    .unwrap_or(&tier);
                 if !tiers.iter().any(|t| t == tier) {
-                    let why = format!("there is no tier {tier:?} on {}: it has {}", host.name, tiers.join(", "));
+                    let why = format!(
+                        "there is no tier {tier:?} on {}: it has {}",
+                        host.name,
+                        tiers.join(", ")
+                    );
                     return Err(Refusal::NotFound(why));
                 }
                 Ok(Answer::WhyNot(Box::new(self.why_not(host, v, tier))))
@@ -105,7 +111,9 @@ impl Controller {
         let running = running.filter(|j| j.state.active()).count();
         let message = match (paused, running) {
             (true, 0) => "paused: nothing new is begun".into(),
-            (true, n) => format!("paused: nothing new is begun; {n} job(s) that run go on, `terrace job cancel` gives them up"),
+            (true, n) => format!(
+                "paused: nothing new is begun; {n} job(s) that run go on, `terrace job cancel` gives them up"
+            ),
             (false, _) => "going on".into(),
         };
         self.order_done(None, None, message)
@@ -116,11 +124,17 @@ impl Controller {
         let mut host = self.hosts.remove(&name).expect("it was just found");
         let id = JobId(job);
         let result = match host.executor.get(id).map(|j| j.state.clone()) {
-            None => Err(Refusal::NotFound(format!("there is no job {job} on {name}"))),
+            None => Err(Refusal::NotFound(format!(
+                "there is no job {job} on {name}"
+            ))),
             Some(state) if state.ended() => Err(Refusal::Conflict(format!("job {job} has ended"))),
             Some(_) => {
                 self.input(&mut host, self.now.at, Input::Cancel(id));
-                let volume = host.kept.names.of_volume(host.executor.get(id).expect("as above").order.volume).to_string();
+                let volume = host
+                    .kept
+                    .names
+                    .of_volume(host.executor.get(id).expect("as above").order.volume)
+                    .to_string();
                 Ok(volume)
             }
         };
@@ -128,9 +142,13 @@ impl Controller {
         self.hosts.insert(name.clone(), host);
         let volume = result?;
         let message = if going {
-            format!("job {job} is past the point of no return: it goes on, and {volume} will be whole on its target")
+            format!(
+                "job {job} is past the point of no return: it goes on, and {volume} will be whole on its target"
+            )
         } else {
-            format!("job {job} is given up: what of {volume} was switched already stays where it is")
+            format!(
+                "job {job} is given up: what of {volume} was switched already stays where it is"
+            )
         };
         self.order_done(Some(&name), Some(&volume), message)
     }
@@ -156,7 +174,10 @@ impl Controller {
         let mut host = self.hosts.remove(name).expect("its tier was just found");
         let to = |j: &executor::Job| host.tier_of(host.kept.names.of_device(j.order.to)) == tier;
         let open = |j: &executor::Job| {
-            matches!(j.state, executor::JobState::Proposed | executor::JobState::Waiting)
+            matches!(
+                j.state,
+                executor::JobState::Proposed | executor::JobState::Waiting
+            )
         };
         let dropped: Vec<JobId> = host
             .executor
@@ -185,7 +206,10 @@ impl Controller {
         let tier = match tier {
             None => None,
             Some(tier) => {
-                let (of, tier) = self.tier_named(&format!("{host}/{}", tier.strip_prefix(&format!("{host}/")).unwrap_or(&tier)))?;
+                let (of, tier) = self.tier_named(&format!(
+                    "{host}/{}",
+                    tier.strip_prefix(&format!("{host}/")).unwrap_or(&tier)
+                ))?;
                 debug_assert_eq!(of, host);
                 Some(tier)
             }
@@ -201,10 +225,19 @@ impl Controller {
 
     /// The host of that name, or the only one.
     pub(super) fn host_named(&self, name: Option<&str>) -> Result<String, Refusal> {
-        let known = || self.hosts.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let known = || {
+            self.hosts
+                .keys()
+                .map(String::as_str)
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
         match name {
             Some(name) if self.hosts.contains_key(name) => Ok(name.into()),
-            Some(name) => Err(Refusal::NotFound(format!("there is no host {name:?}; known: {}", known()))),
+            Some(name) => Err(Refusal::NotFound(format!(
+                "there is no host {name:?}; known: {}",
+                known()
+            ))),
             None => match self.hosts.len() {
                 1 => Ok(self.hosts.keys().next().expect("there is one").clone()),
                 0 => Err(Refusal::NotFound("no host has registered yet".into())),
@@ -232,9 +265,13 @@ impl Controller {
             ))),
             (None, _) => {
                 let names = self.hosts.values().filter_map(Host::report);
-                let names: Vec<&str> = names.flat_map(|r| r.volumes.iter().map(|v| v.name.as_str())).collect();
+                let names: Vec<&str> = names
+                    .flat_map(|r| r.volumes.iter().map(|v| v.name.as_str()))
+                    .collect();
                 let hint = config::suggestion(volume, names.into_iter());
-                Err(Refusal::NotFound(format!("unknown volume {volume:?}{hint}")))
+                Err(Refusal::NotFound(format!(
+                    "unknown volume {volume:?}{hint}"
+                )))
             }
         }
     }
@@ -247,7 +284,8 @@ impl Controller {
         };
         let has = |h: &&Host| {
             wanted.is_none_or(|w| w == h.name)
-                && h.report().is_some_and(|r| r.tiers.iter().any(|t| t == tier))
+                && h.report()
+                    .is_some_and(|r| r.tiers.iter().any(|t| t == tier))
         };
         let mut found = self.hosts.values().filter(has);
         match (found.next(), found.next()) {
@@ -258,7 +296,9 @@ impl Controller {
             ))),
             (None, _) => {
                 let names = self.hosts.values().filter_map(Host::report);
-                let names: Vec<&str> = names.flat_map(|r| r.tiers.iter().map(String::as_str)).collect();
+                let names: Vec<&str> = names
+                    .flat_map(|r| r.tiers.iter().map(String::as_str))
+                    .collect();
                 let hint = config::suggestion(tier, names.into_iter());
                 Err(Refusal::NotFound(format!("unknown tier {tier:?}{hint}")))
             }
@@ -267,7 +307,8 @@ impl Controller {
 
     /// Host and volume that a name means, for the store's history.
     pub fn volume_key(&self, name: &str) -> Result<(String, String), Refusal> {
-        self.volume_named(name).map(|(h, v)| (h.name.clone(), v.name.clone()))
+        self.volume_named(name)
+            .map(|(h, v)| (h.name.clone(), v.name.clone()))
     }
 
     /// The host that a name means, or the only one.

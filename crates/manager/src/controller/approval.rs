@@ -80,14 +80,23 @@ impl Controller {
     ) -> Result<Done, Refusal> {
         let state = self.state_of(host);
         let Some(current) = &host.current else {
-            return Err(Refusal::NotFound(format!("there is no plan for {} yet", host.name)));
+            return Err(Refusal::NotFound(format!(
+                "there is no plan for {} yet",
+                host.name
+            )));
         };
         let generation = current.plan.generation;
         if generation != choice.generation {
             let why = if choice.generation < generation {
-                format!("plan {} was superseded by plan {generation}: look at that one", choice.generation)
+                format!(
+                    "plan {} was superseded by plan {generation}: look at that one",
+                    choice.generation
+                )
             } else {
-                format!("there is no plan {}: the newest is {generation}", choice.generation)
+                format!(
+                    "there is no plan {}: the newest is {generation}",
+                    choice.generation
+                )
             };
             return Err(Refusal::Conflict(why));
         }
@@ -101,18 +110,26 @@ impl Controller {
             let age = self.now.at.saturating_sub(current.plan.at);
             let migration = self.migration_epoch();
             if age.0 > migration.0 * PLAN_EPOCHS {
-                return Err(Refusal::Conflict(format!("plan {generation} is {age} old: wait for a newer one")));
+                return Err(Refusal::Conflict(format!(
+                    "plan {generation} is {age} old: wait for a newer one"
+                )));
             }
         }
         let jobs = chosen(host, current, choice)?;
         let mut changed = Vec::new();
         for (position, id) in jobs {
-            let job = host.executor.get(id).expect("jobs of the current plan are kept");
+            let job = host
+                .executor
+                .get(id)
+                .expect("jobs of the current plan are kept");
             match (&job.state, verdict) {
                 (JobState::Proposed, _) => changed.push((position, id)),
                 (_, _) if choice.moves.is_none() => {} // all that are still open
                 (state, _) => {
-                    let why = format!("move {position} of plan {generation} is not open any more: {}", state_name(state));
+                    let why = format!(
+                        "move {position} of plan {generation} is not open any more: {}",
+                        state_name(state)
+                    );
                     return Err(Refusal::Conflict(why));
                 }
             }
@@ -147,7 +164,10 @@ impl Controller {
             let job = host.executor.get(*id).expect("it was just looked at");
             for before in &job.after {
                 let with = chosen.iter().any(|(_, id)| id == before);
-                let open = host.executor.get(*before).is_some_and(|j| j.state == JobState::Proposed);
+                let open = host
+                    .executor
+                    .get(*before)
+                    .is_some_and(|j| j.state == JobState::Proposed);
                 if open && !with {
                     let first = position - (id.0 - before.0);
                     return Err(Refusal::Conflict(format!(
@@ -160,7 +180,9 @@ impl Controller {
     }
 
     pub(super) fn migration_epoch(&self) -> units::Nanos {
-        let rules = self.settings.policy(&[], &[], crate::settings::UnknownTiers::Skip);
+        let rules = self
+            .settings
+            .policy(&[], &[], crate::settings::UnknownTiers::Skip);
         rules.map_or(units::Nanos::from_secs(900), |r| r.policy.epochs.migration)
     }
 }

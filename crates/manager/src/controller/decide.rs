@@ -35,7 +35,10 @@ impl Controller {
         let due = host.kept.epoch.is_multiple_of(per_migration);
         self.observe_outcomes(&mut host);
         let problem = self.decide(&mut host, due).err();
-        if let Some(why) = problem.as_ref().filter(|why| host.problem.as_ref() != Some(*why)) {
+        if let Some(why) = problem
+            .as_ref()
+            .filter(|why| host.problem.as_ref() != Some(*why))
+        {
             let text = format!("no decision about {name}: {why}");
             self.event(EventKind::Host, Some(name), None, text);
         }
@@ -65,7 +68,8 @@ impl Controller {
         let seed = self.settings.words.seed;
         let latency_off = self.mode_of(Goal::Latency) == Mode::Off;
         let decision = if latency_off {
-            let noop = planner::build("noop", serde_json::Value::Null).map_err(|e| e.to_string())?;
+            let noop =
+                planner::build("noop", serde_json::Value::Null).map_err(|e| e.to_string())?;
             decide(&*noop, &facts, &policy, &noop.initial_state(), seed)
         } else {
             decide(&*self.strategy, &facts, &policy, &host.state, seed)
@@ -88,7 +92,8 @@ impl Controller {
         }
         self.order_calibrations(host, &facts, &policy, &plan.calibrations);
         if placement_due {
-            let json = |v: Result<serde_json::Value, _>| v.map_err(|e: serde_json::Error| e.to_string());
+            let json =
+                |v: Result<serde_json::Value, _>| v.map_err(|e: serde_json::Error| e.to_string());
             let (strategy, parameters) = if latency_off {
                 ("noop".to_string(), serde_json::Value::Null)
             } else {
@@ -103,7 +108,11 @@ impl Controller {
                 seed,
                 facts: json(serde_json::to_value(&facts))?,
                 policy: json(serde_json::to_value(&policy))?,
-                state: if latency_off { serde_json::Value::Null } else { before },
+                state: if latency_off {
+                    serde_json::Value::Null
+                } else {
+                    before
+                },
                 plan: json(serde_json::to_value(&plan))?,
                 report: json(serde_json::to_value(&report))?,
             })));
@@ -120,7 +129,12 @@ impl Controller {
 
     /// The file's rules for this inventory, with what operators have set since.
     fn policy_for(&self, host: &Host, facts: &Facts) -> Result<Policy, String> {
-        let tiers: Vec<&str> = facts.topology.tiers.iter().map(|t| t.name.as_str()).collect();
+        let tiers: Vec<&str> = facts
+            .topology
+            .tiers
+            .iter()
+            .map(|t| t.name.as_str())
+            .collect();
         let volumes: Vec<&str> = facts.volumes.iter().map(|v| v.name.as_str()).collect();
         // With several hosts, a rule may be about another one's tiers.
         let unknown = if self.hosts.is_empty() {
@@ -128,7 +142,10 @@ impl Controller {
         } else {
             UnknownTiers::Skip
         };
-        let rules = self.settings.policy(&tiers, &volumes, unknown).map_err(|e| e.to_string())?;
+        let rules = self
+            .settings
+            .policy(&tiers, &volumes, unknown)
+            .map_err(|e| e.to_string())?;
         let mut policy = rules.policy;
         for (i, tier) in tiers.iter().enumerate() {
             let id = TierId::from_index(i);
@@ -197,11 +214,23 @@ impl Controller {
         let first_job = host.executor.next_job().0;
         let count = plan.moves.len();
         let held = report.volumes.iter();
-        let held = held.filter(|v| matches!(v.outcome, model::Outcome::Held { .. })).count();
+        let held = held
+            .filter(|v| matches!(v.outcome, model::Outcome::Held { .. }))
+            .count();
         host.current = Some(Current {
             volumes: facts.volumes.iter().map(|v| v.name.clone()).collect(),
-            devices: facts.topology.devices.iter().map(|d| d.name.clone()).collect(),
-            tiers: facts.topology.devices.iter().map(|d| facts.topology.tier(d.tier).name.clone()).collect(),
+            devices: facts
+                .topology
+                .devices
+                .iter()
+                .map(|d| d.name.clone())
+                .collect(),
+            tiers: facts
+                .topology
+                .devices
+                .iter()
+                .map(|d| facts.topology.tier(d.tier).name.clone())
+                .collect(),
             first_job,
             plan,
             report,
@@ -216,7 +245,9 @@ impl Controller {
             .executor
             .jobs()
             .iter()
-            .filter(|j| j.state == JobState::Proposed && waited.contains(&(j.order.volume, j.order.to)))
+            .filter(|j| {
+                j.state == JobState::Proposed && waited.contains(&(j.order.volume, j.order.to))
+            })
             .map(|j| j.id)
             .collect();
         for job in again {
@@ -251,7 +282,9 @@ impl Controller {
             let (id, steps) = (host.kept.next_calibration, run.steps.clone());
             let text = format!("calibration {id} of {volume}: {} windows", steps.len());
             self.event(EventKind::Calibration, Some(&name), Some(&volume), text);
-            host.kept.calibrations.push(CalibrationOrder { id, volume, steps });
+            host.kept
+                .calibrations
+                .push(CalibrationOrder { id, volume, steps });
         }
     }
 }

@@ -64,8 +64,7 @@ pub(super) fn gather(
             device,
             measured: measured(epoch, &v.name, length),
             calibration: calibration(host, &v.name, device),
-            calibrating: v.calibrating
-                || host.kept.calibrations.iter().any(|c| c.volume == v.name),
+            calibrating: v.calibrating || host.kept.calibrations.iter().any(|c| c.volume == v.name),
             last_moved: host.kept.last_moved.get(&v.name).copied(),
         });
     }
@@ -163,7 +162,12 @@ pub(super) fn main_device(volume: &VolumeWindow, report: &WindowReport) -> Resul
         .rev()
         .max_by_key(|d| d.size_bytes.saturating_sub(d.used_bytes))
         .map(|d| d.name.clone())
-        .ok_or_else(|| format!("volume {:?} is at home on tier {:?}, which has no device", volume.name, volume.home))
+        .ok_or_else(|| {
+            format!(
+                "volume {:?} is at home on tier {:?}, which has no device",
+                volume.name, volume.home
+            )
+        })
 }
 
 /// Tiers and devices with what they can do. Devices are ordered by tier, then as the array has them.
@@ -211,8 +215,17 @@ pub(super) fn utilization(io: &DeviceIo, spec: &model::DeviceSpec, seconds: f64)
             let of = |ios: u64, cap: f64, bytes: u64, rate: f64| {
                 (ios as f64 / cap).max(bytes as f64 / rate)
             };
-            of(io.reads, spec.read_iops, io.read_bytes, spec.read_bandwidth.as_f64())
-                + of(io.writes, spec.write_iops, io.write_bytes, spec.write_bandwidth.as_f64())
+            of(
+                io.reads,
+                spec.read_iops,
+                io.read_bytes,
+                spec.read_bandwidth.as_f64(),
+            ) + of(
+                io.writes,
+                spec.write_iops,
+                io.write_bytes,
+                spec.write_bandwidth.as_f64(),
+            )
         }
     };
     (busy_s / seconds).min(1.0)
@@ -256,17 +269,21 @@ fn calibration(host: &Host, volume: &str, device: DeviceId) -> Vec<CalibrationWi
     results
         .flat_map(|result| {
             let count = result.windows.len();
-            result.windows.iter().enumerate().map(move |(i, w)| CalibrationWindow {
-                wanted_us: w.wanted_ns as f64 / 1e3,
-                injected_us: w.injected_us,
-                duration: Nanos(w.duration_ns),
-                reads: w.reads,
-                writes: w.writes,
-                read_mean_us: w.read_mean_us,
-                write_mean_us: w.write_mean_us,
-                device,
-                last: i + 1 == count,
-            })
+            result
+                .windows
+                .iter()
+                .enumerate()
+                .map(move |(i, w)| CalibrationWindow {
+                    wanted_us: w.wanted_ns as f64 / 1e3,
+                    injected_us: w.injected_us,
+                    duration: Nanos(w.duration_ns),
+                    reads: w.reads,
+                    writes: w.writes,
+                    read_mean_us: w.read_mean_us,
+                    write_mean_us: w.write_mean_us,
+                    device,
+                    last: i + 1 == count,
+                })
         })
         .collect()
 }

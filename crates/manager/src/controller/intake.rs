@@ -38,14 +38,21 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
     }
     for d in &report.devices {
         if !report.tiers.contains(&d.tier) {
-            return nonsense(format!("device {:?} is of tier {:?}, which is not named", d.name, d.tier));
+            return nonsense(format!(
+                "device {:?} is of tier {:?}, which is not named",
+                d.name, d.tier
+            ));
         }
     }
     let bucket_max = algo::BUCKETS as u16;
     for v in &report.volumes {
         for flow in v.load.iter().flat_map(|l| [&l.reads, &l.writes]) {
             let rising = flow.buckets.windows(2).all(|p| p[0].0 < p[1].0);
-            let counted: u64 = flow.buckets.iter().map(|b| b.1).fold(0, u64::saturating_add);
+            let counted: u64 = flow
+                .buckets
+                .iter()
+                .map(|b| b.1)
+                .fold(0, u64::saturating_add);
             let known = flow.buckets.last().is_none_or(|b| b.0 < bucket_max);
             if !rising || !known || counted != flow.ios || flow.held_ns > flow.sum_ns {
                 return nonsense(format!(
@@ -77,7 +84,12 @@ impl Controller {
             if ordered && new && !host.kept.taken.contains(&result.id) {
                 if let Some(why) = &result.cut_off {
                     let text = format!("calibration of {} was cut off: {why}", result.volume);
-                    self.event(EventKind::Calibration, Some(name), Some(&result.volume), text);
+                    self.event(
+                        EventKind::Calibration,
+                        Some(name),
+                        Some(&result.volume),
+                        text,
+                    );
                 }
                 host.results.push(result.clone());
             } else if !ordered {
@@ -107,10 +119,15 @@ impl Controller {
             volumes: Vec::with_capacity(report.volumes.len()),
             devices: Vec::with_capacity(report.devices.len()),
         };
-        host.sparks.retain(|name, _| report.volumes.iter().any(|v| v.name == *name));
-        host.totals.retain(|name, _| report.volumes.iter().any(|v| v.name == *name));
+        host.sparks
+            .retain(|name, _| report.volumes.iter().any(|v| v.name == *name));
+        host.totals
+            .retain(|name, _| report.volumes.iter().any(|v| v.name == *name));
         for v in &report.volumes {
-            let objective = self.settings.class(&v.class).and_then(|c| self.settings.classes[c].target);
+            let objective = self
+                .settings
+                .class(&v.class)
+                .and_then(|c| self.settings.classes[c].target);
             let spark = host.sparks.entry(v.name.clone()).or_default();
             let load = v.load.as_ref();
             let p99_ns = load.and_then(|l| l.quantile_ns(0.99));
@@ -135,7 +152,8 @@ impl Controller {
                 writes: summary(&load.writes),
                 p99_ns: p99_ns.unwrap_or(0),
                 slo_ns: slo_ns.unwrap_or(0),
-                outstanding_milli: (u128::from(load.depth_ns) * 1000 / u128::from(window_ns)) as u64,
+                outstanding_milli: (u128::from(load.depth_ns) * 1000 / u128::from(window_ns))
+                    as u64,
             });
         }
         for d in &report.devices {
@@ -143,8 +161,13 @@ impl Controller {
             let sum = epoch.devices.entry(d.name.clone()).or_default();
             add_io(&mut sum.0, &io, sum.1 == 0);
             sum.1 += window_ns;
-            let spec = d.emulate.as_ref().or(self.settings.tiers.get(&d.tier).map(|t| &t.spec));
-            let utilization = spec.map_or(0.0, |spec| facts::utilization(&io, spec, window_ns as f64 / 1e9));
+            let spec = d
+                .emulate
+                .as_ref()
+                .or(self.settings.tiers.get(&d.tier).map(|t| &t.spec));
+            let utilization = spec.map_or(0.0, |spec| {
+                facts::utilization(&io, spec, window_ns as f64 / 1e9)
+            });
             stored.devices.push(DeviceSummary {
                 device: d.name.clone(),
                 used_bytes: d.used_bytes,
@@ -205,7 +228,14 @@ impl Controller {
                 self.await_outcome(host, now, id);
             }
             JobProgress::Failed { why, .. } => {
-                self.input(host, now, Input::IoError { job: id, why: why.clone() });
+                self.input(
+                    host,
+                    now,
+                    Input::IoError {
+                        job: id,
+                        why: why.clone(),
+                    },
+                );
             }
         }
     }
@@ -273,7 +303,11 @@ fn summary(load: &LoadOf) -> FlowSummary {
     FlowSummary {
         ios: load.ios,
         bytes: load.bytes,
-        mean_ns: load.sum_ns.saturating_sub(load.held_ns).checked_div(load.ios).unwrap_or(0),
+        mean_ns: load
+            .sum_ns
+            .saturating_sub(load.held_ns)
+            .checked_div(load.ios)
+            .unwrap_or(0),
         p50_ns: at(0.5),
         p95_ns: at(0.95),
         p99_ns: at(0.99),

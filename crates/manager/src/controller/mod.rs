@@ -198,7 +198,10 @@ impl Controller {
                 put(format!("host/{name}/executor"), value);
             }
             if dirty.kept {
-                put(format!("host/{name}/kept"), serde_json::to_string(&host.kept));
+                put(
+                    format!("host/{name}/kept"),
+                    serde_json::to_string(&host.kept),
+                );
             }
             if dirty.decision {
                 let decision = Decision {
@@ -206,7 +209,10 @@ impl Controller {
                     state: host.state.to_json(),
                     current: host.current.clone(),
                 };
-                put(format!("host/{name}/decision"), serde_json::to_string(&decision));
+                put(
+                    format!("host/{name}/decision"),
+                    serde_json::to_string(&decision),
+                );
             }
         }
         if std::mem::take(&mut self.operator_dirty) {
@@ -414,7 +420,13 @@ impl Controller {
         let mut host = self.hosts.remove(name).expect("it is there");
         let now = self.now.at;
         let watch = self.settings.words.watch;
-        let active: Vec<_> = host.executor.jobs().iter().filter(|j| j.state.active()).map(|j| j.id).collect();
+        let active: Vec<_> = host
+            .executor
+            .jobs()
+            .iter()
+            .filter(|j| j.state.active())
+            .map(|j| j.id)
+            .collect();
         for id in active {
             let progress = host.progress.entry(id).or_default();
             if progress.moved_at == Nanos::ZERO {
@@ -427,12 +439,18 @@ impl Controller {
             };
             if idle >= watch.stuck_after && !progress.called_stuck {
                 progress.called_stuck = true;
-                let text = format!("job {} of {volume} is stuck: nothing was copied for {}", id.0, watch.stuck_after);
+                let text = format!(
+                    "job {} of {volume} is stuck: nothing was copied for {}",
+                    id.0, watch.stuck_after
+                );
                 self.event(EventKind::Job, Some(name), Some(&volume), text);
             }
             if idle >= watch.give_up_after {
                 progress.moved_at = now;
-                let text = format!("job {} of {volume} is given up: nothing was copied for {}", id.0, watch.give_up_after);
+                let text = format!(
+                    "job {} of {volume} is given up: nothing was copied for {}",
+                    id.0, watch.give_up_after
+                );
                 self.event(EventKind::Job, Some(name), Some(&volume), text);
                 self.input(&mut host, now, Input::Cancel(id));
             }
@@ -442,7 +460,12 @@ impl Controller {
 
     /// Feeds a host's executor, and notes what came of it.
     fn input(&mut self, host: &mut Host, now: Nanos, input: Input) {
-        let before: Vec<JobState> = host.executor.jobs().iter().map(|j| j.state.clone()).collect();
+        let before: Vec<JobState> = host
+            .executor
+            .jobs()
+            .iter()
+            .map(|j| j.state.clone())
+            .collect();
         let first = host.executor.jobs().first().map_or(0, |j| j.id.0);
         if let Err(stale) = host.executor.handle(now, input) {
             // A plan is made from the executor's own generation.
@@ -461,7 +484,13 @@ impl Controller {
             .jobs()
             .iter()
             .filter(|j| before.get((j.id.0 - first) as usize) != Some(&j.state))
-            .map(|j| (j.id, j.state.clone(), before.get((j.id.0 - first) as usize).cloned()))
+            .map(|j| {
+                (
+                    j.id,
+                    j.state.clone(),
+                    before.get((j.id.0 - first) as usize).cloned(),
+                )
+            })
             .collect();
         for (id, state, was) in changed {
             self.note_job(host, id, &state, was.as_ref());
@@ -485,27 +514,44 @@ impl Controller {
         let (end, text) = match state {
             JobState::Reserving => {
                 let text = format!("job {}: move of {volume} to {to} begins", id.0);
-                self.event(EventKind::Job, Some(&host.name.clone()), Some(&volume), text);
+                self.event(
+                    EventKind::Job,
+                    Some(&host.name.clone()),
+                    Some(&volume),
+                    text,
+                );
                 return;
             }
             JobState::Done { .. } => ("done", format!("job {}: {volume} is on {to}", id.0)),
-            JobState::Failed { why, .. } => {
-                ("failed", format!("job {}: move of {volume} to {to} failed: {why}", id.0))
-            }
+            JobState::Failed { why, .. } => (
+                "failed",
+                format!("job {}: move of {volume} to {to} failed: {why}", id.0),
+            ),
             JobState::Cancelled { why, .. } => {
                 if ordered {
                     let order = order_of(host, id);
                     host.kept.cancelling.insert(id.0, order);
                     host.dirty.kept = true;
                 }
-                ("cancelled", format!("job {}: move of {volume} to {to} is not carried out: {why}", id.0))
+                (
+                    "cancelled",
+                    format!(
+                        "job {}: move of {volume} to {to} is not carried out: {why}",
+                        id.0
+                    ),
+                )
             }
             _ => return,
         };
         host.progress.remove(&id);
         *self.counters.moves.entry((goal, end)).or_default() += 1;
         self.counters.moved_bytes += copied;
-        self.event(EventKind::Job, Some(&host.name.clone()), Some(&volume), text);
+        self.event(
+            EventKind::Job,
+            Some(&host.name.clone()),
+            Some(&volume),
+            text,
+        );
     }
 
     /// All that is to be going on at a host.

@@ -71,7 +71,10 @@ impl Controller {
             .map(|a| a.outcome)
             .collect();
         for mut outcome in ripe {
-            let measured = host.epoch.as_ref().and_then(|e| latency_and_rate(e, &outcome.volume));
+            let measured = host
+                .epoch
+                .as_ref()
+                .and_then(|e| latency_and_rate(e, &outcome.volume));
             if let Some((mean_us, iops)) = measured {
                 outcome.observed_us = mean_us;
                 outcome.observed_iops = Some(iops);
@@ -83,7 +86,12 @@ impl Controller {
                     "{} on {}: {predicted:.0} us were predicted, {observed:.0} us are measured",
                     outcome.volume, outcome.to_tier
                 );
-                self.event(EventKind::Job, Some(&host.name.clone()), Some(&outcome.volume.clone()), text);
+                self.event(
+                    EventKind::Job,
+                    Some(&host.name.clone()),
+                    Some(&outcome.volume.clone()),
+                    text,
+                );
                 self.learn(error);
             }
             self.changes.push(Change::Outcome(outcome));
@@ -110,7 +118,9 @@ impl Controller {
                 watch.prediction_error_max * 100.0
             );
             trust.broken = Some(why.clone());
-            let text = format!("{why}; moves for latency are only recommended until `terrace mode latency` is set again");
+            let text = format!(
+                "{why}; moves for latency are only recommended until `terrace mode latency` is set again"
+            );
             self.event(EventKind::Trust, None, None, text);
         }
     }

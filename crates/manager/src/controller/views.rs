@@ -35,16 +35,28 @@ impl Controller {
                 HostState::Late => problems.push(format!("host {} is late", host.name)),
                 HostState::Lost => problems.push(format!("host {} is lost", host.name)),
             }
-            problems.extend(host.problem.iter().map(|p| format!("host {}: {p}", host.name)));
+            problems.extend(
+                host.problem
+                    .iter()
+                    .map(|p| format!("host {}: {p}", host.name)),
+            );
         }
         problems.extend(self.trust.broken());
-        let stuck = self.hosts.values().flat_map(|h| h.progress.iter().filter(|p| p.1.called_stuck).map(|p| (h, p.0)));
+        let stuck = self.hosts.values().flat_map(|h| {
+            h.progress
+                .iter()
+                .filter(|p| p.1.called_stuck)
+                .map(move |p| (h, p.0))
+        });
         problems.extend(stuck.map(|(h, job)| format!("job {} of host {} is stuck", job.0, h.name)));
         for report in self.hosts.values().filter_map(Host::report) {
             for d in report.devices.iter().filter(|d| !d.connected) {
                 problems.push(format!("device {} cannot be reached", d.name));
             }
-            let unknown_class = report.volumes.iter().find(|v| self.settings.class(&v.class).is_none());
+            let unknown_class = report
+                .volumes
+                .iter()
+                .find(|v| self.settings.class(&v.class).is_none());
             if let Some(v) = unknown_class {
                 problems.push(format!(
                     "volume {} is of class {:?}, which the configuration does not know: it counts as {:?}",
@@ -53,7 +65,8 @@ impl Controller {
             }
         }
         let jobs = self.hosts.values().flat_map(|h| h.executor.jobs());
-        let count = |of: fn(&JobState) -> bool| jobs.clone().filter(|j| of(&j.state)).count() as u32;
+        let count =
+            |of: fn(&JobState) -> bool| jobs.clone().filter(|j| of(&j.state)).count() as u32;
         StatusView {
             version: env!("CARGO_PKG_VERSION").into(),
             at_ns: self.now.at.0,
@@ -69,7 +82,9 @@ impl Controller {
                 .flat_map(|h| h.sparks.values())
                 .filter(|s| s.missed.back() == Some(&true))
                 .count() as u32,
-            unknown: reports.map(|r| r.volumes.iter().filter(|v| v.load.is_none()).count() as u32).sum(),
+            unknown: reports
+                .map(|r| r.volumes.iter().filter(|v| v.load.is_none()).count() as u32)
+                .sum(),
             proposed: count(|s| *s == JobState::Proposed),
             jobs: count(|s| !s.ended() && *s != JobState::Proposed),
             hosts,
@@ -78,7 +93,10 @@ impl Controller {
     }
 
     fn host_view(&self, host: &Host) -> HostView {
-        let epochs = self.settings.policy(&[], &[], UnknownTiers::Skip).map(|r| r.policy.epochs);
+        let epochs = self
+            .settings
+            .policy(&[], &[], UnknownTiers::Skip)
+            .map(|r| r.policy.epochs);
         let next = host.epoch.as_ref().zip(epochs.ok()).map(|(epoch, epochs)| {
             let per_migration = epochs.migration.0 / epochs.monitor.0;
             let more = per_migration - 1 - host.kept.epoch % per_migration;
@@ -88,7 +106,10 @@ impl Controller {
         HostView {
             name: host.name.clone(),
             state: self.state_of(host),
-            age_ns: host.last.as_ref().map(|l| self.now.at.saturating_sub(l.0).0),
+            age_ns: host
+                .last
+                .as_ref()
+                .map(|l| self.now.at.saturating_sub(l.0).0),
             generation: host.executor.generation(),
             next_decision_ns: next,
             problem: host.problem.clone(),
@@ -98,7 +119,9 @@ impl Controller {
     pub(super) fn tiers(&self) -> Vec<TierView> {
         let mut out = Vec::new();
         for host in self.hosts.values() {
-            let Some(report) = host.report() else { continue };
+            let Some(report) = host.report() else {
+                continue;
+            };
             for (rank, tier) in report.tiers.iter().enumerate() {
                 out.push(self.tier_view(host, report, rank, tier));
             }
@@ -126,8 +149,13 @@ impl Controller {
         let devices: Vec<DeviceView> = of_tier
             .clone()
             .map(|d| {
-                let spec = d.emulate.as_ref().or(self.settings.tiers.get(tier).map(|t| &t.spec));
-                let utilization = d.io.zip(spec).map(|(io, spec)| super::facts::utilization(&io, spec, seconds));
+                let spec = d
+                    .emulate
+                    .as_ref()
+                    .or(self.settings.tiers.get(tier).map(|t| &t.spec));
+                let utilization =
+                    d.io.zip(spec)
+                        .map(|(io, spec)| super::facts::utilization(&io, spec, seconds));
                 DeviceView {
                     name: d.name.clone(),
                     size_bytes: d.size_bytes,
@@ -139,10 +167,14 @@ impl Controller {
             .collect();
         let known: Vec<f64> = devices.iter().filter_map(|d| d.utilization).collect();
         let rate = |bytes: fn(&crate::wire::DeviceIo) -> u64| {
-            let sum: u64 = of_tier.clone().filter_map(|d| d.io.as_ref().map(bytes)).sum();
+            let sum: u64 = of_tier
+                .clone()
+                .filter_map(|d| d.io.as_ref().map(bytes))
+                .sum();
             sum as f64 / seconds
         };
-        let here = |v: &&VolumeWindow| main_device(v, report).is_ok_and(|d| host.tier_of(&d) == tier);
+        let here =
+            |v: &&VolumeWindow| main_device(v, report).is_ok_and(|d| host.tier_of(&d) == tier);
         TierView {
             host: host.name.clone(),
             name: tier.into(),
@@ -151,7 +183,8 @@ impl Controller {
             size_bytes: devices.iter().map(|d| d.size_bytes).sum(),
             used_bytes: devices.iter().map(|d| d.used_bytes).sum(),
             volumes: report.volumes.iter().filter(here).count() as u32,
-            utilization: (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64),
+            utilization: (!known.is_empty())
+                .then(|| known.iter().sum::<f64>() / known.len() as f64),
             read_bytes_per_s: rate(|io| io.read_bytes),
             write_bytes_per_s: rate(|io| io.write_bytes),
             devices,
@@ -173,20 +206,31 @@ impl Controller {
         let device = main_device(v, report).unwrap_or_default();
         let live = self.state_of(host) == HostState::Live;
         let spark = host.sparks.get(&v.name).cloned().unwrap_or_default();
-        let objective = self.settings.class(&v.class).and_then(|c| self.settings.classes[c].target);
+        let objective = self
+            .settings
+            .class(&v.class)
+            .and_then(|c| self.settings.classes[c].target);
         // What is old is unknown.
         let load = v.load.as_ref().filter(|_| live);
         let slo = objective.map(|o| SloView {
             statistic: o.statistic,
             target_us: o.latency.as_micros_f64(),
-            measured_us: load.and_then(|l| l.statistic_ns(o.statistic)).map(|ns| ns as f64 / 1e3),
+            measured_us: load
+                .and_then(|l| l.statistic_ns(o.statistic))
+                .map(|ns| ns as f64 / 1e3),
             missed: spark.missed.iter().filter(|m| **m).count() as u32,
         });
         let cooldown = self.settings.words.policy.cooldown.unwrap_or(Nanos::ZERO);
-        let cooldown_left = host.kept.last_moved.get(&v.name).map(|at| (*at + cooldown).saturating_sub(self.now.at));
-        let job = host.executor.jobs().iter().find(|j| {
-            j.state.active() && host.kept.names.of_volume(j.order.volume) == v.name
-        });
+        let cooldown_left = host
+            .kept
+            .last_moved
+            .get(&v.name)
+            .map(|at| (*at + cooldown).saturating_sub(self.now.at));
+        let job = host
+            .executor
+            .jobs()
+            .iter()
+            .find(|j| j.state.active() && host.kept.names.of_volume(j.order.volume) == v.name);
         VolumeView {
             host: host.name.clone(),
             name: v.name.clone(),
@@ -207,7 +251,9 @@ impl Controller {
                 left_bytes: m.left_bytes,
                 rate_bytes_per_s: m.rate_bytes_per_s,
             }),
-            cooldown_left_ns: cooldown_left.filter(|left| *left > Nanos::ZERO).map(|left| left.0),
+            cooldown_left_ns: cooldown_left
+                .filter(|left| *left > Nanos::ZERO)
+                .map(|left| left.0),
             calibrating: v.calibrating,
         }
     }
@@ -232,7 +278,9 @@ impl Controller {
                     why: "it ended some time ago".into(),
                 },
                 Some(JobState::Proposed) => MoveState::Proposed {
-                    why: job.and_then(|j| self.waits_for(j)).unwrap_or_else(|| "it is about to be approved".into()),
+                    why: job
+                        .and_then(|j| self.waits_for(j))
+                        .unwrap_or_else(|| "it is about to be approved".into()),
                 },
                 Some(JobState::Waiting) => MoveState::Approved,
                 Some(JobState::Done { .. }) => MoveState::Done,
@@ -259,15 +307,19 @@ impl Controller {
                 state,
             }
         });
-        let held = current.report.volumes.iter().filter_map(|v| match &v.outcome {
-            Outcome::Held { wanted, by } => Some(HeldMove {
-                volume: v.volume.clone(),
-                tier: v.tier.clone(),
-                wanted: wanted.clone(),
-                why: by.to_string(),
-            }),
-            _ => None,
-        });
+        let held = current
+            .report
+            .volumes
+            .iter()
+            .filter_map(|v| match &v.outcome {
+                Outcome::Held { wanted, by } => Some(HeldMove {
+                    volume: v.volume.clone(),
+                    tier: v.tier.clone(),
+                    wanted: wanted.clone(),
+                    why: by.to_string(),
+                }),
+                _ => None,
+            });
         let stays = |o: &Outcome| matches!(o, Outcome::Stay);
         PlanView {
             host: host.name.clone(),
@@ -278,7 +330,12 @@ impl Controller {
             state: PlanState::Current,
             moves: moves.collect(),
             held: held.collect(),
-            staying: current.report.volumes.iter().filter(|v| stays(&v.outcome)).count() as u32,
+            staying: current
+                .report
+                .volumes
+                .iter()
+                .filter(|v| stays(&v.outcome))
+                .count() as u32,
             notes: current.report.notes.clone(),
         }
     }
@@ -286,12 +343,17 @@ impl Controller {
     pub(super) fn job_view(&self, host: &Host, id: JobId) -> JobView {
         let job = host.executor.get(id).expect("it is one of its own");
         let names = &host.kept.names;
-        let (from, to) = (names.of_device(job.order.from), names.of_device(job.order.to));
+        let (from, to) = (
+            names.of_device(job.order.from),
+            names.of_device(job.order.to),
+        );
         let progress = host.progress.get(&id).copied().unwrap_or_default();
         let active = job.state.active();
         let (why, ended) = match &job.state {
             JobState::Done { at } => (None, Some(at.0)),
-            JobState::Cancelled { at, why } | JobState::Failed { at, why } => (Some(why.clone()), Some(at.0)),
+            JobState::Cancelled { at, why } | JobState::Failed { at, why } => {
+                (Some(why.clone()), Some(at.0))
+            }
             _ => (None, None),
         };
         let left = match (&job.state, progress.left) {
@@ -299,8 +361,12 @@ impl Controller {
             (_, Some(left)) => left,
             (_, None) => job.order.size.0.saturating_sub(job.copied.0),
         };
-        let eta = (active && progress.rate > 0).then(|| (left as f64 / progress.rate as f64 * 1e9) as u64);
-        let planned = host.current.as_ref().filter(|c| c.plan.generation == job.generation);
+        let eta = (active && progress.rate > 0)
+            .then(|| (left as f64 / progress.rate as f64 * 1e9) as u64);
+        let planned = host
+            .current
+            .as_ref()
+            .filter(|c| c.plan.generation == job.generation);
         JobView {
             host: host.name.clone(),
             job: id.0,
@@ -322,7 +388,9 @@ impl Controller {
             started_ns: job.started.map(|s| s.0),
             ended_ns: ended,
             eta_ns: eta,
-            stuck_ns: progress.called_stuck.then(|| self.now.at.saturating_sub(progress.moved_at).0),
+            stuck_ns: progress
+                .called_stuck
+                .then(|| self.now.at.saturating_sub(progress.moved_at).0),
         }
     }
 
@@ -330,7 +398,12 @@ impl Controller {
     pub(super) fn live_jobs(&self) -> Vec<JobView> {
         let hosts = self.hosts.values();
         let mut jobs: Vec<JobView> = hosts
-            .flat_map(|h| h.executor.jobs().iter().map(move |j| self.job_view(h, j.id)))
+            .flat_map(|h| {
+                h.executor
+                    .jobs()
+                    .iter()
+                    .map(move |j| self.job_view(h, j.id))
+            })
             .collect();
         jobs.sort_by_key(|j| (std::cmp::Reverse(j.planned_ns), j.host.clone(), j.job));
         jobs
@@ -343,7 +416,9 @@ impl Controller {
             None => "no decision that could move data has looked at it yet".into(),
             Some(Outcome::Stay) => "it stays where it is".into(),
             Some(Outcome::Move { to, reason }) => format!("it is to move to {to}: {reason}"),
-            Some(Outcome::Held { wanted, by }) => format!("it was wanted on {wanted}, and stays: {by}"),
+            Some(Outcome::Held { wanted, by }) => {
+                format!("it was wanted on {wanted}, and stays: {by}")
+            }
         };
         let options = row.map_or(&[][..], |r| &r.options[..]);
         WhyView {
@@ -394,7 +469,9 @@ impl Controller {
     pub(super) fn counters(&self) -> CountersView {
         let mut volumes = Vec::new();
         for host in self.hosts.values() {
-            let Some(report) = host.report() else { continue };
+            let Some(report) = host.report() else {
+                continue;
+            };
             for v in &report.volumes {
                 let totals = host.totals.get(&v.name).cloned().unwrap_or_default();
                 let device = main_device(v, report).unwrap_or_default();
@@ -441,7 +518,9 @@ fn load_view(load: &Load, window_ns: u64) -> LoadView {
         write_bytes_per_s: load.writes.bytes as f64 / seconds,
         read_mean_us: load.reads.guest_mean_us(),
         write_mean_us: load.writes.guest_mean_us(),
-        mean_us: load.statistic_ns(model::SloStatistic::Mean).map(|ns| ns as f64 / 1e3),
+        mean_us: load
+            .statistic_ns(model::SloStatistic::Mean)
+            .map(|ns| ns as f64 / 1e3),
         p50_us: us(0.5),
         p99_us: us(0.99),
         outstanding: load.depth_ns as f64 / window_ns as f64,

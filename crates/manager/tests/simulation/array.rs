@@ -106,7 +106,12 @@ impl FakeArray {
             array.volumes.push(volume.clone());
             for _ in slots {
                 let slot = array.free_slot(d).expect("there is room");
-                array.volumes.last_mut().expect("just pushed").extents.push((d, slot));
+                array
+                    .volumes
+                    .last_mut()
+                    .expect("just pushed")
+                    .extents
+                    .push((d, slot));
             }
             volume = array.volumes.pop().expect("just pushed");
             array.volumes.push(volume);
@@ -133,7 +138,11 @@ impl FakeArray {
         let mut owners = BTreeMap::new();
         for v in &self.volumes {
             for (i, place) in v.extents.iter().enumerate() {
-                assert!(place.1 < self.devices[place.0].slots, "{} lies beyond its device", v.name);
+                assert!(
+                    place.1 < self.devices[place.0].slots,
+                    "{} lies beyond its device",
+                    v.name
+                );
                 if let Some(other) = owners.insert(*place, (&v.name, i)) {
                     panic!("{place:?} belongs to {other:?} and {:?}", (&v.name, i));
                 }
@@ -160,7 +169,10 @@ impl FakeArray {
         let device = v.extents.first().map_or(0, |e| e.0);
         let ios = (v.rate * seconds) as u64;
         let bare_ns = [100_000, 300_000, 900_000, 900_000][device];
-        let held_ns = v.inject.filter(|(_, until)| *until > self.now_ns).map_or(0, |(delay, _)| delay);
+        let held_ns = v
+            .inject
+            .filter(|(_, until)| *until > self.now_ns)
+            .map_or(0, |(delay, _)| delay);
         let latency_ns = bare_ns + held_ns;
         let mut add = LoadOf {
             ios,
@@ -192,7 +204,10 @@ impl FakeArray {
         }
         moving.credit += moving.rate as f64 * seconds;
         while moving.credit >= EXTENT as f64 {
-            let next = self.volumes[i].extents.iter().position(|e| e.0 != moving.to);
+            let next = self.volumes[i]
+                .extents
+                .iter()
+                .position(|e| e.0 != moving.to);
             let Some(next) = next else { break };
             let Some(slot) = self.free_slot(moving.to) else {
                 self.volumes[i].last_move = Some(MoveEnd::Stopped {
@@ -220,9 +235,17 @@ impl FakeArray {
     pub fn carry_out(&mut self, deed: &Deed) -> Result<(), String> {
         match deed {
             Deed::StartMove(order) => {
-                let to = self.devices.iter().position(|d| d.name == order.device).ok_or("no such device")?;
+                let to = self
+                    .devices
+                    .iter()
+                    .position(|d| d.name == order.device)
+                    .ok_or("no such device")?;
                 let need = {
-                    let v = self.volumes.iter().find(|v| v.name == order.volume).ok_or("no such volume")?;
+                    let v = self
+                        .volumes
+                        .iter()
+                        .find(|v| v.name == order.volume)
+                        .ok_or("no such volume")?;
                     if v.moving.is_some() {
                         return Err("it is being moved already".into());
                     }
@@ -238,7 +261,11 @@ impl FakeArray {
                 if need + promised > self.free(to) {
                     return Err(format!("device {} has no room", order.device));
                 }
-                let v = self.volumes.iter_mut().find(|v| v.name == order.volume).expect("as above");
+                let v = self
+                    .volumes
+                    .iter_mut()
+                    .find(|v| v.name == order.volume)
+                    .expect("as above");
                 v.home = order.tier.clone();
                 v.moving = Some(Move {
                     to,
@@ -250,16 +277,28 @@ impl FakeArray {
                 Ok(())
             }
             Deed::CancelMove { volume } => {
-                let v = self.volumes.iter_mut().find(|v| v.name == *volume).ok_or("no such volume")?;
+                let v = self
+                    .volumes
+                    .iter_mut()
+                    .find(|v| v.name == *volume)
+                    .ok_or("no such volume")?;
                 match &mut v.moving {
                     Some(m) => m.cancel = true,
                     None => return Err("it is not being moved".into()),
                 }
                 Ok(())
             }
-            Deed::Inject { volume, delay_ns, lasting_ns } => {
+            Deed::Inject {
+                volume,
+                delay_ns,
+                lasting_ns,
+            } => {
                 let now = self.now_ns;
-                let v = self.volumes.iter_mut().find(|v| v.name == *volume).ok_or("no such volume")?;
+                let v = self
+                    .volumes
+                    .iter_mut()
+                    .find(|v| v.name == *volume)
+                    .ok_or("no such volume")?;
                 v.inject = Some((*delay_ns, now + lasting_ns));
                 Ok(())
             }
@@ -269,26 +308,36 @@ impl FakeArray {
     /// Whether latency is being injected into any volume.
     pub fn injecting(&self) -> bool {
         let now = self.now_ns;
-        self.volumes.iter().any(|v| v.inject.is_some_and(|(delay, until)| delay > 0 && until > now))
+        self.volumes.iter().any(|v| {
+            v.inject
+                .is_some_and(|(delay, until)| delay > 0 && until > now)
+        })
     }
 
     pub fn snapshot(&self) -> Snapshot {
-        let devices = self.devices.iter().enumerate().map(|(i, d)| DeviceSnapshot {
-            name: d.name.clone(),
-            tier: d.tier.clone(),
-            size_bytes: d.slots * EXTENT,
-            used_bytes: self.taken(i).len() as u64 * EXTENT,
-            emulate: Some(d.spec.clone()),
-            connected: true,
-            since_ns: 1,
-            io: d.io,
-        });
+        let devices = self
+            .devices
+            .iter()
+            .enumerate()
+            .map(|(i, d)| DeviceSnapshot {
+                name: d.name.clone(),
+                tier: d.tier.clone(),
+                size_bytes: d.slots * EXTENT,
+                used_bytes: self.taken(i).len() as u64 * EXTENT,
+                emulate: Some(d.spec.clone()),
+                connected: true,
+                since_ns: 1,
+                io: d.io,
+            });
         let volumes = self.volumes.iter().map(|v| {
             let mut placed: Vec<Placed> = vec![];
             for (i, d) in self.devices.iter().enumerate() {
                 let n = v.extents.iter().filter(|e| e.0 == i).count() as u64;
                 if n > 0 {
-                    placed.push(Placed { device: d.name.clone(), bytes: n * EXTENT });
+                    placed.push(Placed {
+                        device: d.name.clone(),
+                        bytes: n * EXTENT,
+                    });
                 }
             }
             VolumeSnapshot {

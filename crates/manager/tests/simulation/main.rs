@@ -19,7 +19,9 @@ fn seeds() -> Range<u64> {
     let Ok(text) = std::env::var("TERRACE_SEEDS") else {
         return BOUNDED;
     };
-    let range = text.split_once("..").and_then(|(a, b)| Some(a.parse().ok()?..b.parse().ok()?));
+    let range = text
+        .split_once("..")
+        .and_then(|(a, b)| Some(a.parse().ok()?..b.parse().ok()?));
     range.unwrap_or_else(|| panic!("TERRACE_SEEDS={text:?} is no range: write 0..2000"))
 }
 
@@ -33,7 +35,10 @@ fn every_seed_keeps_the_promises() {
         match run {
             Ok(sum) => sums.add(&sum),
             Err(cause) => {
-                eprintln!("seed {seed} fails: TERRACE_SEEDS={seed}..{} runs it alone", seed + 1);
+                eprintln!(
+                    "seed {seed} fails: TERRACE_SEEDS={seed}..{} runs it alone",
+                    seed + 1
+                );
                 std::panic::resume_unwind(cause);
             }
         }
@@ -41,9 +46,18 @@ fn every_seed_keeps_the_promises() {
     eprintln!("{count} seeds: {sums:?}");
     // A simulation in which nothing happens proves nothing.
     if count >= 20 {
-        assert!(sums.moves_begun > count && sums.moves_done > count, "{sums:?}");
-        assert!(sums.lost > count && sums.late > count && sums.kills > count / 2, "{sums:?}");
+        assert!(
+            sums.moves_begun > count && sums.moves_done > count,
+            "{sums:?}"
+        );
+        assert!(
+            sums.lost > count && sums.late > count && sums.kills > count / 2,
+            "{sums:?}"
+        );
         assert!(sums.calibrations > 0 && sums.decisions > count, "{sums:?}");
-        assert!(sums.stale_refused > 0 && sums.store_failures > 0 && sums.adopted > 0, "{sums:?}");
+        assert!(
+            sums.stale_refused > 0 && sums.store_failures > 0 && sums.adopted > 0,
+            "{sums:?}"
+        );
     }
 }

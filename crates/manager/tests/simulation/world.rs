@@ -92,10 +92,27 @@ impl Sums {
 }
 
 enum Packet {
-    ToController { host: usize, sent_ns: u64, message: Message },
-    Welcome { host: usize, life: u64, welcome: Welcome },
-    Orders { host: usize, life: u64, sent_ns: u64, orders: Orders },
-    Refused { host: usize, life: u64, refusal: WireRefusal },
+    ToController {
+        host: usize,
+        sent_ns: u64,
+        message: Message,
+    },
+    Welcome {
+        host: usize,
+        life: u64,
+        welcome: Welcome,
+    },
+    Orders {
+        host: usize,
+        life: u64,
+        sent_ns: u64,
+        orders: Orders,
+    },
+    Refused {
+        host: usize,
+        life: u64,
+        refusal: WireRefusal,
+    },
 }
 
 struct Host {
@@ -140,7 +157,8 @@ pub fn run(seed: u64) -> Sums {
 fn settings(idt: bool) -> Settings {
     let strategy = if idt { "strategy = \"idt\"\n" } else { "" };
     let text = format!("{strategy}{CONFIG}");
-    let (words, text) = config::read::<ManagerConfig>("test.toml", &text).expect("it is well formed");
+    let (words, text) =
+        config::read::<ManagerConfig>("test.toml", &text).expect("it is well formed");
     Settings::new(text, words).expect("it makes sense")
 }
 
@@ -195,7 +213,11 @@ impl World {
             self.hosts[h].see(self.now_ns);
             self.agent_beats(h);
         }
-        while let Some(entry) = self.packets.first_entry().filter(|e| e.key().0 <= self.now_ns) {
+        while let Some(entry) = self
+            .packets
+            .first_entry()
+            .filter(|e| e.key().0 <= self.now_ns)
+        {
             let packet = entry.remove();
             self.deliver(packet);
         }
@@ -217,12 +239,16 @@ impl World {
             self.ahead_ns += self.rng.below(600) * SECOND;
         }
         if self.chance(400) {
-            self.unix_ms = self.unix_ms.wrapping_add_signed(self.rng.below(20_000_000) as i64 - 10_000_000);
+            self.unix_ms = self
+                .unix_ms
+                .wrapping_add_signed(self.rng.below(20_000_000) as i64 - 10_000_000);
         }
         if self.chance(250) {
             let fails = self.rng.below(2) == 0;
             if let Some(controller) = &mut self.controller {
-                controller.store().set_fault(if fails { Fault::Writes } else { Fault::None });
+                controller
+                    .store()
+                    .set_fault(if fails { Fault::Writes } else { Fault::None });
                 self.sums.store_failures += u64::from(fails);
             }
         }
@@ -256,24 +282,40 @@ impl World {
     fn operator(&mut self) {
         let host = self.rng.below(self.hosts.len() as u64) as usize;
         let name = self.hosts[host].name.clone();
-        let tier = format!("{name}/{}", ["fast", "mid", "slow"][self.rng.below(3) as usize]);
+        let tier = format!(
+            "{name}/{}",
+            ["fast", "mid", "slow"][self.rng.below(3) as usize]
+        );
         let volumes = &self.hosts[host].array.volumes;
         let volume = &volumes[self.rng.below(volumes.len() as u64) as usize].name;
         let volume = format!("{name}/{volume}");
-        let mode = [Mode::Off, Mode::Recommend, Mode::Partial, Mode::Auto][self.rng.below(4) as usize];
-        let goal = [Goal::Drain, Goal::Rules, Goal::Space, Goal::Latency][self.rng.below(4) as usize];
+        let mode =
+            [Mode::Off, Mode::Recommend, Mode::Partial, Mode::Auto][self.rng.below(4) as usize];
+        let goal =
+            [Goal::Drain, Goal::Rules, Goal::Space, Goal::Latency][self.rng.below(4) as usize];
         let generation = self.rng.below(20);
         let moves = (self.rng.below(2) == 0).then(|| vec![self.rng.below(4) as u32]);
-        let choice = Choice { host: Some(name.clone()), generation, moves };
+        let choice = Choice {
+            host: Some(name.clone()),
+            generation,
+            moves,
+        };
         let question = match self.rng.below(9) {
             0 => Question::Pause,
             1 | 2 => Question::Resume,
-            3 => Question::CancelJob { host: Some(name), job: self.rng.below(20) as u32 },
+            3 => Question::CancelJob {
+                host: Some(name),
+                job: self.rng.below(20) as u32,
+            },
             4 => {
-                let state = [TierState::Open, TierState::Cordoned, TierState::Draining][self.rng.below(3) as usize];
+                let state = [TierState::Open, TierState::Cordoned, TierState::Draining]
+                    [self.rng.below(3) as usize];
                 Question::SetTier { tier, state }
             }
-            5 => Question::Pin { volume, tier: (self.rng.below(2) == 0).then_some(tier) },
+            5 => Question::Pin {
+                volume,
+                tier: (self.rng.below(2) == 0).then_some(tier),
+            },
             6 => Question::SetMode { goal, mode },
             7 => Question::Apply(choice),
             _ => Question::Reject(choice),
@@ -289,7 +331,8 @@ impl World {
             self.store.set_fault(Fault::None);
             let settings = settings(self.rng.below(3) == 0);
             let unix_ms = self.now().unix_ms;
-            let made = Managed::new(settings, self.store.clone(), unix_ms).expect("the store works");
+            let made =
+                Managed::new(settings, self.store.clone(), unix_ms).expect("the store works");
             // Its clock goes on where the store and the wall clock say that it was.
             self.ahead_ns = made.time().0.saturating_sub(self.now_ns);
             self.controller = Some(made);
@@ -311,7 +354,11 @@ impl World {
             if let Deed::StartMove(order) = &deed {
                 // Alive: ordered by an answer whose lease has not run out.
                 let lease = host.leases.get(&order.job).copied().unwrap_or(0);
-                assert!(now_ns < lease, "job {} begins at {now_ns}, its lease ended at {lease}", order.job);
+                assert!(
+                    now_ns < lease,
+                    "job {} begins at {now_ns}, its lease ended at {lease}",
+                    order.job
+                );
                 self.sums.moves_begun += 1;
                 *host.begun.entry(order.job).or_default() += 1;
             }
@@ -322,7 +369,11 @@ impl World {
             messages.push(message);
         }
         for message in messages {
-            self.send(Packet::ToController { host: h, sent_ns: now_ns, message });
+            self.send(Packet::ToController {
+                host: h,
+                sent_ns: now_ns,
+                message,
+            });
         }
     }
 
@@ -337,19 +388,33 @@ impl World {
             self.sums.late += 1;
         }
         self.packet_number += 1;
-        self.packets.insert((self.now_ns + delay_ns, self.packet_number), packet);
+        self.packets
+            .insert((self.now_ns + delay_ns, self.packet_number), packet);
     }
 
     fn deliver(&mut self, packet: Packet) {
         let now_ns = self.now_ns;
         match packet {
-            Packet::ToController { host, sent_ns, message } => self.ask_controller(host, sent_ns, message),
-            Packet::Welcome { host, life, welcome } => {
+            Packet::ToController {
+                host,
+                sent_ns,
+                message,
+            } => self.ask_controller(host, sent_ns, message),
+            Packet::Welcome {
+                host,
+                life,
+                welcome,
+            } => {
                 if let Some(agent) = self.hosts[host].agent_of(life) {
                     agent.welcomed(now_ns, welcome);
                 }
             }
-            Packet::Orders { host, life, sent_ns, orders } => {
+            Packet::Orders {
+                host,
+                life,
+                sent_ns,
+                orders,
+            } => {
                 let lease_ns = sent_ns + orders.lease_ns;
                 assert_eq!(orders.lease_ns, LEASE_WINDOWS * WINDOW_NS);
                 let jobs: Vec<u32> = orders.moves.iter().map(|m| m.job).collect();
@@ -361,7 +426,11 @@ impl World {
                     }
                 }
             }
-            Packet::Refused { host, life, refusal } => {
+            Packet::Refused {
+                host,
+                life,
+                refusal,
+            } => {
                 if let Some(agent) = self.hosts[host].agent_of(life) {
                     agent.refused(&refusal);
                 }
@@ -373,14 +442,24 @@ impl World {
         let now = self.now();
         let (name, life) = (self.hosts[host].name.clone(), self.hosts[host].life);
         let twice = self.chance(40);
-        let Some(controller) = &mut self.controller else { return };
+        let Some(controller) = &mut self.controller else {
+            return;
+        };
         let refused = |refusal: MessageRefusal| match refusal {
-            MessageRefusal::Wire(refusal) => Some(Packet::Refused { host, life, refusal }),
+            MessageRefusal::Wire(refusal) => Some(Packet::Refused {
+                host,
+                life,
+                refusal,
+            }),
             MessageRefusal::Unavailable(_) => None,
         };
         let answer = match message {
             Message::Register(register) => match controller.register(now, &name, register) {
-                Ok(welcome) => Some(Packet::Welcome { host, life, welcome }),
+                Ok(welcome) => Some(Packet::Welcome {
+                    host,
+                    life,
+                    welcome,
+                }),
                 Err(e) => refused(e),
             },
             Message::Report(report) => {
@@ -390,7 +469,12 @@ impl World {
                 match controller.report(now, &name, *report) {
                     Ok(orders) => {
                         check_orders(controller.store(), &name, &orders);
-                        Some(Packet::Orders { host, life, sent_ns, orders })
+                        Some(Packet::Orders {
+                            host,
+                            life,
+                            sent_ns,
+                            orders,
+                        })
                     }
                     Err(e) => {
                         if matches!(&e, MessageRefusal::Wire(WireRefusal::Stale { .. })) {
@@ -412,15 +496,27 @@ impl World {
             match change {
                 Change::Decision(decision) => {
                     self.sums.decisions += 1;
-                    let facts: model::Facts = serde_json::from_value(decision.facts).expect("facts");
+                    let facts: model::Facts =
+                        serde_json::from_value(decision.facts).expect("facts");
                     let plan: model::Plan = serde_json::from_value(decision.plan).expect("a plan");
-                    let policy: model::Policy = serde_json::from_value(decision.policy).expect("a policy");
-                    assert_eq!(planner::lint(&plan, &facts, &policy), [], "the plan keeps the rules");
-                    let host = self.hosts.iter().find(|h| h.name == decision.host).expect("one of ours");
+                    let policy: model::Policy =
+                        serde_json::from_value(decision.policy).expect("a policy");
+                    assert_eq!(
+                        planner::lint(&plan, &facts, &policy),
+                        [],
+                        "the plan keeps the rules"
+                    );
+                    let host = self
+                        .hosts
+                        .iter()
+                        .find(|h| h.name == decision.host)
+                        .expect("one of ours");
                     check_fresh(host, &facts, self.now_ns);
                 }
                 Change::Job(JobView { state, .. }) if state == "done" => self.sums.moves_done += 1,
-                Change::Event(e) if e.text.starts_with("calibration ") && e.text.ends_with("windows") => {
+                Change::Event(e)
+                    if e.text.starts_with("calibration ") && e.text.ends_with("windows") =>
+                {
                     self.sums.calibrations += 1;
                 }
                 _ => {}
@@ -432,7 +528,9 @@ impl World {
     fn all_is_well(&mut self) {
         let now = self.now();
         let controller = self.controller.as_mut().expect("nobody kills it any more");
-        let Ok(Answer::Jobs(jobs)) = controller.ask(now, &Actor("test".into()), Question::Jobs { limit: 10_000 }) else {
+        let Ok(Answer::Jobs(jobs)) =
+            controller.ask(now, &Actor("test".into()), Question::Jobs { limit: 10_000 })
+        else {
             panic!("it answers")
         };
         for host in &mut self.hosts {
@@ -442,7 +540,9 @@ impl World {
                 let Some(moving) = &v.moving else { continue };
                 // What moves is known to the controller.
                 let to = &host.array.devices[moving.to].name;
-                let known = jobs.iter().any(|j| j.host == host.name && j.volume == v.name && j.to == *to);
+                let known = jobs
+                    .iter()
+                    .any(|j| j.host == host.name && j.volume == v.name && j.to == *to);
                 assert!(known, "{} moves to {to}, and nobody knows why", v.name);
             }
         }
@@ -466,14 +566,31 @@ impl World {
             if job.state != "done" {
                 continue;
             }
-            let host = self.hosts.iter().find(|h| h.name == host).expect("one of ours");
-            let v = host.array.volumes.iter().find(|v| v.name == volume).expect("one of its own");
+            let host = self
+                .hosts
+                .iter()
+                .find(|h| h.name == host)
+                .expect("one of ours");
+            let v = host
+                .array
+                .volumes
+                .iter()
+                .find(|v| v.name == volume)
+                .expect("one of its own");
             let on = |d: usize| host.array.devices[d].name == job.to;
             if v.moving.is_none() {
-                assert!(v.extents.iter().all(|e| on(e.0)), "job {} is done, {volume} is not on {}", job.job, job.to);
+                assert!(
+                    v.extents.iter().all(|e| on(e.0)),
+                    "job {} is done, {volume} is not on {}",
+                    job.job,
+                    job.to
+                );
             }
         }
-        let injecting = self.hosts.iter().any(|h| h.agent.is_none() && h.array.injecting());
+        let injecting = self
+            .hosts
+            .iter()
+            .any(|h| h.agent.is_none() && h.array.injecting());
         assert!(!injecting, "nobody looks after injected latency");
     }
 }
@@ -499,15 +616,23 @@ fn check_orders(store: &mut Outliving, host: &str, orders: &Orders) {
     for order in &orders.moves {
         let jobs = store.jobs(10_000).expect("it can be read");
         let job = jobs.iter().find(|j| j.host == host && j.job == order.job);
-        let job = job.unwrap_or_else(|| panic!("job {} was ordered and never committed", order.job));
+        let job =
+            job.unwrap_or_else(|| panic!("job {} was ordered and never committed", order.job));
         assert!(
             ["reserving", "copying", "switching", "releasing"].contains(&job.state.as_str()),
             "job {} is ordered and {}",
             order.job,
             job.state
         );
-        let plan = store.decision(host, Some(job.generation)).expect("it can be read");
-        assert!(plan.is_some(), "job {} is of plan {}, which is not there", order.job, job.generation);
+        let plan = store
+            .decision(host, Some(job.generation))
+            .expect("it can be read");
+        assert!(
+            plan.is_some(),
+            "job {} is of plan {}, which is not there",
+            order.job,
+            job.generation
+        );
     }
 }
 
@@ -518,6 +643,10 @@ fn check_fresh(host: &Host, facts: &model::Facts, now_ns: u64) {
         let device = facts.topology.device(v.device).name.clone();
         let seen = host.seen.get(&(v.name.clone(), device.clone()));
         let fresh = seen.is_some_and(|s| s + oldest >= now_ns);
-        assert!(fresh, "{} was said to be on {device}, and has not been there lately", v.name);
+        assert!(
+            fresh,
+            "{} was said to be on {device}, and has not been there lately",
+            v.name
+        );
     }
 }

@@ -100,16 +100,10 @@ pub(crate) fn fit(
         })
         .map(|(_, w)| w)
         .collect();
-    let mut levels: Vec<u64> = used
-        .iter()
-        .map(|w| (w.injected_us * 1e3).round() as u64)
-        .collect();
+    let mut levels: Vec<u64> = used.iter().map(|w| level_of(w)).collect();
     levels.sort_unstable();
     levels.dedup();
-    let group = |level: u64| {
-        used.iter()
-            .filter(move |w| (w.injected_us * 1e3).round() as u64 == level)
-    };
+    let group = |level: u64| used.iter().filter(move |w| level_of(w) == level);
     let points_of = |value: &dyn Fn(&CalibrationWindow) -> Option<f64>| -> Vec<(f64, f64)> {
         if switches.confidence == Confidence::Extrapolation {
             // Every window is a point, so that the scatter between like windows is in the standard error.
@@ -122,13 +116,13 @@ pub(crate) fn fit(
         levels
             .iter()
             .filter_map(|l| {
-                let values: Vec<f64> = group(*l).filter_map(|w| value(w)).collect();
-                (!values.is_empty()).then(|| {
-                    (
-                        *l as f64 / 1e3,
-                        values.iter().sum::<f64>() / values.len() as f64,
-                    )
-                })
+                let values: Vec<(f64, f64)> = group(*l)
+                    .filter_map(|w| Some((w.injected_us - w.wanted_us, value(w)?)))
+                    .collect();
+                let n = values.len() as f64;
+                let sum = |part: &dyn Fn(&(f64, f64)) -> f64| values.iter().map(part).sum::<f64>();
+                // What was wanted and how late the timers were on average, so that punctual ones add nothing at all.
+                (n > 0.0).then(|| (*l as f64 / 1e3 + sum(&|v| v.0) / n, sum(&|v| v.1) / n))
             })
             .collect()
     };
@@ -163,6 +157,11 @@ pub(crate) fn fit(
     })
 }
 
+/// Windows that were to have the same latency injected belong together, whatever timers made of it: nanoseconds.
+fn level_of(window: &CalibrationWindow) -> u64 {
+    (window.wanted_us * 1e3).round() as u64
+}
+
 /// Fewer requests suffice where even the longest window cannot have more.
 fn min_ios(config: &CalibrationConfig, window: &CalibrationWindow) -> u64 {
     u64::from(if window.duration > config.window {
@@ -175,7 +174,7 @@ fn min_ios(config: &CalibrationConfig, window: &CalibrationWindow) -> u64 {
 /// Whether the load was the same before and after: judged by the neighbouring control windows only, since a closed loop
 /// slows down under injection and that is the signal.
 fn steady_around(config: &CalibrationConfig, windows: &[CalibrationWindow], i: usize) -> bool {
-    let is_control = |w: &&CalibrationWindow| w.injected_us == 0.0;
+    let is_control = |w: &&CalibrationWindow| w.wanted_us == 0.0;
     if is_control(&&windows[i]) {
         return true;
     }

@@ -6,9 +6,9 @@ use units::{DeviceId, TierId, VolumeId};
 use super::VolumeState;
 use super::config::{AutoTieringConfig, History, MoveCost, OverDemand, SpaceTerm, Switches};
 use super::predict;
-use crate::arrange::{copy_bandwidth, spare_bandwidth};
 use crate::assign::Shares;
 use crate::ledger::Demand;
+use crate::rate::{copy_bandwidth, spare_bandwidth};
 use crate::{Context, Objective};
 
 /// The literal form's mark for "cannot be on this tier", which it also feeds into the history.

@@ -85,6 +85,7 @@ fn facts(topology: Topology, gib: u64, iops: f64, latency_us: f64) -> Facts {
             measured: Some(measured),
             calibration: vec![],
             calibrating: false,
+            last_moved: None,
         }],
         devices,
         moves: vec![],
@@ -192,6 +193,7 @@ fn a_line_counts_from_the_load_of_its_session() {
     facts.devices[1].utilization = 0.25;
     facts.volumes[0].calibration = (0..10)
         .map(|i| CalibrationWindow {
+            wanted_us: f64::from(i % 5) * 50.0,
             injected_us: f64::from(i % 5) * 50.0,
             duration: Nanos::from_secs(1),
             reads: 1_000,
@@ -493,6 +495,7 @@ fn more_demand_than_a_tier_can_serve() {
 
 fn window(injected_us: f64, ios: u64, mean_us: f64, last: bool) -> CalibrationWindow {
     CalibrationWindow {
+        wanted_us: injected_us,
         injected_us,
         duration: Nanos::from_secs(1),
         reads: ios,
@@ -539,6 +542,41 @@ fn windows_that_do_not_count() {
     // One level is no line; nothing is no line.
     assert!(fit(&good[..1]).is_none());
     assert!(fit(&[]).is_none());
+}
+
+/// Live timers are late: windows belong together by what was wanted, and the line is over what was injected.
+#[test]
+fn late_timers_move_points_and_do_not_part_levels() {
+    let late = |wanted_us: f64, late_us: f64, last: bool| {
+        // 0.8 of what was really injected.
+        let mean_us = 100.0 + 0.8 * (wanted_us + late_us);
+        CalibrationWindow {
+            injected_us: wanted_us + late_us,
+            ..window(wanted_us, 1000, mean_us, last)
+        }
+    };
+    let windows = [
+        late(0.0, 0.0, false),
+        late(50.0, 10.0, false),
+        late(0.0, 2.0, false), // a control all the same
+        late(50.0, 20.0, false),
+        late(0.0, 0.0, true),
+    ];
+    for form in ["literal", "corrected"] {
+        let (config, switches) = config(json!({ "form": form }));
+        let s = fit(&config.calibration, &switches, &windows).expect("a line");
+        assert_eq!(s.windows, 5, "{form}");
+        assert!((s.joint.slope - 0.8).abs() < 1e-9, "{form} {s:?}");
+        assert!((s.joint.intercept - 100.0).abs() < 1e-9, "{form} {s:?}");
+    }
+    // Three windows of a level that three does not divide: nothing may be lost to rounding.
+    let punctual: Vec<CalibrationWindow> = [0.0, 0.1, 0.1, 0.1, 0.0]
+        .map(|us| window(us, 1000, 100.0 + us, false))
+        .into();
+    let (config, switches) = config(json!({ "form": "literal" }));
+    let s = fit(&config.calibration, &switches, &punctual).expect("a line");
+    let exact = algo::fit_line(&[(0.0, 100.0), (0.1, punctual[1].read_mean_us)]).unwrap();
+    assert_eq!(s.joint.sxx, exact.sxx);
 }
 
 /// A queue of 256 behind a device at its cap hides that a faster device would serve it sooner.

@@ -73,6 +73,7 @@ fn facts(epoch: u64, measured: &[Measured]) -> Facts {
         measured: Some(*m),
         calibration: vec![],
         calibrating: false,
+        last_moved: None,
     });
     Facts {
         at: Nanos::from_secs(60 * epoch),

@@ -1,0 +1,24 @@
+//! Configuration files as TOML: how they are read, and the words that a scenario and a live configuration share.
+//!
+//! ```text
+//!  text ──▶ read ──▶ words (names are text) ──▶ resolve_* ──▶ model (names are ids)
+//!             └▶ Text: line of a key, for the faults of everything that comes later
+//! ```
+//!
+//! A fault names the file, the line, the key and the reason, and guesses what was meant. Nothing here opens a file: the
+//! caller brings the text.
+
+mod policy;
+mod strategies;
+mod text;
+mod tiers;
+mod unknown;
+
+pub use policy::{
+    AffinityConfig, ClassConfig, PolicyConfig, ResolvedPolicy, UnknownVolumes, resolve_classes,
+    resolve_policy,
+};
+pub use strategies::{StrategyTables, parameters, strategy};
+pub use text::{ConfigFault, Text, read};
+pub use tiers::{MemberConfig, TierConfig, resolve_tier_spec, resolve_topology};
+pub use unknown::{find, suggestion};

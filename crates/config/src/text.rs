@@ -1,0 +1,205 @@
+//! Reading a file: errors name the file, the line, the key and the reason.
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+use toml_edit::{Document, Item};
+
+use crate::strategies::{STRATEGIES, check_strategies};
+use crate::unknown::check_keys;
+
+/// A fault in a configuration file.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{}{}{}: {why}", .file, .line.map(|l| format!(":{l}")).unwrap_or_default(), key_part(.key))]
+pub struct ConfigFault {
+    /// The file.
+    pub file: String,
+    /// The line, from 1, where it is known.
+    pub line: Option<usize>,
+    /// The key, such as `volumes[2].size`; empty for the whole file.
+    pub key: String,
+    /// What is wrong.
+    pub why: String,
+}
+
+fn key_part(key: &str) -> String {
+    if key.is_empty() {
+        String::new()
+    } else {
+        format!(": {key}")
+    }
+}
+
+/// The text of a file, so that faults that are found later can name their line too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Text {
+    /// Name of the file, as the user wrote it.
+    pub file: String,
+    /// What is in it.
+    pub text: String,
+}
+
+/// Parses the text of `file`, and keeps it beside its words.
+///
+/// A table `strategies`, where `T` has one, holds parameters of strategies: they are checked by those strategies' schemas.
+///
+/// # Errors
+/// Text that is no TOML, keys that `T` does not know, values that do not fit.
+pub fn read<T: DeserializeOwned + JsonSchema>(
+    file: &str,
+    text: &str,
+) -> Result<(T, Text), ConfigFault> {
+    let source = Text {
+        file: file.into(),
+        text: text.into(),
+    };
+    let document = Document::parse(text)
+        .map_err(|e| source.fault_from(e.span().map(|s| s.start), "", e.message()))?;
+    let schema = schemars::schema_for!(T).to_value();
+    check_keys(&source, document.as_item(), &schema)?;
+    if schema
+        .pointer(&format!("/properties/{STRATEGIES}"))
+        .is_some()
+    {
+        check_strategies(&source, &document)?;
+    }
+    let words = toml_edit::de::from_str(text).map_err(|e: toml_edit::de::Error| {
+        source.fault_from(e.span().map(|s| s.start), "", e.message())
+    })?;
+    Ok((words, source))
+}
+
+impl Text {
+    /// A fault at `key`, with its line, or that of the nearest key above it.
+    pub fn fault(&self, key: &str, why: impl Into<String>) -> ConfigFault {
+        let document = Document::parse(self.text.as_str()).ok();
+        let offset = document.and_then(|d| find_key(d.as_item(), key).nearest);
+        self.fault_from(offset, key, why)
+    }
+
+    /// The line that gives `key`, from 1; `None` where the file leaves it out.
+    pub fn line_of(&self, key: &str) -> Option<usize> {
+        let document = Document::parse(self.text.as_str()).ok()?;
+        let offset = find_key(document.as_item(), key).exact?;
+        Some(self.line_at(offset))
+    }
+
+    /// A fault at an offset of the text, where one is known.
+    pub(crate) fn fault_from(
+        &self,
+        offset: Option<usize>,
+        key: &str,
+        why: impl Into<String>,
+    ) -> ConfigFault {
+        ConfigFault {
+            file: self.file.clone(),
+            line: offset.map(|o| self.line_at(o)),
+            key: key.into(),
+            why: why.into(),
+        }
+    }
+
+    fn line_at(&self, offset: usize) -> usize {
+        self.text.as_bytes()[..offset.min(self.text.len())]
+            .iter()
+            .filter(|b| **b == b'\n')
+            .count()
+            + 1
+    }
+}
+
+/// Where a key is, as offsets of its value.
+struct Place {
+    /// Of the key itself; `None` if it is not there.
+    exact: Option<usize>,
+    /// Of the key, or of the nearest one above it.
+    nearest: Option<usize>,
+}
+
+/// Looks for a key such as `volumes[2].size`.
+fn find_key(root: &Item, key: &str) -> Place {
+    let mut item = root;
+    let mut nearest = None;
+    let mut whole = true;
+    for part in key.split('.') {
+        let (name, index) = match part.split_once('[') {
+            Some((name, rest)) => (name, rest.trim_end_matches(']').parse::<usize>().ok()),
+            None => (part, None),
+        };
+        let Some(next) = item.get(name) else {
+            whole = false;
+            break;
+        };
+        item = next;
+        let element = index.and_then(|i| item.get(i));
+        whole &= index.is_none() || element.is_some();
+        item = element.unwrap_or(item);
+        nearest = item.span().map(|s| s.start).or(nearest);
+    }
+    let exact = item.span().map(|s| s.start).filter(|_| whole);
+    Place { exact, nearest }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{PolicyConfig, TierConfig};
+    use serde::Deserialize;
+
+    #[derive(Debug, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    struct Words {
+        tiers: Vec<TierConfig>,
+        #[serde(default)]
+        policy: PolicyConfig,
+        #[serde(default)]
+        strategies: crate::StrategyTables,
+    }
+
+    const FILE: &str = "[[tiers]]\nname = \"fast\"\npreset = \"pm953\"\n\n[policy]\nspace_high = 0.9\npins = { a = \"fast\" }\n";
+
+    fn fault(text: &str) -> String {
+        read::<Words>("x.toml", text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_line_of_a_key_is_known_only_where_the_file_gives_it() {
+        let (words, text) = read::<Words>("x.toml", FILE).unwrap();
+        assert_eq!(words.tiers[0].name, "fast");
+        assert_eq!(words.policy.space_high, Some(0.9));
+        assert!(words.strategies.is_empty());
+        for (key, line) in [
+            ("tiers[0].preset", Some(3)),
+            ("policy", Some(5)),
+            ("policy.space_high", Some(6)),
+            ("policy.pins.a", Some(7)),
+            ("policy.hold", None),
+            ("tiers[1].preset", None),
+            ("tiers[0].preset.more", None),
+            ("nothing", None),
+        ] {
+            assert_eq!(text.line_of(key), line, "{key}");
+        }
+        // A fault falls back to what is above.
+        assert_eq!(text.fault("policy.hold", "odd").line, Some(5));
+        assert_eq!(text.fault("nothing", "odd").line, None);
+    }
+
+    #[test]
+    fn faults_name_file_line_and_key() {
+        let typo = FILE.replace("space_high", "space_hihg");
+        assert_eq!(
+            fault(&typo),
+            "x.toml:6: policy.space_hihg: unknown key, did you mean \"space_high\"?"
+        );
+        assert!(fault("tiers = [").starts_with("x.toml:1: "));
+        let strategy = format!("{FILE}[strategies.mine]\nuses = \"edt\"\nmore = 1\n");
+        assert!(
+            fault(&strategy).starts_with("x.toml:10: strategies.mine.more: unknown key"),
+            "{}",
+            fault(&strategy)
+        );
+        let odd = format!("{FILE}[strategies.edd]\n");
+        assert!(fault(&odd).starts_with("x.toml:8: strategies.edd: unknown strategy"));
+    }
+}

@@ -1,0 +1,265 @@
+//! Tiers of devices: the words, and what they stand for.
+
+use model::{Device, DeviceSpec, LoadCurve, Specialty, Tier, Topology};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use units::{Bytes, BytesPerSec, DeviceId, Iops, Nanos, TierId};
+
+use crate::unknown::suggestion;
+use crate::{ConfigFault, Text};
+
+/// Devices of a tier. Protects against a number that was meant as something else.
+const DEVICES_MAX: usize = 1024;
+/// Spread of latencies, at most: beyond it a mean says nothing.
+const JITTER_SIGMA_MAX: f64 = 3.0;
+
+/// A tier of like devices.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TierConfig {
+    /// Unique name.
+    pub name: String,
+    /// Device preset; the other values change it.
+    pub preset: String,
+    /// Number of devices; one if left out.
+    pub devices: Option<u32>,
+    /// Space of one device.
+    pub capacity: Option<Bytes>,
+    /// The devices by name, each with a size of its own, instead of `devices` and `capacity`.
+    #[serde(default)]
+    pub members: Vec<MemberConfig>,
+    /// Read cap of one device.
+    pub read_iops: Option<Iops>,
+    /// Write cap of one device.
+    pub write_iops: Option<Iops>,
+    /// Read bandwidth of one device.
+    pub read_bandwidth: Option<BytesPerSec>,
+    /// Write bandwidth of one device.
+    pub write_bandwidth: Option<BytesPerSec>,
+    /// Read latency when idle.
+    pub read_latency: Option<Nanos>,
+    /// Write latency when idle.
+    pub write_latency: Option<Nanos>,
+    /// Points (utilization, factor on the latency).
+    pub curve: Option<Vec<(f64, f64)>>,
+    /// Spread of latencies (sigma of a log-normal factor).
+    pub jitter_sigma: Option<f64>,
+    /// What the tier is meant for; by its place among the tiers if left out.
+    pub specialty: Option<Specialty>,
+}
+
+/// One device of a tier.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MemberConfig {
+    /// Unique name, among the devices of all tiers.
+    pub name: String,
+    /// Its space; the preset's if left out.
+    pub capacity: Option<Bytes>,
+}
+
+/// The array, from its tiers, high end first; they are at the key `tiers`.
+///
+/// # Errors
+/// Without a tier; names that are given twice; values that make no sense.
+pub fn resolve_topology(text: &Text, tiers: &[TierConfig]) -> Result<Topology, ConfigFault> {
+    let mut topology = Topology {
+        tiers: vec![],
+        devices: vec![],
+    };
+    if tiers.is_empty() {
+        return Err(text.fault("tiers", "there is none"));
+    }
+    for (i, t) in tiers.iter().enumerate() {
+        let at = format!("tiers[{i}]");
+        if tiers[..i].iter().any(|o| o.name == t.name) {
+            let why = format!("tier \"{}\" is listed twice", t.name);
+            return Err(text.fault(&format!("{at}.name"), why));
+        }
+        let devices = devices(text, &at, t)?;
+        let specialty = t
+            .specialty
+            .unwrap_or_else(|| Specialty::for_tier(i, tiers.len()));
+        if [specialty.performance, specialty.bandwidth, specialty.space]
+            .iter()
+            .any(|w| !(0.0..=1.0).contains(w))
+        {
+            let key = format!("{at}.specialty");
+            return Err(text.fault(&key, "its weights are shares: 0 to 1"));
+        }
+        let tier = TierId::from_index(i);
+        let first = topology.devices.len();
+        for (name, spec) in devices {
+            if topology.devices.iter().any(|d| d.name == name) {
+                let key = if t.members.is_empty() {
+                    "name"
+                } else {
+                    "members"
+                };
+                let why = format!("there are two devices of the name \"{name}\"");
+                return Err(text.fault(&format!("{at}.{key}"), why));
+            }
+            topology.devices.push(Device { name, tier, spec });
+        }
+        let devices = (first..topology.devices.len())
+            .map(DeviceId::from_index)
+            .collect();
+        topology.tiers.push(Tier {
+            name: t.name.clone(),
+            specialty,
+            devices,
+        });
+    }
+    Ok(topology)
+}
+
+/// Names and specs of a tier's devices.
+fn devices(
+    text: &Text,
+    at: &str,
+    t: &TierConfig,
+) -> Result<Vec<(String, DeviceSpec)>, ConfigFault> {
+    let spec = resolve_tier_spec(text, at, t)?;
+    if t.members.is_empty() {
+        let n = t.devices.unwrap_or(1);
+        if !(1..=DEVICES_MAX).contains(&(n as usize)) {
+            let why = format!("{n} is not between 1 and {DEVICES_MAX}");
+            return Err(text.fault(&format!("{at}.devices"), why));
+        }
+        let name = |i: u32| match n {
+            1 => t.name.clone(),
+            _ => format!("{}-{i}", t.name),
+        };
+        return Ok((0..n).map(|i| (name(i), spec.clone())).collect());
+    }
+    for (key, given) in [
+        ("devices", t.devices.is_some()),
+        ("capacity", t.capacity.is_some()),
+    ] {
+        if given {
+            let why = "give either members or devices and capacity";
+            return Err(text.fault(&format!("{at}.{key}"), why));
+        }
+    }
+    if t.members.len() > DEVICES_MAX {
+        let why = format!("{} are more than {DEVICES_MAX}", t.members.len());
+        return Err(text.fault(&format!("{at}.members"), why));
+    }
+    let mut out = Vec::with_capacity(t.members.len());
+    for (i, member) in t.members.iter().enumerate() {
+        let key = |key: &str| format!("{at}.members[{i}].{key}");
+        if t.members[..i].iter().any(|o| o.name == member.name) {
+            let why = format!("device \"{}\" is listed twice", member.name);
+            return Err(text.fault(&key("name"), why));
+        }
+        let capacity = member.capacity.unwrap_or(spec.capacity);
+        if capacity == Bytes::ZERO {
+            return Err(text.fault(&key("capacity"), "must be above 0"));
+        }
+        let spec = DeviceSpec {
+            capacity,
+            ..spec.clone()
+        };
+        out.push((member.name.clone(), spec));
+    }
+    Ok(out)
+}
+
+/// What one device of a tier can do; `at` is the tier's key, such as `tiers[0]`. Members may differ in capacity alone.
+///
+/// # Errors
+/// A preset that there is not, and values that make no sense.
+pub fn resolve_tier_spec(text: &Text, at: &str, t: &TierConfig) -> Result<DeviceSpec, ConfigFault> {
+    let key = |key: &str| format!("{at}.{key}");
+    let preset = model::preset(&t.preset).ok_or_else(|| {
+        let why = suggestion(&t.preset, model::PRESETS.iter().map(|p| p.name));
+        text.fault(
+            &key("preset"),
+            format!("unknown device \"{}\"{why}", t.preset),
+        )
+    })?;
+    let mut spec = preset.spec();
+    spec.capacity = t.capacity.unwrap_or(spec.capacity);
+    spec.read_iops = t.read_iops.map_or(spec.read_iops, |r| r.0);
+    spec.write_iops = t.write_iops.map_or(spec.write_iops, |r| r.0);
+    spec.read_bandwidth = t.read_bandwidth.unwrap_or(spec.read_bandwidth);
+    spec.write_bandwidth = t.write_bandwidth.unwrap_or(spec.write_bandwidth);
+    spec.read_latency = t.read_latency.unwrap_or(spec.read_latency);
+    spec.write_latency = t.write_latency.unwrap_or(spec.write_latency);
+    spec.jitter_sigma = t.jitter_sigma.unwrap_or(spec.jitter_sigma);
+    if let Some(points) = &t.curve {
+        spec.curve =
+            LoadCurve::new(points.clone()).map_err(|e| text.fault(&key("curve"), e.to_string()))?;
+    }
+    let positive = [
+        ("capacity", spec.capacity.as_f64()),
+        ("read_iops", spec.read_iops),
+        ("write_iops", spec.write_iops),
+        ("read_bandwidth", spec.read_bandwidth.as_f64()),
+        ("write_bandwidth", spec.write_bandwidth.as_f64()),
+    ];
+    if let Some((name, _)) = positive.iter().find(|(_, v)| *v <= 0.0) {
+        return Err(text.fault(&key(name), "must be above 0"));
+    }
+    if !(0.0..=JITTER_SIGMA_MAX).contains(&spec.jitter_sigma) {
+        let why = format!("must be between 0 and {JITTER_SIGMA_MAX}");
+        return Err(text.fault(&key("jitter_sigma"), why));
+    }
+    Ok(spec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(toml: &str) -> Result<Topology, String> {
+        #[derive(Deserialize, JsonSchema)]
+        struct Words {
+            tiers: Vec<TierConfig>,
+        }
+        let (words, text) = crate::read::<Words>("x.toml", toml).map_err(|e| e.to_string())?;
+        resolve_topology(&text, &words.tiers).map_err(|e| e.to_string())
+    }
+
+    const TWO: &str = "[[tiers]]\nname = \"fast\"\npreset = \"pm953\"\nmembers = [{ name = \"nvme-0\", capacity = \"4 GiB\" }, { name = \"nvme-1\" }]\n";
+
+    #[test]
+    fn members_have_names_and_sizes_of_their_own() {
+        let topology = resolve(TWO).unwrap();
+        let names: Vec<_> = topology.devices.iter().map(|d| d.name.as_str()).collect();
+        assert_eq!(names, ["nvme-0", "nvme-1"]);
+        assert_eq!(topology.devices[0].spec.capacity, Bytes::gib(4));
+        let preset = model::preset("pm953").unwrap().spec();
+        assert_eq!(topology.devices[1].spec, preset);
+        assert_eq!(topology.devices[0].spec.read_iops, preset.read_iops);
+    }
+
+    #[test]
+    fn members_and_the_short_form_exclude_each_other() {
+        for key in ["devices = 2", "capacity = \"1 GiB\""] {
+            let fault = resolve(&format!("{TWO}{key}\n")).unwrap_err();
+            assert!(
+                fault.starts_with("x.toml:5: ") && fault.contains("either members or devices"),
+                "{fault}"
+            );
+        }
+        let none = TWO.replace("4 GiB", "0B");
+        assert!(resolve(&none).unwrap_err().contains("must be above 0"));
+    }
+
+    #[test]
+    fn a_device_name_is_there_once() {
+        let twice = TWO.replace("nvme-1", "nvme-0");
+        let fault = resolve(&twice).unwrap_err();
+        assert!(
+            fault.contains("members[1].name: device \"nvme-0\" is listed twice"),
+            "{fault}"
+        );
+        let across = format!("{TWO}[[tiers]]\nname = \"nvme-1\"\npreset = \"pm863\"\n");
+        let fault = resolve(&across).unwrap_err();
+        assert!(
+            fault.contains("two devices of the name \"nvme-1\""),
+            "{fault}"
+        );
+    }
+}

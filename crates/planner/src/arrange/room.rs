@@ -1,0 +1,128 @@
+//! Which devices have room.
+
+use model::{AffinityKind, Goal, Rejection};
+use units::{Bytes, DeviceId, TierId, VolumeId};
+
+use super::Arranger;
+use crate::Wish;
+
+impl Arranger<'_> {
+    /// The device of the tier with room, least load, most free space; another than its own.
+    pub(super) fn choose_device(&self, wish: &Wish, tier: TierId) -> Result<DeviceId, Rejection> {
+        let volume = &self.facts.volumes[wish.volume.index()];
+        let need = volume.size;
+        let devices = &self.facts.topology.tier(tier).devices;
+        let room = |d: &DeviceId| self.space[d.index()].later - self.kept_free(*d, wish.goal);
+        let mut apart = None;
+        let best = devices
+            .iter()
+            .filter(|d| **d != volume.device && room(d) >= i128::from(need.0))
+            .filter(|d| match self.meets_on(wish.volume, **d) {
+                None => true,
+                Some(other) => {
+                    apart = Some(other);
+                    false
+                }
+            })
+            .min_by_key(|d| {
+                let s = &self.space[d.index()];
+                let must_wait = s.now < i128::from(need.0);
+                (
+                    (s.utilization * 1e3).round() as i64,
+                    must_wait,
+                    std::cmp::Reverse(s.later),
+                    **d,
+                )
+            });
+        if let Some(device) = best {
+            return Ok(*device);
+        }
+        if let Some(other) = apart {
+            let with = self.facts.volumes[other.index()].name.clone();
+            return Err(Rejection::Affinity {
+                with,
+                rule: "different-devices".into(),
+            });
+        }
+        let most = devices
+            .iter()
+            .filter(|d| **d != volume.device)
+            .map(|d| room(d).max(0))
+            .max()
+            .unwrap_or(0);
+        let most_free = Bytes(u64::try_from(most).unwrap_or(u64::MAX));
+        let empty = devices.iter().any(|d| {
+            let facts = &self.facts.devices[d.index()];
+            let capacity = self.facts.topology.device(*d).spec.capacity;
+            let free = capacity
+                .saturating_sub(facts.used)
+                .saturating_sub(facts.reserved);
+            *d != volume.device
+                && i128::from(free.0) - self.kept_free(*d, wish.goal) >= i128::from(need.0)
+        });
+        // It would fit into what is free now, but other moves of this plan take that.
+        Err(if empty {
+            Rejection::TransientSpace { need, most_free }
+        } else {
+            Rejection::NoDevice { need, most_free }
+        })
+    }
+
+    /// Space of a device that moves for this goal leave alone: what is moved away for space does not come back for latency.
+    fn kept_free(&self, device: DeviceId, goal: Goal) -> i128 {
+        let high = self.policy.space_high.filter(|_| goal >= Goal::Space);
+        let capacity = self.facts.topology.device(device).spec.capacity;
+        high.map_or(0, |high| {
+            i128::from(capacity.0) - (capacity.as_f64() * high) as i128
+        })
+    }
+
+    /// Share of a device's space that will be in use after the plan so far and the moves under way.
+    pub(crate) fn used_share(&self, device: DeviceId) -> f64 {
+        let facts = self.facts;
+        let capacity = facts.topology.device(device).spec.capacity;
+        // Of a move under way some may have left already: that much is counted twice, and the next decision sees it.
+        let leaving = facts.moves.iter().filter(|m| m.from == device);
+        let leaving: i128 = leaving
+            .map(|m| i128::from(facts.volumes[m.volume.index()].size.0))
+            .sum();
+        let used = i128::from(capacity.0) - self.space[device.index()].later - leaving;
+        used.max(0) as f64 / capacity.as_f64()
+    }
+
+    /// Whether a move of the volume was accepted.
+    pub(crate) fn moves(&self, volume: VolumeId) -> bool {
+        self.moves.iter().any(|m| m.volume == volume)
+    }
+
+    /// A volume that must not share a device with `volume` and is or will be on `device`. One that is being moved is on both
+    /// of its devices until that has ended well.
+    fn meets_on(&self, volume: VolumeId, device: DeviceId) -> Option<VolumeId> {
+        let rules = self
+            .policy
+            .affinity
+            .iter()
+            .filter(|r| r.kind == AffinityKind::DifferentDevices);
+        rules
+            .filter(|r| r.volumes.contains(&volume))
+            .flat_map(|r| r.volumes.iter().copied())
+            .find(|other| {
+                let moving = self.facts.moves.iter().find(|m| m.volume == *other);
+                let leaves = moving.is_some_and(|m| m.from == device);
+                *other != volume && (leaves || self.final_device(*other) == device)
+            })
+    }
+
+    pub(super) fn final_device(&self, volume: VolumeId) -> DeviceId {
+        let planned = self.moves.iter().find(|m| m.volume == volume).map(|m| m.to);
+        let running = self
+            .facts
+            .moves
+            .iter()
+            .find(|m| m.volume == volume)
+            .map(|m| m.to);
+        planned
+            .or(running)
+            .unwrap_or_else(|| self.facts.volumes[volume.index()].device)
+    }
+}

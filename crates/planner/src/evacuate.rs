@@ -1,0 +1,181 @@
+//! Goals that outrank a strategy's: to empty a tier, and to keep devices from filling up.
+
+use model::{Effect, Facts, Goal, Reason, Rejection};
+use units::{Bytes, DeviceId, TierId, VolumeId};
+
+use crate::arrange::{Arranger, Pending};
+use crate::ledger::tier_now;
+use crate::{Context, Ledger, Wish};
+
+/// Every volume on a draining tier is to leave, also one whose load is not known: to where its strategy or a rule wants it,
+/// if that is open, or to the nearest tier that is. Which of them has room is for `arrange` to find out.
+pub(crate) fn drain(context: &Context<'_>, wishes: &mut Vec<Wish>) {
+    let Context { facts, policy, .. } = *context;
+    if policy.draining.is_empty() {
+        return;
+    }
+    let ledger = Ledger::new(context);
+    for volume in (0..facts.volumes.len()).map(VolumeId::from_index) {
+        let here = tier_now(facts, volume);
+        if !policy.draining.contains(&here) {
+            continue;
+        }
+        let i = position(context, wishes, volume);
+        let wish = &mut wishes[i];
+        let wanted = Some(wish.tier).filter(|t| *t != here);
+        let near = outwards(facts, here);
+        let near = near.into_iter().filter(|t| Some(*t) != wanted);
+        let tiers: Vec<TierId> = wanted.into_iter().chain(near).collect();
+        let open: Vec<TierId> = tiers
+            .iter()
+            .copied()
+            .filter(|t| ledger.permits(volume, *t).is_ok())
+            .collect();
+        // Without an open tier it is held, by what refuses the first one.
+        match open.first().or(tiers.first()) {
+            Some(tier) if wanted == Some(*tier) => {}
+            Some(tier) => leave_for(wish, *tier),
+            None => wish.refused = Some(nowhere(facts, volume)),
+        }
+        let gib = facts.volumes[volume.index()].size.as_f64() / (1u64 << 30) as f64;
+        // The largest first: small ones find room anywhere.
+        wish.value = gib * gib;
+        wish.goal = Goal::Drain;
+        wish.elsewhere = open;
+        wish.reason = Reason::Drained {
+            tier: facts.topology.tier(here).name.clone(),
+        };
+    }
+    wishes.sort_by_key(|w| w.volume);
+}
+
+/// While a device is fuller than it should be, its least used volumes leave it. A volume whose load is not known stays:
+/// silence is not idleness.
+pub(crate) fn relieve(context: &Context<'_>, arranger: &mut Arranger<'_>, pending: &mut Pending) {
+    let Context { facts, policy, .. } = *context;
+    let Some(high) = policy.space_high else {
+        return;
+    };
+    for device in (0..facts.devices.len()).map(DeviceId::from_index) {
+        let used_share = arranger.used_share(device);
+        if used_share <= high || policy.draining.contains(&facts.topology.tier_of(device)) {
+            continue;
+        }
+        let reason = Reason::SpaceRelief {
+            device: facts.topology.device(device).name.clone(),
+            used_share,
+        };
+        for volume in least_used(facts, device) {
+            if arranger.used_share(device) <= high {
+                break;
+            }
+            if !arranger.moves(volume) {
+                send_away(context, arranger, pending, volume, &reason);
+            }
+        }
+    }
+}
+
+/// Moves one volume off its device, if anything has room for it.
+fn send_away(
+    context: &Context<'_>,
+    arranger: &mut Arranger<'_>,
+    pending: &mut Pending,
+    volume: VolumeId,
+    reason: &Reason,
+) {
+    let facts = context.facts;
+    let i = position(context, &mut pending.wishes, volume);
+    pending.rejected.resize(pending.wishes.len(), None);
+    let old = &pending.wishes[i];
+    if old.goal < Goal::Space && old.tier != tier_now(facts, volume) {
+        return; // a rule wants it elsewhere, and waits for room
+    }
+    let ledger = Ledger::new(context);
+    let mut tiers = downwards(facts, tier_now(facts, volume));
+    tiers.retain(|t| ledger.permits(volume, *t).is_ok());
+    let Some(first) = tiers.first() else {
+        return; // a rule keeps it: its own tier at least is always permitted
+    };
+    let mut wish = old.clone();
+    leave_for(&mut wish, *first);
+    wish.goal = Goal::Space;
+    wish.reason = reason.clone();
+    wish.elsewhere = tiers;
+    wish.refused = None;
+    let stays = old.tier == tier_now(facts, volume);
+    let old = std::mem::replace(&mut pending.wishes[i], wish);
+    match arranger.accept(&[i], &pending.wishes) {
+        Ok(_) => {
+            for bundle in &mut pending.bundles {
+                bundle.retain(|member| *member != i);
+            }
+            pending.bundles.retain(|bundle| !bundle.is_empty());
+        }
+        Err(by) if stays => pending.rejected[i] = Some(by),
+        // Its strategy wants it elsewhere anyway.
+        Err(_) => pending.wishes[i] = old,
+    }
+}
+
+/// Turns a wish towards another tier, of which nothing was predicted.
+fn leave_for(wish: &mut Wish, tier: TierId) {
+    wish.tier = tier;
+    wish.effect = Effect::default();
+    wish.value = 0.0;
+    wish.device_share = 0.0;
+}
+
+/// The position of the volume's wish; one to stay is added where there is none.
+fn position(context: &Context<'_>, wishes: &mut Vec<Wish>, volume: VolumeId) -> usize {
+    let found = wishes.iter().position(|w| w.volume == volume);
+    found.unwrap_or_else(|| {
+        wishes.push(Wish::stay(context, volume));
+        wishes.len() - 1
+    })
+}
+
+/// Volumes on a device whose load is known and that are not being moved, by bytes per second for each of their bytes.
+fn least_used(facts: &Facts, device: DeviceId) -> Vec<VolumeId> {
+    let mut found: Vec<(u64, VolumeId)> = Vec::new();
+    for (i, v) in facts.volumes.iter().enumerate() {
+        let volume = VolumeId::from_index(i);
+        let moving = facts.moves.iter().any(|m| m.volume == volume);
+        if let Some(m) = v.measured.filter(|_| v.device == device && !moving) {
+            // Quantized, so that rounding in the last bit cannot change the order.
+            let per_byte = m.bytes_per_s() / v.size.as_f64().max(1.0);
+            found.push(((per_byte * 1e12).round() as u64, volume));
+        }
+    }
+    found.sort();
+    found.into_iter().map(|f| f.1).collect()
+}
+
+/// The other tiers by distance, the lower one first of two at the same.
+fn outwards(facts: &Facts, from: TierId) -> Vec<TierId> {
+    let mut tiers: Vec<TierId> = facts.topology.tier_ids().filter(|t| *t != from).collect();
+    tiers.sort_by_key(|t| (t.index().abs_diff(from.index()), *t < from));
+    tiers
+}
+
+/// Lower tiers, nearest first, then the tier itself, then upper ones, nearest first.
+fn downwards(facts: &Facts, from: TierId) -> Vec<TierId> {
+    let mut tiers: Vec<TierId> = facts.topology.tier_ids().collect();
+    tiers.sort_by_key(|t| {
+        let side = match t.cmp(&from) {
+            std::cmp::Ordering::Greater => 0,
+            std::cmp::Ordering::Equal => 1,
+            std::cmp::Ordering::Less => 2,
+        };
+        (side, t.index().abs_diff(from.index()))
+    });
+    tiers
+}
+
+/// There is no other tier at all.
+fn nowhere(facts: &Facts, volume: VolumeId) -> Rejection {
+    Rejection::NoDevice {
+        need: facts.volumes[volume.index()].size,
+        most_free: Bytes::ZERO,
+    }
+}

@@ -1,0 +1,38 @@
+//! How fast a volume may be copied.
+
+use model::{Facts, Policy};
+use units::{BytesPerSec, DeviceId, VolumeId};
+
+/// A copy is never planned slower than this: below it, a move would outlast any forecast.
+const COPY_BANDWIDTH_MIN: BytesPerSec = BytesPerSec(1_000_000);
+
+/// Rate that a copy is planned with: the budget's, or less where source and target have less to spare.
+pub(crate) fn copy_bandwidth(
+    facts: &Facts,
+    policy: &Policy,
+    volume: VolumeId,
+    to: DeviceId,
+) -> BytesPerSec {
+    let budget = &policy.budget;
+    let spare = spare_bandwidth(facts, volume, to) * budget.copy_share;
+    // The floor is for busy devices, not against the operator.
+    let rate = (spare as u64).max(COPY_BANDWIDTH_MIN.0);
+    BytesPerSec(rate.min(budget.copy_bandwidth.0))
+}
+
+/// μ of paper 0 (Alg. 2 l. 17), bytes per second: the smaller of what the source has left to read, the volume's own reads
+/// added back since its own copy may use them, and what the target has left to write.
+pub(crate) fn spare_bandwidth(facts: &Facts, volume: VolumeId, to: DeviceId) -> f64 {
+    let v = &facts.volumes[volume.index()];
+    let own_read = v
+        .measured
+        .map_or(0.0, |m| m.reads.bytes as f64 / m.window.as_secs_f64());
+    let from = &facts.topology.device(v.device).spec;
+    let target = &facts.topology.device(to).spec;
+    let read_left =
+        (from.read_bandwidth.as_f64() - facts.devices[v.device.index()].read_bytes_per_s).max(0.0)
+            + own_read;
+    let write_left =
+        (target.write_bandwidth.as_f64() - facts.devices[to.index()].write_bytes_per_s).max(0.0);
+    read_left.min(write_left)
+}

@@ -1,0 +1,62 @@
+//! Rows of the report.
+
+use model::{Facts, Move, Outcome, Rejection, TierOption, Verdict, VolumeReport};
+use units::TierId;
+
+use crate::Wish;
+
+/// What the report says of one volume: its wish, what refused it, the move that was accepted for it.
+pub(crate) fn report_row(
+    facts: &Facts,
+    wish: Wish,
+    by: Option<Rejection>,
+    taken: Option<&Move>,
+) -> VolumeReport {
+    let name = |t: TierId| facts.topology.tier(t).name.clone();
+    let volume = &facts.volumes[wish.volume.index()];
+    let here = facts.topology.tier_of(volume.device);
+    let mut options = wish.options;
+    let mut set = |tier: TierId, verdict: Verdict| {
+        let wanted = name(tier);
+        match options.iter_mut().find(|o| o.tier == wanted) {
+            Some(option) => option.verdict = verdict,
+            None => options.push(TierOption {
+                tier: wanted,
+                score: None,
+                predicted: None,
+                move_s: None,
+                verdict,
+            }),
+        }
+    };
+    let outcome = match (taken, by) {
+        (Some(m), _) => {
+            // Where any tier will do, it may be another than was wanted first.
+            let to = facts.topology.tier_of(m.to);
+            set(to, Verdict::Chosen);
+            Outcome::Move {
+                to: name(to),
+                reason: m.reason.to_string(),
+            }
+        }
+        (None, Some(by)) => {
+            set(wish.tier, Verdict::Rejected { by: by.clone() });
+            set(here, Verdict::Chosen);
+            Outcome::Held {
+                wanted: name(wish.tier),
+                by,
+            }
+        }
+        (None, None) => {
+            set(here, Verdict::Chosen);
+            Outcome::Stay
+        }
+    };
+    VolumeReport {
+        volume: volume.name.clone(),
+        tier: name(here),
+        outcome,
+        options,
+        evidence: wish.evidence,
+    }
+}

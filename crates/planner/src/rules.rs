@@ -1,0 +1,73 @@
+//! The operator's rules about where volumes belong, as wishes: no strategy has to repeat them.
+
+use model::{AffinityKind, Effect, Facts, Goal, Reason};
+use units::{TierId, VolumeId};
+
+use crate::ledger::tier_now;
+use crate::{Context, Wish};
+
+/// A pinned volume goes to its tier whatever the strategy thinks of it.
+pub(crate) fn apply_pins(context: &Context<'_>, wishes: &mut Vec<Wish>) {
+    for pin in &context.policy.pins {
+        let here = context
+            .facts
+            .topology
+            .tier_of(context.facts.volumes[pin.volume.index()].device);
+        match wishes.iter_mut().find(|w| w.volume == pin.volume) {
+            Some(wish) if wish.tier == pin.tier => {
+                wish.goal = Goal::Rules;
+            }
+            Some(wish) => {
+                let pinned = pin_wish(context.facts, pin.volume, pin.tier);
+                *wish = Wish {
+                    options: std::mem::take(&mut wish.options),
+                    ..pinned
+                };
+            }
+            None if here != pin.tier => wishes.push(pin_wish(context.facts, pin.volume, pin.tier)),
+            None => {}
+        }
+    }
+    wishes.sort_by_key(|w| w.volume);
+}
+
+/// A strategy's wish is for the rules where it is bound by one: where its volume belongs on one tier with others and is
+/// not, or with one that goes there for a rule or to empty a tier.
+pub(crate) fn serve_rules(context: &Context<'_>, wishes: &mut [Wish]) {
+    let facts = context.facts;
+    let same_tier = |r: &&model::Affinity| r.kind == AffinityKind::SameTier;
+    for rule in context.policy.affinity.iter().filter(same_tier) {
+        let mut tiers = rule.volumes.iter().map(|v| tier_now(facts, *v));
+        let first = tiers.next();
+        let apart = tiers.any(|t| Some(t) != first);
+        let member = |w: &Wish| rule.volumes.contains(&w.volume);
+        let bound = wishes
+            .iter()
+            .any(|w| member(w) && w.goal < Goal::Latency && w.tier != tier_now(facts, w.volume));
+        if apart || bound {
+            let members = wishes.iter_mut().filter(|w| member(w));
+            members
+                .filter(|w| w.goal == Goal::Latency)
+                .for_each(|w| w.goal = Goal::Rules);
+        }
+    }
+}
+
+/// The wish of an operator's pin, which no strategy has to repeat.
+fn pin_wish(facts: &Facts, volume: VolumeId, tier: TierId) -> Wish {
+    let size = facts.volumes[volume.index()].size;
+    Wish {
+        volume,
+        tier,
+        goal: Goal::Rules,
+        reason: Reason::Pinned,
+        effect: Effect::default(),
+        // Rules come before latency, whatever the size.
+        value: 1e6 * (size.as_f64() / (1u64 << 30) as f64).max(1.0),
+        device_share: 0.0,
+        options: vec![],
+        evidence: Default::default(),
+        refused: None,
+        elsewhere: vec![],
+    }
+}

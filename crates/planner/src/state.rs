@@ -1,0 +1,125 @@
+//! How a typed strategy is used through one pointer, and what is remembered between decisions.
+
+use std::any::Any;
+
+use serde::{Deserialize, Serialize};
+
+use crate::gates::Holds;
+use crate::{Context, Draft, Strategy};
+
+/// Marks the form in which states are stored.
+const STATE_SCHEMA: &str = "terrace.planner.state/1";
+
+/// What is remembered from one decision to the next: the state of a strategy of any kind, and how long it has wanted what.
+pub struct StrategyState {
+    own: Box<dyn AnyState>,
+    pub(crate) holds: Holds,
+}
+
+/// A state in a store.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    schema: String,
+    own: serde_json::Value,
+    holds: Holds,
+}
+
+trait AnyState: Send {
+    fn as_any(&self) -> &dyn Any;
+    fn boxed_clone(&self) -> Box<dyn AnyState>;
+    fn to_json(&self) -> serde_json::Value;
+}
+
+impl<S: Serialize + Clone + Send + 'static> AnyState for S {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+    fn boxed_clone(&self) -> Box<dyn AnyState> {
+        Box::new(self.clone())
+    }
+    fn to_json(&self) -> serde_json::Value {
+        serde_json::to_value(self).expect("strategy states are plain data")
+    }
+}
+
+impl Clone for StrategyState {
+    fn clone(&self) -> Self {
+        Self {
+            own: self.own.boxed_clone(),
+            holds: self.holds.clone(),
+        }
+    }
+}
+
+impl StrategyState {
+    fn new<S: Serialize + Clone + Send + 'static>(own: S, holds: Holds) -> Self {
+        let own = Box::new(own);
+        Self { own, holds }
+    }
+
+    /// For a store.
+    pub fn to_json(&self) -> serde_json::Value {
+        let stored = Stored {
+            schema: STATE_SCHEMA.into(),
+            own: self.own.to_json(),
+            holds: self.holds.clone(),
+        };
+        serde_json::to_value(stored).expect("states are plain data")
+    }
+}
+
+/// A strategy of any kind.
+pub trait AnyStrategy: Send {
+    /// Its name.
+    fn name(&self) -> &'static str;
+    /// The state of one that has seen nothing.
+    fn initial_state(&self) -> StrategyState;
+    /// The state read back from a store.
+    fn state_from_json(&self, value: serde_json::Value)
+    -> Result<StrategyState, serde_json::Error>;
+    /// One decision; the state must be this strategy's own.
+    fn plan(
+        &self,
+        context: &Context<'_>,
+        state: &StrategyState,
+        draft: &mut Draft,
+    ) -> StrategyState;
+}
+
+impl<T: Strategy> AnyStrategy for T {
+    fn name(&self) -> &'static str {
+        T::NAME
+    }
+
+    fn initial_state(&self) -> StrategyState {
+        StrategyState::new(T::State::default(), Holds::new())
+    }
+
+    fn state_from_json(
+        &self,
+        value: serde_json::Value,
+    ) -> Result<StrategyState, serde_json::Error> {
+        let (own, holds) = if value.get("schema").is_some_and(|s| s == STATE_SCHEMA) {
+            let stored: Stored = serde_json::from_value(value)?;
+            (stored.own, stored.holds)
+        } else {
+            (value, Holds::new()) // from before anything else was remembered
+        };
+        let own: T::State = serde_json::from_value(own)?;
+        Ok(StrategyState::new(own, holds))
+    }
+
+    fn plan(
+        &self,
+        context: &Context<'_>,
+        state: &StrategyState,
+        draft: &mut Draft,
+    ) -> StrategyState {
+        let own: &T::State = (*state.own)
+            .as_any()
+            .downcast_ref()
+            .expect("a state of this strategy");
+        let next = Strategy::plan(self, context, own, draft);
+        StrategyState::new(next, state.holds.clone())
+    }
+}
