@@ -22,6 +22,7 @@ const ORDER: [&str; 18] = [
     "reproduce",
     "nbd",
     "crashdisk",
+    "store",
     "array",
     "datapath",
     "cli",
@@ -194,13 +195,14 @@ fn the_bans_are_in_force() {
     ] {
         assert!(bans.contains(banned), "{banned} is not banned any more");
     }
-    // Only the edge, the reader of files, the data path and the keeper of the array's map may have rules of their own.
+    // Only the edge, the reader of files, the data path and the keepers of the array's map and of the history may have rules of
+    // their own.
     for name in ORDER {
         let own = format!("{}/../{name}/clippy.toml", env!("CARGO_MANIFEST_DIR"));
         let exists = std::path::Path::new(&own).exists();
         assert_eq!(
             exists,
-            ["trace", "array", "datapath", "cli"].contains(&name),
+            ["trace", "store", "array", "datapath", "cli"].contains(&name),
             "clippy.toml of {name}"
         );
     }

@@ -2,6 +2,13 @@
 //!
 //! A commit is all or nothing, and durable when it returns: the controller says nothing to anybody that it has not committed. What
 //! it needs to go on after a kill is a handful of named values ([`Change::Put`]); everything else is history.
+//!
+//! [`memory::MemoryStore`] keeps it for as long as a test or a simulation lasts. What every implementation has to do is in
+//! `contract`, behind the feature of that name.
+
+#[cfg(any(test, feature = "contract"))]
+pub mod contract;
+pub mod memory;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,11 +32,11 @@ pub enum Change {
         /// Its name.
         key: String,
     },
-    /// A window of a host.
+    /// A window of a host; replaces one of the same host with the same end.
     Window(StoredWindow),
-    /// A decision with all that it was made from, so that it can be made again.
+    /// A decision with all that it was made from, so that it can be made again; replaces one of the same host and number.
     Decision(Box<StoredDecision>),
-    /// Something that happened.
+    /// Something that happened; replaces one with the same number.
     Event(EventView),
     /// A job, as it is now; replaces what is known of the same host and number.
     Job(JobView),
@@ -136,16 +143,16 @@ pub struct StoredDecision {
     pub report: serde_json::Value,
 }
 
-/// What the store is asked for a volume's past.
+/// What the store is asked for a volume's past: windows that end from `from_ns` to `to_ns`, both included.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryQuery {
     /// The host.
     pub host: String,
     /// The volume.
     pub volume: String,
-    /// From here, the controller's time.
+    /// The first end, the controller's time.
     pub from_ns: u64,
-    /// To here.
+    /// The last end.
     pub to_ns: u64,
 }
 
@@ -199,14 +206,15 @@ pub trait Store {
     fn commit(&mut self, changes: &[Change]) -> Result<(), StoreError>;
     /// A volume's past, oldest first.
     fn history(&mut self, query: &HistoryQuery) -> Result<Vec<HistoryPoint>, StoreError>;
-    /// Raw windows of a host, oldest first: a replayable past.
+    /// Raw windows of a host that end from `from_ns` to `to_ns`, both included, oldest first: a replayable past. All of them are
+    /// in memory at once, so ask for hours, not for weeks.
     fn windows(
         &mut self,
         host: &str,
         from_ns: u64,
         to_ns: u64,
     ) -> Result<Vec<StoredWindow>, StoreError>;
-    /// A decision; the last one without a number.
+    /// A decision; without a number the one with the highest. Facts, policy and state of an old one may be forgotten: null.
     fn decision(
         &mut self,
         host: &str,
@@ -214,9 +222,9 @@ pub trait Store {
     ) -> Result<Option<StoredDecision>, StoreError>;
     /// Events with numbers above `after`, or the newest without it; oldest first, at most `limit`.
     fn events(&mut self, after: Option<u64>, limit: usize) -> Result<Vec<EventView>, StoreError>;
-    /// Jobs, newest first.
+    /// Jobs, newest first: by when they were planned, then by number, then by host.
     fn jobs(&mut self, limit: usize) -> Result<Vec<JobView>, StoreError>;
-    /// Outcomes, newest first.
+    /// Outcomes, newest first: by when their moves ended, then by job, then by host.
     fn outcomes(&mut self, limit: usize) -> Result<Vec<OutcomeView>, StoreError>;
     /// Rolls up what is old and forgets what is older; a bounded amount of work at a time. Whether there is more to do.
     fn tidy(&mut self, now_ns: u64) -> Result<Tidied, StoreError>;

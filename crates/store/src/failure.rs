@@ -1,0 +1,86 @@
+//! From what goes wrong inside to what the port says.
+
+use std::path::PathBuf;
+
+use manager::store::StoreError;
+use rusqlite::ErrorCode;
+
+/// What goes wrong inside a transaction.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The database says so.
+    Sqlite(rusqlite::Error),
+    /// What is there makes no sense.
+    Damaged(String),
+    /// What is to be kept does not fit.
+    Unfit(String),
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Self {
+        use rusqlite::Error as E;
+        match error {
+            E::IntegralValueOutOfRange(..)
+            | E::InvalidColumnType(..)
+            | E::FromSqlConversionFailure(..)
+            | E::Utf8Error(..) => Failure::Damaged(error.to_string()),
+            E::ToSqlConversionFailure(_) => {
+                Failure::Unfit("a number or time is 2^63 or more".to_string())
+            }
+            other => Failure::Sqlite(other),
+        }
+    }
+}
+
+/// Where the store is, for messages.
+#[derive(Debug, Clone)]
+pub(crate) struct Place(pub PathBuf);
+
+impl Place {
+    /// A commit failed.
+    pub(crate) fn writing(&self, failure: Failure) -> StoreError {
+        match failure {
+            Failure::Sqlite(e) if is_damage(&e) => self.damaged(&e.to_string()),
+            Failure::Sqlite(e) => StoreError::Write {
+                why: format!("{}: {e}", self.0.display()),
+            },
+            Failure::Unfit(why) => StoreError::Write {
+                why: format!("{}: {why}", self.0.display()),
+            },
+            Failure::Damaged(what) => self.damaged(&what),
+        }
+    }
+
+    /// A question failed.
+    pub(crate) fn reading(&self, failure: Failure) -> StoreError {
+        match self.writing(failure) {
+            StoreError::Write { why } => StoreError::Read { why },
+            other => other,
+        }
+    }
+
+    /// A file or directory could not be made or opened.
+    pub(crate) fn io(&self, action: &str, error: &std::io::Error) -> StoreError {
+        StoreError::Write {
+            why: format!("cannot {action} {}: {error}", self.0.display()),
+        }
+    }
+
+    /// The file is damaged: says what to do.
+    pub(crate) fn damaged(&self, what: &str) -> StoreError {
+        let path = self.0.display();
+        StoreError::Read {
+            why: format!(
+                "{path} is damaged ({what}): put a copy of it back, or move it away with the files {path}-wal and {path}-shm and \
+                 start again; where data is, is in the array's map and is safe; the history, pins set at run time and past jobs are lost"
+            ),
+        }
+    }
+}
+
+fn is_damage(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+    )
+}

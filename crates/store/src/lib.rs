@@ -1,0 +1,188 @@
+//! What a controller keeps, in one SQLite file: its state, the history of volumes, decisions, events, jobs.
+//!
+//! ```text
+//!  commit ──▶ one transaction, durable ──▶ raw windows, a week ──▶ windows of 5 minutes, 400 days ──▶ forgotten
+//!                                      └─▶ decisions with inputs, a week ──▶ without, 90 days ──▶ forgotten
+//!  tidy ────▶ one transaction, a bounded amount of that
+//! ```
+//!
+//! A window is a head (devices, order of the volumes) and parts of 64 names each, so that the past of one volume is read
+//! without those of all others. Parts are columns of varints, packed by zstd. `docs/formats/store.md` has the tables and the bytes.
+//!
+//! # What it is not
+//!
+//! No map of an array: where data is, the array knows (`array`). No clock: it is told the time. Not for many processes: one has
+//! a store open, the next gets [`StoreError::InUse`].
+
+mod decisions;
+mod failure;
+mod frames;
+mod head;
+mod names;
+mod open;
+mod part;
+mod past;
+mod retention;
+mod roll;
+mod schema;
+mod tidy;
+mod values;
+mod varint;
+mod windows;
+
+#[cfg(test)]
+mod full_disk;
+
+use std::fs::File;
+
+use manager::store::{
+    Change, HistoryPoint, HistoryQuery, Store, StoreError, StoredDecision, StoredWindow, Tidied,
+};
+use manager::view::{EventView, JobView, OutcomeView};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+
+use failure::{Failure, Place};
+use frames::Frames;
+use names::Names;
+
+pub use retention::{ROLLED_WINDOW, Retention};
+pub use schema::LAYOUT;
+
+/// A store in a file, open.
+pub struct SqliteStore {
+    conn: Connection,
+    names: Names,
+    frames: Frames,
+    retention: Retention,
+    place: Place,
+    /// Whoever has this file locked has the store. Last, so that it is let go of when the database is closed.
+    _lock: File,
+}
+
+/// What the work inside a transaction needs.
+struct Work<'a> {
+    txn: &'a Transaction<'a>,
+    names: &'a mut Names,
+    frames: &'a mut Frames,
+}
+
+impl SqliteStore {
+    /// Does `work` in a transaction: all of it is there, durably, when this returns, or nothing.
+    fn write<T>(
+        &mut self,
+        behavior: TransactionBehavior,
+        work: impl FnOnce(&mut Work, &Retention) -> Result<T, Failure>,
+    ) -> Result<T, StoreError> {
+        let done = Self::in_transaction(
+            &mut self.conn,
+            behavior,
+            &mut self.names,
+            &mut self.frames,
+            |w| work(w, &self.retention),
+        );
+        if done.is_err() {
+            // Names that were new in this transaction are not there.
+            self.names.forget_new();
+        } else {
+            self.names.keep_new();
+        }
+        done.map_err(|f| self.place.writing(f))
+    }
+
+    /// Asks something.
+    fn read<T>(
+        &mut self,
+        question: impl FnOnce(&mut Work) -> Result<T, Failure>,
+    ) -> Result<T, StoreError> {
+        let deferred = TransactionBehavior::Deferred;
+        let (conn, names, frames) = (&mut self.conn, &mut self.names, &mut self.frames);
+        Self::in_transaction(conn, deferred, names, frames, question)
+            .map_err(|f| self.place.reading(f))
+    }
+
+    fn in_transaction<T>(
+        conn: &mut Connection,
+        behavior: TransactionBehavior,
+        names: &mut Names,
+        frames: &mut Frames,
+        work: impl FnOnce(&mut Work) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let txn = conn.transaction_with_behavior(behavior)?;
+        let done = work(&mut Work {
+            txn: &txn,
+            names,
+            frames,
+        })?;
+        txn.commit()?;
+        Ok(done)
+    }
+}
+
+impl Work<'_> {
+    fn make(&mut self, change: &Change) -> Result<(), Failure> {
+        match change {
+            Change::Put { key, value } => values::put(self.txn, key, value),
+            Change::Remove { key } => values::remove(self.txn, key),
+            Change::Window(window) => self.put_window(window),
+            Change::Decision(decision) => self.put_decision(decision),
+            Change::Event(event) => past::put_event(self.txn, event),
+            Change::Job(job) => past::put_job(self.txn, job),
+            Change::Outcome(outcome) => past::put_outcome(self.txn, outcome),
+        }
+    }
+}
+
+impl Store for SqliteStore {
+    fn values(&mut self) -> Result<Vec<(String, String)>, StoreError> {
+        self.read(|work| values::all(work.txn))
+    }
+
+    fn commit(&mut self, changes: &[Change]) -> Result<(), StoreError> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        self.write(TransactionBehavior::Immediate, |work, _| {
+            changes.iter().try_for_each(|change| work.make(change))
+        })
+    }
+
+    fn history(&mut self, query: &HistoryQuery) -> Result<Vec<HistoryPoint>, StoreError> {
+        self.read(|work| work.history(query))
+    }
+
+    fn windows(
+        &mut self,
+        host: &str,
+        from_ns: u64,
+        to_ns: u64,
+    ) -> Result<Vec<StoredWindow>, StoreError> {
+        self.read(|work| work.raw_windows(host, from_ns, to_ns))
+    }
+
+    fn decision(
+        &mut self,
+        host: &str,
+        generation: Option<u64>,
+    ) -> Result<Option<StoredDecision>, StoreError> {
+        self.read(|work| work.decision(host, generation))
+    }
+
+    fn events(&mut self, after: Option<u64>, limit: usize) -> Result<Vec<EventView>, StoreError> {
+        self.read(|work| past::events(work.txn, after, limit))
+    }
+
+    fn jobs(&mut self, limit: usize) -> Result<Vec<JobView>, StoreError> {
+        self.read(|work| past::jobs(work.txn, limit))
+    }
+
+    fn outcomes(&mut self, limit: usize) -> Result<Vec<OutcomeView>, StoreError> {
+        self.read(|work| past::outcomes(work.txn, limit))
+    }
+
+    fn tidy(&mut self, now_ns: u64) -> Result<Tidied, StoreError> {
+        // Most rounds find nothing; those write nothing and sync nothing.
+        self.write(TransactionBehavior::Deferred, |work, retention| {
+            work.tidy(retention, now_ns)
+        })
+    }
+}

@@ -1,0 +1,225 @@
+//! Opening a store, and making one.
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError, canonicalize};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use manager::store::StoreError;
+use rusqlite::{Connection, OpenFlags};
+
+use crate::failure::Place;
+use crate::frames::Frames;
+use crate::names::Names;
+use crate::schema::{APPLICATION, LAYOUT, PAGE_BYTES, TABLES};
+use crate::{Retention, SqliteStore};
+
+/// How long a reader from outside, such as an operator's `sqlite3`, may hold things up.
+const BUSY: Duration = Duration::from_secs(1);
+
+/// Memory for pages: the inner ones of all tables and those that each commit writes to.
+const CACHE_KIB: i64 = 32 * 1024;
+
+/// What the write-ahead log may take on disk when it is empty; a large commit makes it grow for a while.
+const LOG_BYTES_MAX: i64 = 64 * 1024 * 1024;
+
+/// Bytes of a database, at least: SQLite's smallest page.
+const DATABASE_BYTES_MIN: u64 = 512;
+
+/// Statements that are kept prepared: all that there are.
+const STATEMENTS: usize = 64;
+
+impl SqliteStore {
+    /// Opens the store in a file. Makes the file, readable to its owner only, and its directory if they are not there.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::InUse`] at once when this or another process has it open, [`StoreError::Layout`] when another version of
+    /// terrace has written it, [`StoreError::Read`] when it is damaged, [`StoreError::Write`] when files cannot be made.
+    pub fn open(path: &Path, retention: Retention) -> Result<Self, StoreError> {
+        let path = absolute(path)?;
+        let lock = lock(&path)?;
+        let place = Place(path.clone());
+        let file = find_or_make(&path)?;
+        if file == Found::Short {
+            return Err(place.damaged("it is too short for a database"));
+        }
+        let mut conn = connect(&path).map_err(|e| place.reading(e.into()))?;
+        let identity = identify(&conn).map_err(|e| place.reading(e.into()))?;
+        refuse_others(&identity, &place)?;
+        // From here on the file is ours to change.
+        set_durability(&conn).map_err(|e| place.writing(e.into()))?;
+        if identity == EMPTY {
+            create(&mut conn).map_err(|e| place.writing(e.into()))?;
+        }
+        check_values(&conn, &place)?;
+        let names = Names::load(&conn).map_err(|f| place.reading(f))?;
+        Ok(Self {
+            conn,
+            names,
+            frames: Frames::new().map_err(|f| place.reading(f))?,
+            retention,
+            place,
+            _lock: lock,
+        })
+    }
+}
+
+/// The file's path from the root, in a directory that is there. SQLite would take a relative `file:` for an URI.
+fn absolute(path: &Path) -> Result<PathBuf, StoreError> {
+    let place = Place(path.to_path_buf());
+    let name = path.file_name().ok_or_else(|| StoreError::Write {
+        why: format!("{} does not name a file", path.display()),
+    })?;
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    builder
+        .create(directory)
+        .map_err(|e| place.io("make the directory of", &e))?;
+    let directory = canonicalize(directory).map_err(|e| place.io("find the directory of", &e))?;
+    Ok(directory.join(name))
+}
+
+/// Takes the store. The kernel lets go of it when this process ends, however it ends.
+fn lock(path: &Path) -> Result<File, StoreError> {
+    let mut name = path.as_os_str().to_os_string();
+    name.push(".lock");
+    let place = Place(PathBuf::from(&name));
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(&name)
+        .map_err(|e| place.io("open", &e))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(StoreError::InUse {
+            path: path.display().to_string(),
+        }),
+        Err(TryLockError::Error(e)) => Err(place.io("lock", &e)),
+    }
+}
+
+/// What is at the path now.
+#[derive(PartialEq, Eq)]
+enum Found {
+    /// Nothing, or an empty file of ours.
+    Empty,
+    /// A few bytes. SQLite would take them for an empty file.
+    Short,
+    /// What may be a database.
+    Something,
+}
+
+/// Makes an empty file if there is none: SQLite would make it readable to all.
+fn find_or_make(path: &Path) -> Result<Found, StoreError> {
+    let place = Place(path.to_path_buf());
+    let made = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path);
+    match made {
+        Ok(_) => {
+            let directory = path.parent().unwrap_or(Path::new("/"));
+            let synced = File::open(directory).and_then(|d| d.sync_all());
+            synced.map_err(|e| place.io("make", &e))?;
+            Ok(Found::Empty)
+        }
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+            let metadata = std::fs::metadata(path).map_err(|e| place.io("look at", &e))?;
+            Ok(match metadata.len() {
+                0 => Found::Empty,
+                1..DATABASE_BYTES_MIN => Found::Short,
+                _ => Found::Something,
+            })
+        }
+        Err(e) => Err(place.io("make", &e)),
+    }
+}
+
+fn connect(path: &Path) -> Result<Connection, rusqlite::Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags)?;
+    conn.busy_timeout(BUSY)?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS);
+    // Only heeded while the file is empty.
+    conn.pragma_update(None, "page_size", PAGE_BYTES)?;
+    conn.pragma_update(None, "cell_size_check", true)?;
+    conn.pragma_update(None, "temp_store", "memory")?;
+    conn.pragma_update(None, "cache_size", -CACHE_KIB)?;
+    Ok(conn)
+}
+
+/// A commit is synced before it returns.
+fn set_durability(conn: &Connection) -> Result<(), rusqlite::Error> {
+    conn.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
+    conn.pragma_update(None, "synchronous", "full")?;
+    conn.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES_MAX, |_| Ok(()))
+}
+
+/// What a file says that it is.
+#[derive(PartialEq, Eq)]
+struct Identity {
+    application: i64,
+    layout: i64,
+    tables: i64,
+}
+
+const EMPTY: Identity = Identity {
+    application: 0,
+    layout: 0,
+    tables: 0,
+};
+
+fn identify(conn: &Connection) -> Result<Identity, rusqlite::Error> {
+    let number = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, i64>(0));
+    Ok(Identity {
+        application: number("PRAGMA application_id")?,
+        layout: number("PRAGMA user_version")?,
+        tables: number("SELECT count(*) FROM sqlite_schema")?,
+    })
+}
+
+fn refuse_others(identity: &Identity, place: &Place) -> Result<(), StoreError> {
+    if *identity == EMPTY {
+        return Ok(());
+    }
+    if identity.application != APPLICATION {
+        return Err(StoreError::Read {
+            why: format!("{} is a database of another program", place.0.display()),
+        });
+    }
+    if identity.layout != LAYOUT {
+        return Err(StoreError::Layout {
+            found: identity.layout,
+            known: LAYOUT,
+        });
+    }
+    Ok(())
+}
+
+/// A controller cannot go on without its values, so they are checked before it trusts them. The rest is large, and is checked
+/// when it is read.
+fn check_values(conn: &Connection, place: &Place) -> Result<(), StoreError> {
+    let checked: Result<String, _> =
+        conn.query_row("PRAGMA quick_check('named')", [], |row| row.get(0));
+    match checked.map_err(|e| place.reading(e.into()))?.as_str() {
+        "ok" => Ok(()),
+        problem => Err(place.damaged(problem)),
+    }
+}
+
+fn create(conn: &mut Connection) -> Result<(), rusqlite::Error> {
+    let txn = conn.transaction()?;
+    txn.execute_batch(TABLES)?;
+    txn.pragma_update(None, "application_id", APPLICATION)?;
+    txn.pragma_update(None, "user_version", LAYOUT)?;
+    txn.commit()
+}

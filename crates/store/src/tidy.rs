@@ -1,0 +1,185 @@
+//! Rolling up and forgetting, a bounded amount at a time.
+
+use manager::store::Tidied;
+
+use crate::failure::Failure;
+use crate::roll::Rolling;
+use crate::windows::{Level, clamp};
+use crate::{ROLLED_WINDOW, Retention, Work};
+
+/// Rolled-up windows that are forgotten in a round: each is a row for every 64 volumes.
+const WINDOWS_A_ROUND: usize = 16;
+
+/// Decisions, or their inputs, that are forgotten in a round: each may be megabytes.
+const DECISIONS_A_ROUND: usize = 16;
+
+/// Events, jobs and outcomes that are forgotten in a round, of each: small rows.
+const RECORDS_A_ROUND: usize = 500;
+
+impl Work<'_> {
+    /// One round.
+    pub(crate) fn tidy(&mut self, keep: &Retention, now_ns: u64) -> Result<Tidied, Failure> {
+        let before = |age: units::Nanos| now_ns.saturating_sub(age.0);
+        let past = before(keep.past);
+        let rounds = [
+            self.roll_up(before(keep.raw))?,
+            self.forget_rolled(before(keep.rolled))?,
+            self.forget_by_time(
+                "decision_inputs",
+                "at_ns",
+                before(keep.inputs),
+                DECISIONS_A_ROUND,
+            )?,
+            self.forget_decisions(before(keep.decisions))?,
+            self.forget_events(past, keep.events_max)?,
+            self.forget_by_time("jobs", "ended_ns", past, RECORDS_A_ROUND)?,
+            self.forget_by_number("jobs", keep.jobs_max)?,
+            self.forget_by_time("outcomes", "ended_ns", past, RECORDS_A_ROUND)?,
+            self.forget_by_number("outcomes", keep.outcomes_max)?,
+        ];
+        Ok(if rounds.contains(&Tidied::Some) {
+            Tidied::Some
+        } else {
+            Tidied::All
+        })
+    }
+
+    /// Rolls up the oldest raw windows of one host that end within the same five minutes, once all of these are over. A
+    /// window that was rolled up before is taken in again: a report that came very late finds it there.
+    fn roll_up(&mut self, before_ns: u64) -> Result<Tidied, Failure> {
+        for host in self.names.hosts() {
+            let oldest = self.find(Level::Raw, host, 0, u64::MAX, 1)?;
+            let Some(oldest) = oldest.first() else {
+                continue;
+            };
+            let (first_ns, last_ns) = five_minutes(oldest.at_ns);
+            if last_ns >= before_ns {
+                continue;
+            }
+            let mut rolling = Rolling::default();
+            let mut parts = Vec::new();
+            for level in [Level::Rolled, Level::Raw] {
+                let found = self.find(level, host, first_ns, last_ns, usize::MAX)?;
+                parts.extend(found.into_iter().map(|stored| (level, stored)));
+            }
+            parts.sort_by_key(|(_, stored)| stored.at_ns);
+            for (level, stored) in parts {
+                rolling.add(&self.load(level, &stored)?);
+                self.delete(level, &stored)?;
+            }
+            self.insert(Level::Rolled, host, &rolling.finish())?;
+            return Ok(Tidied::Some);
+        }
+        Ok(Tidied::All)
+    }
+
+    fn forget_rolled(&mut self, before_ns: u64) -> Result<Tidied, Failure> {
+        let Some(last_ns) = before_ns.checked_sub(1) else {
+            return Ok(Tidied::All);
+        };
+        let mut left = WINDOWS_A_ROUND;
+        for host in self.names.hosts() {
+            for stored in self.find(Level::Rolled, host, 0, last_ns, left)? {
+                self.delete(Level::Rolled, &stored)?;
+                left -= 1;
+            }
+        }
+        Ok(whether_more(WINDOWS_A_ROUND - left, WINDOWS_A_ROUND))
+    }
+
+    /// Forgets decisions with their inputs, if those are still there.
+    fn forget_decisions(&mut self, before_ns: u64) -> Result<Tidied, Failure> {
+        let ids: Vec<i64> = self
+            .txn
+            .prepare_cached("SELECT id FROM decisions WHERE at_ns < ?1 ORDER BY at_ns LIMIT ?2")?
+            .query_map((clamp(before_ns), DECISIONS_A_ROUND), |row| row.get(0))?
+            .collect::<Result<_, _>>()?;
+        for table in ["decision_inputs", "decisions"] {
+            let mut statement = self
+                .txn
+                .prepare_cached(&format!("DELETE FROM {table} WHERE id = ?1"))?;
+            for id in &ids {
+                statement.execute([id])?;
+            }
+        }
+        Ok(whether_more(ids.len(), DECISIONS_A_ROUND))
+    }
+
+    /// Events rise in number and time together, so the old ones are the first.
+    fn forget_events(&mut self, before_ns: u64, max: u64) -> Result<Tidied, Failure> {
+        let too_many = self.last_id("events")?.saturating_sub(clamp(max));
+        let first: Vec<(i64, i64)> = self
+            .txn
+            .prepare_cached("SELECT id, at_ns FROM events ORDER BY id LIMIT ?1")?
+            .query_map([RECORDS_A_ROUND], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect::<Result<_, _>>()?;
+        let old = first
+            .iter()
+            .take_while(|(id, at_ns)| *at_ns < clamp(before_ns) || *id <= too_many);
+        let old: Vec<i64> = old.map(|(id, _)| *id).collect();
+        if let Some(last) = old.last() {
+            self.txn
+                .prepare_cached("DELETE FROM events WHERE id <= ?1")?
+                .execute([last])?;
+        }
+        Ok(whether_more(old.len(), RECORDS_A_ROUND))
+    }
+
+    /// Rows whose time is before another; those without stay.
+    fn forget_by_time(
+        &mut self,
+        table: &str,
+        time: &str,
+        before_ns: u64,
+        limit: usize,
+    ) -> Result<Tidied, Failure> {
+        let sql = format!(
+            "DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE {time} < ?1 ORDER BY {time} LIMIT ?2)"
+        );
+        let forgotten = self
+            .txn
+            .prepare_cached(&sql)?
+            .execute((clamp(before_ns), limit))?;
+        Ok(whether_more(forgotten, limit))
+    }
+
+    /// Rows that ended, but for the last `max` that were begun.
+    fn forget_by_number(&mut self, table: &str, max: u64) -> Result<Tidied, Failure> {
+        let too_many = self.last_id(table)?.saturating_sub(clamp(max));
+        // The plus keeps SQLite from the index by time: the rows with the lowest ids are the ones to look at.
+        let sql = format!(
+            "DELETE FROM {table} WHERE id IN
+             (SELECT id FROM {table} WHERE id <= ?1 AND +ended_ns IS NOT NULL ORDER BY id LIMIT ?2)"
+        );
+        let forgotten = self
+            .txn
+            .prepare_cached(&sql)?
+            .execute((too_many, RECORDS_A_ROUND))?;
+        Ok(whether_more(forgotten, RECORDS_A_ROUND))
+    }
+
+    fn last_id(&self, table: &str) -> Result<i64, Failure> {
+        let sql = format!("SELECT coalesce(max(id), 0) FROM {table}");
+        Ok(self
+            .txn
+            .prepare_cached(&sql)?
+            .query_row([], |row| row.get(0))?)
+    }
+}
+
+/// The first and last end of windows within the same five minutes as this one.
+fn five_minutes(at_ns: u64) -> (u64, u64) {
+    let length_ns = ROLLED_WINDOW.0;
+    let before_ns = at_ns.saturating_sub(1) / length_ns * length_ns;
+    // One that ends at 0 is with the first ones.
+    let first_ns = if before_ns == 0 { 0 } else { before_ns + 1 };
+    (first_ns, before_ns + length_ns)
+}
+
+fn whether_more(done: usize, limit: usize) -> Tidied {
+    if done == limit {
+        Tidied::Some
+    } else {
+        Tidied::All
+    }
+}

@@ -1,0 +1,210 @@
+//! Opening: whose the file is, who has it, what is wrong with it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use manager::store::contract::window;
+use manager::store::{Change, HistoryQuery, Store, StoreError};
+use rusqlite::Connection;
+use store::{LAYOUT, Retention, SqliteStore};
+
+fn open(path: &Path) -> Result<SqliteStore, StoreError> {
+    SqliteStore::open(path, Retention::default())
+}
+
+fn refused(path: &Path) -> StoreError {
+    open(path)
+        .err()
+        .unwrap_or_else(|| panic!("{} was opened", path.display()))
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn files_are_their_owners_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a/b/store.db");
+    let mut store = open(&path).unwrap();
+    let change = Change::Window(window("alpha", 10, &["a"]));
+    store.commit(&[change]).unwrap();
+    let names = ["store.db", "store.db-wal", "store.db-shm", "store.db.lock"];
+    for name in names {
+        assert_eq!(mode(&dir.path().join("a/b").join(name)), 0o600, "{name}");
+    }
+    assert_eq!(mode(&dir.path().join("a/b")), 0o700);
+}
+
+#[test]
+fn it_is_one_handles_only_until_that_is_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    let mut store = open(&path).unwrap();
+    for _ in 0..2 {
+        let error = refused(&path);
+        assert!(matches!(&error, StoreError::InUse { path } if path.ends_with("store.db")));
+    }
+    // Being asked for it in vain has not let go of it.
+    let put = Change::Put {
+        key: "a".to_string(),
+        value: "1".to_string(),
+    };
+    store.commit(&[put]).unwrap();
+    drop(store);
+    assert_eq!(open(&path).unwrap().values().unwrap().len(), 1);
+}
+
+#[test]
+fn another_layout_is_refused_and_left_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    drop(open(&path).unwrap());
+    let newer = Connection::open(&path).unwrap();
+    newer
+        .pragma_update(None, "user_version", LAYOUT + 1)
+        .unwrap();
+    drop(newer);
+    let before = fs::read(&path).unwrap();
+    let error = refused(&path);
+    let wanted = StoreError::Layout {
+        found: LAYOUT + 1,
+        known: LAYOUT,
+    };
+    assert_eq!(error, wanted);
+    assert_eq!(fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn a_database_of_another_program_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("other.db");
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("CREATE TABLE theirs (n)").unwrap();
+    drop(other);
+    let before = fs::read(&path).unwrap();
+    let error = refused(&path).to_string();
+    assert!(error.contains("another program"), "{error}");
+    assert_eq!(fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn an_empty_file_becomes_a_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    fs::write(&path, b"").unwrap();
+    assert_eq!(open(&path).unwrap().values().unwrap(), []);
+}
+
+/// The path of a store with 200 windows of 100 volumes, closed.
+fn filled(dir: &Path) -> std::path::PathBuf {
+    let path = dir.join("store.db");
+    let mut store = open(&path).unwrap();
+    let volumes: Vec<String> = (0..100).map(|n| format!("v{n}")).collect();
+    let volumes: Vec<&str> = volumes.iter().map(String::as_str).collect();
+    let windows = (1..=200).map(|at_ns| Change::Window(window("alpha", at_ns, &volumes)));
+    store.commit(&windows.collect::<Vec<_>>()).unwrap();
+    path
+}
+
+fn says_what_to_do(error: &StoreError) {
+    let text = error.to_string();
+    assert!(matches!(error, StoreError::Read { .. }), "{text}");
+    for part in ["is damaged", "move it away", "are lost", "store.db"] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn what_is_no_database_is_said_to_be_damaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    for bytes in [
+        b"x".to_vec(),
+        b"not a database".to_vec(),
+        vec![0xa5; 100_000],
+    ] {
+        fs::write(&path, &bytes).unwrap();
+        says_what_to_do(&refused(&path));
+    }
+    // Nothing of it is changed by that.
+    assert_eq!(fs::read(&path).unwrap(), vec![0xa5; 100_000]);
+}
+
+#[test]
+fn a_file_that_was_cut_off_is_said_to_be_damaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = filled(dir.path());
+    let bytes = fs::read(&path).unwrap();
+    for length in [bytes.len() / 2, 16384, 1000] {
+        fs::write(&path, &bytes[..length]).unwrap();
+        says_what_to_do(&refused(&path));
+    }
+}
+
+#[test]
+fn damage_in_a_window_is_found_when_it_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = filled(dir.path());
+    let conn = Connection::open(&path).unwrap();
+    // A bit in the middle of a part.
+    let id: i64 = conn
+        .query_row("SELECT max(id) FROM raw_parts", [], |row| row.get(0))
+        .unwrap();
+    let part: Vec<u8> = conn
+        .query_row("SELECT volumes FROM raw_parts WHERE id = ?1", [id], |row| {
+            row.get(0)
+        })
+        .unwrap();
+    drop(conn);
+    let mut bytes = fs::read(&path).unwrap();
+    let at = bytes.windows(part.len()).position(|w| w == part).unwrap();
+    bytes[at + part.len() / 2] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+
+    let mut store = open(&path).unwrap();
+    says_what_to_do(&store.windows("alpha", 200, 200).unwrap_err());
+    assert_eq!(store.windows("alpha", 1, 199).unwrap().len(), 199);
+    let mut history = |volume: &str| {
+        store.history(&HistoryQuery {
+            host: "alpha".to_string(),
+            volume: volume.to_string(),
+            from_ns: 0,
+            to_ns: 1000,
+        })
+    };
+    says_what_to_do(&history("v99").unwrap_err());
+    // Another part of the same window.
+    assert_eq!(history("v0").unwrap().len(), 200);
+}
+
+#[test]
+fn a_page_of_zeroes_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = filled(dir.path());
+    let conn = Connection::open(&path).unwrap();
+    let page: usize = conn
+        .query_row(
+            "SELECT max(pageno) FROM dbstat WHERE name = 'raw_parts' AND pagetype = 'leaf'",
+            [],
+            |row| row.get(0),
+        )
+        .unwrap();
+    drop(conn);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[(page - 1) * 16384..page * 16384].fill(0);
+    fs::write(&path, &bytes).unwrap();
+    let mut store = open(&path).unwrap();
+    says_what_to_do(&store.windows("alpha", 0, 1000).unwrap_err());
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, b"").unwrap();
+    let error = refused(&file.join("store.db")).to_string();
+    assert!(error.contains("cannot make the directory of"), "{error}");
+    assert!(error.contains("file/store.db"), "{error}");
+}
