@@ -29,7 +29,7 @@ const ORDER: [&str; 18] = [
 ];
 
 /// What the core may use from outside. None of these opens a socket, reads a clock or starts a thread by itself.
-const CORE_MAY_USE: [(&str, &[&str]); 11] = [
+const CORE_MAY_USE: [(&str, &[&str]); 12] = [
     ("units", &["schemars", "serde", "thiserror"]),
     ("model", &["schemars", "serde"]),
     ("algo", &["libm", "serde"]),
@@ -61,6 +61,10 @@ const CORE_MAY_USE: [(&str, &[&str]); 11] = [
             "strsim",
             "thiserror",
         ],
+    ),
+    (
+        "manager",
+        &["schemars", "serde", "serde_json", "thiserror"],
     ),
     ("reproduce", &["libm", "serde", "thiserror"]),
     ("nbd", &["thiserror"]),
