@@ -150,6 +150,21 @@ impl FakeArray {
         }
     }
 
+    /// A volume gets more extents, on its home tier; whether that tier is full.
+    pub fn grow(&mut self, volume: usize, extents: u64) -> bool {
+        for _ in 0..extents {
+            let home = &self.volumes[volume].home;
+            let place = (0..self.devices.len())
+                .filter(|d| self.devices[*d].tier == *home)
+                .find_map(|d| Some((d, self.free_slot(d)?)));
+            match place {
+                Some(place) => self.volumes[volume].extents.push(place),
+                None => return true,
+            }
+        }
+        false
+    }
+
     pub fn step(&mut self, dt_ns: u64) {
         self.now_ns += dt_ns;
         let seconds = dt_ns as f64 / 1e9;
