@@ -62,10 +62,7 @@ const CORE_MAY_USE: [(&str, &[&str]); 12] = [
             "thiserror",
         ],
     ),
-    (
-        "manager",
-        &["schemars", "serde", "serde_json", "thiserror"],
-    ),
+    ("manager", &["schemars", "serde", "serde_json", "thiserror"]),
     ("reproduce", &["libm", "serde", "thiserror"]),
     ("nbd", &["thiserror"]),
 ];

@@ -19,6 +19,6 @@ pub use policy::{
     resolve_policy,
 };
 pub use strategies::{StrategyTables, parameters, strategy};
-pub use text::{ConfigFault, Text, read};
+pub use text::{ConfigFault, Text, read, write};
 pub use tiers::{MemberConfig, TierConfig, resolve_tier_spec, resolve_topology};
 pub use unknown::{find, suggestion};

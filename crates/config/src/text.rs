@@ -140,6 +140,14 @@ fn find_key(root: &Item, key: &str) -> Place {
     Place { exact, nearest }
 }
 
+/// The words of a file as its text.
+///
+/// # Errors
+/// A value that TOML has no form for, such as null in a list.
+pub fn write<T: serde::Serialize>(words: &T) -> Result<String, String> {
+    toml_edit::ser::to_string_pretty(words).map_err(|e| e.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,13 +14,15 @@ const DEVICES_MAX: usize = 1024;
 const JITTER_SIGMA_MAX: f64 = 3.0;
 
 /// A tier of like devices.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TierConfig {
     /// Unique name.
     pub name: String,
     /// Device preset; the other values change it.
-    pub preset: String,
+    pub preset: Option<String>,
+    /// The device in full instead of a preset, as the export of a live array has it.
+    pub spec: Option<DeviceSpec>,
     /// Number of devices; one if left out.
     pub devices: Option<u32>,
     /// Space of one device.
@@ -171,14 +173,20 @@ fn devices(
 /// A preset that there is not, and values that make no sense.
 pub fn resolve_tier_spec(text: &Text, at: &str, t: &TierConfig) -> Result<DeviceSpec, ConfigFault> {
     let key = |key: &str| format!("{at}.{key}");
-    let preset = model::preset(&t.preset).ok_or_else(|| {
-        let why = suggestion(&t.preset, model::PRESETS.iter().map(|p| p.name));
-        text.fault(
-            &key("preset"),
-            format!("unknown device \"{}\"{why}", t.preset),
-        )
-    })?;
-    let mut spec = preset.spec();
+    let mut spec = match (&t.preset, &t.spec) {
+        (Some(name), None) => {
+            let preset = model::preset(name).ok_or_else(|| {
+                let why = suggestion(name, model::PRESETS.iter().map(|p| p.name));
+                text.fault(&key("preset"), format!("unknown device \"{name}\"{why}"))
+            })?;
+            preset.spec()
+        }
+        (None, Some(spec)) => spec.clone(),
+        (None, None) => return Err(text.fault(at, "needs a preset, or a device in full as spec")),
+        (Some(_), Some(_)) => {
+            return Err(text.fault(&key("spec"), "give either a preset or a spec"));
+        }
+    };
     spec.capacity = t.capacity.unwrap_or(spec.capacity);
     spec.read_iops = t.read_iops.map_or(spec.read_iops, |r| r.0);
     spec.write_iops = t.write_iops.map_or(spec.write_iops, |r| r.0);

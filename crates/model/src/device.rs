@@ -11,7 +11,7 @@ use crate::Op;
 /// Utilization is the share of the device's capability in use (0..=1: I/O rate over the IOPS cap, or bytes over the
 /// bandwidth cap, whichever is larger, reads and writes added). Waiting behind a full device is not part of the curve:
 /// it comes on top, from the caps. The curve never falls and starts at 1.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "Vec<(f64, f64)>", into = "Vec<(f64, f64)>")]
 pub struct LoadCurve(Vec<(f64, f64)>);
 
@@ -89,7 +89,7 @@ impl From<LoadCurve> for Vec<(f64, f64)> {
 }
 
 /// What one device can do.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceSpec {
     /// Model name, for people.
     pub model: String,

@@ -18,6 +18,7 @@ mod measured;
 mod moving;
 pub mod optimum;
 mod parse;
+mod recorded;
 mod result;
 mod scenario;
 mod sensitivity;
@@ -32,12 +33,14 @@ pub use config::ConfigFault as ScenarioError;
 pub use build::{ClientModel, Model, TraceModel, VolumeModel};
 pub use engine::{RunError, RunOptions, RunProgress, run};
 pub use parse::{ScenarioFile, scenario_schema};
+pub use recorded::{RecordedFacts, RecordedMove, RecordedVolume};
 pub use result::{
     DeviceSeries, DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary,
     Manifest, MoveRecord, MoveTotals, RUN_SCHEMA, RunResult, Series, TraceHash,
 };
 pub use scenario::{
-    ClientConfig, InitialPlacement, MeasurementsConfig, Replay, Scenario, TraceConfig, VolumeConfig,
+    ClientConfig, InitialPlacement, MeasurementsConfig, Recorded, Replay, Scenario, TraceConfig,
+    VolumeConfig,
 };
 pub use sensitivity::{
     SENSITIVITY_CASES, SensitivityCase, SensitivityError, SensitivityRow, TierErrors,

@@ -68,10 +68,41 @@ pub struct Scenario {
     /// Epochs, headroom, budget, rules.
     #[serde(default)]
     pub policy: PolicyConfig,
+    /// What was known when a live array was decided about: `terrace sim plan` decides again.
+    pub recorded: Option<Recorded>,
     /// Parameters of strategies, by name. Another name may be given to a strategy with other parameters by its key
     /// `uses`: `[strategies.literal] uses = "autotiering"`.
     #[serde(default)]
     pub strategies: StrategyTables,
+}
+
+impl Default for Scenario {
+    /// A scenario with nothing in it, and the values that a file leaves out.
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            about: String::new(),
+            seed: default_seed(),
+            duration: None,
+            warmup: Nanos::ZERO,
+            window: default_window(),
+            strategy: default_strategy(),
+            compare: default_compare(),
+            initial_placement: InitialPlacement::default(),
+            extent: default_extent(),
+            copy_chunk: default_chunk(),
+            tiers: vec![],
+            classes: vec![],
+            volumes: vec![],
+            traces: vec![],
+            clients: vec![],
+            measurements: vec![],
+            requires: None,
+            policy: PolicyConfig::default(),
+            recorded: None,
+            strategies: BTreeMap::new(),
+        }
+    }
 }
 
 fn default_seed() -> u64 {
@@ -93,6 +124,25 @@ fn default_extent() -> Bytes {
 }
 fn default_chunk() -> Bytes {
     Bytes(256 << 10)
+}
+
+/// What was known when a live array was decided about. Names are those of the scenario's volumes and devices; what else
+/// the scenario says may be changed before it is decided again.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Recorded {
+    /// The controller's time.
+    pub at: Nanos,
+    /// Number of the monitor epoch.
+    pub epoch: u64,
+    /// Number of the plan before.
+    pub generation: u64,
+    /// Whether data could be placed.
+    pub placement_due: bool,
+    /// Measurements, as JSON.
+    pub facts: String,
+    /// What the strategy remembered, as JSON.
+    pub state: String,
 }
 
 /// Where volumes without a tier start.

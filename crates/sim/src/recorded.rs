@@ -1,0 +1,229 @@
+//! Deciding again what a live controller decided: a scenario with what was recorded gives the same facts, and so the same
+//! plan, byte for byte. Whoever changes the scenario first sees what the controller would have done instead.
+
+use std::collections::BTreeMap;
+
+use config::{UnknownVolumes, find, resolve_classes, resolve_policy, resolve_topology};
+use model::{
+    CalibrationWindow, DeviceFacts, Facts, Measured, Policy, RunningMove, Topology, VolumeFacts,
+};
+use planner::{AnyStrategy, Decision, StrategyState, decide};
+use serde::{Deserialize, Serialize};
+use units::{ClassId, DeviceId, Nanos, VmId, VolumeId};
+
+use crate::scenario::{Recorded, VolumeConfig};
+use crate::{ScenarioError, ScenarioFile};
+
+/// Measurements by name.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordedFacts {
+    /// By volume. One that is not here is unknown.
+    pub volumes: BTreeMap<String, RecordedVolume>,
+    /// By device. One that is not here is idle and empty.
+    pub devices: BTreeMap<String, DeviceFacts>,
+    /// Moves that had not ended.
+    pub moves: Vec<RecordedMove>,
+}
+
+/// What was known of a volume.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordedVolume {
+    /// Its load over the last monitor epoch; none is unknown.
+    pub measured: Option<Measured>,
+    /// Windows of calibration that had ended; their devices are those of the scenario, in its order.
+    pub calibration: Vec<CalibrationWindow>,
+    /// Whether a session was under way.
+    pub calibrating: bool,
+    /// When its last move had ended.
+    pub last_moved: Option<Nanos>,
+}
+
+/// A move that had not ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordedMove {
+    /// The volume.
+    pub volume: String,
+    /// Source device.
+    pub from: String,
+    /// Target device.
+    pub to: String,
+}
+
+impl RecordedFacts {
+    /// What of facts a scenario does not say by itself.
+    pub fn of(facts: &Facts) -> Self {
+        let device = |d: DeviceId| facts.topology.device(d).name.clone();
+        let volume = |v: &VolumeFacts| RecordedVolume {
+            measured: v.measured,
+            calibration: v.calibration.clone(),
+            calibrating: v.calibrating,
+            last_moved: v.last_moved,
+        };
+        let devices = facts.topology.devices.iter().zip(&facts.devices);
+        Self {
+            volumes: facts
+                .volumes
+                .iter()
+                .map(|v| (v.name.clone(), volume(v)))
+                .collect(),
+            devices: devices.map(|(d, f)| (d.name.clone(), *f)).collect(),
+            moves: facts
+                .moves
+                .iter()
+                .map(|m| RecordedMove {
+                    volume: facts.volumes[m.volume.index()].name.clone(),
+                    from: device(m.from),
+                    to: device(m.to),
+                })
+                .collect(),
+        }
+    }
+}
+
+impl ScenarioFile {
+    /// Decides again. The strategy is the scenario's.
+    ///
+    /// # Errors
+    /// A scenario without a record, or one that does not fit what was recorded; a plan that breaks a rule.
+    pub fn decide_again(&self) -> Result<(Facts, Decision), ScenarioError> {
+        let s = &self.scenario;
+        let recorded = s.recorded.as_ref().ok_or_else(|| {
+            self.fault(
+                "recorded",
+                "is not there: only an export of a live array can be decided again",
+            )
+        })?;
+        let strategy = self.strategy(&s.strategy)?;
+        let (facts, policy) = self.recorded_facts(recorded)?;
+        let state = self.recorded_state(recorded, &*strategy)?;
+        let decision = decide(&*strategy, &facts, &policy, &state, s.seed)
+            .map_err(|e| self.fault("recorded", e.to_string()))?;
+        Ok((facts, decision))
+    }
+
+    fn recorded_state(
+        &self,
+        recorded: &Recorded,
+        strategy: &dyn AnyStrategy,
+    ) -> Result<StrategyState, ScenarioError> {
+        let fault = |e: serde_json::Error| self.fault("recorded.state", e.to_string());
+        let value: serde_json::Value = serde_json::from_str(&recorded.state).map_err(fault)?;
+        if value.is_null() {
+            return Ok(strategy.initial_state());
+        }
+        strategy.state_from_json(value).map_err(fault)
+    }
+
+    fn recorded_facts(&self, recorded: &Recorded) -> Result<(Facts, Policy), ScenarioError> {
+        let s = &self.scenario;
+        let known: RecordedFacts = serde_json::from_str(&recorded.facts)
+            .map_err(|e| self.fault("recorded.facts", e.to_string()))?;
+        let topology = resolve_topology(&self.source, &s.tiers)?;
+        let classes = resolve_classes(&self.source, &s.classes)?;
+        let mut vms: Vec<String> = Vec::new();
+        let mut volumes = Vec::new();
+        for (i, v) in s.volumes.iter().enumerate() {
+            let at = |key: &str| format!("volumes[{i}].{key}");
+            if s.volumes[..i].iter().any(|o| o.name == v.name) {
+                return Err(self.fault(
+                    &at("name"),
+                    format!("volume \"{}\" is listed twice", v.name),
+                ));
+            }
+            let class = match &v.class {
+                None => 0,
+                Some(name) => find(name, classes.iter().map(|c| c.name.as_str()))
+                    .map_err(|why| self.fault(&at("class"), why))?,
+            };
+            let vm_name = v.vm.as_ref().unwrap_or(&v.name);
+            let vm = vms.iter().position(|n| n == vm_name).unwrap_or_else(|| {
+                vms.push(vm_name.clone());
+                vms.len() - 1
+            });
+            let measured = known.volumes.get(&v.name).cloned().unwrap_or_default();
+            let strange = measured
+                .calibration
+                .iter()
+                .find(|w| w.device.index() >= topology.devices.len());
+            if let Some(window) = strange {
+                let why = format!(
+                    "volume \"{}\": there is no device {}",
+                    v.name, window.device.0
+                );
+                return Err(self.fault("recorded.facts", why));
+            }
+            volumes.push(VolumeFacts {
+                name: v.name.clone(),
+                vm: VmId::from_index(vm),
+                class: ClassId::from_index(class),
+                size: v.size,
+                device: self.recorded_device(&at("device"), v, &topology)?,
+                measured: measured.measured,
+                calibration: measured.calibration,
+                calibrating: measured.calibrating,
+                last_moved: measured.last_moved,
+            });
+        }
+        let tiers: Vec<&str> = topology.tiers.iter().map(|t| t.name.as_str()).collect();
+        let names: Vec<&str> = volumes.iter().map(|v| v.name.as_str()).collect();
+        let policy = resolve_policy(
+            &self.source,
+            "policy",
+            &s.policy,
+            &tiers,
+            &names,
+            UnknownVolumes::Refuse,
+        )?;
+        let device = |name: &str| {
+            find(name, topology.devices.iter().map(|d| d.name.as_str()))
+                .map(DeviceId::from_index)
+                .map_err(|why| self.fault("recorded.facts", why))
+        };
+        let moves = known.moves.iter().map(|m| {
+            let volume = find(&m.volume, names.iter().copied());
+            Ok(RunningMove {
+                volume: VolumeId::from_index(
+                    volume.map_err(|why| self.fault("recorded.facts", why))?,
+                ),
+                from: device(&m.from)?,
+                to: device(&m.to)?,
+            })
+        });
+        let moves = moves.collect::<Result<Vec<_>, ScenarioError>>()?;
+        let devices = topology.devices.iter();
+        let devices = devices
+            .map(|d| known.devices.get(&d.name).copied().unwrap_or_default())
+            .collect();
+        let facts = Facts {
+            at: recorded.at,
+            epoch: recorded.epoch,
+            placement_due: recorded.placement_due,
+            generation: recorded.generation,
+            topology,
+            classes,
+            vms,
+            volumes,
+            devices,
+            moves,
+        };
+        Ok((facts, policy.policy))
+    }
+
+    fn recorded_device(
+        &self,
+        key: &str,
+        volume: &VolumeConfig,
+        topology: &Topology,
+    ) -> Result<DeviceId, ScenarioError> {
+        let name = volume
+            .device
+            .as_ref()
+            .ok_or_else(|| self.fault(key, "is needed to decide again: where the volume was"))?;
+        find(name, topology.devices.iter().map(|d| d.name.as_str()))
+            .map(DeviceId::from_index)
+            .map_err(|why| self.fault(key, why))
+    }
+}
