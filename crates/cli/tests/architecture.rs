@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Our crates in order: each may depend on those before it only.
-const ORDER: [&str; 18] = [
+const ORDER: [&str; 23] = [
     "units",
     "model",
     "algo",
@@ -25,6 +25,10 @@ const ORDER: [&str; 18] = [
     "store",
     "array",
     "datapath",
+    "client",
+    "controller",
+    "agent",
+    "daemon",
     "cli",
 ];
 
@@ -196,14 +200,25 @@ fn the_bans_are_in_force() {
     ] {
         assert!(bans.contains(banned), "{banned} is not banned any more");
     }
-    // Only the edge, the reader of files, the data path and the keepers of the array's map and of the history may have rules of
+    // Only the edge, the reader of files, the data path, the keepers of the array's map and of history, and the live manager's edges may have rules of
     // their own.
     for name in ORDER {
         let own = format!("{}/../{name}/clippy.toml", env!("CARGO_MANIFEST_DIR"));
         let exists = std::path::Path::new(&own).exists();
         assert_eq!(
             exists,
-            ["trace", "store", "array", "datapath", "cli"].contains(&name),
+            [
+                "trace",
+                "store",
+                "array",
+                "datapath",
+                "client",
+                "controller",
+                "agent",
+                "daemon",
+                "cli"
+            ]
+            .contains(&name),
             "clippy.toml of {name}"
         );
     }

@@ -1,0 +1,83 @@
+//! Bodies of orders and of errors: the words of the REST interface that are not the manager's own.
+
+use manager::question::TierState;
+use manager::settings::Mode;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Which moves of the plan in the path.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MovesBody {
+    /// The host; may be left out when there is one.
+    #[serde(default)]
+    pub host: Option<String>,
+    /// Positions in the plan; all if left out.
+    #[serde(default)]
+    pub moves: Option<Vec<u32>>,
+}
+
+/// Whose job is in the path.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HostBody {
+    /// The host; may be left out when there is one.
+    #[serde(default)]
+    pub host: Option<String>,
+}
+
+/// What the tier in the path takes and keeps from now on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TierStateBody {
+    /// Its new state.
+    pub state: TierState,
+}
+
+/// Where the volume in the path is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("required" = ["tier"]))]
+pub struct PinBody {
+    /// The tier; `null` takes the pin away.
+    #[serde(deserialize_with = "said")]
+    pub tier: Option<String>,
+}
+
+/// How far the controller may go for the goal in the path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ModeBody {
+    /// How far.
+    pub mode: Mode,
+}
+
+/// Why a question is not answered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ErrorBody {
+    /// Why, in words, with what to do.
+    pub error: String,
+}
+
+/// A field that may be `null`, but not left out: a typing error must not take a pin away.
+fn said<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {
+    Option::deserialize(d)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pin_is_only_taken_away_when_that_is_said() {
+        let read = |text| serde_json::from_str::<PinBody>(text);
+        assert_eq!(read(r#"{"tier":null}"#).unwrap().tier, None);
+        assert_eq!(
+            read(r#"{"tier":"fast"}"#).unwrap().tier.as_deref(),
+            Some("fast")
+        );
+        assert!(read("{}").is_err_and(|e| e.to_string().contains("missing field `tier`")));
+        assert!(read(r#"{"teir":"x"}"#).is_err_and(|e| e.to_string().contains("`teir`")));
+    }
+}

@@ -1,0 +1,253 @@
+//! One connection to a controller, kept between calls.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::{Builder, Runtime};
+use tokio_rustls::TlsConnector;
+
+use crate::address::Address;
+use crate::error::ClientError;
+use crate::trust::TlsTrust;
+
+/// Connecting and shaking hands takes at most this long: a host that is gone does not answer at all.
+pub const CONNECT_TIME: Duration = Duration::from_secs(5);
+
+/// An answer must be complete after this long. Reports of many volumes take seconds on a slow network; nothing takes a minute.
+pub const ANSWER_TIME: Duration = Duration::from_secs(60);
+
+/// Longest answer that is taken: some ten thousand volumes. Protects memory from a server gone mad.
+pub const ANSWER_BYTES_MAX: usize = 256 << 20;
+
+/// What says who asks, over TLS.
+#[derive(Clone)]
+pub struct Token(HeaderValue);
+
+impl Token {
+    /// A secret of the controller's token file.
+    ///
+    /// # Errors
+    /// When it cannot be one.
+    pub fn new(secret: &str) -> Result<Self, ClientError> {
+        if secret.is_empty() || !secret.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(ClientError::Token);
+        }
+        let header = HeaderValue::from_str(&format!("Bearer {secret}"));
+        let mut header = header.map_err(|_| ClientError::Token)?;
+        header.set_sensitive(true);
+        Ok(Self(header))
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+/// Asks a controller. Calls block; each ends, at the latest after [`CONNECT_TIME`] and [`ANSWER_TIME`].
+pub struct Client {
+    pub(crate) address: Address,
+    token: Option<Token>,
+    tls: Option<Arc<ClientConfig>>,
+    runtime: Runtime,
+    open: Option<SendRequest<Full<Bytes>>>,
+}
+
+type Sent = Request<Full<Bytes>>;
+
+impl Client {
+    /// A client of the controller at `address`. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// When `trust` cannot be used, or says nothing of an address with TLS.
+    pub fn new(
+        address: Address,
+        token: Option<Token>,
+        trust: TlsTrust,
+    ) -> Result<Self, ClientError> {
+        let tls = match &address {
+            Address::Unix(_) => None,
+            Address::Https { .. } => {
+                let address = address.to_string();
+                Some(trust.config()?.ok_or(ClientError::NoTrust { address })?)
+            }
+        };
+        let runtime = Builder::new_current_thread().enable_all().build();
+        Ok(Self {
+            address,
+            token,
+            tls,
+            runtime: runtime.map_err(ClientError::System)?,
+            open: None,
+        })
+    }
+
+    /// Sends a request and waits for all of its answer.
+    pub(crate) fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<(StatusCode, Bytes), ClientError> {
+        let request = self.request(method, path, body)?;
+        let kept = self.open.take();
+        let address = &self.address;
+        let talk = async {
+            let connect = || connect(address, self.tls.as_ref());
+            let (sender, response) = exchange(kept, request, connect, address).await?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
+            let body = body
+                .collect()
+                .await
+                .map_err(|e| silent(address, io::Error::other(e)))?;
+            Ok((sender, status, body.to_bytes()))
+        };
+        let talk = within(ANSWER_TIME, address, talk);
+        let (sender, status, body) = self.runtime.block_on(talk)?;
+        self.open = Some(sender);
+        Ok((status, body))
+    }
+
+    fn request(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Sent, ClientError> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(HOST, self.address.authority());
+        if let Some(token) = &self.token {
+            request = request.header(AUTHORIZATION, token.0.clone());
+        }
+        if !body.is_empty() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
+        let request = request.body(Full::new(body.into()));
+        request.map_err(|e| ClientError::Invalid(e.to_string()))
+    }
+}
+
+/// Sends on the connection that was kept, or on a new one where there is none or the server has closed it meanwhile. What
+/// was sent once is not sent again: it may be an order.
+async fn exchange<C, F>(
+    kept: Option<SendRequest<Full<Bytes>>>,
+    request: Sent,
+    connect: C,
+    address: &Address,
+) -> Result<(SendRequest<Full<Bytes>>, Response<Incoming>), ClientError>
+where
+    C: Fn() -> F,
+    F: Future<Output = Result<SendRequest<Full<Bytes>>, ClientError>>,
+{
+    let mut unsent = request;
+    if let Some(mut sender) = kept {
+        // Lets the connection see that it was closed, if it was.
+        tokio::task::yield_now().await;
+        if sender.ready().await.is_ok() {
+            match sender.try_send_request(unsent).await {
+                Ok(response) => return Ok((sender, response)),
+                Err(mut error) => match error.take_message() {
+                    Some(message) => unsent = message,
+                    None => return Err(silent(address, io::Error::other(error.into_error()))),
+                },
+            }
+        }
+    }
+    let mut sender = connect().await?;
+    let sent = sender.send_request(unsent).await;
+    let response = sent.map_err(|e| silent(address, io::Error::other(e)))?;
+    Ok((sender, response))
+}
+
+async fn connect(
+    address: &Address,
+    tls: Option<&Arc<ClientConfig>>,
+) -> Result<SendRequest<Full<Bytes>>, ClientError> {
+    let opening = async {
+        match (address, tls) {
+            (Address::Unix(path), _) => {
+                let socket = UnixStream::connect(path).await;
+                speak(socket.map_err(|e| not_there(address, e))?, address).await
+            }
+            (Address::Https { host, port }, Some(tls)) => {
+                let socket = TcpStream::connect((host.as_str(), *port)).await;
+                let socket = socket.map_err(|e| not_there(address, e))?;
+                // Requests are small, and each waits for its answer.
+                socket.set_nodelay(true).map_err(|e| silent(address, e))?;
+                let name = ServerName::try_from(host.clone());
+                let name = name.map_err(|_| ClientError::Address(address.to_string()))?;
+                let socket = TlsConnector::from(tls.clone()).connect(name, socket).await;
+                speak(socket.map_err(|e| not_trusted(address, e))?, address).await
+            }
+            (Address::Https { .. }, None) => Err(ClientError::NoTrust {
+                address: address.to_string(),
+            }),
+        }
+    };
+    within(CONNECT_TIME, address, opening).await
+}
+
+async fn speak<S>(socket: S, address: &Address) -> Result<SendRequest<Full<Bytes>>, ClientError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) = handshake(TokioIo::new(socket))
+        .await
+        .map_err(|e| silent(address, io::Error::other(e)))?;
+    // Its errors reach whoever waits for an answer.
+    tokio::spawn(async move {
+        let _ = connection.await;
+    });
+    Ok(sender)
+}
+
+async fn within<T>(
+    time: Duration,
+    address: &Address,
+    what: impl Future<Output = Result<T, ClientError>>,
+) -> Result<T, ClientError> {
+    match tokio::time::timeout(time, what).await {
+        Ok(done) => done,
+        Err(_) => Err(silent(address, io::ErrorKind::TimedOut.into())),
+    }
+}
+
+fn silent(address: &Address, source: io::Error) -> ClientError {
+    let address = address.to_string();
+    ClientError::Silent { address, source }
+}
+
+fn not_there(address: &Address, source: io::Error) -> ClientError {
+    match (address, source.kind()) {
+        (Address::Unix(path), io::ErrorKind::PermissionDenied) => {
+            ClientError::SocketMode { path: path.clone() }
+        }
+        _ => ClientError::Nobody {
+            address: address.to_string(),
+            source,
+        },
+    }
+}
+
+fn not_trusted(address: &Address, source: io::Error) -> ClientError {
+    let inner = source.get_ref().and_then(|e| e.downcast_ref());
+    match inner {
+        Some(rustls::Error::InvalidCertificate(_)) => ClientError::Untrusted {
+            address: address.to_string(),
+            source,
+        },
+        _ => silent(address, source),
+    }
+}
