@@ -504,6 +504,10 @@ impl World {
             match change {
                 Change::Decision(decision) => {
                     self.sums.decisions += 1;
+                    // Some of them: it takes as long as everything else together.
+                    if self.sums.decisions.is_multiple_of(8) {
+                        decided_again(&decision);
+                    }
                     let facts: model::Facts =
                         serde_json::from_value(decision.facts).expect("facts");
                     let plan: model::Plan = serde_json::from_value(decision.plan).expect("a plan");
@@ -657,4 +661,18 @@ fn check_fresh(host: &Host, facts: &model::Facts, now_ns: u64) {
             v.name
         );
     }
+}
+
+/// The exported scenario comes to the very same plan.
+fn decided_again(decision: &manager::store::StoredDecision) {
+    let text = manager::export::scenario(decision, &settings(decision.strategy == "idt"));
+    let text = text.expect("its inputs are kept");
+    let file = sim::ScenarioFile::parse("exported.toml", &text).expect("an export is a scenario");
+    let (facts, again) = file.decide_again().expect("it was recorded");
+    let facts = serde_json::to_value(facts).expect("plain data");
+    assert_eq!(facts, decision.facts, "the facts are the same");
+    let plan = serde_json::to_string(&again.plan).expect("plain data");
+    let before: model::Plan = serde_json::from_value(decision.plan.clone()).expect("a plan");
+    let before = serde_json::to_string(&before).expect("plain data");
+    assert_eq!(plan, before, "the plan is the same, byte for byte");
 }
