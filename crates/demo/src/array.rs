@@ -1,0 +1,53 @@
+//! The demonstration's array: tiers, volumes, and data on all of them.
+
+use std::path::Path;
+
+use datapath::desk::{Ask, NewDevice, NewSource};
+use datapath::{Client, Reach, add_device, explain};
+use units::Bytes;
+
+use crate::loads::{LOADS, TIERS};
+
+/// Extents are small, since volumes are.
+const EXTENT: Bytes = Bytes::mib(1);
+
+/// Bytes of one write when volumes are filled.
+const FILL_BYTES: usize = 1 << 20;
+
+/// Makes the array in a directory. Volumes are empty.
+pub(crate) fn make(dir: &Path) -> Result<(), String> {
+    for (i, tier) in TIERS.iter().enumerate() {
+        let backing = dir.with_file_name(tier.name);
+        std::fs::create_dir_all(&backing)
+            .map_err(|e| format!("cannot make {}: {e}", backing.display()))?;
+        let device = NewDevice {
+            tier: tier.name.into(),
+            source: NewSource::Dir(backing),
+            size: Some(Bytes::mib(tier.mib)),
+            emulate: Some(tier.spec()),
+        };
+        add_device(dir, (i == 0).then_some(EXTENT), device)?;
+    }
+    let reach = Reach::find(dir).map_err(|e| explain(&e))?;
+    for load in &LOADS {
+        reach.ask(Ask::Create {
+            volume: load.name.into(),
+            size: Bytes::mib(load.mib),
+            tier: load.tier.into(),
+            class: load.class.into(),
+        })?;
+    }
+    Ok(())
+}
+
+/// Writes all of a volume once, so that it has a place.
+pub(crate) fn fill(uri: &nbd::Uri, mib: u64) -> Result<(), String> {
+    let text = |e: datapath::ClientError| explain(&e);
+    let mut client = Client::connect(uri).map_err(text)?;
+    let data: Vec<u8> = (0..FILL_BYTES).map(|i| (i * 31 % 251) as u8).collect();
+    for i in 0..mib {
+        client.write(i << 20, &data).map_err(text)?;
+    }
+    client.flush().map_err(text)?;
+    client.disconnect().map_err(text)
+}

@@ -1,0 +1,194 @@
+//! The guests: threads with an NBD connection each.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use algo::{Rng, mix};
+use datapath::Client;
+use model::Op;
+use nbd::Uri;
+use trace::{LoadedTrace, ReadOptions};
+
+use crate::loads::{Habit, LOADS, Order, Recorded};
+use crate::tally::Tally;
+
+/// Longest sleep: a client looks this often whether it is over.
+const NAP: Duration = Duration::from_millis(100);
+
+/// Requests are whole pages.
+const PAGE: u64 = 4096;
+
+/// When what happens.
+#[derive(Clone, Copy)]
+pub(crate) struct Times {
+    pub(crate) begin: Instant,
+    pub(crate) change: Instant,
+}
+
+/// All guests of all volumes.
+pub(crate) struct Guests {
+    over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Guests {
+    /// Lets them begin. `uris` are the volumes' exports, in order.
+    pub(crate) fn start(
+        uris: &[Uri],
+        times: Times,
+        tally: &Arc<Tally>,
+        seed: u64,
+    ) -> io::Result<Self> {
+        let mut guests = Self {
+            over: Arc::new(AtomicBool::new(false)),
+            threads: vec![],
+        };
+        for (volume, uri) in uris.iter().enumerate() {
+            let count = LOADS[volume].habits.iter().map(clients).max().unwrap_or(0);
+            for number in 0..count {
+                let guest = Guest {
+                    uri: uri.clone(),
+                    volume,
+                    number,
+                    times,
+                    tally: tally.clone(),
+                    over: guests.over.clone(),
+                    rng: Rng::new(seed, mix(volume as u64, u64::from(number))),
+                };
+                let thread = std::thread::Builder::new().name(format!("guest-{volume}-{number}"));
+                guests.threads.push(thread.spawn(move || guest.run())?);
+            }
+        }
+        Ok(guests)
+    }
+
+    /// Lets them end.
+    pub(crate) fn stop(self) {
+        self.over.store(true, Ordering::Release);
+        for thread in self.threads {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn clients(habit: &Habit) -> u32 {
+    match habit {
+        Habit::Closed { clients, .. } => *clients,
+        Habit::Trace { .. } => 1,
+    }
+}
+
+struct Guest {
+    uri: Uri,
+    volume: usize,
+    number: u32,
+    times: Times,
+    tally: Arc<Tally>,
+    over: Arc<AtomicBool>,
+    rng: Rng,
+}
+
+impl Guest {
+    fn over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    fn habit(&self) -> Habit {
+        let changed = Instant::now() >= self.times.change;
+        LOADS[self.volume].habits[usize::from(changed)]
+    }
+
+    /// Sleeps in naps, until then or the end.
+    fn sleep_until(&self, then: Instant) {
+        while !self.over() {
+            let left = then.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            std::thread::sleep(left.min(NAP));
+        }
+    }
+
+    fn run(mut self) {
+        let Ok(mut client) = Client::connect(&self.uri) else {
+            self.tally.count(self.volume, 0.0, 0, false);
+            return;
+        };
+        let mut place = 0;
+        self.sleep_until(self.times.begin);
+        while !self.over() {
+            match self.habit() {
+                Habit::Trace { trace, speed } => return self.replay(client, trace, speed),
+                Habit::Closed { clients, .. } if self.number >= clients => {
+                    self.sleep_until(Instant::now() + NAP);
+                }
+                Habit::Closed {
+                    think_us,
+                    read_percent,
+                    kib,
+                    order,
+                    ..
+                } => {
+                    let length = u64::from(kib) << 10;
+                    let slots = client.size() / length;
+                    place = match order {
+                        Order::Random => self.rng.below(slots),
+                        Order::Sequential => (place + 1) % slots,
+                    };
+                    let op = if self.rng.below(100) < read_percent { Op::Read } else { Op::Write };
+                    self.request(&mut client, op, place * length, length);
+                    // Half of the time to twice as much: guests do not march in step.
+                    let think_us = think_us / 2 + self.rng.below(think_us.max(1));
+                    self.sleep_until(Instant::now() + Duration::from_micros(think_us));
+                }
+            }
+        }
+        let _ = client.disconnect();
+    }
+
+    fn request(&self, client: &mut Client, op: Op, offset: u64, length: u64) {
+        let sent = Instant::now();
+        let done = match op {
+            Op::Read => client.read(offset, length as u32).map(|_| ()),
+            Op::Write => client.write(offset, &vec![0x5A; length as usize]),
+            Op::Flush => client.flush(),
+            Op::Trim => Ok(()), // volumes stay as full as they are
+        };
+        let at_s = sent.saturating_duration_since(self.times.begin).as_secs_f64();
+        let latency_ns = sent.elapsed().as_nanos() as u64;
+        self.tally.count(self.volume, at_s, latency_ns, done.is_ok());
+    }
+
+    /// One request at a time, at its time or as soon as the one before it is answered; over and over.
+    fn replay(self, mut client: Client, trace: Recorded, speed: f64) {
+        let (name, bytes) = trace.file();
+        let options = ReadOptions::default();
+        let Ok(loaded) = trace::load_stream(name, bytes, &options) else {
+            self.tally.count(self.volume, 0.0, 0, false);
+            return;
+        };
+        while !self.over() {
+            self.replay_once(&mut client, &loaded, speed);
+        }
+        let _ = client.disconnect();
+    }
+
+    fn replay_once(&self, client: &mut Client, trace: &LoadedTrace, speed: f64) {
+        let (begin, size) = (Instant::now(), client.size());
+        let first_ns = trace.records().first().map_or(0, |r| r.time_ns);
+        for record in trace.records() {
+            let at = Duration::from_nanos(((record.time_ns - first_ns) as f64 / speed) as u64);
+            self.sleep_until(begin + at);
+            if self.over() {
+                return;
+            }
+            // The recorded volume was larger: its addresses are folded.
+            let length = u64::from(record.length_bytes).min(size / 2);
+            let offset = record.offset_bytes % (size - length) / PAGE * PAGE;
+            self.request(client, record.op(), offset, length);
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! What the demonstration is made of: tiers, classes, volumes and their loads.
+
+use std::time::Duration;
+
+use model::{DeviceSpec, LoadCurve};
+use units::{Bytes, BytesPerSec, Nanos};
+
+/// A service class.
+pub struct Class {
+    /// Its name.
+    pub name: &'static str,
+    /// Weight in scores.
+    pub weight: f64,
+    /// 99th percentile that must not be exceeded.
+    pub p99: Duration,
+}
+
+/// Classes, the most important first.
+pub const CLASSES: [Class; 3] = [
+    Class {
+        name: "gold",
+        weight: 4.0,
+        p99: Duration::from_millis(4),
+    },
+    Class {
+        name: "silver",
+        weight: 2.0,
+        p99: Duration::from_millis(8),
+    },
+    Class {
+        name: "bronze",
+        weight: 1.0,
+        p99: Duration::from_millis(30),
+    },
+];
+
+/// A tier of one emulated device.
+pub(crate) struct DemoTier {
+    pub(crate) name: &'static str,
+    pub(crate) mib: u64,
+    read_us: u64,
+    write_us: u64,
+    iops: f64,
+    mib_per_s: u64,
+}
+
+/// Tiers, high end first. Slower than real flash: what is measured is to be the device, not a small machine's scheduler.
+pub(crate) const TIERS: [DemoTier; 3] = [
+    DemoTier {
+        name: "nvme",
+        mib: 288,
+        read_us: 300,
+        write_us: 300,
+        iops: 6000.0,
+        mib_per_s: 400,
+    },
+    DemoTier {
+        name: "sata",
+        mib: 512,
+        read_us: 1_000,
+        write_us: 1_000,
+        iops: 2500.0,
+        mib_per_s: 200,
+    },
+    DemoTier {
+        name: "qlc",
+        mib: 1024,
+        read_us: 4_000,
+        write_us: 5_000,
+        iops: 1000.0,
+        mib_per_s: 120,
+    },
+];
+
+impl DemoTier {
+    /// The device to emulate.
+    pub(crate) fn spec(&self) -> DeviceSpec {
+        DeviceSpec {
+            model: format!("demonstration {}", self.name),
+            capacity: Bytes::mib(self.mib),
+            read_iops: self.iops,
+            write_iops: self.iops,
+            read_bandwidth: BytesPerSec(self.mib_per_s << 20),
+            write_bandwidth: BytesPerSec(self.mib_per_s << 20),
+            read_latency: Nanos::from_micros(self.read_us),
+            write_latency: Nanos::from_micros(self.write_us),
+            curve: LoadCurve::new(vec![(0.0, 1.0), (0.5, 1.2), (0.8, 1.6), (1.0, 2.5)])
+                .expect("it rises from 1"),
+            jitter_sigma: 0.15,
+            usd_per_gb: 0.05 * self.iops / 1000.0,
+        }
+    }
+}
+
+/// A recorded trace of the repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Recorded {
+    /// Redis with an append-only file.
+    Redis,
+    /// PostgreSQL's write-ahead log.
+    PgWal,
+}
+
+impl Recorded {
+    /// The file's name and its bytes.
+    pub(crate) fn file(self) -> (&'static str, &'static [u8]) {
+        match self {
+            Recorded::Redis => (
+                "redis.csv.zst",
+                include_bytes!("../../../traces/captured/redis.csv.zst"),
+            ),
+            Recorded::PgWal => (
+                "pg-wal.csv.zst",
+                include_bytes!("../../../traces/captured/pg-wal.csv.zst"),
+            ),
+        }
+    }
+}
+
+/// How the guests of a volume behave in one half of the demonstration.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Habit {
+    /// Clients that each wait for an answer, think, and ask again.
+    Closed {
+        clients: u32,
+        think_us: u64,
+        read_percent: u64,
+        kib: u32,
+        order: Order,
+    },
+    /// A recorded trace at its times, so many times as fast, one request at a time.
+    Trace { trace: Recorded, speed: f64 },
+}
+
+/// Where the requests go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    Random,
+    Sequential,
+}
+
+/// A volume with its load.
+pub struct Load {
+    /// Its name.
+    pub name: &'static str,
+    /// Its class.
+    pub class: &'static str,
+    /// Its size, MiB; all of it is written before the demonstration begins.
+    pub mib: u64,
+    /// The tier that it begins on.
+    pub tier: &'static str,
+    /// Its load before and after the change.
+    pub(crate) habits: [Habit; 2],
+}
+
+const fn random(clients: u32, think_us: u64, read_percent: u64, kib: u32) -> Habit {
+    Habit::Closed {
+        clients,
+        think_us,
+        read_percent,
+        kib,
+        order: Order::Random,
+    }
+}
+
+const fn sequential(clients: u32, think_us: u64, read_percent: u64, kib: u32) -> Habit {
+    Habit::Closed {
+        clients,
+        think_us,
+        read_percent,
+        kib,
+        order: Order::Sequential,
+    }
+}
+
+const fn same(habit: Habit) -> [Habit; 2] {
+    [habit, habit]
+}
+
+/// All volumes. They begin as they were bought: the newest on the fastest tier.
+pub const LOADS: [Load; 12] = [
+    Load {
+        name: "shop-db",
+        class: "gold",
+        mib: 64,
+        tier: "qlc",
+        habits: [random(4, 4_000, 80, 8), random(1, 40_000, 80, 8)],
+    },
+    Load {
+        name: "shop-wal",
+        class: "gold",
+        mib: 32,
+        tier: "qlc",
+        habits: same(Habit::Trace {
+            trace: Recorded::PgWal,
+            speed: 3.0,
+        }),
+    },
+    Load {
+        name: "shop-web",
+        class: "silver",
+        mib: 48,
+        tier: "sata",
+        habits: same(random(1, 20_000, 95, 16)),
+    },
+    Load {
+        name: "mail-index",
+        class: "gold",
+        mib: 48,
+        tier: "sata",
+        habits: [random(1, 30_000, 70, 4), random(4, 4_000, 70, 4)],
+    },
+    Load {
+        name: "mail-store",
+        class: "silver",
+        mib: 96,
+        tier: "qlc",
+        habits: same(random(2, 20_000, 60, 16)),
+    },
+    Load {
+        name: "mail-cache",
+        class: "silver",
+        mib: 32,
+        tier: "qlc",
+        habits: same(Habit::Trace {
+            trace: Recorded::Redis,
+            speed: 8.0,
+        }),
+    },
+    Load {
+        name: "ci-build",
+        class: "bronze",
+        mib: 64,
+        tier: "nvme",
+        habits: same(random(1, 50_000, 40, 16)),
+    },
+    Load {
+        name: "ci-cache",
+        class: "bronze",
+        mib: 64,
+        tier: "nvme",
+        habits: same(random(1, 80_000, 90, 64)),
+    },
+    Load {
+        name: "dwh-stage",
+        class: "bronze",
+        mib: 96,
+        tier: "nvme",
+        habits: same(sequential(1, 60_000, 10, 128)),
+    },
+    Load {
+        name: "dwh-scan",
+        class: "silver",
+        mib: 96,
+        tier: "sata",
+        habits: [sequential(1, 100_000, 100, 128), random(3, 8_000, 100, 8)],
+    },
+    Load {
+        name: "archive",
+        class: "bronze",
+        mib: 96,
+        tier: "sata",
+        habits: same(random(1, 400_000, 50, 64)),
+    },
+    Load {
+        name: "test-vm",
+        class: "bronze",
+        mib: 48,
+        tier: "nvme",
+        habits: same(random(1, 100_000, 60, 4)),
+    },
+];

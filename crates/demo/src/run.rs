@@ -1,0 +1,379 @@
+//! From an empty directory to a table.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{Read, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use client::{Address, Client, ClientError, TlsTrust};
+use daemon::{Daemon, DaemonError};
+use manager::settings::{ManagerConfig, Settings};
+use manager::view::{EventView, JobView, OutcomeView, StatusView};
+use thiserror::Error;
+use units::Nanos;
+
+use crate::array;
+use crate::clients::{Guests, Times};
+use crate::loads::{CLASSES, LOADS};
+use crate::tally::{ClassNumbers, Tally};
+
+/// The daemon is ticked this often.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Time for the guests' threads to start.
+const HEAD_START: Duration = Duration::from_millis(500);
+
+/// Rows that are asked for: more than a demonstration makes.
+const ROWS: usize = 1000;
+
+/// Shortest and longest monitor epoch, seconds.
+const MONITOR_S: (u64, u64) = (2, 20);
+
+/// How to demonstrate.
+#[derive(Debug, Clone)]
+pub struct DemoSettings {
+    /// Length of the load.
+    pub seconds: u64,
+    /// The strategy.
+    pub strategy: String,
+    /// Seed of the guests.
+    pub seed: u64,
+}
+
+/// What is going on, for whoever watches.
+#[derive(Debug)]
+pub enum DemoEvent<'a> {
+    /// Something is being prepared.
+    Preparing(&'a str),
+    /// It runs.
+    Ready {
+        /// The page.
+        page: String,
+        /// SHA-256 of the page's certificate, which signs itself.
+        fingerprint: String,
+        /// The controller's socket, for the CLI.
+        socket: PathBuf,
+    },
+    /// Another second has passed.
+    Second {
+        /// Of the load.
+        passed: u64,
+        /// How the manager sees it.
+        status: &'a StatusView,
+    },
+    /// The loads change now.
+    Changed,
+    /// The manager did something.
+    Event(&'a EventView),
+}
+
+/// What came of it.
+#[derive(Debug, Clone)]
+pub struct DemoResult {
+    /// The strategy.
+    pub strategy: String,
+    /// Length of the load.
+    pub seconds: u64,
+    /// Monitor and migration epoch.
+    pub epochs: (Nanos, Nanos),
+    /// Numbers by class, the most important first.
+    pub classes: Vec<ClassNumbers>,
+    /// Moves, in order.
+    pub jobs: Vec<JobView>,
+    /// What was predicted and what came of it, in order.
+    pub outcomes: Vec<OutcomeView>,
+    /// Calibration sessions that were begun.
+    pub calibrations: u64,
+}
+
+/// Why there is no demonstration.
+#[derive(Debug, Error)]
+pub enum DemoError {
+    /// Files.
+    #[error("cannot use {path}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The array.
+    #[error("{0}")]
+    Array(String),
+    /// The configuration that is made.
+    #[error(transparent)]
+    Config(#[from] config::ConfigFault),
+    /// The daemon.
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
+    /// Its interface.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// An address.
+    #[error("{0}")]
+    Uri(String),
+    /// Threads.
+    #[error("cannot start guests")]
+    Guests(#[source] std::io::Error),
+    /// Somebody stopped it.
+    #[error("stopped")]
+    Stopped,
+}
+
+/// A demonstration that is prepared: an array with data, in a directory of its own.
+pub struct Demo {
+    settings: DemoSettings,
+    dir: tempfile::TempDir,
+    epochs: (Nanos, Nanos),
+}
+
+/// Prepares, runs and ends a demonstration. `go_on` is asked ten times a second.
+///
+/// # Errors
+/// [`DemoError`].
+pub fn run(
+    settings: DemoSettings,
+    on: &mut dyn FnMut(DemoEvent<'_>),
+    go_on: &dyn Fn() -> bool,
+) -> Result<DemoResult, DemoError> {
+    let demo = Demo::prepare(settings, on)?;
+    demo.run(on, go_on)
+}
+
+fn file(path: &Path) -> impl FnOnce(std::io::Error) -> DemoError + '_ {
+    |source| DemoError::File {
+        path: path.into(),
+        source,
+    }
+}
+
+impl Demo {
+    /// Makes the array and the configuration.
+    ///
+    /// # Errors
+    /// [`DemoError`].
+    pub fn prepare(
+        settings: DemoSettings,
+        on: &mut dyn FnMut(DemoEvent<'_>),
+    ) -> Result<Self, DemoError> {
+        on(DemoEvent::Preparing("three emulated tiers and twelve volumes"));
+        let dir = tempfile::Builder::new()
+            .prefix("terrace-demo-")
+            .tempdir()
+            .map_err(file(&std::env::temp_dir()))?;
+        array::make(&dir.path().join("array")).map_err(DemoError::Array)?;
+        let monitor = (settings.seconds / 36).clamp(MONITOR_S.0, MONITOR_S.1);
+        let epochs = (Nanos::from_secs(monitor), Nanos::from_secs(3 * monitor));
+        Ok(Self {
+            settings,
+            dir,
+            epochs,
+        })
+    }
+
+    /// The configuration, as a file would have it.
+    fn config(&self) -> String {
+        let mut text = format!(
+            r#"strategy = "{}"
+window = "1s"
+[controller]
+state = "state"
+listen = "127.0.0.1:0"
+tokens = "tokens"
+[array]
+dir = "array"
+host = "demo"
+[policy]
+monitor_epoch = "{}"
+migration_epoch = "{}"
+hold = 1
+cooldown = "{}"
+margin = 0.1
+copy_bandwidth = "48 MiB/s"
+copy_share = 0.5
+[modes]
+drain = "auto"
+rules = "auto"
+space = "auto"
+latency = "auto"
+[watch]
+calibration_budget = 0.5
+[strategies.autotiering]
+weight_space = 0.2
+[strategies.autotiering.calibration]
+levels = 3
+windows = 2
+window = "500ms"
+min_ios = 20
+min_ios_low_rate = 8
+window_max = "1500ms"
+inject_max = "4ms"
+"#,
+            self.settings.strategy,
+            self.epochs.0,
+            self.epochs.1,
+            Nanos(self.epochs.1.0 * 2),
+        );
+        for class in &CLASSES {
+            // Writing to a string does not fail.
+            let _ = write!(
+                text,
+                "[[classes]]\nname = \"{}\"\nweight = {:.1}\nlatency = \"{}ms\"\nstatistic = \"p99\"\n",
+                class.name,
+                class.weight,
+                class.p99.as_millis()
+            );
+        }
+        text
+    }
+
+    /// A token for the page, known to nobody else.
+    fn token(&self) -> Result<String, DemoError> {
+        let mut random = [0; 24];
+        let source = Path::new("/dev/urandom");
+        let mut urandom = File::open(source).map_err(file(source))?;
+        urandom.read_exact(&mut random).map_err(file(source))?;
+        let secret: String = random.iter().map(|b| format!("{b:02x}")).collect();
+        let path = self.dir.path().join("tokens");
+        let mut options = fs::OpenOptions::new();
+        let opened = options.write(true).create_new(true).mode(0o600).open(&path);
+        let mut tokens = opened.map_err(file(&path))?;
+        writeln!(tokens, "operate demo {secret}").map_err(file(&path))?;
+        Ok(secret)
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// [`DemoError`].
+    pub fn run(
+        self,
+        on: &mut dyn FnMut(DemoEvent<'_>),
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<DemoResult, DemoError> {
+        let secret = self.token()?;
+        let (words, text) = config::read::<ManagerConfig>("the demonstration", &self.config())?;
+        let settings = Settings::new(text, words)?;
+        let mut daemon = Daemon::start(settings, self.dir.path())?;
+        let result = self.with(&mut daemon, &secret, on, go_on);
+        daemon.stop();
+        result
+    }
+
+    fn with(
+        &self,
+        daemon: &mut Daemon,
+        secret: &str,
+        on: &mut dyn FnMut(DemoEvent<'_>),
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<DemoResult, DemoError> {
+        let array = daemon.array().expect("the configuration has one");
+        let mut uris = Vec::with_capacity(LOADS.len());
+        for load in &LOADS {
+            let found = array.uris().into_iter().find(|(name, _)| name == load.name);
+            let (_, uri) = found.ok_or_else(|| DemoError::Uri(format!("{} is not served", load.name)))?;
+            uris.push(uri.parse().map_err(|e: nbd::UriError| DemoError::Uri(e.to_string()))?);
+        }
+        on(DemoEvent::Preparing("data on all volumes"));
+        fill(&uris, daemon)?;
+        let mut client = Client::new(Address::Unix(daemon.socket().into()), None, TlsTrust::Nothing)?;
+        let controller = daemon.controller();
+        let address = controller.address().map(|a| a.to_string()).unwrap_or_default();
+        on(DemoEvent::Ready {
+            page: format!("https://{address}/?token={secret}"),
+            fingerprint: controller.fingerprint().map(|f| f.to_string()).unwrap_or_default(),
+            socket: daemon.socket().into(),
+        });
+        let begin = Instant::now() + HEAD_START;
+        let length = Duration::from_secs(self.settings.seconds);
+        let times = Times {
+            begin,
+            change: begin + length / 2,
+        };
+        let tally = Arc::new(Tally::new(length.as_secs_f64()));
+        let guests = Guests::start(&uris, times, &tally, self.settings.seed).map_err(DemoError::Guests)?;
+        let watched = self.watch(daemon, &mut client, times, on, go_on);
+        guests.stop();
+        let mut events = watched?;
+        let mut jobs = client.jobs(Some(ROWS))?;
+        jobs.retain(|j| j.started_ns.is_some());
+        jobs.sort_by_key(|j| (j.started_ns, j.job));
+        let mut outcomes = client.outcomes(Some(ROWS))?;
+        outcomes.sort_by_key(|o| (o.ended_ns, o.job));
+        events.retain(|e| e.text.starts_with("calibration ") && e.text.ends_with(" windows"));
+        Ok(DemoResult {
+            strategy: self.settings.strategy.clone(),
+            seconds: self.settings.seconds,
+            epochs: self.epochs,
+            classes: tally.numbers(),
+            jobs,
+            outcomes,
+            calibrations: events.len() as u64,
+        })
+    }
+
+    /// Until the time is over; what the manager said meanwhile.
+    fn watch(
+        &self,
+        daemon: &mut Daemon,
+        client: &mut Client,
+        times: Times,
+        on: &mut dyn FnMut(DemoEvent<'_>),
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Vec<EventView>, DemoError> {
+        let (mut said, mut changed) = (None, false);
+        let mut events: Vec<EventView> = Vec::new();
+        loop {
+            if !go_on() {
+                return Err(DemoError::Stopped);
+            }
+            daemon.tick()?;
+            let passed = times.begin.elapsed().as_secs();
+            if said != Some(passed) {
+                said = Some(passed);
+                let status = client.status()?;
+                on(DemoEvent::Second {
+                    passed,
+                    status: &status,
+                });
+                let after = events.last().map(|e| e.id);
+                for event in client.events(after, Some(ROWS))? {
+                    on(DemoEvent::Event(&event));
+                    events.push(event);
+                }
+            }
+            if !changed && Instant::now() >= times.change {
+                changed = true;
+                on(DemoEvent::Changed);
+            }
+            if passed >= self.settings.seconds {
+                return Ok(events);
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+}
+
+/// Writes all volumes, several at a time: each waits for its own tier.
+fn fill(uris: &[nbd::Uri], daemon: &mut Daemon) -> Result<(), DemoError> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = LOADS
+            .iter()
+            .zip(uris)
+            .map(|(load, uri)| scope.spawn(|| array::fill(uri, load.mib)))
+            .collect();
+        while threads.iter().any(|t| !t.is_finished()) {
+            daemon.tick()?;
+            std::thread::sleep(TICK);
+        }
+        for thread in threads {
+            let filled = thread.join().unwrap_or_else(|_| Err("a thread that fills a volume has died".into()));
+            filled.map_err(DemoError::Array)?;
+        }
+        Ok(())
+    })
+}
