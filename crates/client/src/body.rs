@@ -2,6 +2,7 @@
 
 use manager::question::TierState;
 use manager::settings::Mode;
+use model::Goal;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +61,16 @@ pub struct ErrorBody {
     pub error: String,
 }
 
+/// A goal as it is written in paths, which is as it is written everywhere else.
+pub fn goal_name(goal: Goal) -> &'static str {
+    match goal {
+        Goal::Drain => "drain",
+        Goal::Rules => "rules",
+        Goal::Space => "space",
+        Goal::Latency => "latency",
+    }
+}
+
 /// A field that may be `null`, but not left out: a typing error must not take a pin away.
 fn said<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {
     Option::deserialize(d)
@@ -68,6 +79,13 @@ fn said<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<String>, D::Err
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn goals_have_the_names_that_serde_gives_them() {
+        for goal in [Goal::Drain, Goal::Rules, Goal::Space, Goal::Latency] {
+            assert_eq!(serde_json::to_value(goal).unwrap(), goal_name(goal));
+        }
+    }
 
     #[test]
     fn a_pin_is_only_taken_away_when_that_is_said() {

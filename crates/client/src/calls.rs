@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use units::Nanos;
 
-use crate::body::{ErrorBody, HostBody, ModeBody, MovesBody, PinBody, TierStateBody};
+use crate::body::{ErrorBody, HostBody, ModeBody, MovesBody, PinBody, TierStateBody, goal_name};
 use crate::connection::Client;
 use crate::error::ClientError;
 
@@ -266,26 +266,9 @@ impl Client {
     }
 }
 
-/// A goal as it is written in paths, which is as it is written everywhere else.
-fn goal_name(goal: Goal) -> &'static str {
-    match goal {
-        Goal::Drain => "drain",
-        Goal::Rules => "rules",
-        Goal::Space => "space",
-        Goal::Latency => "latency",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn goals_have_the_names_that_serde_gives_them() {
-        for goal in [Goal::Drain, Goal::Rules, Goal::Space, Goal::Latency] {
-            assert_eq!(serde_json::to_value(goal).unwrap(), goal_name(goal));
-        }
-    }
 
     #[test]
     fn names_are_encoded() {

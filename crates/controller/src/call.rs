@@ -1,0 +1,186 @@
+//! One request, as a route sees it.
+
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use axum::http::StatusCode;
+use manager::question::{Actor, Answer, Question};
+use manager::service::{Now, Service};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::access::Caller;
+use crate::limits::Limits;
+use crate::problem::Problem;
+use crate::server::Clock;
+use crate::tokens::Tokens;
+
+/// What all requests share.
+pub(crate) struct State {
+    pub(crate) service: Arc<Mutex<dyn Service + Send>>,
+    pub(crate) clock: Clock,
+    pub(crate) tokens: Tokens,
+    pub(crate) limits: Limits,
+}
+
+type Held<'a> = MutexGuard<'a, dyn Service + Send + 'static>;
+
+impl State {
+    /// The service, for as long as the result is kept, and the time.
+    fn hold(&self) -> Result<(Held<'_>, Now), Problem> {
+        // A service that panicked has broken off in the middle of something.
+        let held = self.service.lock().map_err(|_| {
+            let words = "the controller has failed: look at its messages and start it anew";
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, words)
+        })?;
+        let now = (self.clock)();
+        Ok((held, now))
+    }
+
+    pub(crate) fn tick(&self) {
+        if let Ok((mut service, now)) = self.hold() {
+            service.tick(now);
+        }
+    }
+
+    /// Several questions with nothing in between, so that the answers fit together.
+    pub(crate) fn ask_all<T>(
+        &self,
+        actor: &Actor,
+        ask: impl FnOnce(&mut Asking<'_>) -> Result<T, Problem>,
+    ) -> Result<T, Problem> {
+        let (mut service, now) = self.hold()?;
+        let service = &mut *service;
+        ask(&mut Asking {
+            service,
+            now,
+            actor,
+        })
+    }
+}
+
+/// The service in hand.
+pub(crate) struct Asking<'a> {
+    service: &'a mut (dyn Service + Send),
+    now: Now,
+    actor: &'a Actor,
+}
+
+impl Asking<'_> {
+    pub(crate) fn ask(&mut self, question: Question) -> Result<Answer, Problem> {
+        Ok(self.service.ask(self.now, self.actor, question)?)
+    }
+}
+
+/// An answer that says yes.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) content_type: &'static str,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Reply {
+    pub(crate) fn text(content_type: &'static str, text: impl Into<String>) -> Self {
+        Self {
+            content_type,
+            body: text.into().into_bytes(),
+        }
+    }
+
+    pub(crate) fn json(value: &impl Serialize) -> Result<Self, Problem> {
+        let body = serde_json::to_vec(value)
+            .map_err(|e| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
+        Ok(Self {
+            content_type: "application/json",
+            body,
+        })
+    }
+}
+
+/// A request whose sender may ask it.
+pub(crate) struct Call {
+    pub(crate) state: Arc<State>,
+    pub(crate) caller: Caller,
+    /// Parts of the path, decoded.
+    pub(crate) path: Vec<(String, String)>,
+    pub(crate) query: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Call {
+    /// A part of the path, by the name that the table of routes gives it.
+    pub(crate) fn part(&self, name: &str) -> String {
+        let found = self.path.iter().find(|(n, _)| n == name);
+        found.map(|(_, value)| value.clone()).unwrap_or_default()
+    }
+
+    /// A part of the path that is a number.
+    pub(crate) fn number<T: FromStr>(&self, name: &str) -> Result<T, Problem> {
+        let text = self.part(name);
+        let wrong = |_| Problem::invalid(format!("{text:?} is not the number of a {name}"));
+        text.parse().map_err(wrong)
+    }
+
+    /// A part of the path that is one of a few words.
+    pub(crate) fn word<T: DeserializeOwned>(&self, name: &str) -> Result<T, Problem> {
+        let text = self.part(name);
+        let word = serde_json::from_value(text.clone().into());
+        word.map_err(|e| Problem::invalid(format!("{text:?} is no {name}: {e}")))
+    }
+
+    pub(crate) fn query<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+        serde_urlencoded::from_str(&self.query)
+            .map_err(|e| Problem::invalid(format!("the query is not understood: {e}")))
+    }
+
+    /// An empty body is one without fields.
+    pub(crate) fn body<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+        let wrong = |why: String| Problem::invalid(format!("the body is not understood: {why}"));
+        let body = match self.body.trim_ascii_start() {
+            b"" => b"{}",
+            // A list would be taken for fields without their names.
+            body if body.starts_with(b"[") => return Err(wrong("it is no JSON object".into())),
+            body => body,
+        };
+        serde_json::from_slice(body).map_err(|e| wrong(e.to_string()))
+    }
+
+    pub(crate) fn actor(&self) -> Actor {
+        Actor(self.caller.name.clone())
+    }
+
+    pub(crate) fn ask(&self, question: Question) -> Result<Answer, Problem> {
+        let actor = self.actor();
+        self.state.ask_all(&actor, |service| service.ask(question))
+    }
+
+    /// Asks, and answers with JSON.
+    pub(crate) fn answer(&self, question: Question) -> Result<Reply, Problem> {
+        Reply::json(&self.ask(question)?)
+    }
+
+    /// An agent's message, for the host in the path.
+    pub(crate) fn message<M, A>(
+        &self,
+        send: impl FnOnce(&mut dyn Service, Now, &str, M) -> Result<A, Problem>,
+    ) -> Result<Reply, Problem>
+    where
+        M: DeserializeOwned,
+        A: Serialize,
+    {
+        let host = self.part("host");
+        self.caller.check_host(&host)?;
+        let message = self.body()?;
+        let answer = {
+            let (mut service, now) = self.state.hold()?;
+            send(&mut *service, now, &host, message)?
+        };
+        Reply::json(&answer)
+    }
+}
+
+/// The service broke its word: an answer that does not belong to its question.
+pub(crate) fn unexpected() -> Problem {
+    let words = "the controller answered another question than it was asked";
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, words)
+}

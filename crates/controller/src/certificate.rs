@@ -1,0 +1,192 @@
+//! The controller's certificate: the operator's own, or one that it makes itself at its first start.
+
+use std::fs;
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use client::Fingerprint;
+use rcgen::{CertificateParams, DnType, KeyPair};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::server::StartError;
+
+/// Where the certificate comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Certificate {
+    /// PEM files.
+    Files {
+        /// The certificate, and those that lead to its CA after it.
+        certificate: PathBuf,
+        /// Its key.
+        key: PathBuf,
+    },
+    /// `controller.crt` and `controller.key` of a directory; made there if they are not there. It does not expire: whoever
+    /// wants another one removes the files.
+    SelfSigned {
+        /// The directory.
+        directory: PathBuf,
+    },
+}
+
+/// What TLS needs.
+pub(crate) struct Loaded {
+    pub(crate) config: Arc<ServerConfig>,
+    pub(crate) fingerprint: Fingerprint,
+}
+
+impl Certificate {
+    /// `address` is one of the names of a certificate that is made.
+    pub(crate) fn load(&self, address: IpAddr) -> Result<Loaded, StartError> {
+        match self {
+            Certificate::Files { certificate, key } => load(certificate, key),
+            Certificate::SelfSigned { directory } => {
+                let certificate = directory.join("controller.crt");
+                let key = directory.join("controller.key");
+                if !(certificate.exists() && key.exists()) {
+                    make(&certificate, &key, address)?;
+                }
+                let mode = fs::metadata(&key)
+                    .map_err(|e| failed(&key, e))?
+                    .permissions();
+                if mode.mode() & 0o077 != 0 {
+                    return Err(StartError::Open { path: key });
+                }
+                load(&certificate, &key)
+            }
+        }
+    }
+}
+
+fn failed(path: &Path, why: impl std::fmt::Display) -> StartError {
+    StartError::Certificate {
+        path: path.into(),
+        why: why.to_string(),
+    }
+}
+
+fn load(certificate: &Path, key: &Path) -> Result<Loaded, StartError> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(certificate)
+        .map_err(|e| failed(certificate, e))?
+        .collect();
+    let chain = chain.map_err(|e| failed(certificate, e))?;
+    let Some(first) = chain.first() else {
+        return Err(failed(certificate, "there is no certificate in it"));
+    };
+    let fingerprint = Fingerprint::of(first);
+    let secret = PrivateKeyDer::from_pem_file(key).map_err(|e| failed(key, e))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|e| failed(certificate, e))?
+        .with_no_client_auth()
+        .with_single_cert(chain, secret);
+    let mut config = config.map_err(|e| failed(certificate, e))?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let config = Arc::new(config);
+    Ok(Loaded {
+        config,
+        fingerprint,
+    })
+}
+
+/// Makes a key and a certificate for this machine. A crash in between leaves a key without a certificate, and both are made
+/// anew.
+fn make(certificate: &Path, key: &Path, address: IpAddr) -> Result<(), StartError> {
+    let mut names = vec!["localhost".into(), "127.0.0.1".into(), "::1".into()];
+    names.extend(host_name());
+    if !address.is_unspecified() && !address.is_loopback() {
+        names.push(address.to_string());
+    }
+    let pair = KeyPair::generate().map_err(|e| failed(key, e))?;
+    let mut params = CertificateParams::new(names).map_err(|e| failed(certificate, e))?;
+    let name = &mut params.distinguished_name;
+    *name = rcgen::DistinguishedName::new();
+    name.push(DnType::CommonName, "terrace controller");
+    let signed = params
+        .self_signed(&pair)
+        .map_err(|e| failed(certificate, e))?;
+    let _ = fs::remove_file(certificate);
+    replace(key, 0o600, &pair.serialize_pem()).map_err(|e| failed(key, e))?;
+    replace(certificate, 0o644, &signed.pem()).map_err(|e| failed(certificate, e))
+}
+
+fn host_name() -> Option<String> {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    let name = name.trim();
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'.';
+    (!name.is_empty() && name != "localhost" && name.bytes().all(plain)).then(|| name.into())
+}
+
+/// A file is there in full or not at all, and never was open to more than `mode`.
+fn replace(path: &Path, mode: u32, text: &str) -> io::Result<()> {
+    let new = path.with_extension("new");
+    match fs::remove_file(&new) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let mut options = fs::OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(mode).open(&new)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&new, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own(directory: &Path) -> Certificate {
+        let directory = directory.into();
+        Certificate::SelfSigned { directory }
+    }
+
+    #[test]
+    fn it_is_made_once_and_its_key_is_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let address = "127.0.0.1".parse().unwrap();
+        let load = || own(dir.path()).load(address);
+        let first = load().unwrap().fingerprint;
+        assert_eq!(load().unwrap().fingerprint, first);
+        let key = dir.path().join("controller.key");
+        let mode = fs::metadata(&key).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        // Without its key, a certificate is worth nothing.
+        fs::remove_file(&key).unwrap();
+        assert_ne!(load().unwrap().fingerprint, first);
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o640)).unwrap();
+        let error = load().err().unwrap().to_string();
+        assert!(error.contains("chmod 600"), "{error}");
+    }
+
+    #[test]
+    fn files_that_are_none_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let address = "127.0.0.1".parse().unwrap();
+        own(dir.path()).load(address).unwrap();
+        let (good, key) = (
+            dir.path().join("controller.crt"),
+            dir.path().join("controller.key"),
+        );
+        let files = |certificate: &Path, key: &Path| {
+            let files = Certificate::Files {
+                certificate: certificate.into(),
+                key: key.into(),
+            };
+            files.load(address).err().map(|e| e.to_string())
+        };
+        assert_eq!(files(&good, &key), None);
+        let nowhere = Path::new("/nowhere/x.pem");
+        assert!(files(nowhere, &key).unwrap().contains("/nowhere/x.pem"));
+        assert!(files(&good, nowhere).unwrap().contains("/nowhere/x.pem"));
+        assert!(files(&key, &key).unwrap().contains("no certificate in it"));
+        let other = tempfile::tempdir().unwrap();
+        own(other.path()).load(address).unwrap();
+        // A key of another certificate.
+        assert!(files(&good, &other.path().join("controller.key")).is_some());
+    }
+}

@@ -1,0 +1,325 @@
+//! `/metrics`: totals and states for Prometheus. Labels are names of volumes, tiers, devices, hosts and classes, so the number
+//! of series is bounded by what exists, never by addresses.
+//!
+//! Counters of a volume carry no tier: a volume that moves would begin a new series with an old count. Which tier it is on is
+//! in `terrace_volume_info`, to be joined by host and volume.
+
+use client::body::goal_name;
+use manager::question::{Answer, Question};
+use manager::view::{
+    CountersView, HostState, HostView, LATENCY_BOUNDS_NS, StatusView, TierView, VolumeCounters,
+    VolumeView,
+};
+
+use crate::call::{Asking, Call, Reply, unexpected};
+use crate::exposition::{Exposition, Histogram, Kind, seconds};
+use crate::problem::Problem;
+
+/// The text format that is written.
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+struct Facts {
+    status: StatusView,
+    tiers: Vec<TierView>,
+    volumes: Vec<VolumeView>,
+    counters: CountersView,
+}
+
+impl Facts {
+    fn gather(service: &mut Asking<'_>) -> Result<Self, Problem> {
+        let Answer::Status(status) = service.ask(Question::Status)? else {
+            return Err(unexpected());
+        };
+        let Answer::Tiers(tiers) = service.ask(Question::Tiers)? else {
+            return Err(unexpected());
+        };
+        let Answer::Volumes(volumes) = service.ask(Question::Volumes)? else {
+            return Err(unexpected());
+        };
+        let Answer::Counters(counters) = service.ask(Question::Counters)? else {
+            return Err(unexpected());
+        };
+        Ok(Self {
+            status: *status,
+            tiers,
+            volumes,
+            counters: *counters,
+        })
+    }
+}
+
+/// Everything, as text.
+pub(crate) fn answer(call: &Call) -> Result<Reply, Problem> {
+    let facts = call.state.ask_all(&call.actor(), Facts::gather)?;
+    let mut out = Exposition::default();
+    controller(&mut out, &facts.status, &facts.counters);
+    hosts(&mut out, &facts.status.hosts);
+    tiers(&mut out, &facts.tiers);
+    volumes(&mut out, &facts.volumes);
+    counters(&mut out, &facts.counters);
+    Ok(Reply::text(CONTENT_TYPE, out.text()))
+}
+
+fn controller(out: &mut Exposition, status: &StatusView, counters: &CountersView) {
+    use Kind::{Counter, Gauge};
+    let mut one = |name: &str, kind, help: &str, value: u64| {
+        out.metric(name, kind, help);
+        out.whole(name, &[], value);
+    };
+    let trusted = status.trust.trusted.into();
+    one(
+        "terrace_trusted",
+        Gauge,
+        "1 while the strategy's predictions hold.",
+        trusted,
+    );
+    one(
+        "terrace_paused",
+        Gauge,
+        "1 while nothing new is begun.",
+        status.paused.into(),
+    );
+    let jobs = status.jobs.into();
+    one("terrace_jobs", Gauge, "Jobs that have not ended.", jobs);
+    let proposed = status.proposed.into();
+    one(
+        "terrace_moves_proposed",
+        Gauge,
+        "Moves that wait for approval.",
+        proposed,
+    );
+    let unknown = status.unknown.into();
+    one(
+        "terrace_volumes_unknown",
+        Gauge,
+        "Volumes whose load is not known.",
+        unknown,
+    );
+    let missed = status.slo_missed.into();
+    one(
+        "terrace_volumes_slo_missed",
+        Gauge,
+        "Volumes that missed their objective in the last window.",
+        missed,
+    );
+    one(
+        "terrace_plans_total",
+        Counter,
+        "Plans that were made.",
+        counters.plans,
+    );
+    one(
+        "terrace_moved_bytes_total",
+        Counter,
+        "Bytes copied by moves that ended.",
+        counters.moved_bytes,
+    );
+    one(
+        "terrace_reports_total",
+        Counter,
+        "Reports of agents that were taken.",
+        counters.reports,
+    );
+    let refused = counters.reports_refused;
+    one(
+        "terrace_reports_refused_total",
+        Counter,
+        "Reports of agents that were refused.",
+        refused,
+    );
+    let calibrations = counters.calibrations;
+    one(
+        "terrace_calibrations_total",
+        Counter,
+        "Calibration sessions that were taken in.",
+        calibrations,
+    );
+    let name = "terrace_move_prediction_error_ratio";
+    out.metric(
+        name,
+        Gauge,
+        "Median of |observed - predicted| / observed latency of the last moves with an outcome.",
+    );
+    if let Some(error) = status.trust.error_median {
+        out.real(name, &[], error);
+    }
+    let name = "terrace_build_info";
+    out.metric(name, Gauge, "Version and strategy, always 1.");
+    let labels = [
+        ("version", &*status.version),
+        ("strategy", &*status.strategy),
+    ];
+    out.whole(name, &labels, 1);
+    let name = "terrace_moves_total";
+    out.metric(
+        name,
+        Counter,
+        "Moves that ended, by what they were for and how.",
+    );
+    for moves in &counters.moves {
+        let goal = goal_name(moves.goal);
+        out.whole(name, &[("goal", goal), ("end", &moves.end)], moves.count);
+    }
+}
+
+fn hosts(out: &mut Exposition, hosts: &[HostView]) {
+    let name = "terrace_host_up";
+    out.metric(
+        name,
+        Kind::Gauge,
+        "1 while the host's agent reports in time.",
+    );
+    for host in hosts {
+        let up = host.state == HostState::Live;
+        out.whole(name, &[("host", &host.name)], up.into());
+    }
+    let name = "terrace_host_report_age_seconds";
+    out.metric(name, Kind::Gauge, "Age of the host's last window.");
+    for host in hosts {
+        if let Some(age_ns) = host.age_ns {
+            out.real(name, &[("host", &host.name)], age_ns as f64 / 1e9);
+        }
+    }
+}
+
+fn tiers(out: &mut Exposition, tiers: &[TierView]) {
+    let sizes: [(&str, &str, fn(&TierView) -> u64); 2] = [
+        ("terrace_tier_size_bytes", "All bytes of a tier.", |t| {
+            t.size_bytes
+        }),
+        (
+            "terrace_tier_used_bytes",
+            "Bytes of a tier that are taken.",
+            |t| t.used_bytes,
+        ),
+    ];
+    for (name, help, of) in sizes {
+        out.metric(name, Kind::Gauge, help);
+        for tier in tiers {
+            out.whole(
+                name,
+                &[("host", &tier.host), ("tier", &tier.name)],
+                of(tier),
+            );
+        }
+    }
+    let name = "terrace_device_utilization_ratio";
+    out.metric(
+        name,
+        Kind::Gauge,
+        "Share of the last window in which a device was in use.",
+    );
+    for tier in tiers {
+        for device in &tier.devices {
+            let labels = [
+                ("host", &*tier.host),
+                ("tier", &tier.name),
+                ("device", &device.name),
+            ];
+            if let Some(utilization) = device.utilization {
+                out.real(name, &labels, utilization);
+            }
+        }
+    }
+    let name = "terrace_device_up";
+    out.metric(name, Kind::Gauge, "1 while a device can be reached.");
+    for tier in tiers {
+        for device in &tier.devices {
+            let labels = [
+                ("host", &*tier.host),
+                ("tier", &tier.name),
+                ("device", &device.name),
+            ];
+            out.whole(name, &labels, device.connected.into());
+        }
+    }
+}
+
+fn volumes(out: &mut Exposition, volumes: &[VolumeView]) {
+    let name = "terrace_volume_info";
+    out.metric(
+        name,
+        Kind::Gauge,
+        "Where most of a volume is now, always 1.",
+    );
+    for v in volumes {
+        let labels = [
+            ("host", &*v.host),
+            ("volume", &v.name),
+            ("class", &v.class),
+            ("tier", &v.tier),
+            ("device", &v.device),
+        ];
+        out.whole(name, &labels, 1);
+    }
+    let name = "terrace_volume_slo_target_seconds";
+    out.metric(
+        name,
+        Kind::Gauge,
+        "Latency that a volume's objective allows.",
+    );
+    for v in volumes {
+        if let Some(slo) = &v.slo {
+            let labels = [("host", &*v.host), ("volume", &v.name), ("class", &v.class)];
+            out.real(name, &labels, slo.target_us / 1e6);
+        }
+    }
+}
+
+fn counters(out: &mut Exposition, counters: &CountersView) {
+    let volumes = &counters.volumes;
+    for (direction, of) in [
+        ("read", (|v| &v.reads) as fn(&VolumeCounters) -> &_),
+        ("write", |v| &v.writes),
+    ] {
+        let name = format!("terrace_volume_{direction}_latency_seconds");
+        let help = format!("Latency of {direction}s as the guest sees it.");
+        out.metric(&name, Kind::Histogram, &help);
+        for v in volumes {
+            let flow = of(v);
+            let of = Histogram {
+                bounds_ns: &LATENCY_BOUNDS_NS,
+                up_to: &flow.up_to,
+                count: flow.ios,
+                sum_ns: flow.sum_ns,
+            };
+            out.histogram(&name, &labels(v), &of);
+        }
+        let name = format!("terrace_volume_{direction}s_total");
+        out.metric(&name, Kind::Counter, &format!("Requests: {direction}s."));
+        for v in volumes {
+            out.whole(&name, &labels(v), of(v).ios);
+        }
+        let name = format!("terrace_volume_{direction}_bytes_total");
+        out.metric(&name, Kind::Counter, &format!("Bytes of {direction}s."));
+        for v in volumes {
+            out.whole(&name, &labels(v), of(v).bytes);
+        }
+    }
+    let name = "terrace_volume_errors_total";
+    out.metric(
+        name,
+        Kind::Counter,
+        "Requests that were answered with an error.",
+    );
+    for v in volumes {
+        out.whole(name, &labels(v), v.errors);
+    }
+    let name = "terrace_volume_slo_missed_seconds_total";
+    out.metric(
+        name,
+        Kind::Counter,
+        "Time in windows that missed the objective.",
+    );
+    for v in volumes {
+        out.number(name, &labels(v), &seconds(v.slo_missed_ns));
+    }
+}
+
+fn labels(v: &VolumeCounters) -> [(&str, &str); 3] {
+    [
+        ("host", &v.host),
+        ("volume", &v.volume),
+        ("class", &v.class),
+    ]
+}

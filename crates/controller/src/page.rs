@@ -1,0 +1,180 @@
+//! The web page: rendered here, in one piece for the browser's first sight of it, and in parts that its script fetches anew
+//! every two seconds. It needs no network beyond this server, and shows everything without the script but does not refresh.
+
+mod data;
+mod lists;
+mod overview;
+mod plans;
+mod spark;
+mod volumes;
+mod words;
+
+use axum::http::StatusCode;
+use maud::{DOCTYPE, Markup, html};
+
+pub(crate) use data::Wanted;
+
+use crate::access::Role;
+use crate::call::{Call, Reply};
+use crate::page::data::Shown;
+use crate::problem::Problem;
+
+/// Where the page is.
+pub(crate) const HOME: &str = "/";
+
+/// Its style.
+pub(crate) const STYLE: &str = include_str!("page/page.css");
+
+/// Its script.
+pub(crate) const SCRIPT: &str = include_str!("page/page.js");
+
+const HTML: &str = "text/html; charset=utf-8";
+
+/// Whether the reader may order what an operator orders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hand {
+    Operator,
+    Reader,
+}
+
+impl Hand {
+    fn of(role: Role) -> Self {
+        match role.may(Role::Operate) {
+            true => Hand::Operator,
+            false => Hand::Reader,
+        }
+    }
+}
+
+/// The page.
+pub(crate) fn whole(call: &Call) -> Result<Reply, Problem> {
+    let wanted: Wanted = call.query()?;
+    let shown = Shown::gather(call, &wanted)?;
+    let hand = Hand::of(call.caller.role);
+    let document = document(
+        "Terrace",
+        html! {
+            a class="skip" href="#volumes-section" { "Skip to the volumes" }
+            header {
+                h1 { "Terrace" }
+                nav aria-label="Sections" {
+                    a href="#overview-section" { "Overview" }
+                    a href="#plans-section" { "Recommendations" }
+                    a href="#volumes-section" { "Volumes" }
+                    a href="#jobs-section" { "Jobs" }
+                    a href="#outcomes-section" { "Outcomes" }
+                    a href="#events-section" { "Events" }
+                }
+                // What the script says: that the page is live, or that it is old.
+                p id="live" role="status" { "not live: reload to see what is new" }
+            }
+            p id="said" role="alert" hidden {}
+            main {
+                @if hand == Hand::Reader {
+                    p class="note" { "Signed in as " b { (call.caller.name) } " with the role " (call.caller.role.name()) ": orders need the role operate." }
+                } @else {
+                    p class="note" { "Signed in as " b { (call.caller.name) } " with the role " (call.caller.role.name()) "." }
+                }
+                section id="overview-section" aria-label="Overview" { h2 { "Overview" } (overview::part(&shown, hand)) }
+                section id="plans-section" aria-label="Recommendations" { h2 { "Recommendations" } (plans::part(&shown, hand)) }
+                section id="volumes-section" aria-label="Volumes" {
+                    h2 { "Volumes" }
+                    (volumes::filter(&wanted))
+                    (volumes::part(&shown, &wanted))
+                }
+                section id="jobs-section" aria-label="Jobs" { h2 { "Jobs" } (lists::jobs(&shown, hand)) }
+                section id="outcomes-section" aria-label="Outcomes" {
+                    h2 { "Outcomes" }
+                    p class="note" { "What was predicted of moves that ended, and what was measured in the first whole epoch after them." }
+                    (lists::outcomes(&shown))
+                }
+                section id="events-section" aria-label="Events" { h2 { "Events" } (lists::events(&shown)) }
+            }
+            noscript { p class="note" { "Without its script this page neither refreshes nor sends orders." } }
+            script src="/page/page.js" defer {}
+        },
+    );
+    Ok(Reply::text(HTML, document.into_string()))
+}
+
+/// What changes on the page: elements with ids, for the script to put where those are.
+pub(crate) fn parts(call: &Call) -> Result<Reply, Problem> {
+    let wanted: Wanted = call.query()?;
+    let shown = Shown::gather(call, &wanted)?;
+    let hand = Hand::of(call.caller.role);
+    let parts = html! {
+        (overview::part(&shown, hand))
+        (plans::part(&shown, hand))
+        (volumes::part(&shown, &wanted))
+        (lists::jobs(&shown, hand))
+        (lists::outcomes(&shown))
+        (lists::events(&shown))
+    };
+    Ok(Reply::text(HTML, parts.into_string()))
+}
+
+/// The page of those who see nothing, with what to do.
+pub(crate) fn refused(problem: &Problem) -> String {
+    let document = document(
+        "Terrace",
+        html! {
+            header { h1 { "Terrace" } }
+            main {
+                p class="bad" { (problem.words()) }
+                @if problem.status == StatusCode::UNAUTHORIZED {
+                    // The answer to this form takes the token out of the URL again.
+                    form class="sign-in" method="get" action="/" {
+                        label for="token" { "Token" }
+                        input id="token" name="token" type="password" autocomplete="current-password" required;
+                        button type="submit" { "Sign in" }
+                    }
+                    p class="note" { "A token is a secret of the controller's token file. Its role says what may be done here." }
+                } @else {
+                    p { a href="/" { "Back to the page" } }
+                }
+            }
+        },
+    );
+    document.into_string()
+}
+
+fn document(title: &str, body: Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) }
+                link rel="stylesheet" href="/page/page.css";
+                // Browsers ask for an icon of their own otherwise.
+                link rel="icon" href="data:,";
+            }
+            body { (body) }
+        }
+    }
+}
+
+/// A button that sends an order.
+struct Order<'a> {
+    id: String,
+    /// What is written on it.
+    text: &'a str,
+    /// What it does, for those who do not see the row that it is in.
+    label: String,
+    method: &'a str,
+    path: String,
+    body: serde_json::Value,
+}
+
+impl Order<'_> {
+    fn button(&self, hand: Hand) -> Markup {
+        let body = self.body.to_string();
+        let why_not = (hand == Hand::Reader).then_some("needs the role operate");
+        html! {
+            button type="button" id=(self.id) aria-label=(self.label) title=[why_not] disabled[hand == Hand::Reader]
+                data-method=(self.method) data-path=(self.path) data-body=(body) { (self.text) }
+        }
+    }
+}

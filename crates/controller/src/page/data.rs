@@ -1,0 +1,219 @@
+//! What is on the page: answers of the service that fit together, and the volumes that the reader wants to see.
+
+use std::cmp::Ordering;
+
+use manager::question::{Answer, Question};
+use manager::view::{EventView, JobView, OutcomeView, PlanView, StatusView, TierView, VolumeView};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::access::Role;
+use crate::call::{Asking, Call, unexpected};
+use crate::problem::Problem;
+
+/// Volumes on the page at most; the filter finds the others. Keeps the page quick with thousands of them.
+pub(super) const VOLUMES_MAX: usize = 200;
+
+/// Rows of jobs, outcomes and events on the page.
+const ROWS: usize = 50;
+
+/// What the reader asks for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Wanted {
+    /// Words that all have to be in a volume's name, host, tier, device, class or state.
+    #[serde(default)]
+    pub(super) filter: String,
+    /// Column that volumes are sorted by.
+    #[serde(default)]
+    pub(super) sort: SortKey,
+    /// Which way; the column's own if left out.
+    #[serde(default)]
+    pub(super) order: Option<Order>,
+}
+
+/// A column of volumes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum SortKey {
+    #[default]
+    Name,
+    Tier,
+    Class,
+    Reads,
+    Writes,
+    ReadAwait,
+    WriteAwait,
+    P99,
+    /// Measured ÷ allowed.
+    Objective,
+}
+
+/// Which way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Order {
+    Ascending,
+    Descending,
+}
+
+impl Wanted {
+    /// Texts from A to Z, numbers from the largest, unless said otherwise.
+    pub(super) fn order(&self) -> Order {
+        self.order.unwrap_or(match self.sort {
+            SortKey::Name | SortKey::Tier | SortKey::Class => Order::Ascending,
+            _ => Order::Descending,
+        })
+    }
+
+    fn matches(&self, volume: &VolumeView, lowercase_words: &[String]) -> bool {
+        if lowercase_words.is_empty() {
+            return true;
+        }
+        let marks = marks(volume)
+            .map(|(name, on)| if on { name } else { "" })
+            .join(" ");
+        let text = format!(
+            "{}/{} {} {} {} {marks}",
+            volume.host, volume.name, volume.tier, volume.device, volume.class
+        );
+        let text = text.to_lowercase();
+        lowercase_words.iter().all(|w| text.contains(w))
+    }
+}
+
+/// Words for what is special about a volume; the filter knows them.
+pub(super) fn marks(volume: &VolumeView) -> [(&'static str, bool); 5] {
+    [
+        ("missed", missed(volume)),
+        ("moving", volume.moving.is_some()),
+        ("calibrating", volume.calibrating),
+        ("pinned", volume.pinned.is_some()),
+        ("unknown", volume.load.is_none()),
+    ]
+}
+
+/// Whether it missed its objective in the last window.
+pub(super) fn missed(volume: &VolumeView) -> bool {
+    let slo = volume.slo.as_ref();
+    slo.is_some_and(|s| s.measured_us.is_some_and(|m| m > s.target_us))
+}
+
+/// What is on the page.
+pub(super) struct Shown {
+    pub(super) status: StatusView,
+    pub(super) tiers: Vec<TierView>,
+    /// At most [`VOLUMES_MAX`], sorted.
+    pub(super) volumes: Vec<VolumeView>,
+    /// Volumes that match the filter.
+    pub(super) matching: usize,
+    pub(super) plans: Vec<PlanView>,
+    pub(super) jobs: Vec<JobView>,
+    pub(super) outcomes: Vec<OutcomeView>,
+    /// Newest first.
+    pub(super) events: Vec<EventView>,
+}
+
+impl Shown {
+    pub(super) fn gather(call: &Call, wanted: &Wanted) -> Result<Self, Problem> {
+        debug_assert!(call.caller.role.may(Role::Read));
+        let actor = call.actor();
+        let mut shown = call.state.ask_all(&actor, Self::ask)?;
+        shown.choose(wanted);
+        Ok(shown)
+    }
+
+    fn ask(service: &mut Asking<'_>) -> Result<Self, Problem> {
+        let Answer::Status(status) = service.ask(Question::Status)? else {
+            return Err(unexpected());
+        };
+        let Answer::Tiers(tiers) = service.ask(Question::Tiers)? else {
+            return Err(unexpected());
+        };
+        let Answer::Volumes(volumes) = service.ask(Question::Volumes)? else {
+            return Err(unexpected());
+        };
+        let mut plans = vec![];
+        for host in &status.hosts {
+            let host = Some(host.name.clone());
+            let generation = None;
+            match service.ask(Question::Plan { host, generation }) {
+                Ok(Answer::Plan(plan)) => plans.push(*plan),
+                Ok(_) => return Err(unexpected()),
+                // No plan was made yet.
+                Err(problem) if problem.status == axum::http::StatusCode::NOT_FOUND => {}
+                Err(problem) => return Err(problem),
+            }
+        }
+        let Answer::Jobs(jobs) = service.ask(Question::Jobs { limit: ROWS })? else {
+            return Err(unexpected());
+        };
+        let Answer::Outcomes(outcomes) = service.ask(Question::Outcomes { limit: ROWS })? else {
+            return Err(unexpected());
+        };
+        let (after, limit) = (None, ROWS);
+        let Answer::Events(mut events) = service.ask(Question::Events { after, limit })? else {
+            return Err(unexpected());
+        };
+        events.reverse();
+        Ok(Self {
+            status: *status,
+            tiers,
+            matching: volumes.len(),
+            volumes,
+            plans,
+            jobs,
+            outcomes,
+            events,
+        })
+    }
+
+    fn choose(&mut self, wanted: &Wanted) {
+        let words: Vec<String> = wanted
+            .filter
+            .split_whitespace()
+            .map(str::to_lowercase)
+            .collect();
+        self.volumes.retain(|v| wanted.matches(v, &words));
+        self.matching = self.volumes.len();
+        let descending = wanted.order() == Order::Descending;
+        self.volumes.sort_by(|a, b| {
+            let by_key = compare(wanted.sort, a, b, descending);
+            by_key.then_with(|| name_of(a).cmp(&name_of(b)))
+        });
+        self.volumes.truncate(VOLUMES_MAX);
+    }
+
+    /// A volume's name, with its host where there are several.
+    pub(super) fn named(&self, host: &str, volume: &str) -> String {
+        match self.status.hosts.len() {
+            0 | 1 => volume.into(),
+            _ => format!("{host}/{volume}"),
+        }
+    }
+}
+
+fn name_of(v: &VolumeView) -> (&str, &str) {
+    (&v.name, &v.host)
+}
+
+fn compare(key: SortKey, a: &VolumeView, b: &VolumeView, descending: bool) -> Ordering {
+    let turned = |o: Ordering| if descending { o.reverse() } else { o };
+    let load = |v: &VolumeView| v.load.unwrap_or_default();
+    let numbers: fn(&VolumeView) -> Option<f64> = match key {
+        SortKey::Name => return turned(name_of(a).cmp(&name_of(b))),
+        SortKey::Tier => return turned(a.tier.cmp(&b.tier)),
+        SortKey::Class => return turned(a.class.cmp(&b.class)),
+        SortKey::Reads => return turned(load(a).reads_per_s.total_cmp(&load(b).reads_per_s)),
+        SortKey::Writes => return turned(load(a).writes_per_s.total_cmp(&load(b).writes_per_s)),
+        SortKey::ReadAwait => |v| v.load?.read_mean_us,
+        SortKey::WriteAwait => |v| v.load?.write_mean_us,
+        SortKey::P99 => |v| v.load?.p99_us,
+        SortKey::Objective => |v| v.slo.and_then(|s| Some(s.measured_us? / s.target_us)),
+    };
+    // What is not known comes last, whichever way.
+    match (numbers(a), numbers(b)) {
+        (Some(a), Some(b)) => turned(a.total_cmp(&b)),
+        (a, b) => b.is_some().cmp(&a.is_some()),
+    }
+}

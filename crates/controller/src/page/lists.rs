@@ -1,0 +1,184 @@
+//! Jobs, outcomes and events.
+
+use manager::view::{EventKind, EventView, JobView, OutcomeView};
+use maud::{Markup, html};
+use serde_json::json;
+
+use super::data::Shown;
+use super::words::{
+    NONE, ago, bytes, date_time, duration, maybe, mib_per_s, number, percent, signed_percent,
+};
+use super::{Hand, Order};
+
+/// The jobs' part.
+pub(super) fn jobs(shown: &Shown, hand: Hand) -> Markup {
+    let now_ns = shown.status.at_ns;
+    html! {
+        div id="jobs" {
+            @if shown.jobs.is_empty() { p class="note" { "There were no jobs yet." } } @else {
+                div class="scroll" tabindex="0" role="region" aria-label="Table of jobs" {
+                    table {
+                        thead { tr {
+                            th scope="col" class="n" { "job" } th scope="col" { "volume" } th scope="col" { "move" }
+                            th scope="col" { "state" } th scope="col" class="wide" { "progress" }
+                            th scope="col" class="n" { "rate" br; span class="unit" { "MiB/s" } }
+                            th scope="col" class="n" { "time left" } th scope="col" class="reason" { "reason" } th scope="col" { "order" }
+                        } }
+                        tbody { @for job in &shown.jobs { (job_row(shown, job, now_ns, hand)) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn job_row(shown: &Shown, job: &JobView, now_ns: u64, hand: Hand) -> Markup {
+    let ended = job.ended_ns.is_some();
+    let share = progress(job);
+    let text = format!(
+        "{} copied, {} left",
+        bytes(job.copied_bytes),
+        bytes(job.left_bytes)
+    );
+    let cancel = Order {
+        id: format!("cancel-{}-{}", job.host, job.job),
+        text: "Cancel",
+        label: format!("Cancel job {} of {}: {}", job.job, job.host, job.volume),
+        method: "POST",
+        path: format!("/v1/jobs/{}/cancel", job.job),
+        body: json!({ "host": job.host }),
+    };
+    html! {
+        tr class=(if ended { "ended" } else { "" }) {
+            td class="n" { (job.job) }
+            th scope="row" { (shown.named(&job.host, &job.volume)) }
+            td { (job.from_tier) " → " (job.to_tier) br; span class="faint" { (job.from) " → " (job.to) } }
+            td class="state" {
+                span class=(mark(&job.state)) { (job.state) }
+                @if let Some(stuck) = job.stuck_ns { " " span class="mark bad" { "stuck for " (duration(stuck)) } }
+                @if let Some(at) = job.ended_ns { br; span class="faint" { (ago(now_ns, at)) } }
+                @if let Some(why) = &job.why { br; span class="faint" { (why) } }
+            }
+            td {
+                progress max="1" value=(format!("{share:.4}")) aria-label={ "Progress of job " (job.job) } {}
+                " " (percent(share)) br; span class="faint" { (text) }
+            }
+            td class="n" { @if ended || job.rate_bytes_per_s == 0 { (NONE) } @else { (mib_per_s(job.rate_bytes_per_s as f64)) } }
+            td class="n" { @match job.eta_ns { Some(eta) => (duration(eta)), None => (NONE) } }
+            td class="reason" { (job.reason) }
+            td class="actions" { @if !ended { (cancel.button(hand)) } }
+        }
+    }
+}
+
+/// Bytes that were copied twice count twice on both sides.
+fn progress(job: &JobView) -> f64 {
+    let all = job.copied_bytes.saturating_add(job.left_bytes);
+    match (&*job.state, all) {
+        ("done", _) => 1.0,
+        (_, 0) => 0.0,
+        (_, all) => job.copied_bytes as f64 / all as f64,
+    }
+}
+
+fn mark(state: &str) -> &'static str {
+    match state {
+        "done" => "mark good",
+        "failed" | "cancelled" => "mark bad",
+        _ => "mark",
+    }
+}
+
+/// The outcomes' part.
+pub(super) fn outcomes(shown: &Shown) -> Markup {
+    let now_ns = shown.status.at_ns;
+    html! {
+        div id="outcomes" {
+            @if shown.outcomes.is_empty() { p class="note" { "No move has an outcome yet." } } @else {
+                div class="scroll" tabindex="0" role="region" aria-label="Table of outcomes" {
+                    table {
+                        thead {
+                            tr {
+                                th scope="col" rowspan="2" class="n" { "job" } th scope="col" rowspan="2" { "volume" }
+                                th scope="col" rowspan="2" { "move" } th scope="col" rowspan="2" { "ended" }
+                                th scope="colgroup" colspan="4" class="over" { "mean latency, µs" }
+                                th scope="colgroup" colspan="3" class="over" { "requests/s" }
+                            }
+                            tr {
+                                th scope="col" class="n" { "before" } th scope="col" class="n" { "predicted" }
+                                th scope="col" class="n" { "observed" } th scope="col" class="n" { "error" }
+                                th scope="col" class="n" { "before" } th scope="col" class="n" { "predicted" } th scope="col" class="n" { "observed" }
+                            }
+                        }
+                        tbody { @for o in &shown.outcomes { (outcome_row(shown, o, now_ns)) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn outcome_row(shown: &Shown, o: &OutcomeView, now_ns: u64) -> Markup {
+    let unknown = |v: Option<f64>| v.map_or_else(|| "unknown".into(), number);
+    html! {
+        tr {
+            td class="n" { (o.job) }
+            th scope="row" { (shown.named(&o.host, &o.volume)) }
+            td { (o.from_tier) " → " (o.to_tier) }
+            td { (ago(now_ns, o.ended_ns)) }
+            td class="n" { (maybe(o.before_us)) } td class="n" { (maybe(o.predicted_us)) }
+            td class="n" { (unknown(o.observed_us)) }
+            td class="n" { @match o.error { Some(e) => (signed_percent(e)), None => (NONE) } }
+            td class="n" { (maybe(o.before_iops)) } td class="n" { (maybe(o.predicted_iops)) } td class="n" { (maybe(o.observed_iops)) }
+        }
+    }
+}
+
+/// The events' part.
+pub(super) fn events(shown: &Shown) -> Markup {
+    html! {
+        div id="events" {
+            @if shown.events.is_empty() { p class="note" { "Nothing has happened yet." } } @else {
+                div class="scroll tall" tabindex="0" role="region" aria-label="Table of events" {
+                    table {
+                        thead { tr {
+                            th scope="col" { "time, UTC" } th scope="col" { "kind" } th scope="col" { "by" }
+                            th scope="col" { "about" } th scope="col" class="reason" { "what" }
+                        } }
+                        tbody { @for event in &shown.events { (event_row(event)) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn event_row(event: &EventView) -> Markup {
+    let about: Vec<&str> = [&event.host, &event.volume]
+        .into_iter()
+        .flatten()
+        .map(String::as_str)
+        .collect();
+    html! {
+        tr {
+            td class="keep" { (date_time(event.unix_ms)) }
+            td { (kind_name(event.kind)) }
+            td { (event.actor) }
+            td { (about.join("/")) }
+            td class="reason" { (event.text) }
+        }
+    }
+}
+
+fn kind_name(kind: EventKind) -> &'static str {
+    match kind {
+        EventKind::Plan => "plan",
+        EventKind::Approval => "approval",
+        EventKind::Job => "job",
+        EventKind::Calibration => "calibration",
+        EventKind::Operator => "operator",
+        EventKind::Host => "host",
+        EventKind::Trust => "trust",
+        EventKind::Controller => "controller",
+    }
+}

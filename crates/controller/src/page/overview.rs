@@ -1,0 +1,190 @@
+//! Overview: how everything is, what needs attention, and the tiers.
+
+use client::body::goal_name;
+use manager::question::TierState;
+use manager::settings::Mode;
+use manager::view::{HostState, HostView, StatusView, TierView};
+use maud::{Markup, html};
+
+use super::data::Shown;
+use super::words::{bytes, count, counted, duration, mib_per_s, percent};
+use super::{Hand, Order};
+
+/// The overview's part.
+pub(super) fn part(shown: &Shown, hand: Hand) -> Markup {
+    let status = &shown.status;
+    html! {
+        div id="overview" {
+            (facts(status, hand))
+            (problems(status))
+            (hosts(&status.hosts))
+            (tiers(shown))
+        }
+    }
+}
+
+fn facts(status: &StatusView, hand: Hand) -> Markup {
+    let trust = &status.trust;
+    html! {
+        dl class="facts" {
+            div { dt { "state" } dd {
+                @if status.paused { span class="mark bad" { "paused" } } @else { span class="mark good" { "running" } }
+                " " (pause(status.paused, hand))
+            } }
+            div { dt { "strategy" } dd { (status.strategy) } }
+            @for (goal, mode) in &status.modes {
+                div { dt { (goal_name(*goal)) " moves" } dd { (mode_name(*mode)) } }
+            }
+            div { dt { "predictions" } dd {
+                @if trust.trusted { "trusted" } @else { span class="bad" { "not trusted" } }
+                @if let Some(error) = trust.error_median {
+                    span class="faint" { " median error " (percent(error)) " of " (counted(trust.outcomes, "move", "moves")) }
+                }
+            } }
+            div { dt { "hours" } dd { @if status.in_hours { "moves may begin" } @else { "outside the hours in which moves begin by themselves" } } }
+            div { dt { "volumes" } dd {
+                (count(status.volumes))
+                @if status.slo_missed > 0 { span class="bad" { ", " (count(status.slo_missed)) " missed their objective" } }
+                @if status.unknown > 0 { span class="faint" { ", " (count(status.unknown)) " unknown" } }
+            } }
+            div { dt { "waiting for approval" } dd { (counted(status.proposed, "move", "moves")) } }
+            div { dt { "under way" } dd { (counted(status.jobs, "job", "jobs")) } }
+            div { dt { "version" } dd { (status.version) } }
+        }
+        @if let Some(why) = &trust.why { p class="note" { "Predictions: " (why) } }
+    }
+}
+
+fn pause(paused: bool, hand: Hand) -> Markup {
+    let (text, path, label) = match paused {
+        true => ("Resume", "/v1/resume", "Go on"),
+        false => ("Pause", "/v1/pause", "Begin nothing new anywhere"),
+    };
+    let order = Order {
+        id: "pause".into(),
+        text,
+        label: label.into(),
+        method: "POST",
+        path: path.into(),
+        body: serde_json::json!({}),
+    };
+    order.button(hand)
+}
+
+fn problems(status: &StatusView) -> Markup {
+    html! {
+        @if status.problems.is_empty() {
+            p class="well" { "Nothing needs attention." }
+        } @else {
+            ul class="problems" aria-label="Problems" { @for problem in &status.problems { li { (problem) } } }
+        }
+    }
+}
+
+fn hosts(hosts: &[HostView]) -> Markup {
+    html! {
+        @if hosts.is_empty() { p class="note" { "No agent has registered yet." } }
+        ul class="hosts" aria-label="Hosts" {
+            @for host in hosts {
+                li {
+                    b { (host.name) } " "
+                    @match host.state {
+                        HostState::Live => span class="mark good" { "live" },
+                        HostState::Late => span class="mark bad" { "late" },
+                        HostState::Lost => span class="mark bad" { "lost" },
+                    }
+                    span class="faint" {
+                        @if let Some(age) = host.age_ns { " last report " (duration(age)) " ago" }
+                        @if host.generation > 0 { ", plan " (host.generation) }
+                        @if let Some(next) = host.next_decision_ns { ", next decision in " (duration(next)) }
+                    }
+                    @if let Some(problem) = &host.problem { span class="bad" { " " (problem) } }
+                }
+            }
+        }
+    }
+}
+
+fn tiers(shown: &Shown) -> Markup {
+    let several = shown.status.hosts.len() > 1;
+    html! {
+        div class="scroll" tabindex="0" role="region" aria-label="Tiers" {
+            table {
+                thead { tr {
+                    @if several { th scope="col" { "host" } }
+                    th scope="col" { "tier" } th scope="col" { "state" } th scope="col" class="wide" { "space used" }
+                    th scope="col" class="wide" { "utilization" }
+                    th scope="col" class="n" { "read" br; span class="unit" { "MiB/s" } }
+                    th scope="col" class="n" { "written" br; span class="unit" { "MiB/s" } }
+                    th scope="col" class="n" { "volumes" }
+                } }
+                tbody { @for tier in &shown.tiers { (row(tier, several)) } }
+            }
+        }
+    }
+}
+
+fn row(tier: &TierView, several: bool) -> Markup {
+    let used = share(tier.used_bytes, tier.size_bytes);
+    let used_text = format!(
+        "{} of {} ({})",
+        bytes(tier.used_bytes),
+        bytes(tier.size_bytes),
+        percent(used)
+    );
+    let gone: Vec<&str> = tier
+        .devices
+        .iter()
+        .filter(|d| !d.connected)
+        .map(|d| &*d.name)
+        .collect();
+    html! {
+        tr {
+            @if several { td { (tier.host) } }
+            th scope="row" { (tier.name) }
+            td {
+                @match tier.state {
+                    TierState::Open => "open",
+                    TierState::Cordoned => span class="mark" { "cordoned" },
+                    TierState::Draining => span class="mark" { "draining" },
+                }
+                @if !gone.is_empty() { " " span class="bad" { "cannot reach " (gone.join(", ")) } }
+            }
+            td { (bar(used, "used")) " " (used_text) }
+            td { @match tier.utilization {
+                Some(u) => { (bar(u, "busy")) " " (percent(u)) },
+                None => span class="faint" { "unknown" },
+            } }
+            td class="n" { (mib_per_s(tier.read_bytes_per_s)) }
+            td class="n" { (mib_per_s(tier.write_bytes_per_s)) }
+            td class="n" { (count(tier.volumes)) }
+        }
+    }
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    match whole {
+        0 => 0.0,
+        whole => part as f64 / whole as f64,
+    }
+}
+
+/// A bar that says nothing that the text beside it does not say.
+fn bar(share: f64, class: &str) -> Markup {
+    let width = format!("{:.1}%", share.clamp(0.0, 1.0) * 100.0);
+    html! {
+        svg class={ "bar " (class) } width="110" height="10" aria-hidden="true" {
+            rect class="back" width="100%" height="100%" {}
+            rect class="fill" width=(width) height="100%" {}
+        }
+    }
+}
+
+fn mode_name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Off => "off",
+        Mode::Recommend => "recommend",
+        Mode::Partial => "partial",
+        Mode::Auto => "auto",
+    }
+}

@@ -1,0 +1,141 @@
+//! Recommendations: the current plan of each host, with reasons, and what was held back.
+
+use client::body::goal_name;
+use manager::view::{MoveState, PlanState, PlanView, PlannedMove};
+use maud::{Markup, html};
+use serde_json::json;
+
+use super::data::Shown;
+use super::words::{NONE, ago, bytes, counted, duration, number, signed_percent};
+use super::{Hand, Order};
+
+/// The plans' part.
+pub(super) fn part(shown: &Shown, hand: Hand) -> Markup {
+    html! {
+        div id="plans" {
+            @if shown.plans.is_empty() { p class="note" { "No plan was made yet." } }
+            @for plan in &shown.plans { (one(plan, shown.status.at_ns, hand)) }
+        }
+    }
+}
+
+fn one(plan: &PlanView, now_ns: u64, hand: Hand) -> Markup {
+    let waiting = plan
+        .moves
+        .iter()
+        .filter(|m| matches!(m.state, MoveState::Proposed { .. }))
+        .count();
+    html! {
+        div class="plan-head" {
+            h3 { "Plan " (plan.generation) " of " (plan.host) }
+            span class="faint" { (plan.strategy) ", made " (ago(now_ns, plan.at_ns)) ", " (counted(plan.staying, "volume stays", "volumes stay")) }
+            @if plan.state == PlanState::Superseded { span class="mark" { "superseded" } }
+            @if waiting > 0 {
+                span class="actions" {
+                    (order("Approve all", "apply", plan, None).button(hand))
+                    (order("Reject all", "reject", plan, None).button(hand))
+                }
+            }
+        }
+        @if plan.moves.is_empty() { p class="note" { "This plan moves nothing." } } @else { (moves(plan, hand)) }
+        @if !plan.held.is_empty() { (held(plan)) }
+        @if !plan.notes.is_empty() { ul class="note" { @for note in &plan.notes { li { (note) } } } }
+    }
+}
+
+/// `of` none is all moves that wait.
+fn order<'a>(text: &'a str, what: &str, plan: &PlanView, of: Option<&PlannedMove>) -> Order<'a> {
+    let (which, body, label) = match of {
+        Some(m) => (
+            m.position.to_string(),
+            json!({ "host": plan.host, "moves": [m.position] }),
+            format!("{text}: {} from {} to {}", m.volume, m.from_tier, m.to_tier),
+        ),
+        None => (
+            "all".into(),
+            json!({ "host": plan.host }),
+            format!("{text} moves of plan {} of {}", plan.generation, plan.host),
+        ),
+    };
+    Order {
+        id: format!("{what}-{}-{}-{which}", plan.host, plan.generation),
+        text,
+        label,
+        method: "POST",
+        path: format!("/v1/plans/{}/{what}", plan.generation),
+        body,
+    }
+}
+
+fn moves(plan: &PlanView, hand: Hand) -> Markup {
+    html! {
+        div class="scroll" tabindex="0" role="region" aria-label={ "Moves of plan " (plan.generation) " of " (plan.host) } {
+            table {
+                thead { tr {
+                    th scope="col" { "volume" } th scope="col" { "move" } th scope="col" { "goal" }
+                    th scope="col" class="reason" { "reason" }
+                    th scope="col" class="n" { "mean latency" br; span class="unit" { "before → after, µs" } }
+                    th scope="col" class="n" { "to copy" } th scope="col" class="n" { "time" }
+                    th scope="col" { "state" } th scope="col" { "decision" }
+                } }
+                tbody { @for m in &plan.moves { (row(plan, m, hand)) } }
+            }
+        }
+    }
+}
+
+fn row(plan: &PlanView, m: &PlannedMove, hand: Hand) -> Markup {
+    let latency = match (m.before_us, m.after_us) {
+        (None, None) => NONE.into(),
+        (before, after) => {
+            let text = |v: Option<f64>| v.map_or_else(|| NONE.into(), number);
+            format!("{} → {}", text(before), text(after))
+        }
+    };
+    let change = m.before_us.zip(m.after_us).map(|(b, a)| a / b - 1.0);
+    let after: Vec<String> = m
+        .after_moves
+        .iter()
+        .filter_map(|p| plan.moves.iter().find(|o| o.position == *p))
+        .map(|o| o.volume.clone())
+        .collect();
+    html! {
+        tr {
+            th scope="row" { (m.volume) }
+            td { (m.from_tier) " → " (m.to_tier) br; span class="faint" { (m.from) " → " (m.to) } }
+            td { (goal_name(m.goal)) }
+            td class="reason" { (m.reason) @if !after.is_empty() { br; span class="faint" { "after " (after.join(", ")) } } }
+            td class="n" { (latency) @if let Some(change) = change { br; span class="faint" { (signed_percent(change)) } } }
+            td class="n" { (bytes(m.bytes)) }
+            td class="n" { (duration(m.duration_ns)) }
+            td class="state" { @match &m.state {
+                MoveState::Proposed { why } => { span class="mark" { "proposed" } br; span class="faint" { (why) } },
+                MoveState::Approved => span class="mark good" { "approved" },
+                MoveState::Running => span class="mark good" { "running" },
+                MoveState::Done => span class="mark good" { "done" },
+                MoveState::Ended { why } => { span class="mark bad" { "ended" } br; span class="faint" { (why) } },
+            } }
+            td class="actions" { @if matches!(m.state, MoveState::Proposed { .. }) {
+                (order("Approve", "apply", plan, Some(m)).button(hand))
+                (order("Reject", "reject", plan, Some(m)).button(hand))
+            } }
+        }
+    }
+}
+
+fn held(plan: &PlanView) -> Markup {
+    let many = u32::try_from(plan.held.len()).unwrap_or(u32::MAX);
+    html! {
+        details id={ "held-" (plan.host) } {
+            summary { (counted(many, "move was held back", "moves were held back")) }
+            div class="scroll" tabindex="0" role="region" aria-label={ "Held moves of " (plan.host) } {
+                table {
+                    thead { tr { th scope="col" { "volume" } th scope="col" { "is on" } th scope="col" { "wanted on" } th scope="col" class="reason" { "held by" } } }
+                    tbody { @for h in &plan.held {
+                        tr { th scope="row" { (h.volume) } td { (h.tier) } td { (h.wanted) } td class="reason" { (h.why) } }
+                    } }
+                }
+            }
+        }
+    }
+}

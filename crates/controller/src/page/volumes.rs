@@ -1,0 +1,184 @@
+//! The table of volumes: sorted and filtered by the server, since there may be thousands.
+
+use manager::view::{SloView, VolumeView};
+use maud::{Markup, html};
+
+use super::data::{Order, Shown, SortKey, VOLUMES_MAX, Wanted, marks, missed};
+use super::spark::sparkline;
+use super::words::{NONE, bytes, count, duration, maybe, number, percent};
+
+/// Columns that sort: key, name, unit, and whether they are numbers.
+const SORTED: [(SortKey, &str, &str); 9] = [
+    (SortKey::Name, "volume", ""),
+    (SortKey::Tier, "tier", ""),
+    (SortKey::Class, "class", ""),
+    (SortKey::Reads, "r/s", ""),
+    (SortKey::Writes, "w/s", ""),
+    (SortKey::ReadAwait, "r_await", "µs"),
+    (SortKey::WriteAwait, "w_await", "µs"),
+    (SortKey::P99, "p99", "µs"),
+    (SortKey::Objective, "objective", "µs"),
+];
+
+/// As it is in URLs; serde says so too.
+fn key_name(key: SortKey) -> &'static str {
+    match key {
+        SortKey::Name => "name",
+        SortKey::Tier => "tier",
+        SortKey::Class => "class",
+        SortKey::Reads => "reads",
+        SortKey::Writes => "writes",
+        SortKey::ReadAwait => "read-await",
+        SortKey::WriteAwait => "write-await",
+        SortKey::P99 => "p99",
+        SortKey::Objective => "objective",
+    }
+}
+
+fn order_name(order: Order) -> &'static str {
+    match order {
+        Order::Ascending => "ascending",
+        Order::Descending => "descending",
+    }
+}
+
+/// The filter box. It stays where it is while the parts change below it.
+pub(super) fn filter(wanted: &Wanted) -> Markup {
+    html! {
+        form id="filter-form" method="get" action="/" role="search" {
+            label for="filter" { "Filter" }
+            input id="filter" name="filter" type="search" value=(wanted.filter) autocomplete="off" spellcheck="false"
+                placeholder="name, tier, class, missed, moving, pinned …";
+            input type="hidden" name="sort" value=(key_name(wanted.sort));
+            input type="hidden" name="order" value=(order_name(wanted.order()));
+            button type="submit" { "Filter" }
+        }
+    }
+}
+
+/// The table.
+pub(super) fn part(shown: &Shown, wanted: &Wanted) -> Markup {
+    let shown_rows = shown.volumes.len();
+    html! {
+        div id="volumes" {
+            p class="note" role="status" {
+                @if shown.matching > VOLUMES_MAX {
+                    "The first " (count(shown_rows as u64)) " of " (count(shown.matching as u64)) " volumes: narrow the filter to see others."
+                } @else if shown.matching < shown.status.volumes as usize {
+                    (count(shown.matching as u64)) " of " (count(shown.status.volumes)) " volumes match."
+                } @else {
+                    "All " (count(shown.matching as u64)) " volumes."
+                }
+            }
+            div class="scroll" id="volumes-scroll" tabindex="0" role="region" aria-label="Table of volumes" {
+                table {
+                    thead { tr {
+                        @for (key, name, unit) in SORTED { (head(key, name, unit, wanted)) }
+                        th scope="col" { "p99, last windows" }
+                        th scope="col" { "state" }
+                    } }
+                    tbody { @for v in &shown.volumes { (row(shown, v)) } }
+                }
+            }
+        }
+    }
+}
+
+/// A header is a link: it works from the keyboard, and without the script.
+fn head(key: SortKey, name: &str, unit: &str, wanted: &Wanted) -> Markup {
+    let sorted = wanted.sort == key;
+    let now = wanted.order();
+    let text = matches!(key, SortKey::Name | SortKey::Tier | SortKey::Class);
+    let next = match (sorted, now) {
+        (true, Order::Ascending) => Order::Descending,
+        (true, Order::Descending) => Order::Ascending,
+        (false, _) if text => Order::Ascending,
+        (false, _) => Order::Descending,
+    };
+    let query = [
+        ("filter", &*wanted.filter),
+        ("sort", key_name(key)),
+        ("order", order_name(next)),
+    ];
+    // Texts are always written.
+    let query = serde_urlencoded::to_string(query).unwrap_or_default();
+    let arrow = match (sorted, now) {
+        (false, _) => "",
+        (true, Order::Ascending) => " ▲",
+        (true, Order::Descending) => " ▼",
+    };
+    let class = if text { "" } else { "n" };
+    html! {
+        th scope="col" class=(class) aria-sort=(if sorted { order_name(now) } else { "none" }) {
+            a class="sort" id={ "sort-" (key_name(key)) } href={ "/?" (query) "#volumes-section" }
+                data-sort=(key_name(key)) data-order=(order_name(next)) { (name) (arrow) }
+            @if !unit.is_empty() { br; span class="unit" { (unit) } }
+        }
+    }
+}
+
+fn row(shown: &Shown, v: &VolumeView) -> Markup {
+    let load = v.load.as_ref();
+    html! {
+        tr class=(if missed(v) { "missed" } else { "" }) {
+            th scope="row" { (shown.named(&v.host, &v.name)) br; span class="faint" { (bytes(v.allocated_bytes)) " of " (bytes(v.size_bytes)) } }
+            td { (v.tier) br; span class="faint" { (v.device) } }
+            td { (v.class) }
+            td class="n" { (maybe(load.map(|l| l.reads_per_s))) }
+            td class="n" { (maybe(load.map(|l| l.writes_per_s))) }
+            td class="n" { (maybe(load.and_then(|l| l.read_mean_us))) }
+            td class="n" { (maybe(load.and_then(|l| l.write_mean_us))) }
+            td class="n" { (maybe(load.and_then(|l| l.p99_us))) }
+            td class="n" { (objective(v.slo.as_ref())) }
+            td { (sparkline(v)) }
+            td class="state" { (state(v)) }
+        }
+    }
+}
+
+fn objective(slo: Option<&SloView>) -> Markup {
+    let Some(slo) = slo else {
+        return html! { span class="faint" { "none" } };
+    };
+    html! {
+        (slo.statistic.name()) " ≤ " (number(slo.target_us)) br;
+        @match slo.measured_us {
+            Some(m) if m > slo.target_us => span class="bad" { "✗ missed: " (number(m)) },
+            Some(m) => span class="good" { "✓ met: " (number(m)) },
+            None => span class="faint" { "idle" },
+        }
+        @if slo.missed > 0 { span class="faint" { " (" (count(slo.missed)) " missed)" } }
+    }
+}
+
+fn state(v: &VolumeView) -> Markup {
+    let errors = v.load.map_or(0, |l| l.errors);
+    let special = marks(v).iter().any(|(name, on)| *on && *name != "missed");
+    html! {
+        @if let Some(moving) = &v.moving {
+            @let all = moving.copied_bytes.saturating_add(moving.left_bytes).max(1);
+            span class="mark" { "moving to " (moving.to) ", " (percent(moving.copied_bytes as f64 / all as f64)) } " "
+        }
+        @if v.calibrating { span class="mark" { "calibrating" } " " }
+        @if let Some(tier) = &v.pinned { span class="mark" { "pinned to " (tier) } " " }
+        @if v.load.is_none() { span class="mark" { "unknown" } " " }
+        @if let Some(left) = v.cooldown_left_ns { span class="faint" { "rests for " (duration(left)) " " } }
+        @if errors > 0 { span class="bad" { (count(errors)) " errors" } }
+        @if !special && v.cooldown_left_ns.is_none() && errors == 0 { span class="faint" { (NONE) } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_urls_are_those_that_are_understood() {
+        for (key, ..) in SORTED {
+            assert_eq!(serde_json::to_value(key).unwrap(), key_name(key));
+        }
+        for order in [Order::Ascending, Order::Descending] {
+            assert_eq!(serde_json::to_value(order).unwrap(), order_name(order));
+        }
+    }
+}

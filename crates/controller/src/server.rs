@@ -1,0 +1,223 @@
+//! Starting and stopping.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use client::Fingerprint;
+use manager::service::{Now, Service};
+use thiserror::Error;
+use tokio::runtime::Builder;
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+use crate::call::State;
+use crate::certificate::Certificate;
+use crate::limits::{Limits, STOP_TIME, WORKERS_MAX};
+use crate::serving::{Listening, serve};
+use crate::tokens::Tokens;
+use crate::{dispatch, listen};
+
+/// Tells the time, whichever thread asks. It is asked with the service in hand, so that times rise from call to call.
+pub type Clock = Arc<dyn Fn() -> Now + Send + Sync>;
+
+/// Where and how to serve.
+#[derive(Debug, Clone)]
+pub struct ServerSettings {
+    /// The unix socket. Whoever may open it (mode 0600) may do everything.
+    pub socket: PathBuf,
+    /// The port, if there is to be one.
+    pub tcp: Option<TcpSettings>,
+    /// Limits of clients.
+    pub limits: Limits,
+}
+
+/// A port: always with TLS and tokens.
+#[derive(Debug, Clone)]
+pub struct TcpSettings {
+    /// The address; port 0 takes any.
+    pub listen: SocketAddr,
+    /// The token file: lines of `ROLE NAME SECRET`, mode 0600.
+    pub tokens: PathBuf,
+    /// The certificate.
+    pub certificate: Certificate,
+}
+
+/// Why a controller cannot be reached by anybody.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// Another one serves there.
+    #[error("{0} is in use by a controller that answers: stop it, or use another socket")]
+    SocketInUse(PathBuf),
+    /// Linux has no room for such a path.
+    #[error(
+        "{path}: a socket's path has at most {most} bytes, this one has {bytes}: use a shorter one, or one relative to the working directory"
+    )]
+    TooLong {
+        /// The path.
+        path: PathBuf,
+        /// Its length.
+        bytes: usize,
+        /// What is possible.
+        most: usize,
+    },
+    /// The system refuses the socket.
+    #[error("cannot listen on {path}")]
+    Socket {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Another program listens there.
+    #[error("{0} is in use by another program: stop it, or use another port")]
+    PortTaken(SocketAddr),
+    /// The system refuses the port.
+    #[error("cannot listen on {address}")]
+    Tcp {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A file of secrets that others may read.
+    #[error("{path} may be read by others: chmod 600 {path}, and change what is in it")]
+    Open {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The token file cannot be used.
+    #[error("cannot use the token file {path}: {why}")]
+    Tokens {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// The certificate or its key cannot be used.
+    #[error("cannot use the certificate or key {path}: {why}")]
+    Certificate {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// No threads, no event loop.
+    #[error("cannot start the controller's server")]
+    System(#[source] io::Error),
+}
+
+/// The server of a controller.
+#[derive(Debug, Clone, Copy)]
+pub struct ControllerServer;
+
+impl ControllerServer {
+    /// Serves until it is stopped. The service is also told the time once a second.
+    ///
+    /// # Errors
+    /// [`StartError`]. Nothing is served then, and nothing is left behind but a certificate that was made.
+    pub fn start(
+        service: Arc<Mutex<dyn Service + Send>>,
+        clock: Clock,
+        settings: ServerSettings,
+    ) -> Result<Running, StartError> {
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(WORKERS_MAX)
+            .thread_name("terrace-answer")
+            .build()
+            .map_err(StartError::System)?;
+        let entered = runtime.enter();
+        let mut tokens = Tokens::default();
+        let mut listening = vec![];
+        let (mut address, mut fingerprint) = (None, None);
+        if let Some(tcp) = &settings.tcp {
+            tokens = Tokens::read(&tcp.tokens)?;
+            let loaded = tcp.certificate.load(tcp.listen.ip())?;
+            let listener = listen::tcp(tcp.listen)?;
+            address = Some(listener.local_addr().map_err(StartError::System)?);
+            fingerprint = Some(loaded.fingerprint);
+            let listener = tokio::net::TcpListener::from_std(listener);
+            let acceptor = TlsAcceptor::from(loaded.config);
+            listening.push(Listening::Tls(
+                listener.map_err(StartError::System)?,
+                acceptor,
+            ));
+        }
+        // Last, since it is what would be left behind.
+        let listener = tokio::net::UnixListener::from_std(listen::unix(&settings.socket)?);
+        let mut running = Running {
+            socket: settings.socket,
+            address,
+            fingerprint,
+            stop: watch::channel(()).0,
+            thread: None,
+        };
+        listening.push(Listening::Unix(listener.map_err(StartError::System)?));
+        drop(entered);
+        let limits = settings.limits;
+        let state = Arc::new(State {
+            service,
+            clock,
+            tokens,
+            limits,
+        });
+        let stop = running.stop.subscribe();
+        let thread = std::thread::Builder::new()
+            .name("terrace-controller".into())
+            .spawn(move || {
+                let router = dispatch::router(&state);
+                runtime.block_on(serve(listening, router, state, stop));
+                // A call of the service that hangs must not keep the process.
+                runtime.shutdown_timeout(STOP_TIME);
+            });
+        running.thread = Some(thread.map_err(StartError::System)?);
+        Ok(running)
+    }
+}
+
+/// A server that runs. Dropping it stops it.
+#[derive(Debug)]
+pub struct Running {
+    socket: PathBuf,
+    address: Option<SocketAddr>,
+    fingerprint: Option<Fingerprint>,
+    stop: watch::Sender<()>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    /// The address that is listened on, with its port.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// What clients are told to trust: SHA-256 of the certificate.
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        self.fingerprint
+    }
+
+    /// Whether it still runs; it ends by itself only when it is broken.
+    pub fn healthy(&self) -> bool {
+        self.thread.as_ref().is_some_and(|t| !t.is_finished())
+    }
+
+    /// Takes no more connections, lets requests under way end for a few seconds, and ends.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.socket);
+        let _ = self.stop.send(());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

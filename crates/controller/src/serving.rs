@@ -1,0 +1,228 @@
+//! Connections: accepting them, and what happens on one until it ends.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{MissedTickBehavior, Sleep, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tower_service::Service as _;
+
+use crate::access::Peer;
+use crate::call::State;
+use crate::limits::{HEAD_BYTES_MAX, Limits, READ_BYTES_MAX, STOP_TIME, TICK};
+
+/// After an accept that failed: out of descriptors, most likely. Keeps the loop from spinning.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+
+/// What is listened on.
+pub(crate) enum Listening {
+    Unix(UnixListener),
+    Tls(TcpListener, TlsAcceptor),
+}
+
+enum Socket {
+    Unix(UnixStream),
+    Tcp(TcpStream, TlsAcceptor),
+}
+
+impl Listening {
+    async fn accept(&self) -> io::Result<Socket> {
+        match self {
+            Listening::Unix(listener) => Ok(Socket::Unix(listener.accept().await?.0)),
+            Listening::Tls(listener, acceptor) => {
+                let (socket, _) = listener.accept().await?;
+                socket.set_nodelay(true)?;
+                Ok(Socket::Tcp(socket, acceptor.clone()))
+            }
+        }
+    }
+}
+
+/// Serves until it is told to stop, and then until all connections have ended, or should have.
+pub(crate) async fn serve(
+    listening: Vec<Listening>,
+    router: Router,
+    state: Arc<State>,
+    mut stop: watch::Receiver<()>,
+) {
+    let limits = state.limits;
+    let room: Vec<_> = listening
+        .into_iter()
+        .map(|listening| {
+            let room = Arc::new(Semaphore::new(limits.connections_max));
+            let serving = Serving {
+                router: router.clone(),
+                limits,
+                stop: stop.clone(),
+            };
+            tokio::spawn(serving.accept(listening, room.clone()));
+            room
+        })
+        .collect();
+    let ticking = tokio::spawn(tick(state));
+    let _ = stop.changed().await;
+    ticking.abort();
+    let all_ended = async {
+        for room in room {
+            let all = u32::try_from(limits.connections_max).unwrap_or(u32::MAX);
+            let _ = room.acquire_many(all).await;
+        }
+    };
+    let _ = timeout(STOP_TIME, all_ended).await;
+}
+
+/// Tells the service the time.
+async fn tick(state: Arc<State>) {
+    let mut times = tokio::time::interval(TICK);
+    times.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        times.tick().await;
+        let state = state.clone();
+        let _ = tokio::task::spawn_blocking(move || state.tick()).await;
+    }
+}
+
+#[derive(Clone)]
+struct Serving {
+    router: Router,
+    limits: Limits,
+    stop: watch::Receiver<()>,
+}
+
+impl Serving {
+    async fn accept(mut self, listening: Listening, room: Arc<Semaphore>) {
+        loop {
+            let accepted = tokio::select! {
+                accepted = listening.accept() => accepted,
+                _ = self.stop.changed() => return,
+            };
+            let Ok(socket) = accepted else {
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            };
+            // Closed at once when there is no room: an answer would need what is short.
+            if let Ok(permit) = room.clone().try_acquire_owned() {
+                tokio::spawn(self.clone().converse(socket, permit));
+            }
+        }
+    }
+
+    async fn converse(self, socket: Socket, permit: OwnedSemaphorePermit) {
+        match socket {
+            Socket::Unix(socket) => {
+                // A peer that the kernel does not name is nobody.
+                if let Ok(credentials) = socket.peer_cred() {
+                    let uid = credentials.uid();
+                    self.speak(socket, Peer::Unix { uid }).await;
+                }
+            }
+            Socket::Tcp(socket, acceptor) => {
+                let shaken = timeout(self.limits.handshake_time, acceptor.accept(socket)).await;
+                if let Ok(Ok(socket)) = shaken {
+                    self.speak(socket, Peer::Tls).await;
+                }
+            }
+        }
+        drop(permit);
+    }
+
+    /// HTTP, until either side ends it.
+    async fn speak(mut self, socket: impl AsyncRead + AsyncWrite + Unpin, peer: Peer) {
+        let router = self.router;
+        let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
+            request.extensions_mut().insert(peer);
+            router.clone().call(request)
+        });
+        let socket = Watched::new(socket, self.limits.write_time);
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.limits.head_time)
+            .max_header_size(HEAD_BYTES_MAX)
+            .max_buf_size(READ_BYTES_MAX)
+            .serve_connection(TokioIo::new(socket), service);
+        tokio::pin!(connection);
+        // What goes wrong on a connection ends it; there is nobody to tell.
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            _ = self.stop.changed() => connection.as_mut().graceful_shutdown(),
+        }
+        let _ = connection.await;
+    }
+}
+
+/// A socket that fails when nothing that is written to it is taken for too long. Reading has its limits in HTTP.
+struct Watched<S> {
+    socket: S,
+    time: Duration,
+    /// While something waits to be written.
+    waiting: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Watched<S> {
+    fn new(socket: S, time: Duration) -> Self {
+        Self {
+            socket,
+            time,
+            waiting: None,
+        }
+    }
+
+    /// Gives up on what has been waiting for too long.
+    fn watch<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.waiting = None;
+            return written;
+        }
+        let time = self.time;
+        let waiting = self.waiting.get_or_insert_with(|| Box::pin(sleep(time)));
+        match waiting.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.socket).poll_write(cx, buf);
+        self.watch(cx, written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.socket).poll_flush(cx);
+        self.watch(cx, flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let shut = Pin::new(&mut self.socket).poll_shutdown(cx);
+        self.watch(cx, shut)
+    }
+}

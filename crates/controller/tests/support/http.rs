@@ -1,0 +1,129 @@
+//! Requests by hand, for what the client never sends.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use serde_json::Value;
+
+use super::World;
+
+/// An answer.
+#[derive(Debug)]
+pub struct Answered {
+    pub status: u16,
+    pub head: String,
+    pub body: Vec<u8>,
+}
+
+impl Answered {
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.text()))
+    }
+
+    /// The sentence of an error.
+    pub fn error(&self) -> String {
+        let json = self.json();
+        assert_eq!(json.as_object().map(|o| o.len()), Some(1), "{json}");
+        json["error"]
+            .as_str()
+            .expect("errors have words")
+            .to_owned()
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let lines = self.head.lines().filter_map(|l| l.split_once(": "));
+        lines
+            .filter(|(n, _)| n.eq_ignore_ascii_case(name))
+            .map(|(_, v)| v)
+            .next()
+    }
+}
+
+/// Over the unix socket.
+pub fn local(world: &World, request: &str) -> Answered {
+    exchange(unix(&world.socket()), request)
+}
+
+/// Over TLS.
+pub fn remote(world: &World, request: &str) -> Answered {
+    exchange(tls(world), request)
+}
+
+pub fn unix(path: &Path) -> UnixStream {
+    let socket = UnixStream::connect(path).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    socket
+}
+
+pub fn tls(world: &World) -> StreamOwned<ClientConnection, TcpStream> {
+    let mut roots = RootCertStore::empty();
+    let certificate = CertificateDer::from_pem_file(world.certificate()).unwrap();
+    roots.add(certificate).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from("127.0.0.1").unwrap();
+    let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+    let socket = TcpStream::connect(world.running.address().unwrap()).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    StreamOwned::new(connection, socket)
+}
+
+/// Sends a request as it is, with `Connection: close` behind its first line, and reads until the end.
+pub fn exchange(mut socket: impl Read + Write, request: &str) -> Answered {
+    let request = request.replace('\n', "\r\n");
+    let request = request.replacen("\r\n", "\r\nConnection: close\r\n", 1);
+    // A server that refuses a long body may close before it is all sent.
+    let _ = socket.write_all(request.as_bytes());
+    let mut bytes = vec![];
+    let _ = socket.read_to_end(&mut bytes);
+    answered(&bytes)
+}
+
+fn answered(bytes: &[u8]) -> Answered {
+    let end = bytes.windows(4).position(|w| w == b"\r\n\r\n");
+    let end = end.unwrap_or_else(|| panic!("no head in {:?}", String::from_utf8_lossy(bytes)));
+    let head = String::from_utf8(bytes[..end].to_vec()).unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    let body = bytes[end + 4..].to_vec();
+    Answered { status, head, body }
+}
+
+/// A request without a body.
+pub fn get(path: &str, headers: &str) -> String {
+    format!("GET {path} HTTP/1.1\nHost: localhost\n{headers}\n")
+}
+
+/// A request with a body.
+pub fn send(method: &str, path: &str, headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "{method} {path} HTTP/1.1\nHost: localhost\nContent-Length: {length}\n{headers}\n{body}"
+    )
+}
+
+pub fn bearer(secret: &str) -> String {
+    format!("Authorization: Bearer {secret}\n")
+}
+
+pub fn cookie(secret: &str) -> String {
+    format!("Cookie: __Host-terrace={secret}\n")
+}

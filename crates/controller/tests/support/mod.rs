@@ -1,0 +1,326 @@
+//! A made-up controller: three tiers, a dozen volumes, a plan of three moves and a job under way. Orders are written down.
+
+#![allow(dead_code)] // every test uses a part of it
+
+pub mod browser;
+pub mod http;
+pub mod views;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use controller::{
+    Certificate, Clock, ControllerServer, Limits, Running, ServerSettings, StartError, TcpSettings,
+};
+use manager::question::{Actor, Answer, Done, Question, Refusal};
+use manager::service::{MessageRefusal, Now, Service};
+use manager::view::{
+    CountersView, EventKind, EventView, JobView, MoveState, OutcomeView, PlanView, StatusView,
+    TierView, VolumeView,
+};
+use manager::wire::{Orders, PROTOCOL, Register, Welcome, WindowReport, WireRefusal};
+use units::Nanos;
+
+/// A long secret per role.
+pub const READ: &str = "read-0123456789abcdef";
+pub const OPERATE: &str = "operate-0123456789abcdef";
+pub const ADMIN: &str = "admin-0123456789abcdef";
+pub const AGENT: &str = "agent-0123456789abcdef";
+
+/// The fake.
+pub struct Fake {
+    pub status: StatusView,
+    pub tiers: Vec<TierView>,
+    pub volumes: Vec<VolumeView>,
+    pub plan: PlanView,
+    pub jobs: Vec<JobView>,
+    pub outcomes: Vec<OutcomeView>,
+    pub events: Vec<EventView>,
+    pub counters: CountersView,
+    /// Orders with who gave them.
+    pub orders: Vec<(String, Question)>,
+    /// Who asked anything.
+    pub actors: Vec<String>,
+    /// Every answer takes so long.
+    pub slow: Duration,
+    /// The store fails.
+    pub failing: bool,
+    pub ticks: u64,
+    sessions: BTreeMap<String, (u64, u64)>,
+    /// Reports that were taken, as their number of volumes.
+    pub reports: Vec<usize>,
+    asked_events: u64,
+}
+
+impl Fake {
+    pub fn new(volumes: usize) -> Self {
+        Self {
+            status: views::status(volumes as u32),
+            tiers: views::tiers(),
+            volumes: (0..volumes).map(views::volume).collect(),
+            plan: views::plan(),
+            jobs: views::jobs(),
+            outcomes: views::outcomes(),
+            events: views::events(),
+            counters: views::counters(volumes),
+            orders: vec![],
+            actors: vec![],
+            slow: Duration::ZERO,
+            failing: false,
+            ticks: 0,
+            sessions: BTreeMap::new(),
+            reports: vec![],
+            asked_events: 0,
+        }
+    }
+
+    pub fn shared(self) -> Arc<Mutex<Fake>> {
+        Arc::new(Mutex::new(self))
+    }
+
+    fn volume(&self, name: &str) -> Result<&VolumeView, Refusal> {
+        let bare = name.strip_prefix("alpha/").unwrap_or(name);
+        let found = self.volumes.iter().find(|v| v.name == bare);
+        found.ok_or_else(|| Refusal::NotFound(format!("there is no volume {name:?}")))
+    }
+
+    fn order(&mut self, actor: &Actor, question: Question) -> Result<Answer, Refusal> {
+        match &question {
+            Question::Apply(choice) | Question::Reject(choice) => {
+                if choice.generation != self.plan.generation {
+                    let words = format!("plan {} is not the newest", choice.generation);
+                    return Err(Refusal::Conflict(words));
+                }
+                let chosen = |p: u32| choice.moves.as_ref().is_none_or(|m| m.contains(&p));
+                let apply = matches!(question, Question::Apply(_));
+                for planned in self.plan.moves.iter_mut().filter(|m| chosen(m.position)) {
+                    planned.state = match apply {
+                        true => MoveState::Approved,
+                        false => MoveState::Ended {
+                            why: format!("rejected by {}", actor.0),
+                        },
+                    };
+                }
+            }
+            Question::Pause => self.status.paused = true,
+            Question::Resume => self.status.paused = false,
+            Question::CancelJob { job, .. } if self.jobs.iter().all(|j| j.job != *job) => {
+                return Err(Refusal::NotFound(format!("there is no job {job}")));
+            }
+            Question::Pin { volume, .. } => {
+                self.volume(volume)?;
+            }
+            _ => {}
+        }
+        self.orders.push((actor.0.clone(), question));
+        let message = format!("done for {}", actor.0);
+        Ok(Answer::Done(Done { message }))
+    }
+
+    /// An event that says how often events were asked for: what a page that refreshes shows of it changes.
+    fn events_asked(&mut self) -> Vec<EventView> {
+        self.asked_events += 1;
+        let mut events = self.events.clone();
+        events.push(EventView {
+            id: 1000 + self.asked_events,
+            at_ns: 0,
+            unix_ms: 1_770_000_000_000,
+            kind: EventKind::Controller,
+            actor: "controller".into(),
+            host: None,
+            volume: None,
+            text: format!("events were asked for {} times", self.asked_events),
+        });
+        events
+    }
+}
+
+impl Service for Fake {
+    fn register(
+        &mut self,
+        now: Now,
+        host: &str,
+        message: Register,
+    ) -> Result<Welcome, MessageRefusal> {
+        if message.protocol != PROTOCOL {
+            let theirs = message.protocol;
+            return Err(MessageRefusal::Wire(WireRefusal::Protocol { theirs }));
+        }
+        self.sessions.insert(host.into(), (message.session, 0));
+        Ok(Welcome {
+            protocol: PROTOCOL,
+            at_ns: now.at.0,
+            window_ns: 5_000_000_000,
+            objectives: vec![views::objective()],
+        })
+    }
+
+    fn report(
+        &mut self,
+        now: Now,
+        host: &str,
+        message: WindowReport,
+    ) -> Result<Orders, MessageRefusal> {
+        let known = self.sessions.get_mut(host);
+        let Some((session, last)) = known.filter(|(s, _)| *s == message.session) else {
+            return Err(MessageRefusal::Wire(WireRefusal::Register));
+        };
+        if message.seq <= *last {
+            let last_seq = *last;
+            return Err(MessageRefusal::Wire(WireRefusal::Stale { last_seq }));
+        }
+        *last = message.seq;
+        self.reports.push(message.volumes.len());
+        Ok(views::orders(*session, message.seq, now.at.0))
+    }
+
+    fn tick(&mut self, _: Now) {
+        self.ticks += 1;
+    }
+
+    fn ask(&mut self, now: Now, actor: &Actor, question: Question) -> Result<Answer, Refusal> {
+        std::thread::sleep(self.slow);
+        self.actors.push(actor.0.clone());
+        if self.failing {
+            return Err(Refusal::Unavailable("the store cannot be written".into()));
+        }
+        Ok(match question {
+            Question::Status => {
+                self.status.at_ns = now.at.0;
+                Answer::Status(Box::new(self.status.clone()))
+            }
+            Question::Tiers => Answer::Tiers(self.tiers.clone()),
+            Question::Volumes => Answer::Volumes(self.volumes.clone()),
+            Question::Volume { volume } => Answer::Volume(Box::new(self.volume(&volume)?.clone())),
+            Question::History { volume, last_ns } => {
+                Answer::History(views::history(&self.volume(&volume)?.name, last_ns))
+            }
+            Question::Plan { host, generation } => {
+                let other = host.is_some_and(|h| h != self.plan.host);
+                if other || generation.is_some_and(|g| g != self.plan.generation) {
+                    return Err(Refusal::NotFound("there is no such plan".into()));
+                }
+                Answer::Plan(Box::new(self.plan.clone()))
+            }
+            Question::Jobs { limit } => Answer::Jobs(first(&self.jobs, limit)),
+            Question::Events { .. } => Answer::Events(self.events_asked()),
+            Question::Outcomes { limit } => Answer::Outcomes(first(&self.outcomes, limit)),
+            Question::Why { volume } => Answer::Why(Box::new(views::why(self.volume(&volume)?))),
+            Question::WhyNot { volume, tier } => {
+                Answer::WhyNot(Box::new(views::why_not(self.volume(&volume)?, &tier)))
+            }
+            Question::ExportFacts { .. } => Answer::Text("# facts\nseed = 1\n".into()),
+            Question::Counters => Answer::Counters(Box::new(self.counters.clone())),
+            order => self.order(actor, order)?,
+        })
+    }
+}
+
+fn first<T: Clone>(all: &[T], most: usize) -> Vec<T> {
+    all.iter().take(most).cloned().collect()
+}
+
+/// A running server of a fake.
+pub struct World {
+    pub fake: Arc<Mutex<Fake>>,
+    pub dir: tempfile::TempDir,
+    pub running: Running,
+}
+
+pub fn clock() -> Clock {
+    let unix_ms = || {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        since.map_or(0, |t| t.as_millis() as u64)
+    };
+    let start = unix_ms();
+    Arc::new(move || {
+        let unix_ms = unix_ms();
+        // An hour has passed already, so that there is a past.
+        let at = Nanos((3_600_000 + unix_ms.saturating_sub(start)) * 1_000_000);
+        Now { at, unix_ms }
+    })
+}
+
+impl World {
+    pub fn start(fake: Fake) -> Self {
+        Self::with_limits(fake, Limits::default())
+    }
+
+    pub fn with_limits(fake: Fake, limits: Limits) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let fake = fake.shared();
+        let settings = ServerSettings {
+            limits,
+            ..settings(dir.path())
+        };
+        let running = ControllerServer::start(fake.clone(), clock(), settings).unwrap();
+        Self { fake, dir, running }
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.dir.path().join("controller.sock")
+    }
+
+    pub fn certificate(&self) -> PathBuf {
+        self.dir.path().join("controller.crt")
+    }
+
+    /// A client at the unix socket.
+    pub fn local(&self) -> client::Client {
+        let address = client::Address::Unix(self.socket());
+        client::Client::new(address, None, client::TlsTrust::Nothing).unwrap()
+    }
+
+    pub fn url(&self) -> client::Address {
+        let address = self.running.address().unwrap();
+        format!("https://{address}").parse().unwrap()
+    }
+
+    /// A client over TLS that trusts the certificate by its fingerprint.
+    pub fn remote(&self, secret: &str) -> client::Client {
+        let trust = client::TlsTrust::Fingerprint(self.running.fingerprint().unwrap());
+        let token = client::Token::new(secret).unwrap();
+        client::Client::new(self.url(), Some(token), trust).unwrap()
+    }
+
+    pub fn orders(&self) -> Vec<(String, Question)> {
+        self.fake.lock().unwrap().orders.clone()
+    }
+}
+
+/// A socket and a port in a directory, with a token for every role.
+pub fn settings(dir: &Path) -> ServerSettings {
+    let tokens = dir.join("tokens");
+    let lines = format!(
+        "# made up\nread reader {READ}\noperate operator {OPERATE}\nadmin root {ADMIN}\nagent alpha {AGENT}\n"
+    );
+    private(&tokens, &lines);
+    ServerSettings {
+        socket: dir.join("controller.sock"),
+        tcp: Some(TcpSettings {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            tokens,
+            certificate: Certificate::SelfSigned {
+                directory: dir.into(),
+            },
+        }),
+        limits: Limits::default(),
+    }
+}
+
+pub fn private(path: &Path, text: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+/// What starting says when it does not work.
+pub fn refused(settings: ServerSettings) -> StartError {
+    let fake = Fake::new(1).shared();
+    match ControllerServer::start(fake, clock(), settings) {
+        Ok(_) => panic!("it started"),
+        Err(error) => error,
+    }
+}
