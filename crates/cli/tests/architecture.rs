@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Our crates in order: each may depend on those before it only.
-const ORDER: [&str; 23] = [
+const ORDER: [&str; 24] = [
     "units",
     "model",
     "algo",
@@ -29,6 +29,7 @@ const ORDER: [&str; 23] = [
     "controller",
     "agent",
     "daemon",
+    "demo",
     "cli",
 ];
 
@@ -216,6 +217,7 @@ fn the_bans_are_in_force() {
                 "controller",
                 "agent",
                 "daemon",
+                "demo",
                 "cli"
             ]
             .contains(&name),

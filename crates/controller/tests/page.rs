@@ -162,7 +162,10 @@ fn volumes_are_filtered_and_sorted_by_the_server() {
         rows.map(name).collect::<Vec<String>>()
     };
     assert_eq!(names("?filter=db-main"), ["db-main", "db-main-1"]);
-    assert_eq!(names("?filter=MISSED"), ["db-replica", "db-replica-1", "home", "home-1"]);
+    assert_eq!(
+        names("?filter=MISSED"),
+        ["db-replica", "db-replica-1", "home", "home-1"]
+    );
     assert_eq!(
         names("?filter=bronze+slow+log&order=descending"),
         ["logs-1", "logs"]

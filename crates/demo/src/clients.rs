@@ -10,7 +10,7 @@ use algo::{Rng, mix};
 use datapath::Client;
 use model::Op;
 use nbd::Uri;
-use trace::{LoadedTrace, ReadOptions};
+use trace::{LoadedTrace, ReadOptions, TraceStream};
 
 use crate::loads::{Habit, LOADS, Order, Recorded};
 use crate::tally::Tally;
@@ -138,7 +138,11 @@ impl Guest {
                         Order::Random => self.rng.below(slots),
                         Order::Sequential => (place + 1) % slots,
                     };
-                    let op = if self.rng.below(100) < read_percent { Op::Read } else { Op::Write };
+                    let op = if self.rng.below(100) < read_percent {
+                        Op::Read
+                    } else {
+                        Op::Write
+                    };
                     self.request(&mut client, op, place * length, length);
                     // Half of the time to twice as much: guests do not march in step.
                     let think_us = think_us / 2 + self.rng.below(think_us.max(1));
@@ -157,16 +161,20 @@ impl Guest {
             Op::Flush => client.flush(),
             Op::Trim => Ok(()), // volumes stay as full as they are
         };
-        let at_s = sent.saturating_duration_since(self.times.begin).as_secs_f64();
+        let at_s = sent
+            .saturating_duration_since(self.times.begin)
+            .as_secs_f64();
         let latency_ns = sent.elapsed().as_nanos() as u64;
-        self.tally.count(self.volume, at_s, latency_ns, done.is_ok());
+        self.tally
+            .count(self.volume, at_s, latency_ns, done.is_ok());
     }
 
     /// One request at a time, at its time or as soon as the one before it is answered; over and over.
     fn replay(self, mut client: Client, trace: Recorded, speed: f64) {
         let (name, bytes) = trace.file();
         let options = ReadOptions::default();
-        let Ok(loaded) = trace::load_stream(name, bytes, &options) else {
+        let stream = TraceStream::from_reader(name, bytes, &options);
+        let Ok(loaded) = stream.and_then(|s| trace::load_stream(s, &options)) else {
             self.tally.count(self.volume, 0.0, 0, false);
             return;
         };

@@ -160,7 +160,9 @@ impl Demo {
         settings: DemoSettings,
         on: &mut dyn FnMut(DemoEvent<'_>),
     ) -> Result<Self, DemoError> {
-        on(DemoEvent::Preparing("three emulated tiers and twelve volumes"));
+        on(DemoEvent::Preparing(
+            "three emulated tiers and twelve volumes",
+        ));
         let dir = tempfile::Builder::new()
             .prefix("terrace-demo-")
             .tempdir()
@@ -275,17 +277,31 @@ inject_max = "4ms"
         let mut uris = Vec::with_capacity(LOADS.len());
         for load in &LOADS {
             let found = array.uris().into_iter().find(|(name, _)| name == load.name);
-            let (_, uri) = found.ok_or_else(|| DemoError::Uri(format!("{} is not served", load.name)))?;
-            uris.push(uri.parse().map_err(|e: nbd::UriError| DemoError::Uri(e.to_string()))?);
+            let (_, uri) =
+                found.ok_or_else(|| DemoError::Uri(format!("{} is not served", load.name)))?;
+            uris.push(
+                uri.parse()
+                    .map_err(|e: nbd::UriError| DemoError::Uri(e.to_string()))?,
+            );
         }
         on(DemoEvent::Preparing("data on all volumes"));
         fill(&uris, daemon)?;
-        let mut client = Client::new(Address::Unix(daemon.socket().into()), None, TlsTrust::Nothing)?;
+        let mut client = Client::new(
+            Address::Unix(daemon.socket().into()),
+            None,
+            TlsTrust::Nothing,
+        )?;
         let controller = daemon.controller();
-        let address = controller.address().map(|a| a.to_string()).unwrap_or_default();
+        let address = controller
+            .address()
+            .map(|a| a.to_string())
+            .unwrap_or_default();
         on(DemoEvent::Ready {
             page: format!("https://{address}/?token={secret}"),
-            fingerprint: controller.fingerprint().map(|f| f.to_string()).unwrap_or_default(),
+            fingerprint: controller
+                .fingerprint()
+                .map(|f| f.to_string())
+                .unwrap_or_default(),
             socket: daemon.socket().into(),
         });
         let begin = Instant::now() + HEAD_START;
@@ -295,7 +311,8 @@ inject_max = "4ms"
             change: begin + length / 2,
         };
         let tally = Arc::new(Tally::new(length.as_secs_f64()));
-        let guests = Guests::start(&uris, times, &tally, self.settings.seed).map_err(DemoError::Guests)?;
+        let guests =
+            Guests::start(&uris, times, &tally, self.settings.seed).map_err(DemoError::Guests)?;
         let watched = self.watch(daemon, &mut client, times, on, go_on);
         guests.stop();
         let mut events = watched?;
@@ -371,7 +388,9 @@ fn fill(uris: &[nbd::Uri], daemon: &mut Daemon) -> Result<(), DemoError> {
             std::thread::sleep(TICK);
         }
         for thread in threads {
-            let filled = thread.join().unwrap_or_else(|_| Err("a thread that fills a volume has died".into()));
+            let filled = thread
+                .join()
+                .unwrap_or_else(|_| Err("a thread that fills a volume has died".into()));
             filled.map_err(DemoError::Array)?;
         }
         Ok(())

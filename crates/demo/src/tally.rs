@@ -87,7 +87,9 @@ impl Tally {
 
     /// A request of a volume has ended, `at_s` after the beginning.
     pub(crate) fn count(&self, volume: usize, at_s: f64, latency_ns: u64, ok: bool) {
-        let mut v = self.volumes[volume].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut v = self.volumes[volume]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if !ok {
             v.errors += 1;
             return;
@@ -112,7 +114,9 @@ impl Tally {
     fn of_class(&self, class: &'static str) -> ClassNumbers {
         let mut sum = VolumeTally::default();
         for (i, load) in LOADS.iter().enumerate().filter(|(_, l)| l.class == class) {
-            let mut v = self.volumes[i].lock().unwrap_or_else(PoisonError::into_inner);
+            let mut v = self.volumes[i]
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             v.roll(i, u64::MAX);
             debug_assert_eq!(load.class, class);
             for (to, from) in sum.stretches.iter_mut().zip(&v.stretches) {

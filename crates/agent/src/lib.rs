@@ -1,0 +1,171 @@
+//! The host side of the live manager at its edges: threads, the clock, an array's control socket, a controller's interface. What it
+//! does is decided in [`manager::agent`].
+//!
+//! ```text
+//!   array ◀──control socket── looker ──messages──▶ courier ──HTTP──▶ controller
+//!                               ▲                     │
+//!                               └──────answers────────┘
+//! ```
+//!
+//! Two threads: a controller that does not answer must not keep the array from being looked after.
+
+mod array;
+mod courier;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use client::Client;
+use manager::agent::Agent;
+use thiserror::Error;
+
+use array::ControlledArray;
+use courier::{Courier, Letter};
+
+/// The array is looked at this often while something is going on; otherwise when a window ends.
+const BEAT: Duration = Duration::from_millis(250);
+
+/// The shortest time between two looks: a window may be shorter than a beat.
+const BEAT_MIN: Duration = Duration::from_millis(20);
+
+/// How long an agent waits when the array does not answer.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What an agent looks after, and whom it tells.
+pub struct AgentSettings {
+    /// The host's name.
+    pub host: String,
+    /// The control socket of the array.
+    pub control: PathBuf,
+    /// The controller.
+    pub controller: Client,
+}
+
+/// Why an agent cannot be started.
+#[derive(Debug, Error)]
+pub enum AgentError {
+    /// No threads.
+    #[error("cannot start an agent")]
+    System(#[from] io::Error),
+}
+
+/// An agent that runs. Dropping it stops it; moves that are under way go on in the array.
+pub struct RunningAgent {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl RunningAgent {
+    /// Starts an agent.
+    ///
+    /// # Errors
+    /// When the system gives no threads.
+    pub fn start(settings: AgentSettings) -> Result<Self, AgentError> {
+        let AgentSettings {
+            host,
+            control,
+            controller,
+        } = settings;
+        let stop = Arc::new(AtomicBool::new(false));
+        let (courier, thread) = Courier::start(host, controller)?;
+        let ended = stop.clone();
+        let looker = std::thread::Builder::new()
+            .name("terrace-agent".into())
+            .spawn(move || look(&ControlledArray::new(control), &courier, &ended))?;
+        Ok(Self {
+            stop,
+            threads: vec![looker, thread],
+        })
+    }
+
+    /// Stops it, and waits until it has.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        for thread in self.threads.drain(..) {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for RunningAgent {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Another number for each life: wall-clock time in nanoseconds, with the process's number mixed in.
+fn session() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let ns = since.map_or(0, |d| d.as_nanos() as u64);
+    ns ^ (u64::from(std::process::id()) << 40)
+}
+
+fn look(array: &ControlledArray, courier: &Courier, stop: &AtomicBool) {
+    let began = Instant::now();
+    let now = || began.elapsed().as_nanos() as u64;
+    let mut agent = Agent::new(session(), env!("CARGO_PKG_VERSION"));
+    let mut sent_ns = None;
+    while !stop.load(Ordering::Acquire) {
+        match array.snapshot() {
+            Ok(snapshot) => agent.beat(now(), snapshot),
+            Err(why) => {
+                agent.remark(format!("the array does not answer: {why}"));
+                std::thread::park_timeout(PAUSE);
+                continue;
+            }
+        }
+        while let Some(deed) = agent.poll_deed() {
+            let result = array.carry_out(&deed);
+            agent.done(&deed, result);
+        }
+        // One letter at a time; the agent replaces what could not be sent by what is newer.
+        if sent_ns.is_none()
+            && let Some(message) = agent.poll_message()
+        {
+            sent_ns = Some(now());
+            if courier.send(message).is_err() {
+                return; // it only ends with us
+            }
+        }
+        wait(&mut agent, courier, &mut sent_ns, &now, stop);
+    }
+}
+
+/// Until something is due: the end of a window or of a step, an answer, the next look at what is going on.
+fn wait(
+    agent: &mut Agent,
+    courier: &Courier,
+    sent_ns: &mut Option<u64>,
+    now: &impl Fn() -> u64,
+    stop: &AtomicBool,
+) {
+    let due = Duration::from_nanos(agent.due_in_ns(now()));
+    let longest = if agent.is_busy() { BEAT } else { due };
+    let until = Instant::now() + due.min(longest).max(BEAT_MIN);
+    while !stop.load(Ordering::Acquire) {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        let Some(letter) = courier.receive(left.min(BEAT)) else {
+            continue;
+        };
+        let sent = sent_ns.take().unwrap_or_default();
+        match letter {
+            Letter::Welcome(welcome) => agent.welcomed(now(), welcome),
+            Letter::Orders(orders) => agent.ordered(now(), sent, *orders),
+            Letter::Refused(refusal) => agent.refused(&refusal),
+            Letter::Lost => {}
+        }
+        return;
+    }
+}

@@ -1,0 +1,107 @@
+//! The array of this host, served here.
+
+use std::path::Path;
+use std::time::Duration;
+
+use datapath::desk::{Ask, Told};
+use datapath::{Listen, ServerConfig, Serving};
+use manager::settings::ArrayConfig;
+
+use crate::error::DaemonError;
+
+/// Guests are let in when remote devices are connected, or after this time.
+const REMOTES: Duration = Duration::from_secs(10);
+
+/// A served array: all its volumes that are whole.
+pub struct ServedArray {
+    serving: Serving,
+    listens: Vec<Listen>,
+    volumes: Vec<String>,
+    /// What an operator should know.
+    pub notes: Vec<String>,
+}
+
+impl ServedArray {
+    pub(crate) fn start(words: &ArrayConfig, base: &Path) -> Result<Self, DaemonError> {
+        let dir = base.join(&words.dir);
+        let serving = Serving::start(&dir, ServerConfig::default())?;
+        let mut array = Self {
+            notes: serving.notice.iter().cloned().collect(),
+            serving,
+            listens: vec![],
+            volumes: vec![],
+        };
+        match array.open(words, &dir) {
+            Ok(()) => Ok(array),
+            Err(error) => {
+                array.stop();
+                Err(error)
+            }
+        }
+    }
+
+    fn open(&mut self, words: &ArrayConfig, dir: &Path) -> Result<(), DaemonError> {
+        let told = self
+            .serving
+            .desk()
+            .ask(Ask::Volumes)
+            .map_err(DaemonError::Array)?;
+        let Told::Volumes { volumes } = told else {
+            return Err(DaemonError::Array(
+                "the array answered something else".into(),
+            ));
+        };
+        for volume in volumes {
+            if !volume.healthy {
+                self.notes.push(format!(
+                    "volume {:?} is damaged and not served: `terrace volume check` says how",
+                    volume.name
+                ));
+                continue;
+            }
+            self.serving
+                .desk()
+                .export(&volume.name)
+                .map_err(DaemonError::Array)?;
+            self.volumes.push(volume.name);
+        }
+        self.notes
+            .extend(self.serving.wait_for_remotes(REMOTES).err());
+        let default = Listen::Unix(dir.join("nbd.sock"));
+        let given: Result<Vec<Listen>, _> = words.listen.iter().map(|l| l.parse()).collect();
+        let given = match given? {
+            none if none.is_empty() => vec![default],
+            given => given,
+        };
+        for listen in given {
+            let listen = match listen {
+                Listen::Unix(path) if path.is_relative() => Listen::Unix(dir.join(path)),
+                other => other,
+            };
+            self.listens.push(self.serving.listen(&listen)?);
+        }
+        Ok(())
+    }
+
+    /// Volumes and where guests find them, one URI each.
+    pub fn uris(&self) -> Vec<(String, String)> {
+        let listens = &self.listens;
+        let volumes = self.volumes.iter();
+        volumes
+            .flat_map(|v| listens.iter().map(move |l| (v.clone(), l.uri(v))))
+            .collect()
+    }
+
+    /// What the array's own files have failed with since this was last asked.
+    pub fn trouble(&self) -> Option<String> {
+        self.serving.trouble()
+    }
+
+    pub(crate) fn tick(&mut self) -> bool {
+        self.serving.tick()
+    }
+
+    pub(crate) fn stop(self) {
+        self.serving.stop();
+    }
+}

@@ -1,0 +1,45 @@
+//! Why the daemon cannot be started, or has to end.
+
+use agent::AgentError;
+use client::ClientError;
+use controller::StartError;
+use datapath::{ListenError, ServeError};
+use manager::store::StoreError;
+use thiserror::Error;
+
+/// Why.
+#[derive(Debug, Error)]
+pub enum DaemonError {
+    /// The configuration.
+    #[error("{key} {why}")]
+    Config {
+        /// The key.
+        key: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The controller's sockets.
+    #[error(transparent)]
+    Controller(#[from] StartError),
+    /// The array cannot be served.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// Guests cannot connect.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The array says no.
+    #[error("{0}")]
+    Array(String),
+    /// The agent's way to the controller.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The agent.
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+    /// A part is not there any more.
+    #[error("{0} has ended unexpectedly: what was answered to guests is safe; start again")]
+    Ended(&'static str),
+}

@@ -1,0 +1,203 @@
+//! What `terrace serve` runs: an array's data path, its agent and a controller with its store, in one process.
+//!
+//! ```text
+//!  guests ══NBD══▶ data path ◀──control socket── agent ──unix socket, HTTP──▶ controller ─▶ store
+//!                                                                               ▲
+//!                                                        people: CLI, page ─────┘
+//! ```
+//!
+//! The parts talk to each other as they would over a network: putting them on several hosts is a matter of configuration. What
+//! ends one of them ends all: a process that serves guests and no longer decides would look well and be ill.
+
+mod array;
+mod clock;
+mod error;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use agent::{AgentSettings, RunningAgent};
+use client::{Address, Client, TlsTrust};
+use controller::{Certificate, ControllerServer, Limits, Running, ServerSettings, TcpSettings};
+use manager::managed::Managed;
+use manager::settings::{ControllerConfig, Serve, Settings};
+use manager::store::Tidied;
+use store::{Retention, SqliteStore};
+
+pub use array::ServedArray;
+pub use clock::ControllerClock;
+pub use error::DaemonError;
+
+/// The socket of a controller in its state directory.
+pub const CONTROLLER_SOCKET: &str = "controller.sock";
+
+/// The store in a controller's state directory.
+pub const STORE_FILE: &str = "terrace.db";
+
+/// Time between two rounds of rolling up and forgetting, while there is more to do and when there is not.
+const TIDY_MORE: Duration = Duration::from_secs(1);
+const TIDY: Duration = Duration::from_secs(60);
+
+/// Everything, running.
+pub struct Daemon {
+    // In the order in which they end: nobody is asked by a part that has ended before it.
+    agent: Option<RunningAgent>,
+    controller: Running,
+    managed: Arc<Mutex<Managed<SqliteStore>>>,
+    clock: ControllerClock,
+    array: Option<ServedArray>,
+    socket: PathBuf,
+    tidy_at: Instant,
+}
+
+impl Daemon {
+    /// Starts everything that a configuration names; its paths are taken from `base`.
+    ///
+    /// # Errors
+    /// [`DaemonError`]: nothing runs then.
+    pub fn start(settings: Settings, base: &Path) -> Result<Self, DaemonError> {
+        let words = settings.words.controller.clone();
+        let array_words = settings.words.array.clone();
+        let state = base.join(&words.state);
+        let socket = words
+            .socket
+            .as_ref()
+            .map_or_else(|| state.join(CONTROLLER_SOCKET), |s| base.join(s));
+        // The store first: two controllers on one store must not get any further than this.
+        let retention = Retention {
+            raw: words.raw,
+            rolled: words.rolled,
+            ..Retention::default()
+        };
+        let store = SqliteStore::open(&state.join(STORE_FILE), retention)?;
+        let unix_ms = clock::unix_ms();
+        let managed = Managed::new(settings, store, unix_ms)?;
+        let clock = ControllerClock::starting_at(managed.time());
+        let managed = Arc::new(Mutex::new(managed));
+        let array = match &array_words {
+            Some(words) if words.serve == Serve::Here => Some(ServedArray::start(words, base)?),
+            _ => None,
+        };
+        let server = ServerSettings {
+            socket: socket.clone(),
+            tcp: tcp(&words, base, &state)?,
+            limits: Limits::default(),
+        };
+        let controller = ControllerServer::start(managed.clone(), clock.shared(), server)?;
+        let agent = match &array_words {
+            None => None,
+            Some(words) => {
+                let address = Address::Unix(socket.clone());
+                let controller = Client::new(address, None, TlsTrust::Nothing)?;
+                Some(RunningAgent::start(AgentSettings {
+                    host: words.host.clone(),
+                    control: base
+                        .join(&words.dir)
+                        .join(datapath::control::CONTROL_SOCKET),
+                    controller,
+                })?)
+            }
+        };
+        Ok(Self {
+            agent,
+            controller,
+            managed,
+            clock,
+            array,
+            socket,
+            tidy_at: Instant::now() + TIDY,
+        })
+    }
+
+    /// To be called about ten times a second.
+    ///
+    /// # Errors
+    /// A part that has ended unexpectedly: the daemon should end too.
+    pub fn tick(&mut self) -> Result<(), DaemonError> {
+        if let Some(array) = &mut self.array
+            && !array.tick()
+        {
+            return Err(DaemonError::Ended("a worker of the data path"));
+        }
+        if !self.controller.healthy() {
+            return Err(DaemonError::Ended("the controller's server"));
+        }
+        if Instant::now() >= self.tidy_at {
+            let mut managed = self.managed.lock().unwrap_or_else(PoisonError::into_inner);
+            let more = managed.tidy(self.clock.now()) == Ok(Tidied::Some);
+            self.tidy_at = Instant::now() + if more { TIDY_MORE } else { TIDY };
+        }
+        Ok(())
+    }
+
+    /// The array that is served here.
+    pub fn array(&self) -> Option<&ServedArray> {
+        self.array.as_ref()
+    }
+
+    /// The controller's socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The controller's server.
+    pub fn controller(&self) -> &Running {
+        &self.controller
+    }
+
+    /// Ends everything in order. What was answered to guests is safe; a move that is under way goes on at the next start.
+    pub fn stop(self) {
+        if let Some(agent) = self.agent {
+            agent.stop();
+        }
+        self.controller.stop();
+        if let Some(array) = self.array {
+            array.stop();
+        }
+    }
+}
+
+/// Where people connect over TLS, if they may.
+fn tcp(
+    words: &ControllerConfig,
+    base: &Path,
+    state: &Path,
+) -> Result<Option<TcpSettings>, DaemonError> {
+    let Some(listen) = &words.listen else {
+        return Ok(None);
+    };
+    let bad = |key: &'static str, why: String| DaemonError::Config { key, why };
+    let listen = listen.parse().map_err(|_| {
+        bad(
+            "controller.listen",
+            format!("{listen:?} is no address and port, such as \"127.0.0.1:9443\""),
+        )
+    })?;
+    let tokens = words.tokens.as_ref().ok_or_else(|| {
+        bad(
+            "controller.tokens",
+            "is needed to listen: whoever connects must say who they are".into(),
+        )
+    })?;
+    let certificate = match (&words.certificate, &words.key) {
+        (Some(certificate), Some(key)) => Certificate::Files {
+            certificate: base.join(certificate),
+            key: base.join(key),
+        },
+        (None, None) => Certificate::SelfSigned {
+            directory: state.into(),
+        },
+        _ => {
+            return Err(bad(
+                "controller.certificate",
+                "and controller.key belong together".into(),
+            ));
+        }
+    };
+    Ok(Some(TcpSettings {
+        listen,
+        tokens: base.join(tokens),
+        certificate,
+    }))
+}
