@@ -20,8 +20,8 @@ pub(crate) enum Letter {
     Orders(Box<Orders>),
     /// The message was not taken.
     Refused(WireRefusal),
-    /// Nobody answered.
-    Lost,
+    /// Nobody answered; why.
+    Lost(String),
 }
 
 /// One end of the thread.
@@ -80,9 +80,9 @@ fn carry(controller: &mut Client, host: &str, message: &Message) -> Letter {
     match answer {
         Ok(letter) => letter,
         Err(ClientError::Wire(refusal)) => Letter::Refused(refusal),
-        Err(_) => {
+        Err(error) => {
             std::thread::sleep(RETRY);
-            Letter::Lost
+            Letter::Lost(datapath::explain(&error))
         }
     }
 }

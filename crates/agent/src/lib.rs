@@ -14,8 +14,8 @@ mod courier;
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -56,7 +56,15 @@ pub enum AgentError {
 /// An agent that runs. Dropping it stops it; moves that are under way go on in the array.
 pub struct RunningAgent {
     stop: Arc<AtomicBool>,
+    trouble: Trouble,
     threads: Vec<JoinHandle<()>>,
+}
+
+/// Why it does not report, as long as it does not.
+type Trouble = Arc<Mutex<Option<String>>>;
+
+fn say(trouble: &Trouble, text: Option<String>) {
+    *trouble.lock().unwrap_or_else(PoisonError::into_inner) = text;
 }
 
 impl RunningAgent {
@@ -71,15 +79,23 @@ impl RunningAgent {
             controller,
         } = settings;
         let stop = Arc::new(AtomicBool::new(false));
+        let trouble: Trouble = Arc::new(Mutex::new(Some("not registered yet".into())));
         let (courier, thread) = Courier::start(host, controller)?;
-        let ended = stop.clone();
+        let (ended, said) = (stop.clone(), trouble.clone());
         let looker = std::thread::Builder::new()
             .name("terrace-agent".into())
-            .spawn(move || look(&ControlledArray::new(control), &courier, &ended))?;
+            .spawn(move || look(&ControlledArray::new(control), &courier, &ended, &said))?;
         Ok(Self {
             stop,
+            trouble,
             threads: vec![looker, thread],
         })
+    }
+
+    /// Why it does not report, as long as it does not.
+    pub fn trouble(&self) -> Option<String> {
+        let trouble = self.trouble.lock();
+        trouble.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Stops it, and waits until it has.
@@ -109,7 +125,7 @@ fn session() -> u64 {
     ns ^ (u64::from(std::process::id()) << 40)
 }
 
-fn look(array: &ControlledArray, courier: &Courier, stop: &AtomicBool) {
+fn look(array: &ControlledArray, courier: &Courier, stop: &AtomicBool, trouble: &Trouble) {
     let began = Instant::now();
     let now = || began.elapsed().as_nanos() as u64;
     let mut agent = Agent::new(session(), env!("CARGO_PKG_VERSION"));
@@ -118,7 +134,9 @@ fn look(array: &ControlledArray, courier: &Courier, stop: &AtomicBool) {
         match array.snapshot() {
             Ok(snapshot) => agent.beat(now(), snapshot),
             Err(why) => {
-                agent.remark(format!("the array does not answer: {why}"));
+                let why = format!("the array does not answer: {why}");
+                say(trouble, Some(why.clone()));
+                agent.remark(why);
                 std::thread::park_timeout(PAUSE);
                 continue;
             }
@@ -136,7 +154,7 @@ fn look(array: &ControlledArray, courier: &Courier, stop: &AtomicBool) {
                 return; // it only ends with us
             }
         }
-        wait(&mut agent, courier, &mut sent_ns, &now, stop);
+        wait(&mut agent, courier, &mut sent_ns, &now, stop, trouble);
     }
 }
 
@@ -147,6 +165,7 @@ fn wait(
     sent_ns: &mut Option<u64>,
     now: &impl Fn() -> u64,
     stop: &AtomicBool,
+    trouble: &Trouble,
 ) {
     let due = Duration::from_nanos(agent.due_in_ns(now()));
     let longest = if agent.is_busy() { BEAT } else { due };
@@ -162,9 +181,15 @@ fn wait(
         let sent = sent_ns.take().unwrap_or_default();
         match letter {
             Letter::Welcome(welcome) => agent.welcomed(now(), welcome),
-            Letter::Orders(orders) => agent.ordered(now(), sent, *orders),
-            Letter::Refused(refusal) => agent.refused(&refusal),
-            Letter::Lost => {}
+            Letter::Orders(orders) => {
+                say(trouble, None);
+                agent.ordered(now(), sent, *orders);
+            }
+            Letter::Refused(refusal) => {
+                say(trouble, Some(refusal.to_string()));
+                agent.refused(&refusal);
+            }
+            Letter::Lost(why) => say(trouble, Some(why)),
         }
         return;
     }

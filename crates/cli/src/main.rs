@@ -4,6 +4,7 @@
 
 mod check_cmd;
 mod config_cmd;
+mod demo_cmd;
 mod device_cmd;
 mod export_cmd;
 mod filter_cmd;
@@ -15,6 +16,7 @@ mod move_cmd;
 mod progress;
 mod record;
 mod reproduce_cmd;
+mod serve_cmd;
 mod sim_cmd;
 mod tier_cmd;
 mod trace_cmd;
@@ -41,6 +43,12 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// See the whole live manager at work: emulated tiers, real NBD clients, a few minutes
+    Demo(demo_cmd::Demo),
+    /// Run the live manager: controller, agent and data path
+    Serve(serve_cmd::Serve),
+    /// Run only an agent, for a controller on another host
+    Agent(serve_cmd::Agent),
     /// Look at traces of I/O requests and convert them
     #[command(subcommand)]
     Trace(trace_cmd::TraceCommand),
@@ -78,6 +86,9 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match Args::parse().command {
+        Command::Demo(what) => demo_cmd::run(&what),
+        Command::Serve(what) => serve_cmd::serve(&what),
+        Command::Agent(what) => serve_cmd::agent(what),
         Command::Trace(command) => trace_cmd::run(command),
         Command::Sim(command) => sim_cmd::run(command),
         Command::Reproduce(command) => reproduce_cmd::run(command),

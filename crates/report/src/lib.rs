@@ -13,6 +13,7 @@
 
 mod chart;
 mod csv;
+mod demo;
 mod document;
 mod format;
 mod html;
@@ -27,6 +28,7 @@ pub use chart::{
     XySeries,
 };
 pub use csv::{csv, moves_csv};
+pub use demo::{DemoClass, DemoTable, demo, demo_compared};
 pub use document::{Block, Cell, Chart, Document, Section, Tone};
 pub use html::page;
 pub use optimality::optimality;

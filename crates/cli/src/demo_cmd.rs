@@ -1,0 +1,174 @@
+//! `terrace demo`: the whole live manager at work for a few minutes.
+
+use std::cell::RefCell;
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use demo::{DemoEvent, DemoResult, DemoSettings};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use manager::view::EventKind;
+
+use crate::live::{Go, Stop, explained, message};
+
+/// Strategies that `--compare` runs beside the one that was asked for.
+const RIVALS: [&str; 2] = ["static", "idt"];
+
+/// Plain lines come this often where there is no terminal, seconds.
+const LINE_EVERY_S: u64 = 10;
+
+/// `terrace demo`
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// Length of the load
+    #[arg(long, value_name = "N", default_value = "150", value_parser = clap::value_parser!(u64).range(40..=3600))]
+    seconds: u64,
+    /// The strategy
+    #[arg(long, value_name = "STRATEGY", default_value = "autotiering")]
+    strategy: String,
+    /// Run the same load under static and idt too, one after the other
+    #[arg(long)]
+    compare: bool,
+    /// Seed of the guests
+    #[arg(long, value_name = "N", default_value = "1")]
+    seed: u64,
+}
+
+/// Runs `terrace demo`.
+pub fn run(what: &Demo) -> anyhow::Result<ExitCode> {
+    let mut strategies = vec![what.strategy.as_str()];
+    if what.compare {
+        strategies.extend(RIVALS.iter().filter(|r| **r != what.strategy));
+    }
+    for strategy in &strategies {
+        planner::find(strategy)?;
+    }
+    let stop = Stop::listen()?;
+    let mut results = Vec::new();
+    for strategy in strategies {
+        let result = one(what, strategy, &stop)?;
+        let mut out = io::stdout().lock();
+        write!(out, "{}", report::demo(&shown(&result)))?;
+        out.flush()?;
+        drop(out);
+        results.push(result);
+    }
+    if results.len() > 1 {
+        let shown: Vec<_> = results.iter().map(shown).collect();
+        write!(io::stdout().lock(), "{}", report::demo_compared(&shown))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn one(what: &Demo, strategy: &str, stop: &Stop) -> anyhow::Result<DemoResult> {
+    let settings = DemoSettings {
+        seconds: what.seconds,
+        strategy: strategy.into(),
+        seed: what.seed,
+    };
+    let screen = RefCell::new(Screen::new(what.seconds, strategy));
+    let mut on = |event: DemoEvent<'_>| screen.borrow_mut().show(&event);
+    let go_on = || stop.sleep(Duration::ZERO) == Go::On;
+    let result = demo::run(settings, &mut on, &go_on).map_err(explained);
+    screen.borrow().bar.finish_and_clear();
+    result
+}
+
+fn shown(result: &DemoResult) -> report::DemoTable<'_> {
+    report::DemoTable {
+        strategy: &result.strategy,
+        seconds: result.seconds,
+        epochs: result.epochs,
+        stretches: demo::Stretch::ALL.map(demo::Stretch::name),
+        classes: result
+            .classes
+            .iter()
+            .map(|c| report::DemoClass {
+                class: c.class,
+                stretches: &c.stretches,
+                missed_s: c.missed_s,
+                ios: c.ios,
+                errors: c.errors,
+                mean_us: c.mean_us,
+                p99_us: c.p99_us,
+            })
+            .collect(),
+        jobs: &result.jobs,
+        outcomes: &result.outcomes,
+        calibrations: result.calibrations,
+    }
+}
+
+/// A bar on a terminal, lines elsewhere.
+struct Screen {
+    bar: ProgressBar,
+    terminal: bool,
+    strategy: String,
+}
+
+impl Screen {
+    fn new(seconds: u64, strategy: &str) -> Self {
+        let terminal = io::stderr().is_terminal();
+        let bar = ProgressBar::with_draw_target(Some(seconds), ProgressDrawTarget::stderr());
+        let style = ProgressStyle::with_template("{bar:40} {pos}/{len} s  {msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        Self {
+            bar,
+            terminal,
+            strategy: strategy.into(),
+        }
+    }
+
+    fn line(&self, text: &str) {
+        if self.terminal {
+            self.bar.suspend(|| message(text));
+        } else {
+            message(text);
+        }
+    }
+
+    fn show(&self, event: &DemoEvent<'_>) {
+        match event {
+            DemoEvent::Preparing(what) => {
+                self.line(&format!("{}: preparing {what}", self.strategy))
+            }
+            DemoEvent::Ready {
+                page,
+                fingerprint,
+                socket,
+            } => {
+                self.line(&format!("page {page}"));
+                self.line(&format!(
+                    "     (its certificate signs itself: {fingerprint})"
+                ));
+                self.line(&format!(
+                    "CLI  export TERRACE_CONTROLLER=unix:{}",
+                    socket.display()
+                ));
+            }
+            DemoEvent::Changed => self.line("the loads change now"),
+            DemoEvent::Event(event) => {
+                let worth = matches!(
+                    event.kind,
+                    EventKind::Plan | EventKind::Job | EventKind::Trust
+                );
+                if worth {
+                    self.line(&format!("  {}", event.text));
+                }
+            }
+            DemoEvent::Second { passed, status } => {
+                let text = format!(
+                    "{} of {} volumes miss their objective, {} job(s)",
+                    status.slo_missed, status.volumes, status.jobs
+                );
+                if self.terminal {
+                    self.bar.set_position(*passed);
+                    self.bar.set_message(text);
+                } else if passed.is_multiple_of(LINE_EVERY_S) {
+                    message(&format!("{passed} s: {text}"));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! `terrace serve` and `terrace agent`: the live manager, for keeps.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use agent::{AgentSettings, RunningAgent};
+use anyhow::{Context, anyhow};
+use clap::Args;
+use client::{Address, Client, TlsTrust, Token};
+use daemon::Daemon;
+use manager::settings::{ManagerConfig, Settings};
+
+use crate::live::{Go, Stop, absolute, explained, message};
+
+/// The daemon is ticked this often.
+const TICK: Duration = Duration::from_millis(100);
+
+/// `terrace serve`
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// The configuration; `terrace config check` looks at one without starting anything
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+/// `terrace agent`
+#[derive(Debug, Args)]
+pub struct Agent {
+    /// Directory of the array, which `terrace volume export` serves
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "TERRACE_ARRAY",
+        default_value = "terrace-array"
+    )]
+    array: PathBuf,
+    /// This host's name
+    #[arg(long, value_name = "NAME")]
+    host: String,
+    /// The controller: https://HOST:PORT or unix:PATH
+    #[arg(long, value_name = "ADDRESS", env = "TERRACE_CONTROLLER")]
+    controller: Address,
+    /// File with the agent's secret
+    #[arg(long, value_name = "FILE", env = "TERRACE_TOKEN_FILE")]
+    token_file: Option<PathBuf>,
+    /// SHA-256 of the controller's certificate, as `terrace serve` prints it
+    #[arg(long, value_name = "sha256:…", conflicts_with = "ca")]
+    fingerprint: Option<client::Fingerprint>,
+    /// PEM file of the CA that signed it
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+}
+
+/// Reads a live configuration; its paths are taken from its directory.
+pub fn read_config(path: &Path) -> anyhow::Result<Settings> {
+    let name = path.display().to_string();
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+    let (words, text) = config::read::<ManagerConfig>(&name, &text)?;
+    Ok(Settings::new(text, words)?)
+}
+
+/// Runs `terrace serve`.
+pub fn serve(what: &Serve) -> anyhow::Result<ExitCode> {
+    let stop = Stop::listen()?;
+    let settings = read_config(&what.config)?;
+    let path = absolute(&what.config)?;
+    let base = path
+        .parent()
+        .ok_or_else(|| anyhow!("{} is no file", path.display()))?;
+    let mut daemon = Daemon::start(settings, base).map_err(explained)?;
+    let done = announce(&daemon).and_then(|()| {
+        while stop.sleep(TICK) == Go::On {
+            daemon.tick().map_err(explained)?;
+            if let Some(trouble) = daemon.array().and_then(|a| a.trouble()) {
+                message(&format!("warning: {trouble}"));
+            }
+        }
+        Ok(())
+    });
+    daemon.stop();
+    done.map(|()| ExitCode::SUCCESS)
+}
+
+/// Says where everything is; whoever started this may wait for the line `ready`.
+fn announce(daemon: &Daemon) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    if let Some(array) = daemon.array() {
+        for note in &array.notes {
+            message(&format!("note: {note}"));
+        }
+        for (volume, uri) in array.uris() {
+            writeln!(out, "volume {} {uri}", report::printable(&volume))?;
+        }
+    }
+    writeln!(out, "controller unix:{}", daemon.socket().display())?;
+    let controller = daemon.controller();
+    if let (Some(address), Some(fingerprint)) = (controller.address(), controller.fingerprint()) {
+        writeln!(out, "page https://{address}/ {fingerprint}")?;
+    }
+    writeln!(out, "ready")?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Runs `terrace agent`.
+pub fn agent(what: Agent) -> anyhow::Result<ExitCode> {
+    let stop = Stop::listen()?;
+    let token = match &what.token_file {
+        None => None,
+        Some(path) => {
+            let text = fs::read_to_string(path)
+                .with_context(|| format!("cannot read {}", path.display()))?;
+            Some(Token::new(text.trim()).map_err(explained)?)
+        }
+    };
+    let trust = match (what.fingerprint, what.ca) {
+        (Some(fingerprint), _) => TlsTrust::Fingerprint(fingerprint),
+        (None, Some(ca)) => TlsTrust::CaFile(ca),
+        (None, None) => TlsTrust::Nothing,
+    };
+    let controller = Client::new(what.controller, token, trust).map_err(explained)?;
+    let running = RunningAgent::start(AgentSettings {
+        host: what.host,
+        control: what.array.join(datapath::control::CONTROL_SOCKET),
+        controller,
+    })
+    .map_err(explained)?;
+    let mut said = None;
+    while stop.sleep(TICK) == Go::On {
+        let trouble = running.trouble();
+        if trouble != said {
+            let text = trouble.clone().unwrap_or_else(|| "reporting".into());
+            message(&text);
+            said = trouble;
+        }
+    }
+    running.stop();
+    Ok(ExitCode::SUCCESS)
+}

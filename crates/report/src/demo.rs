@@ -1,0 +1,242 @@
+//! The tables at the end of a demonstration.
+
+use manager::view::{JobView, OutcomeView};
+use units::Nanos;
+
+use crate::tables::{number, table, words};
+
+/// Numbers of a service class.
+#[derive(Debug, Clone)]
+pub struct DemoClass<'a> {
+    /// The class.
+    pub class: &'a str,
+    /// By stretch of time: requests per second, mean and 99th percentile in microseconds.
+    pub stretches: &'a [(f64, f64, f64)],
+    /// Volume-seconds in which the objective was missed.
+    pub missed_s: u64,
+    /// Requests.
+    pub ios: u64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// Mean latency, microseconds.
+    pub mean_us: f64,
+    /// 99th percentile, microseconds.
+    pub p99_us: f64,
+}
+
+/// What came of a demonstration.
+#[derive(Debug, Clone)]
+pub struct DemoTable<'a> {
+    /// The strategy.
+    pub strategy: &'a str,
+    /// Length of the load.
+    pub seconds: u64,
+    /// Monitor and migration epoch.
+    pub epochs: (Nanos, Nanos),
+    /// Names of the stretches of time.
+    pub stretches: [&'static str; 4],
+    /// By class, the most important first.
+    pub classes: Vec<DemoClass<'a>>,
+    /// Moves in order.
+    pub jobs: &'a [JobView],
+    /// Predictions and what came of them, in order.
+    pub outcomes: &'a [OutcomeView],
+    /// Calibration sessions.
+    pub calibrations: u64,
+}
+
+fn ms(us: f64) -> String {
+    format!("{:.2}", us / 1e3)
+}
+
+fn optional_ms(us: Option<f64>) -> String {
+    us.map_or_else(|| "-".into(), ms)
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{}", bytes >> 20)
+}
+
+/// Everything about one run.
+pub fn demo(result: &DemoTable<'_>) -> String {
+    let mut out = format!(
+        "\n{}: {} s of load; windows of 1s, epochs scaled down to {} (monitor) and {} (migration)\n\n",
+        result.strategy, result.seconds, result.epochs.0, result.epochs.1
+    );
+    out.push_str(&classes(result));
+    out.push('\n');
+    out.push_str(&moves(result));
+    out.push('\n');
+    out.push_str(&predictions(result));
+    out
+}
+
+fn classes(result: &DemoTable<'_>) -> String {
+    let mut columns = vec![words("class"), words("")];
+    columns.extend(result.stretches.iter().map(|s| number(s, "")));
+    columns.extend([number("all", ""), number("SLO missed", "vol·s")]);
+    let mut rows = Vec::new();
+    for class in &result.classes {
+        let line = |name: &str, values: Vec<String>, all: String, missed: String| {
+            let mut row = vec![name.to_string()];
+            row.extend(values);
+            row.extend([all, missed]);
+            row
+        };
+        let of =
+            |f: fn(&(f64, f64, f64)) -> String| class.stretches.iter().map(f).collect::<Vec<_>>();
+        let iops = class.ios as f64 / result.seconds as f64;
+        let lines = [
+            line(
+                "IOPS",
+                of(|s| format!("{:.0}", s.0)),
+                format!("{iops:.0}"),
+                class.missed_s.to_string(),
+            ),
+            line(
+                "mean, ms",
+                of(|s| ms(s.1)),
+                ms(class.mean_us),
+                String::new(),
+            ),
+            line("p99, ms", of(|s| ms(s.2)), ms(class.p99_us), String::new()),
+        ];
+        for (i, line) in lines.into_iter().enumerate() {
+            let mut row = vec![if i == 0 {
+                class.class.to_string()
+            } else {
+                String::new()
+            }];
+            row.extend(line);
+            rows.push(row);
+        }
+    }
+    let errors: u64 = result.classes.iter().map(|c| c.errors).sum();
+    let mut out = table(&columns, rows);
+    if errors > 0 {
+        out.push_str(&format!("{errors} requests failed\n"));
+    }
+    out.push_str(
+        "begin, changed: the first tenth of each half; settled, end: the last tenth of each half\n",
+    );
+    out
+}
+
+fn moves(result: &DemoTable<'_>) -> String {
+    if result.jobs.is_empty() {
+        return format!("no move, {} calibration sessions\n", result.calibrations);
+    }
+    let columns = [
+        words("move"),
+        words("from"),
+        words("to"),
+        number("copied", "MiB"),
+        number("took", "s"),
+        words("state"),
+        words("reason"),
+    ];
+    let rows = result.jobs.iter().map(|j| {
+        let took = j
+            .started_ns
+            .zip(j.ended_ns)
+            .map(|(a, b)| b.saturating_sub(a) as f64 / 1e9);
+        vec![
+            j.volume.clone(),
+            j.from_tier.clone(),
+            j.to_tier.clone(),
+            mib(j.copied_bytes),
+            took.map_or_else(|| "-".into(), |s| format!("{s:.1}")),
+            j.state.clone(),
+            j.why.clone().unwrap_or_else(|| j.reason.clone()),
+        ]
+    });
+    let mut out = table(&columns, rows.collect());
+    let copied: u64 = result.jobs.iter().map(|j| j.copied_bytes).sum();
+    out.push_str(&format!(
+        "{} moves, {} MiB copied, {} calibration sessions\n",
+        result.jobs.len(),
+        mib(copied),
+        result.calibrations
+    ));
+    out
+}
+
+/// Predicted against measured; errors of the moves whose volume did the same before and after.
+fn predictions(result: &DemoTable<'_>) -> String {
+    let known: Vec<&OutcomeView> = result
+        .outcomes
+        .iter()
+        .filter(|o| o.predicted_us.is_some() && o.observed_us.is_some())
+        .collect();
+    if known.is_empty() {
+        return "no prediction whose outcome was measured\n".into();
+    }
+    let columns = [
+        words("mean latency of"),
+        words("from"),
+        words("to"),
+        number("before", "ms"),
+        number("predicted", "ms"),
+        number("measured", "ms"),
+        number("error", "%"),
+    ];
+    let rows = known.iter().map(|o| {
+        vec![
+            o.volume.clone(),
+            o.from_tier.clone(),
+            o.to_tier.clone(),
+            optional_ms(o.before_us),
+            optional_ms(o.predicted_us),
+            optional_ms(o.observed_us),
+            o.error
+                .map_or_else(|| "-".into(), |e| format!("{:+.0}", -e * 100.0)),
+        ]
+    });
+    let mut out = table(&columns, rows.collect());
+    let mut errors: Vec<f64> = known.iter().filter_map(|o| o.error.map(f64::abs)).collect();
+    errors.sort_by(f64::total_cmp);
+    let within = errors.iter().filter(|e| **e <= 0.2).count();
+    if !errors.is_empty() {
+        out.push_str(&format!(
+            "error: (predicted − measured) ÷ measured; median {:.0} %, {within} of {} within 20 %\n",
+            errors[errors.len() / 2] * 100.0,
+            errors.len()
+        ));
+    }
+    out
+}
+
+/// Runs of the same load under several strategies.
+pub fn demo_compared(results: &[DemoTable<'_>]) -> String {
+    let columns = [
+        words("strategy"),
+        words("class"),
+        number("IOPS", ""),
+        number("mean", "ms"),
+        number("p99", "ms"),
+        number("SLO missed", "vol·s"),
+        number("moves", ""),
+        number("copied", "MiB"),
+    ];
+    let mut rows = Vec::new();
+    for result in results {
+        let copied: u64 = result.jobs.iter().map(|j| j.copied_bytes).sum();
+        for (i, class) in result.classes.iter().enumerate() {
+            let first = |text: String| if i == 0 { text } else { String::new() };
+            rows.push(vec![
+                first(result.strategy.to_string()),
+                class.class.to_string(),
+                format!("{:.0}", class.ios as f64 / result.seconds as f64),
+                ms(class.mean_us),
+                ms(class.p99_us),
+                class.missed_s.to_string(),
+                first(result.jobs.len().to_string()),
+                first(mib(copied)),
+            ]);
+        }
+    }
+    format!(
+        "\nthe same load under each strategy, one run each\n\n{}",
+        table(&columns, rows)
+    )
+}
