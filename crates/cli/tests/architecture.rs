@@ -39,10 +39,7 @@ const CORE_MAY_USE: [(&str, &[&str]); 11] = [
         &["schemars", "serde", "serde_json", "strsim", "thiserror"],
     ),
     ("executor", &["serde"]),
-    (
-        "manager",
-        &["schemars", "serde", "serde_json", "thiserror"],
-    ),
+    ("manager", &["schemars", "serde", "serde_json", "thiserror"]),
     (
         "sim",
         &[
@@ -205,15 +202,7 @@ fn the_bans_are_in_force() {
         let exists = std::path::Path::new(&own).exists();
         assert_eq!(
             exists,
-            [
-                "trace",
-                "array",
-                "datapath",
-                "client",
-                "controller",
-                "cli"
-            ]
-            .contains(&name),
+            ["trace", "array", "datapath", "client", "controller", "cli"].contains(&name),
             "clippy.toml of {name}"
         );
     }

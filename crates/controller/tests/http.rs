@@ -291,6 +291,21 @@ fn slow_clients_are_dropped() {
 }
 
 #[test]
+fn a_client_whose_idle_connection_was_closed_opens_another() {
+    let mut limits = hasty();
+    limits.head_time = Duration::from_millis(30);
+    limits.connections_max = 64;
+    let world = World::with_limits(Fake::new(1), limits);
+    for mut client in [world.local(), world.remote(READ)] {
+        // Around the moment at which it is closed, too.
+        for pause_ms in (0..60).chain([200]) {
+            client.status().unwrap();
+            std::thread::sleep(Duration::from_millis(pause_ms));
+        }
+    }
+}
+
+#[test]
 fn who_does_not_take_an_answer_is_dropped() {
     let world = World::with_limits(Fake::new(2000), hasty());
     let mut greedy = unix(&world.socket());
