@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -28,6 +28,10 @@ pub const CONNECT_TIME: Duration = Duration::from_secs(5);
 
 /// An answer must be complete after this long. Reports of many volumes take seconds on a slow network; nothing takes a minute.
 pub const ANSWER_TIME: Duration = Duration::from_secs(60);
+
+/// A connection that was idle for longer is not used again: the controller closes idle ones after 30 s, and an order that
+/// is sent at that very moment would be lost, or not, without anybody knowing.
+pub const REUSE_TIME: Duration = Duration::from_secs(15);
 
 /// Longest answer that is taken: some ten thousand volumes. Protects memory from a server gone mad.
 pub const ANSWER_BYTES_MAX: usize = 256 << 20;
@@ -64,7 +68,8 @@ pub struct Client {
     token: Option<Token>,
     tls: Option<Arc<ClientConfig>>,
     runtime: Runtime,
-    open: Option<SendRequest<Full<Bytes>>>,
+    /// With the time of its last answer.
+    open: Option<(SendRequest<Full<Bytes>>, Instant)>,
 }
 
 type Sent = Request<Full<Bytes>>;
@@ -105,6 +110,8 @@ impl Client {
     ) -> Result<(StatusCode, Bytes), ClientError> {
         let request = self.request(method, path, body)?;
         let kept = self.open.take();
+        let kept = kept.filter(|(_, used)| used.elapsed() < REUSE_TIME);
+        let kept = kept.map(|(sender, _)| sender);
         let address = &self.address;
         let talk = async {
             let connect = || connect(address, self.tls.as_ref());
@@ -119,7 +126,7 @@ impl Client {
         };
         let talk = within(ANSWER_TIME, address, talk);
         let (sender, status, body) = self.runtime.block_on(talk)?;
-        self.open = Some(sender);
+        self.open = Some((sender, Instant::now()));
         Ok((status, body))
     }
 

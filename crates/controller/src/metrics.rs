@@ -183,26 +183,21 @@ fn hosts(out: &mut Exposition, hosts: &[HostView]) {
 }
 
 fn tiers(out: &mut Exposition, tiers: &[TierView]) {
-    let sizes: [(&str, &str, fn(&TierView) -> u64); 2] = [
-        ("terrace_tier_size_bytes", "All bytes of a tier.", |t| {
-            t.size_bytes
-        }),
-        (
-            "terrace_tier_used_bytes",
-            "Bytes of a tier that are taken.",
-            |t| t.used_bytes,
-        ),
-    ];
-    for (name, help, of) in sizes {
+    let mut size = |name: &str, help: &str, of: fn(&TierView) -> u64| {
         out.metric(name, Kind::Gauge, help);
         for tier in tiers {
-            out.whole(
-                name,
-                &[("host", &tier.host), ("tier", &tier.name)],
-                of(tier),
-            );
+            let labels = [("host", &*tier.host), ("tier", &tier.name)];
+            out.whole(name, &labels, of(tier));
         }
-    }
+    };
+    size("terrace_tier_size_bytes", "All bytes of a tier.", |t| {
+        t.size_bytes
+    });
+    size(
+        "terrace_tier_used_bytes",
+        "Bytes of a tier that are taken.",
+        |t| t.used_bytes,
+    );
     let name = "terrace_device_utilization_ratio";
     out.metric(
         name,

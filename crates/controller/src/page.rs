@@ -120,8 +120,9 @@ pub(crate) fn refused(problem: &Problem) -> String {
         html! {
             header { h1 { "Terrace" } }
             main {
-                p class="bad" { (problem.words()) }
                 @if problem.status == StatusCode::UNAUTHORIZED {
+                    // The rest of the words is for programs.
+                    p class="bad" { (problem.words().split(':').next().unwrap_or_default()) }
                     // The answer to this form takes the token out of the URL again.
                     form class="sign-in" method="get" action="/" {
                         label for="token" { "Token" }
@@ -130,6 +131,7 @@ pub(crate) fn refused(problem: &Problem) -> String {
                     }
                     p class="note" { "A token is a secret of the controller's token file. Its role says what may be done here." }
                 } @else {
+                    p class="bad" { (problem.words()) }
                     p { a href="/" { "Back to the page" } }
                 }
             }

@@ -291,6 +291,18 @@ fn slow_clients_are_dropped() {
 }
 
 #[test]
+fn a_client_whose_idle_connection_was_closed_opens_another() {
+    let world = World::with_limits(Fake::new(1), hasty());
+    for mut client in [world.local(), world.remote(READ)] {
+        // The limit is between the pauses, so that no connection ends while a request is on its way.
+        for pause_ms in [0, 0, 700, 0, 700] {
+            std::thread::sleep(Duration::from_millis(pause_ms));
+            client.status().unwrap();
+        }
+    }
+}
+
+#[test]
 fn who_does_not_take_an_answer_is_dropped() {
     let world = World::with_limits(Fake::new(2000), hasty());
     let mut greedy = unix(&world.socket());

@@ -83,6 +83,7 @@ fn it_is_complete_without_its_script() {
         "db-replica",
         "✗ missed: 1840",
         "✓ met: 412",
+        "missed in 31 of 60 windows",
         "557 → 148",
         "reason 1: gains",
         "the mode for latency is recommend",
@@ -99,7 +100,7 @@ fn it_is_complete_without_its_script() {
         "3 errors",
         "+9.64 %",
         "job 117 began",
-        "2026-02-02 01:53:24",
+        "2026-02-01 23:53:24",
         "uid ",
     ] {
         assert!(text.contains(expected), "{expected}");

@@ -74,7 +74,7 @@ fn a_socket_that_was_left_behind_is_replaced_and_one_that_answers_is_not() {
     let start =
         || ControllerServer::start(Fake::new(1).shared(), clock(), only_socket(path.clone()));
     let running = start().unwrap();
-    let error = start().err().expect("it is in use").to_string();
+    let error = start().expect_err("it is in use").to_string();
     assert!(
         error.contains("is in use by a controller that answers"),
         "{error}"

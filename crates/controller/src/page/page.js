@@ -36,6 +36,12 @@
     if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
   };
 
+  const fresh = () => {
+    since = null;
+    live.className = "on";
+    live.textContent = "live, " + clock();
+  };
+
   const old = (why) => {
     since ??= clock();
     live.className = "off";
@@ -53,9 +59,7 @@
       if (answer.ok) {
         const parts = new DOMParser().parseFromString(text, "text/html");
         for (const part of [...parts.body.children]) replace(part);
-        since = null;
-        live.className = "on";
-        live.textContent = "live, " + clock();
+        fresh();
       } else if (answer.status === 401) {
         old("signed out, open the page with its token again");
       } else {
@@ -126,5 +130,7 @@
     if (document.hidden) clearTimeout(timer);
     else refresh();
   });
-  refresh();
+  // What is there was rendered just now.
+  fresh();
+  timer = setTimeout(refresh, EVERY_MS);
 })();

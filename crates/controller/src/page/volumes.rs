@@ -1,6 +1,6 @@
 //! The table of volumes: sorted and filtered by the server, since there may be thousands.
 
-use manager::view::{SloView, VolumeView};
+use manager::view::VolumeView;
 use maud::{Markup, html};
 
 use super::data::{Order, Shown, SortKey, VOLUMES_MAX, Wanted, marks, missed};
@@ -129,15 +129,15 @@ fn row(shown: &Shown, v: &VolumeView) -> Markup {
             td class="n" { (maybe(load.and_then(|l| l.read_mean_us))) }
             td class="n" { (maybe(load.and_then(|l| l.write_mean_us))) }
             td class="n" { (maybe(load.and_then(|l| l.p99_us))) }
-            td class="n" { (objective(v.slo.as_ref())) }
+            td class="n" { (objective(v)) }
             td { (sparkline(v)) }
             td class="state" { (state(v)) }
         }
     }
 }
 
-fn objective(slo: Option<&SloView>) -> Markup {
-    let Some(slo) = slo else {
+fn objective(v: &VolumeView) -> Markup {
+    let Some(slo) = &v.slo else {
         return html! { span class="faint" { "none" } };
     };
     html! {
@@ -147,7 +147,7 @@ fn objective(slo: Option<&SloView>) -> Markup {
             Some(m) => span class="good" { "✓ met: " (number(m)) },
             None => span class="faint" { "idle" },
         }
-        @if slo.missed > 0 { span class="faint" { " (" (count(slo.missed)) " missed)" } }
+        @if slo.missed > 0 { br; span class="faint" { "missed in " (count(slo.missed)) " of " (count(v.p99_us.len() as u64)) " windows" } }
     }
 }
 
