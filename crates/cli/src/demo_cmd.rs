@@ -22,7 +22,7 @@ const LINE_EVERY_S: u64 = 10;
 #[derive(Debug, Args)]
 pub struct Demo {
     /// Length of the load
-    #[arg(long, value_name = "N", default_value = "150", value_parser = clap::value_parser!(u64).range(40..=3600))]
+    #[arg(long, value_name = "N", default_value = "160", value_parser = clap::value_parser!(u64).range(40..=3600))]
     seconds: u64,
     /// The strategy
     #[arg(long, value_name = "STRATEGY", default_value = "autotiering")]

@@ -20,17 +20,17 @@ pub const CLASSES: [Class; 3] = [
     Class {
         name: "gold",
         weight: 4.0,
-        p99: Duration::from_millis(4),
+        p99: Duration::from_millis(5),
     },
     Class {
         name: "silver",
         weight: 2.0,
-        p99: Duration::from_millis(8),
+        p99: Duration::from_millis(10),
     },
     Class {
         name: "bronze",
         weight: 1.0,
-        p99: Duration::from_millis(30),
+        p99: Duration::from_millis(40),
     },
 ];
 
@@ -48,10 +48,10 @@ pub(crate) struct DemoTier {
 pub(crate) const TIERS: [DemoTier; 3] = [
     DemoTier {
         name: "nvme",
-        mib: 288,
+        mib: 320,
         read_us: 300,
         write_us: 300,
-        iops: 6000.0,
+        iops: 4000.0,
         mib_per_s: 400,
     },
     DemoTier {
@@ -59,7 +59,7 @@ pub(crate) const TIERS: [DemoTier; 3] = [
         mib: 512,
         read_us: 1_000,
         write_us: 1_000,
-        iops: 2500.0,
+        iops: 2000.0,
         mib_per_s: 200,
     },
     DemoTier {
@@ -67,7 +67,7 @@ pub(crate) const TIERS: [DemoTier; 3] = [
         mib: 1024,
         read_us: 4_000,
         write_us: 5_000,
-        iops: 1000.0,
+        iops: 800.0,
         mib_per_s: 120,
     },
 ];
@@ -193,7 +193,7 @@ pub const LOADS: [Load; 12] = [
         tier: "qlc",
         habits: same(Habit::Trace {
             trace: Recorded::PgWal,
-            speed: 3.0,
+            speed: 5.0,
         }),
     },
     Load {
@@ -201,21 +201,21 @@ pub const LOADS: [Load; 12] = [
         class: "silver",
         mib: 48,
         tier: "sata",
-        habits: same(random(1, 20_000, 95, 16)),
+        habits: same(random(1, 10_000, 95, 16)),
     },
     Load {
         name: "mail-index",
         class: "gold",
         mib: 48,
         tier: "sata",
-        habits: [random(1, 30_000, 70, 4), random(4, 4_000, 70, 4)],
+        habits: [random(1, 20_000, 70, 4), random(4, 4_000, 70, 4)],
     },
     Load {
         name: "mail-store",
         class: "silver",
         mib: 96,
         tier: "qlc",
-        habits: same(random(2, 20_000, 60, 16)),
+        habits: same(random(2, 12_000, 60, 16)),
     },
     Load {
         name: "mail-cache",

@@ -206,6 +206,7 @@ latency = "auto"
 calibration_budget = 0.5
 [strategies.autotiering]
 weight_space = 0.2
+weight_migration = 0.05
 [strategies.autotiering.calibration]
 levels = 3
 windows = 2
@@ -213,7 +214,7 @@ window = "500ms"
 min_ios = 20
 min_ios_low_rate = 8
 window_max = "1500ms"
-inject_max = "4ms"
+inject_max = "2ms"
 "#,
             self.settings.strategy,
             self.epochs.0,

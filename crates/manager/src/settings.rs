@@ -8,6 +8,7 @@ use config::{
 use model::{DeviceSpec, Goal, Policy, SloClass, Specialty};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use units::Nanos;
 
 use crate::hours::Hours;
@@ -75,7 +76,8 @@ pub struct ManagerConfig {
     /// When to worry.
     #[serde(default)]
     pub watch: WatchConfig,
-    /// Parameters of strategies, by name.
+    /// Parameters of strategies, by name. Left out here, AutoTiering's `sensitivity` is `injected-else-passive` and its
+    /// `prior_confidence` 0.5, unless its form is literal.
     #[serde(default)]
     pub strategies: StrategyTables,
 }
@@ -251,7 +253,7 @@ pub struct Settings {
     /// The words.
     pub words: ManagerConfig,
     /// The strategy's own name and its parameters.
-    pub strategy: (String, serde_json::Value),
+    pub strategy: (String, Value),
     /// Tiers by name.
     pub tiers: BTreeMap<String, TierTraits>,
     /// Service classes.
@@ -285,8 +287,12 @@ impl Settings {
         let classes = config::resolve_classes(&text, &words.classes)?;
         let hours = Hours::parse(&words.hours.moves, &words.hours.utc_offset)
             .map_err(|why| text.fault("hours", why))?;
-        let strategy = config::parameters(&text, &words.strategies, &words.strategy)?;
         config::strategy(&text, &words.strategies, &words.strategy)?;
+        let strategy = live_parameters(config::parameters(
+            &text,
+            &words.strategies,
+            &words.strategy,
+        )?);
         let window = words.window;
         if window < Nanos::from_millis(100) {
             return Err(text.fault("window", "must be at least 100ms"));
@@ -369,6 +375,30 @@ impl Settings {
         self.classes.iter().position(|c| c.name == name)
     }
 }
+
+/// A live manager's own defaults of a strategy's parameters, where the file gives none. AutoTiering must not delay volumes
+/// that miss their objective: it takes what their latency does by itself, or assumes that they react as most guests do.
+fn live_parameters((name, mut parameters): (String, Value)) -> (String, Value) {
+    if name == "autotiering" {
+        if parameters.is_null() {
+            parameters = Value::Object(serde_json::Map::new());
+        }
+        if let Some(given) = parameters.as_object_mut() {
+            let literal = given.get("form").and_then(Value::as_str) == Some("literal");
+            for (key, value) in LIVE_AUTOTIERING.iter().filter(|_| !literal) {
+                given.entry(*key).or_insert_with(value);
+            }
+        }
+    }
+    (name, parameters)
+}
+
+type Preset = (&'static str, fn() -> Value);
+
+const LIVE_AUTOTIERING: [Preset; 2] = [
+    ("sensitivity", || "injected-else-passive".into()),
+    ("prior_confidence", || 0.5.into()),
+];
 
 /// What to do about tiers that rules name and the array does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

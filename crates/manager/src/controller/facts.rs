@@ -263,27 +263,32 @@ fn flow(load: &LoadOf) -> Flow {
     }
 }
 
-/// Windows of calibration that ended since the last decision. The last one ends the session, also where it was cut off.
+/// A session that was cut off counts if it has at least this share of its windows.
+const SESSION_MIN: f64 = 0.6;
+
+/// Windows of calibration that ended since the last decision. The last one ends its session, also where that was cut off.
 fn calibration(host: &Host, volume: &str, device: DeviceId) -> Vec<CalibrationWindow> {
+    let whole = |id: u64, windows: usize| {
+        let order = host.kept.calibrations.iter().find(|c| c.id == id);
+        order.is_some_and(|o| windows as f64 >= SESSION_MIN * o.steps.len() as f64)
+    };
     let results = host.results.iter().filter(|r| r.volume == volume);
     results
+        .filter(|r| whole(r.id, r.windows.len()))
         .flat_map(|result| {
             let count = result.windows.len();
-            result
-                .windows
-                .iter()
-                .enumerate()
-                .map(move |(i, w)| CalibrationWindow {
-                    wanted_us: w.wanted_ns as f64 / 1e3,
-                    injected_us: w.injected_us,
-                    duration: Nanos(w.duration_ns),
-                    reads: w.reads,
-                    writes: w.writes,
-                    read_mean_us: w.read_mean_us,
-                    write_mean_us: w.write_mean_us,
-                    device,
-                    last: i + 1 == count,
-                })
+            let windows = result.windows.iter().enumerate();
+            windows.map(move |(i, w)| CalibrationWindow {
+                wanted_us: w.wanted_ns as f64 / 1e3,
+                injected_us: w.injected_us,
+                duration: Nanos(w.duration_ns),
+                reads: w.reads,
+                writes: w.writes,
+                read_mean_us: w.read_mean_us,
+                write_mean_us: w.write_mean_us,
+                device,
+                last: i + 1 == count,
+            })
         })
         .collect()
 }

@@ -277,6 +277,10 @@ pub struct AutoTieringConfig {
     pub payback_epochs: Option<u32>,
     /// A clamped prediction is at least this share of the tier's bare latency.
     pub latency_floor_share: f64,
+    /// Confidence in a prediction for a volume without a line, 0..=1: slope 1 is assumed, which is right for guests that
+    /// wait for their answers. The default is the least that the paper gives to any prediction; a live manager has 0.5, since
+    /// volumes that miss their objective are not delayed to learn from them.
+    pub prior_confidence: f64,
     /// Calibration sessions.
     pub calibration: CalibrationConfig,
 }
@@ -307,6 +311,7 @@ impl Default for AutoTieringConfig {
             weight_migration: 0.2,
             payback_epochs: None,
             latency_floor_share: 0.5,
+            prior_confidence: 0.05,
             calibration: CalibrationConfig::default(),
         }
     }
@@ -396,6 +401,9 @@ impl AutoTieringConfig {
         }
         if !(self.latency_floor_share > 0.0 && self.latency_floor_share <= 1.0) {
             return bad("latency_floor_share", "must be above 0 and at most 1");
+        }
+        if !(self.prior_confidence > 0.0 && self.prior_confidence <= 1.0) {
+            return bad("prior_confidence", "must be above 0 and at most 1");
         }
         let c = &self.calibration;
         if !(2..=32).contains(&c.levels) {

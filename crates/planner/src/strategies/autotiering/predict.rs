@@ -119,7 +119,10 @@ pub(crate) fn latency(
         }
     };
     let mut predicted = match (sensitivity, switches.directions) {
-        (None, _) => unknown_line(facts, calibrated_on, measured, x(None)),
+        (None, _) => Latency {
+            confidence: config.prior_confidence,
+            ..unknown_line(facts, calibrated_on, measured, x(None))
+        },
         (Some(s), Directions::Joint) => along(&s.joint, None, s),
         (Some(s), Directions::Separate) => {
             let reads = along(s.reads.as_ref().unwrap_or(&s.joint), Some(Op::Read), s);
@@ -159,7 +162,7 @@ pub(crate) fn saturated(facts: &Facts, volume: VolumeId) -> bool {
     facts.devices[device.index()].utilization >= SATURATED
 }
 
-/// Without two distinct injected latencies: slope 1 from what is measured, and hardly any confidence.
+/// Without two distinct injected latencies: slope 1 from what is measured.
 fn unknown_line(facts: &Facts, device: DeviceId, measured: &Measured, x: f64) -> Latency {
     let here = facts.topology.tier_of(device);
     let b = measured
