@@ -1,0 +1,330 @@
+//! A host that does what a test says: reports, and remembers its orders.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use manager::managed::Managed;
+use manager::question::{Actor, Answer, Question, Refusal};
+use manager::service::{MessageRefusal, Now, Service};
+use manager::settings::{ManagerConfig, Settings};
+use manager::store::memory::MemoryStore;
+use manager::store::{
+    Change, HistoryPoint, HistoryQuery, Store, StoreError, StoredDecision, StoredWindow, Tidied,
+};
+use manager::view::{EventView, JobView, OutcomeView, PlanView, StatusView};
+use manager::wire::{
+    CalibrationResult, DeviceIo, DeviceWindow, JobProgress, JobWindow, Load, LoadOf, MovingWindow,
+    Orders, PROTOCOL, Placed, Register, VolumeWindow, WindowReport,
+};
+use units::Nanos;
+
+pub const WINDOW: u64 = 1_000_000_000;
+const MIB: u64 = 1 << 20;
+
+/// A store that outlives its controller.
+#[derive(Clone, Default)]
+pub struct Shared(pub Rc<RefCell<MemoryStore>>);
+
+macro_rules! through {
+    ($(fn $name:ident(&mut self $(, $arg:ident: $type:ty)*) -> $out:ty;)*) => {
+        impl Store for Shared {
+            $(fn $name(&mut self $(, $arg: $type)*) -> Result<$out, StoreError> {
+                self.0.borrow_mut().$name($($arg),*)
+            })*
+        }
+    };
+}
+
+through! {
+    fn values(&mut self) -> Vec<(String, String)>;
+    fn commit(&mut self, changes: &[Change]) -> ();
+    fn history(&mut self, query: &HistoryQuery) -> Vec<HistoryPoint>;
+    fn windows(&mut self, host: &str, from_ns: u64, to_ns: u64) -> Vec<StoredWindow>;
+    fn decision(&mut self, host: &str, generation: Option<u64>) -> Option<StoredDecision>;
+    fn events(&mut self, after: Option<u64>, limit: usize) -> Vec<EventView>;
+    fn jobs(&mut self, limit: usize) -> Vec<JobView>;
+    fn outcomes(&mut self, limit: usize) -> Vec<OutcomeView>;
+    fn tidy(&mut self, now_ns: u64) -> Tidied;
+}
+
+/// A volume as the host reports it.
+#[derive(Clone)]
+pub struct FakeVolume {
+    pub name: &'static str,
+    pub class: &'static str,
+    pub device: &'static str,
+    pub tier: &'static str,
+    pub mib: u64,
+    pub ios: u64,
+    pub latency_us: u64,
+    pub moving: Option<(&'static str, u64)>,
+}
+
+pub fn volume(
+    name: &'static str,
+    tier: &'static str,
+    device: &'static str,
+    ios: u64,
+    latency_us: u64,
+) -> FakeVolume {
+    FakeVolume {
+        name,
+        class: "gold",
+        device,
+        tier,
+        mib: 512,
+        ios,
+        latency_us,
+        moving: None,
+    }
+}
+
+pub struct Host {
+    pub managed: Managed<Shared>,
+    pub store: Shared,
+    config: String,
+    pub now_ns: u64,
+    pub unix_ms: u64,
+    session: u64,
+    seq: u64,
+    pub volumes: Vec<FakeVolume>,
+    pub jobs: Vec<JobWindow>,
+    pub calibrations: Vec<CalibrationResult>,
+    pub orders: Option<Orders>,
+    pub emulated: bool,
+}
+
+fn settings(config: &str) -> Settings {
+    let (words, text) = config::read::<ManagerConfig>("test.toml", config).expect("it is well formed");
+    Settings::new(text, words).expect("it makes sense")
+}
+
+/// Epochs of two windows, placement every second one; three tiers of one device each.
+pub const BASE: &str = r#"
+window = "1s"
+strategy = "idt"
+[[classes]]
+name = "gold"
+latency = "2ms"
+[policy]
+monitor_epoch = "2s"
+migration_epoch = "4s"
+hold = 1
+cooldown = "0s"
+margin = 0.0
+"#;
+
+impl Host {
+    pub fn new(config: &str, volumes: Vec<FakeVolume>) -> Self {
+        let store = Shared::default();
+        // Saturday, 21 November 2026, 12:00 UTC.
+        let unix_ms = 1_795_262_400_000;
+        let managed = Managed::new(settings(config), store.clone(), unix_ms).expect("it is new");
+        let mut host = Self {
+            managed,
+            store,
+            config: config.into(),
+            now_ns: WINDOW,
+            unix_ms,
+            session: 1,
+            seq: 0,
+            volumes,
+            jobs: vec![],
+            calibrations: vec![],
+            orders: None,
+            emulated: true,
+        };
+        host.register();
+        host
+    }
+
+    pub fn now(&self) -> Now {
+        Now {
+            at: Nanos(self.now_ns),
+            unix_ms: self.unix_ms + self.now_ns / 1_000_000,
+        }
+    }
+
+    pub fn register(&mut self) {
+        self.session += 1;
+        self.seq = 0;
+        let message = Register {
+            protocol: PROTOCOL,
+            session: self.session,
+            version: "test".into(),
+        };
+        self.managed.register(self.now(), "alpha", message).expect("it is welcome");
+    }
+
+    /// The controller is killed and started again on its store.
+    pub fn restart_controller(&mut self) {
+        let unix_ms = self.now().unix_ms;
+        self.managed = Managed::new(settings(&self.config), self.store.clone(), unix_ms).expect("it resumes");
+        self.now_ns = self.now_ns.max(self.managed.time().0);
+    }
+
+    pub fn report(&self) -> WindowReport {
+        let device = |name: &str, tier: &str, model: &str| DeviceWindow {
+            name: name.into(),
+            tier: tier.into(),
+            size_bytes: 4096 * MIB,
+            used_bytes: self.volumes.iter().filter(|v| v.device == name).map(|v| v.mib * MIB).sum(),
+            emulate: self.emulated.then(|| model::preset(model).expect("a preset").spec()),
+            connected: true,
+            io: Some(DeviceIo::default()),
+        };
+        WindowReport {
+            session: self.session,
+            seq: self.seq,
+            as_of_ns: self.now_ns,
+            window_ns: WINDOW,
+            tiers: ["fast", "mid", "slow"].map(String::from).into(),
+            devices: vec![
+                device("fast-0", "fast", "pm953"),
+                device("mid-0", "mid", "pm1633"),
+                device("slow-0", "slow", "pm863"),
+            ],
+            volumes: self.volumes.iter().map(window).collect(),
+            jobs: self.jobs.clone(),
+            calibrations: self.calibrations.clone(),
+            trouble: vec![],
+        }
+    }
+
+    /// A window passes and is reported.
+    pub fn window(&mut self) -> Result<&Orders, MessageRefusal> {
+        self.now_ns += WINDOW;
+        self.seq += 1;
+        let orders = self.managed.report(self.now(), "alpha", self.report())?;
+        self.jobs.retain(|j| {
+            let named = |list: &[manager::wire::MoveOrder]| list.iter().any(|m| m.job == j.job);
+            named(&orders.moves) || named(&orders.cancels)
+        });
+        self.calibrations.retain(|c| !orders.calibrations_taken.contains(&c.id));
+        Ok(self.orders.insert(orders))
+    }
+
+    pub fn windows(&mut self, count: u64) {
+        for _ in 0..count {
+            self.window().expect("it is taken");
+        }
+    }
+
+    /// Windows until there is a plan with a higher number.
+    pub fn until_plan(&mut self) -> PlanView {
+        let before = self.plan().map_or(0, |p| p.generation);
+        for _ in 0..12 {
+            self.windows(1);
+            if let Ok(plan) = self.plan()
+                && plan.generation > before
+            {
+                return plan;
+            }
+        }
+        panic!("no plan in three migration epochs: {:?}", self.status().hosts)
+    }
+
+    pub fn ask(&mut self, question: Question) -> Result<Answer, Refusal> {
+        let now = self.now();
+        self.managed.ask(now, &Actor("somebody".into()), question)
+    }
+
+    pub fn order(&mut self, question: Question) -> String {
+        match self.ask(question) {
+            Ok(Answer::Done(done)) => done.message,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn plan(&mut self) -> Result<PlanView, Refusal> {
+        match self.ask(Question::Plan { host: None, generation: None })? {
+            Answer::Plan(plan) => Ok(*plan),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn status(&mut self) -> StatusView {
+        match self.ask(Question::Status) {
+            Ok(Answer::Status(status)) => *status,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn job(&mut self, number: u32) -> JobView {
+        let Ok(Answer::Jobs(jobs)) = self.ask(Question::Jobs { limit: 100 }) else {
+            panic!("it answers")
+        };
+        jobs.into_iter().find(|j| j.job == number).expect("there is such a job")
+    }
+
+    pub fn events(&mut self) -> Vec<String> {
+        let Ok(Answer::Events(events)) = self.ask(Question::Events { after: None, limit: 1000 }) else {
+            panic!("it answers")
+        };
+        events.into_iter().map(|e| e.text).collect()
+    }
+
+    /// Numbers of the jobs that are ordered.
+    pub fn ordered(&self) -> Vec<u32> {
+        let orders = self.orders.as_ref().expect("there were reports");
+        orders.moves.iter().map(|m| m.job).collect()
+    }
+
+    /// The agent says how far a job is.
+    pub fn progress(&mut self, job: u32, state: JobProgress) {
+        self.jobs.retain(|j| j.job != job);
+        self.jobs.push(JobWindow { job, state });
+    }
+
+    /// The agent has moved a volume.
+    pub fn finish(&mut self, job: u32, latency_us: u64) {
+        let orders = self.orders.as_ref().expect("there were reports");
+        let order = orders.moves.iter().find(|m| m.job == job).expect("it was ordered").clone();
+        let v = self.volumes.iter_mut().find(|v| v.name == order.volume).expect("one of ours");
+        (v.tier, v.device) = match order.tier.as_str() {
+            "fast" => ("fast", "fast-0"),
+            "mid" => ("mid", "mid-0"),
+            _ => ("slow", "slow-0"),
+        };
+        v.latency_us = latency_us;
+        let copied_bytes = v.mib * MIB;
+        self.progress(job, JobProgress::Done { copied_bytes });
+    }
+}
+
+fn window(v: &FakeVolume) -> VolumeWindow {
+    let latency_ns = v.latency_us * 1000;
+    let mut reads = LoadOf {
+        ios: v.ios,
+        bytes: v.ios * 4096,
+        sum_ns: v.ios * latency_ns,
+        held_ns: 0,
+        buckets: vec![(algo::bucket_of(latency_ns) as u16, v.ios)],
+    };
+    if v.ios == 0 {
+        reads.buckets.clear();
+    }
+    VolumeWindow {
+        name: v.name.into(),
+        class: v.class.into(),
+        size_bytes: v.mib * MIB,
+        home: v.tier.into(),
+        placed: vec![Placed {
+            device: v.device.into(),
+            bytes: v.mib * MIB,
+        }],
+        movable: true,
+        moving: v.moving.map(|(device, left_bytes)| MovingWindow {
+            device: device.into(),
+            copied_bytes: 0,
+            left_bytes,
+            rate_bytes_per_s: 1,
+        }),
+        calibrating: false,
+        load: Some(Load {
+            depth_ns: reads.sum_ns,
+            reads,
+            ..Load::default()
+        }),
+    }
+}
