@@ -16,8 +16,9 @@ use std::path::Path;
 use std::sync::mpsc::sync_channel;
 use std::time::Instant;
 
-use manager::store::{Change, HistoryQuery, Store, Tidied};
+use manager::store::{Change, HistoryQuery, Store, StoredDecision, Tidied};
 use rusqlite::{Connection, OpenFlags};
+use serde_json::Value;
 use store::{Retention, SqliteStore};
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -36,9 +37,15 @@ fn main() {
     };
     let days: u64 = days.parse().expect("DAYS is a number");
     let volumes: usize = volumes.parse().expect("VOLUMES is a number");
+    assert!(days > 0 && volumes > 0, "a day and a volume at least");
     let path = Path::new(file);
     let mut store = SqliteStore::open(path, Retention::default()).expect("the store opens");
     write(&mut store, path, days, volumes);
+    drop(store);
+    let began = Instant::now();
+    let mut store = SqliteStore::open(path, Retention::default()).expect("the store opens again");
+    let ms = began.elapsed().as_secs_f64() * 1e3;
+    println!("opening it again: {ms:.1} ms");
     ask(&mut store, days);
     drop(store);
     sizes(path);
@@ -145,9 +152,16 @@ fn ask(store: &mut SqliteStore, days: u64) {
     let ms = began.elapsed().as_secs_f64() * 1e3;
     println!("all volumes over an hour: {windows} windows, {ms:.1} ms");
     let began = Instant::now();
-    store.decision(HOST, None).expect("it answers");
+    let decision = store.decision(HOST, None).expect("it answers");
     let ms = began.elapsed().as_secs_f64() * 1e3;
-    println!("the last decision: {ms:.1} ms");
+    let json = |part: fn(&StoredDecision) -> &Value| {
+        decision.as_ref().map_or(0, |d| part(d).to_string().len()) / 1000
+    };
+    println!(
+        "the last decision: {ms:.1} ms; facts of {} KB, a report of {} KB",
+        json(|d| &d.facts),
+        json(|d| &d.report)
+    );
 }
 
 fn sizes(path: &Path) {

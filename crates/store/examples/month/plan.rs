@@ -47,7 +47,8 @@ impl Plans {
         }
         let mut going_on = std::mem::take(&mut self.jobs);
         for job in &mut going_on {
-            job.copied_bytes = job.bytes * (at_ns - job.planned_ns) / (MOVE_WINDOWS * WINDOW_NS);
+            let windows = (at_ns - job.planned_ns) / WINDOW_NS;
+            job.copied_bytes = job.bytes * windows / MOVE_WINDOWS;
             job.left_bytes = job.bytes.saturating_sub(job.copied_bytes);
             job.eta_ns = Some(job.left_bytes * 10);
             if job.left_bytes == 0 {
