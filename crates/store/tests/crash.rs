@@ -19,10 +19,10 @@ const CHILD: &str = "STORE_CRASH_TEST_PATH";
 /// Lives of the committing process.
 const LIVES: u64 = 24;
 
-/// Between two windows.
-const STEP_NS: u64 = 20_000_000_000;
+/// Between two windows: three of them are rolled up into one.
+const STEP_NS: u64 = 100_000_000_000;
 
-/// Windows are rolled up when they are half an hour old, so that this happens all the time.
+/// Windows are rolled up when 90 newer ones are there, so that this happens all the time.
 fn retention() -> Retention {
     Retention {
         raw: units::Nanos(90 * STEP_NS),
@@ -96,9 +96,7 @@ fn commits_until_it_is_killed() {
         store.commit(&commit_of(n)).unwrap();
         writeln!(out, "acknowledged {n}").unwrap();
         out.flush().unwrap();
-        if n % 5 == 0 {
-            store.tidy(n * STEP_NS).unwrap();
-        }
+        store.tidy(n * STEP_NS).unwrap();
     }
 }
 
