@@ -95,7 +95,8 @@ pub struct Host {
 }
 
 fn settings(config: &str) -> Settings {
-    let (words, text) = config::read::<ManagerConfig>("test.toml", config).expect("it is well formed");
+    let (words, text) =
+        config::read::<ManagerConfig>("test.toml", config).expect("it is well formed");
     Settings::new(text, words).expect("it makes sense")
 }
 
@@ -153,13 +154,16 @@ impl Host {
             session: self.session,
             version: "test".into(),
         };
-        self.managed.register(self.now(), "alpha", message).expect("it is welcome");
+        self.managed
+            .register(self.now(), "alpha", message)
+            .expect("it is welcome");
     }
 
     /// The controller is killed and started again on its store.
     pub fn restart_controller(&mut self) {
         let unix_ms = self.now().unix_ms;
-        self.managed = Managed::new(settings(&self.config), self.store.clone(), unix_ms).expect("it resumes");
+        self.managed =
+            Managed::new(settings(&self.config), self.store.clone(), unix_ms).expect("it resumes");
         self.now_ns = self.now_ns.max(self.managed.time().0);
     }
 
@@ -168,8 +172,15 @@ impl Host {
             name: name.into(),
             tier: tier.into(),
             size_bytes: 4096 * MIB,
-            used_bytes: self.volumes.iter().filter(|v| v.device == name).map(|v| v.mib * MIB).sum(),
-            emulate: self.emulated.then(|| model::preset(model).expect("a preset").spec()),
+            used_bytes: self
+                .volumes
+                .iter()
+                .filter(|v| v.device == name)
+                .map(|v| v.mib * MIB)
+                .sum(),
+            emulate: self
+                .emulated
+                .then(|| model::preset(model).expect("a preset").spec()),
             connected: true,
             io: Some(DeviceIo::default()),
         };
@@ -200,7 +211,8 @@ impl Host {
             let named = |list: &[manager::wire::MoveOrder]| list.iter().any(|m| m.job == j.job);
             named(&orders.moves) || named(&orders.cancels)
         });
-        self.calibrations.retain(|c| !orders.calibrations_taken.contains(&c.id));
+        self.calibrations
+            .retain(|c| !orders.calibrations_taken.contains(&c.id));
         Ok(self.orders.insert(orders))
     }
 
@@ -221,7 +233,10 @@ impl Host {
                 return plan;
             }
         }
-        panic!("no plan in three migration epochs: {:?}", self.status().hosts)
+        panic!(
+            "no plan in three migration epochs: {:?}",
+            self.status().hosts
+        )
     }
 
     pub fn ask(&mut self, question: Question) -> Result<Answer, Refusal> {
@@ -237,7 +252,10 @@ impl Host {
     }
 
     pub fn plan(&mut self) -> Result<PlanView, Refusal> {
-        match self.ask(Question::Plan { host: None, generation: None })? {
+        match self.ask(Question::Plan {
+            host: None,
+            generation: None,
+        })? {
             Answer::Plan(plan) => Ok(*plan),
             other => panic!("{other:?}"),
         }
@@ -254,11 +272,16 @@ impl Host {
         let Ok(Answer::Jobs(jobs)) = self.ask(Question::Jobs { limit: 100 }) else {
             panic!("it answers")
         };
-        jobs.into_iter().find(|j| j.job == number).expect("there is such a job")
+        jobs.into_iter()
+            .find(|j| j.job == number)
+            .expect("there is such a job")
     }
 
     pub fn events(&mut self) -> Vec<String> {
-        let Ok(Answer::Events(events)) = self.ask(Question::Events { after: None, limit: 1000 }) else {
+        let Ok(Answer::Events(events)) = self.ask(Question::Events {
+            after: None,
+            limit: 1000,
+        }) else {
             panic!("it answers")
         };
         events.into_iter().map(|e| e.text).collect()
@@ -279,8 +302,17 @@ impl Host {
     /// The agent has moved a volume.
     pub fn finish(&mut self, job: u32, latency_us: u64) {
         let orders = self.orders.as_ref().expect("there were reports");
-        let order = orders.moves.iter().find(|m| m.job == job).expect("it was ordered").clone();
-        let v = self.volumes.iter_mut().find(|v| v.name == order.volume).expect("one of ours");
+        let order = orders
+            .moves
+            .iter()
+            .find(|m| m.job == job)
+            .expect("it was ordered")
+            .clone();
+        let v = self
+            .volumes
+            .iter_mut()
+            .find(|v| v.name == order.volume)
+            .expect("one of ours");
         (v.tier, v.device) = match order.tier.as_str() {
             "fast" => ("fast", "fast-0"),
             "mid" => ("mid", "mid-0"),

@@ -23,7 +23,8 @@ fn with(extra: &str) -> String {
     format!("{BASE}{extra}")
 }
 
-const AUTO: &str = "[modes]\ndrain = \"auto\"\nrules = \"auto\"\nspace = \"auto\"\nlatency = \"auto\"\n";
+const AUTO: &str =
+    "[modes]\ndrain = \"auto\"\nrules = \"auto\"\nspace = \"auto\"\nlatency = \"auto\"\n";
 
 fn choice(generation: u64, moves: Option<Vec<u32>>) -> Choice {
     Choice {
@@ -46,15 +47,27 @@ fn by_default_nothing_moves_before_somebody_says_so() {
     assert!(host.ordered().is_empty());
     let plan = host.until_plan();
     let old = host.ask(Question::Apply(choice(plan.generation - 1, None)));
-    assert!(matches!(&old, Err(Refusal::Conflict(why)) if why.contains("superseded by plan")), "{old:?}");
+    assert!(
+        matches!(&old, Err(Refusal::Conflict(why)) if why.contains("superseded by plan")),
+        "{old:?}"
+    );
     let none = host.ask(Question::Apply(choice(plan.generation, Some(vec![9]))));
-    assert!(matches!(&none, Err(Refusal::NotFound(why)) if why.contains("there is no move 9")), "{none:?}");
+    assert!(
+        matches!(&none, Err(Refusal::NotFound(why)) if why.contains("there is no move 9")),
+        "{none:?}"
+    );
     let said = host.order(Question::Apply(choice(plan.generation, Some(vec![0]))));
-    assert_eq!(said, format!("1 move(s) of plan {} approved", plan.generation));
+    assert_eq!(
+        said,
+        format!("1 move(s) of plan {} approved", plan.generation)
+    );
     host.windows(1);
     assert_eq!(host.ordered(), [plan.moves[0].job.unwrap()]);
     let again = host.ask(Question::Apply(choice(plan.generation, Some(vec![0]))));
-    assert!(matches!(&again, Err(Refusal::Conflict(why)) if why.contains("not open any more")), "{again:?}");
+    assert!(
+        matches!(&again, Err(Refusal::Conflict(why)) if why.contains("not open any more")),
+        "{again:?}"
+    );
 }
 
 #[test]
@@ -63,7 +76,9 @@ fn a_rejected_move_is_not_carried_out_and_the_reason_is_kept() {
     let plan = host.until_plan();
     host.order(Question::Reject(choice(plan.generation, None)));
     let plan = host.plan().unwrap();
-    assert!(matches!(&plan.moves[0].state, MoveState::Ended { why } if why == "rejected by somebody"));
+    assert!(
+        matches!(&plan.moves[0].state, MoveState::Ended { why } if why == "rejected by somebody")
+    );
     host.windows(1);
     assert!(host.ordered().is_empty());
 }
@@ -75,16 +90,30 @@ fn automatic_moves_are_ordered_done_and_watched() {
     host.windows(1);
     let job = plan.moves[0].job.unwrap();
     assert!(host.ordered().contains(&job), "{:?}", host.ordered());
-    host.progress(job, JobProgress::Copying { copied_bytes: 1 << 20, left_bytes: 1 << 20, rate_bytes_per_s: 1 << 20 });
+    host.progress(
+        job,
+        JobProgress::Copying {
+            copied_bytes: 1 << 20,
+            left_bytes: 1 << 20,
+            rate_bytes_per_s: 1 << 20,
+        },
+    );
     host.windows(1);
     let view = host.job(job);
-    assert_eq!((view.state.as_str(), view.left_bytes, view.eta_ns), ("copying", 1 << 20, Some(1_000_000_000)));
+    assert_eq!(
+        (view.state.as_str(), view.left_bytes, view.eta_ns),
+        ("copying", 1 << 20, Some(1_000_000_000))
+    );
     host.finish(job, 100);
     host.windows(1);
     assert_eq!(host.job(job).state, "done");
     assert!(!host.ordered().contains(&job), "it is not ordered again");
     let said = host.events();
-    assert!(said.iter().any(|e| e.contains("is on fast") || e.contains("is on slow")), "{said:?}");
+    assert!(
+        said.iter()
+            .any(|e| e.contains("is on fast") || e.contains("is on slow")),
+        "{said:?}"
+    );
 }
 
 #[test]
@@ -92,7 +121,9 @@ fn a_pause_begins_nothing_and_drops_nothing() {
     let mut host = Host::new(&with(AUTO), upside_down());
     assert_eq!(host.order(Question::Pause), "paused: nothing new is begun");
     let plan = host.until_plan();
-    assert!(matches!(&plan.moves[0].state, MoveState::Proposed { why } if why == "everything is paused"));
+    assert!(
+        matches!(&plan.moves[0].state, MoveState::Proposed { why } if why == "everything is paused")
+    );
     host.windows(1);
     assert!(host.ordered().is_empty() && host.status().paused);
     host.order(Question::Resume);
@@ -107,7 +138,10 @@ fn partial_takes_only_what_is_predicted_to_be_faster() {
     let MoveState::Proposed { why } = &plan.moves[0].state else {
         panic!("IDT predicts nothing: {plan:?}")
     };
-    assert!(why.contains("not predicted to make its volume faster"), "{why}");
+    assert!(
+        why.contains("not predicted to make its volume faster"),
+        "{why}"
+    );
 }
 
 #[test]
@@ -115,7 +149,9 @@ fn outside_the_hours_only_people_begin_moves() {
     let hours = format!("{AUTO}[hours]\nmoves = [\"Sun 00:00-24:00\"]\n");
     let mut host = Host::new(&with(&hours), upside_down());
     let plan = host.until_plan();
-    assert!(matches!(&plan.moves[0].state, MoveState::Proposed { why } if why == "it is outside the hours for moves"));
+    assert!(
+        matches!(&plan.moves[0].state, MoveState::Proposed { why } if why == "it is outside the hours for moves")
+    );
     assert!(!host.status().in_hours);
     host.order(Question::Apply(choice(plan.generation, Some(vec![0]))));
     host.windows(1);
@@ -130,7 +166,10 @@ fn outside_the_hours_only_people_begin_moves() {
 #[test]
 fn an_operators_off_is_off() {
     let mut host = Host::new(&with(AUTO), upside_down());
-    host.order(Question::SetMode { goal: Goal::Latency, mode: Mode::Off });
+    host.order(Question::SetMode {
+        goal: Goal::Latency,
+        mode: Mode::Off,
+    });
     let plan = host.until_plan();
     assert_eq!((plan.moves.len(), plan.strategy.as_str()), (0, "noop"));
 }
@@ -143,18 +182,32 @@ fn a_host_that_is_silent_is_unknown_and_nothing_is_applied() {
     let now = host.now();
     host.managed.tick(now);
     let status = host.status();
-    assert_eq!((status.hosts[0].state, status.unknown), (HostState::Late, 0));
+    assert_eq!(
+        (status.hosts[0].state, status.unknown),
+        (HostState::Late, 0)
+    );
     let applied = host.ask(Question::Apply(choice(plan.generation, None)));
-    assert!(matches!(&applied, Err(Refusal::Conflict(why)) if why.contains("does not report")), "{applied:?}");
+    assert!(
+        matches!(&applied, Err(Refusal::Conflict(why)) if why.contains("does not report")),
+        "{applied:?}"
+    );
     host.now_ns += 60 * WINDOW;
     let now = host.now();
     host.managed.tick(now);
     assert_eq!(host.status().hosts[0].state, HostState::Lost);
-    assert!(host.status().problems.iter().any(|p| p == "host alpha is lost"));
+    assert!(
+        host.status()
+            .problems
+            .iter()
+            .any(|p| p == "host alpha is lost")
+    );
     let Ok(manager::question::Answer::Volumes(volumes)) = host.ask(Question::Volumes) else {
         panic!("it answers")
     };
-    assert!(volumes.iter().all(|v| v.load.is_none()), "what is old is not shown as if it were now");
+    assert!(
+        volumes.iter().all(|v| v.load.is_none()),
+        "what is old is not shown as if it were now"
+    );
 }
 
 #[test]
@@ -183,11 +236,21 @@ fn a_killed_controller_goes_on_and_repeats_nothing() {
     let plan = host.until_plan();
     host.windows(1);
     let job = host.ordered()[0];
-    host.progress(job, JobProgress::Copying { copied_bytes: 1, left_bytes: 2 << 20, rate_bytes_per_s: 1 });
+    host.progress(
+        job,
+        JobProgress::Copying {
+            copied_bytes: 1,
+            left_bytes: 2 << 20,
+            rate_bytes_per_s: 1,
+        },
+    );
     host.windows(1);
     host.restart_controller();
     let lost = host.window();
-    assert!(matches!(lost, Err(MessageRefusal::Wire(WireRefusal::Register))), "{lost:?}");
+    assert!(
+        matches!(lost, Err(MessageRefusal::Wire(WireRefusal::Register))),
+        "{lost:?}"
+    );
     host.register();
     host.windows(1);
     assert_eq!(host.ordered()[0], job, "the same job, not another one");
@@ -208,11 +271,17 @@ fn a_store_that_fails_orders_nothing_and_comes_back_as_it_was() {
     host.windows(2);
     host.store.0.borrow_mut().set_fault(Fault::Writes);
     let refused = host.window().err();
-    assert!(matches!(&refused, Some(MessageRefusal::Unavailable(why)) if why.contains("nothing is decided or ordered")), "{refused:?}");
+    assert!(
+        matches!(&refused, Some(MessageRefusal::Unavailable(why)) if why.contains("nothing is decided or ordered")),
+        "{refused:?}"
+    );
     let status = host.ask(Question::Pause);
     assert!(matches!(status, Err(Refusal::Unavailable(_))), "{status:?}");
     host.store.0.borrow_mut().set_fault(Fault::None);
-    assert!(!host.status().paused, "what was not committed did not happen");
+    assert!(
+        !host.status().paused,
+        "what was not committed did not happen"
+    );
     host.register();
     host.until_plan();
     host.windows(1);
@@ -223,11 +292,18 @@ fn a_store_that_fails_orders_nothing_and_comes_back_as_it_was() {
 fn predictions_that_fail_are_not_acted_upon_any_more() {
     let config = BASE.replace("strategy = \"idt\"", "strategy = \"autotiering\"")
         + AUTO
-        + "[watch]\nprediction_outcomes_min = 1\nprediction_error_max = 0.5\n[strategies.autotiering]\nweight_space = 0.0\nprior_confidence = 1.0\n";
-    let volumes = vec![volume("busy", "slow", "slow-0", 900, 1500), volume("calm", "mid", "mid-0", 20, 200)];
+        + "[watch]\nprediction_outcomes_min = 1\nprediction_error_max = 0.5\n[strategies.autotiering]\nweight_space = 0.0\nweight_migration = 0.0\nprior_confidence = 1.0\n";
+    let volumes = vec![
+        volume("busy", "slow", "slow-0", 900, 1500),
+        volume("calm", "mid", "mid-0", 20, 200),
+    ];
     let mut host = Host::new(&config, volumes);
     let plan = host.until_plan();
-    let first = plan.moves.iter().find(|m| m.volume == "busy").expect("it is to be faster");
+    let first = plan
+        .moves
+        .iter()
+        .find(|m| m.volume == "busy")
+        .unwrap_or_else(|| panic!("it is to be faster: {plan:?}"));
     let predicted = first.after_us.expect("AutoTiering predicts");
     host.windows(1);
     // It gets ten times slower than it was said to.
@@ -235,33 +311,73 @@ fn predictions_that_fail_are_not_acted_upon_any_more() {
     host.windows(8);
     let status = host.status();
     assert!(!status.trust.trusted, "{:?}", status.trust);
-    assert!(status.problems.iter().any(|p| p.contains("predictions have failed")), "{:?}", status.problems);
-    host.order(Question::SetMode { goal: Goal::Latency, mode: Mode::Auto });
+    assert!(
+        status
+            .problems
+            .iter()
+            .any(|p| p.contains("predictions have failed")),
+        "{:?}",
+        status.problems
+    );
+    host.order(Question::SetMode {
+        goal: Goal::Latency,
+        mode: Mode::Auto,
+    });
     assert!(host.status().trust.trusted, "somebody has looked at it");
 }
 
 #[test]
 fn a_drained_tier_is_emptied_and_a_cordoned_one_gets_nothing() {
     let mut host = Host::new(&with(AUTO), upside_down());
-    host.order(Question::SetTier { tier: "fast".into(), state: TierState::Draining });
+    host.windows(1);
+    host.order(Question::SetTier {
+        tier: "fast".into(),
+        state: TierState::Draining,
+    });
     let plan = host.until_plan();
-    let gone = plan.moves.iter().find(|m| m.volume == "idle").expect("it has to leave");
-    assert_eq!((gone.goal, gone.to_tier.as_str() == "fast"), (Goal::Drain, false));
+    let gone = plan
+        .moves
+        .iter()
+        .find(|m| m.volume == "idle")
+        .expect("it has to leave");
+    assert_eq!(
+        (gone.goal, gone.to_tier.as_str() == "fast"),
+        (Goal::Drain, false)
+    );
     assert!(plan.moves.iter().all(|m| m.to_tier != "fast"));
-    let unknown = host.ask(Question::SetTier { tier: "fats".into(), state: TierState::Open });
-    assert!(matches!(&unknown, Err(Refusal::NotFound(why)) if why.contains("did you mean \"fast\"?")), "{unknown:?}");
+    let unknown = host.ask(Question::SetTier {
+        tier: "fats".into(),
+        state: TierState::Open,
+    });
+    assert!(
+        matches!(&unknown, Err(Refusal::NotFound(why)) if why.contains("did you mean \"fast\"?")),
+        "{unknown:?}"
+    );
 }
 
 #[test]
 fn pins_of_operators_go_before_the_file_and_outlast_restarts() {
-    let mut host = Host::new(&with(&AUTO.replace("[modes]", "[policy.pins]\nbusy = \"slow\"\n[modes]")), upside_down());
+    let mut host = Host::new(
+        &with(&AUTO.replace("[modes]", "[policy.pins]\nbusy = \"slow\"\n[modes]")),
+        upside_down(),
+    );
     let plan = host.until_plan();
     assert!(plan.moves.iter().all(|m| m.volume != "busy"), "{plan:?}");
-    assert_eq!(host.order(Question::Pin { volume: "busy".into(), tier: Some("mid".into()) }), "busy belongs on mid");
+    assert_eq!(
+        host.order(Question::Pin {
+            volume: "busy".into(),
+            tier: Some("mid".into())
+        }),
+        "busy belongs on mid"
+    );
     host.restart_controller();
     host.register();
     let plan = host.until_plan();
-    let pinned = plan.moves.iter().find(|m| m.volume == "busy").expect("it belongs elsewhere");
+    let pinned = plan
+        .moves
+        .iter()
+        .find(|m| m.volume == "busy")
+        .expect("it belongs elsewhere");
     assert_eq!((pinned.goal, pinned.to_tier.as_str()), (Goal::Rules, "mid"));
 }
 
@@ -272,14 +388,42 @@ fn a_stuck_job_is_called_stuck_given_up_and_cancelled_until_the_agent_has_ended_
     host.until_plan();
     host.windows(1);
     let job = host.ordered()[0];
-    host.progress(job, JobProgress::Copying { copied_bytes: 1, left_bytes: 99, rate_bytes_per_s: 1 });
+    host.progress(
+        job,
+        JobProgress::Copying {
+            copied_bytes: 1,
+            left_bytes: 99,
+            rate_bytes_per_s: 1,
+        },
+    );
     host.windows(8);
-    assert!(host.status().problems.iter().any(|p| p.contains("is stuck")), "{:?}", host.status().problems);
+    assert!(
+        host.status()
+            .problems
+            .iter()
+            .any(|p| p.contains("is stuck")),
+        "{:?}",
+        host.status().problems
+    );
     host.windows(6);
     assert_eq!(host.job(job).state, "cancelled");
-    let cancels = |h: &Host| h.orders.as_ref().unwrap().cancels.iter().map(|m| m.job).collect::<Vec<_>>();
+    let cancels = |h: &Host| {
+        h.orders
+            .as_ref()
+            .unwrap()
+            .cancels
+            .iter()
+            .map(|m| m.job)
+            .collect::<Vec<_>>()
+    };
     assert_eq!(cancels(&host), [job]);
-    host.progress(job, JobProgress::Failed { why: "cancelled".into(), copied_bytes: 1 });
+    host.progress(
+        job,
+        JobProgress::Failed {
+            why: "cancelled".into(),
+            copied_bytes: 1,
+        },
+    );
     host.windows(1);
     assert!(cancels(&host).is_empty());
 }
@@ -298,7 +442,11 @@ fn approved_moves_that_had_not_begun_stay_approved_in_the_next_plan() {
     let first = host.ordered();
     assert_eq!(first.len(), 1);
     let newer = host.until_plan();
-    let waiting = newer.moves.iter().filter(|m| m.state == MoveState::Approved).count();
+    let waiting = newer
+        .moves
+        .iter()
+        .filter(|m| m.state == MoveState::Approved)
+        .count();
     assert!(waiting >= 1, "{newer:?}");
 }
 
@@ -308,12 +456,21 @@ fn what_cannot_be_decided_says_why() {
     host.emulated = false;
     host.windows(6);
     let status = host.status();
-    let problem = status.hosts[0].problem.clone().expect("nobody described the tiers");
-    assert!(problem.starts_with("nothing says what tier \"fast\" can do"), "{problem}");
+    let problem = status.hosts[0]
+        .problem
+        .clone()
+        .expect("nobody described the tiers");
+    assert!(
+        problem.starts_with("nothing says what tier \"fast\" can do"),
+        "{problem}"
+    );
     host.volumes[0].class = "platinum";
     host.windows(1);
     let problems = host.status().problems;
-    assert!(problems.iter().any(|p| p.contains("class \"platinum\"")), "{problems:?}");
+    assert!(
+        problems.iter().any(|p| p.contains("class \"platinum\"")),
+        "{problems:?}"
+    );
 }
 
 #[test]
@@ -324,14 +481,23 @@ fn nonsense_from_an_agent_is_refused_by_name() {
     twice.seq = 1;
     twice.volumes.push(twice.volumes[0].clone());
     let refused = host.managed.report(now, "alpha", twice);
-    assert!(matches!(&refused, Err(MessageRefusal::Wire(WireRefusal::Nonsense { why })) if why.contains("reported twice")), "{refused:?}");
+    assert!(
+        matches!(&refused, Err(MessageRefusal::Wire(WireRefusal::Nonsense { why })) if why.contains("reported twice")),
+        "{refused:?}"
+    );
     let mut sums = host.report();
     sums.seq = 1;
     sums.volumes[0].load.as_mut().unwrap().reads.ios += 1;
     let refused = host.managed.report(now, "alpha", sums);
-    assert!(matches!(&refused, Err(MessageRefusal::Wire(WireRefusal::Nonsense { why })) if why.contains("do not add up")), "{refused:?}");
+    assert!(
+        matches!(&refused, Err(MessageRefusal::Wire(WireRefusal::Nonsense { why })) if why.contains("do not add up")),
+        "{refused:?}"
+    );
     let mut other = host.report();
     other.session += 1;
     let refused = host.managed.report(now, "alpha", other);
-    assert!(matches!(&refused, Err(MessageRefusal::Wire(WireRefusal::Register))), "{refused:?}");
+    assert!(
+        matches!(&refused, Err(MessageRefusal::Wire(WireRefusal::Register))),
+        "{refused:?}"
+    );
 }
