@@ -67,8 +67,8 @@ pub(crate) const TIERS: [DemoTier; 3] = [
         mib: 1024,
         read_us: 4_000,
         write_us: 5_000,
-        iops: 800.0,
-        mib_per_s: 120,
+        iops: 1600.0,
+        mib_per_s: 160,
     },
 ];
 

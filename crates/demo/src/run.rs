@@ -195,8 +195,10 @@ migration_epoch = "{}"
 hold = 1
 cooldown = "{}"
 margin = 0.1
-copy_bandwidth = "48 MiB/s"
+copy_bandwidth = "96 MiB/s"
 copy_share = 0.5
+moves_per_epoch = 3
+concurrent_moves_per_device = 2
 [modes]
 drain = "auto"
 rules = "auto"
