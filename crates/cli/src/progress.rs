@@ -1,9 +1,11 @@
 //! A progress bar for whatever takes more than two seconds, on a terminal only.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use datapath::Moving;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use manager::view::JobView;
 use sim::RunProgress;
 use trace::Progress;
 
@@ -158,6 +160,60 @@ impl MoveBar {
 impl Drop for MoveBar {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Shows how far the jobs of a controller have come: a bar for each that goes on.
+pub struct JobBars {
+    all: MultiProgress,
+    /// By host and number.
+    bars: BTreeMap<(String, u32), ProgressBar>,
+}
+
+impl JobBars {
+    /// No bars yet; none ever if standard error is no terminal.
+    pub fn new() -> Self {
+        Self {
+            all: MultiProgress::with_draw_target(ProgressDrawTarget::stderr()),
+            bars: BTreeMap::new(),
+        }
+    }
+
+    /// Reports progress of the jobs that go on; bars of others go away.
+    pub fn update(&mut self, going: &[&JobView]) {
+        let key = |j: &JobView| (j.host.clone(), j.job);
+        let gone = |k: &(String, u32)| !going.iter().any(|j| key(j) == *k);
+        for (_, bar) in self.bars.extract_if(.., |k, _| gone(k)) {
+            bar.finish_and_clear();
+            self.all.remove(&bar);
+        }
+        for job in going {
+            let all = &self.all;
+            let bar = self
+                .bars
+                .entry(key(job))
+                .or_insert_with(|| all.add(new_bar(Some(job.bytes))));
+            bar.set_length(job.copied_bytes + job.left_bytes);
+            bar.set_position(job.copied_bytes);
+            let what = format!(
+                "job {} of {} → {}: {}",
+                job.job, job.volume, job.to_tier, job.state
+            );
+            bar.set_message(report::printable(&what));
+        }
+    }
+
+    /// Prints something without disturbing the bars.
+    pub fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
+        self.all.suspend(print)
+    }
+}
+
+impl Drop for JobBars {
+    fn drop(&mut self) {
+        for bar in self.bars.values() {
             bar.finish_and_clear();
         }
     }
