@@ -80,8 +80,8 @@ impl Watch {
             }
         }
         let there: BTreeSet<Key> = jobs.iter().map(key).collect();
-        let open = self.seen.difference(&self.ended);
-        if let Some((host, job)) = open.cloned().find(|k| !there.contains(k)) {
+        let mut open = self.seen.difference(&self.ended);
+        if let Some((host, job)) = open.find(|k| !there.contains(*k)) {
             return Err(anyhow!("job {job} of {host} is not known any more"));
         }
         Ok(told)

@@ -89,8 +89,14 @@ enum Command {
     #[command(subcommand)]
     Reproduce(reproduce_cmd::ReproduceCommand),
     /// Say why a volume is where it is, asking a controller or reading the record of a run
+    ///
+    /// A controller is asked where one is named, or has its socket in the usual place. Otherwise, and with --run, --strategy
+    /// or --at, the record of a run is read.
     Why(why_cmd::Which),
     /// Say why a volume is not on a tier, asking a controller or reading the record of a run
+    ///
+    /// A controller is asked where one is named, or has its socket in the usual place. Otherwise, and with --run, --strategy
+    /// or --at, the record of a run is read.
     WhyNot {
         #[command(flatten)]
         which: why_cmd::Which,

@@ -191,17 +191,11 @@ impl JobBars {
         }
         for job in going {
             let all = &self.all;
-            let bar = self
-                .bars
-                .entry(key(job))
-                .or_insert_with(|| all.add(new_bar(Some(job.bytes))));
+            let bar = self.bars.entry(key(job));
+            let bar = bar.or_insert_with(|| all.add(new_job_bar()));
             bar.set_length(job.copied_bytes + job.left_bytes);
             bar.set_position(job.copied_bytes);
-            let what = format!(
-                "job {} of {} → {}: {}",
-                job.job, job.volume, job.to_tier, job.state
-            );
-            bar.set_message(report::printable(&what));
+            bar.set_message(report::live::job_line(job));
         }
     }
 
@@ -209,6 +203,12 @@ impl JobBars {
     pub fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
         self.all.suspend(print)
     }
+}
+
+/// The time that is left is the controller's to say, in the job's line.
+fn new_job_bar() -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:16} {percent:>3} %  {msg}");
+    ProgressBar::no_length().with_style(style.expect("the template is constant"))
 }
 
 impl Drop for JobBars {

@@ -15,9 +15,6 @@ use crate::live::{Form, OutputArg, message, wrong_usage};
 use crate::record;
 
 /// Which volume, and where the reasons are from.
-///
-/// A controller is asked where one is named or has its socket in the usual place; otherwise the record of a run is read. The
-/// options --run, --strategy and --at are about records.
 #[derive(Debug, Args)]
 pub struct Which {
     /// The volume; of a controller HOST/VOLUME where several hosts have one of that name

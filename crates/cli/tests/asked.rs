@@ -192,7 +192,8 @@ fn reasons_are_from_a_controller_or_from_a_record() {
     let dir = tempfile::tempdir().unwrap();
     let text = SCENARIO.replace("strategy = \"noop\"", "duration = \"40s\"");
     let text = &text[..text.find("[recorded]").unwrap()];
-    fs::write(dir.path().join("s.toml"), text).unwrap();
+    let clients = "[[clients]]\nvolume = \"small\"\nhabits = { outstanding = 1 }\n";
+    fs::write(dir.path().join("s.toml"), format!("{text}{clients}")).unwrap();
     let run = ["sim", "run", "s.toml", "--strategy", "static"];
     let run = terrace(dir.path(), &run);
     assert!(run.status.success(), "{}", err(&run));
