@@ -1,78 +1,159 @@
-//! `terrace config …`: check scenario files, print their schema.
+//! `terrace config …`: check scenarios and live configurations, show what they come to, print their schemas.
 
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::{Context, anyhow};
 use clap::Subcommand;
+use manager::settings::{ManagerConfig, Settings};
 
 use crate::sim_cmd;
 
 /// `terrace config …`
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Check scenario files, with the traces they name
+    /// Check scenarios, with the traces they name, and live configurations
     Check {
-        /// Scenario files
-        #[arg(required = true, value_name = "SCENARIO")]
-        scenarios: Vec<PathBuf>,
+        /// Scenarios, and configurations of `terrace serve`
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
     },
-    /// Print the JSON schema of scenario files
-    Schema,
+    /// Print all that a live configuration comes to, defaults and all
+    Show {
+        /// Configuration of `terrace serve`
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Say behind every value which line gives it, or that it is a default
+        #[arg(long)]
+        origin: bool,
+    },
+    /// Print the JSON schema of scenarios
+    Schema {
+        /// That of live configurations instead
+        #[arg(long)]
+        live: bool,
+    },
 }
 
 /// Runs `terrace config …`.
 pub fn run(command: ConfigCommand) -> anyhow::Result<ExitCode> {
     let mut out = io::stdout().lock();
     match command {
-        ConfigCommand::Check { scenarios } => {
+        ConfigCommand::Check { files } => {
             let mut code = ExitCode::SUCCESS;
-            for path in &scenarios {
+            for path in &files {
                 match check(path) {
-                    Ok(Checked::Skipped(missing)) => {
-                        writeln!(out, "{}: skipped: no {missing}", path.display())?;
-                    }
-                    Ok(Checked::Model(model)) => writeln!(
-                        out,
-                        "{}: ok: {} tiers, {} volumes of {} VMs, {} traces, {} clients, {}",
-                        path.display(),
-                        model.topology.tiers.len(),
-                        model.volumes.len(),
-                        model.vms.len(),
-                        model.traces.len(),
-                        model.clients.len(),
-                        model.duration
-                    )?,
+                    Ok(found) => writeln!(out, "{}: {found}", path.display())?,
                     Err(e) => {
                         let _ = writeln!(io::stderr(), "error: {e:#}");
                         code = ExitCode::FAILURE;
                     }
                 }
             }
-            Ok(code)
+            return Ok(code);
         }
-        ConfigCommand::Schema => {
-            writeln!(
-                out,
-                "{}",
-                serde_json::to_string_pretty(&sim::scenario_schema())?
-            )?;
-            Ok(ExitCode::SUCCESS)
+        ConfigCommand::Show { file, origin } => {
+            let (settings, text) = read_live(&file)?;
+            let words = settings.effective()?;
+            let shown = match origin {
+                true => config::write_with_origin(&words, &text),
+                false => config::write(&words),
+            };
+            write!(out, "{}", shown.map_err(|why| anyhow!(why))?)?;
+        }
+        ConfigCommand::Schema { live } => {
+            let schema = match live {
+                true => manager::shown::config_schema(),
+                false => sim::scenario_schema(),
+            };
+            writeln!(out, "{}", serde_json::to_string_pretty(&schema)?)?;
         }
     }
+    Ok(ExitCode::SUCCESS)
 }
 
-enum Checked {
-    Model(Box<sim::Model>),
-    /// A directory that the scenario needs is not there.
-    Skipped(String),
-}
-
-fn check(path: &Path) -> anyhow::Result<Checked> {
+/// What a file is, where there is no fault in it.
+fn check(path: &Path) -> anyhow::Result<String> {
+    if is_live(&read(path)?) {
+        let settings = read_live(path)?.0;
+        let words = &settings.words;
+        let array = words.array.as_ref();
+        return Ok(format!(
+            "ok: live configuration: strategy {}, {}, {} tiers, {} classes, window {}",
+            words.strategy,
+            array.map_or("arrays of other hosts".into(), |a| format!(
+                "array {}",
+                a.dir
+            )),
+            words.tiers.len(),
+            settings.classes.len(),
+            words.window
+        ));
+    }
     let file = sim_cmd::read_scenario(path)?;
     sim_cmd::check_strategies(&file)?;
     if let Some(missing) = sim_cmd::missing_requirement(path, &file) {
-        return Ok(Checked::Skipped(missing));
+        return Ok(format!("skipped: no {missing}"));
     }
-    Ok(Checked::Model(Box::new(sim_cmd::load(path, &file)?.0)))
+    let model = sim_cmd::load(path, &file)?.0;
+    Ok(format!(
+        "ok: {} tiers, {} volumes of {} VMs, {} traces, {} clients, {}",
+        model.topology.tiers.len(),
+        model.volumes.len(),
+        model.vms.len(),
+        model.traces.len(),
+        model.clients.len(),
+        model.duration
+    ))
+}
+
+/// Whether a text is a live configuration: it has none of the keys that only scenarios have, such as volumes and loads.
+fn is_live(text: &str) -> bool {
+    let (scenario, live) = (sim::scenario_schema(), manager::shown::config_schema());
+    let has = |schema: &serde_json::Value, key: &str| schema["properties"].get(key).is_some();
+    let keys = config::root_keys(text);
+    !keys.iter().any(|k| has(&scenario, k) && !has(&live, k))
+}
+
+fn read_live(path: &Path) -> anyhow::Result<(Settings, config::Text)> {
+    let name = path.display().to_string();
+    let (words, text) = config::read::<ManagerConfig>(&name, &read(path)?)?;
+    let settings = Settings::new(text.clone(), words)?;
+    Ok((settings, text))
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scenarios_are_told_from_live_configurations() {
+        for text in [
+            "",
+            "strategy = \"idt\"\nwindow = \"5s\"",
+            "[controller]\nstate = \"s\"",
+            "[[tiers]]\nname = \"fast\"\n[policy]\nhold = 1",
+            // A key that nobody knows is a fault of a live configuration.
+            "volums = 1",
+            // As is text that is no TOML.
+            "strategy =",
+        ] {
+            assert!(is_live(text), "{text}");
+        }
+        for text in [
+            "[[volumes]]\nname = \"a\"",
+            "[[traces]]\nfile = \"a\"",
+            "[[clients]]\nvolume = \"a\"",
+            "[[measurements]]\nfile = \"a\"",
+            "duration = \"1m\"\n[[tiers]]\nname = \"fast\"",
+        ] {
+            assert!(!is_live(text), "{text}");
+        }
+    }
 }

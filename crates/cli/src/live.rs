@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -83,6 +84,12 @@ pub fn message(text: &str) {
     let _ = writeln!(io::stderr(), "{}", report::printable(text));
 }
 
+/// Wrong usage that clap cannot see: says so, and gives the exit code.
+pub fn wrong_usage(text: &str) -> ExitCode {
+    message(&format!("error: {text}"));
+    ExitCode::from(2)
+}
+
 /// Form of an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Form {
@@ -108,6 +115,11 @@ struct Versioned<'a, T> {
 }
 
 impl OutputArg {
+    /// Which form.
+    pub fn form(&self) -> Form {
+        self.output
+    }
+
     /// Prints a value as JSON, or as the text that is made of it.
     pub fn print<T: Serialize>(
         &self,
@@ -115,18 +127,35 @@ impl OutputArg {
         value: &T,
         text: impl FnOnce(&T) -> String,
     ) -> anyhow::Result<()> {
-        let mut out = io::stdout().lock();
-        match self.output {
-            Form::Table => write!(out, "{}", text(value))?,
-            Form::Json => {
-                let value = Versioned { schema, value };
-                let json = serde_json::to_string_pretty(&value).context("cannot write JSON")?;
-                writeln!(out, "{json}")?;
-            }
-        }
-        out.flush()?;
-        Ok(())
+        put(match self.output {
+            Form::Table => text(value),
+            Form::Json => serde_json::to_string_pretty(&Versioned { schema, value })
+                .map(|json| json + "\n")
+                .context("cannot write JSON")?,
+        })
     }
+
+    /// Prints one of many values that come over time: as a line of JSON, or as the text that is made of it.
+    pub fn print_next<T: Serialize>(
+        &self,
+        schema: &'static str,
+        value: &T,
+        text: impl FnOnce(&T) -> String,
+    ) -> anyhow::Result<()> {
+        put(match self.output {
+            Form::Table => text(value),
+            Form::Json => serde_json::to_string(&Versioned { schema, value })
+                .map(|json| json + "\n")
+                .context("cannot write JSON")?,
+        })
+    }
+}
+
+fn put(text: String) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    write!(out, "{text}")?;
+    out.flush()?;
+    Ok(())
 }
 
 /// Requests per second, as a plain number or with their unit.

@@ -2,29 +2,39 @@
 //!
 //! Data goes to standard output, messages to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage.
 
+mod asking;
 mod check_cmd;
 mod config_cmd;
 mod demo_cmd;
 mod device_cmd;
 mod export_cmd;
+mod facts_cmd;
 mod filter_cmd;
 mod inject_cmd;
+mod job_cmd;
+mod job_watch;
 mod jobs;
 mod live;
 mod live_table;
 mod move_cmd;
+mod past_cmd;
+mod plan_cmd;
 mod progress;
 mod record;
 mod reproduce_cmd;
 mod serve_cmd;
 mod sim_cmd;
+mod sim_plan;
+mod status_cmd;
 mod tier_cmd;
+mod top_cmd;
 mod trace_cmd;
 mod trace_info;
 mod trace_load_table;
 mod trace_record;
 mod trace_sample;
 mod trace_table;
+mod volume_asked;
 mod volume_cmd;
 mod why_cmd;
 
@@ -49,6 +59,34 @@ enum Command {
     Serve(serve_cmd::Serve),
     /// Run only an agent, for a controller on another host
     Agent(serve_cmd::Agent),
+    /// Ask a controller how everything is
+    Status(asking::Asking),
+    /// Watch tiers and volumes of a controller at work
+    Top(top_cmd::TopArgs),
+    /// Ask a controller for a plan: what moves, what for, and what it waits for
+    Plan(plan_cmd::PlanArgs),
+    /// Say what a plan of a controller changes, or in what two of them differ
+    Diff(plan_cmd::DiffArgs),
+    /// Have moves of a plan carried out
+    Apply(plan_cmd::ApplyArgs),
+    /// Have moves of a plan not carried out
+    Reject(plan_cmd::RejectArgs),
+    /// Have a controller begin nothing new
+    Pause(asking::Asking),
+    /// Have a paused controller go on
+    Resume(asking::Asking),
+    /// Show or set how far a controller goes by itself
+    Mode(status_cmd::ModeArgs),
+    /// Ask a controller what happened
+    Events(past_cmd::EventsArgs),
+    /// Ask a controller what was predicted of moves and what came of them
+    Outcomes(past_cmd::OutcomesArgs),
+    /// List, watch and give up the moves that a controller carries out
+    #[command(subcommand)]
+    Job(job_cmd::JobCommand),
+    /// Print what a controller knows, as files
+    #[command(subcommand)]
+    Export(facts_cmd::ExportCommand),
     /// Look at traces of I/O requests and convert them
     #[command(subcommand)]
     Trace(trace_cmd::TraceCommand),
@@ -58,9 +96,15 @@ enum Command {
     /// Repeat published experiments and hold the results against what was claimed
     #[command(subcommand)]
     Reproduce(reproduce_cmd::ReproduceCommand),
-    /// Say why a volume is where it is, from the record of a run
+    /// Say why a volume is where it is, asking a controller or reading the record of a run
+    ///
+    /// A controller is asked where one is named, or has its socket in the usual place. Otherwise, and with --run, --strategy
+    /// or --at, the record of a run is read.
     Why(why_cmd::Which),
-    /// Say why a volume is not on a tier, from the record of a run
+    /// Say why a volume is not on a tier, asking a controller or reading the record of a run
+    ///
+    /// A controller is asked where one is named, or has its socket in the usual place. Otherwise, and with --run, --strategy
+    /// or --at, the record of a run is read.
     WhyNot {
         #[command(flatten)]
         which: why_cmd::Which,
@@ -68,10 +112,10 @@ enum Command {
         #[arg(long)]
         tier: String,
     },
-    /// Serve, move, measure and look after the volumes of an array
+    /// Serve, move, measure and look after the volumes of an array; `pin` and `history` ask a controller
     #[command(subcommand)]
     Volume(volume_cmd::VolumeCommand),
-    /// Look at the tiers of an array and add devices
+    /// Look at the tiers of an array and add devices; `cordon`, `drain` and `open` ask a controller
     #[command(subcommand)]
     Tier(tier_cmd::TierCommand),
     /// Fit devices of scenarios to measurements
@@ -79,28 +123,13 @@ enum Command {
     Device(device_cmd::DeviceCommand),
     /// Measure, limit, delay or record an export of any NBD server
     Filter(Box<filter_cmd::FilterArgs>),
-    /// Check scenario files and print their schema
+    /// Check scenarios and live configurations, show what they come to, print their schemas
     #[command(subcommand)]
     Config(config_cmd::ConfigCommand),
 }
 
 fn main() -> ExitCode {
-    let done = match Args::parse().command {
-        Command::Demo(what) => demo_cmd::run(&what),
-        Command::Serve(what) => serve_cmd::serve(&what),
-        Command::Agent(what) => serve_cmd::agent(what),
-        Command::Trace(command) => trace_cmd::run(command),
-        Command::Sim(command) => sim_cmd::run(command),
-        Command::Reproduce(command) => reproduce_cmd::run(command),
-        Command::Why(which) => why_cmd::why(&which),
-        Command::WhyNot { which, tier } => why_cmd::why_not(&which, &tier),
-        Command::Volume(command) => volume_cmd::run(command),
-        Command::Tier(command) => tier_cmd::run(command),
-        Command::Device(command) => device_cmd::run(command),
-        Command::Filter(args) => filter_cmd::run(*args),
-        Command::Config(command) => config_cmd::run(command),
-    };
-    match done {
+    match run(Args::parse().command) {
         Ok(code) => code,
         // Whoever reads our output has seen enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
@@ -109,6 +138,38 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    let done = match command {
+        Command::Demo(what) => return demo_cmd::run(&what),
+        Command::Serve(what) => return serve_cmd::serve(&what),
+        Command::Agent(what) => return serve_cmd::agent(what),
+        Command::Status(asking) => status_cmd::status(&asking),
+        Command::Top(args) => top_cmd::run(&args),
+        Command::Plan(args) => plan_cmd::plan(&args),
+        Command::Diff(args) => plan_cmd::diff(&args),
+        Command::Apply(args) => return plan_cmd::apply(&args),
+        Command::Reject(args) => plan_cmd::reject(&args),
+        Command::Pause(asking) => status_cmd::pause(&asking),
+        Command::Resume(asking) => status_cmd::resume(&asking),
+        Command::Mode(args) => status_cmd::mode(&args),
+        Command::Events(args) => past_cmd::events(&args),
+        Command::Outcomes(args) => past_cmd::outcomes(&args),
+        Command::Job(command) => return job_cmd::run(command),
+        Command::Export(command) => facts_cmd::run(&command),
+        Command::Trace(command) => return trace_cmd::run(command),
+        Command::Sim(command) => return sim_cmd::run(command),
+        Command::Reproduce(command) => return reproduce_cmd::run(command),
+        Command::Why(which) => return why_cmd::why(&which),
+        Command::WhyNot { which, tier } => return why_cmd::why_not(&which, &tier),
+        Command::Volume(command) => return volume_cmd::run(command),
+        Command::Tier(command) => return tier_cmd::run(command),
+        Command::Device(command) => return device_cmd::run(command),
+        Command::Filter(args) => return filter_cmd::run(*args),
+        Command::Config(command) => return config_cmd::run(command),
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -1,9 +1,11 @@
 //! A progress bar for whatever takes more than two seconds, on a terminal only.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use datapath::Moving;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use manager::view::JobView;
 use sim::RunProgress;
 use trace::Progress;
 
@@ -158,6 +160,60 @@ impl MoveBar {
 impl Drop for MoveBar {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Shows how far the jobs of a controller have come: a bar for each that goes on.
+pub struct JobBars {
+    all: MultiProgress,
+    /// By host and number.
+    bars: BTreeMap<(String, u32), ProgressBar>,
+}
+
+impl JobBars {
+    /// No bars yet; none ever if standard error is no terminal.
+    pub fn new() -> Self {
+        Self {
+            all: MultiProgress::with_draw_target(ProgressDrawTarget::stderr()),
+            bars: BTreeMap::new(),
+        }
+    }
+
+    /// Reports progress of the jobs that go on; bars of others go away.
+    pub fn update(&mut self, going: &[&JobView]) {
+        let key = |j: &JobView| (j.host.clone(), j.job);
+        let gone = |k: &(String, u32)| !going.iter().any(|j| key(j) == *k);
+        for (_, bar) in self.bars.extract_if(.., |k, _| gone(k)) {
+            bar.finish_and_clear();
+            self.all.remove(&bar);
+        }
+        for job in going {
+            let all = &self.all;
+            let bar = self.bars.entry(key(job));
+            let bar = bar.or_insert_with(|| all.add(new_job_bar()));
+            bar.set_length(job.copied_bytes + job.left_bytes);
+            bar.set_position(job.copied_bytes);
+            bar.set_message(report::live::job_line(job));
+        }
+    }
+
+    /// Prints something without disturbing the bars.
+    pub fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
+        self.all.suspend(print)
+    }
+}
+
+/// The time that is left is the controller's to say, in the job's line.
+fn new_job_bar() -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:16} {percent:>3} %  {msg}");
+    ProgressBar::no_length().with_style(style.expect("the template is constant"))
+}
+
+impl Drop for JobBars {
+    fn drop(&mut self) {
+        for bar in self.bars.values() {
             bar.finish_and_clear();
         }
     }

@@ -42,19 +42,21 @@ fn put(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Reads the result of one strategy from a record. `dir` is a record's directory, or `None` for the one written last;
-/// `strategy` may be left out where the record has just one, or has `autotiering`.
-pub fn read(dir: Option<&Path>, strategy: Option<&str>) -> anyhow::Result<RunResult> {
-    let dir = match dir {
-        Some(dir) => dir.to_path_buf(),
-        None => {
-            let latest = Path::new(DEFAULT_DIR).join("latest");
-            let name = fs::read_to_string(&latest).with_context(|| {
-                format!("no run is recorded in {DEFAULT_DIR}: run `terrace sim run SCENARIO.toml` first, or give --run DIR")
-            })?;
-            Path::new(DEFAULT_DIR).join(name.trim())
-        }
-    };
+/// The directory of a record: the one that was named, or the one that was written last.
+pub fn directory(named: Option<&Path>) -> anyhow::Result<PathBuf> {
+    if let Some(dir) = named {
+        return Ok(dir.to_path_buf());
+    }
+    let latest = Path::new(DEFAULT_DIR).join("latest");
+    let name = fs::read_to_string(&latest).with_context(|| {
+        format!("no run is recorded in {DEFAULT_DIR}: run `terrace sim run SCENARIO.toml` first, or give --run DIR")
+    })?;
+    Ok(Path::new(DEFAULT_DIR).join(name.trim()))
+}
+
+/// Reads the result of one strategy from the record in a directory. `strategy` may be left out where the record has just one,
+/// or has `autotiering`.
+pub fn read(dir: &Path, strategy: Option<&str>) -> anyhow::Result<RunResult> {
     let manifest = dir.join("manifest.json");
     let bytes = fs::read(&manifest)
         .with_context(|| format!("{} is not a record of a run", dir.display()))?;

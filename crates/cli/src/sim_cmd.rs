@@ -19,6 +19,7 @@ use trace::{LoadedTrace, ReadOptions};
 
 use crate::jobs::{self, Job};
 use crate::record;
+use crate::sim_plan;
 use crate::trace_cmd::Output;
 
 /// `terrace sim …`
@@ -46,6 +47,8 @@ pub enum SimCommand {
         #[arg(long, conflicts_with = "no_optimum")]
         exact: bool,
     },
+    /// Decide again what a live controller decided, from `terrace export facts`
+    Plan(sim_plan::PlanArgs),
     /// List the strategies
     Strategies,
     /// List the device presets and the client presets
@@ -125,6 +128,7 @@ pub fn run(command: SimCommand) -> anyhow::Result<ExitCode> {
                 }
             })
         }
+        SimCommand::Plan(args) => sim_plan::run(&args),
         SimCommand::Strategies => {
             let mut out = io::stdout().lock();
             for entry in planner::REGISTRY {

@@ -1,14 +1,16 @@
-//! `terrace tier …`: the tiers of an array and their devices.
+//! `terrace tier …`: the tiers of an array and their devices; what they take is for a controller to know.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use datapath::desk::{Ask, NewDevice, NewSource, Told};
+use manager::question::TierState;
 use model::DevicePreset;
 use serde::Serialize;
 use units::{Bytes, BytesPerSec, Iops};
 
+use crate::asking::Asking;
 use crate::live::{ArrayArg, OutputArg, absolute, parse_iops, said, unexpected};
 use crate::live_table;
 
@@ -38,6 +40,22 @@ pub enum TierCommand {
         #[arg(long, value_name = "RATE")]
         bandwidth: Option<BytesPerSec>,
     },
+    /// Ask a controller to put no new data on a tier
+    Cordon(TierOrder),
+    /// Ask a controller to empty a tier: no new data, and what is there leaves
+    Drain(TierOrder),
+    /// Ask a controller to use a tier again
+    Open(TierOrder),
+}
+
+/// `terrace tier cordon`, `drain` and `open`
+#[derive(Debug, Args)]
+pub struct TierOrder {
+    /// The tier; HOST/TIER where several hosts have one of that name
+    #[arg(value_name = "TIER")]
+    tier: String,
+    #[command(flatten)]
+    asking: Asking,
 }
 
 /// `terrace tier add`
@@ -123,6 +141,14 @@ pub fn run(command: TierCommand) -> anyhow::Result<ExitCode> {
             iops,
             bandwidth,
         })?,
+        TierCommand::Cordon(order) => set_state(&order, TierState::Cordoned)?,
+        TierCommand::Drain(order) => set_state(&order, TierState::Draining)?,
+        TierCommand::Open(order) => set_state(&order, TierState::Open)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn set_state(order: &TierOrder, state: TierState) -> anyhow::Result<()> {
+    let done = order.asking.client()?.set_tier(&order.tier, state)?;
+    order.asking.done(&done)
 }

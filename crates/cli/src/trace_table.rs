@@ -49,30 +49,6 @@ pub(crate) fn span(seconds: f64) -> String {
     }
 }
 
-/// Date and time in UTC, by the proleptic Gregorian calendar (days from civil, in eras of 400 years).
-fn utc(unix_ns: i64) -> String {
-    let seconds = unix_ns.div_euclid(1_000_000_000);
-    let (days, second) = (
-        seconds.div_euclid(86_400) + 719_468,
-        seconds.rem_euclid(86_400),
-    );
-    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    // Months count from March, so that the leap day is the last of the year.
-    let march_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 {
-        march_month + 3
-    } else {
-        march_month - 9
-    };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let (h, m, s) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02} {h:02}:{m:02}:{s:02} UTC")
-}
-
 fn sizes(stats: Option<SizeStats>) -> String {
     match stats {
         None => "-".into(),
@@ -128,7 +104,7 @@ pub fn one(out: &mut impl Write, info: &TraceInfo) -> io::Result<()> {
         None => line("span", "no times: order only".into())?,
     }
     if let Some(origin) = info.origin_unix_ns {
-        line("start", utc(origin))?;
+        line("start", report::utc(origin))?;
     }
     if info.span_s.is_some() {
         let mean = rate(info.mean_iops);
@@ -347,17 +323,4 @@ pub fn csv(out: &mut impl Write, infos: &[&TraceInfo]) -> io::Result<()> {
         writeln!(out, "{}", cells.join(","))?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dates_follow_the_calendar() {
-        assert_eq!(utc(0), "1970-01-01 00:00:00 UTC");
-        assert_eq!(utc(951_782_400_000_000_000), "2000-02-29 00:00:00 UTC");
-        assert_eq!(utc(-1), "1969-12-31 23:59:59 UTC");
-        assert_eq!(utc(1_172_167_431_000_000_000), "2007-02-22 18:03:51 UTC");
-    }
 }

@@ -1,4 +1,4 @@
-//! `terrace volume …`: the volumes of an array, served or not.
+//! `terrace volume …`: the volumes of an array, served or not; `pin` and `history` are for a controller.
 
 use std::process::ExitCode;
 
@@ -7,10 +7,10 @@ use datapath::desk::{Ask, Told, VolumeInfo};
 use serde::Serialize;
 use units::{Bytes, BytesPerSec, Iops};
 
-use crate::live::{ArrayArg, OutputArg, message, parse_iops, unexpected};
-use crate::{check_cmd, export_cmd, inject_cmd, live_table, move_cmd};
+use crate::live::{ArrayArg, OutputArg, parse_iops, unexpected, wrong_usage};
+use crate::{check_cmd, export_cmd, inject_cmd, live_table, move_cmd, volume_asked};
 
-/// `terrace volume …`
+/// `terrace volume …`: `pin` and `history` ask a controller, all others act on an array.
 #[derive(Debug, Subcommand)]
 pub enum VolumeCommand {
     /// Create a volume; it takes space where it is written
@@ -73,6 +73,10 @@ pub enum VolumeCommand {
     Set(Set),
     /// Hold the answers of a served volume back, and measure by how much they really were
     Inject(inject_cmd::Inject),
+    /// Ask a controller to keep a volume on a tier
+    Pin(volume_asked::Pin),
+    /// Ask a controller for a volume's past
+    History(volume_asked::History),
     /// Check the map of an array that is not served
     Check {
         #[command(flatten)]
@@ -136,9 +140,6 @@ struct Volumes {
     volumes: Vec<VolumeInfo>,
 }
 
-/// Wrong usage that clap cannot see.
-const USAGE: u8 = 2;
-
 /// Runs `terrace volume …`.
 pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
     match command {
@@ -166,11 +167,10 @@ pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
             output.print("terrace.volume.show/1", &volume, live_table::volume)?;
         }
         VolumeCommand::Delete { which, yes: false } => {
-            message(&format!(
-                "error: deleting volume {:?} discards its data for good: say --yes",
+            return Ok(wrong_usage(&format!(
+                "deleting volume {:?} discards its data for good: say --yes",
                 which.volume
-            ));
-            return Ok(ExitCode::from(USAGE));
+            )));
         }
         VolumeCommand::Delete { which, yes: true } => which.array.order(Ask::Delete {
             volume: which.volume,
@@ -184,6 +184,8 @@ pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
         })?,
         VolumeCommand::Set(set) => self::set(set)?,
         VolumeCommand::Inject(inject) => return inject_cmd::run(&inject),
+        VolumeCommand::Pin(pin) => volume_asked::pin(&pin)?,
+        VolumeCommand::History(history) => volume_asked::history(&history)?,
         VolumeCommand::Check { array, output } => return check_cmd::check(&array, &output),
         VolumeCommand::Repair { array, output } => return check_cmd::repair(&array, &output),
     }

@@ -49,15 +49,20 @@ fn scenarios_in_the_documentation_are_valid() {
 }
 
 #[test]
-fn the_schema_in_the_book_is_current() {
-    let path = root().join("docs/reference/scenario.schema.json");
-    let now = serde_json::to_string_pretty(&sim::scenario_schema()).unwrap() + "\n";
-    let kept = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        kept == now,
-        "{} is stale: terrace config schema > docs/reference/scenario.schema.json",
-        path.display()
-    );
+fn the_schemas_in_the_book_are_current() {
+    for (name, schema, command) in [
+        ("scenario", sim::scenario_schema(), "terrace config schema"),
+        (
+            "live",
+            manager::shown::config_schema(),
+            "terrace config schema --live",
+        ),
+    ] {
+        let path = format!("docs/reference/{name}.schema.json");
+        let now = serde_json::to_string_pretty(&schema).unwrap() + "\n";
+        let kept = fs::read_to_string(root().join(&path)).unwrap_or_default();
+        assert!(kept == now, "{path} is stale: {command} > {path}");
+    }
 }
 
 #[test]

@@ -46,7 +46,9 @@ copy_share = 1.0
 /// Volume `data` on the slow tier, a configuration, no server yet.
 fn bench(extra: &str) -> Bench {
     let bench = Bench::new();
-    bench.ok(&["volume", "create", "data", "--size", "64 MiB", "--tier", "slow"]);
+    bench.ok(&[
+        "volume", "create", "data", "--size", "64 MiB", "--tier", "slow",
+    ]);
     let mut file = std::fs::File::create(bench.path().join("live.toml")).unwrap();
     write!(file, "{CONFIG}{extra}").unwrap();
     bench
@@ -54,14 +56,25 @@ fn bench(extra: &str) -> Bench {
 
 fn serve(bench: &Bench) -> Running {
     let running = bench.start(&["serve", "--config", "live.toml"], 3);
-    assert!(running.lines[0].starts_with("volume data nbd+unix:///data"), "{:?}", running.lines);
-    assert!(running.lines[1].starts_with("controller unix:"), "{:?}", running.lines);
+    assert!(
+        running.lines[0].starts_with("volume data nbd+unix:///data"),
+        "{:?}",
+        running.lines
+    );
+    assert!(
+        running.lines[1].starts_with("controller unix:"),
+        "{:?}",
+        running.lines
+    );
     assert_eq!(running.lines[2].trim(), "ready");
     running
 }
 
 fn uri(running: &Running) -> nbd::Uri {
-    let uri = running.lines[0].split(' ').nth(2).expect("volume, name, URI");
+    let uri = running.lines[0]
+        .split(' ')
+        .nth(2)
+        .expect("volume, name, URI");
     uri.trim().parse().unwrap()
 }
 
@@ -118,7 +131,10 @@ fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < until, "{what} did not happen in {PATIENCE:?}");
+        assert!(
+            Instant::now() < until,
+            "{what} did not happen in {PATIENCE:?}"
+        );
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -127,7 +143,10 @@ fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 fn plan(bench: &Bench) -> PlanView {
     wait("a plan", || {
         let plan = asking(bench).plan(None).ok()?;
-        let moves = plan.moves.iter().any(|m| m.volume == "data" && m.to_tier == "fast");
+        let moves = plan
+            .moves
+            .iter()
+            .any(|m| m.volume == "data" && m.to_tier == "fast");
         moves.then_some(plan)
     })
 }
@@ -163,7 +182,9 @@ fn a_plan_waits_for_approval_a_kill_in_mid_move_loses_nothing_and_the_move_ends_
     assert!(job(&bench).is_none(), "nobody has approved anything");
 
     approve(&bench);
-    let begun = wait("a copy", || job(&bench).filter(|j| j.state == "copying" && j.copied_bytes > 0));
+    let begun = wait("a copy", || {
+        job(&bench).filter(|j| j.state == "copying" && j.copied_bytes > 0)
+    });
     drop(filler);
     server.kill_9();
     drop(guest);
@@ -174,8 +195,14 @@ fn a_plan_waits_for_approval_a_kill_in_mid_move_loses_nothing_and_the_move_ends_
         (status.hosts.first()?.state == HostState::Live).then_some(status)
     });
     assert_eq!(status.problems, Vec::<String>::new());
-    let done = wait("the end of the move", || job(&bench).filter(|j| j.state == "done"));
-    assert_eq!((done.job, done.generation), (begun.job, begun.generation), "the same job, not another one");
+    let done = wait("the end of the move", || {
+        job(&bench).filter(|j| j.state == "done")
+    });
+    assert_eq!(
+        (done.job, done.generation),
+        (begun.job, begun.generation),
+        "the same job, not another one"
+    );
     let mut client = datapath::Client::connect(&uri(&server)).unwrap();
     verify(&mut client, 64);
     let show = bench.show();
@@ -184,7 +211,12 @@ fn a_plan_waits_for_approval_a_kill_in_mid_move_loses_nothing_and_the_move_ends_
     let count = |text: &str| events.iter().filter(|e| e.text.contains(text)).count();
     assert_eq!(count("move of data to fast begins"), 1, "{events:?}");
     assert_eq!(count("data is on fast"), 1, "{events:?}");
-    assert!(events.iter().any(|e| e.text.contains("is approved") && e.actor.starts_with("uid ")), "{events:?}");
+    assert!(
+        events
+            .iter()
+            .any(|e| e.text.contains("is approved") && e.actor.starts_with("uid ")),
+        "{events:?}"
+    );
     server.stop();
     assert!(!socket(&bench).exists(), "it leaves no socket behind");
 }
@@ -194,14 +226,23 @@ fn two_controllers_on_one_store_and_other_troubles_are_told_apart() {
     let bench = bench("");
     let server = serve(&bench);
     let second = bench.refused(&["serve", "--config", "live.toml"]);
-    assert_eq!(second, "the store HERE/terrace-state/terrace.db is in use by another controller");
+    assert_eq!(
+        second,
+        "the store HERE/terrace-state/terrace.db is in use by another controller"
+    );
     server.stop();
 
-    let file = std::fs::OpenOptions::new().write(true).open(bench.path().join("terrace-state/terrace.db")).unwrap();
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(bench.path().join("terrace-state/terrace.db"))
+        .unwrap();
     file.write_all_at(&[0x55; 4096], 0).unwrap();
     drop(file);
     let damaged = bench.refused(&["serve", "--config", "live.toml"]);
-    assert!(damaged.contains("the store cannot be read") && damaged.contains("move"), "{damaged}");
+    assert!(
+        damaged.contains("the store cannot be read") && damaged.contains("move"),
+        "{damaged}"
+    );
     std::fs::remove_dir_all(bench.path().join("terrace-state")).unwrap();
 
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -210,7 +251,10 @@ fn two_controllers_on_one_store_and_other_troubles_are_told_apart() {
     let listening = format!("{config}[controller]\nlisten = \"{port}\"\ntokens = \"tokens\"\n");
     std::fs::write(bench.path().join("live.toml"), &listening).unwrap();
     let open = bench.refused(&["serve", "--config", "live.toml"]);
-    assert!(open.contains("cannot use the token file HERE/tokens"), "{open}");
+    assert!(
+        open.contains("cannot use the token file HERE/tokens"),
+        "{open}"
+    );
     std::fs::write(bench.path().join("tokens"), "operate me 0123456789abcdef\n").unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
     std::fs::set_permissions(bench.path().join("tokens"), mode).unwrap();
@@ -222,7 +266,11 @@ fn two_controllers_on_one_store_and_other_troubles_are_told_apart() {
     assert!(busy.contains("is in use by another program"), "{busy}");
     drop(taken);
     let server = bench.start(&["serve", "--config", "live.toml"], 4);
-    assert!(server.lines[2].starts_with(&format!("page https://{port}/ sha256:")), "{:?}", server.lines);
+    assert!(
+        server.lines[2].starts_with(&format!("page https://{port}/ sha256:")),
+        "{:?}",
+        server.lines
+    );
     server.stop();
 }
 
@@ -230,15 +278,24 @@ fn two_controllers_on_one_store_and_other_troubles_are_told_apart() {
 fn faults_of_the_configuration_name_file_line_and_key() {
     let bench = bench("[modes]\nlatency = \"always\"\n");
     let fault = bench.refused(&["serve", "--config", "live.toml"]);
-    assert!(fault.starts_with("live.toml:29: ") && fault.contains("always"), "{fault}");
+    assert!(
+        fault.starts_with("live.toml:29: ") && fault.contains("always"),
+        "{fault}"
+    );
     let typo = CONFIG.replace("cooldown", "cooldwon");
     std::fs::write(bench.path().join("live.toml"), typo).unwrap();
     let fault = bench.refused(&["serve", "--config", "live.toml"]);
-    assert_eq!(fault, "live.toml:21: policy.cooldwon: unknown key, did you mean \"cooldown\"?");
+    assert_eq!(
+        fault,
+        "live.toml:21: policy.cooldwon: unknown key, did you mean \"cooldown\"?"
+    );
     let odd = CONFIG.replace("window = \"500ms\"", "window = \"300ms\"");
     std::fs::write(bench.path().join("live.toml"), odd).unwrap();
     let fault = bench.refused(&["serve", "--config", "live.toml"]);
-    assert_eq!(fault, "live.toml:18: policy.monitor_epoch: 1s is not a multiple of the window of 300ms");
+    assert_eq!(
+        fault,
+        "live.toml:18: policy.monitor_epoch: 1s is not a multiple of the window of 300ms"
+    );
 }
 
 #[test]
@@ -252,7 +309,10 @@ fn an_agent_of_its_own_reports_to_a_controller_elsewhere() {
     let agent = bench.start(&["agent", "--host", "there", "--controller", &address], 0);
     let host = wait("a report", || {
         let status = asking(&bench).status().ok()?;
-        status.hosts.into_iter().find(|h| h.state == HostState::Live)
+        status
+            .hosts
+            .into_iter()
+            .find(|h| h.state == HostState::Live)
     });
     assert_eq!(host.name, "there");
     agent.kill_9();

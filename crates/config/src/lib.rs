@@ -8,17 +8,19 @@
 //! A fault names the file, the line, the key and the reason, and guesses what was meant. Nothing here opens a file: the
 //! caller brings the text.
 
+mod origin;
 mod policy;
 mod strategies;
 mod text;
 mod tiers;
 mod unknown;
 
+pub use origin::write_with_origin;
 pub use policy::{
     AffinityConfig, ClassConfig, PolicyConfig, ResolvedPolicy, UnknownVolumes, resolve_classes,
     resolve_policy,
 };
 pub use strategies::{StrategyTables, parameters, strategy};
-pub use text::{ConfigFault, Text, read, write};
+pub use text::{ConfigFault, Text, read, root_keys, write};
 pub use tiers::{MemberConfig, TierConfig, resolve_tier_spec, resolve_topology};
 pub use unknown::{find, suggestion};

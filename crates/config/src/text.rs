@@ -99,7 +99,7 @@ impl Text {
         }
     }
 
-    fn line_at(&self, offset: usize) -> usize {
+    pub(crate) fn line_at(&self, offset: usize) -> usize {
         self.text.as_bytes()[..offset.min(self.text.len())]
             .iter()
             .filter(|b| **b == b'\n')
@@ -138,6 +138,13 @@ fn find_key(root: &Item, key: &str) -> Place {
     }
     let exact = item.span().map(|s| s.start).filter(|_| whole);
     Place { exact, nearest }
+}
+
+/// The keys at the root of a file, in their order; none where the text is no TOML.
+pub fn root_keys(text: &str) -> Vec<String> {
+    let document = Document::parse(text).ok();
+    let keys = document.iter().flat_map(|d| d.iter());
+    keys.map(|(key, _)| key.to_owned()).collect()
 }
 
 /// The words of a file as its text.
@@ -191,6 +198,13 @@ mod tests {
         // A fault falls back to what is above.
         assert_eq!(text.fault("policy.hold", "odd").line, Some(5));
         assert_eq!(text.fault("nothing", "odd").line, None);
+    }
+
+    #[test]
+    fn keys_at_the_root_are_listed() {
+        assert_eq!(root_keys(FILE), ["tiers", "policy"]);
+        assert!(root_keys("").is_empty());
+        assert!(root_keys("tiers = [").is_empty());
     }
 
     #[test]

@@ -211,7 +211,7 @@ weight_space = 0.2
 weight_migration = 0.05
 [strategies.autotiering.calibration]
 levels = 3
-windows = 2
+windows = 3
 window = "500ms"
 min_ios = 20
 min_ios_low_rate = 8

@@ -9,6 +9,7 @@ pub mod managed;
 pub mod question;
 pub mod service;
 pub mod settings;
+pub mod shown;
 pub mod store;
 pub mod view;
 pub mod wire;

@@ -71,8 +71,48 @@ pub(crate) fn long(value: f64) -> String {
     format!("{} ({larger})", seconds(value))
 }
 
+/// A length of time in one unit, for people: `250 ms`, `12 s`, `3 min`, `4.5 h`, `2.0 days`.
+pub(crate) fn span(ns: u64) -> String {
+    match ns as f64 / 1e9 {
+        s if ns > 0 && s < 1.0 => format!("{} ms", fixed(s * 1e3, 0)),
+        s if s < 120.0 => format!("{} s", fixed(s, 0)),
+        s if s < 2.0 * 3600.0 => format!("{} min", fixed(s / 60.0, 0)),
+        s if s < 2.0 * 86_400.0 => format!("{} h", fixed(s / 3600.0, 1)),
+        s => format!("{} days", fixed(s / 86_400.0, 1)),
+    }
+}
+
+/// Date and time in UTC, by the proleptic Gregorian calendar (days from civil, in eras of 400 years). `unix_ns` are
+/// nanoseconds since 1970.
+pub fn utc(unix_ns: i64) -> String {
+    let seconds = unix_ns.div_euclid(1_000_000_000);
+    let (days, second) = (
+        seconds.div_euclid(86_400) + 719_468,
+        seconds.rem_euclid(86_400),
+    );
+    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    // Months count from March, so that the leap day is the last of the year.
+    let march_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 {
+        march_month + 3
+    } else {
+        march_month - 9
+    };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (h, m, s) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02} {h:02}:{m:02}:{s:02} UTC")
+}
+
 pub(crate) fn gib(bytes: u64) -> f64 {
     bytes as f64 / (1u64 << 30) as f64
+}
+
+pub(crate) fn mib(bytes: f64) -> f64 {
+    bytes / (1u64 << 20) as f64
 }
 
 /// Change against a base in percent, signed; a dash where the base is nothing.
@@ -145,6 +185,29 @@ mod tests {
         assert_eq!(change(100.0, 112.34), "+12.3 %");
         assert_eq!(change(100.0, 50.0), "-50.0 %");
         assert_eq!(change(100.0, 99.9999), "0.0 %");
+    }
+
+    #[test]
+    fn spans_have_one_unit() {
+        for (seconds, text) in [
+            (0.0, "0 s"),
+            (0.25, "250 ms"),
+            (1.0, "1 s"),
+            (119.0, "119 s"),
+            (180.0, "3 min"),
+            (16_200.0, "4.5 h"),
+            (172_800.0, "2.0 days"),
+        ] {
+            assert_eq!(span((seconds * 1e9) as u64), text);
+        }
+    }
+
+    #[test]
+    fn dates_know_leap_years() {
+        assert_eq!(utc(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(utc(951_782_400_000_000_000), "2000-02-29 00:00:00 UTC");
+        assert_eq!(utc(-1), "1969-12-31 23:59:59 UTC");
+        assert_eq!(utc(1_172_167_431_000_000_000), "2007-02-22 18:03:51 UTC");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //!            ├─▶ csv      long form with units in the names
 //!            ├─▶ why      one volume: where it was, what was decided and on which numbers
 //!            └─▶ html     one self-contained page that compares all runs
+//!  views of a live controller ──▶ live   status, volumes at work, plans, jobs, reasons, for a terminal
 //!  anything else ──▶ document   text, tables and charts, for a terminal and as a page
 //! ```
 //!
@@ -17,6 +18,7 @@ mod demo;
 mod document;
 mod format;
 mod html;
+pub mod live;
 mod optimality;
 mod run;
 mod series;
@@ -30,6 +32,7 @@ pub use chart::{
 pub use csv::{csv, moves_csv};
 pub use demo::{DemoClass, DemoTable, demo, demo_compared};
 pub use document::{Block, Cell, Chart, Document, Section, Tone};
+pub use format::utc;
 pub use html::page;
 pub use optimality::optimality;
 pub use run::labels;

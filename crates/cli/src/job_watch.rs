@@ -1,0 +1,232 @@
+//! Which jobs `terrace job watch` watches, and when it is over. Knows nothing of time and terminals.
+
+use std::collections::BTreeSet;
+
+use anyhow::{anyhow, bail};
+use manager::view::JobView;
+
+/// A job: its host and its number there.
+type Key = (String, u32);
+
+/// What is being watched.
+pub struct Watch {
+    /// This one; all that go on without it.
+    only: Option<Key>,
+    /// Of this host; of all without it.
+    host: Option<String>,
+    seen: BTreeSet<Key>,
+    ended: BTreeSet<Key>,
+    failed: usize,
+}
+
+/// What one look at the jobs has shown.
+pub struct Told<'a> {
+    /// Jobs that have ended since the last look.
+    pub ended: Vec<&'a JobView>,
+    /// Jobs that go on.
+    pub going: Vec<&'a JobView>,
+}
+
+impl Watch {
+    /// Watches one job, or all; of one host, or all. `jobs` are those that there are now.
+    pub fn new(job: Option<u32>, host: Option<&str>, jobs: &[JobView]) -> anyhow::Result<Self> {
+        let of_host = |j: &&JobView| host.is_none_or(|h| h == j.host);
+        let only = match job {
+            None => None,
+            Some(number) => {
+                let mut found = jobs.iter().filter(of_host).filter(|j| j.job == number);
+                match (found.next(), found.next()) {
+                    (Some(one), None) => Some(key(one)),
+                    (Some(a), Some(b)) => bail!(
+                        "job {number} is on {} and {}: say which with --host",
+                        a.host,
+                        b.host
+                    ),
+                    (None, _) => bail!("there is no job {number}: see `terrace job list`"),
+                }
+            }
+        };
+        Ok(Self {
+            only,
+            host: host.map(str::to_owned),
+            seen: BTreeSet::new(),
+            ended: BTreeSet::new(),
+            failed: 0,
+        })
+    }
+
+    /// Looks at the jobs that there are now.
+    pub fn take<'a>(&mut self, jobs: &'a [JobView]) -> anyhow::Result<Told<'a>> {
+        let mut told = Told {
+            ended: vec![],
+            going: vec![],
+        };
+        for job in jobs {
+            if !self.watches(job) {
+                continue;
+            }
+            let key = key(job);
+            if !has_ended(job) {
+                self.seen.insert(key);
+                told.going.push(job);
+                continue;
+            }
+            // Those that had ended before the watch began are of no interest, but for the one that was asked for.
+            let asked_for = self.only.as_ref() == Some(&key);
+            if (asked_for || self.seen.contains(&key)) && self.ended.insert(key.clone()) {
+                self.seen.insert(key);
+                self.failed += usize::from(job.state == "failed");
+                told.ended.push(job);
+            }
+        }
+        let there: BTreeSet<Key> = jobs.iter().map(key).collect();
+        let mut open = self.seen.difference(&self.ended);
+        if let Some((host, job)) = open.find(|k| !there.contains(*k)) {
+            return Err(anyhow!("job {job} of {host} is not known any more"));
+        }
+        Ok(told)
+    }
+
+    /// How many jobs were watched.
+    pub fn seen(&self) -> usize {
+        self.seen.len()
+    }
+
+    /// How many of them failed.
+    pub fn failed(&self) -> usize {
+        self.failed
+    }
+
+    fn watches(&self, job: &JobView) -> bool {
+        match &self.only {
+            Some(only) => key(job) == *only,
+            // A proposed one may wait for somebody for ever.
+            None => self.host.as_ref().is_none_or(|h| *h == job.host) && job.state != "proposed",
+        }
+    }
+}
+
+fn key(job: &JobView) -> Key {
+    (job.host.clone(), job.job)
+}
+
+fn has_ended(job: &JobView) -> bool {
+    job.ended_ns.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Goal;
+
+    use super::*;
+
+    fn job(host: &str, job: u32, state: &str) -> JobView {
+        let ended = ["done", "failed", "cancelled"].contains(&state);
+        JobView {
+            host: host.into(),
+            job,
+            generation: 1,
+            volume: format!("v{job}"),
+            from_tier: "slow".into(),
+            to_tier: "fast".into(),
+            from: "slow".into(),
+            to: "fast".into(),
+            goal: Goal::Latency,
+            reason: String::new(),
+            state: state.into(),
+            why: None,
+            copied_bytes: 0,
+            bytes: 0,
+            left_bytes: 0,
+            rate_bytes_per_s: 0,
+            planned_ns: 0,
+            started_ns: Some(0),
+            ended_ns: ended.then_some(1),
+            eta_ns: None,
+            stuck_ns: None,
+        }
+    }
+
+    fn numbers(jobs: &[&JobView]) -> Vec<u32> {
+        jobs.iter().map(|j| j.job).collect()
+    }
+
+    #[test]
+    fn all_that_go_on_are_watched_to_their_end() {
+        let now = [
+            job("a", 1, "done"),
+            job("a", 2, "copying"),
+            job("a", 3, "proposed"),
+        ];
+        let mut watch = Watch::new(None, None, &now).unwrap();
+        let told = watch.take(&now).unwrap();
+        assert_eq!(
+            (numbers(&told.ended), numbers(&told.going)),
+            (vec![], vec![2])
+        );
+        // One that begins meanwhile is watched too.
+        let now = [job("a", 2, "failed"), job("a", 3, "waiting")];
+        let told = watch.take(&now).unwrap();
+        assert_eq!(
+            (numbers(&told.ended), numbers(&told.going)),
+            (vec![2], vec![3])
+        );
+        let now = [job("a", 2, "failed"), job("a", 3, "done")];
+        let told = watch.take(&now).unwrap();
+        assert_eq!(
+            (numbers(&told.ended), numbers(&told.going)),
+            (vec![3], vec![])
+        );
+        assert_eq!((watch.seen(), watch.failed()), (2, 1));
+    }
+
+    #[test]
+    fn one_is_watched_even_if_it_has_ended_or_waits() {
+        let now = [
+            job("a", 1, "failed"),
+            job("a", 2, "proposed"),
+            job("b", 2, "done"),
+        ];
+        let mut watch = Watch::new(Some(1), None, &now).unwrap();
+        assert_eq!(numbers(&watch.take(&now).unwrap().ended), [1]);
+        assert_eq!(watch.failed(), 1);
+        let mut watch = Watch::new(Some(2), Some("a"), &now).unwrap();
+        assert_eq!(numbers(&watch.take(&now).unwrap().going), [2]);
+        let error = |job, host| match Watch::new(job, host, &now) {
+            Ok(_) => panic!("it is not clear which"),
+            Err(e) => e.to_string(),
+        };
+        assert_eq!(
+            error(Some(2), None),
+            "job 2 is on a and b: say which with --host"
+        );
+        assert_eq!(
+            error(Some(9), None),
+            "there is no job 9: see `terrace job list`"
+        );
+        assert_eq!(
+            error(Some(1), Some("b")),
+            "there is no job 1: see `terrace job list`"
+        );
+    }
+
+    #[test]
+    fn only_one_host_is_watched_where_one_is_named() {
+        let now = [job("a", 1, "copying"), job("b", 1, "copying")];
+        let mut watch = Watch::new(None, Some("b"), &now).unwrap();
+        let told = watch.take(&now).unwrap();
+        assert_eq!(told.going[0].host, "b");
+        assert_eq!(told.going.len(), 1);
+    }
+
+    #[test]
+    fn a_job_that_is_gone_is_an_error_and_not_an_end() {
+        let now = [job("a", 1, "copying")];
+        let mut watch = Watch::new(None, None, &now).unwrap();
+        watch.take(&now).unwrap();
+        match watch.take(&[]) {
+            Ok(_) => panic!("it is gone"),
+            Err(e) => assert_eq!(e.to_string(), "job 1 of a is not known any more"),
+        }
+    }
+}

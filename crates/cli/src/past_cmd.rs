@@ -1,0 +1,100 @@
+//! `terrace events` and `terrace outcomes`: what happened, and what came of moves.
+
+use std::time::Duration;
+
+use clap::Args;
+use manager::view::{EventView, OutcomeView};
+use report::live;
+use serde::Serialize;
+
+use crate::asking::{Asking, time};
+use crate::live::{Go, Stop};
+
+/// Time between two looks for new events.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// `terrace events`
+#[derive(Debug, Args)]
+pub struct EventsArgs {
+    /// Go on with new events until told to stop; JSON is a line per event then
+    #[arg(long)]
+    follow: bool,
+    /// The newest so many
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = parse_limit)]
+    limit: usize,
+    #[command(flatten)]
+    asking: Asking,
+}
+
+/// Rows that a controller gives at most.
+const LIMIT_MAX: usize = 1000;
+
+/// A number of rows that a controller gives.
+pub fn parse_limit(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(limit) if (1..=LIMIT_MAX).contains(&limit) => Ok(limit),
+        _ => Err(format!("is a number from 1 to {LIMIT_MAX}")),
+    }
+}
+
+#[derive(Serialize)]
+struct Events {
+    events: Vec<EventView>,
+}
+
+/// Runs `terrace events`.
+pub fn events(args: &EventsArgs) -> anyhow::Result<()> {
+    let mut client = args.asking.client()?;
+    let output = &args.asking.output;
+    let line = |e: &EventView| live::event_line(e) + "\n";
+    let mut events = client.events(None, Some(args.limit))?;
+    if !args.follow {
+        let text = |e: &Events| match e.events.is_empty() {
+            true => "no events\n".into(),
+            false => e.events.iter().map(line).collect(),
+        };
+        return output.print("terrace.event.list/1", &Events { events }, text);
+    }
+    let stop = Stop::listen()?;
+    let mut last = 0;
+    loop {
+        for event in &events {
+            output.print_next("terrace.event/1", event, line)?;
+            last = last.max(event.id);
+        }
+        // There may be more than one answer holds.
+        let wait = match events.is_empty() {
+            true => LOOK,
+            false => Duration::ZERO,
+        };
+        if stop.sleep(wait) == Go::Stop {
+            return Ok(());
+        }
+        events = client.events(Some(last), None)?;
+    }
+}
+
+/// `terrace outcomes`
+#[derive(Debug, Args)]
+pub struct OutcomesArgs {
+    /// The newest so many
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = parse_limit)]
+    limit: usize,
+    #[command(flatten)]
+    asking: Asking,
+}
+
+#[derive(Serialize)]
+struct Outcomes {
+    outcomes: Vec<OutcomeView>,
+}
+
+/// Runs `terrace outcomes`.
+pub fn outcomes(args: &OutcomesArgs) -> anyhow::Result<()> {
+    let mut client = args.asking.client()?;
+    let outcomes = client.outcomes(Some(args.limit))?;
+    let now = time(&mut client)?;
+    let text = |o: &Outcomes| live::outcomes(&o.outcomes, now);
+    let output = &args.asking.output;
+    output.print("terrace.outcome.list/1", &Outcomes { outcomes }, text)
+}

@@ -1,0 +1,278 @@
+//! `terrace plan`, `diff`, `apply` and `reject`: what a controller has decided, and whether it is carried out.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::process::ExitCode;
+
+use anyhow::{anyhow, bail};
+use clap::Args;
+use client::Client;
+use manager::question::Choice;
+use manager::view::{MoveState, PlanView, PlannedMove};
+use report::live::{self, PlanDetail};
+use serde::Serialize;
+
+use crate::asking::{Asking, time};
+use crate::live::{message, wrong_usage};
+
+/// The host, where there are several.
+#[derive(Debug, Args)]
+struct HostArg {
+    /// The host; may be left out when there is one
+    #[arg(long, value_name = "HOST")]
+    host: Option<String>,
+}
+
+/// `terrace plan`
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// Number of the plan; the current one if left out
+    #[arg(value_name = "PLAN")]
+    plan: Option<u64>,
+    /// Tell the reasons, what was held back and by which filter, and notes
+    #[arg(long)]
+    explain: bool,
+    #[command(flatten)]
+    host: HostArg,
+    #[command(flatten)]
+    asking: Asking,
+}
+
+/// Runs `terrace plan`.
+pub fn plan(args: &PlanArgs) -> anyhow::Result<()> {
+    let mut client = args.asking.client()?;
+    let host = args.host.host.as_deref();
+    let plan = match args.plan {
+        Some(generation) => client.plan_of(generation, host)?,
+        None => client.plan(host)?,
+    };
+    let now = time(&mut client)?;
+    let detail = match args.explain {
+        true => PlanDetail::Reasons,
+        false => PlanDetail::Moves,
+    };
+    let text = |p: &PlanView| live::plan(p, now, detail);
+    args.asking.output.print("terrace.plan/1", &plan, text)
+}
+
+/// `terrace diff`
+#[derive(Debug, Args)]
+pub struct DiffArgs {
+    /// Number of the plan
+    #[arg(value_name = "PLAN")]
+    plan: u64,
+    /// Number of another one: say which moves only one of both has
+    #[arg(value_name = "OTHER")]
+    other: Option<u64>,
+    #[command(flatten)]
+    host: HostArg,
+    #[command(flatten)]
+    asking: Asking,
+}
+
+/// What a plan moves; of two plans, what only that one moves.
+#[derive(Serialize)]
+struct Moves<'a> {
+    host: &'a str,
+    plan: u64,
+    moves: Vec<&'a PlannedMove>,
+}
+
+impl<'a> Moves<'a> {
+    fn new(plan: &'a PlanView, moves: Vec<&'a PlannedMove>) -> Self {
+        Self {
+            host: &plan.host,
+            plan: plan.generation,
+            moves,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Difference<'a> {
+    #[serde(flatten)]
+    first: Moves<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    other: Option<Moves<'a>>,
+}
+
+/// Runs `terrace diff`.
+pub fn diff(args: &DiffArgs) -> anyhow::Result<()> {
+    let mut client = args.asking.client()?;
+    let host = args.host.host.as_deref();
+    let plan = client.plan_of(args.plan, host)?;
+    let output = &args.asking.output;
+    let schema = "terrace.plan.diff/1";
+    let Some(other) = args.other else {
+        let first = Moves::new(&plan, plan.moves.iter().collect());
+        let all = Difference { first, other: None };
+        return output.print(schema, &all, |_| live::diff(&plan));
+    };
+    let other = client.plan_of(other, host)?;
+    let only = live::only_in_one(&plan, &other);
+    let both = Difference {
+        first: Moves::new(&plan, only.first),
+        other: Some(Moves::new(&other, only.second)),
+    };
+    output.print(schema, &both, |_| live::diff_plans(&plan, &other))
+}
+
+/// Which moves of which plan.
+#[derive(Debug, Args)]
+struct ChoiceArgs {
+    /// Number of the plan
+    #[arg(value_name = "PLAN")]
+    plan: u64,
+    /// Only this move of the plan, by its number there; may be given several times
+    #[arg(long, value_name = "MOVE", value_delimiter = ',')]
+    only: Vec<u32>,
+    #[command(flatten)]
+    host: HostArg,
+    #[command(flatten)]
+    asking: Asking,
+}
+
+impl ChoiceArgs {
+    fn choice(&self) -> Choice {
+        Choice {
+            host: self.host.host.clone(),
+            generation: self.plan,
+            moves: (!self.only.is_empty()).then(|| self.only.clone()),
+        }
+    }
+}
+
+/// `terrace reject`
+#[derive(Debug, Args)]
+pub struct RejectArgs {
+    #[command(flatten)]
+    which: ChoiceArgs,
+}
+
+/// Runs `terrace reject`.
+pub fn reject(args: &RejectArgs) -> anyhow::Result<()> {
+    let asking = &args.which.asking;
+    asking.done(&asking.client()?.reject(&args.which.choice())?)
+}
+
+/// `terrace apply`
+#[derive(Debug, Args)]
+pub struct ApplyArgs {
+    #[command(flatten)]
+    which: ChoiceArgs,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+}
+
+/// Runs `terrace apply`.
+pub fn apply(args: &ApplyArgs) -> anyhow::Result<ExitCode> {
+    let which = &args.which;
+    if !args.yes && !io::stdin().is_terminal() {
+        return Ok(wrong_usage(&format!(
+            "there is no terminal to ask on whether plan {} is to be carried out: say --yes",
+            which.plan
+        )));
+    }
+    let mut client = which.asking.client()?;
+    let plan = client.plan_of(which.plan, which.host.host.as_deref())?;
+    let open = open_moves(&plan, &which.only)?;
+    if !open.is_empty() {
+        show(&mut client, &plan, &open)?;
+        if !args.yes && !agreed()? {
+            message("nothing is carried out");
+            return Ok(ExitCode::FAILURE);
+        }
+    }
+    // Where nothing is open, the controller says why.
+    which.asking.done(&client.apply(&which.choice())?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The chosen moves that wait for approval.
+fn open_moves<'a>(plan: &'a PlanView, only: &[u32]) -> anyhow::Result<Vec<&'a PlannedMove>> {
+    let there = |position: &u32| plan.moves.iter().any(|m| m.position == *position);
+    if let Some(unknown) = only.iter().find(|p| !there(p)) {
+        bail!(
+            "plan {} has {} moves, numbered from 0: there is no move {unknown}",
+            plan.generation,
+            plan.moves.len()
+        );
+    }
+    let chosen = |m: &&PlannedMove| only.is_empty() || only.contains(&m.position);
+    let open = |m: &&PlannedMove| matches!(m.state, MoveState::Proposed { .. });
+    Ok(plan.moves.iter().filter(chosen).filter(open).collect())
+}
+
+/// What is to be agreed to is not the command's output.
+fn show(client: &mut Client, plan: &PlanView, moves: &[&PlannedMove]) -> anyhow::Result<()> {
+    let text = live::to_apply(plan, moves, time(client)?);
+    write!(io::stderr(), "{text}")?;
+    Ok(())
+}
+
+fn agreed() -> anyhow::Result<bool> {
+    let mut err = io::stderr();
+    write!(err, "carry them out? [y/N] ")?;
+    err.flush()?;
+    let mut answer = String::new();
+    let read = io::stdin().lock().read_line(&mut answer);
+    read.map_err(|e| anyhow!(e).context("cannot read the answer"))?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use manager::view::PlanState;
+    use model::Goal;
+
+    use super::*;
+
+    fn plan(states: &[MoveState]) -> PlanView {
+        let moves = states.iter().enumerate().map(|(i, state)| PlannedMove {
+            position: i as u32,
+            job: None,
+            volume: format!("v{i}"),
+            from_tier: "slow".into(),
+            to_tier: "fast".into(),
+            from: "slow".into(),
+            to: "fast".into(),
+            goal: Goal::Latency,
+            reason: String::new(),
+            bytes: 0,
+            duration_ns: 0,
+            before_us: None,
+            after_us: None,
+            after_moves: vec![],
+            state: state.clone(),
+        });
+        PlanView {
+            host: "alpha".into(),
+            generation: 7,
+            parent: 6,
+            at_ns: 0,
+            strategy: "idt".into(),
+            state: PlanState::Current,
+            moves: moves.collect(),
+            held: vec![],
+            staying: 0,
+            notes: vec![],
+        }
+    }
+
+    #[test]
+    fn only_open_moves_are_asked_about() {
+        let proposed = MoveState::Proposed { why: "x".into() };
+        let plan = plan(&[proposed.clone(), MoveState::Running, proposed]);
+        let positions = |only: &[u32]| -> Vec<u32> {
+            let open = open_moves(&plan, only).unwrap();
+            open.iter().map(|m| m.position).collect()
+        };
+        assert_eq!(positions(&[]), [0, 2]);
+        assert_eq!(positions(&[2, 1]), [2]);
+        assert!(positions(&[1]).is_empty());
+        assert_eq!(
+            open_moves(&plan, &[0, 3]).unwrap_err().to_string(),
+            "plan 7 has 3 moves, numbered from 0: there is no move 3"
+        );
+    }
+}

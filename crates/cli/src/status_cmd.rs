@@ -1,0 +1,94 @@
+//! `terrace status`, `pause`, `resume` and `mode`: how a controller is, and how far it goes.
+
+use std::collections::BTreeMap;
+
+use clap::{Args, ValueEnum};
+use manager::settings::Mode;
+use model::Goal;
+use report::live;
+use serde::Serialize;
+
+use crate::asking::Asking;
+
+/// `terrace status`
+pub fn status(asking: &Asking) -> anyhow::Result<()> {
+    let status = asking.client()?.status()?;
+    let text = |s: &_| live::status(s);
+    asking.output.print("terrace.status/1", &status, text)
+}
+
+/// `terrace pause`
+pub fn pause(asking: &Asking) -> anyhow::Result<()> {
+    asking.done(&asking.client()?.pause()?)
+}
+
+/// `terrace resume`
+pub fn resume(asking: &Asking) -> anyhow::Result<()> {
+    asking.done(&asking.client()?.resume()?)
+}
+
+/// `terrace mode`
+#[derive(Debug, Args)]
+pub struct ModeArgs {
+    /// What moves are for; without it, all modes are shown
+    #[arg(value_name = "GOAL", requires = "mode")]
+    goal: Option<GoalName>,
+    /// How far to go by itself
+    #[arg(value_name = "MODE")]
+    mode: Option<ModeName>,
+    #[command(flatten)]
+    asking: Asking,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum GoalName {
+    /// Emptying tiers
+    Drain,
+    /// Pins and affinity
+    Rules,
+    /// Devices that run full
+    Space,
+    /// What the strategy wants
+    Latency,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ModeName {
+    /// Nothing is planned for it
+    Off,
+    /// Moves wait for approval
+    Recommend,
+    /// Moves that make their volume faster are carried out, others wait for approval
+    Partial,
+    /// Moves are carried out
+    Auto,
+}
+
+#[derive(Serialize)]
+struct Modes {
+    modes: BTreeMap<Goal, Mode>,
+}
+
+/// Runs `terrace mode`.
+pub fn mode(args: &ModeArgs) -> anyhow::Result<()> {
+    let mut client = args.asking.client()?;
+    let (Some(goal), Some(mode)) = (args.goal, args.mode) else {
+        let modes = client.status()?.modes;
+        let text = |m: &Modes| live::modes(&m.modes);
+        let output = &args.asking.output;
+        return output.print("terrace.mode.list/1", &Modes { modes }, text);
+    };
+    let goal = match goal {
+        GoalName::Drain => Goal::Drain,
+        GoalName::Rules => Goal::Rules,
+        GoalName::Space => Goal::Space,
+        GoalName::Latency => Goal::Latency,
+    };
+    let mode = match mode {
+        ModeName::Off => Mode::Off,
+        ModeName::Recommend => Mode::Recommend,
+        ModeName::Partial => Mode::Partial,
+        ModeName::Auto => Mode::Auto,
+    };
+    args.asking.done(&client.set_mode(goal, mode)?)
+}

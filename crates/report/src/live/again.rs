@@ -1,0 +1,83 @@
+//! `terrace sim plan`: a live decision, made again.
+
+use std::fmt::Write;
+
+use manager::view::HeldMove;
+use model::{Facts, Outcome, Plan, Report};
+use units::DeviceId;
+
+use super::count;
+use super::plan::{held_back, notes};
+use crate::format::{MICROS, fixed, gib, maybe, span};
+use crate::tables::{number, printable, table, words};
+
+/// A decision with its facts: the moves with their reasons, and what was held back by which filter.
+pub fn decided_again(facts: &Facts, plan: &Plan, report: &Report) -> String {
+    let mut out = printable(&format!(
+        "plan {} by {}, of {}",
+        plan.generation,
+        plan.strategy,
+        count(facts.volumes.len(), "volume")
+    ));
+    out.push('\n');
+    if plan.moves.is_empty() {
+        out += "\nit moves nothing\n";
+    } else {
+        let _ = write!(out, "\n{}", moves(facts, plan));
+        out += "\nreasons\n";
+        for (i, m) in plan.moves.iter().enumerate() {
+            let name = &facts.volumes[m.volume.index()].name;
+            let (from, to) = (device(facts, m.from), device(facts, m.to));
+            let text = format!("  {i} {name}: {from} → {to}: {}", m.reason);
+            let _ = writeln!(out, "{}", printable(&text));
+        }
+    }
+    held_back(&mut out, &held(report));
+    notes(&mut out, &report.notes);
+    out
+}
+
+fn device(facts: &Facts, id: DeviceId) -> &str {
+    &facts.topology.device(id).name
+}
+
+fn moves(facts: &Facts, plan: &Plan) -> String {
+    let columns = [
+        number("move", ""),
+        words("volume"),
+        words("goal"),
+        words("from → to"),
+        number("before", MICROS),
+        number("after", MICROS),
+        number("size", "GiB"),
+        number("time", ""),
+    ];
+    let tier = |d: DeviceId| &facts.topology.tier(facts.topology.tier_of(d)).name;
+    let rows = plan.moves.iter().enumerate().map(|(i, m)| {
+        vec![
+            i.to_string(),
+            facts.volumes[m.volume.index()].name.clone(),
+            m.goal.to_string(),
+            format!("{} → {}", tier(m.from), tier(m.to)),
+            maybe(m.effect.latency_before_us, 0),
+            maybe(m.effect.latency_after_us, 0),
+            fixed(gib(m.cost.bytes.0), 2),
+            span(m.cost.duration.0),
+        ]
+    });
+    table(&columns, rows.collect())
+}
+
+fn held(report: &Report) -> Vec<HeldMove> {
+    let rows = report.volumes.iter();
+    rows.filter_map(|v| match &v.outcome {
+        Outcome::Held { wanted, by } => Some(HeldMove {
+            volume: v.volume.clone(),
+            tier: v.tier.clone(),
+            wanted: wanted.clone(),
+            why: by.to_string(),
+        }),
+        Outcome::Stay | Outcome::Move { .. } => None,
+    })
+    .collect()
+}

@@ -1,0 +1,139 @@
+//! `terrace diff`: what a plan changes, and in what two plans differ.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use manager::view::{PlanView, PlannedMove};
+
+use super::count;
+use crate::format::{fixed, gib};
+use crate::tables::{number, printable, table, words};
+
+/// What of a tier changes.
+#[derive(Default)]
+struct TierChange {
+    leaving: u32,
+    coming: u32,
+    leaving_bytes: u64,
+    coming_bytes: u64,
+}
+
+/// Placement before and after by volume, and the sums by tier.
+pub fn diff(plan: &PlanView) -> String {
+    let title = format!("plan {} of {}", plan.generation, plan.host);
+    if plan.moves.is_empty() {
+        return printable(&title) + " changes nothing\n";
+    }
+    let moves: Vec<&PlannedMove> = plan.moves.iter().collect();
+    format!(
+        "{}\n\n{}\n{}",
+        printable(&title),
+        placements(&moves),
+        tiers(&plan.moves)
+    )
+}
+
+fn placements(moves: &[&PlannedMove]) -> String {
+    let columns = [
+        words("volume"),
+        words("before"),
+        words("after"),
+        number("size", "GiB"),
+        words("goal"),
+    ];
+    let place = |tier: &str, device: &str| match tier == device {
+        true => tier.to_owned(),
+        false => format!("{tier} ({device})"),
+    };
+    let rows = moves.iter().map(|m| {
+        vec![
+            m.volume.clone(),
+            place(&m.from_tier, &m.from),
+            place(&m.to_tier, &m.to),
+            fixed(gib(m.bytes), 2),
+            m.goal.to_string(),
+        ]
+    });
+    table(&columns, rows.collect())
+}
+
+fn tiers(moves: &[PlannedMove]) -> String {
+    let mut changes: BTreeMap<&str, TierChange> = BTreeMap::new();
+    for m in moves {
+        let from = changes.entry(&m.from_tier).or_default();
+        from.leaving += 1;
+        from.leaving_bytes += m.bytes;
+        let to = changes.entry(&m.to_tier).or_default();
+        to.coming += 1;
+        to.coming_bytes += m.bytes;
+    }
+    let columns = [
+        words("tier"),
+        number("leave", "volumes"),
+        number("come", "volumes"),
+        number("leave", "GiB"),
+        number("come", "GiB"),
+        number("change", "GiB"),
+    ];
+    let rows = changes.iter().map(|(tier, c)| {
+        let change = fixed(gib(c.coming_bytes) - gib(c.leaving_bytes), 2);
+        let sign = if c.coming_bytes > c.leaving_bytes {
+            "+"
+        } else {
+            ""
+        };
+        vec![
+            (*tier).to_owned(),
+            c.leaving.to_string(),
+            c.coming.to_string(),
+            fixed(gib(c.leaving_bytes), 2),
+            fixed(gib(c.coming_bytes), 2),
+            format!("{sign}{change}"),
+        ]
+    });
+    table(&columns, rows.collect())
+}
+
+/// Moves that only one of two plans has.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OnlyInOne<'a> {
+    /// Only in the first.
+    pub first: Vec<&'a PlannedMove>,
+    /// Only in the second.
+    pub second: Vec<&'a PlannedMove>,
+    /// Moves that both have.
+    pub both: usize,
+}
+
+/// Compares two plans. Moves are the same when they take the same volume between the same devices.
+pub fn only_in_one<'a>(first: &'a PlanView, second: &'a PlanView) -> OnlyInOne<'a> {
+    let same = |a: &PlannedMove, b: &PlannedMove| {
+        (&a.volume, &a.from, &a.to) == (&b.volume, &b.from, &b.to)
+    };
+    let missing = |of: &'a PlanView, from: &PlanView| -> Vec<&'a PlannedMove> {
+        let lacks = |m: &&PlannedMove| !from.moves.iter().any(|o| same(o, m));
+        of.moves.iter().filter(lacks).collect()
+    };
+    let only = missing(first, second);
+    OnlyInOne {
+        both: first.moves.len() - only.len(),
+        first: only,
+        second: missing(second, first),
+    }
+}
+
+/// In what two plans differ.
+pub fn diff_plans(first: &PlanView, second: &PlanView) -> String {
+    let only = only_in_one(first, second);
+    let mut out = String::new();
+    for (plan, moves) in [(first, &only.first), (second, &only.second)] {
+        let title = format!("only in plan {} of {}", plan.generation, plan.host);
+        let title = printable(&title);
+        let _ = match moves.is_empty() {
+            true => writeln!(out, "{title}: nothing\n"),
+            false => writeln!(out, "{title}\n{}", placements(moves)),
+        };
+    }
+    let _ = writeln!(out, "in both: {}", count(only.both, "move"));
+    out
+}

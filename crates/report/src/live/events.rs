@@ -1,0 +1,30 @@
+//! `terrace events`.
+
+use manager::view::{EventKind, EventView};
+
+use crate::format::utc;
+use crate::tables::printable;
+
+/// An event in one line, without the line's end: time, kind, who, what.
+pub fn event_line(event: &EventView) -> String {
+    let kind = match event.kind {
+        EventKind::Plan => "plan",
+        EventKind::Approval => "approval",
+        EventKind::Job => "job",
+        EventKind::Calibration => "calibration",
+        EventKind::Operator => "operator",
+        EventKind::Host => "host",
+        EventKind::Trust => "trust",
+        EventKind::Controller => "controller",
+    };
+    let unix_ms = i64::try_from(event.unix_ms).unwrap_or(i64::MAX);
+    let at = utc(unix_ms.saturating_mul(1_000_000));
+    let host = event.host.as_ref().map(|h| format!(" ({h})"));
+    let text = format!(
+        "{at}  {kind:<11}  {}: {}{}",
+        event.actor,
+        event.text,
+        host.unwrap_or_default()
+    );
+    printable(&text)
+}

@@ -1,0 +1,183 @@
+//! `terrace plan`, and what `terrace apply` asks about.
+
+use std::fmt::Write;
+
+use manager::view::{HeldMove, MoveState, PlanState, PlanView, PlannedMove};
+use units::Nanos;
+
+use super::{ago, count};
+use crate::format::{MICROS, fixed, gib, maybe, span};
+use crate::tables::{number, printable, table, words};
+
+/// How much of a plan is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlanDetail {
+    /// Its moves.
+    Moves,
+    /// Their reasons too, what was held back by which filter, and notes.
+    Reasons,
+}
+
+/// A plan; `now` is the controller's time.
+pub fn plan(plan: &PlanView, now: Nanos, detail: PlanDetail) -> String {
+    let mut out = heading(plan, now);
+    if plan.moves.is_empty() {
+        out += "\nit moves nothing\n";
+    } else {
+        let moves: Vec<&PlannedMove> = plan.moves.iter().collect();
+        let _ = write!(out, "\n{}", move_table(&moves));
+        whys(&mut out, plan);
+    }
+    let (staying, held) = (plan.staying as usize, plan.held.len());
+    let _ = writeln!(out, "\n{} stay, {held} held back", count(staying, "volume"));
+    if detail == PlanDetail::Reasons {
+        reasons(&mut out, &plan.moves);
+        held_back(&mut out, &plan.held);
+        notes(&mut out, &plan.notes);
+    }
+    out
+}
+
+/// The moves that are about to be approved.
+pub fn to_apply(plan: &PlanView, moves: &[&PlannedMove], now: Nanos) -> String {
+    let bytes = moves.iter().map(|m| m.bytes).sum();
+    format!(
+        "{}\n{}\n{}, {} GiB to copy\n",
+        heading(plan, now),
+        move_table(moves),
+        count(moves.len(), "move"),
+        fixed(gib(bytes), 2)
+    )
+}
+
+fn heading(plan: &PlanView, now: Nanos) -> String {
+    let state = match plan.state {
+        PlanState::Current => "current",
+        PlanState::Superseded => "superseded by a newer one",
+    };
+    let text = format!(
+        "plan {} of {} by {}, {}: {state}",
+        plan.generation,
+        plan.host,
+        plan.strategy,
+        ago(now, plan.at_ns)
+    );
+    printable(&text) + "\n"
+}
+
+fn move_table(moves: &[&PlannedMove]) -> String {
+    let columns = [
+        number("move", ""),
+        words("volume"),
+        words("goal"),
+        words("from → to"),
+        number("before", MICROS),
+        number("after", MICROS),
+        number("size", "GiB"),
+        number("time", ""),
+        words("state"),
+    ];
+    let rows = moves.iter().map(|m| {
+        vec![
+            m.position.to_string(),
+            m.volume.clone(),
+            m.goal.to_string(),
+            format!("{} → {}", m.from_tier, m.to_tier),
+            maybe(m.before_us, 0),
+            maybe(m.after_us, 0),
+            fixed(gib(m.bytes), 2),
+            span(m.duration_ns),
+            state(&m.state).into(),
+        ]
+    });
+    table(&columns, rows.collect())
+}
+
+fn state(state: &MoveState) -> &'static str {
+    match state {
+        MoveState::Proposed { .. } => "proposed",
+        MoveState::Approved => "approved",
+        MoveState::Running => "running",
+        MoveState::Done => "done",
+        MoveState::Ended { .. } => "ended",
+    }
+}
+
+/// Why moves wait or have ended; those with one reason together.
+fn whys(out: &mut String, plan: &PlanView) {
+    let mut groups: Vec<(&str, &str, Vec<String>)> = Vec::new();
+    for m in &plan.moves {
+        let (what, why) = match &m.state {
+            MoveState::Proposed { why } => ("for approval", why),
+            MoveState::Ended { why } => ("ended", why),
+            MoveState::Approved | MoveState::Running | MoveState::Done => continue,
+        };
+        let position = m.position.to_string();
+        match groups
+            .iter_mut()
+            .find(|g| (g.0, g.1) == (what, why.as_str()))
+        {
+            Some(group) => group.2.push(position),
+            None => groups.push((what, why, vec![position])),
+        }
+    }
+    if !groups.is_empty() {
+        out.push('\n');
+    }
+    for (what, why, positions) in &groups {
+        let s = if positions.len() == 1 { "" } else { "s" };
+        let text = format!("{what} (move{s} {}): {why}", positions.join(", "));
+        let _ = writeln!(out, "{}", printable(&text));
+    }
+    let open = groups.iter().any(|g| g.0 == "for approval");
+    if open && plan.state == PlanState::Current {
+        let _ = writeln!(
+            out,
+            "`terrace apply {}` approves, `terrace reject {}` does not",
+            plan.generation, plan.generation
+        );
+    }
+}
+
+fn reasons(out: &mut String, moves: &[PlannedMove]) {
+    if moves.is_empty() {
+        return;
+    }
+    out.push_str("\nreasons\n");
+    for m in moves {
+        let mut text = format!(
+            "  {} {}: {} → {}: {}",
+            m.position, m.volume, m.from, m.to, m.reason
+        );
+        if !m.after_moves.is_empty() {
+            let before: Vec<String> = m.after_moves.iter().map(u32::to_string).collect();
+            text += &format!("; needs the space that {} frees", before.join(", "));
+        }
+        let _ = writeln!(out, "{}", printable(&text));
+    }
+}
+
+/// Moves that a filter kept from a plan.
+pub(super) fn held_back(out: &mut String, held: &[HeldMove]) {
+    if held.is_empty() {
+        return;
+    }
+    out.push_str("\nheld back\n");
+    for h in held {
+        let text = format!(
+            "  {} on {}, wanted on {}: {}",
+            h.volume, h.tier, h.wanted, h.why
+        );
+        let _ = writeln!(out, "{}", printable(&text));
+    }
+}
+
+/// Remarks of the strategy.
+pub(super) fn notes(out: &mut String, notes: &[String]) {
+    if !notes.is_empty() {
+        out.push_str("\nnotes\n");
+    }
+    for note in notes {
+        let _ = writeln!(out, "  {}", printable(note));
+    }
+}

@@ -1,0 +1,113 @@
+//! `terrace status` and `terrace mode`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use manager::settings::Mode;
+use manager::view::{HostState, HostView, StatusView, TrustView};
+use model::Goal;
+
+use super::{count, line};
+use crate::format::{NONE, fixed, span};
+use crate::tables::{number, printable, table, words};
+
+/// How everything is, on one screen.
+pub fn status(status: &StatusView) -> String {
+    let mut out = String::new();
+    let paused = if status.paused {
+        ", paused: nothing new is begun"
+    } else {
+        ""
+    };
+    let what = format!("{}, strategy {}{paused}", status.version, status.strategy);
+    line(&mut out, "terrace", &what);
+    let modes = status.modes.iter().map(|(g, m)| format!("{g} {m}"));
+    line(&mut out, "modes", &modes.collect::<Vec<_>>().join(", "));
+    line(&mut out, "predictions", &trust(&status.trust));
+    let hours = match status.in_hours {
+        true => "moves may begin by themselves now",
+        false => "moves do not begin by themselves now",
+    };
+    line(&mut out, "hours", hours);
+    let volumes = format!(
+        "{}, {} missed their objective, {} with unknown load",
+        status.volumes, status.slo_missed, status.unknown
+    );
+    line(&mut out, "volumes", &volumes);
+    let moves = format!(
+        "{} for approval, {} under way or about to be",
+        status.proposed, status.jobs
+    );
+    line(&mut out, "moves", &moves);
+    if status.hosts.is_empty() {
+        out += "\nno host has registered yet\n";
+    } else {
+        let _ = write!(out, "\n{}", hosts(&status.hosts));
+    }
+    if status.problems.is_empty() {
+        out += "\nno problems\n";
+    } else {
+        let _ = writeln!(out, "\n{}", count(status.problems.len(), "problem"));
+        for problem in &status.problems {
+            let _ = writeln!(out, "  {}", printable(problem));
+        }
+    }
+    out
+}
+
+fn trust(trust: &TrustView) -> String {
+    let of = count(trust.outcomes as usize, "move");
+    match (&trust.why, trust.error_median) {
+        (Some(why), _) => format!("do not hold: {why}"),
+        (None, Some(error)) => {
+            format!("hold: median error {} % over {of}", fixed(error * 100.0, 1))
+        }
+        (None, None) => "no move has been compared with its prediction yet".into(),
+    }
+}
+
+fn hosts(hosts: &[HostView]) -> String {
+    let columns = [
+        words("host"),
+        words("state"),
+        number("last window", ""),
+        number("plan", ""),
+        number("next decision", ""),
+    ];
+    let rows = hosts.iter().map(|h| {
+        let state = match h.state {
+            HostState::Live => "live",
+            HostState::Late => "late",
+            HostState::Lost => "lost",
+        };
+        let age = h.age_ns.map(|a| format!("{} ago", span(a)));
+        let next = h.next_decision_ns.map(|n| format!("in {}", span(n)));
+        let plan = match h.generation {
+            0 => NONE.into(),
+            generation => generation.to_string(),
+        };
+        vec![
+            h.name.clone(),
+            state.into(),
+            age.unwrap_or(NONE.into()),
+            plan,
+            next.unwrap_or(NONE.into()),
+        ]
+    });
+    table(&columns, rows.collect())
+}
+
+/// How far the controller goes by itself, by goal.
+pub fn modes(modes: &BTreeMap<Goal, Mode>) -> String {
+    let row = |(goal, mode): (&Goal, &Mode)| {
+        let what = match mode {
+            Mode::Off => "nothing is planned for it",
+            Mode::Recommend => "moves wait for approval",
+            Mode::Partial => "moves that make their volume faster are carried out, others wait",
+            Mode::Auto => "moves are carried out",
+        };
+        vec![goal.to_string(), mode.to_string(), what.into()]
+    };
+    let columns = [words("goal"), words("mode"), words("")];
+    table(&columns, modes.iter().map(row).collect())
+}

@@ -1,0 +1,140 @@
+//! `terrace why` and `terrace why-not`, asked of a controller.
+
+use std::fmt::Write;
+
+use manager::view::{VolumeView, WhyNotView, WhyView};
+use units::Nanos;
+
+use super::{ago, line, outcomes};
+use crate::format::{MICROS, fixed, gib, maybe, mib, span, with_unit_of};
+use crate::tables::{number, printable, table, words};
+
+/// Why a volume is where it is: how it is, the last decision with its numbers and options, and what came of its moves. `now`
+/// is the controller's time.
+pub fn why(why: &WhyView, now: Nanos) -> String {
+    let mut out = String::new();
+    volume(&mut out, &why.volume);
+    match why.generation.zip(why.at_ns) {
+        Some((generation, at_ns)) => {
+            let _ = writeln!(out, "\nplan {generation}, {}", ago(now, at_ns));
+        }
+        None => out.push('\n'),
+    }
+    let _ = writeln!(out, "  {}", printable(&why.outcome));
+    evidence(&mut out, why);
+    options(&mut out, why);
+    if !why.outcomes.is_empty() {
+        let _ = write!(out, "\nits moves\n{}", outcomes(&why.outcomes, now));
+    }
+    out
+}
+
+fn volume(out: &mut String, v: &VolumeView) {
+    line(
+        out,
+        "volume",
+        &format!("{}/{}, class {}", v.host, v.name, v.class),
+    );
+    let size = format!(
+        "{} GiB, {} GiB allocated",
+        fixed(gib(v.size_bytes), 2),
+        fixed(gib(v.allocated_bytes), 2)
+    );
+    line(out, "size", &size);
+    let mut place = format!("{} ({})", v.tier, v.device);
+    if let Some(tier) = &v.pinned {
+        place += &format!(", pinned to {tier}");
+    }
+    if let Some(moving) = &v.moving {
+        let left = fixed(gib(moving.left_bytes), 2);
+        place += &format!(", moving to {} ({left} GiB left)", moving.to);
+    }
+    if let Some(left) = v.cooldown_left_ns {
+        place += &format!(", may move again in {}", span(left));
+    }
+    line(out, "tier", &place);
+    let load = v.load.as_ref().map_or("unknown".into(), |l| {
+        format!(
+            "{} r/s, {} w/s, {} MiB/s read, {} MiB/s written, queue {}",
+            fixed(l.reads_per_s, 0),
+            fixed(l.writes_per_s, 0),
+            fixed(mib(l.read_bytes_per_s), 1),
+            fixed(mib(l.write_bytes_per_s), 1),
+            fixed(l.outstanding, 1)
+        )
+    });
+    line(out, "load", &load);
+    if let Some(slo) = &v.slo {
+        let objective = format!(
+            "{} {MICROS} of at most {} ({}), {} of the last {} windows missed it",
+            maybe(slo.measured_us, 0),
+            fixed(slo.target_us, 0),
+            slo.statistic.name(),
+            slo.missed,
+            v.p99_us.len()
+        );
+        line(out, "objective", &objective);
+    }
+    if v.calibrating {
+        line(out, "calibration", "its answers are being held back now");
+    }
+}
+
+fn evidence(out: &mut String, why: &WhyView) {
+    if why.evidence.is_empty() {
+        return;
+    }
+    out.push_str("  it rests on\n");
+    let widths = why.evidence.keys().map(|k| k.chars().count());
+    let width = widths.max().unwrap_or(0);
+    for (name, value) in &why.evidence {
+        let number = with_unit_of(name, *value);
+        let _ = writeln!(out, "    {:width$}  {number}", printable(name));
+    }
+}
+
+fn options(out: &mut String, why: &WhyView) {
+    if why.options.is_empty() {
+        return;
+    }
+    let columns = [
+        words("tier"),
+        number("score", ""),
+        number("latency", MICROS),
+        number("IOPS", "/s"),
+        words("verdict"),
+    ];
+    let rows = why.options.iter().map(|o| {
+        let here = if o.tier == why.volume.tier {
+            " (is here)"
+        } else {
+            ""
+        };
+        vec![
+            format!("{}{here}", o.tier),
+            maybe(o.score, 4),
+            maybe(o.latency_us, 1),
+            maybe(o.iops, 0),
+            o.verdict.clone(),
+        ]
+    });
+    out.push_str("  options (latency and IOPS are predictions)\n");
+    for line in table(&columns, rows.collect()).lines() {
+        let _ = writeln!(out, "   {line}");
+    }
+}
+
+/// Why a volume is not on a tier.
+pub fn why_not(why: &WhyNotView) -> String {
+    let by = why
+        .generation
+        .map_or(String::new(), |g| format!(", plan {g}"));
+    let text = format!(
+        "volume {} is on {}, not on {}{by}: {}",
+        why.volume, why.here, why.tier, why.why
+    );
+    match why.here == why.tier {
+        true => printable(&format!("volume {} is on {}", why.volume, why.tier)) + "\n",
+        false => printable(&text) + "\n",
+    }
+}
