@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use client::{Address, Client, TlsTrust};
-use live::{Bench, MIB, Running, fill, verify};
+use live::{Bench, Running, fill, verify};
 use manager::question::Choice;
 use manager::view::{HostState, JobView, PlanView};
 
@@ -279,7 +279,7 @@ fn faults_of_the_configuration_name_file_line_and_key() {
     let bench = bench("[modes]\nlatency = \"always\"\n");
     let fault = bench.refused(&["serve", "--config", "live.toml"]);
     assert!(
-        fault.starts_with("live.toml:29: ") && fault.contains("always"),
+        fault.starts_with("live.toml:24: ") && fault.contains("always"),
         "{fault}"
     );
     let typo = CONFIG.replace("cooldown", "cooldwon");

@@ -15,6 +15,10 @@ use std::ops::Range;
 /// Seeds that run with the other tests.
 const BOUNDED: Range<u64> = 0..60;
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "which seeds run is the tester's choice, and no input of the core"
+)]
 fn seeds() -> Range<u64> {
     let Ok(text) = std::env::var("TERRACE_SEEDS") else {
         return BOUNDED;
