@@ -1,1 +1,341 @@
+//! One agent, its array and its orders, by hand.
 
+use model::{CalibrationStep, SloStatistic};
+use units::Nanos;
+
+use super::*;
+use crate::wire::{DeviceIo, Load, LoadOf, MovingWindow, Placed};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn volume(device: &str, moving: Option<&str>) -> VolumeSnapshot {
+    VolumeSnapshot {
+        name: "data".into(),
+        class: "gold".into(),
+        size_bytes: 100,
+        home: if moving.is_some() { "fast" } else { device }.into(),
+        placed: vec![Placed {
+            device: device.into(),
+            bytes: 100,
+        }],
+        movable: true,
+        moving: moving.map(|to| MovingWindow {
+            device: to.into(),
+            copied_bytes: 10,
+            left_bytes: 90,
+            rate_bytes_per_s: 1,
+        }),
+        last_move: None,
+        counts: Some(Counts {
+            since_ns: 1,
+            total: Load::default(),
+        }),
+    }
+}
+
+fn snapshot(volumes: Vec<VolumeSnapshot>) -> Snapshot {
+    let device = |name: &str| DeviceSnapshot {
+        name: name.into(),
+        tier: name.into(),
+        size_bytes: 1000,
+        used_bytes: 100,
+        emulate: None,
+        connected: true,
+        since_ns: 1,
+        io: DeviceIo::default(),
+    };
+    Snapshot {
+        tiers: vec!["fast".into(), "slow".into()],
+        devices: vec![device("fast"), device("slow")],
+        volumes,
+    }
+}
+
+/// Registered, with windows of a second, at the time of its first report.
+fn registered(volumes: Vec<VolumeSnapshot>) -> Agent {
+    let mut agent = Agent::new(7, "test");
+    agent.beat(0, snapshot(volumes.clone()));
+    assert!(matches!(agent.poll_message(), Some(Message::Register(_))));
+    let objective = Objective {
+        class: "gold".into(),
+        statistic: SloStatistic::P99,
+        latency_ns: 2_000_000,
+    };
+    agent.welcomed(
+        0,
+        Welcome {
+            protocol: PROTOCOL,
+            at_ns: 500 * SECOND,
+            window_ns: SECOND,
+            objectives: vec![objective],
+        },
+    );
+    agent.beat(0, snapshot(volumes.clone()));
+    agent.beat(SECOND, snapshot(volumes));
+    assert!(matches!(agent.poll_message(), Some(Message::Report(_))));
+    agent
+}
+
+fn order() -> MoveOrder {
+    MoveOrder {
+        job: 3,
+        volume: "data".into(),
+        device: "fast".into(),
+        tier: "fast".into(),
+        rate_bytes_per_s: 1,
+    }
+}
+
+fn orders(agent: &Agent, moves: Vec<MoveOrder>) -> Orders {
+    Orders {
+        session: 7,
+        seq: agent.seq,
+        at_ns: 501 * SECOND,
+        lease_ns: 3 * SECOND,
+        moves,
+        cancels: vec![],
+        calibrations: vec![],
+        calibrations_taken: vec![],
+        objectives: agent.objectives.clone(),
+    }
+}
+
+fn report(agent: &mut Agent) -> WindowReport {
+    match agent.poll_message() {
+        Some(Message::Report(report)) => *report,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_controllers_time_is_carried_forward_and_never_ahead() {
+    let mut agent = registered(vec![volume("slow", None)]);
+    // The answer took a while: it was heard two seconds after it was asked for.
+    agent.ordered(3 * SECOND, SECOND, orders(&agent, vec![]));
+    agent.beat(4 * SECOND, snapshot(vec![volume("slow", None)]));
+    assert_eq!(report(&mut agent).as_of_ns, 502 * SECOND);
+}
+
+#[test]
+fn a_move_is_begun_once_followed_and_done() {
+    let mut agent = registered(vec![volume("slow", None)]);
+    agent.ordered(SECOND, SECOND, orders(&agent, vec![order()]));
+    agent.beat(SECOND + 1, snapshot(vec![volume("slow", None)]));
+    let deed = agent.poll_deed().expect("it begins");
+    assert_eq!(deed, Deed::StartMove(order()));
+    agent.done(&deed, Ok(()));
+    agent.beat(2 * SECOND, snapshot(vec![volume("slow", Some("fast"))]));
+    assert_eq!(agent.poll_deed(), None);
+    let state = report(&mut agent).jobs[0].state.clone();
+    assert!(
+        matches!(state, JobProgress::Copying { left_bytes: 90, .. }),
+        "{state:?}"
+    );
+    agent.beat(3 * SECOND, snapshot(vec![volume("fast", None)]));
+    assert!(matches!(
+        report(&mut agent).jobs[0].state,
+        JobProgress::Done { copied_bytes: 10 }
+    ));
+    assert_eq!(agent.poll_deed(), None);
+}
+
+#[test]
+fn what_was_going_on_before_a_restart_is_adopted_or_done_never_begun_again() {
+    for (found, done) in [
+        (volume("slow", Some("fast")), false),
+        (volume("fast", None), true),
+    ] {
+        let mut agent = registered(vec![found.clone()]);
+        agent.ordered(SECOND, SECOND, orders(&agent, vec![order()]));
+        agent.beat(2 * SECOND, snapshot(vec![found]));
+        assert_eq!(agent.poll_deed(), None);
+        let state = report(&mut agent).jobs[0].state.clone();
+        assert_eq!(matches!(state, JobProgress::Done { .. }), done, "{state:?}");
+    }
+}
+
+#[test]
+fn orders_run_out_and_older_ones_are_not_taken() {
+    let mut agent = registered(vec![volume("slow", None)]);
+    agent.ordered(SECOND, SECOND, orders(&agent, vec![order()]));
+    // Counted from the sending of the report.
+    agent.beat(4 * SECOND, snapshot(vec![volume("slow", None)]));
+    assert_eq!(agent.poll_deed(), None);
+    let mut agent = registered(vec![volume("slow", None)]);
+    let late = orders(&agent, vec![order()]);
+    agent.beat(2 * SECOND, snapshot(vec![volume("slow", None)]));
+    agent.ordered(2 * SECOND, 2 * SECOND, orders(&agent, vec![]));
+    agent.ordered(2 * SECOND, 2 * SECOND, late);
+    agent.beat(2 * SECOND + 1, snapshot(vec![volume("slow", None)]));
+    assert_eq!(agent.poll_deed(), None, "a newer answer has been taken");
+}
+
+#[test]
+fn a_move_that_is_given_up_is_given_up_until_it_has_ended() {
+    let mut agent = registered(vec![volume("slow", Some("fast"))]);
+    let mut cancel = orders(&agent, vec![]);
+    cancel.cancels = vec![order()];
+    agent.ordered(SECOND, SECOND, cancel);
+    agent.beat(SECOND + 1, snapshot(vec![volume("slow", Some("fast"))]));
+    let volume_name = "data".to_string();
+    assert_eq!(
+        agent.poll_deed(),
+        Some(Deed::CancelMove {
+            volume: volume_name
+        })
+    );
+    agent.beat(2 * SECOND, snapshot(vec![volume("slow", None)]));
+    let report = report(&mut agent);
+    assert!(
+        matches!(&report.jobs[0].state, JobProgress::Failed { .. }),
+        "{report:?}"
+    );
+}
+
+#[test]
+fn refused_by_the_array_is_failed_with_its_words() {
+    let mut agent = registered(vec![volume("slow", None)]);
+    agent.ordered(SECOND, SECOND, orders(&agent, vec![order()]));
+    agent.beat(SECOND + 1, snapshot(vec![volume("slow", None)]));
+    let deed = agent.poll_deed().expect("it begins");
+    agent.done(&deed, Err("no room".into()));
+    agent.beat(2 * SECOND, snapshot(vec![volume("slow", None)]));
+    let state = report(&mut agent).jobs[0].state.clone();
+    assert!(
+        matches!(&state, JobProgress::Failed { why, .. } if why == "no room"),
+        "{state:?}"
+    );
+}
+
+/// The volume after so many reads of one latency, held back by so much.
+fn after(ios: u64, latency_ns: u64, held_ns: u64) -> VolumeSnapshot {
+    let mut v = volume("slow", None);
+    v.counts = Some(Counts {
+        since_ns: 1,
+        total: Load {
+            reads: LoadOf {
+                ios,
+                bytes: ios * 4096,
+                sum_ns: ios * latency_ns,
+                held_ns,
+                buckets: vec![(algo::bucket_of(latency_ns) as u16, ios)],
+            },
+            ..Load::default()
+        },
+    });
+    v
+}
+
+fn calibrate(agent: &mut Agent, inject_us: [u64; 2]) {
+    let step = |us: u64| CalibrationStep {
+        inject: Nanos::from_micros(us),
+        duration: Nanos(SECOND / 2),
+    };
+    let mut wanted = orders(agent, vec![]);
+    wanted.calibrations = vec![CalibrationOrder {
+        id: 9,
+        volume: "data".into(),
+        steps: inject_us.map(step).into(),
+    }];
+    agent.ordered(SECOND, SECOND, wanted);
+}
+
+#[test]
+fn a_session_measures_what_was_really_injected_and_ends_it() {
+    let mut agent = registered(vec![after(100, 500_000, 0)]);
+    calibrate(&mut agent, [0, 300]);
+    agent.beat(SECOND + 1, snapshot(vec![after(100, 500_000, 0)]));
+    let inject = |us: u64, lasting_ns: u64| {
+        Some(Deed::Inject {
+            volume: "data".into(),
+            delay_ns: us * 1000,
+            lasting_ns,
+        })
+    };
+    assert_eq!(agent.poll_deed(), inject(0, 2_500_000_000));
+    assert_eq!(agent.due_in_ns(SECOND + 1), SECOND / 2);
+    let mut then = after(200, 500_000, 0);
+    agent.beat(SECOND + SECOND / 2 + 1, snapshot(vec![then.clone()]));
+    assert_eq!(agent.poll_deed(), inject(300, 2_500_000_000));
+    // A hundred more, 20 us later than they were meant to be.
+    let reads = &mut then.counts.as_mut().unwrap().total.reads;
+    reads.ios += 100;
+    reads.sum_ns += 100 * 820_000;
+    reads.held_ns += 100 * 320_000;
+    reads.buckets.push((algo::bucket_of(820_000) as u16, 100));
+    agent.beat(2 * SECOND + 2, snapshot(vec![then]));
+    assert_eq!(
+        agent.poll_deed(),
+        inject(0, 0),
+        "nothing is injected any more"
+    );
+    let report = report(&mut agent);
+    let result = &report.calibrations[0];
+    assert_eq!(
+        (result.id, &result.cut_off, result.windows.len()),
+        (9, &None, 2)
+    );
+    let second = result.windows[1];
+    assert_eq!(
+        (second.wanted_ns, second.injected_us, second.reads),
+        (300_000, 320.0, 100)
+    );
+    assert_eq!(second.read_mean_us, 820.0);
+}
+
+#[test]
+fn latency_is_never_injected_past_an_objective() {
+    // Its 99th percentile is 0.5 ms, the objective 2 ms: 1.6 ms more are too much.
+    let mut agent = registered(vec![after(100, 500_000, 0)]);
+    calibrate(&mut agent, [0, 1600]);
+    agent.beat(SECOND + 1, snapshot(vec![after(100, 500_000, 0)]));
+    agent.poll_deed();
+    agent.beat(
+        SECOND + SECOND / 2 + 1,
+        snapshot(vec![after(200, 500_000, 0)]),
+    );
+    let deed = agent.poll_deed();
+    assert!(
+        matches!(
+            deed,
+            Some(Deed::Inject {
+                delay_ns: 0,
+                lasting_ns: 0,
+                ..
+            })
+        ),
+        "{deed:?}"
+    );
+    agent.beat(2 * SECOND + 2, snapshot(vec![after(300, 500_000, 0)]));
+    let report = report(&mut agent);
+    let why = report.calibrations[0]
+        .cut_off
+        .clone()
+        .expect("it was cut off");
+    assert!(
+        why.starts_with("the objective of class gold leaves no room: p99 of"),
+        "{why}"
+    );
+}
+
+#[test]
+fn a_session_ends_when_its_volume_moves_or_nobody_wants_it() {
+    let mut agent = registered(vec![after(100, 500_000, 0)]);
+    calibrate(&mut agent, [0, 300]);
+    agent.beat(SECOND + 1, snapshot(vec![after(100, 500_000, 0)]));
+    let mut moving = after(150, 500_000, 0);
+    moving.moving = volume("slow", Some("fast")).moving;
+    agent.beat(SECOND + 2, snapshot(vec![moving]));
+    assert!(agent.results[0].cut_off.as_deref() == Some("the volume is being moved"));
+
+    let mut agent = registered(vec![after(100, 500_000, 0)]);
+    calibrate(&mut agent, [0, 300]);
+    agent.beat(SECOND + 1, snapshot(vec![after(100, 500_000, 0)]));
+    agent.beat(2 * SECOND, snapshot(vec![after(120, 500_000, 0)]));
+    agent.ordered(2 * SECOND, 2 * SECOND, orders(&agent, vec![]));
+    assert!(agent.sessions.is_empty());
+    assert_eq!(
+        agent.results[0].cut_off.as_deref(),
+        Some("it is not wanted any more")
+    );
+}

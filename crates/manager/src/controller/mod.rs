@@ -18,12 +18,14 @@ mod decide;
 mod facts;
 mod host;
 mod intake;
+mod jobs;
 mod outcomes;
+mod reasons;
 mod views;
+mod watch;
 
 use std::collections::BTreeMap;
 
-use executor::{Input, JobState};
 use model::Goal;
 use planner::AnyStrategy;
 use serde::{Deserialize, Serialize};
@@ -33,7 +35,7 @@ use crate::question::TierState;
 use crate::service::Now;
 use crate::settings::{Mode, Settings};
 use crate::store::Change;
-use crate::view::{EventKind, EventView, HostState};
+use crate::view::{EventKind, EventView};
 use crate::wire::{
     MoveOrder, Objective, Orders, PROTOCOL, Register, Welcome, WindowReport, WireRefusal,
 };
@@ -361,197 +363,11 @@ impl Controller {
         Ok(())
     }
 
-    fn late_after(&self) -> Nanos {
-        let words = &self.settings.words;
-        Nanos(words.window.0 * u64::from(words.watch.late_windows))
-    }
-
-    /// How much is known of a host now.
-    fn state_of(&self, host: &Host) -> HostState {
-        let words = &self.settings.words;
-        let Some((as_of, _)) = host.last else {
-            return HostState::Lost;
-        };
-        let age = self.now.at.saturating_sub(as_of);
-        // The window that is under way has not been reported, which is no fault.
-        if age <= Nanos(words.window.0 * (u64::from(words.watch.late_windows) + 1)) {
-            HostState::Live
-        } else if age <= Nanos(words.window.0 * (u64::from(words.watch.lost_windows) + 1)) {
-            HostState::Late
-        } else {
-            HostState::Lost
-        }
-    }
-
     /// Time passes.
     pub fn tick(&mut self, now: Now) {
         self.advance(now);
         self.actor = "controller".into();
         self.watch();
-    }
-
-    /// Says when hosts come and go, and looks after jobs that do not go on.
-    fn watch(&mut self) {
-        let names: Vec<String> = self.hosts.keys().cloned().collect();
-        for name in names {
-            let state = self.state_of(&self.hosts[&name]);
-            let host = self.hosts.get_mut(&name).expect("it was just named");
-            if host.called != state {
-                let before = std::mem::replace(&mut host.called, state);
-                let text = match (before, state) {
-                    (_, HostState::Live) => format!("host {name} is live"),
-                    (_, HostState::Late) => {
-                        format!("host {name} is late: nothing is decided about it until it reports")
-                    }
-                    (_, HostState::Lost) => {
-                        format!("host {name} is lost: everything about it is unknown")
-                    }
-                };
-                self.event(EventKind::Host, Some(&name), None, text);
-            }
-            if state == HostState::Live {
-                self.watch_jobs(&name);
-            }
-        }
-    }
-
-    /// Calls jobs stuck that do not go on, and gives up those that were stuck for long.
-    fn watch_jobs(&mut self, name: &str) {
-        let mut host = self.hosts.remove(name).expect("it is there");
-        let now = self.now.at;
-        let watch = self.settings.words.watch;
-        let active: Vec<_> = host
-            .executor
-            .jobs()
-            .iter()
-            .filter(|j| j.state.active())
-            .map(|j| j.id)
-            .collect();
-        for id in active {
-            let progress = host.progress.entry(id).or_default();
-            if progress.moved_at == Nanos::ZERO {
-                progress.moved_at = now; // ordered just now, or before a restart
-            }
-            let idle = now.saturating_sub(progress.moved_at);
-            let volume = {
-                let job = host.executor.get(id).expect("it is active");
-                host.kept.names.of_volume(job.order.volume).to_string()
-            };
-            if idle >= watch.stuck_after && !progress.called_stuck {
-                progress.called_stuck = true;
-                let text = format!(
-                    "job {} of {volume} is stuck: nothing was copied for {}",
-                    id.0, watch.stuck_after
-                );
-                self.event(EventKind::Job, Some(name), Some(&volume), text);
-            }
-            if idle >= watch.give_up_after {
-                progress.moved_at = now;
-                let text = format!(
-                    "job {} of {volume} is given up: nothing was copied for {}",
-                    id.0, watch.give_up_after
-                );
-                self.event(EventKind::Job, Some(name), Some(&volume), text);
-                self.input(&mut host, now, Input::Cancel(id));
-            }
-        }
-        self.hosts.insert(name.into(), host);
-    }
-
-    /// Feeds a host's executor, and notes what came of it.
-    fn input(&mut self, host: &mut Host, now: Nanos, input: Input) {
-        let before: Vec<JobState> = host
-            .executor
-            .jobs()
-            .iter()
-            .map(|j| j.state.clone())
-            .collect();
-        let first = host.executor.jobs().first().map_or(0, |j| j.id.0);
-        if let Err(stale) = host.executor.handle(now, input) {
-            // A plan is made from the executor's own generation.
-            unreachable!("{stale}");
-        }
-        host.dirty.executor = true;
-        while let Some(action) = host.executor.poll_action() {
-            if let executor::Action::Abort { job, .. } = action {
-                let order = order_of(host, job);
-                host.kept.cancelling.insert(job.0, order);
-                host.dirty.kept = true;
-            }
-        }
-        let changed: Vec<_> = host
-            .executor
-            .jobs()
-            .iter()
-            .filter(|j| before.get((j.id.0 - first) as usize) != Some(&j.state))
-            .map(|j| {
-                (
-                    j.id,
-                    j.state.clone(),
-                    before.get((j.id.0 - first) as usize).cloned(),
-                )
-            })
-            .collect();
-        for (id, state, was) in changed {
-            self.note_job(host, id, &state, was.as_ref());
-        }
-    }
-
-    /// A line of the audit, and the store's copy of a job, when it gets to another state.
-    fn note_job(
-        &mut self,
-        host: &mut Host,
-        id: executor::JobId,
-        state: &JobState,
-        was: Option<&JobState>,
-    ) {
-        let view = self.job_view(host, id);
-        let (volume, to, goal) = (view.volume.clone(), view.to_tier.clone(), view.goal);
-        let copied = view.copied_bytes;
-        self.changes.push(Change::Job(view));
-        // Ordered and not answered: if it ends like that, the agent may have begun it.
-        let ordered = matches!(was, Some(JobState::Reserving));
-        let (end, text) = match state {
-            JobState::Reserving => {
-                let text = format!("job {}: move of {volume} to {to} begins", id.0);
-                self.event(
-                    EventKind::Job,
-                    Some(&host.name.clone()),
-                    Some(&volume),
-                    text,
-                );
-                return;
-            }
-            JobState::Done { .. } => ("done", format!("job {}: {volume} is on {to}", id.0)),
-            JobState::Failed { why, .. } => (
-                "failed",
-                format!("job {}: move of {volume} to {to} failed: {why}", id.0),
-            ),
-            JobState::Cancelled { why, .. } => {
-                if ordered {
-                    let order = order_of(host, id);
-                    host.kept.cancelling.insert(id.0, order);
-                    host.dirty.kept = true;
-                }
-                (
-                    "cancelled",
-                    format!(
-                        "job {}: move of {volume} to {to} is not carried out: {why}",
-                        id.0
-                    ),
-                )
-            }
-            _ => return,
-        };
-        host.progress.remove(&id);
-        *self.counters.moves.entry((goal, end)).or_default() += 1;
-        self.counters.moved_bytes += copied;
-        self.event(
-            EventKind::Job,
-            Some(&host.name.clone()),
-            Some(&volume),
-            text,
-        );
     }
 
     /// All that is to be going on at a host.

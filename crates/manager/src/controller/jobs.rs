@@ -1,0 +1,107 @@
+//! A host's jobs: what is fed to its executor, and what of it is told.
+
+use executor::{Input, JobId, JobState};
+use units::Nanos;
+
+use super::host::Host;
+use super::{Controller, order_of};
+use crate::store::Change;
+use crate::view::EventKind;
+
+impl Controller {
+    /// Feeds a host's executor, and notes what came of it.
+    pub(super) fn input(&mut self, host: &mut Host, now: Nanos, input: Input) {
+        let before: Vec<JobState> = host
+            .executor
+            .jobs()
+            .iter()
+            .map(|j| j.state.clone())
+            .collect();
+        let first = host.executor.jobs().first().map_or(0, |j| j.id.0);
+        if let Err(stale) = host.executor.handle(now, input) {
+            // A plan is made from the executor's own generation.
+            unreachable!("{stale}");
+        }
+        host.dirty.executor = true;
+        while let Some(action) = host.executor.poll_action() {
+            if let executor::Action::Abort { job, .. } = action {
+                let order = order_of(host, job);
+                host.kept.cancelling.insert(job.0, order);
+                host.dirty.kept = true;
+            }
+        }
+        let changed: Vec<_> = host
+            .executor
+            .jobs()
+            .iter()
+            .filter(|j| before.get((j.id.0 - first) as usize) != Some(&j.state))
+            .map(|j| {
+                (
+                    j.id,
+                    j.state.clone(),
+                    before.get((j.id.0 - first) as usize).cloned(),
+                )
+            })
+            .collect();
+        for (id, state, was) in changed {
+            self.note_job(host, id, &state, was.as_ref());
+        }
+    }
+
+    /// A line of the audit, and the store's copy of a job, when it gets to another state.
+    pub(super) fn note_job(
+        &mut self,
+        host: &mut Host,
+        id: JobId,
+        state: &JobState,
+        was: Option<&JobState>,
+    ) {
+        let view = self.job_view(host, id);
+        let (volume, to, goal) = (view.volume.clone(), view.to_tier.clone(), view.goal);
+        let copied = view.copied_bytes;
+        self.changes.push(Change::Job(view));
+        // Ordered and not answered: if it ends like that, the agent may have begun it.
+        let ordered = matches!(was, Some(JobState::Reserving));
+        let (end, text) = match state {
+            JobState::Reserving => {
+                let text = format!("job {}: move of {volume} to {to} begins", id.0);
+                self.event(
+                    EventKind::Job,
+                    Some(&host.name.clone()),
+                    Some(&volume),
+                    text,
+                );
+                return;
+            }
+            JobState::Done { .. } => ("done", format!("job {}: {volume} is on {to}", id.0)),
+            JobState::Failed { why, .. } => (
+                "failed",
+                format!("job {}: move of {volume} to {to} failed: {why}", id.0),
+            ),
+            JobState::Cancelled { why, .. } => {
+                if ordered {
+                    let order = order_of(host, id);
+                    host.kept.cancelling.insert(id.0, order);
+                    host.dirty.kept = true;
+                }
+                (
+                    "cancelled",
+                    format!(
+                        "job {}: move of {volume} to {to} is not carried out: {why}",
+                        id.0
+                    ),
+                )
+            }
+            _ => return,
+        };
+        host.progress.remove(&id);
+        *self.counters.moves.entry((goal, end)).or_default() += 1;
+        self.counters.moved_bytes += copied;
+        self.event(
+            EventKind::Job,
+            Some(&host.name.clone()),
+            Some(&volume),
+            text,
+        );
+    }
+}

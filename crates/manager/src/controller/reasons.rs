@@ -1,0 +1,144 @@
+//! Plans with their reasons, and why a volume is where it is.
+
+use executor::{JobId, JobState};
+use model::{Outcome, Verdict};
+
+use super::Controller;
+use super::host::{Current, Host};
+use crate::view::{
+    HeldMove, MoveState, OptionView, PlanState, PlanView, PlannedMove, WhyNotView, WhyView,
+};
+use crate::wire::VolumeWindow;
+
+impl Controller {
+    pub(super) fn plan_view(&self, host: &Host, current: &Current) -> PlanView {
+        let plan = &current.plan;
+        let tier = |d: units::DeviceId| current.tiers[d.index()].clone();
+        let device = |d: units::DeviceId| current.devices[d.index()].clone();
+        let moves = plan.moves.iter().enumerate().map(|(i, m)| {
+            let id = JobId(current.first_job + i as u32);
+            let job = host.executor.get(id);
+            let state = match job.map(|j| &j.state) {
+                None => MoveState::Ended {
+                    why: "it ended some time ago".into(),
+                },
+                Some(JobState::Proposed) => MoveState::Proposed {
+                    why: job
+                        .and_then(|j| self.waits_for(j))
+                        .unwrap_or_else(|| "it is about to be approved".into()),
+                },
+                Some(JobState::Waiting) => MoveState::Approved,
+                Some(JobState::Done { .. }) => MoveState::Done,
+                Some(JobState::Cancelled { why, .. } | JobState::Failed { why, .. }) => {
+                    MoveState::Ended { why: why.clone() }
+                }
+                Some(_) => MoveState::Running,
+            };
+            PlannedMove {
+                position: i as u32,
+                job: job.map(|j| j.id.0),
+                volume: current.volumes[m.volume.index()].clone(),
+                from_tier: tier(m.from),
+                to_tier: tier(m.to),
+                from: device(m.from),
+                to: device(m.to),
+                goal: m.goal,
+                reason: m.reason.to_string(),
+                bytes: m.cost.bytes.0,
+                duration_ns: m.cost.duration.0,
+                before_us: m.effect.latency_before_us,
+                after_us: m.effect.latency_after_us,
+                after_moves: m.after.clone(),
+                state,
+            }
+        });
+        let held = current
+            .report
+            .volumes
+            .iter()
+            .filter_map(|v| match &v.outcome {
+                Outcome::Held { wanted, by } => Some(HeldMove {
+                    volume: v.volume.clone(),
+                    tier: v.tier.clone(),
+                    wanted: wanted.clone(),
+                    why: by.to_string(),
+                }),
+                _ => None,
+            });
+        let stays = |o: &Outcome| matches!(o, Outcome::Stay);
+        PlanView {
+            host: host.name.clone(),
+            generation: plan.generation,
+            parent: plan.parent,
+            at_ns: plan.at.0,
+            strategy: plan.strategy.clone(),
+            state: PlanState::Current,
+            moves: moves.collect(),
+            held: held.collect(),
+            staying: current
+                .report
+                .volumes
+                .iter()
+                .filter(|v| stays(&v.outcome))
+                .count() as u32,
+            notes: current.report.notes.clone(),
+        }
+    }
+
+    pub(super) fn why(&self, host: &Host, v: &VolumeWindow) -> WhyView {
+        let current = host.current.as_ref();
+        let row = current.and_then(|c| c.report.volumes.iter().find(|r| r.volume == v.name));
+        let outcome = match row.map(|r| &r.outcome) {
+            None => "no decision that could move data has looked at it yet".into(),
+            Some(Outcome::Stay) => "it stays where it is".into(),
+            Some(Outcome::Move { to, reason }) => format!("it is to move to {to}: {reason}"),
+            Some(Outcome::Held { wanted, by }) => {
+                format!("it was wanted on {wanted}, and stays: {by}")
+            }
+        };
+        let options = row.map_or(&[][..], |r| &r.options[..]);
+        WhyView {
+            volume: self.volume_view(host, v),
+            generation: current.map(|c| c.plan.generation),
+            at_ns: current.map(|c| c.plan.at.0),
+            outcome,
+            options: options
+                .iter()
+                .map(|o| OptionView {
+                    tier: o.tier.clone(),
+                    score: o.score,
+                    latency_us: o.predicted.map(|p| p.latency_us),
+                    iops: o.predicted.map(|p| p.iops),
+                    verdict: match &o.verdict {
+                        Verdict::Chosen => "chosen".into(),
+                        Verdict::NotNeeded => "possible, another one was better".into(),
+                        Verdict::Rejected { by } => by.to_string(),
+                    },
+                })
+                .collect(),
+            evidence: row.map(|r| r.evidence.clone()).unwrap_or_default(),
+            outcomes: vec![],
+        }
+    }
+
+    pub(super) fn why_not(&self, host: &Host, v: &VolumeWindow, tier: &str) -> WhyNotView {
+        let why = self.why(host, v);
+        let option = why.options.iter().find(|o| o.tier == tier);
+        let here = why.volume.tier.clone();
+        let text = match option {
+            _ if here == tier => format!("it is on {tier}"),
+            None => why.outcome.clone(),
+            Some(option) => match option.score {
+                Some(score) => format!("{} (score {score:.4})", option.verdict),
+                None => option.verdict.clone(),
+            },
+        };
+        WhyNotView {
+            volume: v.name.clone(),
+            tier: tier.into(),
+            here,
+            generation: why.generation,
+            why: text,
+        }
+    }
+}

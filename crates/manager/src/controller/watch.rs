@@ -1,0 +1,100 @@
+//! Looking after hosts that come and go, and jobs that do not go on.
+
+use executor::Input;
+use units::Nanos;
+
+use super::Controller;
+use super::host::Host;
+use crate::view::{EventKind, HostState};
+
+impl Controller {
+    pub(super) fn late_after(&self) -> Nanos {
+        let words = &self.settings.words;
+        Nanos(words.window.0 * u64::from(words.watch.late_windows))
+    }
+
+    /// How much is known of a host now.
+    pub(super) fn state_of(&self, host: &Host) -> HostState {
+        let words = &self.settings.words;
+        let Some((as_of, _)) = host.last else {
+            return HostState::Lost;
+        };
+        let age = self.now.at.saturating_sub(as_of);
+        // The window that is under way has not been reported, which is no fault.
+        if age <= Nanos(words.window.0 * (u64::from(words.watch.late_windows) + 1)) {
+            HostState::Live
+        } else if age <= Nanos(words.window.0 * (u64::from(words.watch.lost_windows) + 1)) {
+            HostState::Late
+        } else {
+            HostState::Lost
+        }
+    }
+
+    /// Says when hosts come and go, and looks after jobs that do not go on.
+    pub(super) fn watch(&mut self) {
+        let names: Vec<String> = self.hosts.keys().cloned().collect();
+        for name in names {
+            let state = self.state_of(&self.hosts[&name]);
+            let host = self.hosts.get_mut(&name).expect("it was just named");
+            if host.called != state {
+                let before = std::mem::replace(&mut host.called, state);
+                let text = match (before, state) {
+                    (_, HostState::Live) => format!("host {name} is live"),
+                    (_, HostState::Late) => {
+                        format!("host {name} is late: nothing is decided about it until it reports")
+                    }
+                    (_, HostState::Lost) => {
+                        format!("host {name} is lost: everything about it is unknown")
+                    }
+                };
+                self.event(EventKind::Host, Some(&name), None, text);
+            }
+            if state == HostState::Live {
+                self.watch_jobs(&name);
+            }
+        }
+    }
+
+    /// Calls jobs stuck that do not go on, and gives up those that were stuck for long.
+    pub(super) fn watch_jobs(&mut self, name: &str) {
+        let mut host = self.hosts.remove(name).expect("it is there");
+        let now = self.now.at;
+        let watch = self.settings.words.watch;
+        let active: Vec<_> = host
+            .executor
+            .jobs()
+            .iter()
+            .filter(|j| j.state.active())
+            .map(|j| j.id)
+            .collect();
+        for id in active {
+            let progress = host.progress.entry(id).or_default();
+            if progress.moved_at == Nanos::ZERO {
+                progress.moved_at = now; // ordered just now, or before a restart
+            }
+            let idle = now.saturating_sub(progress.moved_at);
+            let volume = {
+                let job = host.executor.get(id).expect("it is active");
+                host.kept.names.of_volume(job.order.volume).to_string()
+            };
+            if idle >= watch.stuck_after && !progress.called_stuck {
+                progress.called_stuck = true;
+                let text = format!(
+                    "job {} of {volume} is stuck: nothing was copied for {}",
+                    id.0, watch.stuck_after
+                );
+                self.event(EventKind::Job, Some(name), Some(&volume), text);
+            }
+            if idle >= watch.give_up_after {
+                progress.moved_at = now;
+                let text = format!(
+                    "job {} of {volume} is given up: nothing was copied for {}",
+                    id.0, watch.give_up_after
+                );
+                self.event(EventKind::Job, Some(name), Some(&volume), text);
+                self.input(&mut host, now, Input::Cancel(id));
+            }
+        }
+        self.hosts.insert(name.into(), host);
+    }
+}
