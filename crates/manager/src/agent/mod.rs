@@ -223,14 +223,13 @@ impl Agent {
 
     /// The controller has answered a report that was sent at `sent_ns`.
     pub fn ordered(&mut self, now_ns: u64, sent_ns: u64, orders: Orders) {
-        if orders.session != self.session
-            || orders.seq <= self.answered
-            || orders.seq > self.seq
-            || matches!(self.link, Link::Apart)
-        {
+        if orders.session != self.session || orders.seq <= self.answered || orders.seq > self.seq {
             return; // an answer from before; what is newer has been taken
         }
         self.answered = orders.seq;
+        if matches!(self.link, Link::Apart) {
+            return; // void, and so is everything older
+        }
         self.link = Link::Met {
             at_ns: orders.at_ns,
             heard_ns: now_ns,

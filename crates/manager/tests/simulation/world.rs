@@ -126,6 +126,8 @@ struct Host {
     back_ns: u64,
     /// Until when orders that the agent has may begin each job, and the newest orders' sending.
     leases: BTreeMap<u32, u64>,
+    /// Number and jobs of the newest answer that the agent has had.
+    newest: (u64, Vec<u32>),
     /// When each volume last had data on a device.
     seen: BTreeMap<(String, String), u64>,
 }
@@ -143,6 +145,10 @@ struct World {
     unix_ms: u64,
     packets: BTreeMap<(u64, u64), Packet>,
     packet_number: u64,
+    /// The network is cut until then.
+    cut_until_ns: u64,
+    /// When the report that the controller is taking in was sent.
+    at_hand_ns: Option<u64>,
     sums: Sums,
 }
 
@@ -175,6 +181,7 @@ impl World {
                 life: 0,
                 back_ns: 0,
                 leases: BTreeMap::new(),
+                newest: (0, vec![]),
                 seen: BTreeMap::new(),
             })
             .collect();
@@ -189,6 +196,8 @@ impl World {
             unix_ms: 1_790_000_000_000,
             packets: BTreeMap::new(),
             packet_number: 0,
+            cut_until_ns: 0,
+            at_hand_ns: None,
             sums: Sums::default(),
         }
     }
@@ -234,6 +243,9 @@ impl World {
             self.controller_back_ns = self.now_ns + self.rng.below(20) * SECOND;
             self.sums.kills += 1;
         }
+        if self.chance(200) {
+            self.cut_until_ns = self.now_ns + self.rng.below(10) * SECOND;
+        }
         if self.chance(400) {
             // The machine was suspended, or the wall clock was set: after a restart the controller's time may be far ahead.
             self.ahead_ns += self.rng.below(600) * SECOND;
@@ -262,6 +274,7 @@ impl World {
                 self.hosts[h].agent = None;
                 self.hosts[h].back_ns = self.now_ns + self.rng.below(15) * SECOND;
                 self.hosts[h].leases.clear();
+                self.hosts[h].newest = (0, vec![]);
                 self.sums.kills += 1;
             }
             if self.chance(300) {
@@ -353,7 +366,7 @@ impl World {
             // Moves that the agent before it began are taken on.
             let moving = host.array.volumes.iter().filter(|v| v.moving.is_some());
             self.sums.adopted += moving.count() as u64;
-            host.agent = Some(Agent::new(1000 * (h as u64 + 1) + host.life, "test"));
+            host.agent = Some(Agent::new(session(h, host.life), "test"));
         }
         let snapshot = host.array.snapshot();
         let Some(agent) = &mut host.agent else { return };
@@ -366,6 +379,11 @@ impl World {
                 assert!(
                     now_ns < lease,
                     "job {} begins at {now_ns}, its lease ended at {lease}",
+                    order.job
+                );
+                assert!(
+                    host.newest.1.contains(&order.job),
+                    "job {} begins, and the newest orders do not name it",
                     order.job
                 );
                 self.sums.moves_begun += 1;
@@ -394,6 +412,10 @@ impl World {
         if self.chance(15) {
             delay_ns += self.rng.below(12) * SECOND;
             self.sums.late += 1;
+        }
+        if self.now_ns < self.cut_until_ns {
+            // What was under way in a cut network arrives all at once, oldest first.
+            delay_ns = delay_ns.max(self.cut_until_ns - self.now_ns);
         }
         self.packet_number += 1;
         self.packets
@@ -426,8 +448,14 @@ impl World {
                 let lease_ns = sent_ns + orders.lease_ns;
                 assert_eq!(orders.lease_ns, LEASE_WINDOWS * WINDOW_NS);
                 let jobs: Vec<u32> = orders.moves.iter().map(|m| m.job).collect();
+                let seq = orders.seq;
+                // An answer to the agent before this one is nothing to it.
+                let own = orders.session == session(host, self.hosts[host].life);
                 if let Some(agent) = self.hosts[host].agent_of(life) {
                     agent.ordered(now_ns, sent_ns, orders);
+                    if own && seq > self.hosts[host].newest.0 {
+                        self.hosts[host].newest = (seq, jobs.clone());
+                    }
                     for job in jobs {
                         let lease = self.hosts[host].leases.entry(job).or_default();
                         *lease = (*lease).max(lease_ns);
@@ -461,6 +489,7 @@ impl World {
             }),
             MessageRefusal::Unavailable(_) => None,
         };
+        self.at_hand_ns = Some(sent_ns);
         let answer = match message {
             Message::Register(register) => match controller.register(now, &name, register) {
                 Ok(welcome) => Some(Packet::Welcome {
@@ -493,6 +522,8 @@ impl World {
                 }
             }
         };
+        self.check_decisions();
+        self.at_hand_ns = None;
         if let Some(packet) = answer {
             self.send(packet);
         }
@@ -524,6 +555,14 @@ impl World {
                         .find(|h| h.name == decision.host)
                         .expect("one of ours");
                     check_fresh(host, &facts, self.now_ns);
+                    let sent_ns = self
+                        .at_hand_ns
+                        .expect("decisions are made when a report is taken");
+                    let age_ns = self.now_ns - sent_ns;
+                    assert!(
+                        age_ns <= LATE_WINDOWS * WINDOW_NS,
+                        "decided on a report that was {age_ns} ns on its way"
+                    );
                 }
                 Change::Job(JobView { state, .. }) if state == "done" => self.sums.moves_done += 1,
                 Change::Event(e)
@@ -556,6 +595,14 @@ impl World {
                     .any(|j| j.host == host.name && j.volume == v.name && j.to == *to);
                 assert!(known, "{} moves to {to}, and nobody knows why", v.name);
             }
+        }
+        for job in jobs.iter().filter(|j| j.state == "failed") {
+            let why = job.why.clone().unwrap_or_default();
+            let own = format!("being moved to {} already", job.to);
+            assert!(
+                !why.contains(&own),
+                "{job:?}: its own move was taken for another's"
+            );
         }
         let old = now.at.0.saturating_sub(60 * SECOND);
         for job in &jobs {
@@ -621,6 +668,11 @@ impl Host {
     fn agent_of(&mut self, life: u64) -> Option<&mut Agent> {
         (self.life == life).then_some(self.agent.as_mut()).flatten()
     }
+}
+
+/// Another number for each life of each agent.
+fn session(host: usize, life: u64) -> u64 {
+    1000 * (host as u64 + 1) + life
 }
 
 /// Every order is of a job that the committed store knows as begun, from a plan that it has.
