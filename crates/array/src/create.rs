@@ -8,6 +8,7 @@
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use redb::{Builder, Database, DatabaseError, ReadableDatabase, StorageBackend, TableError};
@@ -53,6 +54,9 @@ impl Array {
         let opened = builder().create(&fresh);
         let db = opened.map_err(|e| database_error(&place, "create", e))?;
         let array = Self::initialize(db, id, extent)?;
+        // It says where guests' data is; it is nobody else's.
+        fs::set_permissions(&fresh, PermissionsExt::from_mode(0o600))
+            .map_err(ArrayError::io("protect", &fresh))?;
         fs::hard_link(&fresh, &path).map_err(|e| match e.kind() {
             ErrorKind::AlreadyExists => exists(),
             _ => ArrayError::io("create", &path)(e),

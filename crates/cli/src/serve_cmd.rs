@@ -72,8 +72,17 @@ pub fn serve(what: &Serve) -> anyhow::Result<ExitCode> {
         .ok_or_else(|| anyhow!("{} is no file", path.display()))?;
     let mut daemon = Daemon::start(settings, base).map_err(explained)?;
     let done = announce(&daemon).and_then(|()| {
+        let mut said = daemon.agent_trouble();
         while stop.sleep(TICK) == Go::On {
             daemon.tick().map_err(explained)?;
+            let trouble = daemon.agent_trouble();
+            if trouble != said {
+                message(&match &trouble {
+                    Some(why) => format!("warning: the agent does not report: {why}"),
+                    None => "note: the agent reports".into(),
+                });
+                said = trouble;
+            }
             if let Some(trouble) = daemon.array().and_then(|a| a.trouble()) {
                 message(&format!("warning: {trouble}"));
             }

@@ -74,6 +74,18 @@ fn controller(out: &mut Exposition, status: &StatusView, counters: &CountersView
         trusted,
     );
     one(
+        "terrace_store_up",
+        Gauge,
+        "0 when the store could not be written: nothing is decided or ordered.",
+        status.store_failure.is_none().into(),
+    );
+    one(
+        "terrace_problems",
+        Gauge,
+        "What needs attention: as many as the status names.",
+        status.problems.len() as u64,
+    );
+    one(
         "terrace_paused",
         Gauge,
         "1 while nothing new is begun.",

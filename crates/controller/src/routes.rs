@@ -3,7 +3,7 @@
 mod asked;
 
 use client::body::{HostBody, ModeBody, MovesBody, PinBody, TierStateBody};
-use manager::question::{Answer, Done, Question};
+use manager::question::{Answer, Done, Question, Refusal};
 use manager::store::HistoryPoint;
 use manager::view::{
     EventView, JobView, OutcomeView, PlanView, StatusView, TierView, VolumeView, WhyNotView,
@@ -362,7 +362,11 @@ pub(crate) const ROUTES: &[Route] = &[
         "Whether the controller is well",
         Form::Text("text/plain; charset=utf-8"),
         |call| {
-            call.ask(Question::Status)?;
+            if let Answer::Status(status) = call.ask(Question::Status)?
+                && let Some(why) = status.store_failure
+            {
+                return Err(Refusal::Unavailable(why).into());
+            }
             Ok(Reply::text("text/plain; charset=utf-8", "ok\n"))
         },
     )

@@ -131,6 +131,11 @@ impl Daemon {
         Ok(())
     }
 
+    /// Why the agent does not report, as long as it does not.
+    pub fn agent_trouble(&self) -> Option<String> {
+        self.agent.as_ref().and_then(RunningAgent::trouble)
+    }
+
     /// The array that is served here.
     pub fn array(&self) -> Option<&ServedArray> {
         self.array.as_ref()

@@ -2,7 +2,7 @@
 //! if the array says so.
 
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -135,6 +135,8 @@ impl Device {
             .read(true)
             .write(true)
             .create_new(is_file)
+            // Guests' data is nobody else's.
+            .mode(0o600)
             .open(&record.path)
             .map_err(failed("create"))?;
         if is_file {

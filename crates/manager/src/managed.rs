@@ -202,11 +202,15 @@ impl<S: Store> Service for Managed<S> {
                 Ok(answer)
             }
             Question::Status => {
-                let failure = self.failure.clone();
-                match self.with(|c| c.ask(now, actor, Question::Status)) {
-                    Ok(answer) => answer,
-                    Err(why) => Err(Refusal::Unavailable(failure.unwrap_or(why))),
+                let mut answer = self
+                    .with(|c| c.ask(now, actor, Question::Status))
+                    .map_err(Refusal::Unavailable)??;
+                // A store that can be read and not written looks well until it is said.
+                if let (Answer::Status(status), Some(why)) = (&mut answer, &self.failure) {
+                    status.problems.insert(0, why.clone());
+                    status.store_failure = Some(why.clone());
                 }
+                Ok(answer)
             }
             other => self
                 .with(|c| c.ask(now, actor, other))

@@ -40,6 +40,8 @@ pub struct StatusView {
     pub jobs: u32,
     /// What needs attention, in words; empty when all is well.
     pub problems: Vec<String>,
+    /// What the store said when it was last written, if it could not be: nothing is decided or ordered.
+    pub store_failure: Option<String>,
 }
 
 /// Whether the strategy's predictions hold.

@@ -189,7 +189,7 @@ fn predictions(result: &DemoTable<'_>) -> String {
             optional_ms(o.predicted_us),
             optional_ms(o.observed_us),
             o.error
-                .map_or_else(|| "-".into(), |e| format!("{:+.0}", -e * 100.0)),
+                .map_or_else(|| "-".into(), |e| format!("{:+.0}", e * 100.0)),
         ]
     });
     let mut out = table(&columns, rows.collect());
@@ -198,7 +198,7 @@ fn predictions(result: &DemoTable<'_>) -> String {
     let within = errors.iter().filter(|e| **e <= 0.2).count();
     if !errors.is_empty() {
         out.push_str(&format!(
-            "error: (predicted − measured) ÷ measured; median {:.0} %, {within} of {} within 20 %\n",
+            "error: (measured − predicted) ÷ measured; median {:.0} %, {within} of {} within 20 %\n",
             errors[errors.len() / 2] * 100.0,
             errors.len()
         ));

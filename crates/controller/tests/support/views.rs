@@ -64,6 +64,7 @@ pub fn status(volumes: u32) -> StatusView {
         unknown: 1,
         proposed: 2,
         jobs: 1,
+        store_failure: None,
         problems: vec![
             "volume db-replica missed its objective in 31 of the last 60 windows".into(),
             "device sata2 of tier slow is 91 % full".into(),

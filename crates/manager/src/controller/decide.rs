@@ -267,21 +267,19 @@ impl Controller {
             let volume = &facts.volumes[run.volume.index()];
             let share = added_share(run, volume.measured.as_ref(), policy.epochs.migration);
             let budget = self.settings.words.watch.calibration_budget;
-            let refused = share.filter(|s| *s > budget);
-            let (name, volume) = (host.name.clone(), volume.name.clone());
+            let refused = share.filter(|s| *s > budget || budget == 0.0);
+            let volume = volume.name.clone();
             if let Some(share) = refused {
                 let text = format!(
                     "no calibration of {volume}: it would add {:.1} % to the time of its requests, the budget is {:.1} %",
                     share * 100.0,
                     budget * 100.0
                 );
-                self.event(EventKind::Calibration, Some(&name), Some(&volume), text);
+                self.say_once(host, &volume, "over budget", text);
                 continue;
             }
             host.kept.next_calibration += 1;
             let (id, steps) = (host.kept.next_calibration, run.steps.clone());
-            let text = format!("calibration {id} of {volume}: {} windows", steps.len());
-            self.event(EventKind::Calibration, Some(&name), Some(&volume), text);
             host.kept
                 .calibrations
                 .push(CalibrationOrder { id, volume, steps });

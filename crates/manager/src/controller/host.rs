@@ -147,6 +147,8 @@ pub(super) struct Host {
     pub(super) sparks: BTreeMap<String, Spark>,
     pub(super) totals: BTreeMap<String, Totals>,
     pub(super) problem: Option<String>,
+    /// Why each volume was not calibrated when that was last said.
+    pub(super) uncalibrated: BTreeMap<String, &'static str>,
     pub(super) called: crate::view::HostState,
     /// What of it has to be written.
     pub(super) dirty: Dirty,
@@ -176,6 +178,7 @@ impl Host {
             sparks: BTreeMap::new(),
             totals: BTreeMap::new(),
             problem: None,
+            uncalibrated: BTreeMap::new(),
             called: crate::view::HostState::Lost,
             dirty: Dirty::default(),
         }

@@ -84,12 +84,7 @@ impl Controller {
             if ordered && new && !host.kept.taken.contains(&result.id) {
                 if let Some(why) = &result.cut_off {
                     let text = format!("calibration of {} was cut off: {why}", result.volume);
-                    self.event(
-                        EventKind::Calibration,
-                        Some(name),
-                        Some(&result.volume),
-                        text,
-                    );
+                    self.say_once(&mut host, &result.volume, "cut off", text);
                 }
                 host.results.push(result.clone());
             } else if !ordered {

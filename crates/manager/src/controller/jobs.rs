@@ -8,6 +8,9 @@ use super::{Controller, order_of};
 use crate::store::Change;
 use crate::view::EventKind;
 
+/// What the executor says of moves whose plan another one has taken the place of.
+pub(super) const SUPERSEDED: &str = "superseded by a newer plan";
+
 impl Controller {
     /// Feeds a host's executor, and notes what came of it.
     pub(super) fn input(&mut self, host: &mut Host, now: Nanos, input: Input) {
@@ -56,6 +59,11 @@ impl Controller {
         state: &JobState,
         was: Option<&JobState>,
     ) {
+        let superseded = matches!(state, JobState::Cancelled { why, .. } if why == SUPERSEDED);
+        let begun = !matches!(was, None | Some(JobState::Proposed | JobState::Waiting));
+        if *state == JobState::Proposed || (superseded && !begun) {
+            return; // a plan takes another's place all the time: its moves are no jobs yet
+        }
         let view = self.job_view(host, id);
         let (volume, to, goal) = (view.volume.clone(), view.to_tier.clone(), view.goal);
         let copied = view.copied_bytes;
@@ -103,5 +111,21 @@ impl Controller {
             Some(&volume),
             text,
         );
+    }
+
+    /// Says why a volume is not calibrated when that is news: it is the same from epoch to epoch, and would push the rest of
+    /// the audit out.
+    pub(super) fn say_once(
+        &mut self,
+        host: &mut Host,
+        volume: &str,
+        why: &'static str,
+        text: String,
+    ) {
+        let before = host.uncalibrated.insert(volume.into(), why);
+        if before != Some(why) {
+            let name = host.name.clone();
+            self.event(EventKind::Calibration, Some(&name), Some(volume), text);
+        }
     }
 }

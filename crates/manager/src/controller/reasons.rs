@@ -127,6 +127,10 @@ impl Controller {
         let here = why.volume.tier.clone();
         let text = match option {
             _ if here == tier => format!("it is on {tier}"),
+            Some(option) if option.verdict == "chosen" => {
+                let generation = why.generation.unwrap_or_default();
+                format!("plan {generation} moves it there: `terrace plan` says what that waits for")
+            }
             None => why.outcome.clone(),
             Some(option) => match option.score {
                 Some(score) => format!("{} (score {score:.4})", option.verdict),

@@ -7,6 +7,7 @@ use super::Controller;
 use super::approval::state_name;
 use super::facts::main_device;
 use super::host::Host;
+use super::jobs::SUPERSEDED;
 use crate::question::TierState;
 use crate::settings::UnknownTiers;
 use crate::view::{
@@ -31,6 +32,9 @@ impl Controller {
             match host.state {
                 HostState::Live => {}
                 HostState::Late => problems.push(format!("host {} is late", host.name)),
+                HostState::Lost if host.age_ns.is_none() => {
+                    problems.push(format!("host {} has not reported yet", host.name));
+                }
                 HostState::Lost => problems.push(format!("host {} is lost", host.name)),
             }
             problems.extend(
@@ -87,6 +91,7 @@ impl Controller {
             jobs: count(|s| !s.ended() && *s != JobState::Proposed),
             hosts,
             problems,
+            store_failure: None,
         }
     }
 
@@ -323,9 +328,13 @@ impl Controller {
         let hosts = self.hosts.values();
         let mut jobs: Vec<JobView> = hosts
             .flat_map(|h| {
+                let superseded = |j: &&executor::Job| {
+                    matches!(&j.state, JobState::Cancelled { why, .. } if why == SUPERSEDED)
+                };
                 h.executor
                     .jobs()
                     .iter()
+                    .filter(move |j| j.state != JobState::Proposed && !superseded(j))
                     .map(move |j| self.job_view(h, j.id))
             })
             .collect();

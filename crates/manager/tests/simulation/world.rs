@@ -565,11 +565,6 @@ impl World {
                     );
                 }
                 Change::Job(JobView { state, .. }) if state == "done" => self.sums.moves_done += 1,
-                Change::Event(e)
-                    if e.text.starts_with("calibration ") && e.text.ends_with("windows") =>
-                {
-                    self.sums.calibrations += 1;
-                }
                 _ => {}
             }
         }
@@ -579,6 +574,10 @@ impl World {
     fn all_is_well(&mut self) {
         let now = self.now();
         let controller = self.controller.as_mut().expect("nobody kills it any more");
+        let counted = controller.ask(now, &Actor("test".into()), Question::Counters);
+        if let Ok(Answer::Counters(counters)) = counted {
+            self.sums.calibrations += counters.calibrations;
+        }
         let Ok(Answer::Jobs(jobs)) =
             controller.ask(now, &Actor("test".into()), Question::Jobs { limit: 10_000 })
         else {

@@ -56,6 +56,7 @@ pub fn status() -> StatusView {
         unknown: 2,
         proposed: 3,
         jobs: 1,
+        store_failure: None,
         problems: vec![
             "host beta is lost".into(),
             "device sata-1 cannot be reached".into(),
