@@ -58,6 +58,8 @@ pub struct MemberConfig {
     pub name: String,
     /// Its space; the preset's if left out.
     pub capacity: Option<Bytes>,
+    /// The device in full, where it differs from the tier's others.
+    pub spec: Option<DeviceSpec>,
 }
 
 /// The array, from its tiers, high end first; they are at the key `tiers`.
@@ -158,9 +160,11 @@ fn devices(
         if capacity == Bytes::ZERO {
             return Err(text.fault(&key("capacity"), "must be above 0"));
         }
+        let own = member.spec.as_ref().unwrap_or(&spec);
+        check_spec(text, &key("spec"), own)?;
         let spec = DeviceSpec {
             capacity,
-            ..spec.clone()
+            ..own.clone()
         };
         out.push((member.name.clone(), spec));
     }
@@ -199,6 +203,13 @@ pub fn resolve_tier_spec(text: &Text, at: &str, t: &TierConfig) -> Result<Device
         spec.curve =
             LoadCurve::new(points.clone()).map_err(|e| text.fault(&key("curve"), e.to_string()))?;
     }
+    check_spec(text, at, &spec)?;
+    Ok(spec)
+}
+
+/// Refuses a device that could do nothing.
+fn check_spec(text: &Text, at: &str, spec: &DeviceSpec) -> Result<(), ConfigFault> {
+    let key = |key: &str| format!("{at}.{key}");
     let positive = [
         ("capacity", spec.capacity.as_f64()),
         ("read_iops", spec.read_iops),
@@ -213,7 +224,7 @@ pub fn resolve_tier_spec(text: &Text, at: &str, t: &TierConfig) -> Result<Device
         let why = format!("must be between 0 and {JITTER_SIGMA_MAX}");
         return Err(text.fault(&key("jitter_sigma"), why));
     }
-    Ok(spec)
+    Ok(())
 }
 
 #[cfg(test)]

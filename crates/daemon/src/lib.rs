@@ -123,6 +123,9 @@ impl Daemon {
         if !self.controller.healthy() {
             return Err(DaemonError::Ended("the controller's server"));
         }
+        if self.managed.is_poisoned() {
+            return Err(DaemonError::Ended("the controller"));
+        }
         if Instant::now() >= self.tidy_at {
             let mut managed = self.managed.lock().unwrap_or_else(PoisonError::into_inner);
             let more = managed.tidy(self.clock.now()) == Ok(Tidied::Some);

@@ -206,6 +206,8 @@ space = "auto"
 latency = "auto"
 [watch]
 calibration_budget = 0.5
+prediction_outcomes_min = 10
+prediction_error_max = 1.0
 [strategies.autotiering]
 weight_space = 0.2
 weight_migration = 0.05

@@ -14,6 +14,8 @@ pub enum Input {
     Propose(Box<Plan>),
     /// A proposed move may start when its turn comes.
     Approve(JobId),
+    /// An approval is taken back; too late once the job has left the queue.
+    Withdraw(JobId),
     /// A proposed move is not wanted.
     Reject {
         /// The job.
@@ -66,6 +68,7 @@ impl Input {
         match self {
             Input::Plan(_) | Input::Propose(_) | Input::Pause | Input::Resume => None,
             Input::Approve(job)
+            | Input::Withdraw(job)
             | Input::Reserved(job)
             | Input::Refused(job)
             | Input::Switched(job)

@@ -173,6 +173,11 @@ impl Executor {
                     self.job_mut(job).state = JobState::Waiting;
                 }
             }
+            Input::Withdraw(job) => {
+                if self.job(job).state == JobState::Waiting {
+                    self.job_mut(job).state = JobState::Proposed;
+                }
+            }
             Input::Reject { job, why } => {
                 if self.job(job).state == JobState::Proposed {
                     self.cancel(job, now, &why);

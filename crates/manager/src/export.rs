@@ -92,6 +92,9 @@ fn tiers(facts: &Facts) -> Vec<TierConfig> {
                     .map(|d| MemberConfig {
                         name: d.name.clone(),
                         capacity: Some(d.spec.capacity),
+                        spec: first
+                            .filter(|f| f.spec != like(f, d))
+                            .map(|_| d.spec.clone()),
                     })
                     .collect(),
                 specialty: Some(tier.specialty),
@@ -99,6 +102,14 @@ fn tiers(facts: &Facts) -> Vec<TierConfig> {
             }
         })
         .collect()
+}
+
+/// What the device would be if only its space were its own.
+fn like(first: &model::Device, own: &model::Device) -> model::DeviceSpec {
+    model::DeviceSpec {
+        capacity: first.spec.capacity,
+        ..own.spec.clone()
+    }
 }
 
 fn classes(facts: &Facts) -> Vec<ClassConfig> {

@@ -75,7 +75,11 @@ impl<S: Store> Managed<S> {
     /// # Errors
     /// The store.
     pub fn tidy(&mut self, now: Now) -> Result<crate::store::Tidied, StoreError> {
-        self.store.tidy(now.at.0)
+        let tidied = self.store.tidy(now.at.0);
+        if let Err(error) = &tidied {
+            self.failure = Some(error.to_string());
+        }
+        tidied
     }
 
     fn ready(&mut self) -> Result<&mut Controller, String> {

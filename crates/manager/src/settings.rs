@@ -308,6 +308,7 @@ impl Settings {
         if watch.prediction_error_max.is_nan() || watch.prediction_error_max <= 0.0 {
             return Err(text.fault("watch.prediction_error_max", "must be above 0"));
         }
+        cross_checks(&words).map_err(|(key, why)| text.fault(key, why))?;
         let settings = Self {
             text,
             words,
@@ -370,10 +371,65 @@ impl Settings {
         })
     }
 
-    /// The class of that name; the first one, if there is none.
+    /// The class that volumes of this name count as: that one, or the first if nobody described it.
+    pub fn class_of(&self, name: &str) -> &SloClass {
+        &self.classes[self.class(name).unwrap_or(0)]
+    }
+
+    /// The place of the class of that name.
     pub fn class(&self, name: &str) -> Option<usize> {
         self.classes.iter().position(|c| c.name == name)
     }
+}
+
+/// What makes no sense together.
+fn cross_checks(words: &ManagerConfig) -> Result<(), (&'static str, String)> {
+    let fault = |key, why: &str| Err((key, why.to_string()));
+    let (watch, controller) = (&words.watch, &words.controller);
+    if watch.stuck_after == Nanos::ZERO || watch.give_up_after < watch.stuck_after {
+        return fault(
+            "watch.stuck_after",
+            "must be above 0, and give_up_after not less",
+        );
+    }
+    if watch.prediction_outcomes_min > watch.prediction_outcomes {
+        return fault(
+            "watch.prediction_outcomes_min",
+            "is more than prediction_outcomes: predictions could never be judged",
+        );
+    }
+    if controller.raw == Nanos::ZERO || controller.rolled < controller.raw {
+        return fault("controller.raw", "must be above 0, and rolled not less");
+    }
+    if words.classes.iter().any(|c| c.latency == Some(Nanos::ZERO)) {
+        return fault("classes", "an objective of no latency at all cannot be met");
+    }
+    if controller.listen.is_some() && controller.tokens.is_none() {
+        return fault(
+            "controller.tokens",
+            "is needed to listen: whoever connects must say who they are",
+        );
+    }
+    if let Some(listen) = &controller.listen
+        && listen.parse::<std::net::SocketAddr>().is_err()
+    {
+        let why = format!("{listen:?} is no address and port, such as \"127.0.0.1:9443\"");
+        return Err(("controller.listen", why));
+    }
+    if controller.certificate.is_some() != controller.key.is_some() {
+        return fault(
+            "controller.certificate",
+            "and controller.key belong together",
+        );
+    }
+    if let Some(why) = words
+        .array
+        .as_ref()
+        .and_then(|a| crate::wire::host_name_fault(&a.host))
+    {
+        return Err(("array.host", why));
+    }
+    Ok(())
 }
 
 /// A live manager's own defaults of a strategy's parameters, where the file gives none. AutoTiering must not delay volumes

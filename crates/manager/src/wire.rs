@@ -323,6 +323,13 @@ pub struct CalibrationMeasured {
     pub write_mean_us: f64,
 }
 
+/// What is wrong with the name of a host, if anything is.
+pub fn host_name_fault(name: &str) -> Option<String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let good = !name.is_empty() && name.len() <= 100 && name.chars().all(plain);
+    (!good).then(|| format!("{name:?} cannot name a host: letters, digits, - _ and . up to 100"))
+}
+
 /// Why a message is not taken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "refusal", rename_all = "kebab-case")]

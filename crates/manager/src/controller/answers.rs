@@ -72,9 +72,10 @@ impl Controller {
             Question::SetMode { goal, mode } => {
                 self.operator.modes.insert(goal, mode);
                 self.operator_dirty = true;
+                let names: Vec<String> = self.hosts.keys().cloned().collect();
+                names.iter().for_each(|name| self.reconsider(name));
                 if goal == model::Goal::Latency {
                     self.trust.renew();
-                    self.operator.trust_from_ns = self.now.at.0;
                 }
                 self.order_done(None, None, format!("the mode of {goal} is {mode}"))
             }
@@ -163,41 +164,28 @@ impl Controller {
             TierState::Draining => "takes no new data, and what is there leaves",
         };
         let mut message = format!("tier {tier} of {host} {what}");
-        if state != TierState::Open && self.cordon_running(&host, &tier) {
-            message.push_str("; moves to it that had not begun are dropped, those that run go on");
+        if state != TierState::Open {
+            let dropped = self.drop_on(&host, "its tier takes no new data", |host, job| {
+                host.tier_of(host.kept.names.of_device(job.order.to)) == tier
+            });
+            if dropped > 0 {
+                message
+                    .push_str("; moves to it that had not begun are dropped, those that run go on");
+            }
         }
         self.order_done(Some(&host), None, message)
     }
 
-    /// Drops moves to a tier that have not begun; whether there was one.
-    fn cordon_running(&mut self, name: &str, tier: &str) -> bool {
-        let mut host = self.hosts.remove(name).expect("its tier was just found");
-        let to = |j: &executor::Job| host.tier_of(host.kept.names.of_device(j.order.to)) == tier;
-        let open = |j: &executor::Job| {
-            matches!(
-                j.state,
-                executor::JobState::Proposed | executor::JobState::Waiting
-            )
-        };
-        let dropped: Vec<JobId> = host
-            .executor
-            .jobs()
-            .iter()
-            .filter(|j| open(j) && to(j))
-            .map(|j| j.id)
-            .collect();
-        for job in &dropped {
-            let input = match host.executor.get(*job).map(|j| &j.state) {
-                Some(executor::JobState::Proposed) => Input::Reject {
-                    job: *job,
-                    why: format!("tier {tier} takes no new data"),
-                },
-                _ => Input::Cancel(*job),
-            };
-            self.input(&mut host, self.now.at, input);
-        }
+    fn drop_on(
+        &mut self,
+        name: &str,
+        why: &str,
+        which: impl Fn(&Host, &executor::Job) -> bool,
+    ) -> usize {
+        let mut host = self.hosts.remove(name).expect("it was just found");
+        let dropped = self.drop_queued(&mut host, why, which);
         self.hosts.insert(name.into(), host);
-        !dropped.is_empty()
+        dropped
     }
 
     fn pin(&mut self, volume: &str, tier: Option<String>) -> Result<Answer, Refusal> {
@@ -218,6 +206,11 @@ impl Controller {
             Some(tier) => format!("{volume} belongs on {tier}"),
             None => format!("{volume} may be on any tier"),
         };
+        self.drop_on(&host, "its volume was pinned", |h, job| {
+            let to = h.tier_of(h.kept.names.of_device(job.order.to));
+            let pinned = tier.as_deref().is_some_and(|pin| pin != to);
+            pinned && h.kept.names.of_volume(job.order.volume) == volume
+        });
         self.operator.pins.insert(format!("{host}/{volume}"), tier);
         self.operator_dirty = true;
         self.order_done(Some(&host), Some(&volume), message)

@@ -2,6 +2,7 @@
 
 use executor::{Input, Job, JobId, JobState};
 use model::Goal;
+use units::Nanos;
 
 use super::Controller;
 use super::host::{Current, Host};
@@ -39,6 +40,56 @@ impl Controller {
         None
     }
 
+    /// Before anything of a host may begin: drops what is too old, and takes back what modes or hours do not let through any
+    /// more.
+    pub(super) fn reconsider(&mut self, name: &str) {
+        let now = self.now.at;
+        let oldest = Nanos(self.migration_epoch().0 * PLAN_EPOCHS);
+        let mut host = self.hosts.remove(name).expect("its agent reports");
+        let made = host.current.as_ref().map(|c| c.plan.at);
+        if made.is_some_and(|at| now.saturating_sub(at) > oldest) {
+            self.drop_queued(&mut host, "its plan is too old", |_, _| true);
+        }
+        let by_mode = |j: &&Job| host.kept.by_mode.contains(&j.id.0);
+        let jobs = host.executor.jobs().iter();
+        let withdrawn: Vec<JobId> = jobs
+            .filter(|j| j.state == JobState::Waiting)
+            .filter(by_mode)
+            .filter(|j| self.waits_for(j).is_some())
+            .map(|j| j.id)
+            .collect();
+        for id in withdrawn {
+            self.input(&mut host, now, Input::Withdraw(id));
+            host.kept.by_mode.remove(&id.0);
+            host.dirty.kept = true;
+        }
+        self.hosts.insert(name.into(), host);
+    }
+
+    /// Drops moves that have not begun; how many.
+    pub(super) fn drop_queued(
+        &mut self,
+        host: &mut Host,
+        why: &str,
+        which: impl Fn(&Host, &Job) -> bool,
+    ) -> usize {
+        let jobs = host.executor.jobs().iter();
+        let queued: Vec<(JobId, JobState)> = jobs
+            .filter(|j| matches!(j.state, JobState::Proposed | JobState::Waiting))
+            .filter(|j| which(host, j))
+            .map(|j| (j.id, j.state.clone()))
+            .collect();
+        let now = self.now.at;
+        for (id, state) in &queued {
+            if *state == JobState::Waiting {
+                self.input(host, now, Input::Withdraw(*id));
+            }
+            let why = why.to_string();
+            self.input(host, now, Input::Reject { job: *id, why });
+        }
+        queued.len()
+    }
+
     /// Approves what modes and hours let through.
     pub(super) fn approve_by_mode(&mut self, name: &str) {
         let mut host = self.hosts.remove(name).expect("its agent reports");
@@ -50,17 +101,19 @@ impl Controller {
             .map(|j| j.id)
             .collect();
         for id in ripe {
-            let volume = self.approve(&mut host, id);
+            host.kept.by_mode.insert(id.0);
+            let volume = volume_of(&host, id);
             let text = format!("job {} of {volume} is approved by its mode", id.0);
             self.event(EventKind::Approval, Some(name), Some(&volume), text);
+            self.input(&mut host, self.now.at, Input::Approve(id));
         }
+        let known = |id: &u32| {
+            host.executor
+                .get(JobId(*id))
+                .is_some_and(|j| !j.state.ended())
+        };
+        host.kept.by_mode.retain(known);
         self.hosts.insert(name.into(), host);
-    }
-
-    fn approve(&mut self, host: &mut Host, id: JobId) -> String {
-        self.input(host, self.now.at, Input::Approve(id));
-        let job = host.executor.get(id).expect("it was just approved");
-        host.kept.names.of_volume(job.order.volume).into()
     }
 
     /// A person says yes or no to moves of a plan.
@@ -139,17 +192,17 @@ impl Controller {
         }
         let (name, what) = (host.name.clone(), verdict.name());
         for (_, id) in &changed {
-            let volume = match verdict {
-                Verdict::Apply => self.approve(host, *id),
-                Verdict::Reject => {
-                    let why = format!("rejected by {}", self.actor);
-                    self.input(host, self.now.at, Input::Reject { job: *id, why });
-                    let job = host.executor.get(*id).expect("it was just rejected");
-                    host.kept.names.of_volume(job.order.volume).to_string()
-                }
-            };
+            let volume = volume_of(host, *id);
             let text = format!("job {} of {volume} is {what}", id.0);
             self.event(EventKind::Approval, Some(&name), Some(&volume), text);
+            let input = match verdict {
+                Verdict::Apply => Input::Approve(*id),
+                Verdict::Reject => Input::Reject {
+                    job: *id,
+                    why: format!("rejected by {}", self.actor),
+                },
+            };
+            self.input(host, self.now.at, input);
         }
         let message = match changed.len() {
             0 => format!("plan {generation} has no move that waits for approval"),
@@ -179,12 +232,17 @@ impl Controller {
         Ok(())
     }
 
-    pub(super) fn migration_epoch(&self) -> units::Nanos {
+    pub(super) fn migration_epoch(&self) -> Nanos {
         let rules = self
             .settings
             .policy(&[], &[], crate::settings::UnknownTiers::Skip);
-        rules.map_or(units::Nanos::from_secs(900), |r| r.policy.epochs.migration)
+        rules.map_or(Nanos::from_secs(900), |r| r.policy.epochs.migration)
     }
+}
+
+fn volume_of(host: &Host, id: JobId) -> String {
+    let job = host.executor.get(id).expect("it is one of its own");
+    host.kept.names.of_volume(job.order.volume).into()
 }
 
 /// Yes or no.

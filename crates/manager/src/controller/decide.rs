@@ -1,5 +1,7 @@
 //! One decision: when it is due, from facts to a proposed plan.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use executor::{Input, JobId, JobState};
 use model::{CalibrationRun, Facts, Goal, Move, Pin, Plan, Policy};
 use planner::{Decision, decide};
@@ -52,7 +54,14 @@ impl Controller {
     }
 
     fn decide(&mut self, host: &mut Host, placement_due: bool) -> Result<(), String> {
-        let gathered = facts::gather(host, &self.settings, self.now.at, placement_due)?;
+        let leaves = |volume: &str, tier: &str| {
+            let drained = self.tier_state(&host.name, tier) == TierState::Draining;
+            drained
+                || self
+                    .pin_of(&host.name, volume)
+                    .is_some_and(|pin| pin != tier)
+        };
+        let gathered = facts::gather(host, &self.settings, self.now.at, placement_due, &leaves)?;
         let facts = gathered.facts;
         if host.kept.devices != gathered.devices {
             // Its ids mean other devices now.
@@ -67,19 +76,27 @@ impl Controller {
         let before = host.state.to_json();
         let seed = self.settings.words.seed;
         let latency_off = self.mode_of(Goal::Latency) == Mode::Off;
-        let decision = if latency_off {
-            let noop =
-                planner::build("noop", serde_json::Value::Null).map_err(|e| e.to_string())?;
-            decide(&*noop, &facts, &policy, &noop.initial_state(), seed)
-        } else {
-            decide(&*self.strategy, &facts, &policy, &host.state, seed)
-        };
+        // A fault in a strategy is this host's problem, not everybody's.
+        let decided = catch_unwind(AssertUnwindSafe(|| {
+            if latency_off {
+                let noop =
+                    planner::build("noop", serde_json::Value::Null).map_err(|e| e.to_string())?;
+                let decision = decide(&*noop, &facts, &policy, &noop.initial_state(), seed);
+                decision.map_err(|e| e.to_string())
+            } else {
+                let decision = decide(&*self.strategy, &facts, &policy, &host.state, seed);
+                decision.map_err(|e| e.to_string())
+            }
+        }));
+        let decision = decided.unwrap_or_else(|_| {
+            Err("the strategy has failed on what is known of it: this is a fault of terrace".into())
+        });
         let Decision {
             plan,
             report,
             state,
             ..
-        } = decision.map_err(|e| e.to_string())?;
+        } = decision?;
         if !latency_off {
             host.state = state;
         }
@@ -195,7 +212,7 @@ impl Controller {
             .executor
             .jobs()
             .iter()
-            .filter(|j| j.state == JobState::Waiting)
+            .filter(|j| j.state == JobState::Waiting && !host.kept.by_mode.contains(&j.id.0))
             .map(|j| (j.order.volume, j.order.to))
             .collect();
         let names = &mut host.kept.names;
@@ -240,7 +257,7 @@ impl Controller {
         let generation = host.executor.generation();
         let text = format!("plan {generation}: {count} move(s), {held} held back");
         self.event(EventKind::Plan, Some(&host.name.clone()), None, text);
-        // What was approved and had not begun stays approved where the new plan wants the same.
+        // What a person approved and had not begun stays approved where the new plan wants the same; modes are asked again.
         let again: Vec<JobId> = host
             .executor
             .jobs()
@@ -264,17 +281,19 @@ impl Controller {
         runs: &[CalibrationRun],
     ) {
         for run in runs {
-            let volume = &facts.volumes[run.volume.index()];
-            let share = added_share(run, volume.measured.as_ref(), policy.epochs.migration);
+            let known = &facts.volumes[run.volume.index()];
+            let share = added_share(run, known.measured.as_ref(), policy.epochs.migration);
+            let volume = known.name.clone();
             let budget = self.settings.words.watch.calibration_budget;
-            let refused = share.filter(|s| *s > budget || budget == 0.0);
-            let volume = volume.name.clone();
-            if let Some(share) = refused {
-                let text = format!(
-                    "no calibration of {volume}: it would add {:.1} % to the time of its requests, the budget is {:.1} %",
-                    share * 100.0,
-                    budget * 100.0
-                );
+            if share.is_none_or(|s| s > budget || budget == 0.0) {
+                let text = match share {
+                    Some(share) => format!(
+                        "no calibration of {volume}: it would add {:.1} % to the time of its requests, the budget is {:.1} %",
+                        share * 100.0,
+                        budget * 100.0
+                    ),
+                    None => format!("no calibration of {volume}: its load is not known"),
+                };
                 self.say_once(host, &volume, "over budget", text);
                 continue;
             }

@@ -23,7 +23,7 @@ pub(super) struct Gathered {
     pub(super) devices: Vec<(String, String)>,
 }
 
-/// Everything that is known of a host at the end of a monitor epoch.
+/// Everything that is known of a host at the end of a monitor epoch. `leaves` says whether a volume has to leave a tier.
 ///
 /// # Errors
 /// Why nothing can be concluded: a tier that nobody described, volumes on devices that are not there.
@@ -32,6 +32,7 @@ pub(super) fn gather(
     settings: &Settings,
     now: Nanos,
     placement_due: bool,
+    leaves: &dyn Fn(&str, &str) -> bool,
 ) -> Result<Gathered, String> {
     let report = host.report().ok_or("its agent has not reported yet")?;
     let epoch = host.epoch.as_ref().ok_or("its first epoch has not ended")?;
@@ -46,7 +47,7 @@ pub(super) fn gather(
     let mut volumes = Vec::with_capacity(report.volumes.len());
     let mut moves = Vec::new();
     for (i, v) in report.volumes.iter().enumerate() {
-        let device = device_of(&main_device(v, report)?)?;
+        let device = device_of(&decided_device(v, report, leaves)?)?;
         if let Some(moving) = &v.moving {
             let to = device_of(&moving.device)?;
             moves.push(RunningMove {
@@ -82,6 +83,7 @@ pub(super) fn gather(
                 .filter(|m| m.device == device.name)
                 .map(|m| m.left_bytes)
                 .sum();
+            let reserved = reserved + ordered_bytes(host, report, &device.name);
             let io = epoch.devices.get(&device.name);
             let (io, seconds) = io.map_or((DeviceIo::default(), 1.0), |(io, ns)| {
                 (*io, (*ns as f64 / 1e9).max(1e-9))
@@ -118,6 +120,21 @@ pub(super) fn gather(
     })
 }
 
+/// Bytes that jobs bring to a device which the array does not show yet.
+fn ordered_bytes(host: &Host, report: &WindowReport, device: &str) -> u64 {
+    let names = &host.kept.names;
+    let shown = |name: &str| {
+        let volume = report.volumes.iter().find(|v| v.name == name);
+        volume.is_some_and(|v| v.moving.is_some())
+    };
+    let active = host.executor.jobs().iter().filter(|j| j.state.active());
+    active
+        .filter(|j| names.of_device(j.order.to) == device)
+        .filter(|j| !shown(names.of_volume(j.order.volume)))
+        .map(|j| j.order.size.0)
+        .sum()
+}
+
 /// Jobs that were ordered and that the array does not show yet.
 fn ordered_moves(
     host: &Host,
@@ -144,6 +161,29 @@ fn ordered_moves(
         }
     }
     moves.sort_by_key(|m| m.volume);
+}
+
+/// The device that a volume is decided to be on: the one with most of it, but first one that it has to leave. A move that
+/// was given up leaves a volume on two; what is on a tier that is being emptied is what matters then.
+fn decided_device(
+    volume: &VolumeWindow,
+    report: &WindowReport,
+    leaves: &dyn Fn(&str, &str) -> bool,
+) -> Result<String, String> {
+    let tier_of = |device: &str| {
+        report
+            .devices
+            .iter()
+            .find(|d| d.name == device)
+            .map(|d| &d.tier)
+    };
+    let to_leave = volume.placed.iter().filter(|p| {
+        p.bytes > 0 && tier_of(&p.device).is_some_and(|tier| leaves(&volume.name, tier))
+    });
+    match to_leave.max_by_key(|p| p.bytes) {
+        Some(place) => Ok(place.device.clone()),
+        None => main_device(volume, report),
+    }
 }
 
 /// The device with most of a volume; for one without data, the emptiest of its home tier.

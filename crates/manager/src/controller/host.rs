@@ -85,6 +85,9 @@ pub(super) struct Kept {
     /// Devices of the last decision, by tier: a strategy's state is only good for these.
     pub(super) devices: Vec<(String, String)>,
     pub(super) cancelling: BTreeMap<u32, MoveOrder>,
+    /// Jobs that a mode has approved, and no person.
+    #[serde(default)]
+    pub(super) by_mode: BTreeSet<u32>,
 }
 
 /// How a job goes on, as last reported.

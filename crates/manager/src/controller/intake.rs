@@ -13,6 +13,23 @@ use crate::wire::{JobProgress, Load, LoadOf, WindowReport, WireRefusal};
 const VOLUMES_MAX: usize = 100_000;
 const DEVICES_MAX: usize = 4_096;
 
+/// Tiers that a report may name.
+const TIERS_MAX: usize = 256;
+
+/// No counter, size or sum of them is larger: so that sums of sums do not wrap.
+const COUNT_MAX: u64 = 1 << 60;
+
+/// Whether a device can do anything at all.
+fn possible(spec: &model::DeviceSpec) -> bool {
+    let positive = |v: f64| v.is_finite() && v > 0.0;
+    positive(spec.read_iops)
+        && positive(spec.write_iops)
+        && spec.read_bandwidth.0 > 0
+        && spec.write_bandwidth.0 > 0
+        && (0.0..=3.0).contains(&spec.jitter_sigma)
+        && spec.usd_per_gb.is_finite()
+}
+
 /// A report that makes no sense.
 pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
     let nonsense = |why: String| Err(WireRefusal::Nonsense { why });
@@ -25,6 +42,36 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
     }
     if report.window_ns == 0 {
         return nonsense("a window of no length".into());
+    }
+    if report.tiers.len() > TIERS_MAX {
+        return nonsense(format!(
+            "{} tiers are more than {TIERS_MAX}",
+            report.tiers.len()
+        ));
+    }
+    let twice = |t: &&String| report.tiers.iter().filter(|o| o == t).count() > 1;
+    if let Some(tier) = report.tiers.iter().find(twice) {
+        return nonsense(format!("tier {tier:?} is named twice"));
+    }
+    for d in &report.devices {
+        if d.size_bytes == 0 || d.size_bytes > COUNT_MAX || d.used_bytes > COUNT_MAX {
+            return nonsense(format!("device {:?} has a size that cannot be", d.name));
+        }
+        if d.emulate.as_ref().is_some_and(|spec| !possible(spec)) {
+            return nonsense(format!(
+                "device {:?} is like one that could do nothing",
+                d.name
+            ));
+        }
+        let counts =
+            d.io.iter()
+                .flat_map(|io| [io.reads, io.writes, io.read_bytes, io.write_bytes]);
+        if counts
+            .chain(d.io.and_then(|io| io.busy_ns))
+            .any(|n| n > COUNT_MAX)
+        {
+            return nonsense(format!("device {:?} has counters that cannot be", d.name));
+        }
     }
     let mut names: Vec<&str> = report.volumes.iter().map(|v| v.name.as_str()).collect();
     names.sort_unstable();
@@ -46,6 +93,19 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
     }
     let bucket_max = algo::BUCKETS as u16;
     for v in &report.volumes {
+        let placed = v.placed.iter().map(|p| p.bytes);
+        let moving = v.moving.iter().flat_map(|m| [m.copied_bytes, m.left_bytes]);
+        let flows = v.load.iter().flat_map(|l| [&l.reads, &l.writes]);
+        let counts = flows.flat_map(|f| [f.ios, f.bytes, f.sum_ns, f.held_ns]);
+        let depth = v.load.iter().map(|l| l.depth_ns.min(COUNT_MAX));
+        let sum = placed
+            .chain(moving)
+            .chain(counts)
+            .chain(depth)
+            .fold(0, u64::saturating_add);
+        if sum.max(v.size_bytes) > COUNT_MAX {
+            return nonsense(format!("volume {:?} has numbers that cannot be", v.name));
+        }
         for flow in v.load.iter().flat_map(|l| [&l.reads, &l.writes]) {
             let rising = flow.buckets.windows(2).all(|p| p[0].0 < p[1].0);
             let counted: u64 = flow
@@ -119,10 +179,7 @@ impl Controller {
         host.totals
             .retain(|name, _| report.volumes.iter().any(|v| v.name == *name));
         for v in &report.volumes {
-            let objective = self
-                .settings
-                .class(&v.class)
-                .and_then(|c| self.settings.classes[c].target);
+            let objective = self.settings.class_of(&v.class).target;
             let spark = host.sparks.entry(v.name.clone()).or_default();
             let load = v.load.as_ref();
             let p99_ns = load.and_then(|l| l.quantile_ns(0.99));
@@ -190,8 +247,11 @@ impl Controller {
                 left_bytes,
                 rate_bytes_per_s,
             } => {
+                // After a restart the agent's count goes on where it was.
+                let copied = host.executor.get(id).map_or(0, |j| j.copied.0);
                 let progress = host.progress.entry(id).or_insert(Progress {
                     moved_at: now,
+                    copied,
                     ..Progress::default()
                 });
                 let more = copied_bytes.saturating_sub(progress.copied);
@@ -211,7 +271,7 @@ impl Controller {
                 self.input(host, now, copied);
             }
             JobProgress::Done { copied_bytes } => {
-                let before = host.progress.get(&id).map_or(0, |p| p.copied);
+                let before = host.executor.get(id).map_or(0, |j| j.copied.0);
                 let copied = Input::Copied {
                     job: id,
                     bytes: Bytes(copied_bytes.saturating_sub(before)),
@@ -277,7 +337,11 @@ fn cancelled_for_good(host: &mut Host, report: &WindowReport) {
         job.is_some_and(|j| !matches!(j.state, JobProgress::Copying { .. }))
     };
     let before = host.kept.cancelling.len();
-    host.kept.cancelling.retain(|id, _| !ended(id));
+    // A volume that is gone has nothing to give up.
+    let there = |volume: &str| report.volumes.iter().any(|v| v.name == volume);
+    host.kept
+        .cancelling
+        .retain(|id, order| !ended(id) && there(&order.volume));
     host.dirty.kept |= before != host.kept.cancelling.len();
 }
 

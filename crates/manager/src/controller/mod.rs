@@ -38,6 +38,7 @@ use crate::store::Change;
 use crate::view::{EventKind, EventView};
 use crate::wire::{
     MoveOrder, Objective, Orders, PROTOCOL, Register, Welcome, WindowReport, WireRefusal,
+    host_name_fault,
 };
 
 use host::{Current, Host, Kept, Link};
@@ -57,8 +58,6 @@ struct Operator {
     tiers: BTreeMap<String, TierState>,
     /// By host and volume; none is "not pinned, whatever the file says".
     pins: BTreeMap<String, Option<String>>,
-    /// Outcomes before this do not count for trust: an operator has looked at them.
-    trust_from_ns: u64,
 }
 
 /// Values that are counted over all restarts.
@@ -278,9 +277,18 @@ impl Controller {
                 theirs: message.protocol,
             });
         }
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        if name.is_empty() || name.len() > 100 || !name.chars().all(plain) {
-            let why = format!("{name:?} cannot name a host: letters, digits, - _ and . up to 100");
+        if let Some(why) = host_name_fault(name) {
+            return Err(WireRefusal::Nonsense { why });
+        }
+        let other = self.hosts.get(name).filter(|h| {
+            let link = h.link.filter(|l| l.session != message.session && l.seq > 0);
+            let last = h.last.as_ref().map_or(Nanos::ZERO, |l| l.0);
+            link.is_some() && self.now.at.saturating_sub(last) <= self.late_after()
+        });
+        if other.is_some() {
+            let why = format!(
+                "another agent reports for host {name:?}: stop it, or wait until it is late, or give one of them another name"
+            );
             return Err(WireRefusal::Nonsense { why });
         }
         if !self.hosts.contains_key(name) {
@@ -292,6 +300,11 @@ impl Controller {
             session: message.session,
             seq: 0,
         });
+        if self.operator.paused && !host.executor.paused() {
+            // Nothing is under way yet that this could start.
+            let _ = host.executor.handle(self.now.at, executor::Input::Pause);
+            host.dirty.executor = true;
+        }
         // Reports of the session before are not this epoch's.
         host.epoch = None;
         host.last = None;
@@ -306,17 +319,25 @@ impl Controller {
         })
     }
 
+    /// Objectives by class, also of classes that volumes have and nobody described.
     fn objectives(&self) -> Vec<Objective> {
-        let classes = self.settings.classes.iter();
-        classes
-            .filter_map(|c| {
-                Some(Objective {
-                    class: c.name.clone(),
-                    statistic: c.target?.statistic,
-                    latency_ns: c.target?.latency.0,
-                })
+        let described = self.settings.classes.iter().map(|c| c.name.as_str());
+        let mut names: Vec<&str> = described.collect();
+        let reports = self.hosts.values().filter_map(Host::report);
+        for name in reports.flat_map(|r| r.volumes.iter().map(|v| v.class.as_str())) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        let objective = |name: &str| {
+            let target = self.settings.class_of(name).target?;
+            Some(Objective {
+                class: name.into(),
+                statistic: target.statistic,
+                latency_ns: target.latency.0,
             })
-            .collect()
+        };
+        names.into_iter().filter_map(objective).collect()
     }
 
     /// A window of an agent's array; what is to be going on there.
@@ -338,6 +359,7 @@ impl Controller {
             return Err(refusal);
         }
         self.counters.reports += 1;
+        self.reconsider(name);
         let as_of = Nanos(report.as_of_ns).min(self.now.at);
         let fresh = self.now.at.saturating_sub(as_of) <= self.late_after();
         self.take_in(name, as_of, report);
@@ -386,7 +408,12 @@ impl Controller {
             seq,
             at_ns: at.0,
             lease_ns,
-            moves: active.iter().map(|id| order_of(host, *id)).collect(),
+            // What is being given up has to end before its volume moves again.
+            moves: active
+                .iter()
+                .map(|id| order_of(host, *id))
+                .filter(|o| !host.kept.cancelling.values().any(|c| c.volume == o.volume))
+                .collect(),
             cancels: host.kept.cancelling.values().cloned().collect(),
             calibrations: if self.operator.paused {
                 vec![]

@@ -75,11 +75,17 @@ impl Controller {
                 .epoch
                 .as_ref()
                 .and_then(|e| latency_and_rate(e, &outcome.volume));
-            if let Some((mean_us, iops)) = measured {
+            let there = host.report().and_then(|r| {
+                let v = r.volumes.iter().find(|v| v.name == outcome.volume)?;
+                super::facts::main_device(v, r).ok()
+            });
+            let there = there.is_some_and(|d| host.tier_of(&d) == outcome.to_tier);
+            if let Some((mean_us, iops)) = measured.filter(|_| there) {
                 outcome.observed_us = mean_us;
                 outcome.observed_iops = Some(iops);
             }
-            if let (Some(observed), Some(predicted)) = (outcome.observed_us, outcome.predicted_us) {
+            let observed = outcome.observed_us.filter(|us| *us > 0.0);
+            if let (Some(observed), Some(predicted)) = (observed, outcome.predicted_us) {
                 let error = (observed - predicted) / observed;
                 outcome.error = Some(error);
                 let text = format!(

@@ -133,7 +133,7 @@ impl Controller {
     }
 
     /// What a tier takes: an operator's word goes before the file's.
-    fn tier_state(&self, host: &str, tier: &str) -> TierState {
+    pub(super) fn tier_state(&self, host: &str, tier: &str) -> TierState {
         let words = &self.settings.words.policy;
         let by_file = if words.drain.iter().any(|t| t == tier) {
             TierState::Draining
@@ -209,10 +209,7 @@ impl Controller {
         let device = main_device(v, report).unwrap_or_default();
         let live = self.state_of(host) == HostState::Live;
         let spark = host.sparks.get(&v.name).cloned().unwrap_or_default();
-        let objective = self
-            .settings
-            .class(&v.class)
-            .and_then(|c| self.settings.classes[c].target);
+        let objective = self.settings.class_of(&v.class).target;
         // What is old is unknown.
         let load = v.load.as_ref().filter(|_| live);
         let slo = objective.map(|o| SloView {
@@ -262,7 +259,7 @@ impl Controller {
     }
 
     /// The tier that a volume is pinned to: an operator's word goes before the file's.
-    fn pin_of(&self, host: &str, volume: &str) -> Option<String> {
+    pub(super) fn pin_of(&self, host: &str, volume: &str) -> Option<String> {
         match self.operator.pins.get(&format!("{host}/{volume}")) {
             Some(pin) => pin.clone(),
             None => self.settings.words.policy.pins.get(volume).cloned(),
@@ -313,7 +310,10 @@ impl Controller {
             bytes: job.order.size.0,
             left_bytes: left,
             rate_bytes_per_s: progress.rate,
-            planned_ns: planned.map_or(job.started.unwrap_or(self.now.at).0, |c| c.plan.at.0),
+            planned_ns: planned.map_or(
+                job.started.map_or(ended.unwrap_or(self.now.at.0), |s| s.0),
+                |c| c.plan.at.0,
+            ),
             started_ns: job.started.map(|s| s.0),
             ended_ns: ended,
             eta_ns: eta,
@@ -338,7 +338,15 @@ impl Controller {
                     .map(move |j| self.job_view(h, j.id))
             })
             .collect();
-        jobs.sort_by_key(|j| (std::cmp::Reverse(j.planned_ns), j.host.clone(), j.job));
+        // Those that run or wait first, then the newest.
+        let key = |j: &JobView| {
+            (
+                j.ended_ns.is_some(),
+                std::cmp::Reverse(j.job),
+                j.host.clone(),
+            )
+        };
+        jobs.sort_by_key(key);
         jobs
     }
 
