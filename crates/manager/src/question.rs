@@ -115,6 +115,35 @@ pub enum Question {
     },
 }
 
+impl Question {
+    /// Whether it is to change something.
+    pub fn is_order(&self) -> bool {
+        match self {
+            Question::Apply(_)
+            | Question::Reject(_)
+            | Question::Pause
+            | Question::Resume
+            | Question::CancelJob { .. }
+            | Question::SetTier { .. }
+            | Question::Pin { .. }
+            | Question::SetMode { .. } => true,
+            Question::Status
+            | Question::Tiers
+            | Question::Volumes
+            | Question::Volume { .. }
+            | Question::History { .. }
+            | Question::Plan { .. }
+            | Question::Jobs { .. }
+            | Question::Events { .. }
+            | Question::Outcomes { .. }
+            | Question::Why { .. }
+            | Question::WhyNot { .. }
+            | Question::ExportFacts { .. }
+            | Question::Counters => false,
+        }
+    }
+}
+
 /// Moves of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -19,6 +19,11 @@ impl Controller {
     pub fn ask(&mut self, now: Now, actor: &Actor, question: Question) -> Result<Answer, Refusal> {
         self.advance(now);
         self.actor = actor.0.clone();
+        if question.is_order() {
+            // Any of them may let something begin that waits: not by a plan that is too old.
+            let names: Vec<String> = self.hosts.keys().cloned().collect();
+            names.iter().for_each(|name| self.reconsider(name));
+        }
         match question {
             Question::Status => Ok(Answer::Status(Box::new(self.status()))),
             Question::Tiers => Ok(Answer::Tiers(self.tiers())),

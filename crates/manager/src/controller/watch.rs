@@ -57,6 +57,7 @@ impl Controller {
 
     /// Calls jobs stuck that do not go on, and gives up those that were stuck for long.
     pub(super) fn watch_jobs(&mut self, name: &str) {
+        self.reconsider(name);
         let mut host = self.hosts.remove(name).expect("it is there");
         let now = self.now.at;
         let watch = self.settings.words.watch;

@@ -58,6 +58,8 @@ pub struct FakeVolume {
     pub ios: u64,
     pub latency_us: u64,
     pub moving: Option<(&'static str, u64)>,
+    /// What a move that was given up left on another device, MiB.
+    pub rest: Option<(&'static str, u64)>,
 }
 
 pub fn volume(
@@ -76,6 +78,7 @@ pub fn volume(
         ios,
         latency_us,
         moving: None,
+        rest: None,
     }
 }
 
@@ -341,10 +344,13 @@ fn window(v: &FakeVolume) -> VolumeWindow {
         class: v.class.into(),
         size_bytes: v.mib * MIB,
         home: v.tier.into(),
-        placed: vec![Placed {
-            device: v.device.into(),
-            bytes: v.mib * MIB,
-        }],
+        placed: std::iter::once((v.device, v.mib))
+            .chain(v.rest)
+            .map(|(device, mib)| Placed {
+                device: device.into(),
+                bytes: mib * MIB,
+            })
+            .collect(),
         movable: true,
         moving: v.moving.map(|(device, left_bytes)| MovingWindow {
             device: device.into(),

@@ -501,3 +501,181 @@ fn nonsense_from_an_agent_is_refused_by_name() {
         "{refused:?}"
     );
 }
+
+/// Monitor epochs of two windows, migration epochs of four.
+const TOO_OLD: u64 = 12 * WINDOW;
+
+#[test]
+fn an_old_plan_begins_nothing_when_its_host_comes_back() {
+    let mut host = Host::new(BASE, upside_down());
+    let plan = host.until_plan();
+    assert!(!plan.moves.is_empty());
+    host.now_ns += TOO_OLD;
+    let now = host.now();
+    host.managed.tick(now);
+    host.order(Question::SetMode {
+        goal: Goal::Latency,
+        mode: Mode::Auto,
+    });
+    host.register();
+    host.windows(1);
+    assert!(host.ordered().is_empty(), "its facts are from before");
+    let state = &host.plan().unwrap().moves[0].state;
+    assert!(
+        matches!(state, MoveState::Ended { why } if why == "its plan is too old"),
+        "{state:?}"
+    );
+    host.until_plan();
+    host.windows(1);
+    assert!(!host.ordered().is_empty(), "a new one begins");
+}
+
+#[test]
+fn modes_that_are_taken_back_take_queued_moves_back() {
+    let one = with(AUTO).replace("hold = 1", "hold = 1\nconcurrent_moves = 1");
+    let mut volumes = upside_down();
+    volumes.push(volume("second", "slow", "slow-0", 700, 900));
+    let mut host = Host::new(&one, volumes);
+    host.until_plan();
+    host.windows(1);
+    let first = host.ordered();
+    assert_eq!(first.len(), 1);
+    host.order(Question::SetMode {
+        goal: Goal::Latency,
+        mode: Mode::Recommend,
+    });
+    host.finish(first[0], 100);
+    host.windows(6);
+    assert!(host.ordered().is_empty(), "{:?}", host.ordered());
+    // What a person approves is begun all the same.
+    let plan = host.plan().unwrap();
+    host.order(Question::Apply(choice(plan.generation, None)));
+    host.windows(1);
+    assert_eq!(host.ordered().len(), 1);
+}
+
+#[test]
+fn a_pin_drops_moves_against_it() {
+    let mut host = Host::new(BASE, upside_down());
+    let plan = host.until_plan();
+    let up = plan
+        .moves
+        .iter()
+        .find(|m| m.volume == "busy")
+        .expect("it is to move up");
+    host.order(Question::Pin {
+        volume: "busy".into(),
+        tier: Some("slow".into()),
+    });
+    let applied = host.ask(Question::Apply(choice(
+        plan.generation,
+        Some(vec![up.position]),
+    )));
+    assert!(
+        matches!(&applied, Err(Refusal::Conflict(why)) if why.contains("not open any more")),
+        "{applied:?}"
+    );
+}
+
+#[test]
+fn a_pause_holds_for_hosts_that_come_later() {
+    let mut host = Host::new(&with(AUTO), upside_down());
+    host.order(Question::Pause);
+    host.restart_controller();
+    host.register();
+    let plan = host.until_plan();
+    host.ask(Question::Apply(choice(plan.generation, None)))
+        .expect("it is approved");
+    host.windows(1);
+    assert!(host.ordered().is_empty());
+    host.order(Question::Resume);
+    host.windows(1);
+    assert!(!host.ordered().is_empty());
+}
+
+#[test]
+fn copied_bytes_count_once_over_restarts() {
+    let mut host = Host::new(&with(AUTO), upside_down());
+    host.until_plan();
+    host.windows(1);
+    let job = host.ordered()[0];
+    let copying = JobProgress::Copying {
+        copied_bytes: 64,
+        left_bytes: 1 << 20,
+        rate_bytes_per_s: 1,
+    };
+    host.progress(job, copying.clone());
+    host.windows(2);
+    for _ in 0..3 {
+        host.restart_controller();
+        host.register();
+        host.progress(job, copying.clone());
+        host.windows(1);
+    }
+    assert_eq!(host.job(job).copied_bytes, 64);
+}
+
+#[test]
+fn a_volume_on_two_tiers_is_drained_from_the_one_that_is_emptied() {
+    let mut host = Host::new(&with(AUTO), upside_down());
+    host.volumes[0].rest = Some(("fast-0", 48));
+    host.windows(1);
+    host.order(Question::SetTier {
+        tier: "fast".into(),
+        state: TierState::Draining,
+    });
+    let plan = host.until_plan();
+    let rest = plan
+        .moves
+        .iter()
+        .find(|m| m.volume == "busy")
+        .expect("a part of it has to leave");
+    assert_eq!((rest.goal, rest.from_tier.as_str()), (Goal::Drain, "fast"));
+}
+
+#[test]
+fn reports_that_cannot_be_are_refused_and_harm_nobody() {
+    let mut host = Host::new(BASE, upside_down());
+    host.windows(1);
+    type Spoil = fn(&mut manager::wire::WindowReport);
+    let spoils: [Spoil; 5] = [
+        |r| r.tiers = (0..70_000).map(|i| i.to_string()).collect(),
+        |r| r.tiers.push("fast".into()),
+        |r| r.devices[0].size_bytes = 0,
+        |r| r.devices[0].emulate.as_mut().unwrap().read_iops = 0.0,
+        |r| r.volumes[0].placed[0].bytes = u64::MAX,
+    ];
+    for spoil in spoils {
+        let mut report = host.report();
+        report.seq = 1_000;
+        spoil(&mut report);
+        let now = host.now();
+        let refused = host.managed.report(now, "alpha", report);
+        assert!(
+            matches!(
+                refused,
+                Err(MessageRefusal::Wire(WireRefusal::Nonsense { .. }))
+            ),
+            "{refused:?}"
+        );
+    }
+    host.until_plan();
+}
+
+#[test]
+fn a_second_agent_of_the_same_name_is_told_so() {
+    let mut host = Host::new(BASE, upside_down());
+    host.windows(2);
+    let other = manager::wire::Register {
+        protocol: manager::wire::PROTOCOL,
+        session: 99,
+        version: "test".into(),
+    };
+    let now = host.now();
+    let refused = host.managed.register(now, "alpha", other);
+    assert!(
+        matches!(&refused, Err(MessageRefusal::Wire(WireRefusal::Nonsense { why })) if why.starts_with("another agent reports")),
+        "{refused:?}"
+    );
+    host.windows(1);
+}

@@ -565,6 +565,17 @@ impl World {
                     );
                 }
                 Change::Job(JobView { state, .. }) if state == "done" => self.sums.moves_done += 1,
+                Change::Job(job) if job.state == "reserving" => {
+                    let plan = self.store.decision(&job.host, Some(job.generation));
+                    let plan = plan.expect("it can be read").expect("it is there");
+                    let age_ns = job.started_ns.expect("it begins") - plan.at_ns;
+                    // Two migration epochs, and the report that they end with.
+                    assert!(
+                        age_ns <= 24 * SECOND + WINDOW_NS,
+                        "job {} begins by a plan that is {age_ns} ns old",
+                        job.job
+                    );
+                }
                 _ => {}
             }
         }
