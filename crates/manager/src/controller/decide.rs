@@ -201,7 +201,11 @@ impl Controller {
         if self.mode_of(Goal::Space) == Mode::Off {
             policy.space_high = None;
         }
-        // Rules stay rules where nothing is moved for them: a pinned volume is not moved away.
+        if self.mode_of(Goal::Rules) == Mode::Off {
+            // Nothing moves for a pin, and nothing that is where its pin says moves away.
+            let tier_of = |v: VolumeId| facts.topology.tier_of(facts.volumes[v.index()].device);
+            policy.pins.retain(|p| tier_of(p.volume) == p.tier);
+        }
         Ok(policy)
     }
 
