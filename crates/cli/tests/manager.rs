@@ -287,14 +287,14 @@ fn faults_of_the_configuration_name_file_line_and_key() {
     let fault = bench.refused(&["serve", "--config", "live.toml"]);
     assert_eq!(
         fault,
-        "live.toml:21: policy.cooldwon: unknown key, did you mean \"cooldown\"?"
+        "live.toml:19: policy.cooldwon: unknown key, did you mean \"cooldown\"?"
     );
     let odd = CONFIG.replace("window = \"500ms\"", "window = \"300ms\"");
     std::fs::write(bench.path().join("live.toml"), odd).unwrap();
     let fault = bench.refused(&["serve", "--config", "live.toml"]);
     assert_eq!(
         fault,
-        "live.toml:18: policy.monitor_epoch: 1s is not a multiple of the window of 300ms"
+        "live.toml:16: policy.monitor_epoch: 1s is not a multiple of the window of 300ms"
     );
 }
 
