@@ -4,8 +4,12 @@
 # DIRECTORY (the system's place for temporary files) and removed at the end; a month of 1000 volumes needs 4 GiB there.
 set -eu
 cd "$(dirname "$0")/.."
-cargo build --quiet --release -p store --example month
-directory=$(mktemp -d "${3:-${TMPDIR:-/tmp}}/store-month.XXXXXX")
+cargo build --quiet --release --locked -p store --example month
+if [ $# -ge 3 ]; then
+  directory=$(mktemp -d -p "$3" store-month.XXXXXX)
+else
+  directory=$(mktemp -d --tmpdir store-month.XXXXXX)
+fi
 trap 'rm -rf -- "$directory"' EXIT
 trap 'exit 1' INT TERM
 target/release/examples/month "${1:-30}" "${2:-1000}" "$directory/store.db"

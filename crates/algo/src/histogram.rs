@@ -252,6 +252,22 @@ impl Histogram {
     }
 }
 
+/// What was added to sparse counts by bucket since an earlier reading, without zeroes; both ascend. None if a count went
+/// backwards.
+pub fn buckets_since(now: &[(u16, u64)], earlier: &[(u16, u64)]) -> Option<Vec<(u16, u64)>> {
+    let mut left = earlier.iter().copied().peekable();
+    let mut differences = vec![];
+    for (bucket, n) in now.iter().copied() {
+        let before = left.next_if(|b| b.0 == bucket).map_or(0, |b| b.1);
+        let more = n.checked_sub(before)?;
+        if more > 0 {
+            differences.push((bucket, more));
+        }
+    }
+    // What is left is no bucket any more.
+    left.next().is_none().then_some(differences)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

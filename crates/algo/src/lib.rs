@@ -19,7 +19,9 @@ pub use device_fit::{
     Basis, DeviceFit, Directions, FittedPoint, LoadPoint, MeasuredFlow, Quality, Value, fit_device,
 };
 pub use heap::EventHeap;
-pub use histogram::{BUCKETS, Histogram, WindowHistograms, WindowSums, bucket_of, bucket_value_ns};
+pub use histogram::{
+    BUCKETS, Histogram, WindowHistograms, WindowSums, bucket_of, bucket_value_ns, buckets_since,
+};
 pub use least_squares::least_squares;
 pub use popularity::Popularity;
 pub use random::{JitterTable, Rng, mix};

@@ -28,6 +28,13 @@ pub struct ControllerArg {
         help_heading = "Controller"
     )]
     controller: Option<Address>,
+    #[command(flatten)]
+    credentials: Credentials,
+}
+
+/// Who asks, and which controller to trust.
+#[derive(Debug, Args)]
+pub struct Credentials {
     /// A file with the token that says who asks; not needed on a socket
     #[arg(
         long,
@@ -49,6 +56,19 @@ pub struct ControllerArg {
     ca: Option<PathBuf>,
 }
 
+impl Credentials {
+    /// A client of the controller at an address. Nothing is asked yet.
+    pub fn client(&self, address: Address) -> anyhow::Result<Client> {
+        let token = self.token_file.as_deref().map(token).transpose()?;
+        let trust = match (&self.fingerprint, &self.ca) {
+            (Some(fingerprint), _) => TlsTrust::Fingerprint(*fingerprint),
+            (None, Some(path)) => TlsTrust::CaFile(path.clone()),
+            (None, None) => TlsTrust::Nothing,
+        };
+        Ok(Client::new(address, token, trust)?)
+    }
+}
+
 impl ControllerArg {
     /// Whether a controller was named.
     pub fn named(&self) -> bool {
@@ -67,13 +87,7 @@ impl ControllerArg {
 
     /// A client. Nothing is asked yet.
     pub fn client(&self) -> anyhow::Result<Client> {
-        let token = self.token_file.as_deref().map(token).transpose()?;
-        let trust = match (&self.fingerprint, &self.ca) {
-            (Some(fingerprint), _) => TlsTrust::Fingerprint(*fingerprint),
-            (None, Some(path)) => TlsTrust::CaFile(path.clone()),
-            (None, None) => TlsTrust::Nothing,
-        };
-        Ok(Client::new(self.address(), token, trust)?)
+        self.credentials.client(self.address())
     }
 }
 

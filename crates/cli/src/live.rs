@@ -127,12 +127,7 @@ impl OutputArg {
         value: &T,
         text: impl FnOnce(&T) -> String,
     ) -> anyhow::Result<()> {
-        put(match self.output {
-            Form::Table => text(value),
-            Form::Json => serde_json::to_string_pretty(&Versioned { schema, value })
-                .map(|json| json + "\n")
-                .context("cannot write JSON")?,
-        })
+        self.put(schema, value, text, serde_json::to_string_pretty)
     }
 
     /// Prints one of many values that come over time: as a line of JSON, or as the text that is made of it.
@@ -142,11 +137,19 @@ impl OutputArg {
         value: &T,
         text: impl FnOnce(&T) -> String,
     ) -> anyhow::Result<()> {
+        self.put(schema, value, text, serde_json::to_string)
+    }
+
+    fn put<'a, T: Serialize>(
+        &self,
+        schema: &'static str,
+        value: &'a T,
+        text: impl FnOnce(&T) -> String,
+        json: impl FnOnce(&Versioned<'a, T>) -> serde_json::Result<String>,
+    ) -> anyhow::Result<()> {
         put(match self.output {
             Form::Table => text(value),
-            Form::Json => serde_json::to_string(&Versioned { schema, value })
-                .map(|json| json + "\n")
-                .context("cannot write JSON")?,
+            Form::Json => json(&Versioned { schema, value }).context("cannot write JSON")? + "\n",
         })
     }
 }

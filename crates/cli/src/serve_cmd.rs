@@ -9,10 +9,11 @@ use std::time::Duration;
 use agent::{AgentSettings, RunningAgent};
 use anyhow::{Context, anyhow};
 use clap::Args;
-use client::{Address, Client, TlsTrust, Token};
+use client::Address;
 use daemon::Daemon;
 use manager::settings::{ManagerConfig, Settings};
 
+use crate::asking::Credentials;
 use crate::live::{Go, Stop, absolute, explained, message};
 
 /// The daemon is ticked this often.
@@ -43,15 +44,8 @@ pub struct Agent {
     /// The controller: https://HOST:PORT or unix:PATH
     #[arg(long, value_name = "ADDRESS", env = "TERRACE_CONTROLLER")]
     controller: Address,
-    /// File with the agent's secret
-    #[arg(long, value_name = "FILE", env = "TERRACE_TOKEN_FILE")]
-    token_file: Option<PathBuf>,
-    /// SHA-256 of the controller's certificate, as `terrace serve` prints it
-    #[arg(long, value_name = "sha256:…", conflicts_with = "ca")]
-    fingerprint: Option<client::Fingerprint>,
-    /// PEM file of the CA that signed it
-    #[arg(long, value_name = "FILE")]
-    ca: Option<PathBuf>,
+    #[command(flatten)]
+    credentials: Credentials,
 }
 
 /// Reads a live configuration; its paths are taken from its directory.
@@ -117,20 +111,7 @@ fn announce(daemon: &Daemon) -> anyhow::Result<()> {
 /// Runs `terrace agent`.
 pub fn agent(what: Agent) -> anyhow::Result<ExitCode> {
     let stop = Stop::listen()?;
-    let token = match &what.token_file {
-        None => None,
-        Some(path) => {
-            let text = fs::read_to_string(path)
-                .with_context(|| format!("cannot read {}", path.display()))?;
-            Some(Token::new(text.trim()).map_err(explained)?)
-        }
-    };
-    let trust = match (what.fingerprint, what.ca) {
-        (Some(fingerprint), _) => TlsTrust::Fingerprint(fingerprint),
-        (None, Some(ca)) => TlsTrust::CaFile(ca),
-        (None, None) => TlsTrust::Nothing,
-    };
-    let controller = Client::new(what.controller, token, trust).map_err(explained)?;
+    let controller = what.credentials.client(what.controller)?;
     let running = RunningAgent::start(AgentSettings {
         host: what.host,
         control: what.array.join(datapath::control::CONTROL_SOCKET),

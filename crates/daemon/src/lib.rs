@@ -21,8 +21,11 @@ use agent::{AgentSettings, RunningAgent};
 use client::{Address, Client, TlsTrust};
 use controller::{Certificate, ControllerServer, Limits, Running, ServerSettings, TcpSettings};
 use manager::managed::Managed;
+use manager::question::{Actor, Answer, Question};
+use manager::service::Service;
 use manager::settings::{ControllerConfig, Serve, Settings};
 use manager::store::Tidied;
+use manager::view::CountersView;
 use store::{Retention, SqliteStore};
 
 pub use array::ServedArray;
@@ -137,6 +140,16 @@ impl Daemon {
     /// Why the agent does not report, as long as it does not.
     pub fn agent_trouble(&self) -> Option<String> {
         self.agent.as_ref().and_then(RunningAgent::trouble)
+    }
+
+    /// Totals since it was started; none while the store fails.
+    pub fn counters(&self) -> Option<CountersView> {
+        let mut managed = self.managed.lock().unwrap_or_else(PoisonError::into_inner);
+        let actor = Actor("daemon".into());
+        match managed.ask(self.clock.now(), &actor, Question::Counters) {
+            Ok(Answer::Counters(counters)) => Some(*counters),
+            _ => None,
+        }
     }
 
     /// The array that is served here.

@@ -6,7 +6,7 @@
 //!   Counts at t1 ──┘
 //! ```
 
-use algo::Histogram;
+use algo::{Histogram, buckets_since};
 use serde::{Deserialize, Serialize};
 
 /// What a volume's guests did since measuring began.
@@ -86,21 +86,6 @@ impl DirectionCounts {
             buckets: buckets_since(&self.buckets, &earlier.buckets)?,
         })
     }
-}
-
-/// Differences of sparse counts, without zeroes.
-fn buckets_since(now: &[(u16, u64)], earlier: &[(u16, u64)]) -> Option<Vec<(u16, u64)>> {
-    let mut left = earlier.iter().copied().peekable();
-    let mut differences = vec![];
-    for (bucket, n) in now.iter().copied() {
-        let before = left.next_if(|b| b.0 == bucket).map_or(0, |b| b.1);
-        let more = n.checked_sub(before)?;
-        if more > 0 {
-            differences.push((bucket, more));
-        }
-    }
-    // What is left is no bucket any more.
-    left.next().is_none().then_some(differences)
 }
 
 pub(crate) fn saturated(wide: u128) -> u64 {

@@ -333,7 +333,7 @@ inject_max = "2ms"
             classes: tally.numbers(),
             jobs,
             outcomes,
-            calibrations: calibrations(&client.metrics()?),
+            calibrations: daemon.counters().map_or(0, |c| c.calibrations),
         })
     }
 
@@ -375,15 +375,6 @@ inject_max = "2ms"
             std::thread::sleep(TICK);
         }
     }
-}
-
-/// Calibration sessions that were taken in, from the controller's metrics.
-fn calibrations(metrics: &str) -> u64 {
-    let line = metrics
-        .lines()
-        .find_map(|l| l.strip_prefix("terrace_calibrations_total "));
-    line.and_then(|n| n.trim().parse::<f64>().ok())
-        .unwrap_or(0.0) as u64
 }
 
 /// Writes all volumes, several at a time: each waits for its own tier.

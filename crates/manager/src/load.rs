@@ -1,6 +1,6 @@
 //! Sums and differences of measured loads, and what can be said of one.
 
-use algo::bucket_value_ns;
+use algo::{bucket_value_ns, buckets_since};
 use model::SloStatistic;
 
 use crate::wire::{Load, LoadOf};
@@ -8,31 +8,12 @@ use crate::wire::{Load, LoadOf};
 impl LoadOf {
     /// What was added since an earlier reading of the same counters; none if something went backwards.
     pub fn since(&self, earlier: &LoadOf) -> Option<LoadOf> {
-        let mut buckets = Vec::with_capacity(self.buckets.len());
-        let mut before = earlier.buckets.iter().peekable();
-        for (bucket, count) in &self.buckets {
-            let old = match before.peek() {
-                Some((b, _)) if b < bucket => return None,
-                Some((b, n)) if b == bucket => {
-                    before.next();
-                    *n
-                }
-                _ => 0,
-            };
-            let added = count.checked_sub(old)?;
-            if added > 0 {
-                buckets.push((*bucket, added));
-            }
-        }
-        if before.next().is_some() {
-            return None;
-        }
         Some(LoadOf {
             ios: self.ios.checked_sub(earlier.ios)?,
             bytes: self.bytes.checked_sub(earlier.bytes)?,
             sum_ns: self.sum_ns.checked_sub(earlier.sum_ns)?,
             held_ns: self.held_ns.checked_sub(earlier.held_ns)?,
-            buckets,
+            buckets: buckets_since(&self.buckets, &earlier.buckets)?,
         })
     }
 

@@ -1,5 +1,7 @@
 //! Taking in what an agent reports.
 
+use std::collections::BTreeSet;
+
 use executor::{Input, JobId, JobState};
 use units::{Bytes, Nanos};
 
@@ -174,10 +176,9 @@ impl Controller {
             volumes: Vec::with_capacity(report.volumes.len()),
             devices: Vec::with_capacity(report.devices.len()),
         };
-        host.sparks
-            .retain(|name, _| report.volumes.iter().any(|v| v.name == *name));
-        host.totals
-            .retain(|name, _| report.volumes.iter().any(|v| v.name == *name));
+        let names: BTreeSet<&str> = report.volumes.iter().map(|v| v.name.as_str()).collect();
+        host.sparks.retain(|name, _| names.contains(name.as_str()));
+        host.totals.retain(|name, _| names.contains(name.as_str()));
         for v in &report.volumes {
             let objective = self.settings.class_of(&v.class).target;
             let spark = host.sparks.entry(v.name.clone()).or_default();

@@ -73,9 +73,7 @@ impl Controller {
         let (end, text) = match state {
             JobState::Reserving => {
                 // What its last move came to cannot be told any more.
-                let mut awaited = std::mem::take(&mut host.kept.awaited);
-                awaited.retain(|a| a.outcome.volume != volume);
-                host.kept.awaited = awaited;
+                host.kept.awaited.retain(|a| a.outcome.volume != volume);
                 host.dirty.kept = true;
                 let text = format!("job {}: move of {volume} to {to} begins", id.0);
                 self.event(
