@@ -3,11 +3,20 @@
 use std::path::PathBuf;
 
 use datapath::control::ask;
-use datapath::desk::{Ask, DeviceSample, Samples, Told, VolumeSample};
+use datapath::desk::{
+    self, Ask, DeviceSample, HeatCounts, HeatSample, Samples, Told, VolumeSample,
+};
 use datapath::{DirectionCounts, LastMove, explain};
-use manager::agent::{Counts, Deed, DeviceSnapshot, MoveEnd, Snapshot, VolumeSnapshot};
+use manager::agent::{
+    Counts, Deed, DeviceSnapshot, ExtentsSnapshot, HeatCursor, HeatSnapshot, MoveEnd, Snapshot,
+    VolumeSnapshot, WantedExtents,
+};
 use manager::wire::{DeviceIo, Load, LoadOf, MovingWindow, Placed};
-use units::{BytesPerSec, Nanos};
+use model::ExtentPlaces;
+use units::{BytesPerSec, DeviceId, Nanos};
+
+const OTHER_VERSION: &str =
+    "it answers something else: use the same version of terrace on both sides";
 
 /// An array that a server has.
 pub(crate) struct ControlledArray {
@@ -27,10 +36,41 @@ impl ControlledArray {
     pub(crate) fn snapshot(&self) -> Result<Snapshot, String> {
         match self.ask(&Ask::Samples)? {
             Told::Samples(samples) => Ok(snapshot(samples)),
-            _ => Err(
-                "it answers something else: use the same version of terrace on both sides".into(),
-            ),
+            _ => Err(OTHER_VERSION.into()),
         }
+    }
+
+    /// Adds the extents of some volumes to a snapshot. Of one that cannot be looked at, as it is gone by now, they stay unknown.
+    pub(crate) fn look_at_extents(
+        &self,
+        wanted: Vec<WantedExtents>,
+        snapshot: &mut Snapshot,
+    ) -> Result<(), String> {
+        for WantedExtents { volume, since } in wanted {
+            let since = since.map(|s| desk::HeatCursor {
+                since_ns: s.since_ns,
+                turn: s.turn,
+            });
+            let ask = Ask::Heat {
+                volume: volume.clone(),
+                since,
+            };
+            let sample = match self.ask(&ask) {
+                Ok(Told::Heat(sample)) => sample,
+                Ok(_) => return Err(OTHER_VERSION.into()),
+                Err(_) => continue,
+            };
+            let devices = &snapshot.devices;
+            let places = places(&sample, devices)?;
+            if let Some(v) = snapshot.volumes.iter_mut().find(|v| v.name == volume) {
+                v.extents = Some(ExtentsSnapshot {
+                    extent_bytes: sample.extent.0,
+                    places,
+                    heat: sample.heat.map(heat),
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Does what the agent wants.
@@ -41,6 +81,7 @@ impl ControlledArray {
                 to: order.tier.clone(),
                 device: Some(order.device.clone()),
                 bandwidth: BytesPerSec(order.rate_bytes_per_s),
+                extents: order.extents.clone(),
             },
             Deed::CancelMove { volume } => Ask::CancelMove {
                 volume: volume.clone(),
@@ -57,6 +98,36 @@ impl ControlledArray {
             },
         };
         self.ask(&question).map(|_| ())
+    }
+}
+
+/// Places by the snapshot's devices.
+fn places(sample: &HeatSample, devices: &[DeviceSnapshot]) -> Result<ExtentPlaces, String> {
+    let known: Vec<DeviceId> = sample
+        .devices
+        .iter()
+        .map(|name| {
+            let found = devices.iter().position(|d| d.name == *name);
+            let found = found.map(DeviceId::from_index);
+            found.ok_or_else(|| format!("device {name:?} has only just come"))
+        })
+        .collect::<Result<_, _>>()?;
+    let runs = sample.places.runs().iter();
+    Ok(ExtentPlaces::of_runs(
+        runs.map(|(count, d)| (*count, d.map(|d| known[d.index()]))),
+    ))
+}
+
+fn heat(counts: HeatCounts) -> HeatSnapshot {
+    let touched = counts.touched().into_iter();
+    HeatSnapshot {
+        at: HeatCursor {
+            since_ns: counts.cursor.since_ns,
+            turn: counts.cursor.turn,
+        },
+        touched: touched
+            .map(|(extent, reads, writes)| (extent, reads.wrapping_add(writes)))
+            .collect(),
     }
 }
 
@@ -104,6 +175,7 @@ fn volume(v: VolumeSample) -> VolumeSnapshot {
         movable: v.healthy && v.exported,
         moving: v.moving.map(|m| MovingWindow {
             device: m.to,
+            extents: m.extents,
             copied_bytes: m.copied.0,
             left_bytes: m.left.0,
             rate_bytes_per_s: m.rate.0,
@@ -126,6 +198,7 @@ fn volume(v: VolumeSample) -> VolumeSnapshot {
                 depth_ns: c.depth_ns,
             },
         }),
+        extents: None,
     }
 }
 
@@ -136,5 +209,41 @@ fn direction(d: DirectionCounts) -> LoadOf {
         sum_ns: d.sum_ns,
         held_ns: d.held_ns,
         buckets: d.buckets,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_an_order_is_what_the_array_takes() {
+        assert_eq!(manager::agent::RANGES_PER_MOVE, array::MOVE_RANGES_MAX);
+    }
+
+    #[test]
+    fn places_are_by_the_snapshots_devices() {
+        let named = |name: &str| DeviceSnapshot {
+            name: name.into(),
+            tier: "t".into(),
+            size_bytes: 1,
+            used_bytes: 0,
+            emulate: None,
+            connected: true,
+            since_ns: 0,
+            io: DeviceIo::default(),
+        };
+        let sample = |devices: &[&str]| HeatSample {
+            volume: "v".into(),
+            extent: units::Bytes::mib(1),
+            extents: 8,
+            devices: devices.iter().map(|d| d.to_string()).collect(),
+            places: "3x1,2x-,3x0".to_string().try_into().unwrap(),
+            heat: None,
+        };
+        let devices = [named("a"), named("b"), named("c")];
+        let got = places(&sample(&["c", "b"]), &devices).unwrap();
+        assert_eq!(String::from(got), "3x1,2x-,3x2");
+        assert!(places(&sample(&["c", "new"]), &devices).is_err());
     }
 }

@@ -131,8 +131,14 @@ fn look(array: &ControlledArray, courier: &Courier, stop: &AtomicBool, trouble: 
     let mut agent = Agent::new(session(), env!("CARGO_PKG_VERSION"));
     let mut sent_ns = None;
     while !stop.load(Ordering::Acquire) {
-        match array.snapshot() {
-            Ok(snapshot) => agent.beat(now(), snapshot),
+        let at_ns = now();
+        let looked = array.snapshot().and_then(|mut snapshot| {
+            let wanted = agent.wanted_extents(at_ns, &snapshot);
+            array.look_at_extents(wanted, &mut snapshot)?;
+            Ok(snapshot)
+        });
+        match looked {
+            Ok(snapshot) => agent.beat(at_ns, snapshot),
             Err(why) => {
                 let why = format!("the array does not answer: {why}");
                 say(trouble, Some(why.clone()));

@@ -3,26 +3,45 @@
 //! Everything random is a function of a seed, every transcendental function comes from `libm`, and floating-point work
 //! is plain IEEE arithmetic in a fixed order: the same inputs give the same bits on every system.
 
+mod alias;
+mod averages;
 mod closed_loop;
+pub mod coarse;
+mod dense_set;
 mod device;
 mod device_fit;
+mod distributions;
 mod heap;
+mod heat;
 mod histogram;
+mod interval;
 mod least_squares;
+mod nonnegative;
+pub mod packed;
 mod popularity;
 mod random;
 mod regression;
+mod sketch;
+mod top;
 
+pub use alias::AliasTable;
+pub use averages::Averages;
 pub use closed_loop::{LoadShare, Settled, closed_loop};
+pub use dense_set::DenseSet;
 pub use device::{DeviceCounters, DeviceModel};
 pub use device_fit::{
     Basis, DeviceFit, Directions, FittedPoint, LoadPoint, MeasuredFlow, Quality, Value, fit_device,
 };
 pub use heap::EventHeap;
+pub use heat::HeatCounters;
 pub use histogram::{
     BUCKETS, Histogram, WindowHistograms, WindowSums, bucket_of, bucket_value_ns, buckets_since,
 };
+pub use interval::Interval;
 pub use least_squares::least_squares;
+pub use nonnegative::NonNegativeFit;
 pub use popularity::Popularity;
 pub use random::{JitterTable, Rng, mix};
 pub use regression::{Line, fit_line};
+pub use sketch::HeatSketch;
+pub use top::{Choice, Fill, TopCounts};

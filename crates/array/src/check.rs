@@ -14,7 +14,7 @@ use crate::bitmap::Bitmap;
 use crate::problem::{CheckReport, Problem, Repair};
 use crate::read::{each, each_extent, open};
 use crate::record::{DeviceRecord, MoveRecord, TierRecord, VolumeRecord};
-use crate::refusal::{check_device, check_tier, check_volume};
+use crate::refusal::{check_device, check_move, check_tier, check_volume};
 use crate::tables::{
     self, DEVICES, EXTENTS, ExtentBytes, Key, MOVES, TIERS, Table, VOLUMES, split_key,
 };
@@ -91,7 +91,7 @@ where
         })?;
     }
     each::<MoveRecord>(tables.moves, |id, found| {
-        seen.mover(id, found);
+        seen.mover(id, found, tables.extent);
         Ok(())
     })?;
     Ok(seen.report)
@@ -264,7 +264,7 @@ impl Seen {
         self.extent_problem(key, what, damaged, COPY_OUT);
     }
 
-    fn mover(&mut self, id: u32, found: Result<MoveRecord, ArrayError>) {
+    fn mover(&mut self, id: u32, found: Result<MoveRecord, ArrayError>, size: Bytes) {
         self.report.moves += 1;
         let drop = Some(Repair::DropMove(VolumeId(id)));
         let what = match &found {
@@ -273,7 +273,15 @@ impl Seen {
             Ok(record) if !self.devices.contains_key(&record.to.0) => {
                 format!("its target, device {}, does not exist", record.to.0)
             }
-            Ok(_) => return,
+            Ok(record) => {
+                // A volume that cannot be read may have any number of extents.
+                let volume = self.volumes.get(&id).and_then(Option::as_ref);
+                let fits = |v: &VolumeRecord| check_move(record, v.extents(size)).err();
+                match volume.and_then(fits) {
+                    Some(refusal) => refusal.to_string(),
+                    None => return,
+                }
+            }
         };
         self.problem(Table::Moves, id, what, drop, "");
     }

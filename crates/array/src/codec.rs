@@ -3,10 +3,12 @@
 //! A field is a little-endian number; a text is its length in bytes as a `u16` and then UTF-8; an optional text is one
 //! byte, 0 or 1, and the text if that is 1.
 
+use model::ExtentRanges;
 use units::{Bytes, BytesPerSec, DeviceId, TierId, VolumeId};
 
 use crate::record::{DeviceKind, DeviceRecord, Health, MoveRecord, TierRecord, VolumeRecord};
-use crate::tables::{Key, RECORD_VERSION, Table, seal, unseal};
+use crate::refusal::MOVE_RANGES_MAX;
+use crate::tables::{Key, RANGES_VERSION, RECORD_VERSION, Table, seal, unseal};
 use crate::{ArrayError, ArrayId};
 
 /// A record of a table: a value that knows its key.
@@ -15,10 +17,16 @@ pub(crate) trait Record: Sized {
     type Id: Copy + Ord;
     /// Its table.
     const TABLE: Table;
+    /// The newest version of its layout.
+    const NEWEST: u8 = RECORD_VERSION;
     /// The key in messages and under the checksum.
     fn key(id: Self::Id) -> Key;
     /// Its own key.
     fn id(&self) -> Self::Id;
+    /// The oldest version of its layout that can say what it says.
+    fn version(&self) -> u8 {
+        RECORD_VERSION
+    }
     /// Appends the fields.
     fn write(&self, out: &mut Vec<u8>);
     /// Reads the fields; the error names the field.
@@ -26,7 +34,7 @@ pub(crate) trait Record: Sized {
 
     /// The table's value.
     fn encode(&self) -> Vec<u8> {
-        let mut body = vec![RECORD_VERSION];
+        let mut body = vec![self.version()];
         self.write(&mut body);
         seal(Self::TABLE, Self::key(self.id()), body)
     }
@@ -35,7 +43,7 @@ pub(crate) trait Record: Sized {
     fn decode(id: Self::Id, value: &[u8]) -> Result<Self, ArrayError> {
         let key = Self::key(id);
         let body = unseal(Self::TABLE, key, value)?;
-        Self::read_all(id, Fields(body)).map_err(|why| ArrayError::Record {
+        Self::read_all(id, Fields::of(body)).map_err(|why| ArrayError::Record {
             table: Self::TABLE.name(),
             key: key.to_string(),
             why,
@@ -44,14 +52,19 @@ pub(crate) trait Record: Sized {
 
     /// Version, fields and nothing else; the error names the field.
     fn read_all(id: Self::Id, mut fields: Fields<'_>) -> Result<Self, String> {
-        let version = fields.u8("version")?;
-        if version != RECORD_VERSION {
+        fields.version = fields.u8("version")?;
+        if !(RECORD_VERSION..=Self::NEWEST).contains(&fields.version) {
+            let known = match Self::NEWEST {
+                RECORD_VERSION => RECORD_VERSION.to_string(),
+                newest => format!("{RECORD_VERSION} to {newest}"),
+            };
             return Err(format!(
-                "record version {version} is unknown to this program, which reads {RECORD_VERSION}"
+                "record version {} is unknown to this program, which reads {known}",
+                fields.version
             ));
         }
         let record = Self::read(id, &mut fields)?;
-        match fields.0.len() {
+        match fields.rest.len() {
             0 => Ok(record),
             n => Err(format!("{n} bytes too many")),
         }
@@ -59,15 +72,23 @@ pub(crate) trait Record: Sized {
 }
 
 /// What is left to read of a record.
-pub(crate) struct Fields<'a>(&'a [u8]);
+pub(crate) struct Fields<'a> {
+    rest: &'a [u8],
+    /// Of the record's layout, once it was read.
+    version: u8,
+}
 
 impl<'a> Fields<'a> {
+    fn of(rest: &'a [u8]) -> Self {
+        Self { rest, version: 0 }
+    }
+
     fn take<const N: usize>(&mut self, field: &str) -> Result<[u8; N], String> {
         let (first, rest) = self
-            .0
+            .rest
             .split_first_chunk::<N>()
             .ok_or_else(|| format!("field {field} is cut off"))?;
-        self.0 = rest;
+        self.rest = rest;
         Ok(*first)
     }
 
@@ -90,10 +111,10 @@ impl<'a> Fields<'a> {
     fn text(&mut self, field: &str) -> Result<String, String> {
         let length = usize::from(self.u16(field)?);
         let (text, rest) = self
-            .0
+            .rest
             .split_at_checked(length)
             .ok_or_else(|| format!("field {field} is cut off"))?;
-        self.0 = rest;
+        self.rest = rest;
         let text: &'a str =
             std::str::from_utf8(text).map_err(|e| format!("field {field} is not text: {e}"))?;
         Ok(text.to_string())
@@ -227,23 +248,54 @@ impl Record for VolumeRecord {
 impl Record for MoveRecord {
     type Id = u32;
     const TABLE: Table = Table::Moves;
+    const NEWEST: u8 = RANGES_VERSION;
     fn key(id: u32) -> Key {
         Key::Long(id)
     }
     fn id(&self) -> u32 {
         self.volume.0
     }
+    fn version(&self) -> u8 {
+        match self.extents {
+            None => RECORD_VERSION,
+            Some(_) => RANGES_VERSION,
+        }
+    }
     fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.to.0.to_le_bytes());
         out.extend_from_slice(&self.bandwidth.0.to_le_bytes());
+        if let Some(extents) = &self.extents {
+            let ranges = extents.ranges();
+            out.extend_from_slice(&(ranges.len() as u32).to_le_bytes());
+            for (first, end) in ranges {
+                out.extend_from_slice(&first.to_le_bytes());
+                out.extend_from_slice(&end.to_le_bytes());
+            }
+        }
     }
     fn read(id: u32, fields: &mut Fields<'_>) -> Result<Self, String> {
         Ok(Self {
             volume: VolumeId(id),
             to: DeviceId(fields.u16("to")?),
             bandwidth: BytesPerSec(fields.u64("bandwidth")?),
+            extents: match fields.version {
+                RECORD_VERSION => None,
+                _ => Some(read_ranges(fields)?),
+            },
         })
     }
+}
+
+fn read_ranges(fields: &mut Fields<'_>) -> Result<ExtentRanges, String> {
+    let count = fields.u32("number of ranges")?;
+    if count == 0 || count as usize > MOVE_RANGES_MAX {
+        return Err(format!(
+            "field number of ranges is {count}, must be 1 to {MOVE_RANGES_MAX}"
+        ));
+    }
+    let range = |_| Ok((fields.u32("range")?, fields.u32("range")?));
+    let ranges: Result<Vec<(u32, u32)>, String> = (0..count).map(range).collect();
+    ExtentRanges::from_ranges(ranges?).map_err(|e| format!("field range: {e}"))
 }
 
 /// The record of table `meta`. Its first four bytes are the format version and its last eight the checksum in every
@@ -268,7 +320,7 @@ impl Meta {
     /// The version, and the rest if it is ours.
     pub(crate) fn decode(value: &[u8]) -> Result<(u32, Option<Self>), ArrayError> {
         let body = unseal(Table::Meta, Self::KEY, value)?;
-        let mut fields = Fields(body);
+        let mut fields = Fields::of(body);
         let error = |why: String| ArrayError::Record {
             table: Table::Meta.name(),
             key: Self::KEY.to_string(),

@@ -11,7 +11,7 @@ use crate::codec::Record;
 use crate::commit::{Change, Failure, at_index, refused, store, unknown};
 use crate::read::{each, get};
 use crate::record::{DeviceRecord, Health, MoveRecord, TierRecord, VolumeRecord};
-use crate::refusal::{Refusal, check_device, check_tier, check_volume, taken};
+use crate::refusal::{Refusal, check_device, check_move, check_tier, check_volume, taken};
 use crate::tables::{
     self, DEVICES, EXTENTS, ExtentBytes, MOVES, TIERS, VOLUMES, extent_key, keys_of, seal_extent,
     split_key, unseal_extent,
@@ -162,7 +162,7 @@ impl<'t> Draft<'t> {
     }
 
     fn set_volume(&mut self, record: &VolumeRecord) -> Result<(), Failure> {
-        self.volume_extents(record.id)?;
+        let before = self.volume_extents(record.id)?;
         let extents = record.extents(self.extent);
         if let Ok(after) = u32::try_from(extents)
             && let Some(placed) = self.first_placed(record.id, after)?
@@ -172,6 +172,11 @@ impl<'t> Draft<'t> {
                 extents,
                 placed,
             }));
+        }
+        if extents < before
+            && let Some(running) = get::<MoveRecord>(&self.moves, record.id.0)?
+        {
+            check_move(&running, extents)?;
         }
         self.put_volume(record)
     }
@@ -261,7 +266,8 @@ impl<'t> Draft<'t> {
     }
 
     fn set_move(&mut self, record: &MoveRecord) -> Result<(), Failure> {
-        self.volume_extents(record.volume)?;
+        let extents = self.volume_extents(record.volume)?;
+        check_move(record, extents)?;
         self.device(record.to)?;
         let value = record.encode();
         self.moves.insert(record.volume.0, &*value).map_err(store)?;

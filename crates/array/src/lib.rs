@@ -8,7 +8,7 @@
 //!  │ devices  tier, path, slots, high-water ───┼──────▶ 0          1 MiB    + extent
 //!  │ volumes  name, size, home, health         │
 //!  │ extents  (volume, extent) → (device, slot)│       [`Slots`]: which slots are free, in memory,
-//!  │ moves    volume → device                  │       derived from the map at every start
+//!  │ moves    volume, extents → device         │       derived from the map at every start
 //!  └───────────────────────────────────────────┘
 //! ```
 //!
@@ -61,7 +61,8 @@ pub use record::{
     ArrayId, DeviceKind, DeviceRecord, Extent, Health, MoveRecord, TierRecord, VolumeRecord,
 };
 pub use refusal::{
-    DEVICE_ID_MAX, DEVICE_SLOTS_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, Refusal, VOLUME_EXTENTS_MAX,
+    DEVICE_ID_MAX, DEVICE_SLOTS_MAX, MOVE_RANGES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, Refusal,
+    VOLUME_EXTENTS_MAX,
 };
 pub use slots::{Slots, SlotsError, Taken};
 pub use superblock::{DATA_START, SUPERBLOCK_BYTES, Superblock, SuperblockError};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use model::DeviceSpec;
+use model::{DeviceSpec, ExtentRanges};
 use units::{Bytes, BytesPerSec, DeviceId, TierId, VolumeId};
 use volume::Location;
 
@@ -97,8 +97,8 @@ impl VolumeRecord {
     }
 }
 
-/// A move of a whole volume that is under way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A move of a volume, or of some of its extents, that is under way.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MoveRecord {
     /// What.
     pub volume: VolumeId,
@@ -106,6 +106,8 @@ pub struct MoveRecord {
     pub to: DeviceId,
     /// The most that its copies may take.
     pub bandwidth: BytesPerSec,
+    /// The extents that move; `None` is all of them.
+    pub extents: Option<ExtentRanges>,
 }
 
 /// What the map says about one extent of a volume, damaged or not.

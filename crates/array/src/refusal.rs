@@ -4,7 +4,7 @@ use model::DeviceSpec;
 use thiserror::Error;
 use units::Bytes;
 
-use crate::record::{DeviceRecord, TierRecord, VolumeRecord};
+use crate::record::{DeviceRecord, MoveRecord, TierRecord, VolumeRecord};
 
 /// Longest name of a tier, device, volume or service class, in bytes: keeps tables and messages readable.
 pub const NAME_BYTES_MAX: usize = 255;
@@ -23,6 +23,10 @@ pub const DEVICE_SLOTS_MAX: u32 = 1 << 30;
 
 /// Most extents of one volume (16 TiB at the smallest extent); protects the memory of its map, 8 bytes per extent.
 pub const VOLUME_EXTENTS_MAX: u64 = 1 << 28;
+
+/// Most ranges of extents that one move names. Bounds the record of a move (16 KiB), which is read at every start, and the
+/// line that orders it at a control socket (22 bytes a range at most, of 64 KiB).
+pub const MOVE_RANGES_MAX: usize = 2048;
 
 /// Why a [`Change`](crate::Change) is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -118,6 +122,16 @@ pub enum Refusal {
         extent: u32,
         /// The volume's extents.
         extents: u64,
+    },
+    /// A move of no extents, or of too many ranges of them.
+    #[error(
+        "a move of volume {volume} names {ranges} ranges of extents, must be 1 to {MOVE_RANGES_MAX}"
+    )]
+    MoveRanges {
+        /// The volume.
+        volume: u32,
+        /// How many.
+        ranges: usize,
     },
     /// A slot past the end of its device.
     #[error("device {device} has {slots} slots, no slot {slot}")]
@@ -238,6 +252,25 @@ fn check_spec(record: &DeviceRecord) -> Result<(), Refusal> {
         text: record.name.clone(),
         why,
     })
+}
+
+/// What a move of a volume of so many extents must be.
+pub(crate) fn check_move(record: &MoveRecord, extents: u64) -> Result<(), Refusal> {
+    let Some(chosen) = &record.extents else {
+        return Ok(());
+    };
+    let (volume, ranges) = (record.volume.0, chosen.ranges().len());
+    if !(1..=MOVE_RANGES_MAX).contains(&ranges) {
+        return Err(Refusal::MoveRanges { volume, ranges });
+    }
+    match chosen.last().filter(|last| u64::from(*last) >= extents) {
+        None => Ok(()),
+        Some(extent) => Err(Refusal::ExtentOutside {
+            volume,
+            extent,
+            extents,
+        }),
+    }
 }
 
 /// What a volume must be by itself.

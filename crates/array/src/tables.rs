@@ -20,8 +20,12 @@ use crate::ArrayError;
 /// The version of the format that this program writes, and the newest that it reads.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Version of a record's layout, its first byte.
+/// Version of a record's layout, its first byte, unless the record says otherwise.
 pub(crate) const RECORD_VERSION: u8 = 1;
+
+/// Version of the record of a move of some extents. A program that does not know it refuses the record: it would move the
+/// whole volume.
+pub(crate) const RANGES_VERSION: u8 = 2;
 
 pub(crate) type Bytes = &'static [u8];
 pub(crate) type ExtentBytes = &'static [u8; EXTENT_VALUE_BYTES];

@@ -35,6 +35,14 @@ fn a_move(volume: u32, to: u16) -> MoveRecord {
         volume: VolumeId(volume),
         to: DeviceId(to),
         bandwidth: BytesPerSec(200 << 20),
+        extents: None,
+    }
+}
+
+fn of_extents(ranges: &str) -> MoveRecord {
+    MoveRecord {
+        extents: Some(ranges.parse().unwrap()),
+        ..a_move(3, 1)
     }
 }
 
@@ -341,4 +349,56 @@ fn a_store_that_fails_says_so_until_it_is_opened_again() {
         id: 1,
     };
     assert_eq!(refused.to_string(), "there is no tier 1");
+}
+
+#[test]
+fn a_move_names_extents_that_its_volume_has_and_not_too_many_ranges() {
+    let array = array();
+    let set = |ranges: &str| array.commit(&[Change::SetMove(of_extents(ranges))]);
+    set("0-2,5,9").unwrap();
+    assert_eq!(array.moves().unwrap(), [of_extents("0-2,5,9")]);
+    let refusal = |result: Result<(), ArrayError>| match result {
+        Err(ArrayError::Refused { refusal, .. }) => refusal,
+        other => panic!("{other:?}"),
+    };
+    let outside = Refusal::ExtentOutside {
+        volume: 3,
+        extent: 10,
+        extents: 10,
+    };
+    assert_eq!(refusal(set("0-2,8-10")), outside);
+    let none = Refusal::MoveRanges {
+        volume: 3,
+        ranges: 0,
+    };
+    assert_eq!(refusal(set("")), none);
+    assert_eq!(array.moves().unwrap(), [of_extents("0-2,5,9")]);
+
+    let most = array::MOVE_RANGES_MAX as u32;
+    array
+        .commit(&[Change::AddVolume(volume(5, 10_000))])
+        .unwrap();
+    let every_other = |ranges: u32| MoveRecord {
+        volume: VolumeId(5),
+        extents: Some(model::ExtentRanges::from_sorted((0..ranges).map(|e| 2 * e))),
+        ..a_move(5, 0)
+    };
+    array.commit(&[Change::SetMove(every_other(most))]).unwrap();
+    assert_eq!(array.moves().unwrap()[1], every_other(most));
+    let too_many = array.commit(&[Change::SetMove(every_other(most + 1))]);
+    assert!(
+        matches!(refusal(too_many), Refusal::MoveRanges { ranges, .. } if ranges == most as usize + 1)
+    );
+    assert!(array.check().unwrap().is_clean());
+
+    // What a move names stays there until it is over.
+    let smaller = Change::SetVolume(volume(5, 100));
+    let refused = refusal(array.commit(std::slice::from_ref(&smaller)));
+    assert!(
+        matches!(refused, Refusal::ExtentOutside { volume: 5, .. }),
+        "{refused}"
+    );
+    array
+        .commit(&[Change::ClearMove(VolumeId(5)), smaller])
+        .unwrap();
 }

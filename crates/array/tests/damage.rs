@@ -44,6 +44,7 @@ fn disk() -> CrashDisk {
         volume: VolumeId(3),
         to: DeviceId(1),
         bandwidth: units::BytesPerSec(1),
+        extents: None,
     };
     let changes = [
         Change::AddTier(tier(0)),
@@ -369,4 +370,84 @@ fn places_that_cannot_be_are_said() {
         error,
         "table extents, key 4:10: the volume has only 10 extents"
     );
+}
+
+/// The record of a move as bytes, with a checksum that fits.
+fn put_move(disk: &CrashDisk, volume: u32, body: &[u8]) {
+    let covered = [&[5][..], &volume.to_le_bytes(), body].concat();
+    let value = [body, &xxh3_64(&covered).to_le_bytes()].concat();
+    tamper(disk, |txn| {
+        let mut table = txn.open_table(MOVES).unwrap();
+        table.insert(volume, &*value).unwrap();
+    });
+}
+
+#[test]
+fn moves_of_both_versions_are_read_and_those_that_cannot_be_are_dropped() {
+    let numbers = |numbers: &[u32]| {
+        numbers
+            .iter()
+            .flat_map(|n| n.to_le_bytes())
+            .collect::<Vec<_>>()
+    };
+    let fields = [&[1, 0][..], &7_u64.to_le_bytes()].concat();
+    let of = |version: u8, ranges: &[u32]| [&[version][..], &fields, &numbers(ranges)].concat();
+    let read = |body: &[u8]| {
+        let disk = disk();
+        put_move(&disk, 3, body);
+        let array = Array::open_on(disk).unwrap();
+        let found = array
+            .moves()
+            .map(|mut m| m.remove(0))
+            .map_err(|e| e.to_string());
+        (found, problems(&array), array)
+    };
+    // As it was written before there were moves of extents.
+    let (found, problems, _) = read(&of(1, &[]));
+    let found = found.unwrap();
+    assert_eq!(
+        (found.to, found.bandwidth.0, found.extents),
+        (DeviceId(1), 7, None)
+    );
+    assert_eq!(problems, [""; 0]);
+    let (found, problems, _) = read(&of(2, &[2, 0, 3, 7, 8]));
+    assert_eq!(found.unwrap().extents, Some("0-2,7".parse().unwrap()));
+    assert_eq!(problems, [""; 0]);
+    for (body, why) in [
+        (
+            of(3, &[]),
+            "record version 3 is unknown to this program, which reads 1 to 2",
+        ),
+        (of(1, &[1, 0, 3]), "12 bytes too many"),
+        (of(2, &[0]), "number of ranges is 0, must be 1 to 2048"),
+        (
+            of(2, &[2049]),
+            "number of ranges is 2049, must be 1 to 2048",
+        ),
+        (of(2, &[2, 0, 3, 7]), "field range is cut off"),
+        (of(2, &[2, 0, 3, 2, 8]), "meets the one before it"),
+        (of(2, &[1, 3, 3]), "is empty"),
+        (of(2, &[1, 3, 4, 5]), "4 bytes too many"),
+    ] {
+        let (found, problems, array) = read(&body);
+        let found = found.unwrap_err();
+        assert!(found.contains(why), "{found}");
+        assert!(
+            problems.len() == 1 && problems[0].contains(why),
+            "{problems:?}"
+        );
+        let report = array.check().unwrap();
+        array.repair(&report).unwrap();
+        assert_eq!(array.moves().unwrap(), []);
+    }
+    // Readable, and of an extent that the volume does not have.
+    let (found, problems, array) = read(&of(2, &[1, 9, 11]));
+    assert!(found.is_ok());
+    assert!(
+        problems.len() == 1 && problems[0].contains("no extent 10"),
+        "{problems:?}"
+    );
+    let report = array.check().unwrap();
+    array.repair(&report).unwrap();
+    assert!(array.check().unwrap().is_clean());
 }

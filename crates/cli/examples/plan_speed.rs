@@ -162,6 +162,7 @@ fn inventory(seed: u64, volumes: usize, tiers: usize) -> Facts {
                 calibration: (0..25).map(window).collect(),
                 calibrating: false,
                 last_moved: None,
+                extents: None,
             }
         })
         .collect();

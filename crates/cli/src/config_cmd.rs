@@ -9,6 +9,8 @@ use anyhow::{Context, anyhow};
 use clap::Subcommand;
 use manager::settings::{ManagerConfig, Settings};
 
+use crate::counting;
+use crate::inputs;
 use crate::sim_cmd;
 
 /// `terrace config …`
@@ -97,7 +99,17 @@ fn check(path: &Path) -> anyhow::Result<String> {
     if let Some(missing) = sim_cmd::missing_requirement(path, &file) {
         return Ok(format!("skipped: no {missing}"));
     }
-    let model = sim_cmd::load(path, &file)?.0;
+    if let Some(config) = &file.scenario.counting {
+        let loads = counting::loads(path, &file)?;
+        let s = &file.scenario;
+        return Ok(format!(
+            "ok: counted: {loads} loads, {} methods, {} sizes of the fast tier, intervals of {}",
+            s.compare.len(),
+            config.fast_shares.len(),
+            config.interval
+        ));
+    }
+    let model = inputs::load(path, &file)?.model;
     Ok(format!(
         "ok: {} tiers, {} volumes of {} VMs, {} traces, {} clients, {}",
         model.topology.tiers.len(),

@@ -131,6 +131,7 @@ mod tests {
             to_tier: "fast".into(),
             from: "slow".into(),
             to: "fast".into(),
+            extents: None,
             goal: Goal::Latency,
             reason: String::new(),
             state: state.into(),

@@ -26,91 +26,91 @@ impl Job<'_> {
     fn run(&self, report: &mut dyn FnMut(RunProgress)) -> anyhow::Result<RunResult> {
         let (file, model) = (self.file, self.model);
         let strategy = file.strategy(&self.strategy)?;
-        let manifest = Manifest {
-            version: env!("CARGO_PKG_VERSION").into(),
-            scenario: file.scenario.name.clone(),
-            scenario_xxh3: format!("{:016x}", xxh3_64(file.source.text.as_bytes())),
-            traces: self.traces.to_vec(),
-            strategy: self.strategy.clone(),
-            strategy_config: file
-                .scenario
-                .strategies
-                .get(&self.strategy)
-                .cloned()
-                .unwrap_or_default(),
-            seed: model.seed,
-            duration_s: model.duration.as_secs_f64(),
-            warmup_s: model.warmup.as_secs_f64(),
-        };
+        let text = xxh3_64(file.source.text.as_bytes());
+        let manifest = manifest(file, model, &self.strategy, self.traces, text);
         Ok(sim::run(model, &*strategy, manifest, self.options, report)?)
+    }
+}
+
+/// What makes a run repeatable. `scenario_xxh3` is the hash of the scenario.
+pub fn manifest(
+    file: &ScenarioFile,
+    model: &Model,
+    strategy: &str,
+    traces: &[TraceHash],
+    scenario_xxh3: u64,
+) -> Manifest {
+    let parameters = file.scenario.strategies.get(strategy);
+    Manifest {
+        version: env!("CARGO_PKG_VERSION").into(),
+        scenario: file.scenario.name.clone(),
+        scenario_xxh3: format!("{scenario_xxh3:016x}"),
+        traces: traces.to_vec(),
+        strategy: strategy.into(),
+        strategy_config: parameters.cloned().unwrap_or_default(),
+        seed: model.seed,
+        duration_s: model.duration.as_secs_f64(),
+        warmup_s: model.warmup.as_secs_f64(),
     }
 }
 
 /// Runs all of them, as many at once as there are cores; results in the order of the jobs. They share nothing but what they
 /// borrow.
 pub fn run_all(title: &str, jobs: &[Job<'_>]) -> anyhow::Result<Vec<RunResult>> {
-    let threads = std::thread::available_parallelism()
+    let mut bar = SimBar::new(title, jobs.len());
+    let results = with_events(
+        jobs,
+        |job, report| job.run(report),
+        |i, progress: RunProgress| bar.update(i, &progress),
+    );
+    results.into_iter().collect()
+}
+
+/// The same for anything else.
+pub fn side_by_side<T: Sync, R: Send>(over: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    with_events(over, |item, _: &mut dyn FnMut(())| work(item), |_, ()| ())
+}
+
+/// How much of `items` is worked on at once.
+pub fn threads(items: usize) -> usize {
+    std::thread::available_parallelism()
         .map_or(1, usize::from)
-        .min(jobs.len().max(1));
-    let (send, progress) = mpsc::channel::<(usize, RunProgress)>();
+        .min(items.max(1))
+}
+
+/// The same, with what workers have to say while they are at it: `on` hears it on the caller's thread, with the number of the
+/// item.
+pub fn with_events<T: Sync, R: Send, E: Send>(
+    over: &[T],
+    work: impl Fn(&T, &mut dyn FnMut(E)) -> R + Sync,
+    mut on: impl FnMut(usize, E),
+) -> Vec<R> {
+    let (send, events) = mpsc::channel::<(usize, E)>();
     let next = AtomicUsize::new(0);
-    let mut results: Vec<Option<anyhow::Result<RunResult>>> =
-        (0..jobs.len()).map(|_| None).collect();
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads)
+    let (next, work) = (&next, &work);
+    let mut done: Vec<(usize, R)> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads(over.len()))
             .map(|_| {
-                let (send, next) = (send.clone(), &next);
+                let send = send.clone();
                 scope.spawn(move || {
                     let mut done = Vec::new();
                     loop {
                         let i = next.fetch_add(1, Ordering::Relaxed);
-                        let Some(job) = jobs.get(i) else {
+                        let Some(item) = over.get(i) else {
                             return done;
                         };
-                        let mut report = |p: RunProgress| {
-                            let _ = send.send((i, p)); // nobody listens any more: no reason to stop
+                        let mut say = |event: E| {
+                            let _ = send.send((i, event)); // nobody listens any more: no reason to stop
                         };
-                        done.push((i, job.run(&mut report)));
+                        done.push((i, work(item, &mut say)));
                     }
                 })
             })
             .collect();
         drop(send);
-        let mut bar = SimBar::new(title, jobs.len());
-        for (i, p) in progress {
-            bar.update(i, &p);
+        for (i, event) in events {
+            on(i, event);
         }
-        drop(bar);
-        for worker in workers {
-            for (i, result) in worker.join().expect("a run does not panic") {
-                results[i] = Some(result);
-            }
-        }
-    });
-    results
-        .into_iter()
-        .map(|r| r.expect("every run was started"))
-        .collect()
-}
-
-/// The same for anything else that is short: as many at once as there are cores, results in the order of the items.
-pub fn side_by_side<T: Sync, R: Send>(over: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let next = AtomicUsize::new(0);
-    let worker = || {
-        let mut done = Vec::new();
-        while let Some(item) = {
-            let i = next.fetch_add(1, Ordering::Relaxed);
-            over.get(i).map(|item| (i, item))
-        } {
-            done.push((item.0, work(item.1)));
-        }
-        done
-    };
-    let mut done: Vec<(usize, R)> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads.min(over.len()))
-            .map(|_| scope.spawn(worker))
-            .collect();
         let results = workers.into_iter().map(|w| w.join());
         results
             .flat_map(|r| r.expect("work does not panic"))

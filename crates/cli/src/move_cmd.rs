@@ -7,6 +7,7 @@ use anyhow::{anyhow, bail};
 use clap::Args;
 use datapath::desk::{Ask, Told};
 use datapath::{LastMove, Reach, ServerConfig, Serving};
+use model::ExtentRanges;
 use units::BytesPerSec;
 
 use crate::live::{Go, Stop, explained, message, one, said, show};
@@ -25,6 +26,9 @@ pub struct Move {
     /// The tier
     #[arg(long, value_name = "TIER")]
     to: String,
+    /// Only these extents, such as "0-99,200"; `terrace volume heat` shows which are used most
+    #[arg(long, value_name = "RANGES")]
+    extents: Option<ExtentRanges>,
     /// At most so fast
     #[arg(long, value_name = "RATE", default_value = "200 MiB/s")]
     bandwidth: BytesPerSec,
@@ -43,6 +47,7 @@ pub fn run(what: &Move) -> anyhow::Result<ExitCode> {
         to: what.to.clone(),
         device: None,
         bandwidth: what.bandwidth,
+        extents: what.extents.clone(),
     };
     let reach = Reach::find(&what.which.array.array).map_err(explained)?;
     let before = one(reach.ask(show(volume)).map_err(|why| anyhow!(why))?)?;
@@ -61,7 +66,7 @@ pub fn run(what: &Move) -> anyhow::Result<ExitCode> {
     }
     drop(reach);
     match before.moving_to {
-        Some(to) if to == what.to => {
+        Some(to) if to == what.to && before.moving_extents == what.extents => {
             message(&format!("going on with the move of {volume} to {to}"));
             alone(&what.which, None)
         }

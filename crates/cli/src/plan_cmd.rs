@@ -236,6 +236,7 @@ mod tests {
             to_tier: "fast".into(),
             from: "slow".into(),
             to: "fast".into(),
+            extents: None,
             goal: Goal::Latency,
             reason: String::new(),
             bytes: 0,

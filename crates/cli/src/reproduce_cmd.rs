@@ -2,26 +2,31 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
+use report::Document;
 use reproduce::autotiering::{Outcome, STRATEGIES, Setup, document, regressions};
+use serde::Serialize;
 use sim::{RunOptions, SENSITIVITY_CASES, SensitivityRow, sensitivity_row};
 
 use crate::jobs::{self, Job};
+use crate::reproduce_dual_period::{self, DualPeriodArgs};
 
 /// `terrace reproduce …`
 #[derive(Debug, Subcommand)]
 pub enum ReproduceCommand {
     /// Paper 0 (AutoTiering, IPCCC 2017): Figs. 2 to 7 and every claim about them
     Autotiering(AutotieringArgs),
+    /// Paper 1 (dual-period tier control): Figs. 3 to 9 and every claim about them, at counting level
+    DualPeriod(DualPeriodArgs),
 }
 
 /// Form of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
+pub(crate) enum Output {
     Table,
     Json,
 }
@@ -62,6 +67,7 @@ pub struct AutotieringArgs {
 pub fn run(command: ReproduceCommand) -> anyhow::Result<ExitCode> {
     match command {
         ReproduceCommand::Autotiering(args) => autotiering(&args),
+        ReproduceCommand::DualPeriod(args) => reproduce_dual_period::run(&args),
     }
 }
 
@@ -77,11 +83,7 @@ fn autotiering(args: &AutotieringArgs) -> anyhow::Result<ExitCode> {
         write!(io::stdout().lock(), "{}", setup.text(args.seed))?;
         return Ok(ExitCode::SUCCESS);
     }
-    // Better now than after the simulation.
-    let page_dir = args.report.as_deref().and_then(|p| p.parent());
-    if let Some(dir) = page_dir.filter(|d| !d.as_os_str().is_empty() && !d.is_dir()) {
-        anyhow::bail!("--report: there is no directory {}", dir.display());
-    }
+    check_report(args.report.as_deref())?;
     let mut scenarios = Vec::with_capacity(setup.seeds.len());
     for seed in &setup.seeds {
         let file = setup.scenario(*seed)?;
@@ -112,16 +114,40 @@ fn autotiering(args: &AutotieringArgs) -> anyhow::Result<ExitCode> {
         true => Some(passive_sensitivity(&setup.seeds)?),
     };
     let outcome = Outcome::new(env!("CARGO_PKG_VERSION"), setup, &runs, lines, passive);
-    if let Some(page) = &args.report {
-        fs::write(page, document(&outcome).page())
+    hand_over(
+        &outcome,
+        document(&outcome),
+        args.output,
+        args.report.as_deref(),
+    )
+}
+
+/// Better now than after the simulation.
+pub(crate) fn check_report(page: Option<&Path>) -> anyhow::Result<()> {
+    let dir = page.and_then(Path::parent);
+    if let Some(dir) = dir.filter(|d| !d.as_os_str().is_empty() && !d.is_dir()) {
+        anyhow::bail!("--report: there is no directory {}", dir.display());
+    }
+    Ok(())
+}
+
+/// Writes the page and prints the outcome.
+pub(crate) fn hand_over(
+    outcome: &impl Serialize,
+    document: Document,
+    output: Output,
+    page: Option<&Path>,
+) -> anyhow::Result<ExitCode> {
+    if let Some(page) = page {
+        fs::write(page, document.page())
             .with_context(|| format!("cannot write {}", page.display()))?;
         let _ = writeln!(io::stderr(), "report written to {}", page.display());
     }
     let mut out = io::stdout().lock();
-    match args.output {
-        Output::Table => write!(out, "{}", document(&outcome).text())?,
+    match output {
+        Output::Table => write!(out, "{}", document.text())?,
         Output::Json => {
-            serde_json::to_writer_pretty(&mut out, &outcome)?;
+            serde_json::to_writer_pretty(&mut out, outcome)?;
             writeln!(out)?;
         }
     }

@@ -1,25 +1,25 @@
 //! `terrace sim …`: run scenarios, compare strategies, keep a record that `terrace why` can read.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use planner::assign::Problem;
 use planner::horizon::Horizon;
 use serde::Serialize;
+use sim::counting::CountingResult;
 use sim::optimum::{self, ExactHorizon, Loads, Optimality};
 use sim::{Model, RunOptions, RunResult, ScenarioFile, TraceHash};
-use trace::measurements::Measurements;
-use trace::{LoadedTrace, ReadOptions};
 
+use crate::counting;
+use crate::inputs;
 use crate::jobs::{self, Job};
 use crate::record;
 use crate::sim_plan;
+use crate::sweep_cmd;
 use crate::trace_cmd::Output;
 
 /// `terrace sim …`
@@ -47,6 +47,9 @@ pub enum SimCommand {
         #[arg(long, conflicts_with = "no_optimum")]
         exact: bool,
     },
+    /// Run a scenario with all combinations of values, strategies and seeds
+    #[command(after_help = sweep_cmd::EXAMPLES)]
+    Sweep(sweep_cmd::SweepArgs),
     /// Decide again what a live controller decided, from `terrace export facts`
     Plan(sim_plan::PlanArgs),
     /// List the strategies
@@ -89,6 +92,9 @@ struct Results<'a> {
     /// By scenario, how far from the best possible everybody was.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     optimality: Vec<Optimality>,
+    /// Scenarios that were evaluated by counting.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    counted: Vec<CountingResult>,
 }
 
 /// Whether the best possible is looked for.
@@ -128,11 +134,14 @@ pub fn run(command: SimCommand) -> anyhow::Result<ExitCode> {
                 }
             })
         }
+        SimCommand::Sweep(args) => sweep_cmd::run(&args),
         SimCommand::Plan(args) => sim_plan::run(&args),
         SimCommand::Strategies => {
             let mut out = io::stdout().lock();
+            let width = planner::REGISTRY.iter().map(|e| e.name.len()).max();
+            let width = width.unwrap_or(0) + 2;
             for entry in planner::REGISTRY {
-                writeln!(out, "{:<14}{}", entry.name, entry.summary)?;
+                writeln!(out, "{:<width$}{}", entry.name, entry.summary)?;
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -176,6 +185,7 @@ fn simulate(
     }
     let mut all = Vec::new();
     let mut optimality = Vec::new();
+    let mut counted = Vec::new();
     for path in &what.scenarios {
         let mut file = read_scenario(path)?;
         if let Some(missing) = missing_requirement(path, &file) {
@@ -186,13 +196,28 @@ fn simulate(
             file.scenario.seed = seed;
         }
         let strategies = strategies_of(&file);
+        if file.scenario.counting.is_some() {
+            if what.report.is_some() {
+                anyhow::bail!(
+                    "--report: {} is evaluated by counting and has no page",
+                    path.display()
+                );
+            }
+            let result = counting::evaluate(path, &file, &strategies)?;
+            if what.output == Output::Table {
+                counting::print(&result)?;
+            }
+            counted.push(result);
+            continue;
+        }
         // Faults in names and parameters before any work is done.
         check_strategies(&file)?;
         for name in &strategies {
             file.strategy(name)?;
         }
-        let (model, traces) = load(path, &file)?;
-        let (results, optimum) = run_scenario(&file, &model, &traces, &strategies, best)?;
+        let loaded = inputs::load(path, &file)?;
+        let (results, optimum) =
+            run_scenario(&file, &loaded.model, &loaded.traces, &strategies, best)?;
         if !what.no_record {
             let dir = record::write(&what.out, &file, &results)?;
             let _ = writeln!(io::stderr(), "recorded in {}", dir.display());
@@ -221,11 +246,19 @@ fn simulate(
                 schema: "terrace.sim.results/1",
                 runs: &all,
                 optimality,
+                counted,
             };
             serde_json::to_writer_pretty(&mut out, &results)?;
             writeln!(out)?;
         }
-        Output::Csv => write!(out, "{}", report::csv(&all))?,
+        Output::Csv => {
+            if counted.is_empty() || !all.is_empty() {
+                write!(out, "{}", report::csv(&all))?;
+            }
+            for result in &counted {
+                write!(out, "{}", report::counting_csv(result))?;
+            }
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -353,56 +386,12 @@ pub fn missing_requirement(path: &Path, file: &ScenarioFile) -> Option<String> {
     (!full.is_dir()).then(|| shown.display().to_string())
 }
 
-/// Loads a scenario's traces and builds its model.
-pub fn load(path: &Path, file: &ScenarioFile) -> anyhow::Result<(Model, Vec<TraceHash>)> {
-    let base = path.parent().unwrap_or(Path::new("."));
-    let mut file = file.clone();
-    for i in 0..file.scenario.measurements.len() {
-        let from = base.join(&file.scenario.measurements[i].file);
-        let measurements = Measurements::read(&from)
-            .map_err(|e| file.fault(&format!("measurements[{i}].file"), e.to_string()))?;
-        file.generate(i, &measurements)?;
-    }
-    let file = &file;
-    let mut loaded: BTreeMap<(PathBuf, Option<String>), Arc<LoadedTrace>> = BTreeMap::new();
-    let (mut traces, mut hashes) = (Vec::new(), Vec::new());
-    for (i, config) in file.scenario.traces.iter().enumerate() {
-        let at = |e: String| file.fault(&format!("traces[{i}].file"), e);
-        let key = (base.join(&config.file), config.format.clone());
-        let trace = match loaded.get(&key) {
-            Some(trace) => Arc::clone(trace),
-            None => {
-                let format = config
-                    .format
-                    .as_deref()
-                    .map(str::parse)
-                    .transpose()
-                    .map_err(|e: String| file.fault(&format!("traces[{i}].format"), e))?;
-                let options = ReadOptions {
-                    format,
-                    ..ReadOptions::default()
-                };
-                let trace = trace::load(&key.0, &options).map_err(|e| at(e.to_string()))?;
-                if let Some(why) = &trace.format_assumed {
-                    return Err(at(format!("{why}; name it: format = \"{}\"", trace.format)).into());
-                }
-                Arc::new(trace)
-            }
-        };
-        loaded.insert(key, Arc::clone(&trace));
-        hashes.push(TraceHash {
-            file: config.file.clone(),
-            xxh3: trace.content_hash.clone(),
-            requests: trace.records().len() as u64,
-        });
-        traces.push(trace);
-    }
-    Ok((file.build(traces)?, hashes))
-}
-
 /// Builds every strategy that the scenario names, and drops it again.
 pub fn check_strategies(file: &ScenarioFile) -> anyhow::Result<()> {
     let s = &file.scenario;
+    if s.counting.is_some() {
+        return Ok(file.check_methods(&s.compare)?);
+    }
     for name in s
         .compare
         .iter()

@@ -12,6 +12,7 @@ use trace::{
 };
 use units::{Bytes, Nanos};
 
+use crate::inputs;
 use crate::progress::Bar;
 use crate::sim_cmd;
 use crate::{trace_info, trace_record, trace_sample};
@@ -277,7 +278,7 @@ fn generated_volumes(what: &Generated) -> anyhow::Result<Vec<GeneratedVolume>> {
         return Ok(what.preset.iter().map(volume).collect());
     };
     let file = sim_cmd::read_scenario(path)?;
-    let (model, _) = sim_cmd::load(path, &file)?;
+    let model = inputs::load(path, &file)?.model;
     anyhow::ensure!(
         !model.clients.is_empty(),
         "{}: the scenario has no clients",

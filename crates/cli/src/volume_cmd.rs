@@ -8,7 +8,7 @@ use serde::Serialize;
 use units::{Bytes, BytesPerSec, Iops};
 
 use crate::live::{ArrayArg, OutputArg, parse_iops, unexpected, wrong_usage};
-use crate::{check_cmd, export_cmd, inject_cmd, live_table, move_cmd, volume_asked};
+use crate::{check_cmd, export_cmd, heat_cmd, inject_cmd, live_table, move_cmd, volume_asked};
 
 /// `terrace volume …`: `pin` and `history` ask a controller, all others act on an array.
 #[derive(Debug, Subcommand)]
@@ -44,6 +44,8 @@ pub enum VolumeCommand {
         #[command(flatten)]
         output: OutputArg,
     },
+    /// Show which extents of a served volume its guests use most, and where those are
+    Heat(heat_cmd::Heat),
     /// Delete a volume and its data
     Delete {
         #[command(flatten)]
@@ -175,6 +177,7 @@ pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
         VolumeCommand::Delete { which, yes: true } => which.array.order(Ask::Delete {
             volume: which.volume,
         })?,
+        VolumeCommand::Heat(heat) => heat_cmd::run(&heat)?,
         VolumeCommand::Export(export) => return export_cmd::run(export),
         VolumeCommand::Move(what) => return move_cmd::run(&what),
         VolumeCommand::Cancel { which } => return move_cmd::cancel(&which),

@@ -36,7 +36,7 @@ const ORDER: [&str; 24] = [
 /// What the core may use from outside. None of these opens a socket, reads a clock or starts a thread by itself.
 const CORE_MAY_USE: [(&str, &[&str]); 12] = [
     ("units", &["schemars", "serde", "thiserror"]),
-    ("model", &["schemars", "serde"]),
+    ("model", &["schemars", "serde", "thiserror"]),
     ("algo", &["libm", "serde"]),
     ("volume", &["serde", "thiserror"]),
     (

@@ -49,6 +49,29 @@ fn scenarios_in_the_documentation_are_valid() {
 }
 
 #[test]
+fn sweep_files_in_the_documentation_are_valid() {
+    let page = root().join("docs/guides/sweeps.md");
+    let text = fs::read_to_string(&page).unwrap();
+    let blocks = text.split("```toml\n# sweep\n").skip(1);
+    let blocks: Vec<&str> = blocks.map(|b| b.split("```").next().unwrap()).collect();
+    assert!(!blocks.is_empty(), "the guide shows a sweep file");
+    for block in blocks {
+        let (words, axes, _) = sim::sweep::parse_sweep("sweeps.md", block).unwrap();
+        let path = root().join("examples").join(&words.scenario);
+        let scenario = fs::read_to_string(path).unwrap();
+        let base = ScenarioFile::parse(&words.scenario, &scenario).unwrap();
+        let sweep = sim::sweep::Sweep::new(base, axes, words.strategies, vec![]).unwrap();
+        assert!(sweep.points() > 1);
+        for point in 0..sweep.points() {
+            sweep.scenario(point, 1).unwrap().build(vec![]).unwrap();
+        }
+        for metric in &words.metrics {
+            sim::sweep::Metric::parse(metric).unwrap();
+        }
+    }
+}
+
+#[test]
 fn the_schemas_in_the_book_are_current() {
     for (name, schema, command) in [
         ("scenario", sim::scenario_schema(), "terrace config schema"),

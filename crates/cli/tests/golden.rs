@@ -76,3 +76,22 @@ fn rules() {
         ]
     ));
 }
+
+#[test]
+fn extents() {
+    insta::assert_snapshot!(story(
+        "extents.toml",
+        &[
+            &["why", "hot", "--strategy", "hourly"],
+            &["why", "warm", "--strategy", "halves"],
+            &[
+                "why-not",
+                "pinned",
+                "--tier",
+                "fast",
+                "--strategy",
+                "hourly"
+            ],
+        ]
+    ));
+}

@@ -48,15 +48,13 @@ fn nothing_acknowledged_is_lost_by_kill_9_in_mid_move() {
         check(&uri, &mut known);
         let tier = ["slow", "middle", "fast"][kill as usize % 3];
         // Slow enough to be still under way at the kill, often enough.
-        let moved = site.run(&[
-            "volume",
-            "move",
-            "db",
-            "--to",
-            tier,
-            "--bandwidth",
-            "60 MiB/s",
-        ]);
+        let order = ["volume", "move", "db", "--to", tier];
+        let slowly = ["--bandwidth", "60 MiB/s"];
+        // Every other move is one of some extents.
+        let some = format!("--extents={}-20,25,{}-47", kill % 10, 30 + kill % 15);
+        let extents = (kill % 2 == 1).then_some(some.as_str());
+        let order: Vec<&str> = order.into_iter().chain(slowly).chain(extents).collect();
+        let moved = site.run(&order);
         let said = String::from_utf8_lossy(&moved.stderr).into_owned();
         assert!(
             moved.status.success() || said.contains("being moved already"),

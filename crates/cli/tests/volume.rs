@@ -129,6 +129,113 @@ fn a_server_that_is_killed_in_mid_move_goes_on_with_it() {
 }
 
 #[test]
+fn the_extents_that_are_named_move_and_no_others_also_over_a_kill() {
+    let bench = Bench::with_volume("32 MiB");
+    assert_eq!(
+        bench.refused(&["volume", "heat", "data"]),
+        "volume \"data\" is not being counted: it is not served, or not measured (`terrace volume set --measure on`), or has more than 16777216 extents"
+    );
+    let server = bench.export();
+    let mut client = server.client();
+    fill(&mut client, 24);
+    for i in 0..200 {
+        client.read((i % 4) * MIB + i * 512, 512).unwrap();
+    }
+    let heat = bench.json(&["volume", "heat", "data", "--top", "4"]);
+    assert_eq!(heat["schema"], "terrace.volume.heat/1");
+    assert_eq!(
+        (&heat["extents"], &heat["touched"], &heat["requests"]),
+        (&json!(32), &json!(24), &json!(224))
+    );
+    let hottest: Vec<_> = heat["hottest"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|h| h["extent"].as_u64().unwrap())
+        .collect();
+    assert_eq!(hottest, [0, 1, 2, 3]);
+    assert_eq!(
+        heat["hottest"][0],
+        json!({"extent": 0, "device": "fast-0", "reads": 50, "writes": 1, "requests_share": 51.0 / 224.0})
+    );
+    // A tenth of 32 extents, rounded up, is four of them.
+    assert_eq!(heat["locality"][2]["requests_share"], json!(204.0 / 224.0));
+    assert_eq!(heat["places"][1]["device"], json!(null), "holes");
+    assert!(
+        bench
+            .ok(&["volume", "heat", "data"])
+            .contains("hottest extents")
+    );
+
+    let order = |extents: &'static str, rate: &'static str| {
+        [
+            "volume",
+            "move",
+            "data",
+            "--to",
+            "slow",
+            "--extents",
+            extents,
+            "--bandwidth",
+            rate,
+        ]
+    };
+    bench.ok(&[&order("4-9,20-23", "500 MiB/s")[..], &["--wait"]].concat());
+    assert_eq!(
+        bench.show()["tiers"],
+        json!([["fast", "14 MiB"], ["slow", "10 MiB"]])
+    );
+    assert_eq!(bench.show()["home"], "fast");
+    assert_eq!(
+        bench.refused(&order("30-32", "1 MiB/s")),
+        "volume \"data\": it has 32 extents, numbered from 0: there is no extent 32"
+    );
+    let refused = bench.run(&order("9-4", "1 MiB/s"));
+    assert_eq!(refused.status.code(), Some(2));
+
+    // Most of it holes; what is written first meanwhile goes where it is named, and else home.
+    bench.ok(&order("10-19,28-31", "2 MiB/s"));
+    let moving = bench.until("copying", |v| v["status"]["moving"]["phase"] == "copying");
+    assert_eq!(moving["moving_extents"], "10-19,28-31");
+    assert_eq!(moving["status"]["moving"]["extents"], "10-19,28-31");
+    client.write(27 * MIB, &[1; 4096]).unwrap();
+    client.write(28 * MIB, &[2; 4096]).unwrap();
+    server.kill_9();
+    assert_eq!(bench.show()["moving_extents"], "10-19,28-31");
+    let other = bench.refused(&order("10-19", "1 MiB/s"));
+    assert!(other.contains("is being moved to slow already"), "{other}");
+    let server = bench.export();
+    let mut client = server.client();
+    verify(&mut client, 24);
+    bench.until("moved", |v| v["moving_to"].is_null());
+    verify(&mut client, 24);
+    assert_eq!(client.read(27 * MIB, 4096).unwrap(), [1; 4096]);
+    assert_eq!(client.read(28 * MIB, 4096).unwrap(), [2; 4096]);
+    assert_eq!(
+        bench.show()["tiers"],
+        json!([["fast", "5 MiB"], ["slow", "21 MiB"]])
+    );
+    server.stop();
+    // Not served, and by ranges back.
+    bench.ok(&[
+        "volume",
+        "move",
+        "data",
+        "--to",
+        "fast",
+        "--extents",
+        "0-31",
+    ]);
+    assert_eq!(bench.show()["tiers"], json!([["fast", "26 MiB"]]));
+    verify(&mut bench.export().client(), 24);
+    assert!(
+        bench
+            .ok(&["volume", "check"])
+            .ends_with(" 0 moves: no problem\n")
+    );
+}
+
+#[test]
 fn a_volume_that_is_not_served_moves_too_also_after_a_kill() {
     let bench = Bench::with_volume("32 MiB");
     let server = bench.export();

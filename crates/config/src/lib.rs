@@ -8,6 +8,8 @@
 //! A fault names the file, the line, the key and the reason, and guesses what was meant. Nothing here opens a file: the
 //! caller brings the text.
 
+mod edit;
+mod grid;
 mod origin;
 mod policy;
 mod strategies;
@@ -15,6 +17,8 @@ mod text;
 mod tiers;
 mod unknown;
 
+pub use edit::Edited;
+pub use grid::{Axis, Setting, axes};
 pub use origin::write_with_origin;
 pub use policy::{
     AffinityConfig, ClassConfig, PolicyConfig, ResolvedPolicy, UnknownVolumes, resolve_classes,

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use model::{
-    Affinity, AffinityKind, Budget, Gates, Headroom, Pin, Policy, SloClass, SloStatistic, SloTarget,
+    Affinity, AffinityKind, Budget, Epochs, Gates, Headroom, Pin, Policy, SloClass, SloStatistic,
+    SloTarget,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -86,6 +87,17 @@ pub struct PolicyConfig {
     pub threshold: Option<Nanos>,
     /// Volumes whose requests must not be delayed for calibration.
     pub no_injection: Vec<String>,
+}
+
+impl PolicyConfig {
+    /// The decision intervals; not checked.
+    pub fn epochs(&self) -> Epochs {
+        let usual = Epochs::default();
+        Epochs {
+            monitor: self.monitor_epoch.unwrap_or(usual.monitor),
+            migration: self.migration_epoch.unwrap_or(usual.migration),
+        }
+    }
 }
 
 /// An affinity rule.
@@ -202,10 +214,8 @@ impl Resolver<'_> {
     }
 
     fn epochs(&self, p: &PolicyConfig, policy: &mut Policy) -> Result<(), ConfigFault> {
-        let epochs = &mut policy.epochs;
-        epochs.monitor = p.monitor_epoch.unwrap_or(epochs.monitor);
-        epochs.migration = p.migration_epoch.unwrap_or(epochs.migration);
-        let (monitor, migration) = (epochs.monitor, epochs.migration);
+        policy.epochs = p.epochs();
+        let Epochs { monitor, migration } = policy.epochs;
         if monitor < MONITOR_EPOCH_MIN {
             let why = format!("must be at least {MONITOR_EPOCH_MIN}");
             return Err(self.fault("monitor_epoch", why));

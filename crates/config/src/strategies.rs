@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use planner::AnyStrategy;
+use model::Epochs;
+use planner::{AnyStrategy, ConfigError};
 use serde_json::Value;
 use toml_edit::{Document, Item};
 
@@ -57,18 +58,23 @@ pub fn parameters(
 /// The strategy of that name with the file's parameters for it.
 ///
 /// # Errors
-/// A name that is neither a strategy's nor one that the file gives to one; parameters that make no sense.
+/// A name that is neither a strategy's nor one that the file gives to one; parameters that make no sense, or not with
+/// these decision intervals.
 pub fn strategy(
     text: &Text,
     tables: &StrategyTables,
     name: &str,
+    epochs: &Epochs,
 ) -> Result<Box<dyn AnyStrategy>, ConfigFault> {
     let (strategy, config) = parameters(text, tables, name)?;
-    planner::build(&strategy, config).map_err(|e| match e {
+    let fault = |e: ConfigError| {
+        let dot = if e.key.is_empty() { "" } else { "." };
+        text.fault(&format!("{STRATEGIES}.{name}{dot}{}", e.key), e.why)
+    };
+    let built = planner::build(&strategy, config).map_err(|e| match e {
         planner::BuildError::Unknown(e) => text.fault("strategy", e.to_string()),
-        planner::BuildError::Config(e) => {
-            let dot = if e.key.is_empty() { "" } else { "." };
-            text.fault(&format!("{STRATEGIES}.{name}{dot}{}", e.key), e.why)
-        }
-    })
+        planner::BuildError::Config(e) => fault(e),
+    })?;
+    built.suits(epochs).map_err(fault)?;
+    Ok(built)
 }

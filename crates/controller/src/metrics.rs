@@ -7,8 +7,8 @@
 use client::body::goal_name;
 use manager::question::{Answer, Question};
 use manager::view::{
-    CountersView, HostState, HostView, LATENCY_BOUNDS_NS, StatusView, TierView, VolumeCounters,
-    VolumeView,
+    CountersView, HostState, HostView, LATENCY_BOUNDS_NS, OnTierView, StatusView, TierView,
+    VolumeCounters, VolumeView,
 };
 
 use crate::call::{Asking, Call, Reply, unexpected};
@@ -56,6 +56,7 @@ pub(crate) fn answer(call: &Call) -> Result<Reply, Problem> {
     hosts(&mut out, &facts.status.hosts);
     tiers(&mut out, &facts.tiers);
     volumes(&mut out, &facts.volumes);
+    on_tiers(&mut out, &facts.volumes);
     counters(&mut out, &facts.counters);
     Ok(Reply::text(CONTENT_TYPE, out.text()))
 }
@@ -240,6 +241,39 @@ fn tiers(out: &mut Exposition, tiers: &[TierView]) {
             out.whole(name, &labels, device.connected.into());
         }
     }
+}
+
+/// Of every volume and tier that has something of it.
+fn on_tiers(out: &mut Exposition, volumes: &[VolumeView]) {
+    let labels = |v: &VolumeView, t: &OnTierView| {
+        [
+            ("host", v.host.clone()),
+            ("volume", v.name.clone()),
+            ("tier", t.tier.clone()),
+        ]
+    };
+    let mut one = |name: &str, help: &str, value: fn(&OnTierView) -> Option<u64>| {
+        out.metric(name, Kind::Gauge, help);
+        for v in volumes {
+            for t in &v.on_tiers {
+                let labels = labels(v, t);
+                let labels: Vec<(&str, &str)> = labels.iter().map(|l| (l.0, &*l.1)).collect();
+                if let Some(value) = value(t) {
+                    out.whole(name, &labels, value);
+                }
+            }
+        }
+    };
+    one(
+        "terrace_volume_tier_bytes",
+        "Bytes of a volume on a tier.",
+        |t| Some(t.bytes),
+    );
+    one(
+        "terrace_volume_tier_window_requests",
+        "Requests of the last window that touched extents on a tier, where extents are placed one by one.",
+        |t| t.requests,
+    );
 }
 
 fn volumes(out: &mut Exposition, volumes: &[VolumeView]) {

@@ -130,6 +130,7 @@ fn report(seq: u64, at_ns: u64, volumes: u64, rng: &mut Rng) -> WindowReport {
                 moving: None,
                 calibrating: false,
                 load: Some(load(i, rng)),
+                extents: None,
             }
         })
         .collect();

@@ -375,10 +375,20 @@ mod tests {
     #[test]
     fn a_move_without_a_device_is_understood_as_before() {
         let line = r#"{"v":1,"ask":"move","volume":"v","to":"t","bandwidth":"1 MiB/s"}"#;
-        let Ok(Ask::Move { device, .. }) = parse(line.as_bytes()) else {
+        let Ok(Ask::Move {
+            device, extents, ..
+        }) = parse(line.as_bytes())
+        else {
             panic!("{:?}", parse(line.as_bytes()));
         };
-        assert_eq!(device, None);
+        assert_eq!((device, extents), (None, None));
+        let some = line.replace("}", r#","extents":"0-9,12"}"#);
+        let Ok(Ask::Move { extents, .. }) = parse(some.as_bytes()) else {
+            panic!("{:?}", parse(some.as_bytes()));
+        };
+        assert_eq!(extents, Some("0-9,12".parse().unwrap()));
+        let reversed = some.replace("0-9", "9-0");
+        assert!(refused(&reversed).contains("extent range 9-0 is empty"));
         let more = line.replace("}", r#","device":"t-1","slot":7}"#);
         assert_eq!(
             refused(&more),
@@ -402,6 +412,26 @@ mod tests {
     }
 
     #[test]
+    fn an_order_of_as_many_ranges_as_there_may_be_fits_a_line() {
+        let last = u32::MAX - 1;
+        let most = array::MOVE_RANGES_MAX as u32;
+        let ranges = (0..most).map(|r| (last - 3 * (most - r), last - 3 * (most - r) + 2));
+        let order = Ask::Move {
+            volume: "v".repeat(array::NAME_BYTES_MAX),
+            to: "t".repeat(array::NAME_BYTES_MAX),
+            device: Some("d".repeat(array::NAME_BYTES_MAX)),
+            bandwidth: units::BytesPerSec(u64::MAX),
+            extents: Some(model::ExtentRanges::from_ranges(ranges.collect()).unwrap()),
+        };
+        let line = serde_json::to_string(&order).unwrap();
+        assert!(
+            (40_000..LINE_BYTES_MAX - 64).contains(&line.len()),
+            "{}",
+            line.len()
+        );
+    }
+
+    #[test]
     fn every_question_survives_the_wire() {
         let device = crate::desk::NewDevice {
             tier: "fast".into(),
@@ -414,10 +444,18 @@ mod tests {
             to: "t".into(),
             device: device.map(String::from),
             bandwidth: units::BytesPerSec(1 << 20),
+            extents: None,
         };
         let asks = [
             Ask::Tiers,
             Ask::Samples,
+            Ask::Heat {
+                volume: "v".into(),
+                since: Some(crate::desk::HeatCursor {
+                    since_ns: 5,
+                    turn: 7,
+                }),
+            },
             Ask::AddDevice(device),
             Ask::SetClass {
                 volume: "v".into(),

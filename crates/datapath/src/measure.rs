@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::counts::{Counts, DirectionCounts, saturated};
 use crate::engine::{GuestOp, GuestRequest};
+use crate::heat::{Heat, HeatMap};
 
 /// Upper bounds of the size classes in bytes; one more class is above the last.
 pub const SIZE_CLASSES: [u64; 4] = [4 << 10, 16 << 10, 64 << 10, 256 << 10];
@@ -24,7 +25,6 @@ pub const DIRECTIONS: [&str; 3] = ["read", "write", "other"];
 #[derive(Debug)]
 pub struct Measure {
     since_ns: u64,
-    extent_bytes: u64,
     latency: Vec<Histogram>,
     requests: [u64; 3],
     bytes: [u64; 2],
@@ -36,7 +36,7 @@ pub struct Measure {
     /// Integral of outstanding requests over time.
     depth_ns: u128,
     depth_since_ns: u64,
-    heat: Vec<Heat>,
+    heat: Option<HeatMap>,
 }
 
 /// How a request was answered.
@@ -48,15 +48,6 @@ pub struct Answered {
     pub held_ns: u64,
     /// Whether without an error.
     pub ok: bool,
-}
-
-/// Accesses of one extent.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Heat {
-    /// Reads.
-    pub reads: u32,
-    /// Writes.
-    pub writes: u32,
 }
 
 /// Measurements as they are now.
@@ -74,7 +65,7 @@ pub struct Measured {
     pub outstanding_max: u32,
     /// Mean number of requests in flight.
     pub queue_depth_mean: f64,
-    /// Extents that were accessed.
+    /// Extents that were touched; 0 where they are too many to count ([`crate::heat::HEAT_EXTENTS_MAX`]).
     pub extents_touched: u64,
     /// The extents with most accesses, hottest first.
     pub hottest: Vec<(u32, Heat)>,
@@ -141,7 +132,6 @@ impl Measure {
     pub fn new(now_ns: u64, extents: usize, extent_bytes: u64) -> Self {
         Self {
             since_ns: now_ns,
-            extent_bytes,
             latency: vec![Histogram::default(); DIRECTIONS.len() * SIZE_NAMES.len()],
             requests: [0; 3],
             bytes: [0; 2],
@@ -151,7 +141,7 @@ impl Measure {
             outstanding_max: 0,
             depth_ns: 0,
             depth_since_ns: now_ns,
-            heat: vec![Heat::default(); extents],
+            heat: HeatMap::new(now_ns, extents, extent_bytes),
         }
     }
 
@@ -171,16 +161,14 @@ impl Measure {
         self.depth_until(now_ns);
         self.outstanding += 1;
         self.outstanding_max = self.outstanding_max.max(self.outstanding);
-        if let Some(heat) = self
-            .heat
-            .get_mut((request.offset / self.extent_bytes) as usize)
-        {
-            match request.op {
-                GuestOp::Read => heat.reads = heat.reads.saturating_add(1),
-                GuestOp::Write => heat.writes = heat.writes.saturating_add(1),
-                _ => {}
-            }
+        if let Some(heat) = &mut self.heat {
+            heat.count(now_ns, request);
         }
+    }
+
+    /// How often extents were touched; none for a volume of more than [`crate::heat::HEAT_EXTENTS_MAX`].
+    pub fn heat(&mut self) -> Option<&mut HeatMap> {
+        self.heat.as_mut()
     }
 
     /// A request is answered. One that arrived before the measurement began counts as an answer, not as outstanding.
@@ -241,12 +229,8 @@ impl Measure {
                 sizes,
             }
         });
-        let touched = |h: &Heat| h.reads > 0 || h.writes > 0;
-        let mut hottest: Vec<(u32, Heat)> = (0..).zip(self.heat.iter().copied()).collect();
-        hottest.retain(|(_, h)| touched(h));
-        let extents_touched = hottest.len() as u64;
-        hottest.sort_by_key(|(e, h)| (u64::MAX - (u64::from(h.reads) + u64::from(h.writes)), *e));
-        hottest.truncate(HOTTEST);
+        let heat = self.heat.as_ref().map(|h| h.hottest(HOTTEST));
+        let (extents_touched, hottest) = heat.unwrap_or_default();
         let span_ns = now_ns.saturating_sub(self.since_ns);
         let depth_ns = self.depth_ns_at(now_ns);
         Measured {

@@ -109,6 +109,7 @@ impl Site {
             to: to.into(),
             device: device.map(String::from),
             bandwidth: BytesPerSec(mib_s * MIB),
+            extents: None,
         })
     }
 }
@@ -454,4 +455,56 @@ fn a_remote_device_is_connected_while_its_server_is_there() {
     assert_eq!(device(&samples, "far-0").reads, 1, "it failed");
     site.stop();
     far.stop();
+}
+
+#[test]
+fn several_watch_the_heat_of_extents_each_since_its_own_last_look() {
+    let mut site = Site::new();
+    site.create("data", 16, "fast");
+    let heat = |site: &Site, since| match site.ask(Ask::Heat {
+        volume: "data".into(),
+        since,
+    }) {
+        Ok(Told::Heat(sample)) => sample,
+        other => panic!("{other:?}"),
+    };
+    let at_rest = heat(&site, None);
+    assert_eq!((at_rest.extents, at_rest.heat), (16, None));
+    assert_eq!(String::from(at_rest.places), "16x-");
+    site.serve(&["data"]);
+    let mut client = site.client("data");
+    client.write(3 * MIB, &[1; 2 * MIB as usize]).unwrap();
+    for _ in 0..5 {
+        client.read(4 * MIB, 512).unwrap();
+    }
+    let first = heat(&site, None);
+    assert_eq!(
+        (first.devices, String::from(first.places)),
+        (vec!["fast-0".into()], "3x-,2x0,11x-".into())
+    );
+    let first = first.heat.unwrap();
+    assert_eq!(first.touched(), [(3, 0, 1), (4, 5, 1)]);
+    client.read(9 * MIB, 512).unwrap();
+    client.read(4 * MIB, 512).unwrap();
+    client.trim(0, MIB as u32).unwrap();
+    // One that watches from the start, one that comes now, and one that had seen the first look.
+    for since in [None, Some(first.cursor)] {
+        let seen = heat(&site, since).heat.unwrap();
+        let all = [(3, 0, 1), (4, 6, 1), (9, 1, 0)];
+        let new = &all[usize::from(since.is_some())..];
+        assert_eq!(seen.touched(), new);
+        assert_eq!(seen.cursor.since_ns, first.cursor.since_ns);
+        let nothing = heat(&site, Some(seen.cursor)).heat.unwrap();
+        assert_eq!(nothing.touched(), []);
+    }
+    let before = Ask::Measure {
+        volume: "data".into(),
+        on: true,
+    };
+    site.ask(before).unwrap();
+    client.read(0, 512).unwrap();
+    let anew = heat(&site, Some(first.cursor)).heat.unwrap();
+    assert!(anew.cursor.since_ns > first.cursor.since_ns);
+    assert_eq!(anew.touched(), [(0, 1, 0)]);
+    site.stop();
 }

@@ -20,6 +20,7 @@ fn order(volume: u32, from: u16, to: u16, after: Vec<u32>) -> Move {
             bytes: Bytes::mib(4),
             duration: Nanos::from_secs(4),
         },
+        extents: None,
     }
 }
 

@@ -12,6 +12,7 @@ use sim::{ClientConfig, Recorded, RecordedFacts, Scenario, VolumeConfig};
 use trace::{Habits, SizeShare};
 use units::{Bytes, Iops, Nanos, TierId, VolumeId};
 
+use crate::controller::held_extents;
 use crate::settings::Settings;
 use crate::store::StoredDecision;
 use crate::view::{HeldMove, MoveState, PlanState, PlanView, PlannedMove};
@@ -231,6 +232,7 @@ pub fn old_plan(decision: &StoredDecision) -> Result<PlanView, String> {
         to_tier: tier(m.to),
         from: device(m.from),
         to: device(m.to),
+        extents: m.extents.clone(),
         goal: m.goal,
         reason: m.reason.to_string(),
         bytes: m.cost.bytes.0,
@@ -251,6 +253,8 @@ pub fn old_plan(decision: &StoredDecision) -> Result<PlanView, String> {
         }),
         _ => None,
     });
+    let mut held: Vec<HeldMove> = held.collect();
+    held.extend(held_extents(&report));
     let stays = |o: &Outcome| matches!(o, Outcome::Stay);
     Ok(PlanView {
         host: decision.host.clone(),
@@ -260,7 +264,7 @@ pub fn old_plan(decision: &StoredDecision) -> Result<PlanView, String> {
         strategy: plan.strategy.clone(),
         state: PlanState::Superseded,
         moves: moves.collect(),
-        held: held.collect(),
+        held,
         staying: report.volumes.iter().filter(|v| stays(&v.outcome)).count() as u32,
         notes: report.notes.clone(),
     })

@@ -287,7 +287,8 @@ impl Settings {
         let classes = config::resolve_classes(&text, &words.classes)?;
         let hours = Hours::parse(&words.hours.moves, &words.hours.utc_offset)
             .map_err(|why| text.fault("hours", why))?;
-        config::strategy(&text, &words.strategies, &words.strategy)?;
+        let epochs = words.policy.epochs();
+        config::strategy(&text, &words.strategies, &words.strategy, &epochs)?;
         let strategy = live_parameters(config::parameters(
             &text,
             &words.strategies,

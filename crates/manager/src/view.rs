@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Goal, SloStatistic};
+use model::{ExtentRanges, Goal, SloStatistic};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -161,6 +161,20 @@ pub struct VolumeView {
     pub cooldown_left_ns: Option<u64>,
     /// Whether answers are being held back to calibrate it.
     pub calibrating: bool,
+    /// What of it is on which tier, in order of tiers, those with any.
+    #[serde(default)]
+    pub on_tiers: Vec<OnTierView>,
+}
+
+/// What of a volume is on a tier.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OnTierView {
+    /// The tier.
+    pub tier: String,
+    /// Bytes.
+    pub bytes: u64,
+    /// Requests of the last window that touched extents there; none where extents are not told, or their heat is unknown.
+    pub requests: Option<u64>,
 }
 
 /// Load of a volume in a window, in iostat's terms.
@@ -292,6 +306,10 @@ pub struct PlannedMove {
     pub from: String,
     /// Target device.
     pub to: String,
+    /// The extents that move, `0-99,200`; none is the whole volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub extents: Option<ExtentRanges>,
     /// What it is for.
     pub goal: Goal,
     /// Why.
@@ -308,6 +326,22 @@ pub struct PlannedMove {
     pub after_moves: Vec<u32>,
     /// Whether it is carried out.
     pub state: MoveState,
+}
+
+impl PlannedMove {
+    /// What moves, in words.
+    pub fn subject(&self) -> String {
+        subject(&self.volume, self.extents.as_ref())
+    }
+}
+
+/// A volume, or some of its extents, in words.
+fn subject(volume: &str, extents: Option<&ExtentRanges>) -> String {
+    match extents.map(ExtentRanges::count) {
+        None => volume.into(),
+        Some(1) => format!("one extent of {volume}"),
+        Some(n) => format!("{n} extents of {volume}"),
+    }
 }
 
 /// A move that a filter kept from the plan.
@@ -342,6 +376,10 @@ pub struct JobView {
     pub from: String,
     /// Target device.
     pub to: String,
+    /// The extents that move, `0-99,200`; none is the whole volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub extents: Option<ExtentRanges>,
     /// What it is for.
     pub goal: Goal,
     /// Why.
@@ -368,6 +406,13 @@ pub struct JobView {
     pub eta_ns: Option<u64>,
     /// No byte was copied for so long; none while it goes on.
     pub stuck_ns: Option<u64>,
+}
+
+impl JobView {
+    /// What moves, in words.
+    pub fn subject(&self) -> String {
+        subject(&self.volume, self.extents.as_ref())
+    }
 }
 
 /// What came of a move.
@@ -459,8 +504,30 @@ pub struct WhyView {
     pub options: Vec<OptionView>,
     /// The numbers that it rests on, by name with unit.
     pub evidence: BTreeMap<String, f64>,
+    /// What was decided for its extents, where they are placed one by one.
+    #[serde(default)]
+    pub extents: Vec<ExtentsWhyView>,
     /// Its last moves, newest first.
     pub outcomes: Vec<OutcomeView>,
+}
+
+/// Extents of a volume that were wanted on another tier, and what came of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ExtentsWhyView {
+    /// The tier that they are on.
+    pub from: String,
+    /// The tier that they were wanted on.
+    pub to: String,
+    /// How many.
+    pub extents: u32,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Requests that they had since the last decision about placement.
+    pub requests: u64,
+    /// Why, in words.
+    pub reason: String,
+    /// What keeps them where they are; none where they move.
+    pub refused: Option<String>,
 }
 
 /// A tier as a place for a volume.

@@ -13,7 +13,7 @@
 //! `as_of_ns` is the controller's own time, carried forward by the agent from the last answer it had, so that a late message
 //! is old and not fresh.
 
-use model::{CalibrationStep, DeviceSpec};
+use model::{CalibrationStep, DeviceSpec, ExtentHeat, ExtentPlaces, ExtentRanges};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -143,6 +143,23 @@ pub struct VolumeWindow {
     pub calibrating: bool,
     /// Its load; none is unknown.
     pub load: Option<Load>,
+    /// Its extents; only where the orders ask for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extents: Option<ExtentWindow>,
+}
+
+/// Extents of a volume over a window.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExtentWindow {
+    /// Size of an extent.
+    pub extent_bytes: u64,
+    /// Where they are at its end, as runs: `100x0,20x-,3x1`. A device is its place in the report.
+    #[schemars(with = "String")]
+    pub places: ExtentPlaces,
+    /// Requests of the window by extent, `4:17,0:3`: the extents in between and the requests. None is unknown.
+    #[schemars(with = "Option<String>")]
+    pub heat: Option<ExtentHeat>,
 }
 
 /// What a volume has on a device.
@@ -161,6 +178,10 @@ pub struct Placed {
 pub struct MovingWindow {
     /// The target.
     pub device: String,
+    /// The extents that move, `0-99,200`; none is the whole volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub extents: Option<ExtentRanges>,
     /// Bytes copied, those copied again included.
     pub copied_bytes: u64,
     /// Bytes not on the target yet.
@@ -222,7 +243,7 @@ pub enum JobProgress {
         /// Rate that it may take now.
         rate_bytes_per_s: u64,
     },
-    /// All of the volume is on the target, durably.
+    /// All of the volume, or all extents that were named, is on the target, durably.
     Done {
         /// Bytes copied.
         copied_bytes: u64,
@@ -258,6 +279,27 @@ pub struct Orders {
     pub calibrations_taken: Vec<u64>,
     /// Objectives by class.
     pub objectives: Vec<Objective>,
+    /// What reports are to tell.
+    #[serde(default, skip_serializing_if = "Detail::is_usual")]
+    pub detail: Detail,
+}
+
+/// What reports tell of volumes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Detail {
+    /// Volumes as a whole.
+    #[default]
+    Volumes,
+    /// Also where their extents are, and how hot.
+    Extents,
+}
+
+impl Detail {
+    /// Whether it need not be said, which an older agent would not understand.
+    fn is_usual(&self) -> bool {
+        *self == Detail::Volumes
+    }
 }
 
 /// A move to carry out.
@@ -272,6 +314,10 @@ pub struct MoveOrder {
     pub device: String,
     /// Its tier.
     pub tier: String,
+    /// The extents that move, `0-99,200`; none is the whole volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub extents: Option<ExtentRanges>,
     /// Copy rate, at most.
     pub rate_bytes_per_s: u64,
 }

@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 use units::{Bytes, ClassId, DeviceId, Nanos, VmId, VolumeId};
 
-use crate::{Op, SloClass, Topology};
+use crate::{ExtentFacts, ExtentRanges, Op, SloClass, Topology};
 
 /// Everything a strategy may know at `at`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -54,6 +54,19 @@ pub struct VolumeFacts {
     /// When its last move ended, on the clock of [`Facts::at`]; `None` if it was never moved.
     #[serde(default)]
     pub last_moved: Option<Nanos>,
+    /// Its extents; `None` where nobody asked for them, and the volume counts as a whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extents: Option<ExtentFacts>,
+}
+
+impl VolumeFacts {
+    /// Its bytes by device, in order of device: all of them on its device where its extents are not known.
+    pub fn held(&self) -> Vec<(DeviceId, Bytes)> {
+        match &self.extents {
+            Some(e) => e.places.held(self.size, e.extent),
+            None => vec![(self.device, self.size)],
+        }
+    }
 }
 
 /// Mean and percentiles of a latency, microseconds.
@@ -218,7 +231,7 @@ pub struct DeviceFacts {
 }
 
 /// A move that has not ended.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunningMove {
     /// The volume.
     pub volume: VolumeId,
@@ -226,4 +239,7 @@ pub struct RunningMove {
     pub from: DeviceId,
     /// Its target.
     pub to: DeviceId,
+    /// The extents that move; `None` is the whole volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extents: Option<ExtentRanges>,
 }

@@ -10,6 +10,8 @@
 //! that a decision can be stored and made again.
 
 mod device;
+mod extent_facts;
+mod extent_ranges;
 mod facts;
 mod io;
 mod plan;
@@ -18,6 +20,8 @@ mod presets;
 mod report;
 
 pub use device::{Device, DeviceSpec, LoadCurve, LoadCurveError, Specialty, Tier, Topology};
+pub use extent_facts::{ExtentFacts, ExtentFactsError, ExtentHeat, ExtentPlaces};
+pub use extent_ranges::{ExtentRanges, ExtentRangesError};
 pub use facts::{
     CalibrationWindow, DeviceFacts, Facts, Flow, LatencySummary, Measured, RunningMove, VolumeFacts,
 };
@@ -30,4 +34,6 @@ pub use policy::{
     SloTarget,
 };
 pub use presets::{DevicePreset, PRESETS, preset};
-pub use report::{Outcome, Prediction, Rejection, Report, TierOption, Verdict, VolumeReport};
+pub use report::{
+    ExtentOutcome, Outcome, Prediction, Rejection, Report, TierOption, Verdict, VolumeReport,
+};

@@ -4,6 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, BytesPerSec, DeviceId, Nanos, VolumeId};
 
+use crate::ExtentRanges;
+
 /// An immutable list of actions, made from one set of facts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
@@ -23,7 +25,7 @@ pub struct Plan {
     pub limits: MoveLimits,
 }
 
-/// One volume from one device to another.
+/// One volume from one device to another, or some of its extents.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Move {
     /// The volume.
@@ -32,7 +34,10 @@ pub struct Move {
     pub from: DeviceId,
     /// Its target.
     pub to: DeviceId,
-    /// Its size.
+    /// The extents that move, all of them on the source when planned; `None` is the whole volume, wherever it lies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extents: Option<ExtentRanges>,
+    /// The volume's size, or that of the extents.
     pub size: Bytes,
     /// Positions in the plan of moves that must have ended first, because this one needs the space they free.
     pub after: Vec<u32>,
@@ -146,6 +151,20 @@ pub enum Reason {
         /// Share of its space that is in use, 0..=1.
         used_share: f64,
     },
+    /// Extents that are asked for often enough to be on the fast tier.
+    HotExtents {
+        /// Time over which their requests were counted.
+        period: Nanos,
+        /// Requests of all of them.
+        requests: u64,
+    },
+    /// Extents that are asked for less than those that take their place on the fast tier.
+    CoolExtents {
+        /// Time over which their requests were counted.
+        period: Nanos,
+        /// Requests of all of them.
+        requests: u64,
+    },
 }
 
 impl Reason {
@@ -162,7 +181,9 @@ impl Reason {
             | Reason::RankedByIops { .. }
             | Reason::CheapestTier { .. }
             | Reason::Relief { .. }
-            | Reason::ClassOrder { .. } => Goal::Latency,
+            | Reason::ClassOrder { .. }
+            | Reason::HotExtents { .. }
+            | Reason::CoolExtents { .. } => Goal::Latency,
         }
     }
 }
@@ -208,6 +229,14 @@ impl std::fmt::Display for Reason {
                 f,
                 "little used, and {device} is {:.1} % full",
                 used_share * 100.0
+            ),
+            Reason::HotExtents { period, requests } => write!(
+                f,
+                "hot enough for the fast tier ({requests} requests in {period})"
+            ),
+            Reason::CoolExtents { period, requests } => write!(
+                f,
+                "cooler than what takes their place ({requests} requests in {period})"
             ),
         }
     }

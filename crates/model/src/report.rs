@@ -35,6 +35,29 @@ pub struct VolumeReport {
     pub options: Vec<TierOption>,
     /// Numbers that the strategy rests on, by name with unit.
     pub evidence: BTreeMap<String, f64>,
+    /// What was decided for its extents, where they are placed one by one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub extents: Vec<ExtentOutcome>,
+}
+
+/// Extents of one volume that a strategy wanted on another tier, and what came of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExtentOutcome {
+    /// Tier that they are on.
+    pub from: String,
+    /// Tier that they were wanted on.
+    pub to: String,
+    /// How many.
+    pub extents: u32,
+    /// Their bytes.
+    pub bytes: Bytes,
+    /// Requests that they had since the last decision about placement.
+    pub requests: u64,
+    /// Why, in words.
+    pub reason: String,
+    /// What keeps them where they are; `None` where they move.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Rejection>,
 }
 
 /// What was decided for a volume.
@@ -194,8 +217,15 @@ pub enum Rejection {
         /// Below this a volume is left alone, microseconds.
         threshold_us: f64,
     },
-    /// It was to make room for volumes that do not come.
+    /// It was to make room for what does not come.
     NoBeneficiary,
+    /// Its extents stay together.
+    StaysWhole {
+        /// In words.
+        why: String,
+    },
+    /// It is moved as a whole in this plan.
+    WholeVolume,
 }
 
 impl fmt::Display for Rejection {
@@ -278,6 +308,8 @@ impl fmt::Display for Rejection {
             Rejection::NoBeneficiary => {
                 f.write_str("it would only make room, and no volume comes to take it")
             }
+            Rejection::StaysWhole { why } => write!(f, "its extents stay together: it is {why}"),
+            Rejection::WholeVolume => f.write_str("the whole volume moves"),
         }
     }
 }

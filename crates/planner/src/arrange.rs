@@ -4,15 +4,20 @@
 //! that only fits once others have left names those in `after`. Space is accounted so that the order of starting among
 //! moves without `after` does not matter: what they need is free now.
 
+mod extents;
 mod room;
 
-use model::{AffinityKind, Effect, Facts, Goal, Move, MoveCost, Policy, Rejection, VolumeReport};
-use units::{Bytes, TierId, VolumeId};
+use model::{
+    AffinityKind, Effect, ExtentOutcome, Facts, Goal, Move, MoveCost, Outcome, Policy, Rejection,
+    VolumeReport,
+};
+use units::{Bytes, DeviceId, TierId, VolumeId};
 
 use crate::evacuate::relieve;
+use crate::footprint::Footprint;
 use crate::rate::copy_bandwidth;
 use crate::rows::report_row;
-use crate::{Context, Ledger, Wish};
+use crate::{Context, ExtentWish, Ledger, Wish};
 
 /// Space per device in the course of the plan.
 #[derive(Clone)]
@@ -50,7 +55,12 @@ impl Pending {
     }
 }
 
-pub(crate) fn arrange(context: &Context<'_>, wishes: Vec<Wish>) -> Arranged {
+/// Whole volumes first, then extents of others.
+pub(crate) fn arrange(
+    context: &Context<'_>,
+    wishes: Vec<Wish>,
+    extent_wishes: &[ExtentWish],
+) -> Arranged {
     let facts = context.facts;
     let mut arranger = Arranger::new(context);
     let mut pending = arranger.bundles(wishes);
@@ -61,6 +71,7 @@ pub(crate) fn arrange(context: &Context<'_>, wishes: Vec<Wish>) -> Arranged {
     }
     // A move may fit only after a later one has been accepted, so go round until a pass accepts nothing.
     while arranger.pass(&mut pending, |_| true) {}
+    let of_extents = extents::place(&mut arranger, extent_wishes);
 
     let Pending {
         wishes, rejected, ..
@@ -69,9 +80,10 @@ pub(crate) fn arrange(context: &Context<'_>, wishes: Vec<Wish>) -> Arranged {
         .moves
         .iter()
         .enumerate()
+        .filter(|(_, m)| m.extents.is_none())
         .map(|(i, m)| (m.volume, i))
         .collect();
-    let volumes = wishes
+    let mut volumes = wishes
         .into_iter()
         .zip(rejected)
         .map(|(wish, by)| {
@@ -82,9 +94,38 @@ pub(crate) fn arrange(context: &Context<'_>, wishes: Vec<Wish>) -> Arranged {
             report_row(facts, wish, by, taken)
         })
         .collect();
+    report_extents(facts, of_extents, &mut volumes);
     Arranged {
         moves: arranger.moves,
         volumes,
+    }
+}
+
+/// Adds what became of extents to the rows of their volumes.
+fn report_extents(
+    facts: &Facts,
+    of_extents: Vec<(VolumeId, ExtentOutcome)>,
+    volumes: &mut Vec<VolumeReport>,
+) {
+    for (volume, outcome) in of_extents {
+        let v = &facts.volumes[volume.index()];
+        // Rows of one volume come together, so that this is the last one, or one that was there before.
+        let found = volumes.iter_mut().rev().find(|r| r.volume == v.name);
+        match found {
+            Some(row) => row.extents.push(outcome),
+            None => volumes.push(VolumeReport {
+                volume: v.name.clone(),
+                tier: facts
+                    .topology
+                    .tier(facts.topology.tier_of(v.device))
+                    .name
+                    .clone(),
+                outcome: Outcome::Stay,
+                options: vec![],
+                evidence: Default::default(),
+                extents: vec![outcome],
+            }),
+        }
     }
 }
 
@@ -92,6 +133,7 @@ pub(crate) struct Arranger<'a> {
     facts: &'a Facts,
     policy: &'a Policy,
     ledger: Ledger<'a>,
+    footprint: Footprint,
     space: Vec<Space>,
     moves: Vec<Move>,
     bytes: Bytes,
@@ -119,6 +161,7 @@ impl<'a> Arranger<'a> {
             facts,
             policy,
             ledger: Ledger::new(context),
+            footprint: Footprint::new(facts),
             space,
             moves: vec![],
             bytes: Bytes::ZERO,
@@ -276,6 +319,22 @@ impl<'a> Arranger<'a> {
         tiers
     }
 
+    /// The first moves off a device that free enough space there for so many bytes more; none where they fit as it is.
+    fn waits_for(&self, device: DeviceId, bytes: i128) -> Vec<u32> {
+        let space = &self.space[device.index()];
+        let mut missing = bytes - space.now;
+        let mut after = Vec::new();
+        for position in &space.leaving {
+            if missing <= 0 {
+                break;
+            }
+            let m = &self.moves[*position as usize];
+            missing -= i128::from(self.footprint.leaving(m, device).0);
+            after.push(*position);
+        }
+        after
+    }
+
     fn accept_one(&mut self, wish: &Wish, tier: TierId) -> Result<(), Rejection> {
         self.ledger.permits(wish.volume, tier)?;
         let volume = &self.facts.volumes[wish.volume.index()];
@@ -294,7 +353,7 @@ impl<'a> Arranger<'a> {
             });
         }
         let to = self.choose_device(wish, tier)?;
-        let size = i128::from(volume.size.0);
+        let size = i128::from(self.footprint.elsewhere(wish.volume, to).0);
         let target = &self.space[to.index()];
         let after = if target.now >= size {
             vec![]
@@ -307,6 +366,7 @@ impl<'a> Arranger<'a> {
             volume: wish.volume,
             from: volume.device,
             to,
+            extents: None,
             size: volume.size,
             after,
             bandwidth,
@@ -327,9 +387,13 @@ impl<'a> Arranger<'a> {
         target.now -= size;
         target.later -= size;
         target.utilization += wish.device_share;
-        let source = &mut self.space[volume.device.index()];
-        source.later += size;
-        source.leaving.push(position);
+        for (device, bytes) in self.footprint.held(wish.volume) {
+            if *device != to {
+                let source = &mut self.space[device.index()];
+                source.later += i128::from(bytes.0);
+                source.leaving.push(position);
+            }
+        }
         Ok(())
     }
 }

@@ -5,6 +5,7 @@ use thiserror::Error;
 
 use crate::arrange::arrange;
 use crate::evacuate::drain;
+use crate::extents::goals::gather;
 use crate::gates::{gate, remembered};
 use crate::rules::{apply_pins, serve_rules};
 use crate::{AnyStrategy, AssignmentTaken, Context, Draft, LintError, StrategyState, lint};
@@ -52,6 +53,7 @@ pub fn decide(
     let mut state = strategy.plan(&context, state, &mut draft);
     let Draft {
         mut wishes,
+        mut extent_wishes,
         calibrations,
         notes,
         assignment,
@@ -62,10 +64,12 @@ pub fn decide(
         drain(&context, &mut wishes);
         serve_rules(&context, &mut wishes);
         gate(&context, &state.holds, &mut wishes);
+        gather(&context, &mut extent_wishes);
     } else {
         wishes.clear();
+        extent_wishes.clear();
     }
-    let arranged = arrange(&context, wishes);
+    let arranged = arrange(&context, wishes, &extent_wishes);
     let plan = Plan {
         generation: facts.generation + 1,
         parent: facts.generation,

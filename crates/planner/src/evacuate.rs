@@ -152,7 +152,7 @@ fn least_used(facts: &Facts, device: DeviceId) -> Vec<VolumeId> {
 }
 
 /// The other tiers by distance, the lower one first of two at the same.
-fn outwards(facts: &Facts, from: TierId) -> Vec<TierId> {
+pub(crate) fn outwards(facts: &Facts, from: TierId) -> Vec<TierId> {
     let mut tiers: Vec<TierId> = facts.topology.tier_ids().filter(|t| *t != from).collect();
     tiers.sort_by_key(|t| (t.index().abs_diff(from.index()), *t < from));
     tiers

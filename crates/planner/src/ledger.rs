@@ -188,8 +188,12 @@ impl<'a> Ledger<'a> {
         let v = &facts.volumes[volume.index()];
         let name_of = |t: TierId| facts.topology.tier(t).name.clone();
         if let Some(running) = facts.moves.iter().find(|m| m.volume == volume) {
-            let target = facts.topology.tier_of(running.to);
-            return if tier == target {
+            // Of one whose extents move the rest stays.
+            let ends_on = match running.extents {
+                None => running.to,
+                Some(_) => v.device,
+            };
+            return if tier == facts.topology.tier_of(ends_on) {
                 Ok(())
             } else {
                 Err(Rejection::MoveUnderWay)
@@ -286,7 +290,8 @@ impl<'a> Ledger<'a> {
 
 /// The tier that holds a volume now (its target, while it is being moved).
 pub(crate) fn tier_now(facts: &Facts, volume: VolumeId) -> TierId {
-    let moving = facts.moves.iter().find(|m| m.volume == volume);
+    let whole = |m: &&model::RunningMove| m.volume == volume && m.extents.is_none();
+    let moving = facts.moves.iter().find(whole);
     let device = moving.map_or(facts.volumes[volume.index()].device, |m| m.to);
     facts.topology.tier_of(device)
 }

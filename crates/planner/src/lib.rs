@@ -16,6 +16,8 @@ mod arrange;
 pub mod assign;
 mod decide;
 mod evacuate;
+pub mod extents;
+mod footprint;
 mod gates;
 pub mod horizon;
 mod ledger;
@@ -35,4 +37,6 @@ pub use lint::{LintError, lint};
 pub use objective::Objective;
 pub use registry::{BuildError, Entry, REGISTRY, UnknownStrategy, build, find};
 pub use state::{AnyStrategy, StrategyState};
-pub use strategy::{AssignmentTaken, ConfigError, Context, Draft, Strategy, Wish};
+pub use strategy::{
+    AssignmentTaken, ConfigError, Context, Draft, ExtentWish, Granularity, Strategy, Wish,
+};

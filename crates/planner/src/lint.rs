@@ -4,6 +4,9 @@ use model::{AffinityKind, Facts, Goal, Plan, Policy};
 use thiserror::Error;
 use units::{Bytes, DeviceId, Nanos, VolumeId};
 
+mod extents;
+
+use crate::footprint::Footprint;
 use crate::gates::cooldown_left;
 
 /// A broken rule.
@@ -22,6 +25,20 @@ pub enum LintError {
     },
     #[error("volume {volume} is moved to where it is")]
     NoMove { volume: String },
+    #[error("volume {volume}: extents {extents} are to be moved, but its extents are not known")]
+    UnknownExtents { volume: String, extents: String },
+    #[error("volume {volume} has no extent {extent}")]
+    NoExtent { volume: String, extent: u32 },
+    #[error("volume {volume}: no extent is to be moved")]
+    NoExtents { volume: String },
+    #[error("volume {volume}: extent {extent} is moved from device {named}, but it is not there")]
+    WrongExtentSource {
+        volume: String,
+        extent: u32,
+        named: String,
+    },
+    #[error("volume {volume} is {why}, but some of its extents are moved")]
+    Parted { volume: String, why: String },
     #[error("volume {volume} is being moved already")]
     UnderWay { volume: String },
     #[error("volume {volume}: the size in the plan is {planned}, it has {actual}")]
@@ -82,12 +99,15 @@ pub fn lint(plan: &Plan, facts: &Facts, policy: &Policy) -> Vec<LintError> {
     for (i, m) in plan.moves.iter().enumerate() {
         let volume = volume_name(m.volume);
         let v = &facts.volumes[m.volume.index()];
-        if plan.moves[..i].iter().any(|o| o.volume == m.volume) {
+        let twice = |o: &model::Move| o.volume == m.volume && extents::overlap(o, m);
+        if plan.moves[..i].iter().any(twice) {
             errors.push(LintError::Twice {
                 volume: volume.clone(),
             });
         }
-        if m.from != v.device {
+        if let Some(ranges) = &m.extents {
+            extents::check(m, ranges, v, facts, policy, &mut errors);
+        } else if m.from != v.device {
             let (named, actual) = (device_name(m.from), device_name(v.device));
             errors.push(LintError::WrongSource {
                 volume: volume.clone(),
@@ -95,7 +115,8 @@ pub fn lint(plan: &Plan, facts: &Facts, policy: &Policy) -> Vec<LintError> {
                 actual,
             });
         }
-        if m.to == v.device {
+        let here = m.extents.as_ref().map_or(v.device, |_| m.from);
+        if m.to == here {
             errors.push(LintError::NoMove {
                 volume: volume.clone(),
             });
@@ -105,7 +126,7 @@ pub fn lint(plan: &Plan, facts: &Facts, policy: &Policy) -> Vec<LintError> {
                 volume: volume.clone(),
             });
         }
-        if m.size != v.size {
+        if m.extents.is_none() && m.size != v.size {
             errors.push(LintError::Size {
                 volume: volume.clone(),
                 planned: m.size,
@@ -132,7 +153,9 @@ pub fn lint(plan: &Plan, facts: &Facts, policy: &Policy) -> Vec<LintError> {
             });
         }
         let cooldown = policy.gates.cooldown;
-        let left = cooldown_left(facts.at, v, cooldown).filter(|_| m.goal == Goal::Latency);
+        // The gates are for whole volumes: extents come and go with their heat.
+        let gated = m.goal == Goal::Latency && m.extents.is_none();
+        let left = cooldown_left(facts.at, v, cooldown).filter(|_| gated);
         if let Some(left) = left {
             errors.push(LintError::Cooldown {
                 volume: volume.clone(),
@@ -175,6 +198,7 @@ pub fn lint(plan: &Plan, facts: &Facts, policy: &Policy) -> Vec<LintError> {
 
 /// Space in the worst order of events: a move may start as soon as those it comes after have ended, and no other has.
 fn capacity(plan: &Plan, facts: &Facts, errors: &mut Vec<LintError>) {
+    let footprint = Footprint::new(facts);
     for (d, device) in facts.topology.devices.iter().enumerate() {
         let id = DeviceId::from_index(d);
         let now = facts.devices[d].used + facts.devices[d].reserved;
@@ -192,20 +216,19 @@ fn capacity(plan: &Plan, facts: &Facts, errors: &mut Vec<LintError>) {
             + arriving
                 .iter()
                 .filter(|(_, m)| m.after.is_empty())
-                .map(|(_, m)| m.size.0)
+                .map(|(_, m)| footprint.arriving(m).0)
                 .sum::<u64>();
         for (position, m) in arriving.iter().filter(|(_, m)| !m.after.is_empty()) {
             let left: u64 = m
                 .after
                 .iter()
                 .map(|a| &plan.moves[*a as usize])
-                .filter(|o| o.from == id)
-                .map(|o| o.size.0)
+                .map(|o| footprint.leaving(o, id).0)
                 .sum();
             let came: u64 = arriving
                 .iter()
                 .filter(|(p, _)| p <= position)
-                .map(|(_, o)| o.size.0)
+                .map(|(_, o)| footprint.arriving(o).0)
                 .sum();
             worst = worst.max((now.0 + came).saturating_sub(left));
         }
@@ -222,7 +245,9 @@ fn capacity(plan: &Plan, facts: &Facts, errors: &mut Vec<LintError>) {
 
 /// No move may bring two volumes together that must be apart (volumes that are together already are not its doing).
 fn different_devices(plan: &Plan, facts: &Facts, policy: &Policy, errors: &mut Vec<LintError>) {
-    let moved_to = |v: VolumeId| plan.moves.iter().find(|m| m.volume == v).map(|m| m.to);
+    // Extents of volumes that a rule binds do not move.
+    let whole = plan.moves.iter().filter(|m| m.extents.is_none());
+    let moved_to = |v: VolumeId| whole.clone().find(|m| m.volume == v).map(|m| m.to);
     // One that is being moved already is on both of its devices until that has ended well.
     let at = |v: VolumeId| match moved_to(v) {
         Some(to) => [to, to],

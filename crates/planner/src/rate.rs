@@ -13,8 +13,22 @@ pub(crate) fn copy_bandwidth(
     volume: VolumeId,
     to: DeviceId,
 ) -> BytesPerSec {
+    within_budget(policy, spare_bandwidth(facts, volume, to))
+}
+
+/// The same for extents of a volume between two devices. What it reads from the source for itself is not known.
+pub(crate) fn extents_bandwidth(
+    facts: &Facts,
+    policy: &Policy,
+    from: DeviceId,
+    to: DeviceId,
+) -> BytesPerSec {
+    within_budget(policy, spare_between(facts, from, to, 0.0))
+}
+
+fn within_budget(policy: &Policy, spare: f64) -> BytesPerSec {
     let budget = &policy.budget;
-    let spare = spare_bandwidth(facts, volume, to) * budget.copy_share;
+    let spare = spare * budget.copy_share;
     // The floor is for busy devices, not against the operator.
     let rate = (spare as u64).max(COPY_BANDWIDTH_MIN.0);
     BytesPerSec(rate.min(budget.copy_bandwidth.0))
@@ -27,11 +41,15 @@ pub(crate) fn spare_bandwidth(facts: &Facts, volume: VolumeId, to: DeviceId) -> 
     let own_read = v
         .measured
         .map_or(0.0, |m| m.reads.bytes as f64 / m.window.as_secs_f64());
-    let from = &facts.topology.device(v.device).spec;
+    spare_between(facts, v.device, to, own_read)
+}
+
+fn spare_between(facts: &Facts, from: DeviceId, to: DeviceId, own_read: f64) -> f64 {
+    let source = &facts.topology.device(from).spec;
     let target = &facts.topology.device(to).spec;
-    let read_left =
-        (from.read_bandwidth.as_f64() - facts.devices[v.device.index()].read_bytes_per_s).max(0.0)
-            + own_read;
+    let read_left = (source.read_bandwidth.as_f64() - facts.devices[from.index()].read_bytes_per_s)
+        .max(0.0)
+        + own_read;
     let write_left =
         (target.write_bandwidth.as_f64() - facts.devices[to.index()].write_bytes_per_s).max(0.0);
     read_left.min(write_left)

@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use crate::extents::{AdaptivePeriod, AgedFrequency, DualPeriod, Extents, MovingAverages, Period};
 use crate::strategies::{AutoTiering, Edt, Idt, Noop, StaticOrder};
 use crate::{AnyStrategy, ConfigError, Strategy};
 
@@ -23,6 +24,11 @@ pub const REGISTRY: &[Entry] = &[
     entry::<Idt>(),
     entry::<Edt>(),
     entry::<AutoTiering>(),
+    entry::<Extents<Period>>(),
+    entry::<Extents<DualPeriod>>(),
+    entry::<Extents<AdaptivePeriod>>(),
+    entry::<Extents<MovingAverages>>(),
+    entry::<Extents<AgedFrequency>>(),
 ];
 
 /// A name that is no strategy's.

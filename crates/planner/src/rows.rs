@@ -58,5 +58,6 @@ pub(crate) fn report_row(
         outcome,
         options,
         evidence: wish.evidence,
+        extents: vec![],
     }
 }

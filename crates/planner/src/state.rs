@@ -2,10 +2,11 @@
 
 use std::any::Any;
 
+use model::Epochs;
 use serde::{Deserialize, Serialize};
 
 use crate::gates::Holds;
-use crate::{Context, Draft, Strategy};
+use crate::{ConfigError, Context, Draft, Granularity, Strategy};
 
 /// Marks the form in which states are stored.
 const STATE_SCHEMA: &str = "terrace.planner.state/1";
@@ -72,6 +73,10 @@ impl StrategyState {
 pub trait AnyStrategy: Send {
     /// Its name.
     fn name(&self) -> &'static str;
+    /// What it places.
+    fn granularity(&self) -> Granularity;
+    /// Whether it can work with these decision intervals.
+    fn suits(&self, epochs: &Epochs) -> Result<(), ConfigError>;
     /// The state of one that has seen nothing.
     fn initial_state(&self) -> StrategyState;
     /// The state read back from a store.
@@ -89,6 +94,14 @@ pub trait AnyStrategy: Send {
 impl<T: Strategy> AnyStrategy for T {
     fn name(&self) -> &'static str {
         T::NAME
+    }
+
+    fn granularity(&self) -> Granularity {
+        T::GRANULARITY
+    }
+
+    fn suits(&self, epochs: &Epochs) -> Result<(), ConfigError> {
+        Strategy::suits(self, epochs)
     }
 
     fn initial_state(&self) -> StrategyState {

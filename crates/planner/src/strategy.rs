@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use model::{CalibrationRun, Effect, Facts, Goal, Policy, Reason, Rejection, TierOption, Verdict};
+use model::{
+    CalibrationRun, Effect, Epochs, ExtentRanges, Facts, Goal, Policy, Reason, Rejection,
+    TierOption, Verdict,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -85,6 +88,34 @@ fn plain_option(tier: &str) -> TierOption {
     }
 }
 
+/// What a strategy wants for extents of one volume.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExtentWish {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The extents. Those that are on the first of the tiers already stay, and those that were never written.
+    pub extents: ExtentRanges,
+    /// Tiers that will do, in order; the first is where they should be.
+    pub tiers: Vec<TierId>,
+    /// What a move there is for.
+    pub goal: Goal,
+    /// Why.
+    pub reason: Reason,
+    /// Requests of those of the extents that had any, rising: what goes first when not everything can.
+    pub heat: Vec<(u32, u32)>,
+    /// What keeps them where they are.
+    pub refused: Option<Rejection>,
+}
+
+/// What a strategy places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Granularity {
+    /// Volumes as a whole.
+    Volume,
+    /// Extents of volumes: facts have to say where they are, and how hot.
+    Extent,
+}
+
 /// An assignment problem that a strategy met and what it made of it, so that it can be held against the best possible.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AssignmentTaken {
@@ -101,6 +132,8 @@ pub struct AssignmentTaken {
 pub struct Draft {
     /// At most one per volume; volumes without a wish stay.
     pub wishes: Vec<Wish>,
+    /// Of extents; no extent is in two.
+    pub extent_wishes: Vec<ExtentWish>,
     /// Calibration sessions to start.
     pub calibrations: Vec<CalibrationRun>,
     /// Remarks for the report.
@@ -135,9 +168,16 @@ pub trait Strategy: Sized + Send + 'static {
     const NAME: &'static str;
     /// One line for lists.
     const SUMMARY: &'static str;
+    /// What it places.
+    const GRANULARITY: Granularity = Granularity::Volume;
 
     /// With these parameters, if they make sense.
     fn new(config: Self::Config) -> Result<Self, ConfigError>;
+
+    /// Whether it can work with these decision intervals.
+    fn suits(&self, _epochs: &Epochs) -> Result<(), ConfigError> {
+        Ok(())
+    }
 
     /// One decision.
     fn plan(&self, context: &Context<'_>, state: &Self::State, draft: &mut Draft) -> Self::State;

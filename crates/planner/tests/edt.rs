@@ -62,6 +62,7 @@ fn facts(volumes: &[(u16, u64, f64, f64)]) -> Facts {
                 calibration: vec![],
                 calibrating: false,
                 last_moved: None,
+                extents: None,
             }
         })
         .collect();

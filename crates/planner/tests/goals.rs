@@ -502,6 +502,7 @@ fn make_odd(facts: &mut Facts, oddities: &[Oddity]) {
                 volume: VolumeId::from_index(i),
                 from,
                 to,
+                extents: None,
             });
         }
     }

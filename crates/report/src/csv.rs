@@ -87,13 +87,13 @@ pub fn moves_csv(results: &[RunResult]) -> String {
     out
 }
 
-fn number(value: Option<f64>) -> String {
+pub(crate) fn number(value: Option<f64>) -> String {
     value
         .filter(|v| v.is_finite())
         .map_or_else(String::new, |v| v.to_string())
 }
 
-fn row(out: &mut String, cells: Vec<String>) {
+pub(crate) fn row(out: &mut String, cells: Vec<String>) {
     for (i, cell) in cells.iter().enumerate() {
         if i > 0 {
             out.push(',');

@@ -5,6 +5,7 @@
 //!            ├─▶ csv      long form with units in the names
 //!            ├─▶ why      one volume: where it was, what was decided and on which numbers
 //!            └─▶ html     one self-contained page that compares all runs
+//!  SweepResult ──▶ sweep    a row per cell, or means over seeds
 //!  views of a live controller ──▶ live   status, volumes at work, plans, jobs, reasons, for a terminal
 //!  anything else ──▶ document   text, tables and charts, for a terminal and as a page
 //! ```
@@ -13,6 +14,7 @@
 //! also never computes what a run did not measure: a percentile of percentiles is called what it is.
 
 mod chart;
+mod counting;
 mod csv;
 mod demo;
 mod document;
@@ -22,6 +24,7 @@ pub mod live;
 mod optimality;
 mod run;
 mod series;
+mod sweep;
 mod tables;
 mod why;
 
@@ -29,6 +32,7 @@ pub use chart::{
     BarChart, Layer, LoadChart, LoadPanel, LoadSeries, Mark, StackChart, ValueBar, XyChart,
     XySeries,
 };
+pub use counting::{counting, counting_csv};
 pub use csv::{csv, moves_csv};
 pub use demo::{DemoClass, DemoTable, demo, demo_compared};
 pub use document::{Block, Cell, Chart, Document, Section, Tone};
@@ -36,5 +40,6 @@ pub use format::utc;
 pub use html::page;
 pub use optimality::optimality;
 pub use run::labels;
+pub use sweep::{sweep, sweep_csv};
 pub use tables::{Align, Column, by_group, moves, number, printable, summary, table, words};
 pub use why::{WhyError, why, why_not};

@@ -1,5 +1,7 @@
 //! Plain-text tables for a terminal or a file: no colours, units in the header, one line per thing.
 
+use std::borrow::Cow;
+
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 use sim::{GroupKind, GroupSummary, MoveRecord, RunResult};
 
@@ -11,10 +13,10 @@ const STYLE: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('-').junction('-'));
 
 /// A column: its name, its unit, and whether it holds words (numbers go to the right).
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Column {
-    pub(crate) name: &'static str,
-    pub(crate) unit: &'static str,
+    pub(crate) name: Cow<'static, str>,
+    pub(crate) unit: Cow<'static, str>,
     pub(crate) align: Align,
 }
 
@@ -30,8 +32,8 @@ pub enum Align {
 /// A column of words.
 pub const fn words(name: &'static str) -> Column {
     Column {
-        name,
-        unit: "",
+        name: Cow::Borrowed(name),
+        unit: Cow::Borrowed(""),
         align: Align::Words,
     }
 }
@@ -39,8 +41,8 @@ pub const fn words(name: &'static str) -> Column {
 /// A column of numbers in a unit, which may be empty.
 pub const fn number(name: &'static str, unit: &'static str) -> Column {
     Column {
-        name,
-        unit,
+        name: Cow::Borrowed(name),
+        unit: Cow::Borrowed(unit),
         align: Align::Number,
     }
 }
@@ -58,7 +60,7 @@ pub fn table(columns: &[Column], rows: Vec<Vec<String>>) -> String {
     };
     table.set_header(columns.iter().map(|c| match units {
         true => cell(&format!("{}\n{}", c.name, c.unit), c.align),
-        false => cell(c.name, c.align),
+        false => cell(&c.name, c.align),
     }));
     for row in rows {
         table.add_row(

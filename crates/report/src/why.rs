@@ -97,8 +97,9 @@ impl Decided<'_> {
     }
 
     fn moved(&self) -> bool {
+        let some = |r: &VolumeReport| r.extents.iter().any(|e| e.refused.is_none());
         self.row
-            .is_some_and(|r| matches!(r.outcome, Outcome::Move { .. }))
+            .is_some_and(|r| matches!(r.outcome, Outcome::Move { .. }) || some(r))
     }
 }
 
@@ -252,6 +253,7 @@ fn tell(out: &mut String, decision: &Decided<'_>, of: usize) {
             );
         }
     }
+    extents(out, row);
     options(out, row);
 }
 
@@ -272,7 +274,29 @@ fn outcome(row: &VolumeReport) -> String {
     }
 }
 
+/// What became of extents that were wanted on another tier.
+fn extents(out: &mut String, row: &VolumeReport) {
+    for e in &row.extents {
+        let (n, bytes, from, to) = (e.extents, e.bytes, &e.from, &e.to);
+        let _ = match &e.refused {
+            None => writeln!(
+                out,
+                "  {n} extents ({bytes}) move from {from} to {to}: {}",
+                e.reason
+            ),
+            Some(by) => writeln!(
+                out,
+                "  {n} extents ({bytes}, {} requests) stay on {from}, although {to} was wanted; held by {by}",
+                e.requests
+            ),
+        };
+    }
+}
+
 fn options(out: &mut String, row: &VolumeReport) {
+    if row.options.is_empty() && !row.extents.is_empty() {
+        return; // decided extent by extent
+    }
     if row.options.is_empty() {
         out.push_str("  no tier was weighed against another\n");
         return;

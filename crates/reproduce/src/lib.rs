@@ -11,6 +11,6 @@
 //! Nothing in a setup was chosen by looking at the outcome.
 
 pub mod autotiering;
-mod interval;
+pub mod dual_period;
 
-pub use interval::Interval;
+pub use algo::Interval;

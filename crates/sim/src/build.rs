@@ -10,7 +10,7 @@ use units::{Bytes, ClassId, DeviceId, Nanos, TierId, VmId, VolumeId};
 use volume::BATCH_BYTES;
 
 use crate::scenario::{InitialPlacement, Replay, VolumeConfig};
-use crate::{ScenarioError, ScenarioFile};
+use crate::{GeneratorModel, ScenarioError, ScenarioFile};
 
 /// Rows of results over time. Bounds the memory of a run: a row is about 100 bytes.
 const SERIES_ROWS_MAX: u64 = 4_000_000;
@@ -53,6 +53,8 @@ pub struct Model {
     pub traces: Vec<TraceModel>,
     /// Clients.
     pub clients: Vec<ClientModel>,
+    /// Load conditions.
+    pub generators: Vec<GeneratorModel>,
     /// What the operator wants.
     pub policy: Policy,
 }
@@ -159,8 +161,10 @@ impl ScenarioFile {
         self.place(&topology, &mut volumes)?;
         let traces = self.traces(traces, &volumes)?;
         let clients = self.clients(&volumes)?;
-        if traces.is_empty() && clients.is_empty() {
-            return Err(self.fault("", "there is no load: neither traces nor clients"));
+        let generators = self.generators(&volumes)?;
+        if traces.is_empty() && clients.is_empty() && generators.is_empty() {
+            let why = "there is no load: neither traces nor clients nor generators";
+            return Err(self.fault("", why));
         }
         self.check_sizes(&volumes)?;
         let duration = self.duration(&traces)?;
@@ -196,6 +200,7 @@ impl ScenarioFile {
             volumes,
             traces,
             clients,
+            generators,
             policy,
         })
     }
@@ -432,9 +437,12 @@ impl ScenarioFile {
         };
         let duration = match s.duration {
             Some(d) => d,
-            None if s.clients.is_empty() => traces.iter().map(end_of).max().unwrap_or(Nanos::ZERO),
+            None if s.clients.is_empty() && s.generators.is_empty() => {
+                traces.iter().map(end_of).max().unwrap_or(Nanos::ZERO)
+            }
             None => {
-                return Err(self.fault("duration", "is needed: clients never end by themselves"));
+                let why = "is needed: clients and generators never end by themselves";
+                return Err(self.fault("duration", why));
             }
         };
         if duration < s.window {

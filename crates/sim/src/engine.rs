@@ -14,13 +14,14 @@ use algo::{DeviceModel, EventHeap};
 use executor::{Executor, JobId};
 use model::{Op, Report};
 use planner::assign::{self, Problem};
-use planner::{AnyStrategy, AssignmentTaken, PlanError, StrategyState, decide};
+use planner::{AnyStrategy, AssignmentTaken, Granularity, PlanError, StrategyState, decide};
 use thiserror::Error;
 use units::{Bytes, DeviceId, Nanos, VolumeId};
 use volume::{Chunk, DeviceIo, Request, Submission, Ticket, VolumeMap};
 
 use crate::Model;
 use crate::deferred::Done;
+use crate::heat::ExtentCounters;
 use crate::moving::Moving;
 use crate::optimum::AssignmentRecord;
 use crate::result::{DeviceSeries, Manifest, RUN_SCHEMA, RunResult, Series};
@@ -100,6 +101,8 @@ pub(crate) struct World {
     /// [`VolumeMap::sole_device`] of every volume, kept in an array; [`COMPLEX`] where there is none.
     route: Vec<u16>,
     pub(crate) inject_ns: Vec<u64>,
+    /// Only for strategies that place extents.
+    pub(crate) heat: Option<ExtentCounters>,
     /// When the last of all requests issued so far completes, by volume.
     pub(crate) last_done_ns: Vec<u64>,
     pub(crate) stats: Stats,
@@ -148,7 +151,7 @@ impl Agenda {
 }
 
 impl World {
-    fn new(model: &Model) -> Self {
+    fn new(model: &Model, granularity: Granularity) -> Self {
         let maps = model
             .volumes
             .iter()
@@ -166,6 +169,10 @@ impl World {
             maps,
             route: model.volumes.iter().map(|v| v.device.0).collect(),
             inject_ns: vec![0; n],
+            heat: match granularity {
+                Granularity::Volume => None,
+                Granularity::Extent => Some(ExtentCounters::new(model)),
+            },
             last_done_ns: vec![0; n],
             stats: Stats::new(model),
             held: (0..n).map(|_| VecDeque::new()).collect(),
@@ -186,6 +193,12 @@ impl World {
     fn perform(&mut self, issue: &Issue, now_ns: u64, agenda: &mut Agenda) -> Option<u64> {
         let v = issue.volume as usize;
         let device = self.route[v];
+        let device = if device == COMPLEX && issue.op != Op::Flush {
+            let lone = self.maps[v].lone_device(issue.offset, issue.length);
+            lone.map_or(COMPLEX, |d| d.0)
+        } else {
+            device
+        };
         let (mut done, device) = if device != COMPLEX {
             (
                 self.devices[device as usize].submit(now_ns, issue.op, issue.length, issue.bits),
@@ -194,6 +207,9 @@ impl World {
         } else {
             self.perform_complex(issue, now_ns, agenda)?
         };
+        if let Some(heat) = &mut self.heat {
+            heat.count(issue);
+        }
         let dir = usize::from(issue.op != Op::Read);
         let injected = self.inject_ns[v];
         if injected > 0 {
@@ -318,7 +334,7 @@ pub fn run(
     options: RunOptions,
     progress: &mut dyn FnMut(RunProgress),
 ) -> Result<RunResult, RunError> {
-    let mut sim = Simulation::new(model, options);
+    let mut sim = Simulation::new(model, strategy.granularity(), options);
     let mut state = strategy.initial_state();
     loop {
         let until = sim.agenda.first_time().min(sim.end_ns);
@@ -332,7 +348,7 @@ pub fn run(
 }
 
 impl<'a> Simulation<'a> {
-    fn new(model: &'a Model, options: RunOptions) -> Self {
+    fn new(model: &'a Model, granularity: Granularity, options: RunOptions) -> Self {
         let (sources, origins, starts) = sources(model);
         let mut heap = EventHeap::new();
         for (id, start) in starts.iter().enumerate().filter(|(_, s)| **s != NEVER) {
@@ -357,7 +373,7 @@ impl<'a> Simulation<'a> {
             .collect();
         Self {
             model,
-            world: World::new(model),
+            world: World::new(model, granularity),
             agenda,
             executor: Executor::new(),
             copying: Vec::new(),

@@ -12,8 +12,11 @@
 //! simulations at once).
 
 mod build;
+pub mod counting;
 mod deferred;
 mod engine;
+mod generator;
+mod heat;
 mod measured;
 mod moving;
 pub mod optimum;
@@ -26,12 +29,14 @@ mod session;
 mod solo;
 mod source;
 mod stats;
+pub mod sweep;
 
 /// A fault in a scenario.
 pub use config::ConfigFault as ScenarioError;
 
 pub use build::{ClientModel, Model, TraceModel, VolumeModel};
 pub use engine::{RunError, RunOptions, RunProgress, run};
+pub use generator::GeneratorModel;
 pub use parse::{ScenarioFile, scenario_schema};
 pub use recorded::{RecordedFacts, RecordedMove, RecordedVolume};
 pub use result::{
@@ -39,8 +44,8 @@ pub use result::{
     Manifest, MoveRecord, MoveTotals, RUN_SCHEMA, RunResult, Series, TraceHash,
 };
 pub use scenario::{
-    ClientConfig, InitialPlacement, MeasurementsConfig, Recorded, Replay, Scenario, TraceConfig,
-    VolumeConfig,
+    ClientConfig, GeneratorConfig, InitialPlacement, MeasurementsConfig, Recorded, Replay,
+    Scenario, TraceConfig, VolumeConfig,
 };
 pub use sensitivity::{
     SENSITIVITY_CASES, SensitivityCase, SensitivityError, SensitivityRow, TierErrors,

@@ -5,9 +5,9 @@
 
 use algo::mix;
 use executor::{Action, Input, JobId, JobState};
-use model::{Op, Plan};
+use model::{ExtentRanges, Op, Plan};
 use units::{Bytes, DeviceId, Nanos};
-use volume::{BATCH_BYTES, Batch, CopyStep, Earlier, Location, RelocationError};
+use volume::{BATCH_BYTES, Batch, CopyStep, Earlier, Location, RelocationError, Selection};
 
 use crate::engine::{Event, Simulation};
 use crate::result::{MoveRecord, MoveTotals};
@@ -19,6 +19,8 @@ const COPY_RETRY_NS: u64 = 200_000;
 pub(crate) struct Moving {
     job: JobId,
     to: DeviceId,
+    /// What of the volume moves; `None` is all of it.
+    extents: Option<ExtentRanges>,
     /// Where to look for the next batch.
     cursor: usize,
     /// Space on the target for what is not released to it yet.
@@ -32,6 +34,12 @@ pub(crate) struct Moving {
 }
 
 impl Moving {
+    fn selected(&self) -> Selection<'_> {
+        self.extents
+            .as_ref()
+            .map_or(Selection::Whole, Selection::Extents)
+    }
+
     fn leaves(&mut self, device: DeviceId, bytes: Bytes) {
         match self.leaving.iter_mut().find(|l| l.0 == device) {
             Some(l) => l.1 += bytes,
@@ -55,9 +63,9 @@ impl Moving {
         }
     }
 
-    /// Bytes of the batch.
-    fn batch(&self) -> Bytes {
-        self.leaving.iter().map(|l| l.1).sum()
+    /// Bytes still to copy after the batch that is being copied: what is reserved and not for the batch.
+    fn after_batch(&self) -> Bytes {
+        self.reserved - self.leaving.iter().map(|l| l.1).sum()
     }
 }
 
@@ -109,22 +117,25 @@ impl Simulation<'_> {
 
     /// Reserves space for what is not on the target yet and begins with the first batch; whether there was room.
     fn begin_move(&mut self, now_ns: u64, job: JobId, volume: usize, to: DeviceId) -> bool {
-        let size = self.world.maps[volume].bytes_not_on(to);
+        let extents = self.executor.job(job).order.extents.clone();
+        let mut moving = Moving {
+            job,
+            to,
+            extents,
+            cursor: 0,
+            reserved: Bytes::ZERO,
+            leaving: vec![],
+            switched: false,
+            quiet_ns: now_ns,
+        };
+        let size = self.world.maps[volume].bytes_not_on(moving.selected(), to);
         let d = to.index();
         let capacity = self.model.topology.device(to).spec.capacity;
         if self.used[d] + self.reserved[d] + size > capacity || self.moving[volume].is_some() {
             return false;
         }
         self.reserved[d] += size;
-        let moving = Moving {
-            job,
-            to,
-            cursor: 0,
-            reserved: size,
-            leaving: vec![],
-            switched: false,
-            quiet_ns: now_ns,
-        };
+        moving.reserved = size;
         self.begin_batch(now_ns, volume, moving);
         true
     }
@@ -134,7 +145,7 @@ impl Simulation<'_> {
         let map = &mut self.world.maps[volume];
         let to = moving.to;
         let extents = map
-            .next_batch(moving.cursor, to, BATCH_BYTES)
+            .next_batch(moving.selected(), moving.cursor, to, BATCH_BYTES)
             .expect("the last batch ends the copy");
         moving.cursor = extents.end;
         moving.leaving.clear();
@@ -143,7 +154,9 @@ impl Simulation<'_> {
         let first = extents.start;
         let mut targets = Vec::with_capacity(extents.len());
         for extent in extents {
-            let source = map.location(extent).filter(|l| l.device != to);
+            let meant = moving.selected().contains(extent);
+            let source = map.location(extent);
+            let source = source.filter(|l| l.device != to && meant);
             if let Some(source) = source {
                 moving.leaves(source.device, map.bytes_of(extent));
             }
@@ -271,10 +284,9 @@ impl Simulation<'_> {
             .expect("a piece was written");
         let v = self.executor.job(job).order.volume.index();
         let moving = self.moving[v].as_ref().expect("a copying job has its move");
-        let (to, batch) = (moving.to, moving.batch());
+        let after_batch = moving.after_batch();
         let map = &mut self.world.maps[v];
         let of_batch = map.copied(chunk).expect("a copying job has a relocation");
-        let after_batch = map.bytes_not_on(to) - batch;
         // The executor asks for the last switch; those before it are between the array and its volume.
         if map.ready_to_switch() && after_batch > Bytes::ZERO {
             self.switch_batch(v);
@@ -364,6 +376,7 @@ impl Simulation<'_> {
                 state: state.into(),
                 why_not,
                 reason: job.order.reason.to_string(),
+                extents: job.order.extents.as_ref().map(ExtentRanges::count),
                 bytes: job.copied.0,
                 predicted_us: job.order.effect.latency_after_us,
                 before_us: job.order.effect.latency_before_us,

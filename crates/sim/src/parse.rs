@@ -58,9 +58,11 @@ impl ScenarioFile {
     /// The strategy of that name with the scenario's parameters for it.
     ///
     /// # Errors
-    /// A name that is neither a strategy's nor one that the scenario gives to one; parameters that make no sense.
+    /// A name that is neither a strategy's nor one that the scenario gives to one; parameters that make no sense, or not
+    /// with the scenario's epochs.
     pub fn strategy(&self, name: &str) -> Result<Box<dyn planner::AnyStrategy>, ScenarioError> {
-        strategy(&self.source, &self.scenario.strategies, name)
+        let epochs = self.scenario.policy.epochs();
+        strategy(&self.source, &self.scenario.strategies, name, &epochs)
     }
 }
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use config::{UnknownVolumes, find, resolve_classes, resolve_policy, resolve_topology};
 use model::{
-    CalibrationWindow, DeviceFacts, Facts, Measured, Policy, RunningMove, Topology, VolumeFacts,
+    CalibrationWindow, DeviceFacts, ExtentFacts, ExtentRanges, Facts, Measured, Policy,
+    RunningMove, Topology, VolumeFacts,
 };
 use planner::{AnyStrategy, Decision, StrategyState, decide};
 use serde::{Deserialize, Serialize};
@@ -38,6 +39,9 @@ pub struct RecordedVolume {
     pub calibrating: bool,
     /// When its last move had ended.
     pub last_moved: Option<Nanos>,
+    /// Its extents, on the scenario's devices in its order; none is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extents: Option<ExtentFacts>,
 }
 
 /// A move that had not ended.
@@ -50,6 +54,9 @@ pub struct RecordedMove {
     pub from: String,
     /// Target device.
     pub to: String,
+    /// The extents that moved; none is the whole volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extents: Option<ExtentRanges>,
 }
 
 impl RecordedFacts {
@@ -61,6 +68,7 @@ impl RecordedFacts {
             calibration: v.calibration.clone(),
             calibrating: v.calibrating,
             last_moved: v.last_moved,
+            extents: v.extents.clone(),
         };
         let devices = facts.topology.devices.iter().zip(&facts.devices);
         Self {
@@ -77,10 +85,30 @@ impl RecordedFacts {
                     volume: facts.volumes[m.volume.index()].name.clone(),
                     from: device(m.from),
                     to: device(m.to),
+                    extents: m.extents.clone(),
                 })
                 .collect(),
         }
     }
+}
+
+/// What of recorded extents does not fit the scenario.
+fn strange_extents(known: &RecordedVolume, v: &VolumeConfig, devices: usize) -> Option<String> {
+    let extents = known.extents.as_ref()?;
+    let count = extents.places.count();
+    if extents.extent.0 == 0 || u64::from(count) != v.size.0.div_ceil(extents.extent.0.max(1)) {
+        return Some(format!(
+            "{count} extents of {} are not its {}",
+            extents.extent, v.size
+        ));
+    }
+    let mut places = extents.places.runs().iter().filter_map(|r| r.1);
+    if let Some(device) = places.find(|d| d.index() >= devices) {
+        return Some(format!("there is no device {}", device.0));
+    }
+    let last = extents.heat.as_ref().and_then(|h| h.touched().last());
+    let beyond = last.filter(|t| t.0 >= count)?;
+    Some(format!("there is no extent {}", beyond.0))
 }
 
 impl ScenarioFile {
@@ -155,6 +183,10 @@ impl ScenarioFile {
                 );
                 return Err(self.fault("recorded.facts", why));
             }
+            if let Some(why) = strange_extents(&measured, v, topology.devices.len()) {
+                let why = format!("volume \"{}\": {why}", v.name);
+                return Err(self.fault("recorded.facts", why));
+            }
             volumes.push(VolumeFacts {
                 name: v.name.clone(),
                 vm: VmId::from_index(vm),
@@ -165,6 +197,7 @@ impl ScenarioFile {
                 calibration: measured.calibration,
                 calibrating: measured.calibrating,
                 last_moved: measured.last_moved,
+                extents: measured.extents,
             });
         }
         let tiers: Vec<&str> = topology.tiers.iter().map(|t| t.name.as_str()).collect();
@@ -190,6 +223,7 @@ impl ScenarioFile {
                 ),
                 from: device(&m.from)?,
                 to: device(&m.to)?,
+                extents: m.extents.clone(),
             })
         });
         let moves = moves.collect::<Result<Vec<_>, ScenarioError>>()?;

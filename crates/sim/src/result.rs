@@ -209,6 +209,9 @@ pub struct MoveRecord {
     pub why_not: Option<String>,
     /// Why it was planned.
     pub reason: String,
+    /// How many extents were to move; `None` where it was the whole volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extents: Option<u32>,
     /// Bytes copied.
     pub bytes: u64,
     /// Mean latency that was predicted for the target, microseconds.

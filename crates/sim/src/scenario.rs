@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use trace::{Bursts, ClientSpec, Habits, Phase};
 use units::{Bytes, Nanos};
 
+use crate::counting::CountingConfig;
+
 /// The whole file.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -46,7 +48,8 @@ pub struct Scenario {
     /// Size of one piece of a copy: what a guest's request may have to wait behind.
     #[serde(default = "default_chunk")]
     pub copy_chunk: Bytes,
-    /// Tiers, high end first.
+    /// Tiers, high end first. Every scenario has some, but for those that are evaluated by counting.
+    #[serde(default)]
     pub tiers: Vec<TierConfig>,
     /// Service classes; one without an objective if left out.
     #[serde(default)]
@@ -60,6 +63,9 @@ pub struct Scenario {
     /// Closed-loop clients.
     #[serde(default)]
     pub clients: Vec<ClientConfig>,
+    /// Load conditions whose requests are made up, in an open loop.
+    #[serde(default)]
+    pub generators: Vec<GeneratorConfig>,
     /// Measurements of load that volumes and their requests are made from.
     #[serde(default)]
     pub measurements: Vec<MeasurementsConfig>,
@@ -70,6 +76,8 @@ pub struct Scenario {
     pub policy: PolicyConfig,
     /// What was known when a live array was decided about: `terrace sim plan` decides again.
     pub recorded: Option<Recorded>,
+    /// Evaluated by counting, not simulated: paper 1's measure of how extents are placed.
+    pub counting: Option<CountingConfig>,
     /// Parameters of strategies, by name. Another name may be given to a strategy with other parameters by its key
     /// `uses`: `[strategies.literal] uses = "autotiering"`.
     #[serde(default)]
@@ -96,10 +104,12 @@ impl Default for Scenario {
             volumes: vec![],
             traces: vec![],
             clients: vec![],
+            generators: vec![],
             measurements: vec![],
             requires: None,
             policy: PolicyConfig::default(),
             recorded: None,
+            counting: None,
             strategies: BTreeMap::new(),
         }
     }
@@ -258,6 +268,37 @@ impl ClientConfig {
             bursts: self.bursts,
         }
     }
+}
+
+/// One of the 31 load conditions of paper 1 as requests at times of their own: Poisson arrivals at the rate of the hour, pages by
+/// their rates in it. It waits for no answer.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GeneratorConfig {
+    /// The condition: `A` (its calibrated stand-in; `A2` and `A3` are others), or `B` to `G` with the cycle in which the hot
+    /// pages move: `B-1h`, `B-3h`, `B-6h`, `B-12h`, `B-not-move`.
+    pub condition: String,
+    /// Volumes that the condition's 8679 pages are dealt to in turn, all of them of one size or larger than needed.
+    pub volumes: Vec<String>,
+    /// Size of a page; as a rule the size of an extent (10 MB in the paper).
+    #[serde(default = "default_page")]
+    pub page: Bytes,
+    /// Size of the requests (published).
+    #[serde(default = "default_request")]
+    pub request: Bytes,
+    /// Share of reads (published: half).
+    #[serde(default = "default_half")]
+    pub read_share: f64,
+    /// Share of requests that follow one another within their page (published: half).
+    #[serde(default = "default_half")]
+    pub sequential_share: f64,
+}
+
+fn default_page() -> Bytes {
+    Bytes::mib(10)
+}
+fn default_half() -> f64 {
+    0.5
 }
 
 /// Volumes whose load was measured, slot by slot, and whose requests are made up: a closed-loop client each, with the

@@ -1,12 +1,12 @@
 //! Facts as the array shows them, and calibration sessions on its volumes.
 
 use model::{
-    CalibrationRun, CalibrationStep, CalibrationWindow, DeviceFacts, Facts, Flow, Measured,
-    RunningMove, VolumeFacts,
+    CalibrationRun, CalibrationStep, CalibrationWindow, DeviceFacts, ExtentFacts, ExtentPlaces,
+    Facts, Flow, Measured, RunningMove, VolumeFacts,
 };
 use units::{Nanos, VolumeId};
 
-use crate::engine::{Event, Simulation};
+use crate::engine::{Event, Simulation, World};
 use crate::stats::EpochLoad;
 
 /// A calibration session under way.
@@ -23,6 +23,7 @@ impl Simulation<'_> {
         self.epoch += 1;
         let epochs = &model.policy.epochs;
         let last_moved = self.last_moved();
+        let mut extents = self.extent_facts();
         let volumes = (0..model.volumes.len())
             .map(|i| {
                 let v = &model.volumes[i];
@@ -39,6 +40,7 @@ impl Simulation<'_> {
                     calibration: std::mem::take(&mut self.session_windows[i]),
                     calibrating: self.sessions[i].is_some(),
                     last_moved: last_moved[i],
+                    extents: extents.as_mut().map(|e| e.next().expect("one per volume")),
                 }
             })
             .collect();
@@ -73,9 +75,28 @@ impl Simulation<'_> {
                     volume: j.order.volume,
                     from: j.order.from,
                     to: j.order.to,
+                    extents: j.order.extents.clone(),
                 })
                 .collect(),
         }
+    }
+
+    /// Where every extent of each volume is and what was asked of it, where the strategy places extents.
+    fn extent_facts(&mut self) -> Option<impl Iterator<Item = ExtentFacts> + use<>> {
+        let World { maps, heat, .. } = &mut self.world;
+        let heat = heat.as_mut()?.take();
+        let facts: Vec<ExtentFacts> = maps
+            .iter()
+            .zip(heat)
+            .map(|(map, heat)| ExtentFacts {
+                extent: map.extent_bytes(),
+                places: ExtentPlaces::of(
+                    (0..map.extents()).map(|e| map.location(e).map(|l| l.device)),
+                ),
+                heat: Some(heat),
+            })
+            .collect();
+        Some(facts.into_iter())
     }
 
     pub(crate) fn start_calibration(&mut self, now_ns: u64, run: &CalibrationRun) {

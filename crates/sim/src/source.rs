@@ -1,4 +1,4 @@
-//! Where requests come from: traces (open or window-limited) and closed-loop clients, behind one small interface.
+//! Where requests come from: traces (open or window-limited), closed-loop clients and generators, behind one small interface.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,6 +8,7 @@ use model::Op;
 use trace::{Client, ClientStep, Record};
 
 use crate::Model;
+use crate::generator::GeneratorSource;
 
 /// Time of a source that has nothing more to ask for.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -28,6 +29,7 @@ pub(crate) struct Issue {
 pub(crate) enum Source<'a> {
     Trace(TraceSource<'a>),
     Client(Box<ClientSource>),
+    Generator(Box<GeneratorSource<'a>>),
 }
 
 pub(crate) struct TraceSource<'a> {
@@ -105,6 +107,12 @@ pub(crate) fn sources(model: &Model) -> (Vec<Source<'_>>, Vec<(u32, u32)>, Vec<u
             issued: 0,
         })));
     }
+    for i in 0..model.generators.len() {
+        let source = GeneratorSource::new(model, i);
+        origins.push((sources.len() as u32, 0));
+        starts.push(source.due_ns());
+        sources.push(Source::Generator(Box::new(source)));
+    }
     (sources, origins, starts)
 }
 
@@ -114,6 +122,7 @@ impl Source<'_> {
     pub(crate) fn take(&mut self, now_ns: u64, slot: u32) -> Result<Issue, u64> {
         match self {
             Source::Trace(t) => Ok(t.take(now_ns)),
+            Source::Generator(g) => Ok(g.take()),
             Source::Client(c) => match c.client.next(now_ns, slot) {
                 ClientStep::Later(at) => Err(at),
                 ClientStep::Issue(r) => {
@@ -131,17 +140,20 @@ impl Source<'_> {
         }
     }
 
-    /// The volume of a client; `None` for a trace.
+    /// The volume of a client; `None` for what does not wait for answers, or is a trace.
     pub(crate) fn client_volume(&self) -> Option<u32> {
         match self {
-            Source::Trace(_) => None,
+            Source::Trace(_) | Source::Generator(_) => None,
             Source::Client(c) => Some(c.volume),
         }
     }
 
-    /// Whether the source waits for its answers; only open replay does not.
+    /// Whether the source waits for its answers; open replay and generators do not.
     pub(crate) fn waits(&self) -> bool {
-        !matches!(self, Source::Trace(TraceSource { window: None, .. }))
+        !matches!(
+            self,
+            Source::Generator(_) | Source::Trace(TraceSource { window: None, .. })
+        )
     }
 
     /// When the source asks next, its last request having been issued at `now_ns` and completing at `done_ns`.
@@ -150,6 +162,7 @@ impl Source<'_> {
         match self {
             Source::Trace(t) => t.next_after(now_ns, done_ns),
             Source::Client(c) => done_ns + c.client.think_ns(),
+            Source::Generator(g) => g.due_ns().max(now_ns),
         }
     }
 }

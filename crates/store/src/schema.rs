@@ -1,7 +1,11 @@
 //! The tables.
 
-/// Version of the layout, in SQLite's `user_version`.
-pub const LAYOUT: i64 = 1;
+/// Version of the layout, in SQLite's `user_version`. 2 has the tables of 1, and values that speak of some extents of a volume: a
+/// program that knows only 1 would take them for all of it.
+pub const LAYOUT: i64 = 2;
+
+/// The oldest layout that is read; a file of it becomes one of [`LAYOUT`] when it is opened.
+pub const LAYOUT_OLDEST: i64 = 1;
 
 /// SQLite's `application_id`: "Trce".
 pub(crate) const APPLICATION: i64 = 0x5472_6365;

@@ -77,6 +77,31 @@ fn another_layout_is_refused_and_left_as_it_is() {
 }
 
 #[test]
+fn the_layout_before_is_taken_over_with_all_that_it_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = filled(dir.path());
+    let layout = |path: &Path| -> i64 {
+        let conn = Connection::open(path).unwrap();
+        let found = conn.query_row("PRAGMA user_version", [], |row| row.get(0));
+        found.unwrap()
+    };
+    let older = Connection::open(&path).unwrap();
+    older.pragma_update(None, "user_version", 1).unwrap();
+    drop(older);
+    let mut store = open(&path).unwrap();
+    assert_eq!(store.windows("alpha", 0, u64::MAX).unwrap().len(), 200);
+    drop(store);
+    assert_eq!(layout(&path), LAYOUT);
+    let older = Connection::open(&path).unwrap();
+    older.pragma_update(None, "user_version", 0).unwrap();
+    drop(older);
+    assert!(matches!(
+        refused(&path),
+        StoreError::Layout { found: 0, .. }
+    ));
+}
+
+#[test]
 fn a_database_of_another_program_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("other.db");

@@ -114,6 +114,7 @@ pub fn rows(bytes: &[u8]) {
         Format::Fio2,
         Format::Fio3,
         Format::Lis,
+        Format::LisDays,
         Format::Lirs,
         Format::IbmCos,
         Format::OracleGeneral,

@@ -21,6 +21,7 @@ pub mod fuzzing;
 pub mod measurements;
 pub mod native;
 
+mod arrivals;
 mod atomic;
 mod beginning;
 mod bulk;
@@ -28,6 +29,7 @@ mod client;
 #[cfg(feature = "parquet")]
 mod columnar;
 mod compress;
+pub mod conditions;
 mod convert;
 mod detect;
 mod detect_rows;
@@ -51,6 +53,7 @@ mod stream;
 mod text;
 mod warm;
 
+pub use arrivals::{Arrival, ArrivalSpec, Arrivals};
 pub use client::{
     Bursts, Client, ClientError, ClientRequest, ClientSpec, ClientStep, Habits, Phase, SizeShare,
 };

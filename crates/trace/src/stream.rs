@@ -612,6 +612,7 @@ fn open_source(
         Format::Fio2 => Box::new(fio_reader(file, bytes, FIO2_HEADER, &peek)),
         Format::Fio3 => Box::new(fio_reader(file, bytes, FIO3_HEADER, &peek)),
         Format::Lis => Box::new(reference_reader(file, bytes, References::Lis, ids)),
+        Format::LisDays => Box::new(reference_reader(file, bytes, References::LisDays, ids)),
         Format::Lirs => Box::new(reference_reader(file, bytes, References::Ids, ids)),
         Format::IbmCos => Box::new(cos_reader(file, bytes)),
         _ => {

@@ -252,6 +252,11 @@ fn references_count_their_order() {
     assert_eq!(offsets, [0, 4096, 0]);
     refused(Format::Lis, "1 0 0 0\n", "zero length");
     refused(Format::Lis, "1 1 x 0\n", "day \"x\"");
+    refused(
+        Format::LisDays,
+        "1 1 5 0\n1 1 4 0\n",
+        "before the day of the line before it",
+    );
     refused(Format::Lis, "1 1 0\n", "not four columns");
     refused(Format::Lirs, "1 2\n", "more than one id");
     refused(

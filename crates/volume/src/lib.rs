@@ -67,10 +67,13 @@
 
 mod map;
 mod relocation;
+mod selection;
 mod throttle;
 
 pub use map::{
-    BATCH_BYTES, Batch, DeviceIo, Earlier, Location, RangeError, Request, Submission, VolumeMap,
+    BATCH_BYTES, BATCH_SPAN, Batch, DeviceIo, Earlier, Location, RangeError, Request, Submission,
+    VolumeMap,
 };
 pub use relocation::{Chunk, CopyStep, RelocationError, SEAL_AFTER, Ticket};
+pub use selection::Selection;
 pub use throttle::{BURST_NS, Claim, Limits, Throttle, shares};

@@ -5,6 +5,7 @@ use thiserror::Error;
 use units::{Bytes, DeviceId};
 
 use crate::relocation::{Chunk, CopyStep, Relocation, RelocationError, Ticket};
+use crate::selection::Selection;
 
 /// What a guest asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +94,10 @@ pub struct RangeError {
 /// waits for requests in flight (before its copy, and before its sources are free). A larger one is mirrored for longer,
 /// holds both ends for longer, and loses more when it is given up.
 pub const BATCH_BYTES: Bytes = Bytes::mib(64);
+
+/// Extents of a selection that lie apart move together where the first and the last are no further apart than so many
+/// batches: a relocation remembers something of every chunk between them, and looks through that.
+pub const BATCH_SPAN: usize = 4;
 
 /// Extents to relocate together: they are switched in one step.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -219,6 +224,20 @@ impl VolumeMap {
             (None, [(device, n)]) if *n as usize == self.extents.len() => Some(*device),
             _ => None,
         }
+    }
+
+    /// The one device that a request goes to when nothing of the volume moves and all extents that it touches are there.
+    /// This is the path of nearly all simulated requests on a volume that lies on several devices. `None` where
+    /// [`VolumeMap::submit`] has to say; always so for a request of no bytes.
+    #[inline]
+    pub fn lone_device(&self, offset: u64, length: u64) -> Option<DeviceId> {
+        if self.relocation.is_some() || !self.contains(offset, length) {
+            return None;
+        }
+        let range = self.extents_of(offset, length);
+        let device = self.extents[range.clone()].first()?.device;
+        let all = device != HOLE.device && self.extents[range].iter().all(|e| e.device == device);
+        all.then_some(device)
     }
 
     /// Whether a range lies inside the volume.
@@ -357,21 +376,46 @@ impl VolumeMap {
         }
     }
 
-    /// The next extents, at `cursor` or after it, that are not on `to` yet: as many as `batch` bytes hold, one at least.
+    /// The next extents, at `cursor` or after it, of which the first is selected and not on `to` yet: as many as `batch`
+    /// bytes hold, one at least. Those among them that are not selected have to stay: no target for them.
+    ///
+    /// Of a selection, only extents that are to move count for `batch`, so that ones that lie apart share a switch; the range
+    /// has at most [`BATCH_SPAN`] times as many extents as a batch.
     pub fn next_batch(
         &self,
+        selected: Selection<'_>,
         cursor: usize,
         to: DeviceId,
         batch: Bytes,
     ) -> Option<std::ops::Range<usize>> {
         let elsewhere = |e: &usize| self.extents[*e] != HOLE && self.extents[*e].device != to;
-        let first = (cursor..self.extents.len()).find(elsewhere)?;
         let most = (batch.0 / self.extent_bytes).max(1) as usize;
-        Some(first..self.extents.len().min(first + most))
+        match selected {
+            Selection::Whole => {
+                let first = (cursor..self.extents.len()).find(elsewhere)?;
+                Some(first..self.extents.len().min(first + most))
+            }
+            Selection::Extents(ranges) => {
+                let rest = ranges.from(u32::try_from(cursor).ok()?);
+                let mut to_move = rest.map(|e| e as usize).filter(elsewhere);
+                let first = to_move.next()?;
+                let near = |e: &usize| *e < first + most * BATCH_SPAN;
+                let last = to_move.take(most - 1).take_while(near).last();
+                Some(first..last.unwrap_or(first) + 1)
+            }
+        }
     }
 
-    /// Bytes of the extents that are neither holes nor on `to`.
-    pub fn bytes_not_on(&self, to: DeviceId) -> Bytes {
+    /// Bytes of the selected extents that are neither holes nor on `to`. Of a whole volume that is known at once, of ranges
+    /// it is added up.
+    pub fn bytes_not_on(&self, selected: Selection<'_>, to: DeviceId) -> Bytes {
+        if let Selection::Extents(ranges) = selected {
+            let elsewhere = ranges.iter().map(|e| e as usize).filter(|e| {
+                let at = self.extents[*e];
+                at != HOLE && at.device != to
+            });
+            return elsewhere.map(|e| self.bytes_of(e)).sum();
+        }
         let elsewhere = self.holders.iter().filter(|h| h.0 != to);
         let extents: u64 = elsewhere.map(|h| u64::from(h.1)).sum();
         let cut = self.extents.len() as u64 * self.extent_bytes - self.size;
@@ -536,6 +580,7 @@ pub(crate) fn push_joined(parts: &mut Vec<DeviceIo>, first: usize, part: DeviceI
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::ExtentRanges;
 
     fn whole(map: &VolumeMap, to: DeviceId) -> Batch {
         let slots = 0..map.extents() as u32;
@@ -671,12 +716,12 @@ mod tests {
         );
         // Neighbours on the device are one part.
         assert_eq!((out.len(), out[0].at, out[0].length), (1, 750, 100));
-        assert_eq!(map.bytes_not_on(DeviceId(0)), Bytes(150));
+        assert_eq!(map.bytes_not_on(Selection::Whole, DeviceId(0)), Bytes(150));
         assert_eq!(map.vacate(1), Some(Location { device, slot }));
         assert_eq!(map.vacate(1), None);
         let _ = map.submit(read(50, 200), &mut out).unwrap();
         assert_eq!((out.len(), out[0].offset, out[0].at), (1, 200, 800));
-        assert_eq!(map.bytes_not_on(DeviceId(0)), Bytes(50));
+        assert_eq!(map.bytes_not_on(Selection::Whole, DeviceId(0)), Bytes(50));
         assert_eq!([1, 2].map(|e| map.bytes_of(e)), [Bytes(100), Bytes(50)]);
     }
 
@@ -684,10 +729,19 @@ mod tests {
     fn batches_pass_over_what_is_there_already() {
         let mut map = VolumeMap::new(Bytes(1000), Bytes(100), DeviceId(0));
         let to = DeviceId(1);
-        assert_eq!(map.next_batch(0, to, Bytes(250)), Some(0..2));
-        assert_eq!(map.next_batch(9, to, Bytes(250)), Some(9..10));
-        assert_eq!(map.next_batch(10, to, Bytes(250)), None);
-        assert_eq!(map.next_batch(0, to, Bytes(1)), Some(0..1));
+        assert_eq!(
+            map.next_batch(Selection::Whole, 0, to, Bytes(250)),
+            Some(0..2)
+        );
+        assert_eq!(
+            map.next_batch(Selection::Whole, 9, to, Bytes(250)),
+            Some(9..10)
+        );
+        assert_eq!(map.next_batch(Selection::Whole, 10, to, Bytes(250)), None);
+        assert_eq!(
+            map.next_batch(Selection::Whole, 0, to, Bytes(1)),
+            Some(0..1)
+        );
         map.begin_relocation(
             Batch {
                 first: 0,
@@ -709,7 +763,81 @@ mod tests {
         }
         assert_eq!(map.switch().unwrap().len(), 1);
         assert!(map.released());
-        assert_eq!(map.next_batch(0, to, Bytes(250)), Some(1..3));
+        let next = map.next_batch(Selection::Whole, 0, to, Bytes(250));
+        assert_eq!(next, Some(1..3));
         assert_eq!(map.holders(), [(DeviceId(0), 9), (to, 1)]);
+    }
+
+    #[test]
+    fn a_selection_moves_what_it_names_and_nothing_else() {
+        let to = DeviceId(1);
+        let mut map = VolumeMap::new(Bytes(95), Bytes(10), DeviceId(0));
+        let ranges: ExtentRanges = "1,3-4,9".parse().unwrap();
+        let selected = Selection::Extents(&ranges);
+        assert_eq!(map.bytes_not_on(selected, to), Bytes(35));
+        let mut cursor = 0;
+        let mut batches = vec![];
+        while let Some(batch) = map.next_batch(selected, cursor, to, Bytes(30)) {
+            cursor = batch.end;
+            batches.push(batch.clone());
+            let target = |e: usize| Location {
+                device: to,
+                slot: e as u32,
+            };
+            let targets = batch
+                .clone()
+                .map(|e| selected.contains(e).then(|| target(e)));
+            let (first, targets) = (batch.start, targets.collect());
+            map.begin_relocation(Batch { first, targets }, Bytes(10), Earlier::None)
+                .unwrap();
+            while let CopyStep::Copy(chunk) = map.next_copy().unwrap() {
+                map.copied(chunk).unwrap();
+            }
+            map.switch().unwrap();
+            assert!(map.released());
+        }
+        assert_eq!(batches, [1..5, 9..10]);
+        assert_eq!(map.bytes_not_on(selected, to), Bytes(0));
+        let there = (0..10).filter(|e| map.location(*e).is_some_and(|l| l.device == to));
+        assert_eq!(there.collect::<Vec<_>>(), [1, 3, 4, 9]);
+    }
+
+    /// Where the short way has an answer, it is the one that the full way gives.
+    #[test]
+    fn a_lone_device_is_where_every_part_goes() {
+        let at = |device, slot| {
+            Some(Location {
+                device: DeviceId(device),
+                slot,
+            })
+        };
+        let places = vec![at(0, 0), at(0, 1), at(1, 2), None, at(1, 4), at(0, 5)];
+        let mut map = VolumeMap::at(Bytes(58), Bytes(10), places);
+        let mut parts = vec![];
+        let mut lone = 0;
+        for offset in 0..60 {
+            for length in 0..25 {
+                let device = map.lone_device(offset, length);
+                let read = Request {
+                    op: Op::Read,
+                    offset,
+                    length,
+                };
+                if map.submit(read, &mut parts).is_err() {
+                    assert_eq!(device, None, "outside the volume");
+                    continue;
+                }
+                let bytes: u64 = parts.iter().map(|p| p.length).sum();
+                let one = parts.iter().all(|p| p.device == parts[0].device);
+                let expected = (length > 0 && bytes == length && one).then(|| parts[0].device);
+                assert_eq!(device, expected, "{offset} {length}");
+                lone += u32::from(device.is_some());
+            }
+        }
+        assert!(lone > 300, "{lone} of them");
+        let (first, targets) = (5, vec![at(1, 5)]);
+        map.begin_relocation(Batch { first, targets }, Bytes(10), Earlier::None)
+            .unwrap();
+        assert_eq!(map.lone_device(0, 5), None, "something moves");
     }
 }

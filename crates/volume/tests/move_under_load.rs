@@ -9,7 +9,8 @@ use model::Op;
 use proptest::prelude::*;
 use units::{Bytes, DeviceId};
 use volume::{
-    Batch, Chunk, CopyStep, DeviceIo, Earlier, Location, Request, Submission, Ticket, VolumeMap,
+    Batch, Chunk, CopyStep, DeviceIo, Earlier, Location, Request, Selection, Submission, Ticket,
+    VolumeMap,
 };
 
 const SIZE: usize = 440;
@@ -248,8 +249,13 @@ impl World {
     /// The next batch on the way of all that is elsewhere to one device, as a whole move does it.
     fn begin_next(&mut self, to: usize, bytes: u64) -> bool {
         let target = DeviceId::from_index(to);
-        let batch = self.map.next_batch(0, target, Bytes(bytes));
-        assert_eq!(batch.is_none(), self.map.bytes_not_on(target) == Bytes(0));
+        let batch = self
+            .map
+            .next_batch(Selection::Whole, 0, target, Bytes(bytes));
+        assert_eq!(
+            batch.is_none(),
+            self.map.bytes_not_on(Selection::Whole, target) == Bytes(0)
+        );
         let Some(batch) = batch else { return false };
         let there: Vec<bool> = (0..EXTENTS)
             .map(|e| self.map.location(e).is_some_and(|l| l.device == target))
@@ -641,7 +647,10 @@ fn a_whole_volume_moves_in_batches_under_writes() {
         }
     }
     world.rest();
-    assert_eq!(world.map.bytes_not_on(DeviceId(2)), Bytes(0));
+    assert_eq!(
+        world.map.bytes_not_on(Selection::Whole, DeviceId(2)),
+        Bytes(0)
+    );
     assert_eq!(world.map.holders(), [(DeviceId(2), 4)]);
     assert_eq!(world.moves, 3, "two extents at most, holes among them");
 }

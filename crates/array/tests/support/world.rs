@@ -132,6 +132,12 @@ impl World {
                 volume: id,
                 to,
                 bandwidth: BytesPerSec(rng.next_u64()),
+                extents: (rng.below(2) == 0).then(|| {
+                    let some = (0..extent).filter(|_| rng.below(3) == 0);
+                    model::ExtentRanges::from_sorted(
+                        some.collect::<Vec<_>>().into_iter().chain([extent]),
+                    )
+                }),
             })],
             7..9 => vec![Change::ClearMove(id)],
             9..14 => vec![Change::Vacate { volume: id, extent }],

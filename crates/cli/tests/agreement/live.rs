@@ -115,6 +115,7 @@ impl Controller<'_> {
             calibration: vec![],
             calibrating: false,
             last_moved: None,
+            extents: None,
         };
         let volumes: Vec<VolumeFacts> = model.volumes.iter().zip(&statuses).map(facts_of).collect();
         let devices = (0..model.topology.devices.len())
@@ -135,6 +136,7 @@ impl Controller<'_> {
                     volume: j.order.volume,
                     from: j.order.from,
                     to: j.order.to,
+                    extents: None,
                 })
                 .collect(),
             volumes,
@@ -212,6 +214,7 @@ impl Controller<'_> {
             to: tier_name(&self.model.topology, order.to),
             device: None,
             bandwidth: order.bandwidth,
+            extents: order.extents.clone(),
         });
         match begun {
             Ok(Told::Done { .. }) => Input::Reserved(job),

@@ -6,7 +6,8 @@ use serde_json::json;
 
 use super::data::Shown;
 use super::words::{
-    NONE, ago, bytes, date_time, duration, maybe, mib_per_s, number, percent, signed_percent,
+    NONE, ago, bytes, counted, date_time, duration, maybe, mib_per_s, number, percent,
+    signed_percent,
 };
 use super::{Hand, Order};
 
@@ -51,7 +52,7 @@ fn job_row(shown: &Shown, job: &JobView, now_ns: u64, hand: Hand) -> Markup {
     html! {
         tr class=(if ended { "ended" } else { "" }) {
             td class="n" { (job.job) }
-            th scope="row" { (shown.named(&job.host, &job.volume)) }
+            th scope="row" { (shown.named(&job.host, &job.volume)) @if let Some(extents) = &job.extents { br; span class="faint" { (counted(extents.count(), "extent", "extents")) } } }
             td { (job.from_tier) " → " (job.to_tier) br; span class="faint" { (job.from) " → " (job.to) } }
             td class="state" {
                 span class=(mark(&job.state)) { (job.state) }

@@ -97,11 +97,11 @@ fn row(plan: &PlanView, m: &PlannedMove, hand: Hand) -> Markup {
         .after_moves
         .iter()
         .filter_map(|p| plan.moves.iter().find(|o| o.position == *p))
-        .map(|o| o.volume.clone())
+        .map(PlannedMove::subject)
         .collect();
     html! {
         tr {
-            th scope="row" { (m.volume) }
+            th scope="row" { (m.volume) @if let Some(extents) = &m.extents { br; span class="faint" { (counted(extents.count(), "extent", "extents")) } } }
             td { (m.from_tier) " → " (m.to_tier) br; span class="faint" { (m.from) " → " (m.to) } }
             td { (goal_name(m.goal)) }
             td class="reason" { (m.reason) @if !after.is_empty() { br; span class="faint" { "after " (after.join(", ")) } } }

@@ -122,7 +122,9 @@ fn row(shown: &Shown, v: &VolumeView) -> Markup {
     html! {
         tr class=(if missed(v) { "missed" } else { "" }) {
             th scope="row" { (shown.named(&v.host, &v.name)) br; span class="faint" { (bytes(v.allocated_bytes)) " of " (bytes(v.size_bytes)) } }
-            td { (v.tier) br; span class="faint" { (v.device) } }
+            td { @if v.on_tiers.len() > 1 {
+                @for (i, t) in v.on_tiers.iter().enumerate() { @if i > 0 { br; } (t.tier) " " span class="faint" { (bytes(t.bytes)) } }
+            } @else { (v.tier) br; span class="faint" { (v.device) } } }
             td { (v.class) }
             td class="n" { (maybe(load.map(|l| l.reads_per_s))) }
             td class="n" { (maybe(load.map(|l| l.writes_per_s))) }

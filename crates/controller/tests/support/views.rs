@@ -153,6 +153,7 @@ pub fn volume(n: usize) -> VolumeView {
         }),
         cooldown_left_ns: (name == "web-1").then_some(1500 * S),
         calibrating: name == "mail",
+        on_tiers: vec![],
         load,
         name,
     }
@@ -168,6 +169,7 @@ pub fn plan() -> PlanView {
             to_tier: TIERS[to].into(),
             from: DEVICES[from].into(),
             to: DEVICES[to].into(),
+            extents: None,
             goal: if position == 2 {
                 Goal::Space
             } else {
@@ -223,6 +225,7 @@ pub fn jobs() -> Vec<JobView> {
         to_tier: "middle".into(),
         from: "sata2".into(),
         to: "sas1".into(),
+        extents: None,
         goal: Goal::Space,
         reason: "device sata2 is 91 % full".into(),
         state: state.into(),
@@ -393,6 +396,7 @@ pub fn why(volume: &VolumeView) -> WhyView {
             option("fast", 0.9, "chosen"),
             option("slow", 0.1, "worse by 0.8"),
         ],
+        extents: vec![],
         evidence: BTreeMap::from([("latency_mean_us".into(), 210.5)]),
         outcomes: outcomes(),
     }
@@ -422,6 +426,7 @@ pub fn orders(session: u64, seq: u64, at_ns: u64) -> Orders {
         volume: "home".into(),
         device: "sas1".into(),
         tier: "middle".into(),
+        extents: None,
         rate_bytes_per_s: 100 << 20,
     };
     Orders {
@@ -438,6 +443,7 @@ pub fn orders(session: u64, seq: u64, at_ns: u64) -> Orders {
         }],
         calibrations_taken: vec![6],
         objectives: vec![objective()],
+        detail: Detail::Volumes,
     }
 }
 
@@ -471,6 +477,7 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
         movable: true,
         moving: None,
         calibrating: false,
+        extents: None,
         load: Some(Load {
             reads: load(n),
             writes: load(n + 1),

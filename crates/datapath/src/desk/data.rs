@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use model::DeviceSpec;
+use model::{DeviceSpec, ExtentRanges};
 use serde::{Deserialize, Serialize};
 use units::{Bytes, BytesPerSec, Iops, Nanos};
 
+use super::heat::{HeatCursor, HeatSample};
 use super::samples::Samples;
 use crate::worker::VolumeStatus;
 
@@ -17,6 +18,14 @@ pub enum Ask {
     Tiers,
     /// Everything as it is, with counters.
     Samples,
+    /// How often the extents of a volume were touched, and where they are.
+    Heat {
+        /// Its name.
+        volume: String,
+        /// What an earlier answer said, for what was touched since; everything if left out.
+        #[serde(default)]
+        since: Option<HeatCursor>,
+    },
     /// A device for a tier; the tier is made if it is new.
     AddDevice(NewDevice),
     /// What the volumes of a tier share, by weight; `None` lifts a limit.
@@ -62,6 +71,9 @@ pub enum Ask {
         device: Option<String>,
         /// At most so fast.
         bandwidth: BytesPerSec,
+        /// The extents that move; all, and the volume's home with them, if left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        extents: Option<ExtentRanges>,
     },
     /// To another service class.
     SetClass {
@@ -196,6 +208,9 @@ pub struct VolumeInfo {
     pub exported: bool,
     /// The move that is under way, or waits to be resumed: the tier.
     pub moving_to: Option<String>,
+    /// The extents that move, unless it is all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moving_extents: Option<ExtentRanges>,
     /// What its worker knows, if it is served.
     pub status: Option<VolumeStatus>,
 }
@@ -216,6 +231,8 @@ pub enum Told {
     },
     /// Everything as it is.
     Samples(Samples),
+    /// The extents of a volume.
+    Heat(HeatSample),
     /// Volumes.
     Volumes {
         /// In order of creation.

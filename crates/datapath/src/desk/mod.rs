@@ -2,7 +2,9 @@
 
 mod data;
 mod devices;
+mod heat;
 mod limits;
+mod moves;
 mod samples;
 mod sampling;
 mod volumes;
@@ -12,6 +14,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use array::{Health, VolumeRecord};
+use model::ExtentRanges;
 use units::{TierId, VolumeId};
 use volume::{Limits, VolumeMap};
 
@@ -23,9 +26,11 @@ use crate::server::Server;
 use crate::share::Share;
 use crate::text::{explain, unknown};
 use crate::worker::{Answer, Message, Question, VolumeSetup};
-use volumes::MoveGoal;
+use moves::MoveGoal;
 
 pub use data::{Ask, DeviceInfo, NewDevice, NewSource, TierInfo, Told, VolumeInfo};
+pub(crate) use heat::places;
+pub use heat::{HeatCounts, HeatCursor, HeatSample};
 use limits::VolumeLimits;
 pub(crate) use limits::weighable;
 pub use samples::{DeviceSample, MovingSample, Samples, VolumeSample};
@@ -173,10 +178,15 @@ impl Desk {
             let order = moves
                 .into_iter()
                 .find(|m| m.volume == id)
-                .map(|m| MoveOrder {
-                    to: m.to,
-                    bandwidth: m.bandwidth,
-                });
+                .map(|m| MoveOrder::of(&m));
+            if let Some(last) = order.iter().flat_map(|o| &o.extents).filter_map(ExtentRanges::last).next()
+                && last as usize >= map.extents()
+            {
+                return Err(format!(
+                    "volume {:?} is being moved from extent {last} on, which it does not have: `terrace volume repair` gives that up",
+                    record.name
+                ));
+            }
             Ok((map, order))
         })??;
         let server = self.server.as_ref().ok_or("there is no server")?;
@@ -218,6 +228,7 @@ impl Desk {
         match ask {
             Ask::Tiers => self.tiers(),
             Ask::Samples => self.samples(),
+            Ask::Heat { volume, since } => self.heat(&volume, since),
             Ask::AddDevice(new) => self.add_device(new),
             Ask::TierLimits {
                 tier,
@@ -238,7 +249,15 @@ impl Desk {
                 to,
                 device,
                 bandwidth,
-            } => self.start_move(&volume, MoveGoal { tier: to, device }, bandwidth),
+                extents,
+            } => {
+                let goal = MoveGoal {
+                    tier: to,
+                    device,
+                    extents,
+                };
+                self.start_move(&volume, goal, bandwidth)
+            }
             Ask::SetClass { volume, class } => self.set_class(&volume, class),
             Ask::CancelMove { volume } => {
                 self.order(&volume, Question::CancelMove)?;

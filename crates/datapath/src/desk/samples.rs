@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use model::DeviceSpec;
+use model::{DeviceSpec, ExtentRanges};
 use serde::{Deserialize, Serialize};
 use units::{Bytes, BytesPerSec};
 
@@ -96,9 +96,12 @@ pub struct VolumeSample {
 pub struct MovingSample {
     /// The target device.
     pub to: String,
+    /// The extents that move; none is the whole volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extents: Option<ExtentRanges>,
     /// Bytes copied since it was started or resumed, those copied again included.
     pub copied: Bytes,
-    /// Bytes not on the target yet.
+    /// Bytes not on the target yet; of some extents, of those that were not there at first.
     pub left: Bytes,
     /// Bandwidth that it may take now; none while it waits.
     pub rate: BytesPerSec,

@@ -13,6 +13,7 @@ use super::{
     Desk, DeviceSample, MovingSample, Result, Samples, Told, VolumeSample, text, tier_name,
 };
 use crate::clock;
+use crate::engine::MoveOrder;
 use crate::keeper::Keeper;
 use crate::worker::{LiveSample, Message, WorkerSamples};
 
@@ -106,6 +107,7 @@ fn device_name(keeper: &Keeper, device: DeviceId) -> String {
 fn served(keeper: &Keeper, record: &VolumeRecord, live: LiveSample) -> VolumeSample {
     let moving = live.moving.map(|moving| MovingSample {
         to: device_name(keeper, DeviceId(moving.to)),
+        extents: moving.extents,
         copied: moving.copied,
         left: moving.left,
         rate: moving.rate,
@@ -138,10 +140,12 @@ fn at_rest(keeper: &Keeper, record: &VolumeRecord, moves: &[MoveRecord]) -> Resu
     let holders = map.holders().iter();
     let placed = holders.map(|(d, n)| (*d, Bytes(u64::from(*n) * extent.0)));
     let order = moves.iter().find(|m| m.volume == record.id);
+    let order = order.map(MoveOrder::of);
     let moving = order.map(|order| MovingSample {
         to: device_name(keeper, order.to),
+        extents: order.extents.clone(),
         copied: Bytes(0),
-        left: map.bytes_not_on(order.to),
+        left: map.bytes_not_on(order.selection(), order.to),
         rate: BytesPerSec(0),
         phase: Cow::Borrowed(WAITING),
     });

@@ -4,17 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::sync::mpsc::channel;
 
-use array::{Change, DeviceRecord, Health, MoveRecord, VolumeRecord};
-use units::{Bytes, BytesPerSec, TierId, VolumeId};
+use array::{Change, Health, MoveRecord, VolumeRecord};
+use units::{Bytes, TierId, VolumeId};
 
 use super::{
     Desk, Result, SECTOR_BYTES, Told, VolumeInfo, done, home_of, refused, text, tier_name,
     tier_named, unknown_volume,
 };
-use crate::engine::MoveOrder;
 use crate::keeper::Keeper;
-use crate::text::unknown;
-use crate::worker::{Answer, Message, Question, VolumeStatus};
+use crate::worker::{Answer, Message, Question};
 
 impl Desk {
     pub(super) fn volumes(&self, only: Option<String>) -> Result<Told> {
@@ -149,121 +147,12 @@ impl Desk {
         })??;
         done(format!("volume {name} is of class {told}"))
     }
-
-    pub(super) fn start_move(
-        &self,
-        name: &str,
-        to: MoveGoal,
-        bandwidth: BytesPerSec,
-    ) -> Result<Told> {
-        if bandwidth.0 == 0 {
-            return Err("a move needs some bandwidth".into());
-        }
-        let id = self.volume(name)?.id;
-        let Answer::Status(status) = self.order(name, Question::Status)? else {
-            return Err("its worker answered something else".into());
-        };
-        let told = to.to_string();
-        let order = self.with_keeper(move |keeper| -> Result<MoveOrder> {
-            let target = move_target(keeper, &to, &status)?;
-            let (target, home) = (target.id, target.tier);
-            let record = VolumeRecord {
-                home,
-                ..record_of(keeper, id)?
-            };
-            let order = MoveRecord {
-                volume: id,
-                to: target,
-                bandwidth,
-            };
-            let changes = [Change::SetVolume(record.clone()), Change::SetMove(order)];
-            keeper.commit(&changes).map_err(refused)?;
-            keeper.volumes.insert(id, record);
-            Ok(MoveOrder {
-                to: target,
-                bandwidth,
-            })
-        })??;
-        self.order(name, Question::Move(order))?;
-        done(format!("volume {name} is moving to {told}"))
-    }
-}
-
-/// Where a volume is to move.
-#[derive(Debug)]
-pub(super) struct MoveGoal {
-    /// The tier.
-    pub(super) tier: String,
-    /// The device of that tier; the one with most room if left out.
-    pub(super) device: Option<String>,
-}
-
-impl std::fmt::Display for MoveGoal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.device {
-            Some(device) => write!(f, "{}, device {device}", self.tier),
-            None => write!(f, "{}", self.tier),
-        }
-    }
 }
 
 /// A volume as it is now: it may have changed, or gone, since it was looked up by its name.
-fn record_of(keeper: &Keeper, id: VolumeId) -> Result<VolumeRecord> {
+pub(super) fn record_of(keeper: &Keeper, id: VolumeId) -> Result<VolumeRecord> {
     let record = keeper.volumes.get(&id).cloned();
     record.ok_or_else(|| "the volume was deleted meanwhile".into())
-}
-
-/// The device that takes a whole volume.
-fn move_target<'a>(
-    keeper: &'a Keeper,
-    to: &MoveGoal,
-    status: &VolumeStatus,
-) -> Result<&'a DeviceRecord> {
-    if let Some(moving) = &status.moving {
-        return Err(format!(
-            "the volume is being moved already: {} left",
-            moving.left
-        ));
-    }
-    let tier = tier_named(keeper, &to.tier)?;
-    let best = match &to.device {
-        Some(name) => device_of(keeper, tier, name)?,
-        None => roomiest(keeper, tier).ok_or("the tier has no device")?,
-    };
-    let elsewhere = status.placed.iter().filter(|(d, _)| *d != best.id.0);
-    let need = elsewhere.map(|(_, bytes)| bytes).sum::<u64>();
-    let free = u64::from(keeper.slots.free(best.id)) * keeper.array.extent().0;
-    if need > free {
-        let (free, need) = (Bytes(free), Bytes(need));
-        return Err(format!(
-            "device {:?} has {free} free, the volume needs {need}",
-            best.name
-        ));
-    }
-    Ok(best)
-}
-
-/// The device of a tier with most room.
-fn roomiest(keeper: &Keeper, tier: TierId) -> Option<&DeviceRecord> {
-    let of_tier = keeper.records.values().filter(|d| d.tier == tier);
-    of_tier.max_by_key(|d| (keeper.slots.free(d.id), u16::MAX - d.id.0))
-}
-
-/// The device of a tier with this name.
-fn device_of<'a>(keeper: &'a Keeper, tier: TierId, name: &str) -> Result<&'a DeviceRecord> {
-    let found = keeper.records.values().find(|d| d.name == name);
-    match found {
-        Some(device) if device.tier == tier => Ok(device),
-        Some(device) => Err(format!(
-            "device {name:?} is of tier {:?}, not of {:?}",
-            tier_name(keeper, device.tier),
-            tier_name(keeper, tier)
-        )),
-        None => {
-            let of_tier = keeper.records.values().filter(|d| d.tier == tier);
-            Err(unknown("device", name, of_tier.map(|d| d.name.as_str())))
-        }
-    }
 }
 
 fn info(keeper: &Keeper, volume: &VolumeRecord, moves: &[MoveRecord]) -> Result<VolumeInfo> {
@@ -289,6 +178,7 @@ fn info(keeper: &Keeper, volume: &VolumeRecord, moves: &[MoveRecord]) -> Result<
         healthy: volume.health == Health::Whole,
         exported: false,
         moving_to: moving.map(|m| tier_name(keeper, keeper.records[&m.to].tier)),
+        moving_extents: moving.and_then(|m| m.extents.clone()),
         status: None,
     })
 }

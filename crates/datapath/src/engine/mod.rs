@@ -158,7 +158,7 @@ pub enum StoreRequest {
     Place {
         /// The extents.
         extents: Vec<u32>,
-        /// The target of a running move.
+        /// The target of a running move, of extents that it moves.
         prefer: Option<DeviceId>,
     },
     /// These extents have no place any more, durably. Their slots stay quarantined until [`StoreRequest::Free`].

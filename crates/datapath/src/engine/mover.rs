@@ -1,4 +1,4 @@
-//! Moves one volume, batch after batch, while its guest goes on.
+//! Moves one volume, or some of its extents, batch after batch, while its guest goes on.
 //!
 //! ```text
 //!  reserve slots ─▶ wait for requests from before ─▶ copy chunks ─▶ flush target ─▶ store the switch ─▶ drain ─▶ free the source
@@ -13,9 +13,10 @@
 //! is a valid state like any other. A move that is resumed goes on with what is not on its target yet.
 
 use units::{Bytes, BytesPerSec, DeviceId};
-use volume::{Batch, Chunk, CopyStep, DeviceIo, Earlier, Location};
+use volume::{Batch, Chunk, CopyStep, DeviceIo, Earlier, Location, Selection};
 
-use model::Op;
+use array::MoveRecord;
+use model::{ExtentRanges, Op};
 
 use super::grace::Epoch;
 use super::pace::Pace;
@@ -29,12 +30,34 @@ const SWITCH_RETRY_NS: u64 = 200_000_000;
 const STUCK_NS: u64 = 60_000_000_000;
 
 /// A move to make.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MoveOrder {
-    /// Where all extents are to be.
+    /// Where the extents are to be.
     pub to: DeviceId,
     /// At most so fast.
     pub bandwidth: BytesPerSec,
+    /// Which of them; `None` is all, also those that are written first meanwhile. Others stay where they are. The volume must
+    /// have them.
+    pub extents: Option<ExtentRanges>,
+}
+
+impl MoveOrder {
+    /// The one that a map remembers.
+    pub fn of(record: &MoveRecord) -> Self {
+        Self {
+            to: record.to,
+            bandwidth: record.bandwidth,
+            extents: record.extents.clone(),
+        }
+    }
+
+    /// What moves.
+    pub fn selection(&self) -> Selection<'_> {
+        match &self.extents {
+            None => Selection::Whole,
+            Some(ranges) => Selection::Extents(ranges),
+        }
+    }
 }
 
 /// How a move ended.
@@ -55,13 +78,15 @@ pub enum MoveEnd {
 }
 
 /// How far a move is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MoveStatus {
     /// The target.
     pub to: DeviceId,
     /// Bytes copied, those copied again included.
     pub copied: Bytes,
-    /// Bytes that are not on the target yet.
+    /// The extents that move; `None` is all of them.
+    pub extents: Option<ExtentRanges>,
+    /// Bytes that are not on the target yet. Of some extents an upper bound: those that are trimmed meanwhile count on.
     pub left: Bytes,
     /// Bandwidth that it may take now.
     pub rate: BytesPerSec,
@@ -97,6 +122,9 @@ pub(super) struct Mover {
     phase: Phase,
     pace: Pace,
     copied: u64,
+    /// Bytes that were not on the target at first, less those that were switched; for moves of some extents, of which it
+    /// takes long to add them up.
+    left: Bytes,
     /// Ends with the last request from before the relocation.
     earlier: Option<Epoch>,
     /// A chunk of a batch that was given up, still on its way.
@@ -114,8 +142,8 @@ pub(super) struct Mover {
 }
 
 impl Mover {
-    pub(super) fn to(&self) -> DeviceId {
-        self.order.to
+    pub(super) fn order(&self) -> &MoveOrder {
+        &self.order
     }
 
     pub(super) fn rate(&self) -> BytesPerSec {
@@ -130,10 +158,16 @@ impl<G> Engine<G> {
             return Err(status);
         }
         self.now_ns = now_ns;
+        let last = order.extents.as_ref().and_then(ExtentRanges::last);
+        assert!(
+            last.is_none_or(|last| (last as usize) < self.map.extents()),
+            "whoever orders a move knows the volume"
+        );
         self.mover = Some(Mover {
+            pace: Pace::new(order.bandwidth),
+            left: self.map.bytes_not_on(order.selection(), order.to),
             order,
             phase: Phase::Choose,
-            pace: Pace::new(order.bandwidth),
             copied: 0,
             earlier: None,
             abandoned: None,
@@ -162,8 +196,12 @@ impl<G> Engine<G> {
         let mover = self.mover.as_ref()?;
         Some(MoveStatus {
             to: mover.order.to,
+            extents: mover.order.extents.clone(),
             copied: Bytes(mover.copied),
-            left: self.map.bytes_not_on(mover.order.to),
+            left: match mover.order.selection() {
+                Selection::Whole => self.map.bytes_not_on(Selection::Whole, mover.order.to),
+                Selection::Extents(_) => mover.left,
+            },
             rate: mover.rate(),
             phase: match mover.phase {
                 Phase::Choose | Phase::Reserving { .. } | Phase::Grace => "preparing",
@@ -243,14 +281,20 @@ impl<G> Engine<G> {
         if let Some(why) = mover.stop {
             return self.end_move(Some(why));
         }
-        let to = mover.order.to;
-        let next = self.map.next_batch(mover.cursor, to, self.limits.batch);
+        let (to, selection) = (mover.order.to, mover.order.selection());
+        let next = |cursor| {
+            let batch = self.limits.batch;
+            self.map.next_batch(selection, cursor, to, batch)
+        };
         // Extents before the cursor may have been placed elsewhere since: look again from the start.
-        let Some(range) = next.or_else(|| self.map.next_batch(0, to, self.limits.batch)) else {
+        let Some(range) = next(mover.cursor).or_else(|| next(0)) else {
             return self.end_move(None);
         };
-        let elsewhere = |e: &usize| self.map.location(*e).is_some_and(|l| l.device != to);
-        let extents: Vec<usize> = range.clone().filter(elsewhere).collect();
+        let moves = |e: &usize| {
+            let elsewhere = self.map.location(*e).is_some_and(|l| l.device != to);
+            elsewhere && selection.contains(*e)
+        };
+        let extents: Vec<usize> = range.clone().filter(moves).collect();
         self.effects.push(Effect::Store(StoreRequest::Reserve {
             device: to,
             count: extents.len(),
@@ -456,7 +500,11 @@ impl<G> Engine<G> {
             self.effects.push(Effect::Wake(again_ns));
             return;
         }
+        let targets = self.map.batch_targets();
+        let switched: Bytes = targets.iter().map(|t| self.map.bytes_of(t.0)).sum();
         let free = self.map.switch().expect("source and target are alike");
+        let mover = self.mover.as_mut().expect("a switch has its move");
+        mover.left = mover.left.saturating_sub(switched);
         self.set_phase(Phase::Switched { free });
         self.retry = true;
     }

@@ -25,10 +25,17 @@ impl<G> Engine<G> {
             return; // asked for already
         }
         self.placing.extend(&wanted);
-        self.effects.push(Effect::Store(StoreRequest::Place {
-            extents: wanted,
-            prefer: self.mover.as_ref().map(|m| m.to()),
-        }));
+        // What moves is placed where it is going; the others are at home.
+        let order = self.mover.as_ref().map(|m| m.order());
+        let moves = |e: &u32| order.is_some_and(|o| o.selection().contains(*e as usize));
+        let to = order.map(|o| o.to);
+        let (moving, staying): (Vec<u32>, Vec<u32>) = wanted.into_iter().partition(moves);
+        for (extents, prefer) in [(moving, to), (staying, None)] {
+            if !extents.is_empty() {
+                let place = StoreRequest::Place { extents, prefer };
+                self.effects.push(Effect::Store(place));
+            }
+        }
     }
 
     pub(super) fn placed(&mut self, extents: &[u32], places: Result<Vec<Location>, Fault>) {

@@ -6,14 +6,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
+use model::{ExtentPlaces, ExtentRanges};
 use nbd::Session;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, BytesPerSec, DeviceId, VolumeId};
 use volume::VolumeMap;
 
 use crate::clock;
+use crate::desk::{HeatCursor, places};
 use crate::device::Device;
 use crate::engine::{Engine, EngineLimits, MoveEnd, MoveOrder, MoveStatus, StoreReply};
+use crate::heat::HeatSince;
 use crate::inject::{Injected, Session as InjectSession};
 use crate::measure::{Measure, Measured};
 use crate::record::Recorder;
@@ -87,6 +90,8 @@ pub enum Message {
 pub enum Question {
     /// How is it?
     Status,
+    /// How often were its extents touched since then, and where are they?
+    Heat(Option<HeatCursor>),
     /// Measure or not; switching on starts from zero.
     Measure(bool),
     /// Hold answers back: reads and writes, in nanoseconds, for so long.
@@ -100,6 +105,8 @@ pub enum Question {
     Record(PathBuf),
     /// End the recording.
     RecordEnd,
+    /// How many bytes would this move copy?
+    Elsewhere(MoveOrder),
     /// Move it.
     Move(MoveOrder),
     /// Give its move up.
@@ -113,8 +120,21 @@ pub enum Answer {
     Done,
     /// How the volume is.
     Status(Box<VolumeStatus>),
+    /// Its extents.
+    Heat(Box<LiveHeat>),
+    /// Bytes.
+    Bytes(Bytes),
     /// What was recorded, to be written by whoever asked.
     Recorded(Box<Recorder>),
+}
+
+/// The extents of a volume.
+#[derive(Debug)]
+pub struct LiveHeat {
+    /// Where they are.
+    pub places: ExtentPlaces,
+    /// What was touched; none where it is not measured, or too large for that.
+    pub heat: Option<HeatSince>,
 }
 
 /// How a volume is.
@@ -165,6 +185,9 @@ pub enum LastMove {
 pub struct Moving {
     /// The target.
     pub to: u16,
+    /// The extents that move; none is the whole volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extents: Option<ExtentRanges>,
     /// Bytes copied.
     pub copied: Bytes,
     /// Bytes not on the target yet.
@@ -179,6 +202,7 @@ impl From<MoveStatus> for Moving {
     fn from(status: MoveStatus) -> Self {
         Self {
             to: status.to.0,
+            extents: status.extents,
             copied: status.copied,
             left: status.left,
             rate: status.rate,
@@ -328,6 +352,14 @@ impl Worker {
                 connections,
                 away,
             )))),
+            Question::Heat(since) => {
+                let heat = live.measure.as_mut().and_then(Measure::heat);
+                let since = since.map(|s| (s.since_ns, s.turn));
+                Ok(Answer::Heat(Box::new(LiveHeat {
+                    places: places(live.engine.map()),
+                    heat: heat.map(|h| h.look(since)),
+                })))
+            }
             Question::Measure(on) => {
                 let map = live.engine.map();
                 let fresh = || Measure::new(now_ns, map.extents(), map.extent_bytes().0);
@@ -358,7 +390,13 @@ impl Worker {
                 let recorder = live.recorder.take().ok_or("it is not being recorded")?;
                 Ok(Answer::Recorded(Box::new(recorder)))
             }
+            Question::Elsewhere(order) => {
+                let map = live.engine.map();
+                outside(&order, map)?;
+                Ok(Answer::Bytes(map.bytes_not_on(order.selection(), order.to)))
+            }
             Question::Move(order) => {
+                outside(&order, live.engine.map())?;
                 let started = live.engine.start_move(now_ns, order);
                 started.map_err(|s| format!("it is being moved already ({} left)", s.left))?;
                 self.carry_out(volume.0);
@@ -406,6 +444,18 @@ impl Worker {
         let of = |c: &super::guests::Connection| matches!(c.stage, super::guests::Stage::Serving { volume: v, .. } if v == volume);
         let all = self.connections.iter().filter(|(_, c)| of(c));
         all.map(|(i, _)| i as u32).collect()
+    }
+}
+
+/// Refuses a move of extents that the volume does not have.
+fn outside(order: &MoveOrder, map: &VolumeMap) -> Result<(), String> {
+    let last = order.extents.as_ref().and_then(ExtentRanges::last);
+    match last.filter(|last| *last as usize >= map.extents()) {
+        None => Ok(()),
+        Some(extent) => Err(format!(
+            "it has {} extents, numbered from 0: there is no extent {extent}",
+            map.extents()
+        )),
     }
 }
 

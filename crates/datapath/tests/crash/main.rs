@@ -24,4 +24,13 @@ fn no_crash_loses_what_was_promised() {
         }
     }
     println!("{tally:#?}");
+    // Of both kinds of moves there is enough to be worth something.
+    for part in [
+        tally.moves_of_extents,
+        tally.resumed_of_extents,
+        tally.done,
+        tally.stopped,
+    ] {
+        assert!(part > 50, "{tally:#?}");
+    }
 }

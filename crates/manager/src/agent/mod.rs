@@ -15,6 +15,7 @@
 //!
 //! Several beats make a window. Times are the agent's own, nanoseconds from any start.
 
+mod extents;
 mod moves;
 mod sessions;
 mod snapshot;
@@ -24,10 +25,11 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::wire::{
-    CalibrationOrder, CalibrationResult, DeviceWindow, JobProgress, JobWindow, MoveOrder,
+    CalibrationOrder, CalibrationResult, Detail, DeviceWindow, JobProgress, JobWindow, MoveOrder,
     Objective, Orders, PROTOCOL, Register, VolumeWindow, Welcome, WindowReport, WireRefusal,
 };
 
+pub use extents::{ExtentsSnapshot, HeatCursor, HeatSnapshot, RANGES_PER_MOVE, WantedExtents};
 pub use snapshot::{Counts, DeviceSnapshot, MoveEnd, Snapshot, VolumeSnapshot};
 
 /// Most remarks that one report carries. Protects the controller from an array that fails all the time.
@@ -96,6 +98,9 @@ pub struct Agent {
     sessions: Vec<sessions::Session>,
     results: Vec<CalibrationResult>,
     objectives: Vec<Objective>,
+    detail: Detail,
+    /// Counters of extents, by volume.
+    heat: BTreeMap<String, extents::Watched>,
     trouble: Vec<String>,
     deeds: VecDeque<Deed>,
     messages: VecDeque<Message>,
@@ -120,6 +125,8 @@ impl Agent {
             sessions: Vec::new(),
             results: Vec::new(),
             objectives: Vec::new(),
+            detail: Detail::Volumes,
+            heat: BTreeMap::new(),
             trouble: Vec::new(),
             deeds: VecDeque::new(),
             messages: VecDeque::new(),
@@ -145,6 +152,7 @@ impl Agent {
 
     /// Looks at the array as it is now. To be called several times per window.
     pub fn beat(&mut self, now_ns: u64, snapshot: Snapshot) {
+        self.watch_heat(&snapshot);
         let Link::Met { at_ns, heard_ns } = self.link else {
             self.began = None;
             if self.messages.is_empty() {
@@ -162,14 +170,15 @@ impl Agent {
         };
         self.look_after_moves(now_ns, &snapshot);
         self.look_after_sessions(now_ns, &snapshot);
-        let Some((began_ns, earlier)) = &self.began else {
+        if !self.window_is_over(now_ns) {
+            return;
+        }
+        let Some((began_ns, earlier)) = self.began.take() else {
+            Self::begin_heat(&mut self.heat);
             self.began = Some((now_ns, snapshot));
             return;
         };
-        let length_ns = now_ns.saturating_sub(*began_ns);
-        if length_ns < self.window_ns {
-            return;
-        }
+        let length_ns = now_ns.saturating_sub(began_ns);
         self.seq += 1;
         let report = WindowReport {
             session: self.session,
@@ -178,8 +187,8 @@ impl Agent {
             as_of_ns: at_ns + now_ns.saturating_sub(heard_ns),
             window_ns: length_ns,
             tiers: snapshot.tiers.clone(),
-            devices: devices(earlier, &snapshot),
-            volumes: self.volumes(earlier, &snapshot),
+            devices: devices(&earlier, &snapshot),
+            volumes: self.volumes(&earlier, &snapshot),
             jobs: self.job_windows(),
             calibrations: self.results.clone(),
             trouble: std::mem::take(&mut self.trouble),
@@ -245,6 +254,7 @@ impl Agent {
         self.results
             .retain(|r| !orders.calibrations_taken.contains(&r.id));
         self.objectives = orders.objectives;
+        self.detail = orders.detail;
         self.wanted_sessions = orders.calibrations;
         self.end_unwanted_sessions();
     }
@@ -296,7 +306,7 @@ impl Agent {
             .collect()
     }
 
-    fn volumes(&self, earlier: &Snapshot, now: &Snapshot) -> Vec<VolumeWindow> {
+    fn volumes(&mut self, earlier: &Snapshot, now: &Snapshot) -> Vec<VolumeWindow> {
         // Both are in the array's order, mostly the same: look where it was first.
         let before = |i: usize, name: &str| {
             let same = earlier.volumes.get(i).filter(|v| v.name == name);
@@ -314,6 +324,7 @@ impl Agent {
                 moving: v.moving.clone(),
                 calibrating: self.sessions.iter().any(|s| s.is_on(&v.name)),
                 load: before(i, &v.name).and_then(|old| v.load_since(old)),
+                extents: self.extent_window(v),
             })
             .collect()
     }

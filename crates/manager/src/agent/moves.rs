@@ -1,5 +1,8 @@
 //! Moves that the orders want, and what the array says of them.
 
+use units::DeviceId;
+
+use super::extents::{left, part, within};
 use super::{Agent, Deed, MoveEnd, Snapshot, VolumeSnapshot};
 use crate::wire::{JobProgress, MoveOrder};
 
@@ -10,6 +13,8 @@ pub(super) enum Job {
     Runs {
         /// The order.
         order: MoveOrder,
+        /// Bytes that the parts before the one under way have copied, of an order of extents.
+        before: u64,
         /// Bytes copied, left, and the rate that it may take, when the array was last looked at.
         seen: (u64, u64, u64),
     },
@@ -37,34 +42,60 @@ impl Job {
 impl Agent {
     pub(super) fn look_after_moves(&mut self, now_ns: u64, snapshot: &Snapshot) {
         let volume = |name: &str| snapshot.volumes.iter().find(|v| v.name == name);
-        for job in self.jobs.values_mut() {
-            if let Job::Runs { order, seen } = job
-                && let Some(ended) = look_at(order, seen, volume(&order.volume))
-            {
-                *job = Job::Ended(ended);
+        let goes_on = now_ns < self.lease_until_ns;
+        for (id, job) in &mut self.jobs {
+            let Job::Runs {
+                order,
+                before,
+                seen,
+            } = job
+            else {
+                continue;
+            };
+            let wanted = goes_on && self.orders.contains_key(id) && !self.cancels.contains_key(id);
+            match look_at(order, *before, seen, volume(&order.volume), snapshot) {
+                Look::Runs => {}
+                Look::Rest(_) if !wanted => {}
+                Look::Rest(rest) => {
+                    *before = seen.0;
+                    self.deeds.push_back(Deed::StartMove(rest));
+                }
+                Look::Ended(ended) => *job = Job::Ended(ended),
             }
         }
         for (id, order) in &self.cancels {
             let found = volume(&order.volume);
-            let under_way = found.is_some_and(|v| moves_to(v, &order.device));
+            let under_way = found.is_some_and(|v| carries_out(v, order));
             if under_way {
                 let volume = order.volume.clone();
                 self.deeds.push_back(Deed::CancelMove { volume });
-                self.jobs.entry(*id).or_insert_with(|| Job::Runs {
-                    order: order.clone(),
-                    seen: (0, 0, 0),
-                });
-            } else if !self.jobs.contains_key(id) && found.is_some_and(|v| v.movable) {
-                let ended = match found {
-                    Some(v) if v.is_on(&order.device, &order.tier) => {
-                        JobProgress::Done { copied_bytes: 0 }
-                    }
-                    _ => failed("given up before it began"),
+                self.jobs.entry(*id).or_insert_with(|| runs(order));
+                continue;
+            }
+            let (rests, why, copied_bytes) = match self.jobs.get(id) {
+                None => (true, "given up before it began", 0),
+                // Between two of its parts: there is nothing to give up in the array.
+                Some(Job::Runs { order, seen, .. }) => {
+                    (order.extents.is_some(), "given up", seen.0)
+                }
+                Some(Job::Ended(_)) => (false, "", 0),
+            };
+            if let Some(v) = found.filter(|v| rests && v.movable && v.moving.is_none()) {
+                let ended = match is_there(v, order, snapshot) {
+                    None => continue,
+                    Some(true) => JobProgress::Done { copied_bytes },
+                    Some(false) => JobProgress::Failed {
+                        why: why.into(),
+                        copied_bytes,
+                    },
                 };
+                self.jobs.insert(*id, Job::Ended(ended));
+            } else if rests && found.is_some_and(|v| v.movable) && !self.jobs.contains_key(id) {
+                let ended = failed("given up before it began");
                 self.jobs.insert(*id, Job::Ended(ended));
             }
         }
-        if now_ns >= self.lease_until_ns {
+        if !goes_on {
             return;
         }
         for (id, order) in &self.orders {
@@ -73,12 +104,9 @@ impl Agent {
             }
             let job = match volume(&order.volume) {
                 None => Job::Ended(failed("there is no such volume on this host")),
-                Some(v) if v.is_on(&order.device, &order.tier) => {
-                    Job::Ended(JobProgress::Done { copied_bytes: 0 })
-                }
                 // It may be resumed when it is served again: nothing is concluded yet.
-                Some(v) if !v.movable => continue,
-                Some(v) if moves_to(v, &order.device) => runs(order),
+                Some(v) if !v.movable && !v.is_on(&order.device, &order.tier) => continue,
+                Some(v) if carries_out(v, order) => runs(order),
                 Some(VolumeSnapshot {
                     moving: Some(other),
                     ..
@@ -86,10 +114,15 @@ impl Agent {
                     "the volume is being moved to {} already",
                     other.device
                 ))),
-                Some(_) => {
-                    self.deeds.push_back(Deed::StartMove(order.clone()));
-                    runs(order)
-                }
+                Some(v) => match is_there(v, order, snapshot) {
+                    None => continue,
+                    Some(true) => Job::Ended(JobProgress::Done { copied_bytes: 0 }),
+                    Some(false) => {
+                        let first = next_part(v, order, snapshot).unwrap_or_else(|| order.clone());
+                        self.deeds.push_back(Deed::StartMove(first));
+                        runs(order)
+                    }
+                },
             };
             self.jobs.insert(*id, job);
         }
@@ -99,6 +132,7 @@ impl Agent {
 fn runs(order: &MoveOrder) -> Job {
     Job::Runs {
         order: order.clone(),
+        before: 0,
         seen: (0, 0, 0),
     }
 }
@@ -110,42 +144,100 @@ fn failed(why: &str) -> JobProgress {
     }
 }
 
-fn moves_to(volume: &VolumeSnapshot, device: &str) -> bool {
-    volume.moving.as_ref().is_some_and(|m| m.device == device)
+/// Whether the move that the array makes of the volume is the order's, or a part of it.
+fn carries_out(volume: &VolumeSnapshot, order: &MoveOrder) -> bool {
+    let to_device = volume.moving.as_ref().filter(|m| m.device == order.device);
+    to_device.is_some_and(|moving| match (&moving.extents, &order.extents) {
+        (None, None) => true,
+        (Some(some), Some(all)) => within(some, all),
+        _ => false,
+    })
 }
 
-/// How a running job stands; how it ended, if it has.
+/// Whether all that an order names is on its target; none where that is not known now.
+fn is_there(volume: &VolumeSnapshot, order: &MoveOrder, snapshot: &Snapshot) -> Option<bool> {
+    match &order.extents {
+        None => Some(volume.is_on(&order.device, &order.tier)),
+        Some(named) => {
+            let extents = volume.extents.as_ref()?;
+            Some(left(named, extents, device(order, snapshot)).is_empty())
+        }
+    }
+}
+
+fn device(order: &MoveOrder, snapshot: &Snapshot) -> Option<DeviceId> {
+    let devices = &snapshot.devices;
+    let found = devices.iter().position(|d| d.name == order.device);
+    found.map(DeviceId::from_index)
+}
+
+/// What of an order of extents is to be begun next; none for an order of a whole volume.
+fn next_part(volume: &VolumeSnapshot, order: &MoveOrder, snapshot: &Snapshot) -> Option<MoveOrder> {
+    let (named, extents) = (order.extents.as_ref()?, volume.extents.as_ref()?);
+    let rest = left(named, extents, device(order, snapshot));
+    Some(MoveOrder {
+        extents: Some(part(&rest)),
+        ..order.clone()
+    })
+}
+
+/// How a job stands.
+enum Look {
+    /// The array carries it out, or nothing can be said now.
+    Runs,
+    /// A part of it is done: this comes next.
+    Rest(MoveOrder),
+    Ended(JobProgress),
+}
+
+/// How a running job stands.
 fn look_at(
     order: &MoveOrder,
+    before: u64,
     seen: &mut (u64, u64, u64),
     volume: Option<&VolumeSnapshot>,
-) -> Option<JobProgress> {
+    snapshot: &Snapshot,
+) -> Look {
     let Some(volume) = volume else {
-        return Some(failed("the volume is gone"));
+        return Look::Ended(failed("the volume is gone"));
     };
-    if let Some(moving) = volume.moving.as_ref().filter(|m| m.device == order.device) {
+    if carries_out(volume, order) {
+        let moving = volume.moving.as_ref().expect("it moves");
         *seen = (
-            seen.0.max(moving.copied_bytes),
+            seen.0.max(before + moving.copied_bytes),
             moving.left_bytes,
             moving.rate_bytes_per_s,
         );
-        return None;
+        return Look::Runs;
     }
     if !volume.movable {
-        return None; // not served: it goes on when it is
+        return Look::Runs; // not served: it goes on when it is
     }
+    let there = match (&order.extents, &volume.moving) {
+        (Some(_), Some(_)) => Some(false), // something else moves: what is left of this one is not looked for
+        _ => is_there(volume, order, snapshot),
+    };
+    let Some(there) = there else {
+        return Look::Runs; // the next beat knows where they are
+    };
     let copied_bytes = match &volume.last_move {
         Some(MoveEnd::Done { copied_bytes } | MoveEnd::Stopped { copied_bytes, .. }) => {
-            seen.0.max(*copied_bytes)
+            seen.0.max(before + *copied_bytes)
         }
         None => seen.0,
     };
-    if volume.is_on(&order.device, &order.tier) {
-        return Some(JobProgress::Done { copied_bytes });
+    if there {
+        return Look::Ended(JobProgress::Done { copied_bytes });
     }
-    let why = match &volume.last_move {
-        Some(MoveEnd::Stopped { why, .. }) => why.clone(),
-        _ => "it ended before all of the volume was on its target".into(),
+    let why = match (&volume.last_move, &order.extents) {
+        (Some(MoveEnd::Stopped { why, .. }), _) => why.clone(),
+        (_, Some(_)) if volume.moving.is_none() => {
+            seen.0 = copied_bytes;
+            let rest = next_part(volume, order, snapshot);
+            return Look::Rest(rest.expect("its extents were just looked at"));
+        }
+        (_, Some(_)) => "the volume is being moved otherwise".into(),
+        (_, None) => "it ended before all of the volume was on its target".into(),
     };
-    Some(JobProgress::Failed { why, copied_bytes })
+    Look::Ended(JobProgress::Failed { why, copied_bytes })
 }

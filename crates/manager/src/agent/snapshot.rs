@@ -2,6 +2,7 @@
 
 use model::DeviceSpec;
 
+use super::ExtentsSnapshot;
 use crate::wire::{DeviceIo, Load, MovingWindow, Placed};
 
 /// The whole array.
@@ -77,6 +78,8 @@ pub struct VolumeSnapshot {
     pub last_move: Option<MoveEnd>,
     /// Counters; none when it is not measured.
     pub counts: Option<Counts>,
+    /// Its extents, where they were looked at ([`super::Agent::wanted_extents`]).
+    pub extents: Option<ExtentsSnapshot>,
 }
 
 impl VolumeSnapshot {

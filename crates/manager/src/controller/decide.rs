@@ -212,12 +212,13 @@ impl Controller {
     /// Hands a plan to the executor, and keeps it by names.
     fn propose(&mut self, host: &mut Host, facts: &Facts, plan: Plan, report: model::Report) {
         let now = self.now.at;
-        let waited: Vec<(VolumeId, units::DeviceId)> = host
+        let wanted = |m: &Move| (m.volume, m.to, m.extents.clone());
+        let waited: Vec<_> = host
             .executor
             .jobs()
             .iter()
             .filter(|j| j.state == JobState::Waiting && !host.kept.by_mode.contains(&j.id.0))
-            .map(|j| (j.order.volume, j.order.to))
+            .map(|j| wanted(&j.order))
             .collect();
         let names = &mut host.kept.names;
         let moves = plan.moves.iter().map(|m| Move {
@@ -266,9 +267,7 @@ impl Controller {
             .executor
             .jobs()
             .iter()
-            .filter(|j| {
-                j.state == JobState::Proposed && waited.contains(&(j.order.volume, j.order.to))
-            })
+            .filter(|j| j.state == JobState::Proposed && waited.contains(&wanted(&j.order)))
             .map(|j| j.id)
             .collect();
         for job in again {

@@ -1,12 +1,13 @@
 //! From reports to facts: names become dense ids, silence becomes unknown.
 
+use executor::Job;
 use model::{
-    CalibrationWindow, Device, DeviceFacts, Facts, Flow, LatencySummary, Measured, RunningMove,
-    Specialty, Tier, Topology, VolumeFacts,
+    CalibrationWindow, Device, DeviceFacts, ExtentFacts, ExtentHeat, ExtentPlaces, Facts, Flow,
+    LatencySummary, Measured, RunningMove, Specialty, Tier, Topology, VolumeFacts,
 };
 use units::{Bytes, ClassId, DeviceId, Nanos, TierId, VmId, VolumeId};
 
-use super::host::{Epoch, Host};
+use super::host::{Epoch, HeatSum, Host};
 use crate::settings::Settings;
 use crate::wire::{DeviceIo, Load, LoadOf, VolumeWindow, WindowReport};
 
@@ -47,26 +48,45 @@ pub(super) fn gather(
     let mut volumes = Vec::with_capacity(report.volumes.len());
     let mut moves = Vec::new();
     for (i, v) in report.volumes.iter().enumerate() {
-        let device = device_of(&decided_device(v, report, leaves)?)?;
+        let extents = extents(epoch, v, report, &topology, length);
+        // Where extents are known, those that have to leave are found among them.
+        let device = match &extents {
+            None => decided_device(v, report, leaves)?,
+            Some(_) => main_device(v, report)?,
+        };
+        let device = device_of(&device)?;
         if let Some(moving) = &v.moving {
             let to = device_of(&moving.device)?;
+            let job = active_job(host, &v.name, &moving.device);
+            let from = job.map(|j| host.kept.names.of_device(j.order.from));
             moves.push(RunningMove {
                 volume: VolumeId::from_index(i),
-                from: device,
+                from: from.map_or(Ok(device), device_of).unwrap_or(device),
                 to,
+                // Of a job all that it names, of which the array may only do a part now.
+                extents: match job {
+                    Some(job) => job.order.extents.clone(),
+                    None => moving.extents.clone(),
+                },
             });
         }
         let allocated: u64 = v.placed.iter().map(|p| p.bytes).sum();
+        // Extents are those of the size that the guest sees; without them only what takes space counts.
+        let size = match &extents {
+            None => allocated.max(SIZE_MIN),
+            Some(_) => v.size_bytes,
+        };
         volumes.push(VolumeFacts {
             name: v.name.clone(),
             vm: VmId::from_index(i),
             class: ClassId::from_index(settings.class(&v.class).unwrap_or(0)),
-            size: Bytes(allocated.max(SIZE_MIN)),
+            size: Bytes(size),
             device,
             measured: measured(epoch, &v.name, length),
             calibration: calibration(host, &v.name, device),
             calibrating: v.calibrating || host.kept.calibrations.iter().any(|c| c.volume == v.name),
             last_moved: host.kept.last_moved.get(&v.name).copied(),
+            extents,
         });
     }
     ordered_moves(host, report, &topology, &mut moves);
@@ -78,11 +98,15 @@ pub(super) fn gather(
             let id = DeviceId::from_index(d);
             let window = report.devices.iter().find(|w| w.name == device.name);
             let window = window.expect("the topology is made of them");
-            let arriving = report.volumes.iter().filter_map(|v| v.moving.as_ref());
-            let reserved: u64 = arriving
-                .filter(|m| m.device == device.name)
-                .map(|m| m.left_bytes)
-                .sum();
+            let arriving = report.volumes.iter().filter_map(|v| {
+                let moving = v.moving.as_ref().filter(|m| m.device == device.name)?;
+                // The array knows of one part of a job of extents at a time.
+                let job = active_job(host, &v.name, &device.name);
+                let job = job.filter(|j| j.order.extents.is_some());
+                let rest = job.map_or(0, |j| j.order.size.0.saturating_sub(j.copied.0));
+                Some(moving.left_bytes.max(rest))
+            });
+            let reserved: u64 = arriving.sum();
             let reserved = reserved + ordered_bytes(host, report, &device.name);
             let io = epoch.devices.get(&device.name);
             let (io, seconds) = io.map_or((DeviceIo::default(), 1.0), |(io, ns)| {
@@ -118,6 +142,66 @@ pub(super) fn gather(
         facts,
         devices: named,
     })
+}
+
+/// Where a volume's extents are, and how hot over the epoch; none where the report does not tell.
+fn extents(
+    epoch: &Epoch,
+    v: &VolumeWindow,
+    report: &WindowReport,
+    topology: &Topology,
+    length: Nanos,
+) -> Option<ExtentFacts> {
+    let told = v.extents.as_ref()?;
+    let ids: Vec<DeviceId> = report
+        .devices
+        .iter()
+        .map(|d| {
+            let found = topology.devices.iter().position(|t| t.name == d.name);
+            DeviceId::from_index(found.expect("the topology is made of them"))
+        })
+        .collect();
+    let places = &told.places;
+    let runs = places.runs().iter();
+    let covered = |(_, covered_ns): &&(HeatSum, u64)| covers(*covered_ns, length);
+    Some(ExtentFacts {
+        extent: Bytes(told.extent_bytes),
+        places: ExtentPlaces::of_runs(runs.map(|(n, d)| (*n, d.map(|d| ids[d.index()])))),
+        heat: epoch
+            .heats
+            .get(&v.name)
+            .filter(covered)
+            .map(|(sum, _)| of_placed(&sum.heat(), places)),
+    })
+}
+
+/// Requests of extents that have a place: what reads of holes ask for is on no device, and cannot be brought to another.
+fn of_placed(heat: &ExtentHeat, places: &ExtentPlaces) -> ExtentHeat {
+    let mut runs = places.runs().iter();
+    let (mut end, mut place) = (0, None);
+    let mut placed = heat.touched().to_vec();
+    placed.retain(|(extent, _)| {
+        while *extent >= end {
+            let Some((count, device)) = runs.next() else {
+                return false;
+            };
+            (end, place) = (end + count, *device);
+        }
+        place.is_some()
+    });
+    ExtentHeat::of(placed)
+}
+
+/// Whether so much of an epoch is enough to speak for it.
+fn covers(covered_ns: u64, length: Nanos) -> bool {
+    covered_ns as f64 >= COVERAGE_MIN * length.as_f64()
+}
+
+/// The job that moves a volume to a device.
+fn active_job<'a>(host: &'a Host, volume: &str, to: &str) -> Option<&'a Job> {
+    let names = &host.kept.names;
+    let mut active = host.executor.jobs().iter().filter(|j| j.state.active());
+    active.find(|j| names.of_volume(j.order.volume) == volume && names.of_device(j.order.to) == to)
 }
 
 /// Bytes that jobs bring to a device which the array does not show yet.
@@ -157,6 +241,7 @@ fn ordered_moves(
                 volume: VolumeId::from_index(v),
                 from: DeviceId::from_index(from),
                 to: DeviceId::from_index(to),
+                extents: job.order.extents.clone(),
             });
         }
     }
@@ -274,7 +359,7 @@ pub(super) fn utilization(io: &DeviceIo, spec: &model::DeviceSpec, seconds: f64)
 /// A volume's load over the epoch; none is unknown.
 fn measured(epoch: &Epoch, name: &str, length: Nanos) -> Option<Measured> {
     let (load, covered_ns) = epoch.loads.get(name)?;
-    if (*covered_ns as f64) < COVERAGE_MIN * length.as_f64() {
+    if !covers(*covered_ns, length) {
         return None;
     }
     let own_ns = (load.reads.sum_ns + load.writes.sum_ns)

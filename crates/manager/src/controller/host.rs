@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use executor::{Executor, JobId};
-use model::{Plan, Report};
+use model::{ExtentHeat, Plan, Report};
 use planner::StrategyState;
 use serde::{Deserialize, Serialize};
 use units::{DeviceId, Nanos, VolumeId};
@@ -114,8 +114,42 @@ pub(super) struct Epoch {
     pub(super) began: Nanos,
     /// Load, and the time that it covers.
     pub(super) loads: BTreeMap<String, (Load, u64)>,
+    /// Requests by extent, and the time that they cover.
+    pub(super) heats: BTreeMap<String, (HeatSum, u64)>,
     /// I/O of devices, and the time that it covers.
     pub(super) devices: BTreeMap<String, (crate::wire::DeviceIo, u64)>,
+}
+
+/// Requests by extent, added up over windows.
+#[derive(Debug, Default)]
+pub(super) struct HeatSum {
+    requests: Vec<u32>,
+    touched: Vec<u32>,
+}
+
+impl HeatSum {
+    /// Adds a window.
+    pub(super) fn add(&mut self, heat: &ExtentHeat) {
+        for (extent, requests) in heat.touched() {
+            let at = *extent as usize;
+            if self.requests.len() <= at {
+                self.requests.resize(at + 1, 0);
+            }
+            let sum = &mut self.requests[at];
+            if *sum == 0 {
+                self.touched.push(*extent);
+            }
+            *sum = sum.saturating_add(*requests);
+        }
+    }
+
+    /// All windows as one.
+    pub(super) fn heat(&self) -> ExtentHeat {
+        let mut touched = self.touched.clone();
+        touched.sort_unstable();
+        let requests = |extent: u32| (extent, self.requests[extent as usize]);
+        ExtentHeat::of(touched.into_iter().map(requests).collect())
+    }
 }
 
 /// Totals of a volume since the controller was started.

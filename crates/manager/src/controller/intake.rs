@@ -9,7 +9,9 @@ use super::host::{Awaited, Epoch, Host, Progress, SPARK_WINDOWS, Totals};
 use super::{Controller, facts};
 use crate::store::{Change, DeviceSummary, FlowSummary, StoredWindow, VolumeSummary};
 use crate::view::{DirectionCounters, EventKind, LATENCY_BOUNDS_NS, OutcomeView};
-use crate::wire::{JobProgress, Load, LoadOf, WindowReport, WireRefusal};
+use crate::wire::{
+    ExtentWindow, JobProgress, Load, LoadOf, VolumeWindow, WindowReport, WireRefusal,
+};
 
 /// Volumes and devices that a report may name. Protects the controller's memory.
 const VOLUMES_MAX: usize = 100_000;
@@ -108,6 +110,9 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
         if sum.max(v.size_bytes) > COUNT_MAX {
             return nonsense(format!("volume {:?} has numbers that cannot be", v.name));
         }
+        if let Some(fault) = v.extents.as_ref().and_then(|e| extent_fault(v, e, report)) {
+            return nonsense(format!("volume {:?}: {fault}", v.name));
+        }
         for flow in v.load.iter().flat_map(|l| [&l.reads, &l.writes]) {
             let rising = flow.buckets.windows(2).all(|p| p[0].0 < p[1].0);
             let counted: u64 = flow
@@ -125,6 +130,38 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
         }
     }
     Ok(())
+}
+
+/// Extents of a volume that it can have; bounds what is kept of their heat.
+const EXTENTS_MAX: u32 = 1 << 28;
+
+/// What of a volume's extents cannot be.
+fn extent_fault(v: &VolumeWindow, e: &ExtentWindow, report: &WindowReport) -> Option<String> {
+    let count = e.places.count();
+    if e.extent_bytes == 0 || u64::from(count) != v.size_bytes.div_ceil(e.extent_bytes.max(1)) {
+        return Some(format!(
+            "{count} extents of {} bytes are not its {} bytes",
+            e.extent_bytes, v.size_bytes
+        ));
+    }
+    if count > EXTENTS_MAX {
+        return Some(format!("{count} extents are more than {EXTENTS_MAX}"));
+    }
+    let mut devices = e.places.runs().iter().filter_map(|r| r.1);
+    if let Some(device) = devices.find(|d| d.index() >= report.devices.len()) {
+        return Some(format!(
+            "it has extents on device {}, of {}",
+            device.0,
+            report.devices.len()
+        ));
+    }
+    let moving = v.moving.as_ref().and_then(|m| m.extents.as_ref());
+    if moving.is_some_and(|m| m.last().is_some_and(|last| last >= count)) {
+        return Some(format!("a move of extents beyond the {count} that it has"));
+    }
+    let last = e.heat.as_ref().and_then(|h| h.touched().last());
+    let beyond = last.filter(|t| t.0 >= count)?;
+    Some(format!("requests of extent {}, of {count}", beyond.0))
 }
 
 impl Controller {
@@ -191,6 +228,11 @@ impl Controller {
             while spark.p99_us.len() > SPARK_WINDOWS {
                 spark.p99_us.pop_front();
                 spark.missed.pop_front();
+            }
+            if let Some(heat) = v.extents.as_ref().and_then(|e| e.heat.as_ref()) {
+                let sum = epoch.heats.entry(v.name.clone()).or_default();
+                sum.0.add(heat);
+                sum.1 += window_ns;
             }
             let Some(load) = load else { continue };
             let sum = epoch.loads.entry(v.name.clone()).or_default();
@@ -299,6 +341,9 @@ impl Controller {
     /// A move is done: its effect will be seen in the first whole epoch from now on.
     fn await_outcome(&mut self, host: &mut Host, now: Nanos, id: JobId) {
         let job = host.executor.get(id).expect("it just ended");
+        if job.order.extents.is_some() {
+            return; // nothing was predicted of it, and other moves of its volume come before and after
+        }
         let names = &host.kept.names;
         let (volume, from, to) = (
             names.of_volume(job.order.volume).to_string(),

@@ -1,12 +1,30 @@
 //! A host's jobs: what is fed to its executor, and what of it is told.
 
-use executor::{Input, JobId, JobState};
+use executor::{Executor, Input, JobId, JobState};
 use units::Nanos;
 
 use super::host::Host;
 use super::{Controller, order_of};
 use crate::store::Change;
 use crate::view::EventKind;
+
+/// Ranges of extents of jobs that ended, as many as stay with the executor. It is written with every window that something moves in;
+/// the store has each job for itself.
+const RANGES_KEPT: usize = 1 << 16;
+
+/// When the last job ended that is to be forgotten, since those after it have ranges enough.
+pub(super) fn too_many_ranges(executor: &Executor) -> Nanos {
+    let mut ranges = 0;
+    let ended = executor.jobs().iter().rev().filter_map(|j| {
+        let extents = j.order.extents.as_ref()?;
+        Some((j.state.ended_at()?, extents.ranges().len()))
+    });
+    let mut over = ended.filter_map(|(at, own)| {
+        ranges += own;
+        (ranges > RANGES_KEPT).then_some(at)
+    });
+    over.next().unwrap_or(Nanos::ZERO)
+}
 
 /// What the executor says of moves whose plan another one has taken the place of.
 pub(super) const SUPERSEDED: &str = "superseded by a newer plan";
@@ -66,6 +84,8 @@ impl Controller {
         }
         let view = self.job_view(host, id);
         let (volume, to, goal) = (view.volume.clone(), view.to_tier.clone(), view.goal);
+        let what = view.subject();
+        let several = view.extents.as_ref().is_some_and(|e| e.count() > 1);
         let copied = view.copied_bytes;
         self.changes.push(Change::Job(view));
         // Ordered and not answered: if it ends like that, the agent may have begun it.
@@ -75,7 +95,7 @@ impl Controller {
                 // What its last move came to cannot be told any more.
                 host.kept.awaited.retain(|a| a.outcome.volume != volume);
                 host.dirty.kept = true;
-                let text = format!("job {}: move of {volume} to {to} begins", id.0);
+                let text = format!("job {}: move of {what} to {to} begins", id.0);
                 self.event(
                     EventKind::Job,
                     Some(&host.name.clone()),
@@ -84,10 +104,17 @@ impl Controller {
                 );
                 return;
             }
-            JobState::Done { .. } => ("done", format!("job {}: {volume} is on {to}", id.0)),
+            JobState::Done { .. } => (
+                "done",
+                format!(
+                    "job {}: {what} {} on {to}",
+                    id.0,
+                    if several { "are" } else { "is" }
+                ),
+            ),
             JobState::Failed { why, .. } => (
                 "failed",
-                format!("job {}: move of {volume} to {to} failed: {why}", id.0),
+                format!("job {}: move of {what} to {to} failed: {why}", id.0),
             ),
             JobState::Cancelled { why, .. } => {
                 if ordered {
@@ -98,7 +125,7 @@ impl Controller {
                 (
                     "cancelled",
                     format!(
-                        "job {}: move of {volume} to {to} is not carried out: {why}",
+                        "job {}: move of {what} to {to} is not carried out: {why}",
                         id.0
                     ),
                 )
@@ -130,5 +157,68 @@ impl Controller {
             let name = host.name.clone();
             self.event(EventKind::Calibration, Some(&name), Some(volume), text);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use executor::{Executor, Input, JobId};
+    use model::{Effect, ExtentRanges, Goal, Move, MoveCost, MoveLimits, Plan, Reason};
+    use units::{Bytes, BytesPerSec, DeviceId, Nanos, VolumeId};
+
+    use super::*;
+
+    /// A move of so many single extents.
+    fn scattered(ranges: u32) -> Move {
+        Move {
+            volume: VolumeId(0),
+            from: DeviceId(1),
+            to: DeviceId(0),
+            extents: Some(ExtentRanges::from_sorted((0..ranges).map(|e| 2 * e))),
+            size: Bytes(1),
+            after: vec![],
+            bandwidth: BytesPerSec(1),
+            goal: Goal::Latency,
+            reason: Reason::Pinned,
+            effect: Effect::default(),
+            cost: MoveCost {
+                bytes: Bytes(1),
+                duration: Nanos(1),
+            },
+        }
+    }
+
+    #[test]
+    fn ended_jobs_with_many_ranges_are_forgotten_first() {
+        let mut executor = Executor::new();
+        let half = RANGES_KEPT as u32 / 2;
+        for (i, ranges) in [half, half, 3, half].into_iter().enumerate() {
+            let plan = Plan {
+                generation: i as u64 + 1,
+                parent: i as u64,
+                at: Nanos(i as u64),
+                strategy: "test".into(),
+                moves: vec![scattered(ranges)],
+                calibrations: vec![],
+                limits: MoveLimits {
+                    concurrent: 1,
+                    concurrent_per_device: 1,
+                },
+            };
+            let at = Nanos(10 * (i as u64 + 1));
+            executor.handle(at, Input::Propose(Box::new(plan))).unwrap();
+            let (job, why) = (JobId(i as u32), "not wanted".into());
+            executor.handle(at, Input::Reject { job, why }).unwrap();
+        }
+        // The newest two and the small one are enough; the one before them is one too many.
+        assert_eq!(too_many_ranges(&executor), Nanos(20));
+        executor.forget(too_many_ranges(&executor));
+        assert_eq!(
+            executor.jobs().len(),
+            3,
+            "the one that ends what is kept stays"
+        );
+        executor.forget(Nanos(21));
+        assert_eq!(too_many_ranges(&executor), Nanos::ZERO);
     }
 }

@@ -27,7 +27,7 @@ mod watch;
 use std::collections::BTreeMap;
 
 use model::Goal;
-use planner::AnyStrategy;
+use planner::{AnyStrategy, Granularity};
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
@@ -37,11 +37,12 @@ use crate::settings::{Mode, Settings};
 use crate::store::Change;
 use crate::view::{EventKind, EventView};
 use crate::wire::{
-    MoveOrder, Objective, Orders, PROTOCOL, Register, Welcome, WindowReport, WireRefusal,
+    Detail, MoveOrder, Objective, Orders, PROTOCOL, Register, Welcome, WindowReport, WireRefusal,
     host_name_fault,
 };
 
 use host::{Current, Host, Kept, Link};
+pub(crate) use reasons::held_extents;
 
 /// Orders are good for so many windows after the report that they answer.
 const LEASE_WINDOWS: u64 = 3;
@@ -399,7 +400,11 @@ impl Controller {
         let at = self.now.at;
         let host = self.hosts.get_mut(name).expect("its agent reports");
         let before = host.executor.jobs().len();
-        host.executor.forget(at.saturating_sub(JOBS_KEPT));
+        let before_all = at.saturating_sub(JOBS_KEPT);
+        // Nothing is still on its way about a job that ended so long ago.
+        let settled = at.saturating_sub(Nanos(10 * lease_ns));
+        let too_many = jobs::too_many_ranges(&host.executor);
+        host.executor.forget(before_all.max(too_many.min(settled)));
         host.dirty.executor |= before != host.executor.jobs().len();
         let active = host.executor.jobs().iter().filter(|j| j.state.active());
         let active: Vec<_> = active.map(|j| j.id).collect();
@@ -422,6 +427,10 @@ impl Controller {
             },
             calibrations_taken: host.kept.taken.iter().copied().collect(),
             objectives,
+            detail: match self.strategy.granularity() {
+                Granularity::Volume => Detail::Volumes,
+                Granularity::Extent => Detail::Extents,
+            },
         }
     }
 }
@@ -436,6 +445,7 @@ fn order_of(host: &Host, id: executor::JobId) -> MoveOrder {
         volume: names.of_volume(job.order.volume).into(),
         tier: host.tier_of(&device).into(),
         device,
+        extents: job.order.extents.clone(),
         rate_bytes_per_s: job.order.bandwidth.0,
     }
 }

@@ -1,14 +1,31 @@
 //! Plans with their reasons, and why a volume is where it is.
 
 use executor::{JobId, JobState};
-use model::{Outcome, Verdict};
+use model::{Outcome, Report, Verdict, VolumeReport};
 
 use super::Controller;
 use super::host::{Current, Host};
 use crate::view::{
-    HeldMove, MoveState, OptionView, PlanState, PlanView, PlannedMove, WhyNotView, WhyView,
+    ExtentsWhyView, HeldMove, MoveState, OptionView, PlanState, PlanView, PlannedMove, WhyNotView,
+    WhyView,
 };
 use crate::wire::VolumeWindow;
+
+/// Extents that were wanted on another tier and stay.
+pub(crate) fn held_extents(report: &Report) -> impl Iterator<Item = HeldMove> + '_ {
+    report.volumes.iter().flat_map(|v| {
+        v.extents.iter().filter_map(|e| {
+            let by = e.refused.as_ref()?;
+            let s = if e.extents == 1 { "" } else { "s" };
+            Some(HeldMove {
+                volume: v.volume.clone(),
+                tier: e.from.clone(),
+                wanted: e.to.clone(),
+                why: format!("{} extent{s}, {}: {by}", e.extents, e.reason),
+            })
+        })
+    })
+}
 
 impl Controller {
     pub(super) fn plan_view(&self, host: &Host, current: &Current) -> PlanView {
@@ -42,6 +59,7 @@ impl Controller {
                 to_tier: tier(m.to),
                 from: device(m.from),
                 to: device(m.to),
+                extents: m.extents.clone(),
                 goal: m.goal,
                 reason: m.reason.to_string(),
                 bytes: m.cost.bytes.0,
@@ -65,7 +83,11 @@ impl Controller {
                 }),
                 _ => None,
             });
-        let stays = |o: &Outcome| matches!(o, Outcome::Stay);
+        let mut held: Vec<HeldMove> = held.collect();
+        held.extend(held_extents(&current.report));
+        let stays = |v: &&VolumeReport| {
+            v.outcome == Outcome::Stay && v.extents.iter().all(|e| e.refused.is_some())
+        };
         PlanView {
             host: host.name.clone(),
             generation: plan.generation,
@@ -74,13 +96,8 @@ impl Controller {
             strategy: plan.strategy.clone(),
             state: PlanState::Current,
             moves: moves.collect(),
-            held: held.collect(),
-            staying: current
-                .report
-                .volumes
-                .iter()
-                .filter(|v| stays(&v.outcome))
-                .count() as u32,
+            held,
+            staying: current.report.volumes.iter().filter(stays).count() as u32,
             notes: current.report.notes.clone(),
         }
     }
@@ -90,6 +107,9 @@ impl Controller {
         let row = current.and_then(|c| c.report.volumes.iter().find(|r| r.volume == v.name));
         let outcome = match row.map(|r| &r.outcome) {
             None => "no decision that could move data has looked at it yet".into(),
+            Some(Outcome::Stay) if row.is_some_and(|r| !r.extents.is_empty()) => {
+                "its extents are placed one by one".into()
+            }
             Some(Outcome::Stay) => "it stays where it is".into(),
             Some(Outcome::Move { to, reason }) => format!("it is to move to {to}: {reason}"),
             Some(Outcome::Held { wanted, by }) => {
@@ -117,6 +137,19 @@ impl Controller {
                 })
                 .collect(),
             evidence: row.map(|r| r.evidence.clone()).unwrap_or_default(),
+            extents: row
+                .iter()
+                .flat_map(|r| &r.extents)
+                .map(|e| ExtentsWhyView {
+                    from: e.from.clone(),
+                    to: e.to.clone(),
+                    extents: e.extents,
+                    bytes: e.bytes.0,
+                    requests: e.requests,
+                    reason: e.reason.clone(),
+                    refused: e.refused.as_ref().map(ToString::to_string),
+                })
+                .collect(),
             outcomes: vec![],
         }
     }

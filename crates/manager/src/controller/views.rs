@@ -1,5 +1,7 @@
 //! What is known, in the words of the interface.
 
+use std::collections::BTreeMap;
+
 use executor::{JobId, JobState};
 use units::Nanos;
 
@@ -12,7 +14,7 @@ use crate::question::TierState;
 use crate::settings::UnknownTiers;
 use crate::view::{
     CountersView, DeviceView, HostState, HostView, JobView, LoadView, MoveCounter, MovingView,
-    SloView, StatusView, TierView, VolumeCounters, VolumeView,
+    OnTierView, SloView, StatusView, TierView, VolumeCounters, VolumeView,
 };
 use crate::wire::{Load, VolumeWindow, WindowReport};
 
@@ -255,6 +257,7 @@ impl Controller {
                 .filter(|left| *left > Nanos::ZERO)
                 .map(|left| left.0),
             calibrating: v.calibrating,
+            on_tiers: on_tiers(v, report, live),
         }
     }
 
@@ -302,6 +305,7 @@ impl Controller {
             to_tier: host.tier_of(to).into(),
             from: from.into(),
             to: to.into(),
+            extents: job.order.extents.clone(),
             goal: job.order.goal,
             reason: job.order.reason.to_string(),
             state: state_name(&job.state).into(),
@@ -410,4 +414,40 @@ fn load_view(load: &Load, window_ns: u64) -> LoadView {
         outstanding: load.depth_ns as f64 / window_ns as f64,
         errors: load.errors,
     }
+}
+
+/// What of a volume is on which tier.
+fn on_tiers(v: &VolumeWindow, report: &WindowReport, live: bool) -> Vec<OnTierView> {
+    let device = |name: &str| report.devices.iter().find(|d| d.name == name);
+    let tier_of = |name: &str| device(name).map(|d| d.tier.as_str());
+    // What is old is unknown.
+    let told = v.extents.as_ref().filter(|_| live);
+    let mut requests: Option<BTreeMap<&str, u64>> = None;
+    if let Some((extents, heat)) = told.and_then(|e| Some((e, e.heat.as_ref()?))) {
+        let sums = requests.insert(BTreeMap::new());
+        let mut runs = extents.places.runs().iter();
+        let (mut end, mut place) = (0, None);
+        for (extent, ios) in heat.touched() {
+            while *extent >= end {
+                let (count, device) = runs.next().expect("a report that was checked");
+                (end, place) = (end + count, *device);
+            }
+            if let Some(device) = place {
+                let tier = report.devices[device.index()].tier.as_str();
+                *sums.entry(tier).or_default() += u64::from(*ios);
+            }
+        }
+    }
+    let on = |tier: &String| {
+        let here = v.placed.iter().filter(|p| tier_of(&p.device) == Some(tier));
+        OnTierView {
+            tier: tier.clone(),
+            bytes: here.map(|p| p.bytes).sum(),
+            requests: requests
+                .as_ref()
+                .map(|r| r.get(tier.as_str()).copied().unwrap_or(0)),
+        }
+    };
+    let all = report.tiers.iter().map(on);
+    all.filter(|t| t.bytes > 0).collect()
 }

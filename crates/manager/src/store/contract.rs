@@ -109,6 +109,7 @@ pub fn job(host: &str, job: u32, planned_ns: u64, ended_ns: Option<u64>) -> JobV
         to_tier: "slow".to_string(),
         from: "d0".to_string(),
         to: "d1".to_string(),
+        extents: None,
         goal: Goal::Latency,
         reason: "because".to_string(),
         state: if ended_ns.is_some() {

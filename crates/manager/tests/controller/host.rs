@@ -357,6 +357,7 @@ fn window(v: &FakeVolume) -> VolumeWindow {
             copied_bytes: 0,
             left_bytes,
             rate_bytes_per_s: 1,
+            extents: None,
         }),
         calibrating: false,
         load: Some(Load {
@@ -364,5 +365,6 @@ fn window(v: &FakeVolume) -> VolumeWindow {
             reads,
             ..Load::default()
         }),
+        extents: None,
     }
 }

@@ -2,9 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use manager::agent::{Counts, Deed, DeviceSnapshot, MoveEnd, Snapshot, VolumeSnapshot};
+use manager::agent::{
+    Counts, Deed, DeviceSnapshot, ExtentsSnapshot, HeatCursor, HeatSnapshot, MoveEnd, Snapshot,
+    VolumeSnapshot, WantedExtents,
+};
 use manager::wire::{DeviceIo, Load, LoadOf, MovingWindow, Placed};
-use model::{DeviceSpec, preset};
+use model::{DeviceSpec, ExtentPlaces, ExtentRanges, preset};
+use units::DeviceId;
 
 pub const EXTENT: u64 = 64 << 20;
 
@@ -29,15 +33,79 @@ pub struct FakeVolume {
     counts: Counts,
     pub rate: f64,
     inject: Option<(u64, u64)>,
+    /// The first of its hot fifth of extents, which get four fifths of its requests.
+    pub hot: usize,
+    /// Requests of each extent and the turn in which it was touched last, since a beginning.
+    heat: Vec<(u32, u32)>,
+    heat_since_ns: u64,
+    turn: u32,
+}
+
+impl FakeVolume {
+    /// Its hot extents.
+    pub fn hot_extents(&self) -> Vec<usize> {
+        let n = self.extents.len();
+        (0..n.div_ceil(5)).map(|i| (self.hot + i) % n).collect()
+    }
+
+    /// Counting begins again, as when the array's server was started again.
+    pub fn forget_heat(&mut self) {
+        self.heat.clear();
+        self.heat_since_ns += 1;
+        self.turn = 1;
+    }
+
+    fn touch(&mut self, ios: u64) {
+        let hot = self.hot_extents();
+        self.heat.resize(self.extents.len(), (0, 0));
+        let all = self.extents.len() as u64;
+        for extent in 0..self.extents.len() {
+            let mut own = ios / 5 / all;
+            if hot.contains(&extent) {
+                own += ios * 4 / 5 / hot.len() as u64;
+            }
+            if own > 0 {
+                let heat = &mut self.heat[extent];
+                *heat = (heat.0.wrapping_add(own as u32), self.turn);
+            }
+        }
+    }
+
+    fn look(&mut self, since: Option<HeatCursor>) -> HeatSnapshot {
+        let after = since.filter(|s| s.since_ns == self.heat_since_ns);
+        let after = after.map_or(0, |s| s.turn);
+        let heat = (0..).zip(&self.heat).filter(|(_, h)| h.1 > after);
+        let seen = HeatSnapshot {
+            at: HeatCursor {
+                since_ns: self.heat_since_ns,
+                turn: self.turn,
+            },
+            touched: heat.map(|(e, h)| (e, h.0)).collect(),
+        };
+        self.turn += 1;
+        seen
+    }
 }
 
 #[derive(Debug, Clone)]
 pub struct Move {
     pub to: usize,
+    pub extents: Option<ExtentRanges>,
     rate: u64,
     copied: u64,
     credit: f64,
     cancel: bool,
+}
+
+/// How many extents of a volume are to go to a device and are not there.
+fn elsewhere(v: &FakeVolume, extents: Option<&ExtentRanges>, to: usize) -> u64 {
+    let left = v.extents.iter().enumerate();
+    left.filter(|(e, place)| place.0 != to && named(extents, *e))
+        .count() as u64
+}
+
+fn named(extents: Option<&ExtentRanges>, extent: usize) -> bool {
+    extents.is_none_or(|all| all.contains(extent as u32))
 }
 
 /// One host's array. It outlives its agents.
@@ -102,6 +170,10 @@ impl FakeArray {
                 },
                 rate: (50 << rng(6)) as f64,
                 inject: None,
+                hot: rng(10) as usize,
+                heat: vec![],
+                heat_since_ns: 1,
+                turn: 1,
             };
             array.volumes.push(volume.clone());
             for _ in slots {
@@ -201,6 +273,7 @@ impl FakeArray {
         }
         v.counts.total.reads.add(&add);
         v.counts.total.depth_ns += ios * latency_ns;
+        v.touch(ios);
         let io = &mut self.devices[device].io;
         io.reads += ios;
         io.read_bytes += ios * 4096;
@@ -219,10 +292,10 @@ impl FakeArray {
         }
         moving.credit += moving.rate as f64 * seconds;
         while moving.credit >= EXTENT as f64 {
-            let next = self.volumes[i]
-                .extents
-                .iter()
-                .position(|e| e.0 != moving.to);
+            let mut places = self.volumes[i].extents.iter().enumerate();
+            let extents = moving.extents.as_ref();
+            let next = places.find(|(e, place)| place.0 != moving.to && named(extents, *e));
+            let next = next.map(|n| n.0);
             let Some(next) = next else { break };
             let Some(slot) = self.free_slot(moving.to) else {
                 self.volumes[i].last_move = Some(MoveEnd::Stopped {
@@ -238,7 +311,7 @@ impl FakeArray {
             self.devices[moving.to].io.writes += 256;
             self.devices[moving.to].io.write_bytes += EXTENT;
         }
-        if self.volumes[i].extents.iter().all(|e| e.0 == moving.to) {
+        if elsewhere(&self.volumes[i], moving.extents.as_ref(), moving.to) == 0 {
             self.volumes[i].last_move = Some(MoveEnd::Done {
                 copied_bytes: moving.copied,
             });
@@ -264,14 +337,14 @@ impl FakeArray {
                     if v.moving.is_some() {
                         return Err("it is being moved already".into());
                     }
-                    v.extents.iter().filter(|e| e.0 != to).count() as u64
+                    elsewhere(v, order.extents.as_ref(), to)
                 };
                 let promised: u64 = self
                     .volumes
                     .iter()
                     .filter_map(|v| v.moving.as_ref().map(|m| (v, m)))
                     .filter(|(_, m)| m.to == to)
-                    .map(|(v, _)| v.extents.iter().filter(|e| e.0 != to).count() as u64)
+                    .map(|(v, m)| elsewhere(v, m.extents.as_ref(), to))
                     .sum();
                 if need + promised > self.free(to) {
                     return Err(format!("device {} has no room", order.device));
@@ -281,9 +354,12 @@ impl FakeArray {
                     .iter_mut()
                     .find(|v| v.name == order.volume)
                     .expect("as above");
-                v.home = order.tier.clone();
+                if order.extents.is_none() {
+                    v.home = order.tier.clone();
+                }
                 v.moving = Some(Move {
                     to,
+                    extents: order.extents.clone(),
                     rate: order.rate_bytes_per_s,
                     copied: 0,
                     credit: 0.0,
@@ -329,6 +405,22 @@ impl FakeArray {
         })
     }
 
+    /// Adds the extents of some volumes to a snapshot.
+    pub fn look_at_extents(&mut self, wanted: Vec<WantedExtents>, snapshot: &mut Snapshot) {
+        for WantedExtents { volume, since } in wanted {
+            let v = self.volumes.iter_mut().find(|v| v.name == volume);
+            let v = v.expect("it was just seen");
+            let places = v.extents.iter().map(|e| Some(DeviceId::from_index(e.0)));
+            let extents = ExtentsSnapshot {
+                extent_bytes: EXTENT,
+                places: ExtentPlaces::of(places),
+                heat: Some(v.look(since)),
+            };
+            let seen = snapshot.volumes.iter_mut().find(|v| v.name == volume);
+            seen.expect("it was just seen").extents = Some(extents);
+        }
+    }
+
     pub fn snapshot(&self) -> Snapshot {
         let devices = self
             .devices
@@ -365,11 +457,13 @@ impl FakeArray {
                 moving: v.moving.as_ref().map(|m| MovingWindow {
                     device: self.devices[m.to].name.clone(),
                     copied_bytes: m.copied,
-                    left_bytes: v.extents.iter().filter(|e| e.0 != m.to).count() as u64 * EXTENT,
+                    left_bytes: elsewhere(v, m.extents.as_ref(), m.to) * EXTENT,
                     rate_bytes_per_s: m.rate,
+                    extents: m.extents.clone(),
                 }),
                 last_move: v.last_move.clone(),
                 counts: Some(v.counts.clone()),
+                extents: None,
             }
         });
         Snapshot {

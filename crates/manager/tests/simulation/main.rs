@@ -51,7 +51,7 @@ fn every_seed_keeps_the_promises() {
     // A simulation in which nothing happens proves nothing.
     if count >= 20 {
         assert!(
-            sums.moves_begun > count && sums.moves_done > count,
+            sums.moves_begun > count && sums.moves_done > count && sums.extents_done > count,
             "{sums:?}"
         );
         assert!(

@@ -52,6 +52,14 @@ latency = "auto"
 stuck_after = "10s"
 give_up_after = "20s"
 calibration_budget = 1.0
+[strategies.period]
+period = "12s"
+[strategies.dual-period]
+long = "36s"
+short = "12s"
+[strategies.adaptive-period]
+slot = "12s"
+season = "60s"
 [strategies.autotiering.calibration]
 levels = 3
 windows = 1
@@ -61,11 +69,23 @@ min_ios_low_rate = 10
 window_max = "2s"
 "#;
 
+/// What a controller may be started with.
+const STRATEGIES: [&str; 6] = [
+    "autotiering",
+    "idt",
+    "period",
+    "dual-period",
+    "adaptive-period",
+    "autotiering",
+];
+
 /// What happened, to see that something did.
 #[derive(Debug, Default)]
 pub struct Sums {
     pub moves_begun: u64,
     pub moves_done: u64,
+    /// Of these, of some extents.
+    pub extents_done: u64,
     pub adopted: u64,
     pub lost: u64,
     pub late: u64,
@@ -81,6 +101,7 @@ impl Sums {
     pub fn add(&mut self, other: &Sums) {
         self.moves_begun += other.moves_begun;
         self.moves_done += other.moves_done;
+        self.extents_done += other.extents_done;
         self.adopted += other.adopted;
         self.lost += other.lost;
         self.late += other.late;
@@ -161,9 +182,8 @@ pub fn run(seed: u64) -> Sums {
     world.sums
 }
 
-fn settings(idt: bool) -> Settings {
-    let strategy = if idt { "strategy = \"idt\"\n" } else { "" };
-    let text = format!("{strategy}{CONFIG}");
+fn settings(strategy: &str) -> Settings {
+    let text = format!("strategy = \"{strategy}\"\n{CONFIG}");
     let (words, text) =
         config::read::<ManagerConfig>("test.toml", &text).expect("it is well formed");
     Settings::new(text, words).expect("it makes sense")
@@ -291,6 +311,12 @@ impl World {
                 let volumes = self.hosts[h].array.volumes.len() as u64;
                 let v = self.rng.below(volumes) as usize;
                 self.hosts[h].array.volumes[v].rate = (20 << self.rng.below(8)) as f64;
+                self.hosts[h].array.volumes[v].hot = self.rng.below(10) as usize;
+            }
+            if self.chance(300) {
+                let volumes = self.hosts[h].array.volumes.len() as u64;
+                let v = self.rng.below(volumes) as usize;
+                self.hosts[h].array.volumes[v].forget_heat();
             }
         }
         if self.chance(25) {
@@ -348,7 +374,8 @@ impl World {
     fn controller_lives(&mut self) {
         if self.controller.is_none() && self.now_ns >= self.controller_back_ns {
             self.store.set_fault(Fault::None);
-            let settings = settings(self.rng.below(3) == 0);
+            let strategy = STRATEGIES[self.rng.below(STRATEGIES.len() as u64) as usize];
+            let settings = settings(strategy);
             let unix_ms = self.now().unix_ms;
             let made =
                 Managed::new(settings, self.store.clone(), unix_ms).expect("the store works");
@@ -360,6 +387,7 @@ impl World {
 
     fn agent_beats(&mut self, h: usize) {
         let (now_ns, life) = (self.now_ns, self.hosts[h].life);
+        let tells_extents = !self.chance(20);
         let host = &mut self.hosts[h];
         if host.agent.is_none() && now_ns >= host.back_ns {
             host.life = life + 1;
@@ -368,8 +396,12 @@ impl World {
             self.sums.adopted += moving.count() as u64;
             host.agent = Some(Agent::new(session(h, host.life), "test"));
         }
-        let snapshot = host.array.snapshot();
+        let mut snapshot = host.array.snapshot();
         let Some(agent) = &mut host.agent else { return };
+        let wanted = agent.wanted_extents(now_ns, &snapshot);
+        if tells_extents {
+            host.array.look_at_extents(wanted, &mut snapshot);
+        }
         agent.beat(now_ns, snapshot);
         let mut messages = vec![];
         while let Some(deed) = agent.poll_deed() {
@@ -564,7 +596,10 @@ impl World {
                         "decided on a report that was {age_ns} ns on its way"
                     );
                 }
-                Change::Job(JobView { state, .. }) if state == "done" => self.sums.moves_done += 1,
+                Change::Job(JobView { state, extents, .. }) if state == "done" => {
+                    self.sums.moves_done += 1;
+                    self.sums.extents_done += u64::from(extents.is_some());
+                }
                 Change::Job(job) if job.state == "reserving" => {
                     let plan = self.store.decision(&job.host, Some(job.generation));
                     let plan = plan.expect("it can be read").expect("it is there");
@@ -602,7 +637,11 @@ impl World {
                 let to = &host.array.devices[moving.to].name;
                 let known = jobs
                     .iter()
-                    .any(|j| j.host == host.name && j.volume == v.name && j.to == *to);
+                    .any(|j| j.host == host.name && j.volume == v.name && j.to == *to)
+                    && (moving.extents.is_none()
+                        || jobs
+                            .iter()
+                            .any(|j| j.volume == v.name && j.extents == moving.extents));
                 assert!(known, "{} moves to {to}, and nobody knows why", v.name);
             }
         }
@@ -647,9 +686,14 @@ impl World {
                 .expect("one of its own");
             // What its guest wrote since then may be on another device of the tier.
             let on = |d: usize| host.array.devices[d].tier == job.to_tier;
+            let named = |e: usize| {
+                let extents = job.extents.as_ref();
+                extents.is_none_or(|all| all.contains(e as u32))
+            };
             if v.moving.is_none() {
+                let mut places = v.extents.iter().enumerate();
                 assert!(
-                    v.extents.iter().all(|e| on(e.0)),
+                    places.all(|(e, place)| !named(e) || on(place.0)),
                     "job {} is done, {volume} is not on {}",
                     job.job,
                     job.to_tier
@@ -727,7 +771,12 @@ fn check_fresh(host: &Host, facts: &model::Facts, now_ns: u64) {
 
 /// The exported scenario comes to the very same plan.
 fn decided_again(decision: &manager::store::StoredDecision) {
-    let text = manager::export::scenario(decision, &settings(decision.strategy == "idt"));
+    // Decisions with the strategy's goals switched off are by another one.
+    let strategy = match decision.strategy.as_str() {
+        "noop" => STRATEGIES[0],
+        other => other,
+    };
+    let text = manager::export::scenario(decision, &settings(strategy));
     let text = text.expect("its inputs are kept");
     let file = sim::ScenarioFile::parse("exported.toml", &text).expect("an export is a scenario");
     let (facts, again) = file.decide_again().expect("it was recorded");

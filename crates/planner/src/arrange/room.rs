@@ -1,6 +1,6 @@
 //! Which devices have room.
 
-use model::{AffinityKind, Goal, Rejection};
+use model::{AffinityKind, Goal, Rejection, RunningMove};
 use units::{Bytes, DeviceId, TierId, VolumeId};
 
 use super::Arranger;
@@ -10,13 +10,13 @@ impl Arranger<'_> {
     /// The device of the tier with room, least load, most free space; another than its own.
     pub(super) fn choose_device(&self, wish: &Wish, tier: TierId) -> Result<DeviceId, Rejection> {
         let volume = &self.facts.volumes[wish.volume.index()];
-        let need = volume.size;
+        let need = |d: &DeviceId| self.footprint.elsewhere(wish.volume, *d);
         let devices = &self.facts.topology.tier(tier).devices;
         let room = |d: &DeviceId| self.space[d.index()].later - self.kept_free(*d, wish.goal);
         let mut apart = None;
         let best = devices
             .iter()
-            .filter(|d| **d != volume.device && room(d) >= i128::from(need.0))
+            .filter(|d| **d != volume.device && room(d) >= i128::from(need(d).0))
             .filter(|d| match self.meets_on(wish.volume, **d) {
                 None => true,
                 Some(other) => {
@@ -26,7 +26,7 @@ impl Arranger<'_> {
             })
             .min_by_key(|d| {
                 let s = &self.space[d.index()];
-                let must_wait = s.now < i128::from(need.0);
+                let must_wait = s.now < i128::from(need(d).0);
                 (
                     (s.utilization * 1e3).round() as i64,
                     must_wait,
@@ -58,8 +58,9 @@ impl Arranger<'_> {
                 .saturating_sub(facts.used)
                 .saturating_sub(facts.reserved);
             *d != volume.device
-                && i128::from(free.0) - self.kept_free(*d, wish.goal) >= i128::from(need.0)
+                && i128::from(free.0) - self.kept_free(*d, wish.goal) >= i128::from(need(d).0)
         });
+        let need = volume.size;
         // It would fit into what is free now, but other moves of this plan take that.
         Err(if empty {
             Rejection::TransientSpace { need, most_free }
@@ -69,7 +70,7 @@ impl Arranger<'_> {
     }
 
     /// Space of a device that moves for this goal leave alone: what is moved away for space does not come back for latency.
-    fn kept_free(&self, device: DeviceId, goal: Goal) -> i128 {
+    pub(super) fn kept_free(&self, device: DeviceId, goal: Goal) -> i128 {
         let high = self.policy.space_high.filter(|_| goal >= Goal::Space);
         let capacity = self.facts.topology.device(device).spec.capacity;
         high.map_or(0, |high| {
@@ -83,11 +84,20 @@ impl Arranger<'_> {
         let capacity = facts.topology.device(device).spec.capacity;
         // Of a move under way some may have left already: that much is counted twice, and the next decision sees it.
         let leaving = facts.moves.iter().filter(|m| m.from == device);
-        let leaving: i128 = leaving
-            .map(|m| i128::from(facts.volumes[m.volume.index()].size.0))
-            .sum();
+        let leaving: i128 = leaving.map(|m| i128::from(self.bytes_under_way(m).0)).sum();
         let used = i128::from(capacity.0) - self.space[device.index()].later - leaving;
         used.max(0) as f64 / capacity.as_f64()
+    }
+
+    /// Bytes that a move under way takes from its source, at most.
+    fn bytes_under_way(&self, m: &RunningMove) -> Bytes {
+        let volume = &self.facts.volumes[m.volume.index()];
+        match (&m.extents, &volume.extents) {
+            (Some(ranges), Some(facts)) => ranges
+                .bytes(volume.size, facts.extent)
+                .unwrap_or(volume.size),
+            _ => volume.size,
+        }
     }
 
     /// Whether a move of the volume was accepted.
@@ -119,7 +129,7 @@ impl Arranger<'_> {
             .facts
             .moves
             .iter()
-            .find(|m| m.volume == volume)
+            .find(|m| m.volume == volume && m.extents.is_none())
             .map(|m| m.to);
         planned
             .or(running)

@@ -135,6 +135,7 @@ pub fn facts(volumes: &[V]) -> Facts {
                 calibration: calibration(DeviceId(v.device), mean_us.max(1.0), v.iops),
                 calibrating: false,
                 last_moved: None,
+                extents: None,
             }
         })
         .collect();

@@ -47,7 +47,7 @@ fn placements(moves: &[&PlannedMove]) -> String {
     };
     let rows = moves.iter().map(|m| {
         vec![
-            m.volume.clone(),
+            m.subject(),
             place(&m.from_tier, &m.from),
             place(&m.to_tier, &m.to),
             fixed(gib(m.bytes), 2),
@@ -61,10 +61,11 @@ fn tiers(moves: &[PlannedMove]) -> String {
     let mut changes: BTreeMap<&str, TierChange> = BTreeMap::new();
     for m in moves {
         let from = changes.entry(&m.from_tier).or_default();
-        from.leaving += 1;
+        let whole = u32::from(m.extents.is_none());
+        from.leaving += whole;
         from.leaving_bytes += m.bytes;
         let to = changes.entry(&m.to_tier).or_default();
-        to.coming += 1;
+        to.coming += whole;
         to.coming_bytes += m.bytes;
     }
     let columns = [
@@ -105,10 +106,10 @@ pub struct OnlyInOne<'a> {
     pub both: usize,
 }
 
-/// Compares two plans. Moves are the same when they take the same volume between the same devices.
+/// Compares two plans. Moves are the same when they take the same volume, or the same extents of it, between the same devices.
 pub fn only_in_one<'a>(first: &'a PlanView, second: &'a PlanView) -> OnlyInOne<'a> {
     let same = |a: &PlannedMove, b: &PlannedMove| {
-        (&a.volume, &a.from, &a.to) == (&b.volume, &b.from, &b.to)
+        (&a.volume, &a.from, &a.to, &a.extents) == (&b.volume, &b.from, &b.to, &b.extents)
     };
     let missing = |of: &'a PlanView, from: &PlanView| -> Vec<&'a PlannedMove> {
         let lacks = |m: &&PlannedMove| !from.moves.iter().any(|o| same(o, m));

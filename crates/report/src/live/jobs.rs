@@ -32,7 +32,7 @@ pub fn jobs(jobs: &[JobView]) -> String {
         vec![
             j.job.to_string(),
             j.generation.to_string(),
-            named(&j.host, &j.volume, several),
+            named(&j.host, &j.subject(), several),
             j.goal.to_string(),
             format!("{} → {}", j.from_tier, j.to_tier),
             j.state.clone(),
@@ -73,7 +73,11 @@ pub fn jobs(jobs: &[JobView]) -> String {
 pub fn job_line(job: &JobView) -> String {
     let mut text = format!(
         "job {} of {}, {} → {}: {}",
-        job.job, job.volume, job.from_tier, job.to_tier, job.state
+        job.job,
+        job.subject(),
+        job.from_tier,
+        job.to_tier,
+        job.state
     );
     let copied = fixed(gib(job.copied_bytes), 2);
     match (&job.why, job.ended_ns, job.started_ns) {

@@ -80,7 +80,7 @@ fn move_table(moves: &[&PlannedMove]) -> String {
     let rows = moves.iter().map(|m| {
         vec![
             m.position.to_string(),
-            m.volume.clone(),
+            m.subject(),
             m.goal.to_string(),
             format!("{} → {}", m.from_tier, m.to_tier),
             maybe(m.before_us, 0),
@@ -147,7 +147,11 @@ fn reasons(out: &mut String, moves: &[PlannedMove]) {
     for m in moves {
         let mut text = format!(
             "  {} {}: {} → {}: {}",
-            m.position, m.volume, m.from, m.to, m.reason
+            m.position,
+            m.subject(),
+            m.from,
+            m.to,
+            m.reason
         );
         if !m.after_moves.is_empty() {
             let before: Vec<String> = m.after_moves.iter().map(u32::to_string).collect();

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use manager::view::{VolumeView, WhyNotView, WhyView};
+use manager::view::{OnTierView, VolumeView, WhyNotView, WhyView};
 use units::Nanos;
 
 use super::{ago, line, outcomes};
@@ -21,6 +21,7 @@ pub fn why(why: &WhyView, now: Nanos) -> String {
         None => out.push('\n'),
     }
     let _ = writeln!(out, "  {}", printable(&why.outcome));
+    extents(&mut out, why);
     evidence(&mut out, why);
     options(&mut out, why);
     if !why.outcomes.is_empty() {
@@ -53,6 +54,20 @@ fn volume(out: &mut String, v: &VolumeView) {
         place += &format!(", may move again in {}", span(left));
     }
     line(out, "tier", &place);
+    if v.on_tiers.len() > 1 {
+        let all: u64 = v.on_tiers.iter().filter_map(|t| t.requests).sum();
+        let share = |t: &OnTierView| match t.requests {
+            Some(requests) if all > 0 => {
+                let percent = requests as f64 / all as f64 * 100.0;
+                format!(" with {} % of its requests", fixed(percent, 1))
+            }
+            _ => String::new(),
+        };
+        let tier =
+            |t: &OnTierView| format!("{} GiB on {}{}", fixed(gib(t.bytes), 2), t.tier, share(t));
+        let tiers: Vec<String> = v.on_tiers.iter().map(tier).collect();
+        line(out, "extents", &tiers.join(", "));
+    }
     let load = v.load.as_ref().map_or("unknown".into(), |l| {
         format!(
             "{} r/s, {} w/s, {} MiB/s read, {} MiB/s written, queue {}",
@@ -77,6 +92,25 @@ fn volume(out: &mut String, v: &VolumeView) {
     }
     if v.calibrating {
         line(out, "calibration", "its answers are being held back now");
+    }
+}
+
+/// What was decided for extents that are placed one by one.
+fn extents(out: &mut String, why: &WhyView) {
+    for e in &why.extents {
+        let s = if e.extents == 1 { "" } else { "s" };
+        let mut text = format!(
+            "{} extent{s} ({} GiB) {} → {}: {}",
+            e.extents,
+            fixed(gib(e.bytes), 2),
+            e.from,
+            e.to,
+            e.reason
+        );
+        if let Some(by) = &e.refused {
+            text += &format!("; they stay: {by}");
+        }
+        let _ = writeln!(out, "    {}", printable(&text));
     }
 }
 

@@ -182,6 +182,7 @@ pub fn made_up(strategy: &str, salt: usize, shape: Shape) -> RunResult {
                 bytes: 5 << 30,
                 predicted_us: Some(80.0),
                 before_us: Some(120.0),
+                extents: None,
             }
         })
         .collect();

@@ -108,6 +108,7 @@ fn volume(name: &str, tier: &str, load: Option<LoadView>) -> VolumeView {
         moving: None,
         cooldown_left_ns: None,
         calibrating: false,
+        on_tiers: vec![],
     }
 }
 
@@ -164,6 +165,7 @@ pub fn plan(generation: u64) -> PlanView {
         to_tier: "fast".into(),
         from: "slow".into(),
         to: "fast-1".into(),
+        extents: None,
         goal,
         reason: "rank 1 by score on the target (score 0.5000, here 0.1000)".into(),
         bytes: 40 * GIB,
@@ -219,6 +221,7 @@ pub fn jobs() -> Vec<JobView> {
         to_tier: "fast".into(),
         from: "slow-0".into(),
         to: "fast-0".into(),
+        extents: None,
         goal: Goal::Latency,
         reason: "rank 1".into(),
         state: state.into(),
@@ -387,6 +390,7 @@ pub fn why() -> WhyView {
             ),
             option("slow", Some(0.1), "possible, another one was better"),
         ],
+        extents: vec![],
         evidence: [("iops".into(), 2500.0), ("latency_mean_us".into(), 720.2)].into(),
         outcomes: outcomes(),
     }

@@ -1,5 +1,7 @@
 //! Moves that are given up half-way: no public run does that, since only an operator or a broken device would.
 
+mod extents;
+
 use executor::{Input, JobState};
 
 use super::*;
@@ -62,7 +64,10 @@ fn run_and_cancel(cancel: impl Fn(&Simulation) -> bool) -> Bytes {
         decisions: false,
         optimum: None,
     };
-    let (mut sim, mut state) = (Simulation::new(&model, options), strategy.initial_state());
+    let (mut sim, mut state) = (
+        Simulation::new(&model, strategy.granularity(), options),
+        strategy.initial_state(),
+    );
     let fast = DeviceId(0);
     let mut moved = None;
     while sim.agenda.first_time() <= sim.end_ns {
@@ -72,7 +77,9 @@ fn run_and_cancel(cancel: impl Fn(&Simulation) -> bool) -> Bytes {
             .unwrap();
         check_space(&sim);
         if moved.is_none() && cancel(&sim) {
-            moved = Some(Bytes::mib(600) - sim.world.maps[0].bytes_not_on(fast));
+            moved = Some(
+                Bytes::mib(600) - sim.world.maps[0].bytes_not_on(volume::Selection::Whole, fast),
+            );
             sim.input(now, Input::Cancel(JobId(0)));
             check_space(&sim);
         }

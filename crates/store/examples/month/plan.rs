@@ -152,6 +152,7 @@ impl Plans {
             to_tier: TIERS[0].to_string(),
             from: device_name(6),
             to: device_name(1),
+            extents: None,
             goal: model::Goal::Latency,
             reason: "412 us now, 95 us predicted on nvme, at 1,380 requests a second".to_string(),
             state: "copying".to_string(),

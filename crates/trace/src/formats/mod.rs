@@ -71,6 +71,8 @@ pub enum Format {
     Fio3,
     /// The ARC paper's `.lis`: 512-byte block, blocks, two numbers that are not used; no times, no kinds.
     Lis,
+    /// The same, where the third number is a day: times are whole days. Never assumed, always named.
+    LisDays,
     /// A block id per line, as the LIRS paper's: no times, no kinds ([`IdPlacement`]).
     Lirs,
     /// IBM's object-store traces: time in ms, operation, object, size, range.
@@ -81,7 +83,7 @@ pub enum Format {
 
 impl Format {
     /// All formats.
-    pub const ALL: [Format; 24] = [
+    pub const ALL: [Format; 25] = [
         Format::Native,
         Format::Capture,
         Format::Csv,
@@ -103,6 +105,7 @@ impl Format {
         Format::Fio2,
         Format::Fio3,
         Format::Lis,
+        Format::LisDays,
         Format::Lirs,
         Format::IbmCos,
         Format::Parquet,
@@ -110,7 +113,10 @@ impl Format {
 
     /// Whether it has ids whose place can be chosen ([`IdPlacement`]).
     pub fn has_ids(self) -> bool {
-        matches!(self, Format::Lis | Format::Lirs | Format::OracleGeneral)
+        matches!(
+            self,
+            Format::Lis | Format::LisDays | Format::Lirs | Format::OracleGeneral
+        )
     }
 
     /// The name by which it is chosen and reported.
@@ -137,6 +143,7 @@ impl Format {
             Format::Fio2 => "fio2",
             Format::Fio3 => "fio3",
             Format::Lis => "lis",
+            Format::LisDays => "lis-days",
             Format::Lirs => "lirs",
             Format::IbmCos => "ibm-cos",
             Format::Parquet => "parquet",

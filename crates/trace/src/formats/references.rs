@@ -6,8 +6,10 @@
 //! ids     2819                one id per line; a line "*" is a breakpoint of the LIRS simulator
 //! ```
 //!
-//! The third and fourth column of `.lis` must be numbers and are not used: the third is a day in some of the files and 0 in
-//! others, the fourth the line's number or 0.
+//! The third and fourth column of `.lis` must be numbers: the third is a day in some of the files and 0 in others, the fourth
+//! the line's number or 0. Read as `lis`, neither is used. Read as `lis-days`, the day is the clock: a reference's time is the
+//! beginning of its day, counted from the first one, and as many nanoseconds as there were references on that day before.
+//! What happened at which time of a day is not known then, and replays by time make no sense.
 
 use std::io::Read;
 
@@ -21,18 +23,24 @@ use crate::record::{LATENCY_UNKNOWN, RawRecord};
 use crate::source::{SourceClock, VolumeNames};
 use crate::text::{check_range, parse_u64};
 
-/// Which of the two.
+/// Which of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum References {
     Lis,
+    LisDays,
     Ids,
 }
+
+const DAY_NS: i64 = 86_400_000_000_000;
+
+/// Days that times can hold.
+const DAYS_MAX: u64 = 100_000;
 
 impl References {
     /// The placement where none is given.
     fn placement(self) -> IdPlacement {
         IdPlacement::Blocks(Bytes(match self {
-            References::Lis => 512,
+            References::Lis | References::LisDays => 512,
             References::Ids => 4096,
         }))
     }
@@ -44,6 +52,8 @@ pub(crate) struct ReferenceParser {
     places: Places,
     volumes: VolumeNames,
     number: i64,
+    /// The first day, and the one of the last reference.
+    days: Option<(u64, u64)>,
 }
 
 pub(crate) fn reference_reader<R: Read>(
@@ -58,6 +68,7 @@ pub(crate) fn reference_reader<R: Read>(
         places: Places::default(),
         volumes: VolumeNames::single(),
         number: 0,
+        days: None,
     };
     RowReader::new(file, inner, parser)
 }
@@ -67,13 +78,21 @@ impl RowParser for ReferenceParser {
         let (id_text, count) = match (self.form, words::<5>(line)) {
             (References::Ids, [Some(b"*"), None, ..]) => return Ok(Taken::Other),
             (References::Ids, [Some(id), None, ..]) => (id, 1),
-            (References::Lis, [Some(id), Some(count), Some(day), Some(sequence), None]) => {
-                parse_u64("day", day)?;
+            (
+                References::Lis | References::LisDays,
+                [Some(id), Some(count), Some(day), Some(sequence), None],
+            ) => {
+                let number = parse_u64("day", day)?;
                 parse_u64("sequence", sequence)?;
+                if self.form == References::LisDays {
+                    self.begin_day(number, day)?;
+                }
                 (id, parse_u64("count", count)?)
             }
             (References::Ids, _) => return Err(FieldError::new("line", line, "more than one id")),
-            (References::Lis, _) => return Err(FieldError::new("line", line, "not four columns")),
+            (References::Lis | References::LisDays, _) => {
+                return Err(FieldError::new("line", line, "not four columns"));
+            }
         };
         let id = parse_u64("block", id_text)?;
         let block = match self.placement {
@@ -85,7 +104,8 @@ impl RowParser for ReferenceParser {
         let offset = place(self.placement, &mut self.places, id, id_text, length)?;
         let (offset_bytes, length_bytes) = check_range(offset, length)
             .map_err(|(field, reason)| FieldError::new(field, line, reason))?;
-        let time_ns = self.number;
+        let (first, day) = self.days.unwrap_or_default();
+        let time_ns = (day - first) as i64 * DAY_NS + self.number;
         self.number += 1;
         Ok(Taken::Record(RawRecord {
             time_ns,
@@ -102,6 +122,35 @@ impl RowParser for ReferenceParser {
     }
 
     fn clock(&self) -> SourceClock {
-        SourceClock::Order
+        match self.form {
+            References::Lis | References::Ids => SourceClock::Order,
+            References::LisDays => SourceClock::Relative,
+        }
+    }
+}
+
+impl ReferenceParser {
+    /// Days never go back; a new one begins its count of references.
+    fn begin_day(&mut self, number: u64, text: &[u8]) -> Result<(), Box<FieldError>> {
+        let (first, last) = self.days.unwrap_or((number, number));
+        if number < last {
+            return Err(FieldError::new(
+                "day",
+                text,
+                "before the day of the line before it",
+            ));
+        }
+        if number - first > DAYS_MAX {
+            return Err(FieldError::new(
+                "day",
+                text,
+                "more than 100000 days after the first",
+            ));
+        }
+        if number > last || self.days.is_none() {
+            self.number = 0;
+        }
+        self.days = Some((first, number));
+        Ok(())
     }
 }

@@ -24,6 +24,7 @@ pub(crate) fn text_layout(format: Format) -> Option<Layout> {
         | Format::Fio2
         | Format::Fio3
         | Format::Lis
+        | Format::LisDays
         | Format::Lirs
         | Format::IbmCos
         | Format::Parquet => return None,

@@ -14,6 +14,7 @@ use array::{Array, Change, MoveRecord};
 use crashdisk::CrashDisk;
 use datapath::engine::{DeviceRequest, Effect, Engine, Fault, MoveOrder, StoreReply, StoreRequest};
 use datapath::keeper::Keeper;
+use model::ExtentRanges;
 use units::{BytesPerSec, DeviceId, TierId, VolumeId};
 use volume::VolumeMap;
 
@@ -22,6 +23,7 @@ use super::device::SimDevice;
 use super::guest::Asked;
 use super::oracle::Oracle;
 use super::plan::{DEVICES, Faults, Plan, TIMEOUT_NS};
+use super::stays::Stays;
 
 /// Something that happens at a time.
 #[derive(Debug)]
@@ -80,6 +82,8 @@ pub struct Life<'a> {
     pub(super) to_come: u64,
     /// Buffers of the moves.
     pub(super) copies: Vec<Vec<u8>>,
+    /// What the moves under way must leave alone, by volume.
+    stays: Vec<Option<Stays>>,
     store_queue: VecDeque<(usize, VolumeId, StoreRequest)>,
     keeper_called: bool,
     /// When the last answer of the store arrives, by volume: they keep their order.
@@ -148,6 +152,7 @@ impl<'a> Life<'a> {
             next_op,
             to_come: plan.requests,
             copies: vec![vec![]; n],
+            stays: vec![None; n],
             store_queue: VecDeque::new(),
             keeper_called: false,
             answers_ns: vec![0; n],
@@ -159,13 +164,12 @@ impl<'a> Life<'a> {
         };
         life.after(TIMEOUT_NS / 3, Event::Tick);
         for record in moves {
-            let order = MoveOrder {
-                to: record.to,
-                bandwidth: record.bandwidth,
-            };
-            let started = life.engines[record.volume.index()].start_move(1, order);
+            let order = MoveOrder::of(&record);
+            let started = life.engines[record.volume.index()].start_move(1, order.clone());
             started.map_err(|_| "a move is there before it was resumed")?;
             life.tally.resumed += 1;
+            life.tally.resumed_of_extents += u64::from(record.extents.is_some());
+            life.watch_move(record.volume.index(), &order);
             life.settle(record.volume.index())?;
         }
         Ok(life)
@@ -265,6 +269,9 @@ impl<'a> Life<'a> {
         let mut effects = vec![];
         loop {
             self.engines[volume].take_effects(&mut effects);
+            if let Some(stays) = &mut self.stays[volume] {
+                stays.look(self.engines[volume].map())?;
+            }
             if effects.is_empty() {
                 return Ok(());
             }
@@ -291,7 +298,11 @@ impl<'a> Life<'a> {
                     Effect::Wake(at_ns) => {
                         self.after(at_ns.saturating_sub(self.now_ns), Event::Wake(volume));
                     }
-                    Effect::MoveEnded(end) => self.tally.ended(&end),
+                    Effect::MoveEnded(end) => {
+                        let stays = self.stays[volume].take().expect("it was begun");
+                        stays.ended(&end, self.engines[volume].map())?;
+                        self.tally.ended(&end);
+                    }
                 }
             }
         }
@@ -388,16 +399,20 @@ impl<'a> Life<'a> {
         let order = MoveOrder {
             to,
             bandwidth: BytesPerSec(self.plan.bandwidth),
+            extents: self.some_extents(volume),
         };
         let id = VolumeId(volume as u32);
         let mut record = self.keeper.volumes[&id].clone();
-        record.home = TierId(to.0);
+        if order.extents.is_none() {
+            record.home = TierId(to.0);
+        }
         let durable = self.keeper.commit(&[
             Change::SetVolume(record.clone()),
             Change::SetMove(MoveRecord {
                 volume: id,
                 to,
                 bandwidth: order.bandwidth,
+                extents: order.extents.clone(),
             }),
         ]);
         self.look_at_disks();
@@ -405,9 +420,30 @@ impl<'a> Life<'a> {
             return Ok(());
         }
         self.keeper.volumes.insert(id, record);
+        self.watch_move(volume, &order);
+        self.tally.moves += 1;
+        self.tally.moves_of_extents += u64::from(order.extents.is_some());
         let started = self.engines[volume].start_move(self.now_ns, order);
         started.map_err(|s| format!("a move under way that has no status: {s:?}"))?;
-        self.tally.moves += 1;
         self.settle(volume)
+    }
+
+    /// All extents of a volume, or some of them.
+    fn some_extents(&mut self, volume: usize) -> Option<ExtentRanges> {
+        if self.rng.below(2) == 0 {
+            return None;
+        }
+        let count = self.engines[volume].map().extents() as u64;
+        let (of, one) = (1 + self.rng.below(8), self.rng.below(count));
+        let chosen: Vec<u32> = (0..count)
+            .filter(|e| self.rng.below(of) == 0 || *e == one)
+            .map(|e| e as u32)
+            .collect();
+        Some(ExtentRanges::from_sorted(chosen))
+    }
+
+    fn watch_move(&mut self, volume: usize, order: &MoveOrder) {
+        let map = self.engines[volume].map();
+        self.stays[volume] = Some(Stays::new(order, map));
     }
 }

@@ -15,6 +15,7 @@ mod io;
 mod life;
 mod oracle;
 mod plan;
+mod stays;
 mod world;
 
 use datapath::engine::{Fault, MoveEnd};
@@ -42,8 +43,12 @@ pub struct Tally {
     pub in_disk: u64,
     /// Moves that began.
     pub moves: u64,
+    /// Of these, of some extents.
+    pub moves_of_extents: u64,
     /// Moves that went on after a crash.
     pub resumed: u64,
+    /// Of these, of some extents.
+    pub resumed_of_extents: u64,
     /// Moves that ended with everything on the target.
     pub done: u64,
     /// Moves that stopped early.

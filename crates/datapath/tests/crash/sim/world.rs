@@ -10,6 +10,7 @@ use super::Tally;
 use super::life::Life;
 use super::oracle::{Crash, Oracle, SECTOR, fill};
 use super::plan::{EXTENT, Faults, Plan};
+use super::stays;
 
 /// Steps of a life at rest, at most: a second of them is thousands.
 const STEPS_MAX: u64 = 3_000_000;
@@ -41,6 +42,7 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
         })
         .collect();
     let mut crash = Crash::Power;
+    let mut settled: Vec<Vec<(usize, volume::Location)>> = vec![];
     for round in 0..=plan.rounds {
         let last = round == plan.rounds;
         let faults = if last { Faults::default() } else { plan.faults };
@@ -56,6 +58,10 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
             tally,
         )
         .map_err(|e| format!("life {round}: {e}"))?;
+        for (engine, settled) in life.engines.iter().zip(&settled) {
+            let found = stays::found(settled, engine.map());
+            found.map_err(|e| format!("life {round}, after {crash:?}: {e}"))?;
+        }
         let checked = life.verify(crash);
         checked.map_err(|e| format!("life {round}, found after {crash:?}: {e}"))?;
         life.open_for_guests();
@@ -68,6 +74,7 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
         if last {
             break;
         }
+        settled = life.engines.iter().map(stays::settled).collect();
         crash = life.end();
         if life.tally.trace {
             eprintln!("{crash:?}");

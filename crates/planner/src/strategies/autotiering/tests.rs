@@ -86,6 +86,7 @@ fn facts(topology: Topology, gib: u64, iops: f64, latency_us: f64) -> Facts {
             calibration: vec![],
             calibrating: false,
             last_moved: None,
+            extents: None,
         }],
         devices,
         moves: vec![],

@@ -74,6 +74,7 @@ fn facts(epoch: u64, measured: &[Measured]) -> Facts {
         calibration: vec![],
         calibrating: false,
         last_moved: None,
+        extents: None,
     });
     Facts {
         at: Nanos::from_secs(60 * epoch),
@@ -303,6 +304,7 @@ fn epochs_that_say_nothing_are_passed_over() {
         volume: VolumeId(v),
         from: DeviceId(1),
         to: DeviceId(0),
+        extents: None,
     };
     assert_eq!(count(&|f| f.moves.push(move_of(0))), 0);
     assert_eq!(

@@ -1,0 +1,84 @@
+//! `terrace reproduce dual-period`.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Args;
+use reproduce::dual_period::{Job, Outcome, QueueingJob, QueueingSetup, Setup, document};
+
+use crate::jobs;
+use crate::reproduce_cmd::{Output, check_report, hand_over};
+
+/// What to run and where the results go.
+#[derive(Debug, Args)]
+pub struct DualPeriodArgs {
+    /// Seeds, at least 2, for condition A and nine of the 30 synthetic ones; the others take the first one only
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(2..=1000))]
+    seeds: u64,
+    /// First seed
+    #[arg(long, value_name = "SEED", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
+    seed: u64,
+    /// Length of the load, days; the paper has a month
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(3..=400))]
+    days: u32,
+    /// Two seeds and eight days: a look, not a result
+    #[arg(long, conflicts_with_all = ["seeds", "days"])]
+    quick: bool,
+    /// Also run named cells in the queueing simulation, with devices, queues and copies: about a quarter of an hour on two cores
+    #[arg(long)]
+    queueing: bool,
+    /// Length of those runs, days, of which two do not count
+    #[arg(long, value_name = "N", default_value_t = 4, requires = "queueing")]
+    queueing_days: u32,
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+    /// Write a self-contained HTML page with charts
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub fn run(args: &DualPeriodArgs) -> anyhow::Result<ExitCode> {
+    let (seeds, days) = if args.quick {
+        (2, 8)
+    } else {
+        (args.seeds, args.days)
+    };
+    let setup = Setup::new(seeds, args.seed, days)?;
+    check_report(args.report.as_deref())?;
+    let started = Instant::now();
+    let all = setup.jobs();
+    let cells = args
+        .queueing
+        .then(|| QueueingSetup::new(args.queueing_days, args.seed))
+        .transpose()?;
+    let results = jobs::side_by_side(&all, Job::run);
+    let cells = cells.map(|setup| {
+        let begun = Instant::now();
+        let jobs = setup.jobs();
+        let cells = jobs::side_by_side(&jobs, QueueingJob::run);
+        let seconds = begun.elapsed().as_secs_f64();
+        let _ = writeln!(
+            io::stderr(),
+            "{} queueing cells, {seconds:.1} s",
+            jobs.len()
+        );
+        (setup, cells)
+    });
+    let outcome = Outcome::new(env!("CARGO_PKG_VERSION"), setup, results, cells);
+    let _ = writeln!(
+        io::stderr(),
+        "{} loads, {:.1} s",
+        all.len(),
+        started.elapsed().as_secs_f64()
+    );
+    hand_over(
+        &outcome,
+        document(&outcome),
+        args.output,
+        args.report.as_deref(),
+    )
+}

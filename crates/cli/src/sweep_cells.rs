@@ -1,0 +1,149 @@
+//! Results of a sweep's cells on disk: one file each, named by all that the result depends on.
+//!
+//! ```text
+//!  terrace-sweep/
+//!    lock                                    held by the sweep that writes here
+//!    3c1b…e2.json                            a result: appears when it is complete
+//!    3c1b…e2.json.tmp                        one that was being written when something ended the program
+//! ```
+//!
+//! A name is never given to another result, so nothing that is here ever has to be dated: what a sweep asks for is there or
+//! is not. Files are not flushed to the device; what a loss of power leaves of one is found out by its checksum.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sim::RUN_SCHEMA;
+use sim::sweep::CellResult;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+
+/// Name and version of the layout of a file.
+const CELL_SCHEMA: &str = "terrace.sim.cell/1";
+
+/// The name of a cell's result, from what it depends on besides the program ([`sim::sweep::Sweep::identity`]).
+pub fn name(identity: &Value) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let all = json!([CELL_SCHEMA, RUN_SCHEMA, version, identity]);
+    format!("{:032x}", xxh3_128(all.to_string().as_bytes()))
+}
+
+/// A result with what says that it is whole.
+#[derive(Serialize, Deserialize)]
+struct CellFile {
+    schema: String,
+    /// Its own name.
+    cell: String,
+    /// How long it took.
+    took_s: f64,
+    /// XXH3-64 of the result as compact JSON.
+    xxh3: String,
+    result: CellResult,
+}
+
+/// What is there of a cell.
+pub enum Found {
+    /// Nothing.
+    Missing,
+    /// A file that is not what it should be, and why.
+    Damaged(String),
+    /// Its result, and the seconds that it took.
+    Result(Box<CellResult>, f64),
+}
+
+/// A directory of results.
+pub struct Cells {
+    dir: PathBuf,
+    /// Unlocked when it is closed.
+    _lock: File,
+}
+
+impl Cells {
+    /// Opens the directory, which is made if it is not there, for this sweep only.
+    pub fn open(dir: &Path) -> anyhow::Result<Self> {
+        fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        let path = dir.join("lock");
+        let lock =
+            File::create(&path).with_context(|| format!("cannot open {}", path.display()))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                bail!(
+                    "another sweep writes into {}: use another --out",
+                    dir.display()
+                )
+            }
+            Err(TryLockError::Error(e)) => {
+                return Err(e).with_context(|| format!("cannot lock {}", path.display()));
+            }
+        }
+        Ok(Self {
+            dir: dir.into(),
+            _lock: lock,
+        })
+    }
+
+    /// Where the result of a cell is.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(format!("{name}.json"))
+    }
+
+    /// What is there of a cell.
+    pub fn read(&self, name: &str) -> Found {
+        let bytes = match fs::read(self.path(name)) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == ErrorKind::NotFound => return Found::Missing,
+            Err(e) => return Found::Damaged(e.to_string()),
+        };
+        match whole(name, &bytes) {
+            Ok(file) => Found::Result(Box::new(file.result), file.took_s),
+            Err(why) => Found::Damaged(why),
+        }
+    }
+
+    /// Writes the result of a cell: it is there in full or not at all.
+    pub fn write(&self, name: &str, result: CellResult, took_s: f64) -> anyhow::Result<()> {
+        let file = CellFile {
+            schema: CELL_SCHEMA.into(),
+            cell: name.into(),
+            took_s,
+            xxh3: checksum(&result)?,
+            result,
+        };
+        let path = self.path(name);
+        let unfinished = self.dir.join(format!("{name}.json.tmp"));
+        let write = || {
+            let mut out = File::create(&unfinished)?;
+            out.write_all(&serde_json::to_vec(&file)?)?;
+            fs::rename(&unfinished, &path)
+        };
+        write().with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+fn checksum(result: &CellResult) -> serde_json::Result<String> {
+    let bytes = serde_json::to_vec(result)?;
+    Ok(format!("{:016x}", xxh3_64(&bytes)))
+}
+
+fn whole(name: &str, bytes: &[u8]) -> Result<CellFile, String> {
+    let file: CellFile = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+    if file.schema != CELL_SCHEMA {
+        return Err(format!("its schema is {}, not {CELL_SCHEMA}", file.schema));
+    }
+    if file.cell != name {
+        return Err(format!("it is the result of {}", file.cell));
+    }
+    if file.result.schema().is_none() {
+        return Err("its result is of another version".into());
+    }
+    // What was read is written with the same bytes.
+    match checksum(&file.result) {
+        Ok(sum) if sum == file.xxh3 => Ok(file),
+        Ok(sum) => Err(format!("its checksum is {sum}, not {}", file.xxh3)),
+        Err(e) => Err(e.to_string()),
+    }
+}

@@ -1,0 +1,249 @@
+//! `terrace sim sweep`: a scenario with all combinations of values, strategies and seeds.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow};
+use clap::{Args, ValueEnum};
+use config::Axis;
+use serde::Serialize;
+use sim::sweep::{CellRow, DEFAULT_METRICS, Metric, Sweep, SweepResult};
+
+use crate::live::message;
+use crate::sim_cmd::{missing_requirement, read_scenario};
+use crate::sweep_cells::Cells;
+use crate::sweep_run::{Prepared, Ran, Resume, Tell};
+
+/// Name and version of the layout of a line of `-o jsonl`.
+const ROW_SCHEMA: &str = "terrace.sim.sweep.cell/1";
+
+/// Shown below the options.
+pub const EXAMPLES: &str = "\
+Keys are those of the scenario's file. An element of a list is given by its number or its name, or * for all of them:
+  --set policy.migration_epoch=60s,2m,5m
+  --set 'tiers[nvme].devices=1,2,4' --set 'clients[*].habits.outstanding=8,32'
+  --set strategies.autotiering.aging=0.5,0.9 --strategies noop,autotiering --seeds 1..5
+
+A sweep file says the same:
+  scenario = \"table-v.toml\"          # from the file's directory
+  strategies = [\"noop\", \"autotiering\"]
+  seeds = \"1..5\"                     # or a list
+  [grid]
+  policy.migration_epoch = [\"60s\", \"2m\", \"5m\"]
+  \"tiers[nvme].devices\" = [1, 2, 4]
+
+Results are kept in --out as soon as they are there. The same command again, or one with a larger grid, runs only what is
+missing.";
+
+/// `terrace sim sweep`
+#[derive(Debug, Args)]
+pub struct SweepArgs {
+    /// Scenario, or a sweep file
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Values that a key of the scenario is to take; any number of times [default: the sweep file's grid]
+    #[arg(long, value_name = "KEY=VALUE,…", value_parser = Axis::parse)]
+    set: Vec<Axis>,
+    /// Strategies [default: the sweep file's, or the scenario's own]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    strategies: Vec<String>,
+    /// Seeds, such as 1..5 (five of them) or 1,7,9 [default: the sweep file's, or the scenario's own]
+    #[arg(long, value_name = "SEEDS", value_parser = parse_seeds)]
+    seeds: Option<SeedList>,
+    /// What is shown of each cell, such as iops, latency_read_p99_us or class[gold].slo_violation_s; a wrong name lists
+    /// all [default: the sweep file's, or latency, rate, objectives and moves]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = Metric::parse)]
+    metrics: Vec<Metric>,
+    /// Directory for results, which any number of sweeps may share one after the other
+    #[arg(long, value_name = "DIR", default_value = "terrace-sweep")]
+    out: PathBuf,
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: SweepOutput,
+    /// Run everything again, also what is in the directory
+    #[arg(long)]
+    fresh: bool,
+    /// Print a line for each cell when it is done
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+/// Seeds as an argument.
+#[derive(Debug, Clone)]
+struct SeedList(Vec<u64>);
+
+fn parse_seeds(text: &str) -> Result<SeedList, String> {
+    sim::sweep::parse_seeds(text).map(SeedList)
+}
+
+/// Form of the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum SweepOutput {
+    /// For people; with several seeds, means over them
+    Table,
+    /// For programs: cells and means; the layout names its version
+    Json,
+    /// A line per cell
+    Jsonl,
+    /// A row per cell
+    Csv,
+}
+
+/// A line of `-o jsonl`.
+#[derive(Serialize)]
+struct Row<'a> {
+    schema: &'static str,
+    #[serde(flatten)]
+    cell: &'a CellRow,
+}
+
+/// Runs `terrace sim sweep`.
+pub fn run(args: &SweepArgs) -> anyhow::Result<ExitCode> {
+    let asked = Asked::new(args)?;
+    let file = read_scenario(&asked.scenario)?;
+    if file.scenario.counting.is_some() {
+        let why = "is evaluated by counting: sweep takes scenarios that are simulated";
+        return Err(file.fault("counting", why).into());
+    }
+    if let Some(missing) = missing_requirement(&asked.scenario, &file) {
+        message(&format!(
+            "{}: skipped: no {missing}",
+            asked.scenario.display()
+        ));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let sweep = Sweep::new(file, asked.axes, asked.strategies, asked.seeds)?;
+    let prepared = Prepared::new(sweep, asked.scenario, asked.metrics)?;
+    let cells = Cells::open(&args.out)?;
+    let resume = if args.fresh {
+        Resume::Ignore
+    } else {
+        Resume::Use
+    };
+    let tell = if args.verbose {
+        Tell::Every
+    } else {
+        Tell::Faults
+    };
+    let ran = prepared.run(&cells, resume, tell)?;
+    let failed = ran.rows.iter().filter(|r| r.error.is_some()).count();
+    message(&summary(&ran, failed, &args.out));
+    print(args.output, &prepared.result(ran.rows))?;
+    Ok(match failed {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    })
+}
+
+/// What the arguments and the sweep file come to.
+struct Asked {
+    scenario: PathBuf,
+    axes: Vec<Axis>,
+    strategies: Vec<String>,
+    seeds: Vec<u64>,
+    metrics: Vec<Metric>,
+}
+
+impl Asked {
+    fn new(args: &SweepArgs) -> anyhow::Result<Self> {
+        let path = &args.file;
+        let text =
+            fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let mut asked = match config::root_keys(&text).iter().any(|k| k == "scenario") {
+            true => Self::from_file(path, &text)?,
+            false => Self {
+                scenario: path.clone(),
+                axes: vec![],
+                strategies: vec![],
+                seeds: vec![],
+                metrics: vec![],
+            },
+        };
+        for axis in &args.set {
+            match asked.axes.iter_mut().find(|a| a.key == axis.key) {
+                // The file's; what is given twice here is told like everything that is.
+                Some(own) if args.set.iter().filter(|a| a.key == axis.key).count() == 1 => {
+                    own.clone_from(axis);
+                }
+                _ => asked.axes.push(axis.clone()),
+            }
+        }
+        if !args.strategies.is_empty() {
+            asked.strategies.clone_from(&args.strategies);
+        }
+        if let Some(SeedList(seeds)) = &args.seeds {
+            asked.seeds.clone_from(seeds);
+        }
+        if !args.metrics.is_empty() {
+            asked.metrics.clone_from(&args.metrics);
+        }
+        if asked.metrics.is_empty() {
+            let usual = DEFAULT_METRICS.iter().map(|m| Metric::parse(m));
+            asked.metrics = usual
+                .collect::<Result<_, _>>()
+                .map_err(|why| anyhow!(why))?;
+        }
+        Ok(asked)
+    }
+
+    fn from_file(path: &Path, text: &str) -> anyhow::Result<Self> {
+        let (words, axes, source) = sim::sweep::parse_sweep(&path.display().to_string(), text)?;
+        let seeds = words.seeds.seeds();
+        let metrics = words.metrics.iter().enumerate().map(|(i, name)| {
+            let at = format!("metrics[{i}]");
+            Metric::parse(name).map_err(|why| source.fault(&at, why))
+        });
+        Ok(Self {
+            scenario: path
+                .parent()
+                .unwrap_or(Path::new("."))
+                .join(&words.scenario),
+            axes,
+            seeds: seeds.map_err(|why| source.fault("seeds", why))?,
+            metrics: metrics.collect::<Result<_, _>>()?,
+            strategies: words.strategies,
+        })
+    }
+}
+
+fn summary(ran: &Ran, failed: usize, out: &Path) -> String {
+    let shared = match ran.rows.len() - ran.kept - ran.made {
+        0 => String::new(),
+        n => format!(", {n} the same as others"),
+    };
+    let failed = match failed {
+        0 => String::new(),
+        n => format!(", {n} failed"),
+    };
+    format!(
+        "{} {}: {} run, {} there already{shared}{failed}; results are in {}",
+        ran.rows.len(),
+        if ran.rows.len() == 1 { "cell" } else { "cells" },
+        ran.made,
+        ran.kept,
+        out.display()
+    )
+}
+
+fn print(output: SweepOutput, result: &SweepResult) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    match output {
+        SweepOutput::Table => write!(out, "{}", report::sweep(result))?,
+        SweepOutput::Csv => write!(out, "{}", report::sweep_csv(result))?,
+        SweepOutput::Json => {
+            serde_json::to_writer_pretty(&mut out, result)?;
+            writeln!(out)?;
+        }
+        SweepOutput::Jsonl => {
+            for cell in &result.cells {
+                let schema = ROW_SCHEMA;
+                serde_json::to_writer(&mut out, &Row { schema, cell })?;
+                writeln!(out)?;
+            }
+        }
+    }
+    out.flush()?;
+    Ok(())
+}

@@ -1,0 +1,160 @@
+//! Orders to move a volume, or some of its extents: what is checked before they are durable.
+
+use array::{Change, DeviceRecord, MOVE_RANGES_MAX, MoveRecord, VolumeRecord};
+use model::ExtentRanges;
+use units::{Bytes, BytesPerSec, TierId};
+
+use super::volumes::record_of;
+use super::{Desk, Result, Told, done, refused, tier_name, tier_named};
+use crate::engine::MoveOrder;
+use crate::keeper::Keeper;
+use crate::text::unknown;
+use crate::worker::{Answer, Question};
+
+/// What is to move where.
+#[derive(Debug)]
+pub(super) struct MoveGoal {
+    /// The tier.
+    pub(super) tier: String,
+    /// The device of that tier; the one with most room if left out.
+    pub(super) device: Option<String>,
+    /// The extents; all, if left out.
+    pub(super) extents: Option<ExtentRanges>,
+}
+
+impl std::fmt::Display for MoveGoal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.device {
+            Some(device) => write!(f, "{}, device {device}", self.tier),
+            None => write!(f, "{}", self.tier),
+        }
+    }
+}
+
+const UNEXPECTED: &str = "its worker answered something else";
+
+impl Desk {
+    pub(super) fn start_move(
+        &self,
+        name: &str,
+        goal: MoveGoal,
+        bandwidth: BytesPerSec,
+    ) -> Result<Told> {
+        if bandwidth.0 == 0 {
+            return Err("a move needs some bandwidth".into());
+        }
+        let ranges = goal.extents.as_ref().map(|e| e.ranges().len());
+        if let Some(ranges) = ranges.filter(|r| !(1..=MOVE_RANGES_MAX).contains(r)) {
+            return Err(format!(
+                "a move names 1 to {MOVE_RANGES_MAX} ranges of extents, not {ranges}: move some after the others"
+            ));
+        }
+        let id = self.volume(name)?.id;
+        let Answer::Status(status) = self.order(name, Question::Status)? else {
+            return Err(UNEXPECTED.into());
+        };
+        if let Some(moving) = &status.moving {
+            return Err(format!(
+                "the volume is being moved already: {} left",
+                moving.left
+            ));
+        }
+        let told = match &goal.extents {
+            None => format!("volume {name} is moving to {goal}"),
+            Some(e) => format!(
+                "{} extent(s) of volume {name} are moving to {goal}",
+                e.count()
+            ),
+        };
+        let MoveGoal {
+            tier,
+            device,
+            extents,
+        } = goal;
+        let target =
+            self.with_keeper(move |keeper| target(keeper, &tier, device.as_deref()).cloned())??;
+        let order = MoveOrder {
+            to: target.id,
+            bandwidth,
+            extents,
+        };
+        let asked = Question::Elsewhere(order.clone());
+        let Answer::Bytes(need) = self.order(name, asked)? else {
+            return Err(UNEXPECTED.into());
+        };
+        let record = MoveRecord {
+            volume: id,
+            to: order.to,
+            bandwidth,
+            extents: order.extents.clone(),
+        };
+        self.with_keeper(move |keeper| begin(keeper, &target, need, record))??;
+        self.order(name, Question::Move(order))?;
+        done(told)
+    }
+}
+
+/// Makes a move durable, if there is room for it.
+fn begin(
+    keeper: &mut Keeper,
+    target: &DeviceRecord,
+    need: Bytes,
+    record: MoveRecord,
+) -> Result<()> {
+    let free = Bytes(u64::from(keeper.slots.free(target.id)) * keeper.array.extent().0);
+    if need > free {
+        let what = match record.extents {
+            None => "volume",
+            Some(_) => "move",
+        };
+        return Err(format!(
+            "device {:?} has {free} free, the {what} needs {need}",
+            target.name
+        ));
+    }
+    let volume = record_of(keeper, record.volume)?;
+    let volume = match record.extents {
+        None => VolumeRecord {
+            home: target.tier,
+            ..volume
+        },
+        // Some extents are no reason for others, which are written first later on, to follow them.
+        Some(_) => volume,
+    };
+    let changes = [Change::SetVolume(volume.clone()), Change::SetMove(record)];
+    keeper.commit(&changes).map_err(refused)?;
+    keeper.volumes.insert(volume.id, volume);
+    Ok(())
+}
+
+/// The device that a move goes to.
+fn target<'a>(keeper: &'a Keeper, tier: &str, device: Option<&str>) -> Result<&'a DeviceRecord> {
+    let tier = tier_named(keeper, tier)?;
+    match device {
+        Some(name) => device_of(keeper, tier, name),
+        None => roomiest(keeper, tier).ok_or_else(|| "the tier has no device".into()),
+    }
+}
+
+/// The device of a tier with most room.
+fn roomiest(keeper: &Keeper, tier: TierId) -> Option<&DeviceRecord> {
+    let of_tier = keeper.records.values().filter(|d| d.tier == tier);
+    of_tier.max_by_key(|d| (keeper.slots.free(d.id), u16::MAX - d.id.0))
+}
+
+/// The device of a tier with this name.
+fn device_of<'a>(keeper: &'a Keeper, tier: TierId, name: &str) -> Result<&'a DeviceRecord> {
+    let found = keeper.records.values().find(|d| d.name == name);
+    match found {
+        Some(device) if device.tier == tier => Ok(device),
+        Some(device) => Err(format!(
+            "device {name:?} is of tier {:?}, not of {:?}",
+            tier_name(keeper, device.tier),
+            tier_name(keeper, tier)
+        )),
+        None => {
+            let of_tier = keeper.records.values().filter(|d| d.tier == tier);
+            Err(unknown("device", name, of_tier.map(|d| d.name.as_str())))
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Extents at the agent: heat of the window from counters that only grow, and moves of some extents part by part.
+//!
+//! ```text
+//!   whoever looks at the array ──▶ wanted_extents: which volumes, each since when ──▶ the array tells ──▶ beat
+//! ```
+//!
+//! Looking at extents costs the array more than looking at volumes, so it is only done at the end of a window, when the
+//! controller asks for it, and where a move of extents is to be begun or has ended.
+
+use std::collections::BTreeMap;
+
+use model::{ExtentHeat, ExtentPlaces, ExtentRanges};
+use units::DeviceId;
+
+use super::moves::Job;
+use super::{Agent, Link, Snapshot, VolumeSnapshot};
+use crate::wire::{Detail, ExtentWindow, MoveOrder};
+
+/// Most ranges that the array takes in one order; a job that names more goes on with the next ones.
+pub const RANGES_PER_MOVE: usize = 2048;
+
+/// Extents of a volume, as the array tells them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExtentsSnapshot {
+    /// Size of an extent.
+    pub extent_bytes: u64,
+    /// Where they are; a device is its place in the snapshot.
+    pub places: ExtentPlaces,
+    /// Counters; none where it is not counted.
+    pub heat: Option<HeatSnapshot>,
+}
+
+/// What was touched since the look that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeatSnapshot {
+    /// Where the one who looks is now.
+    pub at: HeatCursor,
+    /// Extents, rising, each with all its requests since counting began, modulo 2^32.
+    pub touched: Vec<(u32, u32)>,
+}
+
+/// How far somebody has seen a volume's counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeatCursor {
+    /// When they began: another number means that they began again.
+    pub since_ns: u64,
+    /// The last turn that was seen.
+    pub turn: u32,
+}
+
+/// A volume whose extents are to be looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedExtents {
+    /// The volume.
+    pub volume: String,
+    /// What was touched after this is to be told; all, if there is none.
+    pub since: Option<HeatCursor>,
+}
+
+/// What is known of a volume's counters.
+#[derive(Debug)]
+pub(super) struct Watched {
+    at: HeatCursor,
+    /// At the last look, and when the window began.
+    now: Vec<u32>,
+    began: Vec<u32>,
+    /// Touched since the window began; some more than once.
+    touched: Vec<u32>,
+    /// Whether the window began with these counters.
+    whole: bool,
+}
+
+impl Watched {
+    fn new(at: HeatCursor, extents: usize) -> Self {
+        Self {
+            at,
+            now: vec![0; extents],
+            began: vec![0; extents],
+            touched: vec![],
+            whole: false,
+        }
+    }
+
+    fn see(&mut self, seen: &HeatSnapshot) {
+        self.at = seen.at;
+        for (extent, requests) in &seen.touched {
+            if let Some(now) = self.now.get_mut(*extent as usize) {
+                *now = *requests;
+                self.touched.push(*extent);
+            }
+        }
+    }
+
+    /// Requests of the window that ends, and begins another one.
+    fn end_window(&mut self) -> Option<ExtentHeat> {
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.sort_unstable();
+        touched.dedup();
+        let mut heat = Vec::with_capacity(touched.len());
+        for extent in touched {
+            let (now, began) = (self.now[extent as usize], &mut self.began[extent as usize]);
+            let requests = now.wrapping_sub(*began);
+            *began = now;
+            if requests > 0 {
+                heat.push((extent, requests));
+            }
+        }
+        std::mem::replace(&mut self.whole, true).then(|| ExtentHeat::of(heat))
+    }
+}
+
+impl Agent {
+    /// Volumes whose extents have to be in the snapshot that the next beat gets, at the same time.
+    pub fn wanted_extents(&self, now_ns: u64, snapshot: &Snapshot) -> Vec<WantedExtents> {
+        let window_ends = self.detail == Detail::Extents && self.window_is_over(now_ns);
+        let jobs = self.jobs.values().filter_map(|job| match job {
+            Job::Runs { order, .. } => Some(order),
+            Job::Ended(_) => None,
+        });
+        let new = |id: &&u32| !self.jobs.contains_key(*id);
+        let orders = self.orders.iter().chain(&self.cancels);
+        let orders = orders.filter(|(id, _)| new(id)).map(|(_, order)| order);
+        let of_extents = |o: &&MoveOrder| o.extents.is_some();
+        let asked: Vec<&str> = jobs
+            .chain(orders)
+            .filter(of_extents)
+            .map(|o| o.volume.as_str())
+            .collect();
+        let wanted = |v: &&VolumeSnapshot| {
+            let job = v.movable && v.moving.is_none() && asked.contains(&v.name.as_str());
+            job || window_ends && v.counts.is_some()
+        };
+        let volumes = snapshot.volumes.iter().filter(wanted);
+        volumes
+            .map(|v| WantedExtents {
+                volume: v.name.clone(),
+                since: self.heat.get(&v.name).map(|w| w.at),
+            })
+            .collect()
+    }
+
+    /// Whether the window ends with a beat at this time, or the first one begins.
+    pub(super) fn window_is_over(&self, now_ns: u64) -> bool {
+        let Link::Met { .. } = self.link else {
+            return false;
+        };
+        let Some((began_ns, _)) = &self.began else {
+            return true;
+        };
+        now_ns.saturating_sub(*began_ns) >= self.window_ns
+    }
+
+    /// Takes the counters of a snapshot in.
+    pub(super) fn watch_heat(&mut self, snapshot: &Snapshot) {
+        if self.detail == Detail::Volumes {
+            self.heat.clear();
+            return;
+        }
+        let there = |name: &String| snapshot.volumes.iter().any(|v| v.name == *name);
+        self.heat.retain(|name, _| there(name));
+        for v in &snapshot.volumes {
+            let Some(extents) = &v.extents else { continue };
+            let Some(seen) = &extents.heat else {
+                self.heat.remove(&v.name);
+                continue;
+            };
+            let count = extents.places.count() as usize;
+            let same = |w: &Watched| w.at.since_ns == seen.at.since_ns && w.now.len() == count;
+            if !self.heat.get(&v.name).is_some_and(same) {
+                // Of counters that began in the middle of a window, nothing is known of its first part.
+                self.heat
+                    .insert(v.name.clone(), Watched::new(seen.at, count));
+            }
+            let watched = self.heat.get_mut(&v.name).expect("it is there by now");
+            watched.see(seen);
+        }
+    }
+
+    /// What the window that ends has of a volume's extents; begins another one.
+    pub(super) fn extent_window(&mut self, v: &VolumeSnapshot) -> Option<ExtentWindow> {
+        let extents = v
+            .extents
+            .as_ref()
+            .filter(|_| self.detail == Detail::Extents)?;
+        Some(ExtentWindow {
+            extent_bytes: extents.extent_bytes,
+            places: extents.places.clone(),
+            heat: self.heat.get_mut(&v.name).and_then(Watched::end_window),
+        })
+    }
+
+    /// A window begins without another one having ended.
+    pub(super) fn begin_heat(heat: &mut BTreeMap<String, Watched>) {
+        for watched in heat.values_mut() {
+            watched.end_window();
+        }
+    }
+}
+
+/// Those of the named extents that have a place on another device than the target.
+pub(super) fn left(
+    named: &ExtentRanges,
+    extents: &ExtentsSnapshot,
+    target: Option<DeviceId>,
+) -> ExtentRanges {
+    let mut left: Vec<(u32, u32)> = vec![];
+    let mut ranges = named.ranges().iter().copied().peekable();
+    let mut begin = 0;
+    for (count, place) in extents.places.runs() {
+        let end = begin + count;
+        let elsewhere = place.is_some() && *place != target;
+        while let Some((first, after)) = ranges.peek().copied().filter(|r| r.0 < end) {
+            let (from, to) = (first.max(begin), after.min(end));
+            if elsewhere && from < to {
+                match left.last_mut() {
+                    Some(last) if last.1 == from => last.1 = to,
+                    _ => left.push((from, to)),
+                }
+            }
+            if after > end {
+                break; // the rest of it is in the next run
+            }
+            ranges.next();
+        }
+        begin = end;
+    }
+    ExtentRanges::from_ranges(left).expect("they are cut from ranges that rise")
+}
+
+/// The first of some extents, as many as the array takes in one order.
+pub(super) fn part(extents: &ExtentRanges) -> ExtentRanges {
+    let first = extents.ranges().iter().take(RANGES_PER_MOVE).copied();
+    ExtentRanges::from_ranges(first.collect()).expect("they are the first of its ranges")
+}
+
+/// Whether all of some extents are among others.
+pub(super) fn within(some: &ExtentRanges, all: &ExtentRanges) -> bool {
+    let (some, all) = (some.ranges(), all.ranges());
+    let mut at = 0;
+    some.iter().all(|(first, end)| {
+        while all.get(at).is_some_and(|r| r.1 < *end) {
+            at += 1;
+        }
+        all.get(at).is_some_and(|r| r.0 <= *first)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use algo::Rng;
+
+    use super::*;
+
+    fn ranges(text: &str) -> ExtentRanges {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn what_is_left_of_a_choice_beside_the_obvious_way() {
+        for seed in 0..300 {
+            let mut rng = Rng::new(seed, 0xe7);
+            let count = 1 + rng.below(40) as u32;
+            let place = |r: u64| [None, Some(DeviceId(0)), Some(DeviceId(1))][r as usize];
+            let at: Vec<_> = (0..count).map(|_| place(rng.below(3))).collect();
+            let named: Vec<u32> = (0..count).filter(|_| rng.below(2) == 0).collect();
+            let extents = ExtentsSnapshot {
+                extent_bytes: 1,
+                places: ExtentPlaces::of(at.iter().copied()),
+                heat: None,
+            };
+            let target = [Some(DeviceId(0)), None][rng.below(2) as usize];
+            let here = |e: &u32| at[*e as usize].is_some() && at[*e as usize] != target;
+            let expected: Vec<u32> = named.iter().copied().filter(here).collect();
+            let chosen = ExtentRanges::from_sorted(named);
+            let got = left(&chosen, &extents, target);
+            assert_eq!(got, ExtentRanges::from_sorted(expected), "seed {seed}");
+            assert!(within(&got, &chosen));
+            let more = ExtentRanges::from_sorted(got.iter().chain([count + 1]));
+            assert!(!within(&more, &chosen));
+        }
+    }
+
+    #[test]
+    fn a_part_is_as_much_as_the_array_takes() {
+        let many = ExtentRanges::from_sorted((0..5000).map(|e| 2 * e));
+        let first = part(&many);
+        assert_eq!(
+            (first.ranges().len(), first.last()),
+            (RANGES_PER_MOVE, Some(4094))
+        );
+        assert_eq!(part(&ranges("0-9,12")), ranges("0-9,12"));
+    }
+
+    #[test]
+    fn a_window_has_what_its_counters_grew_and_the_first_one_is_not_known() {
+        let at = |turn| HeatCursor { since_ns: 5, turn };
+        let seen = |turn, touched: &[(u32, u32)]| HeatSnapshot {
+            at: at(turn),
+            touched: touched.to_vec(),
+        };
+        let mut watched = Watched::new(at(0), 10);
+        watched.see(&seen(1, &[(3, 7), (9, u32::MAX)]));
+        assert_eq!(watched.end_window(), None);
+        watched.see(&seen(2, &[(3, 9)]));
+        watched.see(&seen(3, &[(0, 1), (3, 10), (9, 1)]));
+        let grew = ExtentHeat::of(vec![(0, 1), (3, 3), (9, 2)]);
+        assert_eq!(watched.end_window(), Some(grew));
+        assert_eq!(watched.end_window(), Some(ExtentHeat::default()));
+    }
+}

@@ -1,0 +1,248 @@
+//! Where the extents of one volume are, and how much was asked of each.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use units::{Bytes, DeviceId};
+
+/// The extents of one volume. A volume may have a million, so both lists are as long as what they say, and text in JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExtentFacts {
+    /// Size of an extent; the last one of a volume may be short.
+    pub extent: Bytes,
+    /// Where they are.
+    pub places: ExtentPlaces,
+    /// What was asked of them since the last facts; `None` is unknown.
+    pub heat: Option<ExtentHeat>,
+}
+
+/// Where extents are, as runs of neighbours on one device.
+///
+/// As text, and in JSON, length and number of the device of every run, `-` for extents that have no place as they were
+/// never written: `100x0,20x-,3x1`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ExtentPlaces {
+    runs: Vec<(u32, Option<DeviceId>)>,
+}
+
+/// Requests by extent, of those that had any. A request counts for every extent that it touches.
+///
+/// As text, and in JSON, for every extent with requests, the number of extents between it and the one before, and its
+/// requests: `4:17,0:3` are 17 of extent 4 and 3 of extent 5.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ExtentHeat {
+    touched: Vec<(u32, u32)>,
+}
+
+/// Text that says nothing about extents.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ExtentFactsError {
+    /// A piece of the text has another form.
+    #[error("\"{0}\" is not {1}")]
+    Syntax(String, &'static str),
+    /// More extents than can be numbered.
+    #[error("more extents than can be numbered at \"{0}\"")]
+    TooMany(String),
+}
+
+impl ExtentPlaces {
+    /// Of every extent's place, in order.
+    pub fn of(places: impl IntoIterator<Item = Option<DeviceId>>) -> Self {
+        Self::of_runs(places.into_iter().map(|place| (1, place)))
+    }
+
+    /// Of runs: a number of extents, and the place of all of them. Neighbours in one place become one run.
+    pub fn of_runs(all: impl IntoIterator<Item = (u32, Option<DeviceId>)>) -> Self {
+        let mut runs: Vec<(u32, Option<DeviceId>)> = Vec::new();
+        for (count, place) in all {
+            match runs.last_mut() {
+                Some(last) if last.1 == place => last.0 += count,
+                _ if count == 0 => {}
+                _ => runs.push((count, place)),
+            }
+        }
+        Self { runs }
+    }
+
+    /// Number of extents and their place, run by run.
+    pub fn runs(&self) -> &[(u32, Option<DeviceId>)] {
+        &self.runs
+    }
+
+    /// Number of extents.
+    pub fn count(&self) -> u32 {
+        self.runs.iter().map(|r| r.0).sum()
+    }
+
+    /// Bytes by device, in order of device, of a volume of `size` bytes with extents of `extent` bytes.
+    pub fn held(&self, size: Bytes, extent: Bytes) -> Vec<(DeviceId, Bytes)> {
+        let mut held: Vec<(DeviceId, Bytes)> = Vec::new();
+        let mut begin = 0_u64;
+        for (count, place) in &self.runs {
+            let end = begin + u64::from(*count) * extent.0;
+            let bytes = Bytes(size.0.min(end).saturating_sub(begin));
+            begin = end;
+            let Some(device) = place else { continue };
+            match held.iter_mut().find(|h| h.0 == *device) {
+                Some(h) => h.1 += bytes,
+                None => held.push((*device, bytes)),
+            }
+        }
+        held.sort();
+        held
+    }
+}
+
+impl ExtentHeat {
+    /// Of extents with their requests; extents rise strictly, and those without requests are left out.
+    ///
+    /// # Panics
+    /// If they do not rise.
+    pub fn of(touched: Vec<(u32, u32)>) -> Self {
+        assert!(touched.is_sorted_by(|a, b| a.0 < b.0), "extents rise");
+        Self { touched }
+    }
+
+    /// Extents with their requests, rising.
+    pub fn touched(&self) -> &[(u32, u32)] {
+        &self.touched
+    }
+}
+
+impl From<ExtentPlaces> for String {
+    fn from(places: ExtentPlaces) -> String {
+        let mut text = String::new();
+        for (count, place) in &places.runs {
+            let comma = if text.is_empty() { "" } else { "," };
+            let _ = match place {
+                Some(device) => write!(text, "{comma}{count}x{}", device.0),
+                None => write!(text, "{comma}{count}x-"),
+            };
+        }
+        text
+    }
+}
+
+/// A number without sign or blanks.
+fn number<N: std::str::FromStr>(digits: &str) -> Option<N> {
+    let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    plain.then(|| digits.parse().ok()).flatten()
+}
+
+fn pieces(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').filter(move |_| !text.is_empty())
+}
+
+impl TryFrom<String> for ExtentPlaces {
+    type Error = ExtentFactsError;
+
+    fn try_from(text: String) -> Result<Self, ExtentFactsError> {
+        const FORM: &str = "a number of extents, x, and a device's number or -";
+        let mut runs: Vec<(u32, Option<DeviceId>)> = Vec::new();
+        let mut count = 0_u32;
+        for piece in pieces(&text) {
+            let run = piece.split_once('x').and_then(|(extents, device)| {
+                let extents: u32 = number(extents).filter(|n| *n > 0)?;
+                match device {
+                    "-" => Some((extents, None)),
+                    _ => Some((extents, Some(DeviceId(number(device)?)))),
+                }
+            });
+            let run = run.ok_or_else(|| ExtentFactsError::Syntax(piece.into(), FORM))?;
+            let more = count.checked_add(run.0);
+            count = more.ok_or_else(|| ExtentFactsError::TooMany(piece.into()))?;
+            match runs.last_mut() {
+                Some(last) if last.1 == run.1 => last.0 += run.0,
+                _ => runs.push(run),
+            }
+        }
+        Ok(Self { runs })
+    }
+}
+
+impl From<ExtentHeat> for String {
+    fn from(heat: ExtentHeat) -> String {
+        let mut text = String::new();
+        let mut next = 0;
+        for (extent, ios) in &heat.touched {
+            let comma = if text.is_empty() { "" } else { "," };
+            let _ = write!(text, "{comma}{}:{ios}", extent - next);
+            next = extent + 1;
+        }
+        text
+    }
+}
+
+impl TryFrom<String> for ExtentHeat {
+    type Error = ExtentFactsError;
+
+    fn try_from(text: String) -> Result<Self, ExtentFactsError> {
+        const FORM: &str =
+            "a number of extents in between, a colon, and a number of requests above 0";
+        let mut touched = Vec::new();
+        let mut next = 0_u32;
+        for piece in pieces(&text) {
+            let pair = piece.split_once(':').and_then(|(gap, ios)| {
+                let ios: u32 = number(ios).filter(|n| *n > 0)?;
+                Some((number::<u32>(gap)?, ios))
+            });
+            let (gap, ios) = pair.ok_or_else(|| ExtentFactsError::Syntax(piece.into(), FORM))?;
+            let too_many = || ExtentFactsError::TooMany(piece.into());
+            let extent = next.checked_add(gap).ok_or_else(too_many)?;
+            next = extent.checked_add(1).ok_or_else(too_many)?;
+            touched.push((extent, ios));
+        }
+        Ok(Self { touched })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_runs_and_come_back() {
+        let d = |n: u16| Some(DeviceId(n));
+        let places = ExtentPlaces::of([d(0), d(0), None, d(1), d(1), d(0)]);
+        let text = serde_json::to_string(&places).unwrap();
+        assert_eq!(text, "\"2x0,1x-,2x1,1x0\"");
+        assert_eq!(serde_json::from_str::<ExtentPlaces>(&text).unwrap(), places);
+        assert_eq!(places.count(), 6);
+        // The last extent has 5 bytes of 10.
+        let held = places.held(Bytes(55), Bytes(10));
+        assert_eq!(held, [(DeviceId(0), Bytes(25)), (DeviceId(1), Bytes(20))]);
+    }
+
+    #[test]
+    fn heat_is_what_was_touched_and_comes_back() {
+        let heat = ExtentHeat::of(vec![(4, 17), (5, 3), (1_000_000, 1)]);
+        let text = serde_json::to_string(&heat).unwrap();
+        assert_eq!(text, "\"4:17,0:3,999994:1\"");
+        assert_eq!(serde_json::from_str::<ExtentHeat>(&text).unwrap(), heat);
+        let none = ExtentHeat::default();
+        assert_eq!(serde_json::from_str::<ExtentHeat>("\"\"").unwrap(), none);
+    }
+
+    #[test]
+    fn text_that_says_nothing_is_refused() {
+        for text in ["x", "1x", "0x1", "1x-1", "-1x0", "1x65536", "1x0,", "1"] {
+            assert!(ExtentPlaces::try_from(text.to_string()).is_err(), "{text}");
+        }
+        for text in [":", "1:", ":1", "1:0", "1:-1", "1:1,", "1"] {
+            assert!(ExtentHeat::try_from(text.to_string()).is_err(), "{text}");
+        }
+        let long = "4294967295x0,1x1".to_string();
+        assert!(matches!(
+            ExtentPlaces::try_from(long),
+            Err(ExtentFactsError::TooMany(_))
+        ));
+        let far = "4294967295:1".to_string();
+        assert!(matches!(
+            ExtentHeat::try_from(far),
+            Err(ExtentFactsError::TooMany(_))
+        ));
+    }
+}

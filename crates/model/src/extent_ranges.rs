@@ -1,0 +1,300 @@
+//! A choice of extents of one volume.
+//!
+//! Not a map: it says which extents are meant, not where they are.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use units::Bytes;
+
+/// Extent numbers of one volume, as ranges that rise and neither meet nor touch.
+///
+/// As text, and in JSON, the ranges with both ends: `0-15,20,31-40`. A plan of many extents is so no longer than their
+/// ranges.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ExtentRanges {
+    /// First extent, and the first after the range.
+    ranges: Vec<(u32, u32)>,
+}
+
+/// Text or ranges that are no choice of extents.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ExtentRangesError {
+    /// A piece of the text is neither a number nor two.
+    #[error("extent range \"{0}\" is neither a number nor two with a dash between them")]
+    Syntax(String),
+    /// A range ends before it begins, or beyond the largest number.
+    #[error("extent range {first}-{last} is empty or ends beyond what an extent number can be")]
+    Empty {
+        /// Its first extent.
+        first: u32,
+        /// Its last extent.
+        last: u32,
+    },
+    /// A range begins before the last one ended, or right there.
+    #[error(
+        "extent range that begins at {first} meets the one before it, which ends with {before}"
+    )]
+    Order {
+        /// Its first extent.
+        first: u32,
+        /// The last extent of the range before it.
+        before: u32,
+    },
+}
+
+impl ExtentRanges {
+    /// Of numbers that rise strictly.
+    ///
+    /// # Panics
+    /// If they do not.
+    pub fn from_sorted(numbers: impl IntoIterator<Item = u32>) -> Self {
+        let mut ranges: Vec<(u32, u32)> = Vec::new();
+        for n in numbers {
+            match ranges.last_mut() {
+                Some(last) if last.1 == n => last.1 = n + 1,
+                Some(last) => {
+                    assert!(last.1 < n, "extent {n} comes after {}", last.1 - 1);
+                    ranges.push((n, n + 1));
+                }
+                None => ranges.push((n, n + 1)),
+            }
+        }
+        Self { ranges }
+    }
+
+    /// Of ranges, each with its first extent and the first after it.
+    ///
+    /// # Errors
+    /// Ranges that are empty, or that do not rise with a gap between any two.
+    pub fn from_ranges(ranges: Vec<(u32, u32)>) -> Result<Self, ExtentRangesError> {
+        let mut before: Option<u32> = None;
+        for (first, end) in &ranges {
+            if end <= first {
+                let last = end.wrapping_sub(1);
+                return Err(ExtentRangesError::Empty {
+                    first: *first,
+                    last,
+                });
+            }
+            if let Some(b) = before.filter(|b| first <= b) {
+                let (first, before) = (*first, b - 1);
+                return Err(ExtentRangesError::Order { first, before });
+            }
+            before = Some(*end);
+        }
+        Ok(Self { ranges })
+    }
+
+    /// Number of extents.
+    pub fn count(&self) -> u32 {
+        self.ranges.iter().map(|(first, end)| end - first).sum()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Whether the extent is one of them.
+    pub fn contains(&self, extent: u32) -> bool {
+        let after = self.ranges.partition_point(|r| r.0 <= extent);
+        after > 0 && extent < self.ranges[after - 1].1
+    }
+
+    /// Whether some extent is in both.
+    pub fn meets(&self, other: &ExtentRanges) -> bool {
+        let (mut a, mut b) = (
+            self.ranges.iter().peekable(),
+            other.ranges.iter().peekable(),
+        );
+        while let (Some(x), Some(y)) = (a.peek(), b.peek()) {
+            if x.1 <= y.0 {
+                a.next();
+            } else if y.1 <= x.0 {
+                b.next();
+            } else {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The extents, rising.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.from(0)
+    }
+
+    /// The extents at `extent` and after it, rising.
+    pub fn from(&self, extent: u32) -> impl Iterator<Item = u32> + '_ {
+        let begin = self.ranges.partition_point(|r| r.1 <= extent);
+        let rest = self.ranges[begin..].iter();
+        rest.flat_map(move |(first, end)| (*first).max(extent)..*end)
+    }
+
+    /// The ranges, each with its first extent and the first after it.
+    pub fn ranges(&self) -> &[(u32, u32)] {
+        &self.ranges
+    }
+
+    /// The highest extent.
+    pub fn last(&self) -> Option<u32> {
+        self.ranges.last().map(|r| r.1 - 1)
+    }
+
+    /// Bytes of them in a volume of `size` bytes with extents of `extent` bytes: its last one may be short. `None` where
+    /// the volume does not have all of them.
+    pub fn bytes(&self, size: Bytes, extent: Bytes) -> Option<Bytes> {
+        let Some(last) = self.last() else {
+            return Some(Bytes::ZERO);
+        };
+        let begin = u64::from(last) * extent.0;
+        let of_last = size.0.checked_sub(begin).filter(|rest| *rest > 0)?;
+        let others = u64::from(self.count() - 1) * extent.0;
+        Some(Bytes(others + of_last.min(extent.0)))
+    }
+}
+
+impl fmt::Display for ExtentRanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, (first, end)) in self.ranges.iter().enumerate() {
+            let comma = if i == 0 { "" } else { "," };
+            match end - first {
+                1 => write!(f, "{comma}{first}")?,
+                _ => write!(f, "{comma}{first}-{}", end - 1)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for ExtentRanges {
+    type Err = ExtentRangesError;
+
+    fn from_str(text: &str) -> Result<Self, ExtentRangesError> {
+        if text.is_empty() {
+            return Ok(Self::default());
+        }
+        let range = |piece: &str| {
+            let syntax = || ExtentRangesError::Syntax(piece.into());
+            let number = |digits: &str| {
+                let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+                plain
+                    .then(|| digits.parse::<u32>().ok())
+                    .flatten()
+                    .ok_or_else(syntax)
+            };
+            let (first, last) = piece.split_once('-').unwrap_or((piece, piece));
+            let (first, last) = (number(first)?, number(last)?);
+            let end = last.checked_add(1).filter(|end| *end > first);
+            end.map(|end| (first, end))
+                .ok_or(ExtentRangesError::Empty { first, last })
+        };
+        Self::from_ranges(text.split(',').map(range).collect::<Result<_, _>>()?)
+    }
+}
+
+impl TryFrom<String> for ExtentRanges {
+    type Error = ExtentRangesError;
+    fn try_from(text: String) -> Result<Self, ExtentRangesError> {
+        text.parse()
+    }
+}
+
+impl From<ExtentRanges> for String {
+    fn from(ranges: ExtentRanges) -> String {
+        ranges.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ranges(text: &str) -> ExtentRanges {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn numbers_become_joined_ranges_and_come_back() {
+        let some = ExtentRanges::from_sorted([0, 1, 2, 7, 9, 10]);
+        assert_eq!(some.to_string(), "0-2,7,9-10");
+        assert_eq!(ranges("0-2,7,9-10"), some);
+        assert_eq!(some.iter().collect::<Vec<_>>(), [0, 1, 2, 7, 9, 10]);
+        assert_eq!(some.from(2).collect::<Vec<_>>(), [2, 7, 9, 10]);
+        assert_eq!(some.from(3).collect::<Vec<_>>(), [7, 9, 10]);
+        assert_eq!((some.count(), some.last()), (6, Some(10)));
+        let inside = (0..12).filter(|n| some.contains(*n)).collect::<Vec<_>>();
+        assert_eq!(inside, [0, 1, 2, 7, 9, 10]);
+        let stored = serde_json::to_string(&some).unwrap();
+        assert_eq!(stored, "\"0-2,7,9-10\"");
+        assert_eq!(serde_json::from_str::<ExtentRanges>(&stored).unwrap(), some);
+        assert_eq!(ranges(""), ExtentRanges::default());
+    }
+
+    #[test]
+    fn a_short_last_extent_counts_as_it_is() {
+        let (size, extent) = (Bytes(25), Bytes(10));
+        assert_eq!(ranges("0-1").bytes(size, extent), Some(Bytes(20)));
+        assert_eq!(ranges("0,2").bytes(size, extent), Some(Bytes(15)));
+        assert_eq!(ranges("3").bytes(size, extent), None);
+        assert_eq!(ranges("").bytes(size, extent), Some(Bytes(0)));
+    }
+
+    #[test]
+    fn choices_meet_where_they_share_an_extent() {
+        let pairs = [
+            ("0-2,7", "3-6,8", false),
+            ("0-2,7", "5-9", true),
+            ("", "1", false),
+            ("4", "4", true),
+        ];
+        for (a, b, meet) in pairs {
+            assert_eq!(ranges(a).meets(&ranges(b)), meet, "{a} {b}");
+            assert_eq!(ranges(b).meets(&ranges(a)), meet, "{b} {a}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_choice_is_refused() {
+        for text in [
+            "a",
+            "1-",
+            "-1",
+            "1--2",
+            "1,,2",
+            "+1",
+            "1 ",
+            "99999999999",
+            "1-2-3",
+        ] {
+            let fault = text.parse::<ExtentRanges>().unwrap_err();
+            assert!(
+                matches!(fault, ExtentRangesError::Syntax(_)),
+                "{text}: {fault}"
+            );
+        }
+        for text in ["3-2", "4294967295", "0-4294967295"] {
+            let fault = text.parse::<ExtentRanges>().unwrap_err();
+            assert!(
+                matches!(fault, ExtentRangesError::Empty { .. }),
+                "{text}: {fault}"
+            );
+        }
+        for text in ["5,4", "1-5,5", "1-5,6", "1-5,3-9"] {
+            let fault = text.parse::<ExtentRanges>().unwrap_err();
+            assert!(
+                matches!(fault, ExtentRangesError::Order { .. }),
+                "{text}: {fault}"
+            );
+        }
+        let json = serde_json::from_str::<ExtentRanges>("\"2,1\"").unwrap_err();
+        assert!(
+            json.to_string().contains("meets the one before it"),
+            "{json}"
+        );
+    }
+}

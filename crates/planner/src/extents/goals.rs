@@ -1,0 +1,71 @@
+//! Goals that outrank a strategy's, for extents that lie apart from the rest of their volume: a volume that is pinned belongs on
+//! its tier whole, and a tier that is being emptied gives up every extent. Volumes most of which are in the wrong place are
+//! moved as a whole instead (`rules`, `evacuate`).
+
+use model::{ExtentRanges, Goal, Reason};
+use units::{TierId, VolumeId};
+
+use crate::evacuate::outwards;
+use crate::ledger::tier_now;
+use crate::{Context, ExtentWish};
+
+/// Wishes to bring such extents to where most of their volume is; they take the place of what a strategy wants of them.
+pub(crate) fn gather(context: &Context<'_>, wishes: &mut Vec<ExtentWish>) {
+    let Context { facts, policy, .. } = *context;
+    let mut gathered = Vec::new();
+    for (i, v) in facts.volumes.iter().enumerate() {
+        let Some(extents) = &v.extents else { continue };
+        let volume = VolumeId::from_index(i);
+        let home = tier_now(facts, volume);
+        let pinned = policy.pin_of(volume) == Some(home);
+        if policy.draining.contains(&home) || (!pinned && policy.draining.is_empty()) {
+            continue;
+        }
+        // Home, or where there is room when there is none.
+        let mut tiers = vec![home];
+        if !pinned {
+            tiers.extend(outwards(facts, home));
+        }
+        let mut leave = |goal: Goal, reason: Reason, leaves: &dyn Fn(TierId) -> bool| {
+            let mut next = 0;
+            let mut ranges: Vec<(u32, u32)> = Vec::new();
+            for (count, place) in extents.places.runs() {
+                let (first, end) = (next, next + count);
+                next = end;
+                if place.is_some_and(|d| leaves(facts.topology.tier_of(d))) {
+                    match ranges.last_mut() {
+                        Some(last) if last.1 == first => last.1 = end,
+                        _ => ranges.push((first, end)),
+                    }
+                }
+            }
+            if !ranges.is_empty() {
+                gathered.push(ExtentWish {
+                    volume,
+                    extents: ExtentRanges::from_ranges(ranges).expect("runs rise"),
+                    tiers: tiers.clone(),
+                    goal,
+                    reason,
+                    heat: vec![],
+                    refused: None,
+                });
+            }
+        };
+        if pinned {
+            leave(Goal::Rules, Reason::Pinned, &|tier| tier != home);
+            continue;
+        }
+        for tier in &policy.draining {
+            let reason = Reason::Drained {
+                tier: facts.topology.tier(*tier).name.clone(),
+            };
+            leave(Goal::Drain, reason, &|t| t == *tier);
+        }
+    }
+    for wish in &gathered {
+        let mine = |w: &ExtentWish| w.volume == wish.volume;
+        // Nothing of it is wanted on a tier that is being emptied; what the strategy wants elsewhere waits for the next plan.
+        wishes.retain(|w| !mine(w));
+    }
+    wishes.extend(gathered);
+}

@@ -1,0 +1,179 @@
+//! A short and a long moving average, and moves that pay: a comparator in the manner of ARMS.
+
+use algo::{Averages, Choice, Fill, TopCounts};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use units::Nanos;
+
+use super::swaps::keep_worthwhile;
+use super::worth::Worth;
+use super::{ExtentNo, ExtentPolicy, FastSet, Heat, Remark, Terms};
+use crate::ConfigError;
+
+/// Scores extents by a short and a long exponential average of their requests; swaps two when the difference of their
+/// scores, for as long as it is believed to last, is worth more than both moves.
+///
+/// In the manner of ARMS (2025: memory tiering by short and long averages with a cost and benefit of each migration, and no
+/// thresholds), which was not at hand in full: how averages are blended, and that a difference lasts `lasts`, are this
+/// project's choices.
+///
+/// Not for loads that recur: averages know no time of day.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct MovingAverages {
+    config: MovingAveragesConfig,
+    terms: Terms,
+    asked: Nanos,
+    short: Averages,
+    long: Averages,
+    worth: Worth,
+    #[serde(skip)]
+    top: TopCounts,
+    #[serde(skip)]
+    chosen: FastSet,
+}
+
+/// Parameters of `moving-averages`.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct MovingAveragesConfig {
+    /// Time between two decisions, and of one step of the averages: heat is to come in intervals of this length.
+    pub every: Nanos,
+    /// Half-life of the short average.
+    pub short: Nanos,
+    /// Half-life of the long one.
+    pub long: Nanos,
+    /// How a score is made of the two.
+    pub blend: Blend,
+    /// How long a difference between two extents is believed to last; at least `every`.
+    pub lasts: Nanos,
+}
+
+/// How a score is made of two averages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Blend {
+    /// The larger of the two: fast to come, slow to go.
+    Larger,
+    /// Their mean.
+    #[default]
+    Mean,
+}
+
+/// The best of eight settings over nine conditions of paper 1 (`docs/reproduce/dual-period.md` says which).
+impl Default for MovingAveragesConfig {
+    fn default() -> Self {
+        Self {
+            every: Nanos::from_secs(3600),
+            short: Nanos::from_secs(3600),
+            long: Nanos::from_secs(24 * 3600),
+            blend: Blend::default(),
+            lasts: Nanos::from_secs(3 * 3600),
+        }
+    }
+}
+
+/// Scores are compared as integers of this fraction of a request per interval.
+const SCORE_UNIT: f64 = 256.0;
+
+impl ExtentPolicy for MovingAverages {
+    type Config = MovingAveragesConfig;
+    const NAME: &'static str = "moving-averages";
+    const SUMMARY: &'static str =
+        "short and long moving averages with a cost and benefit of each swap (after ARMS)";
+
+    fn new(config: &MovingAveragesConfig) -> Result<Self, ConfigError> {
+        let lengths = [
+            ("every", config.every),
+            ("short", config.short),
+            ("long", config.long),
+            ("lasts", config.lasts),
+        ];
+        for (key, value) in lengths {
+            if value == Nanos::ZERO {
+                return Err(ConfigError {
+                    strategy: Self::NAME.into(),
+                    key: key.into(),
+                    why: "it is longer than nothing".into(),
+                });
+            }
+        }
+        if config.lasts < config.every {
+            return Err(ConfigError {
+                strategy: Self::NAME.into(),
+                key: "lasts".into(),
+                why: format!(
+                    "{} is shorter than the time between two decisions",
+                    config.lasts
+                ),
+            });
+        }
+        let steps = |length: Nanos| length.as_f64() / config.every.as_f64();
+        Ok(Self {
+            terms: Terms::default(),
+            asked: Nanos::ZERO,
+            short: Averages::new(0, steps(config.short)),
+            long: Averages::new(0, steps(config.long)),
+            worth: Worth::default(),
+            config: config.clone(),
+            top: TopCounts::default(),
+            chosen: FastSet::default(),
+        })
+    }
+
+    fn agree(&mut self, terms: &Terms) {
+        self.terms = *terms;
+    }
+
+    fn periods(&self) -> Vec<(&'static str, Nanos)> {
+        vec![("every", self.config.every)]
+    }
+
+    fn renumber(&mut self, from: &[Option<ExtentNo>]) {
+        self.short = self.short.renumbered(from);
+        self.long = self.long.renumbered(from);
+        self.worth.renumber(from);
+    }
+
+    fn observe(&mut self, _: Nanos, heat: &Heat<'_>) {
+        self.short.observe(heat.touched.iter().copied());
+        self.long.observe(heat.touched.iter().copied());
+        self.worth.observe(heat, &self.terms);
+    }
+
+    fn decide(&mut self, at: Nanos, capacity: u32, fast: &mut FastSet) -> Remark {
+        let before = std::mem::replace(&mut self.asked, at);
+        if at.0 / self.config.every.0 <= before.0 / self.config.every.0 {
+            return Remark::default();
+        }
+        let blend = self.config.blend;
+        let ((short, short_scale), (long, long_scale)) = (self.short.scaled(), self.long.scaled());
+        let score = |no: u32| {
+            let of = |scaled: &[f32], scale: f64| f64::from(scaled[no as usize]) / scale;
+            let (short, long) = (of(short, short_scale), of(long, long_scale));
+            let score = match blend {
+                Blend::Larger => short.max(long),
+                Blend::Mean => (short + long) / 2.0,
+            };
+            (score * SCORE_UNIT).min(2e9) as u32
+        };
+        let choice = Choice {
+            k: capacity,
+            resident: fast,
+            excluded: None,
+            fill: Fill::Residents,
+        };
+        let scores = (0..fast.len()).map(|no| (no, score(no)));
+        self.top.select(scores, &choice, &mut self.chosen);
+        let steps = self.config.lasts.as_f64() / self.config.every.as_f64();
+        let hits = steps * self.worth.of_a_hit(&self.terms) / SCORE_UNIT;
+        let cost = 2.0 * self.terms.ios_per_move();
+        let pays = |new: u32, old: u32| f64::from(new.saturating_sub(old)) * hits > cost;
+        keep_worthwhile(fast, fast, &mut self.chosen, score, pays);
+        self.worth.decided(fast, &self.chosen);
+        std::mem::swap(fast, &mut self.chosen);
+        Remark {
+            ended: Some(self.config.every),
+            ..Remark::default()
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! An extent policy as a strategy: from facts by volume to what the policy understands, and from its choice to wishes.
+//!
+//! It chooses no devices and no order of moves, and knows no budgets: those are `arrange`'s. What the policy wanted last stays
+//! the target until it decides again, so that what a budget or a full device held back is asked for once more.
+
+use algo::HeatCounters;
+use model::{ExtentRanges, Goal, Reason};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use units::{Bytes, Nanos, TierId};
+
+use super::layout::{Layout, Placed, View};
+use super::{ExtentPolicy, FastSet, Heat, Remark, Terms};
+use crate::{ConfigError, Context, Draft, ExtentWish, Granularity, Strategy};
+
+/// The strategy of an [`ExtentPolicy`].
+///
+/// Volumes that are pinned, or bound to others by a rule, stay whole, and so do those whose extents have another size than
+/// the first volume's. The extents of a volume that is being moved, or whose heat is not known, stay where they are.
+/// The policy counts no requests for an interval of unknown heat.
+pub struct Extents<P: ExtentPolicy> {
+    fresh: P,
+    /// The parameters as text: a state that was made with others is not gone on with.
+    config: String,
+}
+
+/// What is remembered.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound(serialize = "P: Serialize", deserialize = "P: DeserializeOwned"))]
+pub struct ExtentState<P> {
+    kept: Option<Kept<P>>,
+}
+
+impl<P> Default for ExtentState<P> {
+    fn default() -> Self {
+        Self { kept: None }
+    }
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Kept<P> {
+    config: String,
+    layout: Layout,
+    terms: Terms,
+    policy: P,
+    /// What should be on the fast tier; none before the policy decided for the first time.
+    target: Option<FastSet>,
+    /// Requests of the interval that runs, which the policy gets to see when it ends; budgets cut by them.
+    since: HeatCounters,
+    counted_from: Nanos,
+}
+
+impl<P: ExtentPolicy> Strategy for Extents<P> {
+    type Config = P::Config;
+    type State = ExtentState<P>;
+    const NAME: &'static str = P::NAME;
+    const SUMMARY: &'static str = P::SUMMARY;
+    const GRANULARITY: Granularity = Granularity::Extent;
+
+    fn new(config: P::Config) -> Result<Self, ConfigError> {
+        let fresh = P::new(&config)?;
+        let config = serde_json::to_string(&config).expect("parameters are plain data");
+        Ok(Self { fresh, config })
+    }
+
+    /// A period that ends where nothing can be placed would end late.
+    fn suits(&self, epochs: &model::Epochs) -> Result<(), ConfigError> {
+        let periods = self.fresh.periods();
+        let shortest = periods.iter().map(|p| p.1).min().unwrap_or(Nanos(1));
+        for (key, period) in &periods {
+            // Heat is handed over whenever the shortest one ends.
+            if !period.0.is_multiple_of(shortest.0.max(1)) {
+                return Err(ConfigError {
+                    strategy: P::NAME.into(),
+                    key: (*key).into(),
+                    why: format!("{period} is not a multiple of the shortest period, {shortest}"),
+                });
+            }
+        }
+        for (key, period) in self.fresh.periods() {
+            if !period.0.is_multiple_of(epochs.migration.0.max(1)) {
+                return Err(ConfigError {
+                    strategy: P::NAME.into(),
+                    key: key.into(),
+                    why: format!(
+                        "{period} is not a multiple of the migration epoch of {}: data could not be placed when it ends",
+                        epochs.migration
+                    ),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn plan(
+        &self,
+        context: &Context<'_>,
+        state: &ExtentState<P>,
+        draft: &mut Draft,
+    ) -> ExtentState<P> {
+        let facts = context.facts;
+        let Some(view) = View::new(context) else {
+            if facts.placement_due {
+                draft
+                    .notes
+                    .push("no extents to place on two tiers that take data".into());
+            }
+            return state.clone();
+        };
+        let mut kept = self.carried_over(context, &view, state);
+        for (no, ios) in view.heat(facts) {
+            kept.since.add(no, ios);
+        }
+        if facts.placement_due {
+            let interval_ends = self.interval_ends(&kept, facts.at);
+            if interval_ends {
+                let touched: Vec<(u32, u32)> = kept.since.ordered().collect();
+                let touched = &touched[..];
+                kept.policy.observe(facts.at, &Heat { touched });
+            }
+            let now = view.fast_now(facts);
+            let capacity = view.capacity(context);
+            let mut wanted = now.clone();
+            let remark = kept.policy.decide(facts.at, capacity, &mut wanted);
+            if remark.ended.is_some() {
+                kept.target = Some(wanted);
+            }
+            let target = kept.target.as_ref();
+            draft
+                .notes
+                .push(note(&view, target, &now, capacity, &remark));
+            if let Some(target) = &kept.target {
+                wish(context, &view, &kept, &now, target, draft);
+            }
+            if interval_ends {
+                kept.since.reset();
+                kept.counted_from = facts.at;
+            }
+        }
+        ExtentState { kept: Some(kept) }
+    }
+}
+
+impl<P: ExtentPolicy> Extents<P> {
+    /// Whether an interval of heat ends: the shortest of the policy's periods, or the time between two decisions.
+    fn interval_ends(&self, kept: &Kept<P>, at: Nanos) -> bool {
+        let periods = self.fresh.periods();
+        let shortest = periods.iter().map(|p| p.1.0).min();
+        shortest.is_none_or(|length| at.0 / length > kept.counted_from.0 / length)
+    }
+
+    /// The state, for the extents that there are now.
+    fn carried_over(&self, context: &Context<'_>, view: &View, state: &ExtentState<P>) -> Kept<P> {
+        let facts = context.facts;
+        let (layout, terms) = (view.layout(facts), terms(context, view));
+        let before = state.kept.as_ref().filter(|k| k.config == self.config);
+        let mut kept = before.cloned().unwrap_or_else(|| {
+            let mut policy = self.fresh.clone();
+            policy.agree(&terms);
+            Kept {
+                config: self.config.clone(),
+                layout: Layout::default(),
+                terms,
+                policy,
+                target: None,
+                since: HeatCounters::default(),
+                // The first facts have the heat of one monitor epoch.
+                counted_from: facts.at.saturating_sub(context.policy.epochs.monitor),
+            }
+        });
+        if kept.terms != terms {
+            kept.policy.agree(&terms);
+            kept.terms = terms;
+        }
+        if kept.layout != layout {
+            let from = layout.numbers_in(&kept.layout);
+            kept.policy.renumber(&from);
+            kept.since = kept.since.renumbered(&from);
+            kept.target = kept.target.map(|t| t.renumbered(&from));
+            kept.layout = layout;
+        }
+        kept
+    }
+}
+
+/// What moving an extent takes of this array. A copy is as long as its bytes keep the slow side busy, so an I/O of a move is
+/// what the slow side copies in the time of a guest's request (8 KiB, half of them reads, as in paper 1). The ratio of speeds is
+/// of whole tiers, as there.
+fn terms(context: &Context<'_>, view: &View) -> Terms {
+    const REQUEST: f64 = 8192.0;
+    let topology = &context.facts.topology;
+    let iops = |tier| topology.sum(tier, |s| s.max_iops(0.5, REQUEST, REQUEST));
+    let slow = topology.tier_ids().skip(view.fast.index() + 1);
+    let (mut slow_iops, mut slow_bytes) = (0.0, 0.0);
+    for tier in slow {
+        slow_iops += iops(tier);
+        slow_bytes += topology.sum(tier, |s| {
+            2.0 / (1.0 / s.read_bandwidth.as_f64() + 1.0 / s.write_bandwidth.as_f64())
+        });
+    }
+    Terms {
+        extent: view.extent,
+        movement_io: Bytes((slow_bytes / slow_iops).clamp(REQUEST, view.extent.as_f64()) as u64),
+        // Quantized: no decision may hang on the last bit of a sum.
+        speed_ratio: (iops(view.fast) / slow_iops * 1e6).round() / 1e6,
+    }
+}
+
+/// What the policy wants beyond what is, volume by volume.
+fn wish<P: ExtentPolicy>(
+    context: &Context<'_>,
+    view: &View,
+    kept: &Kept<P>,
+    now: &FastSet,
+    target: &FastSet,
+    draft: &mut Draft,
+) {
+    let period = context.facts.at.saturating_sub(kept.counted_from);
+    let mut up = target.difference(now).peekable();
+    let mut down = now.difference(target).peekable();
+    for placed in &view.volumes {
+        let end = placed.first + placed.count;
+        let mut add = |numbers: Vec<u32>, tiers: Vec<TierId>, reason: fn(Nanos, u64) -> Reason| {
+            if numbers.is_empty() {
+                return;
+            }
+            let own = |no: u32| no - placed.first;
+            let ios = |no: &u32| (own(*no), kept.since.count(*no));
+            let heat: Vec<(u32, u32)> = numbers.iter().map(ios).filter(|h| h.1 > 0).collect();
+            let requests = heat.iter().map(|h| u64::from(h.1)).sum();
+            draft.extent_wishes.push(ExtentWish {
+                volume: placed.volume,
+                extents: ExtentRanges::from_sorted(numbers.into_iter().map(own)),
+                tiers,
+                goal: Goal::Latency,
+                reason: reason(period, requests),
+                heat,
+                refused: placed.frozen.clone(),
+            });
+        };
+        let cool = |period, requests| Reason::CoolExtents { period, requests };
+        let hot = |period, requests| Reason::HotExtents { period, requests };
+        let leaving = std::iter::from_fn(|| down.next_if(|no| *no < end)).collect();
+        add(leaving, below(context, view, placed), cool);
+        let coming = std::iter::from_fn(|| up.next_if(|no| *no < end)).collect();
+        add(coming, vec![view.fast], hot);
+    }
+}
+
+/// Where extents go that leave the fast tier: first to the tier that holds most of their volume, then down from the top.
+fn below(context: &Context<'_>, view: &View, placed: &Placed) -> Vec<TierId> {
+    let topology = &context.facts.topology;
+    if view.fast.index() + 2 == topology.tiers.len() {
+        return vec![TierId::from_index(view.fast.index() + 1)];
+    }
+    let held = context.facts.volumes[placed.volume.index()].held();
+    let on = |tier: TierId| {
+        let there = held.iter().filter(|h| topology.tier_of(h.0) == tier);
+        there.map(|h| h.1).sum::<Bytes>()
+    };
+    let mut tiers: Vec<TierId> = topology.tier_ids().skip(view.fast.index() + 1).collect();
+    let most = tiers
+        .iter()
+        .copied()
+        .max_by_key(|t| (on(*t), std::cmp::Reverse(*t)));
+    tiers.sort_by_key(|t| (Some(*t) != most, *t));
+    tiers
+}
+
+/// What was decided, in words.
+fn note(
+    view: &View,
+    target: Option<&FastSet>,
+    now: &FastSet,
+    capacity: u32,
+    remark: &Remark,
+) -> String {
+    use std::fmt::Write as _;
+
+    let mut text = match remark.ended {
+        Some(period) => format!("a period of {period} ended"),
+        None => "no period ended".into(),
+    };
+    if let Some(share) = remark.share {
+        let _ = write!(text, ", {:.0} % follow the short view", share * 100.0);
+    }
+    if let Some(price) = remark.price {
+        let _ = write!(
+            text,
+            ", an extent has to promise {price:.1} requests per interval"
+        );
+    }
+    let there = now.count();
+    let _ = match target {
+        Some(target) => write!(
+            text,
+            "; of {} extents on the fast tier {} stay and {} are to come, it may hold {capacity}",
+            there,
+            there - now.difference_count(target),
+            target.difference_count(now),
+        ),
+        None => write!(
+            text,
+            "; {there} extents on the fast tier, it may hold {capacity}"
+        ),
+    };
+    for (why, volumes) in &view.left_out {
+        let _ = write!(text, "; {volumes} volumes stay whole: {why}");
+    }
+    text
+}

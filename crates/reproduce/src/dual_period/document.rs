@@ -1,0 +1,416 @@
+//! The outcome to read.
+
+use report::{Block, Cell, Column, Document, Section, Tone, number, words};
+
+use super::charts;
+use super::claims::{Claim, Outlook, Rule};
+use super::grid::Value;
+use super::method::Method;
+use super::outcome::Outcome;
+use super::sensitivity::Row;
+use super::setup::FAST_SHARES;
+use crate::autotiering::Verdict;
+
+/// As a document of tables and charts.
+pub fn document(outcome: &Outcome) -> Document {
+    let setup = &outcome.setup;
+    let seeds: Vec<String> = setup.seeds.iter().map(u64::to_string).collect();
+    let mut sections = vec![
+        section("scorecard", "Scorecard", scorecard(outcome)),
+        section("standings", "All methods over all conditions", standings(outcome)),
+        section("fig3", "Fig. 3: locality", vec![charts::fig3(outcome)]),
+        section("fig4", "Figs. 4 and 5: condition A, performance and movement", {
+            let note = "Whiskers are 95 % intervals over seeds. L = 24 h is 100 %.";
+            vec![Block::Text(note.into()), charts::fig4(outcome), charts::fig5(outcome), on_a(outcome)]
+        }),
+        section("fig6", "Figs. 6 and 7: condition A, against the best existing method", vec![charts::fig6_and_7(outcome), stand_ins(outcome)]),
+        section("fig8", "Figs. 8 and 9: the synthetic conditions", {
+            let mut blocks = vec![charts::fig8_and_9(outcome, 30), charts::fig8_and_9(outcome, 10)];
+            for share in [30, 10] {
+                blocks.push(Block::Text(format!("Fast tier {share} %. Totals are in units of the slow tier's performance.")));
+                blocks.push(improvements(outcome, share));
+            }
+            blocks
+        }),
+        section("movement-io", "Sensitivity: size of a movement I/O", vec![
+            Block::Text("Condition A, fast tier 30 %, first seed. Methods that weigh costs are told the size.".into()),
+            variants("size", &outcome.sensitivity.movement_io),
+        ]),
+        section("recurring", "Sensitivity: how much recurs", vec![
+            Block::Text("Condition A, fast tier 30 %, first seed. The stable part takes what does not recur.".into()),
+            variants("load", &outcome.sensitivity.recurring),
+        ]),
+        section("construction", "Sensitivity: how the synthetic conditions are built", vec![
+            Block::Text("Fast tier 30 %, first seed.".into()),
+            variants("load", &outcome.sensitivity.construction),
+        ]),
+    ];
+    if let Some(found) = &outcome.queueing {
+        let alike: u32 = found.orders.iter().map(|o| o.pairs_alike).sum();
+        let pairs: u32 = found.orders.iter().map(|o| o.pairs).sum();
+        let best = found
+            .orders
+            .iter()
+            .filter(|o| o.by_counting.first() == o.by_latency.first());
+        let text = format!(
+            "Counting and mean latency put {alike} of {pairs} pairs of methods in the same order, and name the same best method in {} of {} cases.",
+            best.count(),
+            found.orders.len()
+        );
+        sections.push(section(
+            "queueing",
+            "With devices, queues and copies that compete",
+            vec![
+                Block::Text(text),
+                queueing(&found.cells),
+                orders(&found.orders),
+                Block::List(found.assumptions.clone()),
+            ],
+        ));
+    }
+    sections.push(section(
+        "assumptions",
+        "What is not published, and what was assumed",
+        vec![Block::List(outcome.assumptions.clone())],
+    ));
+    Document {
+        title: "Dual-period tier control (paper 1), Sec. 4, repeated".into(),
+        facts: vec![
+            ("seeds".into(), seeds.join(", ")),
+            (
+                "days".into(),
+                format!("{}, of which the first two do not count", setup.days),
+            ),
+            (
+                "requests that count".into(),
+                format!("{:.1} billion", outcome.requests as f64 / 1e9),
+            ),
+            ("terrace version".into(), outcome.version.clone()),
+        ],
+        sections,
+    }
+}
+
+fn section(id: &str, title: &str, blocks: Vec<Block>) -> Section {
+    Section {
+        id: id.into(),
+        title: title.into(),
+        blocks,
+    }
+}
+
+fn scorecard(outcome: &Outcome) -> Vec<Block> {
+    let columns = vec![
+        words("claim"),
+        words("where"),
+        words("published"),
+        words("verdict"),
+        words("ours"),
+    ];
+    let row = |c: &Claim| -> Vec<Cell> {
+        let outlook = match c.outlook {
+            Outlook::Calibrated => " (calibrated)",
+            Outlook::Open => "",
+        };
+        let tone = match c.verdict {
+            Verdict::Agrees => Tone::Good,
+            Verdict::Disagrees => Tone::Bad,
+            Verdict::Undecided => Tone::Plain,
+        };
+        let verdict = Cell {
+            text: format!("{}{outlook}", c.verdict.name()),
+            tone,
+        };
+        vec![
+            c.id.into(),
+            c.source.into(),
+            c.says.into(),
+            verdict,
+            found(c).into(),
+        ]
+    };
+    vec![
+        Block::Text("Agrees: the 95 % interval over the seeds keeps the rule in all measures; a printed value counts as met within a tenth of it. Disagrees: a measure breaks it. \"Calibrated\" claims are what the stand-in for condition A was selected for: agreement there confirms nothing.".into()),
+        Block::Table(columns, outcome.scorecard.iter().map(row).collect()),
+        Block::List(outcome.scorecard.iter().filter(|c| !c.note.is_empty()).map(|c| format!("{}: {}", c.id, c.note)).collect()),
+    ]
+}
+
+/// What was found: one measure in full, several as a count with the ends.
+fn found(claim: &Claim) -> String {
+    let ours = &claim.ours;
+    if let [one] = &ours[..] {
+        return format!("{} ({})", value(&one.ours, 3), rule(one.rule));
+    }
+    let agree = ours.iter().filter(|m| m.verdict == Verdict::Agrees).count();
+    let against = ours
+        .iter()
+        .filter(|m| m.verdict == Verdict::Disagrees)
+        .count();
+    let ends = ours.iter().map(|m| m.ours.mean);
+    let low = ends.clone().fold(f64::INFINITY, f64::min);
+    let high = ends.fold(f64::NEG_INFINITY, f64::max);
+    format!(
+        "{agree} of {}, {against} against; {low:.3} to {high:.3} ({})",
+        ours.len(),
+        rule(ours[0].rule)
+    )
+}
+
+fn rule(rule: Rule) -> String {
+    match rule {
+        Rule::Above(x) => format!("> {}", short(x)),
+        Rule::Below(x) => format!("< {}", short(x)),
+        Rule::Between(low, high) if low == high => format!("= {}", short(low)),
+        Rule::Between(low, high) => format!("{} … {}", short(low), short(high)),
+    }
+}
+
+fn short(x: f64) -> String {
+    let text = format!("{x:.4}");
+    text.trim_end_matches('0').trim_end_matches('.').into()
+}
+
+/// A value with half of its interval.
+fn value(v: &Value, digits: usize) -> String {
+    match v.interval {
+        Some(i) => format!("{:.digits$} ± {:.digits$}", v.mean, i.half()),
+        None => format!("{:.digits$}", v.mean),
+    }
+}
+
+fn percent(v: &Value) -> String {
+    let scaled = Value {
+        mean: 100.0 * v.mean,
+        interval: v.interval.map(|i| crate::Interval {
+            mean: 100.0 * i.mean,
+            ci95_low: 100.0 * i.ci95_low,
+            ci95_high: 100.0 * i.ci95_high,
+            n: i.n,
+        }),
+    };
+    value(&scaled, 1)
+}
+
+/// A gain with its sign and a colour.
+fn gain(v: f64) -> Cell {
+    Cell {
+        text: format!("{:+.1}", 100.0 * v),
+        tone: match v {
+            v if v > 0.005 => Tone::Good,
+            v if v < -0.005 => Tone::Bad,
+            _ => Tone::Plain,
+        },
+    }
+}
+
+fn standings(outcome: &Outcome) -> Vec<Block> {
+    let columns = vec![
+        words("method"),
+        number("over L = 24 h", "%"),
+        number("over best C", "%"),
+        number("over best of the 14", "%"),
+        number("beats best C", "cells"),
+        number("beats best of the 14", "cells"),
+        number("worst", "%"),
+        words("where"),
+    ];
+    let rows = outcome.standings.iter().map(|s| {
+        vec![
+            s.method.clone().into(),
+            gain(s.over_24h - 1.0),
+            gain(s.over_best_proposed - 1.0),
+            gain(s.over_best_fixed - 1.0),
+            format!("{} of {}", s.beats_best_proposed, s.cells).into(),
+            format!("{} of {}", s.beats_best_fixed, s.cells).into(),
+            gain(s.worst.0 - 1.0),
+            s.worst.1.clone().into(),
+        ]
+    });
+    vec![
+        Block::Text("Total performance, first seed, geometric means over 31 conditions and six sizes of the fast tier. The best of the 14 is the best of the paper's five L and nine C, chosen afterwards for each cell: nobody has that in advance. The clairvoyant ones know the next hour; neither bounds total performance.".into()),
+        Block::Table(columns, rows.collect()),
+    ]
+}
+
+fn on_a(outcome: &Outcome) -> Block {
+    const TOTAL: &str = "% of L = 24 h";
+    let columns = vec![
+        words("method"),
+        number("total, 5 %", TOTAL),
+        number("total, 10 %", TOTAL),
+        number("total, 15 %", TOTAL),
+        number("total, 20 %", TOTAL),
+        number("total, 25 %", TOTAL),
+        number("total, 30 %", TOTAL),
+        number("M, 20 %", "%"),
+        number("M, 30 %", "%"),
+        number("P·(1 − M), 30 %", TOTAL),
+        number("published", "30 %"),
+    ];
+    let rows = Method::all().into_iter().map(|method| {
+        let at = |share: u8| {
+            let rows = &outcome.figures.fig4_to_7;
+            let found = rows
+                .iter()
+                .find(|r| r.fast_share_percent == share && r.method == method);
+            found.expect("every method is there")
+        };
+        let mut row: Vec<Cell> = vec![method.name().into()];
+        row.extend(FAST_SHARES.map(|s| Cell::from(percent(&at(s).total_over_24h))));
+        row.extend([20, 30].map(|s| Cell::from(percent(&at(s).movement))));
+        row.push(percent(&at(30).total_subtracted_over_24h).into());
+        let published = match (at(30).total_over_24h_published, at(30).movement_published) {
+            (Some(total), Some(m)) => format!("{:.0} %, M {:.2} %", 100.0 * total, 100.0 * m),
+            _ => "-".into(),
+        };
+        row.push(published.into());
+        row
+    });
+    Block::Table(columns, rows.collect())
+}
+
+fn stand_ins(outcome: &Outcome) -> Block {
+    let columns = vec![
+        words("stand-in"),
+        number("fast tier", "%"),
+        number("L = 1 h over L = 24 h", "%"),
+        number("M, L = 1 h", "%"),
+        number("best proposed over best existing", "%"),
+        number("adaptive over best of both", "%"),
+    ];
+    let rows = outcome.figures.other_stand_ins.iter().map(|h| {
+        vec![
+            h.condition.clone().into(),
+            h.fast_share_percent.to_string().into(),
+            format!("{:.1}", 100.0 * h.l1_over_l24).into(),
+            format!("{:.1}", 100.0 * h.movement_l1).into(),
+            gain(h.proposed_gain),
+            gain(h.adaptive_gain),
+        ]
+    });
+    Block::Table(columns, rows.collect())
+}
+
+fn improvements(outcome: &Outcome, share: u8) -> Block {
+    let columns: Vec<Column> = vec![
+        words("condition"),
+        number("best existing", "P_Low"),
+        words("L"),
+        number("best proposed", "P_Low"),
+        words("C"),
+        number("proposed, storage", "%"),
+        number("proposed, total", "%"),
+        number("C = 20 %, total", "%"),
+        number("adaptive", "P_Low"),
+        number("adaptive over best of both", "%"),
+        number("without recurrence", "%"),
+        number("moving averages", "%"),
+        number("aged frequency", "%"),
+        number("clairvoyant, net", "%"),
+    ];
+    let rows = outcome
+        .figures
+        .fig8_and_9
+        .iter()
+        .filter(|i| i.fast_share_percent == share);
+    let rows = rows.map(|i| {
+        vec![
+            i.condition.clone().into(),
+            value(&i.best_existing.1, 2).into(),
+            i.best_existing.0.clone().into(),
+            value(&i.best_proposed.1, 2).into(),
+            i.best_proposed.0.clone().into(),
+            gain(i.storage_gain.mean),
+            gain(i.total_gain.mean),
+            gain(i.total_gain_c20.mean),
+            value(&i.adaptive.0, 2).into(),
+            gain(i.adaptive.1.mean),
+            gain(i.adaptive_without_recurrence.1.mean),
+            gain(i.moving_averages.1.mean),
+            gain(i.aged_frequency.1.mean),
+            gain(i.clairvoyant_net.1.mean),
+        ]
+    });
+    Block::Table(columns, rows.collect())
+}
+
+fn variants(what: &'static str, rows: &[Row]) -> Block {
+    let columns = vec![
+        words(what),
+        number("best existing", "P_Low"),
+        words("L"),
+        number("best proposed", "P_Low"),
+        words("C"),
+        number("proposed over existing", "%"),
+        number("adaptive", "P_Low"),
+        number("adaptive over best of both", "%"),
+        number("without recurrence", "P_Low"),
+        number("moving averages", "P_Low"),
+        number("M, L = 1 h", "%"),
+    ];
+    let row = |r: &Row| -> Vec<Cell> {
+        vec![
+            r.name.clone().into(),
+            format!("{:.2}", r.existing.1).into(),
+            r.existing.0.clone().into(),
+            format!("{:.2}", r.proposed.1).into(),
+            r.proposed.0.clone().into(),
+            gain(r.proposed_gain),
+            format!("{:.2}", r.adaptive).into(),
+            gain(r.adaptive_gain),
+            format!("{:.2}", r.adaptive_without_recurrence).into(),
+            format!("{:.2}", r.moving_averages).into(),
+            format!("{:.1}", 100.0 * r.movement_1h).into(),
+        ]
+    };
+    Block::Table(columns, rows.iter().map(row).collect())
+}
+
+fn queueing(cells: &[super::QueueingCell]) -> Block {
+    let columns = vec![
+        words("condition"),
+        number("fast tier", "%"),
+        words("method"),
+        number("IOPS", "/s"),
+        number("fast hits", "%"),
+        number("mean latency", "µs"),
+        number("p99", "µs"),
+        number("moved", "GiB"),
+        number("total, by counting", "P_Low"),
+    ];
+    let row = |c: &super::QueueingCell| -> Vec<Cell> {
+        vec![
+            c.condition.clone().into(),
+            c.fast_share_percent.to_string().into(),
+            c.method.clone().into(),
+            format!("{:.0}", c.iops).into(),
+            format!("{:.1}", 100.0 * c.fast_hits).into(),
+            format!("{:.0}", c.latency_mean_us).into(),
+            format!("{:.0}", c.latency_p99_us).into(),
+            format!("{:.1}", c.bytes_moved as f64 / (1u64 << 30) as f64).into(),
+            format!("{:.2}", c.total_by_counting).into(),
+        ]
+    };
+    Block::Table(columns, cells.iter().map(row).collect())
+}
+
+fn orders(orders: &[super::Orders]) -> Block {
+    let columns = vec![
+        words("condition"),
+        number("fast tier", "%"),
+        words("best first, by counting"),
+        words("best first, by mean latency"),
+        words("pairs alike"),
+    ];
+    let row = |o: &super::Orders| -> Vec<Cell> {
+        vec![
+            o.condition.clone().into(),
+            o.fast_share_percent.to_string().into(),
+            o.by_counting.join(", ").into(),
+            o.by_latency.join(", ").into(),
+            format!("{} of {}", o.pairs_alike, o.pairs).into(),
+        ]
+    };
+    Block::Table(columns, orders.iter().map(row).collect())
+}

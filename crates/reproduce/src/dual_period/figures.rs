@@ -1,0 +1,291 @@
+//! Figures 3 to 9 as numbers, with what is published of each value beside it.
+
+use serde::Serialize;
+use trace::conditions::{Condition, condition, cumulative_share};
+
+use super::grid::{At, Grid, Value, existing, proposed, storage};
+use super::method::{Method, PERIODS, SHARES};
+use super::setup::{FAST_SHARES, Setup};
+
+/// All of them.
+#[derive(Debug, Clone, Serialize)]
+pub struct Figures {
+    /// Locality of the synthetic conditions.
+    pub fig3: Vec<Locality>,
+    /// Condition A: total performance over L = 24 h (figures 4, 6 and 7), movement (figures 5 and 7).
+    pub fig4_to_7: Vec<OnA>,
+    /// The other stand-ins for condition A.
+    pub other_stand_ins: Vec<Headline>,
+    /// Storage performance by condition (figure 8) and total performance (figure 9).
+    pub fig8_and_9: Vec<Improvement>,
+}
+
+/// Figure 3: cumulative share of requests by share of pages.
+#[derive(Debug, Clone, Serialize)]
+pub struct Locality {
+    /// B to G.
+    pub condition: char,
+    /// Parameter of the curve.
+    pub k: f64,
+    /// Share of pages, share of requests, and the published share where there is one.
+    pub points: Vec<(f64, f64, Option<f64>)>,
+}
+
+/// One method at one share of the fast tier, condition A.
+#[derive(Debug, Clone, Serialize)]
+pub struct OnA {
+    /// Share of the fast tier, percent.
+    pub fast_share_percent: u8,
+    /// The method.
+    pub method: Method,
+    /// As printed.
+    pub name: String,
+    /// Total performance over that of L = 24 h.
+    pub total_over_24h: Value,
+    /// The published value.
+    pub total_over_24h_published: Option<f64>,
+    /// The same with P·(1 − M).
+    pub total_subtracted_over_24h: Value,
+    /// The same where hits and moves are summed up first.
+    pub total_of_sums_over_24h: Value,
+    /// Storage performance over that of L = 24 h.
+    pub storage_over_24h: Value,
+    /// M: movement I/Os over application I/Os.
+    pub movement: Value,
+    /// The published value.
+    pub movement_published: Option<f64>,
+    /// Requests on the fast tier.
+    pub fast_share: Value,
+    /// Different extents that were moved.
+    pub distinct_moved: Value,
+    /// GiB that were moved.
+    pub moved_gib: Value,
+}
+
+/// The headline of a stand-in.
+#[derive(Debug, Clone, Serialize)]
+pub struct Headline {
+    /// Its name.
+    pub condition: String,
+    /// Share of the fast tier, percent.
+    pub fast_share_percent: u8,
+    /// Total of L = 1 h over that of L = 24 h.
+    pub l1_over_l24: f64,
+    /// M of L = 1 h.
+    pub movement_l1: f64,
+    /// Best proposed over best existing, less one.
+    pub proposed_gain: f64,
+    /// Ours over the best of both, less one.
+    pub adaptive_gain: f64,
+}
+
+/// A condition at a share of the fast tier.
+#[derive(Debug, Clone, Serialize)]
+pub struct Improvement {
+    /// The condition.
+    pub condition: String,
+    /// Share of the fast tier, percent.
+    pub fast_share_percent: u8,
+    /// Best proposed over best existing storage performance, less one (figure 8).
+    pub storage_gain: Value,
+    /// Best proposed over best existing total performance, less one (figure 9).
+    pub total_gain: Value,
+    /// The same with P·(1 − M).
+    pub total_gain_subtracted: Value,
+    /// C = 20 % over best existing.
+    pub total_gain_c20: Value,
+    /// Name of the best existing method, first seed, and its total in units of the slow tier.
+    pub best_existing: (String, Value),
+    /// Name of the best proposed one, and its total.
+    pub best_proposed: (String, Value),
+    /// Total of ours, and its gain over the best of the paper's methods with parameters chosen afterwards.
+    pub adaptive: (Value, Value),
+    /// Ours, not looking at the time of day.
+    pub adaptive_without_recurrence: (Value, Value),
+    /// `moving-averages`.
+    pub moving_averages: (Value, Value),
+    /// `aged-frequency`.
+    pub aged_frequency: (Value, Value),
+    /// Knows the next hour, moves that pay.
+    pub clairvoyant_net: (Value, Value),
+    /// Share of requests on the fast tier of ours, and the bound of that.
+    pub fast_share_of_bound: (Value, Value),
+    /// M of ours, of the best existing and of the best proposed one.
+    pub movement: (Value, Value, Value),
+    /// Mean short share of ours.
+    pub adaptive_share: Option<f64>,
+}
+
+/// Total over L = 24 h, published for condition A: (fast tier, method, value).
+const TOTALS: [(u8, Method, f64); 2] = [
+    (30, Method::Existing(1), 1.29),
+    (30, Method::Proposed(10), 1.37),
+];
+/// M, published.
+const MOVEMENTS: [(u8, Method, f64); 2] = [
+    (30, Method::Existing(1), 0.143),
+    (30, Method::Proposed(10), 0.0715),
+];
+
+impl Figures {
+    pub(super) fn new(setup: &Setup, grid: &Grid) -> Self {
+        let cells = setup.conditions.iter();
+        Self {
+            fig3: localities(),
+            fig4_to_7: on_a(grid),
+            other_stand_ins: super::setup::OTHER_STAND_INS
+                .iter()
+                .flat_map(|name| [5, 10, 30].map(|share| headline(grid, name, share)))
+                .collect(),
+            fig8_and_9: cells
+                .flat_map(|name| FAST_SHARES.map(|share| improvement(grid, name, share)))
+                .collect(),
+        }
+    }
+}
+
+fn localities() -> Vec<Locality> {
+    let of = |letter: char| {
+        let Some(Condition::Slice(slice)) = condition(&format!("{letter}-not-move")) else {
+            unreachable!("B to G are slices");
+        };
+        let published = |x: u32| match (letter, x) {
+            ('B', 10) => Some(0.63),
+            ('B', 20) => Some(0.84),
+            ('B', 30) => Some(0.95),
+            _ => None,
+        };
+        let point = |x: u32| {
+            let share = f64::from(x) / 100.0;
+            (share, cumulative_share(slice.k, share), published(x))
+        };
+        Locality {
+            condition: letter,
+            k: slice.k,
+            points: (0..=100).step_by(5).map(point).collect(),
+        }
+    };
+    ('B'..='G').map(of).collect()
+}
+
+fn on_a(grid: &Grid) -> Vec<OnA> {
+    let find = |table: &[(u8, Method, f64)], share: u8, method: Method| {
+        let found = table.iter().find(|t| t.0 == share && t.1 == method);
+        found.map(|t| t.2)
+    };
+    let day = Method::Existing(24);
+    let row = |share: u8, method: Method| {
+        let seeds = grid.at("A", share);
+        OnA {
+            fast_share_percent: share,
+            method,
+            name: method.name(),
+            total_over_24h: Value::of_ratio(&seeds, |a| a.total(method) / a.total(day)),
+            total_over_24h_published: find(&TOTALS, share, method),
+            total_subtracted_over_24h: Value::of(&seeds, |a| {
+                a.cell(method).total_subtracted / a.cell(day).total_subtracted
+            }),
+            total_of_sums_over_24h: Value::of_ratio(&seeds, |a| {
+                a.cell(method).total_of_sums / a.cell(day).total_of_sums
+            }),
+            storage_over_24h: Value::of_ratio(&seeds, |a| {
+                a.cell(method).score.storage / a.cell(day).score.storage
+            }),
+            movement: Value::of(&seeds, |a| a.cell(method).score.movement),
+            movement_published: find(&MOVEMENTS, share, method),
+            fast_share: Value::of(&seeds, |a| a.cell(method).score.fast_share),
+            distinct_moved: Value::of(&seeds, |a| f64::from(a.cell(method).score.distinct_moved)),
+            moved_gib: Value::of(&seeds, |a| {
+                a.cell(method).score.bytes_moved as f64 / (1u64 << 30) as f64
+            }),
+        }
+    };
+    FAST_SHARES
+        .into_iter()
+        .flat_map(|share| Method::all().into_iter().map(move |m| (share, m)))
+        .map(|(share, method)| row(share, method))
+        .collect()
+}
+
+fn headline(grid: &Grid, name: &str, share: u8) -> Headline {
+    let at = grid.at(name, share)[0];
+    let (l1, l24) = (Method::Existing(1), Method::Existing(24));
+    Headline {
+        condition: name.into(),
+        fast_share_percent: share,
+        l1_over_l24: at.total(l1) / at.total(l24),
+        movement_l1: at.cell(l1).score.movement,
+        proposed_gain: at.best_proposed().1 / at.best_existing().1 - 1.0,
+        adaptive_gain: at.total(Method::Adaptive) / at.best_fixed().1 - 1.0,
+    }
+}
+
+/// A ratio less one.
+fn gain(seeds: &[At<'_>], of: impl Fn(&At<'_>) -> f64) -> Value {
+    let ratio = Value::of_ratio(seeds, of);
+    Value {
+        mean: ratio.mean - 1.0,
+        interval: ratio.interval.map(|i| crate::Interval {
+            mean: i.mean - 1.0,
+            ci95_low: i.ci95_low - 1.0,
+            ci95_high: i.ci95_high - 1.0,
+            n: i.n,
+        }),
+    }
+}
+
+fn improvement(grid: &Grid, name: &str, share: u8) -> Improvement {
+    let seeds = grid.at(name, share);
+    let with_gain = |method: Method| {
+        (
+            Value::of(&seeds, |a| a.total(method)),
+            gain(&seeds, |a| a.total(method) / a.best_fixed().1),
+        )
+    };
+    let movement = |of: fn(&At<'_>) -> Method| Value::of(&seeds, |a| a.cell(of(a)).score.movement);
+    Improvement {
+        condition: name.into(),
+        fast_share_percent: share,
+        storage_gain: gain(&seeds, |a| {
+            a.best(proposed, storage).1 / a.best(existing, storage).1
+        }),
+        total_gain: gain(&seeds, |a| a.best_proposed().1 / a.best_existing().1),
+        total_gain_subtracted: Value::of(&seeds, |a| {
+            let by = |c: &super::job::CellScore| c.total_subtracted;
+            a.best(proposed, by).1 / a.best(existing, by).1 - 1.0
+        }),
+        total_gain_c20: gain(&seeds, |a| {
+            a.total(Method::Proposed(20)) / a.best_existing().1
+        }),
+        best_existing: (
+            seeds[0].best_existing().0.name(),
+            Value::of(&seeds, |a| a.best_existing().1),
+        ),
+        best_proposed: (
+            seeds[0].best_proposed().0.name(),
+            Value::of(&seeds, |a| a.best_proposed().1),
+        ),
+        adaptive: with_gain(Method::Adaptive),
+        adaptive_without_recurrence: with_gain(Method::AdaptiveWithoutRecurrence),
+        moving_averages: with_gain(Method::MovingAverages),
+        aged_frequency: with_gain(Method::AgedFrequency),
+        clairvoyant_net: with_gain(Method::ClairvoyantNet),
+        fast_share_of_bound: (
+            Value::of(&seeds, |a| a.cell(Method::Adaptive).score.fast_share),
+            Value::of(&seeds, |a| a.cell(Method::ClairvoyantHits).score.fast_share),
+        ),
+        movement: (
+            movement(|_| Method::Adaptive),
+            movement(|a| a.best_existing().0),
+            movement(|a| a.best_proposed().0),
+        ),
+        adaptive_share: seeds[0].cell(Method::Adaptive).score.share,
+    }
+}
+
+/// Everything of the paper's axis in figures 4 and 5: nine C, then five L.
+pub(super) fn axis() -> Vec<Method> {
+    let proposed = SHARES.map(Method::Proposed);
+    let existing = PERIODS.map(Method::Existing);
+    proposed.into_iter().chain(existing).collect()
+}

@@ -1,0 +1,126 @@
+//! Everything that the reproduction found, as plain data.
+
+use serde::Serialize;
+
+use super::claims::{Claim, claims};
+use super::figures::Figures;
+use super::grid::Grid;
+use super::job::JobResult;
+use super::queueing::{Queueing, QueueingCell, QueueingSetup};
+use super::sensitivity::Sensitivity;
+use super::setup::Setup;
+
+/// Name and version of the layout.
+pub const SCHEMA: &str = "terrace.reproduce.dual-period/1";
+
+/// The outcome.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// Version of the program.
+    pub version: String,
+    /// What was run.
+    pub setup: Setup,
+    /// Requests that the results rest on.
+    pub requests: u64,
+    /// Claims, `published` beside `ours`.
+    pub scorecard: Vec<Claim>,
+    /// The numbers of the figures.
+    pub figures: Figures,
+    /// How `adaptive-period` and the comparators did over all conditions and shares of the fast tier.
+    pub standings: Vec<Standing>,
+    /// What the result hangs on.
+    pub sensitivity: Sensitivity,
+    /// Cells that were run in the queueing simulation; none where that was not asked for.
+    pub queueing: Option<Queueing>,
+    /// What is not published and was assumed.
+    pub assumptions: Vec<String>,
+}
+
+/// One method against the best of the paper's in each cell of the grid.
+#[derive(Debug, Clone, Serialize)]
+pub struct Standing {
+    /// The method.
+    pub method: String,
+    /// Cells of the grid: conditions times shares of the fast tier.
+    pub cells: usize,
+    /// Cells in which it beats the best of the paper's fourteen, whose parameters are chosen afterwards for each cell.
+    pub beats_best_fixed: usize,
+    /// Geometric mean of its total over that of the best of the fourteen.
+    pub over_best_fixed: f64,
+    /// Cells in which it beats the best proposed one.
+    pub beats_best_proposed: usize,
+    /// Geometric mean of its total over that of the best proposed one.
+    pub over_best_proposed: f64,
+    /// Geometric mean of its total over that of L = 24 h.
+    pub over_24h: f64,
+    /// The worst of its totals over the best of the fourteen, and where.
+    pub worst: (f64, String),
+}
+
+impl Outcome {
+    /// From the results of all jobs of the setup, and of cells in the queueing simulation if there are any.
+    pub fn new(
+        version: &str,
+        setup: Setup,
+        results: Vec<JobResult>,
+        queueing: Option<(QueueingSetup, Vec<QueueingCell>)>,
+    ) -> Self {
+        let grid = Grid::new(results);
+        Self {
+            schema: SCHEMA,
+            version: version.into(),
+            requests: grid.requests(),
+            scorecard: claims(&grid),
+            figures: Figures::new(&setup, &grid),
+            standings: standings(&setup, &grid),
+            sensitivity: Sensitivity::new(&grid),
+            queueing: queueing.map(|(setup, cells)| Queueing::new(setup, cells, &grid)),
+            assumptions: setup.assumptions(),
+            setup,
+        }
+    }
+}
+
+/// Every method over the whole grid, first seed, best first.
+fn standings(setup: &Setup, grid: &Grid) -> Vec<Standing> {
+    let cells: Vec<_> = setup
+        .conditions
+        .iter()
+        .flat_map(|name| setup.fast_shares.iter().map(move |share| (name, *share)))
+        .map(|(name, share)| (format!("{name} at {share} %"), grid.at(name, share)[0]))
+        .collect();
+    let mean = |ratios: &[f64]| {
+        let logs: f64 = ratios.iter().map(|r| libm::log(*r)).sum();
+        libm::exp(logs / ratios.len() as f64)
+    };
+    let standing = |method: super::Method| {
+        let over = |base: &dyn Fn(&super::grid::At<'_>) -> f64| -> Vec<f64> {
+            cells
+                .iter()
+                .map(|(_, at)| at.total(method) / base(at))
+                .collect()
+        };
+        let fixed = over(&|at| at.best_fixed().1);
+        let proposed = over(&|at| at.best_proposed().1);
+        let day = over(&|at| at.total(super::Method::Existing(24)));
+        let worst = fixed.iter().zip(&cells).min_by(|a, b| a.0.total_cmp(b.0));
+        let beats = |ratios: &[f64]| ratios.iter().filter(|r| **r > 1.0).count();
+        Standing {
+            method: method.name(),
+            cells: cells.len(),
+            beats_best_fixed: beats(&fixed),
+            over_best_fixed: mean(&fixed),
+            beats_best_proposed: beats(&proposed),
+            over_best_proposed: mean(&proposed),
+            over_24h: mean(&day),
+            worst: worst
+                .map(|(r, (name, _))| (*r, name.clone()))
+                .expect("there are cells"),
+        }
+    };
+    let mut all: Vec<Standing> = super::Method::all().into_iter().map(standing).collect();
+    all.sort_by(|a, b| b.over_best_fixed.total_cmp(&a.over_best_fixed));
+    all
+}

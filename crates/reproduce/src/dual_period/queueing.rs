@@ -1,0 +1,362 @@
+//! Named cells of the grid in the queueing simulation: devices, queues, and copies that compete with guests.
+//!
+//! Paper 1 counts I/Os; nothing there waits. Here the same loads arrive at their times at two devices whose service times differ as
+//! the paper's tiers do, and moves take the devices' time. What stands in for what is in [`QueueingSetup::assumptions`].
+
+use std::fmt::Write as _;
+
+use planner::extents::{AdaptivePeriodConfig, DualPeriodConfig};
+use serde::Serialize;
+use sim::{GroupKind, RunOptions, ScenarioFile};
+use thiserror::Error;
+use trace::conditions::PAGES;
+
+use super::Method;
+use super::grid::Grid;
+use super::setup::SEEDED;
+
+/// Shares of the fast tier, percent.
+const SHARES: [u8; 2] = [10, 30];
+const METHODS: [Method; 5] = [
+    Method::Existing(1),
+    Method::Existing(24),
+    Method::Proposed(10),
+    Method::Proposed(30),
+    Method::Adaptive,
+];
+/// Days at the beginning that do not count, as in the evaluation by counting.
+const WARMUP_DAYS: u32 = 2;
+/// A longer run than a month says nothing new.
+const DAYS_MAX: u32 = 30;
+
+/// What the slow device can do: a small group of drives (assumed).
+const SLOW_IOPS: u32 = 500;
+const SLOW_LATENCY_NS: u64 = 6_000_000;
+/// The fast one is as many times as fast (paper 1, table 2).
+const RATIO: u32 = 180;
+/// The pages are dealt to so many volumes, since a volume has one move at a time.
+const VOLUMES: u32 = 8;
+/// Rate of a copy.
+const COPY_MIB_PER_S: u32 = 20;
+
+/// Which cells, how long.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct QueueingSetup {
+    /// Length of a run, days.
+    pub days: u32,
+    /// Seed of all loads.
+    pub seed: u64,
+}
+
+/// What makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("a queueing cell takes 3 to {DAYS_MAX} days, not {days}: the first two do not count")]
+pub struct QueueingDays {
+    /// As many were asked for.
+    pub days: u32,
+}
+
+/// One cell to run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct QueueingJob {
+    setup: QueueingSetup,
+    condition: &'static str,
+    share: u8,
+    method: Method,
+}
+
+/// A cell in the queueing simulation: a condition at a share of the fast tier under one method.
+#[derive(Debug, Clone, Serialize)]
+pub struct QueueingCell {
+    /// The condition.
+    pub condition: String,
+    /// Share of the fast tier, percent.
+    pub fast_share_percent: u8,
+    /// The method.
+    pub method: String,
+    /// Requests per second.
+    pub iops: f64,
+    /// Share of requests that the fast tier served.
+    pub fast_hits: f64,
+    /// Mean latency of guests, microseconds.
+    pub latency_mean_us: f64,
+    /// 99th percentile.
+    pub latency_p99_us: f64,
+    /// Bytes that were moved, warm-up included.
+    pub bytes_moved: u64,
+    /// Moves that ended well.
+    pub moves: u64,
+    /// The same method in the evaluation by counting: total system I/O performance, in units of the slow tier's.
+    pub total_by_counting: f64,
+}
+
+/// The methods at one condition and share, in both orders.
+#[derive(Debug, Clone, Serialize)]
+pub struct Orders {
+    /// The condition.
+    pub condition: String,
+    /// Share of the fast tier, percent.
+    pub fast_share_percent: u8,
+    /// Best first, by total performance as counted.
+    pub by_counting: Vec<String>,
+    /// Best first, by mean latency.
+    pub by_latency: Vec<String>,
+    /// Pairs of methods that both put in the same order.
+    pub pairs_alike: u32,
+    /// Pairs.
+    pub pairs: u32,
+}
+
+/// All cells.
+#[derive(Debug, Clone, Serialize)]
+pub struct Queueing {
+    /// What was run.
+    pub setup: QueueingSetup,
+    /// Cells, condition after condition.
+    pub cells: Vec<QueueingCell>,
+    /// Whether the order of the methods is the one that counting gives.
+    pub orders: Vec<Orders>,
+    /// What stands in for what.
+    pub assumptions: Vec<String>,
+}
+
+impl QueueingSetup {
+    /// # Errors
+    /// A run that is too short for anything to count, or longer than the paper's.
+    pub fn new(days: u32, seed: u64) -> Result<Self, QueueingDays> {
+        let sensible = (WARMUP_DAYS + 1..=DAYS_MAX).contains(&days);
+        sensible
+            .then_some(Self { days, seed })
+            .ok_or(QueueingDays { days })
+    }
+
+    /// Conditions A, B, D and G, the last three with cycles of 1 h and 6 h and without one, at fast tiers of 10 and 30 %.
+    pub fn jobs(&self) -> Vec<QueueingJob> {
+        let mut jobs = Vec::new();
+        for condition in SEEDED {
+            for share in SHARES {
+                jobs.extend(METHODS.map(|method| QueueingJob {
+                    setup: self.clone(),
+                    condition,
+                    share,
+                    method,
+                }));
+            }
+        }
+        jobs
+    }
+
+    /// What stands in for what.
+    pub fn assumptions(&self) -> Vec<String> {
+        vec![
+            format!("The slow tier is one device of {SLOW_IOPS} requests/s and 6 ms, the fast one of {RATIO} times as many in a {RATIO}th of the time, reads and writes alike: the paper's ratio of I/O performance for service times. Neither is published; the absolute latencies are ours, and only their order and ratios are results."),
+            format!("The fast tier holds exactly as many pages as in the evaluation by counting, and has 5 % more space, through which pages are exchanged. It begins empty."),
+            format!("Pages of 10 MiB (the paper: 10 MB) are dealt to {VOLUMES} volumes in turn; one move at a time copies {COPY_MIB_PER_S} MiB/s at most in pieces of 128 KiB, each of which the devices serve like a guest's request."),
+            "Requests are drawn anew from the rates of each hour, 8 KiB, half of them reads. The device model does not tell sequential from random requests.".into(),
+            format!("{} days, of which the first {WARMUP_DAYS} do not count; one seed. The evaluation by counting is of its own length.", self.days),
+        ]
+    }
+}
+
+impl QueueingJob {
+    /// The cell as a scenario, which `terrace sim run` takes as it is.
+    pub fn scenario(&self) -> String {
+        let Self {
+            setup,
+            condition,
+            share,
+            method,
+        } = self;
+        let page_mib = 10;
+        let held = (u64::from(*share) * u64::from(PAGES) + 50) / 100;
+        let space = held + held.div_ceil(20);
+        let volume_mib = u64::from(PAGES.div_ceil(VOLUMES)) * page_mib;
+        let mut text = format!(
+            "name = \"dual-period {condition} {share}\"\nseed = {}\nduration = \"{}h\"\nwarmup = \"{}h\"\n\
+             window = \"30m\"\nextent = \"10 MiB\"\ncopy_chunk = \"128 KiB\"\nstrategy = \"cell\"\n\
+             [policy]\nmonitor_epoch = \"30m\"\nmigration_epoch = \"1h\"\ncopy_share = 1.0\n\
+             concurrent_moves = 1\ncopy_bandwidth = \"{COPY_MIB_PER_S} MiB/s\"\nheadroom_space = {:.9}\n",
+            setup.seed,
+            24 * setup.days,
+            24 * WARMUP_DAYS,
+            // Half a page more, so that rounding takes none away.
+            (held as f64 + 0.5) / space as f64,
+        );
+        let slow_mib = u64::from(VOLUMES) * volume_mib + 1024;
+        for (name, times, mib) in [("fast", RATIO, space * page_mib), ("slow", 1, slow_mib)] {
+            let latency = SLOW_LATENCY_NS / u64::from(times);
+            let iops = SLOW_IOPS * times;
+            let bandwidth = times * 150;
+            let _ = write!(
+                text,
+                "[[tiers]]\nname = \"{name}\"\nspec = {{ model = \"{name}\", capacity = \"{mib} MiB\", \
+                 read_iops = {iops}.0, write_iops = {iops}.0, read_bandwidth = \"{bandwidth} MiB/s\", write_bandwidth = \"{bandwidth} MiB/s\", \
+                 read_latency = \"{latency}ns\", write_latency = \"{latency}ns\", curve = [[0.0, 1.0]], jitter_sigma = 0.25, \
+                 usd_per_gb = {} }}\n",
+                if name == "fast" { "1.0" } else { "0.1" },
+            );
+        }
+        let names: Vec<String> = (0..VOLUMES).map(|v| format!("\"v{v}\"")).collect();
+        for name in &names {
+            let _ = write!(
+                text,
+                "[[volumes]]\nname = {name}\nsize = \"{volume_mib} MiB\"\ntier = \"slow\"\n"
+            );
+        }
+        let _ = write!(
+            text,
+            "[[generators]]\ncondition = \"{condition}\"\nvolumes = [{}]\n\
+             [strategies.cell]\n{}",
+            names.join(", "),
+            parameters(*method)
+        );
+        text
+    }
+
+    /// Runs it.
+    pub fn run(&self) -> QueueingCell {
+        let file = ScenarioFile::parse("cell.toml", &self.scenario());
+        let file = file.unwrap_or_else(|e| panic!("a cell is a scenario: {e}"));
+        let model = file.build(vec![]);
+        let model = model.unwrap_or_else(|e| panic!("a cell can be built: {e}"));
+        let strategy = file.strategy("cell");
+        let strategy = strategy.unwrap_or_else(|e| panic!("a cell has its method: {e}"));
+        let options = RunOptions {
+            series: false,
+            decisions: false,
+            optimum: None,
+        };
+        let result = sim::run(&model, &*strategy, Default::default(), options, &mut |_| {});
+        let result = result.unwrap_or_else(|e| panic!("a plan keeps the rules: {e}"));
+        let all = result.total().all;
+        let mut tiers = result.of_kind(GroupKind::Tier);
+        let fast = tiers.find(|t| t.name == "fast").map_or(0, |t| t.all.ios);
+        QueueingCell {
+            condition: self.condition.into(),
+            fast_share_percent: self.share,
+            method: self.method.name(),
+            iops: all.iops,
+            fast_hits: fast as f64 / all.ios.max(1) as f64,
+            latency_mean_us: all.mean_us,
+            latency_p99_us: all.p99_us,
+            bytes_moved: result.moves.bytes,
+            moves: result.moves.done,
+            total_by_counting: 0.0,
+        }
+    }
+}
+
+/// A method's strategy with its parameters, as a scenario names them.
+fn parameters(method: Method) -> String {
+    match method {
+        Method::Existing(hours) => format!("uses = \"period\"\nperiod = \"{hours}h\"\n"),
+        Method::Proposed(share) => {
+            let DualPeriodConfig { long, short, .. } = DualPeriodConfig::default();
+            let share = f64::from(share) / 100.0;
+            format!(
+                "uses = \"dual-period\"\nlong = \"{long}\"\nshort = \"{short}\"\nshare = {share:?}\n"
+            )
+        }
+        Method::Adaptive => {
+            let AdaptivePeriodConfig { slot, season, .. } = AdaptivePeriodConfig::default();
+            format!("uses = \"adaptive-period\"\nslot = \"{slot}\"\nseason = \"{season}\"\n")
+        }
+        other => unreachable!("{} is not among the cells", other.name()),
+    }
+}
+
+impl Queueing {
+    /// The cells of all jobs, beside what counting says of them.
+    pub(crate) fn new(setup: QueueingSetup, mut cells: Vec<QueueingCell>, grid: &Grid) -> Self {
+        for cell in &mut cells {
+            let at = grid.at(&cell.condition, cell.fast_share_percent);
+            let method = METHODS.into_iter().find(|m| m.name() == cell.method);
+            let method = method.expect("cells are of these methods");
+            cell.total_by_counting = at[0].total(method);
+        }
+        let orders = cells.chunks(METHODS.len()).map(orders).collect();
+        Self {
+            assumptions: setup.assumptions(),
+            setup,
+            cells,
+            orders,
+        }
+    }
+}
+
+fn orders(cells: &[QueueingCell]) -> Orders {
+    let ranked = |better: &dyn Fn(&QueueingCell) -> f64| {
+        let mut order: Vec<&QueueingCell> = cells.iter().collect();
+        order.sort_by(|a, b| better(b).total_cmp(&better(a)));
+        order.iter().map(|c| c.method.clone()).collect()
+    };
+    let (mut alike, mut pairs) = (0, 0);
+    for (i, a) in cells.iter().enumerate() {
+        for b in &cells[i + 1..] {
+            pairs += 1;
+            let counted = a.total_by_counting > b.total_by_counting;
+            alike += u32::from(counted == (a.latency_mean_us < b.latency_mean_us));
+        }
+    }
+    Orders {
+        condition: cells[0].condition.clone(),
+        fast_share_percent: cells[0].fast_share_percent,
+        by_counting: ranked(&|c| c.total_by_counting),
+        by_latency: ranked(&|c| -c.latency_mean_us),
+        pairs_alike: alike,
+        pairs,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cell_is_a_scenario_with_the_capacity_of_the_paper() {
+        let setup = QueueingSetup::new(4, 1).unwrap();
+        let jobs = setup.jobs();
+        assert_eq!(jobs.len(), 10 * 2 * 5);
+        for job in &jobs {
+            let file = ScenarioFile::parse("cell.toml", &job.scenario()).unwrap();
+            let model = file.build(vec![]).unwrap();
+            file.strategy("cell").unwrap();
+            let space = model.topology.devices[0].spec.capacity.as_f64();
+            let pages = (space * model.policy.headroom.space / (10 << 20) as f64) as u32;
+            // Paper 1: K = round(H · 8679).
+            assert_eq!(pages, if job.share == 10 { 868 } else { 2604 });
+            let [fast, slow] = [0, 1].map(|d: usize| &model.topology.devices[d].spec);
+            assert_eq!(fast.read_iops / slow.read_iops, 180.0);
+        }
+        assert_eq!(QueueingSetup::new(2, 1), Err(QueueingDays { days: 2 }));
+    }
+
+    #[test]
+    fn a_cell_counts_what_its_fast_tier_serves_and_copies_compete() {
+        let mut setup = QueueingSetup::new(3, 1).unwrap();
+        setup.days = 3;
+        let cell = |method| {
+            QueueingJob {
+                setup: setup.clone(),
+                condition: "G-not-move",
+                share: 30,
+                method,
+            }
+            .run()
+        };
+        let (hourly, daily) = (cell(Method::Existing(1)), cell(Method::Existing(24)));
+        for c in [&hourly, &daily] {
+            assert!((c.iops - 85.0).abs() < 2.0, "{c:?}");
+            assert!((0.5..0.75).contains(&c.fast_hits), "{c:?}");
+        }
+        // Noise moves pages every hour, once a day much less.
+        assert!(
+            hourly.bytes_moved > 3 * daily.bytes_moved,
+            "{hourly:?} {daily:?}"
+        );
+        assert!(
+            daily.latency_mean_us < hourly.latency_mean_us,
+            "{hourly:?} {daily:?}"
+        );
+    }
+}

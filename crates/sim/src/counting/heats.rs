@@ -1,0 +1,72 @@
+//! Real load as heats: what was asked of each extent in each interval.
+
+use std::collections::BTreeMap;
+
+use planner::extents::ExtentNo;
+use trace::LoadedTrace;
+use trace::measurements::Measurements;
+use units::{Bytes, Nanos};
+
+/// Requests per extent and interval. Extents are those that were asked for at least once, numbered by volume and place.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Heats {
+    /// How many extents there are.
+    pub extents: u32,
+    /// Interval after interval: extents with their requests, rising.
+    pub intervals: Vec<Vec<(ExtentNo, u32)>>,
+}
+
+/// By extent of a volume: the interval and what was asked for.
+type Asked = BTreeMap<(u32, u64), Vec<(u64, u32)>>;
+
+/// Of a trace: each request counts once for every extent that it touches, in the interval that it begins in.
+pub fn of_trace(trace: &LoadedTrace, extent: Bytes, interval: Nanos) -> Heats {
+    let mut asked = Asked::new();
+    for record in trace.records().iter() {
+        let at = record.time_ns / interval.0;
+        let first = record.offset_bytes / extent.0;
+        let bytes = u64::from(record.length_bytes).max(1);
+        let last = (record.offset_bytes + bytes - 1) / extent.0;
+        for place in first..=last {
+            let counts = asked.entry((record.volume(), place)).or_default();
+            match counts.last_mut() {
+                Some((seen, n)) if *seen == at => *n += 1,
+                _ => counts.push((at, 1)),
+            }
+        }
+    }
+    numbered(&asked)
+}
+
+/// Of measurements: a volume is one extent, whatever its size, and what it did in a slot counts in the interval that the slot
+/// begins in. Volumes begin together, whenever they did.
+pub fn of_measurements(measurements: &Measurements, interval: Nanos) -> Heats {
+    let mut asked = Asked::new();
+    for (v, volume) in measurements.volumes.iter().enumerate() {
+        let counts = asked.entry((v as u32, 0)).or_default();
+        for slot in &volume.intervals {
+            let pages = slot.read_pages + slot.write_pages;
+            let n = u32::try_from(pages).unwrap_or(u32::MAX);
+            counts.push((slot.start.0 / interval.0, n));
+        }
+    }
+    numbered(&asked)
+}
+
+fn numbered(asked: &Asked) -> Heats {
+    let last = asked.values().flatten().map(|c| c.0).max();
+    let mut intervals = vec![vec![]; last.map_or(0, |l| l as usize + 1)];
+    for (no, counts) in asked.values().enumerate() {
+        for (at, n) in counts.iter().filter(|c| c.1 > 0) {
+            let heat: &mut Vec<(ExtentNo, u32)> = &mut intervals[*at as usize];
+            match heat.last_mut() {
+                Some((last, sum)) if *last == no as u32 => *sum = sum.saturating_add(*n),
+                _ => heat.push((no as u32, *n)),
+            }
+        }
+    }
+    Heats {
+        extents: asked.len() as u32,
+        intervals,
+    }
+}

@@ -1,0 +1,181 @@
+//! Plans that move any extents anywhere, with moves given up now and then: nothing is lost, no device is over full, and what
+//! was planned is what comes of it.
+
+use model::{ExtentRanges, Goal, Reason};
+use planner::{ConfigError, Context, Draft, ExtentWish, Strategy};
+use units::TierId;
+
+use super::*;
+
+const SCENARIO: &str = r#"
+duration = "300s"
+window = "1s"
+extent = "1 MiB"
+copy_chunk = "256 KiB"
+[[tiers]]
+name = "fast"
+preset = "pm953"
+capacity = "60 MiB"
+[[tiers]]
+name = "middle"
+preset = "pm1633"
+members = [{ name = "m0", capacity = "50 MiB" }, { name = "m1", capacity = "40 MiB" }]
+[[tiers]]
+name = "slow"
+preset = "pm863"
+capacity = "1 GiB"
+[[volumes]]
+name = "a"
+size = "128 MiB"
+tier = "slow"
+[[volumes]]
+name = "b"
+size = "98816 KiB"
+tier = "slow"
+[[volumes]]
+name = "c"
+size = "20 MiB"
+tier = "fast"
+[[clients]]
+volume = "a"
+habits = { outstanding = 2, read_share = 0.5, rate = "200 IOPS" }
+[[clients]]
+volume = "b"
+habits = { outstanding = 2, read_share = 0.2, rate = "100 IOPS" }
+[policy]
+monitor_epoch = "1s"
+migration_epoch = "10s"
+copy_bandwidth = "20 MiB/s"
+concurrent_moves_per_device = 2
+"#;
+
+/// Wants any extents on any tier, at random.
+struct Shuffle;
+
+impl Strategy for Shuffle {
+    type Config = ();
+    type State = ();
+    const NAME: &'static str = "shuffle";
+    const SUMMARY: &'static str = "for tests";
+    const GRANULARITY: Granularity = Granularity::Extent;
+
+    fn new((): ()) -> Result<Self, ConfigError> {
+        Ok(Self)
+    }
+
+    fn plan(&self, context: &Context<'_>, (): &(), draft: &mut Draft) {
+        let facts = context.facts;
+        let mut rng = algo::Rng::new(context.seed, 1);
+        for (i, v) in facts.volumes.iter().enumerate() {
+            let extents = v.extents.as_ref().unwrap();
+            // Now and then a volume is not touched.
+            let share = rng.unit() - 0.2;
+            let mut wanted: [Vec<u32>; 3] = Default::default();
+            for e in 0..extents.places.count() {
+                if rng.unit() < share {
+                    wanted[rng.below(3) as usize].push(e);
+                }
+            }
+            for (tier, numbers) in wanted.into_iter().enumerate() {
+                let heat = numbers.iter().map(|e| (*e, rng.below(9) as u32 + 1));
+                let heat = heat.collect();
+                draft.extent_wishes.push(ExtentWish {
+                    volume: VolumeId::from_index(i),
+                    extents: ExtentRanges::from_sorted(numbers),
+                    tiers: (tier..3).map(TierId::from_index).collect(),
+                    goal: Goal::Latency,
+                    reason: Reason::CoolExtents {
+                        period: Nanos::ZERO,
+                        requests: 0,
+                    },
+                    heat,
+                    refused: None,
+                });
+            }
+        }
+    }
+}
+
+fn places(sim: &Simulation) -> Vec<Vec<DeviceId>> {
+    let of = |map: &VolumeMap| {
+        (0..map.extents())
+            .map(|e| map.location(e).unwrap().device)
+            .collect()
+    };
+    sim.world.maps.iter().map(of).collect()
+}
+
+/// Runs with a seed; `cancels` of a thousand events with a move under way give that up. How many extents were moved.
+fn shuffled(seed: u64, cancels: u64) -> u64 {
+    let model = ScenarioFile::parse("shuffle.toml", SCENARIO).unwrap();
+    let mut model = model.build(vec![]).unwrap();
+    model.seed = seed;
+    let options = RunOptions {
+        series: false,
+        decisions: false,
+        optimum: None,
+    };
+    let strategy: &dyn AnyStrategy = &Shuffle;
+    let mut state = strategy.initial_state();
+    let mut sim = Simulation::new(&model, strategy.granularity(), options);
+    let mut rng = algo::Rng::new(seed, 2);
+    let mut expected = places(&sim);
+    let mut ended = vec![];
+    while sim.agenda.first_time() <= sim.end_ns {
+        sim.run_requests(sim.agenda.first_time());
+        let (now, event) = sim.agenda.pop().unwrap();
+        sim.handle(now, event, strategy, &mut state, &mut |_| {})
+            .unwrap();
+        let active = sim.executor.jobs().iter().filter(|j| j.state.active());
+        if let Some(id) = active.map(|j| j.id).next()
+            && rng.below(1000) < cancels
+        {
+            sim.input(now, Input::Cancel(id));
+        }
+        check_space(&sim);
+        for (d, device) in model.topology.devices.iter().enumerate() {
+            assert!(sim.used[d] + sim.reserved[d] <= device.spec.capacity);
+        }
+        let held: Bytes = sim.used.iter().copied().sum();
+        let size: Bytes = model.volumes.iter().map(|v| v.size).sum();
+        assert_eq!(held, size, "every extent is on one device");
+        for job in sim.executor.jobs() {
+            if matches!(job.state, JobState::Done { .. }) && !ended.contains(&job.id) {
+                ended.push(job.id);
+                let volume = job.order.volume.index();
+                for e in job.order.extents.as_ref().unwrap().iter() {
+                    expected[volume][e as usize] = job.order.to;
+                    let there = sim.world.maps[volume].location(e as usize);
+                    assert_eq!(there.unwrap().device, job.order.to);
+                }
+            }
+        }
+    }
+    let moved = ended.iter().map(|id| {
+        let extents = sim.executor.job(*id).order.extents.as_ref();
+        u64::from(extents.unwrap().count())
+    });
+    let moved = moved.sum();
+    if cancels == 0 {
+        let running = |v: usize| sim.moving[v].is_some();
+        let now = places(&sim);
+        for v in (0..now.len()).filter(|v| !running(*v)) {
+            assert_eq!(now[v], expected[v], "volume {v}");
+        }
+    }
+    moved
+}
+
+#[test]
+fn what_was_planned_is_what_comes_of_it() {
+    for seed in 1..4 {
+        assert!(shuffled(seed, 0) > 1000);
+    }
+}
+
+#[test]
+fn moves_given_up_lose_nothing() {
+    for seed in 1..4 {
+        assert!(shuffled(seed, 5) > 20);
+    }
+}

@@ -1,0 +1,144 @@
+//! Requests of a load condition as a source of a run: pages on volumes.
+
+use algo::mix;
+use config::find;
+use trace::{Arrival, ArrivalSpec, Arrivals};
+use units::{Bytes, VolumeId};
+
+use crate::source::Issue;
+use crate::{Model, ScenarioError, ScenarioFile, VolumeModel};
+
+/// A load condition on volumes.
+#[derive(Debug, Clone)]
+pub struct GeneratorModel {
+    /// The condition and its requests.
+    pub spec: ArrivalSpec,
+    /// Volumes that its pages are dealt to in turn.
+    pub volumes: Vec<VolumeId>,
+}
+
+impl GeneratorModel {
+    /// Volume, and place there, of a page: the first page on the first volume, the next one on the second, and so on.
+    pub fn place(&self, page: u32) -> (VolumeId, u32) {
+        let volumes = self.volumes.len() as u32;
+        (self.volumes[(page % volumes) as usize], page / volumes)
+    }
+
+    /// Pages of each volume, at most.
+    pub fn pages_per_volume(&self) -> u32 {
+        self.spec
+            .condition
+            .pages()
+            .div_ceil(self.volumes.len() as u32)
+    }
+}
+
+impl ScenarioFile {
+    /// The scenario's generators, with everything checked.
+    pub(crate) fn generators(
+        &self,
+        volumes: &[VolumeModel],
+    ) -> Result<Vec<GeneratorModel>, ScenarioError> {
+        let names = || volumes.iter().map(|v| v.name.as_str());
+        let mut out = Vec::new();
+        for (i, config) in self.scenario.generators.iter().enumerate() {
+            let at = |key: &str| format!("generators[{i}].{key}");
+            let condition = trace::conditions::condition(&config.condition).ok_or_else(|| {
+                let known = trace::conditions::condition_names();
+                let why = format!("there is no such condition; known: {}", known.join(", "));
+                self.fault(&at("condition"), why)
+            })?;
+            for (key, share) in [
+                ("read_share", config.read_share),
+                ("sequential_share", config.sequential_share),
+            ] {
+                if !(0.0..=1.0).contains(&share) {
+                    return Err(self.fault(&at(key), "is a share: 0 to 1"));
+                }
+            }
+            let (page, request) = (config.page, config.request);
+            let whole = request.0 > 0 && page.0 >= request.0 && page.0.is_multiple_of(request.0);
+            if !whole || page > Bytes::gib(1) {
+                let why = format!("must be up to 1 GiB, and a multiple of the request's {request}");
+                return Err(self.fault(&at("page"), why));
+            }
+            if config.volumes.is_empty() {
+                return Err(self.fault(&at("volumes"), "is empty: at least one is needed"));
+            }
+            let found = config.volumes.iter().enumerate().map(|(n, name)| {
+                let v = find(name, names())
+                    .map_err(|why| self.fault(&at(&format!("volumes[{n}]")), why))?;
+                Ok(VolumeId::from_index(v))
+            });
+            let generator = GeneratorModel {
+                spec: ArrivalSpec {
+                    condition,
+                    page,
+                    request,
+                    read_share: config.read_share,
+                    sequential_share: config.sequential_share,
+                },
+                volumes: found.collect::<Result<_, ScenarioError>>()?,
+            };
+            let need = Bytes(u64::from(generator.pages_per_volume()) * page.0);
+            let small = generator.volumes.iter().map(|v| &volumes[v.index()]);
+            if let Some(v) = small.into_iter().find(|v| v.size < need) {
+                let why = format!(
+                    "volume \"{}\" of {} is too small: its pages of the condition take {need}",
+                    v.name, v.size
+                );
+                return Err(self.fault(&at("volumes"), why));
+            }
+            out.push(generator);
+        }
+        Ok(out)
+    }
+}
+
+pub(crate) struct GeneratorSource<'a> {
+    model: &'a GeneratorModel,
+    arrivals: Arrivals,
+    /// The request that is due next.
+    next: Arrival,
+    stream: u64,
+    issued: u64,
+}
+
+impl<'a> GeneratorSource<'a> {
+    pub(crate) fn new(model: &'a Model, i: usize) -> Self {
+        let generator = &model.generators[i];
+        let mut arrivals = Arrivals::new(&generator.spec, mix(model.seed, 0x9E_0000 + i as u64));
+        Self {
+            model: generator,
+            next: arrivals.advance(),
+            arrivals,
+            stream: mix(model.seed, 0x9F_0000 + i as u64),
+            issued: 0,
+        }
+    }
+
+    pub(crate) fn due_ns(&self) -> u64 {
+        self.next.at.0
+    }
+
+    /// The request that is due. Its latency counts from then, however late it is issued.
+    pub(crate) fn take(&mut self) -> Issue {
+        let Arrival {
+            at,
+            page,
+            op,
+            offset,
+        } = self.next;
+        self.next = self.arrivals.advance();
+        self.issued += 1;
+        let (volume, place) = self.model.place(page);
+        Issue {
+            volume: volume.0,
+            op,
+            offset: u64::from(place) * self.model.spec.page.0 + offset,
+            length: self.model.spec.request.0,
+            arrival_ns: at.0,
+            bits: mix(self.stream, self.issued),
+        }
+    }
+}

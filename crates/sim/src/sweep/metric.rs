@@ -1,0 +1,293 @@
+//! What can be shown of a cell: names with their units in them, and how to read them from a result.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+use super::known;
+use crate::{DirectionSummary, GroupKind, GroupSummary, Model, RunResult};
+
+/// Shown unless told otherwise.
+pub const DEFAULT_METRICS: [&str; 8] = [
+    "latency_mean_us",
+    "latency_p50_us",
+    "latency_p99_us",
+    "iops",
+    "mib_per_s",
+    "slo_violation_s",
+    "moves_done",
+    "moved_bytes",
+];
+
+/// A number of a cell: of everything, or of one group (`class[gold].latency_p99_us`).
+#[derive(Debug, Clone)]
+pub struct Metric {
+    name: String,
+    group: Option<(GroupKind, String)>,
+    kind: &'static Kind,
+}
+
+/// What is read from a run.
+#[derive(Debug)]
+enum Of {
+    /// Of a group.
+    Group(fn(&GroupSummary) -> Option<f64>),
+    /// Of a run; there is none of a group.
+    Run(fn(&RunResult) -> f64),
+}
+
+#[derive(Debug)]
+struct Kind {
+    name: &'static str,
+    /// Of the column in a table, with its unit.
+    title: (&'static str, &'static str),
+    /// Values of the metric for one in the table.
+    scale: f64,
+    /// After the decimal point, in the table.
+    digits: usize,
+    of: Of,
+}
+
+const fn kind(
+    name: &'static str,
+    title: (&'static str, &'static str),
+    digits: usize,
+    of: Of,
+) -> Kind {
+    Kind {
+        name,
+        title,
+        scale: 1.0,
+        digits,
+        of,
+    }
+}
+
+/// A latency; over no requests there is none.
+const fn latency(
+    name: &'static str,
+    title: &'static str,
+    of: fn(&GroupSummary) -> Option<f64>,
+) -> Kind {
+    kind(name, (title, "µs"), 1, Of::Group(of))
+}
+
+fn of(d: &DirectionSummary, value: f64) -> Option<f64> {
+    (d.ios > 0).then_some(value)
+}
+
+const KINDS: &[Kind] = &[
+    latency("latency_mean_us", "mean", |g| of(&g.all, g.all.mean_us)),
+    latency("latency_p50_us", "p50", |g| of(&g.all, g.all.p50_us)),
+    latency("latency_p95_us", "p95", |g| of(&g.all, g.all.p95_us)),
+    latency("latency_p99_us", "p99", |g| of(&g.all, g.all.p99_us)),
+    latency("latency_p999_us", "p99.9", |g| of(&g.all, g.all.p999_us)),
+    latency("latency_read_mean_us", "r_await", |g| {
+        of(&g.reads, g.reads.mean_us)
+    }),
+    latency("latency_read_p50_us", "r_p50", |g| {
+        of(&g.reads, g.reads.p50_us)
+    }),
+    latency("latency_read_p95_us", "r_p95", |g| {
+        of(&g.reads, g.reads.p95_us)
+    }),
+    latency("latency_read_p99_us", "r_p99", |g| {
+        of(&g.reads, g.reads.p99_us)
+    }),
+    latency("latency_read_p999_us", "r_p99.9", |g| {
+        of(&g.reads, g.reads.p999_us)
+    }),
+    latency("latency_write_mean_us", "w_await", |g| {
+        of(&g.writes, g.writes.mean_us)
+    }),
+    latency("latency_write_p50_us", "w_p50", |g| {
+        of(&g.writes, g.writes.p50_us)
+    }),
+    latency("latency_write_p95_us", "w_p95", |g| {
+        of(&g.writes, g.writes.p95_us)
+    }),
+    latency("latency_write_p99_us", "w_p99", |g| {
+        of(&g.writes, g.writes.p99_us)
+    }),
+    latency("latency_write_p999_us", "w_p99.9", |g| {
+        of(&g.writes, g.writes.p999_us)
+    }),
+    kind("iops", ("IOPS", ""), 1, Of::Group(|g| Some(g.all.iops))),
+    kind(
+        "iops_read",
+        ("r/s", ""),
+        1,
+        Of::Group(|g| Some(g.reads.iops)),
+    ),
+    kind(
+        "iops_write",
+        ("w/s", ""),
+        1,
+        Of::Group(|g| Some(g.writes.iops)),
+    ),
+    kind(
+        "mib_per_s",
+        ("MiB/s", ""),
+        2,
+        Of::Group(|g| Some(g.all.mib_per_s)),
+    ),
+    kind(
+        "mib_per_s_read",
+        ("rMiB/s", ""),
+        2,
+        Of::Group(|g| Some(g.reads.mib_per_s)),
+    ),
+    kind(
+        "mib_per_s_write",
+        ("wMiB/s", ""),
+        2,
+        Of::Group(|g| Some(g.writes.mib_per_s)),
+    ),
+    kind(
+        "slo_violation_s",
+        ("SLO miss", "vol·s"),
+        1,
+        Of::Group(|g| g.slo_violation_s),
+    ),
+    kind(
+        "moves_done",
+        ("moves", "done"),
+        0,
+        Of::Run(|r| r.moves.done as f64),
+    ),
+    kind(
+        "moves_not_done",
+        ("moves", "not done"),
+        0,
+        Of::Run(|r| r.moves.not_done as f64),
+    ),
+    kind(
+        "moved_volumes",
+        ("moved", "volumes"),
+        0,
+        Of::Run(|r| r.moves.volumes as f64),
+    ),
+    Kind {
+        scale: (1u64 << 30) as f64,
+        ..kind(
+            "moved_bytes",
+            ("copied", "GiB"),
+            2,
+            Of::Run(|r| r.moves.bytes as f64),
+        )
+    },
+];
+
+/// The names of all metrics of the whole run.
+pub fn metric_names() -> impl Iterator<Item = &'static str> + Clone {
+    KINDS.iter().map(|k| k.name)
+}
+
+impl Metric {
+    /// A metric by its name, or `tier[NAME].`, `class[NAME].`, `vm[NAME].` or `volume[NAME].` before it.
+    ///
+    /// # Errors
+    /// A name that there is not, and a metric that there is not of groups; in words.
+    pub fn parse(name: &str) -> Result<Self, String> {
+        let name = name.trim();
+        let (group, of) = match name.rsplit_once("].") {
+            None => (None, name),
+            Some((group, of)) => {
+                let (kind, group) = group.split_once('[').ok_or_else(|| {
+                    format!("metric \"{name}\" is not of the form class[gold].iops")
+                })?;
+                let kinds = [
+                    ("tier", GroupKind::Tier),
+                    ("class", GroupKind::Class),
+                    ("vm", GroupKind::Vm),
+                    ("volume", GroupKind::Volume),
+                ];
+                let what = format!("group of metric \"{name}\"");
+                let i = known(&what, kind, kinds.iter().map(|k| k.0))?;
+                (Some((kinds[i].1, group.to_owned())), of)
+            }
+        };
+        let kind = &KINDS[known("metric", of, metric_names())?];
+        if group.is_some() && matches!(kind.of, Of::Run(_)) {
+            return Err(format!(
+                "metric \"{name}\": {of} is of whole runs, not of groups"
+            ));
+        }
+        Ok(Self {
+            name: name.into(),
+            group,
+            kind,
+        })
+    }
+
+    /// Refuses a group that there is not.
+    ///
+    /// # Errors
+    /// If the model has none of that name; in words.
+    pub fn check(&self, model: &Model) -> Result<(), String> {
+        let Some((kind, group)) = &self.group else {
+            return Ok(());
+        };
+        let names: Vec<&str> = match kind {
+            GroupKind::Total => vec![],
+            GroupKind::Tier => model
+                .topology
+                .tiers
+                .iter()
+                .map(|t| t.name.as_str())
+                .collect(),
+            GroupKind::Class => model.classes.iter().map(|c| c.name.as_str()).collect(),
+            GroupKind::Vm => model.vms.iter().map(String::as_str).collect(),
+            GroupKind::Volume => model.volumes.iter().map(|v| v.name.as_str()).collect(),
+        };
+        known(
+            &format!("metric \"{}\"", self.name),
+            group,
+            names.into_iter(),
+        )
+        .map(|_| ())
+    }
+
+    /// Its value; `None` where there is none, such as a latency over no requests.
+    pub(super) fn of_run(&self, result: &RunResult) -> Option<f64> {
+        match self.kind.of {
+            Of::Run(value) => Some(value(result)),
+            Of::Group(value) => value(match &self.group {
+                None => result.total(),
+                Some((kind, name)) => result.of_kind(*kind).find(|g| g.name == *name)?,
+            }),
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The group that it is of, as it was given; `None` of everything.
+    pub fn group(&self) -> Option<&str> {
+        self.group.as_ref().map(|g| g.1.as_str())
+    }
+
+    /// Title and unit of its column in tables.
+    pub fn title(&self) -> (&'static str, &'static str) {
+        self.kind.title
+    }
+
+    /// Its value in the unit of tables, and the digits that are worth showing.
+    pub fn shown(&self, value: f64) -> (f64, usize) {
+        (value / self.kind.scale, self.kind.digits)
+    }
+}
+
+impl fmt::Display for Metric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.name)
+    }
+}
+
+impl Serialize for Metric {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}

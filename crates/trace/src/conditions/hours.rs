@@ -1,0 +1,376 @@
+//! The hours of a condition: intensities and counts.
+
+use algo::Rng;
+
+use super::stand_in::StandIn;
+use super::{Condition, Slice, SliceRepeat, popularity};
+
+const HOURS_PER_DAY: u32 = 24;
+const SLICE_HOURS: u32 = 3;
+const SECONDS_PER_HOUR: f64 = 3600.0;
+
+/// What one hour is like.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Hour {
+    /// Requests per second, by page.
+    pub rates: Vec<f64>,
+    /// Requests that were counted, of the pages that had any, in order of page.
+    pub counts: Vec<(u32, u32)>,
+}
+
+/// Hour after hour of a condition, without end.
+#[derive(Debug, Clone)]
+pub struct Hours {
+    next: u32,
+    seed: u64,
+    hour: Hour,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone)]
+enum Kind {
+    Slice(Box<Slices>),
+    StandIn(Box<Sessions>),
+}
+
+impl Hours {
+    pub(super) fn new(condition: &Condition, seed: u64) -> Self {
+        let kind = match condition {
+            Condition::Slice(slice) => Kind::Slice(Box::new(Slices::new(slice, seed))),
+            Condition::StandIn(load) => Kind::StandIn(Box::new(Sessions::new(load, seed))),
+        };
+        Self {
+            next: 0,
+            seed,
+            hour: Hour {
+                rates: vec![0.0; condition.pages() as usize],
+                counts: vec![],
+            },
+            kind,
+        }
+    }
+
+    /// The next hour. It is valid until the one after it is asked for.
+    pub fn advance(&mut self) -> &Hour {
+        let at = self.next;
+        self.next += 1;
+        self.hour.counts.clear();
+        match &mut self.kind {
+            Kind::Slice(slices) => slices.fill(at, self.seed, &mut self.hour),
+            Kind::StandIn(sessions) => {
+                sessions.fill(at, &mut self.hour.rates);
+                draw_counts(
+                    &mut Rng::new(self.seed, 0x10_0000 + u64::from(at)),
+                    &mut self.hour,
+                );
+            }
+        }
+        &self.hour
+    }
+}
+
+fn draw_counts(rng: &mut Rng, hour: &mut Hour) {
+    for (page, rate) in hour.rates.iter().enumerate() {
+        let count = rng.poisson(rate * SECONDS_PER_HOUR);
+        if count > 0 {
+            hour.counts.push((page as u32, count));
+        }
+    }
+}
+
+/// Conditions B to G.
+#[derive(Debug, Clone)]
+struct Slices {
+    slice: Slice,
+    popularity: Vec<f64>,
+    layouts: Vec<Vec<u32>>,
+    /// The three hours of today's slice: what the page of each rank gets, requests per second.
+    today: [Vec<f64>; SLICE_HOURS as usize],
+    /// Counts by page, for the order of pages.
+    by_page: Vec<u32>,
+}
+
+impl Slices {
+    fn new(slice: &Slice, seed: u64) -> Self {
+        let pinned = (slice.pinned_hot * f64::from(slice.pages)).round() as u32;
+        let count = HOURS_PER_DAY / slice.cycle.hours();
+        Self {
+            popularity: popularity(slice.k, slice.pages),
+            layouts: slice.layouts.draw(count, slice.pages, pinned, seed),
+            today: Default::default(),
+            by_page: vec![0; slice.pages as usize],
+            slice: slice.clone(),
+        }
+    }
+
+    fn fill(&mut self, at: u32, seed: u64, hour: &mut Hour) {
+        let (day, of_day) = (at / HOURS_PER_DAY, at % HOURS_PER_DAY);
+        if of_day == 0 {
+            self.begin_day(day, seed);
+        }
+        let layout = &self.layouts[(of_day / self.slice.cycle.hours()) as usize];
+        let ranks = &self.today[(of_day % SLICE_HOURS) as usize];
+        for (page, rate) in layout.iter().zip(ranks) {
+            hour.rates[*page as usize] = *rate;
+        }
+        match self.slice.repeat {
+            SliceRepeat::Intensities => {
+                draw_counts(&mut Rng::new(seed, 0x20_0000 + u64::from(at)), hour);
+            }
+            SliceRepeat::Log => {
+                for (page, rate) in layout.iter().zip(ranks) {
+                    self.by_page[*page as usize] = (rate * SECONDS_PER_HOUR).round() as u32;
+                }
+                let asked = self.by_page.iter().enumerate().filter(|(_, n)| **n > 0);
+                hour.counts.extend(asked.map(|(page, n)| (page as u32, *n)));
+            }
+        }
+    }
+
+    /// Draws a day's slice. Where the log is repeated, intensities are those of the log.
+    fn begin_day(&mut self, day: u32, seed: u64) {
+        let (slice, sigma) = (&self.slice, self.slice.jitter);
+        for (hour, ranks) in self.today.iter_mut().enumerate() {
+            let stream = u64::from(day * SLICE_HOURS) + hour as u64;
+            let mut rng = Rng::new(seed, 0x30_0000 + stream);
+            ranks.clear();
+            ranks.extend(self.popularity.iter().map(|share| {
+                let factor = if sigma > 0.0 {
+                    libm::exp(sigma * rng.normal() - sigma * sigma / 2.0)
+                } else {
+                    1.0
+                };
+                let rate = share * slice.iops * factor;
+                match slice.repeat {
+                    SliceRepeat::Intensities => rate,
+                    SliceRepeat::Log => {
+                        f64::from(rng.poisson(rate * SECONDS_PER_HOUR)) / SECONDS_PER_HOUR
+                    }
+                }
+            }));
+        }
+    }
+}
+
+/// The stand-in for condition A.
+#[derive(Debug, Clone)]
+struct Sessions {
+    load: StandIn,
+    popularity: Vec<f64>,
+    /// Page of each rank.
+    pages: Vec<u32>,
+    /// Of each page with a session: page, first hour of the day, weight.
+    sessions: Vec<(u32, u32, f64)>,
+    /// Weight of the burst on each page; 0 for none.
+    bursts: Vec<f64>,
+    bursting: u32,
+    rng: Rng,
+}
+
+impl Sessions {
+    fn new(load: &StandIn, seed: u64) -> Self {
+        let pages = super::Layouts::Permutation
+            .draw(1, load.pages, 0, seed)
+            .remove(0);
+        let mut rng = Rng::new(seed, 0x40_0000);
+        let mut starts: Vec<Option<(u32, f64)>> = vec![None; load.pages as usize];
+        // A page that is drawn twice keeps the later session.
+        for _ in 0..load.sessions {
+            let page = rng.below(u64::from(load.pages)) as usize;
+            starts[page] = Some((
+                rng.below(u64::from(HOURS_PER_DAY)) as u32,
+                rng.exponential(),
+            ));
+        }
+        let of_page = |(page, start): (usize, &Option<(u32, f64)>)| {
+            start.map(|(hour, weight)| (page as u32, hour, weight))
+        };
+        Self {
+            popularity: popularity(load.k, load.pages),
+            sessions: starts.iter().enumerate().filter_map(of_page).collect(),
+            bursts: vec![0.0; load.pages as usize],
+            bursting: 0,
+            load: load.clone(),
+            pages,
+            rng,
+        }
+    }
+
+    fn fill(&mut self, at: u32, rates: &mut [f64]) {
+        self.turn_over_bursts();
+        let (load, of_day) = (&self.load, at % HOURS_PER_DAY);
+        let peak = if (3..6).contains(&of_day) {
+            load.peak
+        } else {
+            1.0
+        };
+        let iops = load.iops * peak;
+        let open =
+            |start: u32| (of_day + HOURS_PER_DAY - start) % HOURS_PER_DAY < load.session_hours;
+        let in_sessions: f64 = self
+            .sessions
+            .iter()
+            .filter(|s| open(s.1))
+            .map(|s| s.2)
+            .sum();
+        let in_bursts: f64 = self.bursts.iter().sum();
+        let stable = 1.0 - load.recurring - load.bursting;
+        for (page, share) in self.pages.iter().zip(&self.popularity) {
+            rates[*page as usize] = iops * stable * share;
+        }
+        for (page, start, weight) in &self.sessions {
+            if open(*start) {
+                rates[*page as usize] += iops * load.recurring * weight / in_sessions;
+            }
+        }
+        for (rate, weight) in rates.iter_mut().zip(&self.bursts) {
+            if *weight > 0.0 {
+                *rate += iops * load.bursting * weight / in_bursts;
+            }
+        }
+    }
+
+    /// Bursts end by chance, and new ones begin until there are as many as there should be.
+    fn turn_over_bursts(&mut self) {
+        let (ends, wanted) = (
+            1.0 / self.load.burst_hours,
+            self.load.bursts.min(self.load.pages),
+        );
+        for weight in &mut self.bursts {
+            if *weight > 0.0 && self.rng.unit() < ends {
+                *weight = 0.0;
+                self.bursting -= 1;
+            }
+        }
+        while self.bursting < wanted {
+            let page = self.rng.below(self.bursts.len() as u64) as usize;
+            if self.bursts[page] == 0.0 {
+                // Never quite zero, which would be no burst.
+                self.bursts[page] = self.rng.exponential().max(1e-12);
+                self.bursting += 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Cycle, condition, cumulative_share};
+    use super::*;
+
+    fn total(hour: &Hour) -> f64 {
+        hour.counts.iter().map(|(_, n)| f64::from(*n)).sum()
+    }
+
+    /// The published curve of condition B, on what is generated and not on the formula alone.
+    #[test]
+    fn locality_is_as_published() {
+        let mut slice = Slice::new(10.0, 78.0, Cycle::NotMove);
+        slice.jitter = 0.0;
+        let mut hours = Condition::Slice(slice).hours(1);
+        let mut sums = vec![0u64; super::super::PAGES as usize];
+        for _ in 0..24 * 10 {
+            for (page, n) in &hours.advance().counts {
+                sums[*page as usize] += u64::from(*n);
+            }
+        }
+        sums.sort_unstable_by(|a, b| b.cmp(a));
+        let all: u64 = sums.iter().sum();
+        let mean_iops = all as f64 / (240.0 * 3600.0);
+        assert!((mean_iops - 78.0).abs() < 0.3, "{mean_iops}");
+        for (share, published) in [(0.1, 0.63), (0.2, 0.84), (0.3, 0.95)] {
+            let top: u64 = sums[..(share * sums.len() as f64) as usize].iter().sum();
+            let got = top as f64 / all as f64;
+            assert!(
+                (got - cumulative_share(10.0, share)).abs() < 0.004,
+                "{share}: {got}"
+            );
+            assert!(
+                (got - published).abs() < 0.03,
+                "{share}: {got}, published {published}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_log_repeats_within_the_day_and_layouts_every_day() {
+        let mut hours = condition("D-3h").unwrap().hours(5);
+        let all: Vec<Hour> = (0..48).map(|_| hours.advance().clone()).collect();
+        let sorted = |h: &Hour| {
+            let mut counts: Vec<u32> = h.counts.iter().map(|(_, n)| *n).collect();
+            counts.sort_unstable();
+            counts
+        };
+        assert_eq!(sorted(&all[0]), sorted(&all[3]), "the same counts");
+        assert_ne!(all[0].counts, all[3].counts, "on other pages");
+        assert_ne!(
+            sorted(&all[0]),
+            sorted(&all[24]),
+            "and others on the next day"
+        );
+        // Hot pages of an hour are hot at the same hour of the next day.
+        let hot = |h: &Hour| {
+            let mut by_count = h.counts.clone();
+            by_count.sort_unstable_by_key(|(page, n)| (std::cmp::Reverse(*n), *page));
+            by_count.truncate(1000);
+            by_count.sort_unstable();
+            by_count
+                .into_iter()
+                .map(|(page, _)| page)
+                .collect::<Vec<_>>()
+        };
+        let shared = |a: &Hour, b: &Hour| {
+            let theirs = hot(b);
+            hot(a)
+                .iter()
+                .filter(|p| theirs.binary_search(p).is_ok())
+                .count()
+        };
+        assert!(
+            shared(&all[4], &all[28]) > 600,
+            "{}",
+            shared(&all[4], &all[28])
+        );
+        // Pinned pages are 434; the others of two layouts share about 1 in 8.
+        assert!(
+            shared(&all[4], &all[7]) < 600,
+            "{}",
+            shared(&all[4], &all[7])
+        );
+    }
+
+    #[test]
+    fn the_stand_in_has_its_peak_its_sessions_and_its_bursts() {
+        let load = StandIn::first();
+        let mut hours = Condition::StandIn(load.clone()).hours(2);
+        let all: Vec<Hour> = (0..72).map(|_| hours.advance().clone()).collect();
+        let at = |h: usize| total(&all[h]) / 3600.0;
+        assert!((at(1) - 80.0).abs() < 1.5, "{}", at(1));
+        assert!((at(28) - 80.0 * 5.2).abs() < 4.0, "{}", at(28));
+        for hour in &all {
+            assert!(hour.counts.windows(2).all(|w| w[0].0 < w[1].0));
+            let of_pages: f64 = hour.rates.iter().sum();
+            assert!((of_pages - 80.0).abs() < 1e-6 || (of_pages - 416.0).abs() < 1e-6);
+        }
+        // Without sessions and bursts every hour is alike but for the peak.
+        let stable = StandIn {
+            bursting: 0.0,
+            bursts: 0,
+            ..load
+        }
+        .with_recurring(0.0);
+        let mut hours = Condition::StandIn(stable).hours(2);
+        let first = hours.advance().rates.clone();
+        assert_eq!(hours.advance().rates, first);
+    }
+
+    #[test]
+    fn seeds_decide_everything() {
+        for name in ["A", "C-6h"] {
+            let condition = condition(name).unwrap();
+            let hour = |seed| condition.hours(seed).advance().clone();
+            assert_eq!(hour(1), hour(1));
+            assert_ne!(hour(1), hour(2));
+        }
+    }
+}
