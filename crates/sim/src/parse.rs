@@ -39,6 +39,9 @@ impl ScenarioFile {
             );
             return Err(source.fault("name", why));
         }
+        if scenario.tiers.is_empty() && scenario.counting.is_none() {
+            return Err(source.fault("tiers", "missing field: a simulated array has tiers"));
+        }
         Ok(Self { scenario, source })
     }
 
