@@ -6,15 +6,18 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Our crates in order: each may depend on those before it only.
-const ORDER: [&str; 24] = [
+const ORDER: &[&str] = &[
     "units",
     "model",
     "algo",
+    "cache",
+    "flash",
     "volume",
     "planner",
     "config",
     "exact",
     "executor",
+    "slo",
     "trace",
     "sim",
     "manager",
@@ -34,10 +37,12 @@ const ORDER: [&str; 24] = [
 ];
 
 /// What the core may use from outside. None of these opens a socket, reads a clock or starts a thread by itself.
-const CORE_MAY_USE: [(&str, &[&str]); 12] = [
+const CORE_MAY_USE: &[(&str, &[&str])] = &[
     ("units", &["schemars", "serde", "thiserror"]),
     ("model", &["schemars", "serde", "thiserror"]),
     ("algo", &["libm", "serde"]),
+    ("cache", &["schemars", "serde", "thiserror"]),
+    ("flash", &["libm", "schemars", "serde", "thiserror"]),
     ("volume", &["serde", "thiserror"]),
     (
         "planner",
@@ -55,6 +60,7 @@ const CORE_MAY_USE: [(&str, &[&str]); 12] = [
         ],
     ),
     ("executor", &["serde"]),
+    ("slo", &["libm", "schemars", "serde", "thiserror"]),
     ("sim", &["schemars", "serde", "serde_json", "thiserror"]),
     (
         "report",
@@ -148,7 +154,7 @@ fn dependencies_point_one_way() {
 fn the_core_uses_nothing_that_does_io() {
     let direct = direct(&metadata());
     for (name, allowed) in CORE_MAY_USE {
-        for dependency in &direct[name] {
+        for dependency in &direct[*name] {
             let ours = ORDER.contains(&dependency.as_str());
             assert!(
                 ours || allowed.contains(&dependency.as_str()),

@@ -1,0 +1,1 @@
+//! Caches of pages in front of devices: what stays, what goes.

@@ -1,0 +1,1 @@
+//! What happens inside a solid-state drive: flash translation, garbage collection, over-provisioning.

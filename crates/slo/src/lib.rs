@@ -1,0 +1,1 @@
+//! What to do when a service-level objective breaks.
