@@ -21,6 +21,7 @@ pub mod packed;
 mod popularity;
 mod random;
 mod regression;
+mod service;
 mod sketch;
 mod top;
 
@@ -43,5 +44,6 @@ pub use nonnegative::NonNegativeFit;
 pub use popularity::Popularity;
 pub use random::{JitterTable, Rng, mix};
 pub use regression::{Line, fit_line};
+pub use service::{OfferedLoad, RequestLoad, ServiceTime};
 pub use sketch::HeatSketch;
 pub use top::{Choice, Fill, TopCounts};

@@ -46,7 +46,7 @@ const CORE_MAY_USE: &[(&str, &[&str])] = &[
     ("volume", &["serde", "thiserror"]),
     (
         "planner",
-        &["schemars", "serde", "serde_json", "strsim", "thiserror"],
+        &["libm", "schemars", "serde", "serde_json", "strsim", "thiserror"],
     ),
     (
         "config",
@@ -226,7 +226,7 @@ fn the_bans_are_in_force() {
                 "demo",
                 "cli"
             ]
-            .contains(&name),
+            .contains(name),
             "clippy.toml of {name}"
         );
     }

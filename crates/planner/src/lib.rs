@@ -16,6 +16,7 @@ mod arrange;
 pub mod assign;
 mod decide;
 mod evacuate;
+pub mod exchange;
 pub mod extents;
 mod footprint;
 mod gates;
