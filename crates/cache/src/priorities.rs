@@ -58,9 +58,7 @@ impl Priorities {
 /// its volume's priority.
 #[inline]
 pub fn insertion(position_percent: f64, priority_percent: i32) -> f64 {
-    (position_percent + f64::from(priority_percent))
-        .min(100.0)
-        .max(POSITION_MIN_PERCENT)
+    (position_percent + f64::from(priority_percent)).clamp(POSITION_MIN_PERCENT, 100.0)
 }
 
 #[cfg(test)]
