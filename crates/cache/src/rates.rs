@@ -1,0 +1,275 @@
+//! How well the pages of each extent are hit, and where a missed page of it therefore begins (HR-LRU).
+//!
+//! ```text
+//!   HR(extent) = hits / accesses of the hour          index = HR / MaxHR
+//!   MaxHR = the best HR among extents touched in this slice or in the one before
+//!
+//!   index  [0, .2)  [.2, .4)  [.4, .7)  [.7, 1]
+//!   place    20 %      40 %      70 %     100 %       of the queue, from the end where pages are evicted
+//! ```
+//!
+//! Taken literally the method has two weaknesses that this makes switches of ([`RatesConfig`]): the best hit ratio is an
+//! extreme value, so that one extent with a single access and a hit sets it to 100 % for all; and at each full hour every
+//! extent is unknown again.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Place of a page whose extent nothing better is known of, and the lowest that Priority-LRU uses, percent.
+pub const POSITION_MIN_PERCENT: f64 = 20.0;
+
+/// Where pages of extents begin that were not accessed before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum UnknownExtent {
+    /// At 20 %, as if nothing of it had ever been hit: resistant to scans. The paper, literally.
+    #[default]
+    Lowest,
+    /// At 100 %, as in LRU.
+    Top,
+}
+
+/// Switches of the statistics.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct RatesConfig {
+    /// Accesses that an extent must have had in a slice for its hit ratio to count as the best. 0 or 1 is literal.
+    pub accesses_for_best_min: u32,
+    /// Weight of the hour before in the hit ratio, 0..=1. 0 is literal.
+    pub previous_hour_weight: f64,
+    /// Where pages of extents begin that were not accessed before.
+    pub unknown_extent: UnknownExtent,
+}
+
+impl RatesConfig {
+    /// As in the paper.
+    pub fn literal() -> Self {
+        Self {
+            accesses_for_best_min: 0,
+            previous_hour_weight: 0.0,
+            unknown_extent: UnknownExtent::Lowest,
+        }
+    }
+
+    /// With a least number of accesses (20) and the hour before at half its weight.
+    pub fn corrected() -> Self {
+        Self {
+            accesses_for_best_min: 20,
+            previous_hour_weight: 0.5,
+            unknown_extent: UnknownExtent::Lowest,
+        }
+    }
+}
+
+impl Default for RatesConfig {
+    fn default() -> Self {
+        Self::corrected()
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Extent {
+    hits: u32,
+    accesses: u32,
+    hits_before: u32,
+    accesses_before: u32,
+    accesses_slice: u32,
+}
+
+/// Statistics of the extents `0..n`. The driver says when a slice (5 minutes) and when an hour is over.
+#[derive(Debug, Clone)]
+pub struct ExtentRates {
+    config: RatesConfig,
+    extents: Vec<Extent>,
+    /// Extents that were accessed in the slice under way.
+    touched: Vec<u32>,
+    /// Best hit ratio seen in the slice under way, and in the one before at its end.
+    best: [f64; 2],
+}
+
+impl ExtentRates {
+    /// For `extents` extents of which nothing is known.
+    pub fn new(extents: u32, config: RatesConfig) -> Self {
+        Self {
+            config,
+            extents: vec![Extent::default(); extents as usize],
+            touched: Vec::new(),
+            best: [0.0; 2],
+        }
+    }
+
+    /// Counts an access to a page of an extent.
+    #[inline]
+    pub fn record(&mut self, extent: u32, hit: bool) {
+        let e = &mut self.extents[extent as usize];
+        if e.accesses_slice == 0 {
+            self.touched.push(extent);
+        }
+        e.accesses_slice = e.accesses_slice.saturating_add(1);
+        e.accesses = e.accesses.saturating_add(1);
+        e.hits = e.hits.saturating_add(u32::from(hit));
+        // A miss can only lower the ratio.
+        if hit && e.accesses_slice >= self.config.accesses_for_best_min {
+            let ratio = ratio(e, self.config.previous_hour_weight).unwrap_or(0.0);
+            self.best[0] = self.best[0].max(ratio);
+        }
+    }
+
+    /// Hit ratio of an extent, 0..=1; none if it was not accessed in the time that counts.
+    pub fn hit_ratio(&self, extent: u32) -> Option<f64> {
+        ratio(
+            &self.extents[extent as usize],
+            self.config.previous_hour_weight,
+        )
+    }
+
+    /// The best hit ratio, 0..=1: the highest seen in the slice under way, or at the end of the one before. 0 if none
+    /// is known.
+    pub fn best_hit_ratio(&self) -> f64 {
+        self.best[0].max(self.best[1])
+    }
+
+    /// Where a missed page of an extent begins, percent: 20, 40, 70 or 100.
+    #[inline]
+    pub fn position(&self, extent: u32) -> f64 {
+        let best = self.best_hit_ratio();
+        if best <= 0.0 {
+            // Nothing is hit anywhere: LRU.
+            return 100.0;
+        }
+        match self.hit_ratio(extent) {
+            Some(ratio) => interval(ratio / best),
+            None if self.config.unknown_extent == UnknownExtent::Top => 100.0,
+            None => POSITION_MIN_PERCENT,
+        }
+    }
+
+    /// A slice is over.
+    pub fn end_slice(&mut self) {
+        let mut best: f64 = 0.0;
+        for extent in self.touched.drain(..) {
+            let e = &mut self.extents[extent as usize];
+            if e.accesses_slice >= self.config.accesses_for_best_min {
+                best = best.max(ratio(e, self.config.previous_hour_weight).unwrap_or(0.0));
+            }
+            e.accesses_slice = 0;
+        }
+        self.best = [0.0, best];
+    }
+
+    /// An hour is over. If a slice ends with it, its end comes first.
+    pub fn end_hour(&mut self) {
+        for e in &mut self.extents {
+            (e.hits_before, e.accesses_before) = (e.hits, e.accesses);
+            (e.hits, e.accesses) = (0, 0);
+        }
+    }
+}
+
+#[inline]
+fn ratio(e: &Extent, before: f64) -> Option<f64> {
+    let accesses = f64::from(e.accesses) + before * f64::from(e.accesses_before);
+    let hits = f64::from(e.hits) + before * f64::from(e.hits_before);
+    (accesses > 0.0).then(|| hits / accesses)
+}
+
+/// The place for an index, the upper end of its interval, percent.
+#[inline]
+pub fn interval(index: f64) -> f64 {
+    if index < 0.2 {
+        20.0
+    } else if index < 0.4 {
+        40.0
+    } else if index < 0.7 {
+        70.0
+    } else {
+        100.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn feed(rates: &mut ExtentRates, extent: u32, accesses: u32, hits: u32) {
+        for i in 0..accesses {
+            rates.record(extent, i < hits);
+        }
+    }
+
+    #[test]
+    fn the_papers_example_and_the_ends_of_intervals() {
+        for (index, percent) in [
+            (0.45, 70.0),
+            (0.0, 20.0),
+            (0.1, 20.0),
+            (0.2, 40.0),
+            (0.4, 70.0),
+            (0.7, 100.0),
+            (1.0, 100.0),
+        ] {
+            assert_eq!(interval(index), percent, "{index}");
+        }
+        let mut rates = ExtentRates::new(3, RatesConfig::corrected());
+        assert_eq!(rates.position(0), 100.0, "nothing is hit: LRU");
+        feed(&mut rates, 0, 100, 80);
+        feed(&mut rates, 1, 100, 36);
+        assert_eq!(rates.hit_ratio(1), Some(0.36));
+        rates.end_slice();
+        assert_eq!(rates.best_hit_ratio(), 0.8);
+        // .36 / .8 = .45.
+        assert_eq!(rates.position(1), 70.0);
+        assert_eq!(rates.position(2), 20.0, "unknown");
+    }
+
+    /// One tiny extent sets the best ratio of all, unless accesses are asked for.
+    #[test]
+    fn the_best_ratio_needs_accesses() {
+        for (config, percent) in [
+            (RatesConfig::literal(), 70.0),
+            (RatesConfig::corrected(), 100.0),
+        ] {
+            let mut rates = ExtentRates::new(2, config);
+            feed(&mut rates, 0, 1000, 500);
+            rates.end_slice();
+            feed(&mut rates, 0, 1000, 500);
+            feed(&mut rates, 1, 1, 1);
+            rates.end_slice();
+            assert_eq!(rates.position(0), percent, "{config:?}");
+        }
+    }
+
+    #[test]
+    fn the_hour_before_counts_half_or_not_at_all() {
+        let mut corrected = ExtentRates::new(2, RatesConfig::corrected());
+        let mut literal = ExtentRates::new(2, RatesConfig::literal());
+        for rates in [&mut corrected, &mut literal] {
+            feed(rates, 0, 100, 100);
+            rates.end_slice();
+            rates.end_hour();
+        }
+        assert_eq!(corrected.hit_ratio(0), Some(1.0));
+        assert_eq!(corrected.position(0), 100.0);
+        assert_eq!(literal.hit_ratio(0), None);
+        assert_eq!(literal.position(0), 20.0);
+        feed(&mut corrected, 0, 50, 0);
+        assert_eq!(corrected.hit_ratio(0), Some(0.5));
+        corrected.end_hour();
+        corrected.end_hour();
+        assert_eq!(corrected.hit_ratio(0), None);
+    }
+
+    /// The best is that of this slice or the one before, not of all time.
+    #[test]
+    fn the_best_is_forgotten_after_two_slices() {
+        let mut rates = ExtentRates::new(2, RatesConfig::literal());
+        feed(&mut rates, 0, 10, 10);
+        feed(&mut rates, 1, 10, 5);
+        rates.end_slice();
+        feed(&mut rates, 1, 10, 5);
+        rates.end_slice();
+        assert_eq!(rates.best_hit_ratio(), 0.5);
+        rates.end_slice();
+        assert_eq!(rates.best_hit_ratio(), 0.0);
+    }
+}
