@@ -218,3 +218,50 @@ impl Drop for JobBars {
         }
     }
 }
+
+/// Shows how many equal steps of a longer piece of work are done.
+pub struct StepBar {
+    started: Instant,
+    what: String,
+    steps: u64,
+    done: u64,
+    bar: Option<ProgressBar>,
+}
+
+impl StepBar {
+    /// A bar over `steps` steps that appears after two seconds, if standard error is a terminal.
+    pub fn new(what: &str, steps: u64) -> Self {
+        Self {
+            started: Instant::now(),
+            what: what.to_owned(),
+            steps,
+            done: 0,
+            bar: None,
+        }
+    }
+
+    /// One more step is done.
+    pub fn step(&mut self) {
+        self.done += 1;
+        if self.bar.is_none() && self.started.elapsed() < QUIET {
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(|| {
+            let target = ProgressDrawTarget::stderr();
+            let bar = ProgressBar::with_draw_target(Some(self.steps), target);
+            let style = ProgressStyle::with_template("{wide_bar} {percent}% eta {eta}  {msg}");
+            bar.set_style(style.expect("the template is constant"));
+            bar
+        });
+        bar.set_position(self.done);
+        bar.set_message(self.what.clone());
+    }
+}
+
+impl Drop for StepBar {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

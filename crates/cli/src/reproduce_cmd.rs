@@ -14,6 +14,7 @@ use sim::{RunOptions, SENSITIVITY_CASES, SensitivityRow, sensitivity_row};
 
 use crate::jobs::{self, Job};
 use crate::reproduce_dual_period::{self, DualPeriodArgs};
+use crate::reproduce_priority_lru::{self, PriorityLruArgs};
 
 /// `terrace reproduce …`
 #[derive(Debug, Subcommand)]
@@ -22,6 +23,8 @@ pub enum ReproduceCommand {
     Autotiering(AutotieringArgs),
     /// Paper 1 (dual-period tier control): Figs. 3 to 9 and every claim about them, at counting level
     DualPeriod(DualPeriodArgs),
+    /// Paper 2 (Priority-LRU with a QoS-aware back end): tables I and II, Figs. 1 to 5: about three minutes on two cores
+    PriorityLru(PriorityLruArgs),
 }
 
 /// Form of the output.
@@ -68,6 +71,7 @@ pub fn run(command: ReproduceCommand) -> anyhow::Result<ExitCode> {
     match command {
         ReproduceCommand::Autotiering(args) => autotiering(&args),
         ReproduceCommand::DualPeriod(args) => reproduce_dual_period::run(&args),
+        ReproduceCommand::PriorityLru(args) => reproduce_priority_lru::run(&args),
     }
 }
 

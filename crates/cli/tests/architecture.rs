@@ -46,7 +46,14 @@ const CORE_MAY_USE: &[(&str, &[&str])] = &[
     ("volume", &["serde", "thiserror"]),
     (
         "planner",
-        &["libm", "schemars", "serde", "serde_json", "strsim", "thiserror"],
+        &[
+            "libm",
+            "schemars",
+            "serde",
+            "serde_json",
+            "strsim",
+            "thiserror",
+        ],
     ),
     (
         "config",

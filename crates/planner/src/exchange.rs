@@ -72,6 +72,9 @@ pub struct ExchangeTerms {
     pub extent: Bytes,
     /// Time over which an exchange has to pay for its copies: until the next decision.
     pub horizon: Nanos,
+    /// Loads are taken for this many times what they were, at least 1: the hour to come has peaks, and its means are not those of the hour
+    /// before.
+    pub burst: f64,
     /// What a write's response counts beside a read's, 0..=1: destaging is not waited for, but a write cache that fills up is.
     pub write_share: f64,
 }
@@ -84,6 +87,7 @@ impl Default for ExchangeTerms {
             request: Bytes(64 << 10),
             extent: Bytes(60 * (64 << 10)),
             horizon: Nanos::from_secs(3600),
+            burst: 1.0,
             write_share: 0.05,
         }
     }
@@ -208,6 +212,7 @@ struct Chooser<'a> {
     /// By volume, quantized.
     weights: Vec<f64>,
     share: f64,
+    burst: f64,
     horizon_s: f64,
     devices: Vec<Device>,
     ranks: Vec<Vec<Rank>>,
@@ -295,6 +300,7 @@ impl<'a> Chooser<'a> {
             loads,
             weights,
             share: terms.write_share,
+            burst: terms.burst,
             horizon_s: terms.horizon.as_secs_f64(),
             devices: stations.iter().map(|s| Device::new(s, terms)).collect(),
             ranks: vec![vec![Rank::default(); 2 * levels.count]; stations.len()],
@@ -325,8 +331,8 @@ impl<'a> Chooser<'a> {
     fn item(&self, extent: u32) -> Item {
         let load = &self.loads[extent as usize];
         Item {
-            reads: f64::from(load.reads),
-            writes: f64::from(load.writes),
+            reads: self.burst * f64::from(load.reads),
+            writes: self.burst * f64::from(load.writes),
             weight: self.weights[load.volume as usize],
             share: self.share,
         }

@@ -12,5 +12,6 @@
 
 pub mod autotiering;
 pub mod dual_period;
+pub mod priority_lru;
 
 pub use algo::Interval;

@@ -12,6 +12,7 @@
 //! simulations at once).
 
 mod build;
+pub mod cached;
 pub mod counting;
 mod deferred;
 mod engine;

@@ -1,0 +1,169 @@
+//! `terrace reproduce priority-lru`.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Args;
+use reproduce::priority_lru::{Intensity, Job, Outcome, Recording, Role, Setup, Sources, document};
+use trace::ReadOptions;
+use trace::measurements::{MEASUREMENT_SLOT, Measurements};
+
+use crate::jobs;
+use crate::progress::StepBar;
+use crate::reproduce_cmd::{Output, check_report, hand_over};
+
+/// Recordings that are known, by their place in a directory of traces: the repository's own, then public ones.
+const RECORDINGS: [(&str, Role); 16] = [
+    ("pg-data.csv.zst", Role::Transactions),
+    ("sqlite.csv.zst", Role::Transactions),
+    ("redis.csv.zst", Role::Transactions),
+    ("rocksdb.csv.zst", Role::Files),
+    ("src-tree.csv.zst", Role::Files),
+    ("pg-wal.csv.zst", Role::Scans),
+    ("backup.csv.zst", Role::Scans),
+    (
+        "cloudphysics_sample/cloudPhysicsIO.vscsi.xz",
+        Role::Transactions,
+    ),
+    ("arc_lis/OLTP.lis.zst", Role::Transactions),
+    (
+        "ms_ssd_bench/ssd-postmark-aligned.trace.xz",
+        Role::Transactions,
+    ),
+    ("ms_dtrs/DTRS1K.trace.xz", Role::Scans),
+    (
+        "hadoop6_blktrace/hadoop_issue.nodes2-3-6.csv.xz",
+        Role::Scans,
+    ),
+    ("ms_ssd_bench/pcmark.xz", Role::Files),
+    ("diskmon_pc/mayun.txt.xz", Role::Files),
+    ("arc_lis/P2.lis.zst", Role::Files),
+    ("arc_lis/P3.lis.zst", Role::Files),
+];
+/// Measured intensities, in the same directory.
+const INTENSITIES: &str = "cloudphysics_features/vm_halfhour_4k.dev.csv.xz";
+/// Half hours of a day: shorter measurements are left out.
+const DAY: usize = 48;
+
+/// What to run and where the results go.
+#[derive(Debug, Args)]
+pub struct PriorityLruArgs {
+    /// Directory of the recordings that customers are made of: the repository's own, or a collection of public traces
+    /// (cloudphysics_sample, arc_lis, …) with measured intensities (cloudphysics_features)
+    #[arg(long, value_name = "DIR", default_value = "traces/captured")]
+    traces: PathBuf,
+    /// Hours to simulate; the first two do not count
+    #[arg(long, value_name = "N", default_value_t = 24)]
+    hours: u32,
+    /// Seed: volumes, classes, sizes and arrivals are drawn from it
+    #[arg(long, value_name = "SEED", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
+    seed: u64,
+    /// Six hours: a look, not a result
+    #[arg(long, conflicts_with = "hours")]
+    quick: bool,
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+    /// Write a self-contained HTML page with charts
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub fn run(args: &PriorityLruArgs) -> anyhow::Result<ExitCode> {
+    check_report(args.report.as_deref())?;
+    let hours = if args.quick { 6 } else { args.hours };
+    let setup = Setup::new(sources(&args.traces)?, args.seed, hours)?;
+    let started = Instant::now();
+    let all = setup.jobs();
+    let steps: u64 = all.iter().map(|j| u64::from(j.hours())).sum();
+    let mut bar = StepBar::new("reproduce priority-lru", steps);
+    let results = jobs::with_events(
+        &all,
+        |job: &Job, report: &mut dyn FnMut(())| job.run(&mut |_| report(())),
+        |_, ()| bar.step(),
+    );
+    drop(bar);
+    let outcome = Outcome::new(env!("CARGO_PKG_VERSION"), setup, results);
+    let seconds = started.elapsed().as_secs_f64();
+    let _ = writeln!(io::stderr(), "{} runs, {seconds:.1} s", all.len());
+    hand_over(
+        &outcome,
+        document(&outcome),
+        args.output,
+        args.report.as_deref(),
+    )
+}
+
+/// The recordings and intensities that a directory has.
+fn sources(dir: &Path) -> anyhow::Result<Sources> {
+    let mut recordings = Vec::new();
+    for (file, role) in RECORDINGS {
+        let path = dir.join(file);
+        if path.is_file() {
+            recordings.push(recording(&path, file, role)?);
+        }
+    }
+    anyhow::ensure!(
+        !recordings.is_empty(),
+        "--traces {}: none of the recordings that are known is there, as {} or {}; the repository has some in traces/captured",
+        dir.display(),
+        RECORDINGS[0].0,
+        RECORDINGS[7].0
+    );
+    let path = dir.join(INTENSITIES);
+    let intensities = if path.is_file() {
+        intensities(&path)?
+    } else {
+        vec![]
+    };
+    let names: Vec<&str> = recordings
+        .iter()
+        .map(|r: &Recording| r.name.as_str())
+        .collect();
+    let about = format!(
+        "{}; intensities {}",
+        names.join(", "),
+        if intensities.is_empty() {
+            "drawn".into()
+        } else {
+            format!("of {} measured disks", intensities.len())
+        }
+    );
+    Ok(Sources {
+        about,
+        recordings,
+        intensities,
+    })
+}
+
+fn recording(path: &Path, name: &str, role: Role) -> anyhow::Result<Recording> {
+    let trace = trace::load(path, &ReadOptions::default())?;
+    let records = trace.records().iter();
+    // Volumes of one recording lie behind each other.
+    let request = |r: &trace::Record| {
+        let offset = (u64::from(r.volume()) << 44) + (r.offset_bytes & ((1 << 44) - 1));
+        (r.op(), offset, u64::from(r.length_bytes))
+    };
+    Ok(Recording {
+        name: name.into(),
+        role,
+        requests: records.map(request).collect(),
+    })
+}
+
+fn intensities(path: &Path) -> anyhow::Result<Vec<Intensity>> {
+    let measured = Measurements::read(path)?;
+    let seconds = MEASUREMENT_SLOT.as_secs_f64();
+    let volumes = measured.volumes.iter().map(|v| Intensity {
+        name: v.name.clone(),
+        rates: v
+            .intervals
+            .iter()
+            .map(|i| ((i.read_pages + i.write_pages) as f64 / seconds) as f32)
+            .collect(),
+    });
+    Ok(volumes.filter(|i| i.rates.len() >= DAY).collect())
+}

@@ -1,0 +1,75 @@
+//! Figures 1 to 5, hour by hour.
+
+use report::{Block, Chart, Mark, XyChart, XySeries};
+use sim::cached::GroupResult;
+
+use super::job::{JobResult, Variant};
+use super::outcome::Outcome;
+use super::published::GROUPS;
+
+/// A line over the hours of a run; hours without a value are left out.
+fn line(
+    run: &JobResult,
+    label: String,
+    style: usize,
+    class: usize,
+    of: impl Fn(&GroupResult) -> Option<f64>,
+) -> XySeries {
+    let hours = run.result.hours.iter();
+    let point = |h: &sim::cached::HourResult| Some((f64::from(h.hour), of(&h.classes[class])?));
+    XySeries {
+        label,
+        style,
+        mark: Mark::Line,
+        points: hours.filter_map(point).collect(),
+    }
+}
+
+fn chart(title: String, y: &str, series: Vec<XySeries>) -> Chart {
+    Chart::Xy(XyChart {
+        title,
+        x: "hour".into(),
+        y: y.into(),
+        series,
+        marks: vec![(2.0, "counts from here".into())],
+    })
+}
+
+/// Response times by class under one way to manage the array.
+pub(super) fn responses(outcome: &Outcome, customer: &str, variants: &[Variant]) -> Block {
+    let charts = variants.iter().filter_map(|v| {
+        let run = outcome.run(customer, *v)?;
+        let lines = (0..3).map(|c| line(run, GROUPS[c].into(), c, c, |g| g.response_mean_ms));
+        let title = format!("Response time, {}", v.name());
+        Some(chart(title, "ms", lines.collect()))
+    });
+    Block::Charts(charts.collect())
+}
+
+/// Share of requests that are satisfied in the cache, two ways, class by class.
+pub(super) fn cached(outcome: &Outcome, customer: &str, variants: [Variant; 2]) -> Block {
+    let charts = (0..3).map(|class| {
+        let lines = variants.iter().enumerate().filter_map(|(style, v)| {
+            let run = outcome.run(customer, *v)?;
+            let percent = |g: &GroupResult| g.cached_share.map(|s| 100.0 * s);
+            Some(line(run, v.name().into(), style, class, percent))
+        });
+        let title = format!("Satisfied in the cache, {}", GROUPS[class]);
+        chart(title, "%", lines.collect())
+    });
+    Block::Charts(charts.collect())
+}
+
+/// Which devices serve what the high group asks of the back end.
+pub(super) fn devices(outcome: &Outcome, customer: &str, variants: [Variant; 2]) -> Block {
+    let charts = variants.iter().filter_map(|v| {
+        let run = outcome.run(customer, *v)?;
+        let lines = run.kinds.iter().enumerate().map(|(k, kind)| {
+            let percent = |g: &GroupResult| g.device_share[k].map(|s| 100.0 * s);
+            line(run, kind.clone(), k, 0, percent)
+        });
+        let title = format!("Devices that serve the high group, {}", v.name());
+        Some(chart(title, "%", lines.collect()))
+    });
+    Block::Charts(charts.collect())
+}

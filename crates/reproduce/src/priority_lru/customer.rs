@@ -1,0 +1,178 @@
+//! Customers made of recordings and intensities.
+
+use algo::Rng;
+use model::Op;
+use serde::Serialize;
+use sim::cached::{CachedVolume, PAGES_PER_EXTENT, Sequence};
+use units::Bytes;
+
+/// Volumes of a customer, as in the paper.
+pub(super) const VOLUMES: usize = 98;
+/// Half hours of a day.
+const SLOTS: usize = 48;
+/// Extents of a volume at most: volumes of the paper have up to hundreds of GB, of which only what is recorded can be touched.
+const EXTENTS_MAX: u64 = 2048;
+/// The same where data is scanned: what is read once must not come back soon.
+const SCANNED_EXTENTS_MAX: u64 = 8192;
+/// Extents of a volume at least, where its recording has as many.
+const EXTENTS_MIN: u64 = 64;
+/// Shares of the volumes in the classes high, medium and low.
+const CLASS_SHARES: [f64; 3] = [0.2, 0.4, 0.4];
+
+/// What a recording is like: customers differ in what they are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Small requests that come back to the same places: databases, virtual machines.
+    Transactions,
+    /// Data that is read or written once.
+    Scans,
+    /// People's computers, file systems.
+    Files,
+}
+
+/// Recorded requests: operation, offset, length.
+#[derive(Debug, Clone)]
+pub struct Recording {
+    /// Where they are from.
+    pub name: String,
+    /// What they are like.
+    pub role: Role,
+    /// In their order.
+    pub requests: Vec<(Op, u64, u64)>,
+}
+
+/// How much a volume did, half hour by half hour.
+#[derive(Debug, Clone)]
+pub struct Intensity {
+    /// Whose.
+    pub name: String,
+    /// Accesses per second by half hour; a day or more.
+    pub rates: Vec<f32>,
+}
+
+/// What customers are made of.
+#[derive(Debug, Clone)]
+pub struct Sources {
+    /// Where it is from, for people.
+    pub about: String,
+    /// Recordings, at least one of each role.
+    pub recordings: Vec<Recording>,
+    /// Intensities; empty: drawn ones.
+    pub intensities: Vec<Intensity>,
+}
+
+impl Sources {
+    /// Intensities like those of production disks, for when none were measured: a few volumes do most of the work, days have a course, and
+    /// half hours differ by a factor that is log-normal.
+    pub fn drawn_intensities(seed: u64) -> Vec<Intensity> {
+        let mut rng = Rng::new(seed, 0x1D7E);
+        let volume = |n: usize| {
+            let scale = libm::exp(1.6 * rng.normal());
+            let peak = rng.unit() * SLOTS as f64;
+            let rates = (0..SLOTS).map(|slot| {
+                let hour = std::f64::consts::TAU * (slot as f64 - peak) / SLOTS as f64;
+                let course = 1.0 + 0.6 * libm::cos(hour);
+                (scale * course * libm::exp(0.5 * rng.normal())) as f32
+            });
+            Intensity {
+                name: format!("drawn-{n}"),
+                rates: rates.collect(),
+            }
+        };
+        (0..60).map(volume).collect()
+    }
+}
+
+/// One customer: which recordings, and how busy.
+#[derive(Debug, Clone, Serialize)]
+pub struct Customer {
+    /// Its name.
+    pub name: &'static str,
+    /// What its volumes play, by weight of the role.
+    pub roles: [(Role, u32); 3],
+    /// Time that the busiest half hour would keep the slowest kind of device busy without a cache, over the time there is.
+    pub load: f64,
+    /// Of what is drawn for it.
+    pub seed: u64,
+}
+
+/// The paper's four, as far as it says anything: the second is the one of the figures, the third has nothing to gain from a cache.
+pub(super) fn customers(seed: u64) -> [Customer; 4] {
+    use Role::{Files, Scans, Transactions};
+    let customer = |name, n: u64, load, transactions, scans, files| Customer {
+        name,
+        roles: [(Transactions, transactions), (Scans, scans), (Files, files)],
+        load,
+        seed: algo::mix(seed, n),
+    };
+    [
+        customer("customer 1", 1, 1.0, 8, 1, 1),
+        customer("customer 2", 2, 1.5, 6, 1, 3),
+        customer("customer 3", 3, 1.5, 1, 8, 1),
+        customer("customer 4", 4, 1.5, 3, 2, 5),
+    ]
+}
+
+/// Sequences and volumes of a customer; rates are relative to each other only.
+pub(super) fn volumes(
+    customer: &Customer,
+    sources: &Sources,
+    page: Bytes,
+) -> (Vec<Sequence>, Vec<CachedVolume>) {
+    let mut rng = Rng::new(customer.seed, 0);
+    let whole: Vec<Option<Sequence>> = sources
+        .recordings
+        .iter()
+        .map(|r| Sequence::new(&r.name, &r.requests, page, PAGES_PER_EXTENT))
+        .collect();
+    let total: u32 = customer.roles.iter().map(|r| r.1).sum();
+    let (mut sequences, mut volumes) = (Vec::new(), Vec::new());
+    while volumes.len() < VOLUMES {
+        let mut ticket = rng.below(u64::from(total)) as u32;
+        let role = customer.roles.iter().find(|(_, weight)| {
+            let hit = ticket < *weight;
+            ticket = ticket.saturating_sub(*weight);
+            hit
+        });
+        let role = role.expect("a ticket is below the sum").0;
+        let of_role = sources.recordings.iter().enumerate();
+        let of_role: Vec<usize> = of_role.filter(|r| r.1.role == role).map(|r| r.0).collect();
+        let chosen = of_role[rng.below(of_role.len() as u64) as usize];
+        // Sizes are spread evenly over the logarithm.
+        let most = if role == Role::Scans {
+            SCANNED_EXTENTS_MAX
+        } else {
+            EXTENTS_MAX
+        };
+        let spread = libm::log(most as f64 / EXTENTS_MIN as f64);
+        let extents = EXTENTS_MIN as f64 * libm::exp(spread * rng.unit());
+        let sequence = whole[chosen].as_ref();
+        let sequence = sequence.and_then(|s| s.within(extents as u32, PAGES_PER_EXTENT));
+        let intensity = &sources.intensities[rng.below(sources.intensities.len() as u64) as usize];
+        let days = (intensity.rates.len() / SLOTS).max(1) as u64;
+        let first = rng.below(days) as usize * SLOTS;
+        let class = class_of(rng.unit());
+        let Some(sequence) = sequence else { continue };
+        let at = |slot: usize| intensity.rates[(first + slot) % intensity.rates.len()];
+        volumes.push(CachedVolume {
+            name: format!("lu-{:02}", volumes.len()),
+            class,
+            sequence: sequences.len(),
+            rates: (0..SLOTS).map(at).collect(),
+        });
+        sequences.push(sequence);
+    }
+    (sequences, volumes)
+}
+
+fn class_of(unit: f64) -> usize {
+    let mut below = 0.0;
+    for (class, share) in CLASS_SHARES.iter().enumerate() {
+        below += share;
+        if unit < below {
+            return class;
+        }
+    }
+    CLASS_SHARES.len() - 1
+}
