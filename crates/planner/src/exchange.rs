@@ -46,6 +46,9 @@ pub struct Station {
     pub service: ServiceTime,
     /// Writes of its kind that one write of a page costs it (RAID: read the old, write the new), 1 or more.
     pub write_cost: f64,
+    /// Response time of a read and of a write on the idle device, nanoseconds, where that is not the service time: a device that
+    /// does several things at once may answer sooner than its caps would say.
+    pub bare_ns: Option<[f64; 2]>,
 }
 
 /// What is asked of an extent behind the cache: read misses and destaged writes.
@@ -135,12 +138,16 @@ struct Device {
 impl Device {
     fn new(station: &Station, terms: &ExchangeTerms) -> Self {
         let of = |op, bytes: Bytes| RequestLoad::of(&station.service, op, bytes.as_f64());
+        let mut read = of(Op::Read, terms.request);
         let mut write = of(Op::Write, terms.request);
         write.mean_ns *= station.write_cost;
         write.utilization *= station.write_cost;
         write.square_ns *= station.write_cost;
+        if let Some(bare_ns) = station.bare_ns {
+            [read.mean_ns, write.mean_ns] = bare_ns;
+        }
         Self {
-            read: of(Op::Read, terms.request),
+            read,
             write,
             load: OfferedLoad::default(),
             reads: 0.0,

@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::extents::{AdaptivePeriod, AgedFrequency, DualPeriod, Extents, MovingAverages, Period};
-use crate::strategies::{AutoTiering, Edt, Idt, Noop, StaticOrder};
+use crate::strategies::{AutoTiering, Edt, Idt, Noop, QosExchange, StaticOrder};
 use crate::{AnyStrategy, ConfigError, Strategy};
 
 /// A strategy that can be asked for by name.
@@ -29,6 +29,7 @@ pub const REGISTRY: &[Entry] = &[
     entry::<Extents<AdaptivePeriod>>(),
     entry::<Extents<MovingAverages>>(),
     entry::<Extents<AgedFrequency>>(),
+    entry::<QosExchange>(),
 ];
 
 /// A name that is no strategy's.

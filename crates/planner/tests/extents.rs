@@ -591,3 +591,106 @@ proptest! {
         }
     }
 }
+
+/// A fast tier of four extents above a device that is twenty times as slow.
+fn far_apart() -> Array {
+    let mut array = Array::new(&[&[4], &[100]], &[10, 10]);
+    let slow = &mut array.facts.topology.devices[1].spec;
+    slow.read_latency = Nanos::from_millis(2);
+    slow.write_latency = Nanos::from_millis(2);
+    array
+}
+
+/// Classes with targets of 1 and 10 ms, one volume of each, equally hot; the first is the class of `first`.
+fn of_two_classes(first: u32) -> Run {
+    let target = |ms| SloTarget {
+        statistic: SloStatistic::Mean,
+        latency: Nanos::from_millis(ms),
+    };
+    let class = |name: &str, ms| SloClass {
+        name: name.into(),
+        weight: 1.0,
+        target: Some(target(ms)),
+    };
+    let mut run = Run::new(far_apart(), "qos-exchange", serde_json::Value::Null);
+    run.array.facts.classes = vec![class("tight", 1), class("loose", 10)];
+    let hot = || Some((0..4).map(|e| (e, 2_000)).collect());
+    run.array.hour(&[hot(), hot()]);
+    let volumes = &mut run.array.facts.volumes;
+    volumes[0].class = ClassId(first as u16);
+    volumes[1].class = ClassId(1 - first as u16);
+    run
+}
+
+#[test]
+fn an_exchange_takes_free_space_and_prefers_the_tighter_class() {
+    for first in [0, 1] {
+        let mut run = of_two_classes(first);
+        let decision = run.decide().unwrap();
+        assert_eq!(
+            moved(&decision),
+            [(first, 1, 0, "0-3".into(), vec![])],
+            "four places, eight hot extents"
+        );
+        let note = &decision.report.notes[0];
+        assert!(
+            note.starts_with("4 exchanges, weighted response time falls by"),
+            "{note}"
+        );
+        run.array.carry_out(&decision.plan);
+    }
+}
+
+#[test]
+fn equally_hot_extents_of_equal_classes_are_not_moved_to_and_fro() {
+    let mut run = of_two_classes(0);
+    let first = run.decide().unwrap();
+    run.array.carry_out(&first.plan);
+    for _ in 0..3 {
+        let hot = || Some((0..4).map(|e| (e, 2_000)).collect());
+        run.array.hour(&[hot(), hot()]);
+        run.array.facts.volumes[1].class = ClassId(1);
+        let again = run.decide().unwrap();
+        assert_eq!(moved(&again), [], "what is best stays");
+    }
+}
+
+#[test]
+fn hotter_extents_displace_cooler_ones_and_the_number_is_bounded() {
+    let mut run = Run::new(
+        far_apart(),
+        "qos-exchange",
+        serde_json::json!({"exchanges": 2}),
+    );
+    let first = run.hour(&[Some(vec![(0, 900), (1, 800), (2, 700)]), Some(vec![])]);
+    assert_eq!(moved(&first), [(0, 1, 0, "0-1".into(), vec![])]);
+    run.array.carry_out(&first.plan);
+    let heat = || [Some(vec![(2, 700)]), Some(vec![(5, 9000), (6, 8000)])];
+    let second = run.hour(&heat());
+    assert_eq!(moved(&second), [(1, 1, 0, "5-6".into(), vec![])]);
+    run.array.carry_out(&second.plan);
+    // The tier is full: what is idle there makes room for the last one.
+    let third = run.hour(&heat());
+    let up: Vec<_> = moved(&third).into_iter().filter(|m| m.2 == 0).collect();
+    assert_eq!(up.len(), 1);
+    assert_eq!((up[0].0, up[0].3.as_str()), (0, "2"));
+    assert!(moved(&third).iter().any(|m| m.2 == 1 && m.0 == 0));
+}
+
+#[test]
+fn parameters_of_exchanges_are_checked() {
+    for (config, why) in [
+        (
+            serde_json::json!({"burst": 0.5}),
+            "burst: must be between 1 and 10",
+        ),
+        (
+            serde_json::json!({"write_share": 2}),
+            "write_share: must be between 0 and 1",
+        ),
+        (serde_json::json!({"exchange": 2}), "unknown field"),
+    ] {
+        let error = build("qos-exchange", config).err().unwrap().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+}

@@ -18,6 +18,8 @@ mod front;
 mod result;
 mod sequence;
 mod setup;
+#[cfg(test)]
+mod tests;
 mod world;
 
 use cache::{ExtentRates, Lru, Priorities, RatesConfig, SegmentedLru};

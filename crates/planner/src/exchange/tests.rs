@@ -6,6 +6,7 @@ fn station(service: ServiceTime) -> Station {
     Station {
         service,
         write_cost: 2.0,
+        bare_ns: None,
     }
 }
 

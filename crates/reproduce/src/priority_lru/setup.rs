@@ -107,6 +107,7 @@ impl Setup {
             station: Station {
                 service,
                 write_cost: RAID_5,
+                bare_ns: None,
             },
         };
         let kinds = vec![
@@ -141,6 +142,7 @@ impl Setup {
             station: Station {
                 service,
                 write_cost: RAID_5,
+                bare_ns: None,
             },
         };
         let kinds = vec![
