@@ -91,7 +91,7 @@ pub struct Customer {
     pub name: &'static str,
     /// What its volumes play, by weight of the role.
     pub roles: [(Role, u32); 3],
-    /// Time that the busiest half hour would keep the slowest kind of device busy without a cache, over the time there is.
+    /// Share of its time that the busiest half hour keeps a device of the slowest kind busy, behind an LRU cache, extents where they lie.
     pub load: f64,
     /// Of what is drawn for it.
     pub seed: u64,
@@ -107,10 +107,10 @@ pub(super) fn customers(seed: u64) -> [Customer; 4] {
         seed: algo::mix(seed, n),
     };
     [
-        customer("customer 1", 1, 1.0, 8, 1, 1),
-        customer("customer 2", 2, 1.5, 6, 1, 3),
-        customer("customer 3", 3, 1.5, 1, 8, 1),
-        customer("customer 4", 4, 1.5, 3, 2, 5),
+        customer("customer 1", 1, 0.1, 8, 1, 1),
+        customer("customer 2", 2, 0.12, 6, 1, 3),
+        customer("customer 3", 3, 0.12, 1, 8, 1),
+        customer("customer 4", 4, 0.12, 3, 2, 5),
     ]
 }
 

@@ -4,7 +4,9 @@ use algo::{RequestLoad, ServiceTime};
 use model::Op;
 use planner::exchange::{ExchangeTerms, Station};
 use serde::Serialize;
-use sim::cached::{CachedArray, DeviceKind, PAGES_PER_EXTENT, ServiceClass};
+use sim::cached::{
+    BackEndMode, CacheMode, CachedArray, DeviceKind, PAGES_PER_EXTENT, ServiceClass, run_cached,
+};
 use thiserror::Error;
 use units::{Bytes, Nanos};
 
@@ -12,6 +14,8 @@ use super::customer::{Customer, Role, Sources, customers, volumes};
 use super::job::{Job, Variant};
 
 const PAGE: Bytes = Bytes(64 << 10);
+/// Load of the run that a customer's own load is scaled by: low, so that nothing queues.
+const PROBE_LOAD: f64 = 0.3;
 /// The paper drops its first two hours.
 const WARMUP_HOURS: u32 = 2;
 /// Writes of one page cost so many I/Os: RAID 5 reads and writes data and parity.
@@ -197,13 +201,10 @@ impl Setup {
         };
         let pages = f64::from(array.touched_extents() * PAGES_PER_EXTENT);
         array.cache_pages = (pages * CACHE_OVER_TOUCHED) as u32;
+        let factor = PROBE_LOAD / busiest_uncached(&array);
+        scale(&mut array, factor);
         let factor = customer.load / busiest(&array);
-        for volume in &mut array.volumes {
-            volume
-                .rates
-                .iter_mut()
-                .for_each(|r| *r = (f64::from(*r) * factor) as f32);
-        }
+        scale(&mut array, factor);
         array
     }
 
@@ -216,7 +217,7 @@ impl Setup {
     pub fn assumptions(&self) -> Vec<String> {
         let texts = [
             "The paper's traces (four customers of a storage vendor) are private. A customer here is 98 volumes; each plays pieces of 4,096 requests of one recording in an order that is drawn, at times of a Poisson process whose rate follows an intensity half hour by half hour.",
-            "How customers differ is not published but for their results. Ours differ in what they are made of (`roles`) and how busy they are (`load`: the time that the busiest half hour would keep the SATA disks busy without a cache). Loads were set so that response times are of the order of the published ones: they are a calibration, the order of the methods is not.",
+            "How customers differ is not published but for their results. Ours differ in what they are made of (`roles`) and how busy they are (`load`: the share of its time that the busiest half hour keeps a SATA disk busy behind an LRU cache, extents where they lie). Loads were set so that response times are of the order of the published ones: that is a calibration, which method is better is not.",
             "Classes are drawn: 20 % of the volumes high, 40 % medium, 40 % low; targets 2, 6 and 12 ms as published.",
             "Cache: 4 % of the pages that the day touches, a fifth of it for writes (the paper: 100 GB, no split given). Touched extents are a fifth of all.",
             "Extents lie at random, 3 % on the SSD, 18 % on FC, 79 % on SATA. RAID 5 everywhere: a destaged page costs four I/Os, half of them on another device of the kind.",
@@ -239,8 +240,35 @@ fn classes(targets_us: [u64; 3]) -> Vec<ServiceClass> {
         .collect()
 }
 
-/// Share of time that the busiest half hour keeps the slowest kind busy, without a cache.
+fn scale(array: &mut CachedArray, factor: f64) {
+    for volume in &mut array.volumes {
+        volume
+            .rates
+            .iter_mut()
+            .for_each(|r| *r = (f64::from(*r) * factor) as f32);
+    }
+}
+
+/// Share of time that the busiest half hour keeps the slowest kind busy, behind an LRU cache and with extents where they lie: by the
+/// rates of all half hours from what some hours of a run come to.
 fn busiest(array: &CachedArray) -> f64 {
+    let probe = CachedArray {
+        hours: WARMUP_HOURS + 2,
+        ..array.clone()
+    };
+    let run = run_cached(&probe, CacheMode::Lru, BackEndMode::Fixed, &mut |_| ());
+    let rates = array.rates();
+    let (mut busy, mut rate) = (0.0, 0.0);
+    for hour in &run.hours[WARMUP_HOURS as usize..] {
+        busy += hour.utilization.last().copied().unwrap_or(0.0);
+        let slot = 2 * hour.hour as usize;
+        rate += 0.5 * (rates[slot % rates.len()] + rates[(slot + 1) % rates.len()]);
+    }
+    busy / rate * rates.iter().copied().fold(0.0, f64::max)
+}
+
+/// The same without a cache, from the recordings alone.
+fn busiest_uncached(array: &CachedArray) -> f64 {
     let last = array.kinds.last().expect("there are devices");
     let of = |op| RequestLoad::of(&last.station.service, op, array.page.as_f64()).utilization;
     let (read, write) = (of(Op::Read), of(Op::Write) * last.station.write_cost);

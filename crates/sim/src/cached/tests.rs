@@ -58,8 +58,8 @@ fn array(rate: f32) -> CachedArray {
         volumes: (0..12).map(volume).collect(),
         classes: vec![class("high", 2), class("low", 12)],
         kinds: vec![
-            kind("SSD", 1, 0.05, ServiceTime::flash_2010()),
-            kind("SATA", 8, 0.95, ServiceTime::sata_7k2()),
+            kind("SSD", 1, 0.02, ServiceTime::flash_2010()),
+            kind("SATA", 8, 0.98, ServiceTime::sata_7k2()),
         ],
         extents_over_touched: 2.0,
         page: PAGE,

@@ -173,24 +173,21 @@ impl<'a, P: Policy> World<'a, P> {
         progress: &mut dyn FnMut(u32),
     ) -> CachedResult {
         let array = self.array;
-        let step_ns = array.hour.0 / u64::from(SLICES_PER_HOUR * STEPS_PER_SLICE);
+        let steps = u64::from(SLICES_PER_HOUR * STEPS_PER_SLICE);
+        let after = |step: u64| array.hour.0 * step / steps;
         let kinds = array.kinds.len();
         let mut totals = vec![Group::new(kinds); array.classes.len()];
         let mut within = vec![(0u32, 0u32); array.classes.len()];
         let mut hours = Vec::new();
         let mut planned = 0;
         for hour in 0..array.hours {
-            for slice in 0..SLICES_PER_HOUR {
-                for step in 0..STEPS_PER_SLICE {
-                    let steps = (hour * SLICES_PER_HOUR + slice) * STEPS_PER_SLICE + step;
-                    let now = u64::from(steps) * step_ns;
-                    self.begin_exchanges(now - u64::from(hour) * array.hour.0);
-                    self.requests(now + step_ns);
+            let begin = array.hour.0 * u64::from(hour);
+            for step in 0..steps {
+                self.begin_exchanges(after(step));
+                self.requests(begin + after(step + 1));
+                if (step + 1).is_multiple_of(u64::from(STEPS_PER_SLICE)) {
+                    self.end_slice(begin + after(step + 1));
                 }
-                self.end_slice(
-                    array.hour.0 * u64::from(hour)
-                        + step_ns * u64::from((slice + 1) * STEPS_PER_SLICE),
-                );
             }
             let counted = hour >= array.warmup_hours;
             for (v, volume) in array.volumes.iter().enumerate() {
