@@ -11,7 +11,7 @@
 use std::time::Instant;
 
 use algo::{Popularity, Rng};
-use cache::{Policy, Position, SegmentedLru, replay};
+use cache::{LazySegmentedLru, Policy, Position, SegmentedLru, replay};
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -71,19 +71,19 @@ fn main() {
     time!("places", Places(SegmentedLru::new(c, universe), 17));
     time!(
         "places-lazy",
-        Places(SegmentedLru::new(c, universe).with_error(c / 200), 17)
+        Places(LazySegmentedLru::new(c, universe), 17)
     );
 }
 
 /// Every page has a place of its own: one of 3 (HR-LRU) or of 17 (Priority-LRU).
-struct Places(SegmentedLru, u64);
+struct Places<Q>(Q, u64);
 
-impl Policy for Places {
+impl<Q: Policy> Policy for Places<Q> {
     #[inline]
     fn access(&mut self, page: u32) -> cache::Outcome {
         let bits = u64::from(page.wrapping_mul(0x9E37_79B9));
-        let percent = (20 + 5 * ((bits * self.1) >> 32)) as f64;
-        self.0.access_at(page, Position::from_percent(percent))
+        let segment = 3 + ((bits * self.1) >> 32) as u32 * 16 / (self.1 as u32 - 1);
+        self.0.access_at(page, Position::from_segment(segment))
     }
     fn remove(&mut self, page: u32) -> bool {
         self.0.remove(page)

@@ -144,6 +144,11 @@ impl ExtentRates {
         }
     }
 
+    /// Bytes of all tables.
+    pub fn memory_bytes(&self) -> usize {
+        self.extents.capacity() * size_of::<Extent>() + self.touched.capacity() * size_of::<u32>()
+    }
+
     /// A slice is over.
     pub fn end_slice(&mut self) {
         let mut best: f64 = 0.0;
