@@ -15,6 +15,7 @@
 //!
 //! Not here: placement, latency, and the choice of an extent for a page.
 
+mod dense;
 mod layout;
 mod lazy;
 mod lists;
@@ -26,7 +27,9 @@ mod priorities;
 mod rates;
 mod registry;
 mod segmented;
+mod stack;
 
+pub use dense::{DENSE_MAX, DenseIds};
 pub use layout::PageLayout;
 pub use lazy::LazySegmentedLru;
 pub use page_cache::{
@@ -34,17 +37,23 @@ pub use page_cache::{
     PageCacheError, PageCounts, WriteMode,
 };
 pub use policies::arc::Arc;
+pub use policies::belady::{Belady, TooManyReferences};
 pub use policies::clock::Clock;
 pub use policies::fifo::Fifo;
 pub use policies::hr_lru::HrLru;
+pub use policies::lfu::Lfu;
+pub use policies::lirs::Lirs;
 pub use policies::lru::Lru;
 pub use policies::priority_lru::PriorityLru;
 pub use policies::s3_fifo::S3Fifo;
 pub use policies::sieve::Sieve;
 pub use policies::slru::Slru;
+pub use policies::two_q::TwoQ;
+pub use policies::w_tinylfu::WTinyLfu;
 pub use policy::{BATCH, CAPACITY_PAGES_MAX, Counts, Outcome, Policy, replay, replay_each};
 pub use position::{Position, SEGMENTS};
 pub use priorities::{PRIORITY_MAX_PERCENT, PRIORITY_STEP_PERCENT, Priorities, insertion};
 pub use rates::{ExtentRates, POSITION_MIN_PERCENT, RatesConfig, UnknownExtent, interval};
 pub use registry::{AnyPolicy, PolicyEntry, PolicyKind, PolicyOptions, REGISTRY, UnknownPolicy};
 pub use segmented::{Ageing, OnHit, SegmentedLru};
+pub use stack::{STACK_SIZES_MAX, StackSizes};

@@ -6,11 +6,15 @@ use crate::policies::arc::Arc;
 use crate::policies::clock::Clock;
 use crate::policies::fifo::Fifo;
 use crate::policies::hr_lru::HrLru;
+use crate::policies::lfu::Lfu;
+use crate::policies::lirs::Lirs;
 use crate::policies::lru::Lru;
 use crate::policies::priority_lru::PriorityLru;
 use crate::policies::s3_fifo::S3Fifo;
 use crate::policies::sieve::Sieve;
 use crate::policies::slru::Slru;
+use crate::policies::two_q::TwoQ;
+use crate::policies::w_tinylfu::WTinyLfu;
 use crate::policy::{Counts, Outcome, Policy, replay, replay_each};
 use crate::position::Position;
 use crate::rates::RatesConfig;
@@ -136,9 +140,14 @@ policies! {
     Clock "clock" Clock, |c, u, _| Clock::new(c, u), "FIFO with a second chance for what was hit";
     Lru "lru" Lru, |c, u, _| Lru::new(c, u), "what was not used for the longest time goes";
     Slru "slru" Slru, |c, u, _| Slru::new(c, u), "LRU in four segments, one up with each hit";
+    TwoQ "two-q" TwoQ, |c, u, _| TwoQ::new(c, u), "what comes again after it left a short queue gets into the main one";
+    Lfu "lfu" Lfu, |c, u, _| Lfu::new(c, u), "what was used least often goes, and the cache ages";
+    LfuPlain "lfu-plain" Lfu, |c, u, _| Lfu::without_ageing(c, u), "what was used least often goes, ever";
     Arc "arc" Arc, |c, u, _| Arc::new(c, u), "recency and frequency, balanced by what left";
+    Lirs "lirs" Lirs, |c, u, _| Lirs::new(c, u), "what was used twice at a short distance stays";
     S3Fifo "s3-fifo" S3Fifo, |c, u, _| S3Fifo::new(c, u), "a small FIFO queue before a large one with second chances";
     Sieve "sieve" Sieve, |c, u, _| Sieve::new(c, u), "a hand that removes what was not hit, and moves nothing";
+    WTinyLfu "w-tinylfu" WTinyLfu, |c, u, _| WTinyLfu::new(c, u), "LRU, but newcomers get in only if they were asked for more often";
     HrLru "hr-lru" HrLru, |c, u, o| HrLru::new(
         SegmentedLru::new(c, u).ageing(o.ageing), u, o.layout.clone(), o.rates,
     ), "LRU, but missed pages begin where the hit ratio of their extent says";
