@@ -63,6 +63,14 @@ impl DenseIds {
         true
     }
 
+    /// The number of one key, a new one if it has none.
+    pub(crate) fn number_of(&mut self, key: u64) -> u32 {
+        if (self.count as usize + 1) * 3 > self.table.len() * 2 {
+            self.grow();
+        }
+        self.one(key)
+    }
+
     /// The number of a key if it has one.
     pub fn get(&self, key: u64) -> Option<u32> {
         let mut at = self.home(key);

@@ -16,6 +16,7 @@
 //! Not here: placement, latency, and the choice of an extent for a page.
 
 mod dense;
+mod evaluate;
 mod layout;
 mod lazy;
 mod lists;
@@ -25,11 +26,15 @@ mod policy;
 mod position;
 mod priorities;
 mod rates;
+mod references;
 mod registry;
 mod segmented;
 mod stack;
 
 pub use dense::{DENSE_MAX, DenseIds};
+pub use evaluate::{
+    EvaluateOptions, Evaluation, ResponseTimes, Tally, evaluate, evaluate_optimum, evaluate_stack,
+};
 pub use layout::PageLayout;
 pub use lazy::LazySegmentedLru;
 pub use page_cache::{
@@ -54,6 +59,10 @@ pub use policy::{BATCH, CAPACITY_PAGES_MAX, Counts, Outcome, Policy, replay, rep
 pub use position::{Position, SEGMENTS};
 pub use priorities::{PRIORITY_MAX_PERCENT, PRIORITY_STEP_PERCENT, Priorities, insertion};
 pub use rates::{ExtentRates, POSITION_MIN_PERCENT, RatesConfig, UnknownExtent, interval};
+pub use references::{
+    EXTENT_BYTES, REFERENCES_MAX, References, ReferencesBuilder, ReferencesConfig, ReferencesError,
+    SLICE_NS, SLICES_PER_HOUR, SliceEnd,
+};
 pub use registry::{AnyPolicy, PolicyEntry, PolicyKind, PolicyOptions, REGISTRY, UnknownPolicy};
 pub use segmented::{Ageing, OnHit, SegmentedLru};
 pub use stack::{STACK_SIZES_MAX, StackSizes};

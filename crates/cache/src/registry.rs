@@ -160,6 +160,16 @@ policies! {
 }
 
 impl AnyPolicy {
+    /// Tells a policy that has priorities the response time of each volume since the hour began over the desired one; none
+    /// for volumes without I/O in the slice. Before [`Policy::slice_ended`].
+    pub fn prioritize(&mut self, response_over_target: &[Option<f64>]) {
+        match self {
+            Self::PriorityLru(p) => p.priorities().slice_ended(response_over_target),
+            Self::PriorityLruLazy(p) => p.priorities().slice_ended(response_over_target),
+            _ => {}
+        }
+    }
+
     /// The same with what the options have by default.
     pub fn new(kind: PolicyKind, capacity: u32, universe: u32) -> Self {
         Self::with_options(kind, capacity, universe, &PolicyOptions::default())

@@ -71,9 +71,9 @@ impl StackSizes {
         }
     }
 
-    /// Counts an access.
+    /// Counts an access. Returns how many of the sizes, smallest first, are too small to have the page.
     #[inline]
-    pub fn access(&mut self, page: u32) {
+    pub fn access(&mut self, page: u32) -> usize {
         if self.pages.len() == self.room {
             self.squeeze();
         }
@@ -95,7 +95,7 @@ impl StackSizes {
             below = self.sizes[band];
             if self.counts[band] < width {
                 self.counts[band] += 1;
-                return;
+                return found;
             }
             let mut at = self.marks[band];
             while self.band[at] == DEAD {
@@ -109,10 +109,18 @@ impl StackSizes {
                 self.entry[self.pages[at] as usize] = 0;
             }
         }
+        found
     }
 
-    /// Counts accesses, batch by batch.
+    /// Counts accesses.
     pub fn replay(&mut self, references: &[u32]) {
+        self.replay_each(references, |_, _| ());
+    }
+
+    /// Counts accesses, batch by batch; `each` is told the number of each and what [`Self::access`] returns.
+    #[inline]
+    pub fn replay_each(&mut self, references: &[u32], mut each: impl FnMut(usize, usize)) {
+        let mut at = 0;
         let mut chunks = references.chunks(BATCH).peekable();
         while let Some(chunk) = chunks.next() {
             if let Some(next) = chunks.peek() {
@@ -120,7 +128,10 @@ impl StackSizes {
                 let sum = entries.fold(0, |sum, e| sum ^ u32::from(self.band[e as usize]));
                 std::hint::black_box(sum);
             }
-            chunk.iter().for_each(|page| self.access(*page));
+            for page in chunk {
+                each(at, self.access(*page));
+                at += 1;
+            }
         }
     }
 

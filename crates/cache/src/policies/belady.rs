@@ -45,19 +45,21 @@ impl Belady {
     /// Hits and misses of a cache of `capacity` pages (at least 1).
     pub fn count(&self, capacity: u32) -> Counts {
         let mut counts = Counts::default();
+        self.replay_each(capacity, |_, hit| counts.add(hit));
+        counts
+    }
+
+    /// The same; `each` is told the number of each reference and whether it hit.
+    pub fn replay_each(&self, capacity: u32, mut each: impl FnMut(usize, bool)) {
         // By page: its next use while it is cached; 0 if it is not, since no use after the first is number 0.
         let mut due = vec![0u32; self.universe as usize];
         let mut heap: BinaryHeap<(u32, u32)> = BinaryHeap::new();
         let mut cached = 0u32;
-        for (page, next) in self.references.iter().zip(&self.next) {
+        for (at, (page, next)) in self.references.iter().zip(&self.next).enumerate() {
             let was = std::mem::replace(&mut due[*page as usize], *next);
             heap.push((*next, *page));
-            if was != 0 {
-                counts.hits += 1;
-            } else {
-                counts.misses += 1;
-                cached += 1;
-            }
+            each(at, was != 0);
+            cached += u32::from(was == 0);
             if cached > capacity {
                 // The page itself must stay, even if it is the one that is used again last.
                 let own = heap_pop_valid(&mut heap, &due, *page);
@@ -76,7 +78,6 @@ impl Belady {
                 heap = entries.into();
             }
         }
-        counts
     }
 }
 
