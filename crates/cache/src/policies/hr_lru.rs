@@ -39,9 +39,14 @@ impl Policy for HrLru {
     #[inline]
     fn access(&mut self, page: u32) -> Outcome {
         let extent = self.layout.extent(page);
-        // What was known before this access decides.
-        let position = Position::from_percent(self.rates.position(extent));
-        let outcome = self.queue.access_at(page, position);
+        let outcome = if self.queue.contains(page) {
+            // A hit goes to the top, wherever it would begin.
+            self.queue.access(page)
+        } else {
+            // What was known before this access decides.
+            let position = Position::from_percent(self.rates.position(extent));
+            self.queue.access_at(page, position)
+        };
         self.rates.record(extent, outcome.is_hit());
         outcome
     }

@@ -47,10 +47,15 @@ impl<Q: Policy> Policy for PriorityLru<Q> {
     #[inline]
     fn access(&mut self, page: u32) -> Outcome {
         let extent = self.layout.extent(page);
-        let priority = self.priorities.of(self.layout.volume(extent));
-        let percent = insertion(self.rates.position(extent), priority);
-        let position = Position::from_percent(percent);
-        let outcome = self.queue.access_at(page, position);
+        let outcome = if self.queue.contains(page) {
+            // A hit goes to the top, wherever it would begin.
+            self.queue.access(page)
+        } else {
+            // What was known before this access decides.
+            let priority = self.priorities.of(self.layout.volume(extent));
+            let percent = insertion(self.rates.position(extent), priority);
+            self.queue.access_at(page, Position::from_percent(percent))
+        };
         self.rates.record(extent, outcome.is_hit());
         outcome
     }
