@@ -1,22 +1,68 @@
 //! Caches of pages in front of devices: what stays, what goes.
+//!
+//! ```text
+//!   requests ──▶ PageCache ──▶ effects: read, destage, write through
+//!                 │ read part: any Policy      ExtentRates ─┐
+//!                 └ write part: dirty pages    Priorities ──┴─▶ insertion ─▶ Position of a missed page
+//!
+//!   references ──▶ replay(policy)              hits and misses of one cache
+//!              ──▶ StackSizes                  of LRU caches of many sizes, in one pass
+//! ```
+//!
+//! Pages are dense numbers (`u32`), given once by whoever knows volumes and offsets; so a policy needs 4 bytes a page number
+//! and no hashing. A policy is one file in `policies` and one line in the registry. All are sans-io: nothing here reads
+//! a device or a clock, and slices and hours are ended by the driver.
+//!
+//! Not here: placement, latency, and the choice of an extent for a page.
 
+mod dense;
+mod evaluate;
+mod layout;
+mod lazy;
 mod lists;
+mod page_cache;
 mod policies;
 mod policy;
 mod position;
 mod priorities;
 mod rates;
+mod references;
+mod registry;
 mod segmented;
+mod stack;
 
+pub use dense::{DENSE_MAX, DenseIds};
+pub use evaluate::{
+    EvaluateOptions, Evaluation, ResponseTimes, Tally, evaluate, evaluate_optimum, evaluate_stack,
+};
+pub use layout::PageLayout;
+pub use lazy::LazySegmentedLru;
+pub use page_cache::{
+    Effect, Origin, PAGE_BYTES_MAX, PAGE_BYTES_MIN, PAGES_PER_EXTENT, PageCache, PageCacheConfig,
+    PageCacheError, PageCounts, WriteMode,
+};
 pub use policies::arc::Arc;
+pub use policies::belady::{Belady, TooManyReferences};
 pub use policies::clock::Clock;
 pub use policies::fifo::Fifo;
+pub use policies::hr_lru::HrLru;
+pub use policies::lfu::Lfu;
+pub use policies::lirs::Lirs;
 pub use policies::lru::Lru;
+pub use policies::priority_lru::PriorityLru;
 pub use policies::s3_fifo::S3Fifo;
 pub use policies::sieve::Sieve;
 pub use policies::slru::Slru;
+pub use policies::two_q::TwoQ;
+pub use policies::w_tinylfu::WTinyLfu;
 pub use policy::{BATCH, CAPACITY_PAGES_MAX, Counts, Outcome, Policy, replay, replay_each};
 pub use position::{Position, SEGMENTS};
 pub use priorities::{PRIORITY_MAX_PERCENT, PRIORITY_STEP_PERCENT, Priorities, insertion};
 pub use rates::{ExtentRates, POSITION_MIN_PERCENT, RatesConfig, UnknownExtent, interval};
-pub use segmented::{OnHit, SegmentedLru};
+pub use references::{
+    EXTENT_BYTES, REFERENCES_MAX, References, ReferencesBuilder, ReferencesConfig, ReferencesError,
+    SLICE_NS, SLICES_PER_HOUR, SliceEnd,
+};
+pub use registry::{AnyPolicy, PolicyEntry, PolicyKind, PolicyOptions, REGISTRY, UnknownPolicy};
+pub use segmented::{Ageing, OnHit, SegmentedLru};
+pub use stack::{STACK_SIZES_MAX, StackSizes};

@@ -94,6 +94,13 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// Counts one access.
+    #[inline]
+    pub fn add(&mut self, hit: bool) {
+        self.hits += u64::from(hit);
+        self.misses += u64::from(!hit);
+    }
+
     /// Accesses.
     pub fn accesses(self) -> u64 {
         self.hits + self.misses

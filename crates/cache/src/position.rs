@@ -31,6 +31,12 @@ impl Position {
         Self((segments as i64 - 1).clamp(0, SEGMENTS as i64 - 1) as u8)
     }
 
+    /// The upper end of a segment, 0..20; higher ones are the top.
+    #[inline]
+    pub fn from_segment(segment: u32) -> Self {
+        Self(segment.min(SEGMENTS as u32 - 1) as u8)
+    }
+
     /// The segment, 0 at the end where pages are evicted.
     #[inline]
     pub fn segment(self) -> usize {

@@ -110,8 +110,11 @@ impl ExtentRates {
         e.hits = e.hits.saturating_add(u32::from(hit));
         // A miss can only lower the ratio.
         if hit && e.accesses_slice >= self.config.accesses_for_best_min {
-            let ratio = ratio(e, self.config.previous_hour_weight).unwrap_or(0.0);
-            self.best[0] = self.best[0].max(ratio);
+            let (hits, accesses) = weighted(e, self.config.previous_hour_weight);
+            // Divided only if it is the best: a division for every hit costs more than all else here.
+            if hits > self.best[0] * accesses {
+                self.best[0] = hits / accesses;
+            }
         }
     }
 
@@ -144,6 +147,11 @@ impl ExtentRates {
         }
     }
 
+    /// Bytes of all tables.
+    pub fn memory_bytes(&self) -> usize {
+        self.extents.capacity() * size_of::<Extent>() + self.touched.capacity() * size_of::<u32>()
+    }
+
     /// A slice is over.
     pub fn end_slice(&mut self) {
         let mut best: f64 = 0.0;
@@ -166,11 +174,18 @@ impl ExtentRates {
     }
 }
 
-#[inline]
 fn ratio(e: &Extent, before: f64) -> Option<f64> {
-    let accesses = f64::from(e.accesses) + before * f64::from(e.accesses_before);
-    let hits = f64::from(e.hits) + before * f64::from(e.hits_before);
+    let (hits, accesses) = weighted(e, before);
     (accesses > 0.0).then(|| hits / accesses)
+}
+
+/// Hits and accesses of this hour, and those of the hour before with their weight.
+#[inline]
+fn weighted(e: &Extent, before: f64) -> (f64, f64) {
+    (
+        f64::from(e.hits) + before * f64::from(e.hits_before),
+        f64::from(e.accesses) + before * f64::from(e.accesses_before),
+    )
 }
 
 /// The place for an index, the upper end of its interval, percent.

@@ -13,12 +13,10 @@
 //! page's own word stays as it is. Hits never move a cut. Over time no more tickets are handed over than if all cuts
 //! were moved at every access, since no cut is brought to its place at another one's expense.
 //!
-//! The lazy variant leaves a cut where it is while it is off by no more than a number of pages that is given. That
-//! number bounds the error of every insertion: the page is put in that many pages beside its place, at most.
-//!
 //! Not a stack algorithm: a larger cache need not have all that a smaller one has, and miss-ratio curves from reuse distances
 //! are wrong for it. Miniature simulation works (`Sampling`).
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 
 use crate::policy::{BATCH, Outcome, Policy, check_capacity};
@@ -27,6 +25,8 @@ use crate::position::{Position, SEGMENTS};
 /// Memory of the log over the capacity.
 const SLACK: usize = 2;
 const ROOM_MIN: usize = 1024;
+/// The lowest segment from which pages are brought down: above the lowest place of insertion, 20 %.
+pub(crate) const AGED_FROM: usize = 4;
 /// Segment of a ticket that was given up.
 const DEAD: u8 = u8::MAX;
 
@@ -45,11 +45,31 @@ pub struct SegmentedLru {
     count: u32,
     capacity: u32,
     room: usize,
-    /// Pages by which a cut may be off.
-    error_max: u32,
+    ageing: Ageing,
     on_hit: OnHit,
     /// First tickets of the slice under way and of the one before.
     slices: [u32; 2],
+}
+
+/// Whether pages that nobody hits are brought down at the end of a slice: up to a quarter of each segment, to the lowest one.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ageing {
+    /// No, as in the paper.
+    #[default]
+    Never,
+    /// Those that were neither put in nor hit during two slices.
+    TwoSlices,
 }
 
 /// Where a page goes that is hit.
@@ -90,16 +110,16 @@ impl SegmentedLru {
             count: 0,
             capacity,
             room,
-            error_max: 0,
+            ageing: Ageing::Never,
             on_hit: OnHit::Top,
             slices: [1, 1],
         }
     }
 
-    /// The lazy variant: insertions may be off by up to `pages` pages.
+    /// What happens at the end of a slice.
     #[must_use]
-    pub fn with_error(mut self, pages: u32) -> Self {
-        self.error_max = pages;
+    pub fn ageing(mut self, ageing: Ageing) -> Self {
+        self.ageing = ageing;
         self
     }
 
@@ -108,11 +128,6 @@ impl SegmentedLru {
     pub fn on_hit(mut self, on_hit: OnHit) -> Self {
         self.on_hit = on_hit;
         self
-    }
-
-    /// Pages by which an insertion may be off.
-    pub fn error_pages_max(&self) -> u32 {
-        self.error_max
     }
 
     /// Pages from the one that is evicted next to the most recently used one. For tests; it takes as long as it sounds.
@@ -124,31 +139,23 @@ impl SegmentedLru {
             .collect()
     }
 
-    /// Ends a slice for [`Self::age_out`] without demoting anything.
-    pub fn mark_slice(&mut self) {
-        self.slices = [self.pages.len() as u32, self.slices[0]];
-    }
-
-    /// Ends a slice, and demotes pages that were neither put in nor hit during it and the one before: those at the lower
-    /// end of each segment, a quarter of it at most, go to the upper end of the lowest one.
+    /// Ends a slice, and demotes pages that were neither put in nor hit during it and the one before: up to a
+    /// quarter of each segment above 20 %, from its lower end, to the upper end of the lowest segment.
     ///
     /// Without this, pages above every place of insertion stay for good once nobody hits anything above them: insertions
-    /// push down only what is below. A quarter is enough, since what is demoted beyond the share that can be evicted
-    /// in a slice waits for the next one anyway.
-    pub fn age_out(&mut self) {
+    /// push down only what is below. Below 20 % every insertion pushes, so nothing needs help there. A quarter of
+    /// each, so that a slice without load does not turn the queue over, and no segment waits for those below it.
+    fn age_out(&mut self) {
         let cold_before = self.slices[1];
-        self.mark_slice();
+        self.slices = [self.pages.len() as u32, self.slices[0]];
         for cut in 0..SEGMENTS - 1 {
-            self.bring(cut, self.target(cut, self.count), 0);
+            self.bring(cut, self.target(cut, self.count));
         }
-        for from in 1..SEGMENTS {
+        for from in AGED_FROM..SEGMENTS {
             for _ in 0..self.live[from].div_ceil(4) {
-                let Some(ticket) = self.front(from) else {
+                let Some(ticket) = self.front(from).filter(|t| *t < cold_before) else {
                     break;
                 };
-                if ticket >= cold_before {
-                    break;
-                }
                 self.queues[from].pop_front();
                 self.live[from] -= 1;
                 self.put(ticket, 0);
@@ -162,17 +169,16 @@ impl SegmentedLru {
         ((cut as u64 + 1) * u64::from(count) / SEGMENTS as u64) as u32
     }
 
-    /// Brings a cut to where `target` pages are below it, unless it is off by no more than `error`.
+    /// Brings a cut to where `target` pages are below it.
     #[inline]
-    fn bring(&mut self, cut: usize, target: u32, error: u32) {
-        let below: u32 = self.live[..=cut].iter().sum();
-        if below.abs_diff(target) <= error {
-            return;
-        }
-        if below < target {
-            self.sink(cut, target - below);
-        } else {
-            self.rise(cut, below - target);
+    fn bring(&mut self, cut: usize, target: u32) {
+        // All 20 are looked at, since that is faster than a loop of unknown length.
+        let live = self.live.iter().enumerate();
+        let below: u32 = live.map(|(i, n)| if i <= cut { *n } else { 0 }).sum();
+        match below.cmp(&target) {
+            Ordering::Less => self.sink(cut, target - below),
+            Ordering::Equal => {}
+            Ordering::Greater => self.rise(cut, below - target),
         }
     }
 
@@ -328,7 +334,7 @@ impl Policy for SegmentedLru {
         if ticket != 0 {
             if self.on_hit == OnHit::Again && queue < SEGMENTS - 1 {
                 // Before the page goes: whether it was below the cut decides where the cut is afterwards.
-                self.bring(queue, self.target(queue, self.count), self.error_max);
+                self.bring(queue, self.target(queue, self.count));
                 self.give_up(ticket);
                 self.issue(page, queue);
             } else {
@@ -345,7 +351,7 @@ impl Policy for SegmentedLru {
             None
         };
         if queue < SEGMENTS - 1 {
-            self.bring(queue, target, self.error_max);
+            self.bring(queue, target);
         }
         self.issue(page, queue);
         self.count += 1;
@@ -382,7 +388,10 @@ impl Policy for SegmentedLru {
     }
 
     fn slice_ended(&mut self) {
-        self.mark_slice();
+        match self.ageing {
+            Ageing::Never => self.slices = [self.pages.len() as u32, self.slices[0]],
+            Ageing::TwoSlices => self.age_out(),
+        }
     }
 
     #[inline]

@@ -146,3 +146,54 @@ fn places_in_the_queue() {
         );
     }
 }
+
+#[test]
+fn two_q() {
+    check(
+        |c| cache::TwoQ::new(c, UNIVERSE),
+        |capacity| naive::TwoQ {
+            capacity,
+            ..Default::default()
+        },
+    );
+}
+
+#[test]
+fn lfu() {
+    for ageing in [true, false] {
+        check(
+            |c| match ageing {
+                true => cache::Lfu::new(c, UNIVERSE),
+                false => cache::Lfu::without_ageing(c, UNIVERSE),
+            },
+            |capacity| naive::Lfu {
+                capacity,
+                pages: vec![],
+                age: 0,
+                ageing,
+            },
+        );
+    }
+}
+
+#[test]
+fn w_tinylfu() {
+    check(
+        |c| cache::WTinyLfu::new(c, UNIVERSE),
+        |capacity| naive::WTinyLfu {
+            capacity,
+            ..Default::default()
+        },
+    );
+}
+
+#[test]
+fn lirs() {
+    check(
+        |c| cache::Lirs::new(c, UNIVERSE),
+        |capacity| naive::Lirs {
+            capacity,
+            ..Default::default()
+        },
+    );
+}

@@ -124,6 +124,54 @@ impl Drop for SimBar {
     }
 }
 
+/// Shows how many of a known number of things are done.
+pub struct CountBar {
+    started: Instant,
+    what: String,
+    done: u64,
+    total: u64,
+    bar: Option<ProgressBar>,
+}
+
+impl CountBar {
+    /// A bar that appears after two seconds, if standard error is a terminal.
+    pub fn new(what: &str, total: u64) -> Self {
+        Self {
+            started: Instant::now(),
+            what: what.to_owned(),
+            done: 0,
+            total,
+            bar: None,
+        }
+    }
+
+    /// So many more are done.
+    pub fn add(&mut self, more: u64) {
+        self.done += more;
+        if self.bar.is_none() && self.started.elapsed() < QUIET {
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(|| {
+            let target = ProgressDrawTarget::stderr();
+            let bar = ProgressBar::with_draw_target(Some(self.total), target);
+            let style = ProgressStyle::with_template("{wide_bar} {percent}% eta {eta}  {msg}");
+            bar.set_style(style.expect("the template is constant"));
+            bar
+        });
+        bar.set_position(self.done);
+        let millions = self.done as f64 / 1e6;
+        bar.set_message(format!("{}: {millions:.1} M references", self.what));
+    }
+}
+
+impl Drop for CountBar {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
 /// Shows how far the move of a volume has come.
 pub struct MoveBar {
     started: Instant,

@@ -14,6 +14,7 @@ use sim::counting::CountingResult;
 use sim::optimum::{self, ExactHorizon, Loads, Optimality};
 use sim::{Model, RunOptions, RunResult, ScenarioFile, TraceHash};
 
+use crate::cache_cmd;
 use crate::counting;
 use crate::inputs;
 use crate::jobs::{self, Job};
@@ -50,6 +51,9 @@ pub enum SimCommand {
     /// Run a scenario with all combinations of values, strategies and seeds
     #[command(after_help = sweep_cmd::EXAMPLES)]
     Sweep(sweep_cmd::SweepArgs),
+    /// Hits and misses of caches over traces, by policy and size
+    #[command(after_help = cache_cmd::EXAMPLES)]
+    Cache(cache_cmd::CacheArgs),
     /// Decide again what a live controller decided, from `terrace export facts`
     Plan(sim_plan::PlanArgs),
     /// List the strategies
@@ -135,6 +139,7 @@ pub fn run(command: SimCommand) -> anyhow::Result<ExitCode> {
             })
         }
         SimCommand::Sweep(args) => sweep_cmd::run(&args),
+        SimCommand::Cache(args) => cache_cmd::run(&args),
         SimCommand::Plan(args) => sim_plan::run(&args),
         SimCommand::Strategies => {
             let mut out = io::stdout().lock();

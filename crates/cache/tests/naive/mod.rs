@@ -339,3 +339,267 @@ impl Naive for Segmented {
         self.list.clone()
     }
 }
+
+#[derive(Default)]
+pub struct TwoQ {
+    pub capacity: usize,
+    pub a1in: Vec<u32>,
+    pub a1out: Vec<u32>,
+    pub am: Vec<u32>,
+}
+
+impl Naive for TwoQ {
+    fn access(&mut self, page: u32, _: Position) -> Outcome {
+        if self.a1in.contains(&page) {
+            return Outcome::Hit;
+        }
+        if take(&mut self.am, page) {
+            self.am.push(page);
+            return Outcome::Hit;
+        }
+        let again = take(&mut self.a1out, page);
+        let mut evicted = None;
+        if self.a1in.len() + self.am.len() == self.capacity {
+            if self.a1in.len() > self.capacity / 4 || self.am.is_empty() {
+                evicted = first(&mut self.a1in);
+                self.a1out.extend(evicted);
+                if self.a1out.len() > self.capacity / 2 {
+                    self.a1out.remove(0);
+                }
+            } else {
+                evicted = first(&mut self.am);
+            }
+        }
+        if again {
+            self.am.push(page);
+        } else {
+            self.a1in.push(page);
+        }
+        Outcome::Miss { evicted }
+    }
+    fn remove(&mut self, page: u32) -> bool {
+        take(&mut self.a1in, page) || take(&mut self.am, page)
+    }
+    fn cached(&self) -> Vec<u32> {
+        [self.a1in.clone(), self.am.clone()].concat()
+    }
+}
+
+/// Pages with (key, uses), in the order in which they got their keys.
+pub struct Lfu {
+    pub capacity: usize,
+    pub pages: Vec<(u32, u64, u64)>,
+    pub age: u64,
+    pub ageing: bool,
+}
+
+impl Naive for Lfu {
+    fn access(&mut self, page: u32, _: Position) -> Outcome {
+        if let Some(at) = self.pages.iter().position(|e| e.0 == page) {
+            let (_, _, uses) = self.pages.remove(at);
+            let uses = (uses + 1).min(1023);
+            self.pages.push((page, uses + self.age, uses));
+            return Outcome::Hit;
+        }
+        let mut evicted = None;
+        if self.pages.len() == self.capacity {
+            let lowest = self.pages.iter().map(|e| e.1).min().unwrap();
+            let at = self.pages.iter().position(|e| e.1 == lowest).unwrap();
+            evicted = Some(self.pages.remove(at).0);
+            if self.ageing {
+                self.age = lowest;
+            }
+        }
+        self.pages.push((page, 1 + self.age, 1));
+        Outcome::Miss { evicted }
+    }
+    fn remove(&mut self, page: u32) -> bool {
+        let before = self.pages.len();
+        self.pages.retain(|e| e.0 != page);
+        self.pages.len() < before
+    }
+    fn cached(&self) -> Vec<u32> {
+        self.pages.iter().map(|e| e.0).collect()
+    }
+}
+
+#[derive(Default)]
+pub struct WTinyLfu {
+    pub capacity: usize,
+    pub window: Vec<u32>,
+    pub probation: Vec<u32>,
+    pub protected: Vec<u32>,
+    pub counts: std::collections::BTreeMap<u32, u8>,
+    pub accesses: usize,
+}
+
+impl Naive for WTinyLfu {
+    fn access(&mut self, page: u32, _: Position) -> Outcome {
+        let window_room = (self.capacity / 100).max(1);
+        let count = self.counts.entry(page).or_default();
+        *count = (*count + 1).min(15);
+        self.accesses += 1;
+        if self.accesses.is_multiple_of(10 * self.capacity) {
+            self.counts.values_mut().for_each(|c| *c /= 2);
+        }
+        if take(&mut self.window, page) {
+            self.window.push(page);
+            return Outcome::Hit;
+        }
+        if take(&mut self.protected, page) {
+            self.protected.push(page);
+            return Outcome::Hit;
+        }
+        if take(&mut self.probation, page) {
+            self.protected.push(page);
+            if self.protected.len() > (self.capacity - window_room) * 4 / 5 {
+                self.probation.push(self.protected.remove(0));
+            }
+            return Outcome::Hit;
+        }
+        self.window.push(page);
+        let too_many = self.cached().len() > self.capacity;
+        let candidate = (self.window.len() > window_room).then(|| self.window.remove(0));
+        let Some(candidate) = candidate else {
+            let from = if self.probation.is_empty() {
+                &mut self.protected
+            } else {
+                &mut self.probation
+            };
+            return Outcome::Miss {
+                evicted: too_many.then(|| from.remove(0)),
+            };
+        };
+        let mut evicted = None;
+        if too_many {
+            let from = if self.probation.is_empty() {
+                &mut self.protected
+            } else {
+                &mut self.probation
+            };
+            match from.first() {
+                Some(victim) if self.counts[&candidate] > self.counts[victim] => {
+                    evicted = Some(from.remove(0));
+                }
+                _ => {
+                    return Outcome::Miss {
+                        evicted: Some(candidate),
+                    };
+                }
+            }
+        }
+        self.probation.push(candidate);
+        Outcome::Miss { evicted }
+    }
+    fn remove(&mut self, page: u32) -> bool {
+        take(&mut self.window, page)
+            || take(&mut self.probation, page)
+            || take(&mut self.protected, page)
+    }
+    fn cached(&self) -> Vec<u32> {
+        [
+            self.window.clone(),
+            self.probation.clone(),
+            self.protected.clone(),
+        ]
+        .concat()
+    }
+}
+
+/// The paper's words: LIR, resident and non-resident HIR blocks, stack S (bottom first) and queue Q.
+#[derive(Default)]
+pub struct Lirs {
+    pub capacity: usize,
+    pub lir: Vec<u32>,
+    pub s: Vec<u32>,
+    pub q: Vec<u32>,
+    pub non_resident: Vec<u32>,
+}
+
+impl Lirs {
+    fn lir_room(&self) -> usize {
+        match self.capacity {
+            1 => 1,
+            c => c - (c / 100).max(1),
+        }
+    }
+    fn prune(&mut self) {
+        while !self.s.is_empty() && !self.lir.contains(&self.s[0]) {
+            let page = self.s.remove(0);
+            take(&mut self.non_resident, page);
+        }
+    }
+    fn become_lir(&mut self, page: u32) {
+        take(&mut self.s, page);
+        self.s.push(page);
+        self.lir.push(page);
+        if self.lir.len() > self.lir_room() {
+            let bottom = self.s.remove(0);
+            assert!(take(&mut self.lir, bottom));
+            self.q.push(bottom);
+        }
+        self.prune();
+    }
+}
+
+impl Naive for Lirs {
+    fn access(&mut self, page: u32, _: Position) -> Outcome {
+        if self.lir.contains(&page) {
+            take(&mut self.s, page);
+            self.s.push(page);
+            self.prune();
+            return Outcome::Hit;
+        }
+        if take(&mut self.q, page) {
+            if self.s.contains(&page) {
+                self.become_lir(page);
+            } else {
+                self.s.push(page);
+                self.q.push(page);
+            }
+            return Outcome::Hit;
+        }
+        let mut evicted = None;
+        if self.lir.len() + self.q.len() == self.capacity {
+            evicted = first(&mut self.q);
+            match evicted {
+                Some(gone) if self.s.contains(&gone) => {
+                    self.non_resident.push(gone);
+                    if self.non_resident.len() > self.capacity {
+                        let forgotten = self.non_resident.remove(0);
+                        take(&mut self.s, forgotten);
+                    }
+                }
+                Some(_) => {}
+                None => {
+                    let bottom = self.s.remove(0);
+                    take(&mut self.lir, bottom);
+                    self.prune();
+                    evicted = Some(bottom);
+                }
+            }
+        }
+        if take(&mut self.non_resident, page) || self.lir.len() < self.lir_room() {
+            self.become_lir(page);
+        } else {
+            take(&mut self.s, page);
+            self.s.push(page);
+            self.q.push(page);
+        }
+        Outcome::Miss { evicted }
+    }
+    fn remove(&mut self, page: u32) -> bool {
+        let was_lir = take(&mut self.lir, page);
+        let was = take(&mut self.q, page) || was_lir;
+        if was {
+            take(&mut self.s, page);
+        }
+        if was_lir {
+            self.prune();
+        }
+        was
+    }
+    fn cached(&self) -> Vec<u32> {
+        [self.lir.clone(), self.q.clone()].concat()
+    }
+}

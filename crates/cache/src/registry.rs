@@ -1,0 +1,243 @@
+//! All policies by name.
+
+use crate::layout::PageLayout;
+use crate::lazy::LazySegmentedLru;
+use crate::policies::arc::Arc;
+use crate::policies::clock::Clock;
+use crate::policies::fifo::Fifo;
+use crate::policies::hr_lru::HrLru;
+use crate::policies::lfu::Lfu;
+use crate::policies::lirs::Lirs;
+use crate::policies::lru::Lru;
+use crate::policies::priority_lru::PriorityLru;
+use crate::policies::s3_fifo::S3Fifo;
+use crate::policies::sieve::Sieve;
+use crate::policies::slru::Slru;
+use crate::policies::two_q::TwoQ;
+use crate::policies::w_tinylfu::WTinyLfu;
+use crate::policy::{Counts, Outcome, Policy, replay, replay_each};
+use crate::position::Position;
+use crate::rates::RatesConfig;
+use crate::segmented::{Ageing, SegmentedLru};
+
+/// A policy in the list of policies.
+#[derive(Debug, Clone, Copy)]
+pub struct PolicyEntry {
+    /// Its name in scenarios and on the command line.
+    pub name: &'static str,
+    /// Which it is.
+    pub kind: PolicyKind,
+    /// What it does, in one line.
+    pub summary: &'static str,
+}
+
+/// Everything that policies other than the plain ones can be told.
+#[derive(Debug, Clone, Default)]
+pub struct PolicyOptions {
+    /// Which pages make an extent, and which extents a volume.
+    pub layout: PageLayout,
+    /// Statistics of extents.
+    pub rates: RatesConfig,
+    /// Whether old pages are brought down.
+    pub ageing: Ageing,
+}
+
+macro_rules! policies {
+    ($($kind:ident $name:literal $type:ty, $new:expr, $summary:literal;)*) => {
+        /// The policies.
+        #[derive(
+            Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+            schemars::JsonSchema,
+        )]
+        pub enum PolicyKind {
+            $(#[doc = $summary] #[serde(rename = $name)] $kind,)*
+        }
+
+        /// The policies, from the simplest to the most elaborate.
+        pub const REGISTRY: &[PolicyEntry] = &[
+            $(PolicyEntry { name: $name, kind: PolicyKind::$kind, summary: $summary },)*
+        ];
+
+        /// Any policy, chosen at run time. Each access costs a branch more than with the policy's own type.
+        #[derive(Debug, Clone)]
+        pub enum AnyPolicy {
+            $(#[doc = $summary] $kind($type),)*
+        }
+
+        impl AnyPolicy {
+            /// An empty cache of `capacity` pages (1 to [`crate::CAPACITY_PAGES_MAX`]) out of `0..universe`.
+            pub fn with_options(
+                kind: PolicyKind,
+                capacity: u32,
+                universe: u32,
+                options: &PolicyOptions,
+            ) -> Self {
+                match kind {
+                    $(PolicyKind::$kind => {
+                        let new: fn(u32, u32, &PolicyOptions) -> $type = $new;
+                        Self::$kind(new(capacity, universe, options))
+                    })*
+                }
+            }
+        }
+
+        impl Policy for AnyPolicy {
+            #[inline]
+            fn access(&mut self, page: u32) -> Outcome {
+                match self { $(Self::$kind(p) => p.access(page),)* }
+            }
+            #[inline]
+            fn access_at(&mut self, page: u32, position: Position) -> Outcome {
+                match self { $(Self::$kind(p) => p.access_at(page, position),)* }
+            }
+            fn remove(&mut self, page: u32) -> bool {
+                match self { $(Self::$kind(p) => p.remove(page),)* }
+            }
+            fn contains(&self, page: u32) -> bool {
+                match self { $(Self::$kind(p) => p.contains(page),)* }
+            }
+            fn len(&self) -> u32 {
+                match self { $(Self::$kind(p) => p.len(),)* }
+            }
+            fn capacity(&self) -> u32 {
+                match self { $(Self::$kind(p) => p.capacity(),)* }
+            }
+            fn memory_bytes(&self) -> usize {
+                match self { $(Self::$kind(p) => p.memory_bytes(),)* }
+            }
+            fn slice_ended(&mut self) {
+                match self { $(Self::$kind(p) => p.slice_ended(),)* }
+            }
+            fn hour_ended(&mut self) {
+                match self { $(Self::$kind(p) => p.hour_ended(),)* }
+            }
+            #[inline]
+            fn warm(&self, page: u32) -> u32 {
+                match self { $(Self::$kind(p) => p.warm(page),)* }
+            }
+            #[inline]
+            fn warm_victims(&self) -> u32 {
+                match self { $(Self::$kind(p) => p.warm_victims(),)* }
+            }
+        }
+
+        impl AnyPolicy {
+            /// Replays references with the policy's own type, which is chosen once.
+            pub fn replay(&mut self, references: &[u32]) -> Counts {
+                match self { $(Self::$kind(p) => replay(p, references),)* }
+            }
+
+            /// The same, and tells `each` the number of each reference and what it found.
+            pub fn replay_each(&mut self, references: &[u32], each: impl FnMut(usize, Outcome)) {
+                match self { $(Self::$kind(p) => replay_each(p, references, each),)* }
+            }
+        }
+    };
+}
+
+policies! {
+    Fifo "fifo" Fifo, |c, u, _| Fifo::new(c, u), "what came first goes first";
+    Clock "clock" Clock, |c, u, _| Clock::new(c, u), "FIFO with a second chance for what was hit";
+    Lru "lru" Lru, |c, u, _| Lru::new(c, u), "what was not used for the longest time goes";
+    Slru "slru" Slru, |c, u, _| Slru::new(c, u), "LRU in four segments, one up with each hit";
+    TwoQ "two-q" TwoQ, |c, u, _| TwoQ::new(c, u), "what comes again after it left a short queue gets into the main one";
+    Lfu "lfu" Lfu, |c, u, _| Lfu::new(c, u), "what was used least often goes, and the cache ages";
+    LfuPlain "lfu-plain" Lfu, |c, u, _| Lfu::without_ageing(c, u), "what was used least often goes, ever";
+    Arc "arc" Arc, |c, u, _| Arc::new(c, u), "recency and frequency, balanced by what left";
+    Lirs "lirs" Lirs, |c, u, _| Lirs::new(c, u), "what was used twice at a short distance stays";
+    S3Fifo "s3-fifo" S3Fifo, |c, u, _| S3Fifo::new(c, u), "a small FIFO queue before a large one with second chances";
+    Sieve "sieve" Sieve, |c, u, _| Sieve::new(c, u), "a hand that removes what was not hit, and moves nothing";
+    WTinyLfu "w-tinylfu" WTinyLfu, |c, u, _| WTinyLfu::new(c, u), "LRU, but newcomers get in only if they were asked for more often";
+    HrLru "hr-lru" HrLru, |c, u, o| HrLru::new(
+        SegmentedLru::new(c, u).ageing(o.ageing), u, o.layout.clone(), o.rates,
+    ), "LRU, but missed pages begin where the hit ratio of their extent says";
+    PriorityLru "priority-lru" PriorityLru<SegmentedLru>, |c, u, o| PriorityLru::new(
+        SegmentedLru::new(c, u).ageing(o.ageing), u, o.layout.clone(), o.rates,
+    ), "HR-LRU, moved by the priorities of volumes that miss their response times";
+    PriorityLruLazy "priority-lru-lazy" PriorityLru<LazySegmentedLru>, |c, u, o| PriorityLru::new(
+        LazySegmentedLru::new(c, u).ageing(o.ageing), u, o.layout.clone(), o.rates,
+    ), "Priority-LRU with places that are off by up to a hundredth of the cache";
+}
+
+impl AnyPolicy {
+    /// Tells a policy that has priorities the response time of each volume since the hour began over the desired one; none
+    /// for volumes without I/O in the slice. Before [`Policy::slice_ended`].
+    pub fn prioritize(&mut self, response_over_target: &[Option<f64>]) {
+        match self {
+            Self::PriorityLru(p) => p.priorities().slice_ended(response_over_target),
+            Self::PriorityLruLazy(p) => p.priorities().slice_ended(response_over_target),
+            _ => {}
+        }
+    }
+
+    /// The same with what the options have by default.
+    pub fn new(kind: PolicyKind, capacity: u32, universe: u32) -> Self {
+        Self::with_options(kind, capacity, universe, &PolicyOptions::default())
+    }
+}
+
+impl PolicyKind {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        self.entry().name
+    }
+
+    /// Its line in the list.
+    pub fn entry(self) -> &'static PolicyEntry {
+        let entry = REGISTRY.iter().find(|e| e.kind == self);
+        entry.expect("every kind has a line")
+    }
+
+    /// Whether a larger cache always has all that a smaller one has, so that one pass counts all sizes.
+    pub fn is_stack(self) -> bool {
+        self == Self::Lru
+    }
+}
+
+impl std::fmt::Display for PolicyKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl std::str::FromStr for PolicyKind {
+    type Err = UnknownPolicy;
+
+    fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
+        let entry = REGISTRY.iter().find(|e| e.name == name);
+        entry.map(|e| e.kind).ok_or_else(|| UnknownPolicy {
+            name: name.to_string(),
+        })
+    }
+}
+
+/// A name that no policy has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no cache policy \"{name}\"; there are {}", names())]
+pub struct UnknownPolicy {
+    /// The name.
+    pub name: String,
+}
+
+fn names() -> String {
+    let names: Vec<&str> = REGISTRY.iter().map(|e| e.name).collect();
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_and_are_their_own_in_files() {
+        for entry in REGISTRY {
+            assert_eq!(entry.name.parse(), Ok(entry.kind));
+            assert_eq!(
+                serde_json::to_string(&entry.kind).unwrap(),
+                format!("\"{}\"", entry.name)
+            );
+        }
+        let error = "lfru".parse::<PolicyKind>().unwrap_err();
+        assert!(error.to_string().contains("there are fifo, clock, lru"));
+    }
+}
