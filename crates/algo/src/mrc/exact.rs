@@ -3,6 +3,9 @@
 use super::{Confidence, Curve};
 use crate::ReuseStack;
 
+/// References whose distances are found before they are counted.
+const PART: usize = 1024;
+
 /// The exact curve, for all sizes at once. Blocks are dense numbers (see [`crate::DenseIds`]).
 ///
 /// Memory is about 13 bytes per block, and 20 or more for whoever makes the numbers: for footprints beyond what that allows, and
@@ -10,9 +13,9 @@ use crate::ReuseStack;
 #[derive(Debug, Clone, Default)]
 pub struct Exact {
     stack: ReuseStack,
-    /// References by distance.
+    /// References by distance; at 0 those to what was nowhere.
     counts: Vec<u64>,
-    never: u64,
+    found: Vec<u32>,
 }
 
 impl Exact {
@@ -23,19 +26,20 @@ impl Exact {
 
     /// References, in order.
     pub fn feed(&mut self, blocks: &[u32]) {
-        let (stack, counts) = (&mut self.stack, &mut self.counts);
-        let mut never = 0;
-        stack.access_all(blocks, |distance| match distance {
-            Some(distance) => {
-                let at = distance as usize;
-                if at >= counts.len() {
-                    counts.resize((at + 1).next_power_of_two(), 0);
-                }
-                counts[at] += 1;
+        for part in blocks.chunks(PART) {
+            self.found.clear();
+            let found = &mut self.found;
+            self.stack
+                .access_all(part, |distance| found.push(distance.unwrap_or(0)));
+            // Counted apart from the search: misses of these independent additions overlap.
+            let deepest = self.stack.objects() as usize + self.stack.holes() + 1;
+            if deepest >= self.counts.len() {
+                self.counts.resize((deepest + 1).next_power_of_two(), 0);
             }
-            None => never += 1,
-        });
-        self.never += never;
+            for distance in &self.found {
+                self.counts[*distance as usize] += 1;
+            }
+        }
     }
 
     /// A block that a write went around the cache to: it is dropped.
@@ -45,18 +49,18 @@ impl Exact {
 
     /// References in all.
     pub fn references(&self) -> u64 {
-        self.counts.iter().sum::<u64>() + self.never
+        self.counts.iter().sum()
     }
 
     /// References to what was not in a cache of any size: the first to each block, or the first since it was dropped.
     pub fn never(&self) -> u64 {
-        self.never
+        self.counts.first().copied().unwrap_or(0)
     }
 
     /// How many of the references hit in a cache of `size` blocks.
     pub fn hits(&self, size: u64) -> u64 {
-        let end = self.counts.len().min(size as usize + 1);
-        self.counts[..end].iter().sum()
+        let end = (self.counts.len() as u64).min(size.saturating_add(1)) as usize;
+        self.counts[..end].iter().skip(1).sum()
     }
 
     /// The curve, with a point wherever it bends.
@@ -70,7 +74,10 @@ impl Exact {
         let mut points: Vec<(u64, f64)> = Vec::new();
         let mut misses = references;
         let mut before = (0u64, 1.0);
-        for (size, count) in self.counts.iter().enumerate().filter(|(_, c)| **c > 0) {
+        for (size, count) in self.counts.iter().enumerate().skip(1) {
+            if *count == 0 {
+                continue;
+            }
             let size = size as u64;
             if size > before.0 + 1 {
                 // It is flat up to here: no line across the step.
