@@ -20,6 +20,7 @@ mod jobs;
 mod live;
 mod live_table;
 mod move_cmd;
+mod mrc_cmd;
 mod past_cmd;
 mod plan_cmd;
 mod progress;

@@ -63,6 +63,18 @@ impl FixedSize {
     #[inline]
     pub fn reference(&mut self, block: u64) {
         self.references += 1;
+        self.offer(block);
+    }
+
+    /// `references` that were counted elsewhere, those that are handed to [`FixedSize::offer`] included.
+    #[inline]
+    pub fn passed(&mut self, references: u64) {
+        self.references += references;
+    }
+
+    /// A reference that is counted by [`FixedSize::passed`], sampled or not.
+    #[inline]
+    pub fn offer(&mut self, block: u64) {
         let hash = self.sampler.hash(block);
         if hash < self.sampler.threshold() {
             self.sampled(block, hash);
