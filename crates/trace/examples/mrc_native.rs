@@ -1,7 +1,9 @@
 //! How fast miss-ratio curves come out of a native trace that is mapped and warm, one core. `bench/mrc.sh` builds and runs it.
 //!
-//! Usage: mrc_native generate FILE.trc MILLION_REQUESTS THOUSAND_PAGES: reads of 4 KiB, Zipf 0.9.
-//!        mrc_native measure FILE.trc RATE RUNS METHOD…: medians, a line per method (shards, shards-verified, shards-size, exact).
+//! Usage: mrc_native generate FILE.trc MILLION_REQUESTS THOUSAND_PAGES: reads of 4 KiB, Zipf 0.9; the same as FILE.oracle, in
+//!        libCacheSim's binary layout without times of next accesses, pages being objects of one byte.
+//!        mrc_native measure FILE.trc RATE RUNS PAGES METHOD…: a line per method (shards, shards-verified, shards-size, exact) with the
+//!        median of million references per second of one core, and the miss ratio of so many pages.
 
 #![allow(
     clippy::disallowed_types,
@@ -9,7 +11,9 @@
     reason = "a benchmark has a clock and arguments"
 )]
 
+use std::fs::File;
 use std::hint::black_box;
+use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::Instant;
 
@@ -25,17 +29,24 @@ type Failure = Box<dyn std::error::Error>;
 fn generate(path: &Path, requests: u64, pages: u64) -> Result<(), Failure> {
     let mut file = NativeFile::create(path, NativeOptions::default(), Latencies::Absent)?;
     let (popularity, mut rng) = (Popularity::new(pages, 0.9), Rng::new(1, 0));
+    let mut oracle = BufWriter::new(File::create(path.with_extension("oracle"))?);
     for i in 0..requests {
+        let page = popularity.page(rng.next_u64());
+        oracle.write_all(&((i / 100_000) as u32).to_le_bytes())?;
+        oracle.write_all(&page.to_le_bytes())?;
+        oracle.write_all(&1u32.to_le_bytes())?;
+        oracle.write_all(&(-1i64).to_le_bytes())?;
         let request = Request {
             time_ns: i * 10_000,
             volume: 0,
             op: Op::Read,
-            offset_bytes: popularity.page(rng.next_u64()) * 4096,
+            offset_bytes: page * 4096,
             length_bytes: 4096,
         };
         file.push(Record::new(request), None)?;
     }
     file.finish(["v"])?;
+    oracle.flush()?;
     Ok(())
 }
 
@@ -80,6 +91,12 @@ fn curve(trace: &NativeTrace, method: &str, rate: f64) -> Result<Curve, Failure>
     }
 }
 
+/// Time on a processor, where the system says it: what others do on the machine is then not counted.
+fn cpu_ns() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/schedstat").ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
 fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let argument = |at: usize| arguments.get(at).map(String::as_str).ok_or("see the usage");
@@ -89,18 +106,23 @@ fn main() -> Result<(), Failure> {
         return generate(path, requests * 1_000_000, pages * 1000);
     }
     let (rate, runs): (f64, usize) = (argument(2)?.parse()?, argument(3)?.parse()?);
+    let size: u64 = argument(4)?.parse()?;
     let trace = NativeTrace::open_verified(path)?;
     let references = trace.records().len() as f64;
-    for method in &arguments[4..] {
+    for method in &arguments[5..] {
         let mut seconds = Vec::new();
+        let ratio = curve(&trace, method, rate)?.at(size);
         for _ in 0..runs.max(1) {
-            let start = Instant::now();
+            let (start, cpu) = (Instant::now(), cpu_ns());
             black_box(curve(&trace, method, rate)?);
-            seconds.push(start.elapsed().as_secs_f64());
+            let cpu = cpu_ns()
+                .zip(cpu)
+                .map(|(after, before)| (after - before) as f64 / 1e9);
+            seconds.push(cpu.unwrap_or_else(|| start.elapsed().as_secs_f64()));
         }
         seconds.sort_by(f64::total_cmp);
         let median = seconds[seconds.len() / 2];
-        println!("{method} {:.2} M references/s", references / median / 1e6);
+        println!("{method} {:.2} {ratio:.6}", references / median / 1e6);
     }
     Ok(())
 }
