@@ -73,7 +73,15 @@ impl ReuseTimes {
             blocks: self.blocks,
             standard_error: None,
         };
-        Self::curve_of(&self.times, &self.dropped, confidence)
+        let curve = Self::curve_of(&self.times, &self.dropped, confidence);
+        if self.dropped.total() > 0.0 {
+            return curve;
+        }
+        // A cache of all blocks misses their first references only, though the sum goes on: at the beginning nothing was reused yet.
+        let first = self.times.never();
+        let end = (first.round() as u64, first / self.times.total().max(1.0));
+        let before = curve.points().iter().copied().filter(|p| p.0 < end.0);
+        Curve::new(before.chain([end]), confidence)
     }
 
     /// The curve of merged times. Where writes drop blocks, what is in the cache at age t is what was neither referenced again nor

@@ -191,22 +191,14 @@ impl WorkingSets {
 
     /// The curve: a cache as large as the working set of windows of length T misses as often as that working set grows per
     /// reference, MR(s(T)) = s(T + 1) − s(T) (Denning and Schwartz, CACM 1972). Between two lengths the growth is a mean, so it is
-    /// put at the mean of the two sizes; growths that rise are pooled.
+    /// put at the mean of the two sizes; growths that rise are pooled. No size misses less than the first references to all blocks do.
     pub fn curve(&self) -> Curve {
         let confidence = Confidence {
             references: self.references,
             blocks: 0,
             standard_error: None,
         };
-        let mut sizes = self.sizes();
-        if let Some(last) = sizes.last()
-            && self.references > last.references
-        {
-            sizes.push(WorkingSet {
-                references: self.references,
-                blocks: self.distinct(),
-            });
-        }
+        let sizes = self.sizes();
         let mut slopes = Vec::new();
         let mut at = Vec::new();
         for pair in sizes.windows(2) {
@@ -217,8 +209,13 @@ impl WorkingSets {
             at.push((pair[0].blocks + pair[1].blocks) / 2.0);
         }
         let ratios = falling(&slopes);
-        let points = at.iter().zip(&ratios).map(|(s, r)| (s.round() as u64, *r));
-        Curve::new(points, confidence)
+        // The first reference to each block misses whatever the size: what the longest windows, of which there are few, say less.
+        let distinct = self.distinct();
+        let first = distinct / (self.references.max(1)) as f64;
+        let points = at.iter().zip(&ratios).filter(|(s, _)| **s < distinct);
+        let points = points.map(|(s, r)| (s.round() as u64, r.max(first)));
+        let end = (self.references > 0).then_some((distinct.round() as u64, first));
+        Curve::new(points.chain(end), confidence)
     }
 
     /// Bytes of memory.
