@@ -27,6 +27,7 @@ mod progress;
 mod record;
 mod reproduce_cmd;
 mod reproduce_dual_period;
+mod reuse_cmd;
 mod serve_cmd;
 mod sim_cmd;
 mod sim_plan;

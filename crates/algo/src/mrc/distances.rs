@@ -21,6 +21,8 @@ pub struct Distances {
     #[serde(with = "packed_weights")]
     counts: Vec<f64>,
     never: f64,
+    /// Largest weight of a reference: distances of a sample are multiples of the inverse of its rate.
+    step: f64,
 }
 
 /// Weights as packed text, by their bits.
@@ -75,6 +77,7 @@ impl Distances {
     /// A reference of weight `weight` at `distance`; none for one that was never seen before.
     #[inline]
     pub fn add(&mut self, distance: Option<u64>, weight: f64) {
+        self.step = self.step.max(weight);
         let Some(distance) = distance else {
             self.never += weight;
             return;
@@ -95,6 +98,7 @@ impl Distances {
             *count += more;
         }
         self.never += other.never;
+        self.step = self.step.max(other.step);
     }
 
     /// Sum of all weights.
@@ -148,9 +152,19 @@ impl Distances {
             if *count > 0.0 {
                 points.push((upper(i), misses / references));
                 misses += count;
+                // Flat up to here from what lies below, but for the step in which samples see: a loop is not a slope.
+                let (lower, _) = Self::range(i);
+                points.push((lower.saturating_sub(self.step as u64), misses / references));
             }
         }
         points.reverse();
+        // Neighbours are nearer than a step: what would go back is no point.
+        let mut last = 0;
+        points.retain(|(size, _)| {
+            let on = *size > last;
+            last = last.max(*size);
+            on
+        });
         Curve::new(points, confidence)
     }
 }
@@ -201,6 +215,7 @@ mod tests {
         distances.add(Some(10), 60.0);
         distances.add(None, 20.0);
         let raw = distances.curve(Confidence::default());
+        // The step of these samples is 60: the hits may be anywhere below.
         assert_eq!((raw.at(10), raw.at(9) > 0.25), (0.25, true));
         // Twenty more were expected: hits all.
         let adjusted = distances.curve_adjusted(100.0, Confidence::default());

@@ -38,9 +38,15 @@ pub struct FixedSize {
 impl FixedSize {
     /// With at most `blocks_max` blocks (at least one).
     pub fn new(blocks_max: usize, seed: u64) -> Self {
+        Self::below(Sampler::new(1.0, seed), blocks_max)
+    }
+
+    /// The same that never samples more than `most`: where each reference may cost a bounded time in the mean. Of a footprint below
+    /// `blocks_max` / rate, fewer blocks than `blocks_max` are then followed.
+    pub fn below(most: Sampler, blocks_max: usize) -> Self {
         let blocks_max = blocks_max.clamp(1, 1 << 24);
         Self {
-            sampler: Sampler::new(1.0, seed),
+            sampler: most,
             blocks_max,
             table: vec![FREE; (blocks_max * 2 + 2).next_power_of_two()],
             blocks: Vec::with_capacity(blocks_max + 1),
@@ -238,7 +244,8 @@ impl FixedSize {
             + self.distances.memory_bytes()
     }
 
-    fn confidence(&self) -> Confidence {
+    /// What the curve rests on.
+    pub fn confidence(&self) -> Confidence {
         // A sample of everything is exact.
         let standard_error = if self.sampler.threshold() == MODULUS {
             Some(0.0)

@@ -11,6 +11,8 @@
 //!   ...  exact: 1, 2, 4, … 2,048, 4,096
 //! ```
 
+use serde::{Deserialize, Serialize};
+
 use super::curve::falling;
 use super::{Confidence, Curve, HyperLogLog};
 
@@ -51,7 +53,7 @@ struct Level {
 }
 
 /// Mean distinct blocks in windows of some length.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct WorkingSet {
     /// Length of the windows in references.
     pub references: u64,
