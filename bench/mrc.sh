@@ -2,7 +2,8 @@
 # Miss-ratio curves beside libCacheSim, in one run, medians: bench/mrc.sh [MILLION_REFERENCES [THOUSAND_PAGES [RUNS]]]
 #
 # The references lie in a file that is mapped and warm. libCacheSim's Python wheel has no curves: it simulates one size, which a
-# curve of all sizes is held against. Its mrcProfiler (exact, and SHARDS) is used where LIBCACHESIM_BIN names the directory it was built in.
+# curve of all sizes is held against. Its mrcProfiler (exact, and SHARDS) is used where LIBCACHESIM_BIN names the directory of its
+# binary: `pip download --no-deps --no-binary :all: libcachesim` has the sources, in src/libCacheSim; they need CMake and GLib.
 # PYTHON names an interpreter that has libcachesim; without it a virtual environment is made below the target directory.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -77,7 +77,7 @@ fn of(sample: &ReuseSample, sizes: &[Bytes]) -> anyhow::Result<VolumeReuse> {
     };
     let curve = counts.curve();
     let page = counts.page.0.max(1);
-    let bytes = |pages: f64| Bytes((pages * page as f64) as u64);
+    let bytes = |pages: f64| Bytes(pages.round() as u64 * page);
     let bits = curve.size_max().max(1).next_power_of_two().trailing_zeros();
     let powers = (bits.saturating_sub(SIZES - 1)..=bits).map(|b| Bytes((1 << b) * page));
     let sizes = if sizes.is_empty() {
