@@ -7,6 +7,7 @@ mod alias;
 mod averages;
 mod closed_loop;
 pub mod coarse;
+mod dense_ids;
 mod dense_set;
 mod device;
 mod device_fit;
@@ -14,20 +15,25 @@ mod distributions;
 mod heap;
 mod heat;
 mod histogram;
+mod interference;
 mod interval;
 mod least_squares;
+mod lossy;
+pub mod mrc;
 mod nonnegative;
 pub mod packed;
 mod popularity;
 mod random;
 mod regression;
 mod service;
+mod reuse;
 mod sketch;
 mod top;
 
 pub use alias::AliasTable;
 pub use averages::Averages;
 pub use closed_loop::{LoadShare, Settled, closed_loop};
+pub use dense_ids::DenseIds;
 pub use dense_set::DenseSet;
 pub use device::{DeviceCounters, DeviceModel};
 pub use device_fit::{
@@ -38,12 +44,17 @@ pub use heat::HeatCounters;
 pub use histogram::{
     BUCKETS, Histogram, WindowHistograms, WindowSums, bucket_of, bucket_value_ns, buckets_since,
 };
+pub use interference::{
+    Correlation, Interference, InterferenceRule, MeasuredSeries, PairTest, interference,
+};
 pub use interval::Interval;
 pub use least_squares::least_squares;
+pub use lossy::{Frequent, LossyCounter};
 pub use nonnegative::NonNegativeFit;
 pub use popularity::Popularity;
 pub use random::{JitterTable, Rng, mix};
 pub use regression::{Line, fit_line};
 pub use service::{OfferedLoad, RequestLoad, ServiceTime};
+pub use reuse::ReuseStack;
 pub use sketch::HeatSketch;
 pub use top::{Choice, Fill, TopCounts};

@@ -15,7 +15,7 @@ use units::{Bytes, Nanos};
 use crate::inputs;
 use crate::progress::Bar;
 use crate::sim_cmd;
-use crate::{trace_info, trace_record, trace_sample};
+use crate::{mrc_cmd, trace_info, trace_record, trace_sample};
 
 /// `terrace trace …`
 #[derive(Debug, Subcommand)]
@@ -52,6 +52,8 @@ pub enum TraceCommand {
         #[command(flatten)]
         what: Generated,
     },
+    /// Show how often LRU caches of any size would miss: exactly, by samples and by working sets, with their errors
+    Mrc(mrc_cmd::Mrc),
     /// Record what a served volume does, with latencies, as a native trace
     Record(trace_record::Record),
 }
@@ -202,6 +204,7 @@ pub fn run(command: TraceCommand) -> anyhow::Result<ExitCode> {
         } => convert_one(&input, &output, &reading.options()),
         TraceCommand::Sample(sample) => trace_sample::run(&sample),
         TraceCommand::Generate { output, what } => generate_one(&output, &what),
+        TraceCommand::Mrc(mrc) => mrc_cmd::run(&mrc),
         TraceCommand::Record(record) => trace_record::run(&record),
     }
 }

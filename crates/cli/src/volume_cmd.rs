@@ -8,7 +8,9 @@ use serde::Serialize;
 use units::{Bytes, BytesPerSec, Iops};
 
 use crate::live::{ArrayArg, OutputArg, parse_iops, unexpected, wrong_usage};
-use crate::{check_cmd, export_cmd, heat_cmd, inject_cmd, live_table, move_cmd, volume_asked};
+use crate::{
+    check_cmd, export_cmd, heat_cmd, inject_cmd, live_table, move_cmd, reuse_cmd, volume_asked,
+};
 
 /// `terrace volume …`: `pin` and `history` ask a controller, all others act on an array.
 #[derive(Debug, Subcommand)]
@@ -46,6 +48,8 @@ pub enum VolumeCommand {
     },
     /// Show which extents of a served volume its guests use most, and where those are
     Heat(heat_cmd::Heat),
+    /// Show what caches of reads in front of a served volume would miss, by size, and its working sets
+    Mrc(reuse_cmd::VolumeMrc),
     /// Delete a volume and its data
     Delete {
         #[command(flatten)]
@@ -178,6 +182,7 @@ pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
             volume: which.volume,
         })?,
         VolumeCommand::Heat(heat) => heat_cmd::run(&heat)?,
+        VolumeCommand::Mrc(mrc) => reuse_cmd::run(&mrc)?,
         VolumeCommand::Export(export) => return export_cmd::run(export),
         VolumeCommand::Move(what) => return move_cmd::run(&what),
         VolumeCommand::Cancel { which } => return move_cmd::cancel(&which),

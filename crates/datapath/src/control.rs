@@ -456,6 +456,7 @@ mod tests {
                     turn: 7,
                 }),
             },
+            Ask::Reuse { volume: "v".into() },
             Ask::AddDevice(device),
             Ask::SetClass {
                 volume: "v".into(),

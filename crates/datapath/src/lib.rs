@@ -15,6 +15,7 @@ mod measure;
 mod reach;
 mod record;
 mod registry;
+pub mod reuse;
 mod server;
 mod serving;
 mod share;

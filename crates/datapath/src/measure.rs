@@ -1,4 +1,4 @@
-//! What is measured of one volume: latency by direction and size, queue depth, bytes, heat of extents.
+//! What is measured of one volume: latency by direction and size, queue depth, bytes, heat of extents, reuse of pages.
 //!
 //! Counts from when it was switched on, or last reset. Latency is the guest's: from the arrival of the request's last byte
 //! to the moment its answer is handed to the socket, injected delays and throttling included.
@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::counts::{Counts, DirectionCounts, saturated};
 use crate::engine::{GuestOp, GuestRequest};
 use crate::heat::{Heat, HeatMap};
+use crate::reuse::{Reuse, ReuseCounts};
 
 /// Upper bounds of the size classes in bytes; one more class is above the last.
 pub const SIZE_CLASSES: [u64; 4] = [4 << 10, 16 << 10, 64 << 10, 256 << 10];
@@ -37,6 +38,7 @@ pub struct Measure {
     depth_ns: u128,
     depth_since_ns: u64,
     heat: Option<HeatMap>,
+    reuse: Reuse,
 }
 
 /// How a request was answered.
@@ -142,6 +144,7 @@ impl Measure {
             depth_ns: 0,
             depth_since_ns: now_ns,
             heat: HeatMap::new(now_ns, extents, extent_bytes),
+            reuse: Reuse::new(),
         }
     }
 
@@ -164,6 +167,12 @@ impl Measure {
         if let Some(heat) = &mut self.heat {
             heat.count(now_ns, request);
         }
+        self.reuse.count(request);
+    }
+
+    /// How its pages are used again; none before the first read or write.
+    pub fn reuse(&self) -> Option<ReuseCounts> {
+        self.reuse.look()
     }
 
     /// How often extents were touched; none for a volume of more than [`crate::heat::HEAT_EXTENTS_MAX`].

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use units::{Bytes, BytesPerSec, Iops, Nanos};
 
 use super::heat::{HeatCursor, HeatSample};
+use super::reuse::ReuseSample;
 use super::samples::Samples;
 use crate::worker::VolumeStatus;
 
@@ -25,6 +26,11 @@ pub enum Ask {
         /// What an earlier answer said, for what was touched since; everything if left out.
         #[serde(default)]
         since: Option<HeatCursor>,
+    },
+    /// How the pages of a volume are used again: what a cache in front of it would miss.
+    Reuse {
+        /// Its name.
+        volume: String,
     },
     /// A device for a tier; the tier is made if it is new.
     AddDevice(NewDevice),
@@ -233,6 +239,8 @@ pub enum Told {
     Samples(Samples),
     /// The extents of a volume.
     Heat(HeatSample),
+    /// How its pages are used again.
+    Reuse(ReuseSample),
     /// Volumes.
     Volumes {
         /// In order of creation.

@@ -5,6 +5,7 @@ mod devices;
 mod heat;
 mod limits;
 mod moves;
+mod reuse;
 mod samples;
 mod sampling;
 mod volumes;
@@ -33,6 +34,7 @@ pub(crate) use heat::places;
 pub use heat::{HeatCounts, HeatCursor, HeatSample};
 use limits::VolumeLimits;
 pub(crate) use limits::weighable;
+pub use reuse::ReuseSample;
 pub use samples::{DeviceSample, MovingSample, Samples, VolumeSample};
 
 /// Where questions are answered.
@@ -229,6 +231,7 @@ impl Desk {
             Ask::Tiers => self.tiers(),
             Ask::Samples => self.samples(),
             Ask::Heat { volume, since } => self.heat(&volume, since),
+            Ask::Reuse { volume } => self.reuse(&volume),
             Ask::AddDevice(new) => self.add_device(new),
             Ask::TierLimits {
                 tier,

@@ -20,6 +20,7 @@ use crate::heat::HeatSince;
 use crate::inject::{Injected, Session as InjectSession};
 use crate::measure::{Measure, Measured};
 use crate::record::Recorder;
+use crate::reuse::ReuseCounts;
 use crate::share::Share;
 
 use super::answers::Segment;
@@ -92,6 +93,8 @@ pub enum Question {
     Status,
     /// How often were its extents touched since then, and where are they?
     Heat(Option<HeatCursor>),
+    /// How are its pages used again?
+    Reuse,
     /// Measure or not; switching on starts from zero.
     Measure(bool),
     /// Hold answers back: reads and writes, in nanoseconds, for so long.
@@ -122,6 +125,8 @@ pub enum Answer {
     Status(Box<VolumeStatus>),
     /// Its extents.
     Heat(Box<LiveHeat>),
+    /// How its pages are used again; none where it is not measured, or nothing was read or written yet.
+    Reuse(Option<Box<ReuseCounts>>),
     /// Bytes.
     Bytes(Bytes),
     /// What was recorded, to be written by whoever asked.
@@ -359,6 +364,10 @@ impl Worker {
                     places: places(live.engine.map()),
                     heat: heat.map(|h| h.look(since)),
                 })))
+            }
+            Question::Reuse => {
+                let counts = live.measure.as_ref().and_then(Measure::reuse);
+                Ok(Answer::Reuse(counts.map(Box::new)))
             }
             Question::Measure(on) => {
                 let map = live.engine.map();

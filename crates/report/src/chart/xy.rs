@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use maud::{Markup, html};
+use maud::{Markup, PreEscaped, html};
 
 use super::axis::linear;
 use super::{Frame, LINE_COLORS, dashes, line_sample, px};
@@ -10,6 +10,39 @@ use crate::format::significant;
 
 /// Points of one line at most.
 const POINTS_MAX: usize = 400;
+
+/// The plot with its axes.
+const FRAME: Frame = Frame {
+    width: 580.0,
+    height: 262.0,
+    left: 60.0,
+    right: 16.0,
+    top: 12.0,
+    bottom: 42.0,
+};
+
+/// Above a picture that stands alone.
+const TITLE_PX: f64 = 40.0;
+const LEGEND_ROW_PX: f64 = 18.0;
+const LEGEND_PER_ROW: usize = 4;
+
+/// Of a picture that stands alone; a page has its own.
+const STYLE: &str = "
+.xy-chart { font: 12px system-ui, 'DejaVu Sans', sans-serif; }
+.xy-chart .back { fill: #ffffff; } .xy-chart text { fill: #1b1f24; }
+.xy-chart .title { font-size: 14px; font-weight: 600; } .xy-chart .tick, .xy-chart .axis-name { fill: #5b6470; }
+.xy-chart .grid { stroke: #d5dae1; } .xy-chart .axis { stroke: #5b6470; } .xy-chart .reference { stroke: #5b6470; stroke-dasharray: 4 3; }
+.xy-chart .line { fill: none; stroke: currentColor; stroke-width: 1.8; stroke-linejoin: round; } .xy-chart .continued { stroke-opacity: .6; }
+.xy-chart .bar-fill { fill: currentColor; } .xy-chart .ring, .xy-chart .cross { fill: none; stroke: currentColor; stroke-width: 1.6; }
+.s0 { color: #0072b2; } .s1 { color: #d55e00; } .s2 { color: #009e73; } .s3 { color: #9b5fb8; }
+.s4 { color: #b8860b; } .s5 { color: #44505e; } .s6 { color: #c2407a; } .s7 { color: #5a7d1a; }
+@media screen and (prefers-color-scheme: dark) {
+.xy-chart .back { fill: #14171b; } .xy-chart text { fill: #e6e9ed; } .xy-chart .grid { stroke: #3a414b; } .xy-chart .axis { stroke: #a0a9b5; }
+.xy-chart .tick, .xy-chart .axis-name { fill: #a0a9b5; }
+.s0 { color: #4aa8e8; } .s1 { color: #ff9248; } .s2 { color: #2fcf9f; } .s3 { color: #cfa0e8; }
+.s4 { color: #e6c34a; } .s5 { color: #b4bfcc; } .s6 { color: #f28bb8; } .s7 { color: #a8cf5a; }
+}
+";
 
 /// How the points of a series are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,14 +89,52 @@ pub struct XyChart {
 
 impl XyChart {
     pub(crate) fn render(&self) -> Markup {
-        let frame = Frame {
-            width: 580.0,
-            height: 262.0,
-            left: 60.0,
-            right: 16.0,
-            top: 12.0,
-            bottom: 42.0,
+        html! {
+            figure class="chart" {
+                figcaption { strong { (self.title) } @if !self.y.is_empty() { ", " (self.y) } }
+                ul class="legend" {
+                    @for series in self.labelled() {
+                        li { (sample(series)) span { (series.label) } }
+                    }
+                }
+                svg class="figure-plot" viewBox=(FRAME.view_box()) role="img" aria-label={ (self.title) " over " (self.x) } {
+                    (self.plot())
+                }
+            }
+        }
+    }
+
+    /// As an SVG document that stands alone.
+    pub fn svg(&self) -> String {
+        let rows = self.labelled().count().div_ceil(LEGEND_PER_ROW);
+        let top = TITLE_PX + LEGEND_ROW_PX * rows as f64;
+        let (width, height) = (FRAME.width, FRAME.height + top);
+        let picture = html! {
+            svg class="xy-chart" xmlns="http://www.w3.org/2000/svg" role="img" width=(px(width)) height=(px(height))
+                viewBox={ "0 0 " (px(width)) " " (px(height)) } aria-label={ (self.title) " over " (self.x) } {
+                style { (PreEscaped(STYLE)) }
+                rect class="back" x="0" y="0" width=(px(width)) height=(px(height)) {}
+                text class="title" x=(px(FRAME.left)) y="20" { (self.title) @if !self.y.is_empty() { ", " (self.y) } }
+                @for (i, series) in self.labelled().enumerate() {
+                    @let (row, column) = (i / LEGEND_PER_ROW, i % LEGEND_PER_ROW);
+                    @let left = FRAME.left + FRAME.plot_width() / LEGEND_PER_ROW as f64 * column as f64;
+                    @let at = TITLE_PX + LEGEND_ROW_PX * row as f64;
+                    g transform={ "translate(" (px(left)) "," (px(at - 10.0)) ")" } { (sample(series)) }
+                    text x=(px(left + 40.0)) y=(px(at)) { (series.label) }
+                }
+                g transform={ "translate(0," (px(top)) ")" } { (self.plot()) }
+            }
         };
+        picture.into_string() + "\n"
+    }
+
+    fn labelled(&self) -> impl Iterator<Item = &XySeries> {
+        self.series.iter().filter(|s| !s.label.is_empty())
+    }
+
+    /// Gridlines, axes and all series, within [`FRAME`].
+    fn plot(&self) -> Markup {
+        let frame = FRAME;
         let points = || {
             let all = self.series.iter().flat_map(|s| s.points.iter().copied());
             all.filter(|(x, y)| x.is_finite() && y.is_finite())
@@ -76,36 +147,26 @@ impl XyChart {
         let x = |v: f64| frame.left + frame.plot_width() * (v / x_to).clamp(0.0, 1.0);
         let y = |v: f64| frame.y1() - frame.plot_height() * (v / y_to).clamp(0.0, 1.0);
         html! {
-            figure class="chart" {
-                figcaption { strong { (self.title) } @if !self.y.is_empty() { ", " (self.y) } }
-                ul class="legend" {
-                    @for series in self.series.iter().filter(|s| !s.label.is_empty()) {
-                        li { (sample(series)) span { (series.label) } }
-                    }
-                }
-                svg class="figure-plot" viewBox=(frame.view_box()) role="img" aria-label={ (self.title) " over " (self.x) } {
-                    @for tick in &y_ticks {
-                        @let at = y(tick.at);
-                        line class="grid" x1=(px(frame.left)) x2=(px(frame.x1())) y1=(px(at)) y2=(px(at)) {}
-                        text class="tick" x=(px(frame.left - 6.0)) y=(px(at + 3.5)) text-anchor="end" { (tick.label) }
-                    }
-                    @for tick in &x_ticks {
-                        @let at = x(tick.at);
-                        line class="grid" x1=(px(at)) x2=(px(at)) y1=(px(frame.top)) y2=(px(frame.y1())) {}
-                        text class="tick" x=(px(at)) y=(px(frame.y1() + 15.0)) text-anchor="middle" { (tick.label) }
-                    }
-                    line class="axis" x1=(px(frame.left)) x2=(px(frame.x1())) y1=(px(frame.y1())) y2=(px(frame.y1())) {}
-                    text class="axis-name" x=(px(frame.left + frame.plot_width() / 2.0)) y=(px(frame.y1() + 34.0)) text-anchor="middle" { (self.x) }
-                    @for (i, (at, label)) in self.marks.iter().enumerate() {
-                        @let right = x(*at) > frame.left + frame.plot_width() * 0.3;
-                        line class="reference" x1=(px(x(*at))) x2=(px(x(*at))) y1=(px(frame.top)) y2=(px(frame.y1())) {}
-                        text class="tick" x=(px(x(*at) + if right { -4.0 } else { 4.0 })) y=(px(frame.y1() - 8.0 - 13.0 * (self.marks.len() - 1 - i) as f64))
-                            text-anchor=(if right { "end" } else { "start" }) { (label) }
-                    }
-                    @for series in &self.series {
-                        (draw(series, &x, &y))
-                    }
-                }
+            @for tick in &y_ticks {
+                @let at = y(tick.at);
+                line class="grid" x1=(px(frame.left)) x2=(px(frame.x1())) y1=(px(at)) y2=(px(at)) {}
+                text class="tick" x=(px(frame.left - 6.0)) y=(px(at + 3.5)) text-anchor="end" { (tick.label) }
+            }
+            @for tick in &x_ticks {
+                @let at = x(tick.at);
+                line class="grid" x1=(px(at)) x2=(px(at)) y1=(px(frame.top)) y2=(px(frame.y1())) {}
+                text class="tick" x=(px(at)) y=(px(frame.y1() + 15.0)) text-anchor="middle" { (tick.label) }
+            }
+            line class="axis" x1=(px(frame.left)) x2=(px(frame.x1())) y1=(px(frame.y1())) y2=(px(frame.y1())) {}
+            text class="axis-name" x=(px(frame.left + frame.plot_width() / 2.0)) y=(px(frame.y1() + 34.0)) text-anchor="middle" { (self.x) }
+            @for (i, (at, label)) in self.marks.iter().enumerate() {
+                @let right = x(*at) > frame.left + frame.plot_width() * 0.3;
+                line class="reference" x1=(px(x(*at))) x2=(px(x(*at))) y1=(px(frame.top)) y2=(px(frame.y1())) {}
+                text class="tick" x=(px(x(*at) + if right { -4.0 } else { 4.0 })) y=(px(frame.y1() - 8.0 - 13.0 * (self.marks.len() - 1 - i) as f64))
+                    text-anchor=(if right { "end" } else { "start" }) { (label) }
+            }
+            @for series in &self.series {
+                (draw(series, &x, &y))
             }
         }
     }
@@ -200,5 +261,9 @@ mod tests {
         assert!(text.matches('L').count() <= POINTS_MAX);
         assert!(!text.contains("NaN") && text.contains("here"));
         assert_eq!(text.matches("<circle").count(), 2, "one and its sample");
+        let alone = chart.svg();
+        assert!(alone.starts_with("<svg") && alone.contains("xmlns=") && alone.contains("<style>"));
+        assert_eq!(alone.matches("<circle").count(), 2);
+        assert!(!alone.contains("NaN") && !alone.contains("href"));
     }
 }

@@ -1,0 +1,117 @@
+//! Curves from reuse times.
+
+use super::{Confidence, Curve, Distances};
+
+/// Average eviction time (Hu and others, USENIX ATC 2016): a cache of size c evicts what was not touched for T references, where
+/// Σ_{t<T} P(t) = c and P(t) is the share of references with a reuse time above t; it misses P(T). The same function is the slope
+/// of the working-set curve (Denning and Schwartz, CACM 1972).
+///
+/// A reuse time is a subtraction, where a stack distance is a search; references may be sampled by block. Times of several loads
+/// that share a cache can be composed by their rates. It assumes that what is between two references to a block is typical: phases
+/// and loops break that, where a stack distance is right. Blocks are dense numbers.
+#[derive(Debug, Clone, Default)]
+pub struct ReuseTimes {
+    /// When each block was last referenced, plus one; 0 for never.
+    last: Vec<u64>,
+    times: Distances,
+    /// Ages of blocks when a write dropped them.
+    dropped: Distances,
+    blocks: u64,
+}
+
+impl ReuseTimes {
+    /// Nothing counted.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A reference to `block`, the `now`-th of all references, sampled or not; it stands for `weight` references.
+    #[inline]
+    pub fn reference(&mut self, block: u32, now: u64, weight: f64) {
+        let at = block as usize;
+        if at >= self.last.len() {
+            self.last.resize(at + 1, 0);
+        }
+        let before = std::mem::replace(&mut self.last[at], now + 1);
+        self.blocks += u64::from(before == 0);
+        let time = before.checked_sub(1).map(|then| now - then);
+        self.times.add(time, weight);
+    }
+
+    /// Many references in order, one after the other from `now`; each counts one.
+    pub fn feed(&mut self, blocks: &[u32], now: u64) {
+        for (i, block) in blocks.iter().enumerate() {
+            self.reference(*block, now + i as u64, 1.0);
+        }
+    }
+
+    /// A block that a write went around the cache to, after `now` references: it is dropped. `weight` as for references.
+    pub fn invalidate(&mut self, block: u32, now: u64, weight: f64) {
+        if let Some(last) = self.last.get_mut(block as usize)
+            && let Some(then) = std::mem::take(last).checked_sub(1)
+        {
+            self.blocks -= 1;
+            // At least one: the reference itself took a place.
+            self.dropped.add(Some((now - then).max(1)), weight);
+        }
+    }
+
+    /// The reuse times, for merging.
+    pub fn times(&self) -> &Distances {
+        &self.times
+    }
+
+    /// Ages at which blocks were dropped, for merging.
+    pub fn dropped(&self) -> &Distances {
+        &self.dropped
+    }
+
+    /// The curve.
+    pub fn curve(&self) -> Curve {
+        let confidence = Confidence {
+            references: self.times.total() as u64,
+            blocks: self.blocks,
+            standard_error: None,
+        };
+        let curve = Self::curve_of(&self.times, &self.dropped, confidence);
+        if self.dropped.total() > 0.0 {
+            return curve;
+        }
+        // A cache of all blocks misses their first references only, though the sum goes on: at the beginning nothing was reused yet.
+        let first = self.times.never();
+        let end = (first.round() as u64, first / self.times.total().max(1.0));
+        let before = curve.points().iter().copied().filter(|p| p.0 < end.0);
+        Curve::new(before.chain([end]), confidence)
+    }
+
+    /// The curve of merged times. Where writes drop blocks, what is in the cache at age t is what was neither referenced again nor
+    /// dropped by then, while a miss is only what was not referenced again.
+    pub fn curve_of(times: &Distances, dropped: &Distances, confidence: Confidence) -> Curve {
+        let total = times.total();
+        if total <= 0.0 {
+            return Curve::new([], confidence);
+        }
+        let buckets = times.weights().len().max(dropped.weights().len());
+        let weight = |of: &Distances, i: usize| of.weights().get(i).copied().unwrap_or(0.0);
+        let (mut misses, mut kept) = (total, total);
+        let (mut size, mut before) = (0.0, 0.0);
+        let mut points = Vec::new();
+        // Nothing has an age of zero.
+        for i in 1..buckets {
+            let (lower, upper) = Distances::range(i);
+            let hits = weight(times, i);
+            let kept_before = kept;
+            misses -= hits;
+            kept -= hits + weight(dropped, i);
+            // The share that is kept falls along a line within the bucket; the sum is over the times before its upper end.
+            let width = (upper - lower) as f64 + 1.0;
+            size += (width * (kept_before + kept) + kept_before - kept) / (2.0 * total);
+            // What is always kept fills any cache: sizes grow on without a bend.
+            if hits > 0.0 || before > 0.0 {
+                points.push((size.round() as u64, (misses / total).max(0.0)));
+            }
+            before = hits;
+        }
+        Curve::new(points, confidence)
+    }
+}

@@ -1,0 +1,224 @@
+//! Histograms of distances (or of times): bounded memory, mergeable, in units of whole references.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Confidence, Curve};
+use crate::packed;
+
+/// Values below this have a bucket each; above there are half as many buckets per power of two, 0.4 % wide.
+const EXACT: u64 = 512;
+const PER_OCTAVE: u64 = EXACT / 2;
+const OCTAVE_FIRST: u32 = EXACT.trailing_zeros();
+const BUCKETS_MAX: usize = (EXACT + (64 - OCTAVE_FIRST as u64) * PER_OCTAVE) as usize;
+
+/// How many references had which distance.
+///
+/// Counts are weights: a reference that was sampled at rate R counts 1/R, so histograms of different rates, windows and hosts add
+/// up. Memory is below 120 KiB whatever is counted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Distances {
+    #[serde(with = "packed_weights")]
+    counts: Vec<f64>,
+    never: f64,
+    /// Largest weight of a reference: distances of a sample are multiples of the inverse of its rate.
+    step: f64,
+}
+
+/// Weights as packed text, by their bits.
+mod packed_weights {
+    use serde::{Deserializer, Serializer};
+
+    use super::packed;
+
+    pub fn serialize<S: Serializer>(counts: &[f64], to: S) -> Result<S::Ok, S::Error> {
+        let bits: Vec<u64> = counts.iter().map(|c| c.to_bits()).collect();
+        packed::u64s::serialize(&bits, to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f64>, D::Error> {
+        let bits: Vec<u64> = packed::u64s::deserialize(from)?;
+        let counts: Vec<f64> = bits.into_iter().map(f64::from_bits).collect();
+        let sound = |c: &f64| c.is_finite() && *c >= 0.0;
+        if counts.len() > super::BUCKETS_MAX || !counts.iter().all(sound) {
+            return Err(serde::de::Error::custom("no histogram of distances"));
+        }
+        Ok(counts)
+    }
+}
+
+#[inline]
+fn bucket(value: u64) -> usize {
+    if value < EXACT {
+        return value as usize;
+    }
+    let octave = 63 - value.leading_zeros();
+    let within = (value >> (octave - OCTAVE_FIRST + 1)) - PER_OCTAVE;
+    (EXACT + u64::from(octave - OCTAVE_FIRST) * PER_OCTAVE + within) as usize
+}
+
+/// Largest value of a bucket.
+fn upper(bucket: usize) -> u64 {
+    let bucket = bucket as u64;
+    if bucket < EXACT {
+        return bucket;
+    }
+    let (octave, within) = ((bucket - EXACT) / PER_OCTAVE, (bucket - EXACT) % PER_OCTAVE);
+    let next = u128::from(PER_OCTAVE + within + 1) << (octave + 1);
+    (next - 1).min(u128::from(u64::MAX)) as u64
+}
+
+impl Distances {
+    /// Nothing counted.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A reference of weight `weight` at `distance`; none for one that was never seen before.
+    #[inline]
+    pub fn add(&mut self, distance: Option<u64>, weight: f64) {
+        self.step = self.step.max(weight);
+        let Some(distance) = distance else {
+            self.never += weight;
+            return;
+        };
+        let bucket = bucket(distance);
+        if bucket >= self.counts.len() {
+            self.counts.resize(bucket + 1, 0.0);
+        }
+        self.counts[bucket] += weight;
+    }
+
+    /// Adds what another window, or another host, has counted.
+    pub fn merge(&mut self, other: &Distances) {
+        if other.counts.len() > self.counts.len() {
+            self.counts.resize(other.counts.len(), 0.0);
+        }
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count += more;
+        }
+        self.never += other.never;
+        self.step = self.step.max(other.step);
+    }
+
+    /// Sum of all weights.
+    pub fn total(&self) -> f64 {
+        self.counts.iter().sum::<f64>() + self.never
+    }
+
+    /// Weight of the references to what was never seen before.
+    pub fn never(&self) -> f64 {
+        self.never
+    }
+
+    /// Bytes of memory.
+    pub fn memory_bytes(&self) -> usize {
+        self.counts.capacity() * size_of::<f64>()
+    }
+
+    /// Weight by bucket.
+    pub(super) fn weights(&self) -> &[f64] {
+        &self.counts
+    }
+
+    /// The smallest and the largest value of a bucket.
+    pub(super) fn range(bucket: usize) -> (u64, u64) {
+        (
+            bucket.checked_sub(1).map_or(0, |i| upper(i) + 1),
+            upper(bucket),
+        )
+    }
+
+    /// The miss-ratio curve of these stack distances.
+    pub fn curve(&self, confidence: Confidence) -> Curve {
+        self.curve_of(self.total(), confidence)
+    }
+
+    /// The same where `references` references are known to have been, more or fewer than were counted: the difference counts as
+    /// hits in the smallest cache. What a sample has too many or too few references of are its most popular blocks, whose
+    /// distances are short (SHARDS-adj: Waldspurger and others, FAST 2015, section 3.4).
+    pub fn curve_adjusted(&self, references: f64, confidence: Confidence) -> Curve {
+        self.curve_of(references, confidence)
+    }
+
+    fn curve_of(&self, references: f64, confidence: Confidence) -> Curve {
+        if references <= 0.0 {
+            return Curve::new([], confidence);
+        }
+        // From the far end, so that the ratio of what never hits has no rounding of large sums in it.
+        let mut points: Vec<(u64, f64)> = Vec::new();
+        let mut misses = self.never;
+        for (i, count) in self.counts.iter().enumerate().rev() {
+            if *count > 0.0 {
+                points.push((upper(i), misses / references));
+                misses += count;
+                // Flat up to here from what lies below, but for the step in which samples see: a loop is not a slope.
+                let (lower, _) = Self::range(i);
+                points.push((lower.saturating_sub(self.step as u64), misses / references));
+            }
+        }
+        points.reverse();
+        // Neighbours are nearer than a step: what would go back is no point.
+        let mut last = 0;
+        points.retain(|(size, _)| {
+            let on = *size > last;
+            last = last.max(*size);
+            on
+        });
+        Curve::new(points, confidence)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_cover_everything_in_order() {
+        let mut rng = crate::Rng::new(1, 0);
+        let edges = [0, 1, 511, 512, 513, 514, 1023, 1024, u64::MAX - 1, u64::MAX];
+        let random = (0..10_000).map(|_| rng.next_u64() >> rng.below(64));
+        for value in edges.into_iter().chain(random) {
+            let at = bucket(value);
+            assert!(at < BUCKETS_MAX && upper(at) >= value, "{value}");
+            assert!(at == 0 || upper(at - 1) < value, "{value}");
+            assert!((upper(at) - value) as f64 <= value as f64 / 256.0);
+        }
+        const { assert!(BUCKETS_MAX * 8 < 120 << 10) };
+    }
+
+    #[test]
+    fn windows_and_hosts_add_up() {
+        let (mut a, mut b, mut both) = (Distances::new(), Distances::new(), Distances::new());
+        for i in 0..1000u64 {
+            let (part, d) = if i % 3 == 0 {
+                (&mut a, i * i)
+            } else {
+                (&mut b, i)
+            };
+            let distance = (i % 7 != 0).then_some(d);
+            part.add(distance, 2.0);
+            both.add(distance, 2.0);
+        }
+        a.merge(&b);
+        assert_eq!(a, both);
+        assert_eq!(a.total(), 2000.0);
+        let text = serde_json::to_string(&a).unwrap();
+        assert_eq!(serde_json::from_str::<Distances>(&text).unwrap(), a);
+        let bad = text.replace("\"never\"", "\"nevermore\"");
+        assert!(serde_json::from_str::<Distances>(&bad).is_err());
+    }
+
+    #[test]
+    fn the_adjustment_goes_to_the_smallest_cache() {
+        let mut distances = Distances::new();
+        distances.add(Some(10), 60.0);
+        distances.add(None, 20.0);
+        let raw = distances.curve(Confidence::default());
+        // The step of these samples is 60: the hits may be anywhere below.
+        assert_eq!((raw.at(10), raw.at(9) > 0.25), (0.25, true));
+        // Twenty more were expected: hits all.
+        let adjusted = distances.curve_adjusted(100.0, Confidence::default());
+        assert_eq!(adjusted.at(10), 0.2);
+    }
+}

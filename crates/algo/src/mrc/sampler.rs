@@ -1,0 +1,109 @@
+//! Which blocks are in a sample: a function of the block, so that all references to it are in or none.
+
+use crate::mix;
+
+/// Hashes of blocks are below this: P of the paper.
+pub const MODULUS: u32 = 1 << 24;
+
+/// With fewer sampled blocks than this, a curve is too rough: with 500 of 5,000 blocks of a Zipf-like load the error was 0.09, with
+/// and without the adjustment.
+pub const SAMPLED_BLOCKS_MIN: u64 = 8192;
+
+/// Spatially hashed sampling: a block is in when its hash is below a threshold (SHARDS: Waldspurger and others, FAST 2015,
+/// section 3.1). Samples of smaller rates are parts of those of larger ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sampler {
+    threshold: u32,
+    seed: u64,
+}
+
+impl Sampler {
+    /// A sample of this share of all blocks, at least one hash of 2^24 and at most all.
+    pub fn new(rate: f64, seed: u64) -> Self {
+        let threshold = (rate * f64::from(MODULUS)).round();
+        Self {
+            // A rate that is no number becomes the smallest.
+            threshold: (threshold.max(1.0) as u32).min(MODULUS),
+            seed: mix(seed, 0x5A_4D91E),
+        }
+    }
+
+    /// The share of blocks that is in, as it is after rounding.
+    #[inline]
+    pub fn rate(&self) -> f64 {
+        f64::from(self.threshold) / f64::from(MODULUS)
+    }
+
+    /// Hashes below this are in.
+    #[inline]
+    pub fn threshold(&self) -> u32 {
+        self.threshold
+    }
+
+    /// Lowers the threshold to a hash, so that this hash is out.
+    pub(super) fn lower(&mut self, threshold: u32) {
+        debug_assert!(threshold < self.threshold);
+        self.threshold = threshold.max(1);
+    }
+
+    /// The hash of a block, below [`MODULUS`]. Two multiplications: one alone would spread neighbours evenly over the range, and
+    /// a sample of a scan would then be a comb.
+    #[inline]
+    pub fn hash(&self, block: u64) -> u32 {
+        let z = (block ^ self.seed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let z = (z ^ (z >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+        (z >> 40) as u32
+    }
+
+    /// Whether a block is in.
+    #[inline]
+    pub fn keeps(&self, block: u64) -> bool {
+        self.hash(block) < self.threshold
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_kept_on_scans_strides_and_chance() {
+        for seed in 0..5 {
+            let sampler = Sampler::new(0.01, seed);
+            assert!((sampler.rate() - 0.01).abs() < 1e-7);
+            for stride in [1u64, 8, 256, 1 << 20, 3 << 33] {
+                let kept = (0..400_000u64)
+                    .filter(|i| sampler.keeps(i * stride))
+                    .count();
+                // Ten standard deviations of 63.
+                assert!(kept.abs_diff(4000) < 630, "stride {stride}: {kept}");
+                // Not a comb: gaps vary as they do by chance, where one in 37 is above 3.6 means.
+                let mut last = 0;
+                let mut long = 0;
+                for i in (0..400_000u64).filter(|i| sampler.keeps(i * stride)) {
+                    long += u64::from(i - last > 360);
+                    last = i;
+                }
+                assert!((60..180).contains(&long), "stride {stride}: {long}");
+            }
+        }
+        assert_eq!(Sampler::new(1.0, 3).threshold(), MODULUS);
+        assert_eq!(Sampler::new(0.0, 3).threshold(), 1);
+        assert_eq!(Sampler::new(f64::NAN, 3).threshold(), 1);
+    }
+
+    #[test]
+    fn smaller_samples_are_parts_of_larger_ones() {
+        let (small, large) = (Sampler::new(0.01, 4), Sampler::new(0.05, 4));
+        assert!(
+            (0..100_000)
+                .filter(|b| small.keeps(*b))
+                .all(|b| large.keeps(b))
+        );
+        let other = Sampler::new(0.05, 5);
+        let both = (0..100_000)
+            .filter(|b| large.keeps(*b) && other.keeps(*b))
+            .count();
+        assert!(both.abs_diff(250) < 150, "seeds are independent: {both}");
+    }
+}

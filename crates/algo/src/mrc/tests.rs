@@ -1,0 +1,322 @@
+//! The estimators against each other and against simulated caches.
+
+use super::*;
+use crate::{DenseIds, Rng};
+
+/// Independent references to `blocks` blocks, the i-th with weight (i + 1)^−theta.
+fn zipf(blocks: usize, theta: f64, references: usize, seed: u64) -> Vec<u32> {
+    let mut cumulated = Vec::with_capacity(blocks);
+    let mut sum = 0.0;
+    for weight in weights(blocks, theta) {
+        sum += weight;
+        cumulated.push(sum);
+    }
+    let mut rng = Rng::new(seed, 0);
+    (0..references)
+        .map(|_| {
+            let at = rng.unit() * sum;
+            cumulated.partition_point(|c| *c <= at).min(blocks - 1) as u32
+        })
+        .collect()
+}
+
+fn weights(blocks: usize, theta: f64) -> Vec<f64> {
+    (0..blocks)
+        .map(|i| libm::pow(i as f64 + 1.0, -theta))
+        .collect()
+}
+
+fn exact(references: &[u32]) -> Curve {
+    let mut exact = Exact::new();
+    exact.feed(references);
+    exact.curve()
+}
+
+/// Hits of an LRU cache, as a list with time stamps.
+fn simulated_hits(references: &[u32], size: usize) -> u64 {
+    let mut order = std::collections::BTreeMap::new();
+    let mut when = std::collections::BTreeMap::new();
+    let mut hits = 0;
+    for (now, block) in references.iter().enumerate() {
+        if let Some(then) = when.insert(*block, now) {
+            order.remove(&then);
+            hits += 1;
+        } else if when.len() > size {
+            let (_, evicted) = order.pop_first().expect("the cache is full");
+            when.remove(&evicted);
+        }
+        order.insert(now, *block);
+    }
+    hits
+}
+
+#[test]
+fn the_exact_curve_is_what_caches_do() {
+    let references = zipf(2000, 0.8, 30_000, 1);
+    let mut all = Exact::new();
+    // In parts, as a reader has them.
+    references.chunks(777).for_each(|part| all.feed(part));
+    let curve = all.curve();
+    assert_eq!(all.references(), 30_000);
+    for size in [1usize, 2, 10, 77, 300, 1000, 1999, 2000, 5000] {
+        let hits = simulated_hits(&references, size);
+        assert_eq!(all.hits(size as u64), hits, "size {size}");
+        let misses = 1.0 - hits as f64 / 30_000.0;
+        assert!(
+            (curve.at(size as u64) - misses).abs() < 1e-12,
+            "size {size}"
+        );
+    }
+    assert!(curve.points().is_sorted_by(|a, b| a.0 < b.0 && a.1 >= b.1));
+}
+
+/// The claim that working sets, reuse times and stack distances are one thing: 200,000 references, Zipf 0.9, 5,000 blocks.
+#[test]
+fn reuse_times_and_working_sets_give_the_same_curve() {
+    let references = zipf(5000, 0.9, 200_000, 3);
+    let truth = exact(&references);
+    let mut times = ReuseTimes::new();
+    times.feed(&references, 0);
+    let mut sets = WorkingSets::new();
+    references
+        .iter()
+        .for_each(|block| sets.reference(u64::from(*block)));
+    let (times, sets) = (times.curve(), sets.curve());
+    let sizes = [50, 100, 250, 500, 1000, 2000, 3000, 4000];
+    let worst = |curve: &Curve| {
+        let errors = sizes.map(|s| (curve.at(s) - truth.at(s)).abs());
+        errors.into_iter().fold(0.0, f64::max)
+    };
+    assert!(worst(&times) <= 0.008, "{}", worst(&times));
+    // One point per power of two of the window, and sketches.
+    assert!(worst(&sets) <= 0.03, "{}", worst(&sets));
+    let error = times.error_against(&truth);
+    assert!(error.mean < 0.005, "{error:?}");
+}
+
+#[test]
+fn working_sets_are_counted_right() {
+    let references = zipf(30_000, 0.7, 100_000, 9);
+    let mut sets = WorkingSets::new();
+    references
+        .iter()
+        .for_each(|block| sets.reference(u64::from(*block) << 20));
+    let distinct = |part: &[u32]| {
+        let mut part = part.to_vec();
+        part.sort_unstable();
+        part.dedup();
+        part.len() as f64
+    };
+    let sizes = sets.sizes();
+    assert_eq!(sizes.len(), 17, "1 to 65,536 references");
+    for set in sizes {
+        let complete = references.chunks_exact(set.references as usize);
+        let windows = complete.len() as f64;
+        let mean = complete.map(distinct).sum::<f64>() / windows;
+        let error = set.blocks / mean - 1.0;
+        assert!(error.abs() < 0.03, "{set:?}: {mean}");
+    }
+    assert!((sets.distinct() / distinct(&references) - 1.0).abs() < 0.03);
+    assert!(sets.memory_bytes() < 400 << 10);
+}
+
+#[test]
+fn che_agrees_with_simulation_of_independent_references() {
+    let weights = weights(3000, 0.9);
+    let total: f64 = weights.iter().sum();
+    let references = zipf(3000, 0.9, 400_000, 5);
+    // The first misses are no part of a steady state.
+    let (warm, measured) = references.split_at(50_000);
+    for size in [30u64, 100, 300, 1000, 2000] {
+        let che = che(&weights, size).unwrap();
+        let before = simulated_hits(warm, size as usize);
+        let hits = simulated_hits(&references, size as usize) - before;
+        let simulated = hits as f64 / measured.len() as f64;
+        assert!(
+            (che.hit_ratio - simulated).abs() < 0.01,
+            "size {size}: {che:?} {simulated}"
+        );
+        // References until a block is evicted, about: the size at least.
+        assert!(che.characteristic_time * total > size as f64);
+    }
+    assert_eq!(che(&weights, 3000), None);
+    assert_eq!(che(&[f64::NAN, -1.0], 1), None);
+    let curve = Curve::of_rates(&weights, &[100, 1000, 3000]);
+    assert_eq!(
+        (curve.at(3000), curve.at(100) > curve.at(1000)),
+        (0.0, true)
+    );
+}
+
+/// Blocks that a sample of the size used in publications has: 8 Ki of 82,000, over 20 seeds.
+#[test]
+fn samples_of_eight_thousand_blocks_are_within_a_hundredth() {
+    let references = zipf(82_000, 0.9, 1_000_000, 11);
+    let truth = exact(&references);
+    let (mut rate_error, mut size_error, mut raw_error) = (0.0, 0.0, 0.0);
+    for seed in 0..20 {
+        let mut rate = FixedRate::new(Sampler::new(0.1, seed));
+        let mut size = FixedSize::new(8192, seed);
+        for block in &references {
+            rate.reference(u64::from(*block));
+            size.reference(u64::from(*block));
+        }
+        assert!(size.blocks() <= 8192 && size.memory_bytes() < 1 << 20);
+        let error = rate.curve().error_against(&truth).mean;
+        rate_error += error / 20.0;
+        raw_error += rate.curve_raw().error_against(&truth).mean / 20.0;
+        size_error += size.curve().error_against(&truth).mean / 20.0;
+        let said = rate.curve().confidence.standard_error.unwrap();
+        assert!(
+            error < 4.0 * said + 0.002,
+            "seed {seed}: off by {error}, {said} was said"
+        );
+    }
+    println!(
+        "mean absolute errors: rate {rate_error:.4} (raw {raw_error:.4}), size {size_error:.4}"
+    );
+    assert!(
+        rate_error <= 0.01 && size_error <= 0.01,
+        "{rate_error} {size_error}"
+    );
+    assert!(rate_error < raw_error, "the adjustment helps");
+}
+
+#[test]
+fn a_sample_of_everything_is_exact() {
+    let references = zipf(3000, 0.8, 50_000, 2);
+    let truth = exact(&references);
+    let mut rate = FixedRate::new(Sampler::new(1.0, 7));
+    let mut size = FixedSize::new(4000, 7);
+    for block in &references {
+        rate.reference(u64::from(*block));
+        size.reference(u64::from(*block));
+    }
+    for (size_of, curve) in [("rate", rate.curve()), ("size", size.curve())] {
+        // Above 512 distances are kept to 0.4 %.
+        let error = curve.error_against(&truth);
+        assert!(error.max < 0.003, "{size_of}: {error:?}");
+    }
+    assert_eq!(
+        (size.sampler().rate(), size.blocks()),
+        (1.0, u64::from(rate.blocks() as u32))
+    );
+}
+
+/// Scans, so that nothing is in the sample for long: the threshold falls and falls, memory does not grow.
+#[test]
+fn a_fixed_size_stays_fixed() {
+    let mut size = FixedSize::new(8192, 3);
+    for block in 0..4_000_000u64 {
+        size.reference(block);
+        if block % 5 == 0 {
+            size.invalidate(block / 2);
+        }
+    }
+    assert!(size.memory_bytes() < 1 << 20, "{}", size.memory_bytes());
+    assert!(size.blocks() <= 8192 && size.blocks() > 7000);
+    let rate = size.sampler().rate();
+    assert!((rate * 4_000_000.0 / 8192.0 - 1.0).abs() < 0.1, "{rate}");
+    let curve = size.curve();
+    assert!(
+        curve.at(1 << 40) > 0.98,
+        "a scan never hits: {}",
+        curve.at(1 << 40)
+    );
+}
+
+/// A cache that writes go around and that drops what they write: reads only, samples and all.
+#[test]
+fn read_only_curves_know_what_writes_dropped() {
+    let references = zipf(60_000, 0.9, 600_000, 21);
+    let mut rng = Rng::new(4, 4);
+    let writes: Vec<bool> = references.iter().map(|_| rng.unit() < 0.3).collect();
+    let mut all = Exact::new();
+    let mut wrong = Exact::new();
+    let mut times = ReuseTimes::new();
+    let (mut rate, mut size) = (
+        FixedRate::new(Sampler::new(0.2, 1)),
+        FixedSize::new(8192, 1),
+    );
+    let mut ids = DenseIds::new();
+    let mut reads = 0;
+    for (block, write) in references.iter().zip(&writes) {
+        let id = ids.id(u64::from(*block));
+        if *write {
+            all.invalidate(id);
+            times.invalidate(id, reads, 1.0);
+            rate.invalidate(u64::from(*block));
+            size.invalidate(u64::from(*block));
+        } else {
+            all.feed(&[id]);
+            times.reference(id, reads, 1.0);
+            rate.reference(u64::from(*block));
+            size.reference(u64::from(*block));
+            reads += 1;
+        }
+        wrong.feed(&[id]);
+    }
+    // The simulated cache of the largest size says how many hit.
+    let mut there = vec![false; 60_000];
+    let mut hits = 0;
+    for (block, write) in references.iter().zip(&writes) {
+        let was = std::mem::replace(&mut there[*block as usize], !write);
+        hits += u64::from(was && !write);
+    }
+    assert_eq!(all.hits(u64::MAX), hits);
+    assert_eq!(all.references(), reads);
+    let truth = all.curve();
+    for (name, curve, most) in [
+        ("rate", rate.curve(), 0.02),
+        ("size", size.curve(), 0.02),
+        ("times", times.curve(), 0.02),
+    ] {
+        let error = curve.error_against(&truth);
+        assert!(error.mean < most, "{name}: {error:?}");
+    }
+    let error = wrong.curve().error_against(&truth);
+    assert!(error.mean > 0.1, "writes are not hits: {error:?}");
+}
+
+/// Two hosts with loads of their own: the merged curve is that of both, each with such a cache.
+#[test]
+fn curves_of_hosts_merge() {
+    let (a, b) = (zipf(20_000, 0.7, 200_000, 1), zipf(4000, 1.0, 400_000, 2));
+    let sampled = |references: &[u32], rate: f64| {
+        let mut shards = FixedRate::new(Sampler::new(rate, 9));
+        references
+            .iter()
+            .for_each(|r| shards.reference(u64::from(*r)));
+        shards
+    };
+    let (sa, sb) = (sampled(&a, 0.5), sampled(&b, 1.0));
+    let mut merged = sa.distances().clone();
+    merged.merge(sb.distances());
+    let curve = merged.curve_adjusted(600_000.0, Confidence::default());
+    let (ea, eb) = (exact(&a), exact(&b));
+    for size in [100, 1000, 3000, 10_000] {
+        let want = (ea.at(size) + 2.0 * eb.at(size)) / 3.0;
+        assert!((curve.at(size) - want).abs() < 0.02, "size {size}");
+    }
+}
+
+#[test]
+fn windows_of_a_fixed_size_sample_go_on_where_they_were() {
+    let references = zipf(50_000, 0.9, 400_000, 6);
+    let (mut whole, mut parts) = (FixedSize::new(8192, 2), FixedSize::new(8192, 2));
+    let (mut merged, mut counted) = (Distances::new(), 0);
+    for (i, block) in references.iter().enumerate() {
+        whole.reference(u64::from(*block));
+        parts.reference(u64::from(*block));
+        if i % 100_000 == 99_999 {
+            let (distances, n) = parts.take_window();
+            merged.merge(&distances);
+            counted += n;
+        }
+    }
+    assert_eq!(counted, whole.references());
+    let error = merged
+        .curve_adjusted(counted as f64, Confidence::default())
+        .error_against(&whole.curve());
+    assert!(error.max < 1e-9, "{error:?}");
+}

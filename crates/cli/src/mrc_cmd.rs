@@ -1,0 +1,268 @@
+//! `terrace trace mrc`: miss-ratio curves of traces, by several methods side by side.
+
+mod curves;
+mod output;
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail, ensure};
+use clap::{Args, ValueEnum};
+use trace::{CacheKind, NativeTrace, PageReferences, Record};
+use units::Bytes;
+
+use crate::trace_cmd::{Output, Reading, message};
+use curves::Estimate;
+
+/// `terrace trace mrc`
+#[derive(Debug, Args)]
+pub struct Mrc {
+    /// Trace files of any known format
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// How curves are made; with exact among them the error of the others is shown
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "METHOD,…",
+        default_value = "exact,shards,shards-size,aet,wss"
+    )]
+    method: Vec<Method>,
+    /// Sizes of the cache; powers of two up to the footprint if left out
+    #[arg(long, value_name = "SIZE,…", value_delimiter = ',')]
+    sizes: Vec<Bytes>,
+    /// Size of a page of the cache: a power of two from 512 B to 1 GiB
+    #[arg(long, value_name = "SIZE", default_value = "4 KiB")]
+    page: Bytes,
+    /// Of a cache that writes go around: they drop the pages they write, and only reads count
+    #[arg(long)]
+    reads_only_cache: bool,
+    /// Share of the pages that shards samples. auto: 0.001, or what gives 8,192 pages; where that is most of them, exact
+    #[arg(long, value_name = "SHARE|auto", default_value = "auto", value_parser = parse_rate)]
+    rate: Rate,
+    /// Seed of the samples
+    #[arg(long, default_value = "1")]
+    seed: u64,
+    /// Take native traces as they are, without comparing their records with the checksums
+    #[arg(long)]
+    unchecked: bool,
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+    /// Write a chart of the curves, as a picture (of one trace) or as an offline page
+    #[arg(long, value_name = "FILE.svg|FILE.html")]
+    chart: Option<PathBuf>,
+    #[command(flatten)]
+    reading: Reading,
+}
+
+/// How a curve is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Method {
+    /// Stack distances of all references
+    Exact,
+    /// SHARDS at a fixed rate, with its adjustment
+    Shards,
+    /// SHARDS with 8,192 pages at most
+    ShardsSize,
+    /// Average eviction time, from reuse times
+    Aet,
+    /// Growth of working sets, from distinct pages in windows of references
+    Wss,
+}
+
+impl Method {
+    fn name(self) -> &'static str {
+        match self {
+            Method::Exact => "exact",
+            Method::Shards => "shards",
+            Method::ShardsSize => "shards-size",
+            Method::Aet => "aet",
+            Method::Wss => "wss",
+        }
+    }
+}
+
+/// `--rate`
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Rate {
+    /// As many pages as are needed.
+    Auto,
+    /// This share.
+    Share(f64),
+}
+
+fn parse_rate(text: &str) -> Result<Rate, String> {
+    if text == "auto" {
+        return Ok(Rate::Auto);
+    }
+    match text.parse::<f64>() {
+        Ok(share) if share > 0.0 && share <= 1.0 => Ok(Rate::Share(share)),
+        _ => Err("a share above 0 and at most 1, or auto".into()),
+    }
+}
+
+/// The curves of one trace.
+struct Curves {
+    file: String,
+    page: Bytes,
+    cache: CacheKind,
+    /// In bytes.
+    sizes: Vec<u64>,
+    estimates: Vec<Estimate>,
+}
+
+/// Records, wherever they are.
+enum Source {
+    Loaded(trace::LoadedTrace),
+    Unchecked(NativeTrace),
+}
+
+impl Source {
+    fn records(&self) -> &[Record] {
+        match self {
+            Source::Loaded(loaded) => loaded.records(),
+            Source::Unchecked(native) => native.records(),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum ChartForm {
+    Svg,
+    Html,
+}
+
+/// Runs `terrace trace mrc`.
+pub fn run(mrc: &Mrc) -> anyhow::Result<ExitCode> {
+    let cache = if mrc.reads_only_cache {
+        CacheKind::ReadsOnly
+    } else {
+        CacheKind::ReadWrite
+    };
+    let pages = PageReferences::new(mrc.page, cache).with_context(|| {
+        format!(
+            "--page {}: a page is a power of two from 512 B to 1 GiB",
+            mrc.page
+        )
+    })?;
+    ensure!(
+        !(mrc.reads_only_cache && mrc.method.contains(&Method::Wss)) || is_default(&mrc.method),
+        "--method wss with --reads-only-cache: working sets do not know what writes dropped; leave wss out"
+    );
+    ensure!(
+        mrc.sizes.iter().all(|size| size.0 >= mrc.page.0),
+        "--sizes: a cache has at least one page of {}",
+        mrc.page
+    );
+    let chart = mrc
+        .chart
+        .as_deref()
+        .map(|path| chart_form(path, mrc.files.len()).map(|form| (path, form)))
+        .transpose()?;
+    let mut all = Vec::new();
+    for file in &mrc.files {
+        all.push(curves_of(file, mrc, &pages, cache)?);
+    }
+    if let Some((path, form)) = chart {
+        let text = match form {
+            ChartForm::Svg => output::svg(&all[0]),
+            ChartForm::Html => output::page(&all),
+        };
+        fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        message(format_args!("chart written to {}", path.display()));
+    }
+    let mut out = io::stdout().lock();
+    match mrc.output {
+        Output::Table => write!(out, "{}", output::document(&all).text())?,
+        Output::Csv => write!(out, "{}", output::csv(&all))?,
+        Output::Json => {
+            serde_json::to_writer_pretty(&mut out, &output::json(&all))?;
+            writeln!(out)?;
+        }
+    }
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// All methods, which is what comes when none is asked for: then those that do not apply are left out without a word.
+fn is_default(methods: &[Method]) -> bool {
+    methods == Method::value_variants()
+}
+
+fn chart_form(path: &Path, files: usize) -> anyhow::Result<ChartForm> {
+    match path.extension().and_then(|e| e.to_str()) {
+        Some("svg") => {
+            ensure!(
+                files == 1,
+                "--chart {}: a picture shows one trace; name a page (.html) for several",
+                path.display()
+            );
+            Ok(ChartForm::Svg)
+        }
+        Some("html") => Ok(ChartForm::Html),
+        _ => bail!(
+            "--chart {}: the name must end in .svg or .html",
+            path.display()
+        ),
+    }
+}
+
+fn source(file: &Path, mrc: &Mrc) -> anyhow::Result<Source> {
+    let options = mrc.reading.options();
+    if mrc.unchecked && file.extension().is_some_and(|e| e == "trc") {
+        return Ok(Source::Unchecked(NativeTrace::open(file)?));
+    }
+    Ok(Source::Loaded(trace::load(file, &options)?))
+}
+
+fn curves_of(
+    file: &Path,
+    mrc: &Mrc,
+    pages: &PageReferences,
+    cache: CacheKind,
+) -> anyhow::Result<Curves> {
+    let source = source(file, mrc)?;
+    let methods: Vec<Method> = mrc
+        .method
+        .iter()
+        .copied()
+        .filter(|m| !(mrc.reads_only_cache && *m == Method::Wss))
+        .collect();
+    let shown = file.display().to_string();
+    let mut note = |text: String| message(format_args!("{shown}: {text}"));
+    let asked = curves::Asked {
+        methods: &methods,
+        rate: mrc.rate,
+        seed: mrc.seed,
+    };
+    let estimates = curves::estimates(source.records(), pages, &asked, &mut note);
+    let sizes = if mrc.sizes.is_empty() {
+        default_sizes(&estimates, mrc.page)
+    } else {
+        mrc.sizes.iter().map(|size| size.0).collect()
+    };
+    Ok(Curves {
+        file: shown.clone(),
+        page: mrc.page,
+        cache,
+        sizes,
+        estimates,
+    })
+}
+
+/// Powers of two up to the first that holds everything, twelve at most.
+fn default_sizes(estimates: &[Estimate], page: Bytes) -> Vec<u64> {
+    let largest = estimates.iter().map(|e| e.curve.size_max()).max();
+    let bits = largest
+        .unwrap_or(1)
+        .max(1)
+        .next_power_of_two()
+        .trailing_zeros();
+    (bits.saturating_sub(11)..=bits)
+        .map(|bits| (1u64 << bits).saturating_mul(page.0))
+        .collect()
+}

@@ -1,0 +1,187 @@
+//! `terrace volume mrc`: what caches of several sizes in front of a served volume would miss, and its working sets.
+
+use anyhow::bail;
+use clap::Args;
+use datapath::desk::{Ask, ReuseSample, Told};
+use report::{number, table};
+use serde::Serialize;
+use units::Bytes;
+
+use crate::live::{OutputArg, unexpected};
+use crate::volume_cmd::Which;
+
+/// Sizes that are shown if none are asked for: so many powers of two.
+const SIZES: u32 = 12;
+
+/// `terrace volume mrc`
+#[derive(Debug, Args)]
+pub struct VolumeMrc {
+    #[command(flatten)]
+    which: Which,
+    /// Sizes of the cache; powers of two up to what was read if left out
+    #[arg(long, value_name = "SIZE,…", value_delimiter = ',')]
+    sizes: Vec<Bytes>,
+    #[command(flatten)]
+    output: OutputArg,
+}
+
+/// What is shown: an LRU cache of reads that writes go around, since measuring began.
+#[derive(Debug, Serialize)]
+struct VolumeReuse {
+    volume: String,
+    page: Bytes,
+    /// Pages that were read, each time counted.
+    references: u64,
+    /// Share of the pages that is followed, and how many those are.
+    rate: f64,
+    pages_followed: u64,
+    /// Whether those are enough for the curve to be relied on.
+    enough: bool,
+    /// Of the miss ratios, at most.
+    standard_error: Option<f64>,
+    /// What was read or written, about.
+    touched: Bytes,
+    miss_ratios: Vec<MissRatio>,
+    working_sets: Vec<WorkingSetShown>,
+}
+
+#[derive(Debug, Serialize)]
+struct MissRatio {
+    size: Bytes,
+    miss_ratio: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct WorkingSetShown {
+    /// Pages read or written, each time counted.
+    references: u64,
+    size: Bytes,
+}
+
+/// Runs `terrace volume mrc`.
+pub fn run(mrc: &VolumeMrc) -> anyhow::Result<()> {
+    let volume = mrc.which.volume.clone();
+    let Told::Reuse(sample) = mrc.which.array.ask(Ask::Reuse { volume })? else {
+        return Err(unexpected());
+    };
+    let shown = of(&sample, &mrc.sizes)?;
+    mrc.output.print("terrace.volume.mrc/1", &shown, text)
+}
+
+fn of(sample: &ReuseSample, sizes: &[Bytes]) -> anyhow::Result<VolumeReuse> {
+    let Some(counts) = &sample.counts else {
+        bail!(
+            "nothing is known of volume {:?}: it is not served, or not measured (`terrace volume set --measure on`), or nothing was read or written since",
+            sample.volume
+        );
+    };
+    let curve = counts.curve();
+    let page = counts.page.0.max(1);
+    let bytes = |pages: f64| Bytes(pages.round() as u64 * page);
+    let bits = curve.size_max().max(1).next_power_of_two().trailing_zeros();
+    let powers = (bits.saturating_sub(SIZES - 1)..=bits).map(|b| Bytes((1 << b) * page));
+    let sizes = if sizes.is_empty() {
+        powers.collect()
+    } else {
+        sizes.to_vec()
+    };
+    let ratio = |size: Bytes| MissRatio {
+        size,
+        miss_ratio: curve.at(size.0 / page),
+    };
+    Ok(VolumeReuse {
+        volume: sample.volume.clone(),
+        page: counts.page,
+        references: counts.references,
+        rate: counts.rate,
+        pages_followed: counts.confidence.blocks,
+        enough: counts.confidence.enough_blocks(),
+        standard_error: counts.confidence.standard_error,
+        touched: bytes(counts.distinct),
+        miss_ratios: sizes.into_iter().map(ratio).collect(),
+        working_sets: counts
+            .working_sets
+            .iter()
+            .map(|set| WorkingSetShown {
+                references: set.references,
+                size: bytes(set.blocks),
+            })
+            .collect(),
+    })
+}
+
+fn text(shown: &VolumeReuse) -> String {
+    let error = shown
+        .standard_error
+        .map_or_else(|| "-".into(), |e| format!("{e:.3}"));
+    let doubt = if shown.enough {
+        ""
+    } else {
+        " (too few to rely on the curve)"
+    };
+    let mut out = format!(
+        "volume           {}\npages read       {} of {}\nfollowed         {} pages, a share of {:.4}{doubt}\nstandard error   {error}\ntouched          {}\n",
+        shown.volume,
+        shown.references,
+        shown.page,
+        shown.pages_followed,
+        shown.rate,
+        crate::trace_table::size(shown.touched.0)
+    );
+    let rows = shown.miss_ratios.iter().map(|m| {
+        vec![
+            crate::trace_table::size(m.size.0),
+            format!("{:.4}", m.miss_ratio),
+        ]
+    });
+    let columns = [number("cache", ""), number("reads", "miss ratio")];
+    out += &format!("\n{}", table(&columns, rows.collect()));
+    let rows = shown.working_sets.iter().map(|set| {
+        vec![
+            set.references.to_string(),
+            crate::trace_table::size(set.size.0),
+        ]
+    });
+    let columns = [number("window", "references"), number("working set", "")];
+    out += &format!("\n{}", table(&columns, rows.collect()));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use datapath::engine::{GuestOp, GuestRequest};
+    use datapath::reuse::Reuse;
+
+    use super::*;
+
+    #[test]
+    fn a_loop_hits_when_it_fits() {
+        let mut reuse = Reuse::new();
+        for _ in 0..4 {
+            for at in 0..100_000u64 {
+                reuse.count(&GuestRequest {
+                    op: GuestOp::Read,
+                    offset: at * 4096,
+                    length: 4096,
+                    fua: false,
+                });
+            }
+        }
+        let sample = ReuseSample {
+            volume: "v".into(),
+            counts: reuse.look(),
+        };
+        let shown = of(&sample, &[Bytes::mib(128), Bytes::gib(1)]).unwrap();
+        assert!(shown.enough && shown.miss_ratios[0].miss_ratio > 0.95);
+        assert!((shown.miss_ratios[1].miss_ratio - 0.25).abs() < 0.02);
+        let powers = of(&sample, &[]).unwrap();
+        assert_eq!(powers.miss_ratios.len() as u32, SIZES);
+        assert!(text(&powers).contains("working set"));
+        let unknown = ReuseSample {
+            counts: None,
+            ..sample
+        };
+        let error = of(&unknown, &[]).unwrap_err().to_string();
+        assert!(error.contains("not measured"), "{error}");
+    }
+}

@@ -1,0 +1,54 @@
+//! What following reuse costs the data path: `cargo run --release -p datapath --example reuse_time`.
+//!
+//! Nanoseconds per request of 4 KiB, nine reads to a write, over footprints of several sizes: Zipf 0.9, and once each page.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use algo::{Popularity, Rng};
+use datapath::engine::{GuestOp, GuestRequest};
+use datapath::reuse::Reuse;
+
+const REQUESTS: usize = 1 << 22;
+
+fn main() -> ExitCode {
+    for pages in [5_000u64, 50_000, 500_000, 5_000_000, 50_000_000] {
+        for (what, theta) in [("zipf 0.9", 0.9), ("scan", -1.0)] {
+            let mut rng = Rng::new(1, pages);
+            let popularity = Popularity::new(pages, f64::max(theta, 0.0));
+            let requests: Vec<GuestRequest> = (0..REQUESTS as u64)
+                .map(|i| GuestRequest {
+                    op: if rng.below(10) == 0 {
+                        GuestOp::Write
+                    } else {
+                        GuestOp::Read
+                    },
+                    offset: 4096
+                        * if theta < 0.0 {
+                            i % pages
+                        } else {
+                            popularity.page(rng.next_u64())
+                        },
+                    length: 4096,
+                    fua: false,
+                })
+                .collect();
+            let mut reuse = Reuse::new();
+            // What came before: the first requests find nothing and take memory.
+            requests[..REQUESTS / 4].iter().for_each(|r| reuse.count(r));
+            let began = Instant::now();
+            requests[REQUESTS / 4..].iter().for_each(|r| reuse.count(r));
+            let each = began.elapsed().as_nanos() as f64 / (REQUESTS * 3 / 4) as f64;
+            let began = Instant::now();
+            let Some(counts) = reuse.look() else {
+                return ExitCode::FAILURE;
+            };
+            println!(
+                "{pages:>9} pages, {what:<8}: {each:5.1} ns per request, rate {:.4}; a look {:.2} ms",
+                counts.rate,
+                began.elapsed().as_secs_f64() * 1e3
+            );
+        }
+    }
+    ExitCode::SUCCESS
+}

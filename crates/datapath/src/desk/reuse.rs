@@ -1,0 +1,30 @@
+//! How one volume's pages are used again.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Desk, Result, Told};
+use crate::reuse::ReuseCounts;
+use crate::worker::{Answer, Question};
+
+/// How the pages of a volume are used again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReuseSample {
+    /// The volume.
+    pub volume: String,
+    /// What was counted; none where the volume is not served or not measured, or nobody has read or written yet.
+    pub counts: Option<ReuseCounts>,
+}
+
+impl Desk {
+    pub(super) fn reuse(&self, name: &str) -> Result<Told> {
+        let record = self.volume(name)?;
+        let counts = match self.ask_worker(record.id, Question::Reuse) {
+            Ok(Answer::Reuse(counts)) => counts.map(|counts| *counts),
+            _ => None,
+        };
+        Ok(Told::Reuse(ReuseSample {
+            volume: record.name,
+            counts,
+        }))
+    }
+}

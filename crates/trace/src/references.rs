@@ -1,0 +1,224 @@
+//! Requests as references to pages: what a cache sees.
+//!
+//! A request is as many references as it touches pages, in order. A page is one number over all volumes of a trace, so that its
+//! hash is that of a page and not of an address: requests of mixed sizes would else hash the same bytes to different samples.
+//!
+//! Trims and flushes are no references. What a write is depends on the cache ([`CacheKind`]).
+
+use algo::mrc::Sampler;
+use model::Op;
+use units::Bytes;
+
+use crate::record::Record;
+use crate::warm::warmed;
+
+/// Records that are looked at together: one branch says whether any of them is sampled.
+const GROUP_RECORDS: usize = 8;
+
+/// What writes are to a cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CacheKind {
+    /// They are references like reads: a write allocates.
+    ReadWrite,
+    /// They go around it, and drop the pages they write: only reads are references.
+    ReadsOnly,
+}
+
+/// What a request does to a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Touch {
+    /// It is a reference.
+    Reference,
+    /// It drops the page.
+    Drop,
+}
+
+/// Makes references of records.
+#[derive(Debug, Clone, Copy)]
+pub struct PageReferences {
+    page_bits: u32,
+    cache: CacheKind,
+}
+
+impl PageReferences {
+    /// Smallest page.
+    pub const PAGE_MIN: Bytes = Bytes(512);
+    /// Largest page.
+    pub const PAGE_MAX: Bytes = Bytes(1 << 30);
+
+    /// With pages of this size; `None` unless it is a power of two from [`Self::PAGE_MIN`] to [`Self::PAGE_MAX`].
+    pub fn new(page: Bytes, cache: CacheKind) -> Option<Self> {
+        let fits = page.0.is_power_of_two() && (Self::PAGE_MIN..=Self::PAGE_MAX).contains(&page);
+        fits.then(|| Self {
+            page_bits: page.0.trailing_zeros(),
+            cache,
+        })
+    }
+
+    /// Every touch of every page, in order.
+    pub fn each(&self, records: &[Record], mut touch: impl FnMut(u64, Touch)) {
+        for record in warmed(records).flatten() {
+            let Some(kind) = self.kind(record) else {
+                continue;
+            };
+            let (first, pages) = self.pages(record);
+            for page in 0..pages {
+                touch(first.wrapping_add(page), kind);
+            }
+        }
+    }
+
+    /// The touches of pages that are in a sample, in order; the number of all references, sampled or not. Hashes are compared with
+    /// the threshold group by group, straight from the records:
+    /// few are sampled, and one branch passes over a whole group.
+    pub fn sampled(
+        &self,
+        records: &[Record],
+        sampler: &Sampler,
+        mut touch: impl FnMut(u64, Touch),
+    ) -> u64 {
+        let mut references = 0;
+        let counted_below = match self.cache {
+            CacheKind::ReadWrite => Op::Trim as u32,
+            CacheKind::ReadsOnly => Op::Write as u32,
+        };
+        for chunk in warmed(records) {
+            let (groups, rest) = chunk.as_chunks::<GROUP_RECORDS>();
+            for group in groups {
+                // What has several pages is looked at below, whatever its first one is.
+                let mut any = false;
+                for record in group {
+                    let (first, pages) = self.pages(record);
+                    let counts = (record.op_code() & 3) < counted_below;
+                    references += if counts { pages } else { 0 };
+                    any |= sampler.keeps(first) | (pages > 1);
+                }
+                if any {
+                    self.take_sampled(group, sampler, &mut touch);
+                }
+            }
+            for record in rest {
+                let counts = self.kind(record) == Some(Touch::Reference);
+                references += if counts { self.pages(record).1 } else { 0 };
+            }
+            self.take_sampled(rest, sampler, &mut touch);
+        }
+        references
+    }
+
+    /// The touches of pages that are in a sample, record by record.
+    fn take_sampled(
+        &self,
+        records: &[Record],
+        sampler: &Sampler,
+        touch: &mut impl FnMut(u64, Touch),
+    ) {
+        for record in records {
+            let Some(kind) = self.kind(record) else {
+                continue;
+            };
+            let (first, pages) = self.pages(record);
+            for page in 0..pages {
+                let name = first.wrapping_add(page);
+                if sampler.keeps(name) {
+                    touch(name, kind);
+                }
+            }
+        }
+    }
+
+    /// The name of the first page of a record, and how many it touches. No record that was never verified can do worse than be
+    /// counted wrongly.
+    #[inline]
+    fn pages(&self, record: &Record) -> (u64, u64) {
+        let first = record.offset_bytes >> self.page_bits;
+        let within = record.offset_bytes & ((1 << self.page_bits) - 1);
+        let end = within + u64::from(record.length_bytes);
+        let pages = (end + (1 << self.page_bits) - 1) >> self.page_bits;
+        // Volumes lie 2^48 pages apart: they meet only where a volume is larger than that.
+        (first.wrapping_add(u64::from(record.volume()) << 48), pages)
+    }
+
+    #[inline]
+    fn kind(&self, record: &Record) -> Option<Touch> {
+        match (record.op(), self.cache) {
+            (Op::Read, _) | (Op::Write, CacheKind::ReadWrite) => Some(Touch::Reference),
+            (Op::Write, CacheKind::ReadsOnly) => Some(Touch::Drop),
+            (Op::Trim | Op::Flush, _) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Request;
+
+    fn records() -> Vec<Record> {
+        let mut rng = algo::Rng::new(8, 0);
+        (0..5000)
+            .map(|i| {
+                let op = Op::ALL[rng.below(4) as usize];
+                let small = rng.below(3) > 0;
+                Record::new(Request {
+                    time_ns: i,
+                    volume: rng.below(3) as u32,
+                    op,
+                    offset_bytes: rng.below(1 << 20) * 512,
+                    length_bytes: 512 * (1 + rng.below(if small { 2 } else { 300 }) as u32),
+                })
+            })
+            .collect()
+    }
+
+    /// Page by page from the bytes.
+    fn oracle(records: &[Record], page: u64, cache: CacheKind) -> Vec<(u64, Touch)> {
+        let mut touches = vec![];
+        for r in records {
+            let kind = match (r.op(), cache) {
+                (Op::Read, _) | (Op::Write, CacheKind::ReadWrite) => Touch::Reference,
+                (Op::Write, CacheKind::ReadsOnly) => Touch::Drop,
+                _ => continue,
+            };
+            let mut last = None;
+            for byte in (r.offset_bytes..r.end_offset_bytes()).step_by(512) {
+                let name = u64::from(r.volume()) << 48 | (byte / page);
+                if last.replace(name) != Some(name) {
+                    touches.push((name, kind));
+                }
+            }
+        }
+        touches
+    }
+
+    #[test]
+    fn requests_touch_their_pages_in_order() {
+        let records = records();
+        for cache in [CacheKind::ReadWrite, CacheKind::ReadsOnly] {
+            for page in [512, 4096, 1 << 20] {
+                let pages = PageReferences::new(Bytes(page), cache).unwrap();
+                let want = oracle(&records, page, cache);
+                let mut got = vec![];
+                pages.each(&records, |name, kind| got.push((name, kind)));
+                assert!(got == want, "{cache:?} {page}");
+                for rate in [1.0, 0.05] {
+                    let sampler = Sampler::new(rate, 3);
+                    let mut got = vec![];
+                    let references =
+                        pages.sampled(&records, &sampler, |name, kind| got.push((name, kind)));
+                    let kept = want.iter().filter(|t| sampler.keeps(t.0));
+                    assert!(kept.eq(&got), "{cache:?} {page} {rate}");
+                    let all = want.iter().filter(|t| t.1 == Touch::Reference).count();
+                    assert_eq!(references, all as u64);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn odd_pages_are_refused() {
+        for page in [0, 256, 4095, 6144, 2 << 30] {
+            assert!(PageReferences::new(Bytes(page), CacheKind::ReadWrite).is_none());
+        }
+    }
+}
