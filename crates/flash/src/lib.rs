@@ -1,1 +1,20 @@
 //! What happens inside a solid-state drive: flash translation, garbage collection, over-provisioning.
+//!
+//! ```text
+//!  tenants' requests ─▶ service between tenants ─▶ tags (NCQ) ─▶ write buffer ─▶ parallel units, channels
+//!                                                                                   ▲ programs, copies, erases
+//!                                                        flash translation layer ───┘
+//!                                                        (whose page is where, which erase block is collected)
+//! ```
+//!
+//! - [`ftl`]: the page-mapped translation layer alone, without time: write amplification, wear, who moves whose pages.
+//! - [`model`]: the closed forms (Menon, Desnoyers) and what over-provisioning an objective needs.
+//!
+//! After Kim, Lee and Noh, Towards SLO complying SSDs through OPS isolation (FAST 2015), and the slides of that name ("paper 4").
+//! Everything is a function of a configuration, a seed and the requests; nothing here reads a clock or allocates per request.
+
+mod error;
+pub mod ftl;
+pub mod model;
+
+pub use error::FlashError;
