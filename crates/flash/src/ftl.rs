@@ -24,6 +24,8 @@ pub use account::{Moves, TenantCounts, Wear};
 pub use config::{FtlConfig, LANES_MAX, PAGES_MAX, Sharing, Streams, TENANTS_MAX, Victim};
 pub use share::{TenantId, TenantSpec};
 
+use std::fmt;
+
 use crate::FlashError;
 use account::Account;
 use blocks::{Block, Life, NIL};
@@ -58,7 +60,7 @@ impl FlashWork for () {
 const AHEAD: usize = 32;
 
 /// The translation layer of one drive.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Ftl {
     config: FtlConfig,
     /// Positions of a block are numbered with this many bits.
@@ -84,6 +86,16 @@ pub struct Ftl {
     random: algo::Rng,
     /// Survivors of a victim: position in the upper half, logical page in the lower.
     survivors: Vec<u64>,
+}
+
+/// Not its maps: they have millions of entries.
+impl fmt::Debug for Ftl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("Ftl");
+        out.field("config", &self.config)
+            .field("tenants", &self.tenants);
+        out.finish_non_exhaustive()
+    }
 }
 
 impl Ftl {
