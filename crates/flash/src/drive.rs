@@ -132,6 +132,16 @@ impl Drive {
         Ok(tenant)
     }
 
+    /// Erase blocks of each lane that a tenant of this size with this spare space would own.
+    pub fn blocks_needed(&self, bytes: Bytes, spare_share: f64) -> u32 {
+        let config = self.ftl.config();
+        let lanes = u64::from(config.lanes);
+        let pages = self.sampled_pages(bytes.0.div_ceil(self.page_bytes));
+        let data = pages.div_ceil(lanes).div_ceil(config.data_pages().into());
+        let spare = libm::round(spare_share * f64::from(config.blocks / config.lanes));
+        data.min(u64::from(u32::MAX)) as u32 + spare as u32
+    }
+
     /// A tenant leaves; what its departure erases is charged to the units.
     ///
     /// # Errors
