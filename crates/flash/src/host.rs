@@ -15,11 +15,15 @@ mod disk;
 mod engine;
 mod load;
 mod outcome;
+mod plan;
+mod room;
 mod service;
 
 pub use control::{Control, Slo, spare_split};
 pub use disk::Disk;
-pub use engine::{Host, HostConfig, Target, TenantPlan, run};
+pub use engine::{Host, run};
 pub use load::{Generator, Load, LoadError, Recorded};
 pub use outcome::{Latency, Outcome, TenantOutcome, proportionality};
+pub use plan::{HostConfig, Target, TenantPlan};
+pub use room::{Split, objectives, place_tenants};
 pub use service::Service;

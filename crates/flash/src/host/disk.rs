@@ -1,6 +1,6 @@
 //! A hard disk, for comparison: one head, seek, half a turn, transfer.
 
-use super::engine::Target;
+use super::plan::Target;
 use crate::drive::{Op, Served};
 use crate::ftl::TenantId;
 

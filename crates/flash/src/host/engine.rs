@@ -3,127 +3,16 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use algo::{Histogram, Rng};
-use units::{Bytes, Nanos};
-
-use super::control::{Control, Controlled, Controller, Got, Slo};
+use super::control::{Controlled, Controller, Got, Slo};
 use super::load::{Generator, Load, Recorded};
 use super::outcome::{Latency, Outcome, TenantOutcome, proportionality};
+use super::plan::{HostConfig, Target, TenantPlan};
+use super::room::{make_room, share_out};
 use super::service::{Server, Service};
 use crate::FlashError;
-use crate::drive::{Drive, Op, Served};
-use crate::ftl::{Sharing, TenantId};
-
-/// Something that serves requests of tenants, and the drive behind it, if that is what it is.
-pub trait Target {
-    /// When a request that is begun now is done, and what it cost.
-    fn serve(&mut self, now_ns: u64, tenant: TenantId, op: Op, offset: u64, bytes: u64) -> Served;
-    /// When a request could begin.
-    fn ready_ns(&self, tenant: TenantId, op: Op, offset: u64) -> u64;
-    /// Requests that it works on side by side; the others that it has wait.
-    fn side_by_side(&self) -> usize;
-    /// The drive, where there is one: tenants with spare space of their own.
-    fn drive(&mut self) -> Option<&mut Drive> {
-        None
-    }
-}
-
-impl Target for Drive {
-    fn serve(&mut self, now_ns: u64, tenant: TenantId, op: Op, offset: u64, bytes: u64) -> Served {
-        self.submit(now_ns, tenant, op, offset, bytes)
-    }
-
-    fn ready_ns(&self, tenant: TenantId, op: Op, offset: u64) -> u64 {
-        Drive::ready_ns(self, tenant, op, offset)
-    }
-
-    fn side_by_side(&self) -> usize {
-        self.config().units() as usize
-    }
-
-    fn drive(&mut self) -> Option<&mut Drive> {
-        Some(self)
-    }
-}
-
-/// A tenant.
-#[derive(Debug, Clone)]
-pub struct TenantPlan {
-    /// Its name.
-    pub name: String,
-    /// Its weight: of [`Service::HostWeights`], and of [`Slo::Weight`].
-    pub weight: f64,
-    /// Its share of device time under [`Service::DeviceTime`].
-    pub time_share: f64,
-    /// Its space.
-    pub bytes: Bytes,
-    /// Spare space of its own as a share of the drive's flash, where tenants own their blocks.
-    pub spare_share: f64,
-    /// What it asks for.
-    pub load: Load,
-    /// Requests outstanding; without meaning for a load with arrivals of its own.
-    pub depth: u32,
-    /// Requests that arrive each second, whether or not others were answered; none: closed loop, or the recorded times.
-    pub rate: Option<f64>,
-    /// What it is to get.
-    pub slo: Slo,
-    /// When it comes. Zero: it is there before the device is aged.
-    pub comes: Nanos,
-    /// When it goes; none: never.
-    pub goes: Option<Nanos>,
-}
-
-impl TenantPlan {
-    /// A tenant with a load, 16 requests outstanding and weight 1.
-    pub fn new(name: &str, bytes: Bytes, load: Load) -> Self {
-        Self {
-            name: name.into(),
-            weight: 1.0,
-            time_share: 1.0,
-            bytes,
-            spare_share: 0.0,
-            load,
-            depth: 16,
-            rate: None,
-            slo: Slo::Weight,
-            comes: Nanos(0),
-            goes: None,
-        }
-    }
-}
-
-/// How the run is made.
-#[derive(Debug, Clone, PartialEq)]
-pub struct HostConfig {
-    /// The service between tenants.
-    pub service: Service,
-    /// Requests that the device has at a time; it may begin any of them. 1: the host's order is kept.
-    pub tags: u32,
-    /// Before what counts.
-    pub warmup: Nanos,
-    /// What counts.
-    pub duration: Nanos,
-    /// Of the series.
-    pub window: Nanos,
-    /// Whether and how spare space follows objectives.
-    pub control: Option<Control>,
-    /// For loads.
-    pub seed: u64,
-}
-
-impl Default for HostConfig {
-    fn default() -> Self {
-        Self {
-            service: Service::Fcfs,
-            tags: 32,
-            warmup: Nanos(0),
-            duration: Nanos(60_000_000_000),
-            window: Nanos(1_000_000_000),
-            control: None,
-            seed: 1,
-        }
-    }
-}
+use crate::drive::{Op, Served};
+use crate::ftl::TenantId;
+use algo::{Histogram, Rng};
 
 /// Times that a request in a tag may be passed over by others.
 const PASSED_MAX: u32 = 64;
@@ -581,38 +470,4 @@ impl<'a, T: Target> Host<'a, T> {
             proportionality_error: error,
         }
     }
-}
-
-/// Takes spare blocks back from those with the most, until a newcomer's fit. What that cost.
-fn make_room(drive: &mut Drive, now: u64, plan: &TenantPlan) -> Result<u64, FlashError> {
-    if drive.ftl().config().sharing != Sharing::Isolated {
-        return Ok(0);
-    }
-    let needed = drive.blocks_needed(plan.bytes, plan.spare_share);
-    let mut cost = 0;
-    while drive.ftl().unowned_blocks() < needed {
-        let tenants: Vec<TenantId> = drive.ftl().tenants().collect();
-        let can = |t: &TenantId| drive.ftl().spare_blocks_to_give(*t).unwrap_or(0);
-        let Some(donor) = tenants.into_iter().max_by_key(can).filter(|t| can(t) > 0) else {
-            break; // the drive will say what is missing
-        };
-        cost += drive.hand_over(now, donor, None, 1)?;
-    }
-    Ok(cost)
-}
-
-/// Deals unowned blocks out to those with the least spare space.
-fn share_out(drive: &mut Drive) -> Result<(), FlashError> {
-    if drive.ftl().config().sharing != Sharing::Isolated {
-        return Ok(());
-    }
-    while drive.ftl().unowned_blocks() > 0 {
-        let tenants: Vec<TenantId> = drive.ftl().tenants().collect();
-        let spare = |t: &TenantId| drive.ftl().spare_blocks(*t).unwrap_or(u32::MAX);
-        let Some(least) = tenants.into_iter().min_by_key(spare) else {
-            return Ok(());
-        };
-        drive.ftl_mut().grant(least, 1)?;
-    }
-    Ok(())
 }
