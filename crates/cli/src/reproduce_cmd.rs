@@ -14,6 +14,7 @@ use sim::{RunOptions, SENSITIVITY_CASES, SensitivityRow, sensitivity_row};
 
 use crate::jobs::{self, Job};
 use crate::reproduce_dual_period::{self, DualPeriodArgs};
+use crate::reproduce_ops::{self, OpsIsolationArgs};
 
 /// `terrace reproduce …`
 #[derive(Debug, Subcommand)]
@@ -22,6 +23,8 @@ pub enum ReproduceCommand {
     Autotiering(AutotieringArgs),
     /// Paper 1 (dual-period tier control): Figs. 3 to 9 and every claim about them, at counting level
     DualPeriod(DualPeriodArgs),
+    /// Paper 4 (OPS isolation in SSDs): both parts of the slides, and every claim in them
+    OpsIsolation(OpsIsolationArgs),
 }
 
 /// Form of the output.
@@ -68,6 +71,7 @@ pub fn run(command: ReproduceCommand) -> anyhow::Result<ExitCode> {
     match command {
         ReproduceCommand::Autotiering(args) => autotiering(&args),
         ReproduceCommand::DualPeriod(args) => reproduce_dual_period::run(&args),
+        ReproduceCommand::OpsIsolation(args) => reproduce_ops::run(&args),
     }
 }
 
