@@ -15,6 +15,7 @@ use sim::{RunOptions, SENSITIVITY_CASES, SensitivityRow, sensitivity_row};
 use crate::jobs::{self, Job};
 use crate::reproduce_dual_period::{self, DualPeriodArgs};
 use crate::reproduce_priority_lru::{self, PriorityLruArgs};
+use crate::reproduce_ops::{self, OpsIsolationArgs};
 
 /// `terrace reproduce …`
 #[derive(Debug, Subcommand)]
@@ -25,6 +26,8 @@ pub enum ReproduceCommand {
     DualPeriod(DualPeriodArgs),
     /// Paper 2 (Priority-LRU with a QoS-aware back end): tables I and II, Figs. 1 to 5: about three minutes on two cores
     PriorityLru(PriorityLruArgs),
+    /// Paper 4 (OPS isolation in SSDs): both parts of the slides, and every claim in them
+    OpsIsolation(OpsIsolationArgs),
 }
 
 /// Form of the output.
@@ -72,6 +75,7 @@ pub fn run(command: ReproduceCommand) -> anyhow::Result<ExitCode> {
         ReproduceCommand::Autotiering(args) => autotiering(&args),
         ReproduceCommand::DualPeriod(args) => reproduce_dual_period::run(&args),
         ReproduceCommand::PriorityLru(args) => reproduce_priority_lru::run(&args),
+        ReproduceCommand::OpsIsolation(args) => reproduce_ops::run(&args),
     }
 }
 

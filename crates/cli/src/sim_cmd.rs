@@ -20,6 +20,7 @@ use crate::inputs;
 use crate::jobs::{self, Job};
 use crate::record;
 use crate::sim_plan;
+use crate::ssd_cmd;
 use crate::sweep_cmd;
 use crate::trace_cmd::Output;
 
@@ -56,9 +57,12 @@ pub enum SimCommand {
     Cache(cache_cmd::CacheArgs),
     /// Decide again what a live controller decided, from `terrace export facts`
     Plan(sim_plan::PlanArgs),
+    /// Run tenants on one simulated SSD: write amplification, who moves whose pages, latencies, wear
+    #[command(after_help = ssd_cmd::EXAMPLES)]
+    Ssd(Box<ssd_cmd::SsdArgs>),
     /// List the strategies
     Strategies,
-    /// List the device presets and the client presets
+    /// List the device presets, the client presets and the SSDs
     Presets,
 }
 
@@ -141,6 +145,7 @@ pub fn run(command: SimCommand) -> anyhow::Result<ExitCode> {
         SimCommand::Sweep(args) => sweep_cmd::run(&args),
         SimCommand::Cache(args) => cache_cmd::run(&args),
         SimCommand::Plan(args) => sim_plan::run(&args),
+        SimCommand::Ssd(args) => ssd_cmd::run(&args),
         SimCommand::Strategies => {
             let mut out = io::stdout().lock();
             let width = planner::REGISTRY.iter().map(|e| e.name.len()).max();
@@ -155,6 +160,10 @@ pub fn run(command: SimCommand) -> anyhow::Result<ExitCode> {
             writeln!(out, "devices:")?;
             for p in model::PRESETS {
                 writeln!(out, "  {:<18}{}", p.name, p.source)?;
+            }
+            writeln!(out, "ssds (terrace sim ssd):")?;
+            for p in flash::drive::PRESETS {
+                writeln!(out, "  {:<18}{}; {}", p.name, p.summary, p.source)?;
             }
             writeln!(out, "clients (paper 0, Table V):")?;
             for p in trace::CLIENT_PRESETS {

@@ -21,9 +21,11 @@ mod sensitivity;
 mod setup;
 
 pub use claims::{Claim, Measure, Outlook, Rule};
+pub(crate) use claims::{claim, measure, near};
 pub use document::document;
+pub(crate) use document::{found, section, value};
 pub use figures::Figures;
-pub use grid::Grid;
+pub use grid::{Grid, Value};
 pub use job::{CellScore, Job, JobResult, Purpose};
 pub use method::Method;
 pub use outcome::{Outcome, SCHEMA};

@@ -13,5 +13,6 @@
 pub mod autotiering;
 pub mod dual_period;
 pub mod priority_lru;
+pub mod ops_isolation;
 
 pub use algo::Interval;

@@ -68,7 +68,7 @@ pub struct Claim {
     pub note: &'static str,
 }
 
-fn measure(name: impl Into<String>, ours: Value, rule: Rule) -> Measure {
+pub(crate) fn measure(name: impl Into<String>, ours: Value, rule: Rule) -> Measure {
     let ends = ours
         .interval
         .map_or((ours.mean, ours.mean), |i| (i.ci95_low, i.ci95_high));
@@ -106,7 +106,7 @@ fn together(measures: &[Measure]) -> Verdict {
 }
 
 /// A printed value counts as met within a tenth of it, up or down.
-fn near(value: f64) -> Rule {
+pub(crate) fn near(value: f64) -> Rule {
     let slack = 0.1 * value.abs();
     Rule::Between(value - slack, value + slack)
 }
@@ -118,7 +118,7 @@ fn exact(value: f64) -> Value {
     }
 }
 
-fn claim(
+pub(crate) fn claim(
     id: &'static str,
     source: &'static str,
     says: &'static str,

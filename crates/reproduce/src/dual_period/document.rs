@@ -91,7 +91,7 @@ pub fn document(outcome: &Outcome) -> Document {
     }
 }
 
-fn section(id: &str, title: &str, blocks: Vec<Block>) -> Section {
+pub(crate) fn section(id: &str, title: &str, blocks: Vec<Block>) -> Section {
     Section {
         id: id.into(),
         title: title.into(),
@@ -137,7 +137,7 @@ fn scorecard(outcome: &Outcome) -> Vec<Block> {
 }
 
 /// What was found: one measure in full, several as a count with the ends.
-fn found(claim: &Claim) -> String {
+pub(crate) fn found(claim: &Claim) -> String {
     let ours = &claim.ours;
     if let [one] = &ours[..] {
         return format!("{} ({})", value(&one.ours, 3), rule(one.rule));
@@ -172,7 +172,7 @@ fn short(x: f64) -> String {
 }
 
 /// A value with half of its interval.
-fn value(v: &Value, digits: usize) -> String {
+pub(crate) fn value(v: &Value, digits: usize) -> String {
     match v.interval {
         Some(i) => format!("{:.digits$} ± {:.digits$}", v.mean, i.half()),
         None => format!("{:.digits$}", v.mean),

@@ -1,0 +1,303 @@
+//! `terrace sim ssd`: tenants on one simulated SSD.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail, ensure};
+use clap::{Args, ValueEnum};
+use flash::drive::{Drive, DriveConfig, DriveReport, PRESETS, preset};
+use flash::ftl::{Sharing, Streams, Victim};
+use flash::host::{
+    Control, HostConfig, Outcome, Service, Split, objectives, place_tenants, run as run_tenants,
+};
+use flash::model::sizing::Feasibility;
+use serde::Serialize;
+use units::{Bytes, Nanos};
+
+use crate::ssd_table;
+use crate::ssd_tenants;
+
+/// Shown below `--help`.
+pub const EXAMPLES: &str = "\
+Tenants: NAME:KEY=VALUE,…
+  load=     random-write-32k, random-read-4k, random-mix-8k, zipf, zipf-16k, sequential, sequential-read-64k, fileserver,
+            financial, msn, exchange, proj (stand-ins for the traces of those names), or trace=FILE instead of load=
+  size=     share of the drive (20%) or size (\"1 GiB\") [default: an equal part of what others leave]
+  weight=   weight of its objective, and of the service [default: 1]
+  depth=    requests outstanding [default: 16]; a trace keeps its times unless depth is given
+  rate=     requests per second that arrive whatever is answered, instead of depth
+  iops=     objective: requests per second;  bandwidth=\"20 MiB/s\": objective in bytes
+  ops=      spare space of its own, as a share of the flash (isolated only; with any, all others share the rest equally)
+  share=    share of device time under --service device-time [default: its weight; 1 with --split model or --control]
+  from=, to=  when it comes and goes (30s)
+
+Examples:
+  terrace sim ssd --preset paper4 --size \"512 MiB\" --tenants a:weight=1,load=random-write-4k b:weight=5,load=random-write-4k
+  terrace sim ssd --preset paper4 --sharing isolated --service device-time --split model --tags 1 --tenants \\
+      a:weight=1,load=random-write-4k b:weight=2,load=random-write-4k c:weight=5,load=random-write-4k
+  terrace sim ssd --preset tlc-nvme --size \"16 GiB\" --duration 20s --tenants db:load=zipf,rate=40000 log:load=sequential,depth=4
+  terrace sim ssd --preset paper4 --ops 7% --sharing isolated --control --tenants a:iops=60,load=random-write-4k b:iops=90,load=random-write-4k";
+
+/// What to run.
+#[derive(Debug, Args)]
+pub struct SsdArgs {
+    /// The drive: paper4, disksim, tlc-nvme or qlc-nvme
+    #[arg(long, value_name = "NAME", default_value = "paper4")]
+    preset: String,
+    /// Capacity that the host sees; small drives reach their steady state sooner and amplify alike
+    #[arg(long, value_name = "SIZE", default_value = "1 GiB")]
+    size: Bytes,
+    /// The tenants, as described below
+    #[arg(long, value_name = "TENANT", num_args = 1.., required = true)]
+    tenants: Vec<String>,
+    /// How tenants share erase blocks
+    #[arg(long, value_enum, default_value = "one-pool")]
+    sharing: SharingArg,
+    /// Whose request is next
+    #[arg(long, value_enum, default_value = "fcfs")]
+    service: ServiceArg,
+    /// Spare share of all flash (over-provisioned space) instead of the preset's, such as 7%
+    #[arg(long, value_name = "SHARE", value_parser = ssd_tenants::share)]
+    ops: Option<f64>,
+    /// How spare space is split between isolated tenants: the same for all, or by the cost model so that rates follow weights
+    #[arg(long, value_enum, default_value = "equal")]
+    split: SplitArg,
+    /// Let spare space follow objectives while the run goes on (isolated only)
+    #[arg(long)]
+    control: bool,
+    /// How often the controller looks
+    #[arg(long, value_name = "TIME", default_value = "10s", requires = "control")]
+    interval: Nanos,
+    /// Requests that the drive has at a time and may reorder (NCQ); 1 keeps the host's order [default: the preset's, 32 at most]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    tags: Option<u32>,
+    /// Size of the write buffer instead of the preset's; "0 B" for none
+    #[arg(long, value_name = "SIZE")]
+    buffer: Option<Bytes>,
+    /// Channels instead of the preset's
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    channels: Option<u32>,
+    /// Choice of victims: greedy, cost-benefit, or a number of candidates drawn at random
+    #[arg(long, value_name = "METHOD", value_parser = victim)]
+    victim: Option<Victim>,
+    /// What is kept apart in a pool
+    #[arg(long, value_enum)]
+    streams: Option<StreamsArg>,
+    /// Begin with an empty drive; otherwise it is filled, and overwritten at random until it is steady
+    #[arg(long)]
+    clean: bool,
+    /// Simulated time before what counts
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    warmup: Nanos,
+    /// Simulated time that counts
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    duration: Nanos,
+    /// Seed of the loads
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Form,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Form {
+    Table,
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum SharingArg {
+    /// One pool: drives as they are sold
+    OnePool,
+    /// Every tenant owns its erase blocks and spare space
+    Isolated,
+    /// Open blocks of its own for each tenant, collected pages together
+    HandlesInitially,
+    /// Open blocks of its own for each tenant, collected pages too
+    HandlesPersistently,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ServiceArg {
+    /// First come, first served
+    Fcfs,
+    /// Bytes by weight, as far as the host has a choice (cgroup-like)
+    HostWeights,
+    /// Device time by share, collection charged to its owner
+    DeviceTime,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum SplitArg {
+    Equal,
+    Model,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum StreamsArg {
+    /// One open block for all
+    One,
+    /// The host's writes apart from collected pages
+    HostAndCollected,
+    /// And short-lived pages apart from long-lived ones
+    HotAndCold,
+}
+
+fn victim(text: &str) -> Result<Victim, String> {
+    match text {
+        "greedy" => Ok(Victim::Greedy),
+        "cost-benefit" => Ok(Victim::CostBenefit),
+        _ => match text.parse::<u8>() {
+            Ok(d) if d > 0 => Ok(Victim::Choices(d)),
+            _ => Err("give greedy, cost-benefit or a number from 1 to 255".into()),
+        },
+    }
+}
+
+/// What is printed as JSON.
+#[derive(Debug, Serialize)]
+struct Results<'a> {
+    schema: &'static str,
+    version: &'static str,
+    preset: &'a str,
+    capacity: Bytes,
+    drive: &'a DriveConfig,
+    service: Service,
+    tags: u32,
+    seed: u64,
+    clean: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    feasibility: Option<&'a Feasibility>,
+    report: &'a DriveReport,
+    /// Years until the cells are worn out, were this all that ever happens.
+    years: Option<f64>,
+    outcome: &'a Outcome,
+}
+
+/// Runs `terrace sim ssd`.
+pub fn run(args: &SsdArgs) -> anyhow::Result<ExitCode> {
+    let config = drive_config(args)?;
+    ensure!(args.duration.0 > 0, "--duration: nothing would count");
+    let mut plans = ssd_tenants::plans(
+        &args.tenants,
+        args.size,
+        args.split == SplitArg::Model || args.control,
+    )?;
+    if args.control && config.ftl.sharing != Sharing::Isolated {
+        bail!(
+            "--control moves spare space between tenants that own theirs: it needs --sharing isolated"
+        );
+    }
+    let given = plans.iter().any(|p| p.spare_share > 0.0);
+    if given && (config.ftl.sharing != Sharing::Isolated || args.split == SplitArg::Model) {
+        bail!(
+            "ops= is spare space of a tenant's own: it needs --sharing isolated, and not --split model"
+        );
+    }
+    if given {
+        ssd_tenants::share_rest(&mut plans, config.ftl.spare_share)?;
+    }
+    let split = match (given, args.split) {
+        (true, _) => Split::Given,
+        (false, SplitArg::Equal) => Split::Equal,
+        (false, SplitArg::Model) => Split::ByModel,
+    };
+    let feasibility = objectives(&config, &plans, config.ftl.spare_share);
+    let mut drive = Drive::new(config, args.size).context("the drive")?;
+    place_tenants(&mut drive, &mut plans, split).context("the tenants")?;
+    if !args.clean {
+        drive.age(3.0);
+    }
+    let tags = args.tags.unwrap_or(drive.config().tags.min(32));
+    let host = HostConfig {
+        service: match args.service {
+            ServiceArg::Fcfs => Service::Fcfs,
+            ServiceArg::HostWeights => Service::HostWeights,
+            ServiceArg::DeviceTime => Service::DeviceTime,
+        },
+        tags,
+        warmup: args.warmup,
+        duration: args.duration,
+        control: args.control.then(|| Control {
+            interval: args.interval,
+            ..Control::default()
+        }),
+        seed: args.seed,
+        ..HostConfig::default()
+    };
+    let outcome = run_tenants(&mut drive, &plans, &host).context("a tenant that comes later")?;
+    let report = drive.report();
+    let blocks = u32::try_from(drive.blocks()).unwrap_or(u32::MAX);
+    let years = report.years(drive.config().endurance, blocks, outcome.seconds);
+    let mut out = io::stdout().lock();
+    match args.output {
+        Form::Table => {
+            let text = ssd_table::text(&drive, &outcome, &report, years, feasibility.as_ref());
+            write!(out, "{text}")?;
+        }
+        Form::Json => {
+            let results = Results {
+                schema: "terrace.sim.ssd/1",
+                version: env!("CARGO_PKG_VERSION"),
+                preset: &args.preset,
+                capacity: args.size,
+                drive: drive.config(),
+                service: host.service,
+                tags,
+                seed: args.seed,
+                clean: args.clean,
+                feasibility: feasibility.as_ref(),
+                report: &report,
+                years,
+                outcome: &outcome,
+            };
+            serde_json::to_writer_pretty(&mut out, &results)?;
+            writeln!(out)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn drive_config(args: &SsdArgs) -> anyhow::Result<DriveConfig> {
+    let names: Vec<&str> = PRESETS.iter().map(|p| p.name).collect();
+    let mut config = preset(&args.preset)
+        .with_context(|| format!("--preset {}: there are {}", args.preset, names.join(", ")))?;
+    config.ftl.sharing = match args.sharing {
+        SharingArg::OnePool => Sharing::OnePool,
+        SharingArg::Isolated => Sharing::Isolated,
+        SharingArg::HandlesInitially => Sharing::HandlesInitially,
+        SharingArg::HandlesPersistently => Sharing::HandlesPersistently,
+    };
+    config.ftl.handles = args.tenants.len().clamp(1, 64) as u32;
+    if let Some(ops) = args.ops {
+        config.ftl.spare_share = ops;
+    }
+    if let Some(victim) = args.victim {
+        config.ftl.victim = victim;
+    }
+    match args.streams {
+        None => {}
+        Some(StreamsArg::One) => config.ftl.streams = Streams::One,
+        Some(StreamsArg::HostAndCollected) => config.ftl.streams = Streams::HostAndCollected,
+        Some(StreamsArg::HotAndCold) => config.ftl.streams = Streams::HotAndCold,
+    }
+    // Handles need an open block each, and a free one for each that collection writes to.
+    if matches!(
+        config.ftl.sharing,
+        Sharing::HandlesInitially | Sharing::HandlesPersistently
+    ) {
+        let needed = 2 * config.ftl.handles + 1;
+        config.ftl.reserve_blocks = config.ftl.reserve_blocks.max(needed);
+    }
+    if config.ftl.streams == Streams::HotAndCold {
+        config.ftl.reserve_blocks = config.ftl.reserve_blocks.max(3);
+    }
+    if let Some(buffer) = args.buffer {
+        config.buffer_pages = u32::try_from(buffer.0 / config.page.0).unwrap_or(u32::MAX);
+    }
+    if let Some(channels) = args.channels {
+        config.channels = channels;
+    }
+    Ok(config)
+}

@@ -1,0 +1,82 @@
+//! How many requests a second the timed drive takes: `drive_speed [REQUESTS RUNS]`.
+//!
+//! 64 units on 8 channels, write buffer, 32 tags, paced collection; erase blocks and spare space as for the bare translation layer
+//! (16,384 blocks of 256 pages, 15 %), uniform random 4 KiB writes, then the same with half of them reads. Requests come as fast as
+//! the drive answers (32 at a time). Rows: share of reads, write amplification, million requests per second on one thread, simulated
+//! thousand IOPS and mean latency.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // a benchmark reads arguments and a clock
+
+use std::time::Instant;
+
+use algo::Rng;
+use flash::Drive;
+use flash::drive::{DriveConfig, Op, preset};
+use flash::ftl::{FtlConfig, Streams};
+use units::{Bytes, Nanos};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let args: Vec<u64> = std::env::args()
+        .skip(1)
+        .map(|a| a.parse())
+        .collect::<Result<_, _>>()?;
+    let requests = args.first().copied().unwrap_or(10_000_000);
+    let nvme = preset("tlc-nvme").ok_or("the preset is there")?;
+    let config = DriveConfig {
+        ftl: FtlConfig {
+            spare_share: 0.15,
+            reserve_blocks: 2,
+            streams: Streams::One,
+            ..nvme.ftl.clone()
+        },
+        pages_per_block: 4,
+        // Of a block a sixteenth as large as the preset's: erasures keep their share of the time.
+        erase: Nanos(nvme.erase.0 / 16),
+        tags: 32,
+        ..nvme
+    };
+    let pages = (16_384.0 * 256.0 * 0.85) as u64;
+    for reads in [0, 5] {
+        let mut drive = Drive::new(config.clone(), Bytes(pages * 4096))?;
+        let tenant = drive.add_tenant(Bytes(pages * 4096), 0.0)?;
+        drive.age(3.0);
+        let mut random = Rng::new(7, 1);
+        let mut batch = vec![(Op::Write, 0_u64); 4096];
+        let mut now = 0;
+        for _ in 0..args.get(1).copied().unwrap_or(3) {
+            drive.clear_counts();
+            let (mut spent, mut latency, mut begin) = (0.0, 0_u128, None);
+            let mut ring = [now; 32];
+            for _ in 0..requests / 4096 {
+                batch.fill_with(|| {
+                    let op = if random.below(10) < reads {
+                        Op::Read
+                    } else {
+                        Op::Write
+                    };
+                    (op, random.below(pages) * 4096)
+                });
+                let begun = Instant::now();
+                for (i, (op, offset)) in batch.iter().enumerate() {
+                    now = ring[i % 32].max(now);
+                    let served = drive.submit(now, tenant, *op, *offset, 4096);
+                    begin.get_or_insert(now);
+                    latency += u128::from(served.done_ns - now);
+                    ring[i % 32] = served.done_ns;
+                }
+                spent += begun.elapsed().as_secs_f64();
+            }
+            let n = (requests / 4096 * 4096) as f64;
+            let report = drive.report();
+            let seconds = (now - begin.unwrap_or(0)) as f64 / 1e9;
+            println!(
+                "{:.1} {:.3} {:.2} {:.1} k/s {:.0} us",
+                reads as f64 / 10.0,
+                report.waf.unwrap_or(0.0),
+                n / spent / 1e6,
+                n / seconds / 1e3,
+                latency as f64 / n / 1e3
+            );
+        }
+    }
+    Ok(())
+}

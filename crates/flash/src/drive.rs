@@ -1,0 +1,346 @@
+//! A drive with time: parallel units, channels, write buffer and tags around the translation layer.
+//!
+//! ```text
+//!  request ─▶ tag (one of 32, or the only one) ─▶ pages ─┬ write: buffer slot ─▶ done for the host
+//!                                                         │            └▶ channel ─▶ unit: debt of collection, program
+//!                                                         └ read: unit: sense ─▶ channel ─▶ done
+//! ```
+//!
+//! Each unit and each channel is one number: until when it is busy. A request's completion is known when it is submitted, so there is no
+//! event queue, and nothing is allocated per request. What that gives up is stated at [`units`] and measured against
+//! [`crate::event`], which has queues for everything.
+//!
+//! Requests must come in order of time; one that does not is treated as arriving with the one before.
+//!
+//! # As a device of an array
+//! [`Drive::new`] with a configuration from [`preset`] and the capacity that the host sees; [`Drive::add_tenant`] for each tenant (or once,
+//! with all of it); [`Drive::age`]; then [`Drive::submit`] and [`Drive::trim`]; [`Drive::report`] at the end. Large drives are scaled down by
+//! [`DriveConfig::scale`]: see there.
+
+mod config;
+mod presets;
+mod queues;
+mod report;
+pub(crate) mod units;
+
+pub use config::{Collection, DriveConfig, Layout};
+pub use presets::{PRESETS, Preset, preset};
+pub use report::{DriveReport, TenantReport};
+
+use crate::FlashError;
+use crate::ftl::{Ftl, TenantId, TenantSpec};
+use ::units::Bytes;
+use queues::{Slots, Tags};
+use units::Units;
+
+/// What a host asks of a drive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op {
+    /// Data to the host.
+    Read,
+    /// Data from the host.
+    Write,
+}
+
+/// What became of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Served {
+    /// When the host has its answer.
+    pub done_ns: u64,
+    /// Time of units that the request took or will take, with the collection that it set off: what it costs others.
+    pub device_ns: u64,
+}
+
+/// Logical pages that are sampled together when a drive is scaled down.
+const SAMPLE_PAGES: u64 = 64;
+
+/// One drive.
+#[derive(Debug, Clone)]
+pub struct Drive {
+    config: DriveConfig,
+    ftl: Ftl,
+    units: Units,
+    tags: Tags,
+    slots: Slots,
+    page_bytes: u64,
+    /// Capacity that the host sees, bytes.
+    bytes: u64,
+    accept_ns: u64,
+    command_ns: u64,
+    last_ns: u64,
+    /// Pages of the tenants as the host sees them.
+    host_pages: Vec<u64>,
+    read_pages: u64,
+    /// Pages written in parts of the drive that are not sampled.
+    unsampled_writes: u64,
+    next_unit: u32,
+}
+
+impl Drive {
+    /// A clean drive that shows the host `bytes`, without tenants. Erase blocks are rounded up.
+    ///
+    /// # Errors
+    /// When the configuration is not one of a drive that works, or is too large for the maps: scale it down.
+    pub fn new(config: DriveConfig, bytes: Bytes) -> Result<Self, FlashError> {
+        config.check()?;
+        let ftl = Ftl::new(config.ftl_for(bytes)?)?;
+        let units = Units::new(&config, &ftl);
+        Ok(Self {
+            tags: Tags::new(config.tags),
+            slots: Slots::new(config.buffer_pages, config.units()),
+            page_bytes: config.page.0,
+            bytes: bytes.0,
+            accept_ns: config.accept.0,
+            command_ns: config.command.0,
+            last_ns: 0,
+            host_pages: Vec::new(),
+            read_pages: 0,
+            unsampled_writes: 0,
+            next_unit: 0,
+            ftl,
+            units,
+            config,
+        })
+    }
+
+    /// A tenant with `bytes` of the drive and, where tenants own their blocks, a share of all its flash as spare space beyond that.
+    ///
+    /// # Errors
+    /// As [`Ftl::add_tenant`].
+    pub fn add_tenant(&mut self, bytes: Bytes, spare_share: f64) -> Result<TenantId, FlashError> {
+        if !(0.0..1.0).contains(&spare_share) {
+            return Err(FlashError::Range {
+                key: "spare share of a tenant",
+                value: spare_share,
+                range: "0..1",
+            });
+        }
+        let pages = bytes.0.div_ceil(self.page_bytes);
+        let kept = self.sampled_pages(pages);
+        let config = self.ftl.config();
+        let per_lane = f64::from(config.blocks / config.lanes);
+        let spec = TenantSpec {
+            pages: u32::try_from(kept).unwrap_or(u32::MAX),
+            spare_blocks: libm::round(spare_share * per_lane) as u32,
+        };
+        let tenant = self.ftl.add_tenant(spec)?;
+        let at = usize::from(tenant.0);
+        if self.host_pages.len() <= at {
+            self.host_pages.resize(at + 1, 0);
+        }
+        self.host_pages[at] = pages;
+        Ok(tenant)
+    }
+
+    /// Erase blocks of each lane that a tenant of this size with this spare space would own.
+    pub fn blocks_needed(&self, bytes: Bytes, spare_share: f64) -> u32 {
+        let config = self.ftl.config();
+        let lanes = u64::from(config.lanes);
+        let pages = self.sampled_pages(bytes.0.div_ceil(self.page_bytes));
+        let data = pages.div_ceil(lanes).div_ceil(config.data_pages().into());
+        let spare = libm::round(spare_share * f64::from(config.blocks / config.lanes));
+        data.min(u64::from(u32::MAX)) as u32 + spare as u32
+    }
+
+    /// A tenant leaves; what its departure erases is charged to the units.
+    ///
+    /// # Errors
+    /// When there is no such tenant.
+    pub fn remove_tenant(&mut self, now_ns: u64, tenant: TenantId) -> Result<(), FlashError> {
+        self.units.set_now(now_ns);
+        self.ftl.remove_tenant(tenant, &mut self.units)
+    }
+
+    /// Fills the drive and overwrites it at random until it is in a steady state, in no time. See [`Ftl::precondition`].
+    pub fn age(&mut self, times: f64) {
+        self.ftl.precondition(times);
+        self.units.learn_cost(&self.ftl);
+    }
+
+    /// A request of a tenant; `offset` is within the tenant. What is beyond its end is left out.
+    #[inline]
+    pub fn submit(
+        &mut self,
+        now_ns: u64,
+        tenant: TenantId,
+        op: Op,
+        offset: u64,
+        bytes: u64,
+    ) -> Served {
+        let now = now_ns.max(self.last_ns);
+        self.last_ns = now;
+        let begun = self.tags.wait(now) + self.command_ns;
+        let spent = self.units.spent_ns();
+        let done_ns = match op {
+            Op::Read => self.read(begun, tenant, offset, bytes),
+            Op::Write => self.write(begun, tenant, offset, bytes),
+        };
+        self.tags.held_until(done_ns);
+        Served {
+            done_ns,
+            device_ns: self.units.spent_ns() - spent,
+        }
+    }
+
+    /// A tenant no longer needs a range: whole pages of it are void. Takes no time.
+    pub fn trim(&mut self, tenant: TenantId, offset: u64, bytes: u64) {
+        let first = offset.div_ceil(self.page_bytes);
+        let end = ((offset + bytes) / self.page_bytes).min(self.host_pages[usize::from(tenant.0)]);
+        for page in first..end {
+            if let Some(page) = self.sampled(page) {
+                self.ftl.trim(tenant, page);
+            }
+        }
+    }
+
+    /// Gives `blocks` erase blocks of each lane from one tenant to another; the donor's collection takes the units' time.
+    ///
+    /// # Errors
+    /// As [`Ftl::hand_over`].
+    pub fn hand_over(
+        &mut self,
+        now_ns: u64,
+        donor: TenantId,
+        recipient: Option<TenantId>,
+        blocks: u32,
+    ) -> Result<u64, FlashError> {
+        self.units.set_now(now_ns.max(self.last_ns));
+        let before = self.units.spent_ns();
+        self.ftl
+            .hand_over(donor, recipient, blocks, &mut self.units)?;
+        Ok(self.units.spent_ns() - before)
+    }
+
+    /// The translation layer, for its counts.
+    pub fn ftl(&self) -> &Ftl {
+        &self.ftl
+    }
+
+    /// The translation layer, for what changes no data: granting blocks, clearing counts.
+    pub fn ftl_mut(&mut self) -> &mut Ftl {
+        &mut self.ftl
+    }
+
+    /// What it was made from.
+    pub fn config(&self) -> &DriveConfig {
+        &self.config
+    }
+
+    /// When the unit of a page that will be read, or the least busy one for a write, is free: what a drive that picks among its
+    /// tags goes by.
+    pub fn ready_ns(&self, tenant: TenantId, op: Op, offset: u64) -> u64 {
+        let at = match op {
+            Op::Read => self
+                .sampled(offset / self.page_bytes)
+                .filter(|p| self.ftl.pages_of(tenant).is_ok_and(|n| *p < n))
+                .and_then(|p| self.ftl.read(tenant, p)),
+            Op::Write => None,
+        };
+        match at {
+            Some(page) => self.units.free_at(page),
+            None => self.units.first_free_ns(),
+        }
+    }
+
+    #[inline]
+    fn write(&mut self, begun: u64, tenant: TenantId, offset: u64, bytes: u64) -> u64 {
+        let pages = self.pages(tenant, offset, bytes);
+        let mut done = begun;
+        for page in pages.clone() {
+            // A page that is written in part is read first, where the drive has no smaller sectors to map.
+            if self.config.read_modify_write && self.is_partial(page, offset, bytes) {
+                done = done.max(self.read_page(begun, tenant, page));
+            }
+        }
+        let ready = done;
+        for page in pages {
+            let slot = self.slots.wait(ready);
+            self.units.set_now(slot + self.accept_ns);
+            match self.sampled(page) {
+                Some(page) => self.ftl.write(tenant, page, &mut self.units),
+                None => self.write_unsampled(),
+            }
+            let programmed = self.units.done_ns();
+            done = done.max(match self.slots.is_none() {
+                true => programmed,
+                false => slot + self.accept_ns,
+            });
+            self.slots.held_until(self.units.last_unit(), programmed);
+        }
+        done
+    }
+
+    #[inline]
+    fn read(&mut self, begun: u64, tenant: TenantId, offset: u64, bytes: u64) -> u64 {
+        let mut done = begun;
+        for page in self.pages(tenant, offset, bytes) {
+            done = done.max(self.read_page(begun, tenant, page));
+        }
+        done
+    }
+
+    #[inline]
+    fn read_page(&mut self, now: u64, tenant: TenantId, page: u64) -> u64 {
+        self.read_pages += 1;
+        self.units.set_now(now);
+        match self.sampled(page).map(|p| self.ftl.read(tenant, p)) {
+            Some(Some(at)) => self.units.read(at),
+            // Never written: the map knows, no flash is asked.
+            Some(None) => now,
+            None => {
+                let unit = self.turn();
+                self.units.read_at(unit)
+            }
+        }
+    }
+
+    fn write_unsampled(&mut self) {
+        self.unsampled_writes += 1;
+        let unit = self.turn();
+        self.units.program_on_average(unit);
+    }
+
+    fn turn(&mut self) -> usize {
+        self.next_unit = (self.next_unit + 1) % self.units.len() as u32;
+        self.next_unit as usize
+    }
+
+    /// Pages that a range touches, within the tenant.
+    #[inline]
+    fn pages(&self, tenant: TenantId, offset: u64, bytes: u64) -> std::ops::Range<u64> {
+        let end = self.host_pages[usize::from(tenant.0)];
+        let first = offset / self.page_bytes;
+        let last = (offset + bytes).div_ceil(self.page_bytes);
+        first.min(end)..last.min(end)
+    }
+
+    fn is_partial(&self, page: u64, offset: u64, bytes: u64) -> bool {
+        let begin = page * self.page_bytes;
+        offset > begin || offset + bytes < begin + self.page_bytes
+    }
+
+    /// The page of the translation layer that stands for a page, if it is sampled.
+    #[inline]
+    fn sampled(&self, page: u64) -> Option<u32> {
+        let scale = u64::from(self.config.scale);
+        if scale == 1 {
+            return Some(page as u32);
+        }
+        let (chunk, within) = (page / SAMPLE_PAGES, page % SAMPLE_PAGES);
+        chunk
+            .is_multiple_of(scale)
+            .then_some((chunk / scale * SAMPLE_PAGES + within) as u32)
+    }
+
+    /// How many of a tenant's first `pages` pages are sampled.
+    fn sampled_pages(&self, pages: u64) -> u64 {
+        let scale = u64::from(self.config.scale);
+        let (chunks, rest) = (pages / SAMPLE_PAGES, pages % SAMPLE_PAGES);
+        let last = if chunks.is_multiple_of(scale) {
+            rest
+        } else {
+            0
+        };
+        chunks.div_ceil(scale) * SAMPLE_PAGES + last
+    }
+}

@@ -1,0 +1,288 @@
+//! What a drive is made of.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use units::{Bytes, Nanos};
+
+use crate::FlashError;
+use crate::ftl::FtlConfig;
+use crate::model::cost::PageCost;
+
+/// How erase blocks lie on the parallel units.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layout {
+    /// An erase block of the translation layer spans all units (a superblock, a reclaim unit): consecutive pages are programmed side by
+    /// side, and all units collect together.
+    #[default]
+    Striped,
+    /// Every unit has a log and collection of its own; logical pages are dealt out to units in turn (DiskSim's SSD extension).
+    PerUnit,
+}
+
+/// When collection takes its time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Collection {
+    /// The write that needs a block waits for all of it: "foreground".
+    AtOnce,
+    /// Every program pays a share of what the last collection cost, and idle units work ahead.
+    #[default]
+    Paced,
+}
+
+/// A drive. Times are those of one page, sizes those of the flash.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DriveConfig {
+    /// Methods of the translation layer. Its numbers of blocks, pages of a block and lanes are overwritten by what follows.
+    pub ftl: FtlConfig,
+    /// Unit of mapping.
+    pub page: Bytes,
+    /// Pages of an erase block on one unit.
+    pub pages_per_block: u32,
+    /// Share of blocks that is kept free; at least `ftl.reserve_blocks` are.
+    pub reserve_share: f64,
+    /// Channels: each transfers one page at a time.
+    pub channels: u32,
+    /// Packages (dies) on each channel.
+    pub packages: u32,
+    /// Planes of each package. They work independently of one another, which is more than most flash can do.
+    pub planes: u32,
+    /// How erase blocks lie on units.
+    pub layout: Layout,
+    /// From cells to register.
+    pub read: Nanos,
+    /// From register to cells.
+    pub program: Nanos,
+    /// A block.
+    pub erase: Nanos,
+    /// A page over a channel, its spare bytes not counted.
+    pub transfer: Nanos,
+    /// Spare (OOB) bytes transferred with each 512 bytes of data.
+    pub oob_bytes: u32,
+    /// Collected pages stay on their plane: no transfers. Only where every unit has its own log can that be wholly true.
+    pub copy_back: bool,
+    /// A register of its own for transfers: they overlap with what the unit is doing.
+    pub cache_register: bool,
+    /// When collection takes its time.
+    pub collection: Collection,
+    /// Pages that the write buffer holds; 0: none, writes are done when they are programmed.
+    pub buffer_pages: u32,
+    /// Taking a page from the host.
+    pub accept: Nanos,
+    /// Work on a request before its first page.
+    pub command: Nanos,
+    /// Requests that the drive has at a time (NCQ); 1: the next begins when the last is done.
+    pub tags: u32,
+    /// Partly written pages are read first.
+    pub read_modify_write: bool,
+    /// Programs and erases that a block stands.
+    pub endurance: u32,
+    /// Scaling: only one in so many runs of 64 logical pages is in the translation layer, with its share of the flash; the others take
+    /// their time on units in turn and pay the mean cost of collection of late. 1: all are. Memory falls by it; write amplification is
+    /// that of the sample, so that a hot spot smaller than some thousand pages may be over- or underrated. Only with one pool or few,
+    /// large tenants.
+    pub scale: u32,
+}
+
+impl Default for DriveConfig {
+    /// Paper 4's table on one unit.
+    fn default() -> Self {
+        Self {
+            ftl: FtlConfig {
+                spare_share: 0.05,
+                ..FtlConfig::default()
+            },
+            page: Bytes(4096),
+            pages_per_block: 128,
+            reserve_share: 0.0,
+            channels: 1,
+            packages: 1,
+            planes: 1,
+            layout: Layout::PerUnit,
+            read: Nanos(60_000),
+            program: Nanos(800_000),
+            erase: Nanos(1_500_000),
+            transfer: Nanos(102_000),
+            oob_bytes: 0,
+            copy_back: true,
+            cache_register: false,
+            collection: Collection::AtOnce,
+            buffer_pages: 0,
+            accept: Nanos(0),
+            command: Nanos(0),
+            tags: 32,
+            read_modify_write: false,
+            endurance: 3000,
+            scale: 1,
+        }
+    }
+}
+
+/// Most parallel units.
+const UNITS_MAX: u64 = 512;
+/// Most pages in the write buffer.
+const BUFFER_MAX: u32 = 1 << 20;
+/// Most requests at a time.
+const TAGS_MAX: u32 = 1024;
+
+impl DriveConfig {
+    /// Parallel units.
+    pub fn units(&self) -> u32 {
+        self.channels * self.packages * self.planes
+    }
+
+    /// Transfer of a page with its spare bytes, nanoseconds.
+    pub fn transfer_ns(&self) -> u64 {
+        self.transfer.0 * u64::from(512 + self.oob_bytes) / 512
+    }
+
+    /// The times as the cost model wants them, for one unit.
+    pub fn page_cost(&self) -> PageCost {
+        let us = |ns: u64| ns as f64 / 1e3;
+        PageCost {
+            read_us: us(self.read.0),
+            program_us: us(self.program.0),
+            erase_us: us(self.erase.0),
+            transfer_us: us(self.transfer_ns()),
+            pages: self.pages_per_block - u32::from(self.ftl.summary_page),
+        }
+    }
+
+    /// Whether the numbers make sense, those of the translation layer apart.
+    ///
+    /// # Errors
+    /// The first that does not.
+    pub fn check(&self) -> Result<(), FlashError> {
+        let range = |key, value: f64, ok, range| match ok {
+            true => Ok(()),
+            false => Err(FlashError::Range { key, value, range }),
+        };
+        let page = self.page.0;
+        range(
+            "page",
+            page as f64,
+            (512..=1 << 20).contains(&page),
+            "512 B..=1 MiB",
+        )?;
+        let count = |n: u32| (1..=256).contains(&n);
+        range(
+            "channels",
+            self.channels.into(),
+            count(self.channels),
+            "1..=256",
+        )?;
+        range(
+            "packages",
+            self.packages.into(),
+            count(self.packages),
+            "1..=256",
+        )?;
+        range("planes", self.planes.into(), count(self.planes), "1..=256")?;
+        let units = u64::from(self.channels) * u64::from(self.packages) * u64::from(self.planes);
+        range(
+            "channels × packages × planes",
+            units as f64,
+            units <= UNITS_MAX,
+            "1..=512",
+        )?;
+        let pages = self.pages_per_block;
+        range(
+            "pages_per_block",
+            pages.into(),
+            (4..=32_768).contains(&pages),
+            "4..=32768",
+        )?;
+        let share = self.reserve_share;
+        range(
+            "reserve_share",
+            share,
+            (0.0..0.5).contains(&share),
+            "0..0.5",
+        )?;
+        range(
+            "oob_bytes",
+            self.oob_bytes.into(),
+            self.oob_bytes <= 512,
+            "0..=512",
+        )?;
+        let buffer = self.buffer_pages;
+        range(
+            "buffer_pages",
+            buffer.into(),
+            buffer <= BUFFER_MAX,
+            "0..=1048576",
+        )?;
+        range(
+            "tags",
+            self.tags.into(),
+            (1..=TAGS_MAX).contains(&self.tags),
+            "1..=1024",
+        )?;
+        range(
+            "scale",
+            self.scale.into(),
+            (1..=65_536).contains(&self.scale),
+            "1..=65536",
+        )?;
+        for (key, time) in [
+            ("read", self.read),
+            ("program", self.program),
+            ("erase", self.erase),
+            ("transfer", self.transfer),
+            ("accept", self.accept),
+            ("command", self.command),
+        ] {
+            range(
+                key,
+                time.0 as f64,
+                time.0 <= 1_000_000_000,
+                "0..=1 s, in nanoseconds",
+            )?;
+        }
+        Ok(())
+    }
+
+    /// The translation layer of a drive that shows the host `bytes`.
+    pub(crate) fn ftl_for(&self, bytes: Bytes) -> Result<FtlConfig, FlashError> {
+        let units = u64::from(self.units());
+        let (lanes, span) = match self.layout {
+            Layout::Striped => (1, units),
+            Layout::PerUnit => (units, 1),
+        };
+        let spare = self.ftl.spare_share;
+        if !(0.001..=0.95).contains(&spare) {
+            return Err(FlashError::Range {
+                key: "spare_share",
+                value: spare,
+                range: "0.001..=0.95",
+            });
+        }
+        let pages = u64::from(self.pages_per_block) * span;
+        if pages > 32_768 {
+            return Err(FlashError::Range {
+                key: "pages_per_block × units",
+                value: pages as f64,
+                range: "4..=32768 where erase blocks span all units",
+            });
+        }
+        let host = bytes.0.div_ceil(self.page.0).div_ceil(self.scale.into());
+        let all = host as f64 / (1.0 - spare);
+        let data = pages - u64::from(self.ftl.summary_page);
+        let blocks = libm::ceil(all / (data * lanes) as f64) as u64 * lanes;
+        let reserve = libm::ceil(self.reserve_share * (blocks / lanes) as f64) as u32;
+        let too_many = FlashError::TooManyPages {
+            blocks,
+            pages,
+            max: crate::ftl::PAGES_MAX,
+        };
+        Ok(FtlConfig {
+            blocks: u32::try_from(blocks).map_err(|_| too_many)?,
+            pages_per_block: pages as u32,
+            lanes: lanes as u32,
+            reserve_blocks: self.ftl.reserve_blocks.max(reserve),
+            ..self.ftl.clone()
+        })
+    }
+}

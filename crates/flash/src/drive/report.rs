@@ -1,0 +1,107 @@
+//! What a drive has to say at the end.
+
+use serde::Serialize;
+use units::Bytes;
+
+use super::Drive;
+use crate::ftl::{Moves, TenantCounts, TenantId, Wear};
+
+/// Of one tenant.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TenantReport {
+    /// Its number.
+    pub tenant: TenantId,
+    /// Pages that it wrote and trimmed, victims and erases that it set off.
+    pub counts: TenantCounts,
+    /// Whose pages were moved.
+    pub moves: Moves,
+    /// Write amplification of what it wrote; none if it wrote nothing.
+    pub waf: Option<f64>,
+    /// Mean share of valid pages in the blocks that its collections took.
+    pub victim_utilization: Option<f64>,
+    /// Blocks beyond its data, where tenants own theirs; of all lanes.
+    pub spare_blocks: Option<u32>,
+}
+
+/// Of the drive, since counts were last set to zero. Scaled drives report what the whole one would have done.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DriveReport {
+    /// Write amplification; none before the first write.
+    pub waf: Option<f64>,
+    /// Bytes that the host wrote, in whole pages.
+    pub host_bytes: Bytes,
+    /// Bytes programmed.
+    pub flash_bytes: Bytes,
+    /// Blocks erased.
+    pub erases: u64,
+    /// How often the host wrote the drive's capacity.
+    pub drive_writes: f64,
+    /// Mean share of valid pages in collected blocks.
+    pub victim_utilization: Option<f64>,
+    /// Erasures of blocks since the drive was made, ageing with them.
+    pub wear: Wear,
+    /// By tenant.
+    pub tenants: Vec<TenantReport>,
+}
+
+impl DriveReport {
+    /// Years that blocks of `endurance` erasures last at this rate: `erases` of `blocks` in `seconds`, perfectly levelled. None if
+    /// nothing was erased.
+    pub fn years(&self, endurance: u32, blocks: u32, seconds: f64) -> Option<f64> {
+        let per_block = self.erases as f64 / f64::from(blocks);
+        let year = 365.25 * 86_400.0;
+        (self.erases > 0).then(|| f64::from(endurance) / per_block * seconds / year)
+    }
+}
+
+impl Drive {
+    /// Counts of now.
+    pub fn report(&self) -> DriveReport {
+        let ftl = &self.ftl;
+        let scale = u64::from(self.config.scale);
+        let host = ftl.host_writes() + self.unsampled_writes;
+        let waf = ftl.write_amplification();
+        let flash = ftl.flash_writes() as f64 / ftl.host_writes().max(1) as f64 * host as f64;
+        let lanes = ftl.config().lanes;
+        let tenants = ftl.tenants().map(|tenant| TenantReport {
+            tenant,
+            counts: ftl.counts(tenant),
+            moves: ftl.moves(tenant),
+            waf: ftl.write_amplification_of(tenant),
+            victim_utilization: ftl.victim_utilization_of(tenant),
+            spare_blocks: ftl.spare_blocks(tenant).ok().map(|b| b * lanes),
+        });
+        DriveReport {
+            waf,
+            host_bytes: Bytes(host * self.page_bytes),
+            flash_bytes: Bytes(flash as u64 * self.page_bytes),
+            erases: ftl.erases() * scale,
+            drive_writes: (host * self.page_bytes) as f64 / self.bytes.max(1) as f64,
+            victim_utilization: ftl.victim_utilization(),
+            wear: ftl.wear(),
+            tenants: tenants.collect(),
+        }
+    }
+
+    /// Sets counts to zero; wear stays.
+    pub fn clear_counts(&mut self) {
+        self.ftl.clear_counts();
+        self.read_pages = 0;
+        self.unsampled_writes = 0;
+    }
+
+    /// Pages read by the host since then.
+    pub fn read_pages(&self) -> u64 {
+        self.read_pages
+    }
+
+    /// Erase blocks of the drive, the unsampled ones with them.
+    pub fn blocks(&self) -> u64 {
+        u64::from(self.ftl.config().blocks) * u64::from(self.config.scale)
+    }
+
+    /// Capacity that the host sees.
+    pub fn capacity(&self) -> Bytes {
+        Bytes(self.bytes)
+    }
+}

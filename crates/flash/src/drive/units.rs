@@ -1,0 +1,401 @@
+//! Parallel units and channels as times until which they are busy.
+//!
+//! Simplifications, all measured against [`crate::event`]: a unit serves in the order in which it was asked; a channel is a work-conserving
+//! queue that never has holes (a page whose unit is still busy does not keep the channel from others); copies of a collection are
+//! counted on the unit that is read and the one that is programmed, without waiting for one another.
+
+use crate::drive::config::{Collection, DriveConfig, Layout};
+use crate::ftl::{FlashWork, Ftl};
+
+/// Weight of the newest collection in the mean cost.
+const COST_WEIGHT: f64 = 1.0 / 64.0;
+
+/// Erasures that a unit may owe; beyond that blocks that count as free are not, and programs wait.
+pub(crate) const ERASES_OWED_MAX: u32 = 2;
+
+/// Paced collection: operations that a unit owes, done in this order.
+#[derive(Debug, Clone, Copy, Default)]
+struct Owed {
+    reads: u32,
+    programs: u32,
+    erases: u32,
+}
+
+impl Owed {
+    fn is_nothing(self) -> bool {
+        self.reads == 0 && self.programs == 0 && self.erases == 0
+    }
+
+    /// Takes out what belongs to the first of several victims, as if all were alike.
+    fn first(&mut self) -> Owed {
+        let victims = self.erases.max(1);
+        let first = Owed {
+            reads: self.reads.div_ceil(victims),
+            programs: self.programs.div_ceil(victims),
+            erases: self.erases.min(1),
+        };
+        self.reads -= first.reads;
+        self.programs -= first.programs;
+        self.erases -= first.erases;
+        first
+    }
+}
+
+impl Unit {
+    #[inline]
+    fn erases_owed(&self) -> u32 {
+        self.current.erases + self.later.erases
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Unit {
+    busy_until: u64,
+    /// Of the victim that is worked on.
+    current: Owed,
+    /// Of those after it.
+    later: Owed,
+    /// What programs have to pay before the next one, less what was done ahead, nanoseconds.
+    credit: i64,
+    /// What a program pays of what its unit owes.
+    quantum: i64,
+}
+
+/// The state of time of one drive.
+#[derive(Debug, Clone)]
+pub(crate) struct Units {
+    units: Box<[Unit]>,
+    channels: Box<[u64]>,
+    channel_of: Box<[u32]>,
+    shift: u32,
+    striped: bool,
+    read_ns: u64,
+    program_ns: u64,
+    erase_ns: u64,
+    transfer_ns: u64,
+    /// Of a copy: the unit is occupied while its pages are transferred, unless they stay or it has a register for that.
+    copy_read_ns: u64,
+    copy_program_ns: u64,
+    copy_back: bool,
+    cache_register: bool,
+    paced: bool,
+    data_pages: u32,
+    /// Of what is worked on now.
+    now: u64,
+    done: u64,
+    last_unit: usize,
+    spent: u64,
+    /// Work of the collection that is going on.
+    victim_work: u64,
+    /// Mean cost of collection for a page that the host writes, nanoseconds.
+    mean_cost: f64,
+}
+
+impl Units {
+    pub(crate) fn new(config: &DriveConfig, ftl: &Ftl) -> Self {
+        let n = config.units();
+        let transfer = match config.copy_back || config.cache_register {
+            true => 0,
+            false => config.transfer_ns(),
+        };
+        Self {
+            copy_read_ns: config.read.0 + transfer,
+            copy_program_ns: config.program.0 + transfer,
+            units: vec![Unit::default(); n as usize].into(),
+            channels: vec![0; config.channels as usize].into(),
+            channel_of: (0..n).map(|u| u % config.channels).collect(),
+            shift: ftl.stride().trailing_zeros(),
+            striped: config.layout == Layout::Striped,
+            read_ns: config.read.0,
+            program_ns: config.program.0,
+            erase_ns: config.erase.0,
+            transfer_ns: config.transfer_ns(),
+            copy_back: config.copy_back,
+            cache_register: config.cache_register,
+            paced: config.collection == Collection::Paced,
+            data_pages: ftl.config().data_pages(),
+            now: 0,
+            done: 0,
+            last_unit: 0,
+            spent: 0,
+            victim_work: 0,
+            mean_cost: 0.0,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.units.len()
+    }
+
+    /// What follows happens at this time, or when its unit is free.
+    #[inline]
+    pub(crate) fn set_now(&mut self, now: u64) {
+        self.now = now;
+        self.done = now;
+    }
+
+    /// When the last program is done.
+    #[inline]
+    pub(crate) fn done_ns(&self) -> u64 {
+        self.done
+    }
+
+    /// The unit of the last program.
+    #[inline]
+    pub(crate) fn last_unit(&self) -> usize {
+        self.last_unit
+    }
+
+    /// Unit time that was asked for since the start.
+    #[inline]
+    pub(crate) fn spent_ns(&self) -> u64 {
+        self.spent
+    }
+
+    pub(crate) fn free_at(&self, page: u32) -> u64 {
+        self.units[self.unit_of(page)].busy_until
+    }
+
+    pub(crate) fn first_free_ns(&self) -> u64 {
+        self.units.iter().map(|u| u.busy_until).min().unwrap_or(0)
+    }
+
+    /// The unit of a physical page.
+    #[inline]
+    pub(crate) fn unit_of(&self, page: u32) -> usize {
+        let turn = match self.striped {
+            true => page,
+            false => page >> self.shift,
+        };
+        let n = self.units.len() as u32;
+        (match n.is_power_of_two() {
+            true => turn & (n - 1),
+            false => turn % n,
+        }) as usize
+    }
+
+    /// The mean cost of collection, from the utilization of victims so far.
+    pub(crate) fn learn_cost(&mut self, ftl: &Ftl) {
+        if let Some(waf) = ftl.write_amplification() {
+            let copy = (self.read_ns + self.program_ns) as f64;
+            self.mean_cost = (waf - 1.0) * copy;
+        }
+    }
+
+    /// Reads a physical page; when the host has it.
+    #[inline]
+    pub(crate) fn read(&mut self, page: u32) -> u64 {
+        self.read_at(self.unit_of(page))
+    }
+
+    #[inline]
+    pub(crate) fn read_at(&mut self, u: usize) -> u64 {
+        self.settle_idle(u);
+        let channel = self.transfer(u);
+        let sensed = self.units[u].busy_until.max(self.now) + self.read_ns;
+        let done = (sensed + self.transfer_ns).max(channel);
+        self.spent += self.read_ns + self.transfer_ns;
+        self.units[u].busy_until = match self.cache_register {
+            true => sensed,
+            false => done,
+        };
+        done
+    }
+
+    /// A program that is not in the translation layer: it pays what collection costs on average.
+    pub(crate) fn program_on_average(&mut self, u: usize) {
+        let cost = self.mean_cost as u64;
+        self.units[u].busy_until = self.units[u].busy_until.max(self.now) + cost;
+        self.spent += cost;
+        self.program(u);
+    }
+
+    /// When a transfer that is asked for now has been made, were its unit free.
+    #[inline]
+    fn transfer(&mut self, u: usize) -> u64 {
+        let channel = &mut self.channels[self.channel_of[u] as usize];
+        *channel = (*channel).max(self.now) + self.transfer_ns;
+        *channel
+    }
+
+    #[inline]
+    fn program(&mut self, u: usize) {
+        let channel = self.transfer(u);
+        if self.paced {
+            self.settle_idle(u);
+            self.pay(u);
+        }
+        let free = self.units[u].busy_until.max(self.now);
+        let begins = match self.cache_register {
+            true => free.max(channel),
+            false => channel.max(free + self.transfer_ns),
+        };
+        self.spent += self.program_ns + self.transfer_ns;
+        self.done = begins + self.program_ns;
+        self.last_unit = u;
+        self.units[u].busy_until = self.done;
+    }
+
+    /// A unit that had nothing else to do worked on what it owes: whole operations, which are not interrupted.
+    #[inline]
+    fn settle_idle(&mut self, u: usize) {
+        while self.units[u].busy_until < self.now && self.next_owed(u, self.units[u].busy_until) {}
+    }
+
+    /// Work that arises now cannot have been done in idle time before.
+    #[inline]
+    fn begin_owing(&mut self, u: usize) {
+        if self.units[u].busy_until < self.now {
+            self.settle_idle(u);
+            let unit = &mut self.units[u];
+            unit.busy_until = unit.busy_until.max(self.now);
+        }
+    }
+
+    /// Before a program, what is due of it is done.
+    #[inline]
+    fn pay(&mut self, u: usize) {
+        let unit = &mut self.units[u];
+        unit.credit += unit.quantum;
+        unit.busy_until = unit.busy_until.max(self.now);
+        while self.units[u].credit > 0 || self.units[u].erases_owed() > ERASES_OWED_MAX {
+            if !self.next_owed(u, self.now) {
+                self.units[u].credit = self.units[u].credit.min(0);
+                return;
+            }
+        }
+    }
+
+    /// Does the next operation that a unit owes, if there is one.
+    #[inline]
+    fn next_owed(&mut self, u: usize, now: u64) -> bool {
+        let unit = &mut self.units[u];
+        if unit.current.is_nothing() {
+            unit.current = unit.later.first();
+        }
+        let owed = &mut unit.current;
+        let (work, moves) = if owed.reads > 0 {
+            owed.reads -= 1;
+            (self.copy_read_ns, true)
+        } else if owed.programs > 0 {
+            owed.programs -= 1;
+            (self.copy_program_ns, true)
+        } else if owed.erases > 0 {
+            owed.erases -= 1;
+            (self.erase_ns, false)
+        } else {
+            return false;
+        };
+        unit.busy_until += work;
+        unit.credit -= work as i64;
+        if moves && !self.copy_back {
+            let channel = &mut self.channels[self.channel_of[u] as usize];
+            *channel = (*channel).max(now) + self.transfer_ns;
+        }
+        true
+    }
+
+    /// Copies of a collection: pages read from one unit, programmed on another or the same.
+    #[inline]
+    fn copy(&mut self, u: usize, reads: u32, programs: u32) {
+        let work =
+            u64::from(reads) * self.copy_read_ns + u64::from(programs) * self.copy_program_ns;
+        self.victim_work += work;
+        self.spent += work;
+        self.begin_owing(u);
+        let unit = &mut self.units[u];
+        if self.paced {
+            unit.later.reads += reads;
+            unit.later.programs += programs;
+            return;
+        }
+        unit.busy_until = unit.busy_until.max(self.now) + work;
+        if !self.copy_back {
+            let channel = &mut self.channels[self.channel_of[u] as usize];
+            *channel = (*channel).max(self.now) + u64::from(reads + programs) * self.transfer_ns;
+        }
+    }
+
+    fn erase(&mut self, u: usize) {
+        self.victim_work += self.erase_ns;
+        self.spent += self.erase_ns;
+        self.begin_owing(u);
+        let unit = &mut self.units[u];
+        if self.paced {
+            unit.later.erases += 1;
+        } else {
+            unit.busy_until = unit.busy_until.max(self.now) + self.erase_ns;
+        }
+    }
+}
+
+impl FlashWork for Units {
+    #[inline]
+    fn programmed(&mut self, page: u32) {
+        self.program(self.unit_of(page));
+    }
+
+    fn copied(&mut self, block: u32, survivors: &[u64], to: u32) {
+        if !self.striped {
+            let n = survivors.len() as u32;
+            self.copy(self.unit_of(to), n, n);
+            return;
+        }
+        let base = block << self.shift;
+        if !self.paced {
+            for (survivor, at) in survivors.iter().zip(to..) {
+                self.copy(self.unit_of(base + (survivor >> 32) as u32), 1, 0);
+                self.copy(self.unit_of(at), 0, 1);
+            }
+            return;
+        }
+        for u in 0..self.units.len() {
+            self.begin_owing(u);
+        }
+        let work = survivors.len() as u64 * (self.copy_read_ns + self.copy_program_ns);
+        self.victim_work += work;
+        self.spent += work;
+        for (survivor, at) in survivors.iter().zip(to..) {
+            let (from, to) = (
+                self.unit_of(base + (survivor >> 32) as u32),
+                self.unit_of(at),
+            );
+            self.units[from].later.reads += 1;
+            self.units[to].later.programs += 1;
+        }
+    }
+
+    fn summarized(&mut self, block: u32) {
+        // The last page of the block. Its data does not come from the host.
+        let page = ((block + 1) << self.shift) - 1;
+        let u = self.unit_of(page);
+        self.victim_work += self.program_ns;
+        self.spent += self.program_ns;
+        self.begin_owing(u);
+        let unit = &mut self.units[u];
+        if self.paced {
+            unit.later.programs += 1;
+        } else {
+            unit.busy_until = unit.busy_until.max(self.now) + self.program_ns;
+        }
+    }
+
+    fn erased(&mut self, block: u32, valid: u32) {
+        let units = match self.striped {
+            true => 0..self.units.len(),
+            false => {
+                let u = self.unit_of(block << self.shift);
+                u..u + 1
+            }
+        };
+        for u in units.clone() {
+            self.erase(u);
+        }
+        let work = std::mem::take(&mut self.victim_work);
+        let share = work / u64::from((self.data_pages - valid).max(1));
+        for u in units {
+            self.units[u].quantum = share as i64;
+        }
+        self.mean_cost += COST_WEIGHT * (share as f64 - self.mean_cost);
+    }
+}

@@ -1,0 +1,85 @@
+//! What can be wrong with a drive's description, and what it cannot do.
+
+use thiserror::Error;
+
+/// Why something about a drive was refused. Nothing has changed when one of these is returned.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum FlashError {
+    /// A number of the description is outside its range.
+    #[error("{key} = {value} is outside {range}")]
+    Range {
+        /// Name of the setting.
+        key: &'static str,
+        /// What was given.
+        value: f64,
+        /// What is allowed.
+        range: &'static str,
+    },
+    /// More pages than 32-bit maps can number.
+    #[error(
+        "{blocks} erase blocks of {pages} pages are more than the {max} pages that one drive's maps can number; \
+         scale the drive down"
+    )]
+    TooManyPages {
+        /// Erase blocks.
+        blocks: u64,
+        /// Pages in each.
+        pages: u64,
+        /// Most pages.
+        max: u64,
+    },
+    /// Garbage collection could come to a stop.
+    #[error(
+        "{blocks} erase blocks hold {data_pages} pages of data: collection needs {needed} blocks more than the data, there are {spare:.2}"
+    )]
+    SpareTooSmall {
+        /// Blocks of the pool.
+        blocks: u64,
+        /// Pages of data that it has to hold.
+        data_pages: u64,
+        /// Spare blocks needed.
+        needed: u64,
+        /// Spare blocks there are.
+        spare: f64,
+    },
+    /// Too few reserve blocks for the streams.
+    #[error(
+        "{reserve} reserve blocks are too few for {destinations} streams of collected pages: {needed} are needed"
+    )]
+    ReserveTooSmall {
+        /// Reserve blocks given.
+        reserve: u32,
+        /// Streams that collection writes to in one pool.
+        destinations: u32,
+        /// Reserve blocks needed.
+        needed: u32,
+    },
+    /// No room for another tenant's data.
+    #[error("a tenant of {pages} pages does not fit: the largest free range has {largest}")]
+    NoSpace {
+        /// Pages asked for.
+        pages: u64,
+        /// Largest range of pages that is free.
+        largest: u64,
+    },
+    /// No room for another tenant's erase blocks.
+    #[error("a tenant needs {needed} erase blocks of its own, {free} are unowned")]
+    NoBlocks {
+        /// Blocks needed.
+        needed: u64,
+        /// Blocks that belong to nobody.
+        free: u64,
+    },
+    /// All places for tenants are taken.
+    #[error("there are {max} tenants, no more are possible")]
+    TooManyTenants {
+        /// Most tenants.
+        max: u32,
+    },
+    /// There is no such tenant.
+    #[error("there is no tenant {0}")]
+    NoTenant(u16),
+    /// Something that only tenants with blocks of their own can do.
+    #[error("tenants share one pool of erase blocks: there is nothing to hand over")]
+    NotIsolated,
+}

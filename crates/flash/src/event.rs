@@ -1,0 +1,489 @@
+//! The same drive with an event queue: every page, transfer, copy and erasure waits in a queue of its own.
+//!
+//! Slow and allocating; for small runs that show how far the fast [`crate::Drive`] may be trusted, and nothing else. It shares the
+//! translation layer with it and no line of its timing. What it has that the fast one has not:
+//!
+//! - channels are first-come-first-served queues of transfers that are asked for when the unit is ready, with the holes that leaves;
+//! - a copy's program waits for its read, wherever that is;
+//! - buffer slots are given to whoever waits first when any page is programmed, not in turn;
+//! - paced collection is done in whole copies and erasures, which are not interrupted.
+//!
+//! Neither has suspended programs and erasures, mapping traffic, host links as a queue, or refresh.
+
+mod state;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use crate::drive::units::Units;
+use crate::drive::{Collection, Drive, DriveConfig, Op};
+use crate::ftl::{Ftl, TenantId};
+use state::{Node, Recorder, Unit, Work};
+
+/// A request for either kind of drive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// When it comes; without meaning where requests come as fast as they are answered.
+    pub at_ns: u64,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// What it asks for.
+    pub op: Op,
+    /// Where, within the tenant.
+    pub offset: u64,
+    /// How much.
+    pub bytes: u64,
+}
+
+/// When requests come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrivals {
+    /// At their times.
+    Open,
+    /// So many at a time: the next comes when one is answered.
+    Closed(u32),
+}
+
+/// When a request came and when it was answered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Answered {
+    /// Came.
+    pub from_ns: u64,
+    /// Answered.
+    pub done_ns: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Arrive(u32),
+    Begin(u32),
+    /// A page of a request is in the buffer, or at the units where there is none.
+    Accepted(u32, u64),
+    /// A unit is done with the cells' part of its operation.
+    Cells(u32),
+    /// A channel is done with a transfer of this operation.
+    Transferred(u32),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Pending {
+    request: Request,
+    pages_left: u32,
+}
+
+/// The drive.
+#[derive(Debug)]
+pub struct EventDrive {
+    config: DriveConfig,
+    ftl: Ftl,
+    placing: Units,
+    units: Vec<Unit>,
+    channels: Vec<(bool, VecDeque<u32>)>,
+    nodes: Vec<Node>,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    events_made: u64,
+    free_tags: u32,
+    waiting: VecDeque<u32>,
+    free_slots: u32,
+    pages_waiting: VecDeque<(u32, u64)>,
+    requests: Vec<Pending>,
+    answered: Vec<Answered>,
+    /// First request that has not come yet, where they come as others are answered.
+    next: u32,
+    closed: bool,
+    now: u64,
+}
+
+impl EventDrive {
+    /// A drive in the state of another one, with idle units. Scaled drives are refused.
+    ///
+    /// # Panics
+    /// If the other one is scaled.
+    pub fn like(drive: &Drive) -> Self {
+        let config = drive.config().clone();
+        assert!(
+            config.scale == 1,
+            "a sample of a drive has no queues of its own"
+        );
+        let n = config.units() as usize;
+        Self {
+            ftl: drive.ftl().clone(),
+            placing: Units::new(&config, drive.ftl()),
+            units: (0..n).map(|_| Unit::default()).collect(),
+            channels: vec![(false, VecDeque::new()); config.channels as usize],
+            nodes: Vec::new(),
+            events: BinaryHeap::new(),
+            events_made: 0,
+            free_tags: config.tags,
+            waiting: VecDeque::new(),
+            free_slots: config.buffer_pages,
+            pages_waiting: VecDeque::new(),
+            requests: Vec::new(),
+            answered: Vec::new(),
+            next: 0,
+            closed: false,
+            now: 0,
+            config,
+        }
+    }
+
+    /// Serves all requests; when each came and was answered, in their order.
+    pub fn run(mut self, requests: &[Request], arrivals: Arrivals) -> Vec<Answered> {
+        self.requests = requests
+            .iter()
+            .map(|r| Pending {
+                request: *r,
+                pages_left: 0,
+            })
+            .collect();
+        self.answered = vec![Answered::default(); requests.len()];
+        let n = requests.len() as u32;
+        match arrivals {
+            Arrivals::Open => {
+                for (i, request) in (0..n).zip(requests) {
+                    self.at(request.at_ns, Event::Arrive(i));
+                }
+                self.next = n;
+            }
+            Arrivals::Closed(depth) => {
+                self.closed = true;
+                self.next = depth.min(n);
+                for i in 0..self.next {
+                    self.at(0, Event::Arrive(i));
+                }
+            }
+        }
+        while let Some(Reverse((now, _, event))) = self.events.pop() {
+            self.now = now;
+            self.handle(event);
+        }
+        self.answered
+    }
+
+    /// The translation layer, as the run left it so far.
+    pub fn ftl(&self) -> &Ftl {
+        &self.ftl
+    }
+
+    fn at(&mut self, time: u64, event: Event) {
+        self.events_made += 1;
+        self.events.push(Reverse((time, self.events_made, event)));
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Arrive(request) => {
+                self.answered[request as usize].from_ns = self.now;
+                self.waiting.push_back(request);
+                self.give_tags();
+            }
+            Event::Begin(request) => self.begin(request),
+            Event::Accepted(request, page) => self.accepted(request, page),
+            Event::Cells(node) => self.cells_done(node),
+            Event::Transferred(node) => self.transferred(node),
+        }
+    }
+
+    fn give_tags(&mut self) {
+        while self.free_tags > 0 {
+            let Some(request) = self.waiting.pop_front() else {
+                return;
+            };
+            self.free_tags -= 1;
+            self.at(self.now + self.config.command.0, Event::Begin(request));
+        }
+    }
+
+    fn begin(&mut self, request: u32) {
+        let Request {
+            tenant,
+            op,
+            offset,
+            bytes,
+            ..
+        } = self.requests[request as usize].request;
+        let page = self.config.page.0;
+        let end = u64::from(self.ftl.pages_of(tenant).unwrap_or(0));
+        let pages = (offset / page).min(end)..(offset + bytes).div_ceil(page).min(end);
+        self.requests[request as usize].pages_left = (pages.end - pages.start) as u32;
+        if pages.is_empty() {
+            self.answer(request);
+        }
+        for page in pages {
+            match op {
+                Op::Write => self.pages_waiting.push_back((request, page)),
+                Op::Read => match self.ftl.read(tenant, page as u32) {
+                    Some(at) => {
+                        let unit = self.placing.unit_of(at) as u32;
+                        let node = self.node(unit, Work::Read { request });
+                        self.units[unit as usize].queue.push_back(node);
+                        self.look_at(unit);
+                    }
+                    None => self.page_done(request),
+                },
+            }
+        }
+        self.give_slots();
+    }
+
+    fn give_slots(&mut self) {
+        while self.config.buffer_pages == 0 || self.free_slots > 0 {
+            let Some((request, page)) = self.pages_waiting.pop_front() else {
+                return;
+            };
+            self.free_slots = self.free_slots.saturating_sub(1);
+            self.at(
+                self.now + self.config.accept.0,
+                Event::Accepted(request, page),
+            );
+        }
+    }
+
+    /// The translation layer decides, and what it decided is queued.
+    fn accepted(&mut self, request: u32, page: u64) {
+        let tenant = self.requests[request as usize].request.tenant;
+        let mut recorder = Recorder::default();
+        self.ftl.write(tenant, page as u32, &mut recorder);
+        for deed in recorder.deeds {
+            self.queue_deed(deed, request);
+        }
+        if self.config.buffer_pages > 0 {
+            self.page_done(request);
+        }
+        for unit in 0..self.units.len() as u32 {
+            self.look_at(unit);
+        }
+    }
+
+    fn queue_deed(&mut self, deed: state::Deed, request: u32) {
+        let paced = self.config.collection == Collection::Paced;
+        match deed {
+            state::Deed::Program(page) => {
+                let unit = self.placing.unit_of(page) as u32;
+                let node = self.node(unit, Work::Program { request });
+                self.units[unit as usize].queue.push_back(node);
+                self.nodes[node as usize].pays = paced;
+            }
+            state::Deed::Copy { block, run, to } => {
+                let base = block << self.ftl.stride().trailing_zeros();
+                let first = self.nodes.len() as u32;
+                for survivor in &run {
+                    let unit = self.placing.unit_of(base + (survivor >> 32) as u32) as u32;
+                    let node = self.node(unit, Work::CopyRead { then: 0 });
+                    self.units[unit as usize].push_collection(node, &self.nodes, paced);
+                }
+                for (i, at) in (0..run.len() as u32).zip(to..) {
+                    let unit = self.placing.unit_of(at) as u32;
+                    let node = self.node(unit, Work::CopyProgram);
+                    self.nodes[node as usize].waits = true;
+                    self.nodes[(first + i) as usize].work = Work::CopyRead { then: node };
+                    self.units[unit as usize].push_collection(node, &self.nodes, paced);
+                }
+            }
+            state::Deed::Summary(block) => {
+                let page = ((block + 1) << self.ftl.stride().trailing_zeros()) - 1;
+                let unit = self.placing.unit_of(page) as u32;
+                let node = self.node(unit, Work::Summary);
+                self.units[unit as usize].push_collection(node, &self.nodes, paced);
+            }
+            state::Deed::Erase {
+                block,
+                copies,
+                valid,
+            } => {
+                let all = self.units.len() as u32;
+                let page = block << self.ftl.stride().trailing_zeros();
+                let units = match self.config.layout {
+                    crate::drive::Layout::Striped => 0..all,
+                    crate::drive::Layout::PerUnit => {
+                        let unit = self.placing.unit_of(page) as u32;
+                        unit..unit + 1
+                    }
+                };
+                let copy = self.config.read.0 + self.config.program.0;
+                let erase = self.config.erase.0 * u64::from(units.end - units.start);
+                let freed = u64::from(self.ftl.config().data_pages() - valid).max(1);
+                let quantum = (copies * copy + erase) / freed;
+                for unit in units {
+                    self.units[unit as usize].quantum = quantum as i64;
+                    let node = self.node(unit, Work::Erase);
+                    self.units[unit as usize].push_collection(node, &self.nodes, paced);
+                }
+            }
+        }
+    }
+
+    fn node(&mut self, unit: u32, work: Work) -> u32 {
+        self.nodes.push(Node {
+            unit,
+            work,
+            waits: false,
+            pays: false,
+        });
+        self.nodes.len() as u32 - 1
+    }
+
+    /// Starts what is next on an idle unit.
+    fn look_at(&mut self, unit: u32) {
+        let Some(node) = self.units[unit as usize].next(&mut self.nodes) else {
+            return;
+        };
+        self.units[unit as usize].busy = true;
+        if let Some(duration) = self.duration_of(node) {
+            self.units[unit as usize].credit -= duration;
+        }
+        let over_channel = !self.config.copy_back;
+        match self.nodes[node as usize].work {
+            Work::Program { .. } => self.ask_channel(node),
+            Work::CopyProgram if over_channel => self.ask_channel(node),
+            Work::CopyProgram | Work::Summary => {
+                self.at(self.now + self.config.program.0, Event::Cells(node))
+            }
+            Work::Read { .. } | Work::CopyRead { .. } => {
+                self.at(self.now + self.config.read.0, Event::Cells(node));
+            }
+            Work::Erase => self.at(self.now + self.config.erase.0, Event::Cells(node)),
+        }
+    }
+
+    /// What an operation of paced collection takes off a unit's credit.
+    fn duration_of(&self, node: u32) -> Option<i64> {
+        if self.config.collection != Collection::Paced {
+            return None;
+        }
+        match self.nodes[node as usize].work {
+            Work::CopyRead { .. } => Some(self.config.read.0 as i64),
+            Work::CopyProgram | Work::Summary => Some(self.config.program.0 as i64),
+            Work::Erase => Some(self.config.erase.0 as i64),
+            Work::Program { .. } | Work::Read { .. } => None,
+        }
+    }
+
+    fn ask_channel(&mut self, node: u32) {
+        let channel = (self.nodes[node as usize].unit % self.config.channels) as usize;
+        self.channels[channel].1.push_back(node);
+        self.look_at_channel(channel);
+    }
+
+    fn look_at_channel(&mut self, channel: usize) {
+        if self.channels[channel].0 {
+            return;
+        }
+        if let Some(node) = self.channels[channel].1.pop_front() {
+            self.channels[channel].0 = true;
+            self.at(
+                self.now + self.config.transfer_ns(),
+                Event::Transferred(node),
+            );
+        }
+    }
+
+    /// Sensed, programmed or erased.
+    fn cells_done(&mut self, node: u32) {
+        let Node { unit, work, .. } = self.nodes[node as usize];
+        match work {
+            Work::Read { .. } => {
+                self.ask_channel(node);
+                if self.config.cache_register {
+                    self.idle(unit);
+                }
+            }
+            Work::CopyRead { .. } if !self.config.copy_back => {
+                self.ask_channel(node);
+                if self.config.cache_register {
+                    self.idle(unit);
+                }
+            }
+            Work::CopyRead { then } => {
+                self.idle(unit);
+                self.release(then);
+            }
+            Work::Program { request } => {
+                if self.config.buffer_pages > 0 {
+                    self.free_slots += 1;
+                    self.give_slots();
+                } else {
+                    self.page_done(request);
+                }
+                self.idle(unit);
+            }
+            Work::CopyProgram | Work::Summary | Work::Erase => self.idle(unit),
+        }
+    }
+
+    fn transferred(&mut self, node: u32) {
+        let Node { unit, work, .. } = self.nodes[node as usize];
+        let channel = (unit % self.config.channels) as usize;
+        self.channels[channel].0 = false;
+        match work {
+            Work::Program { .. } | Work::CopyProgram => {
+                self.at(self.now + self.config.program.0, Event::Cells(node));
+            }
+            Work::Read { request } => {
+                self.page_done(request);
+                if !self.config.cache_register {
+                    self.idle(unit);
+                }
+            }
+            Work::CopyRead { then } => {
+                if !self.config.cache_register {
+                    self.idle(unit);
+                }
+                self.release(then);
+            }
+            Work::Erase | Work::Summary => {}
+        }
+        self.look_at_channel(channel);
+    }
+
+    fn release(&mut self, node: u32) {
+        self.nodes[node as usize].waits = false;
+        self.look_at(self.nodes[node as usize].unit);
+    }
+
+    fn idle(&mut self, unit: u32) {
+        self.units[unit as usize].busy = false;
+        self.look_at(unit);
+    }
+
+    fn page_done(&mut self, request: u32) {
+        let pending = &mut self.requests[request as usize];
+        pending.pages_left -= 1;
+        if pending.pages_left == 0 {
+            self.answer(request);
+        }
+    }
+
+    fn answer(&mut self, request: u32) {
+        self.answered[request as usize].done_ns = self.now;
+        self.free_tags += 1;
+        if self.closed && (self.next as usize) < self.requests.len() {
+            self.at(self.now, Event::Arrive(self.next));
+            self.next += 1;
+        }
+        self.give_tags();
+    }
+}
+
+/// The fast drive under the same requests.
+pub fn run_fast(drive: &mut Drive, requests: &[Request], arrivals: Arrivals) -> Vec<Answered> {
+    let mut at_a_time = BinaryHeap::new();
+    requests
+        .iter()
+        .map(|r| {
+            let from_ns = match arrivals {
+                Arrivals::Open => r.at_ns,
+                Arrivals::Closed(depth) if at_a_time.len() < depth as usize => 0,
+                Arrivals::Closed(_) => at_a_time.pop().map_or(0, |Reverse(t)| t),
+            };
+            let served = drive.submit(from_ns, r.tenant, r.op, r.offset, r.bytes);
+            if arrivals != Arrivals::Open {
+                at_a_time.push(Reverse(served.done_ns));
+            }
+            Answered {
+                from_ns,
+                done_ns: served.done_ns,
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,339 @@
+//! A page-mapped flash translation layer: which physical page holds which logical page, and garbage collection.
+//!
+//! ```text
+//!  logical page ──l2p──▶ physical page = erase block × stride + position ──p2l──▶ logical page
+//!                        valid exactly when l2p[p2l[p]] = p: nothing else is kept per page
+//! ```
+//!
+//! It knows no time: [`FlashWork`] hears of every program, copy and erase, and a timing model can make of that what it wants.
+//! Its state is 4 bytes for each logical and 4 for each physical page slot, some dozens for a block.
+//!
+//! Where it is known to be simpler than a drive: no bad blocks, no partial pages, no mapping traffic (the whole map is in memory),
+//! wear is levelled only by the free blocks' first-in-first-out order, and collection begins and ends in the middle of a write.
+
+mod account;
+mod blocks;
+mod collect;
+mod config;
+mod pool;
+mod precondition;
+mod share;
+mod verify;
+
+pub use account::{Moves, TenantCounts, Wear};
+pub use config::{FtlConfig, LANES_MAX, PAGES_MAX, Sharing, Streams, TENANTS_MAX, Victim};
+pub use share::{TenantId, TenantSpec};
+
+use std::fmt;
+
+use crate::FlashError;
+use account::Account;
+use blocks::{Block, Life, NIL};
+use pool::Pool;
+use share::Tenant;
+
+/// Hears what the flash has to do. Physical pages are `block × Ftl::stride() + position`.
+pub trait FlashWork {
+    /// A page of the host's was programmed.
+    fn programmed(&mut self, page: u32);
+    /// Pages of `block` were read and programmed again, from `to` on; the upper half of each survivor is its position in `block`.
+    fn copied(&mut self, block: u32, survivors: &[u64], to: u32);
+    /// The summary page of a block was programmed.
+    fn summarized(&mut self, block: u32);
+    /// A block was erased; it had `valid` pages when it was chosen.
+    fn erased(&mut self, block: u32, valid: u32);
+}
+
+/// For those who only count.
+impl FlashWork for () {
+    #[inline]
+    fn programmed(&mut self, _: u32) {}
+    #[inline]
+    fn copied(&mut self, _: u32, _: &[u64], _: u32) {}
+    #[inline]
+    fn summarized(&mut self, _: u32) {}
+    #[inline]
+    fn erased(&mut self, _: u32, _: u32) {}
+}
+
+/// Requests whose map entries are touched ahead of their turn, so that their cache misses overlap.
+const AHEAD: usize = 32;
+
+/// The translation layer of one drive.
+#[derive(Clone)]
+pub struct Ftl {
+    config: FtlConfig,
+    /// Positions of a block are numbered with this many bits.
+    shift: u32,
+    /// Data pages of a block.
+    data_pages: u32,
+    l2p: Box<[u32]>,
+    p2l: Box<[u32]>,
+    blocks: Box<[Block]>,
+    lives: Box<[Life]>,
+    pools: Vec<Pool>,
+    tenants: Vec<Tenant>,
+    /// Whose a run of `1 << chunk_shift` logical pages is.
+    owners: Box<[u8]>,
+    chunk_shift: u32,
+    /// Tenants that there are, so that the work of counting by owner can be left out for one.
+    live_tenants: u32,
+    account: Account,
+    /// Host writes until now: the clock of ages.
+    clock: u64,
+    /// Mean life of collected short-lived blocks, for [`Streams::HotAndCold`].
+    short_life: f64,
+    random: algo::Rng,
+    /// Survivors of a victim: position in the upper half, logical page in the lower.
+    survivors: Vec<u64>,
+}
+
+/// Not its maps: they have millions of entries.
+impl fmt::Debug for Ftl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("Ftl");
+        out.field("config", &self.config)
+            .field("tenants", &self.tenants);
+        out.finish_non_exhaustive()
+    }
+}
+
+impl Ftl {
+    /// An empty drive without tenants.
+    ///
+    /// # Errors
+    /// When the description is not one of a drive that works; see [`FtlConfig::check`].
+    pub fn new(config: FtlConfig) -> Result<Self, FlashError> {
+        config.check()?;
+        let lanes = config.lanes;
+        let stride = config.pages_per_block.next_power_of_two();
+        let pages = config.host_pages();
+        if config.sharing != Sharing::Isolated {
+            pool::check_room(&config, config.blocks / lanes, pages.div_ceil(lanes.into()))?;
+        }
+        // Fine enough that tenants lose little to rounding, coarse enough that the owners stay in a cache.
+        let chunk = (pages >> 12).next_power_of_two().clamp(1, 64);
+        let slots = (pages.next_multiple_of(chunk) + chunk * u64::from(TENANTS_MAX)) as usize;
+        let mut pools: Vec<Pool> = (0..lanes).map(|_| Pool::new(&config)).collect();
+        let mut blocks: Vec<Block> = Vec::with_capacity(config.blocks as usize);
+        let mut lives = vec![Life::default(); config.blocks as usize];
+        for block in 0..config.blocks {
+            let pool = (block % lanes) as u16;
+            blocks.push(Block::free(pool));
+            pools[usize::from(pool)].take_in(block, &mut lives);
+        }
+        Ok(Self {
+            shift: stride.trailing_zeros(),
+            data_pages: config.data_pages(),
+            l2p: vec![NIL; slots].into(),
+            p2l: vec![0; config.blocks as usize * stride as usize].into(),
+            blocks: blocks.into(),
+            lives: lives.into(),
+            pools,
+            tenants: Vec::new(),
+            owners: vec![share::NOBODY; slots / chunk as usize].into(),
+            chunk_shift: chunk.trailing_zeros(),
+            live_tenants: 0,
+            account: Account::default(),
+            clock: 0,
+            short_life: f64::INFINITY,
+            random: algo::Rng::new(config.seed, 0xF1A5),
+            survivors: vec![0; config.pages_per_block as usize],
+            config,
+        })
+    }
+
+    /// A drive with one tenant that has all of it.
+    ///
+    /// # Errors
+    /// As [`Ftl::new`] and [`Ftl::add_tenant`].
+    pub fn with_one_tenant(config: FtlConfig) -> Result<(Self, TenantId), FlashError> {
+        let (lanes, pages) = (u64::from(config.lanes), config.host_pages());
+        let mut ftl = Self::new(config)?;
+        let data = pages.div_ceil(lanes).div_ceil(ftl.data_pages.into());
+        let spare = u64::from(ftl.config.blocks) / lanes - data;
+        let tenant = ftl.add_tenant(TenantSpec {
+            pages: pages as u32,
+            spare_blocks: spare as u32,
+        })?;
+        Ok((ftl, tenant))
+    }
+
+    /// What it was made from.
+    pub fn config(&self) -> &FtlConfig {
+        &self.config
+    }
+
+    /// Physical page numbers from one block to the next.
+    pub fn stride(&self) -> u32 {
+        1 << self.shift
+    }
+
+    /// The host writes a page of a tenant's. A page outside the tenant's range is a fault of the caller's.
+    #[inline]
+    pub fn write<W: FlashWork>(&mut self, tenant: TenantId, page: u32, work: &mut W) {
+        let (logical, place) = self.locate(tenant, page);
+        let stream = self.host_stream(place.handle, logical);
+        if !self.pools[place.pool].has_open(stream) {
+            self.open_for_host(place.pool, stream, tenant, work);
+        }
+        self.void(logical, tenant);
+        let at = self.append(place.pool, stream, logical, work);
+        work.programmed(at);
+        self.clock += 1;
+        self.account.host_write(tenant);
+    }
+
+    /// The host writes many pages, in this order. Faster than one by one: the maps are asked ahead.
+    pub fn write_all<W: FlashWork>(&mut self, tenant: TenantId, pages: &[u32], work: &mut W) {
+        let first = self.tenants[usize::from(tenant.0)].first as usize;
+        for some in pages.chunks(AHEAD) {
+            let mut touched = 0;
+            for page in some {
+                touched ^= self.l2p.get(first + *page as usize).copied().unwrap_or(0);
+            }
+            // Otherwise the loads, and with them their overlap, would be optimized away.
+            std::hint::black_box(touched);
+            for page in some {
+                self.write(tenant, *page, work);
+            }
+        }
+    }
+
+    /// Where a page is: the physical page, or none if it was never written or is trimmed.
+    #[inline]
+    pub fn read(&self, tenant: TenantId, page: u32) -> Option<u32> {
+        let (logical, _) = self.locate(tenant, page);
+        let at = self.l2p[logical as usize];
+        (at != NIL).then_some(at)
+    }
+
+    /// The host no longer needs a page.
+    pub fn trim(&mut self, tenant: TenantId, page: u32) {
+        let (logical, _) = self.locate(tenant, page);
+        if self.l2p[logical as usize] != NIL {
+            self.void(logical, tenant);
+            self.l2p[logical as usize] = NIL;
+            self.account.mapped(tenant, -1);
+        }
+        self.account.trim(tenant);
+    }
+
+    /// Lane of a physical page's block.
+    #[inline]
+    pub fn lane_of(&self, page: u32) -> u32 {
+        (page >> self.shift) % self.config.lanes
+    }
+
+    #[inline]
+    fn locate(&self, tenant: TenantId, page: u32) -> (u32, Place) {
+        let t = &self.tenants[usize::from(tenant.0)];
+        assert!(
+            page < t.pages,
+            "page {page} is outside the tenant's {}",
+            t.pages
+        );
+        let logical = t.first + page;
+        let lane = match self.config.lanes {
+            1 => 0,
+            lanes => (logical % lanes) as usize,
+        };
+        let place = Place {
+            pool: t.pool as usize + lane,
+            handle: t.handle,
+        };
+        (logical, place)
+    }
+
+    /// Makes the copy of a page that there is, if any, void.
+    #[inline]
+    fn void(&mut self, logical: u32, tenant: TenantId) {
+        let old = self.l2p[logical as usize];
+        if old == NIL {
+            self.account.mapped(tenant, 1);
+            return;
+        }
+        let block = old >> self.shift;
+        if self.config.victim == Victim::CostBenefit {
+            self.lives[block as usize].touched = self.clock;
+        }
+        let entry = &mut self.blocks[block as usize];
+        if entry.is_sealed() {
+            let buckets = &mut self.pools[usize::from(entry.pool)].buckets;
+            buckets.unlink(&mut self.blocks, block);
+            self.blocks[block as usize].valid -= 1;
+            buckets.link(&mut self.blocks, block);
+        } else {
+            entry.valid -= 1;
+        }
+    }
+
+    /// Puts a page behind the others of an open block, which is sealed when it is full.
+    #[inline]
+    fn append<W: FlashWork>(
+        &mut self,
+        pool: usize,
+        stream: usize,
+        logical: u32,
+        work: &mut W,
+    ) -> u32 {
+        let open = &mut self.pools[pool].opens[stream];
+        let at = (open.block << self.shift) + open.next;
+        open.next += 1;
+        let full = open.next == self.data_pages;
+        self.l2p[logical as usize] = at;
+        self.p2l[at as usize] = logical;
+        self.blocks[open.block as usize].valid += 1;
+        if full {
+            self.seal(pool, stream, work);
+        }
+        at
+    }
+
+    #[cold]
+    fn seal<W: FlashWork>(&mut self, pool: usize, stream: usize, work: &mut W) {
+        let pool = &mut self.pools[pool];
+        let block = pool.close(stream);
+        pool.buckets.link(&mut self.blocks, block);
+        if self.config.summary_page {
+            self.account.summaries += 1;
+            work.summarized(block);
+        }
+    }
+
+    #[inline]
+    fn host_stream(&self, handle: u16, logical: u32) -> usize {
+        let handle = usize::from(handle);
+        match self.config.streams {
+            Streams::One | Streams::HostAndCollected => handle,
+            Streams::HotAndCold => 2 * handle + usize::from(!self.is_short_lived(logical)),
+        }
+    }
+
+    /// By how long ago the copy that is now overwritten was written.
+    fn is_short_lived(&self, logical: u32) -> bool {
+        let old = self.l2p[logical as usize];
+        if old == NIL {
+            return false;
+        }
+        let opened = self.lives[(old >> self.shift) as usize].opened;
+        ((self.clock - opened) as f64) < self.short_life
+    }
+
+    /// Bytes of state, the maps and all, for each data page of the flash.
+    pub fn bytes_per_page(&self) -> f64 {
+        let maps = 4 * (self.l2p.len() + self.p2l.len()) + self.owners.len();
+        let blocks = self.blocks.len() * (size_of::<Block>() + size_of::<Life>());
+        let pools: usize = self.pools.iter().map(Pool::bytes).sum();
+        let rest = size_of::<Self>() + 8 * self.survivors.len() + self.account.bytes();
+        let pages = f64::from(self.config.blocks) * f64::from(self.config.data_pages());
+        (maps + blocks + pools + rest) as f64 / pages
+    }
+}
+
+/// Where a tenant's page goes.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    pool: usize,
+    handle: u16,
+}

@@ -1,0 +1,221 @@
+//! Who wrote, who had whose pages moved, and how worn the blocks are.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::config::TENANTS_MAX;
+use super::{Ftl, TenantId};
+
+const T: usize = TENANTS_MAX as usize;
+
+/// Counts of one tenant since the last time they were set to zero. Pages of flash, not of requests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TenantCounts {
+    /// Pages that the tenant wrote.
+    pub host_writes: u64,
+    /// Pages that it trimmed.
+    pub trims: u64,
+    /// Victims of collections that it set off.
+    pub victims: u64,
+    /// Valid pages in them.
+    pub victim_pages: u64,
+    /// Erasures that it set off.
+    pub erases: u64,
+    /// Pages with data. Not a count since then, but now.
+    pub mapped: u64,
+}
+
+/// Whose pages were moved by collections that one tenant set off, and by whom one tenant's pages were.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Moves {
+    /// Its own pages, in collections that it set off.
+    pub own: u64,
+    /// Pages of others, in collections that it set off.
+    pub foreign: u64,
+    /// Its pages, in collections that others set off.
+    pub by_others: u64,
+}
+
+impl Moves {
+    /// Share of its own among the pages that its collections move; none if they moved nothing.
+    pub fn own_share(&self) -> Option<f64> {
+        let all = self.own + self.foreign;
+        (all > 0).then(|| self.own as f64 / all as f64)
+    }
+}
+
+/// Erasures of blocks since the drive was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Wear {
+    /// Of the least worn block.
+    pub least: u32,
+    /// On average.
+    pub mean: f64,
+    /// Of the most worn block.
+    pub most: u32,
+}
+
+/// The counters.
+#[derive(Debug, Clone)]
+pub(super) struct Account {
+    tenants: Box<[TenantCounts; T]>,
+    /// Moves: who set them off × whose page.
+    moves: Box<[u64]>,
+    pub summaries: u64,
+}
+
+impl Default for Account {
+    fn default() -> Self {
+        Self {
+            tenants: Box::new([TenantCounts::default(); T]),
+            moves: vec![0; T * T].into(),
+            summaries: 0,
+        }
+    }
+}
+
+impl Account {
+    #[inline]
+    fn of(&mut self, tenant: TenantId) -> &mut TenantCounts {
+        &mut self.tenants[usize::from(tenant.0) % T]
+    }
+
+    #[inline]
+    pub(super) fn host_write(&mut self, tenant: TenantId) {
+        self.of(tenant).host_writes += 1;
+    }
+
+    pub(super) fn trim(&mut self, tenant: TenantId) {
+        self.of(tenant).trims += 1;
+    }
+
+    pub(super) fn mapped(&mut self, tenant: TenantId, change: i64) {
+        let mapped = &mut self.of(tenant).mapped;
+        *mapped = mapped.strict_add_signed(change);
+    }
+
+    pub(super) fn erase(&mut self, tenant: TenantId) {
+        self.of(tenant).erases += 1;
+    }
+
+    pub(super) fn victim(&mut self, tenant: TenantId, valid: u64) {
+        let counts = self.of(tenant);
+        counts.victims += 1;
+        counts.victim_pages += valid;
+    }
+
+    #[inline]
+    pub(super) fn moved(&mut self, by: TenantId, owner: u8, n: u64) {
+        self.moves[(usize::from(by.0) % T) * T + usize::from(owner) % T] += n;
+    }
+
+    pub(super) fn clear(&mut self) {
+        for t in self.tenants.iter_mut() {
+            *t = TenantCounts {
+                mapped: t.mapped,
+                ..TenantCounts::default()
+            };
+        }
+        self.moves.fill(0);
+        self.summaries = 0;
+    }
+
+    /// A place for a tenant begins anew.
+    pub(super) fn forget(&mut self, tenant: TenantId) {
+        *self.of(tenant) = TenantCounts::default();
+        let t = usize::from(tenant.0);
+        for other in 0..T {
+            self.moves[t * T + other] = 0;
+            self.moves[other * T + t] = 0;
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        T * size_of::<TenantCounts>() + self.moves.len() * 8
+    }
+}
+
+impl Ftl {
+    /// Counts of a tenant.
+    pub fn counts(&self, tenant: TenantId) -> TenantCounts {
+        self.account.tenants[usize::from(tenant.0)]
+    }
+
+    /// Moves of a tenant.
+    pub fn moves(&self, tenant: TenantId) -> Moves {
+        let t = usize::from(tenant.0);
+        let m = &self.account.moves;
+        let own = m[t * T + t];
+        let row: u64 = m[t * T..(t + 1) * T].iter().sum();
+        let column: u64 = (0..T).map(|by| m[by * T + t]).sum();
+        Moves {
+            own,
+            foreign: row - own,
+            by_others: column - own,
+        }
+    }
+
+    /// Pages of `owner` that were moved in collections that `by` set off.
+    pub fn moved(&self, by: TenantId, owner: TenantId) -> u64 {
+        self.account.moves[usize::from(by.0) * T + usize::from(owner.0)]
+    }
+
+    /// Pages that the host wrote.
+    pub fn host_writes(&self) -> u64 {
+        self.account.tenants.iter().map(|t| t.host_writes).sum()
+    }
+
+    /// Pages that were programmed: the host's, moved ones, summaries.
+    pub fn flash_writes(&self) -> u64 {
+        let moved: u64 = self.account.moves.iter().sum();
+        self.host_writes() + moved + self.account.summaries
+    }
+
+    /// Erasures.
+    pub fn erases(&self) -> u64 {
+        self.account.tenants.iter().map(|t| t.erases).sum()
+    }
+
+    /// Write amplification: pages programmed for each page that the host wrote; none before it wrote any.
+    pub fn write_amplification(&self) -> Option<f64> {
+        let host = self.host_writes();
+        (host > 0).then(|| self.flash_writes() as f64 / host as f64)
+    }
+
+    /// The same for what one tenant wrote, with the moves that it set off.
+    pub fn write_amplification_of(&self, tenant: TenantId) -> Option<f64> {
+        let (counts, moves) = (self.counts(tenant), self.moves(tenant));
+        let all = counts.host_writes + moves.own + moves.foreign;
+        (counts.host_writes > 0).then(|| all as f64 / counts.host_writes as f64)
+    }
+
+    /// Mean share of valid pages in collected blocks: the u of the cost model; none before there was one.
+    pub fn victim_utilization(&self) -> Option<f64> {
+        let victims: u64 = self.account.tenants.iter().map(|t| t.victims).sum();
+        let pages: u64 = self.account.tenants.iter().map(|t| t.victim_pages).sum();
+        (victims > 0).then(|| pages as f64 / (victims as f64 * f64::from(self.data_pages)))
+    }
+
+    /// The same for collections that one tenant set off.
+    pub fn victim_utilization_of(&self, tenant: TenantId) -> Option<f64> {
+        let counts = self.counts(tenant);
+        let pages = counts.victims as f64 * f64::from(self.data_pages);
+        (counts.victims > 0).then(|| counts.victim_pages as f64 / pages)
+    }
+
+    /// Sets all counts to zero: what comes after the transient counts. Wear stays.
+    pub fn clear_counts(&mut self) {
+        self.account.clear();
+    }
+
+    /// How worn the blocks are.
+    pub fn wear(&self) -> Wear {
+        let erases = || self.lives.iter().map(|l| l.erases);
+        let sum: u64 = erases().map(u64::from).sum();
+        Wear {
+            least: erases().min().unwrap_or(0),
+            mean: sum as f64 / self.lives.len() as f64,
+            most: erases().max().unwrap_or(0),
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! What a flash translation layer is made of and which methods it uses.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::FlashError;
+
+/// Which sealed erase block is collected next.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Victim {
+    /// The one with the fewest valid pages. Best for uniform traffic; with hot and cold data it collects hot blocks too early.
+    #[default]
+    Greedy,
+    /// The one with the largest age × (1 − u) / 2u (Kawaguchi, Nishioka, Motoda, USENIX 1995); age is the time, in host writes, since
+    /// one of its pages was last invalidated. For hot and cold data; without such a difference greedy is better.
+    CostBenefit,
+    /// The one with the fewest valid pages among some drawn at random (Van Houdt, SIGMETRICS 2013): little state in firmware. Ten
+    /// come within a few percent of greedy.
+    Choices(u8),
+}
+
+/// Which pages may come to lie in the same erase block.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Streams {
+    /// All: one open block for what the host writes and what collection moves.
+    #[default]
+    One,
+    /// What the host writes apart from what collection moves.
+    HostAndCollected,
+    /// Further, short-lived apart from long-lived: a page is short-lived when what it overwrites was written more recently than the
+    /// mean life of a collected short-lived block (the rule of SepBIT, FAST 2022, at block resolution).
+    HotAndCold,
+}
+
+/// How tenants share the erase blocks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sharing {
+    /// One pool, pages of all tenants side by side in a block: drives as they are sold.
+    #[default]
+    OnePool,
+    /// Every tenant owns its erase blocks with their spare space; collection stays inside the owner (paper 4).
+    Isolated,
+    /// One pool, but a tenant's writes go to open blocks of its own, as with reclaim-unit handles of NVMe flexible data placement;
+    /// collected pages of all tenants go to the same blocks ("initially isolated").
+    HandlesInitially,
+    /// The same, and collected pages stay with their tenant's ("persistently isolated"). Spare space is still everybody's.
+    HandlesPersistently,
+}
+
+/// Geometry and methods of a flash translation layer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct FtlConfig {
+    /// Erase blocks, the spare ones with them.
+    pub blocks: u32,
+    /// Pages of an erase block.
+    pub pages_per_block: u32,
+    /// Share of all data pages that is spare (S_f), reserve blocks with it. The rest is what the host sees.
+    pub spare_share: f64,
+    /// Free erase blocks below which collection begins, in each pool and lane.
+    pub reserve_blocks: u32,
+    /// The choice of victims.
+    pub victim: Victim,
+    /// What is kept apart in a pool.
+    pub streams: Streams,
+    /// How tenants share.
+    pub sharing: Sharing,
+    /// The last page of each block holds a summary and no data; its program is counted (DiskSim's SSD extension).
+    pub summary_page: bool,
+    /// Independent parts with pages dealt out in turn and collection of their own; 1 where an erase block spans all of a drive.
+    pub lanes: u32,
+    /// Most tenants with open blocks of their own in one pool (reclaim-unit handles).
+    pub handles: u32,
+    /// For what is drawn at random: [`Victim::Choices`], preconditioning.
+    pub seed: u64,
+}
+
+impl Default for FtlConfig {
+    fn default() -> Self {
+        Self {
+            blocks: 2048,
+            pages_per_block: 128,
+            spare_share: 0.1,
+            reserve_blocks: 2,
+            victim: Victim::default(),
+            streams: Streams::default(),
+            sharing: Sharing::default(),
+            summary_page: false,
+            lanes: 1,
+            handles: 1,
+            seed: 1,
+        }
+    }
+}
+
+/// Most pages (valid or void) that the maps can number.
+pub const PAGES_MAX: u64 = 1 << 31;
+/// Most tenants at a time.
+pub const TENANTS_MAX: u32 = 64;
+/// Most independent lanes.
+pub const LANES_MAX: u32 = 512;
+
+impl FtlConfig {
+    /// Whether the numbers make sense together.
+    ///
+    /// # Errors
+    /// The first that does not.
+    pub fn check(&self) -> Result<(), FlashError> {
+        let range = |key, value: f64, ok, range| match ok {
+            true => Ok(()),
+            false => Err(FlashError::Range { key, value, range }),
+        };
+        let pages = self.pages_per_block;
+        range(
+            "blocks",
+            f64::from(self.blocks),
+            self.blocks >= 8,
+            "8 and more",
+        )?;
+        range(
+            "pages_per_block",
+            f64::from(pages),
+            (4..=32_768).contains(&pages),
+            "4..=32768",
+        )?;
+        let spare = self.spare_share;
+        range(
+            "spare_share",
+            spare,
+            (0.001..=0.95).contains(&spare),
+            "0.001..=0.95",
+        )?;
+        let lanes = self.lanes;
+        range(
+            "lanes",
+            f64::from(lanes),
+            (1..=LANES_MAX).contains(&lanes),
+            "1..=512",
+        )?;
+        range(
+            "lanes",
+            f64::from(lanes),
+            self.blocks.is_multiple_of(lanes) && self.blocks / lanes >= 8,
+            "a divisor of blocks, with 8 blocks and more in each lane",
+        )?;
+        let handles = self.handles;
+        range(
+            "handles",
+            f64::from(handles),
+            (1..=TENANTS_MAX).contains(&handles),
+            "1..=64",
+        )?;
+        if let Victim::Choices(d) = self.victim {
+            range("choices", f64::from(d), d >= 1, "1..=255")?;
+        }
+        let slots = u64::from(self.blocks) * u64::from(pages.next_power_of_two());
+        if slots > PAGES_MAX {
+            return Err(FlashError::TooManyPages {
+                blocks: self.blocks.into(),
+                pages: pages.into(),
+                max: PAGES_MAX,
+            });
+        }
+        let destinations = self.collected_streams();
+        if self.reserve_blocks < destinations + 1 {
+            return Err(FlashError::ReserveTooSmall {
+                reserve: self.reserve_blocks,
+                destinations,
+                needed: destinations + 1,
+            });
+        }
+        Ok(())
+    }
+
+    /// Data pages of an erase block.
+    pub fn data_pages(&self) -> u32 {
+        self.pages_per_block - u32::from(self.summary_page)
+    }
+
+    /// Pages that the host can have data in, all tenants together, were nothing lost to rounding.
+    pub fn host_pages(&self) -> u64 {
+        let all = u64::from(self.blocks) * u64::from(self.data_pages());
+        ((1.0 - self.spare_share) * all as f64) as u64
+    }
+
+    /// Handles that one pool has.
+    pub(super) fn pool_handles(&self) -> u32 {
+        match self.sharing {
+            Sharing::OnePool | Sharing::Isolated => 1,
+            Sharing::HandlesInitially | Sharing::HandlesPersistently => self.handles,
+        }
+    }
+
+    /// Streams of one handle for what the host writes.
+    pub(super) fn host_kinds(&self) -> u32 {
+        match self.streams {
+            Streams::One | Streams::HostAndCollected => 1,
+            Streams::HotAndCold => 2,
+        }
+    }
+
+    /// Streams of one pool that collection writes to.
+    pub(super) fn collected_streams(&self) -> u32 {
+        let handles = match self.sharing {
+            Sharing::HandlesPersistently => self.handles,
+            // With one stream, collected pages go back to the host's open block of the first handle.
+            _ => 1,
+        };
+        handles * self.host_kinds()
+    }
+
+    /// All streams of one pool.
+    pub(super) fn pool_streams(&self) -> u32 {
+        match self.streams {
+            Streams::One => self.pool_handles(),
+            _ => self.pool_handles() * self.host_kinds() + self.collected_streams(),
+        }
+    }
+
+    /// Blocks that a pool must have beyond its data, in each lane: those that are free when collection begins, and the open ones.
+    /// With fewer it could find nothing but full blocks.
+    pub fn spare_blocks_min(&self) -> u32 {
+        self.reserve_blocks - 1 + self.pool_streams()
+    }
+}

@@ -1,0 +1,54 @@
+//! Ageing: a drive that was filled once is full, not aged.
+
+use super::{Ftl, TenantId};
+use crate::FlashError;
+
+/// Pages that are drawn at a time.
+const BATCH: usize = 1024;
+
+impl Ftl {
+    /// Writes all pages of a tenant once, in order.
+    ///
+    /// # Errors
+    /// When there is no such tenant.
+    pub fn fill(&mut self, tenant: TenantId) -> Result<(), FlashError> {
+        for page in 0..self.pages_of(tenant)? {
+            self.write(tenant, page, &mut ());
+        }
+        Ok(())
+    }
+
+    /// Fills all tenants, then overwrites pages at random, `times` the drive's data altogether (two and more for a steady state), and sets
+    /// the counts to zero. Tenants' writes come in turn, in proportion to their sizes.
+    ///
+    /// Not for a drive on which skewed traffic follows: the steady state of uniform overwrites is another; let that traffic itself age it.
+    pub fn precondition(&mut self, times: f64) {
+        let tenants: Vec<TenantId> = self.tenants().collect();
+        let sizes: Vec<u32> = tenants
+            .iter()
+            .map(|t| self.pages_of(*t).unwrap_or(0))
+            .collect();
+        for tenant in &tenants {
+            let _ = self.fill(*tenant); // it was just listed
+        }
+        let total: u64 = sizes.iter().map(|s| u64::from(*s)).sum();
+        let mut left: Vec<u64> = sizes
+            .iter()
+            .map(|s| (times * f64::from(*s)) as u64)
+            .collect();
+        let mut random = self.random.clone();
+        let mut pages = Vec::with_capacity(BATCH);
+        while left.iter().any(|l| *l > 0) {
+            for ((tenant, size), left) in tenants.iter().zip(&sizes).zip(&mut left) {
+                // As many as keep all tenants in step.
+                let n = (BATCH as u64 * u64::from(*size)).div_ceil(total).min(*left);
+                pages.clear();
+                pages.extend((0..n).map(|_| random.below((*size).into()) as u32));
+                self.write_all(*tenant, &pages, &mut ());
+                *left -= n;
+            }
+        }
+        self.random = random;
+        self.clear_counts();
+    }
+}

@@ -1,0 +1,311 @@
+//! Tenants: they come, go, and hand over erase blocks.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::config::TENANTS_MAX;
+use super::pool::{Pool, check_room};
+use super::{FlashWork, Ftl, Sharing};
+use crate::FlashError;
+
+/// Owner of logical pages that are nobody's.
+pub(super) const NOBODY: u8 = u8::MAX;
+
+/// Number of a tenant on its drive. Numbers of tenants that left are given again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TenantId(pub u16);
+
+impl fmt::Display for TenantId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// What a tenant gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TenantSpec {
+    /// Pages that it can have data in.
+    pub pages: u32,
+    /// Erase blocks beyond its data, in each lane: its over-provisioned space. Without meaning where tenants share one pool.
+    pub spare_blocks: u32,
+}
+
+/// Where a tenant's data goes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tenant {
+    /// Its first logical page.
+    pub first: u32,
+    pub pages: u32,
+    /// Pool of its first lane.
+    pub pool: u32,
+    pub handle: u16,
+    pub live: bool,
+}
+
+impl Ftl {
+    /// Makes room for a tenant.
+    ///
+    /// # Errors
+    /// When there is no range of logical pages, no handle or not enough unowned blocks for it, or when its spare blocks are too few for
+    /// collection to work.
+    pub fn add_tenant(&mut self, spec: TenantSpec) -> Result<TenantId, FlashError> {
+        let (config, lanes) = (&self.config, self.config.lanes);
+        let pages = spec.pages;
+        if pages == 0 {
+            return Err(FlashError::Range {
+                key: "pages of a tenant",
+                value: 0.0,
+                range: "1 and more",
+            });
+        }
+        let id = self.tenants.iter().position(|t| !t.live);
+        let id = id.unwrap_or(self.tenants.len());
+        let max = match config.sharing {
+            Sharing::OnePool | Sharing::Isolated => TENANTS_MAX,
+            Sharing::HandlesInitially | Sharing::HandlesPersistently => config.handles,
+        };
+        if id >= max as usize {
+            return Err(FlashError::TooManyTenants { max });
+        }
+        let first = self.free_range(pages)?;
+        let in_lane = u64::from(pages).div_ceil(lanes.into());
+        let isolated = config.sharing == Sharing::Isolated;
+        if isolated {
+            let data = in_lane.div_ceil(self.data_pages.into());
+            let needed = data + u64::from(spec.spare_blocks);
+            check_room(config, needed.min(u32::MAX.into()) as u32, in_lane)?;
+            let free = |lane: u32| self.pools[lane as usize].free.len() as u64;
+            let least = (0..lanes).map(free).min().unwrap_or(0);
+            if needed > least {
+                return Err(FlashError::NoBlocks {
+                    needed: needed * u64::from(lanes),
+                    free: least * u64::from(lanes),
+                });
+            }
+            while self.pools.len() < (id + 2) * lanes as usize {
+                self.pools.push(Pool::new(&self.config));
+            }
+            for lane in 0..lanes {
+                let to = (id as u32 + 1) * lanes + lane;
+                self.pass_on(lane as usize, to as usize, needed as u32);
+            }
+        }
+        let tenant = Tenant {
+            first,
+            pages,
+            pool: if isolated { (id as u32 + 1) * lanes } else { 0 },
+            handle: match self.config.pool_handles() {
+                1 => 0,
+                _ => id as u16,
+            },
+            live: true,
+        };
+        for lane in 0..lanes {
+            self.pools[(tenant.pool + lane) as usize].pages += in_lane;
+        }
+        self.own(tenant, id as u8);
+        match self.tenants.get_mut(id) {
+            Some(place) => *place = tenant,
+            None => self.tenants.push(tenant),
+        }
+        self.live_tenants += 1;
+        self.account.forget(TenantId(id as u16));
+        Ok(TenantId(id as u16))
+    }
+
+    /// A tenant leaves: its data is trimmed; blocks of its own are erased and belong to nobody again.
+    ///
+    /// # Errors
+    /// When there is no such tenant.
+    pub fn remove_tenant<W: FlashWork>(
+        &mut self,
+        tenant: TenantId,
+        work: &mut W,
+    ) -> Result<(), FlashError> {
+        let place = self.live(tenant)?;
+        for page in 0..place.pages {
+            self.trim(tenant, page);
+        }
+        let lanes = self.config.lanes;
+        for lane in 0..lanes as usize {
+            let pool = place.pool as usize + lane;
+            self.pools[pool].pages -= u64::from(place.pages).div_ceil(lanes.into());
+            if self.config.sharing == Sharing::Isolated {
+                self.empty(pool, tenant, work);
+                let all = self.pools[pool].free.len() as u32;
+                self.pass_on(pool, lane, all);
+            }
+        }
+        self.own(place, NOBODY);
+        self.tenants[usize::from(tenant.0)].live = false;
+        self.live_tenants -= 1;
+        Ok(())
+    }
+
+    /// Blocks that a tenant has beyond its data, in each lane.
+    ///
+    /// # Errors
+    /// When there is no such tenant, or when tenants have no blocks of their own.
+    pub fn spare_blocks(&self, tenant: TenantId) -> Result<u32, FlashError> {
+        let place = self.live(tenant)?;
+        if self.config.sharing != Sharing::Isolated {
+            return Err(FlashError::NotIsolated);
+        }
+        let pool = &self.pools[place.pool as usize];
+        let data = pool.pages.div_ceil(self.data_pages.into());
+        Ok(pool.members.len() as u32 - data as u32)
+    }
+
+    /// Spare blocks in each lane that a tenant can give away: the rest is what its own collection needs.
+    ///
+    /// # Errors
+    /// As [`Ftl::spare_blocks`].
+    pub fn spare_blocks_to_give(&self, tenant: TenantId) -> Result<u32, FlashError> {
+        let spare = self.spare_blocks(tenant)?;
+        Ok(spare.saturating_sub(self.config.spare_blocks_min() + 1))
+    }
+
+    /// Gives `blocks` erase blocks of each lane from one tenant to another, or to nobody. The donor first collects until it has them
+    /// free; `work` hears of it, and the donor's counts bear it.
+    ///
+    /// # Errors
+    /// When tenants have no blocks of their own, or the donor's collection could not go on without these.
+    pub fn hand_over<W: FlashWork>(
+        &mut self,
+        donor: TenantId,
+        recipient: Option<TenantId>,
+        blocks: u32,
+        work: &mut W,
+    ) -> Result<(), FlashError> {
+        let from = self.live(donor)?;
+        if self.config.sharing != Sharing::Isolated {
+            return Err(FlashError::NotIsolated);
+        }
+        let to = match recipient {
+            Some(tenant) => self.live(tenant)?.pool as usize,
+            None => 0,
+        };
+        for lane in 0..self.config.lanes as usize {
+            let pool = &self.pools[from.pool as usize + lane];
+            let left = (pool.members.len() as u32).saturating_sub(blocks);
+            check_room(&self.config, left, pool.pages)?;
+        }
+        for lane in 0..self.config.lanes as usize {
+            let pool = from.pool as usize + lane;
+            while self.pools[pool].free.len() < (self.config.reserve_blocks + blocks) as usize {
+                self.collect(pool, donor, work);
+            }
+            self.pass_on(pool, to + lane, blocks);
+        }
+        Ok(())
+    }
+
+    /// Takes blocks that belong to nobody into a tenant's spare space.
+    ///
+    /// # Errors
+    /// When tenants have no blocks of their own, or there are fewer unowned ones.
+    pub fn grant(&mut self, tenant: TenantId, blocks: u32) -> Result<(), FlashError> {
+        let place = self.live(tenant)?;
+        if self.config.sharing != Sharing::Isolated {
+            return Err(FlashError::NotIsolated);
+        }
+        let free = self.unowned_blocks();
+        if blocks > free {
+            let lanes = u64::from(self.config.lanes);
+            return Err(FlashError::NoBlocks {
+                needed: u64::from(blocks) * lanes,
+                free: u64::from(free) * lanes,
+            });
+        }
+        for lane in 0..self.config.lanes as usize {
+            self.pass_on(lane, place.pool as usize + lane, blocks);
+        }
+        Ok(())
+    }
+
+    /// Blocks that belong to nobody, in each lane; 0 where tenants share one pool.
+    pub fn unowned_blocks(&self) -> u32 {
+        if self.config.sharing != Sharing::Isolated {
+            return 0;
+        }
+        let lanes = self.pools.iter().take(self.config.lanes as usize);
+        lanes.map(|p| p.free.len() as u32).min().unwrap_or(0)
+    }
+
+    /// The tenants there are.
+    pub fn tenants(&self) -> impl Iterator<Item = TenantId> + '_ {
+        let all = self.tenants.iter().enumerate();
+        all.filter(|(_, t)| t.live).map(|(i, _)| TenantId(i as u16))
+    }
+
+    /// Pages that a tenant can have data in.
+    ///
+    /// # Errors
+    /// When there is no such tenant.
+    pub fn pages_of(&self, tenant: TenantId) -> Result<u32, FlashError> {
+        Ok(self.live(tenant)?.pages)
+    }
+
+    fn live(&self, tenant: TenantId) -> Result<Tenant, FlashError> {
+        let place = self.tenants.get(usize::from(tenant.0));
+        place
+            .filter(|t| t.live)
+            .copied()
+            .ok_or(FlashError::NoTenant(tenant.0))
+    }
+
+    /// Free blocks change their owner.
+    fn pass_on(&mut self, from: usize, to: usize, blocks: u32) {
+        for _ in 0..blocks {
+            let block = self.pools[from].give_up(&mut self.lives);
+            let block = block.expect("as many blocks are free as were counted");
+            self.blocks[block as usize].pool = to as u16;
+            self.pools[to].take_in(block, &mut self.lives);
+        }
+    }
+
+    /// Erases all blocks of a pool in which nothing is valid.
+    fn empty<W: FlashWork>(&mut self, pool: usize, tenant: TenantId, work: &mut W) {
+        for stream in 0..self.pools[pool].opens.len() {
+            if self.pools[pool].has_open(stream) {
+                let block = self.pools[pool].close(stream);
+                self.erase(pool, block, tenant, 0, work);
+            }
+        }
+        while let Some(block) = self.pools[pool].buckets.fewest() {
+            self.pools[pool].buckets.unlink(&mut self.blocks, block);
+            self.erase(pool, block, tenant, 0, work);
+        }
+    }
+
+    fn own(&mut self, tenant: Tenant, owner: u8) {
+        let first = tenant.first >> self.chunk_shift;
+        let last = (tenant.first + tenant.pages - 1) >> self.chunk_shift;
+        self.owners[first as usize..=last as usize].fill(owner);
+    }
+
+    /// First of `pages` logical pages in a row that are nobody's; the drive never promises more than its host pages.
+    fn free_range(&self, pages: u32) -> Result<u32, FlashError> {
+        let taken: u64 = self
+            .tenants
+            .iter()
+            .filter(|t| t.live)
+            .map(|t| u64::from(t.pages))
+            .sum();
+        let left = self.config.host_pages().saturating_sub(taken);
+        let chunks = u64::from(pages).div_ceil(1 << self.chunk_shift);
+        let (mut run, mut largest) = (0, 0);
+        for (i, owner) in self.owners.iter().enumerate() {
+            run = if *owner == NOBODY { run + 1 } else { 0 };
+            largest = run.max(largest);
+            if run == chunks && u64::from(pages) <= left {
+                return Ok((i as u32 + 1 - chunks as u32) << self.chunk_shift);
+            }
+        }
+        Err(FlashError::NoSpace {
+            pages: pages.into(),
+            largest: left.min(largest << self.chunk_shift),
+        })
+    }
+}

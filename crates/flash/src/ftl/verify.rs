@@ -1,0 +1,120 @@
+//! Everything that must always hold, checked the slow way.
+
+use super::blocks::NIL;
+use super::share::NOBODY;
+use super::{Ftl, Sharing};
+
+impl Ftl {
+    /// Goes through all maps and lists. For tests: it takes as long as the drive is large.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, in words.
+    pub fn verify(&self) -> Result<(), String> {
+        self.verify_maps()?;
+        self.verify_pools()?;
+        for (t, tenant) in self.tenants.iter().enumerate().filter(|(_, t)| t.live) {
+            let range = tenant.first as usize..(tenant.first + tenant.pages) as usize;
+            let mapped = self.l2p[range].iter().filter(|p| **p != NIL).count() as u64;
+            let counted = self.counts(super::TenantId(t as u16)).mapped;
+            if mapped != counted {
+                return Err(format!(
+                    "tenant {t} has {mapped} pages, counted were {counted}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Mapped logical pages and valid physical ones are in one-to-one relation, and every block knows how many it has.
+    fn verify_maps(&self) -> Result<(), String> {
+        let mut valid = vec![0_u32; self.blocks.len()];
+        for (logical, at) in self.l2p.iter().enumerate().filter(|(_, p)| **p != NIL) {
+            if self.p2l[*at as usize] as usize != logical {
+                return Err(format!("page {logical} is at {at}, where another one is"));
+            }
+            let block = (*at >> self.shift) as usize;
+            valid[block] += 1;
+            if *at & (self.stride() - 1) >= self.data_pages {
+                return Err(format!("page {logical} is at {at}, which is no data page"));
+            }
+            let owner = self.owners[logical >> self.chunk_shift];
+            if owner == NOBODY {
+                return Err(format!("page {logical} has data and no owner"));
+            }
+            let tenant = &self.tenants[usize::from(owner)];
+            let lane = logical % self.config.lanes as usize;
+            if usize::from(self.blocks[block].pool) != tenant.pool as usize + lane {
+                return Err(format!(
+                    "page {logical} of tenant {owner} is in a block of another pool"
+                ));
+            }
+        }
+        for (block, n) in valid.iter().enumerate() {
+            if u32::from(self.blocks[block].valid) != *n {
+                let counted = self.blocks[block].valid;
+                return Err(format!(
+                    "block {block} has {n} valid pages, counted were {counted}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Every block is in exactly one pool, and there either free, open or in the list of its valid pages.
+    fn verify_pools(&self) -> Result<(), String> {
+        let mut seen = vec![false; self.blocks.len()];
+        let mut see = |block: u32, what: &str| {
+            let twice = std::mem::replace(&mut seen[block as usize], true);
+            (!twice)
+                .then_some(())
+                .ok_or(format!("block {block} is {what} and something else"))
+        };
+        for (p, pool) in self.pools.iter().enumerate() {
+            let mut n = 0;
+            for block in &pool.free {
+                see(*block, "free")?;
+                n += 1;
+                if !self.blocks[*block as usize].is_free() {
+                    return Err(format!("block {block} is in the free list and not free"));
+                }
+            }
+            for open in pool.opens.iter().filter(|o| o.block != NIL) {
+                see(open.block, "open")?;
+                n += 1;
+            }
+            for (valid, block) in pool.buckets.members(&self.blocks) {
+                see(block, "sealed")?;
+                n += 1;
+                if usize::from(self.blocks[block as usize].valid) != valid {
+                    return Err(format!(
+                        "block {block} is in the list of {valid} valid pages"
+                    ));
+                }
+            }
+            if n != pool.members.len() {
+                return Err(format!(
+                    "pool {p} has {} blocks, {n} are in its lists",
+                    pool.members.len()
+                ));
+            }
+            for (at, block) in pool.members.iter().enumerate() {
+                let entry = self.blocks[*block as usize];
+                if usize::from(entry.pool) != p || self.lives[*block as usize].member as usize != at
+                {
+                    return Err(format!(
+                        "block {block} does not know that it is in pool {p}"
+                    ));
+                }
+            }
+            let owned = self.config.sharing != Sharing::Isolated || p >= self.config.lanes as usize;
+            let begun = pool.free.len() < pool.members.len();
+            if owned && begun && pool.free.len() + 1 < self.config.reserve_blocks as usize {
+                return Err(format!("pool {p} has only {} free blocks", pool.free.len()));
+            }
+        }
+        match seen.iter().position(|s| !s) {
+            Some(block) => Err(format!("block {block} is in no pool")),
+            None => Ok(()),
+        }
+    }
+}

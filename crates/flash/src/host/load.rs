@@ -1,0 +1,380 @@
+//! What tenants ask for.
+//!
+//! All are generated from a seed. Those named after traces are *stand-ins*: a mix of kind, size and skew that is typical of the trace's
+//! family, nothing that was fitted to it.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use algo::{Popularity, Rng};
+use thiserror::Error;
+
+use crate::drive::Op;
+
+/// A request of a recorded load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recorded {
+    /// When it came, since the first one.
+    pub at_ns: u64,
+    /// What it asks for.
+    pub op: Op,
+    /// Where.
+    pub offset: u64,
+    /// How much.
+    pub bytes: u32,
+}
+
+/// A kind of load.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Load {
+    /// Independent requests of one size.
+    Random {
+        /// Share of reads.
+        reads: f64,
+        /// Size, bytes.
+        bytes: u32,
+        /// Skew of popularity (Zipf's theta); 0: uniform.
+        theta: f64,
+    },
+    /// One after the other, again from the start at the end.
+    Sequential {
+        /// Share of reads: whole passes are read or written.
+        reads: f64,
+        /// Size, bytes.
+        bytes: u32,
+    },
+    /// Files of 128 KiB: read whole, written whole or appended to, 32 KiB at a time, in bursts of mostly one kind.
+    FileServer,
+    /// A family by name.
+    StandIn(StandIn),
+    /// Requests that somebody recorded, folded into the tenant's space.
+    Recorded(Arc<[Recorded]>),
+}
+
+/// A stand-in for a published trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StandIn {
+    /// OLTP (SPC Financial): small, mostly writes, very skewed.
+    Financial,
+    /// A mail and messaging back end (MS Production MSN): mid-sized, two thirds reads.
+    Msn,
+    /// A mail server (MS Production Exchange): 8 KiB to 32 KiB, half and half.
+    Exchange,
+    /// Project directories (MSR proj): mid-sized, mostly writes in runs.
+    Proj,
+}
+
+/// A load's name that is not understood.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "unknown load \"{0}\": give random-write-SIZE, random-read-SIZE, random-mix-SIZE, zipf[-SIZE], sequential[-write|-read][-SIZE], \
+     fileserver, financial, msn, exchange or proj"
+)]
+pub struct LoadError(pub String);
+
+impl FromStr for Load {
+    type Err = LoadError;
+
+    fn from_str(text: &str) -> Result<Self, LoadError> {
+        let wrong = || LoadError(text.into());
+        let stand_in = |s| Ok(Self::StandIn(s));
+        match text {
+            "fileserver" => return Ok(Self::FileServer),
+            "financial" => return stand_in(StandIn::Financial),
+            "msn" => return stand_in(StandIn::Msn),
+            "exchange" => return stand_in(StandIn::Exchange),
+            "proj" => return stand_in(StandIn::Proj),
+            _ => {}
+        }
+        let mut words = text.split('-');
+        let kind = words.next().unwrap_or("");
+        let (mut reads, mut bytes) = (0.0, if kind == "sequential" { 131_072 } else { 4096 });
+        for word in words {
+            match word {
+                "write" => reads = 0.0,
+                "read" => reads = 1.0,
+                "mix" => reads = 0.5,
+                size => bytes = size_of_request(size).ok_or_else(wrong)?,
+            }
+        }
+        match kind {
+            "random" => Ok(Self::Random {
+                reads,
+                bytes,
+                theta: 0.0,
+            }),
+            "zipf" => Ok(Self::Random {
+                reads,
+                bytes,
+                theta: 0.99,
+            }),
+            "sequential" => Ok(Self::Sequential { reads, bytes }),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// `4k`, `32k`, `1m`: powers of 1,024, from 512 bytes to 8 MiB.
+fn size_of_request(text: &str) -> Option<u32> {
+    let (digits, scale) = match text.strip_suffix(['k', 'K']) {
+        Some(digits) => (digits, 1024),
+        None => match text.strip_suffix(['m', 'M']) {
+            Some(digits) => (digits, 1 << 20),
+            None => (text, 1),
+        },
+    };
+    let bytes = digits.parse::<u32>().ok()?.checked_mul(scale)?;
+    (512..=8 << 20).contains(&bytes).then_some(bytes)
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = |reads: f64| match reads {
+            0.0 => "write".to_owned(),
+            1.0 => "read".to_owned(),
+            r => format!("{:.0}% read", 100.0 * r),
+        };
+        let size = |bytes: u32| match bytes.is_multiple_of(1024) {
+            true => format!("{}k", bytes / 1024),
+            false => bytes.to_string(),
+        };
+        match self {
+            Self::Random {
+                reads,
+                bytes,
+                theta,
+            } => {
+                let name = if *theta > 0.0 { "zipf" } else { "random" };
+                write!(f, "{name}-{}-{}", kind(*reads), size(*bytes))
+            }
+            Self::Sequential { reads, bytes } => {
+                write!(f, "sequential-{}-{}", kind(*reads), size(*bytes))
+            }
+            Self::FileServer => f.write_str("fileserver"),
+            Self::StandIn(StandIn::Financial) => f.write_str("financial"),
+            Self::StandIn(StandIn::Msn) => f.write_str("msn"),
+            Self::StandIn(StandIn::Exchange) => f.write_str("exchange"),
+            Self::StandIn(StandIn::Proj) => f.write_str("proj"),
+            Self::Recorded(requests) => write!(f, "{} recorded requests", requests.len()),
+        }
+    }
+}
+
+const FILE_BYTES: u64 = 128 << 10;
+const PIECE_BYTES: u32 = 32 << 10;
+
+/// Draws the requests of one tenant.
+#[derive(Debug, Clone)]
+pub struct Generator {
+    load: Load,
+    space: u64,
+    random: Rng,
+    popularity: Popularity,
+    /// Of sequential loads and runs.
+    at: u64,
+    left: u32,
+    op: Op,
+    /// Of recorded ones.
+    next: usize,
+}
+
+impl Generator {
+    /// For a tenant with `space` bytes.
+    pub fn new(load: Load, space: u64, seed: u64, stream: u64) -> Self {
+        let theta = match &load {
+            Load::Random { theta, .. } => *theta,
+            Load::StandIn(StandIn::Financial) => 1.0,
+            Load::StandIn(StandIn::Msn | StandIn::Exchange) => 0.8,
+            Load::StandIn(StandIn::Proj) => 0.6,
+            _ => 0.0,
+        };
+        Self {
+            popularity: Popularity::new((space / 4096).max(1), theta),
+            random: Rng::new(seed, 0x10AD ^ stream << 16),
+            load,
+            space: space.max(4096),
+            at: 0,
+            left: 0,
+            op: Op::Write,
+            next: 0,
+        }
+    }
+
+    /// The next request; its time is only meant for recorded loads. None when a recorded load is at its end.
+    pub fn next_request(&mut self) -> Option<Recorded> {
+        let load = self.load.clone();
+        let (op, offset, bytes) = match &load {
+            Load::Random { reads, bytes, .. } => {
+                let op = self.op_with(*reads);
+                (op, self.place(*bytes), *bytes)
+            }
+            Load::Sequential { reads, bytes } => {
+                if self.at + u64::from(*bytes) > self.space {
+                    self.at = 0;
+                }
+                if self.at == 0 {
+                    self.op = self.op_with(*reads);
+                }
+                let offset = self.at;
+                self.at += u64::from(*bytes);
+                (self.op, offset, *bytes)
+            }
+            Load::FileServer => self.file_server(),
+            Load::StandIn(family) => self.stand_in(*family),
+            Load::Recorded(all) => {
+                let request = *all.get(self.next)?;
+                self.next += 1;
+                let room = self.space.saturating_sub(request.bytes.into()).max(1);
+                return Some(Recorded {
+                    offset: request.offset % room,
+                    ..request
+                });
+            }
+        };
+        Some(Recorded {
+            at_ns: 0,
+            op,
+            offset,
+            bytes,
+        })
+    }
+
+    fn op_with(&mut self, reads: f64) -> Op {
+        match self.random.unit() < reads {
+            true => Op::Read,
+            false => Op::Write,
+        }
+    }
+
+    /// A place of the given size, aligned to it where that is possible.
+    fn place(&mut self, bytes: u32) -> u64 {
+        let bits = self.random.next_u64();
+        let offset = self.popularity.page(bits) * 4096;
+        let align = u64::from(bytes).max(4096);
+        (offset / align * align).min(self.space.saturating_sub(bytes.into()) / 4096 * 4096)
+    }
+
+    fn file_server(&mut self) -> (Op, u64, u32) {
+        if self.left == 0 {
+            let files = (self.space / FILE_BYTES).max(1);
+            // Bursts of mostly one kind: the same one as last time with three in four.
+            if self.random.below(4) == 0 {
+                self.op = self.op_with(0.5);
+            }
+            self.at = self.random.below(files) * FILE_BYTES;
+            self.left = match self.op {
+                // Half of what is written is an append of one piece.
+                Op::Write if self.random.below(2) == 0 => 1,
+                _ => (FILE_BYTES / u64::from(PIECE_BYTES)) as u32,
+            };
+        }
+        self.left -= 1;
+        let offset = self.at;
+        self.at += u64::from(PIECE_BYTES);
+        (self.op, offset, PIECE_BYTES)
+    }
+
+    fn stand_in(&mut self, family: StandIn) -> (Op, u64, u32) {
+        let (reads, sizes): (f64, &[u32]) = match family {
+            StandIn::Financial => (0.23, &[4096, 4096, 4096, 8192]),
+            StandIn::Msn => (0.67, &[8192, 8192, 16_384, 65_536]),
+            StandIn::Exchange => (0.50, &[8192, 8192, 16_384, 32_768]),
+            StandIn::Proj => (0.15, &[4096, 8192, 32_768, 65_536]),
+        };
+        if self.left > 0 {
+            self.left -= 1;
+            let offset = self.at.min(self.space.saturating_sub(32_768));
+            self.at = offset + 32_768;
+            return (self.op, offset, 32_768);
+        }
+        let bytes = sizes[self.random.below(sizes.len() as u64) as usize];
+        let op = self.op_with(reads);
+        let offset = self.place(bytes);
+        if family == StandIn::Proj && self.random.below(8) == 0 {
+            (self.at, self.left, self.op) = (offset, 8, op);
+        }
+        (op, offset, bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_understood_and_others_refused() {
+        let random = |reads, bytes, theta| Load::Random {
+            reads,
+            bytes,
+            theta,
+        };
+        for (text, want) in [
+            ("random-write-32k", random(0.0, 32_768, 0.0)),
+            ("random-read-4k", random(1.0, 4096, 0.0)),
+            ("random-mix-512", random(0.5, 512, 0.0)),
+            ("zipf", random(0.0, 4096, 0.99)),
+            ("zipf-1m", random(0.0, 1 << 20, 0.99)),
+            (
+                "sequential-read-64k",
+                Load::Sequential {
+                    reads: 1.0,
+                    bytes: 65_536,
+                },
+            ),
+            ("fileserver", Load::FileServer),
+            ("proj", Load::StandIn(StandIn::Proj)),
+        ] {
+            assert_eq!(text.parse::<Load>(), Ok(want), "{text}");
+        }
+        for text in [
+            "",
+            "random-",
+            "random-write-0k",
+            "random-99999999m",
+            "burst",
+            "zipf-4x",
+        ] {
+            assert!(text.parse::<Load>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn requests_stay_within_the_tenant() {
+        for name in [
+            "random-mix-32k",
+            "zipf-64k",
+            "sequential",
+            "fileserver",
+            "financial",
+            "msn",
+            "exchange",
+            "proj",
+        ] {
+            for space in [1 << 20, 10_000_000] {
+                let mut generator = Generator::new(name.parse().unwrap(), space, 1, 2);
+                let mut again = generator.clone();
+                for _ in 0..2000 {
+                    let r = generator.next_request().unwrap();
+                    assert!(r.offset + u64::from(r.bytes) <= space, "{name}: {r:?}");
+                    assert_eq!(Some(r), again.next_request());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn recorded_requests_come_once_and_folded() {
+        let one = Recorded {
+            at_ns: 5,
+            op: Op::Read,
+            offset: 1 << 40,
+            bytes: 4096,
+        };
+        let mut generator = Generator::new(Load::Recorded([one].into()), 1 << 20, 1, 1);
+        let got = generator.next_request().unwrap();
+        assert_eq!((got.at_ns, got.op), (5, Op::Read));
+        assert!(got.offset < 1 << 20);
+        assert_eq!(generator.next_request(), None);
+    }
+}

@@ -1,0 +1,313 @@
+//! How much over-provisioned space (OPS) each tenant needs.
+//!
+//! Two questions. *Proportions*: split what there is so that tenants' IOPS, each while it is served, are in proportion to weights
+//! ([`proportional`]). *Objectives*: tenants want so many pages a second, at the same time; how much spare space does that take at
+//! least, and is it there ([`feasibility`])?
+
+use serde::Serialize;
+
+use super::cleaning::victim_utilization;
+use super::cost::PageCost;
+
+/// A tenant that shares spare space by weight.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Weighted {
+    /// Its data, in any unit (pages, blocks): spare space comes out in the same.
+    pub data: f64,
+    /// Its weight.
+    pub weight: f64,
+}
+
+/// One tenant's part.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Part {
+    /// Its spare space.
+    pub spare: f64,
+    /// Pages a second that the model expects of it while it is served.
+    pub iops: f64,
+}
+
+/// Splits `total` spare space so that each tenant's IOPS are in proportion to its weight (uniform traffic, Menon's relation).
+///
+/// Bisection on the factor between the two; a tenant whose share of it would be more than a drive without collection does is given
+/// what brings it within a thousandth of that.
+pub fn proportional(cost: &PageCost, tenants: &[Weighted], total: f64) -> Vec<Part> {
+    let sum = |kappa: f64| -> f64 {
+        let spare = tenants
+            .iter()
+            .map(|t| spare_for(cost, t.data, kappa * t.weight));
+        spare.sum()
+    };
+    // Least above most: geometric bisection between where nothing is needed and where nobody gets it.
+    let (mut low, mut high) = (1e-6, 1e9);
+    for _ in 0..200 {
+        let kappa: f64 = libm::sqrt(low * high);
+        if sum(kappa) > total {
+            high = kappa;
+        } else {
+            low = kappa;
+        }
+    }
+    let parts = tenants.iter().map(|t| {
+        let spare = spare_for(cost, t.data, low * t.weight);
+        Part {
+            spare,
+            iops: iops_with(cost, t.data, spare),
+        }
+    });
+    parts.collect()
+}
+
+/// Pages a second of a tenant with `data` and `spare` space.
+pub fn iops_with(cost: &PageCost, data: f64, spare: f64) -> f64 {
+    cost.iops(victim_utilization(data / (data + spare)))
+}
+
+/// Spare space with which `data` reaches `iops`; a thousandfold of the data where nothing would do.
+fn spare_for(cost: &PageCost, data: f64, iops: f64) -> f64 {
+    let (mut low, mut high) = (data * 1e-9, data * 1e3);
+    for _ in 0..80 {
+        let spare: f64 = libm::sqrt(low * high);
+        if iops_with(cost, data, spare) < iops {
+            low = spare;
+        } else {
+            high = spare;
+        }
+    }
+    high
+}
+
+/// What a tenant wants at the same time as the others.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Objective {
+    /// Its data, in any unit.
+    pub data: f64,
+    /// Pages that it wants to write each second.
+    pub writes_per_s: f64,
+    /// Pages that it wants to read each second.
+    pub reads_per_s: f64,
+}
+
+/// Whether objectives can be met together.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Feasibility {
+    /// Share of all pages that has to be spare at least; none if no spare space is enough.
+    pub spare_share_needed: Option<f64>,
+    /// Share that is spare.
+    pub spare_share: f64,
+    /// The best split of the needed space, or, if that is not possible, of what there is. Per tenant, in the unit of the data.
+    pub split: Vec<f64>,
+    /// Share of the device's time that the objectives take with the space there is, split in the best way. Above 1: not feasible.
+    pub busy: f64,
+}
+
+impl Feasibility {
+    /// Whether the space there is suffices.
+    pub fn is_feasible(&self) -> bool {
+        self.busy <= 1.0
+    }
+
+    /// In words: `these SLOs need 11 % OPS, you have 7 %`.
+    pub fn in_words(&self) -> String {
+        let have = 100.0 * self.spare_share;
+        match self.spare_share_needed {
+            None => format!(
+                "no OPS is enough for these SLOs: programs, reads and transfers alone take more than all of the device's time; you have {have:.1} %"
+            ),
+            Some(need) if self.is_feasible() => format!(
+                "these SLOs need {:.1} % OPS, you have {have:.1} %: feasible, {:.0} % of the device's time is taken",
+                100.0 * need,
+                100.0 * self.busy
+            ),
+            Some(need) => {
+                format!(
+                    "these SLOs need {:.1} % OPS, you have {have:.1} %: not feasible",
+                    100.0 * need
+                )
+            }
+        }
+    }
+}
+
+/// Spare shares beyond which more is of no use: victims are all but empty.
+const SPARE_MOST: f64 = 0.97;
+
+/// What objectives need when the device's time is divided as they need it (`units` parallel units, each writing or reading one page at a
+/// time), and tenants own their spare space.
+///
+/// The least spare space is split so that one more page of it saves the same time wherever it is given. Assumes uniform traffic and
+/// perfect overlap of the units: a drive needs more than this, never less.
+pub fn feasibility(
+    cost: &PageCost,
+    units: u32,
+    tenants: &[Objective],
+    spare_share: f64,
+) -> Feasibility {
+    let data: f64 = tenants.iter().map(|t| t.data).sum();
+    let budget = f64::from(units) * 1e6;
+    let busy = |split: &[f64]| -> f64 {
+        let time = tenants.iter().zip(split).map(|(t, spare)| {
+            let u = victim_utilization(t.data / (t.data + spare));
+            t.writes_per_s * cost.write_us(u) + t.reads_per_s * (cost.read_us + cost.transfer_us)
+        });
+        time.sum::<f64>() / budget
+    };
+    let split_of = |share: f64| best_split(cost, tenants, data * share / (1.0 - share));
+    let have = split_of(spare_share);
+    let busy_now = busy(&have);
+    if busy(&split_of(SPARE_MOST)) > 1.0 {
+        return Feasibility {
+            spare_share_needed: None,
+            spare_share,
+            split: have,
+            busy: busy_now,
+        };
+    }
+    let (mut low, mut high) = (1e-6, SPARE_MOST);
+    for _ in 0..50 {
+        let share = 0.5 * (low + high);
+        if busy(&split_of(share)) > 1.0 {
+            low = share;
+        } else {
+            high = share;
+        }
+    }
+    Feasibility {
+        spare_share_needed: Some(high),
+        spare_share,
+        split: split_of(high),
+        busy: busy_now,
+    }
+}
+
+/// Splits `total` so that the time all writes take is least: equal marginal gains, found by bisection on their value.
+fn best_split(cost: &PageCost, tenants: &[Objective], total: f64) -> Vec<f64> {
+    let gain = |t: &Objective, spare: f64| {
+        let step = spare * 1e-4;
+        let time =
+            |s: f64| t.writes_per_s * cost.write_us(victim_utilization(t.data / (t.data + s)));
+        (time(spare) - time(spare + step)) / step
+    };
+    // Where the marginal gain of a tenant has fallen to `price`.
+    let spare_at = |t: &Objective, price: f64| {
+        let (mut low, mut high) = (t.data * 1e-6, t.data * 1e3);
+        for _ in 0..48 {
+            let spare: f64 = libm::sqrt(low * high);
+            if gain(t, spare) > price {
+                low = spare;
+            } else {
+                high = spare;
+            }
+        }
+        low
+    };
+    let (mut low, mut high) = (1e-15, 1e15);
+    for _ in 0..64 {
+        let price: f64 = libm::sqrt(low * high);
+        let sum: f64 = tenants.iter().map(|t| spare_at(t, price)).sum();
+        if sum > total {
+            low = price;
+        } else {
+            high = price;
+        }
+    }
+    tenants.iter().map(|t| spare_at(t, high)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn equal(weights: &[f64]) -> Vec<Weighted> {
+        let one = |w: &f64| Weighted {
+            data: 1000.0,
+            weight: *w,
+        };
+        weights.iter().map(one).collect()
+    }
+
+    /// Splits for four equal tenants, computed by an independent program.
+    #[test]
+    fn four_tenants_split_spare_space_by_weight() {
+        let tenants = equal(&[1.0, 2.0, 5.0, 10.0]);
+        for (share, percent, iops) in [
+            (0.05, [5.0, 10.2, 26.7, 58.1], [23.8, 47.7, 119.0, 238.0]),
+            (0.10, [4.5, 9.2, 25.3, 61.0], [44.0, 89.0, 222.0, 444.0]),
+            (0.20, [3.5, 7.3, 21.7, 67.5], [75.5, 151.0, 378.0, 755.0]),
+        ] {
+            let total = 4000.0 * share / (1.0 - share);
+            let parts = proportional(&PageCost::PAPER4, &tenants, total);
+            let sum: f64 = parts.iter().map(|p| p.spare).sum();
+            assert!((sum / total - 1.0).abs() < 1e-6);
+            for ((part, percent), iops) in parts.iter().zip(percent).zip(iops) {
+                let got = 100.0 * part.spare / total;
+                assert!((got - percent).abs() < 0.06, "{share}: {got} {percent}");
+                assert!(
+                    (part.iops / iops - 1.0).abs() < 0.01,
+                    "{share}: {} {iops}",
+                    part.iops
+                );
+            }
+            let kappa = parts[0].iops;
+            assert!((parts[3].iops / kappa - 10.0).abs() < 1e-3);
+        }
+        // Equal split: everybody's 112.
+        assert!((iops_with(&PageCost::PAPER4, 950.0, 50.0) - 112.0).abs() < 0.6);
+    }
+
+    #[test]
+    fn feasibility_is_the_inverse_of_the_cost_model() {
+        let cost = PageCost::PAPER4;
+        // One tenant that wants what the model says 11 % give.
+        let want = iops_with(&cost, 0.89, 0.11);
+        let one = [Objective {
+            data: 89.0,
+            writes_per_s: want,
+            reads_per_s: 0.0,
+        }];
+        let found = feasibility(&cost, 1, &one, 0.07);
+        assert!(
+            (found.spare_share_needed.unwrap() - 0.11).abs() < 1e-4,
+            "{found:?}"
+        );
+        assert!(!found.is_feasible() && found.busy > 1.2);
+        assert_eq!(
+            found.in_words(),
+            "these SLOs need 11.0 % OPS, you have 7.0 %: not feasible"
+        );
+        assert!(feasibility(&cost, 1, &one, 0.12).is_feasible());
+        // Two units do twice as much.
+        assert!(feasibility(&cost, 2, &one, 0.07).is_feasible());
+        // More than a drive without collection does.
+        let all = [Objective {
+            writes_per_s: 1200.0,
+            ..one[0]
+        }];
+        let none = feasibility(&cost, 1, &all, 0.5);
+        assert_eq!(none.spare_share_needed, None);
+        assert!(none.in_words().contains("no OPS is enough"));
+    }
+
+    #[test]
+    fn the_best_split_gives_more_to_those_who_write_more_and_beats_an_equal_one() {
+        let cost = PageCost::PAPER4;
+        let tenant = |writes_per_s| Objective {
+            data: 1000.0,
+            writes_per_s,
+            reads_per_s: 0.0,
+        };
+        let tenants = [tenant(10.0), tenant(90.0)];
+        let split = best_split(&cost, &tenants, 200.0);
+        assert!((split[0] + split[1] - 200.0).abs() < 0.2, "{split:?}");
+        assert!(split[1] > 2.0 * split[0], "{split:?}");
+        let time = |s: &[f64]| -> f64 {
+            let each = tenants.iter().zip(s);
+            each.map(|(t, s)| t.writes_per_s / iops_with(&cost, t.data, *s))
+                .sum()
+        };
+        assert!(time(&split) < 0.97 * time(&[100.0, 100.0]));
+        for shift in [-5.0, 5.0] {
+            assert!(time(&split) < time(&[split[0] + shift, split[1] - shift]));
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! The outcome to read.
+
+use report::{
+    BarChart, Block, Cell, Chart, Document, Mark, Tone, ValueBar, XyChart, XySeries, number, words,
+};
+
+use super::cell::{Device, Mode};
+use super::figures::Row;
+use super::setup::Outcome;
+use crate::autotiering::Verdict;
+use crate::dual_period::{Claim, Value, found, section, value};
+
+/// As a document of tables and charts.
+pub fn document(outcome: &Outcome) -> Document {
+    let setup = &outcome.setup;
+    let seeds: Vec<String> = setup.seeds.iter().map(u64::to_string).collect();
+    let figures = &outcome.figures;
+    let of = |experiment: &str| figures.of(experiment);
+    let sections = vec![
+        section("scorecard", "Scorecard", scorecard(outcome)),
+        section("proportionality", "Bandwidth relative to VM-1: disk, clean SSD, aged SSD", vec![
+            Block::Text("Four virtual machines with the same load and host weights 1, 2, 5 and 10. Perfect would be 1, 2, 5, 10.".into()),
+            Block::Charts(["financial", "msn", "exchange"].map(|mix| by_device(&of("proportionality"), mix)).into()),
+            rates(&of("proportionality")),
+        ]),
+        section("moves", "Whose pages collection moves", vec![
+            Block::Text("Three virtual machines of equal size on one simulated unit, first come, first served.".into()),
+            moves(&of("moves")),
+        ]),
+        section("isolation", "Isolation on and off", vec![
+            Block::Text("One simulated unit, OPS 5 %, one request at a time. Errors are means of |relative bandwidth / relative weight − 1|. Spare space says nothing under first come, first served; with equal device time it sets the rates; with device time by weight the service does, and isolation only keeps others' collection out.".into()),
+            Block::Charts(vec![isolation_chart(&of("isolation"))]),
+            isolation(&of("isolation")),
+        ]),
+        section("components", "Part 2: channels and write cache", vec![
+            Block::Text("Four virtual machines with host weights 1, 2, 5 and 10 on the disk, on the SSD, without its write buffer, and with one channel.".into()),
+            Block::Charts(["random-write-32k", "fileserver"].map(|mix| by_device(&of("components"), mix)).into()),
+            rates(&of("components")),
+            Block::Charts(series(&of("components"), "fileserver")),
+        ]),
+        section("ncq", "Part 2: NCQ", vec![
+            Block::Text("Two virtual machines with host weights 1 and 5. With tags the drive begins reads first and then whatever can begin first; without, it keeps the host's order.".into()),
+            rates(&of("ncq")),
+            Block::Charts({
+                let mut charts = series(&of("ncq"), "proj");
+                charts.extend(series(&of("ncq"), "exchange"));
+                charts
+            }),
+        ]),
+        section("assumptions", "What is not published, and what was assumed", vec![Block::List(outcome.assumptions.clone())]),
+    ];
+    Document {
+        title: "OPS isolation (paper 4), repeated".into(),
+        facts: vec![
+            ("seeds".into(), seeds.join(", ")),
+            (
+                "simulated time that counts, one unit".into(),
+                format!("{} s", 2 * setup.seconds),
+            ),
+            (
+                "space of a virtual machine".into(),
+                format!("{} MiB", setup.tenant_mib),
+            ),
+            ("terrace version".into(), outcome.version.clone()),
+        ],
+        sections,
+    }
+}
+
+fn scorecard(outcome: &Outcome) -> Vec<Block> {
+    let columns = vec![
+        words("claim"),
+        words("where"),
+        words("published"),
+        words("verdict"),
+        words("ours"),
+    ];
+    let row = |c: &Claim| -> Vec<Cell> {
+        let tone = match c.verdict {
+            Verdict::Agrees => Tone::Good,
+            Verdict::Disagrees => Tone::Bad,
+            Verdict::Undecided => Tone::Plain,
+        };
+        let verdict = Cell {
+            text: c.verdict.name().into(),
+            tone,
+        };
+        vec![
+            c.id.into(),
+            c.source.into(),
+            c.says.into(),
+            verdict,
+            found(c).into(),
+        ]
+    };
+    let rows = outcome.scorecard.iter();
+    let notes = rows.clone().filter(|c| !c.note.is_empty());
+    vec![
+        Block::Text("Agrees: the 95 % interval over the seeds keeps the rule in all measures. The slides' figures have no numbers; \"close to I/O weight\" is taken as an error below 0.15.".into()),
+        Block::Table(columns, rows.map(row).collect()),
+        Block::List(notes.map(|c| format!("{}: {}", c.id, c.note)).collect()),
+    ]
+}
+
+fn bar(v: &Value) -> Option<ValueBar> {
+    Some(ValueBar {
+        value: v.mean,
+        whisker: v.interval.map(|i| (i.ci95_low, i.ci95_high)),
+    })
+}
+
+fn by_device(rows: &[&Row], mix: &str) -> Chart {
+    let rows: Vec<&&Row> = rows.iter().filter(|r| r.mix == mix).collect();
+    let tenants = rows.first().map_or(&[][..], |r| &r.tenants);
+    let mut series: Vec<(String, Vec<Option<ValueBar>>)> = rows
+        .iter()
+        .map(|r| {
+            (
+                r.device.name().to_owned(),
+                r.proportionality.iter().map(bar).collect(),
+            )
+        })
+        .collect();
+    let weights = tenants.iter().map(|(_, weight)| {
+        Some(ValueBar {
+            value: *weight,
+            whisker: None,
+        })
+    });
+    series.push(("weight".into(), weights.collect()));
+    Chart::Bars(BarChart {
+        title: mix.into(),
+        unit: "bandwidth over VM-1's".into(),
+        groups: tenants
+            .iter()
+            .map(|(_, weight)| format!("VM-{weight}"))
+            .collect(),
+        series,
+    })
+}
+
+fn list(values: &[Value], digits: usize) -> String {
+    let texts: Vec<String> = values
+        .iter()
+        .map(|v| format!("{:.digits$}", v.mean))
+        .collect();
+    texts.join(" : ")
+}
+
+fn rates(rows: &[&Row]) -> Block {
+    let columns = vec![
+        words("load"),
+        words("device"),
+        words("weights"),
+        words("bandwidth, relative"),
+        number("error", ""),
+        number("IOPS, all", "/s"),
+        number("WAF", ""),
+        words("p99, ms"),
+        number("unsteadiness", "%"),
+    ];
+    let row = |r: &&Row| -> Vec<Cell> {
+        let weights: Vec<String> = r.tenants.iter().map(|(_, w)| w.to_string()).collect();
+        let waf = if r.device == Device::Disk {
+            "-".into()
+        } else {
+            value(&r.waf, 2)
+        };
+        vec![
+            r.mix.clone().into(),
+            r.device.name().into(),
+            weights.join(" : ").into(),
+            list(&r.proportionality, 2).into(),
+            value(&r.error, 3).into(),
+            format!("{:.0}", r.iops.mean).into(),
+            waf.into(),
+            list(&r.latency_p99_ms, 0).into(),
+            format!("{:.1}", 100.0 * r.unsteadiness.mean).into(),
+        ]
+    };
+    Block::Table(columns, rows.iter().map(row).collect())
+}
+
+fn moves(rows: &[&Row]) -> Block {
+    let columns = vec![
+        words("sharing"),
+        words("virtual machine"),
+        number("own", "% of the pages moved"),
+        number("published", "%"),
+        number("foreign", "pages"),
+        number("WAF of the drive", ""),
+    ];
+    let mut cells = Vec::new();
+    for r in rows {
+        for (t, (load, _)) in r.tenants.iter().enumerate() {
+            let own = r.own_share[t].map_or("-".into(), |v| format!("{:.1}", 100.0 * v.mean));
+            let published = r.mode == Mode::PoolFcfs && t == 0;
+            cells.push(vec![
+                r.mode.name().into(),
+                (*load).into(),
+                own.into(),
+                if published { "30" } else { "-" }.into(),
+                format!("{:.0}", r.moved_foreign[t].mean).into(),
+                value(&r.waf, 2).into(),
+            ]);
+        }
+    }
+    Block::Table(columns, cells)
+}
+
+fn isolation_chart(rows: &[&Row]) -> Chart {
+    let mut mixes: Vec<&str> = Vec::new();
+    for r in rows {
+        if !mixes.contains(&r.mix.as_str()) {
+            mixes.push(&r.mix);
+        }
+    }
+    let series = Mode::ALL.map(|mode| {
+        let bars = mixes.iter().map(|mix| {
+            let row = rows.iter().find(|r| r.mode == mode && r.mix == *mix);
+            row.and_then(|r| bar(&r.error))
+        });
+        (mode.name().to_owned(), bars.collect())
+    });
+    Chart::Bars(BarChart {
+        title: "Error of proportionality".into(),
+        unit: "mean |relative bandwidth / relative weight − 1|".into(),
+        groups: mixes.iter().map(|m| (*m).to_owned()).collect(),
+        series: series.into(),
+    })
+}
+
+fn isolation(rows: &[&Row]) -> Block {
+    let columns = vec![
+        words("mix"),
+        words("mode"),
+        words("bandwidth, relative"),
+        number("error", ""),
+        number("IOPS, all", "/s"),
+        number("WAF", ""),
+        words("own moves, %"),
+        words("OPS, % of flash"),
+    ];
+    let percents = |values: &[Option<Value>], digits: usize| {
+        let texts: Vec<String> = values
+            .iter()
+            .map(|v| v.map_or("-".into(), |v| format!("{:.digits$}", 100.0 * v.mean)))
+            .collect();
+        texts.join(" : ")
+    };
+    let row = |r: &&Row| -> Vec<Cell> {
+        vec![
+            r.mix.clone().into(),
+            r.mode.name().into(),
+            list(&r.proportionality, 2).into(),
+            value(&r.error, 3).into(),
+            format!("{:.0}", r.iops.mean).into(),
+            value(&r.waf, 2).into(),
+            percents(&r.own_share, 0).into(),
+            percents(&r.spare_share, 2).into(),
+        ]
+    };
+    Block::Table(columns, rows.iter().map(row).collect())
+}
+
+fn series(rows: &[&Row], mix: &str) -> Vec<Chart> {
+    let rows = rows
+        .iter()
+        .filter(|r| r.mix == mix && r.device != Device::Disk);
+    let chart = |r: &&Row| {
+        let lines =
+            r.series
+                .iter()
+                .zip(&r.tenants)
+                .enumerate()
+                .map(|(i, (points, (_, weight)))| XySeries {
+                    label: format!("VM-{weight}"),
+                    style: i,
+                    mark: Mark::Line,
+                    points: points
+                        .iter()
+                        .enumerate()
+                        .map(|(w, mib)| ((w as f64 + 0.5) * r.window_s, *mib))
+                        .collect(),
+                });
+        Chart::Xy(XyChart {
+            title: format!("{mix}, {}", r.device.name()),
+            x: "time, s".into(),
+            y: "MiB/s".into(),
+            series: lines.collect(),
+            marks: Vec::new(),
+        })
+    };
+    rows.map(chart).collect()
+}

@@ -1,0 +1,170 @@
+//! The numbers of the figures, over seeds.
+
+use algo::Interval;
+use serde::Serialize;
+
+use super::cell::{CellResult, Device, Mode};
+use crate::dual_period::Value;
+
+/// One combination, over all seeds.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// Which experiment.
+    pub experiment: &'static str,
+    /// What requests went to.
+    pub device: Device,
+    /// How tenants shared it.
+    pub mode: Mode,
+    /// Name of the mix.
+    pub mix: String,
+    /// Loads and weights.
+    pub tenants: Vec<(&'static str, f64)>,
+    /// Bandwidth of each tenant over that of the one with the least weight.
+    pub proportionality: Vec<Value>,
+    /// Mean of |proportionality / relative weight − 1|.
+    pub error: Value,
+    /// Requests a second of all.
+    pub iops: Value,
+    /// Write amplification; 0 for a disk.
+    pub waf: Value,
+    /// Of the pages that each tenant's collections moved, the share that was its own; none where nothing was moved.
+    pub own_share: Vec<Option<Value>>,
+    /// Pages moved by each tenant's collections that were others'.
+    pub moved_foreign: Vec<Value>,
+    /// 99th percentile of each tenant's latency, milliseconds.
+    pub latency_p99_ms: Vec<Value>,
+    /// Spare space of each tenant in the end, as a share of the flash.
+    pub spare_share: Vec<Option<Value>>,
+    /// Mean over windows of |share of bandwidth − its mean| of the tenant with the greatest weight.
+    pub unsteadiness: Value,
+    /// Bandwidth of each tenant over time, first seed: MiB/s in each window.
+    pub series: Vec<Vec<f64>>,
+    /// Length of a window, seconds.
+    pub window_s: f64,
+}
+
+/// All of them.
+#[derive(Debug, Clone, Serialize)]
+pub struct Figures {
+    /// In the order in which they were run.
+    pub rows: Vec<Row>,
+}
+
+fn value(values: &[f64]) -> Value {
+    Value {
+        mean: values.iter().sum::<f64>() / values.len().max(1) as f64,
+        interval: Interval::of(values),
+    }
+}
+
+fn maybe(values: &[Option<f64>]) -> Option<Value> {
+    let all: Option<Vec<f64>> = values.iter().copied().collect();
+    all.map(|all| value(&all))
+}
+
+impl Figures {
+    /// Puts the seeds of each combination together.
+    pub(super) fn new(results: &[CellResult]) -> Self {
+        let same = |a: &CellResult, b: &CellResult| {
+            let (a, b) = (&a.cell, &b.cell);
+            (a.experiment, a.device, a.mode, &a.mix) == (b.experiment, b.device, b.mode, &b.mix)
+        };
+        let mut rows = Vec::new();
+        let mut done = vec![false; results.len()];
+        for (i, first) in results.iter().enumerate() {
+            if done[i] {
+                continue;
+            }
+            let mut seeds = Vec::new();
+            for (j, other) in results.iter().enumerate().skip(i) {
+                if same(first, other) {
+                    done[j] = true;
+                    seeds.push(other);
+                }
+            }
+            rows.push(row(&seeds));
+        }
+        Self { rows }
+    }
+
+    pub(super) fn row(
+        &self,
+        experiment: &str,
+        device: Device,
+        mode: Mode,
+        mix: &str,
+    ) -> Option<&Row> {
+        let mut rows = self.rows.iter();
+        rows.find(|r| {
+            r.experiment == experiment && r.device == device && r.mode == mode && r.mix == mix
+        })
+    }
+
+    pub(super) fn of(&self, experiment: &str) -> Vec<&Row> {
+        self.rows
+            .iter()
+            .filter(|r| r.experiment == experiment)
+            .collect()
+    }
+}
+
+fn row(seeds: &[&CellResult]) -> Row {
+    let cell = &seeds[0].cell;
+    let n = cell.tenants.len();
+    let over = |of: &dyn Fn(&CellResult) -> f64| {
+        let values: Vec<f64> = seeds.iter().map(|s| of(s)).collect();
+        value(&values)
+    };
+    let each = |of: &dyn Fn(&CellResult, usize) -> f64| -> Vec<Value> {
+        (0..n).map(|t| over(&|s| of(s, t))).collect()
+    };
+    let each_maybe = |of: &dyn Fn(&CellResult, usize) -> Option<f64>| -> Vec<Option<Value>> {
+        (0..n)
+            .map(|t| maybe(&seeds.iter().map(|s| of(s, t)).collect::<Vec<_>>()))
+            .collect()
+    };
+    let mib = f64::from(1 << 20);
+    Row {
+        experiment: cell.experiment,
+        device: cell.device,
+        mode: cell.mode,
+        mix: cell.mix.clone(),
+        tenants: cell.tenants.clone(),
+        proportionality: each(&|s, t| s.outcome.proportionality[t]),
+        error: over(&|s| s.outcome.proportionality_error),
+        iops: over(&|s| s.outcome.tenants.iter().map(|t| t.iops).sum()),
+        waf: over(&|s| s.waf.unwrap_or(0.0)),
+        own_share: each_maybe(&|s, t| {
+            let t = &s.outcome.tenants[t];
+            let all = t.moved_own + t.moved_foreign;
+            (all > 0).then(|| t.moved_own as f64 / all as f64)
+        }),
+        moved_foreign: each(&|s, t| s.outcome.tenants[t].moved_foreign as f64),
+        latency_p99_ms: each(&|s, t| s.outcome.tenants[t].latency.p99_us / 1e3),
+        spare_share: each_maybe(&|s, t| s.outcome.tenants[t].spare_share),
+        unsteadiness: over(&unsteadiness),
+        series: seeds[0]
+            .outcome
+            .tenants
+            .iter()
+            .map(|t| t.series.iter().map(|b| b / mib).collect())
+            .collect(),
+        window_s: seeds[0].outcome.window_s,
+    }
+}
+
+/// How much the greatest tenant's share of the bandwidth strays from window to window.
+fn unsteadiness(result: &CellResult) -> f64 {
+    let tenants = &result.outcome.tenants;
+    let Some(greatest) = tenants.iter().max_by(|a, b| a.weight.total_cmp(&b.weight)) else {
+        return 0.0;
+    };
+    let shares: Vec<f64> = (0..greatest.series.len())
+        .filter_map(|w| {
+            let all: f64 = tenants.iter().map(|t| t.series[w]).sum();
+            (all > 0.0).then(|| greatest.series[w] / all)
+        })
+        .collect();
+    let mean = shares.iter().sum::<f64>() / shares.len().max(1) as f64;
+    shares.iter().map(|s| (s - mean).abs()).sum::<f64>() / shares.len().max(1) as f64
+}
