@@ -1,0 +1,413 @@
+//! The performance model: how busy the backend would be if something were changed.
+//!
+//! ```text
+//!  stream ──(cache of its own)──▶ memory that all share ──▶ disks      uses of a resource add up
+//!         writes ────────────────────────────────────────▶ disks      kept if every use ≤ 0.8 and
+//!         └── all of it that reaches the backend ─────────▶ link       what others leave is enough
+//! ```
+//!
+//! The paper uses "a simple performance model" and does not describe it (sec. 5.2). Here: what a request costs on each resource
+//! is measured; how many requests get there follows from miss-ratio curves; the array's memory is shared as an LRU cache
+//! shares itself (every stream holds what it missed in one common time). A promise b is kept by conservation of rates: what
+//! all others leave of each resource must be enough for b.
+//!
+//! What it does not know: latency. Eighty percent is the stand-in: beyond it queues grow fast.
+
+use serde::{Deserialize, Serialize};
+use units::Bytes;
+
+use crate::curve::Curve;
+use crate::sample::{Objective, WorkloadId};
+
+/// Whether the array's memory stands before a resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// Only reads that miss the memory get there: disks.
+    BehindMemory,
+    /// All requests that reach the backend: links, controllers.
+    InFront,
+}
+
+/// A resource of the backend.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resource {
+    /// For people.
+    pub name: String,
+    /// Where it is.
+    pub place: Place,
+}
+
+/// What a request costs on one resource: share of a second of the whole resource.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cost {
+    /// A read that gets there.
+    pub read_s: f64,
+    /// A write.
+    pub write_s: f64,
+}
+
+/// What one workload asks of the backend.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Stream {
+    /// Whose.
+    pub workload: WorkloadId,
+    /// Reads that it is to be served, per second.
+    pub reads_per_s: f64,
+    /// Writes.
+    pub writes_per_s: f64,
+    /// Mean bytes of a read.
+    pub read_bytes: f64,
+    /// By resource.
+    pub costs: Vec<Cost>,
+    /// Share of its reads that miss the array's memory now.
+    pub memory_misses: f64,
+    /// Its reads' curve; without one its share of the memory stays what it is.
+    pub curve: Option<Curve>,
+    /// What it was promised.
+    pub objective: Objective,
+}
+
+/// The backend.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Backend {
+    /// All resources.
+    pub resources: Vec<Resource>,
+    /// Its memory for data.
+    pub memory: Bytes,
+    /// Use of a resource up to which it is taken to be quick.
+    pub use_max: f64,
+}
+
+/// What is changed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "change", rename_all = "kebab-case")]
+pub enum Change {
+    /// Nothing.
+    None,
+    /// A read cache before the backend.
+    Cached {
+        /// For whom.
+        workload: WorkloadId,
+        /// How large.
+        size: Bytes,
+    },
+    /// Held to a rate.
+    Throttled {
+        /// Who.
+        workload: WorkloadId,
+        /// Requests per second.
+        rate_per_s: f64,
+    },
+    /// A part of the memory is its own, the others share the rest.
+    MemoryFor {
+        /// Whose.
+        workload: WorkloadId,
+        /// How much.
+        size: Bytes,
+    },
+    /// It leaves the backend.
+    Gone {
+        /// Who.
+        workload: WorkloadId,
+    },
+}
+
+/// What would be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Prediction {
+    /// Use of each resource; above 1 where more is asked for than there is.
+    pub uses: Vec<f64>,
+    /// Share of each stream's own reads that gets to the disks.
+    pub disk_reads: Vec<f64>,
+    /// Requests per second that the others leave for each stream; unlimited if it needs nothing.
+    pub available_per_s: Vec<f64>,
+    /// Why it does not do; `None` if all promises are kept.
+    pub fails: Option<String>,
+}
+
+/// Predicts a change.
+pub fn predict(backend: &Backend, streams: &[Stream], change: &Change) -> Prediction {
+    let after: Vec<After> = after(streams, change);
+    let misses = memory_misses(backend, streams, &after, change);
+    let uses_of = |s: usize| -> Vec<f64> {
+        let (stream, after) = (&streams[s], &after[s]);
+        let resources = backend.resources.iter().zip(&stream.costs);
+        resources
+            .map(|(resource, cost)| {
+                let share = match resource.place {
+                    Place::BehindMemory => misses[s],
+                    Place::InFront => after.passes,
+                };
+                after.reads * share * cost.read_s + after.writes * cost.write_s
+            })
+            .collect()
+    };
+    let each: Vec<Vec<f64>> = (0..streams.len()).map(uses_of).collect();
+    let of = |r: usize| each.iter().map(|u| u[r]).sum::<f64>();
+    let uses: Vec<f64> = (0..backend.resources.len()).map(of).collect();
+    let available = |s: usize| {
+        let rate = after[s].reads + after[s].writes;
+        let left = uses.iter().zip(&each[s]).map(|(all, own)| {
+            if *own > 1e-12 {
+                (1.0 - (all - own)).max(0.0) * rate / own
+            } else {
+                f64::MAX
+            }
+        });
+        left.fold(f64::MAX, f64::min)
+    };
+    let available_per_s: Vec<f64> = (0..streams.len()).map(available).collect();
+    let fails = why(backend, streams, &uses, &available_per_s, change);
+    Prediction {
+        uses,
+        disk_reads: misses,
+        available_per_s,
+        fails,
+    }
+}
+
+/// A stream after the change.
+struct After {
+    reads: f64,
+    writes: f64,
+    /// Share of the reads that gets past a cache of its own.
+    passes: f64,
+}
+
+fn after(streams: &[Stream], change: &Change) -> Vec<After> {
+    let one = |s: &Stream| {
+        let rate = s.reads_per_s + s.writes_per_s;
+        let (scale, passes) = match change {
+            Change::Cached { workload, size } if *workload == s.workload => {
+                (1.0, s.curve.as_ref().map_or(1.0, |c| c.at(*size)))
+            }
+            Change::Throttled {
+                workload,
+                rate_per_s,
+            } if *workload == s.workload && rate > *rate_per_s => (rate_per_s / rate, 1.0),
+            Change::Gone { workload } if *workload == s.workload => (0.0, 1.0),
+            _ => (1.0, 1.0),
+        };
+        After {
+            reads: scale * s.reads_per_s,
+            writes: scale * s.writes_per_s,
+            passes,
+        }
+    };
+    streams.iter().map(one).collect()
+}
+
+/// Share of each stream's reads that misses its own cache and the memory.
+fn memory_misses(
+    backend: &Backend,
+    streams: &[Stream],
+    after: &[After],
+    change: &Change,
+) -> Vec<f64> {
+    let own = match change {
+        Change::MemoryFor { workload, size } => Some((*workload, *size)),
+        _ => None,
+    };
+    let memory = backend.memory.as_f64() - own.map_or(0.0, |(_, size)| size.as_f64());
+    // What a stream holds of the memory after a common time, in bytes.
+    let held = |s: usize, seconds: f64| {
+        let (stream, after) = (&streams[s], &after[s]);
+        let bytes = after.reads * stream.read_bytes;
+        match &stream.curve {
+            None => 0.0,
+            // What gets past a cache has no reuse within it: it fills the memory as it comes.
+            Some(_) if after.passes < 1.0 => bytes * after.passes * seconds,
+            Some(curve) => curve.held_after(seconds, bytes),
+        }
+    };
+    let shares = |s: usize| own.is_none_or(|(w, _)| streams[s].workload != w);
+    let total = |seconds: f64| {
+        let all = (0..streams.len()).filter(|s| shares(*s));
+        all.map(|s| held(s, seconds)).sum::<f64>()
+    };
+    let (mut low, mut high) = (0.0, 1e6);
+    for _ in 0..60 {
+        let mid = 0.5 * (low + high);
+        if total(mid) > memory {
+            high = mid;
+        } else {
+            low = mid;
+        }
+    }
+    let ratio = |s: usize| {
+        let (stream, after) = (&streams[s], &after[s]);
+        let Some(curve) = &stream.curve else {
+            return stream.memory_misses;
+        };
+        let size = match own {
+            Some((w, size)) if w == stream.workload => size.as_f64(),
+            _ => held(s, low),
+        };
+        let at = curve.at(Bytes(size.max(0.0) as u64));
+        // A read that passes its own cache is in the memory only if the memory holds more of the stream than the cache.
+        at.min(after.passes)
+    };
+    (0..streams.len()).map(ratio).collect()
+}
+
+fn why(
+    backend: &Backend,
+    streams: &[Stream],
+    uses: &[f64],
+    available: &[f64],
+    change: &Change,
+) -> Option<String> {
+    let full = uses
+        .iter()
+        .zip(&backend.resources)
+        .filter(|(u, _)| **u > backend.use_max)
+        .max_by(|a, b| a.0.total_cmp(b.0));
+    if let Some((used, resource)) = full {
+        let (used, max) = (100.0 * used, 100.0 * backend.use_max);
+        let name = &resource.name;
+        return Some(format!(
+            "{name} would be {used:.0} % busy, more than {max:.0} %"
+        ));
+    }
+    for (stream, available) in streams.iter().zip(available) {
+        let asks = stream.reads_per_s + stream.writes_per_s;
+        let Some(promised) = stream.objective.rate_min_per_s else {
+            continue;
+        };
+        let leaves = matches!(change, Change::Gone { workload } if *workload == stream.workload);
+        let needs = promised.min(asks);
+        if let Change::Throttled {
+            workload,
+            rate_per_s,
+        } = change
+            && *workload == stream.workload
+            && *rate_per_s < needs
+        {
+            return Some("it would be held below what it was promised".into());
+        }
+        if !leaves && *available < needs {
+            let w = stream.workload.0;
+            return Some(format!(
+                "the others would leave workload {w} {available:.0} of {needs:.0} requests/s"
+            ));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn backend() -> Backend {
+        Backend {
+            resources: vec![
+                Resource {
+                    name: "disks".into(),
+                    place: Place::BehindMemory,
+                },
+                Resource {
+                    name: "link".into(),
+                    place: Place::InFront,
+                },
+            ],
+            memory: Bytes(1000),
+            use_max: 0.8,
+        }
+    }
+
+    /// Uniform reads over `bytes`.
+    fn uniform(id: u16, reads_per_s: f64, bytes: u64) -> Stream {
+        let points = (0..=100).map(|i| (Bytes(bytes * i / 100), 1.0 - i as f64 / 100.0));
+        Stream {
+            workload: WorkloadId(id),
+            reads_per_s,
+            writes_per_s: 0.0,
+            read_bytes: 1.0,
+            costs: vec![
+                Cost {
+                    read_s: 0.001,
+                    write_s: 0.001,
+                },
+                Cost {
+                    read_s: 0.0002,
+                    write_s: 0.0002,
+                },
+            ],
+            memory_misses: 0.5,
+            curve: Some(Curve::new(points.collect())),
+            objective: Objective::default(),
+        }
+    }
+
+    #[test]
+    fn memory_is_shared_as_lru_shares_it() {
+        // Alike streams hold alike parts.
+        let two = [uniform(0, 500.0, 1000), uniform(1, 500.0, 1000)];
+        let found = predict(&backend(), &two, &Change::None);
+        assert!((found.disk_reads[0] - 0.5).abs() < 0.01, "{found:?}");
+        assert!((found.uses[0] - 0.5).abs() < 0.01);
+        assert!((found.uses[1] - 0.2).abs() < 1e-9);
+        assert_eq!(found.fails, None);
+        // One that reads more slowly holds less: with x = e^(−r·T/1000) what it misses, x₁ = x₀^(1/4) and x₀ + x₁ = 1.
+        let two = [uniform(0, 800.0, 1000), uniform(1, 200.0, 1000)];
+        let found = predict(&backend(), &two, &Change::None);
+        let sum = found.disk_reads[0] + found.disk_reads[1];
+        assert!((sum - 1.0).abs() < 0.02, "{found:?}");
+        let want = libm::pow(found.disk_reads[0], 0.25);
+        assert!((found.disk_reads[1] - want).abs() < 0.02, "{found:?}");
+    }
+
+    #[test]
+    fn a_cache_takes_load_from_link_disks_and_memory() {
+        let mut two = [uniform(0, 900.0, 1000), uniform(1, 900.0, 1000)];
+        two[1].objective.rate_min_per_s = Some(900.0);
+        let before = predict(&backend(), &two, &Change::None);
+        assert!(
+            before
+                .fails
+                .as_ref()
+                .unwrap()
+                .starts_with("disks would be 90 %")
+        );
+        let cached = Change::Cached {
+            workload: WorkloadId(0),
+            size: Bytes(900),
+        };
+        let found = predict(&backend(), &two, &cached);
+        assert_eq!(found.fails, None, "{found:?}");
+        assert!(found.disk_reads[0] <= 0.1 + 1e-9);
+        assert!(
+            found.disk_reads[1] < before.disk_reads[1],
+            "memory is freed for the other"
+        );
+        assert!((found.uses[1] - 0.0002 * (90.0 + 900.0)).abs() < 1e-6);
+    }
+
+    #[test]
+    fn rates_are_conserved() {
+        let mut two = [uniform(0, 700.0, 100_000), uniform(1, 500.0, 100_000)];
+        two[1].objective.rate_min_per_s = Some(500.0);
+        let mut backend = backend();
+        backend.use_max = 2.0;
+        let found = predict(&backend, &two, &Change::None);
+        assert!(
+            (300.0..320.0).contains(&found.available_per_s[1]),
+            "{found:?}"
+        );
+        assert!(found.fails.unwrap().contains("leave workload 1"));
+        let held = Change::Throttled {
+            workload: WorkloadId(0),
+            rate_per_s: 400.0,
+        };
+        assert_eq!(predict(&backend, &two, &held).fails, None);
+        two[0].objective.rate_min_per_s = Some(600.0);
+        let found = predict(&backend, &two, &held);
+        assert!(found.fails.unwrap().contains("below what it was promised"));
+        let gone = Change::Gone {
+            workload: WorkloadId(0),
+        };
+        assert_eq!(predict(&backend, &two, &gone).fails, None);
+    }
+}
