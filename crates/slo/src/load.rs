@@ -106,6 +106,13 @@ pub enum Change {
         /// How much.
         size: Bytes,
     },
+    /// Its writes cost another share of what they do: more over-provisioned flash, less to copy.
+    WritesCost {
+        /// Whose.
+        workload: WorkloadId,
+        /// New cost over the present one.
+        times: f64,
+    },
     /// It leaves the backend.
     Gone {
         /// Who.
@@ -132,6 +139,10 @@ pub fn predict(backend: &Backend, streams: &[Stream], change: &Change) -> Predic
     let misses = memory_misses(backend, streams, &after, change);
     let uses_of = |s: usize| -> Vec<f64> {
         let (stream, after) = (&streams[s], &after[s]);
+        let write_times = match change {
+            Change::WritesCost { workload, times } if *workload == stream.workload => *times,
+            _ => 1.0,
+        };
         let resources = backend.resources.iter().zip(&stream.costs);
         resources
             .map(|(resource, cost)| {
@@ -139,7 +150,7 @@ pub fn predict(backend: &Backend, streams: &[Stream], change: &Change) -> Predic
                     Place::BehindMemory => misses[s],
                     Place::InFront => after.passes,
                 };
-                after.reads * share * cost.read_s + after.writes * cost.write_s
+                after.reads * share * cost.read_s + after.writes * write_times * cost.write_s
             })
             .collect()
     };
