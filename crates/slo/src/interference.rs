@@ -247,7 +247,7 @@ fn step_up(config: &InterferenceConfig, pairs: &mut [Pair]) {
     ps.sort_by(f64::total_cmp);
     let m = ps.len() as f64;
     let passed = |(k, p): &(usize, &f64)| **p <= config.false_discovery * (*k + 1) as f64 / m;
-    let Some((_, limit)) = ps.iter().enumerate().filter(passed).next_back() else {
+    let Some((_, limit)) = ps.iter().enumerate().rfind(passed) else {
         return;
     };
     for pair in pairs.iter_mut() {

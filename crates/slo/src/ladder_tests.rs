@@ -1,5 +1,7 @@
 //! Each rung can be the one that is taken, and says why it is not.
 
+use units::BytesPerSec;
+
 use super::*;
 use crate::curve::Curve;
 use crate::load::{Cost, Place, Resource};

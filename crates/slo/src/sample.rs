@@ -88,6 +88,8 @@ pub struct Sample {
     pub waiting: u64,
     /// Distinct bytes touched in the sample.
     pub working_set: Bytes,
+    /// Reads per second that got to the backend: all of them without an appliance.
+    pub backend_reads_per_s: f64,
     /// Share of its reads at the backend that the array's memory answered; `None` where it sent none there.
     pub memory_hits: Option<f64>,
     /// By resource.
