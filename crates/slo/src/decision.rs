@@ -106,7 +106,8 @@ impl Responder {
         decision.interference = Some(found);
         if let Some(workload) = for_whom(&decision.rungs) {
             let (hot, before) = (known.zones(workload), known.zones_before(workload));
-            self.prepare(&mut decision, workload, &hot, &before);
+            let present = decision.streams.clone();
+            self.prepare(&mut decision, workload, &present, (&hot, &before));
         }
         decision
     }
@@ -116,6 +117,7 @@ impl Responder {
         let w = forecast.workload;
         let curve = |of: WorkloadId| (of == w).then(|| forecast.curve.clone());
         let mut streams = self.streams(curve);
+        let quiet = streams.clone();
         if let Some(stream) = streams.iter_mut().find(|s| s.workload == w) {
             let present = (stream.reads_per_s + stream.writes_per_s).max(1e-9);
             stream.reads_per_s *= forecast.rate_per_s / present;
@@ -127,7 +129,9 @@ impl Responder {
         };
         let mut decision = self.weigh(now, cause, w, vec![w], streams);
         if for_whom(&decision.rungs) == Some(w) {
-            self.prepare(&mut decision, w, &forecast.zones, &forecast.zones);
+            // There is more to spare now than there will be.
+            let zones = (&forecast.zones[..], &forecast.zones[..]);
+            self.prepare(&mut decision, w, &quiet, zones);
             if forecast.warm == WarmForecast::Leave {
                 decision.warm = Some(Warm::Cold {
                     why: "the forecast is not to be read in advance".into(),
@@ -203,22 +207,30 @@ impl Responder {
         }
     }
 
-    fn prepare(&self, decision: &mut Decision, w: WorkloadId, hot: &[Zone], before: &[Zone]) {
+    /// Warm-up and way of an appliance; `present` is what is asked of the backend while it warms, `zones` are the hot ones of
+    /// now and of before.
+    fn prepare(
+        &self,
+        decision: &mut Decision,
+        w: WorkloadId,
+        present: &[Stream],
+        zones: (&[Zone], &[Zone]),
+    ) {
         let Some(Deed::Appliance { cache, .. }) =
             taken(&decision.rungs).and_then(|r| r.deed.clone())
         else {
             return;
         };
         // What the busiest resource has left now, in reads like this workload's.
-        let now = predict(&self.site.backend, &decision.streams, &Change::None);
-        let stream = &decision.streams[w.index()];
+        let now = predict(&self.site.backend, present, &Change::None);
+        let stream = &present[w.index()];
         let costs = stream.costs.iter().zip(&now.uses);
         let left = costs
             .filter(|(cost, _)| cost.read_s > 0.0)
             .map(|(cost, used)| (1.0 - used).max(0.0) / cost.read_s);
         let spare = left.fold(f64::INFINITY, f64::min);
         let spare = if spare.is_finite() { spare } else { 0.0 };
-        decision.warm = Some(plan(&self.config.warm, hot, before, cache, spare));
+        decision.warm = Some(plan(&self.config.warm, zones.0, zones.1, cache, spare));
         decision.way = self.way(w);
     }
 
@@ -259,7 +271,7 @@ impl Responder {
                 }
             };
             let costs = (0..resources).map(cost).collect();
-            let waits = last.iter().any(|s| s.waiting > 0 || s.occupied >= 0.999);
+            let waits = 2 * last.iter().filter(|s| s.backlogged()).count() > last.len();
             if let (true, Some(promised)) = (waits, objective.rate_min_per_s) {
                 let scale = (promised / (reads + writes).max(1e-9)).max(1.0);
                 (reads, writes) = (scale * reads, scale * writes);
@@ -270,6 +282,7 @@ impl Responder {
                 writes_per_s: writes,
                 read_bytes,
                 costs,
+                pool: self.site.workloads[w].pool,
                 memory_misses: misses,
                 curve: curve(WorkloadId(w as u16)),
                 objective,

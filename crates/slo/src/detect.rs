@@ -156,6 +156,7 @@ mod tests {
         Sample {
             reads_per_s: rate,
             occupied: 1.0,
+            waiting: 9,
             ..Sample::default()
         }
     }

@@ -163,12 +163,13 @@ fn throttle(at: &Situation<'_>) -> Rung {
 
 fn memory(at: &Situation<'_>) -> Rung {
     let affected = at.streams.iter().find(|s| s.workload == at.affected);
-    if affected.is_none_or(|s| s.curve.is_none()) {
+    let Some(affected) = affected.filter(|s| s.curve.is_some()) else {
         return none(RungKind::MemoryShare, "no miss-ratio curve is known");
-    }
+    };
+    let pool = at.backend.memory[affected.pool];
     let now = predict(at.backend, at.streams, &Change::None);
     let tried = MEMORY_EIGHTHS.map(|eighths| {
-        let size = Bytes(at.backend.memory.0 / 8 * eighths);
+        let size = Bytes(pool.0 / 8 * eighths);
         let workload = at.affected;
         let change = Change::MemoryFor { workload, size };
         let prediction = predict(at.backend, at.streams, &change);

@@ -30,6 +30,7 @@ fn world() -> World {
                 read_s: 0.001,
                 write_s: 0.001,
             }],
+            pool: 0,
             memory_misses: 1.0,
             curve: Some(Curve::new((1..=16).map(size).collect())),
             objective: Objective {
@@ -44,7 +45,7 @@ fn world() -> World {
                 name: "disks".into(),
                 place: Place::BehindMemory,
             }],
-            memory: Bytes::gib(1),
+            memory: vec![Bytes::gib(1)],
             use_max: 0.8,
         },
         streams: vec![stream(0, Some(600.0)), stream(1, Some(600.0))],
@@ -140,7 +141,7 @@ fn a_neighbour_without_a_promise_is_held_first() {
 #[test]
 fn a_share_of_the_memory_does_where_it_is_large_enough() {
     let mut world = world();
-    world.backend.memory = Bytes::gib(8);
+    world.backend.memory = vec![Bytes::gib(8)];
     // The neighbour scans: memory is lost on it.
     world.streams[1].curve = Some(Curve::new(vec![(Bytes::gib(100), 0.99)]));
     world.streams[1].reads_per_s = 400.0;

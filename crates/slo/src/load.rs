@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The paper uses "a simple performance model" and does not describe it (sec. 5.2). Here: what a request costs on each resource
-//! is measured; how many requests get there follows from miss-ratio curves; the array's memory is shared as an LRU cache
-//! shares itself (every stream holds what it missed in one common time). A promise b is kept by conservation of rates: what
+//! is measured; how many requests get there follows from miss-ratio curves; each part of the array's memory is shared as an
+//! LRU cache shares itself (every stream holds what it missed in one common time). A promise b is kept by conservation of rates: what
 //! all others leave of each resource must be enough for b.
 //!
 //! What it does not know: latency. Eighty percent is the stand-in: beyond it queues grow fast.
@@ -60,6 +60,8 @@ pub struct Stream {
     pub read_bytes: f64,
     /// By resource.
     pub costs: Vec<Cost>,
+    /// Which part of the memory its data is kept in.
+    pub pool: usize,
     /// Share of its reads that miss the array's memory now.
     pub memory_misses: f64,
     /// Its reads' curve; without one its share of the memory stays what it is.
@@ -73,8 +75,8 @@ pub struct Stream {
 pub struct Backend {
     /// All resources.
     pub resources: Vec<Resource>,
-    /// Its memory for data.
-    pub memory: Bytes,
+    /// Its memory for data, in the parts that it keeps apart (one, where it keeps none apart).
+    pub memory: Vec<Bytes>,
     /// Use of a resource up to which it is taken to be quick.
     pub use_max: f64,
 }
@@ -220,7 +222,6 @@ fn memory_misses(
         Change::MemoryFor { workload, size } => Some((*workload, *size)),
         _ => None,
     };
-    let memory = backend.memory.as_f64() - own.map_or(0.0, |(_, size)| size.as_f64());
     // What a stream holds of the memory after a common time, in bytes.
     let held = |s: usize, seconds: f64| {
         let (stream, after) = (&streams[s], &after[s]);
@@ -233,19 +234,34 @@ fn memory_misses(
         }
     };
     let shares = |s: usize| own.is_none_or(|(w, _)| streams[s].workload != w);
-    let total = |seconds: f64| {
-        let all = (0..streams.len()).filter(|s| shares(*s));
-        all.map(|s| held(s, seconds)).sum::<f64>()
-    };
-    let (mut low, mut high) = (0.0, 1e6);
-    for _ in 0..60 {
-        let mid = 0.5 * (low + high);
-        if total(mid) > memory {
-            high = mid;
-        } else {
-            low = mid;
+    // The common time of each part of the memory.
+    let common = |pool: usize| {
+        let taken = |(w, size): (WorkloadId, Bytes)| {
+            let from_here = |s: &Stream| s.workload == w && s.pool == pool;
+            if streams.iter().any(from_here) {
+                size
+            } else {
+                Bytes::ZERO
+            }
+        };
+        let given = own.map_or(Bytes::ZERO, taken);
+        let memory = backend.memory[pool].saturating_sub(given).as_f64();
+        let total = |seconds: f64| {
+            let all = (0..streams.len()).filter(|s| shares(*s) && streams[*s].pool == pool);
+            all.map(|s| held(s, seconds)).sum::<f64>()
+        };
+        let (mut low, mut high) = (0.0, 1e6);
+        for _ in 0..60 {
+            let mid = 0.5 * (low + high);
+            if total(mid) > memory {
+                high = mid;
+            } else {
+                low = mid;
+            }
         }
-    }
+        low
+    };
+    let times: Vec<f64> = (0..backend.memory.len()).map(common).collect();
     let ratio = |s: usize| {
         let (stream, after) = (&streams[s], &after[s]);
         let Some(curve) = &stream.curve else {
@@ -253,7 +269,7 @@ fn memory_misses(
         };
         let size = match own {
             Some((w, size)) if w == stream.workload => size.as_f64(),
-            _ => held(s, low),
+            _ => held(s, times[stream.pool]),
         };
         let at = curve.at(Bytes(size.max(0.0) as u64));
         // A read that passes its own cache is in the memory only if the memory holds more of the stream than the cache.

@@ -14,7 +14,7 @@ fn backend() -> Backend {
                 place: Place::InFront,
             },
         ],
-        memory: Bytes(1000),
+        memory: vec![Bytes(1000)],
         use_max: 0.8,
     }
 }
@@ -37,6 +37,7 @@ fn uniform(id: u16, reads_per_s: f64, bytes: u64) -> Stream {
                 write_s: 0.0002,
             },
         ],
+        pool: 0,
         memory_misses: 0.5,
         curve: Some(Curve::new(points.collect())),
         objective: Objective::default(),

@@ -102,6 +102,11 @@ impl Sample {
         self.reads_per_s + self.writes_per_s
     }
 
+    /// Whether the workload asked for more than it got: always something outstanding, and more waiting behind it.
+    pub fn backlogged(&self) -> bool {
+        self.occupied >= OCCUPIED_MIN && self.waiting > 0
+    }
+
     /// Share of the requests that write, 0..=1; 0 for no requests.
     pub fn write_share(&self) -> f64 {
         let all = self.rate_per_s();
@@ -145,7 +150,7 @@ impl Standing {
         }
         match objective.rate_min_per_s {
             Some(min) if sample.rate_per_s() < RATE_SLACK * min => {
-                if sample.occupied >= OCCUPIED_MIN {
+                if sample.backlogged() {
                     Standing::TooSlow
                 } else {
                     Standing::LowLoad
@@ -174,6 +179,7 @@ mod tests {
         let sample = |rate: f64, occupied: f64| Sample {
             reads_per_s: rate,
             occupied,
+            waiting: u64::from(occupied >= 1.0),
             ..Sample::default()
         };
         let of = |rate, occupied| Standing::of(&objective, &sample(rate, occupied));

@@ -27,6 +27,8 @@ pub struct Workload {
     pub stored: Bytes,
     /// Resources that it uses: pairs without a common one do not interfere.
     pub resources: Vec<ResourceId>,
+    /// Which part of the array's memory its data is kept in.
+    pub pool: usize,
 }
 
 /// What is there.

@@ -68,6 +68,7 @@ fn site() -> Site {
         },
         stored: Bytes::gib(100),
         resources: vec![ResourceId(0)],
+        pool: 0,
     };
     let host = |id, gib| Host {
         id: HostId(id),
@@ -84,7 +85,7 @@ fn site() -> Site {
                 name: "disks".into(),
                 place: Place::BehindMemory,
             }],
-            memory: Bytes::mib(64),
+            memory: vec![Bytes::mib(64)],
             use_max: 0.8,
         },
         ops: None,
@@ -134,6 +135,7 @@ impl Script {
                 bytes_per_s: rate * 8192.0,
                 bytes_read_per_s: rate * (1.0 - writes) * 8192.0,
                 occupied,
+                waiting: u64::from(occupied >= 1.0),
                 working_set: Bytes::gib(2),
                 backend_reads_per_s: rate * (1.0 - writes),
                 memory_hits: Some(0.0),
