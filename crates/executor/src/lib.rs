@@ -17,9 +17,12 @@
 //! never moves the system backwards. Moves of an older plan that have not started are dropped when a newer plan
 //! arrives: its facts were newer.
 //!
+//! [`Appliances`] are the same for what stands between a guest and its storage for a while.
+//!
 //! What it is not: it does not choose devices, order or rates (the plan does), and does not know about chunks that
 //! guests overwrite (`volume` does).
 
+mod appliance;
 mod driver;
 mod job;
 
@@ -29,6 +32,11 @@ use model::{Move, MoveLimits, Plan};
 use serde::{Deserialize, Serialize};
 use units::{Bytes, DeviceId, Nanos};
 
+pub use appliance::{
+    Appliance, ApplianceAction, ApplianceDeadlines, ApplianceId, ApplianceInput, ApplianceKind,
+    ApplianceOrder, ApplianceOutcome, ApplianceState, Appliances, REMOVE_ATTEMPTS_MAX,
+    RETURN_ATTEMPTS_MAX, Route, Taken, WarmUp,
+};
 pub use driver::{Action, Input};
 pub use job::{Job, JobId, JobState};
 

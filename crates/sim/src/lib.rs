@@ -23,6 +23,7 @@ mod moving;
 pub mod optimum;
 mod parse;
 mod recorded;
+pub mod response;
 mod result;
 mod scenario;
 mod sensitivity;

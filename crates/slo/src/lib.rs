@@ -1,1 +1,45 @@
-//! What to do when a service-level objective breaks.
+//! What is done when a service-level objective breaks: seen, understood, and answered by the cheapest step that works.
+//!
+//! ```text
+//!  samples, every 10 s ─▶ detect ─▶ interference ─▶ cacheable ─▶ sizing ─▶ solutions ─┐
+//!                                                    curve          load (the model)  ▼
+//!  orders ◀─ responder ◀─ warm ◀─ reroute ◀─ host ◀──────────────────────────────── ladder
+//!     │                    zones
+//!     └▶ appliance life cycle (crate `executor`) ─▶ … ─▶ removal            seasonal ─▶ forecast
+//! ```
+//!
+//! The workflow is that of Dynamite (Bairavasundaram et al., *Responding Rapidly to Service Level Violations Using Virtual
+//! Appliances*, 2012), whose steps have the numbers of its figure 4; what it leaves open (statistics, thresholds, the
+//! performance model) is ours and said to be so where it is. The ladder of answers around the appliance is ours.
+//!
+//! Every step is a function or a small state machine with its evidence as data, and [`Responder`] is all of them together,
+//! sans I/O: it reads no clock and carries nothing out. A decision ([`Decision`]) can be stored, read and explained.
+//!
+//! What it is not: it does not measure (samples, curves and zones are told), and it knows nothing of the inside of an appliance.
+
+pub mod cacheable;
+pub mod curve;
+mod decision;
+pub mod detect;
+pub mod host;
+pub mod interference;
+pub mod ladder;
+pub mod load;
+pub mod removal;
+pub mod reroute;
+mod responder;
+mod rung;
+mod sample;
+pub mod seasonal;
+mod site;
+pub mod sizing;
+pub mod solutions;
+pub mod warm;
+pub mod zones;
+
+pub use decision::{Cacheability, Cause, Decision};
+pub use responder::{Responder, ResponderConfig};
+pub use sample::{
+    Busy, HostId, OCCUPIED_MIN, Objective, RATE_SLACK, ResourceId, Sample, Standing, WorkloadId,
+};
+pub use site::{ApplianceEvent, Forecast, Knowledge, Order, Site, WarmForecast, Workload};

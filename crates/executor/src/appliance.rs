@@ -1,0 +1,521 @@
+//! Appliances: one state machine each, from its creation to its removal; sans I/O, resumable.
+//!
+//! ```text
+//!            created          re-routed         warmed, or not               removal wished, host lost
+//!  creating ────────▶ rerouting ──────▶ warming ─────────────▶ serving ────────────────┐
+//!     │ failed, late,     │ failed, late,  │ removal wished                             ▼
+//!     │ removal wished    │ removal wished └──────────────────────────────────────▶ returning ──▶ stranded
+//!     │                   └───────────────────────────────────────────────────────▶   │  ▲  ▲        │ asked again
+//!     │                                                            failed, late: again └──┘  └────────┘
+//!     ▼                                    drained, failed, late             returned │
+//!  removing ◀──────────────────────────────────────────────────────────── draining ◀──┘
+//!     │ removed, or given up after some attempts
+//!     ▼
+//!  ended
+//! ```
+//!
+//! **The safe state**: requests go to the backend, and the appliance holds nothing that the backend does not. Only kinds that never
+//! hold anything dirty are known here (writes go around or through), so the second half always holds and what matters is the
+//! route. An appliance is destroyed only once its route is known to be the backend's: from the moment that re-routing begins it is
+//! *unknown* until it is said to be done, and after a failed or late one it is set back and confirmed first. If it cannot be set back the appliance stays, *stranded* and serving, and
+//! an operator is told.
+//!
+//! The driver carries out the actions of one appliance in order; one that sets a route back ends a re-routing that is still under
+//! way. Every step has a deadline ([`ApplianceDeadlines`]); answers to a step that is over are ignored. Which volume, which host and
+//! which size is the responder's choice (crate `slo`), not this one's.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+use units::{Bytes, Nanos, VolumeId};
+
+/// An appliance, by number; never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ApplianceId(pub u32);
+
+/// What an appliance does. A kind that would hold data of its own (write-back, compression) is not among them: its drain
+/// would have to succeed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ApplianceKind {
+    /// Caches reads; writes go to the backend and invalidate.
+    CacheWriteAround,
+    /// Caches reads; writes go to the backend and are kept too.
+    CacheWriteThrough,
+    /// Looks at the requests that pass, nothing else.
+    Observer,
+}
+
+/// Whether it reads something before it is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WarmUp {
+    /// It does.
+    Planned,
+    /// It does not.
+    None,
+}
+
+/// What is to be created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApplianceOrder {
+    /// For whose requests.
+    pub volume: VolumeId,
+    /// On which compute server, as its inventory numbers it.
+    pub host: u16,
+    /// What it does.
+    pub kind: ApplianceKind,
+    /// Virtual CPUs.
+    pub cpus: u32,
+    /// Memory, its own included.
+    pub memory: Bytes,
+    /// Whether it reads something first.
+    pub warm: WarmUp,
+}
+
+/// Where an appliance stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub enum ApplianceState {
+    /// Its virtual machine is being made.
+    Creating,
+    /// Requests are being sent its way.
+    Rerouting,
+    /// It serves, and reads what was hot.
+    Warming,
+    /// It serves.
+    Serving,
+    /// Requests are being sent back to the backend.
+    Returning,
+    /// That did not succeed: it serves on, for an operator to look at.
+    Stranded,
+    /// Requests under way in it are ending.
+    Draining,
+    /// Its virtual machine is being destroyed.
+    Removing,
+    /// Nothing more will happen; the route is the backend's.
+    Ended {
+        /// When.
+        at: Nanos,
+        /// How.
+        outcome: ApplianceOutcome,
+    },
+}
+
+/// How it ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "kebab-case")]
+pub enum ApplianceOutcome {
+    /// As wished.
+    Removed {
+        /// Why it was wished.
+        why: String,
+    },
+    /// By a failure.
+    Failed {
+        /// Which.
+        why: String,
+    },
+}
+
+/// Where a volume's requests go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Route {
+    /// To the backend.
+    Backend,
+    /// Through the appliance.
+    Appliance,
+    /// Either: re-routing is under way, failed or was late.
+    Unknown,
+}
+
+/// How long each step may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApplianceDeadlines {
+    /// A virtual machine that is not there by then will not come.
+    pub create: Nanos,
+    /// Guests stand still meanwhile.
+    pub reroute: Nanos,
+    /// Then what was read has to do.
+    pub warm: Nanos,
+    /// Until it is asked again, doubled with every attempt.
+    pub return_route: Nanos,
+    /// Requests that take longer were lost.
+    pub drain: Nanos,
+    /// Until it is asked again.
+    pub remove: Nanos,
+}
+
+impl Default for ApplianceDeadlines {
+    fn default() -> Self {
+        Self {
+            create: Nanos::from_secs(300),
+            reroute: Nanos::from_secs(60),
+            warm: Nanos::from_secs(1800),
+            return_route: Nanos::from_secs(30),
+            drain: Nanos::from_secs(60),
+            remove: Nanos::from_secs(120),
+        }
+    }
+}
+
+/// Attempts to set a route back before an appliance is stranded: about an hour, as the time between them doubles.
+pub const RETURN_ATTEMPTS_MAX: u32 = 7;
+/// Attempts to destroy a virtual machine before that is left to an operator: its volume is safe.
+pub const REMOVE_ATTEMPTS_MAX: u32 = 5;
+
+/// What happened to one appliance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ApplianceInput {
+    /// It is up and can serve.
+    Created,
+    /// Requests go through it.
+    Rerouted,
+    /// It has read what was planned.
+    Warmed,
+    /// Requests go to the backend, all of them, for good.
+    Returned,
+    /// No request is under way in it.
+    Drained,
+    /// It is gone.
+    Destroyed,
+    /// The step under way failed.
+    Failed {
+        /// How.
+        why: String,
+    },
+    /// Its host is gone, and it with it.
+    Lost {
+        /// What is known of it.
+        why: String,
+    },
+    /// It is not wanted any more.
+    Remove {
+        /// Why.
+        why: String,
+    },
+    /// An operator wants a stranded one to be tried again.
+    Retry,
+}
+
+/// What the driver is to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ApplianceAction {
+    /// Make the virtual machine. Answer: created, failed.
+    Create(ApplianceId),
+    /// Send the volume's requests through it. Answer: re-routed, failed.
+    Reroute(ApplianceId),
+    /// Read what was planned. Answer: warmed, failed.
+    Warm(ApplianceId),
+    /// Read no more. No answer.
+    StopWarming(ApplianceId),
+    /// Send the volume's requests to the backend, wherever they go now. Answer: returned, failed.
+    Return(ApplianceId),
+    /// Let what is under way end. Answer: drained, failed.
+    Drain(ApplianceId),
+    /// Destroy whatever there is of it, if anything. Answer: destroyed, failed.
+    Destroy(ApplianceId),
+}
+
+/// One appliance and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Appliance {
+    /// Number.
+    pub id: ApplianceId,
+    /// What was ordered.
+    pub order: ApplianceOrder,
+    /// Where it stands.
+    pub state: ApplianceState,
+    /// Where its volume's requests go.
+    pub route: Route,
+    /// When the step under way is late.
+    pub deadline: Option<Nanos>,
+    /// Attempts at it so far.
+    attempts: u32,
+    /// How it will end, once that is settled.
+    ending: Option<ApplianceOutcome>,
+}
+
+impl Appliance {
+    /// Whether nothing will happen any more.
+    pub fn ended(&self) -> bool {
+        matches!(self.state, ApplianceState::Ended { .. })
+    }
+
+    /// Whether the volume is served by the backend with nothing missing there.
+    pub fn safe(&self) -> bool {
+        self.route == Route::Backend
+    }
+}
+
+/// All appliances.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Appliances {
+    deadlines: ApplianceDeadlines,
+    all: Vec<Appliance>,
+    #[serde(skip)]
+    actions: VecDeque<ApplianceAction>,
+}
+
+/// A volume has an appliance already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    /// Whose volume it is.
+    pub volume: VolumeId,
+    /// The appliance that it has.
+    pub by: ApplianceId,
+}
+
+impl std::fmt::Display for Taken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (volume, by) = (self.volume.0, self.by.0);
+        write!(f, "volume {volume} has appliance {by} already")
+    }
+}
+
+impl std::error::Error for Taken {}
+
+impl Appliances {
+    /// None yet.
+    pub fn new(deadlines: ApplianceDeadlines) -> Self {
+        Self {
+            deadlines,
+            ..Self::default()
+        }
+    }
+
+    /// All of them, oldest first, ended ones included.
+    pub fn all(&self) -> &[Appliance] {
+        &self.all
+    }
+
+    /// One of them; `None` if there never was one of that number.
+    pub fn get(&self, id: ApplianceId) -> Option<&Appliance> {
+        self.all.get(id.0 as usize)
+    }
+
+    /// The next thing to do.
+    pub fn poll_action(&mut self) -> Option<ApplianceAction> {
+        self.actions.pop_front()
+    }
+
+    /// When [`Appliances::tick`] is to be called next, if nothing happens before.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        self.all.iter().filter_map(|a| a.deadline).min()
+    }
+
+    /// Begins an appliance.
+    ///
+    /// # Errors
+    /// The volume has one that has not ended: one route, one appliance.
+    pub fn create(&mut self, now: Nanos, order: ApplianceOrder) -> Result<ApplianceId, Taken> {
+        let volume = order.volume;
+        let mut open = self.all.iter().filter(|a| !a.ended());
+        if let Some(other) = open.find(|a| a.order.volume == volume) {
+            let by = other.id;
+            return Err(Taken { volume, by });
+        }
+        let id = ApplianceId(self.all.len() as u32);
+        self.all.push(Appliance {
+            id,
+            order,
+            state: ApplianceState::Creating,
+            route: Route::Backend,
+            deadline: None,
+            attempts: 0,
+            ending: None,
+        });
+        self.enter(id, now, ApplianceState::Creating);
+        Ok(id)
+    }
+
+    /// Takes in what happened to one of them; what is said of one that ended, or answers a step that is over, is ignored.
+    pub fn handle(&mut self, now: Nanos, id: ApplianceId, input: ApplianceInput) {
+        use ApplianceState as S;
+        let Some(appliance) = self.get(id) else {
+            return;
+        };
+        match (appliance.state.clone(), input) {
+            (S::Ended { .. }, _) => {}
+            (S::Creating, ApplianceInput::Created) => {
+                self.at(id).route = Route::Unknown;
+                self.enter(id, now, S::Rerouting);
+            }
+            (S::Rerouting, ApplianceInput::Rerouted) => {
+                self.at(id).route = Route::Appliance;
+                let next = match self.at(id).order.warm {
+                    WarmUp::Planned => S::Warming,
+                    WarmUp::None => S::Serving,
+                };
+                self.enter(id, now, next);
+            }
+            // A cold cache is a cache all the same.
+            (S::Warming, ApplianceInput::Warmed | ApplianceInput::Failed { .. }) => {
+                self.enter(id, now, S::Serving);
+            }
+            (S::Returning | S::Stranded, ApplianceInput::Returned) => {
+                self.at(id).route = Route::Backend;
+                self.enter(id, now, S::Draining);
+            }
+            // Nothing in it is dirty: requests that do not end are answered by nobody, whatever is done.
+            (S::Draining, ApplianceInput::Drained | ApplianceInput::Failed { .. }) => {
+                self.enter(id, now, S::Removing);
+            }
+            (S::Removing, ApplianceInput::Destroyed) => self.end(id, now),
+            (_, ApplianceInput::Lost { why }) => self.lost(id, now, why),
+            (_, ApplianceInput::Remove { why }) => self.remove(id, now, why),
+            (S::Stranded, ApplianceInput::Retry) => self.enter(id, now, S::Returning),
+            (_, ApplianceInput::Failed { why }) => self.failed(id, now, why),
+            _ => {}
+        }
+        self.check();
+    }
+
+    /// Deals with deadlines that have passed.
+    pub fn tick(&mut self, now: Nanos) {
+        for i in 0..self.all.len() {
+            let appliance = &self.all[i];
+            if appliance.deadline.is_some_and(|d| d <= now) {
+                let id = appliance.id;
+                self.handle(now, id, ApplianceInput::Failed { why: "late".into() });
+            }
+        }
+    }
+
+    /// After reading the state back from a store: emits again what was under way, with its full time.
+    pub fn resume(&mut self, now: Nanos) {
+        self.actions.clear();
+        for i in 0..self.all.len() {
+            let (id, state) = (self.all[i].id, self.all[i].state.clone());
+            self.begin(id, now, &state);
+        }
+    }
+
+    fn remove(&mut self, id: ApplianceId, now: Nanos, why: String) {
+        use ApplianceState as S;
+        match self.at(id).state {
+            S::Creating => {
+                self.settle(id, ApplianceOutcome::Removed { why });
+                self.enter(id, now, S::Removing);
+            }
+            S::Rerouting | S::Warming | S::Serving => {
+                self.settle(id, ApplianceOutcome::Removed { why });
+                self.enter(id, now, S::Returning);
+            }
+            // It is going already.
+            _ => {}
+        }
+    }
+
+    /// Whatever it served is lost with its host; the route has to be set back all the same.
+    fn lost(&mut self, id: ApplianceId, now: Nanos, why: String) {
+        use ApplianceState as S;
+        let why = format!("its host was lost: {why}");
+        match self.at(id).state {
+            S::Creating => {
+                self.settle(id, ApplianceOutcome::Failed { why });
+                self.enter(id, now, S::Removing);
+            }
+            S::Rerouting | S::Warming | S::Serving => {
+                self.settle(id, ApplianceOutcome::Failed { why });
+                self.enter(id, now, S::Returning);
+            }
+            S::Draining => self.enter(id, now, S::Removing),
+            _ => {}
+        }
+    }
+
+    fn failed(&mut self, id: ApplianceId, now: Nanos, why: String) {
+        use ApplianceState as S;
+        let attempts = self.at(id).attempts;
+        match self.at(id).state {
+            S::Creating => {
+                let why = format!("it could not be created: {why}");
+                self.settle(id, ApplianceOutcome::Failed { why });
+                self.enter(id, now, S::Removing);
+            }
+            S::Rerouting => {
+                let why = format!("requests could not be re-routed: {why}");
+                self.settle(id, ApplianceOutcome::Failed { why });
+                self.enter(id, now, S::Returning);
+            }
+            S::Returning if attempts < RETURN_ATTEMPTS_MAX => self.begin(id, now, &S::Returning),
+            S::Returning => self.enter(id, now, S::Stranded),
+            S::Removing if attempts < REMOVE_ATTEMPTS_MAX => self.begin(id, now, &S::Removing),
+            S::Removing => {
+                let why = format!("its virtual machine could not be destroyed: {why}");
+                self.at(id).ending = Some(ApplianceOutcome::Failed { why });
+                self.end(id, now);
+            }
+            _ => {}
+        }
+    }
+
+    /// The first reason to end stands.
+    fn settle(&mut self, id: ApplianceId, outcome: ApplianceOutcome) {
+        self.at(id).ending.get_or_insert(outcome);
+    }
+
+    fn end(&mut self, id: ApplianceId, now: Nanos) {
+        let appliance = self.at(id);
+        let outcome = appliance.ending.take().expect("nothing is removed unasked");
+        appliance.state = ApplianceState::Ended { at: now, outcome };
+        appliance.deadline = None;
+    }
+
+    fn enter(&mut self, id: ApplianceId, now: Nanos, state: ApplianceState) {
+        if self.at(id).state == ApplianceState::Warming {
+            self.actions.push_back(ApplianceAction::StopWarming(id));
+        }
+        self.at(id).attempts = 0;
+        self.at(id).state = state.clone();
+        self.begin(id, now, &state);
+    }
+
+    /// Asks for what a state is about, once more.
+    fn begin(&mut self, id: ApplianceId, now: Nanos, state: &ApplianceState) {
+        use ApplianceState as S;
+        let limits = self.deadlines;
+        let appliance = self.at(id);
+        let doubled = Nanos(limits.return_route.0 << appliance.attempts.min(16));
+        let (action, limit) = match state {
+            S::Creating => (ApplianceAction::Create(id), limits.create),
+            S::Rerouting => (ApplianceAction::Reroute(id), limits.reroute),
+            S::Warming => (ApplianceAction::Warm(id), limits.warm),
+            S::Returning => (ApplianceAction::Return(id), doubled),
+            S::Draining => (ApplianceAction::Drain(id), limits.drain),
+            S::Removing => (ApplianceAction::Destroy(id), limits.remove),
+            S::Serving | S::Stranded | S::Ended { .. } => {
+                appliance.deadline = None;
+                return;
+            }
+        };
+        appliance.attempts += 1;
+        appliance.deadline = Some(now + limit);
+        self.actions.push_back(action);
+    }
+
+    fn at(&mut self, id: ApplianceId) -> &mut Appliance {
+        &mut self.all[id.0 as usize]
+    }
+
+    /// What must hold after every event, also in release.
+    fn check(&self) {
+        for appliance in &self.all {
+            use ApplianceState as S;
+            let needs_backend = matches!(
+                appliance.state,
+                S::Creating | S::Draining | S::Removing | S::Ended { .. }
+            );
+            assert!(
+                !needs_backend || appliance.route == Route::Backend,
+                "appliance {} is {:?} with its route {:?}",
+                appliance.id.0,
+                appliance.state,
+                appliance.route
+            );
+        }
+    }
+}

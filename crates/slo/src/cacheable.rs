@@ -1,0 +1,160 @@
+//! Step 3: which workloads is a cache any good for? Rules are data, as a vendor of appliances would ship them.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use units::Bytes;
+
+use crate::curve::Curve;
+
+/// What a rule looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Measure {
+    /// Share of the requests that write.
+    WriteShare,
+    /// Share of the requests that go on where the last one ended.
+    SequentialShare,
+    /// Greatest working set over the largest cache that could be had.
+    WorkingSetOverLargest,
+    /// Predicted miss ratio with the largest cache.
+    MissRatioAtLargest,
+}
+
+/// Not cacheable where the measure is above the limit.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// What is measured.
+    pub measure: Measure,
+    /// What it must not exceed.
+    pub max: f64,
+}
+
+/// Rules for a cache that writes through or around (limits are ours; the paper names the first rule only, sec. 5.2).
+pub fn write_through_rules() -> Vec<Rule> {
+    let rule = |measure, max| Rule { measure, max };
+    vec![
+        rule(Measure::WriteShare, 0.4),
+        rule(Measure::SequentialShare, 0.7),
+        rule(Measure::WorkingSetOverLargest, 4.0),
+        rule(Measure::MissRatioAtLargest, 0.6),
+    ]
+}
+
+/// What the rules look at, of one workload.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Traits {
+    /// Share of the requests that write.
+    pub write_share: f64,
+    /// Share that is sequential.
+    pub sequential: f64,
+    /// Greatest working set seen.
+    pub working_set_peak: Bytes,
+    /// Miss ratios of its reads; `None` where nothing is known yet.
+    pub curve: Option<Curve>,
+}
+
+/// What became of one rule.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// The rule.
+    pub rule: Rule,
+    /// What was measured; `None` where that is unknown, which counts as broken.
+    pub value: Option<f64>,
+    /// Whether it is kept.
+    pub verdict: Fit,
+}
+
+/// Kept or broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fit {
+    /// Kept.
+    Kept,
+    /// Broken.
+    Broken,
+}
+
+/// Applies all rules; a workload is cacheable if no finding is broken.
+pub fn cacheable(rules: &[Rule], traits: &Traits, largest: Bytes) -> Vec<Finding> {
+    let find = |rule: &Rule| {
+        let value = match rule.measure {
+            Measure::WriteShare => Some(traits.write_share),
+            Measure::SequentialShare => Some(traits.sequential),
+            Measure::WorkingSetOverLargest => {
+                Some(traits.working_set_peak.as_f64() / largest.as_f64().max(1.0))
+            }
+            Measure::MissRatioAtLargest => traits.curve.as_ref().map(|c| c.at(largest)),
+        };
+        let verdict = match value {
+            Some(v) if v <= rule.max => Fit::Kept,
+            _ => Fit::Broken,
+        };
+        Finding {
+            rule: *rule,
+            value,
+            verdict,
+        }
+    };
+    rules.iter().map(find).collect()
+}
+
+/// Whether all rules are kept.
+pub fn all_kept(findings: &[Finding]) -> bool {
+    findings.iter().all(|f| f.verdict == Fit::Kept)
+}
+
+/// The first broken rule in words; `None` where all are kept.
+pub fn why_not(findings: &[Finding]) -> Option<String> {
+    let broken = findings.iter().find(|f| f.verdict == Fit::Broken)?;
+    let what = match broken.rule.measure {
+        Measure::WriteShare => "share of writes",
+        Measure::SequentialShare => "sequential share",
+        Measure::WorkingSetOverLargest => "working set over the largest cache",
+        Measure::MissRatioAtLargest => "miss ratio with the largest cache",
+    };
+    let max = broken.rule.max;
+    Some(match broken.value {
+        Some(value) => format!("{what} {value:.2} is above {max:.2}"),
+        None => format!("{what} is not known"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn traits() -> Traits {
+        Traits {
+            write_share: 0.1,
+            sequential: 0.2,
+            working_set_peak: Bytes::gib(3),
+            curve: Some(Curve::new(vec![(Bytes::gib(4), 0.1)])),
+        }
+    }
+
+    #[test]
+    fn each_rule_can_say_no_and_says_why() {
+        let why = |change: fn(&mut Traits)| {
+            let mut traits = traits();
+            change(&mut traits);
+            why_not(&cacheable(&write_through_rules(), &traits, Bytes::gib(16)))
+        };
+        assert_eq!(why(|_| ()), None);
+        let text = why(|t| t.write_share = 0.55).unwrap();
+        assert_eq!(text, "share of writes 0.55 is above 0.40");
+        assert!(
+            why(|t| t.sequential = 0.9)
+                .unwrap()
+                .starts_with("sequential")
+        );
+        assert!(
+            why(|t| t.working_set_peak = Bytes::gib(80))
+                .unwrap()
+                .starts_with("working")
+        );
+        let flat = why(|t| t.curve = Some(Curve::new(vec![(Bytes::gib(16), 0.9)])));
+        assert!(flat.unwrap().starts_with("miss ratio"));
+        assert!(why(|t| t.curve = None).unwrap().ends_with("not known"));
+    }
+}

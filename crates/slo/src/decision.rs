@@ -1,0 +1,350 @@
+//! A decision with its evidence, and how the responder comes to it.
+
+use serde::{Deserialize, Serialize};
+use units::{Bytes, Nanos};
+
+use crate::cacheable::{Finding, Traits, all_kept, cacheable};
+use crate::curve::Curve;
+use crate::detect::DetectEvidence;
+use crate::host::HostFinding;
+use crate::interference::{Interference, interference};
+use crate::ladder::{Deed, Rung, Situation, rungs, taken};
+use crate::load::{Change, Cost, Stream, predict};
+use crate::removal::RemovalFacts;
+use crate::reroute::{choose_way, ways};
+use crate::responder::Responder;
+use crate::sample::{HostId, Sample, WorkloadId};
+use crate::site::{Forecast, Knowledge, WarmForecast};
+use crate::solutions::{Solution, Temper, solutions};
+use crate::warm::{Warm, plan};
+use crate::zones::Zone;
+
+/// Why something was decided.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "cause", rename_all = "kebab-case")]
+pub enum Cause {
+    /// A promise is broken.
+    Violation {
+        /// Whose.
+        affected: WorkloadId,
+        /// By how many samples.
+        evidence: DetectEvidence,
+    },
+    /// One would be broken.
+    Forecast {
+        /// Whose peak.
+        workload: WorkloadId,
+        /// When.
+        at: Nanos,
+    },
+}
+
+/// Whether a workload can be cached, with all findings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cacheability {
+    /// Whose.
+    pub workload: WorkloadId,
+    /// Rule by rule.
+    pub findings: Vec<Finding>,
+}
+
+/// Everything that a decision rests on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    /// When.
+    pub at: Nanos,
+    /// Why.
+    pub cause: Cause,
+    /// Who disturbs whom; `None` for a forecast, which asks about one workload.
+    pub interference: Option<Interference>,
+    /// The workloads that were looked at.
+    pub set: Vec<WorkloadId>,
+    /// Which of them a cache is good for.
+    pub cacheable: Vec<Cacheability>,
+    /// Their curves, as far as known.
+    pub curves: Vec<(WorkloadId, Curve)>,
+    /// What the performance model went by.
+    pub streams: Vec<Stream>,
+    /// All pairs of workload and size.
+    pub solutions: Vec<Solution>,
+    /// Hosts, in the order in which they were tried.
+    pub hosts: Vec<HostFinding>,
+    /// The ladder; the first that is not refused was taken.
+    pub rungs: Vec<Rung>,
+    /// How requests are re-routed, where that is asked for.
+    pub way: Option<String>,
+    /// What the appliance reads first.
+    pub warm: Option<Warm>,
+}
+
+/// Samples that a present rate is the mean of: two minutes.
+const PRESENT: usize = 12;
+
+impl Responder {
+    /// A promise is broken: the whole workflow.
+    pub(crate) fn decide(
+        &self,
+        now: Nanos,
+        affected: WorkloadId,
+        evidence: DetectEvidence,
+        known: &dyn Knowledge,
+    ) -> Decision {
+        let share = |a: usize, b: usize| {
+            let (a, b) = (&self.site.workloads[a], &self.site.workloads[b]);
+            a.resources.iter().any(|r| b.resources.contains(r))
+        };
+        let found = interference(&self.config.interference, &self.series(), share);
+        let set: Vec<WorkloadId> = found
+            .set_of(affected.index())
+            .into_iter()
+            .map(|w| WorkloadId(w as u16))
+            .collect();
+        let curve = |w: WorkloadId| known.curve(w);
+        let streams = self.streams(curve);
+        let cause = Cause::Violation { affected, evidence };
+        let mut decision = self.weigh(now, cause, affected, set, streams);
+        decision.interference = Some(found);
+        if let Some(workload) = for_whom(&decision.rungs) {
+            let (hot, before) = (known.zones(workload), known.zones_before(workload));
+            let present = decision.streams.clone();
+            self.prepare(&mut decision, workload, &present, (&hot, &before));
+        }
+        decision
+    }
+
+    /// A promise would be broken: the workflow from the sizes on, with recorded knowledge.
+    pub(crate) fn decide_ahead(&self, now: Nanos, forecast: &Forecast) -> Decision {
+        let w = forecast.workload;
+        let curve = |of: WorkloadId| (of == w).then(|| forecast.curve.clone());
+        let mut streams = self.streams(curve);
+        let quiet = streams.clone();
+        if let Some(stream) = streams.iter_mut().find(|s| s.workload == w) {
+            let present = (stream.reads_per_s + stream.writes_per_s).max(1e-9);
+            stream.reads_per_s *= forecast.rate_per_s / present;
+            stream.writes_per_s *= forecast.rate_per_s / present;
+        }
+        let cause = Cause::Forecast {
+            workload: w,
+            at: forecast.at,
+        };
+        let mut decision = self.weigh(now, cause, w, vec![w], streams);
+        if for_whom(&decision.rungs) == Some(w) {
+            // There is more to spare now than there will be.
+            let zones = (&forecast.zones[..], &forecast.zones[..]);
+            self.prepare(&mut decision, w, &quiet, zones);
+            if forecast.warm == WarmForecast::Leave {
+                decision.warm = Some(Warm::Cold {
+                    why: "the forecast is not to be read in advance".into(),
+                });
+            }
+        }
+        decision
+    }
+
+    /// Cacheability, sizes, solutions, ladder.
+    fn weigh(
+        &self,
+        now: Nanos,
+        cause: Cause,
+        affected: WorkloadId,
+        set: Vec<WorkloadId>,
+        streams: Vec<Stream>,
+    ) -> Decision {
+        let config = &self.config;
+        let cacheable: Vec<Cacheability> = set
+            .iter()
+            .map(|w| {
+                let traits = self.traits(*w, &streams[w.index()]);
+                Cacheability {
+                    workload: *w,
+                    findings: cacheable(&config.rules, &traits, config.sizing.largest()),
+                }
+            })
+            .collect();
+        let candidates: Vec<(WorkloadId, Temper)> = cacheable
+            .iter()
+            // One appliance per workload.
+            .filter(|c| all_kept(&c.findings) && self.appliances[c.workload.index()].is_none())
+            .filter(|c| self.way(c.workload).is_some())
+            .map(|c| (c.workload, self.temper(c.workload)))
+            .collect();
+        let backend = &self.site.backend;
+        let solutions = solutions(backend, &streams, &config.sizing, &candidates);
+        let own_hosts: Vec<HostId> = self.site.workloads.iter().map(|w| w.host).collect();
+        let stored: Vec<Bytes> = self.site.workloads.iter().map(|w| w.stored).collect();
+        let avoid: Vec<HostId> = self.failed_hosts.iter().map(|(h, _)| *h).collect();
+        let situation = Situation {
+            backend,
+            streams: &streams,
+            affected,
+            set: &set,
+            solutions: &solutions,
+            hosts: &self.site.hosts,
+            own_hosts: &own_hosts,
+            stored: &stored,
+            avoid: &avoid,
+            sizing: &config.sizing,
+            boot: config.boot,
+            ops: self.site.ops,
+            elsewhere: self.site.elsewhere.as_ref(),
+        };
+        let (rungs, hosts) = rungs(&situation, &config.allowed);
+        let curves = streams.iter().filter(|s| set.contains(&s.workload));
+        let curves = curves.filter_map(|s| Some((s.workload, s.curve.clone()?)));
+        Decision {
+            at: now,
+            cause,
+            interference: None,
+            cacheable,
+            curves: curves.collect(),
+            set,
+            solutions,
+            hosts,
+            rungs,
+            way: None,
+            warm: None,
+            streams,
+        }
+    }
+
+    /// Warm-up and way of an appliance; `present` is what is asked of the backend while it warms, `zones` are the hot ones of
+    /// now and of before.
+    fn prepare(
+        &self,
+        decision: &mut Decision,
+        w: WorkloadId,
+        present: &[Stream],
+        zones: (&[Zone], &[Zone]),
+    ) {
+        let Some(Deed::Appliance { cache, .. }) =
+            taken(&decision.rungs).and_then(|r| r.deed.clone())
+        else {
+            return;
+        };
+        // What the busiest resource has left now, in reads like this workload's.
+        let now = predict(&self.site.backend, present, &Change::None);
+        let stream = &present[w.index()];
+        let costs = stream.costs.iter().zip(&now.uses);
+        let left = costs
+            .filter(|(cost, _)| cost.read_s > 0.0)
+            .map(|(cost, used)| (1.0 - used).max(0.0) / cost.read_s);
+        let spare = left.fold(f64::INFINITY, f64::min);
+        let spare = if spare.is_finite() { spare } else { 0.0 };
+        decision.warm = Some(plan(&self.config.warm, zones.0, zones.1, cache, spare));
+        decision.way = self.way(w);
+    }
+
+    fn way(&self, w: WorkloadId) -> Option<String> {
+        let ways = ways();
+        let (best, _) = choose_way(&ways, &self.site.workloads[w.index()].attachment);
+        best.map(|i| ways[i].name().into())
+    }
+
+    /// What each workload asks of the backend, from the samples of the last two minutes. One whose requests wait would ask for
+    /// more: at least for what it was promised.
+    pub(crate) fn streams(&self, curve: impl Fn(WorkloadId) -> Option<Curve>) -> Vec<Stream> {
+        let resources = self.site.backend.resources.len();
+        let one = |(w, history): (usize, &std::collections::VecDeque<Sample>)| {
+            let objective = self.site.workloads[w].objective;
+            let last: Vec<&Sample> = history.iter().rev().take(PRESENT).collect();
+            let n = last.len().max(1) as f64;
+            let mean = |of: &dyn Fn(&Sample) -> f64| last.iter().map(|s| of(s)).sum::<f64>() / n;
+            let (mut reads, mut writes) = (mean(&|s| s.reads_per_s), mean(&|s| s.writes_per_s));
+            let backend_reads = mean(&|s| s.backend_reads_per_s);
+            let hits = mean(&|s| s.memory_hits.unwrap_or(0.0) * s.backend_reads_per_s)
+                / backend_reads.max(1e-9);
+            let misses = (1.0 - hits).clamp(0.0, 1.0);
+            let read_bytes = mean(&|s| s.bytes_read_per_s) / reads.max(1e-9);
+            let cost = |r: usize| {
+                let busy =
+                    |of: &dyn Fn(&Sample) -> f64| mean(&|s| s.busy.get(r).map_or(0.0, |_| of(s)));
+                let by_reads = busy(&|s| s.busy[r].reads);
+                let by_writes = busy(&|s| s.busy[r].writes);
+                let gets_there = match self.site.backend.resources[r].place {
+                    crate::load::Place::BehindMemory => backend_reads * misses,
+                    crate::load::Place::InFront => backend_reads,
+                };
+                let per = |busy: f64, n: f64| if n > 1e-9 { busy / n } else { 0.0 };
+                Cost {
+                    read_s: per(by_reads, gets_there),
+                    write_s: per(by_writes, writes),
+                }
+            };
+            let costs = (0..resources).map(cost).collect();
+            let waits = 2 * last.iter().filter(|s| s.backlogged()).count() > last.len();
+            if let (true, Some(promised)) = (waits, objective.rate_min_per_s) {
+                let scale = (promised / (reads + writes).max(1e-9)).max(1.0);
+                (reads, writes) = (scale * reads, scale * writes);
+            }
+            Stream {
+                workload: WorkloadId(w as u16),
+                reads_per_s: reads,
+                writes_per_s: writes,
+                read_bytes,
+                costs,
+                pool: self.site.workloads[w].pool,
+                memory_misses: misses,
+                curve: curve(WorkloadId(w as u16)),
+                objective,
+            }
+        };
+        self.history.iter().enumerate().map(one).collect()
+    }
+
+    fn traits(&self, w: WorkloadId, stream: &Stream) -> Traits {
+        let history = &self.history[w.index()];
+        let last: Vec<&Sample> = history.iter().rev().take(PRESENT).collect();
+        let n = last.len().max(1) as f64;
+        let peak = history.iter().map(|s| s.working_set).max();
+        Traits {
+            write_share: last.iter().map(|s| s.write_share()).sum::<f64>() / n,
+            sequential: last.iter().map(|s| s.sequential).sum::<f64>() / n,
+            working_set_peak: peak.unwrap_or(Bytes::ZERO),
+            curve: stream.curve.clone(),
+        }
+    }
+
+    fn temper(&self, w: WorkloadId) -> Temper {
+        let history = &self.history[w.index()];
+        let n = history.len().max(1) as f64;
+        let rate = |s: &Sample| s.rate_per_s();
+        let mean = history.iter().map(rate).sum::<f64>() / n;
+        let last = history.iter().rev().take(PRESENT);
+        let present = last.clone().map(rate).sum::<f64>() / last.count().max(1) as f64;
+        let set = |s: &Sample| s.working_set.as_f64();
+        let mean_set = history.iter().map(set).sum::<f64>() / n;
+        let variance = history
+            .iter()
+            .map(|s| (set(s) - mean_set) * (set(s) - mean_set));
+        Temper {
+            rate_over_mean: present / mean.max(1e-9),
+            working_set_varies: (variance.sum::<f64>() / n).sqrt() / mean_set.max(1.0),
+        }
+    }
+
+    pub(crate) fn removal_facts(&self, w: WorkloadId, known: &dyn Knowledge) -> RemovalFacts {
+        let streams = self.streams(|of| known.curve(of));
+        let without = predict(&self.site.backend, &streams, &Change::None);
+        let worst = without.uses.iter().copied().fold(0.0, f64::max);
+        let kept = without.fails.is_none();
+        let sample = self.history[w.index()].back().cloned().unwrap_or_default();
+        let appliance = self.appliances[w.index()].as_ref();
+        let promised = self.site.workloads[w.index()].objective.rate_min_per_s;
+        RemovalFacts {
+            hits: (sample.reads_per_s > 0.0)
+                .then(|| 1.0 - (sample.backend_reads_per_s / sample.reads_per_s).min(1.0)),
+            hits_predicted: appliance.map_or(0.0, |a| a.hits_predicted),
+            load: promised.map(|p| sample.rate_per_s() / p),
+            use_without: if kept { worst } else { worst.max(1.01) },
+            use_max: self.site.backend.use_max,
+        }
+    }
+}
+
+/// Whose appliance was chosen, if one was.
+fn for_whom(rungs: &[Rung]) -> Option<WorkloadId> {
+    match taken(rungs)?.deed {
+        Some(Deed::Appliance { workload, .. }) => Some(workload),
+        _ => None,
+    }
+}

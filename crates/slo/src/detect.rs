@@ -1,0 +1,203 @@
+//! Step 1: is an objective broken, for long enough to do something about it?
+//!
+//! ```text
+//!            43 of the last 44 samples violate
+//!   kept ──────────────────────────────────────▶ broken
+//!     ▲                                             │
+//!     └─────────────────────────────────────────────┘
+//!            fewer than 20 % of the last 44 violate
+//! ```
+//!
+//! Forty-four samples are 7 min 20 s: a spike of seven minutes passes, as in the paper, which leaves those to throttling
+//! (Dynamite, sec. 7.2). The price is that the answer to a lasting violation begins 20 s later than the shortest hold
+//! would. Two thresholds far apart keep it from flapping.
+//!
+//! When not to use: where minutes of violation are not to be borne at all. Then throttle first, or act on a prediction
+//! ([`crate::seasonal`]).
+
+use std::collections::VecDeque;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::sample::{Objective, Sample, Standing};
+
+/// How patient detection is.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DetectConfig {
+    /// Samples that are looked at.
+    pub samples: usize,
+    /// So many of them must violate.
+    pub violating_min: usize,
+    /// Cleared when the share of violating ones is below this.
+    pub clear_below: f64,
+}
+
+impl Default for DetectConfig {
+    fn default() -> Self {
+        Self {
+            samples: 44,
+            violating_min: 43,
+            clear_below: 0.2,
+        }
+    }
+}
+
+/// What changed with a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Change {
+    /// The objective is broken from now on.
+    Broken,
+    /// It is kept again.
+    Cleared,
+}
+
+/// What a detection rests on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DetectEvidence {
+    /// Samples that violated.
+    pub violating: usize,
+    /// Out of so many.
+    pub samples: usize,
+}
+
+/// Looks at one workload.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Detector {
+    config: DetectConfig,
+    objective: Objective,
+    recent: VecDeque<Standing>,
+    broken: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum State {
+    Kept,
+    Broken,
+}
+
+impl Detector {
+    /// For one objective.
+    pub fn new(config: DetectConfig, objective: Objective) -> Self {
+        Self {
+            config,
+            objective,
+            recent: VecDeque::with_capacity(config.samples),
+            broken: State::Kept,
+        }
+    }
+
+    /// Takes the next sample in and says what changed.
+    pub fn tell(&mut self, sample: &Sample) -> Option<Change> {
+        if self.recent.len() == self.config.samples {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(Standing::of(&self.objective, sample));
+        let DetectEvidence { violating, .. } = self.evidence();
+        // A window that is not full yet says nothing: the missing samples are unknown, not kept.
+        if self.recent.len() < self.config.samples {
+            return None;
+        }
+        let share = violating as f64 / self.config.samples as f64;
+        match self.broken {
+            State::Kept if violating >= self.config.violating_min => {
+                self.broken = State::Broken;
+                Some(Change::Broken)
+            }
+            State::Broken if share < self.config.clear_below => {
+                self.broken = State::Kept;
+                Some(Change::Cleared)
+            }
+            _ => None,
+        }
+    }
+
+    /// The last sample's standing.
+    pub fn last(&self) -> Standing {
+        self.recent.back().copied().unwrap_or(Standing::Kept)
+    }
+
+    /// Whether the objective is broken now.
+    pub fn is_broken(&self) -> bool {
+        self.broken == State::Broken
+    }
+
+    /// Standings of the last samples, counted.
+    pub fn evidence(&self) -> DetectEvidence {
+        DetectEvidence {
+            violating: self.recent.iter().filter(|s| s.violates()).count(),
+            samples: self.recent.len(),
+        }
+    }
+
+    /// Violating ones among the last `n` samples.
+    pub fn violating_of_last(&self, n: usize) -> usize {
+        let last = self.recent.iter().rev().take(n);
+        last.filter(|s| s.violates()).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn detector() -> Detector {
+        let objective = Objective {
+            rate_min_per_s: Some(1000.0),
+            latency_max: None,
+        };
+        Detector::new(DetectConfig::default(), objective)
+    }
+
+    fn at(rate: f64) -> Sample {
+        Sample {
+            reads_per_s: rate,
+            occupied: 1.0,
+            waiting: 9,
+            ..Sample::default()
+        }
+    }
+
+    /// Index of the sample with which something changed.
+    fn first_change(rates: impl Iterator<Item = f64>) -> Option<(usize, Change)> {
+        let mut detector = detector();
+        rates
+            .enumerate()
+            .find_map(|(i, r)| detector.tell(&at(r)).map(|c| (i, c)))
+    }
+
+    #[test]
+    fn seven_minutes_pass_and_seven_and_a_third_do_not() {
+        let calm = std::iter::repeat_n(1500.0, 100);
+        let spike = calm
+            .clone()
+            .chain(std::iter::repeat_n(500.0, 42))
+            .chain(calm.clone());
+        assert_eq!(first_change(spike), None);
+        let lasting = calm.chain(std::iter::repeat_n(500.0, 60));
+        // One of the 44 may have kept it: the 43rd violating sample.
+        assert_eq!(first_change(lasting), Some((142, Change::Broken)));
+    }
+
+    #[test]
+    fn it_clears_late_and_once() {
+        let mut detector = detector();
+        for _ in 0..44 {
+            detector.tell(&at(500.0));
+        }
+        assert!(detector.is_broken());
+        let changes: Vec<_> = (0..100)
+            .filter_map(|i| detector.tell(&at(1500.0)).map(|c| (i, c)))
+            .collect();
+        // 8 of 44 are 18 %.
+        assert_eq!(changes, [(35, Change::Cleared)]);
+    }
+
+    #[test]
+    fn nothing_is_said_before_the_window_is_full() {
+        assert_eq!(first_change(std::iter::repeat_n(1.0, 43)), None);
+    }
+}

@@ -1,0 +1,305 @@
+//! The ladder of answers, from the cheapest to the dearest. Each rung is priced and predicted; the first that is predicted to
+//! keep all promises is taken, and of the others it is said why not.
+//!
+//! ```text
+//!  throttle a neighbour ▸ a share of the array's memory ▸ a share of over-provisioned flash ▸ appliance ▸ move away
+//!  seconds, others lose   a minute, others lose hits      minutes, nobody else's          minutes,    hours, copies
+//!                                                                                          memory      everything
+//! ```
+//!
+//! The order is that of what a rung takes and how hard it is to undo; prices are beside it, so that a reader can disagree. The
+//! paper's figure 2 draws the same techniques by how long they take. Dynamite itself knows the appliance only.
+
+use units::{Bytes, Nanos};
+
+use crate::host::{APPLIANCE_CPUS, Host, HostFinding, Needs, choose};
+use crate::load::{Backend, Change, Prediction, Stream, predict};
+pub use crate::rung::{Deed, Elsewhere, Price, Rung, RungKind, SpareOps};
+use crate::sample::{HostId, WorkloadId};
+use crate::sizing::SizingConfig;
+use crate::solutions::{Solution, best};
+
+/// What the rungs are judged on.
+#[derive(Debug, Clone, Copy)]
+pub struct Situation<'a> {
+    /// The backend.
+    pub backend: &'a Backend,
+    /// All streams, by workload.
+    pub streams: &'a [Stream],
+    /// Whose promise is broken.
+    pub affected: WorkloadId,
+    /// The interfering set, the affected one included.
+    pub set: &'a [WorkloadId],
+    /// Pairs of workload and size.
+    pub solutions: &'a [Solution],
+    /// Compute servers.
+    pub hosts: &'a [Host],
+    /// Where each workload runs.
+    pub own_hosts: &'a [HostId],
+    /// Bytes that each workload has stored.
+    pub stored: &'a [Bytes],
+    /// Hosts where an appliance failed lately.
+    pub avoid: &'a [HostId],
+    /// Sizes.
+    pub sizing: &'a SizingConfig,
+    /// From order to re-routed.
+    pub boot: Nanos,
+    /// Spare over-provisioning, where there is any.
+    pub ops: Option<SpareOps>,
+    /// Another backend, where there is one.
+    pub elsewhere: Option<&'a Elsewhere>,
+}
+
+/// Rate that a neighbour without a promise is left, share of its present one.
+const UNPROMISED_LEFT: f64 = 0.2;
+/// Parts of the memory that are tried, in eighths.
+const MEMORY_EIGHTHS: [u64; 6] = [1, 2, 3, 4, 5, 6];
+
+/// Looks at all rungs that are `allowed`; the findings about hosts belong to the appliance's.
+pub fn rungs(at: &Situation<'_>, allowed: &[RungKind]) -> (Vec<Rung>, Vec<HostFinding>) {
+    let mut findings = Vec::new();
+    let rungs = RungKind::ALL
+        .into_iter()
+        .map(|kind| {
+            if !allowed.contains(&kind) {
+                return none(kind, "not allowed here");
+            }
+            match kind {
+                RungKind::Throttle => throttle(at),
+                RungKind::MemoryShare => memory(at),
+                RungKind::OpsShare => ops(at),
+                RungKind::Appliance => {
+                    let (rung, found) = appliance(at);
+                    findings = found;
+                    rung
+                }
+                RungKind::Move => elsewhere(at),
+            }
+        })
+        .collect();
+    (rungs, findings)
+}
+
+/// The first rung that would do.
+pub fn taken(rungs: &[Rung]) -> Option<&Rung> {
+    rungs
+        .iter()
+        .find(|r| r.refused.is_none() && r.deed.is_some())
+}
+
+fn none(kind: RungKind, why: &str) -> Rung {
+    Rung {
+        kind,
+        deed: None,
+        price: Price::default(),
+        prediction: None,
+        refused: Some(why.into()),
+    }
+}
+
+fn rung(kind: RungKind, deed: Deed, price: Price, prediction: Prediction) -> Rung {
+    Rung {
+        kind,
+        deed: Some(deed),
+        price,
+        refused: prediction.fails.clone(),
+        prediction: Some(prediction),
+    }
+}
+
+/// The first that would do, else the one tried last.
+fn first_or_last(kind: RungKind, tried: Vec<Rung>, nothing: &str) -> Rung {
+    let good = tried.iter().position(|r| r.refused.is_none());
+    let last = tried.len().checked_sub(1);
+    match good.or(last) {
+        Some(i) => tried.into_iter().nth(i).expect("an index of the list"),
+        None => none(kind, nothing),
+    }
+}
+
+fn rate(stream: &Stream) -> f64 {
+    stream.reads_per_s + stream.writes_per_s
+}
+
+fn throttle(at: &Situation<'_>) -> Rung {
+    let mut tried = Vec::new();
+    for stream in at.streams {
+        let workload = stream.workload;
+        if workload == at.affected || !at.set.contains(&workload) {
+            continue;
+        }
+        let present = rate(stream);
+        // A throttle respects what was promised.
+        let left = stream
+            .objective
+            .rate_min_per_s
+            .unwrap_or(UNPROMISED_LEFT * present);
+        if left >= present {
+            continue;
+        }
+        let change = Change::Throttled {
+            workload,
+            rate_per_s: left,
+        };
+        let price = Price {
+            effect_after: Nanos::from_secs(10),
+            lost_per_s: present - left,
+            ..Price::default()
+        };
+        let deed = Deed::Throttle {
+            workload,
+            rate_per_s: left,
+        };
+        let prediction = predict(at.backend, at.streams, &change);
+        tried.push(rung(RungKind::Throttle, deed, price, prediction));
+    }
+    tried.sort_by(|a, b| a.price.lost_per_s.total_cmp(&b.price.lost_per_s));
+    first_or_last(
+        RungKind::Throttle,
+        tried,
+        "nobody who interferes asks for more than was promised",
+    )
+}
+
+fn memory(at: &Situation<'_>) -> Rung {
+    let affected = at.streams.iter().find(|s| s.workload == at.affected);
+    let Some(affected) = affected.filter(|s| s.curve.is_some()) else {
+        return none(RungKind::MemoryShare, "no miss-ratio curve is known");
+    };
+    let pool = at.backend.memory[affected.pool];
+    let now = predict(at.backend, at.streams, &Change::None);
+    let tried = MEMORY_EIGHTHS.map(|eighths| {
+        let size = Bytes(pool.0 / 8 * eighths);
+        let workload = at.affected;
+        let change = Change::MemoryFor { workload, size };
+        let prediction = predict(at.backend, at.streams, &change);
+        let more = prediction.disk_reads.iter().zip(&now.disk_reads);
+        let lost = more.zip(at.streams);
+        let price = Price {
+            // Until its misses have filled the part.
+            effect_after: Nanos::from_secs(120),
+            // Hits that others lose, counted as requests.
+            lost_per_s: lost
+                .map(|((after, before), s)| s.reads_per_s * (after - before).max(0.0))
+                .sum(),
+            ..Price::default()
+        };
+        let deed = Deed::GiveMemory { workload, size };
+        rung(RungKind::MemoryShare, deed, price, prediction)
+    });
+    first_or_last(RungKind::MemoryShare, tried.into(), "")
+}
+
+fn ops(at: &Situation<'_>) -> Rung {
+    let Some(ops) = at.ops.filter(|o| at.set.contains(&o.workload)) else {
+        return none(RungKind::OpsShare, "no spare flash below these workloads");
+    };
+    let change = Change::WritesCost {
+        workload: ops.workload,
+        times: ops.waf_with_spare / ops.waf.max(1.0),
+    };
+    let price = Price {
+        // Until garbage collection has worked through the old blocks.
+        effect_after: Nanos::from_secs(600),
+        ..Price::default()
+    };
+    let deed = Deed::GiveOps {
+        workload: ops.workload,
+    };
+    let prediction = predict(at.backend, at.streams, &change);
+    rung(RungKind::OpsShare, deed, price, prediction)
+}
+
+fn appliance(at: &Situation<'_>) -> (Rung, Vec<HostFinding>) {
+    let kind = RungKind::Appliance;
+    let Some(solution) = best(at.solutions) else {
+        let why = match at.solutions.last() {
+            None => "no workload of the set can be cached".into(),
+            Some(s) => format!(
+                "no cache size would do; with {} for workload {}: {}",
+                s.size,
+                s.workload.0,
+                s.prediction.fails.as_deref().unwrap_or("it would")
+            ),
+        };
+        return (none(kind, &why), Vec::new());
+    };
+    let workload = solution.workload;
+    let needs = Needs {
+        cpus: APPLIANCE_CPUS,
+        memory: solution.size + at.sizing.own_memory,
+    };
+    let own = at.own_hosts[workload.index()];
+    let (host, findings) = choose(at.hosts, own, needs, at.avoid);
+    let Some(host) = host else {
+        return (none(kind, "no host has room for it"), findings);
+    };
+    let stream = at.streams.iter().find(|s| s.workload == workload);
+    let fills = stream.map_or(Nanos::ZERO, |s| fill_time(s, solution.size));
+    let price = Price {
+        effect_after: at.boot + fills,
+        cpus: needs.cpus,
+        memory: needs.memory,
+        ..Price::default()
+    };
+    let deed = Deed::Appliance {
+        workload,
+        host,
+        cache: solution.size,
+        hits: 1.0 - solution.miss_ratio,
+    };
+    let rung = rung(kind, deed, price, solution.prediction.clone());
+    (rung, findings)
+}
+
+/// Until a cold cache holds nine tenths of what it is to hold.
+fn fill_time(stream: &Stream, size: Bytes) -> Nanos {
+    const STEP_S: u64 = 10;
+    let Some(curve) = &stream.curve else {
+        return Nanos::ZERO;
+    };
+    let bytes = stream.reads_per_s * stream.read_bytes;
+    let most = curve.held_after(7200.0, bytes).min(size.as_f64());
+    let full = |steps: &u64| curve.held_after((steps * STEP_S) as f64, bytes) >= 0.9 * most;
+    Nanos::from_secs((0..720).find(full).unwrap_or(720) * STEP_S)
+}
+
+fn elsewhere(at: &Situation<'_>) -> Rung {
+    let kind = RungKind::Move;
+    let Some(elsewhere) = at.elsewhere else {
+        return none(kind, "there is no other backend");
+    };
+    let mut tried = Vec::new();
+    for stream in at.streams.iter().filter(|s| at.set.contains(&s.workload)) {
+        let workload = stream.workload;
+        let stored = at.stored[workload.index()];
+        let promised = stream.objective.rate_min_per_s.unwrap_or(0.0);
+        let needs = rate(stream).max(promised);
+        let mut prediction = predict(at.backend, at.streams, &Change::Gone { workload });
+        if elsewhere.free < stored {
+            let (name, free) = (&elsewhere.name, elsewhere.free);
+            prediction.fails = Some(format!("{name} has {free} free, needs {stored}"));
+        } else if elsewhere.spare_per_s < needs {
+            let (name, spare) = (&elsewhere.name, elsewhere.spare_per_s);
+            prediction.fails = Some(format!(
+                "{name} could serve {spare:.0} requests/s more, needs {needs:.0}"
+            ));
+        }
+        let price = Price {
+            effect_after: elsewhere.copy_rate.time_for(stored),
+            copied: stored,
+            ..Price::default()
+        };
+        let deed = Deed::Move {
+            workload,
+            to: elsewhere.name.clone(),
+        };
+        tried.push(rung(kind, deed, price, prediction));
+    }
+    tried.sort_by_key(|r| r.price.copied);
+    first_or_last(kind, tried, "nobody in the set")
+}
+
+#[cfg(test)]
+#[path = "ladder_tests.rs"]
+mod tests;

@@ -1,0 +1,189 @@
+//! Each rung can be the one that is taken, and says why it is not.
+
+use units::BytesPerSec;
+
+use super::*;
+use crate::curve::Curve;
+use crate::load::{Cost, Place, Resource};
+use crate::sample::Objective;
+use crate::solutions::{Temper, solutions};
+
+struct World {
+    backend: Backend,
+    streams: Vec<Stream>,
+    hosts: Vec<Host>,
+    sizing: SizingConfig,
+    ops: Option<SpareOps>,
+    elsewhere: Option<Elsewhere>,
+}
+
+/// Workload 0 asks for 600 of 1,000 and misses them, as 1 asks for 600 as well; both over 8 GiB, with 1 GiB of memory.
+fn world() -> World {
+    let stream = |id, promised| {
+        let size = |i: u64| (Bytes::mib(512 * i), 1.0 - i as f64 / 16.0);
+        Stream {
+            workload: WorkloadId(id),
+            reads_per_s: 550.0,
+            writes_per_s: 50.0,
+            read_bytes: 65_536.0,
+            costs: vec![Cost {
+                read_s: 0.001,
+                write_s: 0.001,
+            }],
+            pool: 0,
+            memory_misses: 1.0,
+            curve: Some(Curve::new((1..=16).map(size).collect())),
+            objective: Objective {
+                rate_min_per_s: promised,
+                latency_max: None,
+            },
+        }
+    };
+    World {
+        backend: Backend {
+            resources: vec![Resource {
+                name: "disks".into(),
+                place: Place::BehindMemory,
+            }],
+            memory: vec![Bytes::gib(1)],
+            use_max: 0.8,
+        },
+        streams: vec![stream(0, Some(600.0)), stream(1, Some(600.0))],
+        hosts: vec![Host {
+            id: HostId(0),
+            name: "a".into(),
+            rack: 0,
+            cpus_free: 8,
+            memory_free: Bytes::gib(24),
+        }],
+        sizing: SizingConfig::default(),
+        ops: None,
+        elsewhere: None,
+    }
+}
+
+fn look(world: &World, allowed: &[RungKind]) -> Vec<Rung> {
+    let set = [WorkloadId(0), WorkloadId(1)];
+    let tempers = set.map(|w| (w, Temper::default()));
+    let solutions = solutions(&world.backend, &world.streams, &world.sizing, &tempers);
+    let at = Situation {
+        backend: &world.backend,
+        streams: &world.streams,
+        affected: WorkloadId(0),
+        set: &set,
+        solutions: &solutions,
+        hosts: &world.hosts,
+        own_hosts: &[HostId(0), HostId(0)],
+        stored: &[Bytes::gib(100), Bytes::gib(50)],
+        avoid: &[],
+        sizing: &world.sizing,
+        boot: Nanos::from_secs(60),
+        ops: world.ops,
+        elsewhere: world.elsewhere.as_ref(),
+    };
+    rungs(&at, allowed).0
+}
+
+fn choice(world: &World) -> Option<RungKind> {
+    taken(&look(world, &RungKind::ALL)).map(|r| r.kind)
+}
+
+#[test]
+fn promised_neighbours_are_not_throttled_and_the_appliance_is_sized_and_placed() {
+    let world = world();
+    let rungs = look(&world, &RungKind::ALL);
+    let taken = taken(&rungs).unwrap();
+    assert_eq!(taken.kind, RungKind::Appliance);
+    let Some(Deed::Appliance {
+        workload, cache, ..
+    }) = &taken.deed
+    else {
+        panic!("{taken:?}");
+    };
+    assert_eq!((*workload, *cache), (WorkloadId(0), Bytes::gib(6)));
+    assert_eq!(taken.price.memory, Bytes::gib(7));
+    assert!(
+        taken.price.effect_after > Nanos::from_secs(60),
+        "booting and filling"
+    );
+    let why = |kind| {
+        rungs
+            .iter()
+            .find(|r| r.kind == kind)
+            .unwrap()
+            .refused
+            .clone()
+            .unwrap()
+    };
+    assert_eq!(
+        why(RungKind::Throttle),
+        "nobody who interferes asks for more than was promised"
+    );
+    assert!(why(RungKind::MemoryShare).starts_with("disks would be"));
+    assert!(why(RungKind::OpsShare).starts_with("no spare flash"));
+    assert_eq!(why(RungKind::Move), "there is no other backend");
+}
+
+#[test]
+fn a_neighbour_without_a_promise_is_held_first() {
+    let mut world = world();
+    world.streams[1].objective = Objective::default();
+    let rungs = look(&world, &RungKind::ALL);
+    let taken = taken(&rungs).unwrap();
+    assert_eq!(taken.kind, RungKind::Throttle);
+    assert!((taken.price.lost_per_s - 480.0).abs() < 1e-9);
+    // Unless that is not allowed.
+    let without = look(&world, &RungKind::ALL[1..]);
+    assert_eq!(without[0].refused.as_deref(), Some("not allowed here"));
+    assert_eq!(super::taken(&without).unwrap().kind, RungKind::Appliance);
+}
+
+#[test]
+fn a_share_of_the_memory_does_where_it_is_large_enough() {
+    let mut world = world();
+    world.backend.memory = vec![Bytes::gib(8)];
+    // The neighbour scans: memory is lost on it.
+    world.streams[1].curve = Some(Curve::new(vec![(Bytes::gib(100), 0.99)]));
+    world.streams[1].reads_per_s = 400.0;
+    world.streams[1].objective.rate_min_per_s = Some(450.0);
+    world.streams[1].read_bytes *= 8.0;
+    assert_eq!(choice(&world), Some(RungKind::MemoryShare));
+}
+
+#[test]
+fn spare_flash_helps_who_writes() {
+    let mut world = world();
+    for stream in &mut world.streams {
+        (stream.reads_per_s, stream.writes_per_s) = (0.0, 550.0);
+    }
+    world.hosts.clear();
+    assert_eq!(choice(&world), None);
+    world.ops = Some(SpareOps {
+        workload: WorkloadId(1),
+        waf: 4.0,
+        waf_with_spare: 1.5,
+    });
+    assert_eq!(choice(&world), Some(RungKind::OpsShare));
+}
+
+#[test]
+fn with_full_hosts_only_a_move_is_left_if_there_is_room() {
+    let mut world = world();
+    world.hosts[0].memory_free = Bytes::gib(2);
+    let rungs = look(&world, &RungKind::ALL);
+    assert_eq!(rungs[3].refused.as_deref(), Some("no host has room for it"));
+    assert!(taken(&rungs).is_none());
+    world.elsewhere = Some(Elsewhere {
+        name: "other array".into(),
+        spare_per_s: 1000.0,
+        free: Bytes::gib(60),
+        copy_rate: BytesPerSec(100 << 20),
+    });
+    let rungs = look(&world, &RungKind::ALL);
+    let taken = taken(&rungs).unwrap();
+    let Some(Deed::Move { workload, .. }) = taken.deed else {
+        panic!("{taken:?}");
+    };
+    assert_eq!(workload, WorkloadId(1), "the smaller one");
+    assert_eq!(taken.price.effect_after, Nanos::from_secs(512));
+}

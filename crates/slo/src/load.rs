@@ -1,0 +1,328 @@
+//! The performance model: how busy the backend would be if something were changed.
+//!
+//! ```text
+//!  stream ──(cache of its own)──▶ memory that all share ──▶ disks      uses of a resource add up
+//!         writes ────────────────────────────────────────▶ disks      kept if every use ≤ 0.8 and
+//!         └── all of it that reaches the backend ─────────▶ link       what others leave is enough
+//! ```
+//!
+//! The paper uses "a simple performance model" and does not describe it (sec. 5.2). Here: what a request costs on each resource
+//! is measured; how many requests get there follows from miss-ratio curves; each part of the array's memory is shared as an
+//! LRU cache shares itself (every stream holds what it missed in one common time). A promise b is kept by conservation of rates: what
+//! all others leave of each resource must be enough for b.
+//!
+//! What it does not know: latency. Eighty percent is the stand-in: beyond it queues grow fast.
+
+use serde::{Deserialize, Serialize};
+use units::Bytes;
+
+use crate::curve::Curve;
+use crate::sample::{Objective, WorkloadId};
+
+/// Whether the array's memory stands before a resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// Only reads that miss the memory get there: disks.
+    BehindMemory,
+    /// All requests that reach the backend: links, controllers.
+    InFront,
+}
+
+/// A resource of the backend.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resource {
+    /// For people.
+    pub name: String,
+    /// Where it is.
+    pub place: Place,
+}
+
+/// What a request costs on one resource: share of a second of the whole resource.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cost {
+    /// A read that gets there.
+    pub read_s: f64,
+    /// A write.
+    pub write_s: f64,
+}
+
+/// What one workload asks of the backend.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Stream {
+    /// Whose.
+    pub workload: WorkloadId,
+    /// Reads that it is to be served, per second.
+    pub reads_per_s: f64,
+    /// Writes.
+    pub writes_per_s: f64,
+    /// Mean bytes of a read.
+    pub read_bytes: f64,
+    /// By resource.
+    pub costs: Vec<Cost>,
+    /// Which part of the memory its data is kept in.
+    pub pool: usize,
+    /// Share of its reads that miss the array's memory now.
+    pub memory_misses: f64,
+    /// Its reads' curve; without one its share of the memory stays what it is.
+    pub curve: Option<Curve>,
+    /// What it was promised.
+    pub objective: Objective,
+}
+
+/// The backend.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Backend {
+    /// All resources.
+    pub resources: Vec<Resource>,
+    /// Its memory for data, in the parts that it keeps apart (one, where it keeps none apart).
+    pub memory: Vec<Bytes>,
+    /// Use of a resource up to which it is taken to be quick.
+    pub use_max: f64,
+}
+
+/// What is changed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "change", rename_all = "kebab-case")]
+pub enum Change {
+    /// Nothing.
+    None,
+    /// A read cache before the backend.
+    Cached {
+        /// For whom.
+        workload: WorkloadId,
+        /// How large.
+        size: Bytes,
+    },
+    /// Held to a rate.
+    Throttled {
+        /// Who.
+        workload: WorkloadId,
+        /// Requests per second.
+        rate_per_s: f64,
+    },
+    /// A part of the memory is its own, the others share the rest.
+    MemoryFor {
+        /// Whose.
+        workload: WorkloadId,
+        /// How much.
+        size: Bytes,
+    },
+    /// Its writes cost another share of what they do: more over-provisioned flash, less to copy.
+    WritesCost {
+        /// Whose.
+        workload: WorkloadId,
+        /// New cost over the present one.
+        times: f64,
+    },
+    /// It leaves the backend.
+    Gone {
+        /// Who.
+        workload: WorkloadId,
+    },
+}
+
+/// What would be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Prediction {
+    /// Use of each resource; above 1 where more is asked for than there is.
+    pub uses: Vec<f64>,
+    /// Share of each stream's own reads that gets to the disks.
+    pub disk_reads: Vec<f64>,
+    /// Requests per second that the others leave for each stream; unlimited if it needs nothing.
+    pub available_per_s: Vec<f64>,
+    /// Why it does not do; `None` if all promises are kept.
+    pub fails: Option<String>,
+}
+
+/// Predicts a change.
+pub fn predict(backend: &Backend, streams: &[Stream], change: &Change) -> Prediction {
+    let after: Vec<After> = after(streams, change);
+    let misses = memory_misses(backend, streams, &after, change);
+    let uses_of = |s: usize| -> Vec<f64> {
+        let (stream, after) = (&streams[s], &after[s]);
+        let write_times = match change {
+            Change::WritesCost { workload, times } if *workload == stream.workload => *times,
+            _ => 1.0,
+        };
+        let resources = backend.resources.iter().zip(&stream.costs);
+        resources
+            .map(|(resource, cost)| {
+                let share = match resource.place {
+                    Place::BehindMemory => misses[s],
+                    Place::InFront => after.passes,
+                };
+                after.reads * share * cost.read_s + after.writes * write_times * cost.write_s
+            })
+            .collect()
+    };
+    let each: Vec<Vec<f64>> = (0..streams.len()).map(uses_of).collect();
+    let of = |r: usize| each.iter().map(|u| u[r]).sum::<f64>();
+    let uses: Vec<f64> = (0..backend.resources.len()).map(of).collect();
+    let available = |s: usize| {
+        let rate = after[s].reads + after[s].writes;
+        let left = uses.iter().zip(&each[s]).map(|(all, own)| {
+            if *own > 1e-12 {
+                (1.0 - (all - own)).max(0.0) * rate / own
+            } else {
+                f64::MAX
+            }
+        });
+        left.fold(f64::MAX, f64::min)
+    };
+    let available_per_s: Vec<f64> = (0..streams.len()).map(available).collect();
+    let fails = why(backend, streams, &uses, &available_per_s, change);
+    Prediction {
+        uses,
+        disk_reads: misses,
+        available_per_s,
+        fails,
+    }
+}
+
+/// A stream after the change.
+struct After {
+    reads: f64,
+    writes: f64,
+    /// Share of the reads that gets past a cache of its own.
+    passes: f64,
+}
+
+fn after(streams: &[Stream], change: &Change) -> Vec<After> {
+    let one = |s: &Stream| {
+        let rate = s.reads_per_s + s.writes_per_s;
+        let (scale, passes) = match change {
+            Change::Cached { workload, size } if *workload == s.workload => {
+                (1.0, s.curve.as_ref().map_or(1.0, |c| c.at(*size)))
+            }
+            Change::Throttled {
+                workload,
+                rate_per_s,
+            } if *workload == s.workload && rate > *rate_per_s => (rate_per_s / rate, 1.0),
+            Change::Gone { workload } if *workload == s.workload => (0.0, 1.0),
+            _ => (1.0, 1.0),
+        };
+        After {
+            reads: scale * s.reads_per_s,
+            writes: scale * s.writes_per_s,
+            passes,
+        }
+    };
+    streams.iter().map(one).collect()
+}
+
+/// Share of each stream's reads that misses its own cache and the memory.
+fn memory_misses(
+    backend: &Backend,
+    streams: &[Stream],
+    after: &[After],
+    change: &Change,
+) -> Vec<f64> {
+    let own = match change {
+        Change::MemoryFor { workload, size } => Some((*workload, *size)),
+        _ => None,
+    };
+    // What a stream holds of the memory after a common time, in bytes.
+    let held = |s: usize, seconds: f64| {
+        let (stream, after) = (&streams[s], &after[s]);
+        let bytes = after.reads * stream.read_bytes;
+        match &stream.curve {
+            None => 0.0,
+            // What gets past a cache has no reuse within it: it fills the memory as it comes.
+            Some(_) if after.passes < 1.0 => bytes * after.passes * seconds,
+            Some(curve) => curve.held_after(seconds, bytes),
+        }
+    };
+    let shares = |s: usize| own.is_none_or(|(w, _)| streams[s].workload != w);
+    // The common time of each part of the memory.
+    let common = |pool: usize| {
+        let taken = |(w, size): (WorkloadId, Bytes)| {
+            let from_here = |s: &Stream| s.workload == w && s.pool == pool;
+            if streams.iter().any(from_here) {
+                size
+            } else {
+                Bytes::ZERO
+            }
+        };
+        let given = own.map_or(Bytes::ZERO, taken);
+        let memory = backend.memory[pool].saturating_sub(given).as_f64();
+        let total = |seconds: f64| {
+            let all = (0..streams.len()).filter(|s| shares(*s) && streams[*s].pool == pool);
+            all.map(|s| held(s, seconds)).sum::<f64>()
+        };
+        let (mut low, mut high) = (0.0, 1e6);
+        for _ in 0..60 {
+            let mid = 0.5 * (low + high);
+            if total(mid) > memory {
+                high = mid;
+            } else {
+                low = mid;
+            }
+        }
+        low
+    };
+    let times: Vec<f64> = (0..backend.memory.len()).map(common).collect();
+    let ratio = |s: usize| {
+        let (stream, after) = (&streams[s], &after[s]);
+        let Some(curve) = &stream.curve else {
+            return stream.memory_misses;
+        };
+        let size = match own {
+            Some((w, size)) if w == stream.workload => size.as_f64(),
+            _ => held(s, times[stream.pool]),
+        };
+        let at = curve.at(Bytes(size.max(0.0) as u64));
+        // A read that passes its own cache is in the memory only if the memory holds more of the stream than the cache.
+        at.min(after.passes)
+    };
+    (0..streams.len()).map(ratio).collect()
+}
+
+fn why(
+    backend: &Backend,
+    streams: &[Stream],
+    uses: &[f64],
+    available: &[f64],
+    change: &Change,
+) -> Option<String> {
+    let full = uses
+        .iter()
+        .zip(&backend.resources)
+        .filter(|(u, _)| **u > backend.use_max)
+        .max_by(|a, b| a.0.total_cmp(b.0));
+    if let Some((used, resource)) = full {
+        let (used, max) = (100.0 * used, 100.0 * backend.use_max);
+        let name = &resource.name;
+        return Some(format!(
+            "{name} would be {used:.0} % busy, more than {max:.0} %"
+        ));
+    }
+    for (stream, available) in streams.iter().zip(available) {
+        let asks = stream.reads_per_s + stream.writes_per_s;
+        let Some(promised) = stream.objective.rate_min_per_s else {
+            continue;
+        };
+        let leaves = matches!(change, Change::Gone { workload } if *workload == stream.workload);
+        let needs = promised.min(asks);
+        if let Change::Throttled {
+            workload,
+            rate_per_s,
+        } = change
+            && *workload == stream.workload
+            && *rate_per_s < needs
+        {
+            return Some("it would be held below what it was promised".into());
+        }
+        if !leaves && *available < needs {
+            let w = stream.workload.0;
+            return Some(format!(
+                "the others would leave workload {w} {available:.0} of {needs:.0} requests/s"
+            ));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+#[path = "load_tests.rs"]
+mod tests;

@@ -1,0 +1,115 @@
+//! The model against what can be worked out by hand.
+
+use super::*;
+
+fn backend() -> Backend {
+    Backend {
+        resources: vec![
+            Resource {
+                name: "disks".into(),
+                place: Place::BehindMemory,
+            },
+            Resource {
+                name: "link".into(),
+                place: Place::InFront,
+            },
+        ],
+        memory: vec![Bytes(1000)],
+        use_max: 0.8,
+    }
+}
+
+/// Uniform reads over `bytes`.
+fn uniform(id: u16, reads_per_s: f64, bytes: u64) -> Stream {
+    let points = (0..=100).map(|i| (Bytes(bytes * i / 100), 1.0 - i as f64 / 100.0));
+    Stream {
+        workload: WorkloadId(id),
+        reads_per_s,
+        writes_per_s: 0.0,
+        read_bytes: 1.0,
+        costs: vec![
+            Cost {
+                read_s: 0.001,
+                write_s: 0.001,
+            },
+            Cost {
+                read_s: 0.0002,
+                write_s: 0.0002,
+            },
+        ],
+        pool: 0,
+        memory_misses: 0.5,
+        curve: Some(Curve::new(points.collect())),
+        objective: Objective::default(),
+    }
+}
+
+#[test]
+fn memory_is_shared_as_lru_shares_it() {
+    // Alike streams hold alike parts.
+    let two = [uniform(0, 500.0, 1000), uniform(1, 500.0, 1000)];
+    let found = predict(&backend(), &two, &Change::None);
+    assert!((found.disk_reads[0] - 0.5).abs() < 0.01, "{found:?}");
+    assert!((found.uses[0] - 0.5).abs() < 0.01);
+    assert!((found.uses[1] - 0.2).abs() < 1e-9);
+    assert_eq!(found.fails, None);
+    // One that reads more slowly holds less: with x = e^(−r·T/1000) what it misses, x₁ = x₀^(1/4) and x₀ + x₁ = 1.
+    let two = [uniform(0, 800.0, 1000), uniform(1, 200.0, 1000)];
+    let found = predict(&backend(), &two, &Change::None);
+    let sum = found.disk_reads[0] + found.disk_reads[1];
+    assert!((sum - 1.0).abs() < 0.02, "{found:?}");
+    let want = libm::pow(found.disk_reads[0], 0.25);
+    assert!((found.disk_reads[1] - want).abs() < 0.02, "{found:?}");
+}
+
+#[test]
+fn a_cache_takes_load_from_link_disks_and_memory() {
+    let mut two = [uniform(0, 900.0, 1000), uniform(1, 900.0, 1000)];
+    two[1].objective.rate_min_per_s = Some(900.0);
+    let before = predict(&backend(), &two, &Change::None);
+    assert!(
+        before
+            .fails
+            .as_ref()
+            .unwrap()
+            .starts_with("disks would be 90 %")
+    );
+    let cached = Change::Cached {
+        workload: WorkloadId(0),
+        size: Bytes(900),
+    };
+    let found = predict(&backend(), &two, &cached);
+    assert_eq!(found.fails, None, "{found:?}");
+    assert!(found.disk_reads[0] <= 0.1 + 1e-9);
+    assert!(
+        found.disk_reads[1] < before.disk_reads[1],
+        "memory is freed for the other"
+    );
+    assert!((found.uses[1] - 0.0002 * (90.0 + 900.0)).abs() < 1e-6);
+}
+
+#[test]
+fn rates_are_conserved() {
+    let mut two = [uniform(0, 700.0, 100_000), uniform(1, 500.0, 100_000)];
+    two[1].objective.rate_min_per_s = Some(500.0);
+    let mut backend = backend();
+    backend.use_max = 2.0;
+    let found = predict(&backend, &two, &Change::None);
+    assert!(
+        (300.0..320.0).contains(&found.available_per_s[1]),
+        "{found:?}"
+    );
+    assert!(found.fails.unwrap().contains("leave workload 1"));
+    let held = Change::Throttled {
+        workload: WorkloadId(0),
+        rate_per_s: 400.0,
+    };
+    assert_eq!(predict(&backend, &two, &held).fails, None);
+    two[0].objective.rate_min_per_s = Some(600.0);
+    let found = predict(&backend, &two, &held);
+    assert!(found.fails.unwrap().contains("below what it was promised"));
+    let gone = Change::Gone {
+        workload: WorkloadId(0),
+    };
+    assert_eq!(predict(&backend, &two, &gone).fails, None);
+}

@@ -1,0 +1,134 @@
+//! The rungs of the ladder as data: what each does, takes and would lead to.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use units::{Bytes, BytesPerSec, Nanos};
+
+use crate::load::Prediction;
+use crate::sample::{HostId, WorkloadId};
+
+/// A rung.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum RungKind {
+    /// Hold a neighbour to what it was promised.
+    Throttle,
+    /// Give a part of the array's memory to one workload.
+    MemoryShare,
+    /// Give flash that nobody uses to one workload's over-provisioning.
+    OpsShare,
+    /// A caching appliance before the backend.
+    Appliance,
+    /// Another backend.
+    Move,
+}
+
+impl RungKind {
+    /// All, cheapest first.
+    pub const ALL: [RungKind; 5] = [
+        RungKind::Throttle,
+        RungKind::MemoryShare,
+        RungKind::OpsShare,
+        RungKind::Appliance,
+        RungKind::Move,
+    ];
+}
+
+/// What a rung takes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Price {
+    /// Until it helps.
+    pub effect_after: Nanos,
+    /// Virtual CPUs of compute servers.
+    pub cpus: u32,
+    /// Memory of compute servers.
+    pub memory: Bytes,
+    /// Bytes that are copied.
+    pub copied: Bytes,
+    /// Requests per second that others lose.
+    pub lost_per_s: f64,
+}
+
+/// What a rung would have done.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "deed", rename_all = "kebab-case")]
+pub enum Deed {
+    /// Hold `workload` to a rate.
+    Throttle {
+        /// Who.
+        workload: WorkloadId,
+        /// Requests per second.
+        rate_per_s: f64,
+    },
+    /// A part of the memory for `workload`.
+    GiveMemory {
+        /// Whose.
+        workload: WorkloadId,
+        /// How much.
+        size: Bytes,
+    },
+    /// Spare flash for `workload`.
+    GiveOps {
+        /// Whose.
+        workload: WorkloadId,
+    },
+    /// An appliance for `workload`.
+    Appliance {
+        /// Whose.
+        workload: WorkloadId,
+        /// Where.
+        host: HostId,
+        /// Its cache.
+        cache: Bytes,
+        /// Hits that are expected, share of the reads.
+        hits: f64,
+    },
+    /// `workload` goes to another backend.
+    Move {
+        /// Who.
+        workload: WorkloadId,
+        /// Where.
+        to: String,
+    },
+}
+
+/// A rung, looked at.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Rung {
+    /// Which.
+    pub kind: RungKind,
+    /// What it would do; `None` where there is nothing it could.
+    pub deed: Option<Deed>,
+    /// What that takes.
+    pub price: Price,
+    /// What would be.
+    pub prediction: Option<Prediction>,
+    /// Why it is not taken; `None` if it would do.
+    pub refused: Option<String>,
+}
+
+/// Over-provisioning that could be given to a workload on flash.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct SpareOps {
+    /// Whose writes would be cheaper.
+    pub workload: WorkloadId,
+    /// Write-amplification factor now.
+    pub waf: f64,
+    /// And with all the spare flash.
+    pub waf_with_spare: f64,
+}
+
+/// Another backend.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Elsewhere {
+    /// Its name.
+    pub name: String,
+    /// Requests per second that it could serve on top.
+    pub spare_per_s: f64,
+    /// Free space.
+    pub free: Bytes,
+    /// At which rate data is moved there.
+    pub copy_rate: BytesPerSec,
+}

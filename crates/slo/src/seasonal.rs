@@ -1,0 +1,195 @@
+//! What is to be expected at this hour of this day: the 90th percentile of what the last four such hours asked for, and the
+//! zones and the curve recorded in the last of them.
+//!
+//! So an appliance can be created before its peak. The paper assumes that such knowledge is there (sec. 5, 7.1) and simulates
+//! it. When not to use: for loads without a season; with fewer than two occurrences nothing is predicted.
+
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use units::Nanos;
+
+use crate::curve::Curve;
+use crate::zones::Zone;
+
+/// How a season is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SeasonalConfig {
+    /// After this everything begins again: a week, or a day where days are alike.
+    pub season: Nanos,
+    /// Length of a slot.
+    pub slot: Nanos,
+    /// Occurrences that are remembered.
+    pub occurrences: usize,
+    /// Fewer than this predict nothing.
+    pub occurrences_min: usize,
+    /// Quantile of the remembered ones, 0..=1.
+    pub quantile: f64,
+}
+
+impl Default for SeasonalConfig {
+    fn default() -> Self {
+        Self {
+            season: Nanos::from_secs(7 * 24 * 3600),
+            slot: Nanos::from_secs(3600),
+            occurrences: 4,
+            occurrences_min: 2,
+            quantile: 0.9,
+        }
+    }
+}
+
+/// What is remembered of the last occurrence of a slot, beside its rate.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Recorded {
+    /// Heavy zones.
+    pub zones: Vec<Zone>,
+    /// Miss ratios.
+    pub curve: Option<Curve>,
+}
+
+/// A slot that is expected.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expected<'a> {
+    /// When it begins.
+    pub at: Nanos,
+    /// What it will ask for, requests per second.
+    pub rate_per_s: f64,
+    /// What its last occurrence touched.
+    pub recorded: &'a Recorded,
+}
+
+/// The seasons of one workload.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Seasonal {
+    config: SeasonalConfig,
+    slots: BTreeMap<u64, Slot>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+struct Slot {
+    rates: VecDeque<f64>,
+    recorded: Recorded,
+}
+
+impl Seasonal {
+    /// With nothing remembered.
+    pub fn new(config: SeasonalConfig) -> Self {
+        Self {
+            config,
+            slots: BTreeMap::new(),
+        }
+    }
+
+    /// Remembers a slot that has ended: its beginning, the rate that was asked for, and what it touched.
+    pub fn remember(&mut self, began: Nanos, rate_per_s: f64, recorded: Recorded) {
+        let slot = self.slots.entry(self.number(began)).or_default();
+        if slot.rates.len() == self.config.occurrences {
+            slot.rates.pop_front();
+        }
+        slot.rates.push_back(rate_per_s);
+        slot.recorded = recorded;
+    }
+
+    /// The first slot that begins after `now` and not after `now + within` and satisfies `matters`.
+    pub fn expect(
+        &self,
+        now: Nanos,
+        within: Nanos,
+        matters: impl Fn(f64) -> bool,
+    ) -> Option<Expected<'_>> {
+        let slot_ns = self.config.slot.0.max(1);
+        let mut at = (now.0 / slot_ns + 1) * slot_ns;
+        while at <= now.0.saturating_add(within.0) {
+            let expected = self.at(Nanos(at));
+            if let Some(expected) = expected.filter(|e| matters(e.rate_per_s)) {
+                return Some(expected);
+            }
+            at += slot_ns;
+        }
+        None
+    }
+
+    /// What is expected of the slot that `at` lies in.
+    pub fn at(&self, at: Nanos) -> Option<Expected<'_>> {
+        let slot = self.slots.get(&self.number(at))?;
+        if slot.rates.len() < self.config.occurrences_min {
+            return None;
+        }
+        let mut rates: Vec<f64> = slot.rates.iter().copied().collect();
+        rates.sort_by(f64::total_cmp);
+        let rank = libm::ceil(self.config.quantile * rates.len() as f64) as usize;
+        Some(Expected {
+            at: Nanos(at.0 / self.config.slot.0.max(1) * self.config.slot.0.max(1)),
+            rate_per_s: rates[rank.clamp(1, rates.len()) - 1],
+            recorded: &slot.recorded,
+        })
+    }
+
+    fn number(&self, at: Nanos) -> u64 {
+        at.0 % self.config.season.0.max(1) / self.config.slot.0.max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: u64 = 3600;
+    const WEEK: u64 = 7 * 24 * HOUR;
+
+    fn hour(week: u64, hour: u64) -> Nanos {
+        Nanos::from_secs(week * WEEK + hour * HOUR)
+    }
+
+    #[test]
+    fn a_weekly_peak_is_expected_from_its_second_occurrence_on() {
+        let mut seasonal = Seasonal::new(SeasonalConfig::default());
+        let zones = vec![Zone {
+            number: 5,
+            share: 0.2,
+        }];
+        for week in 0..6 {
+            let now = hour(week, 30);
+            let lead = Nanos::from_secs(2 * HOUR);
+            let expected = seasonal
+                .expect(now, lead, |r| r > 1800.0)
+                .map(|e| (e.at, e.rate_per_s));
+            let want = match week {
+                0 | 1 => None,
+                // The 90th percentile of four is their greatest.
+                _ => Some((hour(week, 32), 2000.0 + 10.0 * (week - 1) as f64)),
+            };
+            assert_eq!(expected, want, "week {week}");
+            for h in 0..168 {
+                let rate = if h == 32 {
+                    2000.0 + 10.0 * week as f64
+                } else {
+                    300.0
+                };
+                let recorded = Recorded {
+                    zones: zones.clone(),
+                    curve: None,
+                };
+                seasonal.remember(hour(week, h), rate, recorded);
+            }
+        }
+        let expected = seasonal.at(hour(9, 32)).unwrap();
+        assert_eq!(expected.recorded.zones, zones);
+        let early = seasonal.expect(hour(9, 28), Nanos::from_secs(2 * HOUR), |r| r > 1800.0);
+        assert!(early.is_none(), "not yet");
+    }
+
+    #[test]
+    fn only_the_last_four_count() {
+        let mut seasonal = Seasonal::new(SeasonalConfig::default());
+        for week in 0..5 {
+            let rate = if week == 0 { 9000.0 } else { 100.0 };
+            seasonal.remember(hour(week, 3), rate, Recorded::default());
+        }
+        assert_eq!(seasonal.at(hour(5, 3)).unwrap().rate_per_s, 100.0);
+    }
+}

@@ -1,0 +1,139 @@
+//! What the responder is told and what it answers, as data.
+
+use serde::{Deserialize, Serialize};
+use units::{Bytes, Nanos};
+
+use crate::curve::Curve;
+use crate::host::Host;
+use crate::ladder::{Deed, Elsewhere, SpareOps};
+use crate::load::Backend;
+use crate::reroute::Attachment;
+use crate::sample::{HostId, Objective, ResourceId, WorkloadId};
+use crate::warm::Warm;
+use crate::zones::Zone;
+
+/// A workload as it is known when it is created.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Workload {
+    /// For people.
+    pub name: String,
+    /// What it was promised.
+    pub objective: Objective,
+    /// Where its virtual machine runs.
+    pub host: HostId,
+    /// How it reaches its storage.
+    pub attachment: Attachment,
+    /// Bytes that it has stored.
+    pub stored: Bytes,
+    /// Resources that it uses: pairs without a common one do not interfere.
+    pub resources: Vec<ResourceId>,
+    /// Which part of the array's memory its data is kept in.
+    pub pool: usize,
+}
+
+/// What is there.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Site {
+    /// By number.
+    pub workloads: Vec<Workload>,
+    /// Compute servers.
+    pub hosts: Vec<Host>,
+    /// The array.
+    pub backend: Backend,
+    /// Over-provisioning to give away, if there is any.
+    pub ops: Option<SpareOps>,
+    /// Another backend, if there is one.
+    pub elsewhere: Option<Elsewhere>,
+}
+
+/// What is only looked up when a decision asks for it.
+pub trait Knowledge {
+    /// Miss ratios of a workload's reads; `None` while not enough is known.
+    fn curve(&self, workload: WorkloadId) -> Option<Curve>;
+    /// Heavy zones of the last minutes.
+    fn zones(&self, workload: WorkloadId) -> Vec<Zone>;
+    /// Heavy zones of the minutes before those.
+    fn zones_before(&self, workload: WorkloadId) -> Vec<Zone>;
+}
+
+/// A peak that is coming, with what was recorded of the last one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Forecast {
+    /// Whose.
+    pub workload: WorkloadId,
+    /// When it begins.
+    pub at: Nanos,
+    /// What it will ask for, requests per second.
+    pub rate_per_s: f64,
+    /// Recorded miss ratios.
+    pub curve: Curve,
+    /// Recorded heavy zones.
+    pub zones: Vec<Zone>,
+    /// Whether recorded zones are read in advance.
+    pub warm: WarmForecast,
+}
+
+/// Whether a forecast's zones are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WarmForecast {
+    /// They are.
+    Read,
+    /// They are not.
+    Leave,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "kebab-case")]
+pub enum Order {
+    /// An appliance, re-routing and warm-up.
+    CreateAppliance {
+        /// For whom.
+        workload: WorkloadId,
+        /// Where.
+        host: HostId,
+        /// Virtual CPUs.
+        cpus: u32,
+        /// Memory, its own included.
+        memory: Bytes,
+        /// The part that caches.
+        cache: Bytes,
+        /// How requests get there.
+        way: String,
+        /// What it reads first.
+        warm: Warm,
+    },
+    /// Back to the backend, then away with it.
+    RemoveAppliance {
+        /// Whose.
+        workload: WorkloadId,
+        /// Why.
+        why: String,
+    },
+    /// Anything else on the ladder.
+    Carry {
+        /// What.
+        deed: Deed,
+    },
+    /// The end of a throttle.
+    Unthrottle {
+        /// Who.
+        workload: WorkloadId,
+    },
+}
+
+/// What became of an appliance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum ApplianceEvent {
+    /// Requests go through it.
+    Serving,
+    /// It came to nothing; requests go to the backend.
+    Failed {
+        /// Why.
+        why: String,
+    },
+    /// It is gone; requests go to the backend.
+    Removed,
+}

@@ -1,0 +1,145 @@
+//! Step 9: what an appliance reads before it is asked: whole zones that were heavily accessed, the densest first, held to
+//! a share of what the backend has to spare; nothing where the hot set has just changed.
+//!
+//! The paper's own reactive warm-up made things worse, since the peak touched other data than the time before it (sec. 7.2).
+//! So the zones of now are held against those of ten minutes ago; where fewer than half are common, nothing is read.
+//! When not to use at all: for a set that never stays, however well it can be cached while it does.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use units::Bytes;
+
+use crate::zones::{Zone, likeness};
+
+/// Whether and how fast zones are read.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct WarmConfig {
+    /// Size of a zone.
+    pub zone: Bytes,
+    /// Share of the backend's spare requests that reading may take; `None` for no limit.
+    pub spare_share: Option<f64>,
+    /// Common zones below which nothing is read; 0 reads whatever was hot.
+    pub likeness_min: f64,
+    /// Requests per second that are allowed at least, so that it ends.
+    pub rate_min_per_s: f64,
+}
+
+impl Default for WarmConfig {
+    fn default() -> Self {
+        Self {
+            zone: Bytes::mib(64),
+            spare_share: Some(0.2),
+            likeness_min: 0.5,
+            rate_min_per_s: 10.0,
+        }
+    }
+}
+
+/// What is read.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "warm", rename_all = "kebab-case")]
+pub enum Warm {
+    /// Nothing: the workload's own reads fill the cache.
+    Cold {
+        /// Why.
+        why: String,
+    },
+    /// These zones, in this order.
+    Zones {
+        /// Numbers of the zones.
+        zones: Vec<u64>,
+        /// Size of each.
+        zone: Bytes,
+        /// Reads per second; `None` for as fast as it goes.
+        rate_per_s: Option<f64>,
+    },
+}
+
+/// Plans a warm-up of a cache of `cache` bytes: `now` are the heavy zones of the last minutes, `before` those of the
+/// minutes before them, `spare_per_s` what the backend could serve on top.
+pub fn plan(
+    config: &WarmConfig,
+    now: &[Zone],
+    before: &[Zone],
+    cache: Bytes,
+    spare_per_s: f64,
+) -> Warm {
+    let cold = |why: String| Warm::Cold { why };
+    if now.is_empty() {
+        return cold("no zone is heavily accessed".into());
+    }
+    let alike = likeness(now, before);
+    if alike < config.likeness_min {
+        let (alike, min) = (100.0 * alike, 100.0 * config.likeness_min);
+        return cold(format!(
+            "only {alike:.0} % of the hot zones are those of before, less than {min:.0} %"
+        ));
+    }
+    // More than fits would push out what was read first, which is the densest.
+    let fits = (cache.0 / config.zone.0.max(1)).max(1) as usize;
+    let rate = config
+        .spare_share
+        .map(|share| (share * spare_per_s).max(config.rate_min_per_s));
+    Warm::Zones {
+        zones: now.iter().take(fits).map(|z| z.number).collect(),
+        zone: config.zone,
+        rate_per_s: rate,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn zones(numbers: std::ops::Range<u64>) -> Vec<Zone> {
+        let zone = |n| Zone {
+            number: n,
+            share: 0.5 / (n + 1) as f64,
+        };
+        numbers.map(zone).collect()
+    }
+
+    #[test]
+    fn a_changed_set_is_left_alone() {
+        let config = WarmConfig::default();
+        let plan_of =
+            |now: &[Zone], before: &[Zone]| plan(&config, now, before, Bytes::gib(3), 1000.0);
+        assert!(matches!(
+            plan_of(&zones(0..10), &zones(8..18)),
+            Warm::Cold { .. }
+        ));
+        assert!(matches!(plan_of(&[], &[]), Warm::Cold { .. }));
+        let Warm::Zones {
+            zones: read,
+            rate_per_s,
+            ..
+        } = plan_of(&zones(0..60), &zones(5..60))
+        else {
+            panic!("zones that stayed are read");
+        };
+        assert_eq!(
+            read,
+            (0..48).collect::<Vec<_>>(),
+            "3 GiB are 48 zones, densest first"
+        );
+        assert_eq!(rate_per_s, Some(200.0));
+    }
+
+    #[test]
+    fn the_papers_form_reads_all_at_once() {
+        let config = WarmConfig {
+            spare_share: None,
+            likeness_min: 0.0,
+            ..WarmConfig::default()
+        };
+        let warm = plan(&config, &zones(0..4), &zones(10..14), Bytes::gib(3), 0.0);
+        assert!(matches!(
+            warm,
+            Warm::Zones {
+                rate_per_s: None,
+                ..
+            }
+        ));
+    }
+}
