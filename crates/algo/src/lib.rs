@@ -25,8 +25,8 @@ pub mod packed;
 mod popularity;
 mod random;
 mod regression;
-mod service;
 mod reuse;
+mod service;
 mod sketch;
 mod top;
 
@@ -54,7 +54,7 @@ pub use nonnegative::NonNegativeFit;
 pub use popularity::Popularity;
 pub use random::{JitterTable, Rng, mix};
 pub use regression::{Line, fit_line};
-pub use service::{OfferedLoad, RequestLoad, ServiceTime};
 pub use reuse::ReuseStack;
+pub use service::{OfferedLoad, RequestLoad, ServiceTime};
 pub use sketch::HeatSketch;
 pub use top::{Choice, Fill, TopCounts};

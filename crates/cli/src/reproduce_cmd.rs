@@ -14,8 +14,8 @@ use sim::{RunOptions, SENSITIVITY_CASES, SensitivityRow, sensitivity_row};
 
 use crate::jobs::{self, Job};
 use crate::reproduce_dual_period::{self, DualPeriodArgs};
-use crate::reproduce_priority_lru::{self, PriorityLruArgs};
 use crate::reproduce_ops::{self, OpsIsolationArgs};
+use crate::reproduce_priority_lru::{self, PriorityLruArgs};
 
 /// `terrace reproduce …`
 #[derive(Debug, Subcommand)]

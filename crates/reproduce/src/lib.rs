@@ -12,7 +12,7 @@
 
 pub mod autotiering;
 pub mod dual_period;
-pub mod priority_lru;
 pub mod ops_isolation;
+pub mod priority_lru;
 
 pub use algo::Interval;
