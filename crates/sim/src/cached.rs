@@ -22,7 +22,10 @@ mod setup;
 mod tests;
 mod world;
 
-use cache::{ExtentRates, Lru, Priorities, RatesConfig, SegmentedLru};
+use cache::{
+    Ageing, ExtentRates, Lru, PageCache, PageCacheConfig, PageCacheError, Policy, Priorities,
+    RatesConfig, SegmentedLru, WriteMode,
+};
 
 use front::{Front, Places};
 use world::World;
@@ -36,6 +39,9 @@ pub use setup::{
 
 /// Runs `array`. `progress` hears the number of hours that are done.
 ///
+/// # Errors
+/// [`PageCacheError`] when the cache's parts are too small or its pages not of a size that it can have.
+///
 /// # Panics
 /// When the array has no volume, no class or no device, or a volume names a class or a sequence that there is not.
 pub fn run_cached(
@@ -43,40 +49,41 @@ pub fn run_cached(
     cache: CacheMode,
     back_end: BackEndMode,
     progress: &mut dyn FnMut(u32),
-) -> CachedResult {
-    let extents = array.touched_extents();
-    let pages = extents * PAGES_PER_EXTENT;
-    let write = (f64::from(array.cache_pages) * array.write_share) as u32;
-    let dirty = Lru::new(write.max(1), pages);
-    let read = (array.cache_pages - write).max(1);
-    let placed = |rates, priorities: bool| {
-        let priorities = priorities.then(|| Priorities::new(array.volumes.len() as u32));
-        Some(Places::new(ExtentRates::new(extents, rates), priorities))
-    };
-    let segmented = |places, age_out| {
-        Front::new(
-            SegmentedLru::new(read, pages),
-            dirty.clone(),
-            places,
-            age_out,
-        )
-    };
-    let (literal, corrected) = (RatesConfig::literal(), RatesConfig::corrected());
-    match cache {
+) -> Result<CachedResult, PageCacheError> {
+    let (rates, ageing, priorities) = match cache {
         CacheMode::Lru => {
-            let front = Front::new(Lru::new(read, pages), dirty, None, |_| ());
-            World::new(array, front).run(back_end, progress)
+            let front = Front::new(page_cache(array, Lru::new)?, None);
+            return Ok(World::new(array, front).run(back_end, progress));
         }
-        CacheMode::HrLru => {
-            World::new(array, segmented(placed(literal, false), |_| ())).run(back_end, progress)
-        }
-        CacheMode::PriorityLru => {
-            World::new(array, segmented(placed(literal, true), |_| ())).run(back_end, progress)
-        }
-        CacheMode::PriorityLruCorrected => World::new(
-            array,
-            segmented(placed(corrected, true), SegmentedLru::age_out),
-        )
-        .run(back_end, progress),
-    }
+        CacheMode::HrLru => (RatesConfig::literal(), Ageing::Never, false),
+        CacheMode::PriorityLru => (RatesConfig::literal(), Ageing::Never, true),
+        CacheMode::PriorityLruCorrected => (RatesConfig::corrected(), Ageing::TwoSlices, true),
+    };
+    let queue = |pages, universe| SegmentedLru::new(pages, universe).ageing(ageing);
+    let priorities = priorities.then(|| Priorities::new(array.volumes.len() as u32));
+    let rates = ExtentRates::new(array.touched_extents(), rates);
+    let places = Places::new(rates, priorities);
+    let front = Front::new(page_cache(array, queue)?, Some(places));
+    Ok(World::new(array, front).run(back_end, progress))
+}
+
+fn page_cache<P: Policy>(
+    array: &CachedArray,
+    policy: impl FnOnce(u32, u32) -> P,
+) -> Result<PageCache<P>, PageCacheError> {
+    let extents = array.touched_extents();
+    let config = PageCacheConfig {
+        pages: array.cache_pages,
+        page_bytes: array.page.0,
+        write_share: array.write_share,
+        write_mode: WriteMode::WriteBack,
+    };
+    let volumes = array.volumes.len() as u32;
+    PageCache::new(
+        &config,
+        extents * PAGES_PER_EXTENT,
+        extents,
+        volumes,
+        policy,
+    )
 }

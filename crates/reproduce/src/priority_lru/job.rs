@@ -97,7 +97,8 @@ impl Job {
             customer: self.customer,
             variant: self.variant,
             kinds: self.array.kinds.iter().map(|k| k.name.clone()).collect(),
-            result: run_cached(&self.array, cache, back_end, progress),
+            result: run_cached(&self.array, cache, back_end, progress)
+                .expect("the cache of a customer has both parts"),
         }
     }
 }

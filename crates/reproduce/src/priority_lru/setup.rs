@@ -257,6 +257,7 @@ fn busiest(array: &CachedArray) -> f64 {
         ..array.clone()
     };
     let run = run_cached(&probe, CacheMode::Lru, BackEndMode::Fixed, &mut |_| ());
+    let run = run.expect("the cache of a customer has both parts");
     let rates = array.rates();
     let (mut busy, mut rate) = (0.0, 0.0);
     for hour in &run.hours[WARMUP_HOURS as usize..] {

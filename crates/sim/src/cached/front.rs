@@ -1,17 +1,14 @@
-//! The cache in front, as the loop uses it: a read part under some policy, dirty pages in order of use, and what decides where in its
-//! queue a missed page begins.
+//! The cache in front, as the loop uses it: [`PageCache`], and what decides where in its queue a missed page begins.
 
-use cache::{ExtentRates, Lru, Outcome, Policy, Position, Priorities, insertion};
+use cache::{Effect, ExtentRates, Origin, PageCache, Policy, Position, Priorities, insertion};
 
 use super::setup::PAGES_PER_EXTENT;
 
-/// The cache. A page that is dirty is read from the write part; a page in both is written in both.
+/// The cache of the array.
 pub(super) struct Front<P> {
-    read: P,
-    dirty: Lru,
+    cache: PageCache<P>,
     places: Option<Places>,
-    /// What a slice's end does to pages that were not used for two of them.
-    age_out: fn(&mut P),
+    effects: Vec<Effect>,
 }
 
 /// Where missed pages begin (paper 2, sections III and IV).
@@ -34,47 +31,60 @@ impl Places {
 }
 
 impl<P: Policy> Front<P> {
-    pub(super) fn new(read: P, dirty: Lru, places: Option<Places>, age_out: fn(&mut P)) -> Self {
+    pub(super) fn new(cache: PageCache<P>, places: Option<Places>) -> Self {
         Self {
-            read,
-            dirty,
+            cache,
             places,
-            age_out,
+            effects: Vec::new(),
         }
+    }
+
+    /// Pages that may be dirty at once.
+    pub(super) fn dirty_max(&self) -> u32 {
+        self.cache.dirty_max()
     }
 
     /// Whether the page was there; it is now.
     #[inline]
     pub(super) fn read(&mut self, page: u32, volume: usize) -> bool {
-        let dirty = self.dirty.contains(page);
-        let Some(places) = &mut self.places else {
-            return dirty || self.read.access(page).is_hit();
-        };
         let extent = page / PAGES_PER_EXTENT;
-        let hit = dirty || self.read.contains(page);
-        if !dirty {
-            let position = if hit {
-                Position::TOP
-            } else {
-                places.of(extent, volume as u32)
-            };
-            self.read.access_at(page, position);
+        let volume = volume as u32;
+        let position = match &self.places {
+            Some(places) if !self.cache.contains(page) => places.of(extent, volume),
+            _ => Position::TOP,
+        };
+        self.effects.clear();
+        let origin = Origin { volume, extent };
+        let read = self
+            .cache
+            .read(page..page + 1, origin, position, &mut self.effects);
+        let hit = read == 1;
+        if let Some(places) = &mut self.places {
+            places.rates.record(extent, hit);
         }
-        places.rates.record(extent, hit);
         hit
     }
 
-    /// Makes a page dirty; what has to be destaged for it is added to `evicted`.
+    /// Makes a page dirty; what has to be destaged for it is added to `destaged`.
     #[inline]
-    pub(super) fn write(&mut self, page: u32, evicted: &mut Vec<u32>) {
-        if let Outcome::Miss { evicted: Some(old) } = self.dirty.access(page) {
-            evicted.push(old);
-        }
+    pub(super) fn write(&mut self, page: u32, volume: usize, destaged: &mut Vec<u32>) {
+        self.effects.clear();
+        let origin = Origin {
+            volume: volume as u32,
+            extent: page / PAGES_PER_EXTENT,
+        };
+        self.cache
+            .write(page..page + 1, origin, Position::TOP, &mut self.effects);
+        let pages = self.effects.iter().filter_map(|e| match e {
+            Effect::Destage { page } => Some(*page),
+            _ => None,
+        });
+        destaged.extend(pages);
     }
 
     /// Five minutes are over: response over target by volume, none for those without requests in the hour.
     pub(super) fn end_slice(&mut self, over_target: impl Iterator<Item = Option<f64>>) {
-        (self.age_out)(&mut self.read);
+        self.cache.policy_mut().slice_ended();
         let Some(places) = &mut self.places else {
             return;
         };
@@ -87,6 +97,7 @@ impl<P: Policy> Front<P> {
     }
 
     pub(super) fn end_hour(&mut self) {
+        self.cache.policy_mut().hour_ended();
         if let Some(places) = &mut self.places {
             places.rates.end_hour();
         }

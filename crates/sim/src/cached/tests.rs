@@ -83,7 +83,7 @@ fn array(rate: f32) -> CachedArray {
 }
 
 fn run(array: &CachedArray, cache: CacheMode, back_end: BackEndMode) -> CachedResult {
-    run_cached(array, cache, back_end, &mut |_| ())
+    run_cached(array, cache, back_end, &mut |_| ()).unwrap()
 }
 
 fn mean(result: &CachedResult) -> f64 {

@@ -130,7 +130,7 @@ impl<'a, P: Policy> World<'a, P> {
                 Player::new(sequence, &volume.rates, slot_ns, stream)
             })
             .collect();
-        let write_pages = f64::from(array.cache_pages) * array.write_share;
+        let write_pages = f64::from(front.dirty_max());
         let mut world = Self {
             array,
             front,
@@ -249,7 +249,7 @@ impl<'a, P: Policy> World<'a, P> {
         let end = first + u32::from(reference.pages);
         let hit = now as f64 + self.array.hit.as_f64();
         let (done, cached) = if reference.write {
-            self.write(now, first, end, hit)
+            self.write(now, v, first, end, hit)
         } else {
             self.read(now, v, first, end, hit)
         };
@@ -297,10 +297,10 @@ impl<'a, P: Policy> World<'a, P> {
     }
 
     /// Pages become dirty in the cache; those that have to go for them are destaged.
-    fn write(&mut self, now: u64, first: u32, end: u32, hit: f64) -> (f64, bool) {
+    fn write(&mut self, now: u64, v: usize, first: u32, end: u32, hit: f64) -> (f64, bool) {
         let mut evicted = std::mem::take(&mut self.evicted);
         for page in first..end {
-            self.front.write(page, &mut evicted);
+            self.front.write(page, v, &mut evicted);
         }
         let mut done = hit;
         for page in evicted.drain(..) {
