@@ -170,6 +170,20 @@ impl<const N: usize> Lists<N> {
         self.queues[queue].hand += 1;
     }
 
+    /// Puts the hand of a queue at the next page from where it is, or at the tail if there is none: what is pushed after this
+    /// is above the hand only if something was there before.
+    #[inline]
+    pub fn settle_hand(&mut self, queue: usize) {
+        let q = &mut self.queues[queue];
+        while let Some(page) = q.entries.get(q.hand) {
+            if self.place[*page as usize] & NOWHERE == here(queue, q.hand) {
+                return;
+            }
+            q.hand += 1;
+        }
+        q.hand = q.tail;
+    }
+
     /// Loads the place of a page.
     #[inline]
     pub fn warm(&self, page: u32) -> u32 {

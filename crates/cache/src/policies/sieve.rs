@@ -5,7 +5,7 @@ use crate::policy::{BATCH, Outcome, Policy, check_capacity};
 
 /// SIEVE (Zhang, Yang, Yue, Vigfusson, Rashmi, NSDI 2024): a queue in order of arrival, and a hand that goes from the
 /// oldest to the newest, clears the marks of pages that were hit and evicts the first without one; what it spares
-/// stays where it is.
+/// stays where it is. From the newest it goes on to the oldest, at once: a page that comes after that waits a whole round.
 ///
 /// Good at dropping what is used once, with one bit a page. Not for block loads with long scans or loops, which the paper
 /// itself says: it has no protection against them.
@@ -32,6 +32,7 @@ impl Sieve {
             self.lists.advance_hand(0);
             if self.lists.flags(page) == 0 {
                 self.lists.unlink(page);
+                self.lists.settle_hand(0);
                 return Some(page);
             }
             self.lists.set_flags(page, 0);
@@ -54,7 +55,9 @@ impl Policy for Sieve {
     }
 
     fn remove(&mut self, page: u32) -> bool {
-        self.lists.unlink(page)
+        let was = self.lists.unlink(page);
+        self.lists.settle_hand(0);
+        was
     }
 
     fn contains(&self, page: u32) -> bool {

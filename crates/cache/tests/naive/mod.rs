@@ -108,6 +108,9 @@ impl Naive for Sieve {
                 evicted = Some(self.1.remove(self.2).0);
             }
         }
+        if self.2 >= self.1.len() {
+            self.2 = 0;
+        }
         self.1.push((page, false));
         Outcome::Miss { evicted }
     }
@@ -117,6 +120,9 @@ impl Naive for Sieve {
         };
         self.1.remove(at);
         self.2 -= usize::from(at < self.2);
+        if self.2 >= self.1.len() {
+            self.2 = 0;
+        }
         true
     }
     fn cached(&self) -> Vec<u32> {
