@@ -7,7 +7,7 @@ const FREE: u32 = u32::MAX;
 
 /// A table of 64-bit names and their numbers, open addressing keyed by multiplication.
 ///
-/// It keeps every name that it was given: memory is 16 to 32 bytes for each. Numbers depend on the order of the names and on
+/// It keeps every name that it was given: memory is 24 to 48 bytes for each. Numbers depend on the order of the names and on
 /// nothing else. Not for names that an adversary chooses: the function is fixed, collisions can be made.
 #[derive(Debug, Clone)]
 pub struct DenseIds {

@@ -8,7 +8,7 @@ const PART: usize = 1024;
 
 /// The exact curve, for all sizes at once. Blocks are dense numbers (see [`crate::DenseIds`]).
 ///
-/// Memory is about 13 bytes per block, and 20 or more for whoever makes the numbers: for footprints beyond what that allows, and
+/// Memory is 13 to 21 bytes per block, and 24 to 48 for the table that makes the numbers: for footprints beyond what that allows, and
 /// where a live path must not grow, sample instead.
 #[derive(Debug, Clone, Default)]
 pub struct Exact {
