@@ -14,6 +14,7 @@
 //! place until both copies are done, and what is written to it meanwhile is not copied again.
 
 mod disk;
+mod flash_device;
 mod front;
 mod result;
 mod sequence;
@@ -27,9 +28,12 @@ use cache::{
     RatesConfig, SegmentedLru, WriteMode,
 };
 
+use flash::FlashError;
 use front::{Front, Places};
+use thiserror::Error;
 use world::World;
 
+pub use flash_device::WearResult;
 pub use result::{CachedResult, GroupResult, HourResult};
 pub use sequence::Sequence;
 pub use setup::{
@@ -37,10 +41,22 @@ pub use setup::{
     SLICES_PER_HOUR, ServiceClass,
 };
 
+/// Why an array cannot be simulated.
+#[derive(Debug, Error)]
+pub enum CachedError {
+    /// The cache.
+    #[error(transparent)]
+    Cache(#[from] PageCacheError),
+    /// A drive of flash.
+    #[error(transparent)]
+    Flash(#[from] FlashError),
+}
+
 /// Runs `array`. `progress` hears the number of hours that are done.
 ///
 /// # Errors
-/// [`PageCacheError`] when the cache's parts are too small or its pages not of a size that it can have.
+/// When the cache's parts are too small or its pages not of a size that it can have, and when drives of flash cannot be as they
+/// are configured.
 ///
 /// # Panics
 /// When the array has no volume, no class or no device, or a volume names a class or a sequence that there is not.
@@ -49,11 +65,11 @@ pub fn run_cached(
     cache: CacheMode,
     back_end: BackEndMode,
     progress: &mut dyn FnMut(u32),
-) -> Result<CachedResult, PageCacheError> {
+) -> Result<CachedResult, CachedError> {
     let (rates, ageing, priorities) = match cache {
         CacheMode::Lru => {
             let front = Front::new(page_cache(array, Lru::new)?, None);
-            return Ok(World::new(array, front).run(back_end, progress));
+            return Ok(World::new(array, front)?.run(back_end, progress));
         }
         CacheMode::HrLru => (RatesConfig::literal(), Ageing::Never, false),
         CacheMode::PriorityLru => (RatesConfig::literal(), Ageing::Never, true),
@@ -64,7 +80,7 @@ pub fn run_cached(
     let rates = ExtentRates::new(array.touched_extents(), rates);
     let places = Places::new(rates, priorities);
     let front = Front::new(page_cache(array, queue)?, Some(places));
-    Ok(World::new(array, front).run(back_end, progress))
+    Ok(World::new(array, front)?.run(back_end, progress))
 }
 
 fn page_cache<P: Policy>(

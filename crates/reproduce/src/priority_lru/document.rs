@@ -35,6 +35,8 @@ pub fn document(outcome: &Outcome) -> Document {
         section("flash", "A modern all-flash array", vec![
             Block::Text("Customer 2's volumes on TLC and QLC drives; targets 0.15, 0.3 and 0.6 ms.".into()),
             methods(outcome, &["all-flash"]),
+            Block::Text("What this did to the flash. Redundancy and copies of exchanges are written too; years are those until the blocks of the most worn drive have had their cycles, at this rate (the day is compressed to 24 minutes: divide drive writes by real days, not by these).".into()),
+            wear(outcome),
             charts::responses(outcome, "all-flash", &[Variant::QosLru, Variant::QosPriorityLru]),
         ]),
         section("assumptions", "What is not published, and what was assumed", vec![Block::List(outcome.assumptions.clone())]),
@@ -188,6 +190,42 @@ fn methods(outcome: &Outcome, customers: &[&str]) -> Block {
         row
     };
     Block::Table(columns, runs.map(row).collect())
+}
+
+fn wear(outcome: &Outcome) -> Block {
+    let columns = vec![
+        words("managed by"),
+        words("drives"),
+        number("written", "GiB"),
+        number("by class", "% high"),
+        number("by class", "% medium"),
+        number("by class", "% low"),
+        number("by copies", "%"),
+        number("write amplification", ""),
+        number("drive writes", ""),
+        number("years", ""),
+    ];
+    let mut rows: Vec<Vec<Cell>> = Vec::new();
+    for variant in Variant::ALL {
+        let run = outcome.run("all-flash", variant);
+        for w in run.into_iter().flat_map(|r| &r.result.wear) {
+            let gib = w.host_bytes as f64 / f64::from(1 << 30);
+            let mut row: Vec<Cell> = vec![
+                variant.name().into(),
+                w.kind.clone().into(),
+                format!("{gib:.0}").into(),
+            ];
+            row.extend(w.written_share.iter().map(|s| Cell::from(percent(*s))));
+            let copies = 1.0 - w.written_share.iter().sum::<f64>();
+            let or_dash = |x: Option<f64>| x.map_or("–".to_string(), |x| format!("{x:.2}"));
+            row.push(percent(copies).into());
+            row.push(or_dash(w.waf).into());
+            row.push(format!("{:.3}", w.drive_writes).into());
+            row.push(or_dash(w.years).into());
+            rows.push(row);
+        }
+    }
+    Block::Table(columns, rows)
 }
 
 /// What Priority-LRU does at customer 3, in numbers.

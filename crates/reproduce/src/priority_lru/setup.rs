@@ -1,6 +1,7 @@
 //! The arrays that are simulated.
 
 use algo::{RequestLoad, ServiceTime};
+use flash::drive::DriveConfig;
 use model::Op;
 use planner::exchange::{ExchangeTerms, Station};
 use serde::Serialize;
@@ -22,6 +23,8 @@ const WARMUP_HOURS: u32 = 2;
 const RAID_5: f64 = 4.0;
 /// Loads are planned with for twice what they were: next to nothing is known of the hour to come.
 const BURST: f64 = 2.0;
+/// Of the flash of the all-flash array's drives, one page in so many is simulated.
+const FLASH_SCALE: u32 = 16;
 /// All extents over those that the day touches.
 const EXTENTS_OVER_TOUCHED: f64 = 5.0;
 /// Cache over what the day touches: the paper's 100 GB, scaled.
@@ -113,6 +116,7 @@ impl Setup {
                 write_cost: RAID_5,
                 bare_ns: None,
             },
+            flash: None,
         };
         let kinds = vec![
             kind("SSD", 1, 0.03, ServiceTime::flash_2010()),
@@ -139,7 +143,7 @@ impl Setup {
     /// A modern one: two TLC and six QLC drives. Its day is compressed, an hour is a minute, so that the number of requests stays
     /// what can be simulated.
     fn flash_array(&self, customer: &Customer) -> CachedArray {
-        let kind = |name: &str, count, share, service| DeviceKind {
+        let kind = |name: &str, count, share, service, preset| DeviceKind {
             name: name.into(),
             count,
             share,
@@ -148,10 +152,14 @@ impl Setup {
                 write_cost: RAID_5,
                 bare_ns: None,
             },
+            flash: flash::drive::preset(preset).map(|drive| DriveConfig {
+                scale: FLASH_SCALE,
+                ..drive
+            }),
         };
         let kinds = vec![
-            kind("TLC", 2, 0.1, ServiceTime::nvme_tlc()),
-            kind("QLC", 6, 0.9, ServiceTime::nvme_qlc()),
+            kind("TLC", 2, 0.1, ServiceTime::nvme_tlc(), "tlc-nvme"),
+            kind("QLC", 6, 0.9, ServiceTime::nvme_qlc(), "qlc-nvme"),
         ];
         let classes = classes([150, 300, 600]);
         let hour = Nanos::from_secs(60);
@@ -224,7 +232,7 @@ impl Setup {
             "Service times: FC 5.6 ms, SATA 12.9 ms before the transfer, SSD 0.25 ms (reads) and 0.6 ms (writes); a request that begins where the one before it ended needs no positioning. What is satisfied in the cache takes 0.02 ms.",
             "Back end (its paper could not be read beyond the abstract): at most 15,000 exchanges an hour, begun over the first 600 s, copied in gaps; weights by class and by how far a volume missed its target. \"Regular\" is the same with equal weights. Loads count twice, since the hour to come is not the one before: with loads as they were the SSD is overloaded hour after hour (for all methods; totals are 1.1 to 8 times as high then).",
             "A volume has 32 requests outstanding at most. Overload closes the loop then: what is late comes later, and is not counted before.",
-            "The all-flash array: 2 TLC and 6 QLC drives of 16 requests at once, targets 0.15, 0.3 and 0.6 ms, an hour compressed to a minute.",
+            "The all-flash array: 2 TLC and 6 QLC drives with translation layer, garbage collection and wear (presets `tlc-nvme` and `qlc-nvme`, a sixteenth of their pages simulated, aged by two overwrites), targets 0.15, 0.3 and 0.6 ms, an hour compressed to a minute. The planner believes in service times of 0.08 and 0.12 ms for reads, 0.025 and 0.4 ms for writes, 16 at once.",
         ];
         texts.map(String::from).into()
     }

@@ -3,6 +3,8 @@
 use algo::Histogram;
 use serde::Serialize;
 
+use super::flash_device::WearResult;
+
 /// A group of requests.
 #[derive(Debug, Clone, Serialize)]
 pub struct GroupResult {
@@ -107,6 +109,8 @@ pub struct CachedResult {
     pub within_target: Vec<Option<f64>>,
     /// All classes, without the warm-up.
     pub total: GroupResult,
+    /// Wear by kind of device, of those whose flash is simulated; all hours.
+    pub wear: Vec<WearResult>,
     /// Hour by hour, all of them.
     pub hours: Vec<HourResult>,
 }

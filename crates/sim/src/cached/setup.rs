@@ -42,9 +42,12 @@ pub struct DeviceKind {
     pub count: u16,
     /// Share of all extents that the kind holds, 0..=1.
     pub share: f64,
-    /// Its service times.
+    /// Its service times: how it works, and what the planner believes. Of drives with flash, only the latter.
     #[serde(skip)]
     pub station: Station,
+    /// The inside of drives of flash, where that is simulated: collection, latency tails, wear.
+    #[serde(skip)]
+    pub flash: Option<flash::drive::DriveConfig>,
 }
 
 /// How pages are put into the read part of the cache.

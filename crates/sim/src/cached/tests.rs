@@ -39,6 +39,7 @@ fn kind(name: &str, count: u16, share: f64, service: ServiceTime) -> DeviceKind 
             write_cost: 4.0,
             bare_ns: None,
         },
+        flash: None,
     }
 }
 
@@ -195,4 +196,32 @@ fn overload_closes_the_loop() {
     let worst = result.total.response_p99_ms.unwrap();
     assert!(worst < 384.0 * 60.0, "{worst}");
     assert!(result.hours[2].utilization[1] > 0.5);
+}
+
+/// A drive of flash in place of the SSD: its collection is seen, and exchanges wear it.
+#[test]
+fn flash_is_worn_by_writes_and_exchanges() {
+    let mut array = array(20.0);
+    let mut drive = flash::drive::preset("tlc-nvme").unwrap();
+    drive.scale = 4;
+    array.kinds[0].flash = Some(drive);
+    let fixed = run(&array, CacheMode::Lru, BackEndMode::Fixed);
+    let moved = run(&array, CacheMode::Lru, BackEndMode::Regular);
+    let [fixed, moved] = [&fixed, &moved].map(|r| r.wear[0].clone());
+    assert_eq!(fixed.kind, "SSD");
+    assert!(
+        moved.host_bytes > 2 * fixed.host_bytes,
+        "hot extents are written there"
+    );
+    assert!(moved.waf.unwrap() > 1.0);
+    let by_classes: f64 = moved.written_share.iter().sum();
+    assert!(
+        by_classes > 0.0 && by_classes < 1.0,
+        "the rest are copies: {by_classes}"
+    );
+    let all: f64 = fixed.written_share.iter().sum();
+    assert!(
+        (all - 1.0).abs() < 1e-9,
+        "without exchanges only classes write: {all}"
+    );
 }

@@ -4,10 +4,12 @@ use std::collections::VecDeque;
 
 use algo::{EventHeap, JitterTable, mix};
 use cache::Policy;
+use flash::FlashError;
 use model::Op;
 use planner::exchange::{Exchange, ExtentLoad, Station, exchange};
 
 use super::disk::Disk;
+use super::flash_device::{FlashDevice, WearResult};
 use super::front::Front;
 use super::result::{CachedResult, Group, HourResult};
 use super::sequence::{Player, Reference};
@@ -41,6 +43,13 @@ impl Window {
     }
 }
 
+/// A device behind the cache.
+#[derive(Debug, Clone)]
+enum Device {
+    Queue(Box<Disk>),
+    Flash(Box<FlashDevice>),
+}
+
 /// What a volume's requests took in the hour that runs.
 #[derive(Debug, Clone, Copy, Default)]
 struct Response {
@@ -72,13 +81,17 @@ pub(super) struct World<'a, P> {
     first_extent: Vec<u32>,
     heap: EventHeap,
     exponential: JitterTable,
-    disks: Vec<Disk>,
+    devices: Vec<Device>,
+    /// Bytes written by class and kind of device, redundancy with them.
+    written: Vec<Vec<f64>>,
     kind_of: Vec<u16>,
     /// First device and count of each device's kind: where the other half of a redundant write goes.
     peers: Vec<(u16, u16)>,
     write_cost: Vec<f64>,
     /// By extent, those that are never touched at the end.
     device_of: Vec<u16>,
+    /// Place on that device, by extent.
+    slot_of: Vec<u32>,
     volume_of: Vec<u16>,
     /// Requests of the hour that reached devices, by extent: reads and writes.
     reads: Vec<u32>,
@@ -97,7 +110,7 @@ pub(super) struct World<'a, P> {
 }
 
 impl<'a, P: Policy> World<'a, P> {
-    pub(super) fn new(array: &'a CachedArray, front: Front<P>) -> Self {
+    pub(super) fn new(array: &'a CachedArray, front: Front<P>) -> Result<Self, FlashError> {
         let mut first_extent = Vec::new();
         let mut volume_of: Vec<u16> = Vec::new();
         for (v, volume) in array.volumes.iter().enumerate() {
@@ -109,11 +122,21 @@ impl<'a, P: Policy> World<'a, P> {
         let all = (touched as f64 * array.extents_over_touched) as usize;
         // Extents that are never touched have no load: it does not matter whose they are.
         volume_of.resize(all.max(touched), 0);
-        let (mut disks, mut kind_of, mut peers, mut write_cost) = (vec![], vec![], vec![], vec![]);
+        let device_of = placed(array, volume_of.len());
+        let (slot_of, held) = slots(&device_of, array.devices());
+        let (mut devices, mut kind_of, mut peers, mut write_cost) =
+            (vec![], vec![], vec![], vec![]);
         for (k, kind) in array.kinds.iter().enumerate() {
-            let first = disks.len() as u16;
+            let first = devices.len() as u16;
             for _ in 0..kind.count {
-                disks.push(Disk::new(kind.station.service));
+                let extents = held[devices.len()];
+                devices.push(match &kind.flash {
+                    None => Device::Queue(Box::new(Disk::new(kind.station.service))),
+                    Some(config) => {
+                        let drive = FlashDevice::new(config, extents, array.page)?;
+                        Device::Flash(Box::new(drive))
+                    }
+                });
                 kind_of.push(k as u16);
                 peers.push((first, kind.count));
                 write_cost.push(kind.station.write_cost);
@@ -139,11 +162,13 @@ impl<'a, P: Policy> World<'a, P> {
             first_extent,
             heap: EventHeap::new(),
             exponential: JitterTable::exponential(),
-            disks,
+            devices,
+            written: vec![vec![0.0; array.kinds.len()]; array.classes.len()],
             kind_of,
             peers,
             write_cost,
-            device_of: placed(array, volume_of.len()),
+            device_of,
+            slot_of,
             reads: vec![0; volume_of.len()],
             writes: vec![0; volume_of.len()],
             volume_of,
@@ -164,7 +189,7 @@ impl<'a, P: Policy> World<'a, P> {
                 world.heap.push(time, v as u32);
             }
         }
-        world
+        Ok(world)
     }
 
     pub(super) fn run(
@@ -183,7 +208,7 @@ impl<'a, P: Policy> World<'a, P> {
         for hour in 0..array.hours {
             let begin = array.hour.0 * u64::from(hour);
             for step in 0..steps {
-                self.begin_exchanges(after(step));
+                self.begin_exchanges(begin, after(step));
                 self.requests(begin + after(step + 1));
                 if (step + 1).is_multiple_of(u64::from(STEPS_PER_SLICE)) {
                     self.end_slice(begin + after(step + 1));
@@ -214,6 +239,7 @@ impl<'a, P: Policy> World<'a, P> {
             classes: totals.iter().map(Group::result).collect(),
             within_target: within.iter().map(share).collect(),
             total: all.result(),
+            wear: self.wear(),
             hours,
         }
     }
@@ -344,13 +370,28 @@ impl<'a, P: Policy> World<'a, P> {
         times: f64,
     ) -> f64 {
         self.drawn += 1;
-        let unit = (mix(self.array.seed, self.drawn) >> 11) as f64 * (1.0 / (1u64 << 53) as f64);
-        let bytes = run.len() as f64 * self.array.page.as_f64();
-        let span = (u64::from(run.start), u64::from(run.end));
-        let disk = &mut self.disks[usize::from(device)];
-        let done = disk.submit(now, op, span, bytes, times, unit, &mut self.finished);
-        self.switch_finished();
-        done
+        let extent = run.start / PAGES_PER_EXTENT;
+        let pages = run.len() as u64;
+        let bytes = pages as f64 * self.array.page.as_f64();
+        if op == Op::Write {
+            let volume = usize::from(self.volume_of[extent as usize]);
+            let class = self.array.volumes[volume].class;
+            self.written[class][usize::from(self.kind_of[usize::from(device)])] += bytes;
+        }
+        match &mut self.devices[usize::from(device)] {
+            Device::Queue(disk) => {
+                let bits = mix(self.array.seed, self.drawn);
+                let unit = (bits >> 11) as f64 * (1.0 / (1u64 << 53) as f64);
+                let span = (u64::from(run.start), u64::from(run.end));
+                let done = disk.submit(now, op, span, bytes, times, unit, &mut self.finished);
+                self.switch_finished();
+                done
+            }
+            Device::Flash(drive) => {
+                let address = (self.slot_of[extent as usize], run.start % PAGES_PER_EXTENT);
+                drive.submit(now, op, address, pages, times > 1.0)
+            }
+        }
     }
 
     /// Extents whose copies are complete on both devices change places.
@@ -361,13 +402,14 @@ impl<'a, P: Policy> World<'a, P> {
             if under_way.left == 0 {
                 let Exchange { a, b } = under_way.pair;
                 self.device_of.swap(a as usize, b as usize);
+                self.slot_of.swap(a as usize, b as usize);
                 self.done += 1;
             }
         }
     }
 
     /// Exchanges begin one after the other over the start of the hour.
-    fn begin_exchanges(&mut self, since_hour_ns: u64) {
+    fn begin_exchanges(&mut self, hour_ns: u64, since_hour_ns: u64) {
         let spread = self.array.exchange_spread.0.max(1);
         let all = self.exchanges.len();
         let due =
@@ -377,15 +419,24 @@ impl<'a, P: Policy> World<'a, P> {
             let Exchange { a, b } = self.exchanges[self.begun].pair;
             for extent in [a, b] {
                 let device = usize::from(self.device_of[extent as usize]);
-                self.disks[device].add_copy(self.begun as u32, bytes);
+                match &mut self.devices[device] {
+                    Device::Queue(disk) => disk.add_copy(self.begun as u32, bytes),
+                    Device::Flash(drive) => {
+                        drive.copy(hour_ns + since_hour_ns, self.slot_of[extent as usize]);
+                        self.finished.push(self.begun as u32);
+                    }
+                }
             }
             self.begun += 1;
         }
+        self.switch_finished();
     }
 
     fn end_slice(&mut self, now: u64) {
-        for disk in &mut self.disks {
-            disk.copy_until(now as f64, &mut self.finished);
+        for device in &mut self.devices {
+            if let Device::Queue(disk) = device {
+                disk.copy_until(now as f64, &mut self.finished);
+            }
         }
         self.switch_finished();
         let array = self.array;
@@ -401,12 +452,15 @@ impl<'a, P: Policy> World<'a, P> {
     fn hour_result(&mut self, hour: u32, planned: u32) -> HourResult {
         let kinds = self.array.kinds.len();
         let (mut busy, mut copies) = (vec![0.0; kinds], vec![0.0; kinds]);
-        for (disk, kind) in self.disks.iter_mut().zip(&self.kind_of) {
-            let units = f64::from(disk.units());
+        for (device, kind) in self.devices.iter_mut().zip(&self.kind_of) {
+            let (units, by_requests, by_copies) = match device {
+                Device::Queue(d) => (d.units(), &mut d.busy_ns, &mut d.copy_ns),
+                Device::Flash(d) => (d.units(), &mut d.busy_ns, &mut d.copy_ns),
+            };
             let devices = f64::from(self.array.kinds[usize::from(*kind)].count);
-            let all = self.array.hour.as_f64() * units * devices;
-            busy[usize::from(*kind)] += std::mem::take(&mut disk.busy_ns) / all;
-            copies[usize::from(*kind)] += std::mem::take(&mut disk.copy_ns) / all;
+            let all = self.array.hour.as_f64() * f64::from(units) * devices;
+            busy[usize::from(*kind)] += std::mem::take(by_requests) / all;
+            copies[usize::from(*kind)] += std::mem::take(by_copies) / all;
         }
         let mut total = Group::new(kinds);
         self.groups.iter().for_each(|g| total.merge(g));
@@ -423,8 +477,10 @@ impl<'a, P: Policy> World<'a, P> {
 
     /// Gives up what was not copied, decides what is exchanged next, and forgets the hour; the number of exchanges.
     fn end_hour(&mut self, back_end: BackEndMode) -> u32 {
-        for disk in &mut self.disks {
-            disk.give_up();
+        for device in &mut self.devices {
+            if let Device::Queue(disk) = device {
+                disk.give_up();
+            }
         }
         (self.begun, self.done) = (0, 0);
         self.exchanges.clear();
@@ -436,6 +492,44 @@ impl<'a, P: Policy> World<'a, P> {
         self.writes.fill(0);
         self.responses.fill(Response::default());
         self.exchanges.len() as u32
+    }
+
+    /// What was done to flash, by kind.
+    fn wear(&self) -> Vec<WearResult> {
+        let seconds = self.array.hour.as_secs_f64() * f64::from(self.array.hours);
+        let of_kind = |(k, kind): (usize, &super::setup::DeviceKind)| {
+            let devices = self.devices.iter().zip(&self.kind_of);
+            let drives: Vec<&FlashDevice> = devices
+                .filter_map(|(d, of)| match d {
+                    Device::Flash(drive) if usize::from(*of) == k => Some(&**drive),
+                    _ => None,
+                })
+                .collect();
+            let reports: Vec<_> = drives.iter().map(|d| d.report()).collect();
+            let (host, flash) = reports.iter().fold((0, 0), |sums, r| {
+                (sums.0 + r.host_bytes.0, sums.1 + r.flash_bytes.0)
+            });
+            let n = reports.len() as f64;
+            let years = drives.iter().filter_map(|d| d.years(seconds));
+            (!drives.is_empty()).then(|| WearResult {
+                kind: kind.name.clone(),
+                waf: (host > 0).then(|| flash as f64 / host as f64),
+                host_bytes: host,
+                written_share: self
+                    .written
+                    .iter()
+                    .map(|c| c[k] / (host.max(1) as f64))
+                    .collect(),
+                drive_writes: reports.iter().map(|r| r.drive_writes).sum::<f64>() / n,
+                years: years.reduce(f64::min),
+            })
+        };
+        self.array
+            .kinds
+            .iter()
+            .enumerate()
+            .filter_map(of_kind)
+            .collect()
     }
 
     fn decide(&mut self, back_end: BackEndMode) -> Vec<Exchanging> {
@@ -480,6 +574,17 @@ impl<'a, P: Policy> World<'a, P> {
         });
         weights.collect()
     }
+}
+
+/// The places of extents on their devices, and how many each device has.
+fn slots(device_of: &[u16], devices: usize) -> (Vec<u32>, Vec<u32>) {
+    let mut held = vec![0; devices];
+    let slot = |device: &u16| {
+        let next: &mut u32 = &mut held[usize::from(*device)];
+        *next += 1;
+        *next - 1
+    };
+    (device_of.iter().map(slot).collect(), held)
 }
 
 /// Extents over devices as kinds have room for them, at random: what is touched is where anything is.
