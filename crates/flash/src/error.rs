@@ -28,6 +28,16 @@ pub enum FlashError {
         /// Most pages.
         max: u64,
     },
+    /// Too few blocks for anything to be collected.
+    #[error(
+        "the drive is too small: {blocks} erase blocks on each of {lanes} units with a log of their own, 8 at least are needed"
+    )]
+    TooSmall {
+        /// Blocks of each lane.
+        blocks: u64,
+        /// Lanes.
+        lanes: u64,
+    },
     /// Garbage collection could come to a stop.
     #[error(
         "{blocks} erase blocks hold {data_pages} pages of data: collection needs {needed} blocks more than the data, there are {spare:.2}"

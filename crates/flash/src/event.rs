@@ -10,48 +10,18 @@
 //!
 //! Neither has suspended programs and erasures, mapping traffic, host links as a queue, or refresh.
 
+mod request;
 mod state;
+
+pub use request::{Answered, Arrivals, Request, run_fast};
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use crate::drive::units::Units;
 use crate::drive::{Collection, Drive, DriveConfig, Op};
-use crate::ftl::{Ftl, TenantId};
+use crate::ftl::Ftl;
 use state::{Node, Recorder, Unit, Work};
-
-/// A request for either kind of drive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Request {
-    /// When it comes; without meaning where requests come as fast as they are answered.
-    pub at_ns: u64,
-    /// Whose it is.
-    pub tenant: TenantId,
-    /// What it asks for.
-    pub op: Op,
-    /// Where, within the tenant.
-    pub offset: u64,
-    /// How much.
-    pub bytes: u64,
-}
-
-/// When requests come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Arrivals {
-    /// At their times.
-    Open,
-    /// So many at a time: the next comes when one is answered.
-    Closed(u32),
-}
-
-/// When a request came and when it was answered.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Answered {
-    /// Came.
-    pub from_ns: u64,
-    /// Answered.
-    pub done_ns: u64,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
@@ -463,27 +433,4 @@ impl EventDrive {
         }
         self.give_tags();
     }
-}
-
-/// The fast drive under the same requests.
-pub fn run_fast(drive: &mut Drive, requests: &[Request], arrivals: Arrivals) -> Vec<Answered> {
-    let mut at_a_time = BinaryHeap::new();
-    requests
-        .iter()
-        .map(|r| {
-            let from_ns = match arrivals {
-                Arrivals::Open => r.at_ns,
-                Arrivals::Closed(depth) if at_a_time.len() < depth as usize => 0,
-                Arrivals::Closed(_) => at_a_time.pop().map_or(0, |Reverse(t)| t),
-            };
-            let served = drive.submit(from_ns, r.tenant, r.op, r.offset, r.bytes);
-            if arrivals != Arrivals::Open {
-                at_a_time.push(Reverse(served.done_ns));
-            }
-            Answered {
-                from_ns,
-                done_ns: served.done_ns,
-            }
-        })
-        .collect()
 }

@@ -271,6 +271,12 @@ impl DriveConfig {
         let all = host as f64 / (1.0 - spare);
         let data = pages - u64::from(self.ftl.summary_page);
         let blocks = libm::ceil(all / (data * lanes) as f64) as u64 * lanes;
+        if blocks / lanes < 8 {
+            return Err(FlashError::TooSmall {
+                blocks: blocks / lanes,
+                lanes,
+            });
+        }
         let reserve = libm::ceil(self.reserve_share * (blocks / lanes) as f64) as u32;
         let too_many = FlashError::TooManyPages {
             blocks,

@@ -147,6 +147,8 @@ pub struct Cell {
     pub mix: String,
     /// Load and weight of each tenant.
     pub tenants: Vec<(&'static str, f64)>,
+    /// Requests that each tenant has outstanding.
+    pub depth: u32,
     /// Seed of the loads.
     pub seed: u64,
     /// Simulated time that counts, seconds.
@@ -169,6 +171,11 @@ pub struct CellResult {
 /// Weights of the paper's four virtual machines are not printed; these are usual.
 const FOUR: [f64; 4] = [1.0, 2.0, 5.0, 10.0];
 
+/// Requests outstanding per tenant; the paper does not say.
+const DEPTH: u32 = 16;
+/// What it hangs on.
+const DEPTHS: [u32; 5] = [2, 4, 8, 16, 32];
+
 /// All cells of a seed.
 pub(super) fn cells(setup: &Setup, seed: u64) -> Vec<Cell> {
     let mut all = Vec::new();
@@ -180,6 +187,7 @@ pub(super) fn cells(setup: &Setup, seed: u64) -> Vec<Cell> {
                 mode,
                 mix: mix.into(),
                 tenants,
+                depth: DEPTH,
                 seed,
                 seconds,
                 tenant_mib: setup.tenant_mib,
@@ -275,6 +283,30 @@ pub(super) fn cells(setup: &Setup, seed: u64) -> Vec<Cell> {
             add("ncq", device, Mode::PoolWeights, load, two, s / 4);
         }
     }
+    for device in [Device::Disk, Device::Clean, Device::Aged] {
+        let seconds = match device {
+            Device::Disk => s / 2,
+            Device::Clean => 15,
+            _ => s / 4,
+        };
+        for depth in DEPTHS {
+            let mix = format!("financial, {depth} outstanding");
+            add(
+                "depth",
+                device,
+                Mode::PoolWeights,
+                &mix,
+                four("financial"),
+                seconds,
+            );
+        }
+    }
+    for cell in all.iter_mut().filter(|c| c.experiment == "depth") {
+        let depth = DEPTHS
+            .iter()
+            .find(|d| cell.mix == format!("financial, {d} outstanding"));
+        cell.depth = depth.copied().unwrap_or(DEPTH);
+    }
     all
 }
 
@@ -298,6 +330,7 @@ impl Cell {
             .iter()
             .map(|(load, weight)| TenantPlan {
                 weight: *weight,
+                depth: self.depth,
                 time_share: if self.mode.time_by_weight() {
                     *weight
                 } else {

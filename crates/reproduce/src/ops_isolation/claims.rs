@@ -89,32 +89,18 @@ pub(super) fn claims(figures: &Figures) -> Vec<Claim> {
         claim(
             "aged-not-proportional",
             "part 1, Results",
-            "not so for SSD: the aged SSD is farther from the weights than the disk",
+            "not so for the aged SSD",
             None,
             Outlook::Open,
-            differences(
-                figures,
-                "proportionality",
-                &LOADS,
-                (Device::Aged, weights),
-                (Device::Disk, weights),
-                Rule::Above(0.0),
-            ),
+            far(figures, Device::Aged),
         ),
         claim(
             "clean-not-proportional",
             "part 1, Results",
-            "not so for SSD: the clean SSD is farther from the weights than the disk",
+            "not so for the clean SSD",
             None,
             Outlook::Open,
-            differences(
-                figures,
-                "proportionality",
-                &LOADS,
-                (Device::Clean, weights),
-                (Device::Disk, weights),
-                Rule::Above(0.0),
-            ),
+            far(figures, Device::Clean),
         ),
         claim(
             "own-moves",
@@ -209,12 +195,27 @@ pub(super) fn claims(figures: &Figures) -> Vec<Claim> {
             "isolation-helps" => {
                 "with time-fair service, which the slides do not mention; under first come, first served OPS changes nothing (see the table)"
             }
-            "fileserver-deviates" => "judged against the same device under random writes",
+            "aged-not-proportional" | "clean-not-proportional" => {
+                "hangs on how many requests are outstanding, which the slides do not say: see the table by depth"
+            }
+            "fileserver-deviates" => {
+                "judged against the same device under random writes; by itself the error stays below 0.15"
+            }
             "ncq-changes" => "judged by the ratio of the two bandwidths: |ln(on / off)| above 0.05",
             _ => "",
         };
     }
     all
+}
+
+/// Errors that are not close to the weights.
+fn far(figures: &Figures, device: Device) -> Vec<Measure> {
+    let one = |mix: &str| {
+        let found = error(figures, "proportionality", device, Mode::PoolWeights, mix)?;
+        let name = format!("{mix} on {}: proportionality error", device.name());
+        Some(measure(name, found, Rule::Above(CLOSE)))
+    };
+    LOADS.into_iter().filter_map(one).collect()
 }
 
 fn shares(row: Option<&Row>) -> Vec<Value> {

@@ -23,6 +23,10 @@ pub fn document(outcome: &Outcome) -> Document {
             Block::Charts(["financial", "msn", "exchange"].map(|mix| by_device(&of("proportionality"), mix)).into()),
             rates(&of("proportionality")),
         ]),
+        section("depth", "What weights hang on: requests outstanding", vec![
+            Block::Text("The same with fewer and more requests outstanding per virtual machine. While all of them fit into the drive's 32 tags, nothing waits where the host could choose: everybody gets the same, clean or aged.".into()),
+            rates(&of("depth")),
+        ]),
         section("moves", "Whose pages collection moves", vec![
             Block::Text("Three virtual machines of equal size on one simulated unit, first come, first served.".into()),
             moves(&of("moves")),
