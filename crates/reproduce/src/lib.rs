@@ -12,5 +12,6 @@
 
 pub mod autotiering;
 pub mod dual_period;
+pub mod dynamite;
 
 pub use algo::Interval;
