@@ -14,5 +14,6 @@ pub mod autotiering;
 pub mod dual_period;
 pub mod ops_isolation;
 pub mod priority_lru;
+pub mod dynamite;
 
 pub use algo::Interval;

@@ -204,7 +204,7 @@ impl Monitor {
     pub(super) fn curve(&self) -> Option<Curve> {
         let mut all = ReuseTimes::default();
         self.reuse.iter().for_each(|r| all.merge(r));
-        const ENOUGH: u64 = 10_000;
+        const ENOUGH: u64 = 5_000;
         (all.total() >= ENOUGH).then(|| all.curve(Bytes(u64::from(self.object_bytes))))
     }
 

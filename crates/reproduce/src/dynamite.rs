@@ -1,0 +1,30 @@
+//! Paper 3: Dynamite (Bairavasundaram and others: Responding Rapidly to Service Level Violations Using Virtual Appliances, 2012),
+//! section 7: figures 1 and 5 to 7, and what is said about them.
+//!
+//! ```text
+//!  Setup ──▶ first variants ──▶ what the co-located run recorded of the peak ──▶ proactive variants
+//!                │                                                                     │
+//!  claims with published values ────────▶ judged ◀── figures ◀─────────────────────────┘
+//!                                           └───────────┴──▶ Outcome: JSON, document ◀── recorded volumes
+//! ```
+//!
+//! The traces (MSR Cambridge's usr_1) are not to be had here: USR-1 is a stand-in built to its published phases.
+
+mod charts;
+mod claims;
+mod document;
+mod figures;
+mod outcome;
+mod recorded;
+mod scenario;
+mod summary;
+mod variants;
+
+pub use claims::{Claim, Outlook};
+pub use document::document;
+pub use figures::Figures;
+pub use outcome::{Outcome, SCHEMA};
+pub use recorded::{RecordedRow, RecordedVolume, recorded_volumes};
+pub use scenario::StandIn;
+pub use summary::Summary;
+pub use variants::{Setup, Variant, VariantRun};

@@ -1,0 +1,375 @@
+//! The outcome to read.
+
+use report::{Block, Cell, Document, Section, Tone, number, words};
+use slo::Decision;
+use slo::interference::Edge;
+use slo::ladder::Rung;
+
+use super::charts;
+use super::claims::{Claim, Outlook};
+use super::outcome::Outcome;
+use super::summary::Summary;
+use super::variants::Variant;
+use crate::autotiering::Verdict;
+
+const REACTIVE: [Variant; 4] = [
+    Variant::CoLocated,
+    Variant::Reactive,
+    Variant::ReactiveWarm,
+    Variant::Ladder,
+];
+const PROACTIVE: [Variant; 4] = [
+    Variant::CoLocated,
+    Variant::Proactive,
+    Variant::ProactiveWarm,
+    Variant::Seasonal,
+];
+
+/// As a document of tables and charts.
+pub fn document(outcome: &Outcome) -> Document {
+    let alone = |workload: &str, own: Variant, rest: &[Variant]| {
+        let mut all = vec![own];
+        all.extend(rest);
+        charts::fig5(outcome, "IOPS", workload, &all)
+    };
+    let fig5 = |rest: &[Variant]| {
+        Block::Charts(vec![
+            alone("USR-1", Variant::Usr1Alone, rest),
+            alone("FIO", Variant::FioAlone, rest),
+        ])
+    };
+    let mut sections = vec![
+        section("scorecard", "Scorecard", vec![scorecard(outcome)]),
+        section("variants", "Variants", vec![variants(outcome)]),
+        section("fig1", "Fig. 1: peak over mean", vec![fig1(outcome)]),
+        section("fig5a", "Fig. 5(a): reactive", vec![fig5(&REACTIVE)]),
+        section("fig5b", "Fig. 5(b): proactive", vec![fig5(&PROACTIVE)]),
+        section(
+            "fig6",
+            "Fig. 6: interference",
+            vec![fig6(outcome), charts::fig6(outcome)],
+        ),
+        section(
+            "fig7",
+            "Fig. 7: miss-ratio curves",
+            vec![fig7(outcome), charts::fig7(outcome)],
+        ),
+    ];
+    if let Some(decision) = &outcome.decision {
+        sections.push(section("decision", "The reactive decision", {
+            vec![solutions(outcome, decision), ladder(&decision.rungs)]
+        }));
+    }
+    if let Some(decision) = &outcome.ladder {
+        let text = "The same with all rungs allowed: why each cheaper one was not taken.";
+        sections.push(section("ladder", "The whole ladder", {
+            vec![Block::Text(text.into()), ladder(&decision.rungs)]
+        }));
+    }
+    if !outcome.recorded.is_empty() {
+        sections.push(section(
+            "recorded",
+            "Recorded volumes",
+            vec![recorded(outcome)],
+        ));
+    }
+    sections.push(section("events", "What happened", vec![events(outcome)]));
+    sections.push(section(
+        "assumptions",
+        "What is not published, and what was assumed",
+        vec![Block::List(outcome.assumptions.clone())],
+    ));
+    Document {
+        title: "Dynamite (paper 3), Sec. 7, repeated".into(),
+        facts: vec![
+            ("seed".into(), outcome.setup.seed.to_string()),
+            (
+                "requests".into(),
+                format!("{:.0} million", outcome.requests as f64 / 1e6),
+            ),
+            ("terrace version".into(), outcome.version.clone()),
+        ],
+        sections,
+    }
+}
+
+fn section(id: &str, title: &str, blocks: Vec<Block>) -> Section {
+    Section {
+        id: id.into(),
+        title: title.into(),
+        blocks,
+    }
+}
+
+/// With as many digits as a reader wants of it.
+fn plain(value: f64) -> String {
+    if value.abs() >= 100.0 {
+        format!("{value:.0}")
+    } else if value.fract() == 0.0 {
+        format!("{value}")
+    } else {
+        format!("{value:.2}")
+    }
+}
+
+fn maybe(value: Option<f64>) -> String {
+    value.map_or("-".into(), plain)
+}
+
+fn scorecard(outcome: &Outcome) -> Block {
+    let columns = vec![
+        words("claim"),
+        words("where"),
+        number("published", ""),
+        number("ours", ""),
+        words("unit"),
+        words("verdict"),
+    ];
+    let row = |c: &Claim| -> Vec<Cell> {
+        let outlook = match c.outlook {
+            Outlook::Calibrated => " (calibrated)",
+            Outlook::Designed => " (designed)",
+            Outlook::Open => "",
+        };
+        let tone = match c.verdict {
+            Verdict::Agrees => Tone::Good,
+            Verdict::Disagrees => Tone::Bad,
+            Verdict::Undecided => Tone::Plain,
+        };
+        let verdict = Cell {
+            text: format!("{}{outlook}", c.verdict.name()),
+            tone,
+        };
+        vec![
+            c.says.into(),
+            c.source.into(),
+            maybe(c.published).into(),
+            maybe(c.ours).into(),
+            c.unit.into(),
+            verdict,
+        ]
+    };
+    Block::Table(columns, outcome.scorecard.iter().map(row).collect())
+}
+
+fn variants(outcome: &Outcome) -> Block {
+    let columns = vec![
+        words("variant"),
+        number("USR-1 peak", "IOPS"),
+        number("FIO peak", "IOPS"),
+        number("USR-1 violation", "min"),
+        number("FIO violation", "min"),
+        number("of both in the peak", "min"),
+        number("peak done", "min"),
+        words("cache"),
+        number("ordered", "min"),
+        number("effective", "min"),
+        number("gone", "min"),
+    ];
+    let row = |s: &Summary| -> Vec<Cell> {
+        let (usr1, fio, made) = (s.usr1.as_ref(), s.fio.as_ref(), s.created.as_ref());
+        let late =
+            usr1.map_or(0.0, |w| w.violation_peak_min) + fio.map_or(0.0, |w| w.violation_peak_min);
+        vec![
+            s.variant.name().into(),
+            maybe(usr1.map(|w| w.rate.peak)).into(),
+            maybe(fio.map(|w| w.rate.peak)).into(),
+            maybe(usr1.map(|w| w.violation_min)).into(),
+            maybe(fio.map(|w| w.violation_min)).into(),
+            plain(late).into(),
+            maybe(usr1.and_then(|w| w.peak_done_min)).into(),
+            made.map_or("-".into(), |c| c.cache.to_string()).into(),
+            maybe(made.map(|c| c.ordered_min)).into(),
+            maybe(made.and_then(|c| c.effective_min)).into(),
+            maybe(made.and_then(|c| c.gone_min)).into(),
+        ]
+    };
+    Block::Table(columns, outcome.variants.iter().map(row).collect())
+}
+
+fn fig1(outcome: &Outcome) -> Block {
+    let fig1 = &outcome.figures.fig1;
+    let published = fig1.published.iter();
+    let published = published.map(|(n, r)| (format!("{n} (published, hours of a week)"), *r));
+    let ours = fig1
+        .ours
+        .iter()
+        .map(|(n, r)| (format!("{n} (twelfths of the recording)"), *r));
+    let rows = published
+        .chain(ours)
+        .map(|(name, ratio)| vec![name.into(), plain(ratio).into()]);
+    Block::Table(
+        vec![words("load"), number("peak over mean", "")],
+        rows.collect(),
+    )
+}
+
+fn fig6(outcome: &Outcome) -> Block {
+    const NAMES: [&str; 3] = ["USR-1", "FIO", "SYS"];
+    let fig6 = &outcome.figures.fig6;
+    let row = |p: &slo::interference::Pair| -> Vec<Cell> {
+        let found = match p.edge {
+            Edge::Joined => "interfere",
+            Edge::Apart => "do not",
+        };
+        vec![
+            format!("{} and {}", NAMES[p.a], NAMES[p.b]).into(),
+            format!("{:.2}", p.strength).into(),
+            format!("{:.4}", p.p).into(),
+            found.into(),
+            format!("{} and {}", fig6.set[p.a] + 1, fig6.set[p.b] + 1).into(),
+        ]
+    };
+    let columns = vec![
+        words("pair"),
+        number("strength", ""),
+        number("p", ""),
+        words("they"),
+        words("sets"),
+    ];
+    Block::Table(columns, fig6.pairs.iter().map(row).collect())
+}
+
+fn fig7(outcome: &Outcome) -> Block {
+    let mut rows: Vec<Vec<Cell>> = Vec::new();
+    for curve in &outcome.figures.fig7 {
+        for gib in [1u64, 2, 3, 4, 8, 16] {
+            let at = |p: &&(units::Bytes, f64, f64)| p.0 == units::Bytes::gib(gib);
+            let Some(point) = curve.points.iter().find(at) else {
+                continue;
+            };
+            rows.push(vec![
+                curve.workload.into(),
+                plain(curve.at_min).into(),
+                gib.to_string().into(),
+                format!("{:.3}", point.1).into(),
+                format!("{:.3}", point.2).into(),
+            ]);
+        }
+    }
+    let columns = vec![
+        words("workload"),
+        number("at", "min"),
+        number("cache", "GiB"),
+        number("estimated", ""),
+        number("simulated", ""),
+    ];
+    Block::Table(columns, rows)
+}
+
+fn solutions(outcome: &Outcome, decision: &Decision) -> Block {
+    let name = |w: usize| outcome_name(outcome, w);
+    let row = |s: &slo::solutions::Solution| -> Vec<Cell> {
+        let busy = s
+            .prediction
+            .uses
+            .iter()
+            .map(|u| format!("{:.0}", 100.0 * u));
+        let verdict = match &s.prediction.fails {
+            None => Cell {
+                text: "would do".into(),
+                tone: Tone::Good,
+            },
+            Some(why) => Cell::from(why.as_str()),
+        };
+        vec![
+            name(s.workload.index()).into(),
+            s.size.to_string().into(),
+            format!("{:.2}", s.miss_ratio).into(),
+            busy.collect::<Vec<_>>().join(" / ").into(),
+            verdict,
+        ]
+    };
+    let columns = vec![
+        words("workload"),
+        words("cache"),
+        number("miss ratio", ""),
+        number("disks / link busy", "%"),
+        words("verdict"),
+    ];
+    Block::Table(columns, decision.solutions.iter().map(row).collect())
+}
+
+fn outcome_name(_: &Outcome, w: usize) -> &'static str {
+    ["USR-1", "FIO", "SYS"].get(w).copied().unwrap_or("?")
+}
+
+fn ladder(rungs: &[Rung]) -> Block {
+    let row = |r: &Rung| -> Vec<Cell> {
+        let kind = serde_kind(r);
+        let verdict = match &r.refused {
+            None => Cell {
+                text: "would do".into(),
+                tone: Tone::Good,
+            },
+            Some(why) => Cell::from(why.as_str()),
+        };
+        vec![
+            kind.into(),
+            plain(r.price.effect_after.as_secs_f64()).into(),
+            r.price.memory.to_string().into(),
+            plain(r.price.lost_per_s).into(),
+            verdict,
+        ]
+    };
+    let columns = vec![
+        words("rung"),
+        number("helps after", "s"),
+        words("memory"),
+        number("others lose", "/s"),
+        words("verdict"),
+    ];
+    Block::Table(columns, rungs.iter().map(row).collect())
+}
+
+fn serde_kind(rung: &Rung) -> &'static str {
+    use slo::ladder::RungKind as K;
+    match rung.kind {
+        K::Throttle => "throttle a neighbour",
+        K::MemoryShare => "share of memory",
+        K::OpsShare => "share of spare flash",
+        K::Appliance => "appliance",
+        K::Move => "move",
+    }
+}
+
+fn recorded(outcome: &Outcome) -> Block {
+    let row = |r: &super::recorded::RecordedRow| -> Vec<Cell> {
+        let pair = |p: (f64, f64)| format!("{:.1} + {:.1}", p.0, p.1);
+        vec![
+            r.name.clone().into(),
+            r.requests.to_string().into(),
+            format!("{:.1}", r.stretched).into(),
+            plain(r.peak_over_mean).into(),
+            format!("{:.0}", 100.0 * r.write_share).into(),
+            pair(r.violation_min).into(),
+            pair(r.answered_min).into(),
+            r.first_decision.clone().into(),
+        ]
+    };
+    let columns = vec![
+        words("volume"),
+        number("requests", ""),
+        number("stretched", "x"),
+        number("peak over mean", ""),
+        number("writes", "%"),
+        number("violation, own + neighbour's", "min"),
+        number("answered", "min"),
+        words("first answer"),
+    ];
+    Block::Table(columns, outcome.recorded.iter().map(row).collect())
+}
+
+fn events(outcome: &Outcome) -> Block {
+    let rows = outcome.variants.iter().flat_map(|s| {
+        s.events.iter().map(|(minute, what)| {
+            vec![
+                s.variant.name().into(),
+                format!("{minute:.1}").into(),
+                what.clone().into(),
+            ]
+        })
+    });
+    let columns = vec![words("variant"), number("at", "min"), words("what")];
+    Block::Table(columns, rows.collect())
+}

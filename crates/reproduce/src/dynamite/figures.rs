@@ -1,0 +1,168 @@
+//! The figures as numbers.
+
+use serde::Serialize;
+use slo::interference::{InterferenceConfig, Pair, Series, strength};
+use units::Bytes;
+
+use super::recorded::RecordedRow;
+use super::scenario::{FIO, SYS, USR1};
+use super::summary::{deciding, mean_rate};
+use super::variants::{Variant, VariantRun};
+
+/// Figure 1: peak hour over mean hour.
+#[derive(Debug, Clone, Serialize)]
+pub struct Fig1 {
+    /// Published: trace and ratio. (More than 20 of 36 traces have 10 or more.)
+    pub published: Vec<(&'static str, f64)>,
+    /// Of the recorded volumes that were given: name and busiest of twelve equal parts over the mean.
+    pub ours: Vec<(String, f64)>,
+}
+
+/// A line of figure 5: requests per second, minute by minute.
+#[derive(Debug, Clone, Serialize)]
+pub struct Fig5Line {
+    /// Which.
+    pub variant: Variant,
+    /// Whose.
+    pub workload: &'static str,
+    /// By minute.
+    pub rate_per_s: Vec<f64>,
+}
+
+/// Figure 6.
+#[derive(Debug, Clone, Serialize)]
+pub struct Fig6 {
+    /// When the table was made, minutes.
+    pub at_min: Option<f64>,
+    /// All pairs, numbered as USR-1, FIO, SYS.
+    pub pairs: Vec<Pair>,
+    /// The set of each.
+    pub set: Vec<usize>,
+    /// Strength of USR-1 and FIO over time in the co-located run: minute and greatest |r| over five minutes.
+    pub over_time: Vec<(f64, f64)>,
+}
+
+/// A curve of figure 7.
+#[derive(Debug, Clone, Serialize)]
+pub struct Fig7Curve {
+    /// Whose.
+    pub workload: &'static str,
+    /// When it was drawn, minutes.
+    pub at_min: f64,
+    /// Cache size, estimated and simulated miss ratio.
+    pub points: Vec<(Bytes, f64, f64)>,
+    /// Greatest difference of the two.
+    pub error_max: f64,
+}
+
+/// All of them.
+#[derive(Debug, Clone, Serialize)]
+pub struct Figures {
+    /// Dynamism.
+    pub fig1: Fig1,
+    /// Results.
+    pub fig5: Vec<Fig5Line>,
+    /// Interference.
+    pub fig6: Fig6,
+    /// Miss-ratio curves of the co-located run.
+    pub fig7: Vec<Fig7Curve>,
+}
+
+impl Figures {
+    /// From all runs.
+    pub(crate) fn new(runs: &[VariantRun], rows: &[RecordedRow]) -> Self {
+        Self {
+            fig1: Fig1 {
+                published: vec![("USR-1", 6.0), ("SRC1-1", 15.5)],
+                ours: rows
+                    .iter()
+                    .map(|r| (r.name.clone(), r.peak_over_mean))
+                    .collect(),
+            },
+            fig5: runs.iter().flat_map(fig5).collect(),
+            fig6: fig6(runs),
+            fig7: fig7(runs),
+        }
+    }
+}
+
+/// The run of a variant.
+pub(crate) fn run_of(runs: &[VariantRun], variant: Variant) -> Option<&VariantRun> {
+    runs.iter().find(|r| r.variant == variant)
+}
+
+fn fig5(run: &VariantRun) -> Vec<Fig5Line> {
+    let line = |(w, workload): (usize, &'static str)| {
+        let place = run.variant.place_of(w)?;
+        let samples = &run.result.series[place].samples;
+        Some(Fig5Line {
+            variant: run.variant,
+            workload,
+            rate_per_s: samples.chunks(6).map(mean_rate).collect(),
+        })
+    };
+    [(USR1, "USR-1"), (FIO, "FIO")]
+        .into_iter()
+        .filter_map(line)
+        .collect()
+}
+
+fn fig6(runs: &[VariantRun]) -> Fig6 {
+    let reactive = run_of(runs, Variant::Reactive);
+    let decision = reactive.and_then(|r| deciding(&r.result.decisions));
+    let found = decision
+        .and_then(|d| d.interference.clone())
+        .unwrap_or_default();
+    let config = InterferenceConfig {
+        samples: 30,
+        samples_min: 30,
+        ..InterferenceConfig::default()
+    };
+    let over_time = run_of(runs, Variant::CoLocated).map_or(Vec::new(), |run| {
+        let series = |w: usize, to: usize| {
+            let samples = &run.result.series[w].samples[..to];
+            let mut last = 0.0;
+            Series {
+                rate: samples.iter().map(|s| s.rate_per_s()).collect(),
+                latency_us: samples
+                    .iter()
+                    .map(|s| {
+                        last = s.latency_us.unwrap_or(last);
+                        last
+                    })
+                    .collect(),
+            }
+        };
+        let n = run.result.series[USR1].samples.len();
+        let at = |to: usize| {
+            let r = strength(&config, &series(USR1, to), &series(FIO, to))?;
+            Some((to as f64 / 6.0, r))
+        };
+        (31..=n).step_by(6).filter_map(at).collect()
+    });
+    Fig6 {
+        at_min: decision.map(|d| d.at.as_secs_f64() / 60.0),
+        pairs: found.pairs,
+        set: found.set,
+        over_time,
+    }
+}
+
+fn fig7(runs: &[VariantRun]) -> Vec<Fig7Curve> {
+    let Some(run) = run_of(runs, Variant::CoLocated) else {
+        return Vec::new();
+    };
+    let curves = run.result.curves.iter().filter(|c| c.workload != SYS);
+    curves
+        .map(|c| Fig7Curve {
+            workload: if c.workload == USR1 { "USR-1" } else { "FIO" },
+            at_min: c.at.as_secs_f64() / 60.0,
+            points: c.points.clone(),
+            error_max: c
+                .points
+                .iter()
+                .map(|p| (p.1 - p.2).abs())
+                .fold(0.0, f64::max),
+        })
+        .collect()
+}

@@ -1,0 +1,340 @@
+//! The same question on recorded volumes: each beside a neighbour that reads at random, on storage that is just too small for both.
+//!
+//! A recorded volume's times are scaled so that it lasts two hours, as the paper's segment, and the storage is sized to it: one disk
+//! whose random read takes so long that the busiest twelfth of the recording would use 70 % of it if every request got there,
+//! and the neighbour 60 %. So the contention is given; what a responder makes of it is not.
+
+use std::sync::Arc;
+
+use model::Op;
+use serde::Serialize;
+use sim::response::{
+    ApplianceModel, ArrayModel, Arriving, Generated, Load, LoadOp, LoadPhase, MemoryBefore,
+    RecordedRequest, Region, ResponseModel, ResponseWorkload, Uses, ZonesTold, respond,
+};
+use slo::cacheable::why_not;
+use slo::ladder::{Deed, taken};
+use slo::{HostId, Objective, ResponderConfig};
+use trace::{LoadedTrace, Record};
+use units::{Bytes, Nanos};
+
+use super::scenario::{attachment, server};
+
+/// Unit of caching, and the longest request that is kept whole.
+const OBJECT: u32 = 16 << 10;
+const OBJECTS_MAX: u32 = 64;
+/// Parts that a recording is cut into to find its peak.
+const PARTS: usize = 12;
+/// Length of a run.
+const SPAN: Nanos = Nanos::from_secs(7200);
+/// Shares of the disk that the recording's peak and the neighbour would use.
+const PEAK_SHARE: f64 = 0.7;
+const NEIGHBOUR_SHARE: f64 = 0.6;
+/// What each is promised, of its peak's rate and of its own.
+const PROMISED: (f64, f64) = (0.9, 0.95);
+/// Fewer requests than this make no load.
+const REQUESTS_MIN: usize = 5_000;
+
+/// One volume of a recording.
+#[derive(Debug, Clone)]
+pub struct RecordedVolume {
+    /// Its name.
+    pub name: String,
+    requests: Arc<[RecordedRequest]>,
+    objects: u32,
+    /// By how much its times were stretched.
+    stretched: f64,
+}
+
+/// What came of one.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RecordedRow {
+    /// Its name.
+    pub name: String,
+    /// Reads and writes.
+    pub requests: usize,
+    /// By how much its times were stretched.
+    pub stretched: f64,
+    /// Busiest twelfth over the mean.
+    pub peak_over_mean: f64,
+    /// Share of writes.
+    pub write_share: f64,
+    /// What it was promised, requests per second.
+    pub promised_per_s: f64,
+    /// Minutes in violation, its own and its neighbour's, with nothing done.
+    pub violation_min: (f64, f64),
+    /// The same with the responder.
+    pub answered_min: (f64, f64),
+    /// What was decided first.
+    pub first_decision: String,
+    /// What was done, by minute.
+    pub events: Vec<(f64, String)>,
+}
+
+/// The volumes of a trace that have enough requests, scaled to two hours.
+pub fn recorded_volumes(name: &str, trace: &LoadedTrace) -> Vec<RecordedVolume> {
+    let several = trace.volumes.len() > 1;
+    let volumes = (0..trace.volumes.len()).filter_map(|v| {
+        let records: Vec<&Record> = trace
+            .records()
+            .iter()
+            .filter(|r| r.volume() as usize == v && matches!(r.op(), Op::Read | Op::Write))
+            .collect();
+        let (first, last) = (records.first()?.time_ns, records.last()?.time_ns);
+        if records.len() < REQUESTS_MIN || last == first {
+            return None;
+        }
+        let stretched = SPAN.as_f64() / (last - first + 1) as f64;
+        let lowest = records.iter().map(|r| r.offset_bytes).min()?;
+        // Ranges that nobody touches do not matter: a volume is as large as what it is asked for.
+        let request = |r: &&Record| {
+            let object = (r.offset_bytes - lowest) / u64::from(OBJECT);
+            let end =
+                (r.end_offset_bytes().max(r.offset_bytes + 1) - 1 - lowest) / u64::from(OBJECT);
+            RecordedRequest {
+                at: Nanos(((r.time_ns - first) as f64 * stretched) as u64),
+                object: object as u32,
+                objects: ((end - object + 1) as u32).min(OBJECTS_MAX),
+                op: match r.op() {
+                    Op::Write => LoadOp::Write,
+                    _ => LoadOp::Read,
+                },
+            }
+        };
+        let requests: Vec<RecordedRequest> = records.iter().map(request).collect();
+        let objects = requests.iter().map(|r| r.object + r.objects).max()?;
+        Some(RecordedVolume {
+            name: match several {
+                true => format!("{name}/{}", trace.volumes[v].name),
+                false => name.into(),
+            },
+            requests: requests.into(),
+            objects,
+            stretched,
+        })
+    });
+    volumes.collect()
+}
+
+impl RecordedVolume {
+    /// Runs it twice, without and with a responder.
+    pub fn run(&self, seed: u64) -> RecordedRow {
+        let n = self.requests.len() as f64;
+        let mut parts = [0usize; PARTS];
+        for r in self.requests.iter() {
+            parts[((r.at.0 * PARTS as u64) / SPAN.0).min(PARTS as u64 - 1) as usize] += 1;
+        }
+        let most = parts.into_iter().max().unwrap_or(0) as f64;
+        let peak = most * PARTS as f64 / SPAN.as_secs_f64();
+        let writes = self
+            .requests
+            .iter()
+            .filter(|r| r.op == LoadOp::Write)
+            .count();
+        let mut model = self.model(peak, seed);
+        let watched = respond(&model);
+        model.responder = Some(ResponderConfig::default());
+        let answered = respond(&model);
+        let minutes = |r: &sim::response::ResponseResult| {
+            (
+                r.series[0].violation_minutes(),
+                r.series[1].violation_minutes(),
+            )
+        };
+        RecordedRow {
+            name: self.name.clone(),
+            requests: self.requests.len(),
+            stretched: self.stretched,
+            peak_over_mean: most * PARTS as f64 / n,
+            write_share: writes as f64 / n,
+            promised_per_s: PROMISED.0 * peak,
+            violation_min: minutes(&watched),
+            answered_min: minutes(&answered),
+            first_decision: first_decision(&answered),
+            events: answered
+                .events
+                .iter()
+                .map(|e| (e.at_s / 60.0, e.what.clone()))
+                .collect(),
+        }
+    }
+
+    fn model(&self, peak: f64, seed: u64) -> ResponseModel {
+        let seek = Nanos((1e9 * PEAK_SHARE / peak) as u64);
+        let neighbour = NEIGHBOUR_SHARE * peak / PEAK_SHARE;
+        let workload = |name: &str, load, objects, rate: f64| ResponseWorkload {
+            name: name.into(),
+            load,
+            objects,
+            object_bytes: OBJECT,
+            outstanding_max: 16,
+            objective: Objective {
+                rate_min_per_s: Some(rate),
+                latency_max: None,
+            },
+            host: HostId(0),
+            attachment: attachment(),
+            memory_before: MemoryBefore::Empty,
+            uses: Uses::TheGroup,
+        };
+        const NEIGHBOUR_OBJECTS: u32 = 2 << 20;
+        let random = Generated {
+            phases: vec![LoadPhase {
+                until: SPAN,
+                rate_per_s: neighbour,
+                hot: 0,
+                cold_share: 1.0,
+                write_share: 0.0,
+            }],
+            regions: vec![Region {
+                first: 0,
+                objects: 1,
+                theta: 0.0,
+            }],
+            arriving: Arriving::AtRandom,
+            seed,
+        };
+        ResponseModel {
+            workloads: vec![
+                workload(
+                    &self.name,
+                    Load::Recorded(self.requests.clone()),
+                    self.objects,
+                    PROMISED.0 * peak,
+                ),
+                workload(
+                    "neighbour",
+                    Load::Generated(random),
+                    NEIGHBOUR_OBJECTS,
+                    PROMISED.1 * neighbour,
+                ),
+            ],
+            hosts: vec![server()],
+            array: ArrayModel {
+                data_disks: 1,
+                seek,
+                write_back: seek,
+                memory: [Bytes::mib(64); 2],
+                ..ArrayModel::default()
+            },
+            appliance: ApplianceModel::default(),
+            responder: None,
+            zones_told: ZonesTold::Latest,
+            forecasts: vec![],
+            faults: vec![],
+            duration: SPAN,
+            curves_at: vec![],
+            marks: vec![],
+            seed,
+        }
+    }
+}
+
+fn first_decision(result: &sim::response::ResponseResult) -> String {
+    let acted = result.decisions.iter().find(|d| taken(&d.rungs).is_some());
+    let Some(decision) = acted.or(result.decisions.first()) else {
+        return "no violation lasted".into();
+    };
+    match taken(&decision.rungs).and_then(|r| r.deed.as_ref()) {
+        Some(Deed::Appliance {
+            workload, cache, ..
+        }) => {
+            format!(
+                "appliance for {}: {cache}",
+                result.series[workload.index()].name
+            )
+        }
+        Some(Deed::Throttle {
+            workload,
+            rate_per_s,
+        }) => {
+            let name = &result.series[workload.index()].name;
+            format!("{name} held to {rate_per_s:.0}/s")
+        }
+        Some(Deed::GiveMemory { workload, size }) => {
+            format!(
+                "{size} of memory for {}",
+                result.series[workload.index()].name
+            )
+        }
+        Some(Deed::GiveOps { .. } | Deed::Move { .. }) => "another rung".into(),
+        None => {
+            let whys = decision.cacheable.iter().filter_map(|c| {
+                let name = &result.series[c.workload.index()].name;
+                Some(format!("{name}: {}", why_not(&c.findings)?))
+            });
+            let whys: Vec<String> = whys.collect();
+            let appliance = decision
+                .rungs
+                .iter()
+                .find(|r| r.kind == slo::ladder::RungKind::Appliance);
+            let refused = appliance
+                .and_then(|r| r.refused.clone())
+                .unwrap_or_default();
+            if whys.is_empty() {
+                format!("nothing: {refused}")
+            } else {
+                format!("nothing: {refused} ({})", whys.join("; "))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dynamite::{Outcome, Setup, document};
+    use trace::Request;
+    use units::Bytes;
+
+    /// Ten minutes, with a peak of three in which 128 MiB are read over and over.
+    fn recording() -> LoadedTrace {
+        let mut records = Vec::new();
+        let mut rng = algo::Rng::new(1, 1);
+        let mut time_ns = 0;
+        while time_ns < 600_000_000_000 {
+            let peak = (240_000_000_000..420_000_000_000).contains(&time_ns);
+            let rate = if peak { 600.0 } else { 40.0 };
+            time_ns += (rng.exponential() * 1e9 / rate) as u64;
+            let page = rng.below(1 << 13) * u64::from(OBJECT);
+            let write = rng.below(20) == 0;
+            records.push(Record::new(Request {
+                time_ns,
+                volume: 0,
+                op: if write { Op::Write } else { Op::Read },
+                // Writes are elsewhere.
+                offset_bytes: page + if write { Bytes::gib(1).0 } else { 0 },
+                length_bytes: OBJECT,
+            }));
+        }
+        LoadedTrace::from_records(records, None, &["made"]).unwrap()
+    }
+
+    #[test]
+    fn a_recording_with_a_peak_that_can_be_cached_is_helped() {
+        let volumes = recorded_volumes("made", &recording());
+        assert_eq!(volumes.len(), 1);
+        let row = volumes[0].run(1);
+        assert_eq!(row, volumes[0].run(1), "the same seed, the same row");
+        assert!((row.stretched - 12.0).abs() < 0.1, "{}", row.stretched);
+        assert!((2.5..3.5).contains(&row.peak_over_mean), "{row:?}");
+        let sum = |p: (f64, f64)| p.0 + p.1;
+        assert!(sum(row.violation_min) > 15.0, "{row:?}");
+        assert!(
+            sum(row.answered_min) < 0.7 * sum(row.violation_min),
+            "{row:?}"
+        );
+        assert!(
+            row.first_decision.starts_with("appliance for made"),
+            "{row:?}"
+        );
+        // The rest of the outcome has gaps where nothing was run, and can be read all the same.
+        let outcome = Outcome::new("0", Setup::new(1), &[], vec![row]);
+        assert!(outcome.scorecard.iter().any(|c| c.ours.is_none()));
+        let text = document(&outcome).text();
+        assert!(
+            text.contains("appliance for made") && text.contains("undecided"),
+            "{text}"
+        );
+    }
+}

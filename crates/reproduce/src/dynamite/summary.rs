@@ -1,0 +1,192 @@
+//! A variant in numbers.
+
+use serde::Serialize;
+use sim::response::ResponseSeries;
+use slo::ladder::{Deed, taken};
+use slo::{Decision, Sample};
+use units::Bytes;
+
+use super::scenario::{FIO, PEAK_BEGINS_MIN, PEAK_ENDS_MIN, SPIKE_END_MIN, USR1};
+use super::variants::{Variant, VariantRun};
+
+/// Mean requests per second of a workload, by phase.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct ByPhase {
+    /// Until minute 7.
+    pub spike: f64,
+    /// From 15 to 45.
+    pub calm: f64,
+    /// From 49 to 75.
+    pub peak: f64,
+    /// From 65 to 75.
+    pub late_peak: f64,
+    /// The best minute from 55 on.
+    pub best_minute: f64,
+}
+
+/// One workload of a variant.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct WorkloadSummary {
+    /// Requests per second.
+    pub rate: ByPhase,
+    /// Minutes in violation, of all 120.
+    pub violation_min: f64,
+    /// Of those from minute 48 on.
+    pub violation_peak_min: f64,
+    /// When all of the peak's requests had been issued.
+    pub peak_done_min: Option<f64>,
+    /// Requests that had not been issued at the end.
+    pub unserved: u64,
+    /// Requests that a generator left out.
+    pub left_out: u64,
+}
+
+/// What was created.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Created {
+    /// For whom.
+    pub workload: usize,
+    /// Its cache.
+    pub cache: Bytes,
+    /// Its memory.
+    pub memory: Bytes,
+    /// On which host.
+    pub host: u16,
+    /// When it was ordered.
+    pub ordered_min: f64,
+    /// When requests went through it.
+    pub routed_min: Option<f64>,
+    /// From when on nothing is violated for two minutes; none if that was never broken after.
+    pub effective_min: Option<f64>,
+    /// When it was gone.
+    pub gone_min: Option<f64>,
+    /// Share of reads that it answered, from minute 65 to 75.
+    pub hits: Option<f64>,
+}
+
+/// A variant.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    /// Which.
+    pub variant: Variant,
+    /// USR-1, where it ran.
+    pub usr1: Option<WorkloadSummary>,
+    /// FIO, where it ran.
+    pub fio: Option<WorkloadSummary>,
+    /// The last appliance, if there was one.
+    pub created: Option<Created>,
+    /// What was ordered and what happened: minute and words.
+    pub events: Vec<(f64, String)>,
+}
+
+/// Samples in a minute.
+const PER_MIN: usize = 6;
+
+/// Samples of a span of minutes.
+pub(crate) fn span(samples: &[Sample], from_min: u64, to_min: u64) -> &[Sample] {
+    let at = |m: u64| (m as usize * PER_MIN).min(samples.len());
+    &samples[at(from_min)..at(to_min)]
+}
+
+/// Mean rate.
+pub(crate) fn mean_rate(samples: &[Sample]) -> f64 {
+    samples.iter().map(Sample::rate_per_s).sum::<f64>() / samples.len().max(1) as f64
+}
+
+fn workload(series: &ResponseSeries) -> WorkloadSummary {
+    let samples = &series.samples;
+    let rate = |from, to| mean_rate(span(samples, from, to));
+    let minutes = span(samples, 55, 120).chunks(PER_MIN);
+    let from_peak = PEAK_BEGINS_MIN as usize * PER_MIN;
+    let late = series.standings.iter().skip(from_peak);
+    WorkloadSummary {
+        rate: ByPhase {
+            spike: rate(0, SPIKE_END_MIN),
+            calm: rate(15, 45),
+            peak: rate(PEAK_BEGINS_MIN + 1, PEAK_ENDS_MIN),
+            late_peak: rate(65, PEAK_ENDS_MIN),
+            best_minute: minutes.map(mean_rate).fold(0.0, f64::max),
+        },
+        violation_min: series.violation_minutes(),
+        violation_peak_min: late.filter(|s| s.violates()).count() as f64 / PER_MIN as f64,
+        peak_done_min: series.caught_up[0].map(|at| at.as_secs_f64() / 60.0),
+        unserved: series.unserved,
+        left_out: series.left_out,
+    }
+}
+
+impl Summary {
+    /// Of a run.
+    pub(crate) fn new(run: &VariantRun) -> Self {
+        let of = |w: usize| {
+            let place = run.variant.place_of(w)?;
+            Some(workload(&run.result.series[place]))
+        };
+        Self {
+            variant: run.variant,
+            usr1: of(USR1),
+            fio: of(FIO),
+            created: created(run),
+            events: run
+                .result
+                .events
+                .iter()
+                .map(|e| (e.at_s / 60.0, e.what.clone()))
+                .collect(),
+        }
+    }
+}
+
+/// The decision that led to an appliance, the last one.
+pub(crate) fn deciding(decisions: &[Decision]) -> Option<&Decision> {
+    let appliance = |d: &&Decision| {
+        taken(&d.rungs).is_some_and(|r| matches!(r.deed, Some(Deed::Appliance { .. })))
+    };
+    decisions.iter().rfind(appliance)
+}
+
+fn created(run: &VariantRun) -> Option<Created> {
+    let decision = deciding(&run.result.decisions)?;
+    let rung = taken(&decision.rungs)?;
+    let Some(Deed::Appliance {
+        workload,
+        host,
+        cache,
+        ..
+    }) = rung.deed
+    else {
+        return None;
+    };
+    let ordered_min = decision.at.as_secs_f64() / 60.0;
+    let after = |word: &str, min: f64| {
+        let mut events = run.result.events.iter();
+        let found = events.find(|e| e.at_s / 60.0 >= min && e.what.contains(word));
+        found.map(|e| e.at_s / 60.0)
+    };
+    let routed_min = after("goes through its appliance", ordered_min);
+    let w = workload.index();
+    let late = span(&run.result.series[w].samples, 65, 75);
+    let reads: f64 = late.iter().map(|s| s.reads_per_s).sum();
+    let past: f64 = late.iter().map(|s| s.backend_reads_per_s).sum();
+    Some(Created {
+        workload: w,
+        cache,
+        memory: rung.price.memory,
+        host: host.0,
+        ordered_min,
+        routed_min,
+        effective_min: routed_min.and_then(|at| effective(run, at)),
+        gone_min: after("is gone", ordered_min),
+        hits: (reads > 0.0).then(|| 1.0 - past / reads),
+    })
+}
+
+/// The first sample from `routed_min` on after which nobody is in violation for two minutes.
+fn effective(run: &VariantRun, routed_min: f64) -> Option<f64> {
+    const KEPT: usize = 12;
+    let from = libm::ceil(routed_min * PER_MIN as f64) as usize;
+    let n = run.result.series.iter().map(|s| s.standings.len()).min()?;
+    let kept = |i: usize| run.result.series.iter().all(|s| !s.standings[i].violates());
+    let found = (from..n.saturating_sub(KEPT)).find(|i| (*i..i + KEPT).all(kept))?;
+    Some(found as f64 / PER_MIN as f64)
+}
