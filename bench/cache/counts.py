@@ -15,7 +15,7 @@ SHARED = [
 DIFFERENT = {
     "lfu": "a hit adds the age to the key there; here, as in the paper, the key is uses plus age",
     "lirs": "how many pages are remembered, and which is forgotten, is left open by the paper",
-    "slru": "equal for multiples of four pages; what is left over goes to a segment there, and to none here",
+    "slru": "equal for multiples of four pages; segments are rounded otherwise there",
     "w-tinylfu": "counts are exact here and estimated there",
     "arc": "steps of the target are real numbers here",
 }
