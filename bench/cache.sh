@@ -22,7 +22,7 @@ trap 'rm -rf "$directory"' EXIT
 ours=$target/release/examples/cache_speed
 "$ours" generate "$directory/small" 1000000 20000000 0.9
 "$ours" generate "$directory/large" 19000000 50000000 0.8
-python3 bench/cache/compare.py "${1:-3}" "$ours" "$target/cache-peer/release/cache-peer" "$python" \
+python3 -u bench/cache/compare.py "${1:-3}" "$ours" "$target/cache-peer/release/cache-peer" "$python" \
   "$directory/small" "$directory/large"
 [ "${COUNTS:-yes}" = no ] && exit 0
 if [ ! -d ../shared/traces ]; then
@@ -32,5 +32,5 @@ fi
 cargo build --release --quiet --locked -p cli
 for trace in ../shared/traces/cloudphysics_sample/*.vscsi.xz ../shared/traces/arc_lis/*.zst \
   ../shared/traces/ms_dtrs/*.xz ../shared/traces/cache_misc/*.gz; do
-  python3 bench/cache/counts.py "$target/release/terrace" "$python" "$trace"
+  python3 -u bench/cache/counts.py "$target/release/terrace" "$python" "$trace"
 done

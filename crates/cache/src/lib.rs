@@ -30,6 +30,7 @@ mod references;
 mod registry;
 mod segmented;
 mod stack;
+mod switches;
 
 pub use dense::{DENSE_MAX, DenseIds};
 pub use evaluate::{
@@ -64,5 +65,6 @@ pub use references::{
     SLICE_NS, SLICES_PER_HOUR, SliceEnd,
 };
 pub use registry::{AnyPolicy, PolicyEntry, PolicyKind, PolicyOptions, REGISTRY, UnknownPolicy};
-pub use segmented::{Ageing, OnHit, SegmentedLru};
+pub use segmented::SegmentedLru;
 pub use stack::{STACK_SIZES_MAX, StackSizes};
+pub use switches::{Ageing, OnHit};

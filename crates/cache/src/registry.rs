@@ -18,7 +18,8 @@ use crate::policies::w_tinylfu::WTinyLfu;
 use crate::policy::{Counts, Outcome, Policy, replay, replay_each};
 use crate::position::Position;
 use crate::rates::RatesConfig;
-use crate::segmented::{Ageing, SegmentedLru};
+use crate::segmented::SegmentedLru;
+use crate::switches::Ageing;
 
 /// A policy in the list of policies.
 #[derive(Debug, Clone, Copy)]

@@ -21,6 +21,7 @@ use std::collections::VecDeque;
 
 use crate::policy::{BATCH, Outcome, Policy, check_capacity};
 use crate::position::{Position, SEGMENTS};
+use crate::switches::{Ageing, OnHit};
 
 /// Memory of the log over the capacity.
 const SLACK: usize = 2;
@@ -49,48 +50,6 @@ pub struct SegmentedLru {
     on_hit: OnHit,
     /// First tickets of the slice under way and of the one before.
     slices: [u32; 2],
-}
-
-/// Whether pages that nobody hits are brought down at the end of a slice: up to a quarter of each segment, to the lowest one.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Default,
-    serde::Serialize,
-    serde::Deserialize,
-    schemars::JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum Ageing {
-    /// No, as in the paper.
-    #[default]
-    Never,
-    /// Those that were neither put in nor hit during two slices.
-    TwoSlices,
-}
-
-/// Where a page goes that is hit.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Default,
-    serde::Serialize,
-    serde::Deserialize,
-    schemars::JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum OnHit {
-    /// To the most recently used end, as in the papers.
-    #[default]
-    Top,
-    /// To the place where it would begin: pages of cold extents do not get to the top by one hit.
-    Again,
 }
 
 impl SegmentedLru {

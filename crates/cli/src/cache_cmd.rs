@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::time::Instant;
 
 use anyhow::Context;
@@ -16,6 +15,7 @@ use clap::Args;
 use units::{Bytes, Nanos};
 
 use crate::cache_read::{self, Ops};
+use crate::cache_sizes::{AskedSize, TwoTimes};
 use crate::cache_table::{self, ExtentRow, Row, TraceResult};
 use crate::jobs;
 use crate::progress::CountBar;
@@ -95,79 +95,6 @@ pub struct CacheArgs {
     output: Output,
     #[command(flatten)]
     reading: Reading,
-}
-
-/// `--sizes`
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum AskedSize {
-    Bytes(Bytes),
-    Pages(u64),
-    Percent(f64),
-}
-
-impl FromStr for AskedSize {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let text = text.trim();
-        if let Some(number) = text.strip_suffix('%') {
-            let percent: f64 = number
-                .trim()
-                .parse()
-                .map_err(|_| format!("\"{text}\" is not a share of the pages"))?;
-            if !(percent > 0.0 && percent.is_finite()) {
-                return Err(format!("a share of the pages is above 0 %, not {text}"));
-            }
-            return Ok(Self::Percent(percent));
-        }
-        let pages = text.strip_suffix("pages").or(text.strip_suffix('p'));
-        if let Some(number) = pages {
-            let pages = number.trim().parse();
-            return pages
-                .map(Self::Pages)
-                .map_err(|_| format!("\"{text}\" is not a number of pages"));
-        }
-        let bytes = text.parse::<Bytes>();
-        bytes.map(Self::Bytes).map_err(|e| e.to_string())
-    }
-}
-
-impl AskedSize {
-    fn pages(self, working_set: u64, page: Bytes) -> anyhow::Result<u64> {
-        let pages = match self {
-            Self::Bytes(bytes) => bytes.0 / page.0,
-            Self::Pages(pages) => pages,
-            Self::Percent(percent) => (working_set as f64 * percent / 100.0).round() as u64,
-        };
-        let shown = match self {
-            Self::Bytes(bytes) => bytes.to_string(),
-            Self::Pages(pages) => format!("{pages} pages"),
-            Self::Percent(percent) => format!("{percent} % of {working_set} pages"),
-        };
-        anyhow::ensure!(pages > 0, "a cache of {shown} has no page of {page}");
-        let max = u64::from(cache::CAPACITY_PAGES_MAX);
-        anyhow::ensure!(
-            pages <= max,
-            "a cache of {shown} has more than {max} pages of {page}"
-        );
-        Ok(pages)
-    }
-}
-
-/// `--response`
-#[derive(Debug, Clone, Copy)]
-struct TwoTimes(Nanos, Nanos);
-
-impl FromStr for TwoTimes {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (hit, miss) = text
-            .split_once(',')
-            .ok_or("two times, of a hit and of a miss: 20us,6ms")?;
-        let time = |t: &str| t.trim().parse::<Nanos>().map_err(|e| e.to_string());
-        Ok(Self(time(hit)?, time(miss)?))
-    }
 }
 
 /// What is simulated on one thread.
@@ -421,32 +348,6 @@ fn worst_extents(references: &References, names: &[String], counts: &[Counts]) -
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_are_read_and_counted_in_pages() {
-        let page = Bytes(4096);
-        for (text, pages) in [
-            ("1MiB", 256),
-            ("4 KiB", 1),
-            ("5000p", 5000),
-            ("12 pages", 12),
-            ("10%", 100),
-            ("0.25 %", 3),
-        ] {
-            let size: AskedSize = text.parse().unwrap();
-            assert_eq!(size.pages(1000, page).unwrap(), pages, "{text}");
-        }
-        for text in ["", "10", "-3%", "nan%", "x%", "1.5p", "many pages"] {
-            assert!(text.parse::<AskedSize>().is_err(), "{text}");
-        }
-        let none = |text: &str| {
-            let size: AskedSize = text.parse().unwrap();
-            size.pages(1000, page).unwrap_err().to_string()
-        };
-        assert_eq!(none("1 KiB"), "a cache of 1 KiB has no page of 4 KiB");
-        assert!(none("0.01%").starts_with("a cache of 0.01 % of 1000 pages"));
-        assert!(none("1 PiB").contains("more than"));
-    }
 
     #[test]
     fn policies_are_found_once() {

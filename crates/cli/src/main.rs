@@ -5,6 +5,7 @@
 mod asking;
 mod cache_cmd;
 mod cache_read;
+mod cache_sizes;
 mod cache_table;
 mod check_cmd;
 mod config_cmd;
