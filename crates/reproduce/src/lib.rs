@@ -12,8 +12,8 @@
 
 pub mod autotiering;
 pub mod dual_period;
+pub mod dynamite;
 pub mod ops_isolation;
 pub mod priority_lru;
-pub mod dynamite;
 
 pub use algo::Interval;
