@@ -26,6 +26,7 @@ mod progress;
 mod record;
 mod reproduce_cmd;
 mod reproduce_dual_period;
+mod reproduce_dynamite;
 mod serve_cmd;
 mod sim_cmd;
 mod sim_plan;

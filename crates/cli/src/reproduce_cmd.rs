@@ -14,6 +14,7 @@ use sim::{RunOptions, SENSITIVITY_CASES, SensitivityRow, sensitivity_row};
 
 use crate::jobs::{self, Job};
 use crate::reproduce_dual_period::{self, DualPeriodArgs};
+use crate::reproduce_dynamite::{self, DynamiteArgs};
 
 /// `terrace reproduce …`
 #[derive(Debug, Subcommand)]
@@ -22,6 +23,8 @@ pub enum ReproduceCommand {
     Autotiering(AutotieringArgs),
     /// Paper 1 (dual-period tier control): Figs. 3 to 9 and every claim about them, at counting level
     DualPeriod(DualPeriodArgs),
+    /// Paper 3 (Dynamite, 2012): Figs. 1 and 5 to 7: broken objectives answered by caching appliances
+    Dynamite(DynamiteArgs),
 }
 
 /// Form of the output.
@@ -68,6 +71,7 @@ pub fn run(command: ReproduceCommand) -> anyhow::Result<ExitCode> {
     match command {
         ReproduceCommand::Autotiering(args) => autotiering(&args),
         ReproduceCommand::DualPeriod(args) => reproduce_dual_period::run(&args),
+        ReproduceCommand::Dynamite(args) => reproduce_dynamite::run(&args),
     }
 }
 
