@@ -31,6 +31,7 @@ mod progress;
 mod record;
 mod reproduce_cmd;
 mod reproduce_dual_period;
+mod reproduce_dynamite;
 mod reproduce_ops;
 mod reproduce_priority_lru;
 mod reuse_cmd;

@@ -14,6 +14,7 @@ use sim::{RunOptions, SENSITIVITY_CASES, SensitivityRow, sensitivity_row};
 
 use crate::jobs::{self, Job};
 use crate::reproduce_dual_period::{self, DualPeriodArgs};
+use crate::reproduce_dynamite::{self, DynamiteArgs};
 use crate::reproduce_ops::{self, OpsIsolationArgs};
 use crate::reproduce_priority_lru::{self, PriorityLruArgs};
 
@@ -28,6 +29,8 @@ pub enum ReproduceCommand {
     PriorityLru(PriorityLruArgs),
     /// Paper 4 (OPS isolation in SSDs): both parts of the slides, and every claim in them
     OpsIsolation(OpsIsolationArgs),
+    /// Paper 3 (Dynamite, 2012): Figs. 1 and 5 to 7: broken objectives answered by caching appliances
+    Dynamite(DynamiteArgs),
 }
 
 /// Form of the output.
@@ -76,6 +79,7 @@ pub fn run(command: ReproduceCommand) -> anyhow::Result<ExitCode> {
         ReproduceCommand::DualPeriod(args) => reproduce_dual_period::run(&args),
         ReproduceCommand::PriorityLru(args) => reproduce_priority_lru::run(&args),
         ReproduceCommand::OpsIsolation(args) => reproduce_ops::run(&args),
+        ReproduceCommand::Dynamite(args) => reproduce_dynamite::run(&args),
     }
 }
 

@@ -97,3 +97,36 @@ fn the_scenario_can_be_had_and_what_makes_no_sense_is_refused() {
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("at least 2"));
 }
+
+/// The case study of paper 3 takes a minute in release; here only what it does with a recording.
+#[test]
+fn dynamite_takes_recordings_and_says_what_it_was_not_given() {
+    let trace = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../traces/captured/redis.csv.zst"
+    );
+    let run = |args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_terrace"))
+            .args(["reproduce", "dynamite", "--traces-only", "--trace", trace])
+            .args(args)
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{stderr}");
+        output.stdout
+    };
+    let first = run(&["-o", "json"]);
+    assert_eq!(first, run(&["-o", "json"]), "the same seed, the same bytes");
+    let outcome: Value = serde_json::from_slice(&first).unwrap();
+    assert_eq!(outcome["schema"], "terrace.reproduce.dynamite/1");
+    let rows = outcome["recorded"].as_array().unwrap();
+    assert_eq!(rows.len(), 1);
+    assert_eq!(rows[0]["name"], "redis");
+    let card = outcome["scorecard"].as_array().unwrap();
+    assert!(
+        card.iter()
+            .all(|c| c["verdict"] == "undecided" && c["ours"].is_null())
+    );
+    let text = String::from_utf8(run(&[])).unwrap();
+    assert!(text.contains("Recorded volumes"), "{text}");
+}

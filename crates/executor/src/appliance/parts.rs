@@ -1,0 +1,194 @@
+//! Orders, states, limits, inputs and actions of appliances, as data.
+
+use serde::{Deserialize, Serialize};
+use units::{Bytes, Nanos, VolumeId};
+
+/// An appliance, by number; never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ApplianceId(pub u32);
+
+/// What an appliance does. A kind that would hold data of its own (write-back, compression) is not among them: its drain
+/// would have to succeed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ApplianceKind {
+    /// Caches reads; writes go to the backend and invalidate.
+    CacheWriteAround,
+    /// Caches reads; writes go to the backend and are kept too.
+    CacheWriteThrough,
+    /// Looks at the requests that pass, nothing else.
+    Observer,
+}
+
+/// Whether it reads something before it is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WarmUp {
+    /// It does.
+    Planned,
+    /// It does not.
+    None,
+}
+
+/// What is to be created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApplianceOrder {
+    /// For whose requests.
+    pub volume: VolumeId,
+    /// On which compute server, as its inventory numbers it.
+    pub host: u16,
+    /// What it does.
+    pub kind: ApplianceKind,
+    /// Virtual CPUs.
+    pub cpus: u32,
+    /// Memory, its own included.
+    pub memory: Bytes,
+    /// Whether it reads something first.
+    pub warm: WarmUp,
+}
+
+/// Where an appliance stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub enum ApplianceState {
+    /// Its virtual machine is being made.
+    Creating,
+    /// Requests are being sent its way.
+    Rerouting,
+    /// It serves, and reads what was hot.
+    Warming,
+    /// It serves.
+    Serving,
+    /// Requests are being sent back to the backend.
+    Returning,
+    /// That did not succeed: it serves on, for an operator to look at.
+    Stranded,
+    /// Requests under way in it are ending.
+    Draining,
+    /// Its virtual machine is being destroyed.
+    Removing,
+    /// Nothing more will happen; the route is the backend's.
+    Ended {
+        /// When.
+        at: Nanos,
+        /// How.
+        outcome: ApplianceOutcome,
+    },
+}
+
+/// How it ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "kebab-case")]
+pub enum ApplianceOutcome {
+    /// As wished.
+    Removed {
+        /// Why it was wished.
+        why: String,
+    },
+    /// By a failure.
+    Failed {
+        /// Which.
+        why: String,
+    },
+}
+
+/// Where a volume's requests go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Route {
+    /// To the backend.
+    Backend,
+    /// Through the appliance.
+    Appliance,
+    /// Either: re-routing is under way, failed or was late.
+    Unknown,
+}
+
+/// How long each step may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApplianceDeadlines {
+    /// A virtual machine that is not there by then will not come.
+    pub create: Nanos,
+    /// Guests stand still meanwhile.
+    pub reroute: Nanos,
+    /// Then what was read has to do.
+    pub warm: Nanos,
+    /// Until it is asked again, doubled with every attempt.
+    pub return_route: Nanos,
+    /// Requests that take longer were lost.
+    pub drain: Nanos,
+    /// Until it is asked again.
+    pub remove: Nanos,
+}
+
+impl Default for ApplianceDeadlines {
+    fn default() -> Self {
+        Self {
+            create: Nanos::from_secs(300),
+            reroute: Nanos::from_secs(60),
+            warm: Nanos::from_secs(1800),
+            return_route: Nanos::from_secs(30),
+            drain: Nanos::from_secs(60),
+            remove: Nanos::from_secs(120),
+        }
+    }
+}
+
+/// Attempts to set a route back before an appliance is stranded: about an hour, as the time between them doubles.
+pub const RETURN_ATTEMPTS_MAX: u32 = 7;
+/// Attempts to destroy a virtual machine before that is left to an operator: its volume is safe.
+pub const REMOVE_ATTEMPTS_MAX: u32 = 5;
+
+/// What happened to one appliance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ApplianceInput {
+    /// It is up and can serve.
+    Created,
+    /// Requests go through it.
+    Rerouted,
+    /// It has read what was planned.
+    Warmed,
+    /// Requests go to the backend, all of them, for good.
+    Returned,
+    /// No request is under way in it.
+    Drained,
+    /// It is gone.
+    Destroyed,
+    /// The step under way failed.
+    Failed {
+        /// How.
+        why: String,
+    },
+    /// Its host is gone, and it with it.
+    Lost {
+        /// What is known of it.
+        why: String,
+    },
+    /// It is not wanted any more.
+    Remove {
+        /// Why.
+        why: String,
+    },
+    /// An operator wants a stranded one to be tried again.
+    Retry,
+}
+
+/// What the driver is to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ApplianceAction {
+    /// Make the virtual machine. Answer: created, failed.
+    Create(ApplianceId),
+    /// Send the volume's requests through it. Answer: re-routed, failed.
+    Reroute(ApplianceId),
+    /// Read what was planned. Answer: warmed, failed.
+    Warm(ApplianceId),
+    /// Read no more. No answer.
+    StopWarming(ApplianceId),
+    /// Send the volume's requests to the backend, wherever they go now. Answer: returned, failed.
+    Return(ApplianceId),
+    /// Let what is under way end. Answer: drained, failed.
+    Drain(ApplianceId),
+    /// Destroy whatever there is of it, if anything. Answer: destroyed, failed.
+    Destroy(ApplianceId),
+}
