@@ -5,20 +5,21 @@
 //!   weights of volumes ─▶                                     ▲_________ new loads of the two _________│
 //! ```
 //!
-//! The target is F = Σ over extents of weight · reads/s · RT(device), with RT of M/G/1 ([`algo::OfferedLoad`]). The derivative of F in the
+//! The target is F = Σ over extents of weight · (reads/s + share · writes/s) · RT(device), with RT of M/G/1 ([`algo::OfferedLoad`]). The derivative of F in the
 //! load of a device is its price of congestion: what one more request per second costs all the others there. An extent e on device d
-//! costs C(e, d) = reads · (weight · RT + price of a read) + writes · price of a write, and an exchange of e on d for f on d' gains
+//! costs C(e, d) = reads · (weight · RT + price of a read) + writes · (share · weight · RT + price of a write), and an exchange of e on d for f on d' gains
 //!
 //! ```text
 //!   C(e, d) − C(e, d') + C(f, d') − C(f, d) − (what copying both costs, at the same prices, spread over the horizon)
 //! ```
 //!
-//! to first order; before an exchange is taken, the change of F is computed exactly from the sums of the two devices. Greedy and
+//! to first order (pairs are ranked without the copies); before an exchange is taken, the change of F is computed exactly from the sums of the two
+//! devices, copies with it. Weights are rounded to half octaves, so that there are few kinds of extents to look at. Greedy and
 //! lazy: pairs of devices wait in a heap by gain, and a pair's gain is computed anew when it comes up and one of its devices has
 //! changed; all pairs are computed anew every [`REFRESH`] exchanges. An extent moves at most once.
 //!
-//! Sources: the objective, exchanges within a budget and analytic models of components are those of Bachmat and others, Automated
-//! Tiering in a QoS Environment Using Coarse Data (HPCC 2013), of which only the abstract could be read; everything above that
+//! Sources: the objective, exchanges within a budget and analytic models of components are those of Lipetz, Hazan, Natanzon and Bachmat,
+//! Automated Tiering in a QoS Environment Using Coarse Data (HPCC 2013; cited by Abashkin, Natanzon and Bachmat as "sparse data"), of which only the abstract could be read; everything above that
 //! (the price, the pair heap, φ(x) = x) is ours. Related: Symptimizer (Arnan and others, TOS 3(1), 2007), whose swaps are judged from sums too.
 //!
 //! When not to use it: where load comes in bursts that an hour's mean does not show (M/G/1 is too low then), or where devices differ in
@@ -36,6 +37,8 @@ mod tests;
 
 /// Exchanges after which every pair of devices is looked at anew.
 const REFRESH: usize = 256;
+/// Factors of volumes' weights stay within these.
+const FACTOR_RANGE: (f64, f64) = (0.25, 4.0);
 /// Gains and weights are compared in these steps, so that no choice hangs on the last bit of a sum.
 const STEPS: f64 = 1e3;
 
@@ -62,6 +65,11 @@ pub struct ExtentLoad {
     pub reads: f32,
     /// Writes per second that reach the device.
     pub writes: f32,
+}
+
+/// The next factor of a volume's weight, from its response time over its target: it grows by the root, within ¼ and 4.
+pub fn next_factor(factor: f64, response_over_target: f64) -> f64 {
+    (factor * response_over_target.sqrt()).clamp(FACTOR_RANGE.0, FACTOR_RANGE.1)
 }
 
 /// Limits and prices.
@@ -140,9 +148,14 @@ impl Device {
         let of = |op, bytes: Bytes| RequestLoad::of(&station.service, op, bytes.as_f64());
         let mut read = of(Op::Read, terms.request);
         let mut write = of(Op::Write, terms.request);
-        write.mean_ns *= station.write_cost;
-        write.utilization *= station.write_cost;
-        write.square_ns *= station.write_cost;
+        if station.write_cost > 1.0 {
+            // Half of what redundancy costs is at another device of the kind, which does as much for others: two requests, each of half
+            // the cost.
+            let half = station.write_cost / 2.0;
+            write.mean_ns *= half;
+            write.utilization *= station.write_cost;
+            write.square_ns *= 2.0 * half * half;
+        }
         if let Some(bare_ns) = station.bare_ns {
             [read.mean_ns, write.mean_ns] = bare_ns;
         }

@@ -1,5 +1,5 @@
-//! Paper 2: cache and back end with service classes (HR-LRU and Priority-LRU, and exchanges of extents in a QoS environment), tables I
-//! and II and figures 1 to 5.
+//! Paper 2: Abashkin, Natanzon and Bachmat, Integrated Caching and Tiering According to Use and QoS Requirements: HR-LRU, Priority-LRU and
+//! exchanges of extents behind them, tables I and II and figures 1 to 5.
 //!
 //! ```text
 //!   recordings, intensities ──▶ Setup: four customers, and a modern array ──▶ jobs: array × (cache, back end)

@@ -8,19 +8,17 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos, TierId, VolumeId};
 
-use crate::exchange::{ExchangeTerms, ExtentLoad, Station, exchange};
+use crate::exchange::{ExchangeTerms, ExtentLoad, Station, exchange, next_factor};
 use crate::extents::layout::{Layout, Placed, View, space_share};
 use crate::{ConfigError, Context, Draft, ExtentWish, Granularity, Strategy};
 
-/// Weights of volumes that miss their target, or do better than it, stay within these.
-const WEIGHT_RANGE: (f64, f64) = (0.25, 4.0);
-/// Target of volumes whose class has none: they count as little as the slowest class in the paper.
+/// What counts as target where no class has one: the paper's slowest class.
 const TARGET_NONE: Nanos = Nanos::from_millis(12);
 
 /// At every migration epoch, exchanges of extents between tiers that lower Σ weight · reads · response time, the best first
 /// ([`mod@crate::exchange`] has the model; a tier is one station with all its devices' parallel units). A volume's weight is the reciprocal of
-/// its class's target, times a factor that grows by the root of latency over target at every epoch, within ¼ and 4 (our reading of paper 2's reference
-/// 13, of which only the abstract could be read).
+/// its class's target, times a factor that grows by the root of latency over target at every epoch, within ¼ and 4; volumes without a
+/// target count as the slowest class. (Our reading of paper 2's reference 13, of which only the abstract could be read.)
 ///
 /// Use it where classes have latency targets and tiers queue. Not where load comes in bursts within an epoch: means are all it
 /// sees (`burst` plans for more). Volumes without measurements stay.
@@ -141,16 +139,20 @@ impl QosExchange {
     /// By volume; factors follow latency over target.
     fn weights(&self, context: &Context<'_>, state: &mut QosExchangeState) -> Vec<f64> {
         let facts = context.facts;
+        let targets = facts.classes.iter().filter_map(|c| c.target);
+        let slowest = targets.map(|t| t.latency).max().unwrap_or(TARGET_NONE);
         let weight = |v: &model::VolumeFacts| {
             if !self.config.classes {
                 return 1.0;
             }
-            let target = facts.classes[v.class.index()].target;
-            let target = target.map_or(TARGET_NONE, |t| t.latency).as_micros_f64();
+            // Who has no target counts as the slowest class, and cannot miss anything.
+            let Some(target) = facts.classes[v.class.index()].target else {
+                return 1000.0 / slowest.as_micros_f64();
+            };
+            let target = target.latency.as_micros_f64();
             let factor = state.factors.entry(v.name.clone()).or_insert(1.0);
             if let Some(us) = v.measured.as_ref().and_then(|m| m.latency_mean_us()) {
-                let wanted = *factor * (us / target).sqrt();
-                *factor = wanted.clamp(WEIGHT_RANGE.0, WEIGHT_RANGE.1);
+                *factor = next_factor(*factor, us / target);
             }
             *factor * 1000.0 / target
         };
@@ -324,7 +326,7 @@ fn wish(
         let up = tier == TierId::from_index(0);
         draft.extent_wishes.push(ExtentWish {
             volume: placed.volume,
-            extents: ExtentRanges::from_sorted(extents.into_iter()),
+            extents: ExtentRanges::from_sorted(extents),
             tiers: vec![tier],
             goal: Goal::Latency,
             reason: if up {

@@ -54,7 +54,7 @@ pub enum SetupError {
     #[error("--hours: the first two do not count, so at least 4 are needed, at most 168")]
     Hours,
     /// A role without recordings.
-    #[error("no recording is there for {0:?}")]
+    #[error("customers need recordings of transactions, of scans and of files; there is none of {}", match .0 { Role::Transactions => "transactions", Role::Scans => "scans", Role::Files => "files" })]
     NoRecording(Role),
 }
 
@@ -152,9 +152,9 @@ impl Setup {
                 write_cost: RAID_5,
                 bare_ns: None,
             },
-            flash: flash::drive::preset(preset).map(|drive| DriveConfig {
+            flash: Some(DriveConfig {
                 scale: FLASH_SCALE,
-                ..drive
+                ..flash::drive::preset(preset).expect("a preset of the crate")
             }),
         };
         let kinds = vec![
@@ -164,6 +164,7 @@ impl Setup {
         let classes = classes([150, 300, 600]);
         let hour = Nanos::from_secs(60);
         let terms = ExchangeTerms {
+            most: 15_000 / 60,
             horizon: hour,
             burst: BURST,
             ..ExchangeTerms::default()
@@ -228,11 +229,11 @@ impl Setup {
             "How customers differ is not published but for their results. Ours differ in what they are made of (`roles`) and how busy they are (`load`: the share of its time that the busiest half hour keeps a SATA disk busy behind an LRU cache, extents where they lie). Loads were set so that response times are of the order of the published ones: that is a calibration, which method is better is not.",
             "Classes are drawn: 20 % of the volumes high, 40 % medium, 40 % low; targets 2, 6 and 12 ms as published.",
             "Cache: 4 % of the pages that the day touches, a fifth of it for writes (the paper: 100 GB, no split given). Touched extents are a fifth of all.",
-            "Extents lie at random, 3 % on the SSD, 18 % on FC, 79 % on SATA. RAID 5 everywhere: a destaged page costs four I/Os, half of them on another device of the kind.",
+            "Extents lie at random, 3 % on the SSD, 18 % on FC, 79 % on SATA. RAID 5 everywhere: a destaged page costs four I/Os, half of them on another device of the kind (all on the SSD itself, which is alone).",
             "Service times: FC 5.6 ms, SATA 12.9 ms before the transfer, SSD 0.25 ms (reads) and 0.6 ms (writes); a request that begins where the one before it ended needs no positioning. What is satisfied in the cache takes 0.02 ms.",
             "Back end (its paper could not be read beyond the abstract): at most 15,000 exchanges an hour, begun over the first 600 s, copied in gaps; weights by class and by how far a volume missed its target. \"Regular\" is the same with equal weights. Loads count twice, since the hour to come is not the one before: with loads as they were the SSD is overloaded hour after hour (for all methods; totals are 1.1 to 8 times as high then).",
             "A volume has 32 requests outstanding at most. Overload closes the loop then: what is late comes later, and is not counted before.",
-            "The all-flash array: 2 TLC and 6 QLC drives with translation layer, garbage collection and wear (presets `tlc-nvme` and `qlc-nvme`, a sixteenth of their pages simulated, aged by two overwrites), targets 0.15, 0.3 and 0.6 ms, an hour compressed to a minute. The planner believes in service times of 0.08 and 0.12 ms for reads, 0.025 and 0.4 ms for writes, 16 at once.",
+            "The all-flash array: 2 TLC and 6 QLC drives with translation layer, garbage collection and wear (presets `tlc-nvme` and `qlc-nvme`, a sixteenth of their pages simulated, aged by two overwrites), targets 0.15, 0.3 and 0.6 ms, an hour compressed to a minute, and 250 exchanges in it. The planner believes in service times of 0.08 and 0.12 ms for reads, 0.025 and 0.4 ms for writes, 16 at once.",
         ];
         texts.map(String::from).into()
     }

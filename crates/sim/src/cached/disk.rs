@@ -21,6 +21,8 @@ const PIECE_BYTES: f64 = 262_144.0;
 struct Copy {
     exchange: u32,
     pieces: u32,
+    /// When it was asked for.
+    not_before_ns: f64,
 }
 
 /// A device with its queue.
@@ -33,6 +35,8 @@ pub(super) struct Disk {
     copies: VecDeque<Copy>,
     piece_ns: f64,
     idle_wait_ns: f64,
+    /// When the last piece of a copy ended: what follows at once needs no wait.
+    copied_until_ns: f64,
     /// Time in use by requests.
     pub(super) busy_ns: f64,
     /// Time in use by copies.
@@ -49,6 +53,7 @@ impl Disk {
             copies: VecDeque::new(),
             piece_ns: 0.5 * (piece(Op::Read) + piece(Op::Write)),
             idle_wait_ns: service.mean_ns(Op::Read, 0.0),
+            copied_until_ns: -1.0,
             busy_ns: 0.0,
             copy_ns: 0.0,
         }
@@ -95,27 +100,37 @@ impl Disk {
     }
 
     /// Adds the read and the write of one extent of `bytes`.
-    pub(super) fn add_copy(&mut self, exchange: u32, bytes: f64) {
+    pub(super) fn add_copy(&mut self, now_ns: f64, exchange: u32, bytes: f64) {
         let pieces = 2 * (bytes / PIECE_BYTES).ceil() as u32;
-        self.copies.push_back(Copy { exchange, pieces });
+        self.copies.push_back(Copy {
+            exchange,
+            pieces,
+            not_before_ns: now_ns,
+        });
     }
 
     /// Copies in the gap up to `now`; exchanges whose part here ends are added to `done`.
     pub(super) fn copy_until(&mut self, now: f64, done: &mut Vec<u32>) {
         let slot = self.first_free();
-        let mut at = self.free_at_ns[slot] + self.idle_wait_ns;
-        while at < now {
-            let Some(copy) = self.copies.front_mut() else {
-                return;
+        while let Some(copy) = self.copies.front_mut() {
+            let free = self.free_at_ns[slot];
+            let wait = if free > self.copied_until_ns {
+                self.idle_wait_ns
+            } else {
+                0.0
             };
+            let at = (free + wait).max(copy.not_before_ns);
+            if at >= now {
+                return;
+            }
             // As many pieces as begin before the request comes.
             let room = ((now - at) / self.piece_ns) as u32 + 1;
             let pieces = copy.pieces.min(room);
             copy.pieces -= pieces;
             let worked = f64::from(pieces) * self.piece_ns;
             self.copy_ns += worked;
-            at += worked;
-            self.free_at_ns[slot] = at;
+            self.free_at_ns[slot] = at + worked;
+            self.copied_until_ns = at + worked;
             self.ended_at = u64::MAX;
             if copy.pieces == 0 {
                 done.push(copy.exchange);
@@ -174,7 +189,7 @@ mod tests {
     fn copies_take_gaps_only_and_end() {
         let mut disk = Disk::new(ServiceTime::sata_7k2());
         let mut done = vec![];
-        disk.add_copy(7, 65536.0 * 60.0);
+        disk.add_copy(0.0, 7, 65536.0 * 60.0);
         // Back to back: no gap, no copy.
         let mut now = 0;
         for i in 0..100 {
@@ -200,12 +215,26 @@ mod tests {
     fn a_request_waits_for_one_piece_at_most() {
         let mut disk = Disk::new(ServiceTime::sata_7k2());
         let mut done = vec![];
-        (0..1000).for_each(|i| disk.add_copy(i, 65536.0 * 60.0));
+        (0..1000).for_each(|i| disk.add_copy(0.0, i, 65536.0 * 60.0));
         for now in [1e9, 2e9, 5e9] {
             disk.copy_until(now, &mut done);
             assert!(disk.backlog_ns(now) < 17e6, "{}", disk.backlog_ns(now));
         }
         let left = disk.give_up().len();
         assert_eq!(left + done.len(), 1000);
+    }
+
+    /// Time in which nobody had asked for a copy is gone.
+    #[test]
+    fn nothing_is_copied_before_it_is_asked_for() {
+        let mut disk = Disk::new(ServiceTime::sata_7k2());
+        let mut done = vec![];
+        disk.copy_until(10e9, &mut done);
+        disk.add_copy(10e9, 1, 65536.0 * 60.0);
+        disk.copy_until(10.001e9, &mut done);
+        assert!(disk.copy_ns < 20e6, "one piece has begun: {}", disk.copy_ns);
+        assert!(done.is_empty());
+        disk.copy_until(10.6e9, &mut done);
+        assert_eq!(done, [1]);
     }
 }

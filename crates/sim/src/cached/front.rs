@@ -82,7 +82,13 @@ impl<P: Policy> Front<P> {
         destaged.extend(pages);
     }
 
-    /// Five minutes are over: response over target by volume, none for those without requests in the hour.
+    /// A volume's priority, percent; none where there are none.
+    pub(super) fn priority(&self, volume: usize) -> Option<i32> {
+        let priorities = self.places.as_ref()?.priorities.as_ref();
+        priorities.map(|p| p.of(volume as u32))
+    }
+
+    /// Five minutes are over: response over target by volume, none for those without requests in the slice.
     pub(super) fn end_slice(&mut self, over_target: impl Iterator<Item = Option<f64>>) {
         self.cache.policy_mut().slice_ended();
         let Some(places) = &mut self.places else {

@@ -90,6 +90,8 @@ pub struct HourResult {
     pub classes: Vec<GroupResult>,
     /// All classes.
     pub total: GroupResult,
+    /// Mean priority of the volumes of each class at its end, percent; none under methods without priorities.
+    pub priorities: Option<Vec<f64>>,
     /// Exchanges that were decided at its start.
     pub exchanges_planned: u32,
     /// Those of them that were carried out before its end.

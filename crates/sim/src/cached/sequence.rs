@@ -135,6 +135,12 @@ impl<'a> Player<'a> {
         }
     }
 
+    /// Random numbers drawn so far: another one with each request.
+    #[inline]
+    pub(super) fn drawn(&self) -> u64 {
+        mix(self.stream, self.drawn)
+    }
+
     #[inline]
     fn bits(&mut self) -> u64 {
         self.drawn += 1;

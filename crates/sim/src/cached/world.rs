@@ -6,7 +6,7 @@ use algo::{EventHeap, JitterTable, mix};
 use cache::Policy;
 use flash::FlashError;
 use model::Op;
-use planner::exchange::{Exchange, ExtentLoad, Station, exchange};
+use planner::exchange::{Exchange, ExtentLoad, Station, exchange, next_factor};
 
 use super::disk::Disk;
 use super::flash_device::{FlashDevice, WearResult};
@@ -17,8 +17,6 @@ use super::setup::{BackEndMode, CachedArray, PAGES_PER_EXTENT, SLICES_PER_HOUR};
 
 /// Steps of a slice: exchanges begin at the start of one.
 const STEPS_PER_SLICE: u32 = 60;
-/// Volumes' weights for the next hour stay within these (priority of the back end).
-const WEIGHT_RANGE: (f64, f64) = (0.25, 4.0);
 /// Pages on their way to devices over the pages of the write part: past that, writes wait.
 const DESTAGING_SHARE: f64 = 0.5;
 
@@ -55,6 +53,8 @@ enum Device {
 struct Response {
     sum_ns: f64,
     requests: u64,
+    /// Of them, in the slice that runs.
+    in_slice: u64,
 }
 
 impl Response {
@@ -105,7 +105,6 @@ pub(super) struct World<'a, P> {
     begun: usize,
     done: u32,
     finished: Vec<u32>,
-    drawn: u64,
     evicted: Vec<u32>,
 }
 
@@ -181,7 +180,6 @@ impl<'a, P: Policy> World<'a, P> {
             begun: 0,
             done: 0,
             finished: vec![],
-            drawn: 0,
             evicted: vec![],
         };
         for v in 0..world.players.len() {
@@ -285,6 +283,7 @@ impl<'a, P: Policy> World<'a, P> {
         self.groups[class].record(response, cached);
         self.responses[v].sum_ns += response;
         self.responses[v].requests += 1;
+        self.responses[v].in_slice += 1;
     }
 
     /// Pages that are missed are read from their devices, neighbours of one extent by one request.
@@ -314,12 +313,14 @@ impl<'a, P: Policy> World<'a, P> {
 
     fn fetch(&mut self, now: u64, v: usize, run: std::ops::Range<u32>) -> f64 {
         let extent = (run.start / PAGES_PER_EXTENT) as usize;
-        self.reads[extent] += run.len() as u32;
+        self.reads[extent] += 1;
         let device = self.device_of[extent];
         let class = self.array.volumes[v].class;
         self.groups[class].at_devices[usize::from(self.kind_of[usize::from(device)])] +=
             run.len() as u64;
-        self.submit(now, Op::Read, device, run, 1.0)
+        // The same draw whatever was hit before: methods are compared under the same random numbers.
+        let draw = mix(self.players[v].drawn(), u64::from(run.start));
+        self.submit(now, Op::Read, device, run, 1.0, draw)
     }
 
     /// Pages become dirty in the cache; those that have to go for them are destaged.
@@ -352,13 +353,15 @@ impl<'a, P: Policy> World<'a, P> {
         let cost = self.write_cost[usize::from(device)];
         let (first, count) = self.peers[usize::from(device)];
         let run = page..page + 1;
+        let nth = self.writes[(page / PAGES_PER_EXTENT) as usize];
+        let draw = mix(u64::from(page), u64::from(nth));
         if cost <= 1.0 || count < 2 {
-            return self.submit(now, Op::Write, device, run, cost);
+            return self.submit(now, Op::Write, device, run, cost, draw);
         }
         let next = 1 + (page / PAGES_PER_EXTENT) % u32::from(count - 1);
         let other = first + ((u32::from(device - first) + next) % u32::from(count)) as u16;
-        let home = self.submit(now, Op::Write, device, run.clone(), cost / 2.0);
-        home.max(self.submit(now, Op::Write, other, run, cost / 2.0))
+        let home = self.submit(now, Op::Write, device, run.clone(), cost / 2.0, draw);
+        home.max(self.submit(now, Op::Write, other, run, cost / 2.0, !draw))
     }
 
     fn submit(
@@ -368,8 +371,8 @@ impl<'a, P: Policy> World<'a, P> {
         device: u16,
         run: std::ops::Range<u32>,
         times: f64,
+        draw: u64,
     ) -> f64 {
-        self.drawn += 1;
         let extent = run.start / PAGES_PER_EXTENT;
         let pages = run.len() as u64;
         let bytes = pages as f64 * self.array.page.as_f64();
@@ -380,7 +383,7 @@ impl<'a, P: Policy> World<'a, P> {
         }
         match &mut self.devices[usize::from(device)] {
             Device::Queue(disk) => {
-                let bits = mix(self.array.seed, self.drawn);
+                let bits = mix(self.array.seed, draw);
                 let unit = (bits >> 11) as f64 * (1.0 / (1u64 << 53) as f64);
                 let span = (u64::from(run.start), u64::from(run.end));
                 let done = disk.submit(now, op, span, bytes, times, unit, &mut self.finished);
@@ -415,14 +418,15 @@ impl<'a, P: Policy> World<'a, P> {
         let due =
             (u128::from(since_hour_ns.min(spread)) * all as u128 / u128::from(spread)) as usize;
         let bytes = self.array.terms.extent.as_f64();
+        let now = hour_ns + since_hour_ns;
         while self.begun < due {
             let Exchange { a, b } = self.exchanges[self.begun].pair;
             for extent in [a, b] {
                 let device = usize::from(self.device_of[extent as usize]);
                 match &mut self.devices[device] {
-                    Device::Queue(disk) => disk.add_copy(self.begun as u32, bytes),
+                    Device::Queue(disk) => disk.add_copy(now as f64, self.begun as u32, bytes),
                     Device::Flash(drive) => {
-                        drive.copy(hour_ns + since_hour_ns, self.slot_of[extent as usize]);
+                        drive.copy(now, self.slot_of[extent as usize]);
                         self.finished.push(self.begun as u32);
                     }
                 }
@@ -441,8 +445,13 @@ impl<'a, P: Policy> World<'a, P> {
         self.switch_finished();
         let array = self.array;
         let over = array.volumes.iter().zip(&self.responses);
-        let over = over.map(|(v, r)| r.over(array.classes[v.class].target.as_f64()));
+        // A volume that asked for nothing in the slice keeps its priority.
+        let over = over.map(|(v, r)| {
+            let ratio = r.over(array.classes[v.class].target.as_f64());
+            ratio.filter(|_| r.in_slice > 0)
+        });
         self.front.end_slice(over);
+        self.responses.iter_mut().for_each(|r| r.in_slice = 0);
         // Where nothing waits, nothing is on its way any more.
         while self.destaging.front().is_some_and(|t| *t < now as f64) {
             self.destaging.pop_front();
@@ -468,11 +477,27 @@ impl<'a, P: Policy> World<'a, P> {
             hour,
             classes: self.groups.iter().map(Group::result).collect(),
             total: total.result(),
+            priorities: self.priorities(),
             exchanges_planned: planned,
             exchanges_done: self.done,
             utilization: busy,
             utilization_copies: copies,
         }
+    }
+
+    /// Mean priority of the volumes of each class, percent.
+    fn priorities(&self) -> Option<Vec<f64>> {
+        let classes = 0..self.array.classes.len();
+        let mean = |class: usize| {
+            let volumes = self.array.volumes.iter().enumerate();
+            let own = volumes.filter(|(_, v)| v.class == class);
+            let (sum, n) = own.fold((0.0, 0), |(sum, n), (v, _)| {
+                (sum + f64::from(self.front.priority(v).unwrap_or(0)), n + 1)
+            });
+            sum / f64::from(n.max(1))
+        };
+        self.front.priority(0)?;
+        Some(classes.map(mean).collect())
     }
 
     /// Gives up what was not copied, decides what is exchanged next, and forgets the hour; the number of exchanges.
@@ -567,8 +592,7 @@ impl<'a, P: Policy> World<'a, P> {
         let weights = volumes.zip(&mut self.weights).map(|((v, r), weight)| {
             let target = array.classes[v.class].target.as_f64();
             if let Some(ratio) = r.over(target) {
-                let wanted = *weight * ratio.sqrt();
-                *weight = wanted.clamp(WEIGHT_RANGE.0, WEIGHT_RANGE.1);
+                *weight = next_factor(*weight, ratio);
             }
             *weight * 1e6 / target
         });
