@@ -60,7 +60,7 @@ impl Disk {
     }
 
     /// One request of `bytes` at `address` (of any unit that is the same for neighbours) up to `end`; `times` writes in place of one
-    /// where redundancy makes it cost more. When it completes.
+    /// where redundancy makes it cost more. When it completes. What was copied before it is for [`Self::copy_until`] to say, first.
     #[inline]
     pub(super) fn submit(
         &mut self,
@@ -70,12 +70,8 @@ impl Disk {
         bytes: f64,
         times: f64,
         unit: f64,
-        done: &mut Vec<u32>,
     ) -> f64 {
         let now = now_ns as f64;
-        if !self.copies.is_empty() {
-            self.copy_until(now, done);
-        }
         let service = if address == self.ended_at {
             self.service.sequential_ns + bytes * self.service.byte_ns
         } else {
@@ -110,7 +106,14 @@ impl Disk {
     }
 
     /// Copies in the gap up to `now`; exchanges whose part here ends are added to `done`.
+    #[inline]
     pub(super) fn copy_until(&mut self, now: f64, done: &mut Vec<u32>) {
+        if !self.copies.is_empty() {
+            self.copy_some(now, done);
+        }
+    }
+
+    fn copy_some(&mut self, now: f64, done: &mut Vec<u32>) {
         let slot = self.first_free();
         while let Some(copy) = self.copies.front_mut() {
             let free = self.free_at_ns[slot];
@@ -161,15 +164,7 @@ mod tests {
     use super::*;
 
     fn read(disk: &mut Disk, now: u64, address: u64) -> f64 {
-        disk.submit(
-            now,
-            Op::Read,
-            (address, address + 1),
-            65536.0,
-            1.0,
-            0.5,
-            &mut vec![],
-        )
+        disk.submit(now, Op::Read, (address, address + 1), 65536.0, 1.0, 0.5)
     }
 
     #[test]
@@ -193,15 +188,8 @@ mod tests {
         // Back to back: no gap, no copy.
         let mut now = 0;
         for i in 0..100 {
-            now = disk.submit(
-                now,
-                Op::Read,
-                (2 * i, 2 * i + 1),
-                65536.0,
-                1.0,
-                0.5,
-                &mut done,
-            ) as u64;
+            disk.copy_until(now as f64, &mut done);
+            now = disk.submit(now, Op::Read, (2 * i, 2 * i + 1), 65536.0, 1.0, 0.5) as u64;
         }
         assert!(disk.copy_ns == 0.0 && done.is_empty());
         // A pause of a minute is enough for 30 pieces of about 16 ms.

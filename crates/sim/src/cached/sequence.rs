@@ -151,7 +151,7 @@ impl<'a> Player<'a> {
     #[inline]
     pub(super) fn next_time(&mut self, now_ns: u64, exponential: &JitterTable) -> Option<u64> {
         let mut now = now_ns;
-        let mut rest = f64::from(exponential.factor(self.bits()));
+        let mut rest = exponential.factor(self.bits());
         // A gap that crosses the end of a slot goes on in the next one at its rate.
         for _ in 0..=self.rates.len() {
             let slot = (now / self.slot_ns) as usize;

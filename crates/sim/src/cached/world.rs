@@ -386,7 +386,8 @@ impl<'a, P: Policy> World<'a, P> {
                 let bits = mix(self.array.seed, draw);
                 let unit = (bits >> 11) as f64 * (1.0 / (1u64 << 53) as f64);
                 let span = (u64::from(run.start), u64::from(run.end));
-                let done = disk.submit(now, op, span, bytes, times, unit, &mut self.finished);
+                disk.copy_until(now as f64, &mut self.finished);
+                let done = disk.submit(now, op, span, bytes, times, unit);
                 self.switch_finished();
                 done
             }
