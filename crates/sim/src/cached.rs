@@ -11,8 +11,7 @@
 //! exchanges. Source: paper 2 (Priority-LRU, sections III to V) and its reference 13.
 //!
 //! Known to be left out: read-ahead, full-stripe writes, the cache's own memory bandwidth; an extent that is being copied is served by its old
-//! place until both copies are done, and what is written to it meanwhile is not copied again. On drives of flash a copy goes in one burst at its time,
-//! and the extents change places at once. A write makes its whole page valid without reading the rest; a destaged page that follows the one
+//! place until both copies are done, and what is written to it meanwhile is not copied again. A write makes its whole page valid without reading the rest; a destaged page that follows the one
 //! before on its disk needs no positioning, redundancy or not.
 
 mod disk;

@@ -1,7 +1,9 @@
 //! A drive with a flash translation layer behind the cache: garbage collection, latency tails and wear.
 //!
 //! Extents lie in slots, and a slot is an address of the drive; extents that change places change slots. A copy is read and written through the
-//! drive itself, an extent at a time, so that its bytes wear flash and its requests delay others.
+//! drive itself, a piece at a time and paced, so that its bytes wear flash and its requests delay others, but not for long.
+
+use std::collections::VecDeque;
 
 use flash::drive::{DriveConfig, DriveReport, Op as FlashOp};
 use flash::ftl::TenantId;
@@ -14,6 +16,12 @@ use super::setup::PAGES_PER_EXTENT;
 
 /// Overwrites of the drive's capacity before the run: it is full and aged, not new.
 const AGE_TIMES: f64 = 2.0;
+
+/// Pages of one piece of a copy.
+const PIECE_PAGES: u32 = 4;
+/// Pieces of copies follow each other at so many times what programming one takes all units: a sixteenth of what a new drive could write,
+/// since one that collects can do much less.
+const PACE: f64 = 16.0;
 
 /// What the drives of one kind have to say about their flash.
 #[derive(Debug, Clone, Serialize)]
@@ -32,12 +40,24 @@ pub struct WearResult {
     pub years: Option<f64>,
 }
 
+/// A copy under way.
+#[derive(Debug, Clone, Copy)]
+struct Copy {
+    exchange: u32,
+    slot: u32,
+    /// First page that is not copied yet.
+    page: u32,
+}
+
 /// One drive.
 #[derive(Debug, Clone)]
 pub(super) struct FlashDevice {
     drive: Drive,
     tenant: TenantId,
     page: u64,
+    copies: VecDeque<Copy>,
+    next_piece_ns: u64,
+    piece_ns: u64,
     pub(super) busy_ns: f64,
     pub(super) copy_ns: f64,
 }
@@ -50,10 +70,15 @@ impl FlashDevice {
         let tenant = drive.add_tenant(bytes, 0.0)?;
         drive.age(AGE_TIMES);
         drive.clear_counts();
+        let flash_pages = f64::from(PIECE_PAGES) * page.as_f64() / config.page.as_f64();
+        let programs = flash_pages * config.program.as_f64() / f64::from(config.units());
         Ok(Self {
             drive,
             tenant,
             page: page.0,
+            copies: VecDeque::new(),
+            next_piece_ns: 0,
+            piece_ns: (PACE * programs) as u64,
             busy_ns: 0.0,
             copy_ns: 0.0,
         })
@@ -87,14 +112,47 @@ impl FlashDevice {
         done.max(served.done_ns) as f64
     }
 
-    /// Reads what is in a slot and writes it anew, as an exchange does.
-    pub(super) fn copy(&mut self, now_ns: u64, slot: u32) {
-        let before = self.busy_ns;
-        let pages = u64::from(PAGES_PER_EXTENT);
-        self.submit(now_ns, Op::Read, (slot, 0), pages, false);
-        self.submit(now_ns, Op::Write, (slot, 0), pages, false);
-        self.copy_ns += self.busy_ns - before;
-        self.busy_ns = before;
+    /// Adds the reading and writing anew of a slot, as an exchange does.
+    pub(super) fn add_copy(&mut self, now_ns: u64, exchange: u32, slot: u32) {
+        if self.copies.is_empty() {
+            self.next_piece_ns = self.next_piece_ns.max(now_ns);
+        }
+        self.copies.push_back(Copy {
+            exchange,
+            slot,
+            page: 0,
+        });
+    }
+
+    /// Copies the pieces that are due by `now_ns`; exchanges whose part here ends are added to `done`.
+    #[inline]
+    pub(super) fn copy_until(&mut self, now_ns: u64, done: &mut Vec<u32>) {
+        while self.next_piece_ns <= now_ns {
+            let Some(copy) = self.copies.front().copied() else {
+                return;
+            };
+            let at = self.next_piece_ns;
+            self.next_piece_ns += self.piece_ns;
+            let pages = PIECE_PAGES.min(PAGES_PER_EXTENT - copy.page);
+            let before = self.busy_ns;
+            let address = (copy.slot, copy.page);
+            self.submit(at, Op::Read, address, u64::from(pages), false);
+            self.submit(at, Op::Write, address, u64::from(pages), false);
+            self.copy_ns += self.busy_ns - before;
+            self.busy_ns = before;
+            match self.copies.front_mut() {
+                Some(copy) if copy.page + pages < PAGES_PER_EXTENT => copy.page += pages,
+                _ => {
+                    self.copies.pop_front();
+                    done.push(copy.exchange);
+                }
+            }
+        }
+    }
+
+    /// Gives up copies that are not complete.
+    pub(super) fn give_up(&mut self) {
+        self.copies.clear();
     }
 
     pub(super) fn units(&self) -> u32 {

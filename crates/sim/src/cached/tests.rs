@@ -203,7 +203,7 @@ fn overload_closes_the_loop() {
 fn flash_is_worn_by_writes_and_exchanges() {
     let mut array = array(20.0);
     let mut drive = flash::drive::preset("tlc-nvme").unwrap();
-    drive.scale = 4;
+    drive.ftl.spare_share = 0.25;
     array.kinds[0].flash = Some(drive);
     let fixed = run(&array, CacheMode::Lru, BackEndMode::Fixed);
     let moved = run(&array, CacheMode::Lru, BackEndMode::Regular);

@@ -393,7 +393,10 @@ impl<'a, P: Policy> World<'a, P> {
             }
             Device::Flash(drive) => {
                 let address = (self.slot_of[extent as usize], run.start % PAGES_PER_EXTENT);
-                drive.submit(now, op, address, pages, times > 1.0)
+                drive.copy_until(now, &mut self.finished);
+                let done = drive.submit(now, op, address, pages, times > 1.0);
+                self.switch_finished();
+                done
             }
         }
     }
@@ -427,20 +430,19 @@ impl<'a, P: Policy> World<'a, P> {
                 match &mut self.devices[device] {
                     Device::Queue(disk) => disk.add_copy(now as f64, self.begun as u32, bytes),
                     Device::Flash(drive) => {
-                        drive.copy(now, self.slot_of[extent as usize]);
-                        self.finished.push(self.begun as u32);
+                        drive.add_copy(now, self.begun as u32, self.slot_of[extent as usize]);
                     }
                 }
             }
             self.begun += 1;
         }
-        self.switch_finished();
     }
 
     fn end_slice(&mut self, now: u64) {
         for device in &mut self.devices {
-            if let Device::Queue(disk) = device {
-                disk.copy_until(now as f64, &mut self.finished);
+            match device {
+                Device::Queue(disk) => disk.copy_until(now as f64, &mut self.finished),
+                Device::Flash(drive) => drive.copy_until(now, &mut self.finished),
             }
         }
         self.switch_finished();
@@ -504,8 +506,9 @@ impl<'a, P: Policy> World<'a, P> {
     /// Gives up what was not copied, decides what is exchanged next, and forgets the hour; the number of exchanges.
     fn end_hour(&mut self, back_end: BackEndMode) -> u32 {
         for device in &mut self.devices {
-            if let Device::Queue(disk) = device {
-                disk.give_up();
+            match device {
+                Device::Queue(disk) => drop(disk.give_up()),
+                Device::Flash(drive) => drive.give_up(),
             }
         }
         (self.begun, self.done) = (0, 0);
