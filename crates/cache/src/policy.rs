@@ -20,8 +20,9 @@ impl Outcome {
     }
 }
 
-/// Pages a cache may have at most: 256 GiB of 4 KiB pages, 4 TiB of 64 KiB pages. Protects the 27-bit queue positions.
-pub const CAPACITY_PAGES_MAX: u32 = 1 << 26;
+/// Pages a cache may have at most: 256 GiB of 4 KiB pages, 4 TiB of 64 KiB pages, but for 64 pages. Protects the 27-bit queue
+/// positions, of which a queue takes two a page, rounded up.
+pub const CAPACITY_PAGES_MAX: u32 = (1 << 26) - 64;
 
 /// A policy over pages numbered `0..universe`. A page that is missed is inserted, always.
 ///
