@@ -40,6 +40,12 @@ pub trait Policy {
         self.access(page)
     }
 
+    /// Whether a page that is hit goes to the place that [`Self::access_at`] is given too.
+    #[inline]
+    fn places_hits(&self) -> bool {
+        false
+    }
+
     /// Drops a page; whether it was cached. What the policy remembers of pages that are not cached stays.
     fn remove(&mut self, page: u32) -> bool;
 
