@@ -10,6 +10,7 @@ import sys
 
 OURS = [
     "numbering", "lru", "fifo", "clock", "slru", "sieve", "s3-fifo", "arc", "hr-lru", "priority-lru", "priority-lru-lazy",
+    "places-four", "places-seventeen", "places-seventeen-lazy",
     "eight-sizes", "lru-by-extent", "priority-lru-by-extent",
 ]
 LIBCACHESIM = ["lru", "fifo", "clock", "slru", "sieve", "s3-fifo", "arc"]
@@ -71,8 +72,11 @@ def main():
         check(f"{title}: lru over the crate lru", rates["lru"] / rates["rust-lru"], 2)
         for name in LIBCACHESIM[1:]:
             check(f"{title}: {name} over libCacheSim", rates[name] / rates[f"libcachesim {name}"], 4)
-        check(f"{title}: priority-lru over lru", rates["priority-lru"] / rates["lru"], 1 / exact_most)
-        check(f"{title}: priority-lru-lazy over lru", rates["priority-lru-lazy"] / rates["lru"], 1 / 2)
+        # Queues alone, and the policies with their statistics.
+        for queue, policy in [("places-seventeen", "priority-lru"), ("places-seventeen-lazy", "priority-lru-lazy")]:
+            most = 2 if queue.endswith("lazy") else exact_most
+            for name in [queue, policy]:
+                check(f"{title}: {name} over lru", rates[name] / rates["lru"], 1 / most)
         if title == "small":
             seconds = 20 / rates["eight-sizes"]
             check(f"eight sizes, 20 M references: 2 s over {seconds:.2f} s", 2 / seconds, 1)

@@ -15,14 +15,14 @@
 //! by no more than [`LazySegmentedLru::error_pages_max`]. Over time the queue is another one than the exact variant's, so
 //! hit counts differ a little, both ways.
 
+mod ageing;
 mod squeeze;
 
 use std::collections::VecDeque;
 
 use crate::policy::{BATCH, Outcome, Policy, check_capacity};
 use crate::position::{Position, SEGMENTS};
-use crate::segmented::AGED_FROM;
-use crate::switches::Ageing;
+use crate::switches::{Ageing, OnHit};
 
 /// Largest block, pages.
 const BLOCK_MAX: u32 = 256;
@@ -63,6 +63,7 @@ pub struct LazySegmentedLru {
     capacity: u32,
     error_max: u32,
     ageing: Ageing,
+    on_hit: OnHit,
     slice: u32,
 }
 
@@ -99,6 +100,7 @@ impl LazySegmentedLru {
             capacity,
             error_max,
             ageing: Ageing::Never,
+            on_hit: OnHit::Top,
             slice: 0,
         }
     }
@@ -107,6 +109,13 @@ impl LazySegmentedLru {
     #[must_use]
     pub fn ageing(mut self, ageing: Ageing) -> Self {
         self.ageing = ageing;
+        self
+    }
+
+    /// Where pages go that are hit.
+    #[must_use]
+    pub fn on_hit(mut self, on_hit: OnHit) -> Self {
+        self.on_hit = on_hit;
         self
     }
 
@@ -272,31 +281,6 @@ impl LazySegmentedLru {
             }
         }
     }
-
-    /// Demotes, at the end of a slice, blocks to which nothing came in it and the one before, as
-    /// `SegmentedLru::age_out` does with pages.
-    fn age_out(&mut self) {
-        for cut in 0..SEGMENTS - 1 {
-            self.bring(cut, self.target(cut, self.count));
-        }
-        for from in AGED_FROM..SEGMENTS {
-            let mut left = self.live[from].div_ceil(4);
-            while let Some(block) = self.queues[from].front().copied() {
-                let b = &mut self.blocks[block as usize];
-                let live = u32::from(b.live);
-                if b.slice + 2 > self.slice || live > left {
-                    break;
-                }
-                left -= live;
-                b.segment = 0;
-                self.queues[from].pop_front();
-                self.queues[0].push_back(block);
-                self.live[from] -= live;
-                self.live[0] += live;
-                (self.next[from], self.next[0]) = (0, 0);
-            }
-        }
-    }
 }
 
 impl Policy for LazySegmentedLru {
@@ -307,15 +291,19 @@ impl Policy for LazySegmentedLru {
 
     #[inline]
     fn access_at(&mut self, page: u32, position: Position) -> Outcome {
+        let segment = position.segment();
         let slot = self.slot[page as usize];
         if slot != 0 {
+            let again = self.on_hit == OnHit::Again && segment < SEGMENTS - 1;
+            if again {
+                self.bring(segment, self.target(segment, self.count));
+            }
             self.take(slot);
             // No longer anywhere, in case that opening a block squeezes.
             self.slot[page as usize] = 0;
-            self.put(page, SEGMENTS - 1);
+            self.put(page, if again { segment } else { SEGMENTS - 1 });
             return Outcome::Hit;
         }
-        let segment = position.segment();
         let mut target = self.target(segment, self.count);
         let evicted = if self.count == self.capacity {
             target = target.saturating_sub(1);
@@ -329,6 +317,11 @@ impl Policy for LazySegmentedLru {
         self.put(page, segment);
         self.count += 1;
         Outcome::Miss { evicted }
+    }
+
+    #[inline]
+    fn places_hits(&self) -> bool {
+        self.on_hit == OnHit::Again
     }
 
     fn remove(&mut self, page: u32) -> bool {

@@ -255,16 +255,19 @@ impl<const N: usize> Lists<N> {
         q.hand = if hand >= q.entries.len() { to } else { hand_to };
         q.tail = 0;
         q.entries.truncate(to);
-        let room = (to * SLACK).max(ROOM_MIN);
+        let room = room_for(to);
         if room > q.room {
-            q.room = room.next_multiple_of(ROOM_MIN);
-            q.entries.reserve_exact(q.room - to);
+            q.room = room;
+            q.entries.reserve_exact(room - to);
         }
-        assert!(
-            q.room <= POSITION as usize,
-            "a queue of {to} pages has no positions left"
-        );
+        assert!(to < q.room, "a queue of {to} pages has no positions left");
     }
+}
+
+/// Entries to have memory for with so many pages in a queue; never more than there are positions.
+fn room_for(live: usize) -> usize {
+    let room = (live * SLACK).max(ROOM_MIN).next_multiple_of(ROOM_MIN);
+    room.min(POSITION as usize)
 }
 
 #[inline]
@@ -310,6 +313,17 @@ mod tests {
                 assert!(lists.in_order(queue).iter().eq(pages));
                 assert!(pages.iter().all(|p| lists.flags(*p) == p & 3));
             }
+        }
+    }
+
+    /// The largest cache has all the slack it should have, and whatever remembers more pages stays within the positions.
+    #[test]
+    fn room_ends_with_the_positions() {
+        let most = crate::CAPACITY_PAGES_MAX as usize;
+        assert_eq!(room_for(most), SLACK * most);
+        assert!(room_for(most) <= POSITION as usize);
+        for live in [1 << 26, 3 << 25] {
+            assert_eq!(room_for(live), POSITION as usize, "{live}");
         }
     }
 

@@ -20,8 +20,9 @@ impl Outcome {
     }
 }
 
-/// Pages a cache may have at most: 256 GiB of 4 KiB pages, 4 TiB of 64 KiB pages. Protects the 27-bit queue positions.
-pub const CAPACITY_PAGES_MAX: u32 = 1 << 26;
+/// Pages a cache may have at most: 256 GiB of 4 KiB pages, 4 TiB of 64 KiB pages, but for 64 pages. Protects the 27-bit queue
+/// positions, of which a queue takes two a page, rounded up.
+pub const CAPACITY_PAGES_MAX: u32 = (1 << 26) - 64;
 
 /// A policy over pages numbered `0..universe`. A page that is missed is inserted, always.
 ///
@@ -37,6 +38,12 @@ pub trait Policy {
     fn access_at(&mut self, page: u32, position: crate::Position) -> Outcome {
         let _ = position;
         self.access(page)
+    }
+
+    /// Whether a page that is hit goes to the place that [`Self::access_at`] is given too.
+    #[inline]
+    fn places_hits(&self) -> bool {
+        false
     }
 
     /// Drops a page; whether it was cached. What the policy remembers of pages that are not cached stays.

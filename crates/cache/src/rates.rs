@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   HR(extent) = hits / accesses of the hour          index = HR / MaxHR
-//!   MaxHR = the best HR among extents touched in this slice or in the one before
+//!   MaxHR = the best HR among extents touched in this slice, as it is now, or in the one before, as it was at its end
 //!
 //!   index  [0, .2)  [.2, .4)  [.4, .7)  [.7, 1]
 //!   place    20 %      40 %      70 %     100 %       of the queue, from the end where pages are evicted
@@ -83,9 +83,18 @@ pub struct ExtentRates {
     extents: Vec<Extent>,
     /// Extents that were accessed in the slice under way.
     touched: Vec<u32>,
-    /// Best hit ratio seen in the slice under way, and in the one before at its end.
+    /// Best hit ratio of the slice under way, and of the one before at its end.
     best: [f64; 2],
+    /// The extent that has or had the first of them.
+    holder: Option<u32>,
+    /// Its ratio has fallen since, and nobody has looked for the best since then.
+    is_stale: bool,
+    /// Accesses since the best was looked for.
+    unsearched: usize,
 }
+
+/// Accesses between two searches for the best hit ratio, at least.
+const SEARCH_EVERY_MIN: usize = 1024;
 
 impl ExtentRates {
     /// For `extents` extents of which nothing is known.
@@ -95,6 +104,9 @@ impl ExtentRates {
             extents: vec![Extent::default(); extents as usize],
             touched: Vec::new(),
             best: [0.0; 2],
+            holder: None,
+            is_stale: false,
+            unsearched: 0,
         }
     }
 
@@ -108,14 +120,41 @@ impl ExtentRates {
         e.accesses_slice = e.accesses_slice.saturating_add(1);
         e.accesses = e.accesses.saturating_add(1);
         e.hits = e.hits.saturating_add(u32::from(hit));
-        // A miss can only lower the ratio.
-        if hit && e.accesses_slice >= self.config.accesses_for_best_min {
+        let least = self.config.accesses_for_best_min.max(1);
+        let is_holder = self.holder == Some(extent);
+        // A miss can only lower the ratio; but with the last access that it needs an extent enters the comparison.
+        if (hit && e.accesses_slice >= least) || e.accesses_slice == least {
             let (hits, accesses) = weighted(e, self.config.previous_hour_weight);
             // Divided only if it is the best: a division for every hit costs more than all else here.
-            if hits > self.best[0] * accesses {
+            if hits > self.best[0] * accesses || is_holder && hits >= self.best[0] * accesses {
                 self.best[0] = hits / accesses;
+                self.holder = Some(extent);
+                self.is_stale = false;
             }
         }
+        self.is_stale |= is_holder && !hit;
+        self.unsearched += 1;
+        if self.is_stale && self.unsearched >= self.touched.len().max(SEARCH_EVERY_MIN) {
+            self.search();
+        }
+    }
+
+    /// Looks for the best hit ratio of the slice under way.
+    #[cold]
+    #[inline(never)]
+    fn search(&mut self) {
+        (self.best[0], self.holder) = (0.0, None);
+        for extent in &self.touched {
+            let e = &self.extents[*extent as usize];
+            if e.accesses_slice >= self.config.accesses_for_best_min {
+                let ratio = ratio(e, self.config.previous_hour_weight).unwrap_or(0.0);
+                if ratio > self.best[0] {
+                    (self.best[0], self.holder) = (ratio, Some(*extent));
+                }
+            }
+        }
+        self.is_stale = false;
+        self.unsearched = 0;
     }
 
     /// Hit ratio of an extent, 0..=1; none if it was not accessed in the time that counts.
@@ -126,8 +165,12 @@ impl ExtentRates {
         )
     }
 
-    /// The best hit ratio, 0..=1: the highest seen in the slice under way, or at the end of the one before. 0 if none
-    /// is known.
+    /// The best hit ratio, 0..=1: the highest of extents touched in the slice under way, or at the end of the one before. 0 if
+    /// none is known.
+    ///
+    /// That of the slice under way rises at once. When the ratio of the extent that has it falls, it may be too high, until
+    /// a search over the extents of the slice; there is one at most every 1,024 accesses, or as many as extents were touched
+    /// if these are more. So an access looks at no more than one extent besides its own, on average.
     pub fn best_hit_ratio(&self) -> f64 {
         self.best[0].max(self.best[1])
     }
@@ -154,15 +197,12 @@ impl ExtentRates {
 
     /// A slice is over.
     pub fn end_slice(&mut self) {
-        let mut best: f64 = 0.0;
+        self.search();
         for extent in self.touched.drain(..) {
-            let e = &mut self.extents[extent as usize];
-            if e.accesses_slice >= self.config.accesses_for_best_min {
-                best = best.max(ratio(e, self.config.previous_hour_weight).unwrap_or(0.0));
-            }
-            e.accesses_slice = 0;
+            self.extents[extent as usize].accesses_slice = 0;
         }
-        self.best = [0.0, best];
+        self.best = [0.0, self.best[0]];
+        self.holder = None;
     }
 
     /// An hour is over. If a slice ends with it, its end comes first.
@@ -171,6 +211,7 @@ impl ExtentRates {
             (e.hits_before, e.accesses_before) = (e.hits, e.accesses);
             (e.hits, e.accesses) = (0, 0);
         }
+        self.is_stale = self.holder.is_some();
     }
 }
 
@@ -251,6 +292,50 @@ mod tests {
             feed(&mut rates, 1, 1, 1);
             rates.end_slice();
             assert_eq!(rates.position(0), percent, "{config:?}");
+        }
+    }
+
+    /// A hit with the first access is 100 %, but not for the rest of the slice.
+    #[test]
+    fn the_best_falls_with_its_extent() {
+        let mut rates = ExtentRates::new(2, RatesConfig::literal());
+        rates.record(1, true);
+        assert_eq!(rates.best_hit_ratio(), 1.0);
+        feed(&mut rates, 1, 9, 0);
+        feed(&mut rates, 0, 1000, 500);
+        assert_eq!(rates.best_hit_ratio(), 1.0, "not looked for yet");
+        feed(&mut rates, 0, 100, 0);
+        assert!((rates.best_hit_ratio() - 0.5).abs() < 0.01);
+        assert_eq!(rates.position(0), 100.0);
+        assert_eq!(rates.position(1), 40.0, "a tenth over a half");
+    }
+
+    /// Whatever happens, the best is what a search would find, or has been within the last accesses.
+    #[test]
+    fn the_best_is_never_older_than_it_may_be() {
+        for config in [RatesConfig::literal(), RatesConfig::corrected()] {
+            let extents = 50;
+            let mut rng = algo::Rng::new(9, 0);
+            let mut rates = ExtentRates::new(extents, config);
+            let mut too_high = 0;
+            for step in 0..60_000u32 {
+                let extent = rng.below(u64::from(extents)) as u32;
+                let hit = rng.below(100) < u64::from((extent + step / 3000) % extents);
+                rates.record(extent, hit);
+                let mut searched = rates.clone();
+                searched.search();
+                assert!(rates.best[0] >= searched.best[0], "step {step}");
+                too_high = match rates.best[0] > searched.best[0] {
+                    true => too_high + 1,
+                    false => 0,
+                };
+                assert!(too_high <= SEARCH_EVERY_MIN, "step {step}");
+                match step % 9000 {
+                    8999 => rates.end_slice(),
+                    _ if step % 31_000 == 30_999 => rates.end_hour(),
+                    _ => {}
+                }
+            }
         }
     }
 

@@ -26,7 +26,7 @@ pub const SLICES_PER_HOUR: u64 = 12;
 
 const PAGE_BITS: u32 = 48;
 const BATCH: usize = 4096;
-/// In a reference's part: the last one of its request.
+/// In a reference's part: the last one of its request, or of what a sample has of it.
 const LAST: u32 = 1 << 31;
 
 /// How requests become references.
@@ -133,7 +133,8 @@ impl References {
         &self.slices
     }
 
-    /// Bytes that a reference wants of its page, and whether it is the last of its request.
+    /// Bytes that a reference wants of its page, and whether it is the last of its request; in a sample, the last of those that
+    /// are in it. Requests none of which is in the sample have no reference.
     #[inline]
     pub fn part(&self, reference: usize) -> (u64, bool) {
         let part = self.parts[reference];
@@ -244,6 +245,7 @@ impl ReferencesBuilder {
         self.made.requests += 1;
         self.made.seen += last - first + 1;
         self.made.seen_bytes += u64::from(length_bytes);
+        let parts_before = self.made.parts.len();
         for page in first..=last {
             let key = u64::from(volume) << PAGE_BITS | page;
             if let Some(below) = self.keep_below
@@ -255,9 +257,11 @@ impl ReferencesBuilder {
             // The end of the last page may be 2^64.
             let page_last = (page << self.page_shift) | ((1 << self.page_shift) - 1);
             let bytes = (end - 1).min(page_last) - from + 1;
-            let is_last = if page == last { LAST } else { 0 };
-            self.made.parts.push(bytes as u32 | is_last);
+            self.made.parts.push(bytes as u32);
             self.keys.push(key);
+        }
+        if let Some(part) = self.made.parts[parts_before..].last_mut() {
+            *part |= LAST;
         }
         if self.keys.len() >= BATCH {
             self.number()?;
@@ -311,84 +315,4 @@ impl ReferencesBuilder {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn config(page_bytes: u64, sample: Option<f64>) -> ReferencesConfig {
-        ReferencesConfig {
-            page_bytes,
-            sample,
-            seed: 1,
-        }
-    }
-
-    #[test]
-    fn requests_become_pages() {
-        let mut builder = ReferencesBuilder::new(config(4096, None)).unwrap();
-        builder.push(Some(0), 0, 4000, 200).unwrap();
-        builder.push(Some(5), 1, 0, 4096).unwrap();
-        builder.push(Some(9), 0, 4096, 0).unwrap();
-        builder.push(Some(SLICE_NS * 13), 0, 8191, 1).unwrap();
-        builder.push(Some(SLICE_NS * 13), 0, 5 << 20, 512).unwrap();
-        let made = builder.finish().unwrap();
-        assert_eq!(made.pages(), [0, 1, 2, 1, 3]);
-        let parts: Vec<_> = (0..5).map(|i| made.part(i)).collect();
-        assert_eq!(
-            parts,
-            [
-                (96, false),
-                (104, true),
-                (4096, true),
-                (1, true),
-                (512, true)
-            ]
-        );
-        assert_eq!(
-            (made.universe(), made.requests(), made.bytes()),
-            (4, 4, 4809)
-        );
-        assert_eq!(made.slices().len(), 13);
-        assert!(made.slices().iter().all(|s| s.at == 3));
-        assert_eq!(made.slices().iter().filter(|s| s.hour).count(), 1);
-        let layout = made.layout();
-        let extents: Vec<u32> = (0..4).map(|p| layout.extent(p)).collect();
-        assert_eq!(extents, [0, 0, 1, 2]);
-        assert_eq!((made.extent(1), made.extent(2)), ((1, 0), (0, 1)));
-        assert_eq!((layout.volumes(), layout.extents(4)), (2, 3));
-    }
-
-    #[test]
-    fn a_sample_has_pages_whole_or_not() {
-        let mut all = ReferencesBuilder::new(config(4096, None)).unwrap();
-        let mut some = ReferencesBuilder::new(config(4096, Some(0.1))).unwrap();
-        let mut rng = algo::Rng::new(1, 1);
-        for _ in 0..100_000 {
-            let offset = rng.below(50_000) * 4096;
-            all.push(None, 0, offset, 4096).unwrap();
-            some.push(None, 0, offset, 4096).unwrap();
-        }
-        let (all, some) = (all.finish().unwrap(), some.finish().unwrap());
-        assert_eq!((all.references(), some.references()), (100_000, 100_000));
-        let ratio = some.working_set_pages() as f64 / all.working_set_pages() as f64;
-        assert!((ratio - 1.0).abs() < 0.05, "{ratio}");
-        assert_eq!(some.scaled(10_000), 1000);
-        assert_eq!(some.scaled(3), 1);
-    }
-
-    #[test]
-    fn what_makes_no_sense_is_refused() {
-        assert_eq!(
-            ReferencesBuilder::new(config(3000, None)).unwrap_err(),
-            ReferencesError::PageBytes(3000)
-        );
-        for share in [0.0, 1.5, f64::NAN] {
-            assert!(ReferencesBuilder::new(config(4096, Some(share))).is_err());
-        }
-        let mut builder = ReferencesBuilder::new(config(512, None)).unwrap();
-        let error = builder.push(None, 0, u64::MAX - 10, 10).unwrap_err();
-        assert!(matches!(error, ReferencesError::TooFar { .. }));
-        let mut builder = ReferencesBuilder::new(config(1 << 20, None)).unwrap();
-        builder.push(None, 65_535, u64::MAX - 10, 10).unwrap();
-        assert_eq!(builder.finish().unwrap().part(0), (10, true));
-    }
-}
+mod tests;

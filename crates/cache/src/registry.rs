@@ -19,7 +19,7 @@ use crate::policy::{Counts, Outcome, Policy, replay, replay_each};
 use crate::position::Position;
 use crate::rates::RatesConfig;
 use crate::segmented::SegmentedLru;
-use crate::switches::Ageing;
+use crate::switches::{Ageing, OnHit};
 
 /// A policy in the list of policies.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +41,8 @@ pub struct PolicyOptions {
     pub rates: RatesConfig,
     /// Whether old pages are brought down.
     pub ageing: Ageing,
+    /// Where pages go that are hit.
+    pub on_hit: OnHit,
 }
 
 macro_rules! policies {
@@ -150,13 +152,13 @@ policies! {
     Sieve "sieve" Sieve, |c, u, _| Sieve::new(c, u), "a hand that removes what was not hit, and moves nothing";
     WTinyLfu "w-tinylfu" WTinyLfu, |c, u, _| WTinyLfu::new(c, u), "LRU, but newcomers get in only if they were asked for more often";
     HrLru "hr-lru" HrLru, |c, u, o| HrLru::new(
-        SegmentedLru::new(c, u).ageing(o.ageing), u, o.layout.clone(), o.rates,
+        SegmentedLru::new(c, u).ageing(o.ageing).on_hit(o.on_hit), u, o.layout.clone(), o.rates,
     ), "LRU, but missed pages begin where the hit ratio of their extent says";
     PriorityLru "priority-lru" PriorityLru<SegmentedLru>, |c, u, o| PriorityLru::new(
-        SegmentedLru::new(c, u).ageing(o.ageing), u, o.layout.clone(), o.rates,
+        SegmentedLru::new(c, u).ageing(o.ageing).on_hit(o.on_hit), u, o.layout.clone(), o.rates,
     ), "HR-LRU, moved by the priorities of volumes that miss their response times";
     PriorityLruLazy "priority-lru-lazy" PriorityLru<LazySegmentedLru>, |c, u, o| PriorityLru::new(
-        LazySegmentedLru::new(c, u).ageing(o.ageing), u, o.layout.clone(), o.rates,
+        LazySegmentedLru::new(c, u).ageing(o.ageing).on_hit(o.on_hit), u, o.layout.clone(), o.rates,
     ), "Priority-LRU with places that are off by up to a hundredth of the cache";
 }
 

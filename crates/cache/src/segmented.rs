@@ -317,6 +317,11 @@ impl Policy for SegmentedLru {
         Outcome::Miss { evicted }
     }
 
+    #[inline]
+    fn places_hits(&self) -> bool {
+        self.on_hit == OnHit::Again
+    }
+
     fn remove(&mut self, page: u32) -> bool {
         let ticket = std::mem::take(&mut self.ticket[page as usize]);
         if ticket == 0 {

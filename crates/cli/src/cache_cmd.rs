@@ -14,8 +14,9 @@ use cache::{
 use clap::Args;
 use units::{Bytes, Nanos};
 
-use crate::cache_read::{self, Ops};
-use crate::cache_sizes::{AskedSize, TwoTimes};
+use crate::cache_checks::{self, Asked};
+use crate::cache_read::{self, Loaded, Ops};
+use crate::cache_sizes::{AskedSize, HitPlace, TwoTimes, UnknownPlace};
 use crate::cache_table::{self, ExtentRow, Row, TraceResult};
 use crate::jobs;
 use crate::progress::CountBar;
@@ -87,6 +88,12 @@ pub struct CacheArgs {
     /// HR-LRU and Priority-LRU as published: without ageing, least numbers of accesses, and memory of the hour before
     #[arg(long)]
     literal: bool,
+    /// Where HR-LRU and Priority-LRU put pages that are hit
+    #[arg(long, value_name = "PLACE", value_enum, default_value = "top")]
+    on_hit: HitPlace,
+    /// Where HR-LRU and Priority-LRU put pages of extents that nothing is known of
+    #[arg(long, value_name = "PLACE", value_enum, default_value = "lowest")]
+    unknown_extent: UnknownPlace,
     /// Write the references for other simulators (libCacheSim's oracleGeneral); one trace only
     #[arg(long, value_name = "FILE")]
     export: Option<PathBuf>,
@@ -130,10 +137,28 @@ pub fn run(args: &CacheArgs) -> anyhow::Result<ExitCode> {
         sample: args.sample,
         seed: args.seed,
     };
+    let asked = Asked {
+        policies: &policies,
+        sampled: args.sample.is_some(),
+        response: args.response.is_some(),
+        extents: args.extents,
+        output: args.output,
+    };
+    asked.refuse()?;
+    cache_checks::check_config(config)?;
+    cache_checks::check_sizes(&args.sizes, args.page)?;
+    let options = args.reading.options();
+    cache_checks::open_all(&args.traces, &options)?;
+    asked.warn();
     let mut results = Vec::new();
     for path in &args.traces {
-        let options = args.reading.options();
-        let (references, names) = cache_read::read(path, &options, config, args.ops)?;
+        let loaded = cache_read::read(path, &options, config, args.ops)?;
+        let file = path.display().to_string();
+        asked.warn_of_trace(&file, &loaded);
+        let Loaded {
+            references, names, ..
+        } = loaded;
+        let pages = cache_checks::sizes(&args.sizes, references.working_set_pages(), args.page)?;
         if let Some(to) = &args.export {
             cache_read::export(to, &references)?;
             message(format_args!(
@@ -143,8 +168,14 @@ pub fn run(args: &CacheArgs) -> anyhow::Result<ExitCode> {
                 references.universe()
             ));
         }
-        let file = path.display().to_string();
-        results.push(simulate(args, &policies, &file, &references, &names)?);
+        results.push(simulate(
+            args,
+            &policies,
+            &pages,
+            &file,
+            &references,
+            &names,
+        )?);
     }
     let mut out = io::stdout().lock();
     match args.output {
@@ -184,13 +215,12 @@ fn policies(names: &[String]) -> anyhow::Result<Vec<Option<PolicyKind>>> {
 fn simulate(
     args: &CacheArgs,
     policies: &[Option<PolicyKind>],
+    pages: &[u64],
     file: &str,
     references: &References,
     names: &[String],
 ) -> anyhow::Result<TraceResult> {
     let working_set = references.working_set_pages();
-    let pages = args.sizes.iter().map(|s| s.pages(working_set, args.page));
-    let pages = pages.collect::<anyhow::Result<Vec<u64>>>()?;
     let scaled: Vec<u32> = pages.iter().map(|p| references.scaled(*p)).collect();
     if let Some(few) = scaled.iter().min().filter(|p| **p < SAMPLED_PAGES_MIN)
         && args.sample.is_some()
@@ -208,10 +238,14 @@ fn simulate(
         extents: args.extents,
         response,
         policy: PolicyOptions {
-            rates: match args.literal {
-                true => RatesConfig::literal(),
-                false => RatesConfig::corrected(),
+            rates: RatesConfig {
+                unknown_extent: args.unknown_extent.into(),
+                ..match args.literal {
+                    true => RatesConfig::literal(),
+                    false => RatesConfig::corrected(),
+                }
             },
+            on_hit: args.on_hit.into(),
             ageing: match args.literal {
                 true => Ageing::Never,
                 false => Ageing::TwoSlices,

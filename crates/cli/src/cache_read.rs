@@ -38,13 +38,23 @@ impl Ops {
     }
 }
 
+/// A trace that was read.
+pub struct Loaded {
+    /// Its references.
+    pub references: References,
+    /// Names of its volumes.
+    pub names: Vec<String>,
+    /// Whether it has times.
+    pub timed: bool,
+}
+
 /// Reads a trace of any format.
 pub fn read(
     path: &Path,
     options: &ReadOptions,
     config: ReferencesConfig,
     ops: Ops,
-) -> anyhow::Result<(References, Vec<String>)> {
+) -> anyhow::Result<Loaded> {
     let mut builder = ReferencesBuilder::new(config)?;
     let mut stream = TraceStream::open(path, options)?;
     let mut bar = Bar::new(&path.file_name().unwrap_or_default().to_string_lossy());
@@ -89,7 +99,11 @@ pub fn read(
         "{}: no references to pages are left to simulate ({records} records)",
         path.display()
     );
-    Ok((references, names))
+    Ok(Loaded {
+        references,
+        names,
+        timed,
+    })
 }
 
 /// Writes references as records of libCacheSim's format oracleGeneral: the number of the reference as its time, the page, a size

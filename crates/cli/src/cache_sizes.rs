@@ -1,7 +1,9 @@
-//! Sizes and times as `terrace sim cache` is given them.
+//! Sizes, times and switches as `terrace sim cache` is given them.
 
 use std::str::FromStr;
 
+use cache::{OnHit, UnknownExtent};
+use clap::ValueEnum;
 use units::{Bytes, Nanos};
 
 /// `--sizes`
@@ -77,7 +79,49 @@ impl FromStr for TwoTimes {
             .split_once(',')
             .ok_or("two times, of a hit and of a miss: 20us,6ms")?;
         let time = |t: &str| t.trim().parse::<Nanos>().map_err(|e| e.to_string());
-        Ok(Self(time(hit)?, time(miss)?))
+        let (hit, miss) = (time(hit)?, time(miss)?);
+        if hit > miss {
+            return Err(format!(
+                "a hit takes {hit}, longer than a miss with {miss}: the time of a hit comes first"
+            ));
+        }
+        Ok(Self(hit, miss))
+    }
+}
+
+/// `--on-hit`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum HitPlace {
+    /// To the most recently used end
+    Top,
+    /// To the place where it would begin
+    Again,
+}
+
+impl From<HitPlace> for OnHit {
+    fn from(place: HitPlace) -> Self {
+        match place {
+            HitPlace::Top => Self::Top,
+            HitPlace::Again => Self::Again,
+        }
+    }
+}
+
+/// `--unknown-extent`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum UnknownPlace {
+    /// At 20 %, as if nothing of it had ever been hit
+    Lowest,
+    /// At the most recently used end, as in LRU
+    Top,
+}
+
+impl From<UnknownPlace> for UnknownExtent {
+    fn from(place: UnknownPlace) -> Self {
+        match place {
+            UnknownPlace::Lowest => Self::Lowest,
+            UnknownPlace::Top => Self::Top,
+        }
     }
 }
 
@@ -109,5 +153,15 @@ mod tests {
         assert_eq!(none("1 KiB"), "a cache of 1 KiB has no page of 4 KiB");
         assert!(none("0.01%").starts_with("a cache of 0.01 % of 1000 pages"));
         assert!(none("1 PiB").contains("more than"));
+    }
+
+    #[test]
+    fn a_hit_is_not_slower_than_a_miss() {
+        let times: TwoTimes = "20us, 6ms".parse().unwrap();
+        assert_eq!((times.0.0, times.1.0), (20_000, 6_000_000));
+        assert!("1ms,1ms".parse::<TwoTimes>().is_ok());
+        for text in ["6ms,20us", "6ms", "fast,6ms", ""] {
+            assert!(text.parse::<TwoTimes>().is_err(), "{text}");
+        }
     }
 }

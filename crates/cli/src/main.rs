@@ -3,6 +3,7 @@
 //! Data goes to standard output, messages to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage.
 
 mod asking;
+mod cache_checks;
 mod cache_cmd;
 mod cache_read;
 mod cache_sizes;

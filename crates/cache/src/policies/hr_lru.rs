@@ -39,7 +39,7 @@ impl Policy for HrLru {
     #[inline]
     fn access(&mut self, page: u32) -> Outcome {
         let extent = self.layout.extent(page);
-        let outcome = if self.queue.contains(page) {
+        let outcome = if self.queue.contains(page) && !self.queue.places_hits() {
             // A hit goes to the top, wherever it would begin.
             self.queue.access(page)
         } else {

@@ -47,7 +47,7 @@ impl<Q: Policy> Policy for PriorityLru<Q> {
     #[inline]
     fn access(&mut self, page: u32) -> Outcome {
         let extent = self.layout.extent(page);
-        let outcome = if self.queue.contains(page) {
+        let outcome = if self.queue.contains(page) && !self.queue.places_hits() {
             // A hit goes to the top, wherever it would begin.
             self.queue.access(page)
         } else {

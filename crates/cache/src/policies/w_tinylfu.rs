@@ -11,6 +11,8 @@ const PROTECTED: usize = 2;
 const COUNT_MAX: u8 = 15;
 /// Accesses over the capacity after which all counts are halved.
 const SAMPLE: u64 = 10;
+/// Pages whose counts are halved together: a line of a processor's cache.
+const BLOCK: usize = 64;
 
 /// W-TinyLFU (Einziger, Friedman, Manes, TinyLFU: a highly efficient cache admission policy, ACM TOS 13(4), 2017): a hundredth of
 /// the pages in an LRU window, the rest in a segmented LRU (a fifth on probation, four fifths protected). What leaves the
@@ -25,7 +27,8 @@ const SAMPLE: u64 = 10;
 #[derive(Debug, Clone)]
 pub struct WTinyLfu {
     lists: Lists<3>,
-    counts: Vec<u8>,
+    counts: Counts,
+    /// Since counts were halved.
     accesses: u64,
     window_max: u32,
     protected_max: u32,
@@ -39,7 +42,7 @@ impl WTinyLfu {
         let window_max = (capacity / 100).max(1);
         Self {
             lists: Lists::new(universe),
-            counts: vec![0; universe as usize],
+            counts: Counts::new(universe),
             accesses: 0,
             window_max,
             protected_max: (u64::from(capacity - window_max) * 4 / 5) as u32,
@@ -49,14 +52,11 @@ impl WTinyLfu {
 
     #[inline]
     fn count(&mut self, page: u32) {
-        let count = &mut self.counts[page as usize];
-        *count = (*count + 1).min(COUNT_MAX);
+        self.counts.add(page);
         self.accesses += 1;
         if self.accesses == SAMPLE * u64::from(self.capacity) {
             self.accesses = 0;
-            for count in &mut self.counts {
-                *count /= 2;
-            }
+            self.counts.halve();
         }
     }
 
@@ -81,7 +81,7 @@ impl WTinyLfu {
         }
         let candidate = self.lists.pop(WINDOW)?;
         match victim {
-            Some(victim) if self.counts[candidate as usize] > self.counts[victim as usize] => {
+            Some(victim) if self.counts.of(candidate) > self.counts.of(victim) => {
                 self.lists.unlink(victim);
                 self.lists.push(PROBATION, candidate);
                 Some(victim)
@@ -89,6 +89,77 @@ impl WTinyLfu {
             _ => Some(candidate),
         }
     }
+}
+
+/// Counts by page that are halved all at once, and in truth when somebody next adds to one of the same block: small caches
+/// halve often, and all pages of a trace are many.
+#[derive(Debug, Clone)]
+struct Counts {
+    by_page: Vec<u8>,
+    /// By block of pages: the halvings that its counts have seen.
+    halved: Vec<u32>,
+    /// Halvings.
+    halvings: u32,
+}
+
+impl Counts {
+    fn new(universe: u32) -> Self {
+        let pages = universe as usize;
+        Self {
+            by_page: vec![0; pages],
+            halved: vec![0; pages.div_ceil(BLOCK)],
+            halvings: 0,
+        }
+    }
+
+    /// Uses of a page, halved as often as they should be.
+    #[inline]
+    fn of(&self, page: u32) -> u8 {
+        let page = page as usize;
+        self.by_page[page] >> shift(self.halvings - self.halved[page / BLOCK])
+    }
+
+    #[inline]
+    fn add(&mut self, page: u32) {
+        let page = page as usize;
+        if self.halved[page / BLOCK] != self.halvings {
+            self.settle(page / BLOCK);
+        }
+        let count = &mut self.by_page[page];
+        *count = (*count + 1).min(COUNT_MAX);
+    }
+
+    #[inline]
+    fn halve(&mut self) {
+        if self.halvings == u32::MAX {
+            for block in 0..self.halved.len() {
+                self.settle(block);
+            }
+            self.halved.fill(0);
+            self.halvings = 0;
+        }
+        self.halvings += 1;
+    }
+
+    /// Halves the counts of a block as often as that is overdue.
+    fn settle(&mut self, block: usize) {
+        let by = shift(self.halvings - self.halved[block]);
+        self.halved[block] = self.halvings;
+        let end = self.by_page.len().min((block + 1) * BLOCK);
+        for count in &mut self.by_page[block * BLOCK..end] {
+            *count >>= by;
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.by_page.capacity() + self.halved.capacity() * size_of::<u32>()
+    }
+}
+
+/// Nothing is left of a count after four halvings.
+#[inline]
+fn shift(halvings: u32) -> u32 {
+    halvings.min(7)
 }
 
 impl Policy for WTinyLfu {
@@ -136,16 +207,47 @@ impl Policy for WTinyLfu {
     }
 
     fn memory_bytes(&self) -> usize {
-        self.lists.memory_bytes() + self.counts.capacity()
+        self.lists.memory_bytes() + self.counts.memory_bytes()
     }
 
     #[inline]
     fn warm(&self, page: u32) -> u32 {
-        self.lists.warm(page) ^ u32::from(self.counts[page as usize])
+        self.lists.warm(page) ^ u32::from(self.counts.of(page))
     }
 
     #[inline]
     fn warm_victims(&self) -> u32 {
         self.lists.warm_tail(WINDOW, BATCH) ^ self.lists.warm_tail(PROBATION, BATCH)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Also where the number of halvings begins anew.
+    #[test]
+    fn counts_are_as_if_halved_at_once() {
+        for start in [0, u32::MAX - 50] {
+            let pages = 200;
+            let mut rng = algo::Rng::new(u64::from(start), 0);
+            let mut counts = Counts::new(pages);
+            counts.halvings = start;
+            counts.halved.fill(start);
+            let mut eager = vec![0u8; pages as usize];
+            for _ in 0..5000 {
+                let page = rng.below(u64::from(pages)) as u32;
+                counts.add(page);
+                eager[page as usize] = (eager[page as usize] + 1).min(COUNT_MAX);
+                if rng.below(40) == 0 {
+                    counts.halve();
+                    eager.iter_mut().for_each(|c| *c /= 2);
+                }
+                let page = rng.below(u64::from(pages)) as u32;
+                assert_eq!(counts.of(page), eager[page as usize]);
+            }
+            assert!((0..pages).all(|p| counts.of(p) == eager[p as usize]));
+            assert!(start == 0 || counts.halvings < start, "it began anew");
+        }
     }
 }
