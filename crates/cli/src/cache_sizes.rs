@@ -152,7 +152,7 @@ mod tests {
         };
         assert_eq!(none("1 KiB"), "a cache of 1 KiB has no page of 4 KiB");
         assert!(none("0.01%").starts_with("a cache of 0.01 % of 1000 pages"));
-        assert!(none("1 PiB").contains("more than"));
+        assert!(none("1024 TiB").contains("more than"));
     }
 
     #[test]
