@@ -74,7 +74,7 @@ impl ReuseTimes {
             standard_error: None,
         };
         let curve = Self::curve_of(&self.times, &self.dropped, confidence);
-        if self.dropped.total() > 0.0 {
+        if self.dropped.total() > 0.0 || self.times.total() <= 0.0 {
             return curve;
         }
         // A cache of all blocks misses their first references only, though the sum goes on: at the beginning nothing was reused yet.

@@ -320,3 +320,13 @@ fn windows_of_a_fixed_size_sample_go_on_where_they_were() {
         .error_against(&whole.curve());
     assert!(error.max < 1e-9, "{error:?}");
 }
+
+/// Nothing that counts was referenced: nothing is known, and that is not a miss ratio of zero.
+#[test]
+fn reuse_times_of_no_references_are_no_curve() {
+    let mut times = ReuseTimes::new();
+    assert!(times.curve().points().is_empty());
+    times.invalidate(0, 1, 1.0);
+    times.invalidate(1, 2, 1.0);
+    assert!(times.curve().points().is_empty());
+}
