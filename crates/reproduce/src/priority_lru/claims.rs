@@ -232,3 +232,34 @@ impl Variant {
     /// The columns of table II.
     pub(super) const SECOND: [Self; 2] = [Self::Regular, Self::QosPriorityLru];
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_needs_all_of_its_numbers_and_both_sides_of_a_limit() {
+        use Expected::{Above, Within};
+        let of = |ours, expected| measure("", None, ours, expected).verdict;
+        assert_eq!(of(Some(0.01), Above(0.0)), Verdict::Agrees);
+        assert_eq!(of(Some(0.0), Above(0.0)), Verdict::Disagrees);
+        assert_eq!(of(None, Above(0.0)), Verdict::Undecided);
+        for (ours, verdict) in [
+            (-0.4, Verdict::Disagrees),
+            (-0.02, Verdict::Agrees),
+            (0.02, Verdict::Agrees),
+            (0.24, Verdict::Disagrees),
+        ] {
+            assert_eq!(of(Some(ours), Within(-0.02, 0.02)), verdict, "{ours}");
+        }
+        let together = |values: &[f64]| {
+            let all = values
+                .iter()
+                .map(|v| measure("", None, Some(*v), Above(0.0)));
+            claim("", "", "", all.collect()).verdict
+        };
+        assert_eq!(together(&[1.0, 2.0]), Verdict::Agrees);
+        assert_eq!(together(&[1.0, -2.0]), Verdict::Undecided);
+        assert_eq!(together(&[-1.0, -2.0]), Verdict::Disagrees);
+    }
+}
