@@ -198,3 +198,19 @@ fn the_same_run_twice_is_the_same() {
     let a = outcome(Sharing::Isolated, &plans, &config);
     assert_eq!(a, outcome(Sharing::Isolated, &plans, &config));
 }
+
+#[test]
+fn a_closed_loop_of_reads_on_a_clean_drive_comes_to_its_end() {
+    let mut drive = Drive::new(preset("paper4").unwrap(), Bytes(64 << 20)).unwrap();
+    let reader = TenantPlan::new("reader", Bytes(64 << 20), "random-read-4k".parse().unwrap());
+    drive.add_tenant(reader.bytes, 0.0).unwrap();
+    let config = HostConfig {
+        duration: Nanos::from_secs(2),
+        ..HostConfig::default()
+    };
+    let got = run(&mut drive, &[reader], &config).unwrap();
+    let drive = drive.config();
+    let most = f64::from(drive.channels) * 1e9 / drive.transfer.0 as f64;
+    let iops = got.tenants[0].iops;
+    assert!(iops > 0.5 * most && iops <= 1.001 * most, "{iops} {most}");
+}
