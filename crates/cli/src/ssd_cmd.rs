@@ -179,6 +179,10 @@ struct Results<'a> {
 pub fn run(args: &SsdArgs) -> anyhow::Result<ExitCode> {
     let config = drive_config(args)?;
     ensure!(args.duration.0 > 0, "--duration: nothing would count");
+    ensure!(
+        !args.control || args.interval.0 >= 1_000_000,
+        "--interval: give 1 ms or more"
+    );
     let mut plans = ssd_tenants::plans(
         &args.tenants,
         args.size,
@@ -226,7 +230,7 @@ pub fn run(args: &SsdArgs) -> anyhow::Result<ExitCode> {
         seed: args.seed,
         ..HostConfig::default()
     };
-    let outcome = run_tenants(&mut drive, &plans, &host).context("a tenant that comes later")?;
+    let outcome = run_tenants(&mut drive, &plans, &host).context("the run")?;
     let report = drive.report();
     let blocks = u32::try_from(drive.blocks()).unwrap_or(u32::MAX);
     let years = report.years(drive.config().endurance, blocks, outcome.seconds);

@@ -89,6 +89,18 @@ pub enum FlashError {
     /// There is no such tenant.
     #[error("there is no tenant {0}")]
     NoTenant(u16),
+    /// A load that comes faster than it can be served.
+    #[error(
+        "the drive cannot keep up with rate={rate} of tenant \"{tenant}\": too many requests wait after {seconds:.3} s"
+    )]
+    Behind {
+        /// Whose load it is.
+        tenant: String,
+        /// Requests a second.
+        rate: f64,
+        /// Since the beginning.
+        seconds: f64,
+    },
     /// Something that only tenants with blocks of their own can do.
     #[error("tenants share one pool of erase blocks: there is nothing to hand over")]
     NotIsolated,

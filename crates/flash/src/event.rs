@@ -189,7 +189,12 @@ impl EventDrive {
                         self.units[unit as usize].queue.push_back(node);
                         self.look_at(unit);
                     }
-                    None => self.page_done(request),
+                    // Never written: a page of zeros goes over a channel, no unit takes part.
+                    None => {
+                        let unit = (page % self.units.len() as u64) as u32;
+                        let node = self.node(unit, Work::Zeros { request });
+                        self.ask_channel(node);
+                    }
                 },
             }
         }
@@ -313,6 +318,8 @@ impl EventDrive {
                 self.at(self.now + self.config.read.0, Event::Cells(node));
             }
             Work::Erase => self.at(self.now + self.config.erase.0, Event::Cells(node)),
+            // Never in a unit's queue.
+            Work::Zeros { .. } => {}
         }
     }
 
@@ -325,7 +332,7 @@ impl EventDrive {
             Work::CopyRead { .. } => Some(self.config.read.0 as i64),
             Work::CopyProgram | Work::Summary => Some(self.config.program.0 as i64),
             Work::Erase => Some(self.config.erase.0 as i64),
-            Work::Program { .. } | Work::Read { .. } => None,
+            Work::Program { .. } | Work::Read { .. } | Work::Zeros { .. } => None,
         }
     }
 
@@ -378,6 +385,7 @@ impl EventDrive {
                 self.idle(unit);
             }
             Work::CopyProgram | Work::Summary | Work::Erase => self.idle(unit),
+            Work::Zeros { .. } => {}
         }
     }
 
@@ -395,6 +403,7 @@ impl EventDrive {
                     self.idle(unit);
                 }
             }
+            Work::Zeros { request } => self.page_done(request),
             Work::CopyRead { then } => {
                 if !self.config.cache_register {
                     self.idle(unit);

@@ -21,7 +21,7 @@ mod service;
 
 pub use control::{Control, Slo, spare_split};
 pub use disk::Disk;
-pub use engine::{Host, run};
+pub use engine::{Host, WAITING_MAX, run};
 pub use load::{Generator, Load, LoadError, Recorded};
 pub use outcome::{Latency, Outcome, TenantOutcome, proportionality};
 pub use plan::{HostConfig, Target, TenantPlan};

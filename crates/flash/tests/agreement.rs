@@ -159,3 +159,32 @@ fn a_scaled_drive_answers_for_the_whole_one() {
     near(took as f64, scaled as f64, 0.10);
     near(whole.drive_writes, part.drive_writes, 1e-9);
 }
+
+#[test]
+fn reads_of_what_was_never_written_take_their_transfers_in_both() {
+    for name in ["paper4", "disksim", "tlc-nvme"] {
+        let bytes = Bytes(512 << 20);
+        let config = DriveConfig {
+            pages_per_block: 16,
+            ..preset(name).unwrap()
+        };
+        let mut drive = Drive::new(config, bytes).unwrap();
+        let tenant = drive.add_tenant(bytes, 0.0).unwrap();
+        let mut random = Rng::new(3, 5);
+        let requests: Vec<Request> = (0..4000)
+            .map(|_| Request {
+                at_ns: 0,
+                tenant,
+                op: Op::Read,
+                offset: random.below(bytes.0 / 4096) * 4096,
+                bytes: 4096,
+            })
+            .collect();
+        let arrivals = Arrivals::Closed(32);
+        let slow = figures(&EventDrive::like(&drive).run(&requests, arrivals));
+        let fast = figures(&run_fast(&mut drive, &requests, arrivals));
+        for (fast, slow) in fast.iter().zip(slow) {
+            assert!((fast / slow - 1.0).abs() < 0.02, "{name}: {fast} {slow}");
+        }
+    }
+}

@@ -1,10 +1,10 @@
 //! What tenants get from a shared drive, by service and by isolation.
 
 use flash::Drive;
-use flash::drive::preset;
+use flash::drive::{Op, preset};
 use flash::ftl::{Sharing, TenantId};
 use flash::host::{
-    Control, Disk, HostConfig, Load, Outcome, Service, Slo, TenantPlan, run, spare_split,
+    Control, Disk, HostConfig, Load, Outcome, Recorded, Service, Slo, TenantPlan, run, spare_split,
 };
 use flash::model::cost::PageCost;
 use units::{Bytes, Nanos};
@@ -197,4 +197,69 @@ fn the_same_run_twice_is_the_same() {
     let config = config(Service::DeviceTime, 30);
     let a = outcome(Sharing::Isolated, &plans, &config);
     assert_eq!(a, outcome(Sharing::Isolated, &plans, &config));
+}
+
+#[test]
+fn a_closed_loop_of_reads_on_a_clean_drive_comes_to_its_end() {
+    let mut drive = Drive::new(preset("paper4").unwrap(), Bytes(64 << 20)).unwrap();
+    let reader = TenantPlan::new("reader", Bytes(64 << 20), "random-read-4k".parse().unwrap());
+    drive.add_tenant(reader.bytes, 0.0).unwrap();
+    let config = HostConfig {
+        duration: Nanos::from_secs(2),
+        ..HostConfig::default()
+    };
+    let got = run(&mut drive, &[reader], &config).unwrap();
+    let drive = drive.config();
+    let most = f64::from(drive.channels) * 1e9 / drive.transfer.0 as f64;
+    let iops = got.tenants[0].iops;
+    assert!(iops > 0.5 * most && iops <= 1.001 * most, "{iops} {most}");
+}
+
+#[test]
+fn runs_that_would_never_end_or_fill_the_memory_are_refused() {
+    let start = |plan: TenantPlan, config: HostConfig| {
+        let mut drive = Drive::new(preset("paper4").unwrap(), Bytes(64 << 20)).unwrap();
+        drive.add_tenant(plan.bytes, 0.0).unwrap();
+        run(&mut drive, &[plan], &config)
+    };
+    let plan = || TenantPlan::new("a", TENANT, load());
+    let short = HostConfig {
+        control: Some(Control {
+            interval: Nanos(999_999),
+            ..Control::default()
+        }),
+        ..HostConfig::default()
+    };
+    let text = start(plan(), short).unwrap_err().to_string();
+    assert!(text.contains("interval of the controller"), "{text}");
+
+    let fast = TenantPlan {
+        rate: Some(1e8),
+        ..plan()
+    };
+    let text = start(fast, HostConfig::default()).unwrap_err().to_string();
+    assert!(
+        text.contains("the drive cannot keep up with rate=100000000 of tenant \"a\""),
+        "{text}"
+    );
+
+    // A load that ends at once, in a run of a million hours.
+    let one = Recorded {
+        at_ns: 0,
+        op: Op::Read,
+        offset: 0,
+        bytes: 4096,
+    };
+    let long = HostConfig {
+        duration: Nanos(3_600_000_000_000_000_000),
+        ..HostConfig::default()
+    };
+    let once = TenantPlan {
+        load: Load::Recorded([one].into()),
+        depth: 0,
+        ..plan()
+    };
+    let got = start(once, long).unwrap();
+    assert_eq!(got.tenants[0].series.len(), 1000);
+    assert_eq!(got.window_s, 3.6e6);
 }

@@ -174,12 +174,20 @@ impl Units {
         }) as usize
     }
 
-    /// The mean cost of collection, from the utilization of victims so far.
+    /// The mean cost of collection for a page that the host writes, from what was moved and erased so far.
     pub(crate) fn learn_cost(&mut self, ftl: &Ftl) {
         if let Some(waf) = ftl.write_amplification() {
-            let copy = (self.read_ns + self.program_ns) as f64;
-            self.mean_cost = (waf - 1.0) * copy;
+            let copy = (self.copy_read_ns + self.copy_program_ns) as f64;
+            let units = if self.striped { self.units.len() } else { 1 };
+            let erases = ftl.erases() as f64 / ftl.host_writes() as f64 * units as f64;
+            self.mean_cost = (waf - 1.0) * copy + erases * self.erase_ns as f64;
         }
+    }
+
+    /// What a page that the host writes costs in collection, nanoseconds of units.
+    #[cfg(test)]
+    pub(crate) fn mean_cost(&self) -> f64 {
+        self.mean_cost
     }
 
     /// Reads a physical page; when the host has it.
@@ -200,6 +208,13 @@ impl Units {
             false => done,
         };
         done
+    }
+
+    /// A page that is in no cell goes to the host over the channel of a unit, which takes no part in it; when the host has it.
+    #[inline]
+    pub(crate) fn transfer_only(&mut self, u: usize) -> u64 {
+        self.spent += self.transfer_ns;
+        self.transfer(u)
     }
 
     /// A program that is not in the translation layer: it pays what collection costs on average.

@@ -21,6 +21,10 @@ pub(super) enum Work {
     CopyProgram,
     Summary,
     Erase,
+    /// A read of a page that was never written: a transfer and nothing else.
+    Zeros {
+        request: u32,
+    },
 }
 
 #[derive(Debug, Clone, Copy)]

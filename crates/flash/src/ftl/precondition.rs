@@ -23,6 +23,12 @@ impl Ftl {
     ///
     /// Not for a drive on which skewed traffic follows: the steady state of uniform overwrites is another; let that traffic itself age it.
     pub fn precondition(&mut self, times: f64) {
+        self.overwrite(times);
+        self.clear_counts();
+    }
+
+    /// The same, with the counts of the last half of the overwriting: what a write costs now.
+    pub(crate) fn overwrite(&mut self, times: f64) {
         let tenants: Vec<TenantId> = self.tenants().collect();
         let sizes: Vec<u32> = tenants
             .iter()
@@ -38,7 +44,13 @@ impl Ftl {
             .collect();
         let mut random = self.random.clone();
         let mut pages = Vec::with_capacity(BATCH);
+        let half = left.iter().sum::<u64>() / 2;
+        let mut settled = false;
         while left.iter().any(|l| *l > 0) {
+            if !settled && left.iter().sum::<u64>() <= half {
+                self.clear_counts();
+                settled = true;
+            }
             for ((tenant, size), left) in tenants.iter().zip(&sizes).zip(&mut left) {
                 // As many as keep all tenants in step.
                 let n = (BATCH as u64 * u64::from(*size)).div_ceil(total).min(*left);
@@ -49,6 +61,5 @@ impl Ftl {
             }
         }
         self.random = random;
-        self.clear_counts();
     }
 }

@@ -15,6 +15,15 @@ use crate::drive::{Op, Served};
 use crate::ftl::TenantId;
 use algo::{Histogram, Rng};
 
+/// Requests that may wait in front of the device, over all tenants: a load that comes faster than it is served would fill the memory.
+pub const WAITING_MAX: usize = 1 << 20;
+
+/// Windows of a series at most.
+const WINDOWS_MAX: u64 = 1000;
+
+/// Shortest interval of a controller, nanoseconds.
+const INTERVAL_MIN_NS: u64 = 1_000_000;
+
 /// Times that a request in a tag may be passed over by others.
 const PASSED_MAX: u32 = 64;
 
@@ -74,6 +83,7 @@ pub struct Host<'a, T> {
     working: usize,
     now: u64,
     counting: bool,
+    window_ns: u64,
     last_control: u64,
     handed_over: u64,
     hand_over_ns: u64,
@@ -82,13 +92,25 @@ pub struct Host<'a, T> {
 /// Runs tenants on a target. Tenants that are there from the beginning must have been added to the drive, in order, as `0, 1, …`; those
 /// that come later are added when they come.
 ///
+/// Windows of the series are made longer where there would be more than a thousand.
+///
 /// # Errors
-/// When a tenant that comes later finds no room.
+/// When a tenant that comes later finds no room, the controller's interval is below 1 ms, or a load with a rate is so much faster than the
+/// device that more than [`WAITING_MAX`] requests wait.
 pub fn run<T: Target>(
     target: &mut T,
     plans: &[TenantPlan],
     config: &HostConfig,
 ) -> Result<Outcome, FlashError> {
+    if let Some(control) = &config.control
+        && control.interval.0 < INTERVAL_MIN_NS
+    {
+        return Err(FlashError::Range {
+            key: "interval of the controller in seconds",
+            value: control.interval.0 as f64 / 1e9,
+            range: "0.001 and more",
+        });
+    }
     let mut host = Host::new(target, plans, config);
     host.serve_all()?;
     Ok(host.outcome())
@@ -96,7 +118,9 @@ pub fn run<T: Target>(
 
 impl<'a, T: Target> Host<'a, T> {
     fn new(target: &'a mut T, plans: &'a [TenantPlan], config: &'a HostConfig) -> Self {
-        let windows = config.duration.0.div_ceil(config.window.0.max(1)) as usize;
+        let window_ns = config.duration.0.div_ceil(WINDOWS_MAX);
+        let window_ns = config.window.0.max(window_ns).max(1);
+        let windows = config.duration.0.div_ceil(window_ns) as usize;
         let mut next = 0;
         let states = plans.iter().enumerate().map(|(i, p)| {
             let there = p.comes.0 == 0;
@@ -138,6 +162,7 @@ impl<'a, T: Target> Host<'a, T> {
             working: 0,
             now: 0,
             counting: false,
+            window_ns,
             last_control: 0,
             handed_over: 0,
             hand_over_ns: 0,
@@ -153,7 +178,7 @@ impl<'a, T: Target> Host<'a, T> {
     }
 
     fn serve_all(&mut self) -> Result<(), FlashError> {
-        let end = self.config.warmup.0 + self.config.duration.0;
+        let end = self.config.warmup.0.saturating_add(self.config.duration.0);
         self.at(self.config.warmup.0, Event::Count);
         if let Some(c) = &self.controller {
             self.at(c.control.interval.0, Event::Control);
@@ -176,7 +201,7 @@ impl<'a, T: Target> Host<'a, T> {
             self.now = time;
             match event {
                 Event::Answer(place) => self.answered(place),
-                Event::Arrive(i) => self.arrived(i),
+                Event::Arrive(i) => self.arrived(i)?,
                 Event::Count => self.count(),
                 Event::Control => self.control(),
                 Event::Come(i) => self.come(i)?,
@@ -226,10 +251,22 @@ impl<'a, T: Target> Host<'a, T> {
         self.at(at.max(now), Event::Arrive(i));
     }
 
-    fn arrived(&mut self, i: usize) {
-        if !self.states[i].gone {
-            self.next_arrival(i);
+    fn arrived(&mut self, i: usize) -> Result<(), FlashError> {
+        if self.states[i].gone {
+            return Ok(());
         }
+        // A recorded load is in memory anyway.
+        if let Some(rate) = self.plans[i].rate
+            && self.states[i].waiting.len() > WAITING_MAX / self.states.len()
+        {
+            return Err(FlashError::Behind {
+                tenant: self.plans[i].name.clone(),
+                rate,
+                seconds: self.now as f64 / 1e9,
+            });
+        }
+        self.next_arrival(i);
+        Ok(())
     }
 
     fn count(&mut self) {
@@ -338,7 +375,7 @@ impl<'a, T: Target> Host<'a, T> {
             state.reads += u64::from(tagged.request.op == Op::Read);
             state.bytes += bytes;
             state.latency.record(self.now - tagged.from_ns);
-            let window = (self.now - self.config.warmup.0) / self.config.window.0.max(1);
+            let window = (self.now - self.config.warmup.0) / self.window_ns;
             if let Some(sum) = state.series.get_mut(window as usize) {
                 *sum += bytes;
             }
@@ -351,7 +388,7 @@ impl<'a, T: Target> Host<'a, T> {
 
     fn outcome(self) -> Outcome {
         let seconds = self.config.duration.0 as f64 / 1e9;
-        let window_s = self.config.window.0 as f64 / 1e9;
+        let window_s = self.window_ns as f64 / 1e9;
         let places = self.target.side_by_side() as f64;
         let now = self.now;
         let mut tenants = Vec::with_capacity(self.states.len());
