@@ -3,17 +3,16 @@
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos};
 
-use crate::cacheable::{Finding, Traits, all_kept, cacheable};
+use crate::cacheable::{Finding, all_kept, cacheable};
 use crate::curve::Curve;
 use crate::detect::DetectEvidence;
 use crate::host::HostFinding;
 use crate::interference::{Interference, interference};
 use crate::ladder::{Deed, Rung, Situation, rungs, taken};
-use crate::load::{Change, Cost, Stream, predict};
-use crate::removal::RemovalFacts;
+use crate::load::{Change, Stream, predict};
 use crate::reroute::{choose_way, ways};
 use crate::responder::Responder;
-use crate::sample::{HostId, Sample, WorkloadId};
+use crate::sample::{HostId, WorkloadId};
 use crate::site::{Forecast, Knowledge, WarmForecast};
 use crate::solutions::{Solution, Temper, solutions};
 use crate::warm::{Warm, plan};
@@ -76,9 +75,6 @@ pub struct Decision {
     /// What the appliance reads first.
     pub warm: Option<Warm>,
 }
-
-/// Samples that a present rate is the mean of: two minutes.
-const PRESENT: usize = 12;
 
 impl Responder {
     /// A promise is broken: the whole workflow.
@@ -238,106 +234,6 @@ impl Responder {
         let ways = ways();
         let (best, _) = choose_way(&ways, &self.site.workloads[w.index()].attachment);
         best.map(|i| ways[i].name().into())
-    }
-
-    /// What each workload asks of the backend, from the samples of the last two minutes. One whose requests wait would ask for
-    /// more: at least for what it was promised.
-    pub(crate) fn streams(&self, curve: impl Fn(WorkloadId) -> Option<Curve>) -> Vec<Stream> {
-        let resources = self.site.backend.resources.len();
-        let one = |(w, history): (usize, &std::collections::VecDeque<Sample>)| {
-            let objective = self.site.workloads[w].objective;
-            let last: Vec<&Sample> = history.iter().rev().take(PRESENT).collect();
-            let n = last.len().max(1) as f64;
-            let mean = |of: &dyn Fn(&Sample) -> f64| last.iter().map(|s| of(s)).sum::<f64>() / n;
-            let (mut reads, mut writes) = (mean(&|s| s.reads_per_s), mean(&|s| s.writes_per_s));
-            let backend_reads = mean(&|s| s.backend_reads_per_s);
-            let hits = mean(&|s| s.memory_hits.unwrap_or(0.0) * s.backend_reads_per_s)
-                / backend_reads.max(1e-9);
-            let misses = (1.0 - hits).clamp(0.0, 1.0);
-            let read_bytes = mean(&|s| s.bytes_read_per_s) / reads.max(1e-9);
-            let cost = |r: usize| {
-                let busy =
-                    |of: &dyn Fn(&Sample) -> f64| mean(&|s| s.busy.get(r).map_or(0.0, |_| of(s)));
-                let by_reads = busy(&|s| s.busy[r].reads);
-                let by_writes = busy(&|s| s.busy[r].writes);
-                let gets_there = match self.site.backend.resources[r].place {
-                    crate::load::Place::BehindMemory => backend_reads * misses,
-                    crate::load::Place::InFront => backend_reads,
-                };
-                let per = |busy: f64, n: f64| if n > 1e-9 { busy / n } else { 0.0 };
-                Cost {
-                    read_s: per(by_reads, gets_there),
-                    write_s: per(by_writes, writes),
-                }
-            };
-            let costs = (0..resources).map(cost).collect();
-            let waits = 2 * last.iter().filter(|s| s.backlogged()).count() > last.len();
-            if let (true, Some(promised)) = (waits, objective.rate_min_per_s) {
-                let scale = (promised / (reads + writes).max(1e-9)).max(1.0);
-                (reads, writes) = (scale * reads, scale * writes);
-            }
-            Stream {
-                workload: WorkloadId(w as u16),
-                reads_per_s: reads,
-                writes_per_s: writes,
-                read_bytes,
-                costs,
-                pool: self.site.workloads[w].pool,
-                memory_misses: misses,
-                curve: curve(WorkloadId(w as u16)),
-                objective,
-            }
-        };
-        self.history.iter().enumerate().map(one).collect()
-    }
-
-    fn traits(&self, w: WorkloadId, stream: &Stream) -> Traits {
-        let history = &self.history[w.index()];
-        let last: Vec<&Sample> = history.iter().rev().take(PRESENT).collect();
-        let n = last.len().max(1) as f64;
-        let peak = history.iter().map(|s| s.working_set).max();
-        Traits {
-            write_share: last.iter().map(|s| s.write_share()).sum::<f64>() / n,
-            sequential: last.iter().map(|s| s.sequential).sum::<f64>() / n,
-            working_set_peak: peak.unwrap_or(Bytes::ZERO),
-            curve: stream.curve.clone(),
-        }
-    }
-
-    fn temper(&self, w: WorkloadId) -> Temper {
-        let history = &self.history[w.index()];
-        let n = history.len().max(1) as f64;
-        let rate = |s: &Sample| s.rate_per_s();
-        let mean = history.iter().map(rate).sum::<f64>() / n;
-        let last = history.iter().rev().take(PRESENT);
-        let present = last.clone().map(rate).sum::<f64>() / last.count().max(1) as f64;
-        let set = |s: &Sample| s.working_set.as_f64();
-        let mean_set = history.iter().map(set).sum::<f64>() / n;
-        let variance = history
-            .iter()
-            .map(|s| (set(s) - mean_set) * (set(s) - mean_set));
-        Temper {
-            rate_over_mean: present / mean.max(1e-9),
-            working_set_varies: (variance.sum::<f64>() / n).sqrt() / mean_set.max(1.0),
-        }
-    }
-
-    pub(crate) fn removal_facts(&self, w: WorkloadId, known: &dyn Knowledge) -> RemovalFacts {
-        let streams = self.streams(|of| known.curve(of));
-        let without = predict(&self.site.backend, &streams, &Change::None);
-        let worst = without.uses.iter().copied().fold(0.0, f64::max);
-        let kept = without.fails.is_none();
-        let sample = self.history[w.index()].back().cloned().unwrap_or_default();
-        let appliance = self.appliances[w.index()].as_ref();
-        let promised = self.site.workloads[w.index()].objective.rate_min_per_s;
-        RemovalFacts {
-            hits: (sample.reads_per_s > 0.0)
-                .then(|| 1.0 - (sample.backend_reads_per_s / sample.reads_per_s).min(1.0)),
-            hits_predicted: appliance.map_or(0.0, |a| a.hits_predicted),
-            load: promised.map(|p| sample.rate_per_s() / p),
-            use_without: if kept { worst } else { worst.max(1.01) },
-            use_max: self.site.backend.use_max,
-        }
     }
 }
 

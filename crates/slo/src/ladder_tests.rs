@@ -31,6 +31,7 @@ fn world() -> World {
                 write_s: 0.001,
             }],
             pool: 0,
+            passes: 1.0,
             memory_misses: 1.0,
             curve: Some(Curve::new((1..=16).map(size).collect())),
             objective: Objective {

@@ -25,6 +25,7 @@ pub mod host;
 pub mod interference;
 pub mod ladder;
 pub mod load;
+mod measured;
 pub mod removal;
 pub mod reroute;
 mod responder;

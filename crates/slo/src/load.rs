@@ -62,12 +62,19 @@ pub struct Stream {
     pub costs: Vec<Cost>,
     /// Which part of the memory its data is kept in.
     pub pool: usize,
-    /// Share of its reads that miss the array's memory now.
+    /// Share of its reads that get past an appliance of its own, as measured; 1 without one.
+    #[serde(default = "all_pass")]
+    pub passes: f64,
+    /// Share of its reads at the backend that miss the array's memory now.
     pub memory_misses: f64,
     /// Its reads' curve; without one its share of the memory stays what it is.
     pub curve: Option<Curve>,
     /// What it was promised.
     pub objective: Objective,
+}
+
+fn all_pass() -> f64 {
+    1.0
 }
 
 /// The backend.
@@ -193,14 +200,14 @@ fn after(streams: &[Stream], change: &Change) -> Vec<After> {
         let rate = s.reads_per_s + s.writes_per_s;
         let (scale, passes) = match change {
             Change::Cached { workload, size } if *workload == s.workload => {
-                (1.0, s.curve.as_ref().map_or(1.0, |c| c.at(*size)))
+                (1.0, s.curve.as_ref().map_or(s.passes, |c| c.at(*size)))
             }
             Change::Throttled {
                 workload,
                 rate_per_s,
-            } if *workload == s.workload && rate > *rate_per_s => (rate_per_s / rate, 1.0),
-            Change::Gone { workload } if *workload == s.workload => (0.0, 1.0),
-            _ => (1.0, 1.0),
+            } if *workload == s.workload && rate > *rate_per_s => (rate_per_s / rate, s.passes),
+            Change::Gone { workload } if *workload == s.workload => (0.0, s.passes),
+            _ => (1.0, s.passes),
         };
         After {
             reads: scale * s.reads_per_s,
@@ -265,7 +272,7 @@ fn memory_misses(
     let ratio = |s: usize| {
         let (stream, after) = (&streams[s], &after[s]);
         let Some(curve) = &stream.curve else {
-            return stream.memory_misses;
+            return stream.memory_misses * after.passes;
         };
         let size = match own {
             Some((w, size)) if w == stream.workload => size.as_f64(),

@@ -38,6 +38,7 @@ fn uniform(id: u16, reads_per_s: f64, bytes: u64) -> Stream {
             },
         ],
         pool: 0,
+        passes: 1.0,
         memory_misses: 0.5,
         curve: Some(Curve::new(points.collect())),
         objective: Objective::default(),
@@ -112,4 +113,32 @@ fn rates_are_conserved() {
         workload: WorkloadId(0),
     };
     assert_eq!(predict(&backend, &two, &gone).fails, None);
+}
+
+/// Workload 0 reads twice what disks and link do, nine tenths of it from its appliance.
+#[test]
+fn what_an_appliance_serves_already_does_not_count() {
+    let mut two = [uniform(0, 2000.0, 100_000), uniform(1, 500.0, 100_000)];
+    two[0].passes = 0.1;
+    two[1].objective.rate_min_per_s = Some(500.0);
+    let found = predict(&backend(), &two, &Change::None);
+    assert_eq!(found.fails, None, "{found:?}");
+    assert!((found.uses[1] - 0.0002 * (200.0 + 500.0)).abs() < 1e-9);
+    assert!(found.uses[0] <= 0.001 * (200.0 + 500.0) + 1e-9);
+    // Another's throttle takes nothing of it away, and half the load of it passes half as much.
+    let held = |workload| Change::Throttled {
+        workload: WorkloadId(workload),
+        rate_per_s: 250.0 * if workload == 0 { 4.0 } else { 1.0 },
+    };
+    let uses = |change| predict(&backend(), &two, &change).uses[1];
+    assert!((uses(held(1)) - 0.0002 * (200.0 + 250.0)).abs() < 1e-9);
+    assert!((uses(held(0)) - 0.0002 * (100.0 + 500.0)).abs() < 1e-9);
+    // Without a curve, what misses the memory is a share of what gets there.
+    two[0].curve = None;
+    let found = predict(&backend(), &two, &Change::None);
+    assert!((found.disk_reads[0] - 0.05).abs() < 1e-12);
+    // Without the appliance.
+    two[0].passes = 1.0;
+    let found = predict(&backend(), &two, &Change::None);
+    assert!(found.fails.is_some(), "{found:?}");
 }

@@ -56,8 +56,9 @@ pub struct RemovalFacts {
     pub hits_predicted: f64,
     /// The workload's rate over its promise; `None` without a promise.
     pub load: Option<f64>,
-    /// Greatest use of a resource if it were gone; above 1 where promises would not be kept.
-    pub use_without: f64,
+    /// Greatest use of a resource if it were gone; above 1 where promises would not be kept. `None` while it is not known what
+    /// the reads cost that it answers.
+    pub use_without: Option<f64>,
     /// Use up to which the backend is taken to be quick.
     pub use_max: f64,
 }
@@ -78,7 +79,8 @@ impl RemovalWatch {
             *counter
         };
         let low = facts.load.is_some_and(|l| l < config.low_load);
-        let spare = facts.use_without <= facts.use_max * (1.0 - config.margin);
+        let enough = facts.use_max * (1.0 - config.margin);
+        let spare = facts.use_without.is_some_and(|u| u <= enough);
         // Without reads nothing is known of its use.
         let hits = |h: f64| h < config.hits_min * facts.hits_predicted;
         let useless = facts.hits.is_some_and(hits);
@@ -106,7 +108,7 @@ mod tests {
             hits: Some(0.8),
             hits_predicted: 0.85,
             load: Some(1.1),
-            use_without: 0.9,
+            use_without: Some(0.9),
             use_max: 0.8,
         }
     }
@@ -134,10 +136,15 @@ mod tests {
         assert_eq!(after(low, 179), None);
         assert_eq!(after(low, 180), Some(RemovalReason::LowLoad));
         let spare = RemovalFacts {
-            use_without: 0.63,
+            use_without: Some(0.63),
             ..good()
         };
         assert_eq!(after(spare, 180), Some(RemovalReason::NotNeeded));
+        let unknown = RemovalFacts {
+            use_without: None,
+            ..good()
+        };
+        assert_eq!(after(unknown, 1000), None);
         let no_reads = RemovalFacts {
             hits: None,
             ..good()

@@ -25,6 +25,7 @@ use crate::detect::{Change, DetectConfig, Detector};
 use crate::host::APPLIANCE_CPUS;
 use crate::interference::{InterferenceConfig, Series};
 use crate::ladder::{Deed, RungKind};
+use crate::measured::KnownCost;
 use crate::removal::{RemovalConfig, RemovalReason, RemovalWatch};
 use crate::sample::{HostId, Sample, WorkloadId};
 use crate::site::{ApplianceEvent, Forecast, Knowledge, Order, Site, Workload};
@@ -111,6 +112,8 @@ pub struct Responder {
     pub(crate) config: ResponderConfig,
     pub(crate) site: Site,
     pub(crate) history: Vec<VecDeque<Sample>>,
+    /// By workload and resource.
+    pub(crate) costs: Vec<Vec<KnownCost>>,
     detectors: Vec<Detector>,
     pub(crate) appliances: Vec<Option<Appliance>>,
     throttled: Vec<Option<f64>>,
@@ -127,6 +130,7 @@ impl Responder {
         Self {
             detectors: site.workloads.iter().map(detector).collect(),
             history: vec![VecDeque::with_capacity(HISTORY); n],
+            costs: vec![vec![KnownCost::default(); site.backend.resources.len()]; n],
             appliances: vec![None; n],
             throttled: vec![None; n],
             failed_hosts: Vec::new(),
@@ -156,6 +160,7 @@ impl Responder {
                 history.pop_front();
             }
             history.push_back(sample.clone());
+            self.remember_costs(w);
             if self.detectors[w].tell(sample) == Some(Change::Cleared) {
                 self.release(&mut orders);
             }

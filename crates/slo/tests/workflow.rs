@@ -100,6 +100,8 @@ struct Script {
     step: u64,
     /// Of the database's requests, how many write.
     writes: f64,
+    /// Of the database's reads, how many its appliance answers.
+    hits: f64,
     log: Vec<String>,
 }
 
@@ -110,6 +112,7 @@ impl Script {
             known: known(),
             step: 0,
             writes: 0.1,
+            hits: 0.0,
             log: Vec::new(),
         }
     }
@@ -128,7 +131,7 @@ impl Script {
             } else {
                 -12.0
             };
-            let sample = |rate: f64, occupied: f64, writes: f64, us: f64| Sample {
+            let sample = |rate: f64, occupied: f64, writes: f64, hits: f64, us: f64| Sample {
                 reads_per_s: rate * (1.0 - writes),
                 writes_per_s: rate * writes,
                 latency_us: Some(us),
@@ -137,16 +140,17 @@ impl Script {
                 occupied,
                 waiting: u64::from(occupied >= 1.0),
                 working_set: Bytes::gib(2),
-                backend_reads_per_s: rate * (1.0 - writes),
-                memory_hits: Some(0.0),
+                backend_reads_per_s: rate * (1.0 - writes) * (1.0 - hits),
+                memory_hits: (hits < 1.0).then_some(0.0),
                 busy: vec![Busy {
-                    reads: rate * (1.0 - writes) / 1500.0,
+                    reads: rate * (1.0 - writes) * (1.0 - hits) / 1500.0,
                     writes: rate * writes / 1500.0,
                 }],
                 ..Sample::default()
             };
-            let db = sample(rate + wave, occupied, self.writes, 9000.0 + 20.0 * wave);
-            let scan = sample(600.0 - wave, 0.9, 0.0, 5000.0 + 15.0 * wave);
+            let us = 9000.0 + 20.0 * wave;
+            let db = sample(rate + wave, occupied, self.writes, self.hits, us);
+            let scan = sample(600.0 - wave, 0.9, 0.0, 0.0, 5000.0 + 15.0 * wave);
             let orders = self.responder.tell(self.now(), &[db, scan], &self.known);
             for order in orders {
                 self.note(&order);
@@ -227,6 +231,26 @@ fn seen_sized_placed_and_removed_when_quiet() {
             "204: remove 0: it hits too seldom",
         ],
         "all its reads still reach the backend here: of no use"
+    );
+}
+
+#[test]
+fn one_that_hits_always_is_not_taken_for_one_that_is_not_needed() {
+    let mut script = Script::new(appliance_only(), site());
+    script.run(100, 300.0, 0.5);
+    script.run(44, 800.0, 1.0);
+    script.event(ApplianceEvent::Serving);
+    // For two hours not one read gets to the disks, which could not serve them beside the scan.
+    script.hits = 1.0;
+    script.run(720, 1000.0, 0.9);
+    assert_eq!(script.log.len(), 1, "{:?}", script.log);
+    // Reads as few as the disks have time for, but above a quarter of the promise.
+    script.run(180, 300.0, 0.5);
+    assert_eq!(script.log.len(), 1, "{:?}", script.log);
+    script.run(20, 300.0, 0.5);
+    assert_eq!(
+        script.log[1..],
+        ["1054: remove 0: the backend can do without it"]
     );
 }
 

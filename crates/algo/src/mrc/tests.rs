@@ -225,6 +225,45 @@ fn a_fixed_size_stays_fixed() {
     );
 }
 
+/// The hash read backwards: the block of this hash and these lower bits.
+fn block_of(hash: u32, bits: u64, seed: u64) -> u64 {
+    // By Newton's rule, each step doubles the bits that are right.
+    let inverse = |odd: u64| {
+        (0..6).fold(odd, |x, _| {
+            x.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(x)))
+        })
+    };
+    let z = u64::from(hash) << 40 | bits;
+    let z = z.wrapping_mul(inverse(0xD6E8_FEB8_6659_FD93));
+    let z = (z ^ (z >> 32)).wrapping_mul(inverse(0x9E37_79B9_7F4A_7C15));
+    z ^ crate::mix(seed, 0x5A_4D91E)
+}
+
+/// Of a volume of 2 TiB, 32 pages have one hash: those of low hashes are all that a sample of it sees.
+#[test]
+fn a_sample_of_terabytes_is_large_enough() {
+    const SEED: u64 = 3;
+    let mut size = FixedSize::below(Sampler::new(1024.0 / f64::from(MODULUS), SEED), 8192);
+    let mut below_the_most = 0;
+    for bits in 0..32u64 {
+        for hash in 0..1024 {
+            let block = block_of(hash, bits * 7919, SEED);
+            assert_eq!(size.sampler().hash(block), hash);
+            size.reference(block);
+            let full = size.sampler().threshold() < 1024;
+            below_the_most += u64::from(full && size.blocks() < SAMPLED_BLOCKS_MIN);
+            assert!(!full || size.confidence().enough_blocks());
+        }
+    }
+    assert_eq!(size.sampler().threshold(), 256);
+    assert!(below_the_most > 1000, "{below_the_most}");
+    let few = Confidence {
+        blocks: 7167,
+        ..Confidence::default()
+    };
+    assert!(!few.enough_blocks());
+}
+
 /// A cache that writes go around and that drops what they write: reads only, samples and all.
 #[test]
 fn read_only_curves_know_what_writes_dropped() {

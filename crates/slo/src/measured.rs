@@ -1,0 +1,191 @@
+//! What the samples say: rates, what a request costs, traits of a workload, and whether its appliance is worth its place.
+
+use std::collections::VecDeque;
+
+use units::Bytes;
+
+use crate::cacheable::Traits;
+use crate::curve::Curve;
+use crate::load::{Change, Cost, Place, Stream, predict};
+use crate::removal::RemovalFacts;
+use crate::responder::{ApplianceState, Responder};
+use crate::sample::{Sample, WorkloadId};
+use crate::site::Knowledge;
+use crate::solutions::Temper;
+
+/// Samples that a present rate is the mean of: two minutes.
+const PRESENT: usize = 12;
+/// Length of a sample, seconds.
+const SAMPLE_S: f64 = 10.0;
+/// Requests that got to a resource within the present, below which their mean cost there is noise.
+const COSTED_MIN: f64 = 30.0;
+
+/// What a workload's requests were last seen to cost on one resource; `None` while too few were seen there.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct KnownCost {
+    read_s: Option<f64>,
+    write_s: Option<f64>,
+}
+
+/// Means over the last samples of one workload.
+struct Present<'a>(Vec<&'a Sample>);
+
+impl<'a> Present<'a> {
+    fn of(history: &'a VecDeque<Sample>) -> Self {
+        Self(history.iter().rev().take(PRESENT).collect())
+    }
+
+    fn mean(&self, of: impl Fn(&Sample) -> f64) -> f64 {
+        self.0.iter().map(|s| of(s)).sum::<f64>() / self.0.len().max(1) as f64
+    }
+
+    /// Share of the reads at the backend that miss its memory.
+    fn misses(&self) -> f64 {
+        let backend_reads = self.mean(|s| s.backend_reads_per_s);
+        let hits = self.mean(|s| s.memory_hits.unwrap_or(0.0) * s.backend_reads_per_s)
+            / backend_reads.max(1e-9);
+        (1.0 - hits).clamp(0.0, 1.0)
+    }
+
+    /// Cost on a resource and the requests that it is the mean of: of a read, of a write.
+    fn costs(&self, r: usize, place: Place) -> [(f64, f64); 2] {
+        let busy =
+            |of: &dyn Fn(&Sample) -> f64| self.mean(|s| s.busy.get(r).map_or(0.0, |_| of(s)));
+        let backend_reads = self.mean(|s| s.backend_reads_per_s);
+        let gets_there = match place {
+            Place::BehindMemory => backend_reads * self.misses(),
+            Place::InFront => backend_reads,
+        };
+        let per = |busy: f64, n: f64| if n > 1e-9 { busy / n } else { 0.0 };
+        let seconds = SAMPLE_S * self.0.len() as f64;
+        let writes = self.mean(|s| s.writes_per_s);
+        [
+            (
+                per(busy(&|s| s.busy[r].reads), gets_there),
+                gets_there * seconds,
+            ),
+            (per(busy(&|s| s.busy[r].writes), writes), writes * seconds),
+        ]
+    }
+}
+
+impl Responder {
+    /// Remembers what requests cost, where enough of them were seen: an appliance that hits always leaves nothing to measure.
+    pub(crate) fn remember_costs(&mut self, w: usize) {
+        let present = Present::of(&self.history[w]);
+        for (r, resource) in self.site.backend.resources.iter().enumerate() {
+            let [read, write] = present.costs(r, resource.place);
+            let known = &mut self.costs[w][r];
+            for ((cost, requests), known) in
+                [(read, &mut known.read_s), (write, &mut known.write_s)]
+            {
+                if requests >= COSTED_MIN {
+                    *known = Some(cost);
+                }
+            }
+        }
+    }
+
+    /// What each workload asks of the backend, from the samples of the last two minutes. One whose requests wait would ask for
+    /// more: at least for what it was promised.
+    pub(crate) fn streams(&self, curve: impl Fn(WorkloadId) -> Option<Curve>) -> Vec<Stream> {
+        let one = |(w, history): (usize, &VecDeque<Sample>)| {
+            let objective = self.site.workloads[w].objective;
+            let present = Present::of(history);
+            let mut reads = present.mean(|s| s.reads_per_s);
+            let mut writes = present.mean(|s| s.writes_per_s);
+            let read_bytes = present.mean(|s| s.bytes_read_per_s) / reads.max(1e-9);
+            let cost = |(r, known): (usize, &KnownCost)| {
+                // What is not known yet is taken from the few that there are.
+                let [read, write] = present.costs(r, self.site.backend.resources[r].place);
+                Cost {
+                    read_s: known.read_s.unwrap_or(read.0),
+                    write_s: known.write_s.unwrap_or(write.0),
+                }
+            };
+            let costs = self.costs[w].iter().enumerate().map(cost).collect();
+            let passes = if self.served(w) {
+                (present.mean(|s| s.backend_reads_per_s) / reads.max(1e-9)).min(1.0)
+            } else {
+                1.0
+            };
+            let waiting = present.0.iter().filter(|s| s.backlogged()).count();
+            let waits = 2 * waiting > present.0.len();
+            if let (true, Some(promised)) = (waits, objective.rate_min_per_s) {
+                let scale = (promised / (reads + writes).max(1e-9)).max(1.0);
+                (reads, writes) = (scale * reads, scale * writes);
+            }
+            Stream {
+                workload: WorkloadId(w as u16),
+                reads_per_s: reads,
+                writes_per_s: writes,
+                read_bytes,
+                costs,
+                pool: self.site.workloads[w].pool,
+                passes,
+                memory_misses: present.misses(),
+                curve: curve(WorkloadId(w as u16)),
+                objective,
+            }
+        };
+        self.history.iter().enumerate().map(one).collect()
+    }
+
+    /// Whether its requests go through an appliance and will go on to.
+    fn served(&self, w: usize) -> bool {
+        let appliance = self.appliances[w].as_ref();
+        appliance.is_some_and(|a| a.state == ApplianceState::Serving)
+    }
+
+    pub(crate) fn traits(&self, w: WorkloadId, stream: &Stream) -> Traits {
+        let history = &self.history[w.index()];
+        let last: Vec<&Sample> = history.iter().rev().take(PRESENT).collect();
+        let n = last.len().max(1) as f64;
+        let peak = history.iter().map(|s| s.working_set).max();
+        Traits {
+            write_share: last.iter().map(|s| s.write_share()).sum::<f64>() / n,
+            sequential: last.iter().map(|s| s.sequential).sum::<f64>() / n,
+            working_set_peak: peak.unwrap_or(Bytes::ZERO),
+            curve: stream.curve.clone(),
+        }
+    }
+
+    pub(crate) fn temper(&self, w: WorkloadId) -> Temper {
+        let history = &self.history[w.index()];
+        let n = history.len().max(1) as f64;
+        let rate = |s: &Sample| s.rate_per_s();
+        let mean = history.iter().map(rate).sum::<f64>() / n;
+        let last = history.iter().rev().take(PRESENT);
+        let present = last.clone().map(rate).sum::<f64>() / last.count().max(1) as f64;
+        let set = |s: &Sample| s.working_set.as_f64();
+        let mean_set = history.iter().map(set).sum::<f64>() / n;
+        let variance = history
+            .iter()
+            .map(|s| (set(s) - mean_set) * (set(s) - mean_set));
+        Temper {
+            rate_over_mean: present / mean.max(1e-9),
+            working_set_varies: (variance.sum::<f64>() / n).sqrt() / mean_set.max(1.0),
+        }
+    }
+
+    pub(crate) fn removal_facts(&self, w: WorkloadId, known: &dyn Knowledge) -> RemovalFacts {
+        let mut streams = self.streams(|of| known.curve(of));
+        // Without it all its reads would get there.
+        streams[w.index()].passes = 1.0;
+        let costed = self.costs[w.index()].iter().all(|c| c.read_s.is_some());
+        let without = predict(&self.site.backend, &streams, &Change::None);
+        let worst = without.uses.iter().copied().fold(0.0, f64::max);
+        let kept = without.fails.is_none();
+        let sample = self.history[w.index()].back().cloned().unwrap_or_default();
+        let appliance = self.appliances[w.index()].as_ref();
+        let promised = self.site.workloads[w.index()].objective.rate_min_per_s;
+        RemovalFacts {
+            hits: (sample.reads_per_s > 0.0)
+                .then(|| 1.0 - (sample.backend_reads_per_s / sample.reads_per_s).min(1.0)),
+            hits_predicted: appliance.map_or(0.0, |a| a.hits_predicted),
+            load: promised.map(|p| sample.rate_per_s() / p),
+            use_without: costed.then_some(if kept { worst } else { worst.max(1.01) }),
+            use_max: self.site.backend.use_max,
+        }
+    }
+}
