@@ -263,3 +263,35 @@ fn runs_that_would_never_end_or_fill_the_memory_are_refused() {
     assert_eq!(got.tenants[0].series.len(), 1000);
     assert_eq!(got.window_s, 3.6e6);
 }
+
+#[test]
+fn recorded_trims_reach_the_drive_and_count_as_no_requests() {
+    let with = |at_ns, op, offset, bytes| Recorded {
+        at_ns,
+        op,
+        offset,
+        bytes,
+    };
+    let ms = 1_000_000;
+    let all = [
+        with(0, Op::Write, 0, 32_768),
+        // Two whole pages and parts of two more.
+        with(50 * ms, Op::Trim, 4096 + 512, 12_288),
+        with(60 * ms, Op::Read, 0, 4096),
+    ];
+    let plan = TenantPlan {
+        load: Load::Recorded(all.into()),
+        depth: 0,
+        ..TenantPlan::new("a", TENANT, load())
+    };
+    let mut drive = Drive::new(preset("paper4").unwrap(), TENANT).unwrap();
+    let tenant = drive.add_tenant(TENANT, 0.0).unwrap();
+    let config = HostConfig {
+        duration: Nanos::from_secs(1),
+        ..HostConfig::default()
+    };
+    let got = run(&mut drive, &[plan], &config).unwrap();
+    assert_eq!(drive.ftl().counts(tenant).trims, 2);
+    assert_eq!(drive.ftl().counts(tenant).mapped, 6);
+    assert_eq!((got.tenants[0].iops, got.tenants[0].reads), (2.0, 0.5));
+}

@@ -326,7 +326,7 @@ impl<'a, T: Target> Host<'a, T> {
         let key = |t: &Tagged| {
             let id = self.states[t.tenant].id.unwrap_or(TenantId(0));
             let ready = self.target.ready_ns(id, t.request.op, t.request.offset);
-            (t.request.op == Op::Write, ready.max(self.now))
+            (t.request.op != Op::Read, ready.max(self.now))
         };
         let first = self
             .tagged
@@ -368,9 +368,13 @@ impl<'a, T: Target> Host<'a, T> {
             return;
         }
         let bytes = u64::from(tagged.request.bytes);
-        state.interval.requests += 1;
-        state.interval.bytes += bytes;
-        if self.counting {
+        // Trims move no data and take no time: as requests they would only flatter.
+        let counts = tagged.request.op != Op::Trim;
+        if counts {
+            state.interval.requests += 1;
+            state.interval.bytes += bytes;
+        }
+        if self.counting && counts {
             state.requests += 1;
             state.reads += u64::from(tagged.request.op == Op::Read);
             state.bytes += bytes;

@@ -87,6 +87,7 @@ fn profile(plan: &TenantPlan, page: u64) -> (f64, f64) {
         match r.op {
             Op::Read => read += pages,
             Op::Write => written += pages,
+            Op::Trim => {}
         }
         n += 1;
     }
