@@ -4,7 +4,8 @@ use flash::Drive;
 use flash::drive::{Op, preset};
 use flash::ftl::{Sharing, TenantId};
 use flash::host::{
-    Control, Disk, HostConfig, Load, Outcome, Recorded, Service, Slo, TenantPlan, run, spare_split,
+    Control, Disk, HostConfig, Load, Outcome, Recorded, Service, Slo, Split, TenantPlan,
+    place_tenants, run, spare_split,
 };
 use flash::model::cost::PageCost;
 use units::{Bytes, Nanos};
@@ -294,4 +295,41 @@ fn recorded_trims_reach_the_drive_and_count_as_no_requests() {
     assert_eq!(drive.ftl().counts(tenant).trims, 2);
     assert_eq!(drive.ftl().counts(tenant).mapped, 6);
     assert_eq!((got.tenants[0].iops, got.tenants[0].reads), (2.0, 0.5));
+}
+
+/// Spare blocks of the tenants and unowned blocks, by the shares that plans give.
+fn given(shares: [f64; 4]) -> Result<(Vec<u32>, u32, u32), String> {
+    let mut config = preset("paper4").unwrap();
+    config.ftl.sharing = Sharing::Isolated;
+    config.ftl.spare_share = SPARE;
+    config.pages_per_block = 64;
+    let mut drive = Drive::new(config, Bytes(4 * TENANT.0)).unwrap();
+    place_tenants(&mut drive, &mut plans(shares), Split::Given).map_err(|e| e.to_string())?;
+    let ftl = drive.ftl();
+    let spare = ftl.tenants().map(|t| ftl.spare_blocks(t).unwrap());
+    let all = ftl.config().blocks / ftl.config().lanes;
+    Ok((spare.collect(), ftl.unowned_blocks(), all))
+}
+
+#[test]
+fn spare_space_is_what_was_given_and_the_rest_is_nobodys() {
+    let (spare, unowned, all) = given([0.02, 0.01, 0.02, 0.02]).unwrap();
+    for (got, want) in spare.iter().zip([0.02, 0.01, 0.02, 0.02]) {
+        let share = f64::from(*got) / f64::from(all);
+        assert!((share - want).abs() <= 0.5 / f64::from(all), "{spare:?}");
+    }
+    let share = f64::from(unowned) / f64::from(all);
+    assert!((share - 0.03).abs() < 5.0 / f64::from(all), "{unowned}");
+    // Who gives nothing gets an equal part of the rest.
+    let (spare, unowned, _) = given([0.02, 0.02, 0.0, 0.0]).unwrap();
+    assert!(
+        spare[2].abs_diff(spare[3]) <= 1 && spare[2] > spare[0],
+        "{spare:?}"
+    );
+    assert!(unowned <= 4, "{unowned}");
+    let text = given([0.05, 0.02, 0.02, 0.02]).unwrap_err();
+    assert_eq!(
+        text,
+        "tenants' ops take 11.0% of the flash, 10.0% are spare"
+    );
 }
