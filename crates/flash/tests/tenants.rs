@@ -333,3 +333,33 @@ fn spare_space_is_what_was_given_and_the_rest_is_nobodys() {
         "tenants' ops take 11.0% of the flash, 10.0% are spare"
     );
 }
+
+#[test]
+fn who_left_keeps_its_figures_and_the_drive_its_sums() {
+    for sharing in [Sharing::OnePool, Sharing::Isolated] {
+        let mut plans = plans([0.03, 0.03, 0.03, 0.01]);
+        plans[1].goes = Some(Nanos::from_secs(30));
+        // Takes the place of the one that goes.
+        plans[3].comes = Nanos::from_secs(31);
+        let mut drive = drive(sharing, &plans);
+        let mut config = config(Service::Fcfs, 40);
+        config.warmup = Nanos(0);
+        let got = run(&mut drive, &plans, &config).unwrap();
+        drive.ftl().verify().unwrap();
+        let gone = &got.tenants[1];
+        assert!(gone.waf.unwrap() > 1.5 && gone.moved_own > 0, "{gone:?}");
+        assert!(gone.victim_utilization.unwrap() > 0.3, "{gone:?}");
+        // What was answered was written, up to what was under way at the ends.
+        let answered: f64 = got.tenants.iter().map(|t| t.iops * t.seconds).sum();
+        let written = drive.ftl().host_writes() as f64;
+        assert!(
+            (written - answered).abs() <= 4.0 * 32.0,
+            "{written} {answered}"
+        );
+        let own: u64 = got.tenants.iter().map(|t| t.moved_own).sum();
+        let foreign: u64 = got.tenants.iter().map(|t| t.moved_foreign).sum();
+        let moved = drive.ftl().flash_writes() - drive.ftl().host_writes();
+        // Pages of the one that left can be moved for a while by what was under way, not by its own writes.
+        assert_eq!(own + foreign, moved, "{sharing:?}");
+    }
+}
