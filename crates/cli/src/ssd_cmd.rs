@@ -77,6 +77,9 @@ pub struct SsdArgs {
     /// Channels instead of the preset's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     channels: Option<u32>,
+    /// Map one part in so many of a large drive; the rest costs what that part does on average [default: the preset's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    scale: Option<u32>,
     /// Choice of victims: greedy, cost-benefit, or a number of candidates drawn at random
     #[arg(long, value_name = "METHOD", value_parser = victim)]
     victim: Option<Victim>,
@@ -299,6 +302,9 @@ fn drive_config(args: &SsdArgs) -> anyhow::Result<DriveConfig> {
     }
     if let Some(buffer) = args.buffer {
         config.buffer_pages = u32::try_from(buffer.0 / config.page.0).unwrap_or(u32::MAX);
+    }
+    if let Some(scale) = args.scale {
+        config.scale = scale;
     }
     if let Some(channels) = args.channels {
         config.channels = channels;

@@ -40,6 +40,8 @@ pub enum Op {
     Read,
     /// Data from the host.
     Write,
+    /// The host no longer needs a range: whole pages of it are void. Takes no time of units.
+    Trim,
 }
 
 /// What became of a request.
@@ -175,6 +177,10 @@ impl Drive {
         let done_ns = match op {
             Op::Read => self.read(begun, tenant, offset, bytes),
             Op::Write => self.write(begun, tenant, offset, bytes),
+            Op::Trim => {
+                self.trim(tenant, offset, bytes);
+                begun
+            }
         };
         self.tags.held_until(done_ns);
         Served {
@@ -235,7 +241,7 @@ impl Drive {
                 .sampled(offset / self.page_bytes)
                 .filter(|p| self.ftl.pages_of(tenant).is_ok_and(|n| *p < n))
                 .and_then(|p| self.ftl.read(tenant, p)),
-            Op::Write => None,
+            Op::Write | Op::Trim => None,
         };
         match at {
             Some(page) => self.units.free_at(page),

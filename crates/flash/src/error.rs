@@ -89,6 +89,14 @@ pub enum FlashError {
     /// There is no such tenant.
     #[error("there is no tenant {0}")]
     NoTenant(u16),
+    /// Tenants' spare space is more than the drive's.
+    #[error("tenants' ops take {taken:.1}% of the flash, {spare:.1}% are spare")]
+    SpareTaken {
+        /// What they take, per cent of the flash.
+        taken: f64,
+        /// What is spare, per cent.
+        spare: f64,
+    },
     /// A load that comes faster than it can be served.
     #[error(
         "the drive cannot keep up with rate={rate} of tenant \"{tenant}\": too many requests wait after {seconds:.3} s"

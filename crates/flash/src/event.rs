@@ -174,7 +174,13 @@ impl EventDrive {
         } = self.requests[request as usize].request;
         let page = self.config.page.0;
         let end = u64::from(self.ftl.pages_of(tenant).unwrap_or(0));
-        let pages = (offset / page).min(end)..(offset + bytes).div_ceil(page).min(end);
+        let (first, last) = match op {
+            // Only whole pages are void.
+            Op::Trim => (offset.div_ceil(page), (offset + bytes) / page),
+            Op::Read | Op::Write => (offset / page, (offset + bytes).div_ceil(page)),
+        };
+        let first = first.min(end);
+        let pages = first..last.clamp(first, end);
         self.requests[request as usize].pages_left = (pages.end - pages.start) as u32;
         if pages.is_empty() {
             self.answer(request);
@@ -182,6 +188,10 @@ impl EventDrive {
         for page in pages {
             match op {
                 Op::Write => self.pages_waiting.push_back((request, page)),
+                Op::Trim => {
+                    self.ftl.trim(tenant, page as u32);
+                    self.page_done(request);
+                }
                 Op::Read => match self.ftl.read(tenant, page as u32) {
                     Some(at) => {
                         let unit = self.placing.unit_of(at) as u32;

@@ -4,7 +4,8 @@ use flash::Drive;
 use flash::drive::{Op, preset};
 use flash::ftl::{Sharing, TenantId};
 use flash::host::{
-    Control, Disk, HostConfig, Load, Outcome, Recorded, Service, Slo, TenantPlan, run, spare_split,
+    Control, Disk, HostConfig, Load, Outcome, Recorded, Service, Slo, Split, TenantPlan,
+    place_tenants, run, spare_split,
 };
 use flash::model::cost::PageCost;
 use units::{Bytes, Nanos};
@@ -262,4 +263,103 @@ fn runs_that_would_never_end_or_fill_the_memory_are_refused() {
     let got = start(once, long).unwrap();
     assert_eq!(got.tenants[0].series.len(), 1000);
     assert_eq!(got.window_s, 3.6e6);
+}
+
+#[test]
+fn recorded_trims_reach_the_drive_and_count_as_no_requests() {
+    let with = |at_ns, op, offset, bytes| Recorded {
+        at_ns,
+        op,
+        offset,
+        bytes,
+    };
+    let ms = 1_000_000;
+    let all = [
+        with(0, Op::Write, 0, 32_768),
+        // Two whole pages and parts of two more.
+        with(50 * ms, Op::Trim, 4096 + 512, 12_288),
+        with(60 * ms, Op::Read, 0, 4096),
+    ];
+    let plan = TenantPlan {
+        load: Load::Recorded(all.into()),
+        depth: 0,
+        ..TenantPlan::new("a", TENANT, load())
+    };
+    let mut drive = Drive::new(preset("paper4").unwrap(), TENANT).unwrap();
+    let tenant = drive.add_tenant(TENANT, 0.0).unwrap();
+    let config = HostConfig {
+        duration: Nanos::from_secs(1),
+        ..HostConfig::default()
+    };
+    let got = run(&mut drive, &[plan], &config).unwrap();
+    assert_eq!(drive.ftl().counts(tenant).trims, 2);
+    assert_eq!(drive.ftl().counts(tenant).mapped, 6);
+    assert_eq!((got.tenants[0].iops, got.tenants[0].reads), (2.0, 0.5));
+}
+
+/// Spare blocks of the tenants and unowned blocks, by the shares that plans give.
+fn given(shares: [f64; 4]) -> Result<(Vec<u32>, u32, u32), String> {
+    let mut config = preset("paper4").unwrap();
+    config.ftl.sharing = Sharing::Isolated;
+    config.ftl.spare_share = SPARE;
+    config.pages_per_block = 64;
+    let mut drive = Drive::new(config, Bytes(4 * TENANT.0)).unwrap();
+    place_tenants(&mut drive, &mut plans(shares), Split::Given).map_err(|e| e.to_string())?;
+    let ftl = drive.ftl();
+    let spare = ftl.tenants().map(|t| ftl.spare_blocks(t).unwrap());
+    let all = ftl.config().blocks / ftl.config().lanes;
+    Ok((spare.collect(), ftl.unowned_blocks(), all))
+}
+
+#[test]
+fn spare_space_is_what_was_given_and_the_rest_is_nobodys() {
+    let (spare, unowned, all) = given([0.02, 0.01, 0.02, 0.02]).unwrap();
+    for (got, want) in spare.iter().zip([0.02, 0.01, 0.02, 0.02]) {
+        let share = f64::from(*got) / f64::from(all);
+        assert!((share - want).abs() <= 0.5 / f64::from(all), "{spare:?}");
+    }
+    let share = f64::from(unowned) / f64::from(all);
+    assert!((share - 0.03).abs() < 5.0 / f64::from(all), "{unowned}");
+    // Who gives nothing gets an equal part of the rest.
+    let (spare, unowned, _) = given([0.02, 0.02, 0.0, 0.0]).unwrap();
+    assert!(
+        spare[2].abs_diff(spare[3]) <= 1 && spare[2] > spare[0],
+        "{spare:?}"
+    );
+    assert!(unowned <= 4, "{unowned}");
+    let text = given([0.05, 0.02, 0.02, 0.02]).unwrap_err();
+    assert_eq!(
+        text,
+        "tenants' ops take 11.0% of the flash, 10.0% are spare"
+    );
+}
+
+#[test]
+fn who_left_keeps_its_figures_and_the_drive_its_sums() {
+    for sharing in [Sharing::OnePool, Sharing::Isolated] {
+        let mut plans = plans([0.03, 0.03, 0.03, 0.01]);
+        plans[1].goes = Some(Nanos::from_secs(30));
+        // Takes the place of the one that goes.
+        plans[3].comes = Nanos::from_secs(31);
+        let mut drive = drive(sharing, &plans);
+        let mut config = config(Service::Fcfs, 40);
+        config.warmup = Nanos(0);
+        let got = run(&mut drive, &plans, &config).unwrap();
+        drive.ftl().verify().unwrap();
+        let gone = &got.tenants[1];
+        assert!(gone.waf.unwrap() > 1.5 && gone.moved_own > 0, "{gone:?}");
+        assert!(gone.victim_utilization.unwrap() > 0.3, "{gone:?}");
+        // What was answered was written, up to what was under way at the ends.
+        let answered: f64 = got.tenants.iter().map(|t| t.iops * t.seconds).sum();
+        let written = drive.ftl().host_writes() as f64;
+        assert!(
+            (written - answered).abs() <= 4.0 * 32.0,
+            "{written} {answered}"
+        );
+        let own: u64 = got.tenants.iter().map(|t| t.moved_own).sum();
+        let foreign: u64 = got.tenants.iter().map(|t| t.moved_foreign).sum();
+        let moved = drive.ftl().flash_writes() - drive.ftl().host_writes();
+        // Pages of the one that left can be moved for a while by what was under way, not by its own writes.
+        assert_eq!(own + foreign, moved, "{sharing:?}");
+    }
 }

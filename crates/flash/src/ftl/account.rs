@@ -55,9 +55,20 @@ pub struct Wear {
     pub most: u32,
 }
 
+/// What those who left had counted, where the drive still counts it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Gone {
+    counts: TenantCounts,
+    /// Pages moved in collections that they set off.
+    moved: u64,
+}
+
 /// The counters.
 #[derive(Debug, Clone)]
 pub(super) struct Account {
+    gone: Gone,
+    /// By tenant: pages of those who left that its collections moved, and its pages that theirs moved.
+    with_gone: Box<[(u64, u64); T]>,
     tenants: Box<[TenantCounts; T]>,
     /// Moves: who set them off × whose page.
     moves: Box<[u64]>,
@@ -67,6 +78,8 @@ pub(super) struct Account {
 impl Default for Account {
     fn default() -> Self {
         Self {
+            gone: Gone::default(),
+            with_gone: Box::new([(0, 0); T]),
             tenants: Box::new([TenantCounts::default(); T]),
             moves: vec![0; T * T].into(),
             summaries: 0,
@@ -117,21 +130,40 @@ impl Account {
             };
         }
         self.moves.fill(0);
+        self.gone = Gone::default();
+        self.with_gone.fill((0, 0));
         self.summaries = 0;
     }
 
-    /// A place for a tenant begins anew.
+    /// A place for a tenant begins anew; sums over the drive and what others did to the one before stay.
     pub(super) fn forget(&mut self, tenant: TenantId) {
-        *self.of(tenant) = TenantCounts::default();
+        let old = std::mem::take(self.of(tenant));
+        let gone = &mut self.gone.counts;
+        gone.host_writes += old.host_writes;
+        gone.trims += old.trims;
+        gone.victims += old.victims;
+        gone.victim_pages += old.victim_pages;
+        gone.erases += old.erases;
         let t = usize::from(tenant.0);
+        self.gone.moved += std::mem::take(&mut self.with_gone[t]).0;
         for other in 0..T {
-            self.moves[t * T + other] = 0;
-            self.moves[other * T + t] = 0;
+            let by_it = std::mem::take(&mut self.moves[t * T + other]);
+            let of_it = std::mem::take(&mut self.moves[other * T + t]);
+            self.gone.moved += by_it;
+            self.with_gone[other].0 += of_it;
+            if other != t {
+                self.with_gone[other].1 += by_it;
+            }
         }
     }
 
+    /// Counts of those who are there, and of those who left.
+    fn all(&self) -> impl Iterator<Item = &TenantCounts> {
+        self.tenants.iter().chain([&self.gone.counts])
+    }
+
     pub(super) fn bytes(&self) -> usize {
-        T * size_of::<TenantCounts>() + self.moves.len() * 8
+        T * (size_of::<TenantCounts>() + 16) + self.moves.len() * 8
     }
 }
 
@@ -150,8 +182,8 @@ impl Ftl {
         let column: u64 = (0..T).map(|by| m[by * T + t]).sum();
         Moves {
             own,
-            foreign: row - own,
-            by_others: column - own,
+            foreign: row - own + self.account.with_gone[t].0,
+            by_others: column - own + self.account.with_gone[t].1,
         }
     }
 
@@ -162,18 +194,19 @@ impl Ftl {
 
     /// Pages that the host wrote.
     pub fn host_writes(&self) -> u64 {
-        self.account.tenants.iter().map(|t| t.host_writes).sum()
+        self.account.all().map(|t| t.host_writes).sum()
     }
 
     /// Pages that were programmed: the host's, moved ones, summaries.
     pub fn flash_writes(&self) -> u64 {
         let moved: u64 = self.account.moves.iter().sum();
-        self.host_writes() + moved + self.account.summaries
+        let of_gone: u64 = self.account.with_gone.iter().map(|w| w.0).sum();
+        self.host_writes() + moved + of_gone + self.account.gone.moved + self.account.summaries
     }
 
     /// Erasures.
     pub fn erases(&self) -> u64 {
-        self.account.tenants.iter().map(|t| t.erases).sum()
+        self.account.all().map(|t| t.erases).sum()
     }
 
     /// Write amplification: pages programmed for each page that the host wrote; none before it wrote any.
@@ -191,8 +224,8 @@ impl Ftl {
 
     /// Mean share of valid pages in collected blocks: the u of the cost model; none before there was one.
     pub fn victim_utilization(&self) -> Option<f64> {
-        let victims: u64 = self.account.tenants.iter().map(|t| t.victims).sum();
-        let pages: u64 = self.account.tenants.iter().map(|t| t.victim_pages).sum();
+        let victims: u64 = self.account.all().map(|t| t.victims).sum();
+        let pages: u64 = self.account.all().map(|t| t.victim_pages).sum();
         (victims > 0).then(|| pages as f64 / (victims as f64 * f64::from(self.data_pages)))
     }
 

@@ -39,7 +39,14 @@ impl Disk {
 }
 
 impl Target for Disk {
-    fn serve(&mut self, now_ns: u64, tenant: TenantId, _: Op, offset: u64, bytes: u64) -> Served {
+    fn serve(&mut self, now_ns: u64, tenant: TenantId, op: Op, offset: u64, bytes: u64) -> Served {
+        // A disk has nothing to void.
+        if op == Op::Trim {
+            return Served {
+                done_ns: now_ns,
+                device_ns: 0,
+            };
+        }
         let at = self.begins[usize::from(tenant.0)] + offset;
         let distance = at.abs_diff(self.head) as f64 / self.bytes;
         let mut took = (bytes as f64 * BYTE_NS) as u64;

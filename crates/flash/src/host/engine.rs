@@ -11,8 +11,8 @@ use super::outcome::{Latency, Outcome, TenantOutcome, proportionality};
 use super::plan::{HostConfig, Target, TenantPlan};
 use super::service::{Server, Service};
 use crate::FlashError;
-use crate::drive::{Op, Served};
-use crate::ftl::TenantId;
+use crate::drive::{Drive, Op, Served};
+use crate::ftl::{Moves, TenantId};
 use algo::{Histogram, Rng};
 
 /// Requests that may wait in front of the device, over all tenants: a load that comes faster than it is served would fill the memory.
@@ -38,10 +38,34 @@ enum Event {
     Control,
 }
 
+/// What the translation layer knows of a tenant.
+#[derive(Debug, Clone, Copy, Default)]
+struct OnFlash {
+    waf: Option<f64>,
+    victim_utilization: Option<f64>,
+    moves: Moves,
+    spare_share: Option<f64>,
+}
+
+impl OnFlash {
+    fn of(drive: &Drive, id: TenantId) -> Self {
+        let ftl = drive.ftl();
+        let all = f64::from(ftl.config().blocks / ftl.config().lanes);
+        Self {
+            waf: ftl.write_amplification_of(id),
+            victim_utilization: ftl.victim_utilization_of(id),
+            moves: ftl.moves(id),
+            spare_share: ftl.spare_blocks(id).ok().map(|b| f64::from(b) / all),
+        }
+    }
+}
+
 #[derive(Debug)]
 struct State {
     id: Option<TenantId>,
     gone: bool,
+    /// Of one that is gone, if it went while it counted.
+    left: Option<OnFlash>,
     generator: Generator,
     random: Rng,
     waiting: VecDeque<(u64, Recorded)>,
@@ -129,6 +153,7 @@ impl<'a, T: Target> Host<'a, T> {
             State {
                 id,
                 gone: false,
+                left: None,
                 generator: Generator::new(p.load.clone(), p.bytes.0, config.seed, i as u64),
                 random: Rng::new(config.seed, 0xA11 + i as u64),
                 waiting: VecDeque::new(),
@@ -326,7 +351,7 @@ impl<'a, T: Target> Host<'a, T> {
         let key = |t: &Tagged| {
             let id = self.states[t.tenant].id.unwrap_or(TenantId(0));
             let ready = self.target.ready_ns(id, t.request.op, t.request.offset);
-            (t.request.op == Op::Write, ready.max(self.now))
+            (t.request.op != Op::Read, ready.max(self.now))
         };
         let first = self
             .tagged
@@ -368,9 +393,13 @@ impl<'a, T: Target> Host<'a, T> {
             return;
         }
         let bytes = u64::from(tagged.request.bytes);
-        state.interval.requests += 1;
-        state.interval.bytes += bytes;
-        if self.counting {
+        // Trims move no data and take no time: as requests they would only flatter.
+        let counts = tagged.request.op != Op::Trim;
+        if counts {
+            state.interval.requests += 1;
+            state.interval.bytes += bytes;
+        }
+        if self.counting && counts {
             state.requests += 1;
             state.reads += u64::from(tagged.request.op == Op::Read);
             state.bytes += bytes;
@@ -398,15 +427,14 @@ impl<'a, T: Target> Host<'a, T> {
             let rate = |n: u64| if there > 0.0 { n as f64 / there } else { 0.0 };
             let (iops, bytes_per_s) = (rate(state.requests), rate(state.bytes));
             let flash = state.id.zip(self.target.drive());
-            let flash = flash.map(|(id, drive)| {
-                let ftl = drive.ftl();
-                let spare = ftl.spare_blocks(id).ok();
-                let all = f64::from(ftl.config().blocks / ftl.config().lanes);
-                let spare = spare.map(|b| f64::from(b) / all);
-                let u = ftl.victim_utilization_of(id);
-                (ftl.write_amplification_of(id), u, ftl.moves(id), spare)
-            });
-            let (waf, victim_utilization, moves, spare_share) = flash.unwrap_or_default();
+            let flash = flash.map(|(id, drive)| OnFlash::of(drive, id));
+            // Of those who left: as it was when they did.
+            let OnFlash {
+                waf,
+                victim_utilization,
+                moves,
+                spare_share,
+            } = flash.or(state.left).unwrap_or_default();
             tenants.push(TenantOutcome {
                 name: plan.name.clone(),
                 weight: plan.weight,

@@ -225,9 +225,12 @@ impl Generator {
             Load::Recorded(all) => {
                 let request = *all.get(self.next)?;
                 self.next += 1;
-                let room = self.space.saturating_sub(request.bytes.into()).max(1);
+                // By its offset alone, so that what was one place in the trace is one place here; the end is cut off.
+                let offset = request.offset % self.space;
+                let room = self.space - offset;
                 return Some(Recorded {
-                    offset: request.offset % room,
+                    offset,
+                    bytes: u64::from(request.bytes).min(room) as u32,
                     ..request
                 });
             }
@@ -376,5 +379,26 @@ mod tests {
         assert_eq!((got.at_ns, got.op), (5, Op::Read));
         assert!(got.offset < 1 << 20);
         assert_eq!(generator.next_request(), None);
+    }
+
+    #[test]
+    fn one_place_of_a_trace_stays_one_place_whatever_the_size() {
+        let with = |offset, bytes| Recorded {
+            at_ns: 0,
+            op: Op::Write,
+            offset,
+            bytes,
+        };
+        let space = 1 << 20;
+        let place = 5 * space + 12_288;
+        let all = [
+            with(place, 4096),
+            with(place, 65_536),
+            with(space - 4096, 65_536),
+        ];
+        let mut generator = Generator::new(Load::Recorded(all.into()), space, 1, 1);
+        let got = all.map(|_| generator.next_request().unwrap());
+        assert_eq!(got.map(|r| r.offset), [12_288, 12_288, space - 4096]);
+        assert_eq!(got.map(|r| r.bytes), [4096, 65_536, 4096]);
     }
 }

@@ -15,14 +15,15 @@ pub enum Split {
     Equal,
     /// By the cost model, so that tenants' rates are in proportion to their weights while they are served.
     ByModel,
-    /// In proportion to what the plans say.
+    /// What the plans say, as shares of the drive's flash; those that say nothing share the rest equally, and where all say something
+    /// the rest is nobody's.
     Given,
 }
 
-/// Adds the tenants that are there from the beginning, and splits all of the drive's spare blocks among them. Plans are told their shares.
+/// Adds the tenants that are there from the beginning, and splits the drive's spare blocks among them. Plans are told their shares.
 ///
 /// # Errors
-/// When the tenants do not fit, or one would get too few spare blocks for its collection.
+/// When the tenants do not fit, one would get too few spare blocks for its collection, or more is given than is spare.
 pub fn place_tenants(
     drive: &mut Drive,
     plans: &mut [TenantPlan],
@@ -40,19 +41,25 @@ pub fn place_tenants(
         let spare = all.saturating_sub(data.iter().sum());
         let shares: Vec<f64> = match split {
             Split::Equal => vec![1.0; there.len()],
-            Split::Given => there.iter().map(|p| p.spare_share).collect(),
+            Split::Given => given(&there, drive.config().ftl.spare_share)?,
             Split::ByModel => {
                 let weights: Vec<f64> = there.iter().map(|p| p.weight).collect();
                 let data: Vec<f64> = data.iter().map(|d| f64::from(*d)).collect();
                 spare_split(&drive.config().page_cost(), &data, &weights, spare.into())
             }
         };
-        let total: f64 = shares.iter().sum();
+        let total: f64 = match split {
+            // Shares of all flash already; what rounding data to blocks takes is taken below.
+            Split::Given => f64::from(spare) / f64::from(all),
+            _ => shares.iter().sum(),
+        };
         // Everybody's collection must work; what is left over is split.
         let floor = least * there.len() as u32;
         for (plan, share) in there.iter_mut().zip(&shares) {
             let part = share / total.max(f64::MIN_POSITIVE) * f64::from(spare);
-            let blocks = if spare <= floor {
+            let blocks = if split == Split::Given {
+                libm::round(part) as u32
+            } else if spare <= floor {
                 spare / data.len() as u32
             } else {
                 (part as u32).max(least)
@@ -74,6 +81,24 @@ pub fn place_tenants(
     Ok(())
 }
 
+/// Shares of the flash as plans give them, and an equal part of the rest for those that give none.
+fn given(plans: &[&mut TenantPlan], spare: f64) -> Result<Vec<f64>, FlashError> {
+    let taken: f64 = plans.iter().map(|p| p.spare_share).sum();
+    let without = plans.iter().filter(|p| p.spare_share == 0.0).count();
+    if taken > spare + 1e-9 || (without > 0 && taken > spare - 1e-9) {
+        return Err(FlashError::SpareTaken {
+            taken: 100.0 * taken,
+            spare: 100.0 * spare,
+        });
+    }
+    let rest = (spare - taken) / without.max(1) as f64;
+    let share = |p: &&mut TenantPlan| match p.spare_share {
+        0.0 => rest,
+        share => share,
+    };
+    Ok(plans.iter().map(share).collect())
+}
+
 /// What a load is like on average, from its first requests: share of reads, pages of a read, pages of a write.
 fn profile(plan: &TenantPlan, page: u64) -> (f64, f64) {
     const DRAWS: u32 = 4000;
@@ -87,6 +112,7 @@ fn profile(plan: &TenantPlan, page: u64) -> (f64, f64) {
         match r.op {
             Op::Read => read += pages,
             Op::Write => written += pages,
+            Op::Trim => {}
         }
         n += 1;
     }

@@ -18,10 +18,10 @@ pub enum Service {
     DeviceTime,
 }
 
-/// Rounds of deficits before somebody is served anyway: bounds the work when one request cost seconds.
-const ROUNDS_MAX: u32 = 1_000_000;
-/// Device time that a share of one gets in a round, nanoseconds.
-const QUANTUM_NS: i64 = 1_000_000;
+/// Device time that the smallest share gets in a round, nanoseconds.
+const QUANTUM_NS: f64 = 1e6;
+/// Device time that any share gets in a round at most, nanoseconds: far from where sums of it overflow.
+const QUANTUM_MAX_NS: f64 = 1e15;
 /// Weight of the newest request in a tenant's expected cost.
 const COST_WEIGHT: i64 = 16;
 
@@ -42,12 +42,18 @@ struct Account {
     /// Virtual finish of the last request.
     finish: f64,
     deficit: i64,
+    /// What a round adds to that: only shares' ratios matter.
+    quantum: i64,
     expected_ns: i64,
 }
 
 impl Server {
     pub(super) fn new(service: Service, shares: &[f64]) -> Self {
+        let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
+        let quantum = |share: f64| libm::round(QUANTUM_NS * (share / least)).min(QUANTUM_MAX_NS);
         let account = |share: &f64| Account {
+            // Not a number where the least share is zero: at least one, so that rounds have an end.
+            quantum: (quantum(*share) as i64).max(1),
             share: *share,
             finish: 0.0,
             deficit: 0,
@@ -89,7 +95,19 @@ impl Server {
         if waiting.iter().all(Option::is_none) {
             return None;
         }
-        for _ in 0..ROUNDS_MAX {
+        if let Some(i) = self.round(waiting) {
+            return Some(i);
+        }
+        self.skip_rounds(waiting);
+        // The rounds that are left are one at most, which may begin anywhere.
+        self.round(waiting)
+            .or_else(|| self.round(waiting))
+            .or_else(|| (0..waiting.len()).find(|i| waiting[*i].is_some()))
+    }
+
+    /// Everybody's turn once, until somebody is served.
+    fn round(&mut self, waiting: &[Option<(u64, u32)>]) -> Option<usize> {
+        for _ in 0..waiting.len() {
             let i = self.turn;
             let account = &mut self.tenants[i];
             if waiting[i].is_some() && account.deficit > 0 {
@@ -102,9 +120,25 @@ impl Server {
             }
             self.turn = (i + 1) % self.tenants.len();
             let next = &mut self.tenants[self.turn];
-            next.deficit += (QUANTUM_NS as f64 * next.share) as i64;
+            next.deficit += next.quantum;
         }
-        (0..waiting.len()).find(|i| waiting[*i].is_some())
+        None
+    }
+
+    /// Rounds after which still nobody could be served, all at once: one request may have cost the rounds of seconds.
+    fn skip_rounds(&mut self, waiting: &[Option<(u64, u32)>]) {
+        let accounts = || self.tenants.iter().zip(waiting);
+        let rounds = accounts().filter(|(_, w)| w.is_some());
+        let rounds = rounds.map(|(a, _)| (-a.deficit).max(0) / a.quantum).min();
+        let rounds = rounds.unwrap_or(0);
+        for (account, waiting) in self.tenants.iter_mut().zip(waiting) {
+            account.deficit = account
+                .deficit
+                .saturating_add(rounds.saturating_mul(account.quantum));
+            if waiting.is_none() {
+                account.deficit = account.deficit.min(0);
+            }
+        }
     }
 
     /// A request turned out to cost so much.
@@ -165,6 +199,42 @@ mod tests {
             &[4096, 8192],
         );
         assert!((got[1] * 9.0 / got[0] - 4.0).abs() < 0.05, "{got:?}");
+    }
+
+    #[test]
+    fn only_ratios_of_shares_matter() {
+        let with = |scale: f64| {
+            let weights = [1.0, 3.0, 10.0].map(|w| w * scale);
+            shares(
+                Service::DeviceTime,
+                &weights,
+                &[700_000, 5_000_000, 90_000],
+                &[4096; 3],
+            )
+        };
+        let one = with(1.0);
+        for scale in [1e-6, 0.07, 1e8] {
+            assert_eq!(with(scale), one, "{scale}");
+        }
+        let time = [one[0] * 7.0, one[1] * 50.0, one[2] * 0.9];
+        assert!((time[1] / time[0] - 3.0).abs() < 0.05, "{time:?}");
+        assert!((time[2] / time[0] - 10.0).abs() < 0.1, "{time:?}");
+    }
+
+    #[test]
+    fn rounds_that_serve_nobody_are_skipped_and_debts_are_paid_in_proportion() {
+        let mut server = Server::new(Service::DeviceTime, &[1.0, 4.0]);
+        // An hour and four hours of debt: a million rounds and more.
+        server.charge_extra(0, 3_600_000_000_000);
+        server.charge_extra(1, 4 * 3_600_000_000_000);
+        let mut served = [0_u32; 2];
+        for _ in 0..5000 {
+            let i = server.pick(&[Some((0, 4096)); 2]).unwrap();
+            served[i] += 1;
+            server.charge(i, 500_000);
+        }
+        let ratio = f64::from(served[1]) / f64::from(served[0]);
+        assert!((ratio - 4.0).abs() < 0.05, "{served:?}");
     }
 
     #[test]

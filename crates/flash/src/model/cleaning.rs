@@ -55,6 +55,13 @@ pub fn amplification_greedy(spare: f64, pages: u32) -> f64 {
     lru(k / (1.0 - spare)) / k
 }
 
+/// Utilization of victims of greedy collection from the share `data` of all pages that hold data (0 < data < 1), uniform traffic: what
+/// [`amplification_greedy`] says, the other way round. At 5 % spare space writes cost 6 to 7 % less than by [`victim_utilization`].
+pub fn victim_utilization_greedy(data: f64, pages: u32) -> f64 {
+    // Where all but everything is spare, the series behind it is a little below one.
+    (1.0 - 1.0 / amplification_greedy(1.0 - data, pages)).max(0.0)
+}
+
 fn lru(alpha: f64) -> f64 {
     alpha / (alpha + lambert_w0(-alpha * libm::exp(-alpha)))
 }
@@ -105,6 +112,12 @@ mod tests {
             assert!((amplification(found) - menon).abs() < 6e-3, "{spare}");
             let greedy = amplification_greedy(spare, 128);
             assert!((greedy - desnoyers).abs() < 6e-3, "{spare}: {greedy}");
+            let greedy_u = victim_utilization_greedy(1.0 - spare, 128);
+            assert!(
+                (amplification(greedy_u) - desnoyers).abs() < 6e-3,
+                "{spare}"
+            );
+            assert!(greedy_u < found);
             // Collection in order of age is what Menon's relation describes.
             assert!((amplification_lru(spare) - amplification(found)).abs() < 1e-6);
             assert!((data_share(found) - (1.0 - spare)).abs() < 1e-9);

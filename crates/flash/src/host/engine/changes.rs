@@ -1,6 +1,6 @@
 //! Tenants that come and go, and spare space that follows objectives.
 
-use super::{Event, Host};
+use super::{Event, Host, OnFlash};
 use crate::FlashError;
 use crate::ftl::TenantId;
 use crate::host::control::Controlled;
@@ -30,8 +30,11 @@ impl<T: Target> Host<'_, T> {
         self.tagged.retain(|t| t.tenant != i);
         let (id, now) = (state.id.take(), self.now);
         if let (Some(id), Some(drive)) = (id, self.target.drive()) {
+            let left = OnFlash::of(drive, id);
             drive.remove_tenant(now, id)?;
             share_out(drive)?;
+            // Before anything counts, what it did does not count either.
+            self.states[i].left = self.counting.then_some(left);
         }
         Ok(())
     }
