@@ -103,6 +103,13 @@ pub(crate) enum ApplianceState {
     Leaving,
 }
 
+/// When a broken workload was looked at last, and until when it is not looked at again as there was no answer.
+#[derive(Debug, Clone, Copy, Default)]
+struct Turn {
+    looked_at: Option<Nanos>,
+    unanswered_until: Nanos,
+}
+
 /// Samples that are kept for averages and correlations: an hour.
 pub(crate) const HISTORY: usize = 360;
 
@@ -119,6 +126,7 @@ pub struct Responder {
     throttled: Vec<Option<f64>>,
     pub(crate) failed_hosts: Vec<(HostId, Nanos)>,
     quiet_until: Nanos,
+    turns: Vec<Turn>,
     decisions: Vec<Decision>,
 }
 
@@ -135,6 +143,7 @@ impl Responder {
             throttled: vec![None; n],
             failed_hosts: Vec::new(),
             quiet_until: Nanos::ZERO,
+            turns: vec![Turn::default(); n],
             decisions: Vec::new(),
             config,
             site,
@@ -172,8 +181,12 @@ impl Responder {
             let lasts = |d: &Detector| {
                 d.is_broken() && d.violating_of_last(self.config.vanished_samples) > 0
             };
-            let broken = (0..samples.len()).find(|w| lasts(&self.detectors[*w]));
+            // In turn: one whose answers do not help keeps nobody else from being answered.
+            let broken = (0..samples.len())
+                .filter(|w| lasts(&self.detectors[*w]) && now >= self.turns[*w].unanswered_until)
+                .min_by_key(|w| self.turns[*w].looked_at);
             if let Some(w) = broken {
+                self.turns[w].looked_at = Some(now);
                 self.answer(now, WorkloadId(w as u16), known, &mut orders);
             }
         }
@@ -207,6 +220,7 @@ impl Responder {
                 self.give_back(workload);
                 // Another answer may be looked for at once.
                 self.quiet_until = now;
+                self.turns.iter_mut().for_each(|t| t.unanswered_until = now);
             }
             ApplianceEvent::Removed => self.give_back(workload),
         }
@@ -312,13 +326,21 @@ impl Responder {
 
     /// Turns what was decided into orders.
     fn carry(&mut self, now: Nanos, decision: Decision, orders: &mut Vec<Order>) {
-        // Without an answer the next look is some minutes off, not ten seconds.
+        // Without an answer the next look at the same workload is some minutes off, not ten seconds.
         const NOTHING: Nanos = Nanos::from_secs(300);
         let rung = crate::ladder::taken(&decision.rungs);
-        let wait = rung.map_or(NOTHING, |r| {
-            Nanos((r.price.effect_after.0 as f64 * self.config.patience) as u64)
-        });
-        self.quiet_until = now + wait.max(Nanos::from_secs(120));
+        match rung {
+            Some(rung) => {
+                let wait = Nanos((rung.price.effect_after.0 as f64 * self.config.patience) as u64);
+                self.quiet_until = now + wait.max(Nanos::from_secs(120));
+            }
+            // Nothing is under way: others need not wait.
+            None => {
+                let (Cause::Violation { affected: w, .. } | Cause::Forecast { workload: w, .. }) =
+                    &decision.cause;
+                self.turns[w.index()].unanswered_until = now + NOTHING;
+            }
+        }
         match rung.and_then(|r| r.deed.clone()) {
             None => {}
             Some(Deed::Appliance {
