@@ -342,6 +342,34 @@ fn a_failed_creation_is_tried_elsewhere_once_per_host() {
 }
 
 #[test]
+fn a_route_that_cannot_be_given_back_does_not_keep_others_from_being_answered() {
+    for event in [ApplianceEvent::Returning, ApplianceEvent::Stranded] {
+        let mut two = site();
+        two.workloads[1].objective.rate_min_per_s = Some(900.0);
+        let mut script = Script::new(appliance_only(), two);
+        script.scan_occupied = 1.0;
+        script.run(44, 800.0, 1.0);
+        assert_eq!(script.log.len(), 1, "{:?}", script.log);
+        script.run(60, 800.0, 1.0);
+        assert_eq!(
+            script.responder.decisions().len(),
+            1,
+            "it is still being created"
+        );
+        script.event(event);
+        script.run(12, 800.0, 1.0);
+        assert!(script.responder.decisions().len() >= 2);
+        // A second appliance for the same workload is not ordered, nor the same one removed, and at its end it is gone.
+        script.event(ApplianceEvent::Returning);
+        script.run(30, 800.0, 1.0);
+        assert_eq!(script.log.len(), 1, "{:?}", script.log);
+        script.event(ApplianceEvent::Removed);
+        script.run(60, 800.0, 1.0);
+        assert!(script.log[1].contains("create for 0"), "{:?}", script.log);
+    }
+}
+
+#[test]
 fn one_that_vanishes_while_the_appliance_boots_is_taken_back() {
     let mut script = Script::new(appliance_only(), site());
     script.run(100, 300.0, 0.5);
