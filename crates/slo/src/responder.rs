@@ -99,7 +99,7 @@ pub struct Responder {
     pub(crate) costs: Vec<Vec<KnownCost>>,
     pub(crate) detectors: Vec<Detector>,
     pub(crate) appliances: Vec<Option<Appliance>>,
-    throttled: Vec<Option<f64>>,
+    pub(crate) throttled: Vec<Option<f64>>,
     pub(crate) failed_hosts: Vec<(HostId, Nanos)>,
     pub(crate) quiet_until: Nanos,
     pub(crate) turns: Vec<Turn>,
