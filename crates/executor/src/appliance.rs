@@ -18,7 +18,7 @@
 //! hold anything dirty are known here (writes go around or through), so the second half always holds and what matters is the
 //! route. An appliance is destroyed only once its route is known to be the backend's: from the moment that re-routing begins it is
 //! *unknown* until it is said to be done, and after a failed or late one it is set back and confirmed first. If it cannot be set back the appliance stays, *stranded* and serving, and
-//! an operator is told.
+//! an operator is told; if its host is lost then, it is tried again at once.
 //!
 //! The driver carries out the actions of one appliance in order; one that sets a route back ends a re-routing that is still under
 //! way. Every step has a deadline ([`ApplianceDeadlines`]); answers to a step that is over are ignored. Which volume, which host and
@@ -237,6 +237,11 @@ impl Appliances {
                 self.enter(id, now, S::Removing);
             }
             S::Rerouting | S::Warming | S::Serving => {
+                self.settle(id, ApplianceOutcome::Failed { why });
+                self.enter(id, now, S::Returning);
+            }
+            // Until the route is back nobody serves its guests: asked at once, with all attempts.
+            S::Returning | S::Stranded => {
                 self.settle(id, ApplianceOutcome::Failed { why });
                 self.enter(id, now, S::Returning);
             }

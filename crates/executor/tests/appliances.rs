@@ -170,6 +170,33 @@ fn one_whose_route_cannot_be_set_back_is_stranded_and_kept() {
 }
 
 #[test]
+fn one_whose_host_is_lost_while_its_route_is_set_back_is_asked_for_again_at_once() {
+    let lost = || ApplianceInput::Lost {
+        why: "no power".into(),
+    };
+    let mut all = started(WarmUp::None);
+    all.handle(s(60), ID, ApplianceInput::Created);
+    all.handle(s(61), ID, ApplianceInput::Rerouted);
+    all.handle(s(70), ID, removal());
+    all.tick(s(100));
+    actions(&mut all);
+    assert_eq!(all.next_deadline(), Some(s(160)), "the second attempt");
+    all.handle(s(101), ID, lost());
+    assert_eq!(actions(&mut all), [ApplianceAction::Return(ID)]);
+    assert_eq!(all.next_deadline(), Some(s(131)), "the first again");
+    while let Some(at) = all.next_deadline() {
+        all.tick(at);
+    }
+    assert_eq!(all.get(ID).unwrap().state, ApplianceState::Stranded);
+    actions(&mut all);
+    all.handle(s(9000), ID, lost());
+    assert_eq!(actions(&mut all), [ApplianceAction::Return(ID)]);
+    assert_eq!(all.get(ID).unwrap().state, ApplianceState::Returning);
+    all.handle(s(9001), ID, ApplianceInput::Returned);
+    assert!(all.get(ID).unwrap().safe());
+}
+
+#[test]
 fn a_warm_up_that_fails_leaves_a_cold_cache_that_serves() {
     let mut all = started(WarmUp::Planned);
     all.handle(s(60), ID, ApplianceInput::Created);

@@ -169,6 +169,11 @@ impl Responder {
         let own_hosts: Vec<HostId> = self.site.workloads.iter().map(|w| w.host).collect();
         let stored: Vec<Bytes> = self.site.workloads.iter().map(|w| w.stored).collect();
         let avoid: Vec<HostId> = self.failed_hosts.iter().map(|(h, _)| *h).collect();
+        let held = self.throttled.iter().enumerate();
+        let throttled: Vec<WorkloadId> = held
+            .filter(|(_, rate)| rate.is_some())
+            .map(|(w, _)| WorkloadId(w as u16))
+            .collect();
         let situation = Situation {
             backend,
             streams: &streams,
@@ -178,6 +183,7 @@ impl Responder {
             hosts: &self.site.hosts,
             own_hosts: &own_hosts,
             stored: &stored,
+            throttled: &throttled,
             avoid: &avoid,
             sizing: &config.sizing,
             boot: config.boot,

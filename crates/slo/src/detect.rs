@@ -26,9 +26,9 @@ use crate::sample::{Objective, Sample, Standing};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DetectConfig {
-    /// Samples that are looked at.
+    /// Samples that are looked at; at least one is.
     pub samples: usize,
-    /// So many of them must violate.
+    /// So many of them must violate: at least one, at most all.
     pub violating_min: usize,
     /// Cleared when the share of violating ones is below this.
     pub clear_below: f64,
@@ -81,7 +81,9 @@ enum State {
 
 impl Detector {
     /// For one objective.
-    pub fn new(config: DetectConfig, objective: Objective) -> Self {
+    pub fn new(mut config: DetectConfig, objective: Objective) -> Self {
+        config.samples = config.samples.max(1);
+        config.violating_min = config.violating_min.clamp(1, config.samples);
         Self {
             config,
             objective,
@@ -194,6 +196,21 @@ mod tests {
             .collect();
         // 8 of 44 are 18 %.
         assert_eq!(changes, [(35, Change::Cleared)]);
+    }
+
+    #[test]
+    fn a_window_of_no_samples_is_one_of_one() {
+        let config = DetectConfig {
+            samples: 0,
+            violating_min: 0,
+            clear_below: 0.2,
+        };
+        let mut detector = Detector::new(config, detector().objective);
+        let changes: Vec<_> = [1500.0, 500.0, 500.0, 1500.0]
+            .map(|r| detector.tell(&at(r)))
+            .into();
+        let want = [None, Some(Change::Broken), None, Some(Change::Cleared)];
+        assert_eq!(changes, want);
     }
 
     #[test]

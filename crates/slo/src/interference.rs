@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 pub struct InterferenceConfig {
     /// Changes that are looked at, at most; the latest.
     pub samples: usize,
-    /// Fewer changes than this say nothing.
+    /// Fewer changes than this say nothing; at least what leaves twenty shifts.
     pub samples_min: usize,
     /// Greatest lag, samples.
     pub lag_max: usize,
@@ -123,7 +123,9 @@ pub fn interference(
         .collect();
     let samples = changes.iter().map(|c| c.rate.len()).min().unwrap_or(0);
     let mut pairs = Vec::new();
-    if samples >= config.samples_min {
+    // Fewer shifts than twenty are no distribution.
+    let least = 20usize.saturating_add(config.lag_max.saturating_mul(4));
+    if samples >= config.samples_min.max(least) {
         for b in 1..series.len() {
             for a in (0..b).filter(|a| may(*a, b)) {
                 pairs.push(tested(config, a, b, &changes));
@@ -368,6 +370,12 @@ mod tests {
         let short: Vec<_> = (0..3).map(|_| noise(1, 7, 40, 0.0)).collect();
         let found = interference(&InterferenceConfig::default(), &short, |_, _| true);
         assert!(found.pairs.is_empty());
+        let eager = InterferenceConfig {
+            samples_min: 0,
+            ..InterferenceConfig::default()
+        };
+        let shorter: Vec<_> = (0..3).map(|_| noise(1, 7, 4, 0.0)).collect();
+        assert!(interference(&eager, &shorter, |_, _| true).pairs.is_empty());
         let flat = Series {
             rate: vec![5.0; 91],
             latency_us: vec![5.0; 91],

@@ -38,6 +38,8 @@ pub struct Situation<'a> {
     pub own_hosts: &'a [HostId],
     /// Bytes that each workload has stored.
     pub stored: &'a [Bytes],
+    /// Those that are held to a rate already.
+    pub throttled: &'a [WorkloadId],
     /// Hosts where an appliance failed lately.
     pub avoid: &'a [HostId],
     /// Sizes.
@@ -129,11 +131,16 @@ fn throttle(at: &Situation<'_>) -> Rung {
             continue;
         }
         let present = rate(stream);
-        // A throttle respects what was promised.
-        let left = stream
-            .objective
-            .rate_min_per_s
-            .unwrap_or(UNPROMISED_LEFT * present);
+        // A throttle respects what was promised: who was promised a latency is not held below what it uses. And one that is held
+        // already is not held to a share of that.
+        if at.throttled.contains(&workload) {
+            continue;
+        }
+        let unpromised = match stream.objective.latency_max {
+            Some(_) => present,
+            None => UNPROMISED_LEFT * present,
+        };
+        let left = stream.objective.rate_min_per_s.unwrap_or(unpromised);
         if left >= present {
             continue;
         }

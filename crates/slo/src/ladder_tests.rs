@@ -13,6 +13,7 @@ struct World {
     streams: Vec<Stream>,
     hosts: Vec<Host>,
     sizing: SizingConfig,
+    throttled: Vec<WorkloadId>,
     ops: Option<SpareOps>,
     elsewhere: Option<Elsewhere>,
 }
@@ -58,6 +59,7 @@ fn world() -> World {
             memory_free: Bytes::gib(24),
         }],
         sizing: SizingConfig::default(),
+        throttled: Vec::new(),
         ops: None,
         elsewhere: None,
     }
@@ -76,6 +78,7 @@ fn look(world: &World, allowed: &[RungKind]) -> Vec<Rung> {
         hosts: &world.hosts,
         own_hosts: &[HostId(0), HostId(0)],
         stored: &[Bytes::gib(100), Bytes::gib(50)],
+        throttled: &world.throttled,
         avoid: &[],
         sizing: &world.sizing,
         boot: Nanos::from_secs(60),
@@ -137,6 +140,18 @@ fn a_neighbour_without_a_promise_is_held_first() {
     let without = look(&world, &RungKind::ALL[1..]);
     assert_eq!(without[0].refused.as_deref(), Some("not allowed here"));
     assert_eq!(super::taken(&without).unwrap().kind, RungKind::Appliance);
+}
+
+#[test]
+fn who_is_held_already_or_was_promised_a_latency_is_not_held() {
+    let mut world = world();
+    world.streams[1].objective = Objective::default();
+    world.throttled = vec![WorkloadId(1)];
+    assert_ne!(choice(&world), Some(RungKind::Throttle));
+    world.throttled.clear();
+    assert_eq!(choice(&world), Some(RungKind::Throttle));
+    world.streams[1].objective.latency_max = Some(Nanos::from_millis(5));
+    assert_ne!(choice(&world), Some(RungKind::Throttle));
 }
 
 #[test]

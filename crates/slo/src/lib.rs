@@ -26,6 +26,7 @@ pub mod interference;
 pub mod ladder;
 pub mod load;
 mod measured;
+mod placed;
 pub mod removal;
 pub mod reroute;
 mod responder;

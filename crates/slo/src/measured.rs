@@ -7,8 +7,9 @@ use units::Bytes;
 use crate::cacheable::Traits;
 use crate::curve::Curve;
 use crate::load::{Change, Cost, Place, Stream, predict};
+use crate::placed::ApplianceState;
 use crate::removal::RemovalFacts;
-use crate::responder::{ApplianceState, Responder};
+use crate::responder::Responder;
 use crate::sample::{Sample, WorkloadId};
 use crate::site::Knowledge;
 use crate::solutions::Temper;
@@ -134,7 +135,8 @@ impl Responder {
     /// Whether its requests go through an appliance and will go on to.
     fn served(&self, w: usize) -> bool {
         let appliance = self.appliances[w].as_ref();
-        appliance.is_some_and(|a| a.state == ApplianceState::Serving)
+        appliance
+            .is_some_and(|a| matches!(a.state, ApplianceState::Serving | ApplianceState::Stranded))
     }
 
     pub(crate) fn traits(&self, w: WorkloadId, stream: &Stream) -> Traits {

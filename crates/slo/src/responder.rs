@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use units::{Bytes, Nanos};
+use units::Nanos;
 
 use crate::cacheable::{Rule, write_through_rules};
 use crate::decision::{Cause, Decision};
@@ -26,9 +26,10 @@ use crate::host::APPLIANCE_CPUS;
 use crate::interference::{InterferenceConfig, Series};
 use crate::ladder::{Deed, RungKind};
 use crate::measured::KnownCost;
-use crate::removal::{RemovalConfig, RemovalReason, RemovalWatch};
+use crate::placed::{Appliance, ApplianceState, CreatedFor};
+use crate::removal::{RemovalConfig, RemovalWatch};
 use crate::sample::{HostId, Sample, WorkloadId};
-use crate::site::{ApplianceEvent, Forecast, Knowledge, Order, Site, Workload};
+use crate::site::{Forecast, Knowledge, Order, Site, Workload};
 use crate::sizing::SizingConfig;
 use crate::warm::{Warm, WarmConfig};
 
@@ -78,29 +79,11 @@ impl Default for ResponderConfig {
     }
 }
 
-/// A workload's appliance, as far as the responder knows.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Appliance {
-    pub(crate) state: ApplianceState,
-    pub(crate) host: HostId,
-    pub(crate) memory: Bytes,
-    pub(crate) hits_predicted: f64,
-    pub(crate) cause: CreatedFor,
-    pub(crate) watch: RemovalWatch,
-}
-
-/// Why there is an appliance: one for a forecast is not taken back because nothing is broken yet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum CreatedFor {
-    Violation(WorkloadId),
-    Forecast(Nanos),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum ApplianceState {
-    Creating,
-    Serving,
-    Leaving,
+/// When a broken workload was looked at last, and until when it is not looked at again as there was no answer.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Turn {
+    looked_at: Option<Nanos>,
+    pub(crate) unanswered_until: Nanos,
 }
 
 /// Samples that are kept for averages and correlations: an hour.
@@ -114,11 +97,12 @@ pub struct Responder {
     pub(crate) history: Vec<VecDeque<Sample>>,
     /// By workload and resource.
     pub(crate) costs: Vec<Vec<KnownCost>>,
-    detectors: Vec<Detector>,
+    pub(crate) detectors: Vec<Detector>,
     pub(crate) appliances: Vec<Option<Appliance>>,
-    throttled: Vec<Option<f64>>,
+    pub(crate) throttled: Vec<Option<f64>>,
     pub(crate) failed_hosts: Vec<(HostId, Nanos)>,
-    quiet_until: Nanos,
+    pub(crate) quiet_until: Nanos,
+    pub(crate) turns: Vec<Turn>,
     decisions: Vec<Decision>,
 }
 
@@ -135,6 +119,7 @@ impl Responder {
             throttled: vec![None; n],
             failed_hosts: Vec::new(),
             quiet_until: Nanos::ZERO,
+            turns: vec![Turn::default(); n],
             decisions: Vec::new(),
             config,
             site,
@@ -172,8 +157,12 @@ impl Responder {
             let lasts = |d: &Detector| {
                 d.is_broken() && d.violating_of_last(self.config.vanished_samples) > 0
             };
-            let broken = (0..samples.len()).find(|w| lasts(&self.detectors[*w]));
+            // In turn: one whose answers do not help keeps nobody else from being answered.
+            let broken = (0..samples.len())
+                .filter(|w| lasts(&self.detectors[*w]) && now >= self.turns[*w].unanswered_until)
+                .min_by_key(|w| self.turns[*w].looked_at);
             if let Some(w) = broken {
+                self.turns[w].looked_at = Some(now);
                 self.answer(now, WorkloadId(w as u16), known, &mut orders);
             }
         }
@@ -190,43 +179,6 @@ impl Responder {
         orders
     }
 
-    /// What became of a workload's appliance.
-    pub fn appliance(&mut self, now: Nanos, workload: WorkloadId, event: &ApplianceEvent) {
-        let Some(appliance) = &mut self.appliances[workload.index()] else {
-            return;
-        };
-        match event {
-            ApplianceEvent::Serving => {
-                if appliance.state == ApplianceState::Creating {
-                    appliance.state = ApplianceState::Serving;
-                }
-            }
-            ApplianceEvent::Failed { .. } => {
-                let until = now + self.config.avoid_host;
-                self.failed_hosts.push((appliance.host, until));
-                self.give_back(workload);
-                // Another answer may be looked for at once.
-                self.quiet_until = now;
-            }
-            ApplianceEvent::Removed => self.give_back(workload),
-        }
-    }
-
-    fn give_back(&mut self, workload: WorkloadId) {
-        if let Some(appliance) = self.appliances[workload.index()].take() {
-            let hosts = &mut self.site.hosts;
-            if let Some(host) = hosts.iter_mut().find(|h| h.id == appliance.host) {
-                host.cpus_free += APPLIANCE_CPUS;
-                host.memory_free += appliance.memory;
-            }
-        }
-    }
-
-    fn creating(&self) -> bool {
-        let mut all = self.appliances.iter().flatten();
-        all.any(|a| a.state == ApplianceState::Creating)
-    }
-
     /// Ends throttles once nothing is broken any more.
     fn release(&mut self, orders: &mut Vec<Order>) {
         if self.detectors.iter().any(Detector::is_broken) {
@@ -237,63 +189,6 @@ impl Responder {
                 let workload = WorkloadId(w as u16);
                 orders.push(Order::Unthrottle { workload });
             }
-        }
-    }
-
-    /// Takes appliances back that are still being created for something that has vanished.
-    fn take_back(&mut self, orders: &mut Vec<Order>) {
-        for w in 0..self.appliances.len() {
-            let Some(appliance) = &self.appliances[w] else {
-                continue;
-            };
-            let CreatedFor::Violation(affected) = appliance.cause else {
-                continue;
-            };
-            let detector = &self.detectors[affected.index()];
-            if appliance.state == ApplianceState::Creating
-                && detector.violating_of_last(self.config.vanished_samples) == 0
-            {
-                self.leave(
-                    w,
-                    "the violation vanished while it was being created",
-                    orders,
-                );
-            }
-        }
-    }
-
-    fn leave(&mut self, w: usize, why: &str, orders: &mut Vec<Order>) {
-        if let Some(appliance) = &mut self.appliances[w] {
-            appliance.state = ApplianceState::Leaving;
-            orders.push(Order::RemoveAppliance {
-                workload: WorkloadId(w as u16),
-                why: why.into(),
-            });
-        }
-    }
-
-    fn remove_unneeded(&mut self, now: Nanos, known: &dyn Knowledge, orders: &mut Vec<Order>) {
-        for w in 0..self.appliances.len() {
-            let serving = |a: &Appliance| a.state == ApplianceState::Serving;
-            if !self.appliances[w].as_ref().is_some_and(serving) {
-                continue;
-            }
-            let facts = self.removal_facts(WorkloadId(w as u16), known);
-            let appliance = self.appliances[w].as_mut().expect("looked at above");
-            let reason = appliance.watch.tell(&self.config.removal, &facts);
-            // One that was created ahead waits for its peak.
-            let waits = matches!(appliance.cause, CreatedFor::Forecast(at) if now < at);
-            if waits {
-                appliance.watch = RemovalWatch::default();
-                continue;
-            }
-            let why = match reason {
-                None => continue,
-                Some(RemovalReason::LowLoad) => "its workload has been quiet",
-                Some(RemovalReason::NotNeeded) => "the backend can do without it",
-                Some(RemovalReason::Ineffective) => "it hits too seldom",
-            };
-            self.leave(w, why, orders);
         }
     }
 
@@ -312,13 +207,21 @@ impl Responder {
 
     /// Turns what was decided into orders.
     fn carry(&mut self, now: Nanos, decision: Decision, orders: &mut Vec<Order>) {
-        // Without an answer the next look is some minutes off, not ten seconds.
+        // Without an answer the next look at the same workload is some minutes off, not ten seconds.
         const NOTHING: Nanos = Nanos::from_secs(300);
         let rung = crate::ladder::taken(&decision.rungs);
-        let wait = rung.map_or(NOTHING, |r| {
-            Nanos((r.price.effect_after.0 as f64 * self.config.patience) as u64)
-        });
-        self.quiet_until = now + wait.max(Nanos::from_secs(120));
+        match rung {
+            Some(rung) => {
+                let wait = Nanos((rung.price.effect_after.0 as f64 * self.config.patience) as u64);
+                self.quiet_until = now + wait.max(Nanos::from_secs(120));
+            }
+            // Nothing is under way: others need not wait.
+            None => {
+                let (Cause::Violation { affected: w, .. } | Cause::Forecast { workload: w, .. }) =
+                    &decision.cause;
+                self.turns[w.index()].unanswered_until = now + NOTHING;
+            }
+        }
         match rung.and_then(|r| r.deed.clone()) {
             None => {}
             Some(Deed::Appliance {

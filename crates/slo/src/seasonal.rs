@@ -20,9 +20,9 @@ use crate::zones::Zone;
 pub struct SeasonalConfig {
     /// After this everything begins again: a week, or a day where days are alike.
     pub season: Nanos,
-    /// Length of a slot.
+    /// Length of a slot; at least ten seconds, a sample.
     pub slot: Nanos,
-    /// Occurrences that are remembered.
+    /// Occurrences that are remembered; at least one.
     pub occurrences: usize,
     /// Fewer than this predict nothing.
     pub occurrences_min: usize,
@@ -77,7 +77,10 @@ struct Slot {
 
 impl Seasonal {
     /// With nothing remembered.
-    pub fn new(config: SeasonalConfig) -> Self {
+    pub fn new(mut config: SeasonalConfig) -> Self {
+        config.slot = config.slot.max(Nanos::from_secs(10));
+        config.occurrences = config.occurrences.max(1);
+        config.occurrences_min = config.occurrences_min.clamp(1, config.occurrences);
         Self {
             config,
             slots: BTreeMap::new(),
@@ -181,6 +184,21 @@ mod tests {
         assert_eq!(expected.recorded.zones, zones);
         let early = seasonal.expect(hour(9, 28), Nanos::from_secs(2 * HOUR), |r| r > 1800.0);
         assert!(early.is_none(), "not yet");
+    }
+
+    #[test]
+    fn slots_of_no_length_and_no_occurrences_are_the_least_there_are() {
+        let mut seasonal = Seasonal::new(SeasonalConfig {
+            slot: Nanos::ZERO,
+            occurrences: 0,
+            occurrences_min: 0,
+            ..SeasonalConfig::default()
+        });
+        for rate in [5.0, 7.0] {
+            seasonal.remember(hour(0, 3), rate, Recorded::default());
+        }
+        let found = seasonal.expect(hour(0, 2), Nanos::from_secs(HOUR), |_| true);
+        assert_eq!(found.map(|e| e.rate_per_s), Some(7.0));
     }
 
     #[test]

@@ -129,6 +129,10 @@ pub enum Order {
 pub enum ApplianceEvent {
     /// Requests go through it.
     Serving,
+    /// It is being given up: requests are being sent back to the backend, or are there, and it is being taken away.
+    Returning,
+    /// Requests could not be sent back: it serves on, for an operator to look at.
+    Stranded,
     /// It came to nothing; requests go to the backend.
     Failed {
         /// Why.

@@ -100,6 +100,8 @@ struct Script {
     step: u64,
     /// Of the database's requests, how many write.
     writes: f64,
+    /// Share of the time in which the scan has requests outstanding.
+    scan_occupied: f64,
     /// Of the database's reads, how many its appliance answers.
     hits: f64,
     log: Vec<String>,
@@ -112,6 +114,7 @@ impl Script {
             known: known(),
             step: 0,
             writes: 0.1,
+            scan_occupied: 0.9,
             hits: 0.0,
             log: Vec::new(),
         }
@@ -150,7 +153,13 @@ impl Script {
             };
             let us = 9000.0 + 20.0 * wave;
             let db = sample(rate + wave, occupied, self.writes, self.hits, us);
-            let scan = sample(600.0 - wave, 0.9, 0.0, 0.0, 5000.0 + 15.0 * wave);
+            let scan = sample(
+                600.0 - wave,
+                self.scan_occupied,
+                0.0,
+                0.0,
+                5000.0 + 15.0 * wave,
+            );
             let orders = self.responder.tell(self.now(), &[db, scan], &self.known);
             for order in orders {
                 self.note(&order);
@@ -287,6 +296,30 @@ fn full_hosts_are_said_and_asked_again_later() {
 }
 
 #[test]
+fn one_without_an_answer_keeps_nobody_else_waiting() {
+    let mut two = site();
+    // The scan is broken too, and nothing else: it waits behind the database, which writes too much to be cached.
+    two.workloads[1].objective.rate_min_per_s = Some(900.0);
+    let mut script = Script::new(appliance_only(), two);
+    script.writes = 0.6;
+    script.scan_occupied = 1.0;
+    script.run(44, 800.0, 1.0);
+    script.run(20, 800.0, 1.0);
+    let decisions = script.responder.decisions().iter();
+    let looked_at: Vec<_> = decisions
+        .map(|d| match d.cause {
+            slo::Cause::Violation { affected, .. } => (affected, d.at.0 / 10_000_000_000),
+            slo::Cause::Forecast { .. } => panic!("none was made"),
+        })
+        .collect();
+    assert_eq!(
+        looked_at,
+        [(DB, 44), (SCAN, 45)],
+        "ten seconds later, not five minutes"
+    );
+}
+
+#[test]
 fn a_failed_creation_is_tried_elsewhere_once_per_host() {
     let mut script = Script::new(appliance_only(), site());
     script.run(100, 300.0, 0.5);
@@ -306,6 +339,34 @@ fn a_failed_creation_is_tried_elsewhere_once_per_host() {
     );
     let decision = script.responder.decisions().last().unwrap();
     assert!(decision.hosts.iter().all(|h| h.refused.is_some()));
+}
+
+#[test]
+fn a_route_that_cannot_be_given_back_does_not_keep_others_from_being_answered() {
+    for event in [ApplianceEvent::Returning, ApplianceEvent::Stranded] {
+        let mut two = site();
+        two.workloads[1].objective.rate_min_per_s = Some(900.0);
+        let mut script = Script::new(appliance_only(), two);
+        script.scan_occupied = 1.0;
+        script.run(44, 800.0, 1.0);
+        assert_eq!(script.log.len(), 1, "{:?}", script.log);
+        script.run(60, 800.0, 1.0);
+        assert_eq!(
+            script.responder.decisions().len(),
+            1,
+            "it is still being created"
+        );
+        script.event(event);
+        script.run(12, 800.0, 1.0);
+        assert!(script.responder.decisions().len() >= 2);
+        // A second appliance for the same workload is not ordered, nor the same one removed, and at its end it is gone.
+        script.event(ApplianceEvent::Returning);
+        script.run(30, 800.0, 1.0);
+        assert_eq!(script.log.len(), 1, "{:?}", script.log);
+        script.event(ApplianceEvent::Removed);
+        script.run(60, 800.0, 1.0);
+        assert!(script.log[1].contains("create for 0"), "{:?}", script.log);
+    }
 }
 
 #[test]

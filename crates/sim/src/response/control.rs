@@ -408,7 +408,11 @@ impl<'a> Control<'a> {
                     ApplianceOutcome::Failed { why } => ApplianceEvent::Failed { why },
                     ApplianceOutcome::Removed { .. } => ApplianceEvent::Removed,
                 },
-                _ => continue,
+                ApplianceState::Returning | ApplianceState::Draining | ApplianceState::Removing => {
+                    ApplianceEvent::Returning
+                }
+                ApplianceState::Stranded => ApplianceEvent::Stranded,
+                ApplianceState::Creating | ApplianceState::Rerouting => continue,
             };
             if self.wanted[i].told.as_ref() == Some(&event) {
                 continue;
@@ -416,11 +420,18 @@ impl<'a> Control<'a> {
             let w = self.wanted[i].workload;
             let name = self.name(w);
             let what = match &event {
-                ApplianceEvent::Serving => format!("{name} goes through its appliance"),
-                ApplianceEvent::Failed { why } => format!("appliance of {name} failed: {why}"),
-                ApplianceEvent::Removed => format!("appliance of {name} is gone"),
+                ApplianceEvent::Serving => Some(format!("{name} goes through its appliance")),
+                // What began it was noted.
+                ApplianceEvent::Returning => None,
+                ApplianceEvent::Stranded => Some(format!("appliance of {name} is stranded")),
+                ApplianceEvent::Failed { why } => {
+                    Some(format!("appliance of {name} failed: {why}"))
+                }
+                ApplianceEvent::Removed => Some(format!("appliance of {name} is gone")),
             };
-            self.note(world, what);
+            if let Some(what) = what {
+                self.note(world, what);
+            }
             if let Some(responder) = &mut self.responder {
                 responder.appliance(now, WorkloadId(w as u16), &event);
             }
