@@ -14,8 +14,7 @@ if ! "$python" -c "import libcachesim" 2>/dev/null; then
   python3 -m venv "$target/bench-venv" && "$target/bench-venv/bin/python" -m pip install -q libcachesim 2>/dev/null &&
     python=$target/bench-venv/bin/python || { python=python3; echo "skipped: needs libCacheSim's wheel from PyPI"; }
 fi
-base=/dev/shm; [ -d $base ] || base=${TMPDIR:-/tmp}
-directory=$(mktemp -d "$base/terrace-mrc-XXXXXX")
+directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT
 "$target/release/examples/mrc_native" generate "$directory/t.trc" "${1:-20}" "${2:-1000}"
 "$python" bench/mrc.py "$target/release/examples/mrc_native" "$directory/t" "${1:-20}" "${2:-1000}" "${3:-5}"

@@ -23,7 +23,7 @@ mod setup;
 pub use claims::{Claim, Measure, Outlook, Rule};
 pub(crate) use claims::{claim, measure, near};
 pub use document::document;
-pub(crate) use document::{found, section, value};
+pub(crate) use document::{found, value};
 pub use figures::Figures;
 pub use grid::{Grid, Value};
 pub use job::{CellScore, Job, JobResult, Purpose};

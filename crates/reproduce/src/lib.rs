@@ -14,6 +14,7 @@ pub mod autotiering;
 pub mod dual_period;
 pub mod dynamite;
 pub mod ops_isolation;
+mod page;
 pub mod priority_lru;
 
 pub use algo::Interval;

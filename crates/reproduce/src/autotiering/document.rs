@@ -3,10 +3,11 @@
 mod charts;
 mod tables;
 
-use report::{Block, Document, Section};
+use report::{Block, Document};
 
 use super::outcome::Outcome;
 use super::setup::WARMUP_EPOCHS;
+use crate::page::section;
 
 /// The whole document.
 pub fn document(outcome: &Outcome) -> Document {
@@ -102,14 +103,6 @@ pub fn document(outcome: &Outcome) -> Document {
             ("terrace version".into(), outcome.version.clone()),
         ],
         sections,
-    }
-}
-
-fn section(id: &str, title: &str, blocks: Vec<Block>) -> Section {
-    Section {
-        id: id.into(),
-        title: title.into(),
-        blocks,
     }
 }
 

@@ -1,6 +1,6 @@
 //! The outcome to read.
 
-use report::{Block, Cell, Column, Document, Section, Tone, number, words};
+use report::{Block, Cell, Column, Document, Tone, number, words};
 
 use super::charts;
 use super::claims::{Claim, Outlook, Rule};
@@ -10,6 +10,7 @@ use super::outcome::Outcome;
 use super::sensitivity::Row;
 use super::setup::FAST_SHARES;
 use crate::autotiering::Verdict;
+use crate::page::{section, verdict_cell};
 
 /// As a document of tables and charts.
 pub fn document(outcome: &Outcome) -> Document {
@@ -91,14 +92,6 @@ pub fn document(outcome: &Outcome) -> Document {
     }
 }
 
-pub(crate) fn section(id: &str, title: &str, blocks: Vec<Block>) -> Section {
-    Section {
-        id: id.into(),
-        title: title.into(),
-        blocks,
-    }
-}
-
 fn scorecard(outcome: &Outcome) -> Vec<Block> {
     let columns = vec![
         words("claim"),
@@ -112,15 +105,7 @@ fn scorecard(outcome: &Outcome) -> Vec<Block> {
             Outlook::Calibrated => " (calibrated)",
             Outlook::Open => "",
         };
-        let tone = match c.verdict {
-            Verdict::Agrees => Tone::Good,
-            Verdict::Disagrees => Tone::Bad,
-            Verdict::Undecided => Tone::Plain,
-        };
-        let verdict = Cell {
-            text: format!("{}{outlook}", c.verdict.name()),
-            tone,
-        };
+        let verdict = verdict_cell(c.verdict, outlook);
         vec![
             c.id.into(),
             c.source.into(),

@@ -1,6 +1,6 @@
 //! The outcome to read.
 
-use report::{Block, Cell, Document, Section, Tone, number, words};
+use report::{Block, Cell, Document, Tone, number, words};
 use slo::Decision;
 use slo::interference::Edge;
 use slo::ladder::Rung;
@@ -10,7 +10,7 @@ use super::claims::{Claim, Outlook};
 use super::outcome::Outcome;
 use super::summary::Summary;
 use super::variants::Variant;
-use crate::autotiering::Verdict;
+use crate::page::{section, verdict_cell};
 
 const REACTIVE: [Variant; 4] = [
     Variant::CoLocated,
@@ -93,14 +93,6 @@ pub fn document(outcome: &Outcome) -> Document {
     }
 }
 
-fn section(id: &str, title: &str, blocks: Vec<Block>) -> Section {
-    Section {
-        id: id.into(),
-        title: title.into(),
-        blocks,
-    }
-}
-
 /// With as many digits as a reader wants of it.
 fn plain(value: f64) -> String {
     if value.abs() >= 100.0 {
@@ -131,15 +123,7 @@ fn scorecard(outcome: &Outcome) -> Block {
             Outlook::Designed => " (designed)",
             Outlook::Open => "",
         };
-        let tone = match c.verdict {
-            Verdict::Agrees => Tone::Good,
-            Verdict::Disagrees => Tone::Bad,
-            Verdict::Undecided => Tone::Plain,
-        };
-        let verdict = Cell {
-            text: format!("{}{outlook}", c.verdict.name()),
-            tone,
-        };
+        let verdict = verdict_cell(c.verdict, outlook);
         vec![
             c.says.into(),
             c.source.into(),

@@ -1,14 +1,14 @@
 //! The outcome to read.
 
 use report::{
-    BarChart, Block, Cell, Chart, Document, Mark, Tone, ValueBar, XyChart, XySeries, number, words,
+    BarChart, Block, Cell, Chart, Document, Mark, ValueBar, XyChart, XySeries, number, words,
 };
 
 use super::cell::{Device, Mode};
 use super::figures::Row;
 use super::setup::Outcome;
-use crate::autotiering::Verdict;
-use crate::dual_period::{Claim, Value, found, section, value};
+use crate::dual_period::{Claim, Value, found, value};
+use crate::page::{section, verdict_cell};
 
 /// As a document of tables and charts.
 pub fn document(outcome: &Outcome) -> Document {
@@ -80,15 +80,7 @@ fn scorecard(outcome: &Outcome) -> Vec<Block> {
         words("ours"),
     ];
     let row = |c: &Claim| -> Vec<Cell> {
-        let tone = match c.verdict {
-            Verdict::Agrees => Tone::Good,
-            Verdict::Disagrees => Tone::Bad,
-            Verdict::Undecided => Tone::Plain,
-        };
-        let verdict = Cell {
-            text: c.verdict.name().into(),
-            tone,
-        };
+        let verdict = verdict_cell(c.verdict, "");
         vec![
             c.id.into(),
             c.source.into(),

@@ -1,13 +1,13 @@
 //! The outcome to read.
 
-use report::{Block, Cell, Column, Document, Section, Tone, number, words};
+use report::{Block, Cell, Column, Document, Tone, number, words};
 
 use super::charts;
 use super::claims::{Claim, Expected};
 use super::job::{JobResult, Variant};
 use super::outcome::{Outcome, Table, group};
 use super::published::{CUSTOMERS, GROUPS, HOURS};
-use crate::autotiering::Verdict;
+use crate::page::{section, verdict_cell};
 
 /// As a document of tables and charts.
 pub fn document(outcome: &Outcome) -> Document {
@@ -67,14 +67,6 @@ pub fn document(outcome: &Outcome) -> Document {
     }
 }
 
-fn section(id: &str, title: &str, blocks: Vec<Block>) -> Section {
-    Section {
-        id: id.into(),
-        title: title.into(),
-        blocks,
-    }
-}
-
 fn percent(share: f64) -> String {
     format!("{:.1}", 100.0 * share)
 }
@@ -88,15 +80,7 @@ fn scorecard(outcome: &Outcome) -> Vec<Block> {
         words("ours"),
     ];
     let row = |c: &Claim| -> Vec<Cell> {
-        let tone = match c.verdict {
-            Verdict::Agrees => Tone::Good,
-            Verdict::Disagrees => Tone::Bad,
-            Verdict::Undecided => Tone::Plain,
-        };
-        let verdict = Cell {
-            text: c.verdict.name().into(),
-            tone,
-        };
+        let verdict = verdict_cell(c.verdict, "");
         vec![
             c.id.into(),
             c.source.into(),

@@ -507,7 +507,7 @@ impl<'a, P: Policy> World<'a, P> {
     fn end_hour(&mut self, back_end: BackEndMode) -> u32 {
         for device in &mut self.devices {
             match device {
-                Device::Queue(disk) => drop(disk.give_up()),
+                Device::Queue(disk) => disk.give_up(),
                 Device::Flash(drive) => drive.give_up(),
             }
         }
