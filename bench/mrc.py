@@ -70,8 +70,6 @@ def main():
     if os.path.isfile(binary):
         peers["libCacheSim mrcProfiler, exact"] = lambda: profiler(binary, path, pages, size, 1, references)
         peers["libCacheSim mrcProfiler, SHARDS"] = lambda: profiler(binary, path, pages, size, RATE, references)
-    else:
-        print("skipped: needs libCacheSim's mrcProfiler (LIBCACHESIM_BIN)")
     for _ in range(runs):
         for name, result in ours(tool, path, size).items():
             add(name, result)

@@ -49,6 +49,8 @@ pub struct InterferenceRule {
     pub samples_min: usize,
     /// Share of false edges among all edges that is accepted.
     pub false_discovery: f64,
+    /// A correlation smaller than this, 0..=1, is no edge however significant: nothing worth acting on.
+    pub correlation_min: f64,
 }
 
 impl Default for InterferenceRule {
@@ -58,6 +60,7 @@ impl Default for InterferenceRule {
             lag_max: 2,
             samples_min: 60,
             false_discovery: 0.05,
+            correlation_min: 0.0,
         }
     }
 }
@@ -140,16 +143,29 @@ pub fn interference(
         .iter_mut()
         .zip(discoveries(&p, rule.false_discovery))
     {
-        pair.edge = edge;
+        pair.edge = edge && pair.correlation.abs() >= rule.correlation_min;
     }
     found.sets = connected(series.len(), &found.pairs);
     found
 }
 
+/// The largest correlation of one pair in size, 0..=1, without a test: how it develops over time. `None` for what could not be
+/// tested either.
+pub fn interference_strength(
+    a: &MeasuredSeries<'_>,
+    b: &MeasuredSeries<'_>,
+    rule: &InterferenceRule,
+) -> Option<f64> {
+    let (a, b) = (changes(a, rule)?, changes(b, rule)?);
+    Some(compare(&a, &b, rule, &mut Vec::new())?.correlation.abs())
+}
+
 fn changes(series: &MeasuredSeries<'_>, rule: &InterferenceRule) -> Option<Changes> {
     let samples = series.iops.len();
     let finite = |s: &[f64]| s.iter().all(|v| v.is_finite());
-    let long = samples >= rule.samples_min.max(4 * rule.lag_max + 12);
+    // Each shift is held against those that share no lag with it: some of them must be left of all.
+    let least = rule.lag_max.saturating_mul(8).saturating_add(20);
+    let long = samples >= rule.samples_min.max(least);
     if samples != series.latency.len() || !long || !finite(series.iops) || !finite(series.latency) {
         return None;
     }

@@ -46,6 +46,7 @@ pub use histogram::{
 };
 pub use interference::{
     Correlation, Interference, InterferenceRule, MeasuredSeries, PairTest, interference,
+    interference_strength,
 };
 pub use interval::Interval;
 pub use least_squares::least_squares;

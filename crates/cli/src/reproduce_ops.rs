@@ -16,7 +16,7 @@ use crate::reproduce_cmd::{Output, check_report, hand_over};
 #[derive(Debug, Args)]
 pub struct OpsIsolationArgs {
     /// Seeds, at least 2
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(2..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(2..=1000))]
     seeds: u64,
     /// First seed
     #[arg(long, value_name = "SEED", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]

@@ -368,6 +368,10 @@ fn print_tables(
     if let Some(optimum) = optimum {
         writeln!(out, "{}", report::optimality(optimum))?;
     }
+    if let Some(wear) = report::wear(results) {
+        writeln!(out, "wear, devices with flash inside")?;
+        writeln!(out, "{wear}")?;
+    }
     for r in results.iter().filter(|r| !r.move_log.is_empty()) {
         writeln!(out, "moves of {}", r.manifest.strategy)?;
         writeln!(out, "{}", report::moves(r))?;

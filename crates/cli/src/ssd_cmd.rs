@@ -9,11 +9,13 @@ use flash::drive::{Drive, DriveConfig, DriveReport, PRESETS, preset};
 use flash::ftl::{Sharing, Streams, Victim};
 use flash::host::{
     Control, HostConfig, Outcome, Service, Split, objectives, place_tenants, run as run_tenants,
+    shares_for_objectives,
 };
 use flash::model::sizing::Feasibility;
 use serde::Serialize;
 use units::{Bytes, Nanos};
 
+use crate::live::message;
 use crate::ssd_table;
 use crate::ssd_tenants;
 
@@ -28,15 +30,18 @@ Tenants: NAME:KEY=VALUE,…
   rate=     requests per second that arrive whatever is answered, instead of depth
   iops=     objective: requests per second;  bandwidth=\"20 MiB/s\": objective in bytes
   ops=      spare space of its own, as a share of the flash (isolated only; with any, all others share the rest equally)
-  share=    share of device time under --service device-time [default: its weight; 1 with --split model or --control]
-  from=, to=  when it comes and goes (30s)
+  share=    share of device time under --service device-time [default: its weight; 1 with --split model or --control;
+            with an objective in numbers and without --split model what the cost model says it needs]
+  from=, to=  when it comes and goes, in simulated time with the warm-up (30s). One that comes brings aged data, unless --clean;
+            with --sharing isolated its blocks are nobody's until then
 
 Examples:
   terrace sim ssd --preset paper4 --size \"512 MiB\" --tenants a:weight=1,load=random-write-4k b:weight=5,load=random-write-4k
   terrace sim ssd --preset paper4 --sharing isolated --service device-time --split model --tags 1 --tenants \\
       a:weight=1,load=random-write-4k b:weight=2,load=random-write-4k c:weight=5,load=random-write-4k
   terrace sim ssd --preset tlc-nvme --size \"16 GiB\" --duration 20s --tenants db:load=zipf,rate=40000 log:load=sequential,depth=4
-  terrace sim ssd --preset paper4 --ops 7% --sharing isolated --control --tenants a:iops=60,load=random-write-4k b:iops=90,load=random-write-4k";
+  terrace sim ssd --preset paper4 --ops 7% --sharing isolated --service device-time --tags 1 --control --warmup 20m --duration 20m \
+      --tenants a:iops=40,load=random-write-4k b:iops=100,load=random-write-4k";
 
 /// What to run.
 #[derive(Debug, Args)]
@@ -44,9 +49,9 @@ pub struct SsdArgs {
     /// The drive: paper4, disksim, tlc-nvme or qlc-nvme
     #[arg(long, value_name = "NAME", default_value = "paper4")]
     preset: String,
-    /// Capacity that the host sees; small drives reach their steady state sooner and amplify alike
-    #[arg(long, value_name = "SIZE", default_value = "1 GiB")]
-    size: Bytes,
+    /// Capacity that the host sees; small drives reach their steady state sooner [default: 1 GiB; 16 GiB for the NVMe presets]
+    #[arg(long, value_name = "SIZE")]
+    size: Option<Bytes>,
     /// The tenants, as described below
     #[arg(long, value_name = "TENANT", num_args = 1.., required = true)]
     tenants: Vec<String>,
@@ -68,7 +73,8 @@ pub struct SsdArgs {
     /// How often the controller looks
     #[arg(long, value_name = "TIME", default_value = "10s", requires = "control")]
     interval: Nanos,
-    /// Requests that the drive has at a time and may reorder (NCQ); 1 keeps the host's order [default: the preset's, 32 at most]
+    /// Requests that the drive has at a time and may reorder (NCQ): reads go first; 1 keeps the host's order [default: the preset's, 32
+    /// at most]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     tags: Option<u32>,
     /// Size of the write buffer instead of the preset's; "0 B" for none
@@ -95,7 +101,7 @@ pub struct SsdArgs {
     /// Simulated time that counts
     #[arg(long, value_name = "TIME", default_value = "60s")]
     duration: Nanos,
-    /// Seed of the loads
+    /// Seed of the loads, of ageing and of victims drawn at random
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Form of the output
@@ -186,11 +192,20 @@ pub fn run(args: &SsdArgs) -> anyhow::Result<ExitCode> {
         !args.control || args.interval.0 >= 1_000_000,
         "--interval: give 1 ms or more"
     );
-    let mut plans = ssd_tenants::plans(
+    let size = args.size.unwrap_or(default_size(&args.preset));
+    let (mut plans, shares_given) = ssd_tenants::plans(
         &args.tenants,
-        args.size,
+        size,
         args.split == SplitArg::Model || args.control,
     )?;
+    let end = args.warmup.0.saturating_add(args.duration.0);
+    if let Some(late) = plans.iter().find(|p| p.comes.0 >= end) {
+        bail!(
+            "tenant \"{}\": from={} is after the end of the run (--warmup and --duration)",
+            late.name,
+            late.comes
+        );
+    }
     if args.control && config.ftl.sharing != Sharing::Isolated {
         bail!(
             "--control moves spare space between tenants that own theirs: it needs --sharing isolated"
@@ -202,21 +217,29 @@ pub fn run(args: &SsdArgs) -> anyhow::Result<ExitCode> {
             "ops= is spare space of a tenant's own: it needs --sharing isolated, and not --split model"
         );
     }
-    if given {
-        ssd_tenants::share_rest(&mut plans, config.ftl.spare_share)?;
-    }
     let split = match (given, args.split) {
         (true, _) => Split::Given,
         (false, SplitArg::Equal) => Split::Equal,
         (false, SplitArg::Model) => Split::ByModel,
     };
     let feasibility = objectives(&config, &plans, config.ftl.spare_share);
-    let mut drive = Drive::new(config, args.size).context("the drive")?;
+    if let Some(needs) = &feasibility
+        && matches!(args.service, ServiceArg::DeviceTime)
+        && args.split == SplitArg::Equal
+    {
+        shares_for_objectives(&mut plans, needs, &shares_given);
+    }
+    let mut drive = Drive::new(config, size).context("the drive")?;
     place_tenants(&mut drive, &mut plans, split).context("the tenants")?;
     if !args.clean {
         drive.age(3.0);
     }
-    let tags = args.tags.unwrap_or(drive.config().tags.min(32));
+    let tags = drive.config().tags;
+    if args.control && (!matches!(args.service, ServiceArg::DeviceTime) || tags > 1) {
+        message(
+            "note: spare space alone changes little under this service; --control shows what it can do with --service device-time --tags 1",
+        );
+    }
     let host = HostConfig {
         service: match args.service {
             ServiceArg::Fcfs => Service::Fcfs,
@@ -235,8 +258,7 @@ pub fn run(args: &SsdArgs) -> anyhow::Result<ExitCode> {
     };
     let outcome = run_tenants(&mut drive, &plans, &host).context("the run")?;
     let report = drive.report();
-    let blocks = u32::try_from(drive.blocks()).unwrap_or(u32::MAX);
-    let years = report.years(drive.config().endurance, blocks, outcome.seconds);
+    let years = drive.years(report.erases, outcome.seconds);
     let mut out = io::stdout().lock();
     match args.output {
         Form::Table => {
@@ -248,7 +270,7 @@ pub fn run(args: &SsdArgs) -> anyhow::Result<ExitCode> {
                 schema: "terrace.sim.ssd/1",
                 version: env!("CARGO_PKG_VERSION"),
                 preset: &args.preset,
-                capacity: args.size,
+                capacity: size,
                 drive: drive.config(),
                 service: host.service,
                 tags,
@@ -266,6 +288,14 @@ pub fn run(args: &SsdArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The NVMe presets' erase blocks span so many units that a small drive would have too few of them.
+fn default_size(preset: &str) -> Bytes {
+    match preset.ends_with("-nvme") {
+        true => Bytes(16 << 30),
+        false => Bytes(1 << 30),
+    }
+}
+
 fn drive_config(args: &SsdArgs) -> anyhow::Result<DriveConfig> {
     let names: Vec<&str> = PRESETS.iter().map(|p| p.name).collect();
     let mut config = preset(&args.preset)
@@ -278,6 +308,11 @@ fn drive_config(args: &SsdArgs) -> anyhow::Result<DriveConfig> {
     };
     config.ftl.handles = args.tenants.len().clamp(1, 64) as u32;
     if let Some(ops) = args.ops {
+        ensure!(
+            (0.001..=0.95).contains(&ops),
+            "--ops: give 0.1% to 95%, {:.2}% was given",
+            100.0 * ops
+        );
         config.ftl.spare_share = ops;
     }
     if let Some(victim) = args.victim {
@@ -289,20 +324,12 @@ fn drive_config(args: &SsdArgs) -> anyhow::Result<DriveConfig> {
         Some(StreamsArg::HostAndCollected) => config.ftl.streams = Streams::HostAndCollected,
         Some(StreamsArg::HotAndCold) => config.ftl.streams = Streams::HotAndCold,
     }
-    // Handles need an open block each, and a free one for each that collection writes to.
-    if matches!(
-        config.ftl.sharing,
-        Sharing::HandlesInitially | Sharing::HandlesPersistently
-    ) {
-        let needed = 2 * config.ftl.handles + 1;
-        config.ftl.reserve_blocks = config.ftl.reserve_blocks.max(needed);
-    }
-    if config.ftl.streams == Streams::HotAndCold {
-        config.ftl.reserve_blocks = config.ftl.reserve_blocks.max(3);
-    }
+    config.ftl = config.ftl.with_reserve_for_streams();
+    config.ftl.seed = args.seed;
     if let Some(buffer) = args.buffer {
         config.buffer_pages = u32::try_from(buffer.0 / config.page.0).unwrap_or(u32::MAX);
     }
+    config.tags = args.tags.unwrap_or(config.tags.min(32));
     if let Some(scale) = args.scale {
         config.scale = scale;
     }

@@ -25,25 +25,27 @@ pub fn share(text: &str) -> Result<f64, String> {
     }
 }
 
-/// All tenants, with sizes.
+/// All tenants, with sizes, and whose share of device time was given.
 pub fn plans(
     texts: &[String],
     drive: Bytes,
     by_spare_space: bool,
-) -> anyhow::Result<Vec<TenantPlan>> {
+) -> anyhow::Result<(Vec<TenantPlan>, Vec<bool>)> {
     ensure!(
         texts.len() <= 64,
         "--tenants: {} were given, 64 at most",
         texts.len()
     );
     let mut plans: Vec<TenantPlan> = Vec::with_capacity(texts.len());
+    let mut shares_given = Vec::with_capacity(texts.len());
     for text in texts {
-        let plan =
+        let (plan, share_given) =
             plan(text, drive, by_spare_space).with_context(|| format!("tenant \"{text}\""))?;
         if plans.iter().any(|p| p.name == plan.name) {
             bail!("tenant \"{}\" is named twice", plan.name);
         }
         plans.push(plan);
+        shares_given.push(share_given);
     }
     let taken: u64 = plans.iter().map(|p| p.bytes.0).sum();
     let without = plans.iter().filter(|p| p.bytes.0 == 0).count() as u64;
@@ -58,27 +60,10 @@ pub fn plans(
             plan.name
         );
     }
-    Ok(plans)
+    Ok((plans, shares_given))
 }
 
-/// Gives those without spare space of their own equal parts of what is left.
-pub fn share_rest(plans: &mut [TenantPlan], spare: f64) -> anyhow::Result<()> {
-    let taken: f64 = plans.iter().map(|p| p.spare_share).sum();
-    let without = plans.iter().filter(|p| p.spare_share == 0.0).count();
-    if taken > spare + 1e-9 || (without > 0 && taken > spare - 1e-9) {
-        bail!(
-            "tenants' ops take {:.1}% of the flash, {:.1}% are spare",
-            100.0 * taken,
-            100.0 * spare
-        );
-    }
-    for plan in plans.iter_mut().filter(|p| p.spare_share == 0.0) {
-        plan.spare_share = (spare - taken) / without as f64;
-    }
-    Ok(())
-}
-
-fn plan(text: &str, drive: Bytes, by_spare_space: bool) -> anyhow::Result<TenantPlan> {
+fn plan(text: &str, drive: Bytes, by_spare_space: bool) -> anyhow::Result<(TenantPlan, bool)> {
     let (name, rest) = text.split_once(':').unwrap_or((text, ""));
     ensure!(
         !name.is_empty() && name.len() <= 64,
@@ -124,7 +109,7 @@ fn plan(text: &str, drive: Bytes, by_spare_space: bool) -> anyhow::Result<Tenant
     let own_times = matches!(plan.load, Load::Recorded(_));
     plan.depth = depth.unwrap_or(if own_times { 0 } else { 16 });
     plan.time_share = time_share.unwrap_or(if by_spare_space { 1.0 } else { plan.weight });
-    Ok(plan)
+    Ok((plan, time_share.is_some()))
 }
 
 fn positive(key: &str, value: &str) -> anyhow::Result<f64> {
@@ -200,7 +185,9 @@ mod tests {
 
     fn read(texts: &[&str]) -> Result<Vec<TenantPlan>, String> {
         let texts: Vec<String> = texts.iter().map(|t| (*t).to_owned()).collect();
-        plans(&texts, DRIVE, false).map_err(|e| format!("{e:#}"))
+        plans(&texts, DRIVE, false)
+            .map(|(plans, _)| plans)
+            .map_err(|e| format!("{e:#}"))
     }
 
     #[test]
@@ -245,9 +232,5 @@ mod tests {
             let text = read(texts).unwrap_err();
             assert!(text.contains(want), "{texts:?}: {text}");
         }
-        let mut all = read(&["a:load=zipf,ops=5%", "b:load=zipf"]).unwrap();
-        assert!(share_rest(&mut all, 0.05).is_err());
-        share_rest(&mut all, 0.07).unwrap();
-        assert!((all[1].spare_share - 0.02).abs() < 1e-12);
     }
 }

@@ -44,7 +44,7 @@ fn walk(item: &Item, schema: &Value, root: &Value, at: &str, found: &mut Option<
         let properties = match schema.get("properties").and_then(Value::as_object) {
             Some(properties) => properties,
             None if closed => &none,
-            None => return, // a map with names of the user's own
+            None => return walk_named(item, schema, root, at, found),
         };
         for (key, value) in table.iter() {
             let here = if at.is_empty() {
@@ -83,6 +83,17 @@ fn walk(item: &Item, schema: &Value, root: &Value, at: &str, found: &mut Option<
         for (i, element) in elements.iter().enumerate() {
             walk(element, below, root, &format!("{at}[{i}]"), found);
         }
+    }
+}
+
+/// The same of a map with names of the user's own, whose values are all alike, or free.
+fn walk_named(item: &Item, schema: &Value, root: &Value, at: &str, found: &mut Option<Unknown>) {
+    let below = schema.get("additionalProperties").filter(|s| s.is_object());
+    let (Some(table), Some(below)) = (item.as_table_like(), below) else {
+        return;
+    };
+    for (name, value) in table.iter() {
+        walk(value, below, root, &format!("{at}.{name}"), found);
     }
 }
 

@@ -10,7 +10,8 @@
 //! less than 65,536 pages are in use, fewer than 8,192 are followed, which [`Confidence::enough_blocks`] tells.
 //!
 //! Counted page by page, from when measuring began. About 0.6 MiB for a volume, which it takes with its first request. Trims
-//! are not looked at: what they discard counts as if it were still cached until it is written again.
+//! are not looked at: what they discard counts as if it were still cached until it is written again. Zeroes drop pages as writes do; they
+//! are no references.
 
 use algo::mrc::{Confidence, Distances, FixedSize, Sampler, WorkingSet, WorkingSets};
 use serde::{Deserialize, Serialize};
@@ -80,8 +81,7 @@ pub struct ReuseCounts {
 impl ReuseCounts {
     /// Miss ratio of a cache of reads that writes go around, by pages.
     pub fn curve(&self) -> algo::mrc::Curve {
-        self.distances
-            .curve_adjusted(self.references as f64, self.confidence)
+        self.distances.curve(self.confidence)
     }
 }
 
@@ -97,6 +97,7 @@ impl Reuse {
         let read = match request.op {
             GuestOp::Read => true,
             GuestOp::Write => false,
+            GuestOp::Zero | GuestOp::ZeroAllocated => return self.zeroed(request),
             _ => return,
         };
         if request.length == 0 {
@@ -122,6 +123,15 @@ impl Reuse {
         }
     }
 
+    /// Zeroes were written: what was cached of it is dropped, in a bounded time, as one request may be as long as the volume.
+    fn zeroed(&mut self, request: &GuestRequest) {
+        if let (Some(counters), 1..) = (&mut self.0, request.length) {
+            let first = request.offset / PAGE.0;
+            let last = request.offset.saturating_add(request.length - 1) / PAGE.0;
+            counters.reads.invalidate_range(first, last);
+        }
+    }
+
     /// What was counted; none before the first read or write.
     pub fn look(&self) -> Option<ReuseCounts> {
         let Counters { reads, pages, .. } = self.0.as_deref()?;
@@ -138,7 +148,7 @@ impl Reuse {
         Some(ReuseCounts {
             page: PAGE,
             references: reads.references(),
-            distances: reads.distances().clone(),
+            distances: reads.distances(),
             rate: reads.sampler().rate(),
             confidence: reads.confidence(),
             touches,
@@ -200,6 +210,39 @@ mod tests {
         assert!(about(misses, 300_000.0 / 1_200_000.0), "{misses}");
         let text = serde_json::to_string(&counts).unwrap();
         assert_eq!(serde_json::from_str::<ReuseCounts>(&text).unwrap(), counts);
+    }
+
+    /// 50,000 pages are read three times; before the last time a fifth of them is zeroed, by short requests or one that is longer
+    /// than the sample.
+    #[test]
+    fn zeroes_drop_pages_as_writes_do() {
+        let misses = |zeroes: &[(GuestOp, u64, u64)]| {
+            let mut reuse = Reuse::new();
+            for round in 0..3 {
+                for (op, first, pages) in zeroes.iter().filter(|_| round == 2) {
+                    reuse.count(&request(*op, first * 4096, pages * 4096));
+                }
+                for page in 0..50_000 {
+                    reuse.count(&request(GuestOp::Read, page * 4096, 4096));
+                }
+            }
+            let counts = reuse.look().unwrap();
+            assert_eq!((counts.references, counts.touches), (150_000, 150_000));
+            counts.curve().at(1_000_000)
+        };
+        let about = |value: f64, want: f64| (value / want - 1.0).abs() < 0.03;
+        let none = misses(&[]);
+        assert!(about(none, 1.0 / 3.0), "{none}");
+        for op in [GuestOp::Zero, GuestOp::ZeroAllocated] {
+            let short: Vec<_> = (0..1000).map(|i| (op, i * 10, 10)).collect();
+            let long = [(op, 40_000, u64::MAX / 4096 - 40_000)];
+            for dropped in [misses(&short), misses(&long)] {
+                assert!(about(dropped, 1.2 / 3.0), "{op:?}: {dropped}");
+            }
+        }
+        let mut unread = Reuse::new();
+        unread.count(&request(GuestOp::Zero, 0, 4096));
+        assert_eq!(unread.look(), None);
     }
 
     #[test]

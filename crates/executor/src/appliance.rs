@@ -33,8 +33,8 @@ use units::{Nanos, VolumeId};
 
 pub use parts::{
     ApplianceAction, ApplianceDeadlines, ApplianceId, ApplianceInput, ApplianceKind,
-    ApplianceOrder, ApplianceOutcome, ApplianceState, REMOVE_ATTEMPTS_MAX, RETURN_ATTEMPTS_MAX,
-    Route, WarmUp,
+    ApplianceOrder, ApplianceOutcome, ApplianceState, ENDED_MAX, REMOVE_ATTEMPTS_MAX,
+    RETURN_ATTEMPTS_MAX, Route, WarmUp,
 };
 
 /// One appliance and where it stands.
@@ -104,14 +104,19 @@ impl Appliances {
         }
     }
 
-    /// All of them, oldest first, ended ones included.
+    /// All of them, oldest first, the latest [`ENDED_MAX`] or so of those that ended included.
     pub fn all(&self) -> &[Appliance] {
         &self.all
     }
 
-    /// One of them; `None` if there never was one of that number.
+    /// One of them; `None` if there never was one of that number, or it ended long ago.
     pub fn get(&self, id: ApplianceId) -> Option<&Appliance> {
-        self.all.get(id.0 as usize)
+        self.place(id).map(|i| &self.all[i])
+    }
+
+    /// They are in order of their numbers.
+    fn place(&self, id: ApplianceId) -> Option<usize> {
+        self.all.binary_search_by_key(&id, |a| a.id).ok()
     }
 
     /// The next thing to do.
@@ -135,7 +140,9 @@ impl Appliances {
             let by = other.id;
             return Err(Taken { volume, by });
         }
-        let id = ApplianceId(self.all.len() as u32);
+        // The last one is never forgotten, so no number comes twice.
+        let id = ApplianceId(self.all.last().map_or(0, |a| a.id.0 + 1));
+        self.forget();
         self.all.push(Appliance {
             id,
             order,
@@ -147,6 +154,17 @@ impl Appliances {
         });
         self.enter(id, now, ApplianceState::Creating);
         Ok(id)
+    }
+
+    /// Forgets the oldest of those that ended, beyond [`ENDED_MAX`].
+    fn forget(&mut self) {
+        let ended = self.all.iter().filter(|a| a.ended()).count();
+        let mut surplus = ended.saturating_sub(ENDED_MAX);
+        self.all.retain(|a| {
+            let goes = surplus > 0 && a.ended();
+            surplus -= usize::from(goes);
+            !goes
+        });
     }
 
     /// Takes in what happened to one of them; what is said of one that ended, or answers a step that is over, is ignored.
@@ -321,7 +339,10 @@ impl Appliances {
     }
 
     fn at(&mut self, id: ApplianceId) -> &mut Appliance {
-        &mut self.all[id.0 as usize]
+        let i = self
+            .place(id)
+            .expect("only those that have not ended are asked for");
+        &mut self.all[i]
     }
 
     /// What must hold after every event, also in release.

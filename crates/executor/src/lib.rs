@@ -34,7 +34,7 @@ use units::{Bytes, DeviceId, Nanos};
 
 pub use appliance::{
     Appliance, ApplianceAction, ApplianceDeadlines, ApplianceId, ApplianceInput, ApplianceKind,
-    ApplianceOrder, ApplianceOutcome, ApplianceState, Appliances, REMOVE_ATTEMPTS_MAX,
+    ApplianceOrder, ApplianceOutcome, ApplianceState, Appliances, ENDED_MAX, REMOVE_ATTEMPTS_MAX,
     RETURN_ATTEMPTS_MAX, Route, Taken, WarmUp,
 };
 pub use driver::{Action, Input};

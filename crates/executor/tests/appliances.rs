@@ -104,6 +104,29 @@ fn one_volume_one_appliance() {
 }
 
 #[test]
+fn those_that_ended_are_forgotten_and_their_numbers_are_not_used_again() {
+    let mut all = Appliances::new(ApplianceDeadlines::default());
+    let mut other = order(WarmUp::None);
+    other.volume = VolumeId(9);
+    assert_eq!(all.create(s(0), other), Ok(ID));
+    let n = executor::ENDED_MAX as u32 + 20;
+    for i in 1..=n {
+        let id = all.create(s(1), order(WarmUp::None)).unwrap();
+        assert_eq!(id, ApplianceId(i));
+        all.handle(s(2), id, failed("no image"));
+        all.handle(s(3), id, ApplianceInput::Destroyed);
+        assert!(all.get(id).unwrap().ended());
+    }
+    assert!(all.all().len() <= executor::ENDED_MAX + 2);
+    // One that goes on is not forgotten, however old; what is said of a forgotten one is ignored.
+    assert!(!all.get(ID).unwrap().ended());
+    assert_eq!(all.get(ApplianceId(1)), None);
+    all.handle(s(4), ApplianceId(1), ApplianceInput::Created);
+    all.handle(s(4), ID, ApplianceInput::Created);
+    assert_eq!(all.get(ID).unwrap().state, ApplianceState::Rerouting);
+}
+
+#[test]
 fn a_failed_or_late_creation_is_cleaned_up() {
     for late in [false, true] {
         let mut all = started(WarmUp::None);

@@ -10,17 +10,15 @@ use std::time::Instant;
 
 use algo::Rng;
 use flash::Drive;
-use flash::drive::{DriveConfig, Op, preset};
-use flash::ftl::{FtlConfig, Streams};
-use units::{Bytes, Nanos};
+use flash::drive::Op;
+use units::Bytes;
 
-/// Processor time of this thread so far, seconds: what the neighbours take of the machine's cores is not counted. Wall time where the
-/// kernel does not say.
-fn cpu_s(since: Instant) -> f64 {
-    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let ns = stat.split(' ').next().and_then(|n| n.parse::<u64>().ok());
-    ns.map_or_else(|| since.elapsed().as_secs_f64(), |ns| ns as f64 / 1e9)
-}
+#[path = "common/cpu.rs"]
+mod cpu;
+use cpu::cpu_s;
+
+#[path = "../tests/support/speed.rs"]
+mod speed;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let start = Instant::now();
@@ -29,20 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .map(|a| a.parse())
         .collect::<Result<_, _>>()?;
     let requests = args.first().copied().unwrap_or(10_000_000);
-    let nvme = preset("tlc-nvme").ok_or("the preset is there")?;
-    let config = DriveConfig {
-        ftl: FtlConfig {
-            spare_share: 0.15,
-            reserve_blocks: 2,
-            streams: Streams::One,
-            ..nvme.ftl.clone()
-        },
-        pages_per_block: 4,
-        // Of a block a sixteenth as large as the preset's: erasures keep their share of the time.
-        erase: Nanos(nvme.erase.0 / 16),
-        tags: 32,
-        ..nvme
-    };
+    let config = speed::drive();
     let pages = (16_384.0 * 256.0 * 0.85) as u64;
     for reads in [0, 5] {
         let mut drive = Drive::new(config.clone(), Bytes(pages * 4096))?;

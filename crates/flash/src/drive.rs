@@ -20,7 +20,9 @@
 mod config;
 mod presets;
 mod queues;
+mod ready;
 mod report;
+mod tenants;
 pub(crate) mod units;
 
 pub use config::{Collection, DriveConfig, Layout};
@@ -28,7 +30,7 @@ pub use presets::{PRESETS, Preset, preset};
 pub use report::{DriveReport, TenantReport};
 
 use crate::FlashError;
-use crate::ftl::{Ftl, TenantId, TenantSpec};
+use crate::ftl::{Ftl, TenantId};
 use ::units::Bytes;
 use queues::{Slots, Tags};
 use units::Units;
@@ -56,6 +58,13 @@ pub struct Served {
 /// Logical pages that are sampled together when a drive is scaled down.
 const SAMPLE_PAGES: u64 = 64;
 
+/// Pages that one tenant wrote and trimmed where nothing is sampled.
+#[derive(Debug, Clone, Copy, Default)]
+struct Unsampled {
+    writes: u64,
+    trims: u64,
+}
+
 /// One drive.
 #[derive(Debug, Clone)]
 pub struct Drive {
@@ -73,8 +82,12 @@ pub struct Drive {
     /// Pages of the tenants as the host sees them.
     host_pages: Vec<u64>,
     read_pages: u64,
-    /// Pages written in parts of the drive that are not sampled.
-    unsampled_writes: u64,
+    /// What tenants wrote and trimmed in parts of the drive that are not sampled.
+    unsampled: Vec<Unsampled>,
+    /// Pages that those who left wrote there.
+    unsampled_gone: u64,
+    /// How often the drive was overwritten, if it was aged.
+    aged: Option<f64>,
     next_unit: u32,
 }
 
@@ -97,67 +110,14 @@ impl Drive {
             last_ns: 0,
             host_pages: Vec::new(),
             read_pages: 0,
-            unsampled_writes: 0,
+            unsampled: Vec::new(),
+            unsampled_gone: 0,
+            aged: None,
             next_unit: 0,
             ftl,
             units,
             config,
         })
-    }
-
-    /// A tenant with `bytes` of the drive and, where tenants own their blocks, a share of all its flash as spare space beyond that.
-    ///
-    /// # Errors
-    /// As [`Ftl::add_tenant`].
-    pub fn add_tenant(&mut self, bytes: Bytes, spare_share: f64) -> Result<TenantId, FlashError> {
-        if !(0.0..1.0).contains(&spare_share) {
-            return Err(FlashError::Range {
-                key: "spare share of a tenant",
-                value: spare_share,
-                range: "0..1",
-            });
-        }
-        let pages = bytes.0.div_ceil(self.page_bytes);
-        let kept = self.sampled_pages(pages);
-        let config = self.ftl.config();
-        let per_lane = f64::from(config.blocks / config.lanes);
-        let spec = TenantSpec {
-            pages: u32::try_from(kept).unwrap_or(u32::MAX),
-            spare_blocks: libm::round(spare_share * per_lane) as u32,
-        };
-        let tenant = self.ftl.add_tenant(spec)?;
-        let at = usize::from(tenant.0);
-        if self.host_pages.len() <= at {
-            self.host_pages.resize(at + 1, 0);
-        }
-        self.host_pages[at] = pages;
-        Ok(tenant)
-    }
-
-    /// Erase blocks of each lane that a tenant of this size with this spare space would own.
-    pub fn blocks_needed(&self, bytes: Bytes, spare_share: f64) -> u32 {
-        let config = self.ftl.config();
-        let lanes = u64::from(config.lanes);
-        let pages = self.sampled_pages(bytes.0.div_ceil(self.page_bytes));
-        let data = pages.div_ceil(lanes).div_ceil(config.data_pages().into());
-        let spare = libm::round(spare_share * f64::from(config.blocks / config.lanes));
-        data.min(u64::from(u32::MAX)) as u32 + spare as u32
-    }
-
-    /// A tenant leaves; what its departure erases is charged to the units.
-    ///
-    /// # Errors
-    /// When there is no such tenant.
-    pub fn remove_tenant(&mut self, now_ns: u64, tenant: TenantId) -> Result<(), FlashError> {
-        self.units.set_now(now_ns);
-        self.ftl.remove_tenant(tenant, &mut self.units)
-    }
-
-    /// Fills the drive and overwrites it at random until it is in a steady state, in no time. See [`Ftl::precondition`].
-    pub fn age(&mut self, times: f64) {
-        self.ftl.overwrite(times);
-        self.units.learn_cost(&self.ftl);
-        self.clear_counts();
     }
 
     /// A request of a tenant; `offset` is within the tenant. What is beyond its end is left out.
@@ -194,28 +154,11 @@ impl Drive {
         let first = offset.div_ceil(self.page_bytes);
         let end = ((offset + bytes) / self.page_bytes).min(self.host_pages[usize::from(tenant.0)]);
         for page in first..end {
-            if let Some(page) = self.sampled(page) {
-                self.ftl.trim(tenant, page);
+            match self.sampled(page) {
+                Some(page) => self.ftl.trim(tenant, page),
+                None => self.unsampled[usize::from(tenant.0)].trims += 1,
             }
         }
-    }
-
-    /// Gives `blocks` erase blocks of each lane from one tenant to another; the donor's collection takes the units' time.
-    ///
-    /// # Errors
-    /// As [`Ftl::hand_over`].
-    pub fn hand_over(
-        &mut self,
-        now_ns: u64,
-        donor: TenantId,
-        recipient: Option<TenantId>,
-        blocks: u32,
-    ) -> Result<u64, FlashError> {
-        self.units.set_now(now_ns.max(self.last_ns));
-        let before = self.units.spent_ns();
-        self.ftl
-            .hand_over(donor, recipient, blocks, &mut self.units)?;
-        Ok(self.units.spent_ns() - before)
     }
 
     /// The translation layer, for its counts.
@@ -233,39 +176,32 @@ impl Drive {
         &self.config
     }
 
-    /// When the unit of a page that will be read, or the least busy one for a write, is free: what a drive that picks among its
-    /// tags goes by.
-    pub fn ready_ns(&self, tenant: TenantId, op: Op, offset: u64) -> u64 {
-        let at = match op {
-            Op::Read => self
-                .sampled(offset / self.page_bytes)
-                .filter(|p| self.ftl.pages_of(tenant).is_ok_and(|n| *p < n))
-                .and_then(|p| self.ftl.read(tenant, p)),
-            Op::Write | Op::Trim => None,
-        };
-        match at {
-            Some(page) => self.units.free_at(page),
-            None => self.units.first_free_ns(),
-        }
-    }
-
     #[inline]
     fn write(&mut self, begun: u64, tenant: TenantId, offset: u64, bytes: u64) -> u64 {
         let pages = self.pages(tenant, offset, bytes);
-        let mut done = begun;
-        for page in pages.clone() {
-            // A page that is written in part is read first, where the drive has no smaller sectors to map.
-            if self.config.read_modify_write && self.is_partial(page, offset, bytes) {
-                done = done.max(self.read_page(begun, tenant, page));
+        let (first, last) = (pages.start, pages.end.saturating_sub(1));
+        // A page that is written in part is read first, where the drive has no smaller sectors to map: at most the first and the last one.
+        let mut read = [begun; 2];
+        if self.config.read_modify_write && !pages.is_empty() {
+            if self.is_partial(first, offset, bytes) {
+                read[0] = self.read_page(begun, tenant, first);
+            }
+            if last > first && self.is_partial(last, offset, bytes) {
+                read[1] = self.read_page(begun, tenant, last);
             }
         }
-        let ready = done;
+        let mut done = begun;
         for page in pages {
+            let ready = match page {
+                page if page == first => read[0],
+                page if page == last => read[1],
+                _ => begun,
+            };
             let slot = self.slots.wait(ready);
             self.units.set_now(slot + self.accept_ns);
             match self.sampled(page) {
                 Some(page) => self.ftl.write(tenant, page, &mut self.units),
-                None => self.write_unsampled(),
+                None => self.write_unsampled(tenant),
             }
             let programmed = self.units.done_ns();
             done = done.max(match self.slots.is_none() {
@@ -304,15 +240,21 @@ impl Drive {
         }
     }
 
-    fn write_unsampled(&mut self) {
-        self.unsampled_writes += 1;
+    fn write_unsampled(&mut self, tenant: TenantId) {
+        self.unsampled[usize::from(tenant.0)].writes += 1;
         let unit = self.turn();
         self.units.program_on_average(unit);
     }
 
+    /// The unit whose turn it is where nothing is sampled.
+    fn next_turn(&self) -> usize {
+        (self.next_unit as usize + 1) % self.units.len()
+    }
+
     fn turn(&mut self) -> usize {
-        self.next_unit = (self.next_unit + 1) % self.units.len() as u32;
-        self.next_unit as usize
+        let unit = self.next_turn();
+        self.next_unit = unit as u32;
+        unit
     }
 
     /// Pages that a range touches, within the tenant.
@@ -340,18 +282,6 @@ impl Drive {
         chunk
             .is_multiple_of(scale)
             .then_some((chunk / scale * SAMPLE_PAGES + within) as u32)
-    }
-
-    /// How many of a tenant's first `pages` pages are sampled.
-    fn sampled_pages(&self, pages: u64) -> u64 {
-        let scale = u64::from(self.config.scale);
-        let (chunks, rest) = (pages / SAMPLE_PAGES, pages % SAMPLE_PAGES);
-        let last = if chunks.is_multiple_of(scale) {
-            rest
-        } else {
-            0
-        };
-        chunks.div_ceil(scale) * SAMPLE_PAGES + last
     }
 }
 

@@ -10,6 +10,9 @@
 //!
 //! Neither has suspended programs and erasures, mapping traffic, host links as a queue, or refresh.
 
+mod begin;
+mod deeds;
+mod moves;
 mod request;
 mod state;
 
@@ -19,7 +22,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use crate::drive::units::Units;
-use crate::drive::{Collection, Drive, DriveConfig, Op};
+use crate::drive::{Collection, Drive, DriveConfig};
 use crate::ftl::Ftl;
 use state::{Node, Recorder, Unit, Work};
 
@@ -164,53 +167,6 @@ impl EventDrive {
         }
     }
 
-    fn begin(&mut self, request: u32) {
-        let Request {
-            tenant,
-            op,
-            offset,
-            bytes,
-            ..
-        } = self.requests[request as usize].request;
-        let page = self.config.page.0;
-        let end = u64::from(self.ftl.pages_of(tenant).unwrap_or(0));
-        let (first, last) = match op {
-            // Only whole pages are void.
-            Op::Trim => (offset.div_ceil(page), (offset + bytes) / page),
-            Op::Read | Op::Write => (offset / page, (offset + bytes).div_ceil(page)),
-        };
-        let first = first.min(end);
-        let pages = first..last.clamp(first, end);
-        self.requests[request as usize].pages_left = (pages.end - pages.start) as u32;
-        if pages.is_empty() {
-            self.answer(request);
-        }
-        for page in pages {
-            match op {
-                Op::Write => self.pages_waiting.push_back((request, page)),
-                Op::Trim => {
-                    self.ftl.trim(tenant, page as u32);
-                    self.page_done(request);
-                }
-                Op::Read => match self.ftl.read(tenant, page as u32) {
-                    Some(at) => {
-                        let unit = self.placing.unit_of(at) as u32;
-                        let node = self.node(unit, Work::Read { request });
-                        self.units[unit as usize].queue.push_back(node);
-                        self.look_at(unit);
-                    }
-                    // Never written: a page of zeros goes over a channel, no unit takes part.
-                    None => {
-                        let unit = (page % self.units.len() as u64) as u32;
-                        let node = self.node(unit, Work::Zeros { request });
-                        self.ask_channel(node);
-                    }
-                },
-            }
-        }
-        self.give_slots();
-    }
-
     fn give_slots(&mut self) {
         while self.config.buffer_pages == 0 || self.free_slots > 0 {
             let Some((request, page)) = self.pages_waiting.pop_front() else {
@@ -237,64 +193,6 @@ impl EventDrive {
         }
         for unit in 0..self.units.len() as u32 {
             self.look_at(unit);
-        }
-    }
-
-    fn queue_deed(&mut self, deed: state::Deed, request: u32) {
-        let paced = self.config.collection == Collection::Paced;
-        match deed {
-            state::Deed::Program(page) => {
-                let unit = self.placing.unit_of(page) as u32;
-                let node = self.node(unit, Work::Program { request });
-                self.units[unit as usize].queue.push_back(node);
-                self.nodes[node as usize].pays = paced;
-            }
-            state::Deed::Copy { block, run, to } => {
-                let base = block << self.ftl.stride().trailing_zeros();
-                let first = self.nodes.len() as u32;
-                for survivor in &run {
-                    let unit = self.placing.unit_of(base + (survivor >> 32) as u32) as u32;
-                    let node = self.node(unit, Work::CopyRead { then: 0 });
-                    self.units[unit as usize].push_collection(node, &self.nodes, paced);
-                }
-                for (i, at) in (0..run.len() as u32).zip(to..) {
-                    let unit = self.placing.unit_of(at) as u32;
-                    let node = self.node(unit, Work::CopyProgram);
-                    self.nodes[node as usize].waits = true;
-                    self.nodes[(first + i) as usize].work = Work::CopyRead { then: node };
-                    self.units[unit as usize].push_collection(node, &self.nodes, paced);
-                }
-            }
-            state::Deed::Summary(block) => {
-                let page = ((block + 1) << self.ftl.stride().trailing_zeros()) - 1;
-                let unit = self.placing.unit_of(page) as u32;
-                let node = self.node(unit, Work::Summary);
-                self.units[unit as usize].push_collection(node, &self.nodes, paced);
-            }
-            state::Deed::Erase {
-                block,
-                copies,
-                valid,
-            } => {
-                let all = self.units.len() as u32;
-                let page = block << self.ftl.stride().trailing_zeros();
-                let units = match self.config.layout {
-                    crate::drive::Layout::Striped => 0..all,
-                    crate::drive::Layout::PerUnit => {
-                        let unit = self.placing.unit_of(page) as u32;
-                        unit..unit + 1
-                    }
-                };
-                let copy = self.config.read.0 + self.config.program.0;
-                let erase = self.config.erase.0 * u64::from(units.end - units.start);
-                let freed = u64::from(self.ftl.config().data_pages() - valid).max(1);
-                let quantum = (copies * copy + erase) / freed;
-                for unit in units {
-                    self.units[unit as usize].quantum = quantum as i64;
-                    let node = self.node(unit, Work::Erase);
-                    self.units[unit as usize].push_collection(node, &self.nodes, paced);
-                }
-            }
         }
     }
 
@@ -344,85 +242,6 @@ impl EventDrive {
             Work::Erase => Some(self.config.erase.0 as i64),
             Work::Program { .. } | Work::Read { .. } | Work::Zeros { .. } => None,
         }
-    }
-
-    fn ask_channel(&mut self, node: u32) {
-        let channel = (self.nodes[node as usize].unit % self.config.channels) as usize;
-        self.channels[channel].1.push_back(node);
-        self.look_at_channel(channel);
-    }
-
-    fn look_at_channel(&mut self, channel: usize) {
-        if self.channels[channel].0 {
-            return;
-        }
-        if let Some(node) = self.channels[channel].1.pop_front() {
-            self.channels[channel].0 = true;
-            self.at(
-                self.now + self.config.transfer_ns(),
-                Event::Transferred(node),
-            );
-        }
-    }
-
-    /// Sensed, programmed or erased.
-    fn cells_done(&mut self, node: u32) {
-        let Node { unit, work, .. } = self.nodes[node as usize];
-        match work {
-            Work::Read { .. } => {
-                self.ask_channel(node);
-                if self.config.cache_register {
-                    self.idle(unit);
-                }
-            }
-            Work::CopyRead { .. } if !self.config.copy_back => {
-                self.ask_channel(node);
-                if self.config.cache_register {
-                    self.idle(unit);
-                }
-            }
-            Work::CopyRead { then } => {
-                self.idle(unit);
-                self.release(then);
-            }
-            Work::Program { request } => {
-                if self.config.buffer_pages > 0 {
-                    self.free_slots += 1;
-                    self.give_slots();
-                } else {
-                    self.page_done(request);
-                }
-                self.idle(unit);
-            }
-            Work::CopyProgram | Work::Summary | Work::Erase => self.idle(unit),
-            Work::Zeros { .. } => {}
-        }
-    }
-
-    fn transferred(&mut self, node: u32) {
-        let Node { unit, work, .. } = self.nodes[node as usize];
-        let channel = (unit % self.config.channels) as usize;
-        self.channels[channel].0 = false;
-        match work {
-            Work::Program { .. } | Work::CopyProgram => {
-                self.at(self.now + self.config.program.0, Event::Cells(node));
-            }
-            Work::Read { request } => {
-                self.page_done(request);
-                if !self.config.cache_register {
-                    self.idle(unit);
-                }
-            }
-            Work::Zeros { request } => self.page_done(request),
-            Work::CopyRead { then } => {
-                if !self.config.cache_register {
-                    self.idle(unit);
-                }
-                self.release(then);
-            }
-            Work::Erase | Work::Summary => {}
-        }
-        self.look_at_channel(channel);
     }
 
     fn release(&mut self, node: u32) {

@@ -208,6 +208,19 @@ impl Ftl {
         (at != NIL).then_some(at)
     }
 
+    /// The physical page that a page would be written to now, if nothing is collected before.
+    #[inline]
+    pub(crate) fn place_of_write(&self, tenant: TenantId, page: u32) -> Option<u32> {
+        let (logical, place) = self.locate(tenant, page);
+        let stream = self.host_stream(place.handle, logical);
+        let pool = &self.pools[place.pool];
+        if pool.has_open(stream) {
+            let open = pool.opens[stream];
+            return Some((open.block << self.shift) + open.next);
+        }
+        pool.free.front().map(|block| block << self.shift)
+    }
+
     /// The host no longer needs a page.
     pub fn trim(&mut self, tenant: TenantId, page: u32) {
         let (logical, _) = self.locate(tenant, page);

@@ -14,7 +14,8 @@
 //! - [`model`]: the closed forms (Menon, Desnoyers) and what over-provisioning an objective needs.
 //!
 //! After Kim, Lee and Noh, Towards SLO complying SSDs through OPS isolation (FAST 2015), and the slides of that name ("paper 4").
-//! Everything is a function of a configuration, a seed and the requests; nothing here reads a clock or allocates per request.
+//! Everything is a function of a configuration, a seed and the requests; nothing here reads a clock. Nothing is allocated for a request, but
+//! for queues that grow until they are as long as they ever get, and in [`event`], which makes a node of every operation.
 
 pub mod drive;
 mod error;

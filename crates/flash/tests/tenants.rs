@@ -148,15 +148,19 @@ fn tenants_come_and_go_and_take_their_blocks_with_them() {
             .map(|t| d.ftl().spare_blocks(t).unwrap())
             .sum()
     };
-    let before = spare(&drive);
+    let (before, nobodys) = (spare(&drive), drive.ftl().unowned_blocks());
+    let needed = drive.blocks_needed(plans[3].bytes, plans[3].spare_share);
+    let left = drive.blocks_needed(plans[1].bytes, 0.0);
     let got = run(&mut drive, &plans, &config(Service::Fcfs, 40)).unwrap();
     drive.ftl().verify().unwrap();
     assert_eq!(
         drive.ftl().tenants().collect::<Vec<_>>(),
         [TenantId(0), TenantId(2), TenantId(3)]
     );
-    assert_eq!(drive.ftl().unowned_blocks(), 0);
-    assert!(spare(&drive) > before);
+    // What was nobody's from the beginning stays so; what the one that went had, data blocks and all, is others' spare space.
+    assert_eq!(drive.ftl().unowned_blocks(), nobodys - needed);
+    let newcomer = needed - drive.blocks_needed(plans[3].bytes, 0.0);
+    assert_eq!(spare(&drive), before + left + newcomer);
     assert!(got.tenants.iter().all(|t| t.iops > 0.0), "{got:?}");
     assert_eq!(got.tenants[3].seconds, 40.0);
 }

@@ -228,6 +228,10 @@ pub struct DeviceFacts {
     pub read_bytes_per_s: f64,
     /// Bytes written per second over the last monitor epoch, moves included.
     pub write_bytes_per_s: f64,
+    /// Bytes that an SSD programmed for each byte written to it, over the last monitor epoch; none where nobody knows (drives rarely
+    /// say, simulated flash does), or nothing was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waf: Option<f64>,
 }
 
 /// A move that has not ended.

@@ -26,6 +26,7 @@ mod run;
 mod series;
 mod sweep;
 mod tables;
+mod wear;
 mod why;
 
 pub use chart::{
@@ -42,4 +43,5 @@ pub use optimality::optimality;
 pub use run::labels;
 pub use sweep::{sweep, sweep_csv};
 pub use tables::{Align, Column, by_group, moves, number, printable, summary, table, words};
+pub use wear::wear;
 pub use why::{WhyError, why, why_not};

@@ -29,6 +29,20 @@ fn groups_stand_beside_each_other() {
 }
 
 #[test]
+fn wear_is_a_table_where_devices_have_flash_inside() {
+    assert_eq!(report::wear(&RESULTS), None);
+    let flash = ARRAY.replacen(
+        "[[tiers]]",
+        "[flash.slow]\npreset = \"tlc-nvme\"\n\n[[tiers]]",
+        1,
+    );
+    let results = run_all(&flash, &["noop", "idt"]);
+    insta::assert_snapshot!(report::wear(&results).unwrap());
+    let page = report::page(&results, "wear");
+    assert!(page.contains("aria-label=\"Wear\""));
+}
+
+#[test]
 fn moves_say_what_was_predicted_and_what_came() {
     insta::assert_snapshot!("moves_autotiering", moves(auto()));
     insta::assert_snapshot!("moves_idt", moves(&RESULTS[1]));

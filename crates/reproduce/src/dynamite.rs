@@ -17,6 +17,7 @@ mod figures;
 mod outcome;
 mod recorded;
 mod scenario;
+mod spread;
 mod summary;
 mod variants;
 
@@ -26,5 +27,6 @@ pub use figures::Figures;
 pub use outcome::{Outcome, SCHEMA};
 pub use recorded::{RecordedRow, RecordedVolume, recorded_volumes};
 pub use scenario::StandIn;
+pub use spread::{OverSeeds, Spread};
 pub use summary::Summary;
-pub use variants::{Setup, Variant, VariantRun};
+pub use variants::{Setup, Study, Variant, VariantRun};

@@ -10,13 +10,21 @@
 //!
 //! The slides print one number (30 %) and the parameters; the bars of their figures have no labels. So the claims are mostly signs.
 
+mod assumptions;
 mod cell;
+mod cells;
 mod claims;
+mod device;
 mod document;
+mod effects;
 mod figures;
+mod mode;
 mod setup;
 
-pub use cell::{Cell, CellResult, Device, Mode};
+pub use cell::{Cell, CellResult};
+pub use device::Device;
 pub use document::document;
-pub use figures::{Figures, Row};
+pub use effects::{Change, Effect};
+pub use figures::{Figures, OfSeed, Row};
+pub use mode::{Mode, ServiceMode, SharingMode};
 pub use setup::{Outcome, SCHEMA, Setup, SetupError};

@@ -9,6 +9,7 @@ use trace::{ClientSpec, LoadedTrace, Times};
 use units::{Bytes, ClassId, DeviceId, Nanos, TierId, VmId, VolumeId};
 use volume::BATCH_BYTES;
 
+use crate::flash_config::FlashModel;
 use crate::scenario::{InitialPlacement, Replay, VolumeConfig};
 use crate::{GeneratorModel, ScenarioError, ScenarioFile};
 
@@ -43,6 +44,8 @@ pub struct Model {
     pub copy_chunk: Bytes,
     /// The array.
     pub topology: Topology,
+    /// What is inside the devices, by device; none where the device is known by its caps.
+    pub flash: Vec<Option<Arc<FlashModel>>>,
     /// Service classes.
     pub classes: Vec<SloClass>,
     /// VM names.
@@ -167,6 +170,7 @@ impl ScenarioFile {
             return Err(self.fault("", why));
         }
         self.check_sizes(&volumes)?;
+        let flash = self.flash(&topology, &volumes)?;
         let duration = self.duration(&traces)?;
         let policy = self.policy(&topology, &volumes)?;
         let entities =
@@ -195,6 +199,7 @@ impl ScenarioFile {
             extent: s.extent,
             copy_chunk: s.copy_chunk,
             topology,
+            flash,
             classes,
             vms,
             volumes,

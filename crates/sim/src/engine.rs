@@ -9,6 +9,7 @@ mod tests;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
 
 use algo::{DeviceModel, EventHeap};
 use executor::{Executor, JobId};
@@ -21,11 +22,15 @@ use volume::{Chunk, DeviceIo, Request, Submission, Ticket, VolumeMap};
 
 use crate::Model;
 use crate::deferred::Done;
+use crate::device::{Io, SimDevice};
+use crate::flash_config::FlashModel;
+use crate::flash_device::FlashDevice;
 use crate::heat::ExtentCounters;
 use crate::moving::Moving;
 use crate::optimum::AssignmentRecord;
 use crate::result::{DeviceSeries, Manifest, RUN_SCHEMA, RunResult, Series};
 use crate::session::Session;
+use crate::slots::{Slots, first_places};
 use crate::source::{Issue, NEVER, Source, sources};
 use crate::stats::Stats;
 
@@ -95,10 +100,12 @@ pub(crate) struct Held {
 
 /// Devices and volumes: everything that the request path touches.
 pub(crate) struct World {
-    pub(crate) devices: Vec<DeviceModel>,
+    pub(crate) devices: Vec<SimDevice>,
+    /// Places of extents, by device.
+    pub(crate) slots: Vec<Slots>,
     pub(crate) tier_of_device: Vec<u16>,
     pub(crate) maps: Vec<VolumeMap>,
-    /// [`VolumeMap::sole_device`] of every volume, kept in an array; [`COMPLEX`] where there is none.
+    /// [`VolumeMap::sole_device`] of every volume, kept in an array; [`COMPLEX`] where there is none, or one whose addresses matter.
     route: Vec<u16>,
     pub(crate) inject_ns: Vec<u64>,
     /// Only for strategies that place extents.
@@ -152,22 +159,20 @@ impl Agenda {
 
 impl World {
     fn new(model: &Model, granularity: Granularity) -> Self {
-        let maps = model
-            .volumes
-            .iter()
-            .map(|v| VolumeMap::new(v.size, model.extent, v.device))
-            .collect();
         let n = model.volumes.len();
-        Self {
-            devices: model
-                .topology
-                .devices
-                .iter()
-                .map(|d| DeviceModel::new(&d.spec))
-                .collect(),
+        let all = &model.topology.devices;
+        let (slots, maps) = first_places(&model.volumes, model.extent, all.len());
+        let device = |(d, flash): (usize, &Option<Arc<FlashModel>>)| match flash {
+            None => SimDevice::Queue(DeviceModel::new(&all[d].spec)),
+            Some(flash) => SimDevice::Flash(Box::new(FlashDevice::new(flash, d, &maps))),
+        };
+        let devices: Vec<SimDevice> = model.flash.iter().enumerate().map(device).collect();
+        let mut world = Self {
+            devices,
+            slots,
             tier_of_device: model.topology.devices.iter().map(|d| d.tier.0).collect(),
             maps,
-            route: model.volumes.iter().map(|v| v.device.0).collect(),
+            route: vec![COMPLEX; n],
             inject_ns: vec![0; n],
             heat: match granularity {
                 Granularity::Volume => None,
@@ -180,12 +185,20 @@ impl World {
             free_tickets: Vec::new(),
             parts: Vec::new(),
             requests: 0,
-        }
+        };
+        (0..n).for_each(|v| world.refresh_route(v));
+        world
+    }
+
+    /// A device by its number, if it serves requests wherever they go on it.
+    fn anywhere(&self, device: Option<DeviceId>) -> u16 {
+        let any = device.filter(|d| !self.devices[d.index()].is_flash());
+        any.map_or(COMPLEX, |d| d.0)
     }
 
     /// Must follow every change of a volume's map.
     pub(crate) fn refresh_route(&mut self, volume: usize) {
-        self.route[volume] = self.maps[volume].sole_device().map_or(COMPLEX, |d| d.0);
+        self.route[volume] = self.anywhere(self.maps[volume].sole_device());
     }
 
     /// One request at `now_ns`; when it completes, or `None` if it is held.
@@ -195,13 +208,13 @@ impl World {
         let device = self.route[v];
         let device = if device == COMPLEX && issue.op != Op::Flush {
             let lone = self.maps[v].lone_device(issue.offset, issue.length);
-            lone.map_or(COMPLEX, |d| d.0)
+            self.anywhere(lone)
         } else {
             device
         };
         let (mut done, device) = if device != COMPLEX {
             (
-                self.devices[device as usize].submit(now_ns, issue.op, issue.length, issue.bits),
+                self.devices[device as usize].submit(now_ns, &io(issue, None)),
                 device,
             )
         } else {
@@ -261,7 +274,7 @@ impl World {
         let mut done = now_ns;
         for part in &parts {
             let device = &mut self.devices[part.device.index()];
-            done = done.max(device.submit(now_ns, part.op, part.length, issue.bits));
+            done = done.max(device.submit(now_ns, &io(issue, Some(part))));
         }
         // The truth is served by the part that the map routed last: mirrored parts come before it. A flush goes to all.
         let truth = parts.last().filter(|_| issue.op != Op::Flush);
@@ -284,12 +297,40 @@ impl World {
         Some((done, device.0))
     }
 
+    /// Places that no request knows any more.
+    pub(crate) fn give_back(&mut self, places: &mut Vec<volume::Location>) {
+        for place in places.drain(..) {
+            let device = place.device.index();
+            self.slots[device].give_back(place.slot);
+            if let Some(flash) = self.devices[device].flash() {
+                flash.vacated(place.slot);
+            }
+        }
+    }
+
     fn complete(&mut self, volume: usize, entry: u32) {
         let ticket = self.tickets[entry as usize]
             .take()
             .expect("a ticket completes once");
         self.free_tickets.push(entry);
         self.maps[volume].complete(ticket);
+    }
+}
+
+/// A request, or a part of it, to a device.
+#[inline]
+fn io(issue: &Issue, part: Option<&DeviceIo>) -> Io {
+    let (op, at, length, copy) = match part {
+        None => (issue.op, 0, issue.length, false),
+        Some(part) => (part.op, part.at, part.length, part.mirror),
+    };
+    Io {
+        op,
+        at,
+        length,
+        volume: VolumeId(issue.volume),
+        copy,
+        bits: issue.bits,
     }
 }
 
@@ -541,6 +582,10 @@ impl<'a> Simulation<'a> {
                 .push((share.min(1.0) * 1e4).round() / 1e4);
             series.used_bytes.push(self.used[d].0 + self.reserved[d].0);
         }
+        if now_ns == self.model.warmup.0 {
+            let flash = devices.iter_mut().filter_map(SimDevice::flash);
+            flash.for_each(FlashDevice::count_from_now);
+        }
     }
 
     fn end_epoch(
@@ -579,6 +624,7 @@ impl<'a> Simulation<'a> {
                 (self.model.volumes[v].name.clone(), tier)
             })
             .collect();
+        let wear = self.wear();
         let counted_s = Nanos(self.world.stats.counted_ns).as_secs_f64();
         let unfinished = (0..self.model.volumes.len()).map(|v| self.waiting(v)).sum();
         let (groups, series) = self.world.stats.finish(self.model);
@@ -592,6 +638,7 @@ impl<'a> Simulation<'a> {
             groups,
             moves,
             move_log,
+            wear,
             final_tiers,
             series: options.series.then(|| Series {
                 window_s: self.model.window.as_secs_f64(),

@@ -15,7 +15,11 @@ mod build;
 pub mod cached;
 pub mod counting;
 mod deferred;
+mod device;
 mod engine;
+mod flash_config;
+mod flash_device;
+mod frames;
 mod generator;
 mod heat;
 mod measured;
@@ -28,16 +32,19 @@ mod result;
 mod scenario;
 mod sensitivity;
 mod session;
+mod slots;
 mod solo;
 mod source;
 mod stats;
 pub mod sweep;
+mod wear;
 
 /// A fault in a scenario.
 pub use config::ConfigFault as ScenarioError;
 
 pub use build::{ClientModel, Model, TraceModel, VolumeModel};
 pub use engine::{RunError, RunOptions, RunProgress, run};
+pub use flash_config::{FlashConfig, FlashModel};
 pub use generator::GeneratorModel;
 pub use parse::{ScenarioFile, scenario_schema};
 pub use recorded::{RecordedFacts, RecordedMove, RecordedVolume};
@@ -54,3 +61,4 @@ pub use sensitivity::{
     sensitivity_row,
 };
 pub use solo::solo_loads;
+pub use wear::{DeviceWear, VmWear, WearSummary};

@@ -6,9 +6,10 @@
 use algo::mix;
 use executor::{Action, Input, JobId, JobState};
 use model::{ExtentRanges, Op, Plan};
-use units::{Bytes, DeviceId, Nanos};
+use units::{Bytes, DeviceId, Nanos, VolumeId};
 use volume::{BATCH_BYTES, Batch, CopyStep, Earlier, Location, RelocationError, Selection};
 
+use crate::device::Io;
 use crate::engine::{Event, Simulation};
 use crate::result::{MoveRecord, MoveTotals};
 
@@ -25,6 +26,8 @@ pub(crate) struct Moving {
     cursor: usize,
     /// Space on the target for what is not released to it yet.
     reserved: Bytes,
+    /// Places that are free once the batch is released: the targets, or what they came to replace after the switch.
+    places: Vec<Location>,
     /// Bytes of the batch, by the device that they leave.
     leaving: Vec<(DeviceId, Bytes)>,
     /// The batch is on the target; what was its place waits for the requests that know it.
@@ -51,6 +54,12 @@ impl Moving {
     #[cfg(test)]
     pub(crate) fn switched(&self) -> bool {
         self.switched
+    }
+
+    /// Places that the batch holds besides its volume's.
+    #[cfg(test)]
+    pub(crate) fn places(&self) -> &[Location] {
+        &self.places
     }
 
     /// Adds what the move has reserved by device; what left its place and is not released yet is still used there.
@@ -124,6 +133,7 @@ impl Simulation<'_> {
             extents,
             cursor: 0,
             reserved: Bytes::ZERO,
+            places: vec![],
             leaving: vec![],
             switched: false,
             quiet_ns: now_ns,
@@ -160,10 +170,14 @@ impl Simulation<'_> {
             if let Some(source) = source {
                 moving.leaves(source.device, map.bytes_of(extent));
             }
-            // Simulated devices have no addresses: any slot will do, and one's own number is one's own.
-            let slot = extent as u32;
-            targets.push(source.map(|_| Location { device: to, slot }));
+            let slots = &mut self.world.slots[to.index()];
+            let target = source.map(|_| Location {
+                device: to,
+                slot: slots.take(),
+            });
+            targets.push(target);
         }
+        moving.places = targets.iter().flatten().copied().collect();
         let earlier = if moving.quiet_ns > now_ns {
             let volume = volume as u32;
             self.agenda.at(moving.quiet_ns, Event::Earlier { volume });
@@ -196,12 +210,13 @@ impl Simulation<'_> {
 
     /// Makes the target the truth for one batch. In the simulation a switch is durable at once.
     fn switch_batch(&mut self, volume: usize) {
-        self.world.maps[volume]
+        let left = self.world.maps[volume]
             .switch()
             .expect("switched when all of the batch is copied");
         self.world.refresh_route(volume);
         let moving = self.moving[volume].as_mut().expect("a batch has its move");
         moving.switched = true;
+        moving.places = left;
         moving.quiet_ns = self.world.last_done_ns[volume];
     }
 
@@ -214,6 +229,7 @@ impl Simulation<'_> {
         self.world.refresh_route(volume);
         let mut moving = self.moving[volume].take().expect("a batch has its move");
         let to = moving.to.index();
+        self.world.give_back(&mut moving.places);
         if moving.switched {
             for (from, bytes) in &moving.leaving {
                 self.used[from.index()] -= *bytes;
@@ -229,9 +245,25 @@ impl Simulation<'_> {
         }
     }
 
-    fn bits(&mut self) -> u64 {
+    /// Half of the copy of a piece; when it is done.
+    fn copy_io(
+        &mut self,
+        now_ns: u64,
+        volume: usize,
+        op: Op,
+        (device, at): (DeviceId, u64),
+        length: u64,
+    ) -> u64 {
         self.copies += 1;
-        mix(mix(self.model.seed, 0xC0B1), self.copies)
+        let io = Io {
+            op,
+            at,
+            length,
+            volume: VolumeId::from_index(volume),
+            copy: true,
+            bits: mix(mix(self.model.seed, 0xC0B1), self.copies),
+        };
+        self.world.devices[device.index()].submit(now_ns, &io)
     }
 
     pub(crate) fn copy_start(&mut self, now_ns: u64, job: JobId) {
@@ -245,9 +277,7 @@ impl Simulation<'_> {
         {
             CopyStep::Copy(chunk) => {
                 let (source, _) = self.world.maps[v].copy_ends(chunk);
-                let bits = self.bits();
-                let source = &mut self.world.devices[source.0.index()];
-                let done = source.submit(now_ns, Op::Read, chunk.length, bits);
+                let done = self.copy_io(now_ns, v, Op::Read, source, chunk.length);
                 let slot = job.0 as usize;
                 if self.copying.len() <= slot {
                     self.copying.resize(slot + 1, None);
@@ -269,9 +299,9 @@ impl Simulation<'_> {
             return self.abandon_copy(now_ns, job);
         }
         let chunk = self.copying[job.0 as usize].expect("a piece was read");
-        let bits = self.bits();
-        let to = self.executor.job(job).order.to.index();
-        let done = self.world.devices[to].submit(now_ns, Op::Write, chunk.length, bits);
+        let v = self.executor.job(job).order.volume.index();
+        let (_, target) = self.world.maps[v].copy_ends(chunk);
+        let done = self.copy_io(now_ns, v, Op::Write, target, chunk.length);
         self.agenda.at(done, Event::CopyWritten(job));
     }
 

@@ -14,16 +14,23 @@
 //!
 //! What it knows: first come first served at disks and link; memory with second chances; a bound on outstanding requests, which
 //! turns an open trace into a closed loop when storage is slow (what waits is counted, and what was not served at the end); write-back
-//! from battery-backed memory. What it does not know: read-ahead by the array, elevators, the guests' own file caches, the
-//! network's loss and congestion control, other rungs of the ladder than throttles and appliances.
+//! from battery-backed memory. All rungs of the ladder are carried out: throttles, parts of the memory, cheaper writes once flash was
+//! given, appliances, and copies to another backend that read the disks meanwhile. Whatever keeps data is held against what was
+//! written last, read by read ([`ResponseResult::stale`]).
+//!
+//! What it does not know: read-ahead by the array, elevators, the guests' own file caches, the network's loss and congestion
+//! control; how flash comes to its write amplification (it is given, before and after); the inside and the link of the other backend.
 
 mod backend;
 mod control;
+mod elsewhere;
 mod load;
 mod memory;
 mod model;
 mod monitor;
+mod mover;
 mod nodes;
+mod parts;
 mod run;
 mod world;
 
@@ -33,10 +40,10 @@ pub use backend::ArrayModel;
 pub use load::{Arriving, Generated, Load, LoadOp, LoadPhase, RecordedRequest, Region};
 pub use model::{
     ApplianceModel, CurvePair, MemoryBefore, ResponseEvent, ResponseFault, ResponseModel,
-    ResponseResult, ResponseSeries, ResponseWorkload, Uses, ZonesTold,
+    ResponseMove, ResponseResult, ResponseSeries, ResponseWorkload, Uses, ZonesTold,
 };
 pub use nodes::Writes;
-pub use run::respond;
+pub use run::{backend_facts, respond};
 
 /// Between two samples (the paper's ten seconds).
-pub const SAMPLE: Nanos = Nanos::from_secs(10);
+pub const SAMPLE: Nanos = slo::SAMPLE;

@@ -5,6 +5,7 @@ use model::Report;
 use serde::{Deserialize, Serialize};
 
 use crate::optimum::AssignmentRecord;
+use crate::wear::WearSummary;
 
 /// Name and version of the layout.
 pub const RUN_SCHEMA: &str = "terrace.sim.run/1";
@@ -30,6 +31,9 @@ pub struct RunResult {
     pub moves: MoveTotals,
     /// Every move.
     pub move_log: Vec<MoveRecord>,
+    /// Wear of devices with flash inside, in the time that counts.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub wear: Option<WearSummary>,
     /// Tier of every volume at the end, in the scenario's order.
     pub final_tiers: Vec<(String, String)>,
     /// The assignment problem of every decision and its value, of strategies that solve one.

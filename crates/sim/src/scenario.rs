@@ -11,6 +11,7 @@ use trace::{Bursts, ClientSpec, Habits, Phase};
 use units::{Bytes, Nanos};
 
 use crate::counting::CountingConfig;
+use crate::flash_config::FlashConfig;
 
 /// The whole file.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -51,6 +52,10 @@ pub struct Scenario {
     /// Tiers, high end first. Every scenario has some, but for those that are evaluated by counting.
     #[serde(default)]
     pub tiers: Vec<TierConfig>,
+    /// What is inside the SSDs of tiers, by the tier's name: erase blocks, garbage collection and wear. Tiers without are known by
+    /// their caps and load curve.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub flash: BTreeMap<String, FlashConfig>,
     /// Service classes; one without an objective if left out.
     #[serde(default)]
     pub classes: Vec<ClassConfig>,
@@ -100,6 +105,7 @@ impl Default for Scenario {
             extent: default_extent(),
             copy_chunk: default_chunk(),
             tiers: vec![],
+            flash: BTreeMap::new(),
             classes: vec![],
             volumes: vec![],
             traces: vec![],

@@ -7,6 +7,7 @@ use model::{
 use units::{Nanos, VolumeId};
 
 use crate::engine::{Event, Simulation, World};
+use crate::flash_device::FlashDevice;
 use crate::stats::EpochLoad;
 
 /// A calibration session under way.
@@ -49,6 +50,9 @@ impl Simulation<'_> {
             .map(|d| {
                 let now = self.world.devices[d].counters();
                 let before = std::mem::replace(&mut self.busy_before[d], now);
+                let waf = self.world.devices[d]
+                    .flash()
+                    .and_then(FlashDevice::epoch_waf);
                 DeviceFacts {
                     used: self.used[d],
                     reserved: self.reserved[d],
@@ -56,6 +60,7 @@ impl Simulation<'_> {
                         .min(1.0),
                     read_bytes_per_s: (now.read_bytes - before.read_bytes) as f64 / seconds,
                     write_bytes_per_s: (now.write_bytes - before.write_bytes) as f64 / seconds,
+                    waf,
                 }
             })
             .collect();

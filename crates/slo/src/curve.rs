@@ -1,24 +1,40 @@
 //! Miss-ratio curves: how many reads get past a cache of a given size.
 //!
-//! A curve can be had from working-set sizes, which a storage system measures anyway: with s(T) the mean number of distinct
-//! bytes in a window of T references, a cache of s(T) bytes misses with the slope of s at T (Denning and Schwartz, CACM 15(3),
-//! 1972). The paper builds its curves from working-set sizes and leaves the method out (sec. 5.2); this is a
-//! reconstruction, the same function as AET's (Hu et al., USENIX ATC 2016).
+//! A curve comes from [`algo::mrc`], in blocks; here it is in bytes, small enough to be stored with a decision. The paper builds its
+//! curves from working-set sizes and leaves the method out (sec. 5.2); reuse times ([`algo::mrc::ReuseTimes`]) are the same
+//! function, the slope of the working-set curve, and know what writes drop.
 //!
 //! When not to use: for policies other than LRU, or before a few times as many references as the cache has pages.
 
 use serde::{Deserialize, Serialize};
 use units::Bytes;
 
+/// By how much a stored curve may differ from the one that it was made of.
+pub const ROUGH: f64 = 0.004;
+
 /// Miss ratios by cache size: 1 at size 0, straight lines between points, flat after the last one.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Stored")]
 pub struct Curve {
     points: Vec<(Bytes, f64)>,
 }
 
+/// The text form, not yet looked at.
+#[derive(Deserialize)]
+struct Stored {
+    points: Vec<(Bytes, f64)>,
+}
+
+impl From<Stored> for Curve {
+    fn from(stored: Stored) -> Self {
+        Self::new(stored.points)
+    }
+}
+
 impl Curve {
-    /// From points in any order; where a larger cache would miss more, it is taken to miss as much as the smaller one.
+    /// From points in any order (of those with a ratio that is a number); where a larger cache would miss more, it is taken to miss as much as the smaller one.
     pub fn new(mut points: Vec<(Bytes, f64)>) -> Self {
+        points.retain(|p| !p.1.is_nan());
         points.sort_by_key(|p| p.0);
         points.dedup_by_key(|p| p.0);
         let mut least = 1.0f64;
@@ -29,31 +45,23 @@ impl Curve {
         Self { points }
     }
 
-    /// From mean working sets: (references in a window, distinct bytes in it), windows growing. Bytes are of `page` each.
-    ///
-    /// Slopes are made to fall by pooling neighbours that rise.
-    pub fn from_working_sets(sets: &[(f64, f64)], page: Bytes) -> Self {
-        // (bytes at the middle of the window, misses per reference, weight)
-        let mut pools: Vec<(f64, f64, f64)> = Vec::new();
-        for pair in sets.windows(2) {
-            let ((t0, s0), (t1, s1)) = (pair[0], pair[1]);
-            if t1 <= t0 {
+    /// From a curve in blocks of `block` bytes, with as few points as say the same to [`ROUGH`].
+    pub fn of_blocks(curve: &algo::mrc::Curve, block: Bytes) -> Self {
+        let mut points: Vec<(Bytes, f64)> = Vec::new();
+        let mut kept = 1.0;
+        let mut skipped = None;
+        for (size, ratio) in curve.points() {
+            let point = (Bytes(size.saturating_mul(block.0)), *ratio);
+            if kept - ratio < ROUGH {
+                skipped = Some(point);
                 continue;
             }
-            let slope = (s1 - s0) / (t1 - t0) / page.as_f64();
-            pools.push(((s0 + s1) / 2.0, slope.clamp(0.0, 1.0), t1 - t0));
-            while let [.., a, b] = pools[..] {
-                if b.1 <= a.1 {
-                    break;
-                }
-                let weight = a.2 + b.2;
-                let mean = |x: f64, y: f64| (x * a.2 + y * b.2) / weight;
-                let pooled = (mean(a.0, b.0), mean(a.1, b.1), weight);
-                pools.truncate(pools.len() - 2);
-                pools.push(pooled);
-            }
+            // A step is not a slope: what lay before it stays where it was.
+            points.extend(skipped.take());
+            points.push(point);
+            kept = *ratio;
         }
-        let points = pools.iter().map(|p| (Bytes(p.0 as u64), p.1)).collect();
+        points.extend(skipped);
         Self::new(points)
     }
 
@@ -112,100 +120,10 @@ impl Curve {
     }
 }
 
-/// How long ago each reference's page was last referenced, in references: what working sets are computed from.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ReuseTimes {
-    /// By logarithmic bucket.
-    counts: Vec<u64>,
-    /// First references, and those after a write took the page out of the cache.
-    cold: u64,
-}
-
-/// Buckets per doubling.
-const PARTS: u32 = 8;
-const BUCKETS: usize = 40 * PARTS as usize;
-
-impl Default for ReuseTimes {
-    fn default() -> Self {
-        Self {
-            counts: vec![0; BUCKETS],
-            cold: 0,
-        }
-    }
-}
-
-impl ReuseTimes {
-    /// Counts a reference to a page that was referenced `ago` references before; `None` for one not in any cache.
-    pub fn record(&mut self, ago: Option<u64>) {
-        match ago {
-            None => self.cold += 1,
-            Some(ago) => self.counts[bucket_of(ago.max(1))] += 1,
-        }
-    }
-
-    /// References counted.
-    pub fn total(&self) -> u64 {
-        self.cold + self.counts.iter().sum::<u64>()
-    }
-
-    /// Adds what another one counted.
-    pub fn merge(&mut self, other: &Self) {
-        self.cold += other.cold;
-        let pairs = self.counts.iter_mut().zip(&other.counts);
-        pairs.for_each(|(a, b)| *a += b);
-    }
-
-    /// Mean working sets for growing windows, up to the longest reuse seen: (references, bytes).
-    pub fn working_sets(&self, page: Bytes) -> Vec<(f64, f64)> {
-        let total = self.total() as f64;
-        if total == 0.0 {
-            return Vec::new();
-        }
-        let last = self.counts.iter().rposition(|c| *c > 0).unwrap_or(0);
-        let mut longer = total;
-        let (mut t, mut s) = (0.0, 0.0);
-        let mut sets = vec![(0.0, 0.0)];
-        for (bucket, count) in self.counts[..=last].iter().enumerate() {
-            let end = bucket_end(bucket);
-            if end <= t {
-                continue;
-            }
-            // s(T) adds up P(reuse time > t); within a bucket that falls in a straight line.
-            let after = longer - *count as f64;
-            s += (end - t) * (longer + after) / (2.0 * total);
-            (t, longer) = (end, after);
-            sets.push((t, s * page.as_f64()));
-        }
-        sets
-    }
-
-    /// The curve of an LRU cache of pages of `page` bytes.
-    pub fn curve(&self, page: Bytes) -> Curve {
-        Curve::from_working_sets(&self.working_sets(page), page)
-    }
-}
-
-fn bucket_of(ago: u64) -> usize {
-    let octave = ago.ilog2();
-    let part = if octave >= 3 {
-        (ago >> (octave - 3)) & 7
-    } else {
-        (ago << (3 - octave)) & 7
-    };
-    ((octave * PARTS) as usize + part as usize).min(BUCKETS - 1)
-}
-
-/// References up to the end of a bucket.
-fn bucket_end(bucket: usize) -> f64 {
-    let (octave, part) = (bucket as u32 / PARTS, bucket as u32 % PARTS);
-    libm::ldexp(1.0 + f64::from(part + 1) / f64::from(PARTS), octave as i32)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use algo::{Popularity, Rng};
-    use std::collections::BTreeMap;
 
     #[test]
     fn lines_between_points_and_flat_ends() {
@@ -220,57 +138,45 @@ mod tests {
         assert!((curve.at(Bytes(250)) - 0.3).abs() < 1e-12);
         assert_eq!(curve.at(Bytes(900)), 0.1);
         assert_eq!(Curve::default().at(Bytes(5)), 1.0);
-    }
-
-    /// An LRU stack, slow and obvious: distance of each reference.
-    fn exact(references: &[u64], size: usize) -> f64 {
-        let mut stack: Vec<u64> = Vec::new();
-        let mut misses = 0;
-        for page in references {
-            match stack.iter().position(|p| p == page) {
-                Some(depth) => {
-                    misses += usize::from(depth >= size);
-                    stack.remove(depth);
-                }
-                None => misses += 1,
-            }
-            stack.insert(0, *page);
-        }
-        misses as f64 / references.len() as f64
+        // Whatever is read back is a curve.
+        let text = serde_json::to_string(&curve).unwrap();
+        assert_eq!(serde_json::from_str::<Curve>(&text).unwrap(), curve);
+        let odd = text.replace(r#"["300 B",0.1]"#, r#"["50 B",7.5]"#);
+        assert_ne!(odd, text);
+        let read: Curve = serde_json::from_str(&odd).unwrap();
+        assert_eq!((read.at(Bytes(50)), read.at(Bytes(300))), (1.0, 0.5));
     }
 
     #[test]
-    fn working_sets_give_the_curve_of_an_lru_cache() {
-        let popularity = Popularity::new(1000, 0.9);
+    fn a_stored_curve_is_small_and_says_the_same() {
+        let popularity = Popularity::new(20_000, 0.9);
         let mut rng = Rng::new(1, 1);
-        let references: Vec<u64> = (0..40_000)
-            .map(|_| popularity.page(rng.next_u64()))
-            .collect();
-        let mut reuse = ReuseTimes::default();
-        let mut last: BTreeMap<u64, u64> = BTreeMap::new();
-        for (now, page) in references.iter().enumerate() {
-            let now = now as u64;
-            reuse.record(last.insert(*page, now).map(|then| now - then));
+        let mut times = algo::mrc::ReuseTimes::new();
+        for now in 0..200_000u64 {
+            // A loop over some pages of its own makes a step.
+            let page = if now % 3 == 0 {
+                20_000 + (now / 3 % 3_000) as u32
+            } else {
+                popularity.page(rng.next_u64()) as u32
+            };
+            times.reference(page, now, 1.0);
         }
-        let curve = reuse.curve(Bytes(4096));
-        for size in [20, 50, 100, 200, 400, 800] {
-            let (ours, want) = (
-                curve.at(Bytes(4096 * size)),
-                exact(&references, size as usize),
+        let whole = times.curve();
+        let stored = Curve::of_blocks(&whole, Bytes(4096));
+        let points = stored.points().len();
+        assert!(
+            points <= 520 && 4 * points < whole.points().len(),
+            "{points}"
+        );
+        for size in (1..30_000u64).step_by(7) {
+            let (ours, want) = (stored.at(Bytes(4096 * size)), whole.at(size));
+            assert!(
+                (ours - want).abs() < 1.5 * ROUGH,
+                "size {size}: {ours} {want}"
             );
-            assert!((ours - want).abs() < 0.02, "size {size}: {ours} {want}");
         }
-    }
-
-    #[test]
-    fn buckets_follow_one_another() {
-        let mut before = 0;
-        for ago in 1..5000u64 {
-            let bucket = bucket_of(ago);
-            assert!(bucket >= before);
-            assert!(ago as f64 <= bucket_end(bucket) + 1e-9, "{ago}");
-            before = bucket;
-        }
+        let nothing = algo::mrc::ReuseTimes::new().curve();
+        assert_eq!(Curve::of_blocks(&nothing, Bytes(4096)), Curve::default());
     }
 
     #[test]

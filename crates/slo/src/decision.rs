@@ -8,7 +8,7 @@ use crate::curve::Curve;
 use crate::detect::DetectEvidence;
 use crate::host::HostFinding;
 use crate::interference::{Interference, interference};
-use crate::ladder::{Deed, Rung, Situation, rungs, taken};
+use crate::ladder::{Deed, Rung, Situation, rungs, taken, unneeded};
 use crate::load::{Change, Stream, predict};
 use crate::reroute::{choose_way, ways};
 use crate::responder::Responder;
@@ -86,6 +86,9 @@ impl Responder {
         known: &dyn Knowledge,
     ) -> Decision {
         let share = |a: usize, b: usize| {
+            if self.is_away(a) || self.is_away(b) {
+                return false;
+            }
             let (a, b) = (&self.site.workloads[a], &self.site.workloads[b]);
             a.resources.iter().any(|r| b.resources.contains(r))
         };
@@ -95,10 +98,12 @@ impl Responder {
             .into_iter()
             .map(|w| WorkloadId(w as u16))
             .collect();
+        let with_affected = |p: &&(usize, usize)| [p.0, p.1].contains(&affected.index());
+        let untested = found.untested.iter().filter(with_affected).count();
         let curve = |w: WorkloadId| known.curve(w);
         let streams = self.streams(curve);
         let cause = Cause::Violation { affected, evidence };
-        let mut decision = self.weigh(now, cause, affected, set, streams);
+        let mut decision = self.weigh(now, cause, affected, set, untested, streams);
         decision.interference = Some(found);
         if let Some(workload) = for_whom(&decision.rungs) {
             let (hot, before) = (known.zones(workload), known.zones_before(workload));
@@ -109,21 +114,30 @@ impl Responder {
     }
 
     /// A promise would be broken: the workflow from the sizes on, with recorded knowledge.
-    pub(crate) fn decide_ahead(&self, now: Nanos, forecast: &Forecast) -> Decision {
+    pub(crate) fn decide_ahead(
+        &self,
+        now: Nanos,
+        forecast: &Forecast,
+        known: &dyn Knowledge,
+    ) -> Decision {
         let w = forecast.workload;
-        let curve = |of: WorkloadId| (of == w).then(|| forecast.curve.clone());
+        let curve = |of: WorkloadId| match of == w {
+            true => Some(forecast.curve.clone()),
+            false => known.curve(of),
+        };
         let mut streams = self.streams(curve);
         let quiet = streams.clone();
-        if let Some(stream) = streams.iter_mut().find(|s| s.workload == w) {
-            let present = (stream.reads_per_s + stream.writes_per_s).max(1e-9);
-            stream.reads_per_s *= forecast.rate_per_s / present;
-            stream.writes_per_s *= forecast.rate_per_s / present;
-        }
+        let stream = &mut streams[w.index()];
+        *stream = forecast.habit.stream(stream, forecast.rate_per_s);
         let cause = Cause::Forecast {
             workload: w,
             at: forecast.at,
         };
-        let mut decision = self.weigh(now, cause, w, vec![w], streams);
+        let without = predict(&self.site.backend, &streams, &Change::None);
+        let mut decision = self.weigh(now, cause, w, vec![w], 0, streams);
+        if without.fails.is_none() {
+            decision.rungs = unneeded("all promises would be kept without it");
+        }
         if for_whom(&decision.rungs) == Some(w) {
             // There is more to spare now than there will be.
             let zones = (&forecast.zones[..], &forecast.zones[..]);
@@ -144,6 +158,7 @@ impl Responder {
         cause: Cause,
         affected: WorkloadId,
         set: Vec<WorkloadId>,
+        untested: usize,
         streams: Vec<Stream>,
     ) -> Decision {
         let config = &self.config;
@@ -162,18 +177,18 @@ impl Responder {
             // One appliance per workload.
             .filter(|c| all_kept(&c.findings) && self.appliances[c.workload.index()].is_none())
             .filter(|c| self.way(c.workload).is_some())
+            .filter(|c| now >= self.rests[c.workload.index()].until)
             .map(|c| (c.workload, self.temper(c.workload)))
             .collect();
         let backend = &self.site.backend;
         let solutions = solutions(backend, &streams, &config.sizing, &candidates);
         let own_hosts: Vec<HostId> = self.site.workloads.iter().map(|w| w.host).collect();
         let stored: Vec<Bytes> = self.site.workloads.iter().map(|w| w.stored).collect();
-        let avoid: Vec<HostId> = self.failed_hosts.iter().map(|(h, _)| *h).collect();
-        let held = self.throttled.iter().enumerate();
-        let throttled: Vec<WorkloadId> = held
-            .filter(|(_, rate)| rate.is_some())
-            .map(|(w, _)| WorkloadId(w as u16))
-            .collect();
+        let failed = self.failed_hosts.iter().filter(|(_, until)| *until > now);
+        let avoid: Vec<HostId> = failed.map(|(h, _)| *h).collect();
+        let throttled = self.held_down();
+        let rests = |w: &WorkloadId| now < self.rests[w.index()].until;
+        let resting: Vec<WorkloadId> = set.iter().copied().filter(rests).collect();
         let situation = Situation {
             backend,
             streams: &streams,
@@ -185,10 +200,12 @@ impl Responder {
             stored: &stored,
             throttled: &throttled,
             avoid: &avoid,
+            resting: &resting,
+            untested,
             sizing: &config.sizing,
             boot: config.boot,
-            ops: self.site.ops,
-            elsewhere: self.site.elsewhere.as_ref(),
+            ops: self.site.ops.filter(|o| !self.has_ops(o.workload)),
+            elsewhere: self.elsewhere(now),
         };
         let (rungs, hosts) = rungs(&situation, &config.allowed);
         let curves = streams.iter().filter(|s| set.contains(&s.workload));

@@ -14,7 +14,9 @@ use units::{Bytes, Nanos};
 
 use crate::host::{APPLIANCE_CPUS, Host, HostFinding, Needs, choose};
 use crate::load::{Backend, Change, Prediction, Stream, predict};
-pub use crate::rung::{Deed, Elsewhere, Price, Rung, RungKind, SpareOps};
+pub use crate::rung::{
+    Deed, Elsewhere, MEMORY_EFFECT, OPS_EFFECT, Price, Rung, RungKind, SpareOps,
+};
 use crate::sample::{HostId, WorkloadId};
 use crate::sizing::SizingConfig;
 use crate::solutions::{Solution, best};
@@ -42,6 +44,10 @@ pub struct Situation<'a> {
     pub throttled: &'a [WorkloadId],
     /// Hosts where an appliance failed lately.
     pub avoid: &'a [HostId],
+    /// Those of the set whose appliance was of no use lately.
+    pub resting: &'a [WorkloadId],
+    /// Workloads of which it is not known yet whether they disturb the affected one.
+    pub untested: usize,
     /// Sizes.
     pub sizing: &'a SizingConfig,
     /// From order to re-routed.
@@ -54,11 +60,18 @@ pub struct Situation<'a> {
 
 /// Rate that a neighbour without a promise is left, share of its present one.
 const UNPROMISED_LEFT: f64 = 0.2;
+/// Where the model does not see what is broken, an answer must take this share off the affected workload's busiest resource.
+const UNSEEN_TAKES: f64 = 0.1;
 /// Parts of the memory that are tried, in eighths.
 const MEMORY_EIGHTHS: [u64; 6] = [1, 2, 3, 4, 5, 6];
 
 /// Looks at all rungs that are `allowed`; the findings about hosts belong to the appliance's.
 pub fn rungs(at: &Situation<'_>, allowed: &[RungKind]) -> (Vec<Rung>, Vec<HostFinding>) {
+    let now = predict(at.backend, at.streams, &Change::None);
+    let at = &Judged {
+        at,
+        unseen: now.fails.is_none().then(|| busiest_of(at, &now)),
+    };
     let mut findings = Vec::new();
     let rungs = RungKind::ALL
         .into_iter()
@@ -67,7 +80,7 @@ pub fn rungs(at: &Situation<'_>, allowed: &[RungKind]) -> (Vec<Rung>, Vec<HostFi
                 return none(kind, "not allowed here");
             }
             match kind {
-                RungKind::Throttle => throttle(at),
+                RungKind::Throttle => with_unknown(at, throttle(at)),
                 RungKind::MemoryShare => memory(at),
                 RungKind::OpsShare => ops(at),
                 RungKind::Appliance => {
@@ -75,11 +88,80 @@ pub fn rungs(at: &Situation<'_>, allowed: &[RungKind]) -> (Vec<Rung>, Vec<HostFi
                     findings = found;
                     rung
                 }
-                RungKind::Move => elsewhere(at),
+                RungKind::Move => with_unknown(at, elsewhere(at)),
             }
         })
         .collect();
     (rungs, findings)
+}
+
+/// A situation and what an answer is held against in it.
+struct Judged<'a> {
+    at: &'a Situation<'a>,
+    /// Where the model sees nothing broken, and so would call every answer a success: the affected workload's busiest resource and
+    /// its use; `None` within where it uses none.
+    unseen: Option<Option<(usize, f64)>>,
+}
+
+impl<'a> std::ops::Deref for Judged<'a> {
+    type Target = Situation<'a>;
+
+    fn deref(&self) -> &Situation<'a> {
+        self.at
+    }
+}
+
+impl Judged<'_> {
+    /// Why an answer with this prediction is not taken; `None` if it would do.
+    fn refusal(&self, kind: RungKind, prediction: &Prediction) -> Option<String> {
+        let unseen = "the model does not see this violation";
+        match (&prediction.fails, self.unseen) {
+            (Some(why), _) => Some(why.clone()),
+            (None, None) => None,
+            // Where nothing was ever measured only the answer is tried that takes seconds and ends after its cooldown.
+            (None, Some(None)) if kind == RungKind::Throttle => None,
+            (None, Some(None)) => Some(unseen.into()),
+            (None, Some(Some((r, used)))) => {
+                let after = prediction.uses[r];
+                let name = &self.backend.resources[r].name;
+                (after > used * (1.0 - UNSEEN_TAKES)).then(|| {
+                    let (used, after) = (100.0 * used, 100.0 * after);
+                    format!("{unseen}; {name}, now {used:.0} % busy, would be {after:.0} %")
+                })
+            }
+        }
+    }
+
+    fn rung(&self, kind: RungKind, deed: Deed, price: Price, prediction: Prediction) -> Rung {
+        Rung {
+            kind,
+            deed: Some(deed),
+            price,
+            refused: self.refusal(kind, &prediction),
+            prediction: Some(prediction),
+        }
+    }
+}
+
+/// The busiest of the resources that the affected workload's requests take time of.
+fn busiest_of(at: &Situation<'_>, now: &Prediction) -> Option<(usize, f64)> {
+    let affected = at.streams.iter().find(|s| s.workload == at.affected)?;
+    let costs = affected.costs.iter().zip(&now.uses).enumerate();
+    costs
+        .filter(|(_, (cost, _))| cost.read_s > 0.0 || cost.write_s > 0.0)
+        .map(|(r, (_, used))| (r, *used))
+        .max_by(|a, b| a.1.total_cmp(&b.1))
+}
+
+/// Who is not known to disturb is not known not to: that is said with a refusal that the set is the reason of.
+fn with_unknown(at: &Judged<'_>, mut rung: Rung) -> Rung {
+    if let (Some(why), n @ 1..) = (&mut rung.refused, at.untested) {
+        let workloads = if n == 1 { "workload" } else { "workloads" };
+        let unknown = format!("interference with {n} {workloads} could not be tested yet");
+        why.push_str("; ");
+        why.push_str(&unknown);
+    }
+    rung
 }
 
 /// The first rung that would do.
@@ -89,6 +171,11 @@ pub fn taken(rungs: &[Rung]) -> Option<&Rung> {
         .find(|r| r.refused.is_none() && r.deed.is_some())
 }
 
+/// All rungs, none of them looked at.
+pub(crate) fn unneeded(why: &str) -> Vec<Rung> {
+    RungKind::ALL.map(|kind| none(kind, why)).into()
+}
+
 fn none(kind: RungKind, why: &str) -> Rung {
     Rung {
         kind,
@@ -96,16 +183,6 @@ fn none(kind: RungKind, why: &str) -> Rung {
         price: Price::default(),
         prediction: None,
         refused: Some(why.into()),
-    }
-}
-
-fn rung(kind: RungKind, deed: Deed, price: Price, prediction: Prediction) -> Rung {
-    Rung {
-        kind,
-        deed: Some(deed),
-        price,
-        refused: prediction.fails.clone(),
-        prediction: Some(prediction),
     }
 }
 
@@ -123,7 +200,7 @@ fn rate(stream: &Stream) -> f64 {
     stream.reads_per_s + stream.writes_per_s
 }
 
-fn throttle(at: &Situation<'_>) -> Rung {
+fn throttle(at: &Judged<'_>) -> Rung {
     let mut tried = Vec::new();
     for stream in at.streams {
         let workload = stream.workload;
@@ -158,7 +235,7 @@ fn throttle(at: &Situation<'_>) -> Rung {
             rate_per_s: left,
         };
         let prediction = predict(at.backend, at.streams, &change);
-        tried.push(rung(RungKind::Throttle, deed, price, prediction));
+        tried.push(at.rung(RungKind::Throttle, deed, price, prediction));
     }
     tried.sort_by(|a, b| a.price.lost_per_s.total_cmp(&b.price.lost_per_s));
     first_or_last(
@@ -168,23 +245,29 @@ fn throttle(at: &Situation<'_>) -> Rung {
     )
 }
 
-fn memory(at: &Situation<'_>) -> Rung {
+fn memory(at: &Judged<'_>) -> Rung {
     let affected = at.streams.iter().find(|s| s.workload == at.affected);
     let Some(affected) = affected.filter(|s| s.curve.is_some()) else {
         return none(RungKind::MemoryShare, "no miss-ratio curve is known");
     };
     let pool = at.backend.memory[affected.pool];
+    let others = at.streams.iter().filter(|s| s.workload != at.affected);
+    let theirs = others.filter(|s| s.pool == affected.pool);
+    let theirs: u64 = theirs.filter_map(|s| s.part).map(|part| part.0).sum();
+    // Those who share keep a fourth of what nobody has for himself.
+    let most = pool.saturating_sub(Bytes(theirs)).0 / 4 * 3;
+    let sizes = MEMORY_EIGHTHS.map(|eighths| Bytes(pool.0 / 8 * eighths));
+    let own = affected.part.unwrap_or(Bytes::ZERO);
+    let larger = sizes.into_iter().filter(|s| *s > own && s.0 <= most);
     let now = predict(at.backend, at.streams, &Change::None);
-    let tried = MEMORY_EIGHTHS.map(|eighths| {
-        let size = Bytes(pool.0 / 8 * eighths);
+    let tried = larger.map(|size| {
         let workload = at.affected;
         let change = Change::MemoryFor { workload, size };
         let prediction = predict(at.backend, at.streams, &change);
         let more = prediction.disk_reads.iter().zip(&now.disk_reads);
         let lost = more.zip(at.streams);
         let price = Price {
-            // Until its misses have filled the part.
-            effect_after: Nanos::from_secs(120),
+            effect_after: MEMORY_EFFECT,
             // Hits that others lose, counted as requests.
             lost_per_s: lost
                 .map(|((after, before), s)| s.reads_per_s * (after - before).max(0.0))
@@ -192,12 +275,13 @@ fn memory(at: &Situation<'_>) -> Rung {
             ..Price::default()
         };
         let deed = Deed::GiveMemory { workload, size };
-        rung(RungKind::MemoryShare, deed, price, prediction)
+        at.rung(RungKind::MemoryShare, deed, price, prediction)
     });
-    first_or_last(RungKind::MemoryShare, tried.into(), "")
+    let nothing = "its part of the memory cannot be larger";
+    first_or_last(RungKind::MemoryShare, tried.collect(), nothing)
 }
 
-fn ops(at: &Situation<'_>) -> Rung {
+fn ops(at: &Judged<'_>) -> Rung {
     let Some(ops) = at.ops.filter(|o| at.set.contains(&o.workload)) else {
         return none(RungKind::OpsShare, "no spare flash below these workloads");
     };
@@ -206,27 +290,31 @@ fn ops(at: &Situation<'_>) -> Rung {
         times: ops.waf_with_spare / ops.waf.max(1.0),
     };
     let price = Price {
-        // Until garbage collection has worked through the old blocks.
-        effect_after: Nanos::from_secs(600),
+        effect_after: OPS_EFFECT,
         ..Price::default()
     };
     let deed = Deed::GiveOps {
         workload: ops.workload,
     };
     let prediction = predict(at.backend, at.streams, &change);
-    rung(RungKind::OpsShare, deed, price, prediction)
+    at.rung(RungKind::OpsShare, deed, price, prediction)
 }
 
-fn appliance(at: &Situation<'_>) -> (Rung, Vec<HostFinding>) {
+fn appliance(at: &Judged<'_>) -> (Rung, Vec<HostFinding>) {
     let kind = RungKind::Appliance;
-    let Some(solution) = best(at.solutions) else {
+    let does = |s: &Solution| at.refusal(kind, &s.prediction).is_none();
+    let Some(solution) = best(at.solutions, does) else {
         let why = match at.solutions.last() {
+            None if !at.resting.is_empty() => {
+                let w = at.resting[0].0;
+                format!("an appliance for workload {w} was of no use lately")
+            }
             None => "no workload of the set can be cached".into(),
             Some(s) => format!(
                 "no cache size would do; with {} for workload {}: {}",
                 s.size,
                 s.workload.0,
-                s.prediction.fails.as_deref().unwrap_or("it would")
+                at.refusal(kind, &s.prediction).unwrap_or_default()
             ),
         };
         return (none(kind, &why), Vec::new());
@@ -255,7 +343,7 @@ fn appliance(at: &Situation<'_>) -> (Rung, Vec<HostFinding>) {
         cache: solution.size,
         hits: 1.0 - solution.miss_ratio,
     };
-    let rung = rung(kind, deed, price, solution.prediction.clone());
+    let rung = at.rung(kind, deed, price, solution.prediction.clone());
     (rung, findings)
 }
 
@@ -271,7 +359,7 @@ fn fill_time(stream: &Stream, size: Bytes) -> Nanos {
     Nanos::from_secs((0..720).find(full).unwrap_or(720) * STEP_S)
 }
 
-fn elsewhere(at: &Situation<'_>) -> Rung {
+fn elsewhere(at: &Judged<'_>) -> Rung {
     let kind = RungKind::Move;
     let Some(elsewhere) = at.elsewhere else {
         return none(kind, "there is no other backend");
@@ -301,7 +389,7 @@ fn elsewhere(at: &Situation<'_>) -> Rung {
             workload,
             to: elsewhere.name.clone(),
         };
-        tried.push(rung(kind, deed, price, prediction));
+        tried.push(at.rung(kind, deed, price, prediction));
     }
     tried.sort_by_key(|r| r.price.copied);
     first_or_last(kind, tried, "nobody in the set")

@@ -35,6 +35,7 @@ fn world() -> World {
             passes: 1.0,
             memory_misses: 1.0,
             curve: Some(Curve::new((1..=16).map(size).collect())),
+            part: None,
             objective: Objective {
                 rate_min_per_s: promised,
                 latency_max: None,
@@ -80,6 +81,8 @@ fn look(world: &World, allowed: &[RungKind]) -> Vec<Rung> {
         stored: &[Bytes::gib(100), Bytes::gib(50)],
         throttled: &world.throttled,
         avoid: &[],
+        resting: &[],
+        untested: 0,
         sizing: &world.sizing,
         boot: Nanos::from_secs(60),
         ops: world.ops,
@@ -202,4 +205,67 @@ fn with_full_hosts_only_a_move_is_left_if_there_is_room() {
     };
     assert_eq!(workload, WorkloadId(1), "the smaller one");
     assert_eq!(taken.price.effect_after, Nanos::from_secs(512));
+}
+
+#[test]
+fn a_part_is_made_larger_and_leaves_the_others_theirs() {
+    let mut world = world();
+    world.backend.memory = vec![Bytes::gib(8)];
+    let memory = |world: &World| look(world, &[RungKind::MemoryShare]).swap_remove(1);
+    let size = |rung: &Rung| match rung.deed {
+        Some(Deed::GiveMemory { size, .. }) => size,
+        _ => panic!("{rung:?}"),
+    };
+    // The neighbour has four of eight: three of the other four may be given.
+    world.streams[1].part = Some(Bytes::gib(4));
+    assert!(size(&memory(&world)) <= Bytes::gib(3));
+    world.streams[0].part = Some(Bytes::gib(2));
+    assert_eq!(size(&memory(&world)), Bytes::gib(3), "larger than it is");
+    world.streams[0].part = Some(Bytes::gib(3));
+    let why = memory(&world).refused;
+    assert_eq!(
+        why.as_deref(),
+        Some("its part of the memory cannot be larger")
+    );
+}
+
+/// Workload 0 was promised a latency that it does not get; the disks are half busy, which the model takes for quick.
+#[test]
+fn a_violation_that_the_model_does_not_see_is_answered_only_by_what_takes_load_away() {
+    let mut world = world();
+    world.streams[0].objective = Objective {
+        rate_min_per_s: None,
+        latency_max: Some(Nanos::from_millis(5)),
+    };
+    for (w, rate) in [(0, 450.0), (1, 50.0)] {
+        (world.streams[w].reads_per_s, world.streams[w].writes_per_s) = (0.0, rate);
+    }
+    world.streams[1].objective = Objective::default();
+    world.elsewhere = None;
+    // All of the neighbour's is a tenth, and a fifth of it stays.
+    let rungs = look(&world, &RungKind::ALL);
+    assert!(taken(&rungs).is_none(), "{rungs:#?}");
+    for rung in &rungs[..2] {
+        let why = rung.refused.as_ref().unwrap();
+        assert!(
+            why.starts_with("the model does not see this violation"),
+            "{why}"
+        );
+    }
+    let why = rungs[0].refused.as_ref().unwrap();
+    assert!(
+        why.ends_with("disks, now 50 % busy, would be 46 %"),
+        "{why}"
+    );
+    // As much of it from the neighbour, and less of it is more.
+    (world.streams[0].writes_per_s, world.streams[1].writes_per_s) = (200.0, 300.0);
+    assert_eq!(choice(&world), Some(RungKind::Throttle));
+    // What has never been measured is tried with the throttle only.
+    world
+        .streams
+        .iter_mut()
+        .for_each(|s| s.costs = vec![Cost::default()]);
+    assert_eq!(choice(&world), Some(RungKind::Throttle));
+    let rest = look(&world, &RungKind::ALL[1..]);
+    assert!(taken(&rest).is_none(), "{rest:#?}");
 }

@@ -22,10 +22,13 @@ pub mod curve;
 mod decision;
 pub mod detect;
 pub mod host;
+mod in_force;
 pub mod interference;
 pub mod ladder;
 pub mod load;
 mod measured;
+mod moved;
+mod orders;
 mod placed;
 pub mod removal;
 pub mod reroute;
@@ -40,8 +43,13 @@ pub mod warm;
 pub mod zones;
 
 pub use decision::{Cacheability, Cause, Decision};
-pub use responder::{Responder, ResponderConfig};
+pub use in_force::ReleaseConfig;
+pub use measured::Habit;
+pub use responder::{DECISIONS_MAX, Responder, ResponderConfig};
 pub use sample::{
-    Busy, HostId, OCCUPIED_MIN, Objective, RATE_SLACK, ResourceId, Sample, Standing, WorkloadId,
+    Busy, HostId, LIMITED_MIN, OCCUPIED_MIN, Objective, RATE_SLACK, ResourceId, SAMPLE, Sample,
+    Standing, WorkloadId,
 };
-pub use site::{ApplianceEvent, Forecast, Knowledge, Order, Site, WarmForecast, Workload};
+pub use site::{
+    ApplianceEvent, Forecast, Knowledge, MoveEvent, Order, Site, WarmForecast, Workload,
+};

@@ -69,6 +69,9 @@ pub struct Stream {
     pub memory_misses: f64,
     /// Its reads' curve; without one its share of the memory stays what it is.
     pub curve: Option<Curve>,
+    /// A part of the memory that is its own; without one it shares.
+    #[serde(default)]
+    pub part: Option<Bytes>,
     /// What it was promised.
     pub objective: Objective,
 }
@@ -114,6 +117,11 @@ pub enum Change {
         workload: WorkloadId,
         /// How much.
         size: Bytes,
+    },
+    /// Its own part of the memory is everybody's again.
+    MemoryShared {
+        /// Whose it was.
+        workload: WorkloadId,
     },
     /// Its writes cost another share of what they do: more over-provisioned flash, less to copy.
     WritesCost {
@@ -225,36 +233,36 @@ fn memory_misses(
     after: &[After],
     change: &Change,
 ) -> Vec<f64> {
-    let own = match change {
-        Change::MemoryFor { workload, size } => Some((*workload, *size)),
-        _ => None,
+    // The part that is a stream's own after the change. One that leaves takes none along.
+    let part = |s: &Stream| match change {
+        Change::MemoryFor { workload, size } if *workload == s.workload => Some(*size),
+        Change::MemoryShared { workload } | Change::Gone { workload }
+            if *workload == s.workload =>
+        {
+            None
+        }
+        _ => s.part,
     };
     // What a stream holds of the memory after a common time, in bytes.
     let held = |s: usize, seconds: f64| {
         let (stream, after) = (&streams[s], &after[s]);
         let bytes = after.reads * stream.read_bytes;
         match &stream.curve {
-            None => 0.0,
+            // Without one as much gets past the memory as does now, and fills it.
+            None => bytes * after.passes * stream.memory_misses * seconds,
             // What gets past a cache has no reuse within it: it fills the memory as it comes.
             Some(_) if after.passes < 1.0 => bytes * after.passes * seconds,
             Some(curve) => curve.held_after(seconds, bytes),
         }
     };
-    let shares = |s: usize| own.is_none_or(|(w, _)| streams[s].workload != w);
     // The common time of each part of the memory.
     let common = |pool: usize| {
-        let taken = |(w, size): (WorkloadId, Bytes)| {
-            let from_here = |s: &Stream| s.workload == w && s.pool == pool;
-            if streams.iter().any(from_here) {
-                size
-            } else {
-                Bytes::ZERO
-            }
-        };
-        let given = own.map_or(Bytes::ZERO, taken);
-        let memory = backend.memory[pool].saturating_sub(given).as_f64();
+        let of_pool = streams.iter().filter(|s| s.pool == pool);
+        let given: u64 = of_pool.filter_map(part).map(|size| size.0).sum();
+        let memory = backend.memory[pool].saturating_sub(Bytes(given)).as_f64();
         let total = |seconds: f64| {
-            let all = (0..streams.len()).filter(|s| shares(*s) && streams[*s].pool == pool);
+            let shares = |s: &usize| streams[*s].pool == pool && part(&streams[*s]).is_none();
+            let all = (0..streams.len()).filter(shares);
             all.map(|s| held(s, seconds)).sum::<f64>()
         };
         let (mut low, mut high) = (0.0, 1e6);
@@ -274,9 +282,9 @@ fn memory_misses(
         let Some(curve) = &stream.curve else {
             return stream.memory_misses * after.passes;
         };
-        let size = match own {
-            Some((w, size)) if w == stream.workload => size.as_f64(),
-            _ => held(s, times[stream.pool]),
+        let size = match part(stream) {
+            Some(size) => size.as_f64(),
+            None => held(s, times[stream.pool]),
         };
         let at = curve.at(Bytes(size.max(0.0) as u64));
         // A read that passes its own cache is in the memory only if the memory holds more of the stream than the cache.

@@ -41,6 +41,7 @@ fn uniform(id: u16, reads_per_s: f64, bytes: u64) -> Stream {
         passes: 1.0,
         memory_misses: 0.5,
         curve: Some(Curve::new(points.collect())),
+        part: None,
         objective: Objective::default(),
     }
 }
@@ -141,4 +142,39 @@ fn what_an_appliance_serves_already_does_not_count() {
     two[0].passes = 1.0;
     let found = predict(&backend(), &two, &Change::None);
     assert!(found.fails.is_some(), "{found:?}");
+}
+
+#[test]
+fn a_part_of_its_own_counts_until_it_is_taken_back() {
+    let mut two = [uniform(0, 500.0, 1000), uniform(1, 500.0, 1000)];
+    two[0].part = Some(Bytes(800));
+    let misses = |change| predict(&backend(), &two, &change).disk_reads;
+    let near = |found: Vec<f64>, want: [f64; 2]| {
+        let mut pairs = found.iter().zip(want);
+        assert!(pairs.all(|(f, w)| (f - w).abs() < 0.01), "{found:?}");
+    };
+    near(misses(Change::None), [0.2, 0.8]);
+    let workload = WorkloadId(0);
+    near(misses(Change::MemoryShared { workload }), [0.5, 0.5]);
+    let size = Bytes(300);
+    near(misses(Change::MemoryFor { workload, size }), [0.7, 0.3]);
+    // One that leaves takes no memory along.
+    assert!(misses(Change::Gone { workload })[1] < 0.01);
+}
+
+/// Workload 1 reads all over and has no curve: what it misses goes through the memory all the same.
+#[test]
+fn one_without_a_curve_takes_memory_too() {
+    let mut two = [uniform(0, 500.0, 1000), uniform(1, 500.0, 1000)];
+    let with = |two: &[Stream]| predict(&backend(), two, &Change::None).disk_reads[0];
+    two[1].curve = None;
+    two[1].memory_misses = 0.0;
+    assert!(with(&two) < 0.01, "it misses nothing, and so holds nothing");
+    // With x = e^(-r T/1000) of workload 0, 1 - x of it is held and r m T of the other's.
+    two[1].memory_misses = 1.0;
+    let x = with(&two);
+    let filled = (1.0 - x) - libm::log(x);
+    assert!((filled - 1.0).abs() < 0.03, "{x}");
+    two[1].passes = 0.5;
+    assert!(with(&two) < x, "half of it is answered before");
 }

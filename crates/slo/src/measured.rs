@@ -2,30 +2,80 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
 use units::Bytes;
 
 use crate::cacheable::Traits;
 use crate::curve::Curve;
-use crate::load::{Change, Cost, Place, Stream, predict};
+use crate::load::{Backend, Change, Cost, Place, Resource, Stream, predict};
 use crate::placed::ApplianceState;
 use crate::removal::RemovalFacts;
 use crate::responder::Responder;
-use crate::sample::{Sample, WorkloadId};
+use crate::sample::{SAMPLE, Sample, WorkloadId};
 use crate::site::Knowledge;
 use crate::solutions::Temper;
 
 /// Samples that a present rate is the mean of: two minutes.
 const PRESENT: usize = 12;
-/// Length of a sample, seconds.
-const SAMPLE_S: f64 = 10.0;
 /// Requests that got to a resource within the present, below which their mean cost there is noise.
 const COSTED_MIN: f64 = 30.0;
 
 /// What a workload's requests were last seen to cost on one resource; `None` while too few were seen there.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct KnownCost {
-    read_s: Option<f64>,
-    write_s: Option<f64>,
+    pub(crate) read_s: Option<f64>,
+    pub(crate) write_s: Option<f64>,
+}
+
+/// What a workload's requests are like, whatever their number: recorded in one peak for the next.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Habit {
+    /// Share of the requests that write, 0..=1.
+    pub write_share: f64,
+    /// Mean bytes of a read.
+    pub read_bytes: f64,
+    /// By resource; 0 where too few requests got there to tell.
+    pub costs: Vec<Cost>,
+}
+
+impl Habit {
+    /// Of recorded samples.
+    pub fn of(samples: &[Sample], backend: &Backend) -> Self {
+        let all = Present(samples.iter().collect());
+        let (reads, writes) = (all.mean(|s| s.reads_per_s), all.mean(|s| s.writes_per_s));
+        let cost = |(r, resource): (usize, &Resource)| {
+            let [read, write] = all.costs(r, resource.place);
+            let seen = |(cost, n): (f64, f64)| if n >= COSTED_MIN { cost } else { 0.0 };
+            Cost {
+                read_s: seen(read),
+                write_s: seen(write),
+            }
+        };
+        Self {
+            write_share: writes / (reads + writes).max(1e-9),
+            read_bytes: all.mean(|s| s.bytes_read_per_s) / reads.max(1e-9),
+            costs: backend.resources.iter().enumerate().map(cost).collect(),
+        }
+    }
+
+    /// The stream of such requests at a rate, where `present` is that of now.
+    pub(crate) fn stream(&self, present: &Stream, rate_per_s: f64) -> Stream {
+        let costs = present.costs.iter().enumerate().map(|(r, known)| {
+            let recorded = self.costs.get(r).copied().unwrap_or_default();
+            let of = |recorded: f64, known: f64| if recorded > 0.0 { recorded } else { known };
+            Cost {
+                read_s: of(recorded.read_s, known.read_s),
+                write_s: of(recorded.write_s, known.write_s),
+            }
+        });
+        Stream {
+            reads_per_s: rate_per_s * (1.0 - self.write_share),
+            writes_per_s: rate_per_s * self.write_share,
+            read_bytes: self.read_bytes,
+            costs: costs.collect(),
+            ..present.clone()
+        }
+    }
 }
 
 /// Means over the last samples of one workload.
@@ -34,6 +84,13 @@ struct Present<'a>(Vec<&'a Sample>);
 impl<'a> Present<'a> {
     fn of(history: &'a VecDeque<Sample>) -> Self {
         Self(history.iter().rev().take(PRESENT).collect())
+    }
+
+    /// The last ones up to the latest in which something completed: what requests were like before all of them stood still.
+    fn before_stall(history: &'a VecDeque<Sample>) -> Self {
+        let stalled = |s: &&Sample| s.rate_per_s() <= 0.0;
+        let known = history.iter().rev().skip_while(stalled);
+        Self(known.take(PRESENT).collect())
     }
 
     fn mean(&self, of: impl Fn(&Sample) -> f64) -> f64 {
@@ -58,8 +115,12 @@ impl<'a> Present<'a> {
             Place::InFront => backend_reads,
         };
         let per = |busy: f64, n: f64| if n > 1e-9 { busy / n } else { 0.0 };
-        let seconds = SAMPLE_S * self.0.len() as f64;
+        let seconds = SAMPLE.as_secs_f64() * self.0.len() as f64;
         let writes = self.mean(|s| s.writes_per_s);
+        if self.0.iter().all(|s| s.busy.len() <= r) {
+            // Not measured is not free.
+            return [(0.0, 0.0); 2];
+        }
         [
             (
                 per(busy(&|s| s.busy[r].reads), gets_there),
@@ -92,7 +153,13 @@ impl Responder {
     pub(crate) fn streams(&self, curve: impl Fn(WorkloadId) -> Option<Curve>) -> Vec<Stream> {
         let one = |(w, history): (usize, &VecDeque<Sample>)| {
             let objective = self.site.workloads[w].objective;
-            let present = Present::of(history);
+            let mut present = Present::of(history);
+            let waiting = present.0.iter().filter(|s| s.backlogged()).count();
+            let waits = 2 * waiting > present.0.len();
+            if waits && present.mean(Sample::rate_per_s) <= 1e-9 {
+                // Who gets nothing at all still asks for what it asked for.
+                present = Present::before_stall(history);
+            }
             let mut reads = present.mean(|s| s.reads_per_s);
             let mut writes = present.mean(|s| s.writes_per_s);
             let read_bytes = present.mean(|s| s.bytes_read_per_s) / reads.max(1e-9);
@@ -110,11 +177,13 @@ impl Responder {
             } else {
                 1.0
             };
-            let waiting = present.0.iter().filter(|s| s.backlogged()).count();
-            let waits = 2 * waiting > present.0.len();
             if let (true, Some(promised)) = (waits, objective.rate_min_per_s) {
                 let scale = (promised / (reads + writes).max(1e-9)).max(1.0);
                 (reads, writes) = (scale * reads, scale * writes);
+            }
+            // What it asks for now it asks of another backend.
+            if self.is_away(w) {
+                (reads, writes) = (0.0, 0.0);
             }
             Stream {
                 workload: WorkloadId(w as u16),
@@ -126,10 +195,24 @@ impl Responder {
                 passes,
                 memory_misses: present.misses(),
                 curve: curve(WorkloadId(w as u16)),
+                part: self.part_of(WorkloadId(w as u16)),
                 objective,
             }
         };
         self.history.iter().enumerate().map(one).collect()
+    }
+
+    /// What a workload asks for, requests per second, and how many wait: what it gets, and by how much what waits behind it grows.
+    pub(crate) fn demand(&self, w: usize) -> (f64, u64) {
+        let present = Present::of(&self.history[w]);
+        let rate = present.mean(Sample::rate_per_s);
+        // The latest comes first.
+        let (Some(last), Some(first)) = (present.0.first(), present.0.last()) else {
+            return (0.0, 0);
+        };
+        let seconds = SAMPLE.as_secs_f64() * (present.0.len() - 1).max(1) as f64;
+        let grows = (last.waiting as f64 - first.waiting as f64) / seconds;
+        (rate + grows.max(0.0), last.waiting)
     }
 
     /// Whether its requests go through an appliance and will go on to.
@@ -144,8 +227,9 @@ impl Responder {
         let last: Vec<&Sample> = history.iter().rev().take(PRESENT).collect();
         let n = last.len().max(1) as f64;
         let peak = history.iter().map(|s| s.working_set).max();
+        let rate = stream.reads_per_s + stream.writes_per_s;
         Traits {
-            write_share: last.iter().map(|s| s.write_share()).sum::<f64>() / n,
+            write_share: stream.writes_per_s / rate.max(1e-9),
             sequential: last.iter().map(|s| s.sequential).sum::<f64>() / n,
             working_set_peak: peak.unwrap_or(Bytes::ZERO),
             curve: stream.curve.clone(),

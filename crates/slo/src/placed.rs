@@ -1,7 +1,8 @@
 //! Appliances that the responder asked for: what became of them, and when they go.
 //!
 //! ```text
-//!  creating ──serving──▶ serving ──(not worth it)──▶ leaving ──removed, failed──▶ (none)
+//!  creating ──serving──▶ serving ──(not worth it)──▶ leaving ──removed, failed──▶ (none)      left behind: none, but its
+//!     │                                                 │  ▲                              memory stays taken until freed
 //!     └──────────────(returning: it came to nothing)──▶ │  ▲
 //!                                              stranded ▼  │ returning: tried again
 //!                                                   stranded
@@ -30,6 +31,25 @@ pub(crate) struct Appliance {
     pub(crate) hits_predicted: f64,
     pub(crate) cause: CreatedFor,
     pub(crate) watch: RemovalWatch,
+    /// From when on it was predicted to hold what it is to hold: a cache that is still filling hits seldom.
+    pub(crate) effect_at: Nanos,
+    /// Until when its order made other answers wait.
+    pub(crate) quiet_until: Nanos,
+}
+
+/// Of a workload whose appliance was of no use: until when it gets no other, and how long that was.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Rest {
+    pub(crate) until: Nanos,
+    length: Nanos,
+}
+
+/// A virtual machine that serves nobody any more and could not be destroyed: its host has less to give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LeftBehind {
+    workload: WorkloadId,
+    host: HostId,
+    memory: Bytes,
 }
 
 /// Why there is an appliance: one for a forecast is not taken back because nothing is broken yet.
@@ -58,6 +78,8 @@ impl Responder {
             ApplianceEvent::Serving => {
                 if appliance.state == ApplianceState::Creating {
                     appliance.state = ApplianceState::Serving;
+                    // It is there for the peak that was foreseen.
+                    self.foreseen.retain(|f| f.workload != workload);
                 }
             }
             // Nothing is waited for any more; requests will be the backend's, or are.
@@ -81,17 +103,48 @@ impl Responder {
                 self.quiet_until = now;
                 self.turns.iter_mut().for_each(|t| t.unanswered_until = now);
             }
-            ApplianceEvent::Removed => self.give_back(workload),
+            ApplianceEvent::LeftBehind { .. } => {
+                let (host, memory) = (appliance.host, appliance.memory);
+                self.failed_hosts.push((host, now + self.config.avoid_host));
+                // Its workload can have another one; its memory is not free for it.
+                self.appliances[workload.index()] = None;
+                self.left_behind.push(LeftBehind {
+                    workload,
+                    host,
+                    memory,
+                });
+                self.quiet_until = now;
+            }
+            ApplianceEvent::Removed => {
+                // Nobody waits for the effect of one that is gone; what a later answer made wait still waits.
+                if self.quiet_until == appliance.quiet_until {
+                    self.quiet_until = self.quiet_until.min(now);
+                }
+                self.give_back(workload);
+            }
+        }
+    }
+
+    /// The oldest virtual machine of a workload that was left behind is gone after all.
+    pub fn freed(&mut self, workload: WorkloadId) {
+        let mut all = self.left_behind.iter();
+        if let Some(i) = all.position(|l| l.workload == workload) {
+            let left = self.left_behind.remove(i);
+            self.free(left.host, left.memory);
         }
     }
 
     fn give_back(&mut self, workload: WorkloadId) {
         if let Some(appliance) = self.appliances[workload.index()].take() {
-            let hosts = &mut self.site.hosts;
-            if let Some(host) = hosts.iter_mut().find(|h| h.id == appliance.host) {
-                host.cpus_free += APPLIANCE_CPUS;
-                host.memory_free += appliance.memory;
-            }
+            self.free(appliance.host, appliance.memory);
+        }
+    }
+
+    fn free(&mut self, host: HostId, memory: Bytes) {
+        let hosts = &mut self.site.hosts;
+        if let Some(host) = hosts.iter_mut().find(|h| h.id == host) {
+            host.cpus_free += APPLIANCE_CPUS;
+            host.memory_free += memory;
         }
     }
 
@@ -143,8 +196,11 @@ impl Responder {
             if !self.appliances[w].as_ref().is_some_and(serving) {
                 continue;
             }
-            let facts = self.removal_facts(WorkloadId(w as u16), known);
+            let mut facts = self.removal_facts(WorkloadId(w as u16), known);
             let appliance = self.appliances[w].as_mut().expect("looked at above");
+            if now < appliance.effect_at {
+                facts.hits = None;
+            }
             let reason = appliance.watch.tell(&self.config.removal, &facts);
             // One that was created ahead waits for its peak.
             let waits = matches!(appliance.cause, CreatedFor::Forecast(at) if now < at);
@@ -158,7 +214,22 @@ impl Responder {
                 Some(RemovalReason::NotNeeded) => "the backend can do without it",
                 Some(RemovalReason::Ineffective) => "it hits too seldom",
             };
+            self.rest(now, w, reason);
             self.leave(w, why, orders);
         }
+    }
+
+    /// One that was of no use is not tried again soon, and after the same again not for twice as long.
+    fn rest(&mut self, now: Nanos, w: usize, reason: Option<RemovalReason>) {
+        let config = self.config.release;
+        let rest = &mut self.rests[w];
+        rest.length = match reason {
+            Some(RemovalReason::Ineffective) => {
+                let longest = config.cooldown_max.max(config.cooldown);
+                (rest.length + rest.length).clamp(config.cooldown, longest)
+            }
+            _ => Nanos::ZERO,
+        };
+        rest.until = now + rest.length;
     }
 }

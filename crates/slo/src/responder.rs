@@ -8,30 +8,33 @@
 //!                 │ failed: the host is avoided, another answer is looked for
 //!                 │ the violation vanished while it was creating: taken back
 //!  forecast ───────────▶ the same from "sizes" on, before anything is broken
+//!  throttle, memory, flash:  in force ─(predicted to be needed no more)─▶ taken back
+//!  move:  copying ─▶ away
 //! ```
 //!
 //! One answer is under way at a time: an effect must be seen before the next is chosen. It carries nothing out;
 //! `executor::Appliances` has the life cycle with its deadlines, the driver does the rest.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
 use crate::cacheable::{Rule, write_through_rules};
-use crate::decision::{Cause, Decision};
-use crate::detect::{Change, DetectConfig, Detector};
-use crate::host::APPLIANCE_CPUS;
+use crate::decision::Decision;
+use crate::detect::{DetectConfig, Detector};
+use crate::in_force::{Cooldown, InForce, ReleaseConfig};
 use crate::interference::{InterferenceConfig, Series};
-use crate::ladder::{Deed, RungKind};
+use crate::ladder::RungKind;
 use crate::measured::KnownCost;
-use crate::placed::{Appliance, ApplianceState, CreatedFor};
-use crate::removal::{RemovalConfig, RemovalWatch};
+use crate::moved::Moved;
+use crate::placed::{Appliance, LeftBehind, Rest};
+use crate::removal::RemovalConfig;
 use crate::sample::{HostId, Sample, WorkloadId};
 use crate::site::{Forecast, Knowledge, Order, Site, Workload};
 use crate::sizing::SizingConfig;
-use crate::warm::{Warm, WarmConfig};
+use crate::warm::WarmConfig;
 
 /// Everything that can be set.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -49,6 +52,8 @@ pub struct ResponderConfig {
     pub warm: WarmConfig,
     /// The end of an appliance.
     pub removal: RemovalConfig,
+    /// The end of other answers.
+    pub release: ReleaseConfig,
     /// Rungs that may be taken.
     pub allowed: Vec<RungKind>,
     /// From order to re-routed, as expected.
@@ -70,6 +75,7 @@ impl Default for ResponderConfig {
             sizing: SizingConfig::default(),
             warm: WarmConfig::default(),
             removal: RemovalConfig::default(),
+            release: ReleaseConfig::default(),
             allowed: RungKind::ALL.into(),
             boot: Nanos::from_secs(60),
             patience: 2.0,
@@ -89,6 +95,9 @@ pub(crate) struct Turn {
 /// Samples that are kept for averages and correlations: an hour.
 pub(crate) const HISTORY: usize = 360;
 
+/// Decisions that are kept with their evidence: some days of them, where one is made every five minutes.
+pub const DECISIONS_MAX: usize = 1000;
+
 /// The responder.
 #[derive(Debug, Clone)]
 pub struct Responder {
@@ -99,11 +108,21 @@ pub struct Responder {
     pub(crate) costs: Vec<Vec<KnownCost>>,
     pub(crate) detectors: Vec<Detector>,
     pub(crate) appliances: Vec<Option<Appliance>>,
-    pub(crate) throttled: Vec<Option<f64>>,
+    /// By workload.
+    pub(crate) rests: Vec<Rest>,
+    /// At most one of each kind and workload.
+    pub(crate) in_force: Vec<InForce>,
+    pub(crate) cooldowns: BTreeMap<(RungKind, WorkloadId), Cooldown>,
+    pub(crate) moves: Vec<Option<Moved>>,
+    /// Until then nothing is moved: it failed lately.
+    pub(crate) elsewhere_from: Nanos,
+    pub(crate) left_behind: Vec<LeftBehind>,
+    /// At most one of each workload.
+    pub(crate) foreseen: Vec<Forecast>,
     pub(crate) failed_hosts: Vec<(HostId, Nanos)>,
     pub(crate) quiet_until: Nanos,
     pub(crate) turns: Vec<Turn>,
-    decisions: Vec<Decision>,
+    pub(crate) decisions: Vec<Decision>,
 }
 
 impl Responder {
@@ -116,7 +135,13 @@ impl Responder {
             history: vec![VecDeque::with_capacity(HISTORY); n],
             costs: vec![vec![KnownCost::default(); site.backend.resources.len()]; n],
             appliances: vec![None; n],
-            throttled: vec![None; n],
+            rests: vec![Rest::default(); n],
+            in_force: Vec::new(),
+            cooldowns: BTreeMap::new(),
+            moves: vec![None; n],
+            elsewhere_from: Nanos::ZERO,
+            left_behind: Vec::new(),
+            foreseen: Vec::new(),
             failed_hosts: Vec::new(),
             quiet_until: Nanos::ZERO,
             turns: vec![Turn::default(); n],
@@ -126,7 +151,7 @@ impl Responder {
         }
     }
 
-    /// All decisions, oldest first.
+    /// The latest decisions, at most [`DECISIONS_MAX`], oldest first.
     pub fn decisions(&self) -> &[Decision] {
         &self.decisions
     }
@@ -139,6 +164,7 @@ impl Responder {
     /// Takes one sample per workload in.
     pub fn tell(&mut self, now: Nanos, samples: &[Sample], known: &dyn Knowledge) -> Vec<Order> {
         let mut orders = Vec::new();
+        self.failed_hosts.retain(|(_, until)| *until > now);
         for (w, sample) in samples.iter().enumerate() {
             let history = &mut self.history[w];
             if history.len() == HISTORY {
@@ -146,12 +172,12 @@ impl Responder {
             }
             history.push_back(sample.clone());
             self.remember_costs(w);
-            if self.detectors[w].tell(sample) == Some(Change::Cleared) {
-                self.release(&mut orders);
-            }
+            self.detectors[w].tell(sample);
         }
         self.take_back(&mut orders);
         self.remove_unneeded(now, known, &mut orders);
+        self.let_go(now, known, &mut orders);
+        self.act_ahead(now, known, &mut orders);
         if now >= self.quiet_until && !self.creating() {
             // One that is mending clears late; it needs no second answer.
             let lasts = |d: &Detector| {
@@ -159,7 +185,8 @@ impl Responder {
             };
             // In turn: one whose answers do not help keeps nobody else from being answered.
             let broken = (0..samples.len())
-                .filter(|w| lasts(&self.detectors[*w]) && now >= self.turns[*w].unanswered_until)
+                .filter(|w| lasts(&self.detectors[*w]) && !self.is_away(*w))
+                .filter(|w| now >= self.turns[*w].unanswered_until)
                 .min_by_key(|w| self.turns[*w].looked_at);
             if let Some(w) = broken {
                 self.turns[w].looked_at = Some(now);
@@ -169,29 +196,6 @@ impl Responder {
         orders
     }
 
-    /// A peak is coming; `lead` before it is the caller's affair ([`crate::seasonal`]).
-    pub fn foresee(&mut self, now: Nanos, forecast: &Forecast) -> Vec<Order> {
-        let mut orders = Vec::new();
-        if self.appliances[forecast.workload.index()].is_none() && !self.creating() {
-            let decision = self.decide_ahead(now, forecast);
-            self.carry(now, decision, &mut orders);
-        }
-        orders
-    }
-
-    /// Ends throttles once nothing is broken any more.
-    fn release(&mut self, orders: &mut Vec<Order>) {
-        if self.detectors.iter().any(Detector::is_broken) {
-            return;
-        }
-        for (w, throttle) in self.throttled.iter_mut().enumerate() {
-            if throttle.take().is_some() {
-                let workload = WorkloadId(w as u16);
-                orders.push(Order::Unthrottle { workload });
-            }
-        }
-    }
-
     fn answer(
         &mut self,
         now: Nanos,
@@ -199,78 +203,9 @@ impl Responder {
         known: &dyn Knowledge,
         orders: &mut Vec<Order>,
     ) {
-        self.failed_hosts.retain(|(_, until)| *until > now);
         let evidence = self.detectors[affected.index()].evidence();
         let decision = self.decide(now, affected, evidence, known);
         self.carry(now, decision, orders);
-    }
-
-    /// Turns what was decided into orders.
-    fn carry(&mut self, now: Nanos, decision: Decision, orders: &mut Vec<Order>) {
-        // Without an answer the next look at the same workload is some minutes off, not ten seconds.
-        const NOTHING: Nanos = Nanos::from_secs(300);
-        let rung = crate::ladder::taken(&decision.rungs);
-        match rung {
-            Some(rung) => {
-                let wait = Nanos((rung.price.effect_after.0 as f64 * self.config.patience) as u64);
-                self.quiet_until = now + wait.max(Nanos::from_secs(120));
-            }
-            // Nothing is under way: others need not wait.
-            None => {
-                let (Cause::Violation { affected: w, .. } | Cause::Forecast { workload: w, .. }) =
-                    &decision.cause;
-                self.turns[w.index()].unanswered_until = now + NOTHING;
-            }
-        }
-        match rung.and_then(|r| r.deed.clone()) {
-            None => {}
-            Some(Deed::Appliance {
-                workload,
-                host,
-                cache,
-                hits,
-            }) => {
-                let memory = cache + self.config.sizing.own_memory;
-                if let Some(host) = self.site.hosts.iter_mut().find(|h| h.id == host) {
-                    host.cpus_free -= APPLIANCE_CPUS;
-                    host.memory_free -= memory;
-                }
-                let cause = match decision.cause {
-                    Cause::Violation { affected, .. } => CreatedFor::Violation(affected),
-                    Cause::Forecast { at, .. } => CreatedFor::Forecast(at),
-                };
-                self.appliances[workload.index()] = Some(Appliance {
-                    state: ApplianceState::Creating,
-                    host,
-                    memory,
-                    hits_predicted: hits,
-                    cause,
-                    watch: RemovalWatch::default(),
-                });
-                orders.push(Order::CreateAppliance {
-                    workload,
-                    host,
-                    cpus: APPLIANCE_CPUS,
-                    memory,
-                    cache,
-                    way: decision.way.clone().unwrap_or_default(),
-                    warm: decision.warm.clone().unwrap_or(Warm::Cold {
-                        why: "nothing was planned".into(),
-                    }),
-                });
-            }
-            Some(deed) => {
-                if let Deed::Throttle {
-                    workload,
-                    rate_per_s,
-                } = deed
-                {
-                    self.throttled[workload.index()] = Some(rate_per_s);
-                }
-                orders.push(Order::Carry { deed });
-            }
-        }
-        self.decisions.push(decision);
     }
 
     /// Rates and latencies of all workloads, for correlations; a sample without completions repeats the latency before it.

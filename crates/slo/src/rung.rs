@@ -109,6 +109,11 @@ pub struct Rung {
     pub refused: Option<String>,
 }
 
+/// Until a part of the memory helps: its misses have to fill it.
+pub const MEMORY_EFFECT: Nanos = Nanos::from_secs(120);
+/// Until more over-provisioned flash helps: garbage collection has to work through the old blocks.
+pub const OPS_EFFECT: Nanos = Nanos::from_secs(600);
+
 /// Over-provisioning that could be given to a workload on flash.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct SpareOps {

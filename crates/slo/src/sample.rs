@@ -76,6 +76,12 @@ pub struct Sample {
     pub writes_per_s: f64,
     /// Mean latency, from issue to completion; `None` where nothing completed.
     pub latency_us: Option<f64>,
+    /// Latency that half of the requests that completed did not exceed; `None` where nothing completed, or where it is not measured.
+    #[serde(default)]
+    pub p50_us: Option<f64>,
+    /// The same for 99 of 100.
+    #[serde(default)]
+    pub p99_us: Option<f64>,
     /// Bytes per second, both directions.
     pub bytes_per_s: f64,
     /// Bytes read per second.
@@ -84,6 +90,10 @@ pub struct Sample {
     pub sequential: f64,
     /// Share of the sample in which at least one request was outstanding, 0..=1. Below 1 the workload asked for no more.
     pub occupied: f64,
+    /// Share of the sample in which as many requests were outstanding as the workload may have at once, 0..=1; 0 where such a limit
+    /// is not known. A closed loop is there all the time, and has nothing waiting behind it.
+    #[serde(default)]
+    pub limited: f64,
     /// Requests that had arrived and were not yet issued when the sample ended.
     pub waiting: u64,
     /// Distinct bytes touched in the sample.
@@ -102,9 +112,17 @@ impl Sample {
         self.reads_per_s + self.writes_per_s
     }
 
-    /// Whether the workload asked for more than it got: always something outstanding, and more waiting behind it.
+    /// Whether the workload asked for more than it got: always something outstanding, and more waiting behind it, or as many
+    /// outstanding as it may have, most of the time. A slow trickle is neither.
     pub fn backlogged(&self) -> bool {
-        self.occupied >= OCCUPIED_MIN && self.waiting > 0
+        self.occupied >= OCCUPIED_MIN && (self.waiting > 0 || self.limited >= LIMITED_MIN)
+    }
+
+    /// How long the oldest request has waited at least, where none completed: it is one that was issued when the time began in which
+    /// something was outstanding. `None` where one completed or none was there.
+    pub fn stalled(&self) -> Option<Nanos> {
+        let stalled = self.rate_per_s() <= 0.0 && self.latency_us.is_none() && self.occupied > 0.0;
+        stalled.then(|| Nanos((self.occupied.min(1.0) * SAMPLE.0 as f64) as u64))
     }
 
     /// Share of the requests that write, 0..=1; 0 for no requests.
@@ -128,7 +146,7 @@ pub enum Standing {
     LowLoad,
     /// Below the promised rate with requests outstanding all the time.
     TooSlow,
-    /// Latency above the promise.
+    /// Latency above the promise, also where nothing completed and what is outstanding waits longer than that already.
     TooLate,
 }
 
@@ -137,14 +155,19 @@ pub const RATE_SLACK: f64 = 0.95;
 /// A sample with requests outstanding for at least this share of it is one with a backlog; a whole one but for the gap
 /// between two requests.
 pub const OCCUPIED_MIN: f64 = 0.999;
+/// A workload that has as many requests outstanding as it may for at least this share of a sample would have issued more most of
+/// the time. Not a whole one: a closed loop that thinks between answers is held back too.
+pub const LIMITED_MIN: f64 = 0.5;
+/// Length of a sample.
+pub const SAMPLE: Nanos = Nanos::from_secs(10);
 
 impl Standing {
     /// Judges one sample ; a workload that asks for little is not in violation.
     pub fn of(objective: &Objective, sample: &Sample) -> Self {
-        let late = match (objective.latency_max, sample.latency_us) {
-            (Some(max), Some(us)) => us > max.as_micros_f64(),
-            _ => false,
-        };
+        let late = objective.latency_max.is_some_and(|max| {
+            let mean = sample.latency_us.is_some_and(|us| us > max.as_micros_f64());
+            mean || sample.stalled().is_some_and(|age| age > max)
+        });
         if late {
             return Standing::TooLate;
         }
@@ -187,6 +210,64 @@ mod tests {
         assert_eq!(of(1700.0, 1.0), Standing::TooSlow);
         assert_eq!(of(1715.0, 1.0), Standing::Kept);
         assert_eq!(of(2500.0, 1.0), Standing::Kept);
+    }
+
+    #[test]
+    fn a_closed_loop_at_its_depth_asks_for_more_and_a_trickle_does_not() {
+        let objective = Objective {
+            rate_min_per_s: Some(1800.0),
+            latency_max: None,
+        };
+        let of = |rate: f64, limited: f64| {
+            let sample = Sample {
+                reads_per_s: rate,
+                occupied: 1.0,
+                limited,
+                ..Sample::default()
+            };
+            Standing::of(&objective, &sample)
+        };
+        // Sixteen at once, always, and nothing behind them.
+        assert_eq!(of(900.0, 1.0), Standing::TooSlow);
+        assert_eq!(of(1900.0, 1.0), Standing::Kept);
+        // One at a time of sixteen that it may have: always something outstanding, and slow, but it asks for no more.
+        assert_eq!(of(3.0, 0.0), Standing::LowLoad);
+        assert_eq!(of(900.0, 0.2), Standing::LowLoad);
+    }
+
+    #[test]
+    fn a_stall_is_late_as_soon_as_it_is_longer_than_the_promise() {
+        let objective = Objective {
+            rate_min_per_s: None,
+            latency_max: Some(Nanos::from_millis(5)),
+        };
+        let of = |reads_per_s: f64, occupied: f64| {
+            let sample = Sample {
+                reads_per_s,
+                occupied,
+                latency_us: (reads_per_s > 0.0).then_some(900.0),
+                ..Sample::default()
+            };
+            Standing::of(&objective, &sample)
+        };
+        assert_eq!(of(0.0, 1.0), Standing::TooLate, "nothing completed");
+        assert_eq!(of(0.0, 0.3), Standing::TooLate, "stalled for three seconds");
+        // Issued four milliseconds before the end.
+        assert_eq!(of(0.0, 0.0004), Standing::Kept);
+        assert_eq!(of(0.0, 0.0), Standing::Kept, "nothing was asked for");
+        assert_eq!(of(200.0, 1.0), Standing::Kept);
+    }
+
+    #[test]
+    fn samples_from_before_quantiles_were_kept_are_read() {
+        let mut old = serde_json::to_value(Sample::default()).unwrap();
+        for new in ["p50_us", "p99_us", "limited"] {
+            old.as_object_mut().unwrap().remove(new);
+        }
+        assert_eq!(
+            serde_json::from_value::<Sample>(old).unwrap(),
+            Sample::default()
+        );
     }
 
     #[test]

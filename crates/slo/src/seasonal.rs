@@ -12,13 +12,14 @@ use serde::{Deserialize, Serialize};
 use units::Nanos;
 
 use crate::curve::Curve;
+use crate::sample::SAMPLE;
 use crate::zones::Zone;
 
 /// How a season is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SeasonalConfig {
-    /// After this everything begins again: a week, or a day where days are alike.
+    /// After this everything begins again: a week, or a day where days are alike. Whole slots, at least one.
     pub season: Nanos,
     /// Length of a slot; at least ten seconds, a sample.
     pub slot: Nanos,
@@ -62,8 +63,9 @@ pub struct Expected<'a> {
     pub recorded: &'a Recorded,
 }
 
-/// The seasons of one workload.
+/// The seasons of one workload. What is read back is held to what [`Seasonal::new`] and [`Seasonal::remember`] make.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Stored")]
 pub struct Seasonal {
     config: SeasonalConfig,
     slots: BTreeMap<u64, Slot>,
@@ -75,12 +77,60 @@ struct Slot {
     recorded: Recorded,
 }
 
+/// The text form, not yet looked at.
+#[derive(Deserialize)]
+struct Stored {
+    config: SeasonalConfig,
+    slots: BTreeMap<u64, Slot>,
+}
+
+impl TryFrom<Stored> for Seasonal {
+    type Error = SeasonalError;
+
+    fn try_from(stored: Stored) -> Result<Self, SeasonalError> {
+        let mut seasonal = Seasonal::new(stored.config);
+        if seasonal.config != stored.config {
+            return Err(SeasonalError::Config);
+        }
+        let last = seasonal.number(Nanos(seasonal.config.season.0 - 1));
+        for (number, slot) in &stored.slots {
+            let sound = slot.rates.iter().all(|r| r.is_finite() && *r >= 0.0);
+            if *number > last || slot.rates.len() > seasonal.config.occurrences || !sound {
+                return Err(SeasonalError::Slot(*number));
+            }
+        }
+        seasonal.slots = stored.slots;
+        Ok(seasonal)
+    }
+}
+
+/// What was stored is no memory of seasons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SeasonalError {
+    /// Numbers out of their ranges.
+    #[error("season, slot, occurrences or quantile out of range")]
+    Config,
+    /// A slot beyond the season, with more occurrences than are kept, or with rates that are none.
+    #[error("slot {0} is beyond the season, or holds what is not kept")]
+    Slot(u64),
+}
+
 impl Seasonal {
-    /// With nothing remembered.
+    /// With nothing remembered. Numbers out of their ranges are brought into them.
     pub fn new(mut config: SeasonalConfig) -> Self {
-        config.slot = config.slot.max(Nanos::from_secs(10));
+        config.slot = config.slot.max(SAMPLE);
+        // Whole slots: a part of one would be remembered as another.
+        let slots = config.season.0.div_ceil(config.slot.0).max(1);
+        let whole = slots.checked_mul(config.slot.0);
+        config.season = Nanos(whole.unwrap_or(u64::MAX / config.slot.0 * config.slot.0));
         config.occurrences = config.occurrences.max(1);
         config.occurrences_min = config.occurrences_min.clamp(1, config.occurrences);
+        // What is no number becomes the most careful one.
+        config.quantile = if config.quantile.is_nan() {
+            1.0
+        } else {
+            config.quantile.clamp(0.0, 1.0)
+        };
         Self {
             config,
             slots: BTreeMap::new(),
@@ -97,21 +147,22 @@ impl Seasonal {
         slot.recorded = recorded;
     }
 
-    /// The first slot that begins after `now` and not after `now + within` and satisfies `matters`.
+    /// The first slot that begins after `now` and not after `now + within` (a season at most) and satisfies `matters`.
     pub fn expect(
         &self,
         now: Nanos,
         within: Nanos,
         matters: impl Fn(f64) -> bool,
     ) -> Option<Expected<'_>> {
-        let slot_ns = self.config.slot.0.max(1);
-        let mut at = (now.0 / slot_ns + 1) * slot_ns;
-        while at <= now.0.saturating_add(within.0) {
+        let slot_ns = self.config.slot.0;
+        let until = now.0.saturating_add(within.0.min(self.config.season.0));
+        let mut at = (now.0 / slot_ns).checked_add(1)?.checked_mul(slot_ns)?;
+        while at <= until {
             let expected = self.at(Nanos(at));
             if let Some(expected) = expected.filter(|e| matters(e.rate_per_s)) {
                 return Some(expected);
             }
-            at += slot_ns;
+            at = at.checked_add(slot_ns)?;
         }
         None
     }
@@ -126,14 +177,14 @@ impl Seasonal {
         rates.sort_by(f64::total_cmp);
         let rank = libm::ceil(self.config.quantile * rates.len() as f64) as usize;
         Some(Expected {
-            at: Nanos(at.0 / self.config.slot.0.max(1) * self.config.slot.0.max(1)),
+            at: Nanos(at.0 / self.config.slot.0 * self.config.slot.0),
             rate_per_s: rates[rank.clamp(1, rates.len()) - 1],
             recorded: &slot.recorded,
         })
     }
 
     fn number(&self, at: Nanos) -> u64 {
-        at.0 % self.config.season.0.max(1) / self.config.slot.0.max(1)
+        at.0 % self.config.season.0 / self.config.slot.0
     }
 }
 
@@ -199,6 +250,66 @@ mod tests {
         }
         let found = seasonal.expect(hour(0, 2), Nanos::from_secs(HOUR), |_| true);
         assert_eq!(found.map(|e| e.rate_per_s), Some(7.0));
+    }
+
+    #[test]
+    fn a_season_is_whole_slots_and_nothing_overflows() {
+        let mut seasonal = Seasonal::new(SeasonalConfig {
+            season: Nanos::from_secs(5 * HOUR + 1),
+            occurrences_min: 1,
+            ..SeasonalConfig::default()
+        });
+        assert_eq!(seasonal.config.season, Nanos::from_secs(6 * HOUR));
+        seasonal.remember(hour(0, 5), 5.0, Recorded::default());
+        assert_eq!(seasonal.at(hour(0, 11)).unwrap().rate_per_s, 5.0);
+        assert_eq!(seasonal.at(hour(0, 6)), None);
+        // However far is asked for, one season has all there is.
+        let far = Nanos(u64::MAX);
+        assert!(seasonal.expect(hour(0, 2), far, |r| r > 6.0).is_none());
+        assert!(seasonal.expect(far, far, |_| true).is_none());
+        let endless = Seasonal::new(SeasonalConfig {
+            season: far,
+            ..SeasonalConfig::default()
+        });
+        let season = endless.config.season.0;
+        assert!(season > u64::MAX / 2 && season.is_multiple_of(endless.config.slot.0));
+    }
+
+    #[test]
+    fn what_is_read_back_is_as_it_was_or_refused() {
+        let mut seasonal = Seasonal::new(SeasonalConfig::default());
+        for week in 0..6 {
+            seasonal.remember(hour(week, 3), 100.0, Recorded::default());
+        }
+        let text = serde_json::to_string(&seasonal).unwrap();
+        let read = |text: &str| serde_json::from_str::<Seasonal>(text);
+        assert_eq!(read(&text).unwrap(), seasonal);
+        let slot_of = |s| {
+            format!(
+                "\"slot\":{}",
+                serde_json::to_string(&Nanos::from_secs(s)).unwrap()
+            )
+        };
+        let (slot, short) = (slot_of(HOUR), slot_of(1));
+        let rates = "[100.0,100.0,100.0,100.0]";
+        for (from, to, why) in [
+            (&slot[..], &short[..], "out of range"),
+            ("\"occurrences\":4", "\"occurrences\":0", "out of range"),
+            (
+                "\"occurrences_min\":2",
+                "\"occurrences_min\":9",
+                "out of range",
+            ),
+            ("\"quantile\":0.9", "\"quantile\":1.5", "out of range"),
+            // Four are kept: the fifth would never be dropped.
+            (rates, "[1.0,1.0,1.0,1.0,1.0]", "slot 3 "),
+            (rates, "[-1.0]", "slot 3 "),
+            ("\"3\":", "\"168\":", "slot 168 "),
+        ] {
+            assert!(text.contains(from), "{from} in {text}");
+            let error = read(&text.replace(from, to)).unwrap_err().to_string();
+            assert!(error.contains(why), "{to}: {error}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::curve::Curve;
 use crate::host::Host;
 use crate::ladder::{Deed, Elsewhere, SpareOps};
 use crate::load::Backend;
+use crate::measured::Habit;
 use crate::reroute::Attachment;
 use crate::sample::{HostId, Objective, ResourceId, WorkloadId};
 use crate::warm::Warm;
@@ -71,6 +72,8 @@ pub struct Forecast {
     pub zones: Vec<Zone>,
     /// Whether recorded zones are read in advance.
     pub warm: WarmForecast,
+    /// What its requests were like: now, before its peak, it may not have any.
+    pub habit: Habit,
 }
 
 /// Whether a forecast's zones are read.
@@ -121,6 +124,24 @@ pub enum Order {
         /// Who.
         workload: WorkloadId,
     },
+    /// Memory or flash that was given goes back to where it was.
+    TakeBack {
+        /// What was given.
+        deed: Deed,
+    },
+}
+
+/// What became of a move.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "moved", rename_all = "kebab-case")]
+pub enum MoveEvent {
+    /// The workload is on the other backend.
+    Done,
+    /// It is where it was, and nothing of it elsewhere.
+    Failed {
+        /// Why.
+        why: String,
+    },
 }
 
 /// What became of an appliance.
@@ -135,6 +156,11 @@ pub enum ApplianceEvent {
     Stranded,
     /// It came to nothing; requests go to the backend.
     Failed {
+        /// Why.
+        why: String,
+    },
+    /// Requests go to the backend, but it could not be destroyed: it keeps its memory until [`crate::Responder::freed`] is called.
+    LeftBehind {
         /// Why.
         why: String,
     },

@@ -34,13 +34,6 @@ pub struct Solution {
     pub prediction: Prediction,
 }
 
-impl Solution {
-    /// Whether all promises would be kept.
-    pub fn feasible(&self) -> bool {
-        self.prediction.fails.is_none()
-    }
-}
-
 /// All pairs of `workloads` and sizes, in that order; `None` of them for a workload without a curve.
 pub fn solutions(
     backend: &Backend,
@@ -71,11 +64,11 @@ pub fn solutions(
     all
 }
 
-/// The feasible one with the least memory; of equals, the workload that is not at a peak, then the one with the steadier
+/// The one that `does` with the least memory; of equals, the workload that is not at a peak, then the one with the steadier
 /// working set, then the lower number.
-pub fn best(solutions: &[Solution]) -> Option<&Solution> {
+pub fn best(solutions: &[Solution], does: impl Fn(&Solution) -> bool) -> Option<&Solution> {
     let peaks = |s: &Solution| s.temper.rate_over_mean > PEAK_FROM;
-    solutions.iter().filter(|s| s.feasible()).min_by(|a, b| {
+    solutions.iter().filter(|s| does(s)).min_by(|a, b| {
         (a.size, peaks(a))
             .cmp(&(b.size, peaks(b)))
             .then(
@@ -120,7 +113,7 @@ mod tests {
         ];
         let choice = |n: &[usize]| {
             let some: Vec<_> = n.iter().map(|i| all[*i].clone()).collect();
-            best(&some).map(|s| (s.workload.0, s.size))
+            best(&some, |s| s.prediction.fails.is_none()).map(|s| (s.workload.0, s.size))
         };
         assert_eq!(choice(&[0, 1, 2, 3, 4]), Some((2, Bytes::gib(4))));
         assert_eq!(choice(&[0, 1, 2, 4]), Some((1, Bytes::gib(4))));

@@ -2,7 +2,8 @@
 //! a share of what the backend has to spare; nothing where the hot set has just changed.
 //!
 //! The paper's own reactive warm-up made things worse, since the peak touched other data than the time before it (sec. 7.2).
-//! So the zones of now are held against those of ten minutes ago; where fewer than half are common, nothing is read.
+//! So the zones of now are held against those of ten minutes ago; where fewer than half are common, or it is not known which those
+//! were, nothing is read.
 //! When not to use at all: for a set that never stays, however well it can be cached while it does.
 
 use schemars::JsonSchema;
@@ -69,6 +70,9 @@ pub fn plan(
     if now.is_empty() {
         return cold("no zone is heavily accessed".into());
     }
+    if before.is_empty() && config.likeness_min > 0.0 {
+        return cold("which zones were hot before is not known".into());
+    }
     let alike = likeness(now, before);
     if alike < config.likeness_min {
         let (alike, min) = (100.0 * alike, 100.0 * config.likeness_min);
@@ -109,7 +113,16 @@ mod tests {
             plan_of(&zones(0..10), &zones(8..18)),
             Warm::Cold { .. }
         ));
-        assert!(matches!(plan_of(&[], &[]), Warm::Cold { .. }));
+        let why = |now: &[Zone], before: &[Zone]| match plan_of(now, before) {
+            Warm::Cold { why } => why,
+            Warm::Zones { .. } => panic!("left alone"),
+        };
+        assert_eq!(why(&[], &[]), "no zone is heavily accessed");
+        // Nothing known is not nothing in common.
+        assert_eq!(
+            why(&zones(0..10), &[]),
+            "which zones were hot before is not known"
+        );
         let Warm::Zones {
             zones: read,
             rate_per_s,

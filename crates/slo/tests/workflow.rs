@@ -1,224 +1,11 @@
-//! The responder against a scripted array: a database that peaks beside a scan, ten seconds at a time.
+//! The responder against a scripted array: from the violation to the appliance and its end.
 
-use slo::curve::Curve;
-use slo::host::Host;
-use slo::ladder::{Deed, RungKind};
-use slo::load::{Backend, Place, Resource};
-use slo::reroute::{Attachment, Hypervisor, Protocol, Proxy};
-use slo::zones::Zone;
-use slo::{
-    ApplianceEvent, Busy, HostId, Knowledge, Objective, Order, ResourceId, Responder,
-    ResponderConfig, Sample, Site, WarmForecast, Workload, WorkloadId,
-};
-use units::{Bytes, Nanos};
+#[path = "support/script.rs"]
+mod support;
 
-const DB: WorkloadId = WorkloadId(0);
-const SCAN: WorkloadId = WorkloadId(1);
-
-struct Known {
-    db: Option<Curve>,
-}
-
-impl Knowledge for Known {
-    fn curve(&self, workload: WorkloadId) -> Option<Curve> {
-        match workload {
-            DB => self.db.clone(),
-            _ => Some(Curve::new(vec![(Bytes::gib(200), 0.95)])),
-        }
-    }
-    fn zones(&self, _: WorkloadId) -> Vec<Zone> {
-        vec![
-            Zone {
-                number: 3,
-                share: 0.2,
-            },
-            Zone {
-                number: 9,
-                share: 0.1,
-            },
-        ]
-    }
-    fn zones_before(&self, workload: WorkloadId) -> Vec<Zone> {
-        self.zones(workload)
-    }
-}
-
-fn known() -> Known {
-    Known {
-        db: Some(Curve::new(vec![
-            (Bytes::gib(2), 0.5),
-            (Bytes::gib(4), 0.05),
-        ])),
-    }
-}
-
-fn site() -> Site {
-    let workload = |name: &str, promised| Workload {
-        name: name.into(),
-        objective: Objective {
-            rate_min_per_s: promised,
-            latency_max: None,
-        },
-        host: HostId(0),
-        attachment: Attachment {
-            protocol: Protocol::Nfs3,
-            own_addresses: 1,
-            hypervisor: Hypervisor::Plain,
-            proxy: Proxy::Absent,
-        },
-        stored: Bytes::gib(100),
-        resources: vec![ResourceId(0)],
-        pool: 0,
-    };
-    let host = |id, gib| Host {
-        id: HostId(id),
-        name: format!("host {id}"),
-        rack: 0,
-        cpus_free: 8,
-        memory_free: Bytes::gib(gib),
-    };
-    Site {
-        workloads: vec![workload("db", Some(1000.0)), workload("scan", Some(500.0))],
-        hosts: vec![host(0, 16), host(1, 16)],
-        backend: Backend {
-            resources: vec![Resource {
-                name: "disks".into(),
-                place: Place::BehindMemory,
-            }],
-            memory: vec![Bytes::mib(64)],
-            use_max: 0.8,
-        },
-        ops: None,
-        elsewhere: None,
-    }
-}
-
-/// The array in words: the disks do 1,500 requests per second.
-struct Script {
-    responder: Responder,
-    known: Known,
-    step: u64,
-    /// Of the database's requests, how many write.
-    writes: f64,
-    /// Share of the time in which the scan has requests outstanding.
-    scan_occupied: f64,
-    /// Of the database's reads, how many its appliance answers.
-    hits: f64,
-    log: Vec<String>,
-}
-
-impl Script {
-    fn new(config: ResponderConfig, site: Site) -> Self {
-        Self {
-            responder: Responder::new(config, site),
-            known: known(),
-            step: 0,
-            writes: 0.1,
-            scan_occupied: 0.9,
-            hits: 0.0,
-            log: Vec::new(),
-        }
-    }
-
-    fn now(&self) -> Nanos {
-        Nanos::from_secs(10 * self.step)
-    }
-
-    /// `n` samples in which the database gets `rate`, with or without a backlog.
-    fn run(&mut self, n: u64, rate: f64, occupied: f64) {
-        for _ in 0..n {
-            self.step += 1;
-            // The same disturbance in both, as of a common queue.
-            let wave = if self.step.is_multiple_of(3) {
-                30.0
-            } else {
-                -12.0
-            };
-            let sample = |rate: f64, occupied: f64, writes: f64, hits: f64, us: f64| Sample {
-                reads_per_s: rate * (1.0 - writes),
-                writes_per_s: rate * writes,
-                latency_us: Some(us),
-                bytes_per_s: rate * 8192.0,
-                bytes_read_per_s: rate * (1.0 - writes) * 8192.0,
-                occupied,
-                waiting: u64::from(occupied >= 1.0),
-                working_set: Bytes::gib(2),
-                backend_reads_per_s: rate * (1.0 - writes) * (1.0 - hits),
-                memory_hits: (hits < 1.0).then_some(0.0),
-                busy: vec![Busy {
-                    reads: rate * (1.0 - writes) * (1.0 - hits) / 1500.0,
-                    writes: rate * writes / 1500.0,
-                }],
-                ..Sample::default()
-            };
-            let us = 9000.0 + 20.0 * wave;
-            let db = sample(rate + wave, occupied, self.writes, self.hits, us);
-            let scan = sample(
-                600.0 - wave,
-                self.scan_occupied,
-                0.0,
-                0.0,
-                5000.0 + 15.0 * wave,
-            );
-            let orders = self.responder.tell(self.now(), &[db, scan], &self.known);
-            for order in orders {
-                self.note(&order);
-            }
-        }
-    }
-
-    fn note(&mut self, order: &Order) {
-        let at = self.step;
-        self.log.push(match order {
-            Order::CreateAppliance {
-                workload,
-                host,
-                cache,
-                way,
-                warm,
-                ..
-            } => {
-                let warm = serde_json::to_value(warm).unwrap()["warm"].to_string();
-                format!(
-                    "{at}: create for {} on {}: {cache}, {way}, {warm}",
-                    workload.0, host.0
-                )
-            }
-            Order::RemoveAppliance { workload, why } => {
-                format!("{at}: remove {}: {why}", workload.0)
-            }
-            Order::Carry {
-                deed:
-                    Deed::Throttle {
-                        workload,
-                        rate_per_s,
-                    },
-            } => {
-                format!("{at}: throttle {} to {rate_per_s:.0}", workload.0)
-            }
-            Order::Carry { deed } => format!("{at}: {deed:?}"),
-            Order::Unthrottle { workload } => format!("{at}: unthrottle {}", workload.0),
-        });
-    }
-
-    fn event(&mut self, event: ApplianceEvent) {
-        let now = self.now();
-        self.responder.appliance(now, DB, &event);
-    }
-
-    fn refusal(&self, kind: RungKind) -> String {
-        let decision = self.responder.decisions().last().expect("a decision");
-        let rung = decision.rungs.iter().find(|r| r.kind == kind).unwrap();
-        rung.refused.clone().unwrap_or_default()
-    }
-}
-
-fn appliance_only() -> ResponderConfig {
-    ResponderConfig {
-        allowed: vec![RungKind::Appliance],
-        ..ResponderConfig::default()
-    }
-}
+use slo::ApplianceEvent;
+use slo::ladder::RungKind;
+use support::{DB, SCAN, Script, appliance_only, site};
 
 #[test]
 fn seen_sized_placed_and_removed_when_quiet() {
@@ -237,7 +24,7 @@ fn seen_sized_placed_and_removed_when_quiet() {
         script.log,
         [
             "143: create for 0 on 0: 2 GiB, address-migration, \"zones\"",
-            "204: remove 0: it hits too seldom",
+            "243: remove 0: it hits too seldom",
         ],
         "all its reads still reach the backend here: of no use"
     );
@@ -384,43 +171,6 @@ fn one_that_vanishes_while_the_appliance_boots_is_taken_back() {
 }
 
 #[test]
-fn a_neighbour_is_throttled_first_and_let_go_afterwards() {
-    let mut generous = site();
-    generous.workloads[1].objective = Objective::default();
-    let mut script = Script::new(ResponderConfig::default(), generous);
-    script.run(100, 300.0, 0.5);
-    script.run(44, 800.0, 1.0);
-    script.run(60, 1000.0, 0.9);
-    assert_eq!(script.log, ["143: throttle 1 to 120", "180: unthrottle 1"]);
-}
-
-#[test]
-fn a_forecast_creates_before_anything_is_broken_and_waits_for_its_peak() {
-    let mut script = Script::new(appliance_only(), site());
-    script.run(100, 300.0, 0.5);
-    let forecast = slo::Forecast {
-        workload: DB,
-        at: Nanos::from_secs(10 * 500),
-        rate_per_s: 1100.0,
-        curve: known().db.unwrap(),
-        zones: script.known.zones(DB),
-        warm: WarmForecast::Read,
-    };
-    let now = script.now();
-    for order in script.responder.foresee(now, &forecast) {
-        script.note(&order);
-    }
-    script.event(ApplianceEvent::Serving);
-    script.run(399, 300.0, 0.5);
-    assert_eq!(
-        script.log,
-        ["100: create for 0 on 0: 3 GiB, address-migration, \"zones\""]
-    );
-    assert!(script.responder.decisions()[0].interference.is_none());
-    assert!(!script.responder.is_broken(SCAN));
-}
-
-#[test]
 fn the_same_samples_give_the_same_decisions() {
     let run = || {
         let mut script = Script::new(appliance_only(), site());
@@ -429,4 +179,90 @@ fn the_same_samples_give_the_same_decisions() {
         serde_json::to_string(script.responder.decisions()).unwrap()
     };
     assert_eq!(run(), run());
+}
+
+#[test]
+fn a_latency_that_the_model_cannot_explain_is_left_alone_with_its_reason() {
+    for (scan, answered) in [(Some(600.0), false), (None, true)] {
+        let mut late = site();
+        // 9 ms and more are measured; 150 and 600 of 1,500 keep the disks half busy.
+        late.workloads[0].objective.rate_min_per_s = None;
+        late.workloads[0].objective.latency_max = Some(units::Nanos::from_millis(5));
+        late.workloads[1].objective.rate_min_per_s = scan;
+        let mut script = Script::new(slo::ResponderConfig::default(), late);
+        script.writes = 0.6;
+        script.run(100, 150.0, 0.5);
+        assert_eq!(!script.log.is_empty(), answered, "{:?}", script.log);
+        let decision = &script.responder.decisions()[0];
+        let used = &decision.rungs[1].prediction.as_ref().unwrap().uses[0];
+        assert!((0.4..0.6).contains(used), "{used}");
+        if answered {
+            assert!(script.log[0].contains("throttle 1"), "{:?}", script.log);
+        } else {
+            let why = script.refusal(RungKind::MemoryShare);
+            assert!(why.starts_with("the model does not see"), "{why}");
+        }
+    }
+}
+
+#[test]
+fn who_stands_still_asks_for_what_was_promised() {
+    let mut script = Script::new(appliance_only(), site());
+    script.run(100, 300.0, 0.5);
+    script.run(60, 0.0, 1.0);
+    let decision = script.responder.decisions().last().unwrap();
+    let db = &decision.streams[0];
+    assert!((db.reads_per_s - 900.0).abs() < 1e-6, "{db:?}");
+    assert!((db.writes_per_s - 100.0).abs() < 1e-6, "{db:?}");
+    assert!((db.read_bytes - 8192.0).abs() < 1e-6, "{db:?}");
+}
+
+#[test]
+fn who_could_not_be_tested_for_interference_is_said() {
+    let mut script = Script::new(slo::ResponderConfig::default(), site());
+    // The first answer comes after 44 samples; 60 changes are needed for a test.
+    script.run(44, 800.0, 1.0);
+    let decision = &script.responder.decisions()[0];
+    assert_eq!(decision.set, [DB]);
+    let unknown = "interference with 1 workload could not be tested yet";
+    for kind in [RungKind::Throttle, RungKind::Move] {
+        let why = script.refusal(kind);
+        assert!(why.ends_with(unknown), "{why}");
+    }
+}
+
+#[test]
+fn one_that_was_of_no_use_is_not_ordered_again_at_once_and_later_still_less() {
+    let mut script = Script::new(appliance_only(), site());
+    script.run(100, 300.0, 0.5);
+    let mut ordered = Vec::new();
+    let mut removed = Vec::new();
+    // It never hits, and the promise stays broken.
+    while ordered.len() < 4 {
+        let before = script.log.len();
+        script.run(1, 800.0, 1.0);
+        match script.log[before..].first() {
+            Some(l) if l.contains("create") => {
+                ordered.push(script.step);
+                script.event(ApplianceEvent::Serving);
+            }
+            Some(l) => {
+                assert!(l.ends_with("hits too seldom"), "{l}");
+                removed.push(script.step);
+                script.event(ApplianceEvent::Removed);
+            }
+            None => {}
+        }
+    }
+    let rests: Vec<u64> = ordered[1..]
+        .iter()
+        .zip(&removed)
+        .map(|(o, r)| o - r)
+        .collect();
+    // Ten, twenty and forty minutes, and up to five more until the workload's turn comes.
+    for (rest, least) in rests.iter().zip([60, 120, 240]) {
+        assert!((least..=least + 31).contains(rest), "{rests:?}");
+    }
+    // A cache that fills is not judged before it can have filled.
+    assert!(removed[0] - ordered[0] > 60 + 6, "{ordered:?} {removed:?}");
 }

@@ -165,3 +165,82 @@ fn helpers_are_exact() {
     let (x, y) = ([1.0, 2.0, 3.0], [10.0, 20.0, 40.0]);
     assert_eq!(circular(&x, &y), [170.0, 130.0, 120.0]);
 }
+
+#[test]
+fn a_smallest_correlation_is_asked_for() {
+    let mut pair = [
+        workload(Noise::White, 60, 1, 0),
+        workload(Noise::White, 60, 1, 1),
+    ];
+    pair[1].1 = pair[0]
+        .0
+        .iter()
+        .zip(&pair[1].0)
+        .map(|(a, b)| 4.0 * a + b)
+        .collect();
+    let of = |correlation_min| {
+        let rule = InterferenceRule {
+            correlation_min,
+            ..InterferenceRule::default()
+        };
+        tested(&pair, &rule)
+    };
+    assert_eq!((of(0.5).sets.len(), of(0.9999).sets.len()), (1, 0));
+    let [a, b] = [0, 1].map(|i: usize| MeasuredSeries {
+        iops: &pair[i].0,
+        latency: &pair[i].1,
+    });
+    let alone = interference_strength(&a, &b, &InterferenceRule::default());
+    assert_eq!(alone, Some(of(0.5).pairs[0].correlation.abs()));
+}
+
+#[test]
+fn the_fewest_samples_that_are_tested_leave_something_to_compare_with() {
+    for lag_max in 0..=10 {
+        let rule = InterferenceRule {
+            lag_max,
+            samples_min: 0,
+            ..InterferenceRule::default()
+        };
+        let of = |samples| -> Vec<_> {
+            (0..3)
+                .map(|no| workload(Noise::White, samples, 5, no))
+                .collect()
+        };
+        let least = 8 * lag_max + 20;
+        let found = tested(&of(least), &rule);
+        assert_eq!(found.pairs.len(), 3, "lag {lag_max}");
+        // A comparison with nothing would be no number, or certain.
+        assert!(
+            found
+                .pairs
+                .iter()
+                .all(|p| p.p > 0.0 && p.p <= 1.0 && p.correlation.is_finite()),
+            "lag {lag_max}: {found:?}"
+        );
+        let all: Vec<_> = of(least);
+        let series = |w: &(Vec<f64>, Vec<f64>)| {
+            changes(
+                &MeasuredSeries {
+                    iops: &w.0,
+                    latency: &w.1,
+                },
+                &rule,
+            )
+        };
+        let (a, b) = (series(&all[0]).unwrap(), series(&all[1]).unwrap());
+        let mut null = Vec::new();
+        let compared = compare(&a, &b, &rule, &mut null).unwrap();
+        assert!(compared.score.is_finite());
+        assert!(
+            null.iter().all(|v| v.is_finite()),
+            "lag {lag_max}: {null:?}"
+        );
+        assert!(!null.is_empty());
+        assert_eq!(
+            tested(&of(least - 1), &rule).untested.len(),
+            3,
+            "lag {lag_max}"
+        );
+    }
+}

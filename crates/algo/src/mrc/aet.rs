@@ -56,6 +56,15 @@ impl ReuseTimes {
         }
     }
 
+    /// Begins a new window: what was counted is forgotten, when each block was referenced last is not, so that blocks of before are
+    /// not taken for new ones. Returns the times and the ages at drops that were counted; those of windows add up.
+    pub fn take_window(&mut self) -> (Distances, Distances) {
+        (
+            std::mem::take(&mut self.times),
+            std::mem::take(&mut self.dropped),
+        )
+    }
+
     /// The reuse times, for merging.
     pub fn times(&self) -> &Distances {
         &self.times

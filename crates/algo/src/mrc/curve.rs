@@ -29,13 +29,15 @@ pub struct Confidence {
 }
 
 impl Confidence {
-    /// Whether about [`crate::mrc::SAMPLED_BLOCKS_MIN`] blocks were followed, at least seven eighths of it: below that an exact curve
-    /// is better, and cheap.
+    /// Seven eighths of [`crate::mrc::SAMPLED_BLOCKS_MIN`]: fewer followed blocks are too few.
+    pub const BLOCKS_MIN: u64 = super::SAMPLED_BLOCKS_MIN / 8 * 7;
+
+    /// Whether at least [`Confidence::BLOCKS_MIN`] blocks were followed: below that an exact curve is better, and cheap.
     ///
     /// A sample of just that size is a little smaller most of the time, as all blocks of its highest hash go at once: with pages
     /// of 4 KiB, of 2 TiB some 32 have one hash, of 64 TiB a thousand.
     pub fn enough_blocks(&self) -> bool {
-        self.blocks >= super::SAMPLED_BLOCKS_MIN / 8 * 7
+        self.blocks >= Self::BLOCKS_MIN
     }
 }
 
@@ -54,7 +56,9 @@ impl Curve {
         let mut out: Vec<(u64, f64)> = Vec::new();
         let mut least = 1.0;
         for (size, ratio) in points {
-            // A ratio that is no number changes nothing.
+            if ratio.is_nan() {
+                continue;
+            }
             least = f64::min(least, ratio.max(0.0));
             match out.last_mut() {
                 Some(last) if last.0 >= size => last.1 = least,
@@ -167,6 +171,16 @@ mod tests {
         assert_eq!(curve.size_for(0.04), None);
         assert_eq!(curve.size_for(1.0), Some(0));
         assert_eq!(Curve::new([], Confidence::default()).at(7), 1.0);
+    }
+
+    #[test]
+    fn a_ratio_that_is_no_number_is_no_point() {
+        let with = Curve::new(
+            [(10, 0.5), (20, f64::NAN), (30, 0.1)],
+            Confidence::default(),
+        );
+        let without = Curve::new([(10, 0.5), (30, 0.1)], Confidence::default());
+        assert_eq!(with, without);
     }
 
     #[test]

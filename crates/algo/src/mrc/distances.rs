@@ -20,9 +20,20 @@ const BUCKETS_MAX: usize = (EXACT + (64 - OCTAVE_FIRST as u64) * PER_OCTAVE) as 
 pub struct Distances {
     #[serde(with = "packed_weights")]
     counts: Vec<f64>,
+    #[serde(deserialize_with = "weight")]
     never: f64,
     /// Largest weight of a reference: distances of a sample are multiples of the inverse of its rate.
+    #[serde(deserialize_with = "weight")]
     step: f64,
+}
+
+/// A weight that is read back: finite and not negative.
+fn weight<'de, D: serde::Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    let weight = f64::deserialize(from)?;
+    if weight.is_finite() && weight >= 0.0 {
+        return Ok(weight);
+    }
+    Err(serde::de::Error::custom("no weight of references"))
 }
 
 /// Weights as packed text, by their bits.
@@ -129,19 +140,21 @@ impl Distances {
         )
     }
 
+    /// The same with each bucket times a factor for its distance; `None` is what was never seen.
+    pub(super) fn scaled(&self, factor: impl Fn(Option<u64>) -> f64) -> Distances {
+        let counts = self.counts.iter().enumerate();
+        Distances {
+            counts: counts
+                .map(|(i, count)| count * factor(Some(upper(i))))
+                .collect(),
+            never: self.never * factor(None),
+            step: self.step,
+        }
+    }
+
     /// The miss-ratio curve of these stack distances.
     pub fn curve(&self, confidence: Confidence) -> Curve {
-        self.curve_of(self.total(), confidence)
-    }
-
-    /// The same where `references` references are known to have been, more or fewer than were counted: the difference counts as
-    /// hits in the smallest cache. What a sample has too many or too few references of are its most popular blocks, whose
-    /// distances are short (SHARDS-adj: Waldspurger and others, FAST 2015, section 3.4).
-    pub fn curve_adjusted(&self, references: f64, confidence: Confidence) -> Curve {
-        self.curve_of(references, confidence)
-    }
-
-    fn curve_of(&self, references: f64, confidence: Confidence) -> Curve {
+        let references = self.total();
         if references <= 0.0 {
             return Curve::new([], confidence);
         }
@@ -205,20 +218,28 @@ mod tests {
         assert_eq!(a.total(), 2000.0);
         let text = serde_json::to_string(&a).unwrap();
         assert_eq!(serde_json::from_str::<Distances>(&text).unwrap(), a);
-        let bad = text.replace("\"never\"", "\"nevermore\"");
-        assert!(serde_json::from_str::<Distances>(&bad).is_err());
+        let never = format!("\"never\":{:?}", a.never);
+        for (from, to) in [
+            ("\"never\"", "\"nevermore\""),
+            (&never[..], "\"never\":-1.0"),
+            ("\"step\":2.0", "\"step\":-2.0"),
+        ] {
+            assert!(text.contains(from), "{from} in {text}");
+            let bad = text.replace(from, to);
+            assert!(serde_json::from_str::<Distances>(&bad).is_err(), "{to}");
+        }
     }
 
     #[test]
-    fn the_adjustment_goes_to_the_smallest_cache() {
+    fn scaled_buckets_make_another_curve() {
         let mut distances = Distances::new();
         distances.add(Some(10), 60.0);
         distances.add(None, 20.0);
         let raw = distances.curve(Confidence::default());
         // The step of these samples is 60: the hits may be anywhere below.
         assert_eq!((raw.at(10), raw.at(9) > 0.25), (0.25, true));
-        // Twenty more were expected: hits all.
-        let adjusted = distances.curve_adjusted(100.0, Confidence::default());
-        assert_eq!(adjusted.at(10), 0.2);
+        let more = distances.scaled(|distance| if distance == Some(10) { 3.0 } else { 1.0 });
+        assert_eq!(more.total(), 200.0);
+        assert_eq!(more.curve(Confidence::default()).at(10), 0.1);
     }
 }

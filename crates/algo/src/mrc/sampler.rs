@@ -6,7 +6,7 @@ use crate::mix;
 pub const MODULUS: u32 = 1 << 24;
 
 /// With fewer sampled blocks than this, a curve is too rough: with 500 of 5,000 blocks of a Zipf-like load the error was 0.09, with
-/// and without the adjustment.
+/// and without a correction.
 pub const SAMPLED_BLOCKS_MIN: u64 = 8192;
 
 /// Spatially hashed sampling: a block is in when its hash is below a threshold (SHARDS: Waldspurger and others, FAST 2015,

@@ -13,7 +13,6 @@ pub struct FixedRate {
     sampler: Sampler,
     ids: DenseIds,
     stack: ReuseStack,
-    distances: Distances,
     spread: Spread,
     references: u64,
     sampled: u64,
@@ -26,7 +25,6 @@ impl FixedRate {
             sampler,
             ids: DenseIds::new(),
             stack: ReuseStack::new(),
-            distances: Distances::new(),
             spread: Spread::new(),
             references: 0,
             sampled: 0,
@@ -48,7 +46,7 @@ impl FixedRate {
     }
 
     /// `references` that were looked at elsewhere, all but those that are handed to [`FixedRate::sampled_reference`] included:
-    /// the adjustment needs the number of all.
+    /// the correction needs the number of all.
     #[inline]
     pub fn passed(&mut self, references: u64) {
         self.references += references;
@@ -59,7 +57,6 @@ impl FixedRate {
         let rate = self.sampler.rate();
         let distance = self.stack.access(self.ids.id(block));
         let distance = distance.map(|d| (f64::from(d) / rate) as u64);
-        self.distances.add(distance, 1.0 / rate);
         self.spread
             .add(self.sampler.hash(block), distance, 1.0 / rate);
         self.sampled += 1;
@@ -90,31 +87,35 @@ impl FixedRate {
         u64::from(self.ids.len())
     }
 
-    /// The scaled distances, for merging.
-    pub fn distances(&self) -> &Distances {
-        &self.distances
+    /// The scaled distances of all references, for merging: what the sample has too many or too few references of is taken out, as
+    /// groups of its blocks tell.
+    pub fn distances(&self) -> Distances {
+        self.spread.corrected(self.references as f64, self.blocks())
+    }
+
+    /// References that those of the sample stand for; [`Self::references`] but for chance.
+    pub fn counted(&self) -> f64 {
+        self.spread.distances().total()
     }
 
     /// The curve as sampled.
     pub fn curve_raw(&self) -> Curve {
-        self.distances.curve(self.confidence())
+        self.spread.distances().curve(self.confidence())
     }
 
-    /// The curve with the adjustment, which is the one to use.
+    /// The curve of [`Self::distances`], which is the one to use.
     pub fn curve(&self) -> Curve {
-        self.distances
-            .curve_adjusted(self.references as f64, self.confidence())
+        self.distances().curve(self.confidence())
     }
 
-    fn confidence(&self) -> Confidence {
+    /// What the curve rests on.
+    pub fn confidence(&self) -> Confidence {
         Confidence {
             references: self.references,
             blocks: self.blocks(),
-            standard_error: self.spread.standard_error(
-                self.blocks(),
-                &self.distances,
-                self.references as f64,
-            ),
+            standard_error: self
+                .spread
+                .standard_error(self.blocks(), self.references as f64),
         }
     }
 }

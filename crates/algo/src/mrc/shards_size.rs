@@ -28,7 +28,6 @@ pub struct FixedSize {
     /// Hash and place, highest hash first.
     highest: BinaryHeap<u64>,
     stack: ReuseStack,
-    distances: Distances,
     spread: Spread,
     references: u64,
     /// Blocks that are to be dropped from among those that writes dropped, as the sample gets thinner.
@@ -53,7 +52,6 @@ impl FixedSize {
             unused: Vec::new(),
             highest: BinaryHeap::with_capacity(blocks_max + 1),
             stack: ReuseStack::new(),
-            distances: Distances::new(),
             spread: Spread::new(),
             references: 0,
             holes_due: 0.0,
@@ -99,6 +97,20 @@ impl FixedSize {
         }
     }
 
+    /// The same for all blocks from `first` to `last`: in no more time than there are blocks in the sample, however many these are.
+    pub fn invalidate_range(&mut self, first: u64, last: u64) {
+        if last.saturating_sub(first) < self.highest.len() as u64 {
+            (first..=last).for_each(|block| self.invalidate(block));
+            return;
+        }
+        for entry in &self.highest {
+            let place = *entry as u32;
+            if (first..=last).contains(&self.blocks[place as usize]) {
+                self.stack.invalidate(place);
+            }
+        }
+    }
+
     #[inline(never)]
     fn sampled(&mut self, block: u64, hash: u32) {
         let slot = self.find(block);
@@ -109,7 +121,6 @@ impl FixedSize {
         let rate = self.sampler.rate();
         let distance = self.stack.access(place);
         let distance = distance.map(|d| (f64::from(d) / rate) as u64);
-        self.distances.add(distance, 1.0 / rate);
         self.spread.add(hash, distance, 1.0 / rate);
         if self.highest.len() > self.blocks_max {
             self.thin();
@@ -207,30 +218,33 @@ impl FixedSize {
         self.highest.len() as u64
     }
 
-    /// The scaled distances, for merging.
-    pub fn distances(&self) -> &Distances {
-        &self.distances
+    /// The scaled distances of all references, for merging: what the sample has too many or too few references of is taken out, as
+    /// groups of its blocks tell.
+    pub fn distances(&self) -> Distances {
+        self.spread.corrected(self.references as f64, self.blocks())
+    }
+
+    /// References that those of the sample stand for; [`Self::references`] but for chance.
+    pub fn counted(&self) -> f64 {
+        self.spread.distances().total()
     }
 
     /// The curve as sampled.
     pub fn curve_raw(&self) -> Curve {
-        self.distances.curve(self.confidence())
+        self.spread.distances().curve(self.confidence())
     }
 
-    /// The curve with the adjustment, which is the one to use.
+    /// The curve of [`Self::distances`], which is the one to use.
     pub fn curve(&self) -> Curve {
-        self.distances
-            .curve_adjusted(self.references as f64, self.confidence())
+        self.distances().curve(self.confidence())
     }
 
     /// Begins a new window: what was counted is forgotten, the sample and its order stay, so that blocks of before are not taken for
     /// new ones. Returns what was counted, and of how many references.
     pub fn take_window(&mut self) -> (Distances, u64) {
-        self.spread = Spread::new();
-        (
-            std::mem::take(&mut self.distances),
-            std::mem::take(&mut self.references),
-        )
+        let window = (self.distances(), self.references);
+        (self.spread, self.references) = (Spread::new(), 0);
+        window
     }
 
     /// Bytes of memory.
@@ -241,7 +255,7 @@ impl FixedSize {
             + self.unused.capacity() * 4
             + self.highest.capacity() * 8
             + self.stack.memory_bytes()
-            + self.distances.memory_bytes()
+            + self.spread.distances().memory_bytes()
     }
 
     /// What the curve rests on.
@@ -251,8 +265,7 @@ impl FixedSize {
             Some(0.0)
         } else {
             let n = self.references as f64;
-            self.spread
-                .standard_error(self.blocks(), &self.distances, n)
+            self.spread.standard_error(self.blocks(), n)
         };
         Confidence {
             references: self.references,

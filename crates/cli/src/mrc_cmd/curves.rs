@@ -2,7 +2,8 @@
 
 use algo::DenseIds;
 use algo::mrc::{
-    Curve, Exact, FixedRate, FixedSize, ReuseTimes, SAMPLED_BLOCKS_MIN, Sampler, WorkingSets,
+    Confidence, Curve, Exact, FixedRate, FixedSize, ReuseTimes, SAMPLED_BLOCKS_MIN, Sampler,
+    WorkingSets,
 };
 use trace::{PageReferences, Record, Touch};
 
@@ -30,7 +31,7 @@ pub struct Asked<'a> {
 pub struct Estimate {
     pub method: Method,
     pub curve: Curve,
-    /// Without the adjustment, for samples.
+    /// As sampled, without the correction.
     pub raw: Option<Curve>,
     /// Share of the pages that was sampled, at the end.
     pub rate: Option<f64>,
@@ -68,17 +69,20 @@ pub fn estimates(
                 let blocks = dense.blocks();
                 match fixed_rate(records, pages, asked, blocks) {
                     Some(estimate) => {
-                        if estimate.curve.confidence.blocks < SAMPLED_BLOCKS_MIN {
+                        let confidence = estimate.curve.confidence;
+                        if !confidence.enough_blocks() {
                             note(format!(
-                                "warning: {} sampled pages are too few for a curve to rely on: {SAMPLED_BLOCKS_MIN} are needed",
-                                estimate.curve.confidence.blocks
+                                "warning: {} sampled pages are too few for a curve to rely on: {} are needed",
+                                confidence.blocks,
+                                Confidence::BLOCKS_MIN
                             ));
                         }
                         Some(estimate)
                     }
                     None => {
                         note(format!(
-                            "too few pages for samples of {SAMPLED_BLOCKS_MIN}: exact instead of shards"
+                            "too few pages for samples of {}: exact instead of shards",
+                            Confidence::BLOCKS_MIN
                         ));
                         if dense.exact.is_none() {
                             dense = Dense {
@@ -212,7 +216,7 @@ fn fixed_rate(
             return None;
         }
         let shards = sampled(records, pages, Sampler::new(rate, asked.seed));
-        if !auto || shards.blocks() >= SAMPLED_BLOCKS_MIN {
+        if !auto || shards.confidence().enough_blocks() {
             return Some(Estimate {
                 method: Method::Shards,
                 curve: shards.curve(),

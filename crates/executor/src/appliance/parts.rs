@@ -140,6 +140,9 @@ pub const RETURN_ATTEMPTS_MAX: u32 = 7;
 /// Attempts to destroy a virtual machine before that is left to an operator: its volume is safe.
 pub const REMOVE_ATTEMPTS_MAX: u32 = 5;
 
+/// Appliances that ended and are still known.
+pub const ENDED_MAX: usize = 1000;
+
 /// What happened to one appliance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApplianceInput {

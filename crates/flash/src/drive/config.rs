@@ -41,7 +41,7 @@ pub struct DriveConfig {
     pub page: Bytes,
     /// Pages of an erase block on one unit.
     pub pages_per_block: u32,
-    /// Share of blocks that is kept free; at least `ftl.reserve_blocks` are.
+    /// Share of blocks that is kept free; at least `ftl.reserve_blocks` are. Where tenants own their blocks, each keeps its part of that.
     pub reserve_share: f64,
     /// Channels: each transfers one page at a time.
     pub channels: u32,
@@ -241,6 +241,19 @@ impl DriveConfig {
                 "0..=1 s, in nanoseconds",
             )?;
         }
+        // A request that takes no time would let a load that waits for its answers go round for ever in one instant.
+        range(
+            "program",
+            self.program.0 as f64,
+            self.program.0 >= 1000,
+            "1 µs and more, in nanoseconds",
+        )?;
+        range(
+            "transfer and command",
+            (self.transfer.0 + self.command.0) as f64,
+            self.transfer.0 + self.command.0 > 0,
+            "1 ns and more, together",
+        )?;
         Ok(())
     }
 

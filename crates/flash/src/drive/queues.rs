@@ -109,6 +109,15 @@ impl Slots {
         self.until.is_empty()
     }
 
+    /// When a slot is free, if it is not taken before.
+    #[inline]
+    pub(super) fn first_free_ns(&self) -> u64 {
+        match self.free.is_empty() {
+            true => self.heads.get().0,
+            false => 0,
+        }
+    }
+
     /// When the next page has a slot.
     #[inline]
     pub(super) fn wait(&mut self, now: u64) -> u64 {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use units::Bytes;
 
-use super::Drive;
+use super::{Drive, Unsampled};
 use crate::ftl::{Moves, TenantCounts, TenantId, Wear};
 
 /// Of one tenant.
@@ -20,7 +20,7 @@ pub struct TenantReport {
     /// Mean share of valid pages in the blocks that its collections took.
     pub victim_utilization: Option<f64>,
     /// Blocks beyond its data, where tenants own theirs; of all lanes.
-    pub spare_blocks: Option<u32>,
+    pub spare_blocks: Option<u64>,
 }
 
 /// Of the drive, since counts were last set to zero. Scaled drives report what the whole one would have done.
@@ -44,33 +44,16 @@ pub struct DriveReport {
     pub tenants: Vec<TenantReport>,
 }
 
-impl DriveReport {
-    /// Years that blocks of `endurance` erasures last at this rate: `erases` of `blocks` in `seconds`, perfectly levelled. None if
-    /// nothing was erased.
-    pub fn years(&self, endurance: u32, blocks: u32, seconds: f64) -> Option<f64> {
-        let per_block = self.erases as f64 / f64::from(blocks);
-        let year = 365.25 * 86_400.0;
-        (self.erases > 0).then(|| f64::from(endurance) / per_block * seconds / year)
-    }
-}
-
 impl Drive {
     /// Counts of now.
     pub fn report(&self) -> DriveReport {
         let ftl = &self.ftl;
         let scale = u64::from(self.config.scale);
-        let host = ftl.host_writes() + self.unsampled_writes;
+        let unsampled: u64 = self.unsampled.iter().map(|u| u.writes).sum();
+        let host = ftl.host_writes() + unsampled + self.unsampled_gone;
         let waf = ftl.write_amplification();
         let flash = ftl.flash_writes() as f64 / ftl.host_writes().max(1) as f64 * host as f64;
-        let lanes = ftl.config().lanes;
-        let tenants = ftl.tenants().map(|tenant| TenantReport {
-            tenant,
-            counts: ftl.counts(tenant),
-            moves: ftl.moves(tenant),
-            waf: ftl.write_amplification_of(tenant),
-            victim_utilization: ftl.victim_utilization_of(tenant),
-            spare_blocks: ftl.spare_blocks(tenant).ok().map(|b| b * lanes),
-        });
+        let tenants = ftl.tenants().map(|tenant| self.tenant_report(tenant));
         DriveReport {
             waf,
             host_bytes: Bytes(host * self.page_bytes),
@@ -83,11 +66,42 @@ impl Drive {
         }
     }
 
+    /// Counts of one tenant: what it wrote and trimmed is known of scaled drives too, the rest is the sample's times the scale.
+    pub fn tenant_report(&self, tenant: TenantId) -> TenantReport {
+        let (ftl, scale) = (&self.ftl, u64::from(self.config.scale));
+        let at = usize::from(tenant.0);
+        let unsampled = self.unsampled.get(at).copied().unwrap_or_default();
+        let (counts, moves) = (ftl.counts(tenant), ftl.moves(tenant));
+        let all = self.host_pages.get(at).copied().unwrap_or(0);
+        let lanes = ftl.config().lanes;
+        TenantReport {
+            tenant,
+            counts: TenantCounts {
+                host_writes: counts.host_writes + unsampled.writes,
+                trims: counts.trims + unsampled.trims,
+                victims: counts.victims * scale,
+                victim_pages: counts.victim_pages * scale,
+                erases: counts.erases * scale,
+                mapped: (counts.mapped * scale).min(all),
+            },
+            moves: Moves {
+                own: moves.own * scale,
+                foreign: moves.foreign * scale,
+                by_others: moves.by_others * scale,
+            },
+            waf: ftl.write_amplification_of(tenant),
+            victim_utilization: ftl.victim_utilization_of(tenant),
+            spare_blocks: (ftl.spare_blocks(tenant).ok())
+                .map(|blocks| u64::from(blocks) * u64::from(lanes) * scale),
+        }
+    }
+
     /// Sets counts to zero; wear stays.
     pub fn clear_counts(&mut self) {
         self.ftl.clear_counts();
         self.read_pages = 0;
-        self.unsampled_writes = 0;
+        self.unsampled.fill(Unsampled::default());
+        self.unsampled_gone = 0;
     }
 
     /// Pages read by the host since then.
@@ -98,6 +112,13 @@ impl Drive {
     /// Erase blocks of the drive, the unsampled ones with them.
     pub fn blocks(&self) -> u64 {
         u64::from(self.ftl.config().blocks) * u64::from(self.config.scale)
+    }
+
+    /// Years that its blocks last, perfectly levelled, where `erases` of them are erased in `seconds`. None if nothing was erased.
+    pub fn years(&self, erases: u64, seconds: f64) -> Option<f64> {
+        const YEAR_S: f64 = 365.25 * 86_400.0;
+        let per_block = erases as f64 / self.blocks() as f64;
+        (erases > 0).then(|| f64::from(self.config.endurance) / per_block * seconds / YEAR_S)
     }
 
     /// Capacity that the host sees.

@@ -4,8 +4,10 @@
 //! queue that never has holes (a page whose unit is still busy does not keep the channel from others); copies of a collection are
 //! counted on the unit that is read and the one that is programmed, without waiting for one another.
 
+mod work;
+
 use crate::drive::config::{Collection, DriveConfig, Layout};
-use crate::ftl::{FlashWork, Ftl};
+use crate::ftl::Ftl;
 
 /// Weight of the newest collection in the mean cost.
 const COST_WEIGHT: f64 = 1.0 / 64.0;
@@ -152,12 +154,12 @@ impl Units {
         self.spent
     }
 
-    pub(crate) fn free_at(&self, page: u32) -> u64 {
-        self.units[self.unit_of(page)].busy_until
-    }
-
-    pub(crate) fn first_free_ns(&self) -> u64 {
-        self.units.iter().map(|u| u.busy_until).min().unwrap_or(0)
+    /// When a unit is done with what it has begun by now, idle time's collection with it.
+    #[inline]
+    pub(crate) fn free_at(&mut self, now: u64, u: usize) -> u64 {
+        self.set_now(now);
+        self.settle_idle(u);
+        self.units[u].busy_until
     }
 
     /// The unit of a physical page.
@@ -202,7 +204,7 @@ impl Units {
         let channel = self.transfer(u);
         let sensed = self.units[u].busy_until.max(self.now) + self.read_ns;
         let done = (sensed + self.transfer_ns).max(channel);
-        self.spent += self.read_ns + self.transfer_ns;
+        self.spent += self.read_ns + self.unit_transfer_ns();
         self.units[u].busy_until = match self.cache_register {
             true => sensed,
             false => done,
@@ -225,6 +227,34 @@ impl Units {
         self.program(u);
     }
 
+    /// All units do an equal part of some work that is in no block of the sample.
+    pub(crate) fn spread(&mut self, work: u64) {
+        let each = work / self.units.len() as u64;
+        if each == 0 {
+            return;
+        }
+        for u in 0..self.units.len() {
+            self.begin_owing(u);
+            let unit = &mut self.units[u];
+            if self.paced && self.erase_ns > 0 {
+                // Owed like the sample's own, so that nobody waits for all of it at once; erasures stand for any work.
+                unit.later.erases += each.div_ceil(self.erase_ns) as u32;
+            } else {
+                unit.busy_until = unit.busy_until.max(self.now) + each;
+            }
+        }
+        self.spent += each * self.units.len() as u64;
+    }
+
+    /// How long a transfer keeps the unit itself: not at all where a register of its own takes it.
+    #[inline]
+    fn unit_transfer_ns(&self) -> u64 {
+        match self.cache_register {
+            true => 0,
+            false => self.transfer_ns,
+        }
+    }
+
     /// When a transfer that is asked for now has been made, were its unit free.
     #[inline]
     fn transfer(&mut self, u: usize) -> u64 {
@@ -245,7 +275,7 @@ impl Units {
             true => free.max(channel),
             false => channel.max(free + self.transfer_ns),
         };
-        self.spent += self.program_ns + self.transfer_ns;
+        self.spent += self.program_ns + self.unit_transfer_ns();
         self.done = begins + self.program_ns;
         self.last_unit = u;
         self.units[u].busy_until = self.done;
@@ -341,76 +371,5 @@ impl Units {
         } else {
             unit.busy_until = unit.busy_until.max(self.now) + self.erase_ns;
         }
-    }
-}
-
-impl FlashWork for Units {
-    #[inline]
-    fn programmed(&mut self, page: u32) {
-        self.program(self.unit_of(page));
-    }
-
-    fn copied(&mut self, block: u32, survivors: &[u64], to: u32) {
-        if !self.striped {
-            let n = survivors.len() as u32;
-            self.copy(self.unit_of(to), n, n);
-            return;
-        }
-        let base = block << self.shift;
-        if !self.paced {
-            for (survivor, at) in survivors.iter().zip(to..) {
-                self.copy(self.unit_of(base + (survivor >> 32) as u32), 1, 0);
-                self.copy(self.unit_of(at), 0, 1);
-            }
-            return;
-        }
-        for u in 0..self.units.len() {
-            self.begin_owing(u);
-        }
-        let work = survivors.len() as u64 * (self.copy_read_ns + self.copy_program_ns);
-        self.victim_work += work;
-        self.spent += work;
-        for (survivor, at) in survivors.iter().zip(to..) {
-            let (from, to) = (
-                self.unit_of(base + (survivor >> 32) as u32),
-                self.unit_of(at),
-            );
-            self.units[from].later.reads += 1;
-            self.units[to].later.programs += 1;
-        }
-    }
-
-    fn summarized(&mut self, block: u32) {
-        // The last page of the block. Its data does not come from the host.
-        let page = ((block + 1) << self.shift) - 1;
-        let u = self.unit_of(page);
-        self.victim_work += self.program_ns;
-        self.spent += self.program_ns;
-        self.begin_owing(u);
-        let unit = &mut self.units[u];
-        if self.paced {
-            unit.later.programs += 1;
-        } else {
-            unit.busy_until = unit.busy_until.max(self.now) + self.program_ns;
-        }
-    }
-
-    fn erased(&mut self, block: u32, valid: u32) {
-        let units = match self.striped {
-            true => 0..self.units.len(),
-            false => {
-                let u = self.unit_of(block << self.shift);
-                u..u + 1
-            }
-        };
-        for u in units.clone() {
-            self.erase(u);
-        }
-        let work = std::mem::take(&mut self.victim_work);
-        let share = work / u64::from((self.data_pages - valid).max(1));
-        for u in units {
-            self.units[u].quantum = share as i64;
-        }
-        self.mean_cost += COST_WEIGHT * (share as f64 - self.mean_cost);
     }
 }

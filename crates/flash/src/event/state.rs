@@ -10,6 +10,7 @@ use crate::ftl::FlashWork;
 pub(super) enum Work {
     Read {
         request: u32,
+        page: u64,
     },
     Program {
         request: u32,
@@ -24,6 +25,7 @@ pub(super) enum Work {
     /// A read of a page that was never written: a transfer and nothing else.
     Zeros {
         request: u32,
+        page: u64,
     },
 }
 

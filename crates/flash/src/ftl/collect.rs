@@ -22,10 +22,17 @@ impl Ftl {
         // Once more if collection, where it shares the block, filled it to the last page.
         while !self.pools[pool].has_open(stream) {
             self.open(pool, stream);
-            while self.pools[pool].free.len() < self.config.reserve_blocks as usize {
+            let reserve = self.reserve(pool);
+            while self.pools[pool].free.len() < reserve {
                 self.collect(pool, tenant, work);
             }
         }
+    }
+
+    /// Free blocks that a pool keeps.
+    pub(super) fn reserve(&self, pool: usize) -> usize {
+        self.config
+            .reserve_of(self.pools[pool].members.len() as u32) as usize
     }
 
     fn open(&mut self, pool: usize, stream: usize) {

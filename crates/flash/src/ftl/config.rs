@@ -60,7 +60,8 @@ pub struct FtlConfig {
     pub pages_per_block: u32,
     /// Share of all data pages that is spare (S_f), reserve blocks with it. The rest is what the host sees.
     pub spare_share: f64,
-    /// Free erase blocks below which collection begins, in each pool and lane.
+    /// Free erase blocks below which collection begins, in each lane of a pool that has all of the drive; smaller pools keep their part
+    /// of that ([`FtlConfig::reserve_of`]).
     pub reserve_blocks: u32,
     /// The choice of victims.
     pub victim: Victim,
@@ -212,6 +213,13 @@ impl FtlConfig {
         handles * self.host_kinds()
     }
 
+    /// The same with as many reserve blocks as collection needs at least for its streams: a free one for each, and one more.
+    #[must_use]
+    pub fn with_reserve_for_streams(mut self) -> Self {
+        self.reserve_blocks = self.reserve_blocks.max(self.collected_streams() + 1);
+        self
+    }
+
     /// All streams of one pool.
     pub(super) fn pool_streams(&self) -> u32 {
         match self.streams {
@@ -220,9 +228,24 @@ impl FtlConfig {
         }
     }
 
-    /// Blocks that a pool must have beyond its data, in each lane: those that are free when collection begins, and the open ones.
-    /// With fewer it could find nothing but full blocks.
-    pub fn spare_blocks_min(&self) -> u32 {
-        self.reserve_blocks - 1 + self.pool_streams()
+    /// Free blocks below which a pool with so many blocks in each lane collects: its part of the drive's reserve, and at least one for
+    /// each stream that collection writes to and one more.
+    pub fn reserve_of(&self, blocks: u32) -> u32 {
+        let all = u64::from(self.blocks / self.lanes).max(1);
+        let part = (u64::from(self.reserve_blocks) * u64::from(blocks)).div_ceil(all);
+        (part as u32).max(self.collected_streams() + 1)
+    }
+
+    /// Blocks that a pool with so many blocks must have beyond its data, in each lane: those that are free when collection begins, and
+    /// the open ones. With no more than that it could find nothing but full blocks.
+    pub fn spare_blocks_min(&self, blocks: u32) -> u32 {
+        self.reserve_of(blocks) - 1 + self.pool_streams()
+    }
+
+    /// Fewest spare blocks with which a pool for so many blocks of data can collect, whatever is written to it.
+    pub fn spare_blocks_least(&self, data: u32) -> u32 {
+        let all = self.blocks / self.lanes;
+        let enough = |spare: &u32| *spare > self.spare_blocks_min(data.saturating_add(*spare));
+        (1..all).find(enough).unwrap_or(all)
     }
 }

@@ -95,7 +95,7 @@ impl Pool {
 
 /// Whether `blocks` are enough for `pages` of data, so that collection always finds a block that is not full.
 pub(super) fn check_room(config: &FtlConfig, blocks: u32, pages: u64) -> Result<(), FlashError> {
-    let needed = u64::from(config.spare_blocks_min());
+    let needed = u64::from(config.spare_blocks_min(blocks));
     let per_block = u64::from(config.data_pages());
     if u64::from(blocks) * per_block > pages + needed * per_block {
         return Ok(());

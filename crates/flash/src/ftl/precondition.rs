@@ -27,7 +27,29 @@ impl Ftl {
         self.clear_counts();
     }
 
-    /// The same, with the counts of the last half of the overwriting: what a write costs now.
+    /// Fills and overwrites one tenant that has come while the others were counted: whatever that takes is in no counts but those of
+    /// wear and of pages with data.
+    pub(crate) fn age_newcomer(&mut self, tenant: TenantId, times: f64) -> Result<(), FlashError> {
+        let size = self.pages_of(tenant)?;
+        let account = self.account.clone();
+        self.fill(tenant)?;
+        let mut random = self.ageing_random(u64::from(tenant.0) + 1);
+        let mut left = (times * f64::from(size)) as u64;
+        let mut pages = Vec::with_capacity(BATCH);
+        while left > 0 {
+            let n = left.min(BATCH as u64);
+            pages.clear();
+            pages.extend((0..n).map(|_| random.below(size.into()) as u32));
+            self.write_all(tenant, &pages, &mut ());
+            left -= n;
+        }
+        self.account = account;
+        // All that it has is mapped now, where nothing was.
+        self.account.mapped(tenant, size.into());
+        Ok(())
+    }
+
+    /// As [`Ftl::precondition`], with the counts of the last half of the overwriting: what a write costs now.
     pub(crate) fn overwrite(&mut self, times: f64) {
         let tenants: Vec<TenantId> = self.tenants().collect();
         let sizes: Vec<u32> = tenants
@@ -42,7 +64,7 @@ impl Ftl {
             .iter()
             .map(|s| (times * f64::from(*s)) as u64)
             .collect();
-        let mut random = self.random.clone();
+        let mut random = self.ageing_random(0);
         let mut pages = Vec::with_capacity(BATCH);
         let half = left.iter().sum::<u64>() / 2;
         let mut settled = false;
@@ -60,6 +82,10 @@ impl Ftl {
                 *left -= n;
             }
         }
-        self.random = random;
+    }
+
+    /// Numbers for ageing alone: victims that are drawn at random must not follow from the pages that were.
+    fn ageing_random(&self, stream: u64) -> algo::Rng {
+        algo::Rng::new(self.config.seed, 0xA6E ^ stream << 16)
     }
 }

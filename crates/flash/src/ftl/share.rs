@@ -71,10 +71,13 @@ impl Ftl {
         let first = self.free_range(pages)?;
         let in_lane = u64::from(pages).div_ceil(lanes.into());
         let isolated = config.sharing == Sharing::Isolated;
+        if !isolated {
+            // What each tenant has in a lane is rounded up, so that many of them may have more there than the drive's equal part.
+            let shared = self.pools[0].pages + in_lane;
+            check_room(config, config.blocks / lanes, shared)?;
+        }
         if isolated {
-            let data = in_lane.div_ceil(self.data_pages.into());
-            let needed = data + u64::from(spec.spare_blocks);
-            check_room(config, needed.min(u32::MAX.into()) as u32, in_lane)?;
+            let needed = self.check_spec(spec)?;
             let free = |lane: u32| self.pools[lane as usize].free.len() as u64;
             let least = (0..lanes).map(free).min().unwrap_or(0);
             if needed > least {
@@ -112,6 +115,15 @@ impl Ftl {
         self.live_tenants += 1;
         self.account.forget(TenantId(id as u16));
         Ok(TenantId(id as u16))
+    }
+
+    /// Blocks of each lane that a tenant with blocks of its own would own, if its collection could work with them.
+    pub(crate) fn check_spec(&self, spec: TenantSpec) -> Result<u64, FlashError> {
+        let in_lane = u64::from(spec.pages).div_ceil(self.config.lanes.into());
+        let data = in_lane.div_ceil(self.data_pages.into());
+        let needed = data + u64::from(spec.spare_blocks);
+        check_room(&self.config, needed.min(u32::MAX.into()) as u32, in_lane)?;
+        Ok(needed)
     }
 
     /// A tenant leaves: its data is trimmed; blocks of its own are erased and belong to nobody again.
@@ -163,7 +175,9 @@ impl Ftl {
     /// As [`Ftl::spare_blocks`].
     pub fn spare_blocks_to_give(&self, tenant: TenantId) -> Result<u32, FlashError> {
         let spare = self.spare_blocks(tenant)?;
-        Ok(spare.saturating_sub(self.config.spare_blocks_min() + 1))
+        let pool = self.live(tenant)?.pool as usize;
+        let blocks = self.pools[pool].members.len() as u32;
+        Ok(spare.saturating_sub(self.config.spare_blocks_min(blocks) + 1))
     }
 
     /// Gives `blocks` erase blocks of each lane from one tenant to another, or to nobody. The donor first collects until it has them
@@ -193,7 +207,10 @@ impl Ftl {
         }
         for lane in 0..self.config.lanes as usize {
             let pool = from.pool as usize + lane;
-            while self.pools[pool].free.len() < (self.config.reserve_blocks + blocks) as usize {
+            // The reserve of what is left: that of all it has now could be more than can ever be free.
+            let left = self.pools[pool].members.len() as u32 - blocks;
+            let free = self.config.reserve_of(left) + blocks;
+            while self.pools[pool].free.len() < free as usize {
                 self.collect(pool, donor, work);
             }
             self.pass_on(pool, to + lane, blocks);

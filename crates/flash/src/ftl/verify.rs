@@ -108,7 +108,7 @@ impl Ftl {
             }
             let owned = self.config.sharing != Sharing::Isolated || p >= self.config.lanes as usize;
             let begun = pool.free.len() < pool.members.len();
-            if owned && begun && pool.free.len() + 1 < self.config.reserve_blocks as usize {
+            if owned && begun && pool.free.len() + 1 < self.reserve(p) {
                 return Err(format!("pool {p} has only {} free blocks", pool.free.len()));
             }
         }

@@ -3,6 +3,9 @@
 //! Every interval the controller takes spare blocks from the tenant that is best off relative to its objective and gives them to the
 //! one that is worst off (a reconstruction: paper 4 says "dynamically adjust OPS" and not how). The donor collects until it has the
 //! blocks free; that time is its own.
+//!
+//! Who has all that was asked for is never worst off, however little that is. And what does not help is undone: some looks after the first
+//! hand-over to a tenant its rate must have risen, or the blocks go back and nothing is tried for it for a while, longer each time.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -65,6 +68,46 @@ pub(super) struct Controlled {
     pub weight: f64,
     pub slo: Slo,
     pub got: Got,
+    /// How long it was there for that.
+    pub seconds: f64,
+    /// Whether it asks for more than it got.
+    pub wanting: bool,
+}
+
+/// A hand-over that is to be made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HandOver {
+    pub from: TenantId,
+    pub to: TenantId,
+    /// Of each lane.
+    pub blocks: u32,
+}
+
+/// Looks until hand-overs to a tenant are judged: longer than the smoothing of rates remembers.
+const TRIAL_LOOKS: u32 = 6;
+/// Rise of its rate that shows that they help.
+const HELPS: f64 = 1.01;
+/// Looks for which nothing is tried after the first trial that did not help; twice as many after each further one.
+const PAUSE_LOOKS: u32 = 12;
+/// Most of them.
+const PAUSE_LOOKS_MAX: u32 = 12 << 10;
+
+/// Hand-overs to one tenant that are not judged yet.
+#[derive(Debug, Clone)]
+struct Trial {
+    to: usize,
+    /// Rate before the first one.
+    rate: f64,
+    looks: u32,
+    /// From whom how many blocks came.
+    from: Vec<(usize, u32)>,
+}
+
+/// When a tenant may be tried again.
+#[derive(Debug, Clone, Copy, Default)]
+struct Pause {
+    looks_left: u32,
+    next: u32,
 }
 
 /// Memory of the controller.
@@ -73,6 +116,8 @@ pub(super) struct Controller {
     pub control: Control,
     /// How well off each tenant was of late.
     rates: Vec<Option<f64>>,
+    trial: Option<Trial>,
+    pauses: Vec<Pause>,
 }
 
 impl Controller {
@@ -80,59 +125,119 @@ impl Controller {
         Self {
             control,
             rates: vec![None; tenants],
+            trial: None,
+            pauses: vec![Pause::default(); tenants],
         }
     }
 
-    /// Donor, recipient and how many blocks of each lane.
-    pub(super) fn decide(
-        &mut self,
-        drive: &Drive,
-        tenants: &[Controlled],
-        seconds: f64,
-    ) -> Option<(Controlled, Controlled, u32)> {
+    /// What to move now.
+    pub(super) fn decide(&mut self, drive: &Drive, tenants: &[Controlled]) -> Vec<HandOver> {
         for t in tenants {
             let rate = match t.slo {
-                Slo::Weight => t.got.bytes as f64 / seconds / t.weight,
-                Slo::Iops(want) => t.got.requests as f64 / seconds / want,
-                Slo::BytesPerSecond(want) => t.got.bytes as f64 / seconds / want,
+                Slo::Weight => t.got.bytes as f64 / t.seconds / t.weight,
+                Slo::Iops(want) => t.got.requests as f64 / t.seconds / want,
+                Slo::BytesPerSecond(want) => t.got.bytes as f64 / t.seconds / want,
             };
             let old = self.rates[t.place].unwrap_or(rate);
             self.rates[t.place] = Some(old + NEWEST * (rate - old));
         }
+        for pause in &mut self.pauses {
+            pause.looks_left = pause.looks_left.saturating_sub(1);
+        }
+        if let Some(back) = self.judge(drive, tenants) {
+            return back;
+        }
+        self.next(drive, tenants).into_iter().collect()
+    }
+
+    /// At the end of a trial that did not help: what goes back.
+    fn judge(&mut self, drive: &Drive, tenants: &[Controlled]) -> Option<Vec<HandOver>> {
+        let trial = self.trial.as_mut()?;
+        trial.looks += 1;
+        if trial.looks < TRIAL_LOOKS {
+            return None;
+        }
+        let trial = self.trial.take()?;
+        let find = |place: usize| tenants.iter().find(|t| t.place == place);
+        // Of one that left or wants no more, nothing can be said.
+        let to = find(trial.to).filter(|t| t.wanting)?;
+        let pause = &mut self.pauses[trial.to];
+        if self.rates[trial.to]? > HELPS * trial.rate {
+            *pause = Pause::default();
+            return None;
+        }
+        let looks = pause.next.max(PAUSE_LOOKS);
+        *pause = Pause {
+            looks_left: looks,
+            next: (2 * looks).min(PAUSE_LOOKS_MAX),
+        };
+        let mut most = drive.ftl().spare_blocks_to_give(to.tenant).ok()?;
+        let mut back = Vec::new();
+        for (donor, blocks) in trial.from {
+            let blocks = blocks.min(most);
+            if let Some(donor) = find(donor).filter(|_| blocks > 0) {
+                most -= blocks;
+                back.push(HandOver {
+                    from: to.tenant,
+                    to: donor.tenant,
+                    blocks,
+                });
+            }
+        }
+        Some(back)
+    }
+
+    /// From the one that is best off to the one that is worst off.
+    fn next(&mut self, drive: &Drive, tenants: &[Controlled]) -> Option<HandOver> {
         // Those with weights are compared with one another, those with numbers with what they want: both are around 1.
-        let by_weight = tenants.iter().filter(|t| t.slo == Slo::Weight);
+        let by_weight = tenants.iter().filter(|t| t.slo == Slo::Weight && t.wanting);
         let rates: Vec<f64> = by_weight.filter_map(|t| self.rates[t.place]).collect();
         let mean = rates.iter().sum::<f64>() / rates.len().max(1) as f64;
         let well = |t: &Controlled| {
             let rate = self.rates[t.place].unwrap_or(1.0);
-            match t.slo {
+            let well = match t.slo {
                 Slo::Weight if mean > 0.0 => rate / mean,
                 _ => rate,
-            }
+            };
+            // Who wants no more has enough, and spare space of no use to it.
+            if t.wanting { well } else { well.max(1.0) }
         };
-        let worst = tenants.iter().min_by(|a, b| well(a).total_cmp(&well(b)))?;
-        // Who has all that was asked for needs nothing, however much others have.
+        let may_get = |t: &&Controlled| {
+            let tried = self.trial.as_ref().is_none_or(|trial| trial.to == t.place);
+            t.wanting && tried && self.pauses[t.place].looks_left == 0
+        };
+        let worst = tenants
+            .iter()
+            .filter(may_get)
+            .min_by(|a, b| well(a).total_cmp(&well(b)))?;
+        // Who has all that was promised needs nothing, however much others have.
         if worst.slo != Slo::Weight && well(worst) >= 1.0 {
             return None;
         }
-        let can_give = |t: &&Controlled| {
-            drive
-                .ftl()
-                .spare_blocks_to_give(t.tenant)
-                .is_ok_and(|n| n > 0)
-        };
-        let others = tenants
+        let to_give = |t: &Controlled| drive.ftl().spare_blocks_to_give(t.tenant).unwrap_or(0);
+        let best = tenants
             .iter()
-            .filter(|t| t.tenant != worst.tenant)
-            .filter(can_give);
-        let best = others.max_by(|a, b| well(a).total_cmp(&well(b)))?;
+            .filter(|t| t.tenant != worst.tenant && to_give(t) > 0)
+            .max_by(|a, b| well(a).total_cmp(&well(b)))?;
         if well(best) <= self.control.tolerance * well(worst) {
             return None;
         }
         let spare = drive.ftl().spare_blocks(best.tenant).ok()?;
-        let most = drive.ftl().spare_blocks_to_give(best.tenant).ok()?;
-        let blocks = ((self.control.step * f64::from(spare)) as u32).clamp(1, most);
-        Some((*best, *worst, blocks))
+        let blocks = ((self.control.step * f64::from(spare)) as u32).clamp(1, to_give(best));
+        let (from, to) = (best.tenant, worst.tenant);
+        let (donor, place) = (best.place, worst.place);
+        let rate = self.rates[place].unwrap_or(0.0);
+        let trial = self.trial.get_or_insert(Trial {
+            to: place,
+            rate,
+            looks: 0,
+            from: Vec::new(),
+        });
+        match trial.from.iter_mut().find(|(place, _)| *place == donor) {
+            Some((_, sum)) => *sum += blocks,
+            None => trial.from.push((donor, blocks)),
+        }
+        Some(HandOver { from, to, blocks })
     }
 }
 

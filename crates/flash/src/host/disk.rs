@@ -62,11 +62,14 @@ impl Target for Disk {
         }
     }
 
-    fn ready_ns(&self, _: TenantId, _: Op, _: u64) -> u64 {
-        self.free_ns
+    fn ready_ns(&mut self, now_ns: u64, _: TenantId, op: Op, _: u64, _: u64) -> u64 {
+        match op {
+            Op::Trim => now_ns,
+            Op::Read | Op::Write => self.free_ns,
+        }
     }
 
-    fn side_by_side(&self) -> usize {
+    fn units(&self) -> usize {
         1
     }
 }

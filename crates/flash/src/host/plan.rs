@@ -12,10 +12,14 @@ use crate::ftl::TenantId;
 pub trait Target {
     /// When a request that is begun now is done, and what it cost.
     fn serve(&mut self, now_ns: u64, tenant: TenantId, op: Op, offset: u64, bytes: u64) -> Served;
-    /// When a request could begin.
-    fn ready_ns(&self, tenant: TenantId, op: Op, offset: u64) -> u64;
-    /// Requests that it works on side by side; the others that it has wait.
-    fn side_by_side(&self) -> usize;
+    /// From when on a request that is begun finds what it needs first free, as far as that is known now; `now_ns` or less: it can begin.
+    fn ready_ns(&mut self, now_ns: u64, tenant: TenantId, op: Op, offset: u64, bytes: u64) -> u64;
+    /// Things that work side by side, whose time is the device's.
+    fn units(&self) -> usize;
+    /// Most requests that it has at a time.
+    fn tags(&self) -> u32 {
+        u32::MAX
+    }
     /// The drive, where there is one: tenants with spare space of their own.
     fn drive(&mut self) -> Option<&mut Drive> {
         None
@@ -27,12 +31,16 @@ impl Target for Drive {
         self.submit(now_ns, tenant, op, offset, bytes)
     }
 
-    fn ready_ns(&self, tenant: TenantId, op: Op, offset: u64) -> u64 {
-        Drive::ready_ns(self, tenant, op, offset)
+    fn ready_ns(&mut self, now_ns: u64, tenant: TenantId, op: Op, offset: u64, bytes: u64) -> u64 {
+        Drive::ready_ns(self, now_ns, tenant, op, offset, bytes)
     }
 
-    fn side_by_side(&self) -> usize {
+    fn units(&self) -> usize {
         self.config().units() as usize
+    }
+
+    fn tags(&self) -> u32 {
+        self.config().tags
     }
 
     fn drive(&mut self) -> Option<&mut Drive> {
@@ -91,7 +99,7 @@ impl TenantPlan {
 pub struct HostConfig {
     /// The service between tenants.
     pub service: Service,
-    /// Requests that the device has at a time; it may begin any of them. 1: the host's order is kept.
+    /// Requests that the device is given at a time, as far as it has tags; it may begin any of them. 1: the host's order is kept.
     pub tags: u32,
     /// Before what counts.
     pub warmup: Nanos,

@@ -1,12 +1,10 @@
 //! Erase blocks for those who are there, for those who come, and of those who went.
 
-use super::control::{Slo, spare_split};
-use super::load::Generator;
+use super::control::spare_split;
 use super::plan::TenantPlan;
 use crate::FlashError;
-use crate::drive::{Drive, DriveConfig, Op};
+use crate::drive::Drive;
 use crate::ftl::{Sharing, TenantId};
-use crate::model::sizing::{Feasibility, Objective, feasibility};
 
 /// How the spare space of a drive is split when its tenants own their blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +18,11 @@ pub enum Split {
     Given,
 }
 
-/// Adds the tenants that are there from the beginning, and splits the drive's spare blocks among them. Plans are told their shares.
+/// Adds the tenants that are there from the beginning, and splits the drive's spare blocks among all plans. Plans are told their shares.
+///
+/// What those who come later will own belongs to nobody until then, so that nobody has to give it back. Those for whom there is no room
+/// beside all others, since they come when somebody has gone, are left out of the split: when they come, they take over what the others
+/// can spare, and get no more than their collection needs unless their plan says more.
 ///
 /// # Errors
 /// When the tenants do not fit, one would get too few spare blocks for its collection, or more is given than is spare.
@@ -29,62 +31,119 @@ pub fn place_tenants(
     plans: &mut [TenantPlan],
     split: Split,
 ) -> Result<(), FlashError> {
-    let mut there: Vec<&mut TenantPlan> = plans.iter_mut().filter(|p| p.comes.0 == 0).collect();
     if drive.ftl().config().sharing == Sharing::Isolated {
-        let config = drive.ftl().config();
-        let all = config.blocks / config.lanes;
-        let least = config.spare_blocks_min() + 1;
-        let data: Vec<u32> = there
-            .iter()
-            .map(|p| drive.blocks_needed(p.bytes, 0.0))
-            .collect();
-        let spare = all.saturating_sub(data.iter().sum());
-        let shares: Vec<f64> = match split {
-            Split::Equal => vec![1.0; there.len()],
-            Split::Given => given(&there, drive.config().ftl.spare_share)?,
-            Split::ByModel => {
-                let weights: Vec<f64> = there.iter().map(|p| p.weight).collect();
-                let data: Vec<f64> = data.iter().map(|d| f64::from(*d)).collect();
-                spare_split(&drive.config().page_cost(), &data, &weights, spare.into())
-            }
-        };
-        let total: f64 = match split {
-            // Shares of all flash already; what rounding data to blocks takes is taken below.
-            Split::Given => f64::from(spare) / f64::from(all),
-            _ => shares.iter().sum(),
-        };
-        // Everybody's collection must work; what is left over is split.
-        let floor = least * there.len() as u32;
-        for (plan, share) in there.iter_mut().zip(&shares) {
-            let part = share / total.max(f64::MIN_POSITIVE) * f64::from(spare);
-            let blocks = if split == Split::Given {
-                libm::round(part) as u32
-            } else if spare <= floor {
-                spare / data.len() as u32
-            } else {
-                (part as u32).max(least)
-            };
-            plan.spare_share = f64::from(blocks) / f64::from(all);
-        }
-        // Raising some to the least they need is paid by those with the most.
-        let blocks = |p: &TenantPlan| libm::round(p.spare_share * f64::from(all)) as u32;
-        while there.iter().map(|p| blocks(p)).sum::<u32>() > spare {
-            let Some(most) = there.iter_mut().max_by_key(|p| blocks(p)) else {
-                break;
-            };
-            most.spare_share = f64::from(blocks(most).saturating_sub(1)) / f64::from(all);
-        }
+        split_spare(drive, plans, split)?;
     }
-    for plan in there {
+    for plan in plans.iter().filter(|p| p.comes.0 == 0) {
         drive.add_tenant(plan.bytes, plan.spare_share)?;
     }
     Ok(())
 }
 
+/// A plan with what it needs, in blocks of each lane.
+struct Part<'a> {
+    plan: &'a mut TenantPlan,
+    data: u32,
+    /// Fewest spare blocks.
+    least: u32,
+    /// What it gets.
+    spare: u32,
+}
+
+fn split_spare(drive: &Drive, plans: &mut [TenantPlan], split: Split) -> Result<(), FlashError> {
+    let config = drive.ftl().config();
+    let all = config.blocks / config.lanes;
+    let mut parts = fitting(drive, plans, split);
+    let spare = all.saturating_sub(parts.iter().map(|p| p.data).sum());
+    let floor: u32 = parts.iter().map(|p| p.least).sum();
+    let n = parts.len().max(1) as u32;
+    let shares: Vec<f64> = match split {
+        Split::Equal => vec![1.0 / f64::from(n); parts.len()],
+        Split::Given => given(&parts, drive.config().ftl.spare_share)?,
+        Split::ByModel => {
+            let weights: Vec<f64> = parts.iter().map(|p| p.plan.weight).collect();
+            let data: Vec<f64> = parts.iter().map(|p| f64::from(p.data)).collect();
+            let shares = spare_split(&drive.config().page_cost(), &data, &weights, spare.into());
+            let total = shares.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+            shares.iter().map(|s| s / total).collect()
+        }
+    };
+    for (part, share) in parts.iter_mut().zip(shares) {
+        part.spare = match split {
+            // Of all flash; what rounding data to blocks takes is taken below.
+            Split::Given => libm::round(share * f64::from(all)) as u32,
+            // Too little for all: the drive will say so.
+            _ if spare < floor => spare / n,
+            // Everybody's collection must work; what is left over is split.
+            _ => ((share * f64::from(spare)) as u32).max(part.least),
+        };
+    }
+    // Raising some to the least they need is paid by those with the most.
+    while parts.iter().map(|p| p.spare).sum::<u32>() > spare {
+        let most = parts
+            .iter_mut()
+            .filter(|p| p.spare > 0)
+            .max_by_key(|p| i64::from(p.spare) - i64::from(p.least));
+        let Some(most) = most else {
+            break;
+        };
+        most.spare -= 1;
+    }
+    for part in parts {
+        part.plan.spare_share = f64::from(part.spare) / f64::from(all);
+        // Said now, not when it comes.
+        drive.check_tenant(part.plan.bytes, part.plan.spare_share)?;
+    }
+    Ok(())
+}
+
+/// The plans among which spare space is split: those that are there from the beginning, and those that come for whom there is room
+/// beside them, the first to come first. The others are told to make do with the least.
+fn fitting<'a>(drive: &Drive, plans: &'a mut [TenantPlan], split: Split) -> Vec<Part<'a>> {
+    let config = drive.ftl().config();
+    let all = config.blocks / config.lanes;
+    let mut parts: Vec<Part> = Vec::with_capacity(plans.len());
+    for plan in plans {
+        let data = drive.blocks_needed(plan.bytes, 0.0);
+        let least = config.spare_blocks_least(data);
+        parts.push(Part {
+            plan,
+            data,
+            least,
+            spare: 0,
+        });
+    }
+    let mut order: Vec<usize> = (0..parts.len()).collect();
+    order.sort_by_key(|i| parts[*i].plan.comes);
+    let (mut blocks, mut share) = (all, drive.config().ftl.spare_share + 1e-9);
+    let mut fits = vec![false; parts.len()];
+    for i in order {
+        let part = &parts[i];
+        let wants = match split {
+            Split::Given => part.plan.spare_share,
+            Split::Equal | Split::ByModel => 0.0,
+        };
+        let needed = part.data.saturating_add(part.least);
+        if part.plan.comes.0 == 0 || (needed <= blocks && wants <= share) {
+            fits[i] = true;
+            blocks = blocks.saturating_sub(needed);
+            share -= wants;
+        } else {
+            let least = f64::from(part.least) / f64::from(all);
+            let plan = &mut *parts[i].plan;
+            plan.spare_share = plan.spare_share.max(least);
+        }
+    }
+    let mut fits = fits.into_iter();
+    parts.retain(|_| fits.next() == Some(true));
+    parts
+}
+
 /// Shares of the flash as plans give them, and an equal part of the rest for those that give none.
-fn given(plans: &[&mut TenantPlan], spare: f64) -> Result<Vec<f64>, FlashError> {
-    let taken: f64 = plans.iter().map(|p| p.spare_share).sum();
-    let without = plans.iter().filter(|p| p.spare_share == 0.0).count();
+fn given(parts: &[Part], spare: f64) -> Result<Vec<f64>, FlashError> {
+    let plans = || parts.iter().map(|p| &*p.plan);
+    let taken: f64 = plans().map(|p| p.spare_share).sum();
+    let without = plans().filter(|p| p.spare_share == 0.0).count();
     if taken > spare + 1e-9 || (without > 0 && taken > spare - 1e-9) {
         return Err(FlashError::SpareTaken {
             taken: 100.0 * taken,
@@ -92,87 +151,38 @@ fn given(plans: &[&mut TenantPlan], spare: f64) -> Result<Vec<f64>, FlashError> 
         });
     }
     let rest = (spare - taken) / without.max(1) as f64;
-    let share = |p: &&mut TenantPlan| match p.spare_share {
+    let share = |p: &TenantPlan| match p.spare_share {
         0.0 => rest,
         share => share,
     };
-    Ok(plans.iter().map(share).collect())
+    Ok(plans().map(share).collect())
 }
 
-/// What a load is like on average, from its first requests: share of reads, pages of a read, pages of a write.
-fn profile(plan: &TenantPlan, page: u64) -> (f64, f64) {
-    const DRAWS: u32 = 4000;
-    let mut generator = Generator::new(plan.load.clone(), plan.bytes.0, 1, 0);
-    let (mut n, mut read, mut written) = (0, 0, 0);
-    while n < DRAWS {
-        let Some(r) = generator.next_request() else {
-            break;
-        };
-        let pages = (r.offset + u64::from(r.bytes)).div_ceil(page) - r.offset / page;
-        match r.op {
-            Op::Read => read += pages,
-            Op::Write => written += pages,
-            Op::Trim => {}
-        }
-        n += 1;
-    }
-    let each = |pages: u64| pages as f64 / f64::from(n.max(1));
-    (each(read), each(written))
-}
-
-/// Whether the objectives in numbers can be met together, by the cost model; none where no tenant has one.
-///
-/// Tenants without one count with nothing but their data. See [`feasibility`] for what the model leaves out.
-pub fn objectives(
-    config: &DriveConfig,
-    plans: &[TenantPlan],
-    spare_share: f64,
-) -> Option<Feasibility> {
-    let page = config.page.0;
-    let tenants: Vec<Objective> = plans
-        .iter()
-        .map(|plan| {
-            let (reads, writes) = profile(plan, page);
-            let per_s = match plan.slo {
-                Slo::Weight => 0.0,
-                Slo::Iops(want) => want,
-                Slo::BytesPerSecond(want) => want / ((reads + writes).max(1e-9) * page as f64),
-            };
-            Objective {
-                data: plan.bytes.0 as f64,
-                writes_per_s: writes * per_s,
-                reads_per_s: reads * per_s,
-            }
-        })
-        .collect();
-    let any = plans.iter().any(|p| p.slo != Slo::Weight);
-    any.then(|| feasibility(&config.page_cost(), config.units(), &tenants, spare_share))
-}
-
-/// Takes spare blocks back from those with the most, until a newcomer's fit. What that cost.
-pub(super) fn make_room(drive: &mut Drive, now: u64, plan: &TenantPlan) -> Result<u64, FlashError> {
+/// Takes spare blocks back from those with the most, until a newcomer's fit: whose collection took how much time of units for that.
+pub(super) fn make_room(
+    drive: &mut Drive,
+    now: u64,
+    plan: &TenantPlan,
+) -> Result<Vec<(TenantId, u64)>, FlashError> {
+    let mut costs = Vec::new();
     if drive.ftl().config().sharing != Sharing::Isolated {
-        return Ok(0);
+        return Ok(costs);
     }
     let needed = drive.blocks_needed(plan.bytes, plan.spare_share);
-    let mut cost = 0;
     while drive.ftl().unowned_blocks() < needed {
         let tenants: Vec<TenantId> = drive.ftl().tenants().collect();
         let can = |t: &TenantId| drive.ftl().spare_blocks_to_give(*t).unwrap_or(0);
         let Some(donor) = tenants.into_iter().max_by_key(can).filter(|t| can(t) > 0) else {
             break; // the drive will say what is missing
         };
-        cost += drive.hand_over(now, donor, None, 1)?;
+        costs.push((donor, drive.hand_over(now, donor, None, 1)?));
     }
-    Ok(cost)
+    Ok(costs)
 }
 
-/// Deals unowned blocks out to those with the least spare space.
-pub(super) fn share_out(drive: &mut Drive) -> Result<(), FlashError> {
-    if drive.ftl().config().sharing != Sharing::Isolated {
-        return Ok(());
-    }
-    while drive.ftl().unowned_blocks() > 0 {
+/// Deals unowned blocks out to those with the least spare space, until no more than `keep` are left in each lane.
+pub(super) fn share_out(drive: &mut Drive, keep: u32) -> Result<(), FlashError> {
+    while drive.ftl().unowned_blocks() > keep {
         let tenants: Vec<TenantId> = drive.ftl().tenants().collect();
         let spare = |t: &TenantId| drive.ftl().spare_blocks(*t).unwrap_or(u32::MAX);
         let Some(least) = tenants.into_iter().min_by_key(spare) else {

@@ -99,6 +99,8 @@ pub struct Feasibility {
     pub split: Vec<f64>,
     /// Share of the device's time that the objectives take with the space there is, split in the best way. Above 1: not feasible.
     pub busy: f64,
+    /// What of that each tenant takes.
+    pub times: Vec<f64>,
 }
 
 impl Feasibility {
@@ -146,22 +148,25 @@ pub fn feasibility(
 ) -> Feasibility {
     let data: f64 = tenants.iter().map(|t| t.data).sum();
     let budget = f64::from(units) * 1e6;
-    let busy = |split: &[f64]| -> f64 {
+    let times = |split: &[f64]| -> Vec<f64> {
         let time = tenants.iter().zip(split).map(|(t, spare)| {
             let u = victim_utilization_greedy(t.data / (t.data + spare), cost.pages);
             t.writes_per_s * cost.write_us(u) + t.reads_per_s * (cost.read_us + cost.transfer_us)
         });
-        time.sum::<f64>() / budget
+        time.map(|us| us / budget).collect()
     };
+    let busy = |split: &[f64]| -> f64 { times(split).iter().sum() };
     let split_of = |share: f64| best_split(cost, tenants, data * share / (1.0 - share));
     let have = split_of(spare_share);
-    let busy_now = busy(&have);
+    let times_now = times(&have);
+    let busy_now = times_now.iter().sum();
     if busy(&split_of(SPARE_MOST)) > 1.0 {
         return Feasibility {
             spare_share_needed: None,
             spare_share,
             split: have,
             busy: busy_now,
+            times: times_now,
         };
     }
     let (mut low, mut high) = (1e-6, SPARE_MOST);
@@ -178,6 +183,7 @@ pub fn feasibility(
         spare_share,
         split: split_of(high),
         busy: busy_now,
+        times: times_now,
     }
 }
 

@@ -119,6 +119,7 @@ pub(super) fn gather(
                 utilization: utilization(&io, &device.spec, seconds),
                 read_bytes_per_s: io.read_bytes as f64 / seconds,
                 write_bytes_per_s: io.write_bytes as f64 / seconds,
+                waf: None,
             }
         })
         .collect();

@@ -8,6 +8,7 @@ use super::cells::{self, Better, LoadTable, Loads, changed, plain};
 use crate::chart::{Line, LineChart, POINTS_MAX, Quantity, Size, line_sample};
 use crate::format::gib;
 use crate::series::{self, Values};
+use crate::tables::{Align, Column};
 
 pub(super) fn summary(compared: &Compared<'_>) -> Markup {
     let first = &compared.results[0];
@@ -69,6 +70,41 @@ pub(super) fn summary(compared: &Compared<'_>) -> Markup {
             }
         }
     }
+}
+
+/// What was written to devices with flash inside; nothing where there are none.
+pub(super) fn wear(compared: &Compared<'_>) -> Markup {
+    let Some(tables) = crate::wear::rows(compared.results) else {
+        return html! {};
+    };
+    html! {
+        section id="wear" {
+            h2 { "Wear" }
+            p class="note" {
+                "Devices with flash inside. Programmed is what guests and moves wrote times the write amplification (WAF) of garbage \
+                 collection; years are those of perfectly levelled blocks at this rate."
+            }
+            @for (columns, rows) in tables {
+                div class="scroll" tabindex="0" role="region" aria-label="Wear" {
+                    table class="narrow" {
+                        thead { tr { @for c in &columns {
+                            th class=[class(c)] scope="col" {
+                                (c.name) @if !c.unit.is_empty() { br; span class="unit" { (c.unit) } }
+                            }
+                        } } }
+                        tbody { @for row in &rows { tr {
+                            @for (cell, c) in row.iter().zip(&columns) { td class=[class(c)] { (cell) } }
+                        } } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Numbers go to the right.
+fn class(column: &Column) -> Option<&'static str> {
+    (column.align == Align::Number).then_some("n")
 }
 
 /// A line per run from one statistic of one group.

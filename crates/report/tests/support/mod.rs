@@ -200,6 +200,7 @@ pub fn made_up(strategy: &str, salt: usize, shape: Shape) -> RunResult {
             ..MoveTotals::default()
         },
         move_log,
+        wear: None,
         final_tiers: (0..shape.volumes)
             .map(|i| (format!("volume-{i}"), tier(i)))
             .collect(),

@@ -41,7 +41,7 @@ pub(super) fn fig6(outcome: &Outcome) -> Block {
         title: "USR-1 and FIO, co-located: strength of interference".into(),
         x: "minute".into(),
         y: "greatest |r|".into(),
-        series: vec![line("over the last five minutes", 0, Mark::Line, points)],
+        series: vec![line("over the last six minutes", 0, Mark::Line, points)],
         marks: vec![(48.0, "48".into()), (75.0, "75".into())],
     })])
 }

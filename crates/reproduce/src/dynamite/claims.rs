@@ -1,14 +1,21 @@
-//! What section 7 says, and what becomes of it here. One seed, so a measure keeps its rule or does not.
+//! What section 7 says, and what becomes of it here. With each seed a measure keeps its rule or does not; a claim agrees if it does
+//! with all of them, and disagrees if it does with none.
 
 use serde::Serialize;
-use units::Bytes;
+use sim::response::backend_facts;
+use slo::WorkloadId;
+use slo::curve::Curve;
+use slo::sizing::SizingConfig;
+use slo::solutions::{Temper, best, solutions};
+use units::{Bytes, Nanos};
 
 use super::figures::{Figures, run_of};
 use super::scenario::{
     FIO, FIO_PROMISED, PEAK_BEGINS_MIN, PEAK_ENDS_MIN, SYS, USR1, USR1_PROMISED,
 };
-use super::summary::{Created, Summary, WorkloadSummary};
-use super::variants::{Variant, VariantRun};
+use super::spread::Spread;
+use super::summary::{Created, Summary, WorkloadSummary, deciding};
+use super::variants::{Setup, Variant, VariantRun};
 use crate::autotiering::Verdict;
 
 /// What to make of agreement.
@@ -38,8 +45,10 @@ pub struct Claim {
     pub published: Option<f64>,
     /// Between which values ours counts as the same.
     pub between: (f64, f64),
-    /// Ours; none where it was not reached.
+    /// Ours, the mean over the seeds; none where it was not reached.
     pub ours: Option<f64>,
+    /// The same with its least and most.
+    pub spread: Option<Spread>,
     /// What to make of agreement.
     pub outlook: Outlook,
     /// What became of it.
@@ -61,6 +70,7 @@ fn said(id: &'static str, source: &'static str, says: &'static str) -> Said {
         published: None,
         between: (0.0, MOST),
         ours: None,
+        spread: None,
         outlook: Outlook::Open,
         verdict: Verdict::Undecided,
     })
@@ -105,6 +115,30 @@ impl Said {
     }
 }
 
+/// The claims of several seeds as one list.
+pub(super) fn merged(by_seed: &[Vec<Claim>]) -> Vec<Claim> {
+    let Some(first) = by_seed.first() else {
+        return Vec::new();
+    };
+    let one = |(i, claim): (usize, &Claim)| {
+        let same = by_seed.iter().map(|claims| &claims[i]);
+        let count = |v: Verdict| same.clone().filter(|c| c.verdict == v).count();
+        let spread = Spread::of(same.clone().map(|c| c.ours));
+        let verdict = match count(Verdict::Agrees) {
+            n if n == by_seed.len() => Verdict::Agrees,
+            0 if count(Verdict::Disagrees) > 0 => Verdict::Disagrees,
+            _ => Verdict::Undecided,
+        };
+        Claim {
+            ours: spread.map(|s| s.mean),
+            spread,
+            verdict,
+            ..claim.clone()
+        }
+    };
+    first.iter().enumerate().map(one).collect()
+}
+
 /// Looks values up.
 struct Look<'a>(&'a [Summary]);
 
@@ -141,12 +175,18 @@ fn less(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     Some(a? - b?)
 }
 
-/// All of them, judged.
-pub(super) fn claims(runs: &[VariantRun], summaries: &[Summary], figures: &Figures) -> Vec<Claim> {
+/// All of them, judged on the runs of one seed.
+pub(super) fn claims(
+    setup: &Setup,
+    runs: &[VariantRun],
+    summaries: &[Summary],
+    figures: &Figures,
+) -> Vec<Claim> {
     let look = Look(summaries);
     let mut all = before(&look);
     all.extend(interference(runs, figures));
     all.extend(reactive(&look));
+    all.push(size_at_48(setup, runs));
     all.extend(warm_and_ahead(&look));
     all.extend(curves(figures));
     all
@@ -299,6 +339,32 @@ fn reactive(look: &Look<'_>) -> Vec<Claim> {
         .between(0.95 * FIO_PROMISED, MOST)
         .judge(look.fio(R, |w| w.rate.late_peak)),
     ]
+}
+
+/// The size that the curves of figure 7 would have given, which are of minute 48: the peak's data is not in them yet.
+fn size_at_48(setup: &Setup, runs: &[VariantRun]) -> Claim {
+    let chosen = || {
+        let decided = run_of(runs, Variant::Reactive)?;
+        let mut streams = deciding(&decided.result.decisions)?.streams.clone();
+        let drawn = &run_of(runs, Variant::CoLocated)?.result.curves;
+        let at = Nanos::from_secs(60 * PEAK_BEGINS_MIN);
+        for pair in drawn.iter().filter(|c| c.at == at) {
+            let points = pair.points.iter().map(|p| (p.0, p.1)).collect();
+            streams[pair.workload].curve = Some(Curve::new(points));
+        }
+        let both = [USR1, FIO].map(|w| (WorkloadId(w as u16), Temper::default()));
+        let backend = backend_facts(&setup.array);
+        let all = solutions(&backend, &streams, &SizingConfig::default(), &both);
+        best(&all, |s| s.prediction.fails.is_none()).map(|s| s.size.as_mib_f64() / 1024.0)
+    };
+    said(
+        "size-48",
+        "fig. 7",
+        "the same by the curves at minute 48, which the figure shows",
+    )
+    .printed(3.0, "GiB")
+    .within(0.0)
+    .judge(chosen())
 }
 
 fn warm_and_ahead(look: &Look<'_>) -> Vec<Claim> {

@@ -8,7 +8,7 @@ use slo::ladder::Rung;
 use super::charts;
 use super::claims::{Claim, Outlook};
 use super::outcome::Outcome;
-use super::summary::Summary;
+use super::spread::{OverSeeds, Spread};
 use super::variants::Variant;
 use crate::page::{section, verdict_cell};
 
@@ -42,8 +42,16 @@ pub fn document(outcome: &Outcome) -> Document {
         section("scorecard", "Scorecard", vec![scorecard(outcome)]),
         section("variants", "Variants", vec![variants(outcome)]),
         section("fig1", "Fig. 1: peak over mean", vec![fig1(outcome)]),
-        section("fig5a", "Fig. 5(a): reactive", vec![fig5(&REACTIVE)]),
-        section("fig5b", "Fig. 5(b): proactive", vec![fig5(&PROACTIVE)]),
+        section(
+            "fig5a",
+            "Fig. 5(a): reactive, first seed",
+            vec![fig5(&REACTIVE)],
+        ),
+        section(
+            "fig5b",
+            "Fig. 5(b): proactive, first seed",
+            vec![fig5(&PROACTIVE)],
+        ),
         section(
             "fig6",
             "Fig. 6: interference",
@@ -73,7 +81,11 @@ pub fn document(outcome: &Outcome) -> Document {
             vec![recorded(outcome)],
         ));
     }
-    sections.push(section("events", "What happened", vec![events(outcome)]));
+    sections.push(section(
+        "events",
+        "What happened, with the first seed",
+        vec![events(outcome)],
+    ));
     sections.push(section(
         "assumptions",
         "What is not published, and what was assumed",
@@ -82,7 +94,7 @@ pub fn document(outcome: &Outcome) -> Document {
     Document {
         title: "Dynamite (paper 3), Sec. 7, repeated".into(),
         facts: vec![
-            ("seed".into(), outcome.setup.seed.to_string()),
+            ("seeds".into(), seeds(outcome)),
             (
                 "requests".into(),
                 format!("{:.0} million", outcome.requests as f64 / 1e6),
@@ -108,6 +120,24 @@ fn maybe(value: Option<f64>) -> String {
     value.map_or("-".into(), plain)
 }
 
+fn seeds(outcome: &Outcome) -> String {
+    let all: Vec<String> = outcome.setup.seeds.iter().map(u64::to_string).collect();
+    all.join(", ")
+}
+
+/// The mean, and least and most where seeds differ.
+fn spread(value: Option<Spread>) -> String {
+    let Some(s) = value else {
+        return "-".into();
+    };
+    let (mean, least, most) = (plain(s.mean), plain(s.least), plain(s.most));
+    if least == most {
+        mean
+    } else {
+        format!("{mean} ({least} to {most})")
+    }
+}
+
 fn scorecard(outcome: &Outcome) -> Block {
     let columns = vec![
         words("claim"),
@@ -128,7 +158,7 @@ fn scorecard(outcome: &Outcome) -> Block {
             c.says.into(),
             c.source.into(),
             maybe(c.published).into(),
-            maybe(c.ours).into(),
+            spread(c.spread).into(),
             c.unit.into(),
             verdict,
         ]
@@ -141,34 +171,37 @@ fn variants(outcome: &Outcome) -> Block {
         words("variant"),
         number("USR-1 peak", "IOPS"),
         number("FIO peak", "IOPS"),
+        number("USR-1 p99", "ms"),
+        number("FIO p99", "ms"),
         number("USR-1 violation", "min"),
         number("FIO violation", "min"),
         number("of both in the peak", "min"),
         number("peak done", "min"),
-        words("cache"),
+        number("cache", "GiB"),
         number("ordered", "min"),
         number("effective", "min"),
         number("gone", "min"),
     ];
-    let row = |s: &Summary| -> Vec<Cell> {
-        let (usr1, fio, made) = (s.usr1.as_ref(), s.fio.as_ref(), s.created.as_ref());
-        let late =
-            usr1.map_or(0.0, |w| w.violation_peak_min) + fio.map_or(0.0, |w| w.violation_peak_min);
-        vec![
-            s.variant.name().into(),
-            maybe(usr1.map(|w| w.rate.peak)).into(),
-            maybe(fio.map(|w| w.rate.peak)).into(),
-            maybe(usr1.map(|w| w.violation_min)).into(),
-            maybe(fio.map(|w| w.violation_min)).into(),
-            plain(late).into(),
-            maybe(usr1.and_then(|w| w.peak_done_min)).into(),
-            made.map_or("-".into(), |c| c.cache.to_string()).into(),
-            maybe(made.map(|c| c.ordered_min)).into(),
-            maybe(made.and_then(|c| c.effective_min)).into(),
-            maybe(made.and_then(|c| c.gone_min)).into(),
-        ]
+    let row = |s: &OverSeeds| -> Vec<Cell> {
+        let mut cells: Vec<Cell> = vec![s.variant.name().into()];
+        let numbers = [
+            s.usr1_peak,
+            s.fio_peak,
+            s.usr1_p99_ms,
+            s.fio_p99_ms,
+            s.usr1_violation_min,
+            s.fio_violation_min,
+            s.violation_peak_min,
+            s.peak_done_min,
+            s.cache_gib,
+            s.ordered_min,
+            s.effective_min,
+            s.gone_min,
+        ];
+        cells.extend(numbers.map(|n| Cell::from(spread(n))));
+        cells
     };
-    Block::Table(columns, outcome.variants.iter().map(row).collect())
+    Block::Table(columns, outcome.over_seeds.iter().map(row).collect())
 }
 
 fn fig1(outcome: &Outcome) -> Block {
@@ -319,7 +352,13 @@ fn serde_kind(rung: &Rung) -> &'static str {
 
 fn recorded(outcome: &Outcome) -> Block {
     let row = |r: &super::recorded::RecordedRow| -> Vec<Cell> {
-        let pair = |p: (f64, f64)| format!("{:.1} + {:.1}", p.0, p.1);
+        let pair = |p: (Spread, Spread)| {
+            let one = |s: Spread| match s.most - s.least {
+                0.0 => format!("{:.1}", s.mean),
+                _ => format!("{:.1} ({:.1} to {:.1})", s.mean, s.least, s.most),
+            };
+            format!("{} + {}", one(p.0), one(p.1))
+        };
         vec![
             r.name.clone().into(),
             r.requests.to_string().into(),

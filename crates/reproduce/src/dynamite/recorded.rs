@@ -10,7 +10,8 @@ use model::Op;
 use serde::Serialize;
 use sim::response::{
     ApplianceModel, ArrayModel, Arriving, Generated, Load, LoadOp, LoadPhase, MemoryBefore,
-    RecordedRequest, Region, ResponseModel, ResponseWorkload, Uses, ZonesTold, respond,
+    RecordedRequest, Region, ResponseModel, ResponseResult, ResponseWorkload, Uses, ZonesTold,
+    respond,
 };
 use slo::cacheable::why_not;
 use slo::ladder::{Deed, taken};
@@ -19,6 +20,7 @@ use trace::{LoadedTrace, Record};
 use units::{Bytes, Nanos};
 
 use super::scenario::{attachment, server};
+use super::spread::Spread;
 
 /// Unit of caching, and the longest request that is kept whole.
 const OBJECT: u32 = 16 << 10;
@@ -62,12 +64,12 @@ pub struct RecordedRow {
     /// What it was promised, requests per second.
     pub promised_per_s: f64,
     /// Minutes in violation, its own and its neighbour's, with nothing done.
-    pub violation_min: (f64, f64),
+    pub violation_min: (Spread, Spread),
     /// The same with the responder.
-    pub answered_min: (f64, f64),
-    /// What was decided first.
+    pub answered_min: (Spread, Spread),
+    /// What was decided first, with the first seed.
     pub first_decision: String,
-    /// What was done, by minute.
+    /// What was done then, by minute.
     pub events: Vec<(f64, String)>,
 }
 
@@ -80,21 +82,24 @@ pub fn recorded_volumes(name: &str, trace: &LoadedTrace) -> Vec<RecordedVolume> 
             .iter()
             .filter(|r| r.volume() as usize == v && matches!(r.op(), Op::Read | Op::Write))
             .collect();
-        let (first, last) = (records.first()?.time_ns, records.last()?.time_ns);
-        if records.len() < REQUESTS_MIN || last == first {
+        let (first_ns, last_ns) = (records.first()?.time_ns, records.last()?.time_ns);
+        if records.len() < REQUESTS_MIN || last_ns == first_ns {
             return None;
         }
-        let stretched = SPAN.as_f64() / (last - first + 1) as f64;
-        let lowest = records.iter().map(|r| r.offset_bytes).min()?;
-        // Ranges that nobody touches do not matter: a volume is as large as what it is asked for.
+        let stretched = SPAN.as_f64() / (last_ns - first_ns + 1) as f64;
+        // Objects that a record reaches, at most so many.
+        let reach = |r: &Record| {
+            let first = r.offset_bytes / u64::from(OBJECT);
+            let last = (r.end_offset_bytes().max(r.offset_bytes + 1) - 1) / u64::from(OBJECT);
+            (first, (last - first + 1).min(u64::from(OBJECTS_MAX)))
+        };
+        let touched = Touched::new(records.iter().map(|r| reach(r)));
         let request = |r: &&Record| {
-            let object = (r.offset_bytes - lowest) / u64::from(OBJECT);
-            let end =
-                (r.end_offset_bytes().max(r.offset_bytes + 1) - 1 - lowest) / u64::from(OBJECT);
+            let (first, n) = reach(r);
             RecordedRequest {
-                at: Nanos(((r.time_ns - first) as f64 * stretched) as u64),
-                object: object as u32,
-                objects: ((end - object + 1) as u32).min(OBJECTS_MAX),
+                at: Nanos(((r.time_ns - first_ns) as f64 * stretched) as u64),
+                object: touched.number(first),
+                objects: n as u32,
                 op: match r.op() {
                     Op::Write => LoadOp::Write,
                     _ => LoadOp::Read,
@@ -102,7 +107,7 @@ pub fn recorded_volumes(name: &str, trace: &LoadedTrace) -> Vec<RecordedVolume> 
             }
         };
         let requests: Vec<RecordedRequest> = records.iter().map(request).collect();
-        let objects = requests.iter().map(|r| r.object + r.objects).max()?;
+        let objects = touched.objects();
         Some(RecordedVolume {
             name: match several {
                 true => format!("{name}/{}", trace.volumes[v].name),
@@ -116,9 +121,54 @@ pub fn recorded_volumes(name: &str, trace: &LoadedTrace) -> Vec<RecordedVolume> 
     volumes.collect()
 }
 
+/// Numbers for the objects of those megabytes that anybody touches; the others do not matter. What lay apart does so still: a megabyte
+/// that nobody touches is left between.
+struct Touched {
+    /// Touched runs of objects, by place, each with the number of its first.
+    runs: Vec<(u64, u32)>,
+    objects: u32,
+}
+
+impl Touched {
+    /// Of ranges: first object, and how many.
+    fn new(ranges: impl Iterator<Item = (u64, u64)>) -> Self {
+        let unit = u64::from(OBJECTS_MAX);
+        let mut units: Vec<u64> = ranges
+            .flat_map(|(first, n)| first / unit..=(first + n - 1) / unit)
+            .collect();
+        units.sort_unstable();
+        units.dedup();
+        let (mut runs, mut next) = (Vec::new(), 0u32);
+        for (i, at) in units.iter().enumerate() {
+            let apart = i > 0 && units[i - 1] + 1 != *at;
+            next += if apart {
+                2 * OBJECTS_MAX
+            } else {
+                u32::from(i > 0) * OBJECTS_MAX
+            };
+            runs.push((*at, next));
+        }
+        Self {
+            runs,
+            objects: next + OBJECTS_MAX,
+        }
+    }
+
+    fn number(&self, object: u64) -> u32 {
+        let unit = u64::from(OBJECTS_MAX);
+        let at = self.runs.partition_point(|r| r.0 <= object / unit);
+        let first = at.checked_sub(1).map_or(0, |i| self.runs[i].1);
+        first + (object % unit) as u32
+    }
+
+    fn objects(&self) -> u32 {
+        self.objects
+    }
+}
+
 impl RecordedVolume {
-    /// Runs it twice, without and with a responder.
-    pub fn run(&self, seed: u64) -> RecordedRow {
+    /// Runs it twice with each seed (of which there is at least one), without and with a responder.
+    pub fn run(&self, seeds: &[u64]) -> RecordedRow {
         let n = self.requests.len() as f64;
         let mut parts = [0usize; PARTS];
         for r in self.requests.iter() {
@@ -131,15 +181,22 @@ impl RecordedVolume {
             .iter()
             .filter(|r| r.op == LoadOp::Write)
             .count();
-        let mut model = self.model(peak, seed);
-        let watched = respond(&model);
-        model.responder = Some(ResponderConfig::default());
-        let answered = respond(&model);
-        let minutes = |r: &sim::response::ResponseResult| {
-            (
-                r.series[0].violation_minutes(),
-                r.series[1].violation_minutes(),
-            )
+        let both = |seed: &u64| {
+            let mut model = self.model(peak, *seed);
+            let watched = respond(&model);
+            model.responder = Some(ResponderConfig::default());
+            (watched, respond(&model))
+        };
+        let runs: Vec<(ResponseResult, ResponseResult)> = seeds.iter().map(both).collect();
+        let answered = &runs[0].1;
+        let minutes = |of: fn(&(ResponseResult, ResponseResult)) -> &ResponseResult| {
+            let spread = |w: usize| {
+                let all = runs
+                    .iter()
+                    .map(|r| Some(of(r).series[w].violation_minutes()));
+                Spread::of(all).expect("at least one seed")
+            };
+            (spread(0), spread(1))
         };
         RecordedRow {
             name: self.name.clone(),
@@ -148,9 +205,9 @@ impl RecordedVolume {
             peak_over_mean: most * PARTS as f64 / n,
             write_share: writes as f64 / n,
             promised_per_s: PROMISED.0 * peak,
-            violation_min: minutes(&watched),
-            answered_min: minutes(&answered),
-            first_decision: first_decision(&answered),
+            violation_min: minutes(|r| &r.0),
+            answered_min: minutes(|r| &r.1),
+            first_decision: first_decision(answered),
             events: answered
                 .events
                 .iter()
@@ -218,6 +275,8 @@ impl RecordedVolume {
                 ..ArrayModel::default()
             },
             appliance: ApplianceModel::default(),
+            ops: None,
+            elsewhere: None,
             responder: None,
             zones_told: ZonesTold::Latest,
             forecasts: vec![],
@@ -225,12 +284,13 @@ impl RecordedVolume {
             duration: SPAN,
             curves_at: vec![],
             marks: vec![],
+            spans: vec![],
             seed,
         }
     }
 }
 
-fn first_decision(result: &sim::response::ResponseResult) -> String {
+fn first_decision(result: &ResponseResult) -> String {
     let acted = result.decisions.iter().find(|d| taken(&d.rungs).is_some());
     let Some(decision) = acted.or(result.decisions.first()) else {
         return "no violation lasted".into();
@@ -257,7 +317,12 @@ fn first_decision(result: &sim::response::ResponseResult) -> String {
                 result.series[workload.index()].name
             )
         }
-        Some(Deed::GiveOps { .. } | Deed::Move { .. }) => "another rung".into(),
+        Some(Deed::GiveOps { workload }) => {
+            format!("spare flash for {}", result.series[workload.index()].name)
+        }
+        Some(Deed::Move { workload, to }) => {
+            format!("{} moved to {to}", result.series[workload.index()].name)
+        }
         None => {
             let whys = decision.cacheable.iter().filter_map(|c| {
                 let name = &result.series[c.workload.index()].name;
@@ -311,14 +376,35 @@ mod tests {
     }
 
     #[test]
+    fn offsets_far_apart_take_no_more_than_what_is_touched() {
+        let ranges = [
+            (0, 64),
+            (32, 64),
+            (70_368_744_161_280 / 16_384, 3),
+            (u64::MAX / 16_384, 1),
+        ];
+        let touched = Touched::new(ranges.into_iter());
+        assert_eq!(
+            [0, 63, 64, 127].map(|o| touched.number(o)),
+            [0, 63, 64, 127]
+        );
+        let far = touched.number(ranges[2].0);
+        assert!((192..256).contains(&far), "a megabyte apart: {far}");
+        assert_eq!(touched.number(ranges[2].0 + 2), far + 2);
+        assert!(touched.number(ranges[3].0) < touched.objects());
+        assert!(touched.objects() <= 64 * 8);
+    }
+
+    #[test]
     fn a_recording_with_a_peak_that_can_be_cached_is_helped() {
         let volumes = recorded_volumes("made", &recording());
         assert_eq!(volumes.len(), 1);
-        let row = volumes[0].run(1);
-        assert_eq!(row, volumes[0].run(1), "the same seed, the same row");
+        let row = volumes[0].run(&[1, 2]);
+        assert_eq!(row, volumes[0].run(&[1, 2]), "the same seeds, the same row");
+        assert_eq!(row.violation_min.0.n, 2);
         assert!((row.stretched - 12.0).abs() < 0.1, "{}", row.stretched);
         assert!((2.5..3.5).contains(&row.peak_over_mean), "{row:?}");
-        let sum = |p: (f64, f64)| p.0 + p.1;
+        let sum = |p: (Spread, Spread)| p.0.mean + p.1.mean;
         assert!(sum(row.violation_min) > 15.0, "{row:?}");
         assert!(
             sum(row.answered_min) < 0.7 * sum(row.violation_min),
@@ -329,7 +415,7 @@ mod tests {
             "{row:?}"
         );
         // The rest of the outcome has gaps where nothing was run, and can be read all the same.
-        let outcome = Outcome::new("0", Setup::new(1), &[], vec![row]);
+        let outcome = Outcome::new("0", Setup::new(1, 2), &[], vec![row]);
         assert!(outcome.scorecard.iter().any(|c| c.ours.is_none()));
         let text = document(&outcome).text();
         assert!(

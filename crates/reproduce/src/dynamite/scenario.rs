@@ -225,6 +225,8 @@ pub(crate) fn scenario(stand_in: &StandIn, seed: u64) -> ResponseModel {
         hosts: vec![server()],
         array: ArrayModel::default(),
         appliance: ApplianceModel::default(),
+        ops: None,
+        elsewhere: None,
         responder: None,
         zones_told: ZonesTold::Latest,
         forecasts: vec![],
@@ -232,6 +234,7 @@ pub(crate) fn scenario(stand_in: &StandIn, seed: u64) -> ResponseModel {
         duration: minutes(END_MIN),
         curves_at: vec![],
         marks: vec![minutes(PEAK_ENDS_MIN)],
+        spans: vec![(minutes(PEAK_BEGINS_MIN + 1), minutes(PEAK_ENDS_MIN))],
         seed,
     }
 }

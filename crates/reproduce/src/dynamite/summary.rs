@@ -29,6 +29,8 @@ pub struct ByPhase {
 pub struct WorkloadSummary {
     /// Requests per second.
     pub rate: ByPhase,
+    /// Latency that 99 % of its requests in the peak did not exceed, milliseconds, from issue to completion.
+    pub p99_peak_ms: Option<f64>,
     /// Minutes in violation, of all 120.
     pub violation_min: f64,
     /// Of those from minute 48 on.
@@ -107,6 +109,7 @@ fn workload(series: &ResponseSeries) -> WorkloadSummary {
             late_peak: rate(65, PEAK_ENDS_MIN),
             best_minute: minutes.map(mean_rate).fold(0.0, f64::max),
         },
+        p99_peak_ms: series.p99_us.first().copied().flatten().map(|us| us / 1e3),
         violation_min: series.violation_minutes(),
         violation_peak_min: late.filter(|s| s.violates()).count() as f64 / PER_MIN as f64,
         peak_done_min: series.caught_up[0].map(|at| at.as_secs_f64() / 60.0),

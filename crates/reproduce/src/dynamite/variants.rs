@@ -2,13 +2,13 @@
 
 use serde::Serialize;
 use sim::response::{
-    ApplianceModel, ArrayModel, ResponseModel, ResponseResult, ZonesTold, respond,
+    ApplianceModel, ArrayModel, ResponseModel, ResponseResult, ZonesTold, backend_facts, respond,
 };
 use slo::curve::Curve;
 use slo::ladder::RungKind;
 use slo::seasonal::{Recorded, Seasonal, SeasonalConfig};
 use slo::zones::Zone;
-use slo::{Forecast, ResponderConfig, WarmForecast, WorkloadId};
+use slo::{Forecast, Habit, ResponderConfig, WarmForecast, WorkloadId};
 use units::Nanos;
 
 use super::scenario::{
@@ -90,14 +90,23 @@ const RECORDED_MIN: u64 = 65;
 /// What is run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Setup {
-    /// Of loads and service times.
-    pub seed: u64,
+    /// Of loads and service times; the whole case study is run with each.
+    pub seeds: Vec<u64>,
     /// The loads.
     pub stand_in: StandIn,
     /// The array.
     pub array: ArrayModel,
     /// Appliances.
     pub appliance: ApplianceModel,
+}
+
+/// All variants with one seed.
+#[derive(Debug, Clone)]
+pub struct Study {
+    /// Which seed.
+    pub seed: u64,
+    /// One of each variant.
+    pub runs: Vec<VariantRun>,
 }
 
 /// A variant and what came of it.
@@ -114,10 +123,10 @@ fn minute(n: u64) -> Nanos {
 }
 
 impl Setup {
-    /// With a seed.
-    pub fn new(seed: u64) -> Self {
+    /// With so many seeds, from one on.
+    pub fn new(first: u64, seeds: u64) -> Self {
         Self {
-            seed,
+            seeds: (first..first + seeds).collect(),
             stand_in: StandIn::default(),
             array: ArrayModel::default(),
             appliance: ApplianceModel::default(),
@@ -125,8 +134,8 @@ impl Setup {
     }
 
     /// Runs one of [`Variant::FIRST`].
-    pub fn run(&self, variant: Variant) -> VariantRun {
-        let mut model = self.model();
+    pub fn run(&self, variant: Variant, seed: u64) -> VariantRun {
+        let mut model = self.model(seed);
         match variant {
             Variant::Usr1Alone => model.workloads.truncate(1),
             Variant::FioAlone => {
@@ -150,12 +159,12 @@ impl Setup {
         VariantRun { variant, result }
     }
 
-    /// Runs one of [`Variant::SECOND`], with what the co-located run recorded.
+    /// Runs one of [`Variant::SECOND`], with what the co-located run of the same seed recorded.
     ///
     /// # Panics
     /// When the co-located run is too short to have recorded anything of the peak.
-    pub fn run_ahead(&self, variant: Variant, co_located: &VariantRun) -> VariantRun {
-        let mut model = self.model();
+    pub fn run_ahead(&self, variant: Variant, seed: u64, co_located: &VariantRun) -> VariantRun {
+        let mut model = self.model(seed);
         let mut config = appliance_only();
         let forecast = match variant {
             Variant::Seasonal => {
@@ -165,7 +174,7 @@ impl Setup {
                 let lead = minute(LEAD_MIN).0.min(at.0);
                 (
                     Nanos(at.0 - lead),
-                    forecast(co_located, at, WarmForecast::Read),
+                    self.forecast(co_located, at, WarmForecast::Read),
                 )
             }
             _ => {
@@ -175,7 +184,7 @@ impl Setup {
                     _ => WarmForecast::Leave,
                 };
                 let at = minute(PEAK_BEGINS_MIN);
-                (minute(PROACTIVE_MIN), forecast(co_located, at, warm))
+                (minute(PROACTIVE_MIN), self.forecast(co_located, at, warm))
             }
         };
         model.responder = Some(config);
@@ -184,11 +193,38 @@ impl Setup {
         VariantRun { variant, result }
     }
 
-    fn model(&self) -> ResponseModel {
-        let mut model = scenario(&self.stand_in, self.seed);
+    fn model(&self, seed: u64) -> ResponseModel {
+        let mut model = scenario(&self.stand_in, seed);
         model.array = self.array.clone();
         model.appliance = self.appliance;
         model
+    }
+
+    /// What is told of the peak beforehand: what the co-located run recorded of it.
+    fn forecast(&self, co_located: &VariantRun, at: Nanos, warm: WarmForecast) -> Forecast {
+        let series = &co_located.result.series[USR1];
+        let when = minute(RECORDED_MIN);
+        let zones: Option<Vec<Zone>> = series
+            .zones
+            .iter()
+            .find(|z| z.0 >= when)
+            .map(|z| z.1.clone());
+        let curve: Option<Curve> = series
+            .curves
+            .iter()
+            .find(|c| c.0 >= when)
+            .and_then(|c| c.1.clone());
+        let peak = &series.samples[6 * PEAK_BEGINS_MIN as usize..6 * PEAK_ENDS_MIN as usize];
+        let rate = peak.iter().map(|s| s.rate_per_s()).fold(0.0, f64::max);
+        Forecast {
+            workload: WorkloadId(USR1 as u16),
+            at,
+            rate_per_s: rate.max(USR1_PROMISED),
+            curve: curve.expect("a run of two hours has a peak"),
+            zones: zones.expect("a run of two hours has a peak"),
+            warm,
+            habit: Habit::of(peak, &backend_facts(&self.array)),
+        }
     }
 
     /// When the predictor expects the peak, after two days like the co-located run, in slots of five minutes.
@@ -227,6 +263,7 @@ impl Setup {
             "Of the array's memory 13.2 GiB keep small reads, 0.9 GiB reads of 32 KiB and more; second chance. Without such a limit the peak would stay in memory and FIO would suffer for half an hour after it.",
             "Link: 117 MB/s of payload, shared by flow and bytes.",
             "An appliance serves at most 3,125 requests/s (0.32 ms of its processors each): near the 3,000 published, not measured.",
+            "Latencies are from issue to completion: what a request waited before it could be issued is not in them.",
             "Creation 59 s, re-routing 1 s; the paper gives no times. Its 4 GB appliance is one of ours with a cache of 3 GiB and 1 GiB for itself.",
             "Violation: below 95 % of the promised rate, with requests outstanding all the time and more waiting; answered after 43 of 44 samples.",
             "Interference: first differences over the last 15 minutes, shifted around a circle, 5 % false discoveries.",
@@ -242,30 +279,5 @@ fn appliance_only() -> ResponderConfig {
     ResponderConfig {
         allowed: vec![RungKind::Appliance],
         ..ResponderConfig::default()
-    }
-}
-
-fn forecast(co_located: &VariantRun, at: Nanos, warm: WarmForecast) -> Forecast {
-    let series = &co_located.result.series[USR1];
-    let when = minute(RECORDED_MIN);
-    let zones: Option<Vec<Zone>> = series
-        .zones
-        .iter()
-        .find(|z| z.0 >= when)
-        .map(|z| z.1.clone());
-    let curve: Option<Curve> = series
-        .curves
-        .iter()
-        .find(|c| c.0 >= when)
-        .and_then(|c| c.1.clone());
-    let peak = &series.samples[6 * PEAK_BEGINS_MIN as usize..6 * PEAK_ENDS_MIN as usize];
-    let rate = peak.iter().map(|s| s.rate_per_s()).fold(0.0, f64::max);
-    Forecast {
-        workload: WorkloadId(USR1 as u16),
-        at,
-        rate_per_s: rate.max(USR1_PROMISED),
-        curve: curve.expect("a run of two hours has a peak"),
-        zones: zones.expect("a run of two hours has a peak"),
-        warm,
     }
 }

@@ -1,11 +1,15 @@
 //! The outcome to read.
 
-use report::{
-    BarChart, Block, Cell, Chart, Document, Mark, ValueBar, XyChart, XySeries, number, words,
-};
+mod charts;
+mod isolation;
 
-use super::cell::{Device, Mode};
+use report::{Block, Cell, Document, number, words};
+
+use self::charts::{by_depth, by_device, own_moves, series};
+use super::cells::LOADS;
+use super::device::Device;
 use super::figures::Row;
+use super::mode::SharingMode;
 use super::setup::Outcome;
 use crate::dual_period::{Claim, Value, found, value};
 use crate::page::{section, verdict_cell};
@@ -16,26 +20,26 @@ pub fn document(outcome: &Outcome) -> Document {
     let seeds: Vec<String> = setup.seeds.iter().map(u64::to_string).collect();
     let figures = &outcome.figures;
     let of = |experiment: &str| figures.of(experiment);
-    let sections = vec![
+    let mut sections = vec![
         section("scorecard", "Scorecard", scorecard(outcome)),
         section("proportionality", "Bandwidth relative to VM-1: disk, clean SSD, aged SSD", vec![
             Block::Text("Four virtual machines with the same load and host weights 1, 2, 5 and 10. Perfect would be 1, 2, 5, 10.".into()),
-            Block::Charts(["financial", "msn", "exchange"].map(|mix| by_device(&of("proportionality"), mix)).into()),
+            Block::Charts(LOADS.map(|mix| by_device(&of("proportionality"), mix)).into()),
             rates(&of("proportionality")),
         ]),
         section("depth", "What weights hang on: requests outstanding", vec![
-            Block::Text("The same with fewer and more requests outstanding per virtual machine. While all of them fit into the drive's 32 tags, nothing waits where the host could choose: everybody gets the same, clean or aged.".into()),
+            Block::Text("The same with fewer and more requests outstanding per virtual machine.".into()),
+            Block::Charts(vec![by_depth(&of("depth"))]),
             rates(&of("depth")),
         ]),
         section("moves", "Whose pages collection moves", vec![
             Block::Text("Three virtual machines of equal size on one simulated unit, first come, first served.".into()),
+            Block::Charts(vec![own_moves(&of("moves"))]),
             moves(&of("moves")),
         ]),
-        section("isolation", "Isolation on and off", vec![
-            Block::Text("One simulated unit, OPS 5 %, one request at a time. Errors are means of |relative bandwidth / relative weight − 1|. Spare space says nothing under first come, first served; with equal device time it sets the rates; with device time by weight the service does, and isolation only keeps others' collection out.".into()),
-            Block::Charts(vec![isolation_chart(&of("isolation"))]),
-            isolation(&of("isolation")),
-        ]),
+    ];
+    sections.extend(isolation::sections(figures));
+    sections.extend([
         section("components", "Part 2: channels and write cache", vec![
             Block::Text("Four virtual machines with host weights 1, 2, 5 and 10 on the disk, on the SSD, without its write buffer, and with one channel.".into()),
             Block::Charts(["random-write-32k", "fileserver"].map(|mix| by_device(&of("components"), mix)).into()),
@@ -52,14 +56,14 @@ pub fn document(outcome: &Outcome) -> Document {
             }),
         ]),
         section("assumptions", "What is not published, and what was assumed", vec![Block::List(outcome.assumptions.clone())]),
-    ];
+    ]);
     Document {
         title: "OPS isolation (paper 4), repeated".into(),
         facts: vec![
             ("seeds".into(), seeds.join(", ")),
             (
                 "simulated time that counts, one unit".into(),
-                format!("{} s", 2 * setup.seconds),
+                format!("{} s", 4 * setup.seconds),
             ),
             (
                 "space of a virtual machine".into(),
@@ -98,47 +102,18 @@ fn scorecard(outcome: &Outcome) -> Vec<Block> {
     ]
 }
 
-fn bar(v: &Value) -> Option<ValueBar> {
-    Some(ValueBar {
-        value: v.mean,
-        whisker: v.interval.map(|i| (i.ci95_low, i.ci95_high)),
-    })
-}
-
-fn by_device(rows: &[&Row], mix: &str) -> Chart {
-    let rows: Vec<&&Row> = rows.iter().filter(|r| r.mix == mix).collect();
-    let tenants = rows.first().map_or(&[][..], |r| &r.tenants);
-    let mut series: Vec<(String, Vec<Option<ValueBar>>)> = rows
-        .iter()
-        .map(|r| {
-            (
-                r.device.name().to_owned(),
-                r.proportionality.iter().map(bar).collect(),
-            )
-        })
-        .collect();
-    let weights = tenants.iter().map(|(_, weight)| {
-        Some(ValueBar {
-            value: *weight,
-            whisker: None,
-        })
-    });
-    series.push(("weight".into(), weights.collect()));
-    Chart::Bars(BarChart {
-        title: mix.into(),
-        unit: "bandwidth over VM-1's".into(),
-        groups: tenants
-            .iter()
-            .map(|(_, weight)| format!("VM-{weight}"))
-            .collect(),
-        series,
-    })
-}
-
 fn list(values: &[Value], digits: usize) -> String {
     let texts: Vec<String> = values
         .iter()
         .map(|v| format!("{:.digits$}", v.mean))
+        .collect();
+    texts.join(" : ")
+}
+
+fn percents(values: &[Option<Value>], digits: usize) -> String {
+    let texts: Vec<String> = values
+        .iter()
+        .map(|v| v.map_or("-".into(), |v| format!("{:.digits$}", 100.0 * v.mean)))
         .collect();
     texts.join(" : ")
 }
@@ -190,9 +165,9 @@ fn moves(rows: &[&Row]) -> Block {
     for r in rows {
         for (t, (load, _)) in r.tenants.iter().enumerate() {
             let own = r.own_share[t].map_or("-".into(), |v| format!("{:.1}", 100.0 * v.mean));
-            let published = r.mode == Mode::PoolFcfs && t == 0;
+            let published = r.mode.sharing == SharingMode::OnePool && t == 0;
             cells.push(vec![
-                r.mode.name().into(),
+                r.mode.sharing.name().into(),
                 (*load).into(),
                 own.into(),
                 if published { "30" } else { "-" }.into(),
@@ -202,90 +177,4 @@ fn moves(rows: &[&Row]) -> Block {
         }
     }
     Block::Table(columns, cells)
-}
-
-fn isolation_chart(rows: &[&Row]) -> Chart {
-    let mut mixes: Vec<&str> = Vec::new();
-    for r in rows {
-        if !mixes.contains(&r.mix.as_str()) {
-            mixes.push(&r.mix);
-        }
-    }
-    let series = Mode::ALL.map(|mode| {
-        let bars = mixes.iter().map(|mix| {
-            let row = rows.iter().find(|r| r.mode == mode && r.mix == *mix);
-            row.and_then(|r| bar(&r.error))
-        });
-        (mode.name().to_owned(), bars.collect())
-    });
-    Chart::Bars(BarChart {
-        title: "Error of proportionality".into(),
-        unit: "mean |relative bandwidth / relative weight − 1|".into(),
-        groups: mixes.iter().map(|m| (*m).to_owned()).collect(),
-        series: series.into(),
-    })
-}
-
-fn isolation(rows: &[&Row]) -> Block {
-    let columns = vec![
-        words("mix"),
-        words("mode"),
-        words("bandwidth, relative"),
-        number("error", ""),
-        number("IOPS, all", "/s"),
-        number("WAF", ""),
-        words("own moves, %"),
-        words("OPS, % of flash"),
-    ];
-    let percents = |values: &[Option<Value>], digits: usize| {
-        let texts: Vec<String> = values
-            .iter()
-            .map(|v| v.map_or("-".into(), |v| format!("{:.digits$}", 100.0 * v.mean)))
-            .collect();
-        texts.join(" : ")
-    };
-    let row = |r: &&Row| -> Vec<Cell> {
-        vec![
-            r.mix.clone().into(),
-            r.mode.name().into(),
-            list(&r.proportionality, 2).into(),
-            value(&r.error, 3).into(),
-            format!("{:.0}", r.iops.mean).into(),
-            value(&r.waf, 2).into(),
-            percents(&r.own_share, 0).into(),
-            percents(&r.spare_share, 2).into(),
-        ]
-    };
-    Block::Table(columns, rows.iter().map(row).collect())
-}
-
-fn series(rows: &[&Row], mix: &str) -> Vec<Chart> {
-    let rows = rows
-        .iter()
-        .filter(|r| r.mix == mix && r.device != Device::Disk);
-    let chart = |r: &&Row| {
-        let lines =
-            r.series
-                .iter()
-                .zip(&r.tenants)
-                .enumerate()
-                .map(|(i, (points, (_, weight)))| XySeries {
-                    label: format!("VM-{weight}"),
-                    style: i,
-                    mark: Mark::Line,
-                    points: points
-                        .iter()
-                        .enumerate()
-                        .map(|(w, mib)| ((w as f64 + 0.5) * r.window_s, *mib))
-                        .collect(),
-                });
-        Chart::Xy(XyChart {
-            title: format!("{mix}, {}", r.device.name()),
-            x: "time, s".into(),
-            y: "MiB/s".into(),
-            series: lines.collect(),
-            marks: Vec::new(),
-        })
-    };
-    rows.map(chart).collect()
 }

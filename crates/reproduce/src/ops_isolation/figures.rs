@@ -3,8 +3,24 @@
 use algo::Interval;
 use serde::Serialize;
 
-use super::cell::{CellResult, Device, Mode};
+use super::cell::CellResult;
+use super::device::Device;
+use super::effects::{Effect, effects};
+use super::mode::Mode;
 use crate::dual_period::Value;
+
+/// What one seed gave, for comparisons with the same seed elsewhere.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct OfSeed {
+    /// The seed.
+    pub seed: u64,
+    /// Bandwidth of each tenant over that of the one with the least weight.
+    pub proportionality: Vec<f64>,
+    /// Mean of |proportionality / relative weight − 1|.
+    pub error: f64,
+    /// Requests a second of all.
+    pub iops: f64,
+}
 
 /// One combination, over all seeds.
 #[derive(Debug, Clone, Serialize)]
@@ -13,7 +29,7 @@ pub struct Row {
     pub experiment: &'static str,
     /// What requests went to.
     pub device: Device,
-    /// How tenants shared it.
+    /// How tenants shared it, and how they were served.
     pub mode: Mode,
     /// Name of the mix.
     pub mix: String,
@@ -37,6 +53,8 @@ pub struct Row {
     pub spare_share: Vec<Option<Value>>,
     /// Mean over windows of |share of bandwidth − its mean| of the tenant with the greatest weight.
     pub unsteadiness: Value,
+    /// The same combination seed by seed.
+    pub by_seed: Vec<OfSeed>,
     /// Bandwidth of each tenant over time, first seed: MiB/s in each window.
     pub series: Vec<Vec<f64>>,
     /// Length of a window, seconds.
@@ -48,9 +66,12 @@ pub struct Row {
 pub struct Figures {
     /// In the order in which they were run.
     pub rows: Vec<Row>,
+    /// What sharing alone and service alone change, mix by mix.
+    pub effects: Vec<Effect>,
 }
 
-fn value(values: &[f64]) -> Value {
+/// Mean and interval of one value for each seed.
+pub(super) fn over_seeds(values: &[f64]) -> Value {
     Value {
         mean: values.iter().sum::<f64>() / values.len().max(1) as f64,
         interval: Interval::of(values),
@@ -59,7 +80,19 @@ fn value(values: &[f64]) -> Value {
 
 fn maybe(values: &[Option<f64>]) -> Option<Value> {
     let all: Option<Vec<f64>> = values.iter().copied().collect();
-    all.map(|all| value(&all))
+    all.map(|all| over_seeds(&all))
+}
+
+impl Row {
+    /// A quantity of two seeds that had the same loads, seed by seed: here and elsewhere.
+    pub(super) fn paired(&self, other: &Self, of: impl Fn(&OfSeed, &OfSeed) -> f64) -> Value {
+        let pairs = self.by_seed.iter().zip(&other.by_seed);
+        let values: Vec<f64> = pairs
+            .filter(|(a, b)| a.seed == b.seed)
+            .map(|(a, b)| of(a, b))
+            .collect();
+        over_seeds(&values)
+    }
 }
 
 impl Figures {
@@ -84,7 +117,10 @@ impl Figures {
             }
             rows.push(row(&seeds));
         }
-        Self { rows }
+        Self {
+            effects: effects(&rows),
+            rows,
+        }
     }
 
     pub(super) fn row(
@@ -113,7 +149,7 @@ fn row(seeds: &[&CellResult]) -> Row {
     let n = cell.tenants.len();
     let over = |of: &dyn Fn(&CellResult) -> f64| {
         let values: Vec<f64> = seeds.iter().map(|s| of(s)).collect();
-        value(&values)
+        over_seeds(&values)
     };
     let each = |of: &dyn Fn(&CellResult, usize) -> f64| -> Vec<Value> {
         (0..n).map(|t| over(&|s| of(s, t))).collect()
@@ -122,6 +158,13 @@ fn row(seeds: &[&CellResult]) -> Row {
         (0..n)
             .map(|t| maybe(&seeds.iter().map(|s| of(s, t)).collect::<Vec<_>>()))
             .collect()
+    };
+    let all_iops = |s: &CellResult| s.outcome.tenants.iter().map(|t| t.iops).sum();
+    let of_seed = |s: &&CellResult| OfSeed {
+        seed: s.cell.seed,
+        proportionality: s.outcome.proportionality.clone(),
+        error: s.outcome.proportionality_error,
+        iops: all_iops(s),
     };
     let mib = f64::from(1 << 20);
     Row {
@@ -132,7 +175,7 @@ fn row(seeds: &[&CellResult]) -> Row {
         tenants: cell.tenants.clone(),
         proportionality: each(&|s, t| s.outcome.proportionality[t]),
         error: over(&|s| s.outcome.proportionality_error),
-        iops: over(&|s| s.outcome.tenants.iter().map(|t| t.iops).sum()),
+        iops: over(&all_iops),
         waf: over(&|s| s.waf.unwrap_or(0.0)),
         own_share: each_maybe(&|s, t| {
             let t = &s.outcome.tenants[t];
@@ -143,6 +186,7 @@ fn row(seeds: &[&CellResult]) -> Row {
         latency_p99_ms: each(&|s, t| s.outcome.tenants[t].latency.p99_us / 1e3),
         spare_share: each_maybe(&|s, t| s.outcome.tenants[t].spare_share),
         unsteadiness: over(&unsteadiness),
+        by_seed: seeds.iter().map(of_seed).collect(),
         series: seeds[0]
             .outcome
             .tenants

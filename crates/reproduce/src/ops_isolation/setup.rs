@@ -3,13 +3,14 @@
 use serde::Serialize;
 use thiserror::Error;
 
+use super::assumptions::assumptions;
 use super::cell::{Cell, CellResult};
 use super::claims::claims;
 use super::figures::Figures;
 use crate::dual_period::Claim;
 
 /// Name and version of the layout.
-pub const SCHEMA: &str = "terrace.reproduce.ops-isolation/1";
+pub const SCHEMA: &str = "terrace.reproduce.ops-isolation/2";
 
 /// What is run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -50,7 +51,7 @@ impl Setup {
     pub fn cells(&self) -> Vec<Cell> {
         let seeds = self.seeds.iter();
         seeds
-            .flat_map(|seed| super::cell::cells(self, *seed))
+            .flat_map(|seed| super::cells::cells(self, *seed))
             .collect()
     }
 }
@@ -85,30 +86,6 @@ impl Outcome {
             setup,
         }
     }
-}
-
-fn assumptions(setup: &Setup) -> Vec<String> {
-    let mib = setup.tenant_mib;
-    [
-        "Financial, MSN, Exchange and Proj are stand-ins: mixes of kind, size and skew typical of these traces' families (23, 67, 50 and 15 % reads; \
-         4 to 8, 8 to 64, 8 to 32 and 4 to 64 KiB; Zipf 1.0, 0.8, 0.8 and 0.6). The paper captured its own traces while the virtual machines ran.",
-        "Loads are closed loops with 16 requests outstanding per virtual machine. The paper does not say how its traces were replayed.",
-        "Host weights are start-time fair queueing of bytes in front of the device, without idling. Linux's CFQ of 2014 shares time in slices, \
-         idles on disks and not on SSDs with queues; the disk is therefore run with one request at a time, SSDs with 32 tags.",
-        "The drive of part 1's measurements is four units of the slides' table on four channels; that of the simulations is one unit, as in the \
-         cost formula. Clean: filled once, half of the flash free, too short a run for collection. Aged: overwritten by chance until steady, \
-         then by the loads themselves.",
-        "The drive of part 2 (Samsung 850 PRO) is eight such units on eight channels with a write buffer of 8 MiB; \"1CH\" is one of them. Erase blocks of these scaled-down drives are a quarter of the slides', so that there are enough of them; the disk is \
-         one of 7,200 turns a minute.",
-        "\"Dynamically adjust OPS\" is a controller of ours: every 10 s it moves a fiftieth of the spare blocks of the tenant that is best off to the one \
-         that is worst off, and the donor's collection is charged to the donor.",
-        "Fairness of what: the formula gives the IOPS that a virtual machine gets while the device serves it. Under first come, first served, equal \
-         depths give equal IOPS whatever the spare space; both are shown.",
-    ]
-    .into_iter()
-    .map(String::from)
-    .chain([format!("Every virtual machine has {mib} MiB: small drives reach a steady state sooner and amplify alike.")])
-    .collect()
 }
 
 #[cfg(test)]

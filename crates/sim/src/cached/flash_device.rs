@@ -69,7 +69,6 @@ impl FlashDevice {
         let mut drive = Drive::new(config.clone(), bytes)?;
         let tenant = drive.add_tenant(bytes, 0.0)?;
         drive.age(AGE_TIMES);
-        drive.clear_counts();
         let flash_pages = f64::from(PIECE_PAGES) * page.as_f64() / config.page.as_f64();
         let programs = flash_pages * config.program.as_f64() / f64::from(config.units());
         Ok(Self {
@@ -166,8 +165,6 @@ impl FlashDevice {
 
     /// Years that its blocks last at the rate of `seconds`.
     pub(super) fn years(&self, seconds: f64) -> Option<f64> {
-        let blocks = u32::try_from(self.drive.blocks()).unwrap_or(u32::MAX);
-        self.report()
-            .years(self.drive.config().endurance, blocks, seconds)
+        self.drive.years(self.report().erases, seconds)
     }
 }

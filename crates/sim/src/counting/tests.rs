@@ -163,6 +163,13 @@ fn slow_total(
                         &[],
                     );
                 }
+                if ended % short == 0 && long_area.len() > k - k_short {
+                    // Before the first long period ends, what was there keeps its hottest.
+                    let others: Vec<usize> =
+                        (0..extents).filter(|p| !long_area.contains(p)).collect();
+                    let counts = sum(&heats[(ended - 1) / long * long..ended], extents);
+                    long_area = top(&counts, k - k_short, &before, &others);
+                }
                 if ended % long == 0 || ended % short == 0 {
                     let since = (ended - 1) / short * short;
                     let mut union = top(

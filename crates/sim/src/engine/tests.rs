@@ -52,6 +52,22 @@ fn check_space(sim: &Simulation) {
         }
     }
     assert_eq!((&sim.used, &sim.reserved), (&used, &reserved));
+    // Every slot in use is one extent's, or a place that a batch holds.
+    let mut places: Vec<_> = sim
+        .moving
+        .iter()
+        .flatten()
+        .flat_map(|m| m.places())
+        .copied()
+        .collect();
+    for map in &sim.world.maps {
+        places.extend((0..map.extents()).filter_map(|e| map.location(e)));
+    }
+    let taken: usize = sim.world.slots.iter().map(Slots::taken).sum();
+    assert_eq!(places.len(), taken);
+    places.sort();
+    places.dedup();
+    assert_eq!(places.len(), taken, "a slot is used twice");
 }
 
 /// Runs to the end, and has the first move cancelled when `cancel` says so for the first time; what is on the target then.

@@ -6,7 +6,7 @@ use algo::{JitterTable, mix};
 use serde::Serialize;
 use units::{Bytes, BytesPerSec, Nanos};
 
-use super::memory::SecondChance;
+use super::parts::ArrayMemory;
 
 /// What the array is made of, with its times.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -60,7 +60,7 @@ pub(super) struct Taken {
 
 pub(super) struct Backend {
     model: ArrayModel,
-    memory: [SecondChance; 2],
+    pub(super) memory: ArrayMemory,
     jitter: JitterTable,
     disk_free: Vec<u64>,
     parity_free: u64,
@@ -87,7 +87,7 @@ pub(super) enum Access {
 impl Backend {
     pub(super) fn new(model: ArrayModel, classes: &[(u32, u32)], seed: u64) -> Self {
         Self {
-            memory: model.memory.map(|size| SecondChance::new(size.0, classes)),
+            memory: ArrayMemory::new(model.memory, classes),
             jitter: JitterTable::new(model.seek_sigma),
             disk_free: vec![0; model.data_disks as usize],
             parity_free: 0,
@@ -96,17 +96,6 @@ impl Backend {
             draws: 0,
             model,
         }
-    }
-
-    /// Looks an object up in the memory for requests of `bytes`.
-    #[inline]
-    pub(super) fn in_memory(&mut self, object: u32, bytes: u32) -> bool {
-        self.memory[pool(bytes)].hit(object)
-    }
-
-    /// Keeps an object.
-    pub(super) fn keep(&mut self, object: u32, bytes: u32) {
-        self.memory[pool(bytes)].insert(object);
     }
 
     /// Reads `bytes` of an object from its disk: when that is done, and how long it took of the disk.
@@ -129,12 +118,12 @@ impl Backend {
         (*free, takes)
     }
 
-    /// A write of an object: when it is acknowledged, and what it takes.
-    pub(super) fn write(&mut self, now: u64, object: u32, bytes: u64) -> (u64, Taken) {
+    /// A write of an object: when it is acknowledged, and what it takes. Where it is stored, `waf` times as much is written.
+    pub(super) fn write(&mut self, now: u64, object: u32, bytes: u64, waf: f64) -> (u64, Taken) {
         let link_ns = self.model.link.time_for(Bytes(bytes)).0;
         self.in_free = now.max(self.in_free) + link_ns;
         let done = self.in_free + self.model.controller.0;
-        let disk_ns = (self.model.write_back.as_f64() * self.factor()) as u64;
+        let disk_ns = (self.model.write_back.as_f64() * self.factor() * waf) as u64;
         let free = &mut self.disk_free[disk_of(object, self.model.data_disks)];
         *free = done.max(*free) + disk_ns;
         self.parity_free = done.max(self.parity_free) + disk_ns / 10;

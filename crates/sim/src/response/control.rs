@@ -3,17 +3,19 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use executor::{
-    ApplianceAction, ApplianceDeadlines, ApplianceId, ApplianceInput, ApplianceKind,
-    ApplianceOrder, ApplianceOutcome, ApplianceState, Appliances, WarmUp,
+    ApplianceAction, ApplianceDeadlines, ApplianceId, ApplianceInput, ApplianceOutcome,
+    ApplianceState, Appliances,
 };
-use slo::ladder::Deed;
 use slo::warm::Warm;
-use slo::{ApplianceEvent, Order, Responder, WorkloadId};
-use units::{Bytes, Nanos, VolumeId};
+use slo::{ApplianceEvent, Responder, WorkloadId};
+use units::{Bytes, Nanos};
 
 use super::model::{ResponseEvent, ResponseFault, ResponseModel};
-use super::nodes::{Node, Writes};
-use super::world::{Path, Placed, WarmRun, World};
+use super::nodes::Node;
+use super::run::Known;
+use super::world::{Path, Placed, World};
+
+mod carry;
 
 /// What is carried out at a time.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,6 +27,14 @@ pub(super) enum Due {
     Returned(ApplianceId),
     Drained(ApplianceId),
     Destroyed(ApplianceId),
+    DestroyingFails(ApplianceId),
+    /// What was left behind is gone after all.
+    Freed(ApplianceId),
+    /// The spare flash has its effect for a workload.
+    OpsHelp(usize),
+    /// A piece of a workload's copy is on the other backend.
+    Piece(usize),
+    MovesFail,
     HostLost,
     Forecast(usize),
 }
@@ -36,6 +46,7 @@ struct Wanted {
     cache: Bytes,
     warm: Warm,
     node: Option<usize>,
+    destroyed: bool,
     /// The last that the responder was told.
     told: Option<ApplianceEvent>,
 }
@@ -76,8 +87,10 @@ impl<'a> Control<'a> {
             control.later(world, at.0, Due::Forecast(i));
         }
         for fault in &model.faults {
-            if let ResponseFault::HostLost(at) = fault {
-                control.later(world, at.0, Due::HostLost);
+            match fault {
+                ResponseFault::HostLost(at) => control.later(world, at.0, Due::HostLost),
+                ResponseFault::MoveFails(at) => control.later(world, at.0, Due::MovesFail),
+                _ => {}
             }
         }
         control
@@ -160,18 +173,42 @@ impl<'a> Control<'a> {
                 }
             }
             Due::Destroyed(id) => {
-                if let Some(n) = self.wanted[id.0 as usize].node.take() {
-                    world.nodes[n] = None;
-                    world.nodes_of[self.wanted[id.0 as usize].workload].retain(|m| *m != n);
-                }
+                self.unplace(world, id);
                 tell(self, id, ApplianceInput::Destroyed);
             }
+            Due::DestroyingFails(id) => tell(self, id, failed("the hypervisor refused")),
+            Due::Freed(id) => {
+                self.unplace(world, id);
+                let w = self.wanted[id.0 as usize].workload;
+                let what = format!("what was left of the appliance of {} is gone", self.name(w));
+                self.note(world, what);
+                if let Some(responder) = &mut self.responder {
+                    responder.freed(WorkloadId(w as u16));
+                }
+            }
+            Due::OpsHelp(w) => self.ops_help(world, w),
+            Due::Piece(w) => self.piece(world, w),
+            Due::MovesFail => self.moves_fail(world),
             Due::HostLost => self.lose_hosts(world),
             Due::Forecast(i) => {
                 let forecast = &self.model.forecasts[i].1;
-                let orders = self.responder.as_mut().map(|r| r.foresee(now, forecast));
+                let known = Known {
+                    monitors: &world.monitors,
+                    told: self.model.zones_told,
+                };
+                let responder = self.responder.as_mut();
+                let orders = responder.map(|r| r.foresee(now, forecast, &known));
                 self.order(world, orders.unwrap_or_default());
             }
+        }
+    }
+
+    fn unplace(&mut self, world: &mut World, id: ApplianceId) {
+        let wanted = &mut self.wanted[id.0 as usize];
+        wanted.destroyed = true;
+        if let Some(n) = wanted.node.take() {
+            world.nodes[n] = None;
+            world.nodes_of[wanted.workload].retain(|m| *m != n);
         }
     }
 
@@ -214,106 +251,11 @@ impl<'a> Control<'a> {
             2 * appliance.hop.0
         };
         let n = world.nodes.len();
-        world.nodes.push(Some(Placed::new(node, hops)));
+        world
+            .nodes
+            .push(Some(Placed::new(node, hops, workload.objects)));
         world.nodes_of[wanted.workload].push(n);
         wanted.node = Some(n);
-    }
-
-    /// Carries the responder's orders out.
-    pub(super) fn order(&mut self, world: &mut World, orders: Vec<Order>) {
-        for order in orders {
-            match order {
-                Order::CreateAppliance {
-                    workload,
-                    host,
-                    cpus,
-                    memory,
-                    cache,
-                    way,
-                    warm,
-                } => {
-                    let w = workload.index();
-                    let kind = match self.model.appliance.writes {
-                        Writes::Around => ApplianceKind::CacheWriteAround,
-                        Writes::Through => ApplianceKind::CacheWriteThrough,
-                    };
-                    let text = match &warm {
-                        Warm::Cold { why } => format!("cold: {why}"),
-                        Warm::Zones {
-                            zones, rate_per_s, ..
-                        } => match rate_per_s {
-                            Some(rate) => {
-                                format!("warm-up of {} zones at {rate:.0}/s", zones.len())
-                            }
-                            None => format!("warm-up of {} zones at once", zones.len()),
-                        },
-                    };
-                    let planned = match warm {
-                        Warm::Zones { .. } => WarmUp::Planned,
-                        Warm::Cold { .. } => WarmUp::None,
-                    };
-                    let name = self.name(w);
-                    let what = format!(
-                        "appliance for {name} ordered on host {}: cache {cache} of {memory}, {way}, {text}",
-                        host.0
-                    );
-                    self.note(world, what);
-                    let order = ApplianceOrder {
-                        volume: VolumeId(w as u32),
-                        host: host.0,
-                        kind,
-                        cpus,
-                        memory,
-                        warm: planned,
-                    };
-                    if let Err(taken) = self.appliances.create(Nanos(world.now), order) {
-                        self.note(world, format!("refused: {taken}"));
-                        continue;
-                    }
-                    self.wanted.push(Wanted {
-                        workload: w,
-                        host: host.0,
-                        cache,
-                        warm,
-                        node: None,
-                        told: None,
-                    });
-                }
-                Order::RemoveAppliance { workload, why } => {
-                    let what = format!("appliance of {} to go: {why}", self.name(workload.index()));
-                    self.note(world, what);
-                    let mut all = self.appliances.all().iter();
-                    let open =
-                        all.find(|a| !a.ended() && a.order.volume.index() == workload.index());
-                    if let Some(id) = open.map(|a| a.id) {
-                        let input = ApplianceInput::Remove { why };
-                        self.appliances.handle(Nanos(world.now), id, input);
-                    }
-                }
-                Order::Carry { deed } => self.deed(world, &deed),
-                Order::Unthrottle { workload } => {
-                    let what = format!("{} let go", self.name(workload.index()));
-                    self.note(world, what);
-                    world.throttle(workload.index(), None);
-                }
-            }
-        }
-        self.settle(world);
-    }
-
-    fn deed(&mut self, world: &mut World, deed: &Deed) {
-        let what = match deed {
-            Deed::Throttle {
-                workload,
-                rate_per_s,
-            } => {
-                world.throttle(workload.index(), Some(*rate_per_s));
-                let name = self.name(workload.index());
-                format!("{name} held to {rate_per_s:.0} requests/s")
-            }
-            other => format!("not carried out in this simulation: {other:?}"),
-        };
-        self.note(world, what);
     }
 
     /// A warm-up has nothing left to read.
@@ -361,7 +303,14 @@ impl<'a> Control<'a> {
                 }
                 ApplianceAction::Return(id) => (times.reroute, Due::Returned(id)),
                 ApplianceAction::Drain(id) => (Nanos(DRAIN_LOOK_NS), Due::Drained(id)),
-                ApplianceAction::Destroy(id) => (times.destroy, Due::Destroyed(id)),
+                ApplianceAction::Destroy(id) => {
+                    let by = Nanos(world.now) + times.destroy;
+                    let due = match self.destroying_fails_until() {
+                        Some(until) if by < until => Due::DestroyingFails(id),
+                        _ => Due::Destroyed(id),
+                    };
+                    (times.destroy, due)
+                }
                 ApplianceAction::Warm(id) => {
                     self.warm(world, id);
                     continue;
@@ -377,34 +326,31 @@ impl<'a> Control<'a> {
         self.tell_responder(world);
     }
 
-    fn warm(&mut self, world: &mut World, id: ApplianceId) {
-        let wanted = &self.wanted[id.0 as usize];
-        let Warm::Zones {
-            zones, rate_per_s, ..
-        } = &wanted.warm
-        else {
-            return;
-        };
-        let objects = self.model.workloads[wanted.workload].objects;
-        let each = world.monitors[wanted.workload].zone_objects();
-        let zone = |z: &u64| {
-            let first = (*z as u32).saturating_mul(each).min(objects);
-            (first, each.min(objects - first))
-        };
-        let mut zones: Vec<(u32, u32)> = zones.iter().map(zone).filter(|z| z.1 > 0).collect();
-        // The last is taken first.
-        zones.reverse();
-        let gap_ns = rate_per_s.map_or(0, |r| (1e9 / r.max(0.001)) as u64);
-        world.warm(wanted.workload, Some(WarmRun { zones, gap_ns }));
+    fn destroying_fails_until(&self) -> Option<Nanos> {
+        let mut faults = self.model.faults.iter();
+        faults.find_map(|f| match f {
+            ResponseFault::DestroyingFailsUntil(until) => Some(*until),
+            _ => None,
+        })
     }
 
-    fn tell_responder(&mut self, world: &World) {
+    fn tell_responder(&mut self, world: &mut World) {
         let now = Nanos(world.now);
         for i in 0..self.wanted.len() {
-            let state = self.appliances.all()[i].state.clone();
+            // The last word about it, also when it is gone after all.
+            if let Some(ApplianceEvent::LeftBehind { .. }) = self.wanted[i].told {
+                continue;
+            }
+            // One that is forgotten has long ended, and that was told.
+            let Some(state) = self.state(ApplianceId(i as u32)) else {
+                continue;
+            };
             let event = match state {
                 ApplianceState::Warming | ApplianceState::Serving => ApplianceEvent::Serving,
                 ApplianceState::Ended { outcome, .. } => match outcome {
+                    ApplianceOutcome::Failed { why } if !self.wanted[i].destroyed => {
+                        ApplianceEvent::LeftBehind { why }
+                    }
                     ApplianceOutcome::Failed { why } => ApplianceEvent::Failed { why },
                     ApplianceOutcome::Removed { .. } => ApplianceEvent::Removed,
                 },
@@ -427,6 +373,9 @@ impl<'a> Control<'a> {
                 ApplianceEvent::Failed { why } => {
                     Some(format!("appliance of {name} failed: {why}"))
                 }
+                ApplianceEvent::LeftBehind { why } => {
+                    Some(format!("appliance of {name} is left behind: {why}"))
+                }
                 ApplianceEvent::Removed => Some(format!("appliance of {name} is gone")),
             };
             if let Some(what) = what {
@@ -434,6 +383,12 @@ impl<'a> Control<'a> {
             }
             if let Some(responder) = &mut self.responder {
                 responder.appliance(now, WorkloadId(w as u16), &event);
+            }
+            if let (ApplianceEvent::LeftBehind { .. }, Some(until)) =
+                (&event, self.destroying_fails_until())
+            {
+                let at = until.0.max(world.now);
+                self.later(world, at, Due::Freed(ApplianceId(i as u32)));
             }
             self.wanted[i].told = Some(event);
         }

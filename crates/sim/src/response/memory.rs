@@ -52,7 +52,39 @@ impl SecondChance {
             return;
         }
         let bytes = self.bytes(object);
-        while self.used + bytes > self.capacity {
+        self.shrink_to(self.capacity.saturating_sub(bytes));
+        if self.used + bytes > self.capacity {
+            return;
+        }
+        self.state[object as usize] = 1;
+        self.used += bytes;
+        self.queue.push_back(object);
+    }
+
+    /// Takes an object out; whether it was there.
+    pub(super) fn remove(&mut self, object: u32) -> bool {
+        let was = std::mem::take(&mut self.state[object as usize]);
+        if was != 0 {
+            // Its place in the queue is passed over when its turn comes.
+            self.used -= self.bytes(object);
+        }
+        was != 0
+    }
+
+    /// Changes how much it holds; what does not fit any more goes, oldest first.
+    pub(super) fn set_capacity(&mut self, capacity: u64) {
+        self.capacity = capacity;
+        self.shrink_to(capacity);
+    }
+
+    /// Empties it, and returns what it held, oldest first.
+    pub(super) fn drain(&mut self) -> Vec<u32> {
+        let queue = std::mem::take(&mut self.queue);
+        queue.into_iter().filter(|o| self.remove(*o)).collect()
+    }
+
+    fn shrink_to(&mut self, most: u64) {
+        while self.used > most {
             let Some(oldest) = self.queue.pop_front() else {
                 return;
             };
@@ -69,9 +101,6 @@ impl SecondChance {
                 _ => {}
             }
         }
-        self.state[object as usize] = 1;
-        self.used += bytes;
-        self.queue.push_back(object);
     }
 
     fn bytes(&self, object: u32) -> u64 {

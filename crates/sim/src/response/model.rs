@@ -3,6 +3,7 @@
 use serde::Serialize;
 use slo::curve::Curve;
 use slo::host::Host;
+use slo::ladder::{Elsewhere, SpareOps};
 use slo::reroute::Attachment;
 use slo::zones::Zone;
 use slo::{Decision, Forecast, HostId, Objective, ResponderConfig, Sample, Standing};
@@ -107,6 +108,10 @@ pub enum ResponseFault {
     ReroutingFails(u32),
     /// The host of every appliance is lost at a time.
     HostLost(Nanos),
+    /// Until a time no virtual machine can be destroyed.
+    DestroyingFailsUntil(Nanos),
+    /// Copies to the other backend that are under way at a time fail.
+    MoveFails(Nanos),
 }
 
 /// Which zones a reactive warm-up is told.
@@ -129,6 +134,11 @@ pub struct ResponseModel {
     pub array: ArrayModel,
     /// Appliances.
     pub appliance: ApplianceModel,
+    /// Flash below one workload's writes, and what could be spared for it. Its writes cost their time once for each byte that
+    /// flash writes; all others' once.
+    pub ops: Option<SpareOps>,
+    /// Another backend: four stations, which together serve a quarter more than its spare rate.
+    pub elsewhere: Option<Elsewhere>,
     /// The responder; `None` watches and does nothing.
     pub responder: Option<ResponderConfig>,
     /// What a reactive warm-up is told.
@@ -143,6 +153,8 @@ pub struct ResponseModel {
     pub curves_at: Vec<Nanos>,
     /// Times for which it is noted when the last request that arrived before them was issued.
     pub marks: Vec<Nanos>,
+    /// Spans of time whose latencies are kept.
+    pub spans: Vec<(Nanos, Nanos)>,
     /// Of service times.
     pub seed: u64,
 }
@@ -186,6 +198,8 @@ pub struct ResponseSeries {
     pub left_out: u64,
     /// For each mark: when the last request that arrived before it was issued; `None` if that was not during the run.
     pub caught_up: Vec<Option<Nanos>>,
+    /// For each span: latency that 99 % of its requests did not exceed, from issue to completion; `None` without any.
+    pub p99_us: Vec<Option<f64>>,
     /// By five minutes: heavy zones of the window that ended then.
     #[serde(skip)]
     pub zones: Vec<(Nanos, Vec<Zone>)>,
@@ -199,6 +213,19 @@ impl ResponseSeries {
     pub fn violation_minutes(&self) -> f64 {
         self.standings.iter().filter(|s| s.violates()).count() as f64 / 6.0
     }
+}
+
+/// A volume that was copied to the other backend while its guest wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ResponseMove {
+    /// Whose.
+    pub workload: usize,
+    /// Objects copied, those included that were copied again.
+    pub objects: u64,
+    /// Guest's writes that went to both backends.
+    pub mirrored: u64,
+    /// Objects that were copied again, as they were written while they were on their way.
+    pub again: u64,
 }
 
 /// Everything that a run leaves.
@@ -216,4 +243,9 @@ pub struct ResponseResult {
     pub requests: u64,
     /// Volumes whose requests do not go to the backend at the end.
     pub routed_away: Vec<usize>,
+    /// Copies to the other backend that were completed.
+    pub moves: Vec<ResponseMove>,
+    /// Reads answered with less than what was written last, and objects that differed from their copy when their volume was
+    /// switched over: 0, or the run is no good.
+    pub stale: u64,
 }

@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
-use algo::mix;
-use slo::curve::{Curve, ReuseTimes};
-use slo::zones::{Zone, ZoneCounter};
+use algo::mrc::{Confidence, Distances, Exact, ReuseTimes};
+use algo::{Histogram, LossyCounter, mix};
+use slo::curve::Curve;
+use slo::zones::{Zone, heavy};
 use slo::{Busy, Sample};
 use units::Bytes;
 
@@ -25,15 +26,18 @@ pub(super) struct Monitor {
     object_bytes: u32,
     zone_objects: u32,
     sampled: u32,
-    /// By object: 1 + number of the read that was its last; 0 for none since a write.
-    last_read: Vec<u32>,
     /// By object: 1 + number of the sample in which it was touched last.
     last_sample: Vec<u32>,
-    reads: u32,
+    reads: u64,
     issues: u32,
     samples: u32,
-    reuse: VecDeque<ReuseTimes>,
-    zones: VecDeque<ZoneCounter>,
+    /// Of a cache of reads that writes go around: what is written is forgotten.
+    reuse: ReuseTimes,
+    /// Reuse times, and ages of what writes dropped, of windows that have ended, the latest first.
+    windows: VecDeque<(Distances, Distances)>,
+    zones: VecDeque<LossyCounter>,
+    /// Latencies of the sample that is going on.
+    latencies: Histogram,
     sums: Sums,
     /// Reads since the start of those objects that are looked at, if they are wanted; writes have the top bit.
     pub(super) log: Option<Vec<u32>>,
@@ -46,7 +50,6 @@ pub(super) const WROTE: u32 = 1 << 31;
 struct Sums {
     reads: u64,
     writes: u64,
-    latency_ns: u64,
     read_bytes: u64,
     write_bytes: u64,
     sequential: u64,
@@ -55,6 +58,14 @@ struct Sums {
     memory_hits: u64,
     by_reads: Taken,
     by_writes: Taken,
+}
+
+/// What stood before a workload's storage in a sample; see [`Sample`] for what each is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Queue {
+    pub(super) occupied: f64,
+    pub(super) limited: f64,
+    pub(super) waiting: u64,
 }
 
 /// What a completed request was.
@@ -70,13 +81,14 @@ impl Monitor {
             object_bytes,
             zone_objects: (zone.0 / u64::from(object_bytes)).max(1) as u32,
             sampled: if objects > ALL_UP_TO { SAMPLED } else { 1 },
-            last_read: vec![0; objects as usize],
             last_sample: vec![0; objects as usize],
             reads: 0,
             issues: 0,
             samples: 0,
-            reuse: VecDeque::from([ReuseTimes::default()]),
-            zones: VecDeque::from([ZoneCounter::default()]),
+            reuse: ReuseTimes::new(),
+            windows: VecDeque::new(),
+            zones: VecDeque::from([LossyCounter::hot_zones()]),
+            latencies: Histogram::default(),
             sums: Sums::default(),
             log: None,
         }
@@ -97,10 +109,10 @@ impl Monitor {
     pub(super) fn issued(&mut self, object: u32, op: LoadOp, follows: bool) {
         self.sums.sequential += u64::from(follows);
         let read = op == LoadOp::Read;
-        self.reads += u32::from(read);
+        self.reads += u64::from(read);
         self.issues = self.issues.wrapping_add(1);
         if self.issues.is_multiple_of(self.sampled) {
-            self.zones[0].record(u64::from(object / self.zone_objects));
+            self.zones[0].add(u64::from(object / self.zone_objects));
         }
         if self.sampled > 1
             && !mix(0x5A3, u64::from(object)).is_multiple_of(u64::from(self.sampled))
@@ -115,20 +127,17 @@ impl Monitor {
         if let Some(log) = &mut self.log {
             log.push(if read { object } else { object | WROTE });
         }
+        let weight = f64::from(self.sampled);
         if read {
-            let before = self.last_read[at];
-            let ago = (before > 0).then(|| u64::from(self.reads - (before - 1)));
-            self.reuse[0].record(ago.filter(|a| *a > 0));
-            self.last_read[at] = self.reads + 1;
+            self.reuse.reference(object, self.reads - 1, weight);
         } else {
-            // A cache that writes around has forgotten it.
-            self.last_read[at] = 0;
+            self.reuse.invalidate(object, self.reads, weight);
         }
     }
 
     pub(super) fn completed(&mut self, request: &Completed) {
         let sums = &mut self.sums;
-        sums.latency_ns += request.latency_ns;
+        self.latencies.record(request.latency_ns);
         match request.op {
             LoadOp::Read => {
                 sums.reads += 1;
@@ -157,15 +166,11 @@ impl Monitor {
     }
 
     /// Ends a sample of `seconds`; disks are one resource of `disks` seconds a second.
-    pub(super) fn sample(
-        &mut self,
-        seconds: f64,
-        disks: u32,
-        occupied: f64,
-        waiting: u64,
-    ) -> Sample {
+    pub(super) fn sample(&mut self, seconds: f64, disks: u32, queue: Queue) -> Sample {
         let s = std::mem::take(&mut self.sums);
         let requests = s.reads + s.writes;
+        let latencies = (requests > 0).then(|| self.latencies.summary());
+        self.latencies.clear();
         let share = |ns: u64, of: f64| ns as f64 / 1e9 / seconds / of;
         let busy = |reads: u64, writes: u64, of: f64| Busy {
             reads: share(reads, of),
@@ -175,12 +180,15 @@ impl Monitor {
         let sample = Sample {
             reads_per_s: s.reads as f64 / seconds,
             writes_per_s: s.writes as f64 / seconds,
-            latency_us: (requests > 0).then(|| s.latency_ns as f64 / requests as f64 / 1e3),
+            latency_us: latencies.map(|l| l.mean_us),
+            p50_us: latencies.map(|l| l.p50_us),
+            p99_us: latencies.map(|l| l.p99_us),
             bytes_per_s: (s.read_bytes + s.write_bytes) as f64 / seconds,
             bytes_read_per_s: s.read_bytes as f64 / seconds,
             sequential: s.sequential as f64 / requests.max(1) as f64,
-            occupied,
-            waiting,
+            occupied: queue.occupied,
+            limited: queue.limited,
+            waiting: queue.waiting,
             working_set: Bytes(s.touched * u64::from(self.sampled) * u64::from(self.object_bytes)),
             backend_reads_per_s: s.backend_reads as f64 / seconds,
             memory_hits: (s.backend_reads > 0)
@@ -192,20 +200,31 @@ impl Monitor {
         };
         self.samples += 1;
         if self.samples.is_multiple_of(WINDOW_SAMPLES) {
-            self.reuse.push_front(ReuseTimes::default());
-            self.reuse.truncate(WINDOWS);
-            self.zones.push_front(ZoneCounter::default());
+            self.windows.push_front(self.reuse.take_window());
+            self.windows.truncate(WINDOWS - 1);
+            self.zones.push_front(LossyCounter::hot_zones());
             self.zones.truncate(ZONE_WINDOWS);
         }
         sample
     }
 
-    /// Miss ratios of the reads of the last five to ten minutes, from working sets; `None` with too few reads.
+    /// Miss ratios of the reads of the last five to ten minutes, from reuse times; `None` with too few reads.
     pub(super) fn curve(&self) -> Option<Curve> {
-        let mut all = ReuseTimes::default();
-        self.reuse.iter().for_each(|r| all.merge(r));
-        const ENOUGH: u64 = 5_000;
-        (all.total() >= ENOUGH).then(|| all.curve(Bytes(u64::from(self.object_bytes))))
+        let (mut times, mut dropped) = (self.reuse.times().clone(), self.reuse.dropped().clone());
+        for window in &self.windows {
+            times.merge(&window.0);
+            dropped.merge(&window.1);
+        }
+        // Of those that are looked at.
+        const ENOUGH: f64 = 5_000.0;
+        if times.total() < ENOUGH * f64::from(self.sampled) {
+            return None;
+        }
+        let curve = ReuseTimes::curve_of(&times, &dropped, Confidence::default());
+        Some(Curve::of_blocks(
+            &curve,
+            Bytes(u64::from(self.object_bytes)),
+        ))
     }
 
     /// Heavy zones of the window `ago` windows before the latest one that has enough in it, or of the oldest that there is; none
@@ -216,90 +235,121 @@ impl Monitor {
         if ago > 0 && window <= latest {
             return Vec::new();
         }
-        self.zones[window].heavy()
+        heavy(&self.zones[window])
     }
 }
 
-/// Miss ratios of an LRU cache at `sizes` (in objects) over the reads of `log` from `from` on, exactly: a tree over positions
-/// says how many distinct objects were read since.
-pub(super) fn exact_lru(log: &[u32], from: usize, objects: u32, sizes: &[u64]) -> Vec<f64> {
-    let mut last = vec![0u32; objects as usize];
-    let mut tree = vec![0i32; log.len() + 2];
-    let add = |tree: &mut Vec<i32>, mut at: usize, by: i32| {
-        while at < tree.len() {
-            tree[at] += by;
-            at += at & at.wrapping_neg();
-        }
-    };
-    let upto = |tree: &Vec<i32>, mut at: usize| {
-        let mut sum = 0i64;
-        while at > 0 {
-            sum += i64::from(tree[at]);
-            at -= at & at.wrapping_neg();
-        }
-        sum
-    };
-    let (mut reads, mut misses) = (0u64, vec![0u64; sizes.len()]);
-    let mut held = 0i64;
-    for (i, entry) in log.iter().enumerate() {
-        let (object, position) = ((entry & !WROTE) as usize, i + 1);
-        let before = std::mem::take(&mut last[object]) as usize;
-        let mut distance = None;
-        if before > 0 {
-            distance = Some((held - upto(&tree, before)) as u64);
-            add(&mut tree, before, -1);
-            held -= 1;
-        }
-        if entry & WROTE != 0 {
-            continue;
-        }
-        add(&mut tree, position, 1);
-        held += 1;
-        last[object] = position as u32;
-        if i >= from {
-            reads += 1;
-            for (size, count) in sizes.iter().zip(&mut misses) {
-                *count += u64::from(distance.is_none_or(|d| d >= *size));
-            }
+/// Miss ratios of an LRU cache at `sizes` (in objects) over the reads of `log` from `from` on, exactly; a write drops its object.
+pub(super) fn exact_lru(log: &[u32], from: usize, sizes: &[u64]) -> Vec<f64> {
+    let mut exact = Exact::new();
+    let (before, after) = log.split_at(from.min(log.len()));
+    follow(&mut exact, before);
+    let hits = |exact: &Exact| -> Vec<u64> { sizes.iter().map(|s| exact.hits(*s)).collect() };
+    let (reads_before, hits_before) = (exact.references(), hits(&exact));
+    follow(&mut exact, after);
+    let reads = (exact.references() - reads_before).max(1) as f64;
+    let pairs = hits(&exact).into_iter().zip(hits_before);
+    pairs
+        .map(|(all, before)| 1.0 - (all - before) as f64 / reads)
+        .collect()
+}
+
+fn follow(exact: &mut Exact, log: &[u32]) {
+    for alike in log.chunk_by(|a, b| (a ^ b) & WROTE == 0) {
+        if alike[0] & WROTE == 0 {
+            exact.feed(alike);
+        } else {
+            alike.iter().for_each(|w| exact.invalidate(w & !WROTE));
         }
     }
-    misses
-        .iter()
-        .map(|m| *m as f64 / reads.max(1) as f64)
-        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use algo::Rng;
+    use algo::{Popularity, Rng};
+    use std::collections::BTreeMap;
+
+    /// A cache of `size` objects that writes go around and that drops what they write; misses of the reads from `from` on.
+    fn simulated(log: &[u32], from: usize, size: usize) -> f64 {
+        let mut order: BTreeMap<usize, u32> = BTreeMap::new();
+        let mut when: BTreeMap<u32, usize> = BTreeMap::new();
+        let (mut reads, mut misses) = (0, 0);
+        for (now, entry) in log.iter().enumerate() {
+            let object = entry & !WROTE;
+            let held = when.remove(&object);
+            held.map(|then| order.remove(&then));
+            if entry & WROTE != 0 {
+                continue;
+            }
+            if now >= from {
+                reads += 1;
+                misses += u32::from(held.is_none());
+            }
+            if order.len() == size {
+                let (_, evicted) = order.pop_first().expect("it is full");
+                when.remove(&evicted);
+            }
+            order.insert(now, object);
+            when.insert(object, now);
+        }
+        f64::from(misses) / f64::from(reads)
+    }
+
+    fn log(objects: u64, theta: f64, writes: f64, n: usize, seed: u64) -> Vec<u32> {
+        let (popularity, mut rng) = (Popularity::new(objects, theta), Rng::new(seed, 8));
+        let mut one = || {
+            let object = popularity.page(rng.next_u64()) as u32;
+            let wrote = rng.unit() < writes;
+            if wrote { object | WROTE } else { object }
+        };
+        (0..n).map(|_| one()).collect()
+    }
 
     #[test]
-    fn exact_distances_are_those_of_a_list() {
-        let mut rng = Rng::new(8, 8);
-        let log: Vec<u32> = (0..4000)
-            .map(|_| rng.below(60) as u32 | if rng.below(9) == 0 { WROTE } else { 0 })
-            .collect();
-        let sizes = [1, 5, 20, 59];
-        let found = exact_lru(&log, 1000, 60, &sizes);
+    fn exact_ratios_are_those_of_a_cache() {
+        let log = log(60, 0.5, 0.1, 4000, 8);
+        let sizes = [1, 5, 20, 40, 60];
+        let found = exact_lru(&log, 1000, &sizes);
         for (size, found) in sizes.iter().zip(found) {
-            let mut list: Vec<u32> = Vec::new();
-            let (mut reads, mut misses) = (0, 0);
-            for (i, entry) in log.iter().enumerate() {
-                let object = entry & !WROTE;
-                // What was written is forgotten; what lies behind it moves up.
-                let hit = list.iter().position(|o| *o == object);
-                list.retain(|o| *o != object);
-                if entry & WROTE != 0 {
-                    continue;
+            let want = simulated(&log, 1000, *size as usize);
+            assert!((found - want).abs() < 1e-12, "size {size}: {found} {want}");
+        }
+    }
+
+    /// Writes free room, which the next reads take: three in ten of the requests.
+    #[test]
+    fn curves_know_what_writes_drop() {
+        const OBJECTS: u64 = 8000;
+        for (theta, writes) in [(0.9, 0.3), (0.6, 0.3), (0.9, 0.0)] {
+            let log = log(OBJECTS, theta, writes, 240_000, 3);
+            let mut monitor = Monitor::new(OBJECTS as u32, 4096, Bytes::mib(1));
+            let mut from = 0;
+            // Three windows and a half, of which the last one and a half count.
+            for (i, sample) in log.chunks(log.len() / 105).enumerate() {
+                for entry in sample {
+                    let op = if entry & WROTE == 0 {
+                        LoadOp::Read
+                    } else {
+                        LoadOp::Write
+                    };
+                    monitor.issued(entry & !WROTE, op, false);
                 }
-                if i >= 1000 {
-                    reads += 1;
-                    misses += u32::from(hit.is_none_or(|h| h as u64 >= *size));
+                monitor.sample(10.0, 1, Queue::default());
+                if i + 1 == 60 {
+                    from = 60 * (log.len() / 105);
                 }
-                list.insert(0, object);
             }
-            assert!((found - f64::from(misses) / f64::from(reads)).abs() < 1e-12);
+            let curve = monitor.curve().expect("enough reads");
+            let sizes: Vec<u64> = (1..=16).map(|i| i * OBJECTS / 16).collect();
+            let exact = exact_lru(&log, from, &sizes);
+            for (size, want) in sizes.iter().zip(exact) {
+                let ours = curve.at(Bytes(4096 * size));
+                assert!(
+                    (ours - want).abs() <= 0.02,
+                    "theta {theta}, writes {writes}, size {size}: {ours} {want}"
+                );
+            }
         }
     }
 
@@ -311,7 +361,7 @@ mod tests {
             monitor.backend_read(object == 1);
             let completed = Completed {
                 op: LoadOp::Read,
-                latency_ns: 2_000_000,
+                latency_ns: if object == 3 { 7_000_000 } else { 2_000_000 },
                 bytes: 4096,
             };
             monitor.completed(&completed);
@@ -323,13 +373,26 @@ mod tests {
                 link_ns: 5_000_000_000,
             },
         );
-        let sample = monitor.sample(10.0, 10, 0.5, 3);
+        let queue = Queue {
+            occupied: 0.5,
+            limited: 0.25,
+            waiting: 3,
+        };
+        let sample = monitor.sample(10.0, 10, queue);
+        assert_eq!(
+            (sample.occupied, sample.limited, sample.waiting),
+            (0.5, 0.25, 3)
+        );
         assert_eq!(sample.reads_per_s, 0.4);
-        assert_eq!(sample.latency_us, Some(2000.0));
+        assert_eq!(sample.latency_us, Some(3250.0));
+        // Histograms keep quantiles to 0.8 %.
+        let about = |us: Option<f64>, want: f64| (us.unwrap() / want - 1.0).abs() < 0.008;
+        assert!(about(sample.p50_us, 2000.0) && about(sample.p99_us, 7000.0));
         assert_eq!(sample.sequential, 0.25);
         assert_eq!(sample.working_set, Bytes(3 * 4096));
         assert_eq!(sample.memory_hits, Some(0.5));
         assert_eq!((sample.busy[0].reads, sample.busy[1].reads), (0.1, 0.5));
-        assert_eq!(monitor.sample(10.0, 10, 0.0, 0).rate_per_s(), 0.0);
+        let nothing = monitor.sample(10.0, 10, Queue::default());
+        assert_eq!((nothing.rate_per_s(), nothing.p99_us), (0.0, None));
     }
 }

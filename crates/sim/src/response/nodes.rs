@@ -75,15 +75,17 @@ impl Node {
         Fill(changes.iter().map(|c| u64::from(*c)).sum())
     }
 
-    /// It is back.
-    pub(super) fn end_fill(&mut self, first: u32, objects: u32, fill: Fill) {
-        if self.begin_fill(first, objects) == fill {
+    /// It is back; whether it is kept.
+    pub(super) fn end_fill(&mut self, first: u32, objects: u32, fill: Fill) -> bool {
+        let valid = self.begin_fill(first, objects) == fill;
+        if valid {
             (first..first + objects).for_each(|o| self.keep(o));
         }
+        valid
     }
 
-    /// A write to the object, through this or any other node, or past all of them.
-    pub(super) fn written(&mut self, object: u32) {
+    /// A write to the object, through this or any other node, or past all of them; whether the new one is kept.
+    pub(super) fn written(&mut self, object: u32) -> bool {
         let at = object as usize;
         self.changes[at] += 1;
         match self.writes {
@@ -94,6 +96,7 @@ impl Node {
                 self.gone[at] = true;
             }
         }
+        self.writes == Writes::Through
     }
 
     fn keep(&mut self, object: u32) {

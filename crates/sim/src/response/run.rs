@@ -6,9 +6,11 @@ use slo::zones::Zone;
 use slo::{Knowledge, ResourceId, Responder, Site, Standing, Workload, WorkloadId};
 use units::{Bytes, Nanos};
 
-use super::backend::pool;
+use super::backend::{ArrayModel, pool};
 use super::control::Control;
-use super::model::{CurvePair, ResponseModel, ResponseResult, ResponseSeries, Uses, ZonesTold};
+use super::model::{
+    CurvePair, ResponseModel, ResponseMove, ResponseResult, ResponseSeries, Uses, ZonesTold,
+};
 use super::monitor::{Monitor, exact_lru};
 use super::world::{Path, Wake, World};
 
@@ -19,9 +21,9 @@ const WINDOW: Nanos = Nanos::from_secs(300);
 /// Cache sizes of drawn curves, in half gibibytes.
 const CURVE_SIZES: u64 = 32;
 
-struct Known<'a> {
-    monitors: &'a [Monitor],
-    told: ZonesTold,
+pub(super) struct Known<'a> {
+    pub(super) monitors: &'a [Monitor],
+    pub(super) told: ZonesTold,
 }
 
 impl Knowledge for Known<'_> {
@@ -105,7 +107,17 @@ pub fn respond(model: &ResponseModel) -> ResponseResult {
     for (w, series) in series.iter_mut().enumerate() {
         series.unserved = world.waiting(w);
         series.left_out = world.left_out(w);
+        let spans = model.spans.len();
+        let latencies = &world.latencies[w * spans..(w + 1) * spans];
+        let p99 = |h: &algo::Histogram| (h.count() > 0).then(|| h.quantile_ns(0.99) as f64 / 1e3);
+        series.p99_us = latencies.iter().map(p99).collect();
     }
+    let moved = |(workload, c): &(usize, super::mover::Copied)| ResponseMove {
+        workload: *workload,
+        objects: c.objects,
+        mirrored: c.mirrored,
+        again: c.again,
+    };
     let away = |w: &usize| world.paths[*w] != Path::Backend;
     ResponseResult {
         series,
@@ -118,6 +130,8 @@ pub fn respond(model: &ResponseModel) -> ResponseResult {
         curves,
         requests: world.requests,
         routed_away: (0..n).filter(away).collect(),
+        moves: world.copies.iter().map(moved).collect(),
+        stale: world.stale,
     }
 }
 
@@ -130,6 +144,7 @@ fn empty(name: &str, model: &ResponseModel) -> ResponseSeries {
         unserved: 0,
         left_out: 0,
         caught_up: vec![None; model.marks.len()],
+        p99_us: Vec::new(),
         zones: Vec::new(),
         curves: Vec::new(),
     }
@@ -139,10 +154,9 @@ fn sample(model: &ResponseModel, world: &mut World, series: &mut [ResponseSeries
     let seconds = (world.now - since) as f64 / 1e9;
     let now = Nanos(world.now);
     for (w, series) in series.iter_mut().enumerate() {
-        let occupied = world.occupied(w, since);
-        let waiting = world.waiting(w);
+        let queue = world.queue(w, since);
         let disks = model.array.data_disks;
-        let sample = world.monitors[w].sample(seconds, disks, occupied, waiting);
+        let sample = world.monitors[w].sample(seconds, disks, queue);
         series.served += (sample.rate_per_s() * seconds).round() as u64;
         series
             .standings
@@ -180,7 +194,7 @@ fn draw(
         let sizes: Vec<Bytes> = (1..=CURVE_SIZES).map(|i| Bytes::mib(512 * i)).collect();
         let each = u64::from(workload.object_bytes) * u64::from(monitor.sampled());
         let objects: Vec<u64> = sizes.iter().map(|s| s.0 / each).collect();
-        let exact = exact_lru(log, from.map_or(0, |f| f.1), workload.objects, &objects);
+        let exact = exact_lru(log, from.map_or(0, |f| f.1), &objects);
         let last = series[w].samples.last();
         let points = sizes.iter().zip(exact).map(|(s, e)| (*s, curve.at(*s), e));
         curves.push(CurvePair {
@@ -209,22 +223,27 @@ fn site(model: &ResponseModel) -> Site {
         },
         pool: pool(w.object_bytes),
     };
+    Site {
+        workloads: model.workloads.iter().map(workload).collect(),
+        hosts: model.hosts.clone(),
+        backend: backend_facts(&model.array),
+        ops: model.ops,
+        elsewhere: model.elsewhere.clone(),
+    }
+}
+
+/// An array as the performance model knows it.
+pub fn backend_facts(array: &ArrayModel) -> BackendFacts {
     let resource = |name: &str, place| Resource {
         name: name.into(),
         place,
     };
-    Site {
-        workloads: model.workloads.iter().map(workload).collect(),
-        hosts: model.hosts.clone(),
-        backend: BackendFacts {
-            resources: vec![
-                resource("disks", Place::BehindMemory),
-                resource("link", Place::InFront),
-            ],
-            memory: model.array.memory.into(),
-            use_max: USE_MAX,
-        },
-        ops: None,
-        elsewhere: None,
+    BackendFacts {
+        resources: vec![
+            resource("disks", Place::BehindMemory),
+            resource("link", Place::InFront),
+        ],
+        memory: array.memory.into(),
+        use_max: USE_MAX,
     }
 }

@@ -1,14 +1,17 @@
 //! The request path: workloads, appliances and warm-ups as clients of the array; discrete events, one thread, a seed.
 
+mod managed;
 mod requests;
 
-use algo::{EventHeap, JitterTable};
+use algo::{EventHeap, Histogram, JitterTable};
 use units::{Bytes, Nanos};
 
 use super::backend::{Access, Backend, Link};
+use super::elsewhere::Group;
 use super::load::{Arrivals, LoadOp, RecordedRequest};
 use super::model::{MemoryBefore, ResponseModel, Uses};
 use super::monitor::Monitor;
+use super::mover::{Copied, Mover};
 use super::nodes::{Fill, Node};
 
 /// An appliance in the request path.
@@ -18,15 +21,18 @@ pub(super) struct Placed {
     free: u64,
     /// Requests under way in it.
     pub(super) inside: u32,
+    /// By object: which version it keeps, if any.
+    held: Vec<u32>,
 }
 
 impl Placed {
-    pub(super) fn new(node: Node, hops: u64) -> Self {
+    pub(super) fn new(node: Node, hops: u64, objects: u32) -> Self {
         Self {
             node,
             hops,
             free: 0,
             inside: 0,
+            held: vec![0; objects as usize],
         }
     }
 }
@@ -58,6 +64,9 @@ struct Client {
     outstanding: u32,
     occupied_since: u64,
     occupied_ns: u64,
+    /// The same for all slots in use.
+    limited_since: u64,
+    limited_ns: u64,
     /// Throttle.
     gap_ns: u64,
     allowed: u64,
@@ -82,6 +91,8 @@ struct Slot {
     op: LoadOp,
     stage: Stage,
     through: Option<(usize, Fill)>,
+    /// Sum of its objects' versions when it was sent to be filled.
+    versions: u64,
     inside: Option<usize>,
 }
 
@@ -113,6 +124,20 @@ pub(super) struct World {
     own_free: Vec<u64>,
     own: JitterTable,
     appliance: super::model::ApplianceModel,
+    /// By workload: bytes written on flash for each byte that it writes.
+    waf: Vec<f64>,
+    /// By workload and object: how often it was written. What anybody keeps is held against this.
+    versions: Vec<Vec<u32>>,
+    /// Reads that were answered with less than the last write, and objects that differed when a volume was switched over: none.
+    pub(super) stale: u64,
+    group: Option<Group>,
+    movers: Vec<Option<Mover>>,
+    /// By workload: versions on the other backend, once that serves it.
+    away: Vec<Option<Vec<u32>>>,
+    pub(super) copies: Vec<(usize, Copied)>,
+    spans: Vec<(Nanos, Nanos)>,
+    /// By workload and span.
+    pub(super) latencies: Vec<Histogram>,
     pub(super) now: u64,
     end: u64,
     pub(super) requests: u64,
@@ -121,6 +146,15 @@ pub(super) struct World {
 
 /// Mean time of a request of a workload on disks of its own.
 const OWN_DISK_NS: f64 = 5_500_000.0;
+
+/// What each workload's writes cost at the start, as multiples.
+fn waf_of(model: &ResponseModel) -> Vec<f64> {
+    let of = |w: usize| match model.ops {
+        Some(ops) if ops.workload.index() == w => ops.waf,
+        _ => 1.0,
+    };
+    (0..model.workloads.len()).map(of).collect()
+}
 
 impl World {
     pub(super) fn new(model: &ResponseModel) -> Self {
@@ -158,6 +192,8 @@ impl World {
                 outstanding: 0,
                 occupied_since: 0,
                 occupied_ns: 0,
+                limited_since: 0,
+                limited_ns: 0,
                 gap_ns: 0,
                 allowed: 0,
                 wakes_at: u64::MAX,
@@ -171,6 +207,7 @@ impl World {
             op: LoadOp::Read,
             stage: Stage::Done,
             through: None,
+            versions: 0,
             inside: None,
         };
         let zone = model
@@ -196,6 +233,18 @@ impl World {
             own_free: vec![0; w],
             own: JitterTable::new(0.4),
             appliance: model.appliance,
+            waf: waf_of(model),
+            versions: classes.iter().map(|c| vec![0; c.0 as usize]).collect(),
+            stale: 0,
+            group: model
+                .elsewhere
+                .as_ref()
+                .map(|e| Group::new(e.spare_per_s, model.seed)),
+            movers: classes.iter().map(|_| None).collect(),
+            away: vec![None; w],
+            copies: Vec::new(),
+            spans: model.spans.clone(),
+            latencies: vec![Histogram::default(); w * model.spans.len()],
             now: 0,
             end: model.duration.0,
             requests: 0,
@@ -203,9 +252,7 @@ impl World {
         };
         for (c, workload) in model.workloads.iter().enumerate() {
             if workload.memory_before == MemoryBefore::Full {
-                let from = world.first[c];
-                let bytes = workload.object_bytes;
-                (0..workload.objects).for_each(|o| world.backend.keep(from + o, bytes));
+                (0..workload.objects).for_each(|o| world.backend.memory.keep(c, o));
             }
         }
         world.heap.push(super::SAMPLE.0, world.sample_id());
@@ -346,58 +393,5 @@ impl World {
                 (!run.zones.is_empty()).then_some(0)
             }
         }
-    }
-
-    /// Share of the time since it was asked last in which something of a workload was outstanding.
-    pub(super) fn occupied(&mut self, w: usize, since: u64) -> f64 {
-        let (now, c) = (self.now, &mut self.clients[w]);
-        let mut ns = std::mem::take(&mut c.occupied_ns);
-        if c.outstanding > 0 {
-            ns += now - c.occupied_since;
-            c.occupied_since = now;
-        }
-        ns as f64 / (now - since).max(1) as f64
-    }
-
-    /// Requests of a workload that have arrived and were not issued.
-    pub(super) fn waiting(&self, w: usize) -> u64 {
-        match &self.clients[w].source {
-            Source::Load(arrivals) => arrivals.waiting(self.now),
-            Source::Warm(_) => 0,
-        }
-    }
-
-    /// When its next request arrives or arrived.
-    pub(super) fn next_arrival(&self, w: usize) -> Option<u64> {
-        match &self.clients[w].source {
-            Source::Load(arrivals) => arrivals.peek().map(|r| r.at.0),
-            Source::Warm(_) => None,
-        }
-    }
-
-    /// Requests that a rate-limited generator left out.
-    pub(super) fn left_out(&self, w: usize) -> u64 {
-        match &self.clients[w].source {
-            Source::Load(arrivals) => arrivals.left_out as u64,
-            Source::Warm(_) => 0,
-        }
-    }
-
-    /// Holds a workload to a rate; `None` lets it go.
-    pub(super) fn throttle(&mut self, w: usize, rate_per_s: Option<f64>) {
-        let gap = rate_per_s.map_or(0, |r| (1e9 / r.max(0.001)) as u64);
-        self.clients[w].gap_ns = gap;
-        if gap == 0 {
-            self.clients[w].allowed = self.now;
-        }
-        self.issue(w);
-    }
-
-    /// Begins a warm-up, or ends one.
-    pub(super) fn warm(&mut self, w: usize, run: Option<WarmRun>) {
-        let client = self.workloads + w;
-        self.clients[client].source = Source::Warm(run);
-        self.clients[client].allowed = self.now;
-        self.issue(client);
     }
 }

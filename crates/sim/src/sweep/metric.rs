@@ -33,7 +33,7 @@ enum Of {
     /// Of a group.
     Group(fn(&GroupSummary) -> Option<f64>),
     /// Of a run; there is none of a group.
-    Run(fn(&RunResult) -> f64),
+    Run(fn(&RunResult) -> Option<f64>),
 }
 
 #[derive(Debug)]
@@ -153,19 +153,19 @@ const KINDS: &[Kind] = &[
         "moves_done",
         ("moves", "done"),
         0,
-        Of::Run(|r| r.moves.done as f64),
+        Of::Run(|r| Some(r.moves.done as f64)),
     ),
     kind(
         "moves_not_done",
         ("moves", "not done"),
         0,
-        Of::Run(|r| r.moves.not_done as f64),
+        Of::Run(|r| Some(r.moves.not_done as f64)),
     ),
     kind(
         "moved_volumes",
         ("moved", "volumes"),
         0,
-        Of::Run(|r| r.moves.volumes as f64),
+        Of::Run(|r| Some(r.moves.volumes as f64)),
     ),
     Kind {
         scale: (1u64 << 30) as f64,
@@ -173,9 +173,25 @@ const KINDS: &[Kind] = &[
             "moved_bytes",
             ("copied", "GiB"),
             2,
-            Of::Run(|r| r.moves.bytes as f64),
+            Of::Run(|r| Some(r.moves.bytes as f64)),
         )
     },
+    kind("waf", ("WAF", ""), 2, Of::Run(|r| r.wear.as_ref()?.waf())),
+    Kind {
+        scale: (1u64 << 30) as f64,
+        ..kind(
+            "programmed_bytes",
+            ("programmed", "GiB"),
+            2,
+            Of::Run(|r| Some(r.wear.as_ref()?.programmed_bytes() as f64)),
+        )
+    },
+    kind(
+        "life_years",
+        ("lasts", "years"),
+        2,
+        Of::Run(|r| r.wear.as_ref()?.life_years()),
+    ),
 ];
 
 /// The names of all metrics of the whole run.
@@ -251,7 +267,7 @@ impl Metric {
     /// Its value; `None` where there is none, such as a latency over no requests.
     pub(super) fn of_run(&self, result: &RunResult) -> Option<f64> {
         match self.kind.of {
-            Of::Run(value) => Some(value(result)),
+            Of::Run(value) => value(result),
             Of::Group(value) => value(match &self.group {
                 None => result.total(),
                 Some((kind, name)) => result.of_kind(*kind).find(|g| g.name == *name)?,

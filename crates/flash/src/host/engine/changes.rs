@@ -2,37 +2,70 @@
 
 use super::{Event, Host, OnFlash};
 use crate::FlashError;
+use crate::drive::Drive;
 use crate::ftl::TenantId;
 use crate::host::control::Controlled;
 use crate::host::plan::Target;
 use crate::host::room::{make_room, share_out};
 
+/// Erase blocks of the drive that so many of each lane are.
+fn blocks_of(drive: &Drive, of_each_lane: u32) -> u64 {
+    let lanes = u64::from(drive.ftl().config().lanes);
+    u64::from(of_each_lane) * lanes * u64::from(drive.config().scale)
+}
+
 impl<T: Target> Host<'_, T> {
     pub(super) fn come(&mut self, i: usize) -> Result<(), FlashError> {
         let plan = &self.plans[i];
         let mut id = TenantId(i as u16);
+        let mut costs = Vec::new();
         if let Some(drive) = self.target.drive() {
-            let cost = make_room(drive, self.now, plan)?;
-            self.hand_over_ns += cost;
+            costs = make_room(drive, self.now, plan)?;
             id = drive.add_tenant(plan.bytes, plan.spare_share)?;
+            drive.age_newcomer(id)?;
+            self.handed_over += blocks_of(drive, costs.len() as u32);
+        }
+        for (donor, cost) in costs {
+            self.charge_collection(donor, cost);
         }
         self.states[i].id = Some(id);
+        self.tags.look_again();
         self.begin(i);
         Ok(())
     }
 
-    /// What it asked for is answered no more; its blocks go to those who stay.
+    /// Making blocks free for others took a tenant's collection so long.
+    fn charge_collection(&mut self, donor: TenantId, cost: u64) {
+        self.hand_over_ns += cost;
+        let place = self.states.iter().position(|s| s.id == Some(donor));
+        if let Some(place) = place {
+            self.states[place].device_ns += if self.counting { cost } else { 0 };
+            self.server.charge_extra(place, cost);
+        }
+    }
+
+    /// What it asked for is answered no more; its blocks go to those who stay, but for what somebody needs who is still to come.
     pub(super) fn go(&mut self, i: usize) -> Result<(), FlashError> {
         let state = &mut self.states[i];
         state.gone = true;
         state.until_ns = self.now;
         state.waiting.clear();
-        self.tagged.retain(|t| t.tenant != i);
+        self.tags.take_back(i);
+        self.tags.look_again();
         let (id, now) = (state.id.take(), self.now);
-        if let (Some(id), Some(drive)) = (id, self.target.drive()) {
+        let Some(id) = id else {
+            return Ok(());
+        };
+        if let Some(drive) = self.target.drive() {
             let left = OnFlash::of(drive, id);
+            let nobodys = drive.ftl().unowned_blocks();
+            let plans = self.plans.iter().zip(&self.states);
+            let to_come = plans.filter(|(_, s)| s.id.is_none() && !s.gone);
+            let awaited = to_come
+                .map(|(p, _)| drive.blocks_needed(p.bytes, p.spare_share))
+                .sum();
             drive.remove_tenant(now, id)?;
-            share_out(drive)?;
+            share_out(drive, nobodys.max(awaited))?;
             // Before anything counts, what it did does not count either.
             self.states[i].left = self.counting.then_some(left);
         }
@@ -44,29 +77,46 @@ impl<T: Target> Host<'_, T> {
             return;
         };
         let interval = controller.control.interval.0.max(1);
+        let (now, last) = (self.now, self.last_control);
         let tenants: Vec<Controlled> = self
             .states
             .iter_mut()
             .enumerate()
             .filter_map(|(place, s)| {
+                // Who came since the last look is not judged by the time before.
+                let there = now.saturating_sub(last.max(s.came_ns));
+                let got = std::mem::take(&mut s.interval);
+                let plan = &self.plans[place];
+                // A closed loop always asks for more, until its trace ends. What arrives by itself waits in ever greater number where it
+                // is too much; the next arrival is among the waiting.
+                let wanting = match plan.rate.is_none() && plan.depth > 0 {
+                    true => got.requests > 0 || !s.waiting.is_empty(),
+                    false => s.waiting.len() as u64 > 2 + got.requests / 20,
+                };
                 Some(Controlled {
-                    tenant: s.id?,
+                    wanting,
+                    tenant: s.id.filter(|_| there > 0)?,
                     place,
                     weight: self.plans[place].weight,
                     slo: self.plans[place].slo,
-                    got: std::mem::take(&mut s.interval),
+                    got,
+                    seconds: there as f64 / 1e9,
                 })
             })
             .collect();
-        let seconds = (self.now - self.last_control) as f64 / 1e9;
-        if let Some(drive) = self.target.drive()
-            && let Some((from, to, blocks)) = controller.decide(drive, &tenants, seconds)
-            && let Ok(cost) = drive.hand_over(self.now, from.tenant, Some(to.tenant), blocks)
-        {
-            self.handed_over += u64::from(blocks) * u64::from(drive.ftl().config().lanes);
-            self.hand_over_ns += cost;
-            self.states[from.place].device_ns += if self.counting { cost } else { 0 };
-            self.server.charge_extra(from.place, cost);
+        let mut costs = Vec::new();
+        if let Some(drive) = self.target.drive() {
+            for move_ in controller.decide(drive, &tenants) {
+                let (from, to) = (move_.from, Some(move_.to));
+                if let Ok(cost) = drive.hand_over(now, from, to, move_.blocks) {
+                    self.handed_over += blocks_of(drive, move_.blocks);
+                    costs.push((from, cost));
+                }
+            }
+        }
+        for (donor, cost) in costs {
+            self.tags.look_again();
+            self.charge_collection(donor, cost);
         }
         self.last_control = self.now;
         self.at(self.now + interval, Event::Control);

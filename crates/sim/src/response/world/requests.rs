@@ -7,6 +7,7 @@ use crate::response::backend::{Access, Taken};
 use crate::response::load::{LoadOp, RecordedRequest};
 use crate::response::model::Uses;
 use crate::response::monitor::Completed;
+use crate::response::mover::WriteTo;
 use crate::response::nodes::Found;
 
 impl World {
@@ -21,6 +22,9 @@ impl World {
             c.occupied_since = self.now;
         }
         c.outstanding += 1;
+        if c.free.is_empty() {
+            c.limited_since = self.now;
+        }
         let follows = request.object == c.follows;
         c.follows = request.object + request.objects;
         self.slots[slot] = Slot {
@@ -30,6 +34,7 @@ impl World {
             op: request.op,
             stage: Stage::Done,
             through: None,
+            versions: 0,
             inside: None,
         };
         if client >= self.workloads {
@@ -57,11 +62,11 @@ impl World {
         }
         match request.op {
             LoadOp::Write => self.write(slot, w, at),
-            LoadOp::Read => self.read(slot, at, node),
+            LoadOp::Read => self.read(slot, w, at, node),
         }
     }
 
-    fn read(&mut self, slot: usize, at: u64, node: Option<usize>) {
+    fn read(&mut self, slot: usize, w: usize, at: u64, node: Option<usize>) {
         let Slot {
             object, objects, ..
         } = self.slots[slot];
@@ -69,7 +74,10 @@ impl World {
             let placed = self.nodes[n].as_mut().expect("it was just passed");
             let mut worst = Found::Memory;
             for o in object..object + objects {
-                match placed.node.read(o) {
+                let found = placed.node.read(o);
+                let last = self.versions[w][o as usize];
+                self.stale += u64::from(found != Found::Nowhere && placed.held[o as usize] != last);
+                match found {
                     Found::Memory => {}
                     Found::Ssd if worst == Found::Memory => worst = Found::Ssd,
                     Found::Ssd => {}
@@ -86,6 +94,7 @@ impl World {
                 return;
             }
             self.slots[slot].through = Some((n, placed.node.begin_fill(object, objects)));
+            self.slots[slot].versions = self.versions_of(w, object, objects);
         }
         if at > self.now {
             self.slots[slot].stage = Stage::Arriving;
@@ -93,6 +102,11 @@ impl World {
         } else {
             self.backend_read(slot, Access::Random);
         }
+    }
+
+    fn versions_of(&self, w: usize, first: u32, objects: u32) -> u64 {
+        let all = &self.versions[w][first as usize..(first + objects) as usize];
+        all.iter().map(|v| u64::from(*v)).sum()
     }
 
     /// Sends an answer to its host.
@@ -124,6 +138,7 @@ impl World {
             return;
         }
         self.slots[slot].through = Some((n, placed.node.begin_fill(object, 1)));
+        self.slots[slot].versions = self.versions_of(w, object, 1);
         self.backend_read(slot, Access::Sequential);
     }
 
@@ -132,10 +147,14 @@ impl World {
             object, objects, ..
         } = self.slots[slot];
         let w = slot / self.slots_each % self.workloads;
+        if self.away[w].is_some() {
+            self.read_elsewhere(slot, w);
+            return;
+        }
         let first = self.first[w] + object;
         let mut hit = true;
-        for o in first..first + objects {
-            hit &= self.backend.in_memory(o, self.bytes[w]);
+        for o in object..object + objects {
+            hit &= self.backend.memory.hit(w, o);
         }
         let warm = self.is_warm(slot);
         if !warm {
@@ -156,6 +175,22 @@ impl World {
         }
     }
 
+    /// The other backend has a link of its own.
+    fn read_elsewhere(&mut self, slot: usize, w: usize) {
+        let Slot {
+            object, objects, ..
+        } = self.slots[slot];
+        let range = object as usize..(object + objects) as usize;
+        let there = self.away[w].iter().flat_map(|v| &v[range.clone()]);
+        let stale = there
+            .zip(&self.versions[w][range.clone()])
+            .filter(|(t, v)| t != v);
+        self.stale += stale.count() as u64;
+        self.slots[slot].stage = Stage::Done;
+        let done = self.group.as_mut().map(|g| g.serve(self.now, object));
+        self.heap.push(done.unwrap_or(self.now), slot as u32);
+    }
+
     fn is_warm(&self, slot: usize) -> bool {
         slot / self.slots_each >= self.workloads
     }
@@ -166,9 +201,7 @@ impl World {
         let Slot {
             object, objects, ..
         } = self.slots[slot];
-        let first = self.first[w] + object;
-        let each = self.bytes[w];
-        (first..first + objects).for_each(|o| self.backend.keep(o, each));
+        (object..object + objects).for_each(|o| self.backend.memory.keep(w, o));
         let bytes = u64::from(objects) * u64::from(self.bytes[w]);
         let link_ns = self.send(slot, bytes);
         if client < self.workloads {
@@ -184,19 +217,40 @@ impl World {
         let Slot {
             object, objects, ..
         } = self.slots[slot];
-        let first = self.first[w] + object;
-        let bytes = u64::from(objects) * u64::from(self.bytes[w]);
+        let mut both = false;
         for o in object..object + objects {
-            // What is in memory is kept up to date; what is not is written back and forgotten.
-            self.backend.in_memory(self.first[w] + o, self.bytes[w]);
+            let version = &mut self.versions[w][o as usize];
+            *version += 1;
             for n in &self.nodes_of[w] {
-                if let Some(placed) = &mut self.nodes[*n] {
-                    placed.node.written(o);
+                if let Some(placed) = &mut self.nodes[*n]
+                    && placed.node.written(o)
+                {
+                    placed.held[o as usize] = *version;
                 }
             }
+            if let Some(mover) = &mut self.movers[w] {
+                both |= mover.written(o, *version) == WriteTo::Both;
+            }
+            if let Some(there) = &mut self.away[w] {
+                there[o as usize] = *version;
+            }
         }
-        let (done, taken) = self.backend.write(at, first, bytes);
-        self.monitors[w].took(LoadOp::Write, taken);
+        let mut done = at;
+        if both || self.away[w].is_some() {
+            let there = self.group.as_mut().map(|g| g.serve(at, object));
+            done = there.unwrap_or(at);
+        }
+        if self.away[w].is_none() {
+            // What is in memory is kept up to date; what is not is written back and forgotten.
+            (object..object + objects).for_each(|o| {
+                self.backend.memory.hit(w, o);
+            });
+            let number = self.first[w] + object;
+            let bytes = u64::from(objects) * u64::from(self.bytes[w]);
+            let (here, taken) = self.backend.write(at, number, bytes, self.waf[w]);
+            self.monitors[w].took(LoadOp::Write, taken);
+            done = done.max(here);
+        }
         self.heap.push(done, slot as u32);
     }
 
@@ -205,8 +259,12 @@ impl World {
         let w = client % self.workloads;
         if let Some((n, fill)) = s.through
             && let Some(placed) = &mut self.nodes[n]
+            && placed.node.end_fill(s.object, s.objects, fill)
         {
-            placed.node.end_fill(s.object, s.objects, fill);
+            let range = s.object as usize..(s.object + s.objects) as usize;
+            placed.held[range.clone()].copy_from_slice(&self.versions[w][range]);
+            let now = self.versions_of(w, s.object, s.objects);
+            self.stale += u64::from(now != s.versions);
         }
         if let Some(n) = s.inside
             && let Some(placed) = &mut self.nodes[n]
@@ -214,15 +272,24 @@ impl World {
             placed.inside -= 1;
         }
         let c = &mut self.clients[client];
+        if c.free.is_empty() {
+            c.limited_ns += self.now - c.limited_since;
+        }
         c.free.push(slot as u32);
         c.outstanding -= 1;
         if c.outstanding == 0 {
             c.occupied_ns += self.now - c.occupied_since;
         }
         if client < self.workloads {
+            let latency_ns = self.now - s.issued;
+            for (i, (from, to)) in self.spans.iter().enumerate() {
+                if (from.0..to.0).contains(&self.now) {
+                    self.latencies[w * self.spans.len() + i].record(latency_ns);
+                }
+            }
             self.monitors[w].completed(&Completed {
                 op: s.op,
-                latency_ns: self.now - s.issued,
+                latency_ns,
                 bytes: u64::from(s.objects) * u64::from(self.bytes[w]),
             });
         }

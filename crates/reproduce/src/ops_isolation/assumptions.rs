@@ -1,0 +1,57 @@
+//! What is not published, in words: everything here is a choice of ours that a reader may want otherwise.
+
+use super::setup::Setup;
+
+/// Loads that stand in for others.
+const LOADS: &[&str] = &[
+    "Financial, MSN, Exchange and Proj are stand-ins: mixes of kind, size and skew typical of these traces' families (23, 67, 50 and 15 % reads; \
+     4 to 8, 8 to 64, 8 to 32 and 4 to 64 KiB; Zipf 1.0, 0.8, 0.8 and 0.6; in Proj every eighth request begins a run of 256 KiB), nothing fitted. \
+     The paper captured its own traces while the virtual machines ran.",
+    "The file server is a stand-in for that of fio: files of 128 KiB, read whole, written whole or appended to, 32 KiB at a time, in bursts of mostly \
+     one kind. Random writes are uniform over a virtual machine's space.",
+    "Loads are closed loops with 16 requests outstanding per virtual machine. The paper does not say how its traces were replayed.",
+    "Weights of the four virtual machines are not printed: 1, 2, 5 and 10, and of groups of two and three the ends of that.",
+];
+
+/// Devices that stand in for others.
+const DEVICES: &[&str] = &[
+    "The drive of part 1's measurements is four units of the slides' table on four channels; that of the simulations is one unit, as in the \
+     cost formula. Clean: filled once, half of the flash free, too short a run for collection. Aged: overwritten by chance until steady, \
+     then by the loads themselves.",
+    "The drive of part 2 (Samsung 850 PRO) is eight such units on eight channels with a write buffer of 8 MiB; \"1CH\" is one of them. Erase \
+     blocks of the drives of part 1's measurements and of part 2, scaled down as they are, are a quarter of the slides', so that there are enough \
+     of them. The disk is one of 7,200 turns a minute.",
+];
+
+/// How requests are served.
+const SERVICE: &[&str] = &[
+    "Host weights are start-time fair queueing of bytes in front of the device, without idling. Linux's CFQ of 2014 shares time in slices, \
+     idles on disks and not on SSDs with queues; the disk is therefore run with one request at a time, SSDs with 32 tags.",
+    "Device time is shared by deficit round robin on the nanoseconds that the unit was busy. Collection is charged to the virtual machine whose write \
+     set it off, in one pool and with handles too, where the pages that it moves are others'.",
+    "Fairness of what: the formula gives the IOPS that a virtual machine gets while the device serves it. Under first come, first served, equal \
+     depths give equal IOPS whatever the spare space. The slides name no service between virtual machines, so all are run.",
+];
+
+/// How flash is shared.
+const SHARING: &[&str] = &[
+    "\"Dynamically adjust OPS\" is a controller of ours: every 10 s it moves a fiftieth of the spare blocks of the virtual machine that is best off for \
+     its weight to the one that is worst off, and the donor's collection is charged to the donor. It begins with equal numbers. \"By model\" is \
+     the cost formula with Menon's relation of utilization and spare space, solved for IOPS in proportion to weights.",
+    "Reserve: in one pool collection begins when fewer than 2 erase blocks are free, and so does that of each isolated virtual machine in its own \
+     blocks (2 each). With handles that keep tenants apart for good it begins at one block for each tenant and one more (5 with four tenants), since \
+     collection writes to a block of each; with handles that keep them apart at first it is 2. All of these blocks are out of the same OPS of 5 %.",
+    "Handles \"initially\" collect into the open block of the first virtual machine: there is one stream, as on the simulated drive without handles.",
+    "An isolated virtual machine has 3 spare blocks at least, whatever model or controller say: with fewer its collection could find none to write to.",
+];
+
+/// All of them, with what the setup decides.
+pub(super) fn assumptions(setup: &Setup) -> Vec<String> {
+    let size = format!(
+        "Every virtual machine has {} MiB: small drives reach a steady state sooner. Of a small drive's spare blocks the reserve and the open blocks \
+         are a larger part.",
+        setup.tenant_mib
+    );
+    let all = [LOADS, DEVICES, SERVICE, SHARING].concat();
+    all.into_iter().map(String::from).chain([size]).collect()
+}

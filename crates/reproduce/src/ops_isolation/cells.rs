@@ -1,0 +1,215 @@
+//! Which runs there are.
+
+use super::cell::Cell;
+use super::device::Device;
+use super::mode::{Mode, ServiceMode, SharingMode};
+use super::setup::Setup;
+
+/// The three loads of part 1, in the paper's order.
+pub(super) const LOADS: [&str; 3] = ["financial", "msn", "exchange"];
+
+/// Mixes of the comparison of modes.
+pub(super) const MIXES: [&str; 4] = [
+    "random 4 KiB 1:2:5:10",
+    "financial 1:2:5:10",
+    "F+M+E 1:5:10",
+    "F+E 1:10",
+];
+
+/// Weights of the paper's four virtual machines are not printed; these are usual.
+const FOUR: [f64; 4] = [1.0, 2.0, 5.0, 10.0];
+
+/// Requests outstanding per tenant; the paper does not say.
+const DEPTH: u32 = 16;
+/// What it hangs on.
+const DEPTHS: [u32; 5] = [2, 4, 8, 16, 32];
+
+/// Seconds that count on a clean drive: too few for collection to begin.
+const CLEAN_S: u64 = 15;
+
+type Tenants = Vec<(&'static str, f64)>;
+
+fn four(load: &'static str) -> Tenants {
+    FOUR.iter().map(|w| (load, *w)).collect()
+}
+
+fn tenants_of(mix: &str) -> Tenants {
+    match mix {
+        "random 4 KiB 1:2:5:10" => four("random-write-4k"),
+        "financial 1:2:5:10" => four("financial"),
+        "F+M+E 1:5:10" => vec![("financial", 1.0), ("msn", 5.0), ("exchange", 10.0)],
+        _ => vec![("financial", 1.0), ("exchange", 10.0)],
+    }
+}
+
+/// The cells of one seed while they are put together.
+struct List<'a> {
+    setup: &'a Setup,
+    seed: u64,
+    cells: Vec<Cell>,
+}
+
+/// All cells of a seed.
+pub(super) fn cells(setup: &Setup, seed: u64) -> Vec<Cell> {
+    let mut list = List {
+        setup,
+        seed,
+        cells: Vec::new(),
+    };
+    list.proportionality();
+    list.depth();
+    list.moves();
+    list.isolation();
+    list.components();
+    list.ncq();
+    list.cells
+}
+
+impl List<'_> {
+    /// A cell with as many requests outstanding as usual, and as long as its device needs.
+    fn add(
+        &mut self,
+        experiment: &'static str,
+        device: Device,
+        mode: Mode,
+        mix: &str,
+        tenants: Tenants,
+    ) {
+        let one_unit = self.setup.seconds;
+        let seconds = match device {
+            // Long enough for a controller that moves a few blocks every ten seconds.
+            Device::Simulated => 4 * one_unit,
+            Device::Disk => one_unit / 2,
+            Device::Clean => CLEAN_S,
+            _ => one_unit / 4,
+        };
+        self.cells.push(Cell {
+            experiment,
+            device,
+            mode,
+            mix: mix.into(),
+            tenants,
+            depth: DEPTH,
+            seed: self.seed,
+            seconds,
+            tenant_mib: self.setup.tenant_mib,
+        });
+    }
+
+    fn proportionality(&mut self) {
+        for load in LOADS {
+            for device in [Device::Disk, Device::Clean, Device::Aged] {
+                self.add(
+                    "proportionality",
+                    device,
+                    Mode::POOL_WEIGHTS,
+                    load,
+                    four(load),
+                );
+            }
+        }
+    }
+
+    fn depth(&mut self) {
+        for device in [Device::Disk, Device::Clean, Device::Aged] {
+            for depth in DEPTHS {
+                let mix = format!("financial, {depth} outstanding");
+                self.add("depth", device, Mode::POOL_WEIGHTS, &mix, four("financial"));
+                if let Some(cell) = self.cells.last_mut() {
+                    cell.depth = depth;
+                }
+            }
+        }
+    }
+
+    fn moves(&mut self) {
+        for sharing in [SharingMode::OnePool, SharingMode::IsolatedEqual] {
+            let three = LOADS.map(|load| (load, 1.0)).to_vec();
+            let mode = Mode::new(sharing, ServiceMode::Fcfs);
+            self.add("moves", Device::Simulated, mode, "F+M+E", three);
+        }
+    }
+
+    fn isolation(&mut self) {
+        for mix in MIXES {
+            for mode in Mode::all() {
+                self.add("isolation", Device::Simulated, mode, mix, tenants_of(mix));
+            }
+        }
+    }
+
+    fn components(&mut self) {
+        for load in ["random-write-32k", "fileserver"] {
+            for device in [
+                Device::Disk,
+                Device::Ssd,
+                Device::NoBuffer,
+                Device::OneChannel,
+            ] {
+                self.add("components", device, Mode::POOL_WEIGHTS, load, four(load));
+            }
+        }
+    }
+
+    fn ncq(&mut self) {
+        for load in ["proj", "exchange"] {
+            for device in [Device::Ssd, Device::NoNcq] {
+                let two = vec![(load, 1.0), (load, 5.0)];
+                self.add("ncq", device, Mode::POOL_WEIGHTS, load, two);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flash::ftl::Sharing;
+    use flash::host::Load;
+
+    use super::*;
+
+    #[test]
+    fn all_loads_have_names_that_are_understood() {
+        let setup = Setup::new(2, 1, true).unwrap();
+        for cell in cells(&setup, 1) {
+            for (load, _) in cell.tenants {
+                assert!(load.parse::<Load>().is_ok(), "{load}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_mix_meets_every_combination_of_sharing_and_service() {
+        let setup = Setup::new(2, 1, true).unwrap();
+        let all = cells(&setup, 1);
+        for mix in MIXES {
+            for mode in Mode::all() {
+                let same =
+                    |c: &&Cell| c.experiment == "isolation" && c.mix == mix && c.mode == mode;
+                assert_eq!(all.iter().filter(same).count(), 1, "{mix}, {}", mode.name());
+            }
+        }
+    }
+
+    #[test]
+    fn every_kind_of_cell_runs() {
+        let setup = Setup {
+            seeds: vec![1, 2],
+            seconds: 20,
+            tenant_mib: 64,
+        };
+        let mut kinds: Vec<(Device, Mode)> = Vec::new();
+        for cell in cells(&setup, 1) {
+            if kinds.contains(&(cell.device, cell.mode)) {
+                continue;
+            }
+            kinds.push((cell.device, cell.mode));
+            let result = cell.run().unwrap();
+            let tenants = &result.outcome.tenants;
+            assert!(tenants.iter().all(|t| t.iops > 0.0), "{}", cell.name());
+            let foreign: u64 = tenants.iter().map(|t| t.moved_foreign).sum();
+            let isolated = cell.mode.sharing.on_flash() == Sharing::Isolated;
+            assert!(!isolated || foreign == 0, "{}", cell.name());
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What one of two choices changes while the other is held: sharing with the same service, service with the same sharing.
+//!
+//! Compared seed by seed, since the loads of a seed are the same in all modes.
+
+use serde::Serialize;
+
+use super::figures::Row;
+use super::mode::{Mode, ServiceMode, SharingMode};
+use crate::dual_period::Value;
+
+/// A difference of errors of proportionality that is called one.
+pub(super) const NOTEWORTHY: f64 = 0.01;
+
+/// One mode against another.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Change {
+    /// Error of proportionality less that of the other: below 0 is nearer to the weights.
+    pub error: Value,
+    /// Requests a second of all over those of the other, less one.
+    pub iops: Value,
+}
+
+/// What the two choices of one mode change, each alone.
+#[derive(Debug, Clone, Serialize)]
+pub struct Effect {
+    /// Name of the mix.
+    pub mix: String,
+    /// The mode.
+    pub mode: Mode,
+    /// Against one pool with the same service; none for one pool.
+    pub sharing_alone: Option<Change>,
+    /// Against first come, first served with the same sharing; none for that.
+    pub service_alone: Option<Change>,
+    /// Both at once: against one pool, first come, first served, as the paper compares; none for that.
+    pub both: Option<Change>,
+}
+
+fn change(row: &Row, from: &Row) -> Change {
+    Change {
+        error: row.paired(from, |a, b| a.error - b.error),
+        iops: row.paired(from, |a, b| a.iops / b.iops - 1.0),
+    }
+}
+
+/// Of all rows of the comparison of modes.
+pub(super) fn effects(rows: &[Row]) -> Vec<Effect> {
+    let compared: Vec<&Row> = rows
+        .iter()
+        .filter(|r| r.experiment == "isolation")
+        .collect();
+    let against = |row: &Row, mode: Mode| {
+        let other = compared.iter().find(|r| r.mix == row.mix && r.mode == mode);
+        other.filter(|_| mode != row.mode).map(|o| change(row, o))
+    };
+    let effect = |row: &&Row| {
+        let Mode { sharing, service } = row.mode;
+        let (pool, fcfs) = (SharingMode::OnePool, ServiceMode::Fcfs);
+        Effect {
+            mix: row.mix.clone(),
+            mode: row.mode,
+            sharing_alone: against(row, Mode::new(pool, service)),
+            service_alone: against(row, Mode::new(sharing, fcfs)),
+            both: against(row, Mode::new(pool, fcfs)),
+        }
+    };
+    compared.iter().map(effect).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops_isolation::cells::{MIXES, cells};
+    use crate::ops_isolation::figures::Figures;
+    use crate::ops_isolation::setup::Setup;
+
+    #[test]
+    fn one_step_after_the_other_is_both_at_once() {
+        let setup = Setup {
+            seeds: vec![1, 2],
+            seconds: 20,
+            tenant_mib: 64,
+        };
+        let (pool, apart) = (SharingMode::OnePool, SharingMode::IsolatedByModel);
+        let (fcfs, time) = (ServiceMode::Fcfs, ServiceMode::EqualTime);
+        let wanted =
+            |m: &Mode| [pool, apart].contains(&m.sharing) && [fcfs, time].contains(&m.service);
+        let both_seeds = [1, 2].map(|seed| cells(&setup, seed)).concat();
+        let four = both_seeds
+            .iter()
+            .filter(|c| c.experiment == "isolation" && c.mix == MIXES[0] && wanted(&c.mode));
+        let results: Vec<_> = four.map(|c| c.run().unwrap()).collect();
+        let effects = Figures::new(&results).effects;
+        assert_eq!(effects.len(), 4);
+        let of = |sharing, service| {
+            let mode = Mode::new(sharing, service);
+            effects.iter().find(|e| e.mode == mode).unwrap()
+        };
+        let first = of(pool, fcfs);
+        assert!(
+            first.sharing_alone.is_none() && first.service_alone.is_none() && first.both.is_none()
+        );
+        assert!(of(pool, time).sharing_alone.is_none());
+        assert!(of(apart, fcfs).service_alone.is_none());
+        let mean = |change: Option<Change>| change.unwrap().error.mean;
+        let service_first =
+            mean(of(pool, time).service_alone) + mean(of(apart, time).sharing_alone);
+        let sharing_first =
+            mean(of(apart, fcfs).sharing_alone) + mean(of(apart, time).service_alone);
+        let both = mean(of(apart, time).both);
+        assert!(
+            (service_first - both).abs() < 1e-12,
+            "{service_first} {both}"
+        );
+        assert!(
+            (sharing_first - both).abs() < 1e-12,
+            "{sharing_first} {both}"
+        );
+        assert!(
+            both < -0.05,
+            "spare space by the model is nearer to the weights: {both}"
+        );
+    }
+}

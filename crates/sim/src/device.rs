@@ -1,0 +1,59 @@
+//! A device of the simulated array: the queueing model, or a drive with its flash.
+
+use algo::{DeviceCounters, DeviceModel};
+use model::Op;
+use units::VolumeId;
+
+use crate::flash_device::FlashDevice;
+
+/// One request to a device.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Io {
+    pub op: Op,
+    /// First byte on the device.
+    pub at: u64,
+    pub length: u64,
+    pub volume: VolumeId,
+    /// Part of a copy, or of a write that keeps a copy alike.
+    pub copy: bool,
+    /// The request's own random bits.
+    pub bits: u64,
+}
+
+/// A device.
+pub(crate) enum SimDevice {
+    /// Caps, a load curve and jitter.
+    Queue(DeviceModel),
+    /// Pages, erase blocks and their collection.
+    Flash(Box<FlashDevice>),
+}
+
+impl SimDevice {
+    /// One request at `now_ns`; the time it completes.
+    #[inline]
+    pub(crate) fn submit(&mut self, now_ns: u64, io: &Io) -> u64 {
+        match self {
+            Self::Queue(device) => device.submit(now_ns, io.op, io.length, io.bits),
+            Self::Flash(device) => device.submit(now_ns, io),
+        }
+    }
+
+    /// What was done since the start.
+    pub(crate) fn counters(&self) -> DeviceCounters {
+        match self {
+            Self::Queue(device) => device.counters(),
+            Self::Flash(device) => device.counters(),
+        }
+    }
+
+    pub(crate) fn flash(&mut self) -> Option<&mut FlashDevice> {
+        match self {
+            Self::Queue(_) => None,
+            Self::Flash(device) => Some(device),
+        }
+    }
+
+    pub(crate) fn is_flash(&self) -> bool {
+        matches!(self, Self::Flash(_))
+    }
+}

@@ -1,0 +1,351 @@
+//! Answers that are in force and can be taken back (throttles, parts of the memory, spare flash), and when they are.
+//!
+//! ```text
+//!           nothing is broken, and for two minutes it has been predicted that all promises are kept without it
+//!  in force ────────────────────────────────────────────────────────────────────────────────────────▶ (none)
+//!     ▲                  nothing is known that could be predicted from: after its cooldown              │
+//!     └───────── the same answer soon after: a relapse, its cooldown doubles and is always waited for ──┘
+//! ```
+//!
+//! A promise that is kept while somebody is throttled says nothing about what happens when he is not: ended then, a throttle comes
+//! back after minutes, and goes, and comes. So the question is what would be if it were not there, with what its workload asks for
+//! (not what it gets). One is ended at a time, so that each is judged with what is left of the others.
+//!
+//! A throttled workload with a backlog would take whatever there is until it has caught up. It is let go in two steps: to
+//! more than it asks for, as far as that is predicted to do, and entirely once nothing waits.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use units::{Bytes, Nanos};
+
+use crate::ladder::{Deed, MEMORY_EFFECT, OPS_EFFECT, RungKind};
+use crate::load::{Backend, Change, Stream, predict};
+use crate::responder::Responder;
+use crate::sample::WorkloadId;
+use crate::site::{Knowledge, Order};
+
+/// When answers are taken back.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReleaseConfig {
+    /// Samples in a row for which all promises must be predicted to be kept without the answer.
+    pub samples: u32,
+    /// And with so much of each resource to spare, share of what may be used of it.
+    pub margin: f64,
+    /// Without anything to predict from, and after a relapse, it stays in force for so long at least.
+    pub cooldown: Nanos,
+    /// Doubled with every relapse, up to this.
+    pub cooldown_max: Nanos,
+}
+
+impl Default for ReleaseConfig {
+    fn default() -> Self {
+        Self {
+            samples: 12,
+            margin: 0.1,
+            cooldown: Nanos::from_secs(600),
+            cooldown_max: Nanos::from_secs(7200),
+        }
+    }
+}
+
+/// How tightly a throttle holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Grip {
+    /// Below what is asked for.
+    Down,
+    /// Above it: it only bounds how fast a backlog is worked off.
+    Eased,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Answer {
+    Throttle {
+        rate_per_s: f64,
+        /// What it asked for when it was first held.
+        asked_per_s: f64,
+        grip: Grip,
+    },
+    Memory {
+        size: Bytes,
+    },
+    Ops,
+}
+
+/// An answer in force.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct InForce {
+    workload: WorkloadId,
+    answer: Answer,
+    /// From when on it has its effect, or, for a forecast, the peak is there.
+    since: Nanos,
+    /// Samples in a row for which it was predicted that it is not needed.
+    good: u32,
+}
+
+impl InForce {
+    fn kind(&self) -> RungKind {
+        match self.answer {
+            Answer::Throttle { .. } => RungKind::Throttle,
+            Answer::Memory { .. } => RungKind::MemoryShare,
+            Answer::Ops => RungKind::OpsShare,
+        }
+    }
+}
+
+/// How long an answer has to stay, from what became of it before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cooldown {
+    length: Nanos,
+    ended: Option<Nanos>,
+    relapses: u32,
+}
+
+/// What would be without an answer.
+enum Without {
+    Kept,
+    /// Promises would be kept if it were held to this rate.
+    KeptAt(f64),
+    Broken,
+    Unknown,
+}
+
+impl Responder {
+    /// A deed is carried out from now on; it is not looked at again before `until`.
+    pub(crate) fn put_in_force(&mut self, now: Nanos, until: Nanos, deed: &Deed) {
+        let (workload, answer, effect) = match deed {
+            Deed::Throttle {
+                workload,
+                rate_per_s,
+            } => {
+                let answer = Answer::Throttle {
+                    rate_per_s: *rate_per_s,
+                    asked_per_s: self.demand(workload.index()).0,
+                    grip: Grip::Down,
+                };
+                (*workload, answer, Nanos::ZERO)
+            }
+            Deed::GiveMemory { workload, size } => {
+                (*workload, Answer::Memory { size: *size }, MEMORY_EFFECT)
+            }
+            Deed::GiveOps { workload } => (*workload, Answer::Ops, OPS_EFFECT),
+            Deed::Appliance { .. } | Deed::Move { .. } => return,
+        };
+        let new = InForce {
+            workload,
+            answer,
+            since: until.max(now + effect),
+            good: 0,
+        };
+        let key = (new.kind(), workload);
+        self.in_force.retain(|a| (a.kind(), a.workload) != key);
+        self.in_force.push(new);
+        let config = self.config.release;
+        let cooldown = self.cooldowns.entry(key).or_insert(Cooldown {
+            length: config.cooldown,
+            ended: None,
+            relapses: 0,
+        });
+        // Taken back not long ago: that was too early.
+        let soon = |ended: Nanos| now < ended + cooldown.length + cooldown.length;
+        if cooldown.ended.is_some_and(soon) {
+            cooldown.relapses += 1;
+            let doubled = cooldown.length + cooldown.length;
+            cooldown.length = doubled.min(config.cooldown_max.max(config.cooldown));
+        } else {
+            (cooldown.relapses, cooldown.length) = (0, config.cooldown);
+        }
+        cooldown.ended = None;
+    }
+
+    /// Those that are held below what they ask for.
+    pub(crate) fn held_down(&self) -> Vec<WorkloadId> {
+        let down = |a: &&InForce| {
+            matches!(
+                a.answer,
+                Answer::Throttle {
+                    grip: Grip::Down,
+                    ..
+                }
+            )
+        };
+        self.in_force
+            .iter()
+            .filter(down)
+            .map(|a| a.workload)
+            .collect()
+    }
+
+    /// A workload's own part of the memory.
+    pub(crate) fn part_of(&self, workload: WorkloadId) -> Option<Bytes> {
+        let mut own = self.in_force.iter().filter(|a| a.workload == workload);
+        own.find_map(|a| match a.answer {
+            Answer::Memory { size } => Some(size),
+            _ => None,
+        })
+    }
+
+    /// Whether it has the spare flash.
+    pub(crate) fn has_ops(&self, workload: WorkloadId) -> bool {
+        let own = |a: &InForce| a.workload == workload && a.answer == Answer::Ops;
+        self.in_force.iter().any(own)
+    }
+
+    /// Takes one answer back, if it is time for one.
+    pub(crate) fn let_go(&mut self, now: Nanos, known: &dyn Knowledge, orders: &mut Vec<Order>) {
+        if self.in_force.is_empty() {
+            return;
+        }
+        let unsettled = now < self.quiet_until || self.creating() || self.copying();
+        let broken = |w: usize| self.detectors[w].is_broken() && !self.is_away(w);
+        if unsettled || (0..self.detectors.len()).any(broken) {
+            self.in_force.iter_mut().for_each(|a| a.good = 0);
+            return;
+        }
+        let streams = self.streams(|w| known.curve(w));
+        let found: Vec<Without> = self
+            .in_force
+            .iter()
+            .map(|a| self.without(a, &streams))
+            .collect();
+        for (answer, without) in self.in_force.iter_mut().zip(&found) {
+            let holds = matches!(without, Without::Kept | Without::KeptAt(_));
+            answer.good = if holds { answer.good + 1 } else { 0 };
+        }
+        let due = (0..found.len()).find(|i| self.is_due(now, *i, &found[*i]));
+        let Some(i) = due else {
+            return;
+        };
+        self.in_force.iter_mut().for_each(|a| a.good = 0);
+        match found[i] {
+            Without::KeptAt(rate) => self.ease(now, i, rate, orders),
+            _ => self.end(now, i, orders),
+        }
+    }
+
+    /// Takes everything back that a workload was given or held to.
+    pub(crate) fn end_all_of(&mut self, now: Nanos, workload: WorkloadId, orders: &mut Vec<Order>) {
+        while let Some(i) = self.in_force.iter().position(|a| a.workload == workload) {
+            self.end(now, i, orders);
+        }
+    }
+
+    fn is_due(&self, now: Nanos, i: usize, without: &Without) -> bool {
+        let answer = &self.in_force[i];
+        let cooldown = &self.cooldowns[&(answer.kind(), answer.workload)];
+        let cooled = now >= answer.since + cooldown.length;
+        match without {
+            Without::Kept | Without::KeptAt(_) => {
+                answer.good >= self.config.release.samples
+                    && now >= answer.since
+                    && (cooldown.relapses == 0 || cooled)
+            }
+            Without::Unknown => cooled,
+            Without::Broken => false,
+        }
+    }
+
+    /// What would be without an answer, with everything else as it is.
+    fn without(&self, of: &InForce, streams: &[Stream]) -> Without {
+        let backend = Backend {
+            use_max: self.site.backend.use_max * (1.0 - self.config.release.margin),
+            ..self.site.backend.clone()
+        };
+        let kept = |streams: &[Stream], change: &Change| {
+            predict(&backend, streams, change).fails.is_none()
+        };
+        let (w, workload) = (of.workload.index(), of.workload);
+        let judged = |kept: bool| if kept { Without::Kept } else { Without::Broken };
+        match of.answer {
+            Answer::Memory { .. } if streams[w].curve.is_none() => Without::Unknown,
+            Answer::Memory { .. } => judged(kept(streams, &Change::MemoryShared { workload })),
+            Answer::Ops => {
+                let costed = self.costs[w].iter().any(|c| c.write_s.is_some());
+                let Some(ops) = self.site.ops.filter(|_| costed) else {
+                    return Without::Unknown;
+                };
+                let times = ops.waf.max(1.0) / ops.waf_with_spare.max(1.0);
+                judged(kept(streams, &Change::WritesCost { workload, times }))
+            }
+            Answer::Throttle {
+                rate_per_s,
+                asked_per_s,
+                ..
+            } => {
+                let seen = |c: &crate::measured::KnownCost| c.read_s.or(c.write_s).is_some();
+                if !self.costs[w].iter().any(seen) {
+                    return Without::Unknown;
+                }
+                let (mut asks, waiting) = self.demand(w);
+                let waits = self.history[w].back().is_some_and(|s| s.backlogged());
+                if waits {
+                    // A generator that leaves out what it could not issue shows no growing backlog.
+                    asks = asks.max(asked_per_s);
+                }
+                let kept_at = |rate: f64| kept(&at_rate(streams, w, rate), &Change::None);
+                if !kept_at(asks) {
+                    return Without::Broken;
+                }
+                const LITTLE_S: f64 = 10.0;
+                if waiting as f64 <= LITTLE_S * asks {
+                    return Without::Kept;
+                }
+                const FASTER: [f64; 4] = [2.0, 1.5, 1.25, 1.1];
+                let rates = FASTER.map(|times| times * asks);
+                match rates.into_iter().find(|rate| kept_at(*rate)) {
+                    Some(rate) if rate > 1.05 * rate_per_s => Without::KeptAt(rate),
+                    _ => Without::Broken,
+                }
+            }
+        }
+    }
+
+    fn ease(&mut self, now: Nanos, i: usize, rate: f64, orders: &mut Vec<Order>) {
+        let eased = &mut self.in_force[i];
+        if let Answer::Throttle {
+            rate_per_s, grip, ..
+        } = &mut eased.answer
+        {
+            (*rate_per_s, *grip) = (rate, Grip::Eased);
+        }
+        let (kind, workload) = (eased.kind(), eased.workload);
+        orders.push(Order::Carry {
+            deed: Deed::Throttle {
+                workload,
+                rate_per_s: rate,
+            },
+        });
+        self.note_end(now, kind, workload);
+    }
+
+    fn end(&mut self, now: Nanos, i: usize, orders: &mut Vec<Order>) {
+        let ended = self.in_force.remove(i);
+        let workload = ended.workload;
+        orders.push(match ended.answer {
+            Answer::Throttle { .. } => Order::Unthrottle { workload },
+            Answer::Memory { size } => Order::TakeBack {
+                deed: Deed::GiveMemory { workload, size },
+            },
+            Answer::Ops => Order::TakeBack {
+                deed: Deed::GiveOps { workload },
+            },
+        });
+        self.note_end(now, ended.kind(), workload);
+    }
+
+    fn note_end(&mut self, now: Nanos, kind: RungKind, workload: WorkloadId) {
+        if let Some(cooldown) = self.cooldowns.get_mut(&(kind, workload)) {
+            cooldown.ended = Some(now);
+        }
+    }
+}
+
+/// The streams with one at another rate, its mix as it is.
+fn at_rate(streams: &[Stream], w: usize, rate: f64) -> Vec<Stream> {
+    let mut all = streams.to_vec();
+    let present = all[w].reads_per_s + all[w].writes_per_s;
+    let times = rate / present.max(1e-9);
+    all[w].reads_per_s *= times;
+    all[w].writes_per_s *= times;
+    all
+}

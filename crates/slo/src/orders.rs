@@ -1,0 +1,158 @@
+//! From decisions to orders, and forecasts that have to wait for their turn.
+
+use units::Nanos;
+
+use crate::decision::{Cause, Decision};
+use crate::host::APPLIANCE_CPUS;
+use crate::ladder::{Deed, taken};
+use crate::moved::Moved;
+use crate::placed::{Appliance, ApplianceState, CreatedFor};
+use crate::removal::RemovalWatch;
+use crate::responder::{DECISIONS_MAX, Responder};
+use crate::site::{Forecast, Knowledge, Order};
+use crate::warm::Warm;
+
+impl Responder {
+    /// A peak is coming; `lead` before it is the caller's affair ([`crate::seasonal`]). One that cannot be acted on yet, as
+    /// another answer is being carried out, is kept; of each workload the latest.
+    pub fn foresee(
+        &mut self,
+        now: Nanos,
+        forecast: &Forecast,
+        known: &dyn Knowledge,
+    ) -> Vec<Order> {
+        self.foreseen.retain(|f| f.workload != forecast.workload);
+        self.foreseen.push(forecast.clone());
+        let mut orders = Vec::new();
+        self.act_ahead(now, known, &mut orders);
+        orders
+    }
+
+    /// Acts on forecasts that were kept.
+    pub(crate) fn act_ahead(&mut self, now: Nanos, known: &dyn Knowledge, orders: &mut Vec<Order>) {
+        // So long after its peak began it is a violation or nothing.
+        const LATE: Nanos = Nanos::from_secs(600);
+        let moves = &self.moves;
+        self.foreseen
+            .retain(|f| now < f.at + LATE && moves[f.workload.index()] != Some(Moved::Away));
+        for forecast in std::mem::take(&mut self.foreseen) {
+            let busy = self.creating() || self.copying();
+            match &mut self.appliances[forecast.workload.index()] {
+                // It has one, which may not go before the peak.
+                Some(own) if own.state != ApplianceState::Leaving => {
+                    own.cause = CreatedFor::Forecast(forecast.at);
+                    // Until it serves it may still come to nothing; then another is tried.
+                    if own.state == ApplianceState::Creating {
+                        self.foreseen.push(forecast);
+                    }
+                }
+                None if !busy => {
+                    let decision = self.decide_ahead(now, &forecast, known);
+                    self.carry(now, decision, orders);
+                    if self.appliances[forecast.workload.index()].is_some() {
+                        self.foreseen.push(forecast);
+                    }
+                }
+                _ => self.foreseen.push(forecast),
+            }
+        }
+    }
+
+    /// Turns what was decided into orders.
+    pub(crate) fn carry(&mut self, now: Nanos, decision: Decision, orders: &mut Vec<Order>) {
+        // Without an answer the next look at the same workload is some minutes off, not ten seconds.
+        const NOTHING: Nanos = Nanos::from_secs(300);
+        let rung = taken(&decision.rungs);
+        match (rung, &decision.cause) {
+            (Some(rung), _) => {
+                let wait = Nanos((rung.price.effect_after.0 as f64 * self.config.patience) as u64);
+                self.quiet_until = now + wait.max(Nanos::from_secs(120));
+            }
+            // Nothing is under way: others need not wait.
+            (None, Cause::Violation { affected: w, .. }) => {
+                self.turns[w.index()].unanswered_until = now + NOTHING;
+            }
+            // And a peak that needs no answer does not keep its workload from getting one.
+            (None, Cause::Forecast { .. }) => {}
+        }
+        match rung.and_then(|r| r.deed.clone()) {
+            None => {}
+            Some(deed @ Deed::Appliance { .. }) => {
+                let effect_after = rung.map_or(Nanos::ZERO, |r| r.price.effect_after);
+                self.create(now, &decision, &deed, effect_after, orders);
+            }
+            Some(deed) => {
+                if let Deed::Move { workload, .. } = deed {
+                    let stream = &decision.streams[workload.index()];
+                    let promised = stream.objective.rate_min_per_s.unwrap_or(0.0);
+                    let rate = (stream.reads_per_s + stream.writes_per_s).max(promised);
+                    self.begin_move(workload, rate);
+                }
+                let until = match decision.cause {
+                    Cause::Violation { .. } => now,
+                    Cause::Forecast { at, .. } => at,
+                };
+                self.put_in_force(now, until, &deed);
+                orders.push(Order::Carry { deed });
+            }
+        }
+        if self.decisions.len() == DECISIONS_MAX {
+            self.decisions.remove(0);
+        }
+        self.decisions.push(decision);
+    }
+
+    fn create(
+        &mut self,
+        now: Nanos,
+        decision: &Decision,
+        deed: &Deed,
+        effect_after: Nanos,
+        orders: &mut Vec<Order>,
+    ) {
+        let Deed::Appliance {
+            workload,
+            host,
+            cache,
+            hits,
+        } = *deed
+        else {
+            return;
+        };
+        let memory = cache + self.config.sizing.own_memory;
+        if let Some(host) = self.site.hosts.iter_mut().find(|h| h.id == host) {
+            host.cpus_free -= APPLIANCE_CPUS;
+            host.memory_free -= memory;
+        }
+        let cause = match decision.cause {
+            Cause::Violation { affected, .. } => CreatedFor::Violation(affected),
+            Cause::Forecast { at, .. } => CreatedFor::Forecast(at),
+        };
+        // One that is there before its peak fills as the peak begins.
+        let from = match cause {
+            CreatedFor::Violation(_) => now,
+            CreatedFor::Forecast(at) => at.max(now),
+        };
+        self.appliances[workload.index()] = Some(Appliance {
+            state: ApplianceState::Creating,
+            host,
+            memory,
+            hits_predicted: hits,
+            cause,
+            watch: RemovalWatch::default(),
+            effect_at: from + effect_after,
+            quiet_until: self.quiet_until,
+        });
+        orders.push(Order::CreateAppliance {
+            workload,
+            host,
+            cpus: APPLIANCE_CPUS,
+            memory,
+            cache,
+            way: decision.way.clone().unwrap_or_default(),
+            warm: decision.warm.clone().unwrap_or(Warm::Cold {
+                why: "nothing was planned".into(),
+            }),
+        });
+    }
+}

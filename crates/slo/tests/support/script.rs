@@ -1,0 +1,268 @@
+//! A scripted array: a database that peaks beside a scan, ten seconds at a time.
+#![allow(dead_code)]
+
+use slo::curve::Curve;
+use slo::host::Host;
+use slo::ladder::{Deed, RungKind};
+use slo::load::{Backend, Cost, Place, Resource};
+use slo::reroute::{Attachment, Hypervisor, Protocol, Proxy};
+use slo::zones::Zone;
+use slo::{
+    ApplianceEvent, Busy, Forecast, Habit, HostId, Knowledge, Objective, Order, ResourceId,
+    Responder, ResponderConfig, Sample, Site, WarmForecast, Workload, WorkloadId,
+};
+use units::{Bytes, Nanos};
+
+pub const DB: WorkloadId = WorkloadId(0);
+pub const SCAN: WorkloadId = WorkloadId(1);
+
+pub struct Known {
+    pub db: Option<Curve>,
+}
+
+impl Knowledge for Known {
+    fn curve(&self, workload: WorkloadId) -> Option<Curve> {
+        match workload {
+            DB => self.db.clone(),
+            _ => Some(Curve::new(vec![(Bytes::gib(200), 0.95)])),
+        }
+    }
+    fn zones(&self, _: WorkloadId) -> Vec<Zone> {
+        vec![
+            Zone {
+                number: 3,
+                share: 0.2,
+            },
+            Zone {
+                number: 9,
+                share: 0.1,
+            },
+        ]
+    }
+    fn zones_before(&self, workload: WorkloadId) -> Vec<Zone> {
+        self.zones(workload)
+    }
+}
+
+pub fn known() -> Known {
+    Known {
+        db: Some(Curve::new(vec![
+            (Bytes::gib(2), 0.5),
+            (Bytes::gib(4), 0.05),
+        ])),
+    }
+}
+
+pub fn site() -> Site {
+    let workload = |name: &str, promised| Workload {
+        name: name.into(),
+        objective: Objective {
+            rate_min_per_s: promised,
+            latency_max: None,
+        },
+        host: HostId(0),
+        attachment: Attachment {
+            protocol: Protocol::Nfs3,
+            own_addresses: 1,
+            hypervisor: Hypervisor::Plain,
+            proxy: Proxy::Absent,
+        },
+        stored: Bytes::gib(100),
+        resources: vec![ResourceId(0)],
+        pool: 0,
+    };
+    let host = |id, gib| Host {
+        id: HostId(id),
+        name: format!("host {id}"),
+        rack: 0,
+        cpus_free: 8,
+        memory_free: Bytes::gib(gib),
+    };
+    Site {
+        workloads: vec![workload("db", Some(1000.0)), workload("scan", Some(500.0))],
+        hosts: vec![host(0, 16), host(1, 16)],
+        backend: Backend {
+            resources: vec![Resource {
+                name: "disks".into(),
+                place: Place::BehindMemory,
+            }],
+            memory: vec![Bytes::mib(64)],
+            use_max: 0.8,
+        },
+        ops: None,
+        elsewhere: None,
+    }
+}
+
+/// The array in words: the disks do 1,500 requests per second.
+pub struct Script {
+    pub responder: Responder,
+    pub known: Known,
+    pub step: u64,
+    /// Of the database's requests, how many write.
+    pub writes: f64,
+    /// Share of the time in which the scan has requests outstanding.
+    pub scan_occupied: f64,
+    /// Of the database's reads, how many its appliance answers.
+    pub hits: f64,
+    /// Whether it is measured what requests take of the disks.
+    pub measured: bool,
+    /// What the scan is held to: it leaves out what it could not issue.
+    held: Option<f64>,
+    pub log: Vec<String>,
+}
+
+impl Script {
+    pub fn new(config: ResponderConfig, site: Site) -> Self {
+        Self {
+            responder: Responder::new(config, site),
+            known: known(),
+            step: 0,
+            writes: 0.1,
+            scan_occupied: 0.9,
+            hits: 0.0,
+            measured: true,
+            held: None,
+            log: Vec::new(),
+        }
+    }
+
+    pub fn now(&self) -> Nanos {
+        Nanos::from_secs(10 * self.step)
+    }
+
+    /// `n` samples in which the database gets `rate`, with or without a backlog.
+    pub fn run(&mut self, n: u64, rate: f64, occupied: f64) {
+        for _ in 0..n {
+            self.step += 1;
+            // The same disturbance in both, as of a common queue: one of every three, without a period, or it would be like itself
+            // when shifted.
+            let wave = if self.step % 3 == algo::mix(1, self.step / 3) % 3 {
+                30.0
+            } else {
+                -12.0
+            };
+            let measured = self.measured;
+            let busy = |rate: f64, writes: f64, hits: f64| {
+                let disks = Busy {
+                    reads: rate * (1.0 - writes) * (1.0 - hits) / 1500.0,
+                    writes: rate * writes / 1500.0,
+                };
+                Vec::from_iter(measured.then_some(disks))
+            };
+            let sample = |rate: f64, occupied: f64, writes: f64, hits: f64, us: f64| Sample {
+                reads_per_s: rate * (1.0 - writes),
+                writes_per_s: rate * writes,
+                latency_us: Some(us),
+                bytes_per_s: rate * 8192.0,
+                bytes_read_per_s: rate * (1.0 - writes) * 8192.0,
+                occupied,
+                waiting: u64::from(occupied >= 1.0),
+                working_set: Bytes::gib(2),
+                backend_reads_per_s: rate * (1.0 - writes) * (1.0 - hits),
+                memory_hits: (hits < 1.0).then_some(0.0),
+                busy: busy(rate, writes, hits),
+                ..Sample::default()
+            };
+            let us = 9000.0 + 20.0 * wave;
+            let asked = if rate > 0.0 { rate + wave } else { 0.0 };
+            let db = sample(asked, occupied, self.writes, self.hits, us);
+            let (scan, busy) = match self.held {
+                Some(held) => (held, 1.0),
+                None => (600.0 - wave, self.scan_occupied),
+            };
+            let scan = sample(scan, busy, 0.0, 0.0, 5000.0 + 15.0 * wave);
+            let orders = self.responder.tell(self.now(), &[db, scan], &self.known);
+            for order in orders {
+                self.note(&order);
+            }
+        }
+    }
+
+    /// Tells of a forecast.
+    pub fn foresee(&mut self, forecast: &Forecast) {
+        for order in self.responder.foresee(self.now(), forecast, &self.known) {
+            self.note(&order);
+        }
+    }
+
+    pub fn note(&mut self, order: &Order) {
+        let at = self.step;
+        match order {
+            Order::Carry {
+                deed: Deed::Throttle { rate_per_s, .. },
+            } => self.held = Some(*rate_per_s),
+            Order::Unthrottle { .. } => self.held = None,
+            _ => {}
+        }
+        self.log.push(match order {
+            Order::CreateAppliance {
+                workload,
+                host,
+                cache,
+                way,
+                warm,
+                ..
+            } => {
+                let warm = serde_json::to_value(warm).unwrap()["warm"].to_string();
+                format!(
+                    "{at}: create for {} on {}: {cache}, {way}, {warm}",
+                    workload.0, host.0
+                )
+            }
+            Order::RemoveAppliance { workload, why } => {
+                format!("{at}: remove {}: {why}", workload.0)
+            }
+            Order::Carry {
+                deed:
+                    Deed::Throttle {
+                        workload,
+                        rate_per_s,
+                    },
+            } => {
+                format!("{at}: throttle {} to {rate_per_s:.0}", workload.0)
+            }
+            Order::Carry { deed } => format!("{at}: {deed:?}"),
+            Order::Unthrottle { workload } => format!("{at}: unthrottle {}", workload.0),
+            Order::TakeBack { deed } => format!("{at}: take back {deed:?}"),
+        });
+    }
+
+    pub fn event(&mut self, event: ApplianceEvent) {
+        let now = self.now();
+        self.responder.appliance(now, DB, &event);
+    }
+
+    pub fn refusal(&self, kind: RungKind) -> String {
+        let decision = self.responder.decisions().last().expect("a decision");
+        let rung = decision.rungs.iter().find(|r| r.kind == kind).unwrap();
+        rung.refused.clone().unwrap_or_default()
+    }
+}
+
+pub fn appliance_only() -> ResponderConfig {
+    ResponderConfig {
+        allowed: vec![RungKind::Appliance],
+        ..ResponderConfig::default()
+    }
+}
+
+/// A peak of a workload whose requests cost as the database's do, with the database's curve.
+pub fn forecast(workload: WorkloadId, at_step: u64, rate_per_s: f64) -> Forecast {
+    Forecast {
+        workload,
+        at: Nanos::from_secs(10 * at_step),
+        rate_per_s,
+        curve: known().db.expect("it is known"),
+        zones: known().zones(DB),
+        warm: WarmForecast::Read,
+        habit: Habit {
+            write_share: 0.1,
+            read_bytes: 8192.0,
+            costs: vec![Cost {
+                read_s: 1.0 / 1500.0,
+                write_s: 1.0 / 1500.0,
+            }],
+        },
+    }
+}
