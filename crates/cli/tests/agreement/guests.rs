@@ -1,5 +1,6 @@
 //! The guests of the live run: the scenario's closed-loop clients, a thread and a connection per request in flight.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -8,14 +9,19 @@ use model::Op;
 use sim::Model;
 use trace::{Client, ClientStep};
 
-use crate::site::Site;
+use crate::site::{CONTROL, CONTROL_NS, Site};
 use crate::{PARTS, Seen};
+
+/// Time between two requests of the control's guest.
+const CONTROL_EVERY_NS: u64 = 4_000_000;
 
 /// All guests, running.
 pub struct Guests {
     /// By volume.
     seen: Vec<Arc<Mutex<Seen>>>,
     threads: Vec<JoinHandle<()>>,
+    /// What requests took beyond what the control's device takes.
+    late: JoinHandle<Seen>,
 }
 
 /// Sleeps until so many nanoseconds after the start.
@@ -44,8 +50,7 @@ impl Guests {
                 let worker = Slot {
                     slot,
                     start,
-                    warmup_ns: model.warmup.0,
-                    end_ns: model.duration.0,
+                    span_ns: model.warmup.0..model.duration.0,
                     client: client.clone(),
                     connection: site.connect(&volume.name),
                     seen: seen[config.volume.index()].clone(),
@@ -53,25 +58,47 @@ impl Guests {
                 threads.push(std::thread::spawn(move || worker.run()));
             }
         }
-        Self { seen, threads }
+        let span_ns = model.warmup.0..model.duration.0;
+        let connection = site.connect(CONTROL);
+        Self {
+            seen,
+            threads,
+            late: std::thread::spawn(move || control(start, span_ns, connection)),
+        }
     }
 
-    /// Waits for the end; what each volume's guests saw.
-    pub fn end(self) -> Vec<Seen> {
+    /// Waits for the end; what each volume's guests saw, and how late the host was.
+    pub fn end(self) -> (Vec<Seen>, Seen) {
         for thread in self.threads {
             thread.join().unwrap();
         }
         let taken = |s: Arc<Mutex<Seen>>| s.lock().unwrap().clone();
-        self.seen.into_iter().map(taken).collect()
+        let seen = self.seen.into_iter().map(taken).collect();
+        (seen, self.late.join().unwrap())
     }
+}
+
+/// One read at a time, to the end.
+fn control(start: Instant, span_ns: Range<u64>, mut connection: datapath::Client) -> Seen {
+    let mut late = Seen::default();
+    let mut next_ns = 0;
+    while next_ns < span_ns.end {
+        sleep_until(start, next_ns);
+        let asked_ns = since(start);
+        connection.read(0, 4096).unwrap();
+        let done_ns = since(start);
+        let latency_ns = done_ns - asked_ns;
+        late.saw(&span_ns, done_ns, latency_ns.saturating_sub(CONTROL_NS));
+        next_ns = done_ns + CONTROL_EVERY_NS;
+    }
+    late
 }
 
 /// One request in flight.
 struct Slot {
     slot: u32,
     start: Instant,
-    warmup_ns: u64,
-    end_ns: u64,
+    span_ns: Range<u64>,
     client: Arc<Mutex<Client>>,
     connection: datapath::Client,
     seen: Arc<Mutex<Seen>>,
@@ -81,7 +108,7 @@ impl Slot {
     fn run(mut self) {
         let data = vec![0xA5; 1 << 20];
         sleep_until(self.start, 0);
-        while since(self.start) < self.end_ns {
+        while since(self.start) < self.span_ns.end {
             let mut client = self.client.lock().unwrap();
             // With the client locked, so that its times do not decrease.
             let now_ns = since(self.start);
@@ -89,7 +116,7 @@ impl Slot {
                 ClientStep::Issue(request) => (request, client.think_ns()),
                 ClientStep::Later(at_ns) => {
                     drop(client);
-                    sleep_until(self.start, at_ns.min(self.end_ns));
+                    sleep_until(self.start, at_ns.min(self.span_ns.end));
                     continue;
                 }
             };
@@ -102,19 +129,22 @@ impl Slot {
             };
             answer.unwrap();
             let done_ns = since(self.start);
-            self.saw(done_ns, done_ns - asked_ns);
+            let mut seen = self.seen.lock().unwrap();
+            seen.saw(&self.span_ns, done_ns, done_ns - asked_ns);
+            drop(seen);
             sleep_until(self.start, done_ns + think_ns);
         }
     }
+}
 
-    /// As in the simulator, a request counts when it is answered.
-    fn saw(&self, done_ns: u64, latency_ns: u64) {
+impl Seen {
+    /// As in the simulator, a request counts when it is answered, within the span that is measured.
+    fn saw(&mut self, span_ns: &Range<u64>, done_ns: u64, latency_ns: u64) {
         let done_s = done_ns as f64 / 1e9;
-        let mut seen = self.seen.lock().unwrap();
-        if (self.warmup_ns..self.end_ns).contains(&done_ns) {
-            seen.whole.record(latency_ns);
+        if span_ns.contains(&done_ns) {
+            self.whole.record(latency_ns);
         }
-        for (part, (_, from_s, to_s)) in seen.parts.iter_mut().zip(PARTS) {
+        for (part, (_, from_s, to_s)) in self.parts.iter_mut().zip(PARTS) {
             if (from_s..to_s).contains(&done_s) {
                 part.record(latency_ns);
             }

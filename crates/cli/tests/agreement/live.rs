@@ -16,7 +16,7 @@ use units::{Bytes, DeviceId, Nanos};
 
 use crate::guests::{Guests, since, sleep_until};
 use crate::site::{Site, tier_name};
-use crate::{Outcome, Seen};
+use crate::{Late, Outcome, Seen};
 
 /// How often the moves under way are looked at.
 const LOOK: Duration = Duration::from_millis(20);
@@ -24,8 +24,9 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Time to start all guests.
 const BEGIN: Duration = Duration::from_millis(500);
 
-/// Runs the scenario on an array with the devices of `topology`; decisions know the devices of the model.
-pub fn run(model: &Model, strategy: &dyn AnyStrategy, topology: &Topology) -> Outcome {
+/// Runs the scenario on an array with the devices of `topology`; decisions know the devices of the model. With it comes how
+/// late the host was.
+pub fn run(model: &Model, strategy: &dyn AnyStrategy, topology: &Topology) -> (Outcome, Late) {
     let site = Site::new(model, topology);
     let start = Instant::now() + BEGIN;
     let guests = Guests::begin(model, &site, start);
@@ -40,9 +41,10 @@ pub fn run(model: &Model, strategy: &dyn AnyStrategy, topology: &Topology) -> Ou
     sleep_until(start, 0);
     controller.measure_anew();
     controller.run(strategy);
-    let outcome = controller.outcome(guests.end());
+    let (seen, late) = guests.end();
+    let outcome = controller.outcome(seen);
     site.stop();
-    outcome
+    (outcome, Late::of(&late))
 }
 
 struct Controller<'a> {

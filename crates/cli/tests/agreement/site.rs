@@ -4,12 +4,19 @@ use std::path::Path;
 
 use datapath::desk::{Ask, NewDevice, NewSource, Told, VolumeInfo};
 use datapath::{Client, EngineLimits, Listen, ServerConfig, Serving, add_device};
-use model::Topology;
+use model::{DeviceSpec, LoadCurve, Topology};
 use sim::Model;
 use tempfile::TempDir;
+use units::{Bytes, BytesPerSec, Nanos};
 
 /// Bytes written at once to fill a volume.
 const FILL_BYTES: usize = 256 << 10;
+
+/// The control: a volume that no decision sees, alone on a device whose latency is always [`CONTROL_NS`]. What its guest
+/// waits for beyond that is the host's doing, not the array's.
+pub const CONTROL: &str = "control";
+pub const CONTROL_NS: u64 = 1_000_000;
+const CONTROL_SIZE: Bytes = Bytes(1 << 20);
 
 pub struct Site {
     dir: TempDir,
@@ -27,14 +34,20 @@ impl Site {
         };
         let dir = dir.unwrap();
         let array = dir.path().join("array");
-        for (i, device) in topology.devices.iter().enumerate() {
-            let source = dir.path().join(&device.name);
+        let control = control_spec(&topology.devices[0].spec);
+        let devices = topology.devices.iter().map(|d| {
+            let tier = topology.tier(d.tier).name.as_str();
+            (d.name.as_str(), tier, &d.spec)
+        });
+        let devices = devices.chain([(CONTROL, CONTROL, &control)]);
+        for (i, (name, tier, spec)) in devices.enumerate() {
+            let source = dir.path().join(name);
             std::fs::create_dir(&source).unwrap();
             let new = NewDevice {
-                tier: topology.tier(device.tier).name.clone(),
+                tier: tier.into(),
                 source: NewSource::Dir(source),
-                size: Some(device.spec.capacity),
-                emulate: Some(device.spec.clone()),
+                size: Some(spec.capacity),
+                emulate: Some(spec.clone()),
             };
             let extent = (i == 0).then_some(model.extent);
             add_device(&array, extent, new).unwrap();
@@ -55,18 +68,29 @@ impl Site {
                 class: model.classes[volume.class.index()].name.clone(),
             });
         }
+        site.ask(Ask::Create {
+            volume: CONTROL.into(),
+            size: CONTROL_SIZE,
+            tier: CONTROL.into(),
+            class: model.classes[0].name.clone(),
+        });
         let listen = Listen::Unix(site.dir.path().join("nbd.sock"));
         site.serving.listen(&listen).unwrap();
         for volume in &model.volumes {
-            // Not zeroes: copies of those are made in another way.
-            let mut client = site.connect(&volume.name);
-            let data = vec![0x5A; FILL_BYTES];
-            for offset in (0..volume.size.0).step_by(FILL_BYTES) {
-                let left = (volume.size.0 - offset).min(FILL_BYTES as u64);
-                client.write(offset, &data[..left as usize]).unwrap();
-            }
+            site.fill(&volume.name, volume.size);
         }
+        site.fill(CONTROL, CONTROL_SIZE);
         site
+    }
+
+    fn fill(&self, volume: &str, size: Bytes) {
+        // Not zeroes: copies of those are made in another way.
+        let mut client = self.connect(volume);
+        let data = vec![0x5A; FILL_BYTES];
+        for offset in (0..size.0).step_by(FILL_BYTES) {
+            let left = (size.0 - offset).min(FILL_BYTES as u64);
+            client.write(offset, &data[..left as usize]).unwrap();
+        }
     }
 
     pub fn connect(&self, volume: &str) -> Client {
@@ -91,6 +115,22 @@ impl Site {
 
     pub fn stop(self) {
         self.serving.stop();
+    }
+}
+
+/// A device without load to speak of: no growth, no jitter, no transfer that counts.
+fn control_spec(like: &DeviceSpec) -> DeviceSpec {
+    DeviceSpec {
+        capacity: Bytes(16 << 20),
+        read_latency: Nanos(CONTROL_NS),
+        write_latency: Nanos(CONTROL_NS),
+        read_iops: 1e6,
+        write_iops: 1e6,
+        read_bandwidth: BytesPerSec(u64::from(u32::MAX)),
+        write_bandwidth: BytesPerSec(u64::from(u32::MAX)),
+        curve: LoadCurve::flat(),
+        jitter_sigma: 0.0,
+        ..like.clone()
     }
 }
 
