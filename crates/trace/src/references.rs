@@ -78,46 +78,54 @@ impl PageReferences {
         mut touch: impl FnMut(u64, Touch),
     ) -> u64 {
         let mut references = 0;
-        let counted_below = match self.cache {
-            CacheKind::ReadWrite => Op::Trim as u32,
-            CacheKind::ReadsOnly => Op::Write as u32,
-        };
         for chunk in warmed(records) {
             let (groups, rest) = chunk.as_chunks::<GROUP_RECORDS>();
             for group in groups {
-                // What has several pages is looked at below, whatever its first one is.
-                let mut any = false;
-                for record in group {
-                    let (first, pages) = self.pages(record);
-                    let counts = (record.op_code() & 3) < counted_below;
-                    references += if counts { pages } else { 0 };
-                    any |= sampler.keeps(first) | (pages > 1);
-                }
-                if any {
-                    self.take_sampled(group, sampler, &mut touch);
+                if self.is_plain(group) {
+                    references += GROUP_RECORDS as u64;
+                    let lowest = group.iter().map(|r| sampler.order(self.name(r))).min();
+                    if lowest.is_some_and(|order| sampler.keeps_order(order)) {
+                        self.take_sampled(group, sampler, &mut touch);
+                    }
+                } else {
+                    references += self.take_sampled(group, sampler, &mut touch);
                 }
             }
-            for record in rest {
-                let counts = self.kind(record) == Some(Touch::Reference);
-                references += if counts { self.pages(record).1 } else { 0 };
-            }
-            self.take_sampled(rest, sampler, &mut touch);
+            references += self.take_sampled(rest, sampler, &mut touch);
         }
         references
     }
 
-    /// The touches of pages that are in a sample, record by record.
+    /// Whether every record of a group is one reference to one page.
+    #[inline]
+    fn is_plain(&self, group: &[Record; GROUP_RECORDS]) -> bool {
+        let other_ops = match self.cache {
+            CacheKind::ReadWrite => Op::Trim as u32,
+            CacheKind::ReadsOnly => Op::Trim as u32 | Op::Write as u32,
+        };
+        let (mut ops, mut last) = (0, 0);
+        for record in group {
+            ops |= record.op_code();
+            // Of its last byte, within its first page; of no bytes at all it is beyond.
+            last |= self.end(record).wrapping_sub(1);
+        }
+        ops & other_ops == 0 && last >> self.page_bits == 0
+    }
+
+    /// The touches of pages that are in a sample, record by record; the number of all references.
     fn take_sampled(
         &self,
         records: &[Record],
         sampler: &Sampler,
         touch: &mut impl FnMut(u64, Touch),
-    ) {
+    ) -> u64 {
+        let mut references = 0;
         for record in records {
             let Some(kind) = self.kind(record) else {
                 continue;
             };
             let (first, pages) = self.pages(record);
+            references += if kind == Touch::Reference { pages } else { 0 };
             for page in 0..pages {
                 let name = first.wrapping_add(page);
                 if sampler.keeps(name) {
@@ -125,18 +133,28 @@ impl PageReferences {
                 }
             }
         }
+        references
     }
 
     /// The name of the first page of a record, and how many it touches. No record that was never verified can do worse than be
     /// counted wrongly.
     #[inline]
     fn pages(&self, record: &Record) -> (u64, u64) {
+        let pages = (self.end(record) + (1 << self.page_bits) - 1) >> self.page_bits;
+        (self.name(record), pages)
+    }
+
+    /// The name of the first page of a record. Volumes lie 2^48 pages apart: they meet only where a volume is larger than that.
+    #[inline]
+    fn name(&self, record: &Record) -> u64 {
         let first = record.offset_bytes >> self.page_bits;
-        let within = record.offset_bytes & ((1 << self.page_bits) - 1);
-        let end = within + u64::from(record.length_bytes);
-        let pages = (end + (1 << self.page_bits) - 1) >> self.page_bits;
-        // Volumes lie 2^48 pages apart: they meet only where a volume is larger than that.
-        (first.wrapping_add(u64::from(record.volume()) << 48), pages)
+        first.wrapping_add(u64::from(record.volume()) << 48)
+    }
+
+    /// Bytes from the begin of its first page to the end of a record.
+    #[inline]
+    fn end(&self, record: &Record) -> u64 {
+        (record.offset_bytes & ((1 << self.page_bits) - 1)) + u64::from(record.length_bytes)
     }
 
     #[inline]

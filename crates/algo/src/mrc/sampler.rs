@@ -4,6 +4,8 @@ use crate::mix;
 
 /// Hashes of blocks are below this: P of the paper.
 pub const MODULUS: u32 = 1 << 24;
+/// Their bits are the highest of 64.
+const HASH_SHIFT: u32 = 40;
 
 /// With fewer sampled blocks than this, a curve is too rough: with 500 of 5,000 blocks of a Zipf-like load the error was 0.09, with
 /// and without a correction.
@@ -50,9 +52,20 @@ impl Sampler {
     /// a sample of a scan would then be a comb.
     #[inline]
     pub fn hash(&self, block: u64) -> u32 {
+        (self.order(block) >> HASH_SHIFT) as u32
+    }
+
+    /// Orders blocks as their hashes do: of several, it is enough to ask [`Sampler::keeps_order`] of the least.
+    #[inline]
+    pub fn order(&self, block: u64) -> u64 {
         let z = (block ^ self.seed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let z = (z ^ (z >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
-        (z >> 40) as u32
+        (z ^ (z >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93)
+    }
+
+    /// Whether a block of this [`Sampler::order`] is in.
+    #[inline]
+    pub fn keeps_order(&self, order: u64) -> bool {
+        ((order >> HASH_SHIFT) as u32) < self.threshold
     }
 
     /// Whether a block is in.

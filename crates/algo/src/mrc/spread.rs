@@ -101,7 +101,8 @@ impl Spread {
     }
 
     /// The largest standard error of the corrected curve over all sizes: how much the misses of the groups differ, beyond what goes
-    /// with their numbers of references. None for too few blocks.
+    /// with their numbers of references, and how far what goes with them is carried beyond the groups (the variance of a regression
+    /// estimate away from the mean). None for too few blocks.
     pub(super) fn standard_error(&self, blocks: u64, references: f64) -> Option<f64> {
         if blocks < BLOCKS_MIN || references <= 0.0 {
             return None;
@@ -116,8 +117,13 @@ impl Spread {
             worst = worst.max(residual(&misses, &counts));
         }
         let n = GROUPS as f64;
+        let beyond = references - counts.total;
+        let carried = match counts.squares > 0.0 {
+            true => beyond * beyond / counts.squares,
+            false => 0.0,
+        };
         // A slope and a mean are taken from the groups: two are not free.
-        Some((worst * n / (n - 2.0)).sqrt() / references)
+        Some((worst / (n - 2.0) * (n + carried)).sqrt() / references)
     }
 }
 
