@@ -24,16 +24,17 @@ fn figures(answered: &[Answered]) -> [f64; 3] {
 /// Ratios of the fast drive's figures to the other's.
 fn ratios(config: DriveConfig, mib: u64, reads: u64, arrivals: Arrivals, load: f64) -> [f64; 3] {
     let pages = |random: &mut Rng| (0, 4096 * (1 + random.below(4)));
-    ratios_of(config, mib, reads, arrivals, load, pages)
+    ratios_of(config, mib, reads, arrivals, load, 20_000, pages)
 }
 
-/// The same with requests that begin so far into a page and are so long.
+/// The same with so many requests, which begin so far into a page and are so long.
 fn ratios_of(
     config: DriveConfig,
     mib: u64,
     reads: u64,
     arrivals: Arrivals,
     load: f64,
+    n: u32,
     within: impl Fn(&mut Rng) -> (u64, u64),
 ) -> [f64; 3] {
     let bytes = Bytes(mib << 20);
@@ -43,7 +44,7 @@ fn ratios_of(
     let write_us = drive.config().page_cost().write_us(0.75);
     let between = write_us / f64::from(drive.config().units()) * 1e3 / load;
     let (mut random, mut at) = (Rng::new(3, 3), 0.0);
-    let requests: Vec<Request> = (0..20_000)
+    let requests: Vec<Request> = (0..n)
         .map(|_| {
             at += random.exponential() * between;
             let op = if random.below(10) < reads {
@@ -108,7 +109,7 @@ fn pages_that_are_written_in_part_are_read_first_in_both() {
                     ..preset(name).unwrap()
                 };
                 // A quarter of the others' load: requests take up to five pages, and two of them are read as well.
-                let got = ratios_of(config, mib, reads, arrivals, load / 4.0, sectors);
+                let got = ratios_of(config, mib, reads, arrivals, load / 4.0, 20_000, sectors);
                 let what = format!("{name} {buffer_pages} {reads} {arrivals:?} {load}: {got:?}");
                 let [mean, p99, rate] = got;
                 assert!((mean - 1.0).abs() < 0.07, "{what}");
@@ -267,18 +268,20 @@ fn reads_of_what_was_never_written_take_their_transfers_in_both() {
     }
 }
 
-/// The drive of the measurement of speed: requests of one page, 32 at a time. Here the quick mode is too fast, throughput by
-/// up to a third; the bounds say how far, and that it is on this side.
+/// The drive of the measurement of speed: requests of one page, 32 at a time. Long enough that what is measured is not how its large
+/// buffer fills (with 20,000 writes, a quarter of the time). Throughput and mean latency within 8 %; of the 99th percentile of
+/// writes alone the quick mode says less than half, since with queues the buffer's slots come free in bursts.
 #[test]
 fn the_drive_whose_speed_is_measured_agrees() {
     for reads in [0, 5] {
         let one = |_: &mut Rng| (0, 4096);
-        let [mean, p99, rate] =
-            ratios_of(speed::drive(), 512, reads, Arrivals::Closed(32), 1.0, one);
+        let arrivals = Arrivals::Closed(32);
+        let got = ratios_of(speed::drive(), 512, reads, arrivals, 1.0, 200_000, one);
+        let [mean, p99, rate] = got;
         let what = format!("{reads}: mean {mean}, p99 {p99}, rate {rate}");
         println!("{what}");
-        assert!(rate > 0.88 && rate < 1.35, "{what}");
-        assert!(mean > 0.70 && mean < 1.20, "{what}");
-        assert!(p99 < 2.0 && p99 > 0.33, "{what}");
+        assert!((rate - 1.0).abs() < 0.08, "{what}");
+        assert!((mean - 1.0).abs() < 0.08, "{what}");
+        assert!(p99 > 0.3 && p99 < 1.3, "{what}");
     }
 }
