@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use datapath::desk::{Ask, DeviceSample, NewDevice, NewSource, Samples, Told, VolumeSample};
 use datapath::{Client, Counts, LastMove, Listen, Reach, ServerConfig, Serving, add_device};
+use model::ExtentRanges;
 use tempfile::TempDir;
 use units::{Bytes, BytesPerSec, Nanos};
 
@@ -507,4 +508,50 @@ fn several_watch_the_heat_of_extents_each_since_its_own_last_look() {
     assert!(anew.cursor.since_ns > first.cursor.since_ns);
     assert_eq!(anew.touched(), [(0, 1, 0)]);
     site.stop();
+}
+
+/// Of two orders at one time one is refused, and it is the other one that is durable.
+#[test]
+fn the_record_of_a_move_is_that_of_the_order_that_was_taken() {
+    let mut site = Site::new();
+    site.create("data", 16, "fast");
+    for round in 0..5 {
+        site.serve(&["data"]);
+        let mut client = site.client("data");
+        client
+            .write(0, &vec![round + 1; 16 * MIB as usize])
+            .unwrap();
+        let order = |from: u32| Ask::Move {
+            volume: "data".into(),
+            to: "slow".into(),
+            device: Some("slow-1".into()),
+            // It takes longer than the test.
+            bandwidth: BytesPerSec(4096),
+            extents: Some(ExtentRanges::from_sorted(from..from + 4)),
+        };
+        let told = std::thread::scope(|scope| {
+            let ordered = [0, 4, 8, 12].map(|from| {
+                let reach = Reach::find(&site.path("array")).unwrap();
+                scope.spawn(move || (from, reach.ask(order(from))))
+            });
+            ordered.map(|o| o.join().unwrap())
+        });
+        let taken = told.iter().filter(|(_, told)| told.is_ok());
+        let taken: Vec<u32> = taken.map(|(from, _)| *from).collect();
+        assert_eq!(taken.len(), 1, "{told:?}");
+        site.stop();
+        let array = array::Array::open(&site.path("array")).unwrap();
+        let records = array.moves().unwrap();
+        let recorded: Vec<_> = records.iter().map(|r| r.extents.clone()).collect();
+        let wanted = ExtentRanges::from_sorted(taken[0]..taken[0] + 4);
+        assert_eq!(recorded, [Some(wanted)], "round {round}");
+        drop(array);
+        site.serve(&["data"]);
+        let cancel = Ask::CancelMove {
+            volume: "data".into(),
+        };
+        site.ask(cancel).unwrap();
+        site.until("over", |s| volume(s, "data").moving.is_none());
+        site.stop();
+    }
 }

@@ -43,6 +43,8 @@ pub struct Desk {
     server: Option<Mutex<Server>>,
     volumes: Mutex<BTreeMap<VolumeId, VolumeLimits>>,
     tiers: Mutex<BTreeMap<TierId, Limits>>,
+    /// Held while a move is ordered: what is durable is what the volume's worker took.
+    ordering: Mutex<()>,
 }
 
 enum KeeperAccess {
@@ -78,6 +80,7 @@ impl Desk {
             server: None,
             volumes: Mutex::default(),
             tiers: Mutex::default(),
+            ordering: Mutex::default(),
         }
     }
 
@@ -89,6 +92,7 @@ impl Desk {
             server: Some(Mutex::new(server)),
             volumes: Mutex::default(),
             tiers: Mutex::default(),
+            ordering: Mutex::default(),
         }
     }
 

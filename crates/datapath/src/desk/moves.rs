@@ -1,5 +1,7 @@
 //! Orders to move a volume, or some of its extents: what is checked before they are durable.
 
+use std::sync::PoisonError;
+
 use array::{Change, DeviceRecord, MOVE_RANGES_MAX, MoveRecord, VolumeRecord};
 use model::ExtentRanges;
 use units::{Bytes, BytesPerSec, TierId};
@@ -49,6 +51,7 @@ impl Desk {
                 "a move names 1 to {MOVE_RANGES_MAX} ranges of extents, not {ranges}: move some after the others"
             ));
         }
+        let _ordering = self.ordering.lock().unwrap_or_else(PoisonError::into_inner);
         let id = self.volume(name)?.id;
         let Answer::Status(status) = self.order(name, Question::Status)? else {
             return Err(UNEXPECTED.into());
