@@ -13,7 +13,8 @@
 use units::{Bytes, Nanos};
 
 use crate::host::{APPLIANCE_CPUS, Host, HostFinding, Needs, choose};
-use crate::load::{Backend, Change, Prediction, Stream, predict};
+use crate::judged::Judged;
+use crate::load::{Backend, Change, Stream, predict};
 pub use crate::rung::{
     Deed, Elsewhere, MEMORY_EFFECT, OPS_EFFECT, Price, Rung, RungKind, SpareOps,
 };
@@ -60,18 +61,12 @@ pub struct Situation<'a> {
 
 /// Rate that a neighbour without a promise is left, share of its present one.
 const UNPROMISED_LEFT: f64 = 0.2;
-/// Where the model does not see what is broken, an answer must take this share off the affected workload's busiest resource.
-const UNSEEN_TAKES: f64 = 0.1;
 /// Parts of the memory that are tried, in eighths.
 const MEMORY_EIGHTHS: [u64; 6] = [1, 2, 3, 4, 5, 6];
 
 /// Looks at all rungs that are `allowed`; the findings about hosts belong to the appliance's.
 pub fn rungs(at: &Situation<'_>, allowed: &[RungKind]) -> (Vec<Rung>, Vec<HostFinding>) {
-    let now = predict(at.backend, at.streams, &Change::None);
-    let at = &Judged {
-        at,
-        unseen: now.fails.is_none().then(|| busiest_of(at, &now)),
-    };
+    let at = &Judged::new(at);
     let mut findings = Vec::new();
     let rungs = RungKind::ALL
         .into_iter()
@@ -80,7 +75,7 @@ pub fn rungs(at: &Situation<'_>, allowed: &[RungKind]) -> (Vec<Rung>, Vec<HostFi
                 return none(kind, "not allowed here");
             }
             match kind {
-                RungKind::Throttle => with_unknown(at, throttle(at)),
+                RungKind::Throttle => at.with_unknown(throttle(at)),
                 RungKind::MemoryShare => memory(at),
                 RungKind::OpsShare => ops(at),
                 RungKind::Appliance => {
@@ -88,80 +83,11 @@ pub fn rungs(at: &Situation<'_>, allowed: &[RungKind]) -> (Vec<Rung>, Vec<HostFi
                     findings = found;
                     rung
                 }
-                RungKind::Move => with_unknown(at, elsewhere(at)),
+                RungKind::Move => at.with_unknown(elsewhere(at)),
             }
         })
         .collect();
     (rungs, findings)
-}
-
-/// A situation and what an answer is held against in it.
-struct Judged<'a> {
-    at: &'a Situation<'a>,
-    /// Where the model sees nothing broken, and so would call every answer a success: the affected workload's busiest resource and
-    /// its use; `None` within where it uses none.
-    unseen: Option<Option<(usize, f64)>>,
-}
-
-impl<'a> std::ops::Deref for Judged<'a> {
-    type Target = Situation<'a>;
-
-    fn deref(&self) -> &Situation<'a> {
-        self.at
-    }
-}
-
-impl Judged<'_> {
-    /// Why an answer with this prediction is not taken; `None` if it would do.
-    fn refusal(&self, kind: RungKind, prediction: &Prediction) -> Option<String> {
-        let unseen = "the model does not see this violation";
-        match (&prediction.fails, self.unseen) {
-            (Some(why), _) => Some(why.clone()),
-            (None, None) => None,
-            // Where nothing was ever measured only the answer is tried that takes seconds and ends after its cooldown.
-            (None, Some(None)) if kind == RungKind::Throttle => None,
-            (None, Some(None)) => Some(unseen.into()),
-            (None, Some(Some((r, used)))) => {
-                let after = prediction.uses[r];
-                let name = &self.backend.resources[r].name;
-                (after > used * (1.0 - UNSEEN_TAKES)).then(|| {
-                    let (used, after) = (100.0 * used, 100.0 * after);
-                    format!("{unseen}; {name}, now {used:.0} % busy, would be {after:.0} %")
-                })
-            }
-        }
-    }
-
-    fn rung(&self, kind: RungKind, deed: Deed, price: Price, prediction: Prediction) -> Rung {
-        Rung {
-            kind,
-            deed: Some(deed),
-            price,
-            refused: self.refusal(kind, &prediction),
-            prediction: Some(prediction),
-        }
-    }
-}
-
-/// The busiest of the resources that the affected workload's requests take time of.
-fn busiest_of(at: &Situation<'_>, now: &Prediction) -> Option<(usize, f64)> {
-    let affected = at.streams.iter().find(|s| s.workload == at.affected)?;
-    let costs = affected.costs.iter().zip(&now.uses).enumerate();
-    costs
-        .filter(|(_, (cost, _))| cost.read_s > 0.0 || cost.write_s > 0.0)
-        .map(|(r, (_, used))| (r, *used))
-        .max_by(|a, b| a.1.total_cmp(&b.1))
-}
-
-/// Who is not known to disturb is not known not to: that is said with a refusal that the set is the reason of.
-fn with_unknown(at: &Judged<'_>, mut rung: Rung) -> Rung {
-    if let (Some(why), n @ 1..) = (&mut rung.refused, at.untested) {
-        let workloads = if n == 1 { "workload" } else { "workloads" };
-        let unknown = format!("interference with {n} {workloads} could not be tested yet");
-        why.push_str("; ");
-        why.push_str(&unknown);
-    }
-    rung
 }
 
 /// The first rung that would do.

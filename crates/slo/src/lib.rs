@@ -24,6 +24,7 @@ pub mod detect;
 pub mod host;
 mod in_force;
 pub mod interference;
+mod judged;
 pub mod ladder;
 pub mod load;
 mod measured;
