@@ -31,6 +31,11 @@ impl<'a> Judged<'a> {
         Self { at, unseen }
     }
 
+    /// Whether the model sees a promise broken.
+    pub(crate) fn sees(&self) -> bool {
+        self.unseen.is_none()
+    }
+
     /// Why an answer with this prediction is not taken; `None` if it would do.
     pub(crate) fn refusal(&self, kind: RungKind, prediction: &Prediction) -> Option<String> {
         let unseen = "the model does not see this violation";

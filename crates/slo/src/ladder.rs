@@ -16,7 +16,7 @@ use crate::host::{APPLIANCE_CPUS, Host, HostFinding, Needs, choose};
 use crate::judged::Judged;
 use crate::load::{Backend, Change, Stream, predict};
 pub use crate::rung::{
-    Deed, Elsewhere, MEMORY_EFFECT, OPS_EFFECT, Price, Rung, RungKind, SpareOps,
+    Deed, Elsewhere, Held, MEMORY_EFFECT, OPS_EFFECT, Price, Rung, RungKind, SpareOps,
 };
 use crate::sample::{HostId, WorkloadId};
 use crate::sizing::SizingConfig;
@@ -42,7 +42,7 @@ pub struct Situation<'a> {
     /// Bytes that each workload has stored.
     pub stored: &'a [Bytes],
     /// Those that are held to a rate already.
-    pub throttled: &'a [WorkloadId],
+    pub held: &'a [Held],
     /// Hosts where an appliance failed lately.
     pub avoid: &'a [HostId],
     /// Those of the set whose appliance was of no use lately.
@@ -59,8 +59,10 @@ pub struct Situation<'a> {
     pub elsewhere: Option<&'a Elsewhere>,
 }
 
-/// Rate that a neighbour without a promise is left, share of its present one.
+/// Rate that a neighbour without a promise is left at least, share of what it asks for.
 const UNPROMISED_LEFT: f64 = 0.2;
+/// How closely the rate of a throttle is looked for, share of the present one.
+const RATE_STEP: f64 = 0.02;
 /// Parts of the memory that are tried, in eighths.
 const MEMORY_EIGHTHS: [u64; 6] = [1, 2, 3, 4, 5, 6];
 
@@ -126,6 +128,7 @@ fn rate(stream: &Stream) -> f64 {
     stream.reads_per_s + stream.writes_per_s
 }
 
+/// Of all neighbours who could be held the one who would lose least.
 fn throttle(at: &Judged<'_>) -> Rung {
     let mut tried = Vec::new();
     for stream in at.streams {
@@ -133,35 +136,19 @@ fn throttle(at: &Judged<'_>) -> Rung {
         if workload == at.affected || !at.set.contains(&workload) {
             continue;
         }
-        let present = rate(stream);
-        // A throttle respects what was promised: who was promised a latency is not held below what it uses. And one that is held
-        // already is not held to a share of that.
-        if at.throttled.contains(&workload) {
-            continue;
-        }
+        let held = at.held.iter().find(|h| h.workload == workload);
+        let present = held.map_or(rate(stream), |h| rate(stream).min(h.rate_per_s));
+        // One that is held already is not held to a share of that.
+        let asked = held.map_or(present, |h| h.asked_per_s);
+        // A throttle respects what was promised: who was promised a latency is not held below what it uses.
         let unpromised = match stream.objective.latency_max {
             Some(_) => present,
-            None => UNPROMISED_LEFT * present,
+            None => UNPROMISED_LEFT * asked,
         };
-        let left = stream.objective.rate_min_per_s.unwrap_or(unpromised);
-        if left >= present {
-            continue;
+        let least = stream.objective.rate_min_per_s.unwrap_or(unpromised);
+        if least < present {
+            tried.push(held_to(at, workload, least, present));
         }
-        let change = Change::Throttled {
-            workload,
-            rate_per_s: left,
-        };
-        let price = Price {
-            effect_after: Nanos::from_secs(10),
-            lost_per_s: present - left,
-            ..Price::default()
-        };
-        let deed = Deed::Throttle {
-            workload,
-            rate_per_s: left,
-        };
-        let prediction = predict(at.backend, at.streams, &change);
-        tried.push(at.rung(RungKind::Throttle, deed, price, prediction));
     }
     tried.sort_by(|a, b| a.price.lost_per_s.total_cmp(&b.price.lost_per_s));
     first_or_last(
@@ -169,6 +156,44 @@ fn throttle(at: &Judged<'_>) -> Rung {
         tried,
         "nobody who interferes asks for more than was promised",
     )
+}
+
+/// The highest rate from `least` to `present` that is predicted to do; `least` where none does. It is one that was asked about, so
+/// a model that is not quite monotone may hide a better one but makes no worse one look good.
+fn held_to(at: &Judged<'_>, workload: WorkloadId, least: f64, present: f64) -> Rung {
+    let look = |rate_per_s: f64| {
+        let change = Change::Throttled {
+            workload,
+            rate_per_s,
+        };
+        let price = Price {
+            effect_after: Nanos::from_secs(10),
+            lost_per_s: present - rate_per_s,
+            ..Price::default()
+        };
+        let deed = Deed::Throttle {
+            workload,
+            rate_per_s,
+        };
+        let prediction = predict(at.backend, at.streams, &change);
+        at.rung(RungKind::Throttle, deed, price, prediction)
+    };
+    let mut best = look(least);
+    // What the model does not see broken it cannot say how to mend: all is taken that may be.
+    if best.refused.is_some() || !at.sees() {
+        return best;
+    }
+    let (mut low, mut high) = (least, present);
+    while high - low > RATE_STEP * present {
+        let middle = 0.5 * (low + high);
+        let rung = look(middle);
+        if rung.refused.is_none() {
+            (low, best) = (middle, rung);
+        } else {
+            high = middle;
+        }
+    }
+    best
 }
 
 fn memory(at: &Judged<'_>) -> Rung {
