@@ -31,6 +31,7 @@ mod measured;
 mod moved;
 mod orders;
 mod placed;
+mod recorded;
 pub mod removal;
 pub mod reroute;
 mod responder;
