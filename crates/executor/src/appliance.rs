@@ -17,24 +17,25 @@
 //! **The safe state**: requests go to the backend, and the appliance holds nothing that the backend does not. Only kinds that never
 //! hold anything dirty are known here (writes go around or through), so the second half always holds and what matters is the
 //! route. An appliance is destroyed only once its route is known to be the backend's: from the moment that re-routing begins it is
-//! *unknown* until it is said to be done, and after a failed or late one it is set back and confirmed first. If it cannot be set back the appliance stays, *stranded* and serving, and
-//! an operator is told; if its host is lost then, it is tried again at once.
+//! *unknown* until it is said to be done, and after a failed or late one it is set back and confirmed first. If it cannot be set
+//! back the appliance stays, *stranded* and serving, and an operator is told; if its host is lost then, it is tried again at once.
 //!
 //! The driver carries out the actions of one appliance in order; one that sets a route back ends a re-routing that is still under
-//! way. Every step has a deadline ([`ApplianceDeadlines`]); answers to a step that is over are ignored. Which volume, which host and
-//! which size is the responder's choice (crate `slo`), not this one's.
+//! way. Every step has a deadline ([`ApplianceDeadlines`]). Every action carries the number of its attempt, and only an answer that
+//! repeats the latest is taken: one of an earlier attempt, of a step that is over or from before a restart is [`Ignored`], whatever it
+//! says. Which volume, which host and which size is the responder's choice (crate `slo`), not this one's.
 
 mod parts;
 
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
-use units::{Nanos, VolumeId};
+use units::Nanos;
 
 pub use parts::{
-    ApplianceAction, ApplianceDeadlines, ApplianceId, ApplianceInput, ApplianceKind,
-    ApplianceOrder, ApplianceOutcome, ApplianceState, ENDED_MAX, REMOVE_ATTEMPTS_MAX,
-    RETURN_ATTEMPTS_MAX, Route, WarmUp,
+    ApplianceAction, ApplianceAnswer, ApplianceDeadlines, ApplianceId, ApplianceInput,
+    ApplianceKind, ApplianceOrder, ApplianceOutcome, ApplianceState, ApplianceStep, ENDED_MAX,
+    Ignored, REMOVE_ATTEMPTS_MAX, RETURN_ATTEMPTS_MAX, Route, Taken, WarmUp,
 };
 
 /// One appliance and where it stands.
@@ -50,8 +51,11 @@ pub struct Appliance {
     pub route: Route,
     /// When the step under way is late.
     pub deadline: Option<Nanos>,
-    /// Attempts at it so far.
+    /// Attempts at it so far; one that is asked for again after a restart is the same.
     attempts: u32,
+    /// Number of the latest action.
+    #[serde(default)]
+    asked: u32,
     /// How it will end, once that is settled.
     ending: Option<ApplianceOutcome>,
 }
@@ -60,6 +64,14 @@ impl Appliance {
     /// Whether nothing will happen any more.
     pub fn ended(&self) -> bool {
         matches!(self.state, ApplianceState::Ended { .. })
+    }
+
+    /// The latest attempt: an answer to another one is not taken.
+    pub fn step(&self) -> ApplianceStep {
+        ApplianceStep {
+            id: self.id,
+            attempt: self.asked,
+        }
     }
 
     /// Whether the volume is served by the backend with nothing missing there.
@@ -76,24 +88,6 @@ pub struct Appliances {
     #[serde(skip)]
     actions: VecDeque<ApplianceAction>,
 }
-
-/// A volume has an appliance already.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Taken {
-    /// Whose volume it is.
-    pub volume: VolumeId,
-    /// The appliance that it has.
-    pub by: ApplianceId,
-}
-
-impl std::fmt::Display for Taken {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (volume, by) = (self.volume.0, self.by.0);
-        write!(f, "volume {volume} has appliance {by} already")
-    }
-}
-
-impl std::error::Error for Taken {}
 
 impl Appliances {
     /// None yet.
@@ -119,7 +113,7 @@ impl Appliances {
         self.all.binary_search_by_key(&id, |a| a.id).ok()
     }
 
-    /// The next thing to do.
+    /// The next thing to do. What is to survive a crash is stored before it is begun, or its number may come twice.
     pub fn poll_action(&mut self) -> Option<ApplianceAction> {
         self.actions.pop_front()
     }
@@ -150,6 +144,7 @@ impl Appliances {
             route: Route::Backend,
             deadline: None,
             attempts: 0,
+            asked: 0,
             ending: None,
         });
         self.enter(id, now, ApplianceState::Creating);
@@ -167,19 +162,36 @@ impl Appliances {
         });
     }
 
-    /// Takes in what happened to one of them; what is said of one that ended, or answers a step that is over, is ignored.
-    pub fn handle(&mut self, now: Nanos, id: ApplianceId, input: ApplianceInput) {
+    /// Takes in what became of a step.
+    ///
+    /// # Errors
+    /// The answer is to another attempt than the latest, or to none: nothing changes.
+    pub fn answer(
+        &mut self,
+        now: Nanos,
+        step: ApplianceStep,
+        answer: ApplianceAnswer,
+    ) -> Result<(), Ignored> {
+        let id = step.id;
+        let latest = self.get(id).ok_or(Ignored::Unknown { id })?.asked;
+        if step.attempt != latest {
+            return Err(Ignored::OtherAttempt { step, latest });
+        }
+        let taken = self.take(now, id, answer);
+        self.check();
+        taken.then_some(()).ok_or(Ignored::NotAsked { step })
+    }
+
+    /// Whether an answer to the latest attempt is one to the step under way; if so, goes on.
+    fn take(&mut self, now: Nanos, id: ApplianceId, answer: ApplianceAnswer) -> bool {
+        use ApplianceAnswer as A;
         use ApplianceState as S;
-        let Some(appliance) = self.get(id) else {
-            return;
-        };
-        match (appliance.state.clone(), input) {
-            (S::Ended { .. }, _) => {}
-            (S::Creating, ApplianceInput::Created) => {
+        match (self.at(id).state.clone(), answer) {
+            (S::Creating, A::Created) => {
                 self.at(id).route = Route::Unknown;
                 self.enter(id, now, S::Rerouting);
             }
-            (S::Rerouting, ApplianceInput::Rerouted) => {
+            (S::Rerouting, A::Rerouted) => {
                 self.at(id).route = Route::Appliance;
                 let next = match self.at(id).order.warm {
                     WarmUp::Planned => S::Warming,
@@ -188,23 +200,35 @@ impl Appliances {
                 self.enter(id, now, next);
             }
             // A cold cache is a cache all the same.
-            (S::Warming, ApplianceInput::Warmed | ApplianceInput::Failed { .. }) => {
-                self.enter(id, now, S::Serving);
-            }
-            (S::Returning | S::Stranded, ApplianceInput::Returned) => {
+            (S::Warming, A::Warmed | A::Failed { .. }) => self.enter(id, now, S::Serving),
+            (S::Returning | S::Stranded, A::Returned) => {
                 self.at(id).route = Route::Backend;
                 self.enter(id, now, S::Draining);
             }
             // Nothing in it is dirty: requests that do not end are answered by nobody, whatever is done.
-            (S::Draining, ApplianceInput::Drained | ApplianceInput::Failed { .. }) => {
-                self.enter(id, now, S::Removing);
+            (S::Draining, A::Drained | A::Failed { .. }) => self.enter(id, now, S::Removing),
+            (S::Removing, A::Destroyed) => self.end(id, now),
+            (S::Creating | S::Rerouting | S::Returning | S::Removing, A::Failed { why }) => {
+                self.failed(id, now, why);
             }
-            (S::Removing, ApplianceInput::Destroyed) => self.end(id, now),
-            (_, ApplianceInput::Lost { why }) => self.lost(id, now, why),
-            (_, ApplianceInput::Remove { why }) => self.remove(id, now, why),
-            (S::Stranded, ApplianceInput::Retry) => self.enter(id, now, S::Returning),
-            (_, ApplianceInput::Failed { why }) => self.failed(id, now, why),
-            _ => {}
+            _ => return false,
+        }
+        true
+    }
+
+    /// Takes in what happened to one of them; what is said of one that ended, or asks for what is done already, is ignored.
+    pub fn handle(&mut self, now: Nanos, id: ApplianceId, input: ApplianceInput) {
+        let state = match self.get(id) {
+            Some(appliance) if !appliance.ended() => &appliance.state,
+            _ => return,
+        };
+        match input {
+            ApplianceInput::Lost { why } => self.lost(id, now, why),
+            ApplianceInput::Remove { why } => self.remove(id, now, why),
+            ApplianceInput::Retry if *state == ApplianceState::Stranded => {
+                self.enter(id, now, ApplianceState::Returning);
+            }
+            ApplianceInput::Retry => {}
         }
         self.check();
     }
@@ -214,18 +238,20 @@ impl Appliances {
         for i in 0..self.all.len() {
             let appliance = &self.all[i];
             if appliance.deadline.is_some_and(|d| d <= now) {
-                let id = appliance.id;
-                self.handle(now, id, ApplianceInput::Failed { why: "late".into() });
+                let late = ApplianceAnswer::Failed { why: "late".into() };
+                let taken = self.take(now, appliance.id, late);
+                assert!(taken, "what has a deadline can fail");
             }
         }
+        self.check();
     }
 
-    /// After reading the state back from a store: emits again what was under way, with its full time.
+    /// After reading the state back from a store: emits again what was under way, with its full time. A restart is no failure of
+    /// a step, so it takes none of its attempts; but what is asked now has a new number, and answers from before are not taken.
     pub fn resume(&mut self, now: Nanos) {
         self.actions.clear();
         for i in 0..self.all.len() {
-            let (id, state) = (self.all[i].id, self.all[i].state.clone());
-            self.begin(id, now, &state);
+            self.ask(self.all[i].id, now);
         }
     }
 
@@ -282,9 +308,9 @@ impl Appliances {
                 self.settle(id, ApplianceOutcome::Failed { why });
                 self.enter(id, now, S::Returning);
             }
-            S::Returning if attempts < RETURN_ATTEMPTS_MAX => self.begin(id, now, &S::Returning),
+            S::Returning if attempts < RETURN_ATTEMPTS_MAX => self.begin(id, now),
             S::Returning => self.enter(id, now, S::Stranded),
-            S::Removing if attempts < REMOVE_ATTEMPTS_MAX => self.begin(id, now, &S::Removing),
+            S::Removing if attempts < REMOVE_ATTEMPTS_MAX => self.begin(id, now),
             S::Removing => {
                 let why = format!("its virtual machine could not be destroyed: {why}");
                 self.at(id).ending = Some(ApplianceOutcome::Failed { why });
@@ -307,35 +333,44 @@ impl Appliances {
     }
 
     fn enter(&mut self, id: ApplianceId, now: Nanos, state: ApplianceState) {
+        let step = self.at(id).step();
         if self.at(id).state == ApplianceState::Warming {
-            self.actions.push_back(ApplianceAction::StopWarming(id));
+            self.actions.push_back(ApplianceAction::StopWarming(step));
         }
-        self.at(id).attempts = 0;
-        self.at(id).state = state.clone();
-        self.begin(id, now, &state);
+        let appliance = self.at(id);
+        appliance.attempts = 0;
+        appliance.state = state;
+        self.begin(id, now);
     }
 
-    /// Asks for what a state is about, once more.
-    fn begin(&mut self, id: ApplianceId, now: Nanos, state: &ApplianceState) {
+    /// Asks for what the state is about: one more attempt.
+    fn begin(&mut self, id: ApplianceId, now: Nanos) {
+        self.at(id).attempts += 1;
+        self.ask(id, now);
+    }
+
+    /// Asks for what the state is about, with a number that no answer so far can have.
+    fn ask(&mut self, id: ApplianceId, now: Nanos) {
         use ApplianceState as S;
         let limits = self.deadlines;
         let appliance = self.at(id);
-        let doubled = Nanos(limits.return_route.0 << appliance.attempts.min(16));
-        let (action, limit) = match state {
-            S::Creating => (ApplianceAction::Create(id), limits.create),
-            S::Rerouting => (ApplianceAction::Reroute(id), limits.reroute),
-            S::Warming => (ApplianceAction::Warm(id), limits.warm),
-            S::Returning => (ApplianceAction::Return(id), doubled),
-            S::Draining => (ApplianceAction::Drain(id), limits.drain),
-            S::Removing => (ApplianceAction::Destroy(id), limits.remove),
+        let doubled = Nanos(limits.return_route.0 << (appliance.attempts.max(1) - 1).min(16));
+        let (action, limit): (fn(ApplianceStep) -> ApplianceAction, Nanos) = match appliance.state {
+            S::Creating => (ApplianceAction::Create, limits.create),
+            S::Rerouting => (ApplianceAction::Reroute, limits.reroute),
+            S::Warming => (ApplianceAction::Warm, limits.warm),
+            S::Returning => (ApplianceAction::Return, doubled),
+            S::Draining => (ApplianceAction::Drain, limits.drain),
+            S::Removing => (ApplianceAction::Destroy, limits.remove),
             S::Serving | S::Stranded | S::Ended { .. } => {
                 appliance.deadline = None;
                 return;
             }
         };
-        appliance.attempts += 1;
+        appliance.asked += 1;
         appliance.deadline = Some(now + limit);
-        self.actions.push_back(action);
+        let step = appliance.step();
+        self.actions.push_back(action(step));
     }
 
     fn at(&mut self, id: ApplianceId) -> &mut Appliance {

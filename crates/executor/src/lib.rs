@@ -33,9 +33,9 @@ use serde::{Deserialize, Serialize};
 use units::{Bytes, DeviceId, Nanos};
 
 pub use appliance::{
-    Appliance, ApplianceAction, ApplianceDeadlines, ApplianceId, ApplianceInput, ApplianceKind,
-    ApplianceOrder, ApplianceOutcome, ApplianceState, Appliances, ENDED_MAX, REMOVE_ATTEMPTS_MAX,
-    RETURN_ATTEMPTS_MAX, Route, Taken, WarmUp,
+    Appliance, ApplianceAction, ApplianceAnswer, ApplianceDeadlines, ApplianceId, ApplianceInput,
+    ApplianceKind, ApplianceOrder, ApplianceOutcome, ApplianceState, ApplianceStep, Appliances,
+    ENDED_MAX, Ignored, REMOVE_ATTEMPTS_MAX, RETURN_ATTEMPTS_MAX, Route, Taken, WarmUp,
 };
 pub use driver::{Action, Input};
 pub use job::{Job, JobId, JobState};

@@ -1,9 +1,9 @@
 //! Appliances end in a safe state, whatever happens in whatever order.
 
 use executor::{
-    ApplianceAction, ApplianceDeadlines, ApplianceId, ApplianceInput, ApplianceKind,
-    ApplianceOrder, ApplianceOutcome, ApplianceState, Appliances, RETURN_ATTEMPTS_MAX, Route,
-    WarmUp,
+    ApplianceAction, ApplianceAnswer, ApplianceDeadlines, ApplianceId, ApplianceInput,
+    ApplianceKind, ApplianceOrder, ApplianceOutcome, ApplianceState, ApplianceStep, Appliances,
+    Ignored, RETURN_ATTEMPTS_MAX, Route, WarmUp,
 };
 use proptest::prelude::*;
 use units::{Bytes, Nanos, VolumeId};
@@ -35,8 +35,8 @@ fn started(warm: WarmUp) -> Appliances {
     all
 }
 
-fn failed(why: &str) -> ApplianceInput {
-    ApplianceInput::Failed { why: why.into() }
+fn failed(why: &str) -> ApplianceAnswer {
+    ApplianceAnswer::Failed { why: why.into() }
 }
 
 fn removal() -> ApplianceInput {
@@ -45,36 +45,49 @@ fn removal() -> ApplianceInput {
     }
 }
 
+fn step(attempt: u32) -> ApplianceStep {
+    ApplianceStep { id: ID, attempt }
+}
+
+/// Answers the step under way.
+fn answer(all: &mut Appliances, at: u64, answer: ApplianceAnswer) {
+    let step = all.get(ID).unwrap().step();
+    all.answer(s(at), step, answer).unwrap();
+}
+
 #[test]
 fn a_whole_life() {
     use ApplianceAction as A;
-    use ApplianceInput as I;
+    use ApplianceAnswer as W;
     let mut all = started(WarmUp::Planned);
     let mut log = vec![];
-    for (t, input) in [
-        (60, I::Created),
-        (61, I::Rerouted),
-        (200, I::Warmed),
-        (900, removal()),
-        (901, I::Returned),
-        (902, I::Drained),
-        (910, I::Destroyed),
+    let safe = |all: &Appliances| all.get(ID).unwrap().safe();
+    for (t, word) in [
+        (60, Some(W::Created)),
+        (61, Some(W::Rerouted)),
+        (200, Some(W::Warmed)),
+        (900, None),
+        (901, Some(W::Returned)),
+        (902, Some(W::Drained)),
+        (910, Some(W::Destroyed)),
     ] {
         log.extend(actions(&mut all));
-        all.handle(s(t), ID, input);
-        let safe = all.get(ID).unwrap().safe();
-        assert_eq!(safe, !(60..901).contains(&t), "at {t}");
+        match word {
+            Some(word) => answer(&mut all, t, word),
+            None => all.handle(s(t), ID, removal()),
+        }
+        assert_eq!(safe(&all), !(60..901).contains(&t), "at {t}");
     }
     assert_eq!(
         log,
         [
-            A::Create(ID),
-            A::Reroute(ID),
-            A::Warm(ID),
-            A::StopWarming(ID),
-            A::Return(ID),
-            A::Drain(ID),
-            A::Destroy(ID)
+            A::Create(step(1)),
+            A::Reroute(step(2)),
+            A::Warm(step(3)),
+            A::StopWarming(step(3)),
+            A::Return(step(4)),
+            A::Drain(step(5)),
+            A::Destroy(step(6))
         ]
     );
     let outcome = ApplianceOutcome::Removed {
@@ -91,6 +104,92 @@ fn a_whole_life() {
 }
 
 #[test]
+fn an_answer_to_another_attempt_changes_nothing_and_says_so() {
+    let mut all = started(WarmUp::None);
+    answer(&mut all, 60, ApplianceAnswer::Created);
+    answer(&mut all, 61, ApplianceAnswer::Rerouted);
+    all.handle(s(70), ID, removal());
+    all.tick(s(100));
+    assert_eq!(
+        actions(&mut all)[2..],
+        [
+            ApplianceAction::Return(step(3)),
+            ApplianceAction::Return(step(4))
+        ]
+    );
+    // The first attempt says that it failed, late: the second one's time is not cut short, nor is it one attempt less.
+    let before = all.get(ID).unwrap().clone();
+    let late = all.answer(s(101), step(3), failed("no answer"));
+    let latest = 4;
+    assert_eq!(
+        late,
+        Err(Ignored::OtherAttempt {
+            step: step(3),
+            latest
+        })
+    );
+    assert_eq!(
+        late.unwrap_err().to_string(),
+        "appliance 0: answer to attempt 3 ignored, the latest is 4"
+    );
+    // Nor is what nobody asked yet, nor what is no answer to a return.
+    assert!(
+        all.answer(s(101), step(5), ApplianceAnswer::Returned)
+            .is_err()
+    );
+    let unfit = all.answer(s(101), step(4), ApplianceAnswer::Created);
+    assert_eq!(unfit, Err(Ignored::NotAsked { step: step(4) }));
+    let other = ApplianceStep {
+        id: ApplianceId(7),
+        attempt: 1,
+    };
+    let unknown = all.answer(s(101), other, ApplianceAnswer::Created);
+    assert_eq!(unknown, Err(Ignored::Unknown { id: other.id }));
+    assert_eq!(all.get(ID), Some(&before));
+    assert!(actions(&mut all).is_empty());
+    all.answer(s(102), step(4), ApplianceAnswer::Returned)
+        .unwrap();
+    // Twice is once.
+    let again = all.answer(s(102), step(4), ApplianceAnswer::Returned);
+    assert!(matches!(again, Err(Ignored::OtherAttempt { .. })));
+}
+
+#[test]
+fn a_restart_is_no_attempt_and_answers_from_before_it_are_not_taken() {
+    let restart = |all: &Appliances, at: u64| {
+        let mut again: Appliances =
+            serde_json::from_str(&serde_json::to_string(all).unwrap()).unwrap();
+        again.resume(s(at));
+        again
+    };
+    let mut all = started(WarmUp::None);
+    actions(&mut all);
+    all = restart(&all, 50);
+    assert_eq!(actions(&mut all), [ApplianceAction::Create(step(2))]);
+    let late = all.answer(s(51), step(1), ApplianceAnswer::Created);
+    assert!(matches!(late, Err(Ignored::OtherAttempt { .. })));
+    answer(&mut all, 60, ApplianceAnswer::Created);
+    answer(&mut all, 61, ApplianceAnswer::Rerouted);
+    all.handle(s(70), ID, removal());
+    all.tick(s(100));
+    assert_eq!(all.next_deadline(), Some(s(160)), "the second attempt");
+    // However often: it is still the second, and has its full time.
+    for at in 101..150 {
+        all = restart(&all, at);
+        assert_eq!(all.next_deadline(), Some(s(at + 60)));
+        assert_eq!(actions(&mut all).len(), 1);
+    }
+    let mut lates = 1;
+    while let Some(at) = all.next_deadline() {
+        all = restart(&all, at.0 / 1_000_000_000 - 1);
+        all.tick(all.next_deadline().unwrap());
+        lates += 1;
+    }
+    assert_eq!(lates, RETURN_ATTEMPTS_MAX);
+    assert_eq!(all.get(ID).unwrap().state, ApplianceState::Stranded);
+}
+
+#[test]
 fn one_volume_one_appliance() {
     let mut all = started(WarmUp::None);
     let text = all
@@ -98,8 +197,8 @@ fn one_volume_one_appliance() {
         .unwrap_err()
         .to_string();
     assert_eq!(text, "volume 3 has appliance 0 already");
-    all.handle(s(2), ID, failed("no image"));
-    all.handle(s(3), ID, ApplianceInput::Destroyed);
+    answer(&mut all, 2, failed("no image"));
+    answer(&mut all, 3, ApplianceAnswer::Destroyed);
     assert_eq!(all.create(s(4), order(WarmUp::None)), Ok(ApplianceId(1)));
 }
 
@@ -113,16 +212,22 @@ fn those_that_ended_are_forgotten_and_their_numbers_are_not_used_again() {
     for i in 1..=n {
         let id = all.create(s(1), order(WarmUp::None)).unwrap();
         assert_eq!(id, ApplianceId(i));
-        all.handle(s(2), id, failed("no image"));
-        all.handle(s(3), id, ApplianceInput::Destroyed);
+        for word in [failed("no image"), ApplianceAnswer::Destroyed] {
+            let step = all.get(id).unwrap().step();
+            all.answer(s(2), step, word).unwrap();
+        }
         assert!(all.get(id).unwrap().ended());
     }
     assert!(all.all().len() <= executor::ENDED_MAX + 2);
     // One that goes on is not forgotten, however old; what is said of a forgotten one is ignored.
     assert!(!all.get(ID).unwrap().ended());
     assert_eq!(all.get(ApplianceId(1)), None);
-    all.handle(s(4), ApplianceId(1), ApplianceInput::Created);
-    all.handle(s(4), ID, ApplianceInput::Created);
+    let id = ApplianceId(1);
+    let step = ApplianceStep { id, attempt: 2 };
+    let forgotten = all.answer(s(4), step, ApplianceAnswer::Destroyed);
+    assert_eq!(forgotten, Err(Ignored::Unknown { id }));
+    all.handle(s(4), id, removal());
+    answer(&mut all, 4, ApplianceAnswer::Created);
     assert_eq!(all.get(ID).unwrap().state, ApplianceState::Rerouting);
 }
 
@@ -136,13 +241,14 @@ fn a_failed_or_late_creation_is_cleaned_up() {
             assert!(actions(&mut all).is_empty());
             all.tick(s(300));
         } else {
-            all.handle(s(9), ID, failed("no image"));
+            answer(&mut all, 9, failed("no image"));
         }
-        assert_eq!(actions(&mut all), [ApplianceAction::Destroy(ID)]);
+        assert_eq!(actions(&mut all), [ApplianceAction::Destroy(step(2))]);
         // It comes after all: too late.
-        all.handle(s(301), ID, ApplianceInput::Created);
+        let late = all.answer(s(301), step(1), ApplianceAnswer::Created);
+        assert!(late.is_err());
         assert!(actions(&mut all).is_empty());
-        all.handle(s(302), ID, ApplianceInput::Destroyed);
+        answer(&mut all, 302, ApplianceAnswer::Destroyed);
         assert!(matches!(
             &all.get(ID).unwrap().state,
             ApplianceState::Ended { outcome: ApplianceOutcome::Failed { why }, .. }
@@ -154,16 +260,20 @@ fn a_failed_or_late_creation_is_cleaned_up() {
 #[test]
 fn after_a_failed_rerouting_the_route_is_set_back_before_anything_is_destroyed() {
     let mut all = started(WarmUp::None);
-    all.handle(s(60), ID, ApplianceInput::Created);
-    all.handle(s(61), ID, failed("no answer"));
+    answer(&mut all, 60, ApplianceAnswer::Created);
+    answer(&mut all, 61, failed("no answer"));
     assert_eq!(all.get(ID).unwrap().route, Route::Unknown);
-    assert!(!actions(&mut all).contains(&ApplianceAction::Destroy(ID)));
-    all.handle(s(62), ID, ApplianceInput::Returned);
-    all.handle(s(63), ID, ApplianceInput::Drained);
+    let destroys = |a: &ApplianceAction| matches!(a, ApplianceAction::Destroy(_));
+    assert!(!actions(&mut all).iter().any(destroys));
+    answer(&mut all, 62, ApplianceAnswer::Returned);
+    answer(&mut all, 63, ApplianceAnswer::Drained);
     let last = actions(&mut all);
     assert_eq!(
         last,
-        [ApplianceAction::Drain(ID), ApplianceAction::Destroy(ID)]
+        [
+            ApplianceAction::Drain(step(4)),
+            ApplianceAction::Destroy(step(5))
+        ]
     );
     assert!(all.get(ID).unwrap().safe());
 }
@@ -171,8 +281,8 @@ fn after_a_failed_rerouting_the_route_is_set_back_before_anything_is_destroyed()
 #[test]
 fn one_whose_route_cannot_be_set_back_is_stranded_and_kept() {
     let mut all = started(WarmUp::None);
-    all.handle(s(60), ID, ApplianceInput::Created);
-    all.handle(s(61), ID, ApplianceInput::Rerouted);
+    answer(&mut all, 60, ApplianceAnswer::Created);
+    answer(&mut all, 61, ApplianceAnswer::Rerouted);
     all.handle(s(70), ID, removal());
     actions(&mut all);
     let mut asked = 1;
@@ -187,8 +297,9 @@ fn one_whose_route_cannot_be_set_back_is_stranded_and_kept() {
     assert_eq!(now, s(70 + 30 * 127), "the time between attempts doubles");
     assert_eq!(all.get(ID).unwrap().state, ApplianceState::Stranded);
     all.handle(now, ID, ApplianceInput::Retry);
-    assert_eq!(actions(&mut all), [ApplianceAction::Return(ID)]);
-    all.handle(now, ID, ApplianceInput::Returned);
+    let again = step(RETURN_ATTEMPTS_MAX + 3);
+    assert_eq!(actions(&mut all), [ApplianceAction::Return(again)]);
+    all.answer(now, again, ApplianceAnswer::Returned).unwrap();
     assert!(all.get(ID).unwrap().safe());
 }
 
@@ -198,14 +309,14 @@ fn one_whose_host_is_lost_while_its_route_is_set_back_is_asked_for_again_at_once
         why: "no power".into(),
     };
     let mut all = started(WarmUp::None);
-    all.handle(s(60), ID, ApplianceInput::Created);
-    all.handle(s(61), ID, ApplianceInput::Rerouted);
+    answer(&mut all, 60, ApplianceAnswer::Created);
+    answer(&mut all, 61, ApplianceAnswer::Rerouted);
     all.handle(s(70), ID, removal());
     all.tick(s(100));
     actions(&mut all);
     assert_eq!(all.next_deadline(), Some(s(160)), "the second attempt");
     all.handle(s(101), ID, lost());
-    assert_eq!(actions(&mut all), [ApplianceAction::Return(ID)]);
+    assert_eq!(actions(&mut all), [ApplianceAction::Return(step(5))]);
     assert_eq!(all.next_deadline(), Some(s(131)), "the first again");
     while let Some(at) = all.next_deadline() {
         all.tick(at);
@@ -213,29 +324,34 @@ fn one_whose_host_is_lost_while_its_route_is_set_back_is_asked_for_again_at_once
     assert_eq!(all.get(ID).unwrap().state, ApplianceState::Stranded);
     actions(&mut all);
     all.handle(s(9000), ID, lost());
-    assert_eq!(actions(&mut all), [ApplianceAction::Return(ID)]);
+    let again = step(5 + RETURN_ATTEMPTS_MAX);
+    assert_eq!(actions(&mut all), [ApplianceAction::Return(again)]);
     assert_eq!(all.get(ID).unwrap().state, ApplianceState::Returning);
-    all.handle(s(9001), ID, ApplianceInput::Returned);
+    answer(&mut all, 9001, ApplianceAnswer::Returned);
     assert!(all.get(ID).unwrap().safe());
 }
 
 #[test]
 fn a_warm_up_that_fails_leaves_a_cold_cache_that_serves() {
     let mut all = started(WarmUp::Planned);
-    all.handle(s(60), ID, ApplianceInput::Created);
-    all.handle(s(61), ID, ApplianceInput::Rerouted);
+    answer(&mut all, 60, ApplianceAnswer::Created);
+    answer(&mut all, 61, ApplianceAnswer::Rerouted);
     all.tick(s(61 + 1800));
     assert_eq!(all.get(ID).unwrap().state, ApplianceState::Serving);
     let last = actions(&mut all).pop();
-    assert_eq!(last, Some(ApplianceAction::StopWarming(ID)));
+    assert_eq!(last, Some(ApplianceAction::StopWarming(step(3))));
 }
 
-/// A driver and what it drives, with answers as they come. What is true of the route is the world's.
+/// A driver and what it drives, with answers as they come. What is true of the route and of the virtual machine is the world's.
 struct World {
     all: Appliances,
     now: Nanos,
     todo: Vec<ApplianceAction>,
+    /// Answers that were not told when they were due, and may be later.
+    late: Vec<(ApplianceStep, ApplianceAnswer)>,
     truth: Route,
+    /// Whether there is a virtual machine that could serve.
+    there: bool,
     destroyed: bool,
 }
 
@@ -244,12 +360,17 @@ impl World {
         while let Some(action) = self.all.poll_action() {
             // In order: a later action ends an earlier one that nobody has answered.
             self.todo.clear();
-            if matches!(action, ApplianceAction::Destroy(_)) {
-                prop_assert_eq!(self.truth, Route::Backend, "destroyed with requests in it");
-                self.destroyed = true;
-            }
-            if matches!(action, ApplianceAction::Reroute(_)) {
-                prop_assert!(!self.destroyed, "re-routed to nothing");
+            match action {
+                ApplianceAction::Destroy(_) => {
+                    prop_assert_eq!(self.truth, Route::Backend, "destroyed with requests in it");
+                    (self.destroyed, self.there) = (true, false);
+                }
+                // What an attempt before a restart made is not trusted: it is made anew.
+                ApplianceAction::Create(_) => self.there = false,
+                ApplianceAction::Reroute(_) => {
+                    prop_assert!(!self.destroyed && self.there, "re-routed to nothing");
+                }
+                _ => {}
             }
             if !matches!(action, ApplianceAction::StopWarming(_)) {
                 self.todo.push(action);
@@ -259,65 +380,102 @@ impl World {
     }
 
     /// Carries the pending action out, well or not, told or not.
-    fn carry_out(&mut self, how: u8) {
-        use ApplianceInput as I;
+    fn carry_out(&mut self, how: u8) -> Result<(), TestCaseError> {
+        use ApplianceAnswer as W;
         let Some(action) = self.todo.pop() else {
-            return;
+            return Ok(());
         };
         let (well, told) = (how & 1 == 0, how & 2 == 0);
         // A re-routing that is said to have failed may have taken place.
         let done = well || how & 4 == 0;
-        let answer = match action {
-            ApplianceAction::Create(_) => I::Created,
-            ApplianceAction::Reroute(_) => {
+        let (step, answer) = match action {
+            ApplianceAction::Create(step) => {
+                self.there = done;
+                (step, W::Created)
+            }
+            ApplianceAction::Reroute(step) => {
                 if done {
                     self.truth = Route::Appliance;
                 }
-                I::Rerouted
+                (step, W::Rerouted)
             }
-            ApplianceAction::Warm(_) => I::Warmed,
-            ApplianceAction::Return(_) => {
+            ApplianceAction::Warm(step) => (step, W::Warmed),
+            ApplianceAction::Return(step) => {
                 if done {
                     self.truth = Route::Backend;
                 }
-                I::Returned
+                (step, W::Returned)
             }
-            ApplianceAction::Drain(_) => I::Drained,
-            ApplianceAction::Destroy(_) => I::Destroyed,
-            ApplianceAction::StopWarming(_) => return,
+            ApplianceAction::Drain(step) => (step, W::Drained),
+            ApplianceAction::Destroy(step) => (step, W::Destroyed),
+            ApplianceAction::StopWarming(_) => return Ok(()),
+        };
+        let answer = if well {
+            answer
+        } else {
+            failed("it did not work")
         };
         if told {
-            let answer = if well {
-                answer
-            } else {
-                failed("it did not work")
-            };
-            self.all.handle(self.now, ID, answer);
+            // The step may have been said to have failed before; it is the latest all the same.
+            let heard = self.all.answer(self.now, step, answer);
+            let latest = !matches!(heard, Err(Ignored::OtherAttempt { .. }));
+            prop_assert!(latest, "{:?}", heard);
+        } else {
+            self.late.push((step, answer));
         }
+        Ok(())
+    }
+
+    /// Tells what was not told, once or again. Where another attempt was begun since, it is not heard.
+    fn tell_late(&mut self, which: u8) -> Result<(), TestCaseError> {
+        if self.late.is_empty() {
+            return Ok(());
+        }
+        let (step, answer) = self.late[usize::from(which) % self.late.len()].clone();
+        let before = self.all.get(ID).unwrap().clone();
+        let heard = self.all.answer(self.now, step, answer);
+        if step != before.step() {
+            let latest = before.step().attempt;
+            prop_assert_eq!(heard, Err(Ignored::OtherAttempt { step, latest }));
+        }
+        if heard.is_err() {
+            prop_assert_eq!(self.all.get(ID).unwrap(), &before);
+        }
+        Ok(())
+    }
+
+    /// Answers the latest step, whoever asked for that.
+    fn say(&mut self, answer: ApplianceAnswer) {
+        let step = self.all.get(ID).unwrap().step();
+        // Where it is no answer to that step nothing changes, which is looked at elsewhere.
+        let _ = self.all.answer(self.now, step, answer);
     }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
-    /// Random answers, wishes, losses, deadlines, restarts and answers nobody asked for; then a driver that does as it is told.
+    /// Random answers, wishes, losses, deadlines, restarts, answers nobody asked for and answers that come too late; then a driver that
+    /// does as it is told.
     #[test]
     fn it_always_ends_in_a_safe_state(
         warm in any::<bool>(),
-        events in prop::collection::vec((0u8..14, 0u8..8), 0..60),
+        events in prop::collection::vec((0u8..16, 0u8..8), 0..60),
     ) {
         let mut world = World {
             all: started(if warm { WarmUp::Planned } else { WarmUp::None }),
             now: s(0),
             todo: vec![],
+            late: vec![],
             truth: Route::Backend,
+            there: false,
             destroyed: false,
         };
         for (event, how) in events {
             world.collect()?;
             world.now += s(u64::from(how));
             match event {
-                0..=5 => world.carry_out(how),
+                0..=5 => world.carry_out(how)?,
                 6 => world.all.handle(world.now, ID, removal()),
                 7 => world.all.handle(world.now, ID, ApplianceInput::Lost { why: "power".into() }),
                 8 => {
@@ -332,10 +490,10 @@ proptest! {
                     world.all.resume(world.now);
                 }
                 10 => world.all.handle(world.now, ID, ApplianceInput::Retry),
-                // Answers to steps that are over; those that speak of the route would be lies, and are left out.
-                11 => world.all.handle(world.now, ID, ApplianceInput::Warmed),
-                12 if world.todo.is_empty() => world.all.handle(world.now, ID, ApplianceInput::Created),
-                _ => world.all.handle(world.now, ID, failed("something")),
+                11..=13 => world.tell_late(how)?,
+                // No answer to most steps. Those that speak of the route or of the machine would be lies, and are left out.
+                14 => world.say(ApplianceAnswer::Warmed),
+                _ => world.say(failed("something")),
             }
             let appliance = world.all.get(ID).unwrap();
             prop_assert!(!appliance.safe() || world.truth == Route::Backend, "{:?}", appliance);
@@ -343,9 +501,12 @@ proptest! {
         // From now on all is well.
         for _ in 0..20 {
             world.collect()?;
-            world.carry_out(0);
+            world.carry_out(0)?;
             world.all.handle(world.now, ID, removal());
             world.all.handle(world.now, ID, ApplianceInput::Retry);
+            for which in 0..world.late.len() {
+                world.tell_late(which as u8)?;
+            }
             // What was carried out and never told is asked for again when it is late.
             world.collect()?;
             if let (true, Some(at)) = (world.todo.is_empty(), world.all.next_deadline()) {

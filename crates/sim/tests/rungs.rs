@@ -78,9 +78,9 @@ fn a_throttle_holds_and_does_not_flap() {
     assert_eq!(
         events(&result),
         [
-            "520 search held to 130 requests/s",
-            "1410 search held to 876 requests/s",
-            "4390 search let go"
+            "520 search held to 414 requests/s",
+            "1410 search held to 875 requests/s",
+            "2970 search let go"
         ],
         "let go in two steps, as it has a backlog, and once"
     );

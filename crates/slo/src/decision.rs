@@ -186,7 +186,7 @@ impl Responder {
         let stored: Vec<Bytes> = self.site.workloads.iter().map(|w| w.stored).collect();
         let failed = self.failed_hosts.iter().filter(|(_, until)| *until > now);
         let avoid: Vec<HostId> = failed.map(|(h, _)| *h).collect();
-        let throttled = self.held_down();
+        let held = self.held_down();
         let rests = |w: &WorkloadId| now < self.rests[w.index()].until;
         let resting: Vec<WorkloadId> = set.iter().copied().filter(rests).collect();
         let situation = Situation {
@@ -198,7 +198,7 @@ impl Responder {
             hosts: &self.site.hosts,
             own_hosts: &own_hosts,
             stored: &stored,
-            throttled: &throttled,
+            held: &held,
             avoid: &avoid,
             resting: &resting,
             untested,

@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos};
 
-use crate::ladder::{Deed, MEMORY_EFFECT, OPS_EFFECT, RungKind};
+use crate::ladder::{Deed, Held, MEMORY_EFFECT, OPS_EFFECT, RungKind};
 use crate::load::{Backend, Change, Stream, predict};
 use crate::responder::Responder;
 use crate::sample::WorkloadId;
@@ -120,7 +120,7 @@ impl Responder {
             } => {
                 let answer = Answer::Throttle {
                     rate_per_s: *rate_per_s,
-                    asked_per_s: self.demand(workload.index()).0,
+                    asked_per_s: self.asked(*workload),
                     grip: Grip::Down,
                 };
                 (*workload, answer, Nanos::ZERO)
@@ -146,34 +146,47 @@ impl Responder {
             ended: None,
             relapses: 0,
         });
-        // Taken back not long ago: that was too early.
-        let soon = |ended: Nanos| now < ended + cooldown.length + cooldown.length;
-        if cooldown.ended.is_some_and(soon) {
+        // One that was in force all the time is only made stronger.
+        let Some(ended) = cooldown.ended.take() else {
+            return;
+        };
+        if now < ended + cooldown.length + cooldown.length {
+            // Taken back not long ago: that was too early.
             cooldown.relapses += 1;
             let doubled = cooldown.length + cooldown.length;
             cooldown.length = doubled.min(config.cooldown_max.max(config.cooldown));
         } else {
             (cooldown.relapses, cooldown.length) = (0, config.cooldown);
         }
-        cooldown.ended = None;
+    }
+
+    /// What a workload asks for, or asked for before it was held down: what it gets says nothing then.
+    fn asked(&self, workload: WorkloadId) -> f64 {
+        let held = self.held_down();
+        if let Some(held) = held.iter().find(|h| h.workload == workload) {
+            return held.asked_per_s;
+        }
+        let stream = &self.streams(|_| None)[workload.index()];
+        let rate = stream.reads_per_s + stream.writes_per_s;
+        // Of one that stands still the stream knows what it asked for, and only its backlog that it asks for more.
+        self.demand(workload.index()).0.max(rate)
     }
 
     /// Those that are held below what they ask for.
-    pub(crate) fn held_down(&self) -> Vec<WorkloadId> {
-        let down = |a: &&InForce| {
-            matches!(
-                a.answer,
-                Answer::Throttle {
-                    grip: Grip::Down,
-                    ..
-                }
-            )
+    pub(crate) fn held_down(&self) -> Vec<Held> {
+        let held = |a: &InForce| match a.answer {
+            Answer::Throttle {
+                rate_per_s,
+                asked_per_s,
+                grip: Grip::Down,
+            } => Some(Held {
+                workload: a.workload,
+                rate_per_s,
+                asked_per_s,
+            }),
+            _ => None,
         };
-        self.in_force
-            .iter()
-            .filter(down)
-            .map(|a| a.workload)
-            .collect()
+        self.in_force.iter().filter_map(held).collect()
     }
 
     /// A workload's own part of the memory.

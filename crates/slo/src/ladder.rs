@@ -13,9 +13,10 @@
 use units::{Bytes, Nanos};
 
 use crate::host::{APPLIANCE_CPUS, Host, HostFinding, Needs, choose};
-use crate::load::{Backend, Change, Prediction, Stream, predict};
+use crate::judged::Judged;
+use crate::load::{Backend, Change, Stream, predict};
 pub use crate::rung::{
-    Deed, Elsewhere, MEMORY_EFFECT, OPS_EFFECT, Price, Rung, RungKind, SpareOps,
+    Deed, Elsewhere, Held, MEMORY_EFFECT, OPS_EFFECT, Price, Rung, RungKind, SpareOps,
 };
 use crate::sample::{HostId, WorkloadId};
 use crate::sizing::SizingConfig;
@@ -41,7 +42,7 @@ pub struct Situation<'a> {
     /// Bytes that each workload has stored.
     pub stored: &'a [Bytes],
     /// Those that are held to a rate already.
-    pub throttled: &'a [WorkloadId],
+    pub held: &'a [Held],
     /// Hosts where an appliance failed lately.
     pub avoid: &'a [HostId],
     /// Those of the set whose appliance was of no use lately.
@@ -58,20 +59,16 @@ pub struct Situation<'a> {
     pub elsewhere: Option<&'a Elsewhere>,
 }
 
-/// Rate that a neighbour without a promise is left, share of its present one.
+/// Rate that a neighbour without a promise is left at least, share of what it asks for.
 const UNPROMISED_LEFT: f64 = 0.2;
-/// Where the model does not see what is broken, an answer must take this share off the affected workload's busiest resource.
-const UNSEEN_TAKES: f64 = 0.1;
+/// How closely the rate of a throttle is looked for, share of the present one.
+const RATE_STEP: f64 = 0.02;
 /// Parts of the memory that are tried, in eighths.
 const MEMORY_EIGHTHS: [u64; 6] = [1, 2, 3, 4, 5, 6];
 
 /// Looks at all rungs that are `allowed`; the findings about hosts belong to the appliance's.
 pub fn rungs(at: &Situation<'_>, allowed: &[RungKind]) -> (Vec<Rung>, Vec<HostFinding>) {
-    let now = predict(at.backend, at.streams, &Change::None);
-    let at = &Judged {
-        at,
-        unseen: now.fails.is_none().then(|| busiest_of(at, &now)),
-    };
+    let at = &Judged::new(at);
     let mut findings = Vec::new();
     let rungs = RungKind::ALL
         .into_iter()
@@ -80,7 +77,7 @@ pub fn rungs(at: &Situation<'_>, allowed: &[RungKind]) -> (Vec<Rung>, Vec<HostFi
                 return none(kind, "not allowed here");
             }
             match kind {
-                RungKind::Throttle => with_unknown(at, throttle(at)),
+                RungKind::Throttle => at.with_unknown(throttle(at)),
                 RungKind::MemoryShare => memory(at),
                 RungKind::OpsShare => ops(at),
                 RungKind::Appliance => {
@@ -88,80 +85,11 @@ pub fn rungs(at: &Situation<'_>, allowed: &[RungKind]) -> (Vec<Rung>, Vec<HostFi
                     findings = found;
                     rung
                 }
-                RungKind::Move => with_unknown(at, elsewhere(at)),
+                RungKind::Move => at.with_unknown(elsewhere(at)),
             }
         })
         .collect();
     (rungs, findings)
-}
-
-/// A situation and what an answer is held against in it.
-struct Judged<'a> {
-    at: &'a Situation<'a>,
-    /// Where the model sees nothing broken, and so would call every answer a success: the affected workload's busiest resource and
-    /// its use; `None` within where it uses none.
-    unseen: Option<Option<(usize, f64)>>,
-}
-
-impl<'a> std::ops::Deref for Judged<'a> {
-    type Target = Situation<'a>;
-
-    fn deref(&self) -> &Situation<'a> {
-        self.at
-    }
-}
-
-impl Judged<'_> {
-    /// Why an answer with this prediction is not taken; `None` if it would do.
-    fn refusal(&self, kind: RungKind, prediction: &Prediction) -> Option<String> {
-        let unseen = "the model does not see this violation";
-        match (&prediction.fails, self.unseen) {
-            (Some(why), _) => Some(why.clone()),
-            (None, None) => None,
-            // Where nothing was ever measured only the answer is tried that takes seconds and ends after its cooldown.
-            (None, Some(None)) if kind == RungKind::Throttle => None,
-            (None, Some(None)) => Some(unseen.into()),
-            (None, Some(Some((r, used)))) => {
-                let after = prediction.uses[r];
-                let name = &self.backend.resources[r].name;
-                (after > used * (1.0 - UNSEEN_TAKES)).then(|| {
-                    let (used, after) = (100.0 * used, 100.0 * after);
-                    format!("{unseen}; {name}, now {used:.0} % busy, would be {after:.0} %")
-                })
-            }
-        }
-    }
-
-    fn rung(&self, kind: RungKind, deed: Deed, price: Price, prediction: Prediction) -> Rung {
-        Rung {
-            kind,
-            deed: Some(deed),
-            price,
-            refused: self.refusal(kind, &prediction),
-            prediction: Some(prediction),
-        }
-    }
-}
-
-/// The busiest of the resources that the affected workload's requests take time of.
-fn busiest_of(at: &Situation<'_>, now: &Prediction) -> Option<(usize, f64)> {
-    let affected = at.streams.iter().find(|s| s.workload == at.affected)?;
-    let costs = affected.costs.iter().zip(&now.uses).enumerate();
-    costs
-        .filter(|(_, (cost, _))| cost.read_s > 0.0 || cost.write_s > 0.0)
-        .map(|(r, (_, used))| (r, *used))
-        .max_by(|a, b| a.1.total_cmp(&b.1))
-}
-
-/// Who is not known to disturb is not known not to: that is said with a refusal that the set is the reason of.
-fn with_unknown(at: &Judged<'_>, mut rung: Rung) -> Rung {
-    if let (Some(why), n @ 1..) = (&mut rung.refused, at.untested) {
-        let workloads = if n == 1 { "workload" } else { "workloads" };
-        let unknown = format!("interference with {n} {workloads} could not be tested yet");
-        why.push_str("; ");
-        why.push_str(&unknown);
-    }
-    rung
 }
 
 /// The first rung that would do.
@@ -200,6 +128,7 @@ fn rate(stream: &Stream) -> f64 {
     stream.reads_per_s + stream.writes_per_s
 }
 
+/// Of all neighbours who could be held the one who would lose least.
 fn throttle(at: &Judged<'_>) -> Rung {
     let mut tried = Vec::new();
     for stream in at.streams {
@@ -207,35 +136,19 @@ fn throttle(at: &Judged<'_>) -> Rung {
         if workload == at.affected || !at.set.contains(&workload) {
             continue;
         }
-        let present = rate(stream);
-        // A throttle respects what was promised: who was promised a latency is not held below what it uses. And one that is held
-        // already is not held to a share of that.
-        if at.throttled.contains(&workload) {
-            continue;
-        }
+        let held = at.held.iter().find(|h| h.workload == workload);
+        let present = held.map_or(rate(stream), |h| rate(stream).min(h.rate_per_s));
+        // One that is held already is not held to a share of that.
+        let asked = held.map_or(present, |h| h.asked_per_s);
+        // A throttle respects what was promised: who was promised a latency is not held below what it uses.
         let unpromised = match stream.objective.latency_max {
             Some(_) => present,
-            None => UNPROMISED_LEFT * present,
+            None => UNPROMISED_LEFT * asked,
         };
-        let left = stream.objective.rate_min_per_s.unwrap_or(unpromised);
-        if left >= present {
-            continue;
+        let least = stream.objective.rate_min_per_s.unwrap_or(unpromised);
+        if least < present {
+            tried.push(held_to(at, workload, least, present));
         }
-        let change = Change::Throttled {
-            workload,
-            rate_per_s: left,
-        };
-        let price = Price {
-            effect_after: Nanos::from_secs(10),
-            lost_per_s: present - left,
-            ..Price::default()
-        };
-        let deed = Deed::Throttle {
-            workload,
-            rate_per_s: left,
-        };
-        let prediction = predict(at.backend, at.streams, &change);
-        tried.push(at.rung(RungKind::Throttle, deed, price, prediction));
     }
     tried.sort_by(|a, b| a.price.lost_per_s.total_cmp(&b.price.lost_per_s));
     first_or_last(
@@ -243,6 +156,44 @@ fn throttle(at: &Judged<'_>) -> Rung {
         tried,
         "nobody who interferes asks for more than was promised",
     )
+}
+
+/// The highest rate from `least` to `present` that is predicted to do; `least` where none does. It is one that was asked about, so
+/// a model that is not quite monotone may hide a better one but makes no worse one look good.
+fn held_to(at: &Judged<'_>, workload: WorkloadId, least: f64, present: f64) -> Rung {
+    let look = |rate_per_s: f64| {
+        let change = Change::Throttled {
+            workload,
+            rate_per_s,
+        };
+        let price = Price {
+            effect_after: Nanos::from_secs(10),
+            lost_per_s: present - rate_per_s,
+            ..Price::default()
+        };
+        let deed = Deed::Throttle {
+            workload,
+            rate_per_s,
+        };
+        let prediction = predict(at.backend, at.streams, &change);
+        at.rung(RungKind::Throttle, deed, price, prediction)
+    };
+    let mut best = look(least);
+    // What the model does not see broken it cannot say how to mend: all is taken that may be.
+    if best.refused.is_some() || !at.sees() {
+        return best;
+    }
+    let (mut low, mut high) = (least, present);
+    while high - low > RATE_STEP * present {
+        let middle = 0.5 * (low + high);
+        let rung = look(middle);
+        if rung.refused.is_none() {
+            (low, best) = (middle, rung);
+        } else {
+            high = middle;
+        }
+    }
+    best
 }
 
 fn memory(at: &Judged<'_>) -> Rung {

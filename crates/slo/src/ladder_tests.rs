@@ -13,7 +13,7 @@ struct World {
     streams: Vec<Stream>,
     hosts: Vec<Host>,
     sizing: SizingConfig,
-    throttled: Vec<WorkloadId>,
+    held: Vec<Held>,
     ops: Option<SpareOps>,
     elsewhere: Option<Elsewhere>,
 }
@@ -60,15 +60,15 @@ fn world() -> World {
             memory_free: Bytes::gib(24),
         }],
         sizing: SizingConfig::default(),
-        throttled: Vec::new(),
+        held: Vec::new(),
         ops: None,
         elsewhere: None,
     }
 }
 
 fn look(world: &World, allowed: &[RungKind]) -> Vec<Rung> {
-    let set = [WorkloadId(0), WorkloadId(1)];
-    let tempers = set.map(|w| (w, Temper::default()));
+    let set: Vec<WorkloadId> = world.streams.iter().map(|s| s.workload).collect();
+    let tempers: Vec<_> = set.iter().map(|w| (*w, Temper::default())).collect();
     let solutions = solutions(&world.backend, &world.streams, &world.sizing, &tempers);
     let at = Situation {
         backend: &world.backend,
@@ -77,9 +77,9 @@ fn look(world: &World, allowed: &[RungKind]) -> Vec<Rung> {
         set: &set,
         solutions: &solutions,
         hosts: &world.hosts,
-        own_hosts: &[HostId(0), HostId(0)],
-        stored: &[Bytes::gib(100), Bytes::gib(50)],
-        throttled: &world.throttled,
+        own_hosts: &[HostId(0); 3],
+        stored: &[Bytes::gib(100), Bytes::gib(50), Bytes::gib(50)],
+        held: &world.held,
         avoid: &[],
         resting: &[],
         untested: 0,
@@ -138,20 +138,95 @@ fn a_neighbour_without_a_promise_is_held_first() {
     let rungs = look(&world, &RungKind::ALL);
     let taken = taken(&rungs).unwrap();
     assert_eq!(taken.kind, RungKind::Throttle);
-    assert!((taken.price.lost_per_s - 480.0).abs() < 1e-9);
     // Unless that is not allowed.
     let without = look(&world, &RungKind::ALL[1..]);
     assert_eq!(without[0].refused.as_deref(), Some("not allowed here"));
     assert_eq!(super::taken(&without).unwrap().kind, RungKind::Appliance);
 }
 
+fn throttled(world: &World) -> (Rung, f64) {
+    let rung = look(world, &[RungKind::Throttle]).swap_remove(0);
+    match rung.deed {
+        Some(Deed::Throttle { rate_per_s, .. }) => (rung, rate_per_s),
+        _ => panic!("{rung:?}"),
+    }
+}
+
 #[test]
-fn who_is_held_already_or_was_promised_a_latency_is_not_held() {
+fn a_neighbour_is_held_to_the_highest_rate_that_would_do() {
+    let mut world = world();
+    let at = |world: &World, rate_per_s| {
+        let workload = WorkloadId(1);
+        let change = Change::Throttled {
+            workload,
+            rate_per_s,
+        };
+        predict(&world.backend, &world.streams, &change)
+    };
+    // What all others ask for decides how much is left: a fifth of 600 and more.
+    for (own, promised) in [(500.0, None), (600.0, None), (600.0, Some(150.0))] {
+        world.streams[0].reads_per_s = own - 50.0;
+        world.streams[1].objective.rate_min_per_s = promised;
+        let (rung, rate) = throttled(&world);
+        assert_eq!(rung.refused, None);
+        assert!((120.0..600.0).contains(&rate) && rate >= promised.unwrap_or(0.0));
+        assert_eq!(rung.price.lost_per_s, 600.0 - rate);
+        // The evidence is what is predicted at that rate; two percent more is too much.
+        assert_eq!(rung.prediction, Some(at(&world, rate)));
+        let more = rate + 0.02 * 600.0;
+        assert!(at(&world, more).fails.is_some(), "{rate}");
+    }
+    // Where even the least does not do that is what is refused, with what it would lead to.
+    for (promised, least) in [(Some(400.0), 400.0), (None, 120.0)] {
+        world.streams[0].reads_per_s = 750.0;
+        world.streams[1].objective.rate_min_per_s = promised;
+        let (rung, rate) = throttled(&world);
+        assert_eq!(rate, least);
+        assert_eq!(rung.refused, at(&world, least).fails);
+        assert!(rung.refused.unwrap().starts_with("disks would be"));
+    }
+}
+
+#[test]
+fn the_neighbour_who_would_lose_least_is_held() {
+    let mut world = world();
+    // The second one's requests cost twice as much: of them fewer have to go.
+    world.streams[1].objective = Objective::default();
+    let mut dear = world.streams[1].clone();
+    dear.workload = WorkloadId(2);
+    dear.reads_per_s = 250.0;
+    dear.costs[0].read_s = 0.002;
+    world.streams[0].reads_per_s = 100.0;
+    world.streams[1].reads_per_s = 350.0;
+    world.streams.push(dear);
+    let (rung, _) = throttled(&world);
+    assert_eq!(rung.refused, None);
+    assert!(matches!(
+        rung.deed,
+        Some(Deed::Throttle { workload, .. }) if workload == WorkloadId(2)
+    ));
+}
+
+#[test]
+fn who_is_held_already_may_be_held_tighter_and_who_was_promised_a_latency_is_not_held() {
     let mut world = world();
     world.streams[1].objective = Objective::default();
-    world.throttled = vec![WorkloadId(1)];
+    let held = |rate_per_s, asked_per_s| Held {
+        workload: WorkloadId(1),
+        rate_per_s,
+        asked_per_s,
+    };
+    // More is asked for than there was when it was held: to less, as far as a fifth of what it asked for.
+    (world.streams[1].reads_per_s, world.streams[1].writes_per_s) = (350.0, 50.0);
+    world.held = vec![held(400.0, 1000.0)];
+    let (rung, rate) = throttled(&world);
+    assert!(rung.refused.is_none() && (200.0..260.0).contains(&rate));
+    world.held = vec![held(400.0, 1900.0)];
+    let (rung, rate) = throttled(&world);
+    assert!(rung.refused.is_some() && rate == 380.0, "{rate}");
+    world.held = vec![held(400.0, 2000.0)];
     assert_ne!(choice(&world), Some(RungKind::Throttle));
-    world.throttled.clear();
+    world.held.clear();
     assert_eq!(choice(&world), Some(RungKind::Throttle));
     world.streams[1].objective.latency_max = Some(Nanos::from_millis(5));
     assert_ne!(choice(&world), Some(RungKind::Throttle));
@@ -260,12 +335,15 @@ fn a_violation_that_the_model_does_not_see_is_answered_only_by_what_takes_load_a
     // As much of it from the neighbour, and less of it is more.
     (world.streams[0].writes_per_s, world.streams[1].writes_per_s) = (200.0, 300.0);
     assert_eq!(choice(&world), Some(RungKind::Throttle));
+    // How much of it is needed the model does not say.
+    assert_eq!(throttled(&world).1, 60.0);
     // What has never been measured is tried with the throttle only.
     world
         .streams
         .iter_mut()
         .for_each(|s| s.costs = vec![Cost::default()]);
     assert_eq!(choice(&world), Some(RungKind::Throttle));
+    assert_eq!(throttled(&world).1, 60.0);
     let rest = look(&world, &RungKind::ALL[1..]);
     assert!(taken(&rest).is_none(), "{rest:#?}");
 }

@@ -13,7 +13,7 @@ use crate::sample::{HostId, WorkloadId};
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum RungKind {
-    /// Hold a neighbour to what it was promised.
+    /// Hold a neighbour to less than it asks for, never below what it was promised.
     Throttle,
     /// Give a part of the array's memory to one workload.
     MemoryShare,
@@ -92,6 +92,17 @@ pub enum Deed {
         /// Where.
         to: String,
     },
+}
+
+/// A workload that is held to a rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Held {
+    /// Who.
+    pub workload: WorkloadId,
+    /// Requests per second that it may have.
+    pub rate_per_s: f64,
+    /// And that it asked for before it was held.
+    pub asked_per_s: f64,
 }
 
 /// A rung, looked at.

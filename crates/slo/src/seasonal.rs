@@ -1,8 +1,17 @@
 //! What is to be expected at this hour of this day: the 90th percentile of what the last four such hours asked for, and the
 //! zones and the curve recorded in the last of them.
 //!
-//! So an appliance can be created before its peak. The paper assumes that such knowledge is there (sec. 5, 7.1) and simulates
-//! it. When not to use: for loads without a season; with fewer than two occurrences nothing is predicted.
+//! So an appliance can be created before its peak: [`Seasonal::forecast`] makes of it what [`crate::Responder::foresee`] takes. The
+//! paper assumes that such knowledge is there (sec. 5, 7.1) and simulates it. When not to use: for loads without a season; with fewer
+//! than two occurrences nothing is predicted.
+//!
+//! ```text
+//!  rate ▲            ┌───┐ the most of it
+//!       │        ┌───┘   └───┐ ◀─ slots that matter are one peak
+//!       │  ──┬───┘           └─────
+//!       └────┴───┴───┴───┴───┴───┴──▶ slots
+//!    lead ◀──▶ begins: the forecast's time
+//! ```
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
@@ -11,9 +20,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
-use crate::curve::Curve;
+pub use crate::recorded::{Foreseen, Lookout, Recorded};
 use crate::sample::SAMPLE;
-use crate::zones::Zone;
 
 /// How a season is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -41,15 +49,6 @@ impl Default for SeasonalConfig {
             quantile: 0.9,
         }
     }
-}
-
-/// What is remembered of the last occurrence of a slot, beside its rate.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Recorded {
-    /// Heavy zones.
-    pub zones: Vec<Zone>,
-    /// Miss ratios.
-    pub curve: Option<Curve>,
 }
 
 /// A slot that is expected.
@@ -95,6 +94,7 @@ impl TryFrom<Stored> for Seasonal {
         let last = seasonal.number(Nanos(seasonal.config.season.0 - 1));
         for (number, slot) in &stored.slots {
             let sound = slot.rates.iter().all(|r| r.is_finite() && *r >= 0.0);
+            let sound = sound && slot.recorded.sound();
             if *number > last || slot.rates.len() > seasonal.config.occurrences || !sound {
                 return Err(SeasonalError::Slot(*number));
             }
@@ -110,7 +110,7 @@ pub enum SeasonalError {
     /// Numbers out of their ranges.
     #[error("season, slot, occurrences or quantile out of range")]
     Config,
-    /// A slot beyond the season, with more occurrences than are kept, or with rates that are none.
+    /// A slot beyond the season, with more occurrences than are kept, or with rates, shares or costs that are none.
     #[error("slot {0} is beyond the season, or holds what is not kept")]
     Slot(u64),
 }
@@ -183,142 +183,54 @@ impl Seasonal {
         })
     }
 
+    /// The next peak that begins after `now` and not after `now + within`, with all that [`crate::Responder::foresee`] needs to
+    /// prepare for it, and when that is to be done.
+    ///
+    /// A peak is slots in a row whose rate `matters`; one that has begun is none to come. It is expected to ask for the most that
+    /// any of its slots is expected to, that any sample of their last occurrences showed or that was promised: who was not served
+    /// in full had asked for more than he got. Zones, curve and what requests are like are those of its busiest slot that has
+    /// them. `None` without such a peak, or where nothing of that was recorded.
+    pub fn forecast(
+        &self,
+        now: Nanos,
+        within: Nanos,
+        lookout: &Lookout,
+        matters: impl Fn(f64) -> bool,
+    ) -> Option<Foreseen> {
+        let slot_ns = self.config.slot.0;
+        let matters_at = |at: u64| self.at(Nanos(at)).filter(|e| matters(e.rate_per_s));
+        let until = now.0.saturating_add(within.0);
+        let mut from = now;
+        let begins = loop {
+            let next = self.expect(from, Nanos(until.saturating_sub(from.0)), &matters)?;
+            let goes_on = |before: u64| matters_at(before).is_some();
+            if !next.at.0.checked_sub(slot_ns).is_some_and(goes_on) {
+                break next.at;
+            }
+            from = next.at;
+        };
+        let slots = (0..self.config.season.0 / slot_ns).map(|i| begins.0.checked_add(i * slot_ns));
+        let peak: Vec<Expected<'_>> = slots.map_while(|at| matters_at(at?)).collect();
+        let busiest = peak.iter().filter(|e| e.recorded.tells()).max_by(|a, b| {
+            let rates = a.rate_per_s.total_cmp(&b.rate_per_s);
+            rates.then(b.at.cmp(&a.at))
+        })?;
+        let mut forecast = busiest.recorded.forecast(begins, lookout)?;
+        for slot in &peak {
+            let most = slot.rate_per_s.max(slot.recorded.rate_max_per_s);
+            forecast.rate_per_s = forecast.rate_per_s.max(most);
+        }
+        Some(Foreseen {
+            act_at: Nanos(begins.0.saturating_sub(lookout.lead.0)).max(now),
+            forecast,
+        })
+    }
+
     fn number(&self, at: Nanos) -> u64 {
         at.0 % self.config.season.0 / self.config.slot.0
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const HOUR: u64 = 3600;
-    const WEEK: u64 = 7 * 24 * HOUR;
-
-    fn hour(week: u64, hour: u64) -> Nanos {
-        Nanos::from_secs(week * WEEK + hour * HOUR)
-    }
-
-    #[test]
-    fn a_weekly_peak_is_expected_from_its_second_occurrence_on() {
-        let mut seasonal = Seasonal::new(SeasonalConfig::default());
-        let zones = vec![Zone {
-            number: 5,
-            share: 0.2,
-        }];
-        for week in 0..6 {
-            let now = hour(week, 30);
-            let lead = Nanos::from_secs(2 * HOUR);
-            let expected = seasonal
-                .expect(now, lead, |r| r > 1800.0)
-                .map(|e| (e.at, e.rate_per_s));
-            let want = match week {
-                0 | 1 => None,
-                // The 90th percentile of four is their greatest.
-                _ => Some((hour(week, 32), 2000.0 + 10.0 * (week - 1) as f64)),
-            };
-            assert_eq!(expected, want, "week {week}");
-            for h in 0..168 {
-                let rate = if h == 32 {
-                    2000.0 + 10.0 * week as f64
-                } else {
-                    300.0
-                };
-                let recorded = Recorded {
-                    zones: zones.clone(),
-                    curve: None,
-                };
-                seasonal.remember(hour(week, h), rate, recorded);
-            }
-        }
-        let expected = seasonal.at(hour(9, 32)).unwrap();
-        assert_eq!(expected.recorded.zones, zones);
-        let early = seasonal.expect(hour(9, 28), Nanos::from_secs(2 * HOUR), |r| r > 1800.0);
-        assert!(early.is_none(), "not yet");
-    }
-
-    #[test]
-    fn slots_of_no_length_and_no_occurrences_are_the_least_there_are() {
-        let mut seasonal = Seasonal::new(SeasonalConfig {
-            slot: Nanos::ZERO,
-            occurrences: 0,
-            occurrences_min: 0,
-            ..SeasonalConfig::default()
-        });
-        for rate in [5.0, 7.0] {
-            seasonal.remember(hour(0, 3), rate, Recorded::default());
-        }
-        let found = seasonal.expect(hour(0, 2), Nanos::from_secs(HOUR), |_| true);
-        assert_eq!(found.map(|e| e.rate_per_s), Some(7.0));
-    }
-
-    #[test]
-    fn a_season_is_whole_slots_and_nothing_overflows() {
-        let mut seasonal = Seasonal::new(SeasonalConfig {
-            season: Nanos::from_secs(5 * HOUR + 1),
-            occurrences_min: 1,
-            ..SeasonalConfig::default()
-        });
-        assert_eq!(seasonal.config.season, Nanos::from_secs(6 * HOUR));
-        seasonal.remember(hour(0, 5), 5.0, Recorded::default());
-        assert_eq!(seasonal.at(hour(0, 11)).unwrap().rate_per_s, 5.0);
-        assert_eq!(seasonal.at(hour(0, 6)), None);
-        // However far is asked for, one season has all there is.
-        let far = Nanos(u64::MAX);
-        assert!(seasonal.expect(hour(0, 2), far, |r| r > 6.0).is_none());
-        assert!(seasonal.expect(far, far, |_| true).is_none());
-        let endless = Seasonal::new(SeasonalConfig {
-            season: far,
-            ..SeasonalConfig::default()
-        });
-        let season = endless.config.season.0;
-        assert!(season > u64::MAX / 2 && season.is_multiple_of(endless.config.slot.0));
-    }
-
-    #[test]
-    fn what_is_read_back_is_as_it_was_or_refused() {
-        let mut seasonal = Seasonal::new(SeasonalConfig::default());
-        for week in 0..6 {
-            seasonal.remember(hour(week, 3), 100.0, Recorded::default());
-        }
-        let text = serde_json::to_string(&seasonal).unwrap();
-        let read = |text: &str| serde_json::from_str::<Seasonal>(text);
-        assert_eq!(read(&text).unwrap(), seasonal);
-        let slot_of = |s| {
-            format!(
-                "\"slot\":{}",
-                serde_json::to_string(&Nanos::from_secs(s)).unwrap()
-            )
-        };
-        let (slot, short) = (slot_of(HOUR), slot_of(1));
-        let rates = "[100.0,100.0,100.0,100.0]";
-        for (from, to, why) in [
-            (&slot[..], &short[..], "out of range"),
-            ("\"occurrences\":4", "\"occurrences\":0", "out of range"),
-            (
-                "\"occurrences_min\":2",
-                "\"occurrences_min\":9",
-                "out of range",
-            ),
-            ("\"quantile\":0.9", "\"quantile\":1.5", "out of range"),
-            // Four are kept: the fifth would never be dropped.
-            (rates, "[1.0,1.0,1.0,1.0,1.0]", "slot 3 "),
-            (rates, "[-1.0]", "slot 3 "),
-            ("\"3\":", "\"168\":", "slot 168 "),
-        ] {
-            assert!(text.contains(from), "{from} in {text}");
-            let error = read(&text.replace(from, to)).unwrap_err().to_string();
-            assert!(error.contains(why), "{to}: {error}");
-        }
-    }
-
-    #[test]
-    fn only_the_last_four_count() {
-        let mut seasonal = Seasonal::new(SeasonalConfig::default());
-        for week in 0..5 {
-            let rate = if week == 0 { 9000.0 } else { 100.0 };
-            seasonal.remember(hour(week, 3), rate, Recorded::default());
-        }
-        assert_eq!(seasonal.at(hour(5, 3)).unwrap().rate_per_s, 100.0);
-    }
-}
+#[path = "seasonal_tests.rs"]
+mod tests;

@@ -143,9 +143,36 @@ pub const REMOVE_ATTEMPTS_MAX: u32 = 5;
 /// Appliances that ended and are still known.
 pub const ENDED_MAX: usize = 1000;
 
-/// What happened to one appliance.
+/// A volume has an appliance already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    /// Whose volume it is.
+    pub volume: VolumeId,
+    /// The appliance that it has.
+    pub by: ApplianceId,
+}
+
+impl std::fmt::Display for Taken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (volume, by) = (self.volume.0, self.by.0);
+        write!(f, "volume {volume} has appliance {by} already")
+    }
+}
+
+impl std::error::Error for Taken {}
+
+/// One attempt at one step of one appliance. An action carries it, its answer repeats it, and no two actions have the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ApplianceStep {
+    /// Whose step.
+    pub id: ApplianceId,
+    /// Counts through the appliance's life: a later one is of a later time, whichever step it is at.
+    pub attempt: u32,
+}
+
+/// What became of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ApplianceInput {
+pub enum ApplianceAnswer {
     /// It is up and can serve.
     Created,
     /// Requests go through it.
@@ -158,11 +185,58 @@ pub enum ApplianceInput {
     Drained,
     /// It is gone.
     Destroyed,
-    /// The step under way failed.
+    /// It failed.
     Failed {
         /// How.
         why: String,
     },
+}
+
+/// Why an answer changed nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ignored {
+    /// There is no such appliance, or it ended long ago.
+    Unknown {
+        /// Which was answered for.
+        id: ApplianceId,
+    },
+    /// It answers another attempt than the latest: it comes too late.
+    OtherAttempt {
+        /// What was answered.
+        step: ApplianceStep,
+        /// The latest attempt.
+        latest: u32,
+    },
+    /// The step is over, or this is no answer to it.
+    NotAsked {
+        /// What was answered.
+        step: ApplianceStep,
+    },
+}
+
+impl std::fmt::Display for Ignored {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Ignored::Unknown { id } => write!(f, "there is no appliance {}", id.0),
+            Ignored::OtherAttempt { step, latest } => write!(
+                f,
+                "appliance {}: answer to attempt {} ignored, the latest is {latest}",
+                step.id.0, step.attempt
+            ),
+            Ignored::NotAsked { step } => write!(
+                f,
+                "appliance {}: answer to attempt {} ignored, it is over or was not asked that",
+                step.id.0, step.attempt
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Ignored {}
+
+/// What happens to one appliance beside its steps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ApplianceInput {
     /// Its host is gone, and it with it.
     Lost {
         /// What is known of it.
@@ -180,18 +254,18 @@ pub enum ApplianceInput {
 /// What the driver is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApplianceAction {
-    /// Make the virtual machine. Answer: created, failed.
-    Create(ApplianceId),
+    /// Make the virtual machine; one that an earlier attempt made is made anew or taken. Answer: created, failed.
+    Create(ApplianceStep),
     /// Send the volume's requests through it. Answer: re-routed, failed.
-    Reroute(ApplianceId),
+    Reroute(ApplianceStep),
     /// Read what was planned. Answer: warmed, failed.
-    Warm(ApplianceId),
-    /// Read no more. No answer.
-    StopWarming(ApplianceId),
+    Warm(ApplianceStep),
+    /// Read no more of what that step was to read. No answer.
+    StopWarming(ApplianceStep),
     /// Send the volume's requests to the backend, wherever they go now. Answer: returned, failed.
-    Return(ApplianceId),
+    Return(ApplianceStep),
     /// Let what is under way end. Answer: drained, failed.
-    Drain(ApplianceId),
+    Drain(ApplianceStep),
     /// Destroy whatever there is of it, if anything. Answer: destroyed, failed.
-    Destroy(ApplianceId),
+    Destroy(ApplianceStep),
 }

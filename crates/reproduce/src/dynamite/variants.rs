@@ -4,11 +4,9 @@ use serde::Serialize;
 use sim::response::{
     ApplianceModel, ArrayModel, ResponseModel, ResponseResult, ZonesTold, backend_facts, respond,
 };
-use slo::curve::Curve;
 use slo::ladder::RungKind;
-use slo::seasonal::{Recorded, Seasonal, SeasonalConfig};
-use slo::zones::Zone;
-use slo::{Forecast, Habit, ResponderConfig, WarmForecast, WorkloadId};
+use slo::seasonal::{Lookout, Recorded, Seasonal, SeasonalConfig};
+use slo::{ResponderConfig, WarmForecast, WorkloadId};
 use units::Nanos;
 
 use super::scenario::{
@@ -82,6 +80,8 @@ impl Variant {
     }
 }
 
+/// The time that three gibibytes take at a fifth of what is spare, and a little more.
+const LEAD_MIN: u64 = 15;
 /// Minute of the paper's proactive creation.
 const PROACTIVE_MIN: u64 = 20;
 /// Window of the co-located run whose zones and curve stand for the history of peaks: well inside the peak.
@@ -166,29 +166,32 @@ impl Setup {
     pub fn run_ahead(&self, variant: Variant, seed: u64, co_located: &VariantRun) -> VariantRun {
         let mut model = self.model(seed);
         let mut config = appliance_only();
-        let forecast = match variant {
+        let recorded = self.recorded(co_located);
+        let mut lookout = Lookout {
+            workload: WorkloadId(USR1 as u16),
+            promised_per_s: Some(USR1_PROMISED),
+            lead: minute(LEAD_MIN),
+            warm: WarmForecast::Read,
+        };
+        model.forecasts = match variant {
             Variant::Seasonal => {
-                let at = self.expected(co_located);
-                // The time that three gibibytes take at a fifth of what is spare, and a little more.
-                const LEAD_MIN: u64 = 15;
-                let lead = minute(LEAD_MIN).0.min(at.0);
-                (
-                    Nanos(at.0 - lead),
-                    self.forecast(co_located, at, WarmForecast::Read),
-                )
+                let seasonal = self.seasonal(co_located, &recorded);
+                // After the spike, as the paper leaves spikes to others.
+                let busy = |rate: f64| rate > 0.5 * USR1_PROMISED;
+                let ahead = seasonal.forecast(minute(15), minute(END_MIN), &lookout, busy);
+                ahead.map(|f| (f.act_at, f.forecast)).into_iter().collect()
             }
             _ => {
                 config.warm.spare_share = None;
-                let warm = match variant {
-                    Variant::ProactiveWarm => WarmForecast::Read,
-                    _ => WarmForecast::Leave,
-                };
-                let at = minute(PEAK_BEGINS_MIN);
-                (minute(PROACTIVE_MIN), self.forecast(co_located, at, warm))
+                if variant == Variant::Proactive {
+                    lookout.warm = WarmForecast::Leave;
+                }
+                let forecast = recorded.forecast(minute(PEAK_BEGINS_MIN), &lookout);
+                let forecast = forecast.expect("a run of two hours has a peak");
+                vec![(minute(PROACTIVE_MIN), forecast)]
             }
         };
         model.responder = Some(config);
-        model.forecasts = vec![forecast];
         let result = respond(&model);
         VariantRun { variant, result }
     }
@@ -201,55 +204,41 @@ impl Setup {
     }
 
     /// What is told of the peak beforehand: what the co-located run recorded of it.
-    fn forecast(&self, co_located: &VariantRun, at: Nanos, warm: WarmForecast) -> Forecast {
+    fn recorded(&self, co_located: &VariantRun) -> Recorded {
         let series = &co_located.result.series[USR1];
         let when = minute(RECORDED_MIN);
-        let zones: Option<Vec<Zone>> = series
-            .zones
-            .iter()
-            .find(|z| z.0 >= when)
-            .map(|z| z.1.clone());
-        let curve: Option<Curve> = series
-            .curves
-            .iter()
-            .find(|c| c.0 >= when)
-            .and_then(|c| c.1.clone());
+        let zones = series.zones.iter().find(|z| z.0 >= when);
+        let curve = series.curves.iter().find(|c| c.0 >= when);
         let peak = &series.samples[6 * PEAK_BEGINS_MIN as usize..6 * PEAK_ENDS_MIN as usize];
-        let rate = peak.iter().map(|s| s.rate_per_s()).fold(0.0, f64::max);
-        Forecast {
-            workload: WorkloadId(USR1 as u16),
-            at,
-            rate_per_s: rate.max(USR1_PROMISED),
-            curve: curve.expect("a run of two hours has a peak"),
-            zones: zones.expect("a run of two hours has a peak"),
-            warm,
-            habit: Habit::of(peak, &backend_facts(&self.array)),
-        }
+        let zones = zones.expect("a run of two hours has a peak");
+        let backend = backend_facts(&self.array);
+        let curve = curve.and_then(|c| c.1.clone());
+        Recorded::of(peak, &backend, zones.1.clone(), curve)
     }
 
-    /// When the predictor expects the peak, after two days like the co-located run, in slots of five minutes.
-    fn expected(&self, co_located: &VariantRun) -> Nanos {
-        let slot = Nanos::from_secs(300);
-        let day = minute(END_MIN);
+    /// What a predictor remembers after two days like the co-located run, in slots of five minutes; of each slot of the peak what
+    /// was recorded of all of it.
+    fn seasonal(&self, co_located: &VariantRun, peak: &Recorded) -> Seasonal {
+        const SLOT_MIN: u64 = 5;
         let mut seasonal = Seasonal::new(SeasonalConfig {
-            season: day,
-            slot,
+            season: minute(END_MIN),
+            slot: minute(SLOT_MIN),
             ..SeasonalConfig::default()
         });
-        let series = &co_located.result.series[USR1];
-        for occurrence in 0..2 {
-            for (i, samples) in series.samples.chunks(30).enumerate() {
-                let began = Nanos(day.0 * occurrence + slot.0 * i as u64);
-                let mean =
-                    samples.iter().map(|s| s.rate_per_s()).sum::<f64>() / samples.len() as f64;
-                seasonal.remember(began, mean, Recorded::default());
+        let samples = &co_located.result.series[USR1].samples;
+        for _ in 0..2 {
+            for (began, samples) in (0..).step_by(SLOT_MIN as usize).zip(samples.chunks(30)) {
+                let rates = samples.iter().map(|s| s.rate_per_s());
+                let mean = rates.sum::<f64>() / samples.len() as f64;
+                let in_peak = began + SLOT_MIN > PEAK_BEGINS_MIN && began < PEAK_ENDS_MIN;
+                let recorded = match in_peak {
+                    true => peak.clone(),
+                    false => Recorded::default(),
+                };
+                seasonal.remember(minute(began), mean, recorded);
             }
         }
-        // After the spike, as the paper leaves spikes to others.
-        let from = Nanos(2 * day.0 + minute(15).0);
-        let busy = |rate: f64| rate > 0.5 * USR1_PROMISED;
-        let expected = seasonal.expect(from, day, busy);
-        Nanos(expected.map_or(minute(PEAK_BEGINS_MIN).0, |e| e.at.0 - 2 * day.0))
+        seasonal
     }
 
     /// What is not published and was chosen, and what the world leaves out.

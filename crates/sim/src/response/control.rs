@@ -3,31 +3,30 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use executor::{
-    ApplianceAction, ApplianceDeadlines, ApplianceId, ApplianceInput, ApplianceOutcome,
-    ApplianceState, Appliances,
+    ApplianceAction, ApplianceAnswer, ApplianceDeadlines, ApplianceId, ApplianceInput,
+    ApplianceOutcome, ApplianceState, ApplianceStep, Appliances,
 };
 use slo::warm::Warm;
 use slo::{ApplianceEvent, Responder, WorkloadId};
 use units::{Bytes, Nanos};
 
 use super::model::{ResponseEvent, ResponseFault, ResponseModel};
-use super::nodes::Node;
 use super::run::Known;
-use super::world::{Path, Placed, World};
+use super::world::{Path, World};
 
 mod carry;
 
 /// What is carried out at a time.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Due {
-    Created(ApplianceId),
-    CreationFails(ApplianceId),
-    Rerouted(ApplianceId),
-    ReroutingFails(ApplianceId),
-    Returned(ApplianceId),
-    Drained(ApplianceId),
-    Destroyed(ApplianceId),
-    DestroyingFails(ApplianceId),
+    Created(ApplianceStep),
+    Rerouted(ApplianceStep),
+    ReroutingFails(ApplianceStep),
+    Returned(ApplianceStep),
+    Drained(ApplianceStep),
+    Destroyed(ApplianceStep),
+    /// The hypervisor does not do it.
+    Refused(ApplianceStep),
     /// What was left behind is gone after all.
     Freed(ApplianceId),
     /// The spare flash has its effect for a workload.
@@ -45,6 +44,8 @@ struct Wanted {
     host: u16,
     cache: Bytes,
     warm: Warm,
+    /// The attempt at warming it up, once there is one.
+    warming: Option<ApplianceStep>,
     node: Option<usize>,
     destroyed: bool,
     /// The last that the responder was told.
@@ -131,52 +132,50 @@ impl<'a> Control<'a> {
 
     fn carry_out(&mut self, world: &mut World, due: Due) {
         let now = Nanos(world.now);
-        let tell =
-            |control: &mut Self, id: ApplianceId, input| control.appliances.handle(now, id, input);
-        let failed = |why: &str| ApplianceInput::Failed { why: why.into() };
+        // An answer that comes when something else was begun is not heard, and nothing more is to be done about it.
+        let tell = |control: &mut Self, step: ApplianceStep, answer| {
+            let _ = control.appliances.answer(now, step, answer);
+        };
+        let failed = |why: &str| ApplianceAnswer::Failed { why: why.into() };
         match due {
-            Due::Created(id) => {
-                self.place(world, id);
-                tell(self, id, ApplianceInput::Created);
-            }
-            Due::CreationFails(id) => tell(self, id, failed("the hypervisor refused")),
-            Due::Rerouted(id) => {
-                let rerouting = self.state(id) == Some(ApplianceState::Rerouting);
-                if let (true, Some(n)) = (rerouting, self.wanted[id.0 as usize].node) {
-                    world.paths[self.wanted[id.0 as usize].workload] = Path::Node(n);
+            Due::Created(step) => {
+                if self.under_way(step) {
+                    self.place(world, step.id);
                 }
-                tell(self, id, ApplianceInput::Rerouted);
+                tell(self, step, ApplianceAnswer::Created);
             }
-            Due::ReroutingFails(id) => {
+            Due::Rerouted(step) => {
+                if self.under_way(step) {
+                    self.reroute(world, step.id);
+                }
+                tell(self, step, ApplianceAnswer::Rerouted);
+            }
+            Due::ReroutingFails(step) => {
                 // The worst kind: it took place, and is said to have failed.
-                if let Some(n) = self.wanted[id.0 as usize].node {
-                    world.paths[self.wanted[id.0 as usize].workload] = Path::Node(n);
-                }
-                tell(self, id, failed("no answer"));
+                self.reroute(world, step.id);
+                tell(self, step, failed("no answer"));
             }
-            Due::Returned(id) => {
-                let w = self.wanted[id.0 as usize].workload;
+            Due::Returned(step) => {
+                let w = self.wanted[step.id.0 as usize].workload;
                 world.paths[w] = Path::Backend;
                 world.issue(w);
-                tell(self, id, ApplianceInput::Returned);
+                tell(self, step, ApplianceAnswer::Returned);
             }
-            Due::Drained(id) => {
+            Due::Drained(step) => {
                 let inside = |n: usize| world.nodes[n].as_ref().map_or(0, |p| p.inside);
-                if self.wanted[id.0 as usize]
-                    .node
-                    .is_some_and(|n| inside(n) > 0)
-                {
+                let node = self.wanted[step.id.0 as usize].node;
+                if node.is_some_and(|n| inside(n) > 0) {
                     let at = world.now + DRAIN_LOOK_NS;
-                    self.later(world, at, Due::Drained(id));
+                    self.later(world, at, Due::Drained(step));
                 } else {
-                    tell(self, id, ApplianceInput::Drained);
+                    tell(self, step, ApplianceAnswer::Drained);
                 }
             }
-            Due::Destroyed(id) => {
-                self.unplace(world, id);
-                tell(self, id, ApplianceInput::Destroyed);
+            Due::Destroyed(step) => {
+                self.unplace(world, step.id);
+                tell(self, step, ApplianceAnswer::Destroyed);
             }
-            Due::DestroyingFails(id) => tell(self, id, failed("the hypervisor refused")),
+            Due::Refused(step) => tell(self, step, failed("the hypervisor refused")),
             Due::Freed(id) => {
                 self.unplace(world, id);
                 let w = self.wanted[id.0 as usize].workload;
@@ -203,15 +202,6 @@ impl<'a> Control<'a> {
         }
     }
 
-    fn unplace(&mut self, world: &mut World, id: ApplianceId) {
-        let wanted = &mut self.wanted[id.0 as usize];
-        wanted.destroyed = true;
-        if let Some(n) = wanted.node.take() {
-            world.nodes[n] = None;
-            world.nodes_of[wanted.workload].retain(|m| *m != n);
-        }
-    }
-
     fn lose_hosts(&mut self, world: &mut World) {
         let now = Nanos(world.now);
         self.note(world, "the hosts of all appliances are lost".into());
@@ -227,46 +217,23 @@ impl<'a> Control<'a> {
         }
     }
 
+    fn under_way(&self, step: ApplianceStep) -> bool {
+        self.appliances.get(step.id).map(|a| a.step()) == Some(step)
+    }
+
     fn state(&self, id: ApplianceId) -> Option<ApplianceState> {
         self.appliances.get(id).map(|a| a.state.clone())
     }
 
-    fn place(&mut self, world: &mut World, id: ApplianceId) {
-        if self.state(id) != Some(ApplianceState::Creating) {
-            return;
-        }
-        let wanted = &mut self.wanted[id.0 as usize];
-        let workload = &self.model.workloads[wanted.workload];
-        let appliance = &self.model.appliance;
-        let node = Node::new(
-            workload.objects,
-            workload.object_bytes,
-            wanted.cache.0,
-            appliance.ssd.0,
-            appliance.writes,
-        );
-        let hops = if wanted.host == workload.host.0 {
-            0
-        } else {
-            2 * appliance.hop.0
-        };
-        let n = world.nodes.len();
-        world
-            .nodes
-            .push(Some(Placed::new(node, hops, workload.objects)));
-        world.nodes_of[wanted.workload].push(n);
-        wanted.node = Some(n);
-    }
-
     /// A warm-up has nothing left to read.
     pub(super) fn warmed(&mut self, world: &mut World, workload: usize) {
-        let warming = |a: &&executor::Appliance| {
-            a.state == ApplianceState::Warming && a.order.volume.index() == workload
+        let of = |w: &&Wanted| w.workload == workload && w.warming.is_some();
+        let step = self.wanted.iter().rev().find(of).and_then(|w| w.warming);
+        let answer = |step| {
+            let warmed = ApplianceAnswer::Warmed;
+            self.appliances.answer(Nanos(world.now), step, warmed)
         };
-        let id = self.appliances.all().iter().find(warming).map(|a| a.id);
-        if let Some(id) = id {
-            self.appliances
-                .handle(Nanos(world.now), id, ApplianceInput::Warmed);
+        if let Some(Ok(())) = step.map(answer) {
             self.note(world, format!("warm-up of {} done", self.name(workload)));
         }
         self.settle(world);
@@ -281,42 +248,43 @@ impl<'a> Control<'a> {
         let times = self.model.appliance;
         for action in actions {
             let (at, due) = match action {
-                ApplianceAction::Create(id) => {
+                ApplianceAction::Create(step) => {
                     self.creations += 1;
                     let fails = ResponseFault::CreationFails(self.creations - 1);
                     let due = if self.model.faults.contains(&fails) {
-                        Due::CreationFails(id)
+                        Due::Refused(step)
                     } else {
-                        Due::Created(id)
+                        Due::Created(step)
                     };
                     (times.create, due)
                 }
-                ApplianceAction::Reroute(id) => {
+                ApplianceAction::Reroute(step) => {
                     self.reroutings += 1;
                     let fails = ResponseFault::ReroutingFails(self.reroutings - 1);
                     let due = if self.model.faults.contains(&fails) {
-                        Due::ReroutingFails(id)
+                        Due::ReroutingFails(step)
                     } else {
-                        Due::Rerouted(id)
+                        Due::Rerouted(step)
                     };
                     (times.reroute, due)
                 }
-                ApplianceAction::Return(id) => (times.reroute, Due::Returned(id)),
-                ApplianceAction::Drain(id) => (Nanos(DRAIN_LOOK_NS), Due::Drained(id)),
-                ApplianceAction::Destroy(id) => {
+                ApplianceAction::Return(step) => (times.reroute, Due::Returned(step)),
+                ApplianceAction::Drain(step) => (Nanos(DRAIN_LOOK_NS), Due::Drained(step)),
+                ApplianceAction::Destroy(step) => {
                     let by = Nanos(world.now) + times.destroy;
                     let due = match self.destroying_fails_until() {
-                        Some(until) if by < until => Due::DestroyingFails(id),
-                        _ => Due::Destroyed(id),
+                        Some(until) if by < until => Due::Refused(step),
+                        _ => Due::Destroyed(step),
                     };
                     (times.destroy, due)
                 }
-                ApplianceAction::Warm(id) => {
-                    self.warm(world, id);
+                ApplianceAction::Warm(step) => {
+                    self.wanted[step.id.0 as usize].warming = Some(step);
+                    self.warm(world, step.id);
                     continue;
                 }
-                ApplianceAction::StopWarming(id) => {
-                    world.warm(self.wanted[id.0 as usize].workload, None);
+                ApplianceAction::StopWarming(step) => {
+                    world.warm(self.wanted[step.id.0 as usize].workload, None);
                     continue;
                 }
             };

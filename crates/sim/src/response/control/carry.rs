@@ -8,8 +8,8 @@ use units::{Bytes, Nanos, VolumeId};
 
 use super::{Control, Due, Wanted, World};
 use crate::response::mover::PIECE;
-use crate::response::nodes::Writes;
-use crate::response::world::WarmRun;
+use crate::response::nodes::{Node, Writes};
+use crate::response::world::{Path, Placed, WarmRun};
 
 impl Control<'_> {
     /// Carries the responder's orders out.
@@ -68,6 +68,7 @@ impl Control<'_> {
                         host: host.0,
                         cache,
                         warm,
+                        warming: None,
                         node: None,
                         destroyed: false,
                         told: None,
@@ -90,6 +91,47 @@ impl Control<'_> {
             }
         }
         self.settle(world);
+    }
+
+    pub(super) fn place(&mut self, world: &mut World, id: ApplianceId) {
+        let wanted = &mut self.wanted[id.0 as usize];
+        let workload = &self.model.workloads[wanted.workload];
+        let appliance = &self.model.appliance;
+        let node = Node::new(
+            workload.objects,
+            workload.object_bytes,
+            wanted.cache.0,
+            appliance.ssd.0,
+            appliance.writes,
+        );
+        let hops = if wanted.host == workload.host.0 {
+            0
+        } else {
+            2 * appliance.hop.0
+        };
+        let n = world.nodes.len();
+        world
+            .nodes
+            .push(Some(Placed::new(node, hops, workload.objects)));
+        world.nodes_of[wanted.workload].push(n);
+        wanted.node = Some(n);
+    }
+
+    /// Requests of its volume go through it, if it is there.
+    pub(super) fn reroute(&mut self, world: &mut World, id: ApplianceId) {
+        let wanted = &self.wanted[id.0 as usize];
+        if let Some(n) = wanted.node {
+            world.paths[wanted.workload] = Path::Node(n);
+        }
+    }
+
+    pub(super) fn unplace(&mut self, world: &mut World, id: ApplianceId) {
+        let wanted = &mut self.wanted[id.0 as usize];
+        wanted.destroyed = true;
+        if let Some(n) = wanted.node.take() {
+            world.nodes[n] = None;
+            world.nodes_of[wanted.workload].retain(|m| *m != n);
+        }
     }
 
     pub(super) fn warm(&mut self, world: &mut World, id: ApplianceId) {

@@ -1,0 +1,100 @@
+//! What is remembered of a peak, and the forecast of the next one that is made of it.
+
+use serde::{Deserialize, Serialize};
+use units::Nanos;
+
+use crate::curve::Curve;
+use crate::load::Backend;
+use crate::measured::Habit;
+use crate::sample::{Sample, WorkloadId};
+use crate::site::{Forecast, WarmForecast};
+use crate::zones::Zone;
+
+/// What is remembered of the last occurrence of a slot, beside its rate.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Recorded {
+    /// Heavy zones.
+    pub zones: Vec<Zone>,
+    /// Miss ratios.
+    pub curve: Option<Curve>,
+    /// The most that a sample showed, requests per second.
+    #[serde(default)]
+    pub rate_max_per_s: f64,
+    /// What its requests were like.
+    #[serde(default)]
+    pub habit: Option<Habit>,
+}
+
+/// Whose peaks are looked out for, and what is made of one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Lookout {
+    /// Whose.
+    pub workload: WorkloadId,
+    /// What it was promised, requests per second, if a rate.
+    pub promised_per_s: Option<f64>,
+    /// So long before a peak begins it is acted on: an appliance has to boot and to warm up.
+    pub lead: Nanos,
+    /// Whether recorded zones are read in advance.
+    pub warm: WarmForecast,
+}
+
+/// A peak that is coming, and when to act on it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Foreseen {
+    /// When [`crate::Responder::foresee`] is to be told.
+    pub act_at: Nanos,
+    /// What it is to be told.
+    pub forecast: Forecast,
+}
+
+impl Recorded {
+    /// Of the samples of a time, and the zones and the curve as its end showed them.
+    pub fn of(
+        samples: &[Sample],
+        backend: &Backend,
+        zones: Vec<Zone>,
+        curve: Option<Curve>,
+    ) -> Self {
+        let rates = samples.iter().map(Sample::rate_per_s);
+        Self {
+            zones,
+            curve,
+            rate_max_per_s: rates.fold(0.0, f64::max),
+            habit: Some(Habit::of(samples, backend)),
+        }
+    }
+
+    /// The forecast of a peak like this one that begins `at` a time, of no less than was promised; `None` where the curve or what
+    /// requests were like is not known.
+    pub fn forecast(&self, at: Nanos, lookout: &Lookout) -> Option<Forecast> {
+        Some(Forecast {
+            workload: lookout.workload,
+            at,
+            rate_per_s: self
+                .rate_max_per_s
+                .max(lookout.promised_per_s.unwrap_or(0.0)),
+            curve: self.curve.clone()?,
+            zones: self.zones.clone(),
+            warm: lookout.warm,
+            habit: self.habit.clone()?,
+        })
+    }
+
+    /// Whether a forecast can be made of it.
+    pub(crate) fn tells(&self) -> bool {
+        self.curve.is_some() && self.habit.is_some()
+    }
+
+    /// Whether its numbers are some that could have been measured.
+    pub(crate) fn sound(&self) -> bool {
+        let amount = |x: f64| x.is_finite() && x >= 0.0;
+        let habit = |h: &Habit| {
+            let costs = h
+                .costs
+                .iter()
+                .all(|c| amount(c.read_s) && amount(c.write_s));
+            (0.0..=1.0).contains(&h.write_share) && amount(h.read_bytes) && costs
+        };
+        amount(self.rate_max_per_s) && self.habit.as_ref().is_none_or(habit)
+    }
+}

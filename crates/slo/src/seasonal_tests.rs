@@ -1,0 +1,273 @@
+//! Peaks are expected when they were there before, and what is forecast of them is what was recorded.
+
+use super::*;
+use crate::curve::Curve;
+use crate::load::{Backend, Cost, Place, Resource};
+use crate::measured::Habit;
+use crate::sample::{Busy, Sample, WorkloadId};
+use crate::site::WarmForecast;
+use crate::zones::Zone;
+use units::Bytes;
+
+const HOUR: u64 = 3600;
+const WEEK: u64 = 7 * 24 * HOUR;
+
+fn hour(week: u64, hour: u64) -> Nanos {
+    Nanos::from_secs(week * WEEK + hour * HOUR)
+}
+
+#[test]
+fn a_weekly_peak_is_expected_from_its_second_occurrence_on() {
+    let mut seasonal = Seasonal::new(SeasonalConfig::default());
+    let zones = vec![Zone {
+        number: 5,
+        share: 0.2,
+    }];
+    for week in 0..6 {
+        let now = hour(week, 30);
+        let lead = Nanos::from_secs(2 * HOUR);
+        let expected = seasonal
+            .expect(now, lead, |r| r > 1800.0)
+            .map(|e| (e.at, e.rate_per_s));
+        let want = match week {
+            0 | 1 => None,
+            // The 90th percentile of four is their greatest.
+            _ => Some((hour(week, 32), 2000.0 + 10.0 * (week - 1) as f64)),
+        };
+        assert_eq!(expected, want, "week {week}");
+        for h in 0..168 {
+            let rate = if h == 32 {
+                2000.0 + 10.0 * week as f64
+            } else {
+                300.0
+            };
+            let recorded = Recorded {
+                zones: zones.clone(),
+                ..Recorded::default()
+            };
+            seasonal.remember(hour(week, h), rate, recorded);
+        }
+    }
+    let expected = seasonal.at(hour(9, 32)).unwrap();
+    assert_eq!(expected.recorded.zones, zones);
+    let early = seasonal.expect(hour(9, 28), Nanos::from_secs(2 * HOUR), |r| r > 1800.0);
+    assert!(early.is_none(), "not yet");
+}
+
+#[test]
+fn slots_of_no_length_and_no_occurrences_are_the_least_there_are() {
+    let mut seasonal = Seasonal::new(SeasonalConfig {
+        slot: Nanos::ZERO,
+        occurrences: 0,
+        occurrences_min: 0,
+        ..SeasonalConfig::default()
+    });
+    for rate in [5.0, 7.0] {
+        seasonal.remember(hour(0, 3), rate, Recorded::default());
+    }
+    let found = seasonal.expect(hour(0, 2), Nanos::from_secs(HOUR), |_| true);
+    assert_eq!(found.map(|e| e.rate_per_s), Some(7.0));
+}
+
+#[test]
+fn a_season_is_whole_slots_and_nothing_overflows() {
+    let mut seasonal = Seasonal::new(SeasonalConfig {
+        season: Nanos::from_secs(5 * HOUR + 1),
+        occurrences_min: 1,
+        ..SeasonalConfig::default()
+    });
+    assert_eq!(seasonal.config.season, Nanos::from_secs(6 * HOUR));
+    seasonal.remember(hour(0, 5), 5.0, Recorded::default());
+    assert_eq!(seasonal.at(hour(0, 11)).unwrap().rate_per_s, 5.0);
+    assert_eq!(seasonal.at(hour(0, 6)), None);
+    // However far is asked for, one season has all there is.
+    let far = Nanos(u64::MAX);
+    assert!(seasonal.expect(hour(0, 2), far, |r| r > 6.0).is_none());
+    assert!(seasonal.expect(far, far, |_| true).is_none());
+    let endless = Seasonal::new(SeasonalConfig {
+        season: far,
+        ..SeasonalConfig::default()
+    });
+    let season = endless.config.season.0;
+    assert!(season > u64::MAX / 2 && season.is_multiple_of(endless.config.slot.0));
+}
+
+#[test]
+fn what_is_read_back_is_as_it_was_or_refused() {
+    let mut seasonal = Seasonal::new(SeasonalConfig::default());
+    let habit = Habit {
+        write_share: 0.25,
+        read_bytes: 4096.0,
+        costs: vec![Cost {
+            read_s: 0.5,
+            write_s: 0.0,
+        }],
+    };
+    let recorded = Recorded {
+        habit: Some(habit),
+        ..Recorded::default()
+    };
+    for week in 0..6 {
+        seasonal.remember(hour(week, 3), 100.0, recorded.clone());
+    }
+    let text = serde_json::to_string(&seasonal).unwrap();
+    let read = |text: &str| serde_json::from_str::<Seasonal>(text);
+    assert_eq!(read(&text).unwrap(), seasonal);
+    let slot_of = |s| {
+        format!(
+            "\"slot\":{}",
+            serde_json::to_string(&Nanos::from_secs(s)).unwrap()
+        )
+    };
+    let (slot, short) = (slot_of(HOUR), slot_of(1));
+    let rates = "[100.0,100.0,100.0,100.0]";
+    for (from, to, why) in [
+        (&slot[..], &short[..], "out of range"),
+        ("\"occurrences\":4", "\"occurrences\":0", "out of range"),
+        (
+            "\"occurrences_min\":2",
+            "\"occurrences_min\":9",
+            "out of range",
+        ),
+        ("\"quantile\":0.9", "\"quantile\":1.5", "out of range"),
+        // Four are kept: the fifth would never be dropped.
+        (rates, "[1.0,1.0,1.0,1.0,1.0]", "slot 3 "),
+        (rates, "[-1.0]", "slot 3 "),
+        (
+            "\"rate_max_per_s\":0.0",
+            "\"rate_max_per_s\":-1.0",
+            "slot 3 ",
+        ),
+        ("\"write_share\":0.25", "\"write_share\":1.25", "slot 3 "),
+        ("\"read_s\":0.5", "\"read_s\":-0.5", "slot 3 "),
+        ("\"3\":", "\"168\":", "slot 168 "),
+    ] {
+        assert!(text.contains(from), "{from} in {text}");
+        let error = read(&text.replace(from, to)).unwrap_err().to_string();
+        assert!(error.contains(why), "{to}: {error}");
+    }
+}
+
+#[test]
+fn only_the_last_four_count() {
+    let mut seasonal = Seasonal::new(SeasonalConfig::default());
+    for week in 0..5 {
+        let rate = if week == 0 { 9000.0 } else { 100.0 };
+        seasonal.remember(hour(week, 3), rate, Recorded::default());
+    }
+    assert_eq!(seasonal.at(hour(5, 3)).unwrap().rate_per_s, 100.0);
+}
+
+/// Two weeks in which hours 30 to 34 ask for these rates, each with a zone of its own number.
+fn peaks(rates: [f64; 5]) -> Seasonal {
+    let mut seasonal = Seasonal::new(SeasonalConfig::default());
+    for week in 0..2 {
+        for (h, rate) in (30..).zip(rates) {
+            seasonal.remember(hour(week, h), rate, recorded(h, rate));
+        }
+    }
+    seasonal
+}
+
+/// An hour of one sample of disks that take a millisecond for a read and two for a write; every fifth writes.
+fn recorded(number: u64, rate: f64) -> Recorded {
+    let sample = Sample {
+        reads_per_s: 0.8 * rate,
+        writes_per_s: 0.2 * rate,
+        bytes_read_per_s: 0.8 * rate * 8192.0,
+        backend_reads_per_s: 0.8 * rate,
+        memory_hits: Some(0.0),
+        busy: vec![Busy {
+            reads: 0.8 * rate * 0.001,
+            writes: 0.2 * rate * 0.002,
+        }],
+        ..Sample::default()
+    };
+    let backend = Backend {
+        resources: vec![Resource {
+            name: "disks".into(),
+            place: Place::BehindMemory,
+        }],
+        memory: vec![Bytes::gib(1)],
+        use_max: 0.8,
+    };
+    let zones = vec![Zone { number, share: 0.5 }];
+    let curve = Curve::new(vec![(Bytes::gib(number), 0.1)]);
+    Recorded::of(&[sample], &backend, zones, Some(curve))
+}
+
+const LOOKOUT: Lookout = Lookout {
+    workload: WorkloadId(7),
+    promised_per_s: Some(900.0),
+    lead: Nanos::from_secs(1200),
+    warm: WarmForecast::Read,
+};
+
+#[test]
+fn a_forecast_is_of_the_whole_peak_and_has_all_that_an_answer_needs() {
+    let seasonal = peaks([100.0, 700.0, 1000.0, 800.0, 100.0]);
+    let day = Nanos::from_secs(24 * HOUR);
+    let ahead = |now, lookout| seasonal.forecast(now, day, lookout, |r| r > 500.0);
+    let Foreseen { act_at, forecast } = ahead(hour(2, 20), &LOOKOUT).unwrap();
+    // It begins with its first slot, and is like its busiest.
+    assert_eq!(forecast.at, hour(2, 31));
+    assert_eq!(act_at, Nanos(hour(2, 31).0 - 1_200_000_000_000));
+    assert_eq!(forecast.workload, WorkloadId(7));
+    assert_eq!(forecast.warm, WarmForecast::Read);
+    assert_eq!(forecast.rate_per_s, 1000.0);
+    assert_eq!(forecast.zones[0].number, 32);
+    assert_eq!(forecast.curve.at(Bytes::gib(32)), 0.1);
+    let habit = &forecast.habit;
+    let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-9;
+    assert!(near(habit.write_share, 0.2) && near(habit.read_bytes, 8192.0));
+    assert!(near(habit.costs[0].read_s, 0.001) && near(habit.costs[0].write_s, 0.002));
+    // Who was not served in full asked for more than he got.
+    let promised = Lookout {
+        promised_per_s: Some(1500.0),
+        ..LOOKOUT
+    };
+    let more = ahead(hour(2, 20), &promised).unwrap().forecast;
+    assert_eq!(more.rate_per_s, 1500.0);
+    // With less than the lead left it is acted on at once, and one that has begun is none to come.
+    let late = Nanos(hour(2, 31).0 - 1);
+    assert_eq!(ahead(late, &LOOKOUT).unwrap().act_at, late);
+    assert_eq!(ahead(hour(2, 31), &LOOKOUT), None);
+    let next = seasonal.forecast(hour(2, 31), Nanos(u64::MAX), &LOOKOUT, |r| r > 500.0);
+    assert_eq!(next.unwrap().forecast.at, hour(3, 31));
+}
+
+#[test]
+fn a_second_peak_is_one_of_its_own() {
+    let seasonal = peaks([700.0, 100.0, 800.0, 900.0, 100.0]);
+    let day = Nanos::from_secs(24 * HOUR);
+    let at = |now| seasonal.forecast(now, day, &LOOKOUT, |r| r > 500.0);
+    let at = |now| at(now).map(|f| (f.forecast.at, f.forecast.zones[0].number));
+    assert_eq!(at(hour(2, 29)), Some((hour(2, 30), 30)));
+    assert_eq!(at(hour(2, 30)), Some((hour(2, 32), 33)));
+    assert_eq!(at(hour(2, 32)), None);
+}
+
+#[test]
+fn what_was_not_recorded_is_not_forecast() {
+    let mut seasonal = peaks([100.0, 700.0, 1000.0, 800.0, 100.0]);
+    let day = Nanos::from_secs(24 * HOUR);
+    let ahead = |seasonal: &Seasonal| {
+        let foreseen = seasonal.forecast(hour(2, 20), day, &LOOKOUT, |r| r > 500.0);
+        foreseen.map(|f| (f.forecast.zones[0].number, f.forecast.rate_per_s))
+    };
+    // Too few reads for a curve in the busiest hour: the next busiest is what it is like, and its rate is still the most.
+    let without = |h, rate| Recorded {
+        curve: None,
+        ..recorded(h, rate)
+    };
+    seasonal.remember(hour(2, 32), 1000.0, without(32, 1000.0));
+    assert_eq!(ahead(&seasonal), Some((33, 1000.0)));
+    seasonal.remember(hour(2, 31), 700.0, without(31, 700.0));
+    seasonal.remember(hour(2, 33), 800.0, without(33, 800.0));
+    assert_eq!(ahead(&seasonal), None);
+    // Nor is anything made of what matters all the time: there is no beginning.
+    let always = peaks([700.0; 5]);
+    let within = Nanos::from_secs(2 * HOUR);
+    let mid = always.forecast(hour(2, 31), within, &LOOKOUT, |r| r > 500.0);
+    assert_eq!(mid, None);
+}
