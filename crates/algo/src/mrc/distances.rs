@@ -152,6 +152,15 @@ impl Distances {
         }
     }
 
+    /// The same with references of this weight in all that the smallest cache holds.
+    pub(super) fn with_hits(&self, weight: f64) -> Distances {
+        let mut more = self.clone();
+        let smallest = bucket(1);
+        more.counts.resize(more.counts.len().max(smallest + 1), 0.0);
+        more.counts[smallest] += weight;
+        more
+    }
+
     /// The miss-ratio curve of these stack distances.
     pub fn curve(&self, confidence: Confidence) -> Curve {
         let references = self.total();

@@ -5,7 +5,8 @@
 //! for loops and scans; to count it as hits of the smallest cache (SHARDS-adj: Waldspurger and others, FAST 2015, section 3.4)
 //! takes it to be of a few popular blocks, which is right where these carry the load. Here the groups decide: as many of the
 //! difference belong to a distance as come with it where a group has more references than the mean, by least squares (the
-//! regression estimator of sampling theory, Cochran, Sampling Techniques, chapter 7).
+//! regression estimator of sampling theory, Cochran, Sampling Techniques, chapter 7). Where far more references are missing than
+//! the groups differ by, they are of blocks unlike any in the sample, few and popular: then the published rule holds.
 
 use super::Distances;
 
@@ -17,6 +18,9 @@ const SIZES: usize = 48;
 const NEVER: usize = SIZES;
 /// With fewer sampled blocks than this, groups say nothing.
 const BLOCKS_MIN: u64 = 16 * GROUPS as u64;
+/// References that are missing are of blocks unlike those in the sample when they are more than so many standard deviations of its
+/// count: by chance, of one sample in 600 (Student's t of seven).
+const UNLIKE_DEVIATIONS: f64 = 5.0;
 
 /// What was counted of a sample: distances, and the weight of the references by group of blocks and class of distance.
 #[derive(Debug, Clone)]
@@ -85,6 +89,9 @@ impl Spread {
         if blocks < BLOCKS_MIN || counts.squares <= 0.0 {
             return distances.scaled(|_| alike);
         }
+        if counts.lack_unlike(references) {
+            return distances.with_hits(references - counts.total);
+        }
         let factors: [f64; SIZES + 1] = std::array::from_fn(|class| {
             let here = self.weights.map(|group| group[class]);
             let sum: f64 = here.iter().sum();
@@ -107,7 +114,12 @@ impl Spread {
         if blocks < BLOCKS_MIN || references <= 0.0 {
             return None;
         }
-        let counts = self.counts();
+        let mut counts = self.counts();
+        // What is missing is hits: misses are as counted, and vary as they do.
+        let as_counted = counts.lack_unlike(references);
+        if as_counted {
+            counts.squares = 0.0;
+        }
         let mut misses = self.weights.map(|group| group[NEVER]);
         let mut worst = residual(&misses, &counts);
         for size in (0..SIZES).rev() {
@@ -122,8 +134,18 @@ impl Spread {
             true => beyond * beyond / counts.squares,
             false => 0.0,
         };
-        // A slope and a mean are taken from the groups: two are not free.
-        Some((worst / (n - 2.0) * (n + carried)).sqrt() / references)
+        // A slope and a mean are taken from the groups: two are not free; the slope only where there is one.
+        let free = if as_counted { n - 1.0 } else { n - 2.0 };
+        Some((worst / free * (n + carried)).sqrt() / references)
+    }
+}
+
+impl Counts {
+    /// Whether references are missing that cannot be of blocks like those in the sample.
+    fn lack_unlike(&self, references: f64) -> bool {
+        let n = GROUPS as f64;
+        let deviation = (self.squares * n / (n - 1.0)).sqrt();
+        references - self.total > UNLIKE_DEVIATIONS * deviation
     }
 }
 
