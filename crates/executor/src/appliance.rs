@@ -18,12 +18,14 @@
 //! hold anything dirty are known here (writes go around or through), so the second half always holds and what matters is the
 //! route. An appliance is destroyed only once its route is known to be the backend's: from the moment that re-routing begins it is
 //! *unknown* until it is said to be done, and after a failed or late one it is set back and confirmed first. If it cannot be set
-//! back the appliance stays, *stranded* and serving, and an operator is told; if its host is lost then, it is tried again at once.
+//! back the appliance stays, *stranded* and serving, and an operator is told; if its host is lost then, it is tried again at once,
+//! the first time that this is said.
 //!
-//! The driver carries out the actions of one appliance in order; one that sets a route back ends a re-routing that is still under
-//! way. Every step has a deadline ([`ApplianceDeadlines`]). Every action carries the number of its attempt, and only an answer that
-//! repeats the latest is taken: one of an earlier attempt, of a step that is over or from before a restart is [`Ignored`], whatever it
-//! says. Which volume, which host and which size is the responder's choice (crate `slo`), not this one's.
+//! The driver carries out the actions of one appliance in order; one of another step ends what is still under way of the step before,
+//! a re-routing above all. Every step has a deadline ([`ApplianceDeadlines`]). Every action carries the number of its attempt, and an
+//! answer repeats it. Only an answer to the latest is taken, or one that says that a route is back: nothing re-routes after the first
+//! attempt at that, so it is true whichever of them says it. All else from an earlier attempt, of a step that is over or from before a
+//! restart is [`Ignored`]. Which volume, which host and which size is the responder's choice (crate `slo`), not this one's.
 
 mod parts;
 
@@ -56,6 +58,10 @@ pub struct Appliance {
     /// Number of the latest action.
     #[serde(default)]
     asked: u32,
+    /// Number of the first action of its step; being stranded and being returned are one. None where it was not stored.
+    first: Option<u32>,
+    /// When its host was first said to be lost.
+    lost_at: Option<Nanos>,
     /// How it will end, once that is settled.
     ending: Option<ApplianceOutcome>,
 }
@@ -66,12 +72,25 @@ impl Appliance {
         matches!(self.state, ApplianceState::Ended { .. })
     }
 
-    /// The latest attempt: an answer to another one is not taken.
+    /// The latest attempt: of another one only that the step is done for good is taken.
     pub fn step(&self) -> ApplianceStep {
         ApplianceStep {
             id: self.id,
             attempt: self.asked,
         }
+    }
+
+    /// Whether an answer to that attempt is heard: one to the latest, and one to an earlier one of the step that says what stays true.
+    fn hears(&self, attempt: u32, answer: &ApplianceAnswer) -> bool {
+        use ApplianceAnswer as A;
+        use ApplianceState as S;
+        // Nothing re-routes any more once it is being returned.
+        let lasting = matches!(
+            (&self.state, answer),
+            (S::Returning | S::Stranded, A::Returned)
+        );
+        let of_step = self.first.is_some_and(|first| attempt >= first);
+        attempt == self.asked || lasting && of_step && attempt < self.asked
     }
 
     /// Whether the volume is served by the backend with nothing missing there.
@@ -145,6 +164,8 @@ impl Appliances {
             deadline: None,
             attempts: 0,
             asked: 0,
+            first: None,
+            lost_at: None,
             ending: None,
         });
         self.enter(id, now, ApplianceState::Creating);
@@ -165,7 +186,8 @@ impl Appliances {
     /// Takes in what became of a step.
     ///
     /// # Errors
-    /// The answer is to another attempt than the latest, or to none: nothing changes.
+    /// The answer is to another attempt than the latest and does not say that the step is done for good, or is to none: nothing
+    /// changes.
     pub fn answer(
         &mut self,
         now: Nanos,
@@ -173,8 +195,9 @@ impl Appliances {
         answer: ApplianceAnswer,
     ) -> Result<(), Ignored> {
         let id = step.id;
-        let latest = self.get(id).ok_or(Ignored::Unknown { id })?.asked;
-        if step.attempt != latest {
+        let appliance = self.get(id).ok_or(Ignored::Unknown { id })?;
+        if !appliance.hears(step.attempt, &answer) {
+            let latest = appliance.asked;
             return Err(Ignored::OtherAttempt { step, latest });
         }
         let taken = self.take(now, id, answer);
@@ -182,7 +205,7 @@ impl Appliances {
         taken.then_some(()).ok_or(Ignored::NotAsked { step })
     }
 
-    /// Whether an answer to the latest attempt is one to the step under way; if so, goes on.
+    /// Whether an answer that is heard is one to the step under way; if so, goes on.
     fn take(&mut self, now: Nanos, id: ApplianceId, answer: ApplianceAnswer) -> bool {
         use ApplianceAnswer as A;
         use ApplianceState as S;
@@ -271,10 +294,13 @@ impl Appliances {
         }
     }
 
-    /// Whatever it served is lost with its host; the route has to be set back all the same.
+    /// Whatever it served is lost with its host; the route has to be set back all the same. That it is lost may be told again and
+    /// again: were that news, nothing would ever be late.
     fn lost(&mut self, id: ApplianceId, now: Nanos, why: String) {
         use ApplianceState as S;
         let why = format!("its host was lost: {why}");
+        let first = self.at(id).lost_at.is_none();
+        self.at(id).lost_at.get_or_insert(now);
         match self.at(id).state {
             S::Creating => {
                 self.settle(id, ApplianceOutcome::Failed { why });
@@ -284,8 +310,8 @@ impl Appliances {
                 self.settle(id, ApplianceOutcome::Failed { why });
                 self.enter(id, now, S::Returning);
             }
-            // Until the route is back nobody serves its guests: asked at once, with all attempts.
-            S::Returning | S::Stranded => {
+            // Until the route is back nobody serves its guests: asked at once, with all attempts, and after those an operator is.
+            S::Returning | S::Stranded if first => {
                 self.settle(id, ApplianceOutcome::Failed { why });
                 self.enter(id, now, S::Returning);
             }
@@ -333,11 +359,16 @@ impl Appliances {
     }
 
     fn enter(&mut self, id: ApplianceId, now: Nanos, state: ApplianceState) {
+        use ApplianceState as S;
         let step = self.at(id).step();
-        if self.at(id).state == ApplianceState::Warming {
+        if self.at(id).state == S::Warming {
             self.actions.push_back(ApplianceAction::StopWarming(step));
         }
         let appliance = self.at(id);
+        let returning = |s: &S| matches!(s, S::Returning | S::Stranded);
+        if !(returning(&appliance.state) && returning(&state)) {
+            appliance.first = Some(appliance.asked + 1);
+        }
         appliance.attempts = 0;
         appliance.state = state;
         self.begin(id, now);

@@ -200,7 +200,7 @@ pub enum Ignored {
         /// Which was answered for.
         id: ApplianceId,
     },
-    /// It answers another attempt than the latest: it comes too late.
+    /// It answers another attempt than the latest, and not with what stays true: it comes too late.
     OtherAttempt {
         /// What was answered.
         step: ApplianceStep,
@@ -237,7 +237,7 @@ impl std::error::Error for Ignored {}
 /// What happens to one appliance beside its steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApplianceInput {
-    /// Its host is gone, and it with it.
+    /// Its host is gone, and it with it. That may be said again.
     Lost {
         /// What is known of it.
         why: String,
