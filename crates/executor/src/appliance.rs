@@ -21,11 +21,12 @@
 //! back the appliance stays, *stranded* and serving, and an operator is told; if its host is lost then, it is tried again at once,
 //! the first time that this is said.
 //!
-//! The driver carries out the actions of one appliance in order; one of another step ends what is still under way of the step before,
-//! a re-routing above all. Every step has a deadline ([`ApplianceDeadlines`]). Every action carries the number of its attempt, and an
-//! answer repeats it. Only an answer to the latest is taken, or one that says that a route is back: nothing re-routes after the first
-//! attempt at that, so it is true whichever of them says it. All else from an earlier attempt, of a step that is over or from before a
-//! restart is [`Ignored`]. Which volume, which host and which size is the responder's choice (crate `slo`), not this one's.
+//! The driver carries out the actions of one appliance in order; one of another step ends what is still under way of the step
+//! before, a re-routing above all. Every step has a deadline ([`ApplianceDeadlines`]). Every action carries the number of its
+//! attempt, and an answer repeats it. Only an answer to the latest is taken, or one that says that a route is back or a virtual
+//! machine gone: nothing re-routes after the first attempt at the one or creates after the first at the other, so it is true
+//! whichever of them says it. All else from an earlier attempt, of a step that is over or from before a restart is [`Ignored`].
+//! Which volume, which host and which size is the responder's choice (crate `slo`), not this one's.
 
 mod parts;
 
@@ -84,10 +85,10 @@ impl Appliance {
     fn hears(&self, attempt: u32, answer: &ApplianceAnswer) -> bool {
         use ApplianceAnswer as A;
         use ApplianceState as S;
-        // Nothing re-routes any more once it is being returned.
+        // Nothing re-routes any more once it is being returned, and nothing is created once it is being removed.
         let lasting = matches!(
             (&self.state, answer),
-            (S::Returning | S::Stranded, A::Returned)
+            (S::Returning | S::Stranded, A::Returned) | (S::Removing, A::Destroyed)
         );
         let of_step = self.first.is_some_and(|first| attempt >= first);
         attempt == self.asked || lasting && of_step && attempt < self.asked
@@ -385,14 +386,15 @@ impl Appliances {
         use ApplianceState as S;
         let limits = self.deadlines;
         let appliance = self.at(id);
-        let doubled = Nanos(limits.return_route.0 << (appliance.attempts.max(1) - 1).min(16));
+        let earlier = (appliance.attempts.max(1) - 1).min(16);
+        let doubled = |first: Nanos| Nanos(first.0 << earlier);
         let (action, limit): (fn(ApplianceStep) -> ApplianceAction, Nanos) = match appliance.state {
             S::Creating => (ApplianceAction::Create, limits.create),
             S::Rerouting => (ApplianceAction::Reroute, limits.reroute),
             S::Warming => (ApplianceAction::Warm, limits.warm),
-            S::Returning => (ApplianceAction::Return, doubled),
+            S::Returning => (ApplianceAction::Return, doubled(limits.return_route)),
             S::Draining => (ApplianceAction::Drain, limits.drain),
-            S::Removing => (ApplianceAction::Destroy, limits.remove),
+            S::Removing => (ApplianceAction::Destroy, doubled(limits.remove)),
             S::Serving | S::Stranded | S::Ended { .. } => {
                 appliance.deadline = None;
                 return;

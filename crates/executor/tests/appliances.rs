@@ -3,7 +3,7 @@
 use executor::{
     ApplianceAction, ApplianceAnswer, ApplianceDeadlines, ApplianceId, ApplianceInput,
     ApplianceKind, ApplianceOrder, ApplianceOutcome, ApplianceState, ApplianceStep, Appliances,
-    Ignored, RETURN_ATTEMPTS_MAX, Route, WarmUp,
+    Ignored, REMOVE_ATTEMPTS_MAX, RETURN_ATTEMPTS_MAX, Route, WarmUp,
 };
 use proptest::prelude::*;
 use units::{Bytes, Nanos, VolumeId};
@@ -430,6 +430,44 @@ fn a_route_that_is_back_is_back_whichever_attempt_says_so() {
 }
 
 #[test]
+fn a_machine_that_is_gone_is_gone_whichever_attempt_says_so() {
+    use ApplianceAnswer::Destroyed;
+    let removing = || {
+        let mut all = returning();
+        answer(&mut all, 80, ApplianceAnswer::Returned);
+        answer(&mut all, 90, ApplianceAnswer::Drained);
+        actions(&mut all);
+        all
+    };
+    // Destroying takes 130 s, and is asked again after 120 s.
+    let mut all = removing();
+    all.tick(s(210));
+    assert_eq!(actions(&mut all), [ApplianceAction::Destroy(step(6))]);
+    assert!(all.answer(s(219), step(5), failed("no answer")).is_err());
+    assert!(all.answer(s(219), step(4), Destroyed).is_err());
+    all.answer(s(220), step(5), Destroyed).unwrap();
+    let outcome = ApplianceOutcome::Removed {
+        why: "quiet".into(),
+    };
+    let ended = ApplianceState::Ended {
+        at: s(220),
+        outcome,
+    };
+    assert_eq!(*state(&all), ended);
+    assert!(all.answer(s(340), step(6), Destroyed).is_err());
+    // Nobody answers: the time between attempts doubles, and then it is given up.
+    let mut all = removing();
+    let mut now = s(90);
+    while let Some(at) = all.next_deadline() {
+        now = at;
+        all.tick(now);
+    }
+    assert_eq!(actions(&mut all).len(), REMOVE_ATTEMPTS_MAX as usize - 1);
+    assert_eq!(now, s(90 + 120 * 31));
+    assert!(all.get(ID).unwrap().ended());
+}
+
+#[test]
 fn a_warm_up_that_fails_leaves_a_cold_cache_that_serves() {
     let mut all = started(WarmUp::Planned);
     answer(&mut all, 60, ApplianceAnswer::Created);
@@ -537,7 +575,7 @@ impl World {
         use ApplianceState as S;
         let lasting = matches!(
             (&before.state, &answer),
-            (S::Returning | S::Stranded, W::Returned)
+            (S::Returning | S::Stranded, W::Returned) | (S::Removing, W::Destroyed)
         );
         let heard = self.all.answer(self.now, step, answer);
         if lasting {

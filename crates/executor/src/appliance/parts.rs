@@ -118,7 +118,7 @@ pub struct ApplianceDeadlines {
     pub return_route: Nanos,
     /// Requests that take longer were lost.
     pub drain: Nanos,
-    /// Until it is asked again.
+    /// Until it is asked again, doubled with every attempt.
     pub remove: Nanos,
 }
 
@@ -137,7 +137,7 @@ impl Default for ApplianceDeadlines {
 
 /// Attempts to set a route back before an appliance is stranded: about an hour, as the time between them doubles.
 pub const RETURN_ATTEMPTS_MAX: u32 = 7;
-/// Attempts to destroy a virtual machine before that is left to an operator: its volume is safe.
+/// Attempts to destroy a virtual machine before that is left to an operator: about an hour too, and its volume is safe.
 pub const REMOVE_ATTEMPTS_MAX: u32 = 5;
 
 /// Appliances that ended and are still known.
