@@ -22,11 +22,12 @@
 //! the first time that this is said.
 //!
 //! The driver carries out the actions of one appliance in order; one of another step ends what is still under way of the step
-//! before, a re-routing above all. Every step has a deadline ([`ApplianceDeadlines`]). Every action carries the number of its
-//! attempt, and an answer repeats it. Only an answer to the latest is taken, or one that says that a route is back or a virtual
-//! machine gone: nothing re-routes after the first attempt at the one or creates after the first at the other, so it is true
-//! whichever of them says it. All else from an earlier attempt, of a step that is over or from before a restart is [`Ignored`].
-//! Which volume, which host and which size is the responder's choice (crate `slo`), not this one's.
+//! before, a re-routing above all. Every step has a deadline ([`ApplianceDeadlines`]), which restarts do not put off
+//! ([`Appliances::resume`]). Every action carries the number of its attempt, and an answer repeats it. Only an answer to the latest
+//! is taken, or one that says that a route is back or a virtual machine gone: nothing re-routes after the first attempt at the one
+//! or creates after the first at the other, so it is true whichever of them says it. All else from an earlier attempt, of a step
+//! that is over or from before a restart is [`Ignored`]. Which volume, which host and which size is the responder's choice (crate
+//! `slo`), not this one's.
 
 mod parts;
 
@@ -38,7 +39,7 @@ use units::Nanos;
 pub use parts::{
     ApplianceAction, ApplianceAnswer, ApplianceDeadlines, ApplianceId, ApplianceInput,
     ApplianceKind, ApplianceOrder, ApplianceOutcome, ApplianceState, ApplianceStep, ENDED_MAX,
-    Ignored, REMOVE_ATTEMPTS_MAX, RETURN_ATTEMPTS_MAX, Route, Taken, WarmUp,
+    Ignored, LATE_RESTARTS_MAX, REMOVE_ATTEMPTS_MAX, RETURN_ATTEMPTS_MAX, Route, Taken, WarmUp,
 };
 
 /// One appliance and where it stands.
@@ -63,6 +64,9 @@ pub struct Appliance {
     first: Option<u32>,
     /// When its host was first said to be lost.
     lost_at: Option<Nanos>,
+    /// Restarts that gave the latest attempt its full time again, of [`LATE_RESTARTS_MAX`].
+    #[serde(default)]
+    late_restarts: u32,
     /// How it will end, once that is settled.
     ending: Option<ApplianceOutcome>,
 }
@@ -167,6 +171,7 @@ impl Appliances {
             asked: 0,
             first: None,
             lost_at: None,
+            late_restarts: 0,
             ending: None,
         });
         self.enter(id, now, ApplianceState::Creating);
@@ -262,21 +267,44 @@ impl Appliances {
         for i in 0..self.all.len() {
             let appliance = &self.all[i];
             if appliance.deadline.is_some_and(|d| d <= now) {
-                let late = ApplianceAnswer::Failed { why: "late".into() };
-                let taken = self.take(now, appliance.id, late);
-                assert!(taken, "what has a deadline can fail");
+                self.late(appliance.id, now);
             }
         }
         self.check();
     }
 
-    /// After reading the state back from a store: emits again what was under way, with its full time. A restart is no failure of
-    /// a step, so it takes none of its attempts; but what is asked now has a new number, and answers from before are not taken.
+    fn late(&mut self, id: ApplianceId, now: Nanos) {
+        let late = ApplianceAnswer::Failed { why: "late".into() };
+        let taken = self.take(now, id, late);
+        assert!(taken, "what has a deadline can fail");
+    }
+
+    /// After reading the state back from a store, with the time of a clock that went on meanwhile: emits again what was under way. A
+    /// restart is no failure of a step, so it takes none of its attempts; but what is asked now has a new number, and of answers from
+    /// before only what stays true is taken. Nor does it put the step's end off, however often it comes: the deadline stays. One that
+    /// passed while nobody ran is given in full once more, [`LATE_RESTARTS_MAX`] times to an attempt; then the attempt was late.
     pub fn resume(&mut self, now: Nanos) {
         self.actions.clear();
         for i in 0..self.all.len() {
-            self.ask(self.all[i].id, now);
+            let appliance = &mut self.all[i];
+            let id = appliance.id;
+            match appliance.deadline {
+                Some(at) if at > now => {
+                    self.ask(id, now);
+                    // Never more than the full time, in case the clock was set back.
+                    let full = self.at(id).deadline.map_or(at, |full| full.min(at));
+                    self.at(id).deadline = Some(full);
+                }
+                Some(_) if appliance.late_restarts < LATE_RESTARTS_MAX => {
+                    appliance.late_restarts += 1;
+                    self.ask(id, now);
+                }
+                Some(_) => self.late(id, now),
+                // Nothing is under way.
+                None => {}
+            }
         }
+        self.check();
     }
 
     fn remove(&mut self, id: ApplianceId, now: Nanos, why: String) {
@@ -377,7 +405,9 @@ impl Appliances {
 
     /// Asks for what the state is about: one more attempt.
     fn begin(&mut self, id: ApplianceId, now: Nanos) {
-        self.at(id).attempts += 1;
+        let appliance = self.at(id);
+        appliance.attempts += 1;
+        appliance.late_restarts = 0;
         self.ask(id, now);
     }
 

@@ -183,10 +183,10 @@ fn a_restart_is_no_attempt_and_answers_from_before_it_are_not_taken() {
     all.handle(s(70), ID, removal());
     all.tick(s(100));
     assert_eq!(all.next_deadline(), Some(s(160)), "the second attempt");
-    // However often: it is still the second, and has its full time.
+    // However often: it is still the second, and late when it was.
     for at in 101..150 {
         all = restart(&all, at);
-        assert_eq!(all.next_deadline(), Some(s(at + 60)));
+        assert_eq!(all.next_deadline(), Some(s(160)));
         assert_eq!(actions(&mut all).len(), 1);
     }
     let mut lates = 1;
@@ -468,6 +468,90 @@ fn a_machine_that_is_gone_is_gone_whichever_attempt_says_so() {
 }
 
 #[test]
+fn restarts_do_not_put_the_end_of_a_step_off() {
+    // Every 25 s, where a route is to be back within 30 s.
+    let mut all = returning();
+    let end = 70 + 30 * 127;
+    for at in 71..=end {
+        all.tick(s(at));
+        if at % 25 == 0 {
+            all = restart(&all, at);
+        }
+        assert_eq!(*state(&all) == ApplianceState::Stranded, at == end, "{at}");
+    }
+    // What is asked for is asked again, with a number of its own, each time.
+    let mut all = returning();
+    for attempt in 4..14 {
+        all = restart(&all, 71);
+        assert_eq!(actions(&mut all), [ApplianceAction::Return(step(attempt))]);
+        assert_eq!(all.next_deadline(), Some(s(100)));
+    }
+    // A clock that was set back does not put it off either, beyond its full time.
+    assert_eq!(restart(&all, 20).next_deadline(), Some(s(50)));
+}
+
+#[test]
+fn a_step_whose_time_passed_while_nobody_ran_has_it_once_more() {
+    let mut all = started(WarmUp::None);
+    all = restart(&all, 1000);
+    assert_eq!(actions(&mut all), [ApplianceAction::Create(step(2))]);
+    assert_eq!(all.next_deadline(), Some(s(1300)));
+    // Not twice: it is late.
+    all = restart(&all, 2000);
+    assert_eq!(actions(&mut all), [ApplianceAction::Destroy(step(3))]);
+    assert_eq!(*state(&all), ApplianceState::Removing);
+    // Each attempt has it once, so what nobody watches at its deadline ends all the same, from wherever it is.
+    let planned = || started(WarmUp::Planned);
+    let mut rerouting = planned();
+    answer(&mut rerouting, 60, ApplianceAnswer::Created);
+    let mut warming = rerouting.clone();
+    answer(&mut warming, 61, ApplianceAnswer::Rerouted);
+    let mut draining = returning();
+    answer(&mut draining, 71, ApplianceAnswer::Returned);
+    let cases = [
+        (planned(), 2 + 10),
+        (rerouting, 2 + 14),
+        (warming, 2),
+        (returning(), 14),
+        (draining, 2 + 10),
+    ];
+    for (mut all, end) in cases {
+        let mut restarts = 0;
+        while let Some(at) = all.next_deadline() {
+            all = restart(&all, at.0 / 1_000_000_000 + 7);
+            restarts += 1;
+            assert!(restarts <= end);
+        }
+        assert_eq!(restarts, end);
+        match &all.get(ID).unwrap().state {
+            ApplianceState::Serving | ApplianceState::Stranded => {}
+            ApplianceState::Ended { .. } => assert!(all.get(ID).unwrap().safe()),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_store_from_before_first_attempts_were_kept_still_reads() {
+    let mut all = returning();
+    all.tick(s(100));
+    let mut stored = serde_json::to_value(&all).unwrap();
+    let appliance = stored["all"][0].as_object_mut().unwrap();
+    for field in ["first", "lost_at", "late_restarts"] {
+        assert!(appliance.remove(field).is_some());
+    }
+    let mut all: Appliances = serde_json::from_value(stored).unwrap();
+    all.resume(s(101));
+    // Where the step began is not known: only the latest is taken.
+    assert!(
+        all.answer(s(102), step(3), ApplianceAnswer::Returned)
+            .is_err()
+    );
+    answer(&mut all, 102, ApplianceAnswer::Returned);
+    assert!(all.get(ID).unwrap().safe());
+}
+
+#[test]
 fn a_warm_up_that_fails_leaves_a_cold_cache_that_serves() {
     let mut all = started(WarmUp::Planned);
     answer(&mut all, 60, ApplianceAnswer::Created);
@@ -644,6 +728,10 @@ proptest! {
                     world.all.tick(world.now);
                 }
                 9 => {
+                    // Some of the time nobody ran when something was late.
+                    if let (true, Some(at)) = (how & 1 == 0, world.all.next_deadline()) {
+                        world.now = world.now.max(at);
+                    }
                     let text = serde_json::to_string(&world.all).unwrap();
                     world.all = serde_json::from_str(&text).unwrap();
                     world.all.resume(world.now);

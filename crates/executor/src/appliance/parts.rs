@@ -139,6 +139,9 @@ impl Default for ApplianceDeadlines {
 pub const RETURN_ATTEMPTS_MAX: u32 = 7;
 /// Attempts to destroy a virtual machine before that is left to an operator: about an hour too, and its volume is safe.
 pub const REMOVE_ATTEMPTS_MAX: u32 = 5;
+/// Full deadlines that one attempt is given after those that passed while nobody ran: more would keep an appliance in a step for ever
+/// whose controller is down at each of its deadlines.
+pub const LATE_RESTARTS_MAX: u32 = 1;
 
 /// Appliances that ended and are still known.
 pub const ENDED_MAX: usize = 1000;
@@ -258,7 +261,8 @@ pub enum ApplianceAction {
     Create(ApplianceStep),
     /// Send the volume's requests through it. Answer: re-routed, failed.
     Reroute(ApplianceStep),
-    /// Read what was planned. Answer: warmed, failed.
+    /// Read what was planned, and no more of what an earlier one of the same appliance was to read: an attempt from before a restart
+    /// gets no word of its own that ends it. Answer: warmed, failed.
     Warm(ApplianceStep),
     /// Read no more of what that step was to read. No answer.
     StopWarming(ApplianceStep),
