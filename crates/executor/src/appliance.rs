@@ -18,12 +18,16 @@
 //! hold anything dirty are known here (writes go around or through), so the second half always holds and what matters is the
 //! route. An appliance is destroyed only once its route is known to be the backend's: from the moment that re-routing begins it is
 //! *unknown* until it is said to be done, and after a failed or late one it is set back and confirmed first. If it cannot be set
-//! back the appliance stays, *stranded* and serving, and an operator is told; if its host is lost then, it is tried again at once.
+//! back the appliance stays, *stranded* and serving, and an operator is told; if its host is lost then, it is tried again at once,
+//! the first time that this is said.
 //!
-//! The driver carries out the actions of one appliance in order; one that sets a route back ends a re-routing that is still under
-//! way. Every step has a deadline ([`ApplianceDeadlines`]). Every action carries the number of its attempt, and only an answer that
-//! repeats the latest is taken: one of an earlier attempt, of a step that is over or from before a restart is [`Ignored`], whatever it
-//! says. Which volume, which host and which size is the responder's choice (crate `slo`), not this one's.
+//! The driver carries out the actions of one appliance in order; one of another step ends what is still under way of the step
+//! before, a re-routing above all. Every step has a deadline ([`ApplianceDeadlines`]), which restarts do not put off
+//! ([`Appliances::resume`]). Every action carries the number of its attempt, and an answer repeats it. Only an answer to the latest
+//! is taken, or one that says that a route is back or a virtual machine gone: nothing re-routes after the first attempt at the one
+//! or creates after the first at the other, so it is true whichever of them says it. All else from an earlier attempt, of a step
+//! that is over or from before a restart is [`Ignored`]. Which volume, which host and which size is the responder's choice (crate
+//! `slo`), not this one's.
 
 mod parts;
 
@@ -35,7 +39,7 @@ use units::Nanos;
 pub use parts::{
     ApplianceAction, ApplianceAnswer, ApplianceDeadlines, ApplianceId, ApplianceInput,
     ApplianceKind, ApplianceOrder, ApplianceOutcome, ApplianceState, ApplianceStep, ENDED_MAX,
-    Ignored, REMOVE_ATTEMPTS_MAX, RETURN_ATTEMPTS_MAX, Route, Taken, WarmUp,
+    Ignored, LATE_RESTARTS_MAX, REMOVE_ATTEMPTS_MAX, RETURN_ATTEMPTS_MAX, Route, Taken, WarmUp,
 };
 
 /// One appliance and where it stands.
@@ -56,6 +60,13 @@ pub struct Appliance {
     /// Number of the latest action.
     #[serde(default)]
     asked: u32,
+    /// Number of the first action of its step; being stranded and being returned are one. None where it was not stored.
+    first: Option<u32>,
+    /// When its host was first said to be lost.
+    lost_at: Option<Nanos>,
+    /// Restarts that gave the latest attempt its full time again, of [`LATE_RESTARTS_MAX`].
+    #[serde(default)]
+    late_restarts: u32,
     /// How it will end, once that is settled.
     ending: Option<ApplianceOutcome>,
 }
@@ -66,12 +77,25 @@ impl Appliance {
         matches!(self.state, ApplianceState::Ended { .. })
     }
 
-    /// The latest attempt: an answer to another one is not taken.
+    /// The latest attempt: of another one only that the step is done for good is taken.
     pub fn step(&self) -> ApplianceStep {
         ApplianceStep {
             id: self.id,
             attempt: self.asked,
         }
+    }
+
+    /// Whether an answer to that attempt is heard: one to the latest, and one to an earlier one of the step that says what stays true.
+    fn hears(&self, attempt: u32, answer: &ApplianceAnswer) -> bool {
+        use ApplianceAnswer as A;
+        use ApplianceState as S;
+        // Nothing re-routes any more once it is being returned, and nothing is created once it is being removed.
+        let lasting = matches!(
+            (&self.state, answer),
+            (S::Returning | S::Stranded, A::Returned) | (S::Removing, A::Destroyed)
+        );
+        let of_step = self.first.is_some_and(|first| attempt >= first);
+        attempt == self.asked || lasting && of_step && attempt < self.asked
     }
 
     /// Whether the volume is served by the backend with nothing missing there.
@@ -145,6 +169,9 @@ impl Appliances {
             deadline: None,
             attempts: 0,
             asked: 0,
+            first: None,
+            lost_at: None,
+            late_restarts: 0,
             ending: None,
         });
         self.enter(id, now, ApplianceState::Creating);
@@ -165,7 +192,8 @@ impl Appliances {
     /// Takes in what became of a step.
     ///
     /// # Errors
-    /// The answer is to another attempt than the latest, or to none: nothing changes.
+    /// The answer is to another attempt than the latest and does not say that the step is done for good, or is to none: nothing
+    /// changes.
     pub fn answer(
         &mut self,
         now: Nanos,
@@ -173,8 +201,9 @@ impl Appliances {
         answer: ApplianceAnswer,
     ) -> Result<(), Ignored> {
         let id = step.id;
-        let latest = self.get(id).ok_or(Ignored::Unknown { id })?.asked;
-        if step.attempt != latest {
+        let appliance = self.get(id).ok_or(Ignored::Unknown { id })?;
+        if !appliance.hears(step.attempt, &answer) {
+            let latest = appliance.asked;
             return Err(Ignored::OtherAttempt { step, latest });
         }
         let taken = self.take(now, id, answer);
@@ -182,7 +211,7 @@ impl Appliances {
         taken.then_some(()).ok_or(Ignored::NotAsked { step })
     }
 
-    /// Whether an answer to the latest attempt is one to the step under way; if so, goes on.
+    /// Whether an answer that is heard is one to the step under way; if so, goes on.
     fn take(&mut self, now: Nanos, id: ApplianceId, answer: ApplianceAnswer) -> bool {
         use ApplianceAnswer as A;
         use ApplianceState as S;
@@ -238,21 +267,44 @@ impl Appliances {
         for i in 0..self.all.len() {
             let appliance = &self.all[i];
             if appliance.deadline.is_some_and(|d| d <= now) {
-                let late = ApplianceAnswer::Failed { why: "late".into() };
-                let taken = self.take(now, appliance.id, late);
-                assert!(taken, "what has a deadline can fail");
+                self.late(appliance.id, now);
             }
         }
         self.check();
     }
 
-    /// After reading the state back from a store: emits again what was under way, with its full time. A restart is no failure of
-    /// a step, so it takes none of its attempts; but what is asked now has a new number, and answers from before are not taken.
+    fn late(&mut self, id: ApplianceId, now: Nanos) {
+        let late = ApplianceAnswer::Failed { why: "late".into() };
+        let taken = self.take(now, id, late);
+        assert!(taken, "what has a deadline can fail");
+    }
+
+    /// After reading the state back from a store, with the time of a clock that went on meanwhile: emits again what was under way. A
+    /// restart is no failure of a step, so it takes none of its attempts; but what is asked now has a new number, and of answers from
+    /// before only what stays true is taken. Nor does it put the step's end off, however often it comes: the deadline stays. One that
+    /// passed while nobody ran is given in full once more, [`LATE_RESTARTS_MAX`] times to an attempt; then the attempt was late.
     pub fn resume(&mut self, now: Nanos) {
         self.actions.clear();
         for i in 0..self.all.len() {
-            self.ask(self.all[i].id, now);
+            let appliance = &mut self.all[i];
+            let id = appliance.id;
+            match appliance.deadline {
+                Some(at) if at > now => {
+                    self.ask(id, now);
+                    // Never more than the full time, in case the clock was set back.
+                    let full = self.at(id).deadline.map_or(at, |full| full.min(at));
+                    self.at(id).deadline = Some(full);
+                }
+                Some(_) if appliance.late_restarts < LATE_RESTARTS_MAX => {
+                    appliance.late_restarts += 1;
+                    self.ask(id, now);
+                }
+                Some(_) => self.late(id, now),
+                // Nothing is under way.
+                None => {}
+            }
         }
+        self.check();
     }
 
     fn remove(&mut self, id: ApplianceId, now: Nanos, why: String) {
@@ -271,10 +323,13 @@ impl Appliances {
         }
     }
 
-    /// Whatever it served is lost with its host; the route has to be set back all the same.
+    /// Whatever it served is lost with its host; the route has to be set back all the same. That it is lost may be told again and
+    /// again: were that news, nothing would ever be late.
     fn lost(&mut self, id: ApplianceId, now: Nanos, why: String) {
         use ApplianceState as S;
         let why = format!("its host was lost: {why}");
+        let first = self.at(id).lost_at.is_none();
+        self.at(id).lost_at.get_or_insert(now);
         match self.at(id).state {
             S::Creating => {
                 self.settle(id, ApplianceOutcome::Failed { why });
@@ -284,8 +339,8 @@ impl Appliances {
                 self.settle(id, ApplianceOutcome::Failed { why });
                 self.enter(id, now, S::Returning);
             }
-            // Until the route is back nobody serves its guests: asked at once, with all attempts.
-            S::Returning | S::Stranded => {
+            // Until the route is back nobody serves its guests: asked at once, with all attempts, and after those an operator is.
+            S::Returning | S::Stranded if first => {
                 self.settle(id, ApplianceOutcome::Failed { why });
                 self.enter(id, now, S::Returning);
             }
@@ -333,11 +388,16 @@ impl Appliances {
     }
 
     fn enter(&mut self, id: ApplianceId, now: Nanos, state: ApplianceState) {
+        use ApplianceState as S;
         let step = self.at(id).step();
-        if self.at(id).state == ApplianceState::Warming {
+        if self.at(id).state == S::Warming {
             self.actions.push_back(ApplianceAction::StopWarming(step));
         }
         let appliance = self.at(id);
+        let returning = |s: &S| matches!(s, S::Returning | S::Stranded);
+        if !(returning(&appliance.state) && returning(&state)) {
+            appliance.first = Some(appliance.asked + 1);
+        }
         appliance.attempts = 0;
         appliance.state = state;
         self.begin(id, now);
@@ -345,7 +405,9 @@ impl Appliances {
 
     /// Asks for what the state is about: one more attempt.
     fn begin(&mut self, id: ApplianceId, now: Nanos) {
-        self.at(id).attempts += 1;
+        let appliance = self.at(id);
+        appliance.attempts += 1;
+        appliance.late_restarts = 0;
         self.ask(id, now);
     }
 
@@ -354,14 +416,15 @@ impl Appliances {
         use ApplianceState as S;
         let limits = self.deadlines;
         let appliance = self.at(id);
-        let doubled = Nanos(limits.return_route.0 << (appliance.attempts.max(1) - 1).min(16));
+        let earlier = (appliance.attempts.max(1) - 1).min(16);
+        let doubled = |first: Nanos| Nanos(first.0 << earlier);
         let (action, limit): (fn(ApplianceStep) -> ApplianceAction, Nanos) = match appliance.state {
             S::Creating => (ApplianceAction::Create, limits.create),
             S::Rerouting => (ApplianceAction::Reroute, limits.reroute),
             S::Warming => (ApplianceAction::Warm, limits.warm),
-            S::Returning => (ApplianceAction::Return, doubled),
+            S::Returning => (ApplianceAction::Return, doubled(limits.return_route)),
             S::Draining => (ApplianceAction::Drain, limits.drain),
-            S::Removing => (ApplianceAction::Destroy, limits.remove),
+            S::Removing => (ApplianceAction::Destroy, doubled(limits.remove)),
             S::Serving | S::Stranded | S::Ended { .. } => {
                 appliance.deadline = None;
                 return;

@@ -35,7 +35,8 @@ use units::{Bytes, DeviceId, Nanos};
 pub use appliance::{
     Appliance, ApplianceAction, ApplianceAnswer, ApplianceDeadlines, ApplianceId, ApplianceInput,
     ApplianceKind, ApplianceOrder, ApplianceOutcome, ApplianceState, ApplianceStep, Appliances,
-    ENDED_MAX, Ignored, REMOVE_ATTEMPTS_MAX, RETURN_ATTEMPTS_MAX, Route, Taken, WarmUp,
+    ENDED_MAX, Ignored, LATE_RESTARTS_MAX, REMOVE_ATTEMPTS_MAX, RETURN_ATTEMPTS_MAX, Route, Taken,
+    WarmUp,
 };
 pub use driver::{Action, Input};
 pub use job::{Job, JobId, JobState};

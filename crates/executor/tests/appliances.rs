@@ -3,7 +3,7 @@
 use executor::{
     ApplianceAction, ApplianceAnswer, ApplianceDeadlines, ApplianceId, ApplianceInput,
     ApplianceKind, ApplianceOrder, ApplianceOutcome, ApplianceState, ApplianceStep, Appliances,
-    Ignored, RETURN_ATTEMPTS_MAX, Route, WarmUp,
+    Ignored, REMOVE_ATTEMPTS_MAX, RETURN_ATTEMPTS_MAX, Route, WarmUp,
 };
 use proptest::prelude::*;
 use units::{Bytes, Nanos, VolumeId};
@@ -43,6 +43,22 @@ fn removal() -> ApplianceInput {
     ApplianceInput::Remove {
         why: "quiet".into(),
     }
+}
+
+fn lost() -> ApplianceInput {
+    ApplianceInput::Lost {
+        why: "no power".into(),
+    }
+}
+
+fn restart(all: &Appliances, at: u64) -> Appliances {
+    let mut again: Appliances = serde_json::from_str(&serde_json::to_string(all).unwrap()).unwrap();
+    again.resume(s(at));
+    again
+}
+
+fn state(all: &Appliances) -> &ApplianceState {
+    &all.get(ID).unwrap().state
 }
 
 fn step(attempt: u32) -> ApplianceStep {
@@ -156,12 +172,6 @@ fn an_answer_to_another_attempt_changes_nothing_and_says_so() {
 
 #[test]
 fn a_restart_is_no_attempt_and_answers_from_before_it_are_not_taken() {
-    let restart = |all: &Appliances, at: u64| {
-        let mut again: Appliances =
-            serde_json::from_str(&serde_json::to_string(all).unwrap()).unwrap();
-        again.resume(s(at));
-        again
-    };
     let mut all = started(WarmUp::None);
     actions(&mut all);
     all = restart(&all, 50);
@@ -173,10 +183,10 @@ fn a_restart_is_no_attempt_and_answers_from_before_it_are_not_taken() {
     all.handle(s(70), ID, removal());
     all.tick(s(100));
     assert_eq!(all.next_deadline(), Some(s(160)), "the second attempt");
-    // However often: it is still the second, and has its full time.
+    // However often: it is still the second, and late when it was.
     for at in 101..150 {
         all = restart(&all, at);
-        assert_eq!(all.next_deadline(), Some(s(at + 60)));
+        assert_eq!(all.next_deadline(), Some(s(160)));
         assert_eq!(actions(&mut all).len(), 1);
     }
     let mut lates = 1;
@@ -305,9 +315,6 @@ fn one_whose_route_cannot_be_set_back_is_stranded_and_kept() {
 
 #[test]
 fn one_whose_host_is_lost_while_its_route_is_set_back_is_asked_for_again_at_once() {
-    let lost = || ApplianceInput::Lost {
-        why: "no power".into(),
-    };
     let mut all = started(WarmUp::None);
     answer(&mut all, 60, ApplianceAnswer::Created);
     answer(&mut all, 61, ApplianceAnswer::Rerouted);
@@ -318,16 +325,229 @@ fn one_whose_host_is_lost_while_its_route_is_set_back_is_asked_for_again_at_once
     all.handle(s(101), ID, lost());
     assert_eq!(actions(&mut all), [ApplianceAction::Return(step(5))]);
     assert_eq!(all.next_deadline(), Some(s(131)), "the first again");
+    // Or when it is stranded.
+    let mut all = returning();
     while let Some(at) = all.next_deadline() {
         all.tick(at);
     }
-    assert_eq!(all.get(ID).unwrap().state, ApplianceState::Stranded);
+    assert_eq!(*state(&all), ApplianceState::Stranded);
     actions(&mut all);
     all.handle(s(9000), ID, lost());
-    let again = step(5 + RETURN_ATTEMPTS_MAX);
+    let again = step(3 + RETURN_ATTEMPTS_MAX);
     assert_eq!(actions(&mut all), [ApplianceAction::Return(again)]);
-    assert_eq!(all.get(ID).unwrap().state, ApplianceState::Returning);
-    answer(&mut all, 9001, ApplianceAnswer::Returned);
+    assert_eq!(*state(&all), ApplianceState::Returning);
+    // Once: its host is not lost twice.
+    while let Some(at) = all.next_deadline() {
+        all.tick(at);
+    }
+    actions(&mut all);
+    all.handle(s(20_000), ID, lost());
+    assert_eq!(*state(&all), ApplianceState::Stranded);
+    assert!(actions(&mut all).is_empty());
+    all.answer(s(20_001), again, ApplianceAnswer::Returned)
+        .unwrap();
+    assert!(all.get(ID).unwrap().safe());
+}
+
+/// One whose first action to set its route back has number 3, at 70 s.
+fn returning() -> Appliances {
+    let mut all = started(WarmUp::None);
+    answer(&mut all, 60, ApplianceAnswer::Created);
+    answer(&mut all, 61, ApplianceAnswer::Rerouted);
+    all.handle(s(70), ID, removal());
+    actions(&mut all);
+    all
+}
+
+#[test]
+fn a_loss_that_is_told_again_and_again_changes_nothing() {
+    let mut all = started(WarmUp::None);
+    answer(&mut all, 60, ApplianceAnswer::Created);
+    answer(&mut all, 61, ApplianceAnswer::Rerouted);
+    all.handle(s(70), ID, lost());
+    actions(&mut all);
+    // Every 10 s, and a return takes 12 s.
+    let before = all.get(ID).unwrap().clone();
+    all.handle(s(80), ID, lost());
+    assert_eq!(all.get(ID), Some(&before));
+    assert!(actions(&mut all).is_empty());
+    let mut heard = all.clone();
+    heard
+        .answer(s(82), step(3), ApplianceAnswer::Returned)
+        .unwrap();
+    assert!(heard.get(ID).unwrap().safe());
+    // Nobody answers: it is stranded when it would be if nothing was told, and stays so.
+    let end = 70 + 30 * 127;
+    for at in (90..end + 500).step_by(10) {
+        all.tick(s(at));
+        all.handle(s(at), ID, lost());
+        assert_eq!(*state(&all) == ApplianceState::Stranded, at >= end, "{at}");
+    }
+    assert_eq!(actions(&mut all).len(), RETURN_ATTEMPTS_MAX as usize - 1);
+    // An operator may still have it tried again, and what is told then is no news either.
+    all.handle(s(9000), ID, ApplianceInput::Retry);
+    let before = all.get(ID).unwrap().clone();
+    all.handle(s(9001), ID, lost());
+    assert_eq!(all.get(ID), Some(&before));
+}
+
+#[test]
+fn a_route_that_is_back_is_back_whichever_attempt_says_so() {
+    use ApplianceAnswer::Returned;
+    // While it is tried again, when it is stranded, when an operator had it tried again, when its host was lost.
+    for case in 0..4 {
+        let mut all = returning();
+        all.tick(s(100));
+        if case == 1 || case == 2 {
+            while let Some(at) = all.next_deadline() {
+                all.tick(at);
+            }
+            assert_eq!(*state(&all), ApplianceState::Stranded);
+        }
+        match case {
+            2 => all.handle(s(9000), ID, ApplianceInput::Retry),
+            3 => all.handle(s(101), ID, lost()),
+            _ => {}
+        }
+        // Neither is one that was no attempt at it, nor one that is still to come, nor a failure of an earlier one.
+        let before = all.get(ID).unwrap().clone();
+        let next = before.step().attempt + 1;
+        for (attempt, word) in [(2, Returned), (next, Returned), (3, failed("no answer"))] {
+            let heard = all.answer(s(9001), step(attempt), word);
+            assert!(matches!(heard, Err(Ignored::OtherAttempt { .. })));
+        }
+        assert_eq!(all.get(ID), Some(&before));
+        all.answer(s(9001), step(3), Returned).unwrap();
+        assert_eq!(*state(&all), ApplianceState::Draining);
+        assert!(all.get(ID).unwrap().safe());
+        // Once.
+        assert!(all.answer(s(9002), step(4), Returned).is_err());
+        assert_eq!(
+            actions(&mut all).last(),
+            Some(&ApplianceAction::Drain(step(next)))
+        );
+    }
+}
+
+#[test]
+fn a_machine_that_is_gone_is_gone_whichever_attempt_says_so() {
+    use ApplianceAnswer::Destroyed;
+    let removing = || {
+        let mut all = returning();
+        answer(&mut all, 80, ApplianceAnswer::Returned);
+        answer(&mut all, 90, ApplianceAnswer::Drained);
+        actions(&mut all);
+        all
+    };
+    // Destroying takes 130 s, and is asked again after 120 s.
+    let mut all = removing();
+    all.tick(s(210));
+    assert_eq!(actions(&mut all), [ApplianceAction::Destroy(step(6))]);
+    assert!(all.answer(s(219), step(5), failed("no answer")).is_err());
+    assert!(all.answer(s(219), step(4), Destroyed).is_err());
+    all.answer(s(220), step(5), Destroyed).unwrap();
+    let outcome = ApplianceOutcome::Removed {
+        why: "quiet".into(),
+    };
+    let ended = ApplianceState::Ended {
+        at: s(220),
+        outcome,
+    };
+    assert_eq!(*state(&all), ended);
+    assert!(all.answer(s(340), step(6), Destroyed).is_err());
+    // Nobody answers: the time between attempts doubles, and then it is given up.
+    let mut all = removing();
+    let mut now = s(90);
+    while let Some(at) = all.next_deadline() {
+        now = at;
+        all.tick(now);
+    }
+    assert_eq!(actions(&mut all).len(), REMOVE_ATTEMPTS_MAX as usize - 1);
+    assert_eq!(now, s(90 + 120 * 31));
+    assert!(all.get(ID).unwrap().ended());
+}
+
+#[test]
+fn restarts_do_not_put_the_end_of_a_step_off() {
+    // Every 25 s, where a route is to be back within 30 s.
+    let mut all = returning();
+    let end = 70 + 30 * 127;
+    for at in 71..=end {
+        all.tick(s(at));
+        if at % 25 == 0 {
+            all = restart(&all, at);
+        }
+        assert_eq!(*state(&all) == ApplianceState::Stranded, at == end, "{at}");
+    }
+    // What is asked for is asked again, with a number of its own, each time.
+    let mut all = returning();
+    for attempt in 4..14 {
+        all = restart(&all, 71);
+        assert_eq!(actions(&mut all), [ApplianceAction::Return(step(attempt))]);
+        assert_eq!(all.next_deadline(), Some(s(100)));
+    }
+    // A clock that was set back does not put it off either, beyond its full time.
+    assert_eq!(restart(&all, 20).next_deadline(), Some(s(50)));
+}
+
+#[test]
+fn a_step_whose_time_passed_while_nobody_ran_has_it_once_more() {
+    let mut all = started(WarmUp::None);
+    all = restart(&all, 1000);
+    assert_eq!(actions(&mut all), [ApplianceAction::Create(step(2))]);
+    assert_eq!(all.next_deadline(), Some(s(1300)));
+    // Not twice: it is late.
+    all = restart(&all, 2000);
+    assert_eq!(actions(&mut all), [ApplianceAction::Destroy(step(3))]);
+    assert_eq!(*state(&all), ApplianceState::Removing);
+    // Each attempt has it once, so what nobody watches at its deadline ends all the same, from wherever it is.
+    let planned = || started(WarmUp::Planned);
+    let mut rerouting = planned();
+    answer(&mut rerouting, 60, ApplianceAnswer::Created);
+    let mut warming = rerouting.clone();
+    answer(&mut warming, 61, ApplianceAnswer::Rerouted);
+    let mut draining = returning();
+    answer(&mut draining, 71, ApplianceAnswer::Returned);
+    let cases = [
+        (planned(), 2 + 10),
+        (rerouting, 2 + 14),
+        (warming, 2),
+        (returning(), 14),
+        (draining, 2 + 10),
+    ];
+    for (mut all, end) in cases {
+        let mut restarts = 0;
+        while let Some(at) = all.next_deadline() {
+            all = restart(&all, at.0 / 1_000_000_000 + 7);
+            restarts += 1;
+            assert!(restarts <= end);
+        }
+        assert_eq!(restarts, end);
+        match &all.get(ID).unwrap().state {
+            ApplianceState::Serving | ApplianceState::Stranded => {}
+            ApplianceState::Ended { .. } => assert!(all.get(ID).unwrap().safe()),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_store_from_before_first_attempts_were_kept_still_reads() {
+    let mut all = returning();
+    all.tick(s(100));
+    let mut stored = serde_json::to_value(&all).unwrap();
+    let appliance = stored["all"][0].as_object_mut().unwrap();
+    for field in ["first", "lost_at", "late_restarts"] {
+        assert!(appliance.remove(field).is_some());
+    }
+    let mut all: Appliances = serde_json::from_value(stored).unwrap();
+    all.resume(s(101));
+    // Where the step began is not known: only the latest is taken.
+    assert!(
+        all.answer(s(102), step(3), ApplianceAnswer::Returned)
+            .is_err()
+    );
+    answer(&mut all, 102, ApplianceAnswer::Returned);
     assert!(all.get(ID).unwrap().safe());
 }
 
@@ -353,6 +573,8 @@ struct World {
     /// Whether there is a virtual machine that could serve.
     there: bool,
     destroyed: bool,
+    /// Whether its host was said to be lost.
+    lost: bool,
 }
 
 impl World {
@@ -426,21 +648,41 @@ impl World {
         Ok(())
     }
 
-    /// Tells what was not told, once or again. Where another attempt was begun since, it is not heard.
+    /// Tells what was not told, once or again. Where another attempt was begun since, it is heard only if it says what stays true.
     fn tell_late(&mut self, which: u8) -> Result<(), TestCaseError> {
         if self.late.is_empty() {
             return Ok(());
         }
         let (step, answer) = self.late[usize::from(which) % self.late.len()].clone();
         let before = self.all.get(ID).unwrap().clone();
+        use ApplianceAnswer as W;
+        use ApplianceState as S;
+        let lasting = matches!(
+            (&before.state, &answer),
+            (S::Returning | S::Stranded, W::Returned) | (S::Removing, W::Destroyed)
+        );
         let heard = self.all.answer(self.now, step, answer);
-        if step != before.step() {
+        if lasting {
+            prop_assert_eq!(heard, Ok(()));
+        } else if step != before.step() {
             let latest = before.step().attempt;
             prop_assert_eq!(heard, Err(Ignored::OtherAttempt { step, latest }));
         }
         if heard.is_err() {
             prop_assert_eq!(self.all.get(ID).unwrap(), &before);
         }
+        Ok(())
+    }
+
+    /// Says that its host is lost. Said before, it changes nothing while the route is being set back.
+    fn lose(&mut self) -> Result<(), TestCaseError> {
+        use ApplianceState as S;
+        let before = self.all.get(ID).unwrap().clone();
+        self.all.handle(self.now, ID, lost());
+        if self.lost && matches!(before.state, S::Returning | S::Stranded) {
+            prop_assert_eq!(self.all.get(ID).unwrap(), &before);
+        }
+        self.lost = true;
         Ok(())
     }
 
@@ -470,6 +712,7 @@ proptest! {
             truth: Route::Backend,
             there: false,
             destroyed: false,
+            lost: false,
         };
         for (event, how) in events {
             world.collect()?;
@@ -477,7 +720,7 @@ proptest! {
             match event {
                 0..=5 => world.carry_out(how)?,
                 6 => world.all.handle(world.now, ID, removal()),
-                7 => world.all.handle(world.now, ID, ApplianceInput::Lost { why: "power".into() }),
+                7 => world.lose()?,
                 8 => {
                     if let Some(at) = world.all.next_deadline() {
                         world.now = world.now.max(at);
@@ -485,6 +728,10 @@ proptest! {
                     world.all.tick(world.now);
                 }
                 9 => {
+                    // Some of the time nobody ran when something was late.
+                    if let (true, Some(at)) = (how & 1 == 0, world.all.next_deadline()) {
+                        world.now = world.now.max(at);
+                    }
                     let text = serde_json::to_string(&world.all).unwrap();
                     world.all = serde_json::from_str(&text).unwrap();
                     world.all.resume(world.now);

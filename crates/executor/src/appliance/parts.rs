@@ -118,7 +118,7 @@ pub struct ApplianceDeadlines {
     pub return_route: Nanos,
     /// Requests that take longer were lost.
     pub drain: Nanos,
-    /// Until it is asked again.
+    /// Until it is asked again, doubled with every attempt.
     pub remove: Nanos,
 }
 
@@ -137,8 +137,11 @@ impl Default for ApplianceDeadlines {
 
 /// Attempts to set a route back before an appliance is stranded: about an hour, as the time between them doubles.
 pub const RETURN_ATTEMPTS_MAX: u32 = 7;
-/// Attempts to destroy a virtual machine before that is left to an operator: its volume is safe.
+/// Attempts to destroy a virtual machine before that is left to an operator: about an hour too, and its volume is safe.
 pub const REMOVE_ATTEMPTS_MAX: u32 = 5;
+/// Full deadlines that one attempt is given after those that passed while nobody ran: more would keep an appliance in a step for ever
+/// whose controller is down at each of its deadlines.
+pub const LATE_RESTARTS_MAX: u32 = 1;
 
 /// Appliances that ended and are still known.
 pub const ENDED_MAX: usize = 1000;
@@ -200,7 +203,7 @@ pub enum Ignored {
         /// Which was answered for.
         id: ApplianceId,
     },
-    /// It answers another attempt than the latest: it comes too late.
+    /// It answers another attempt than the latest, and not with what stays true: it comes too late.
     OtherAttempt {
         /// What was answered.
         step: ApplianceStep,
@@ -237,7 +240,7 @@ impl std::error::Error for Ignored {}
 /// What happens to one appliance beside its steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApplianceInput {
-    /// Its host is gone, and it with it.
+    /// Its host is gone, and it with it. That may be said again.
     Lost {
         /// What is known of it.
         why: String,
@@ -258,7 +261,8 @@ pub enum ApplianceAction {
     Create(ApplianceStep),
     /// Send the volume's requests through it. Answer: re-routed, failed.
     Reroute(ApplianceStep),
-    /// Read what was planned. Answer: warmed, failed.
+    /// Read what was planned, and no more of what an earlier one of the same appliance was to read: an attempt from before a restart
+    /// gets no word of its own that ends it. Answer: warmed, failed.
     Warm(ApplianceStep),
     /// Read no more of what that step was to read. No answer.
     StopWarming(ApplianceStep),
