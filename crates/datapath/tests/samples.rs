@@ -544,7 +544,7 @@ fn the_record_of_a_move_is_that_of_the_order_that_was_taken() {
         let records = array.moves().unwrap();
         let recorded: Vec<_> = records.iter().map(|r| r.extents.clone()).collect();
         let wanted = ExtentRanges::from_sorted(taken[0]..taken[0] + 4);
-        assert_eq!(recorded, [Some(wanted)], "round {round}");
+        assert_eq!(recorded, [Some(wanted)], "round {round}: {told:?}");
         drop(array);
         site.serve(&["data"]);
         let cancel = Ask::CancelMove {

@@ -22,8 +22,6 @@ pub struct Guests {
     threads: Vec<JoinHandle<()>>,
     /// What requests took beyond what the control's device takes.
     control: JoinHandle<Seen>,
-    /// By how much a thread that only sleeps was late.
-    sleeper: JoinHandle<Seen>,
 }
 
 /// Sleeps until so many nanoseconds after the start.
@@ -65,25 +63,18 @@ impl Guests {
         Self {
             seen,
             threads,
-            sleeper: {
-                let span_ns = span_ns.clone();
-                std::thread::spawn(move || sleeper(start, span_ns))
-            },
             control: std::thread::spawn(move || control(start, span_ns, connection)),
         }
     }
 
-    /// Waits for the end; what each volume's guests saw, and how late the control's requests and a sleeping thread were.
-    pub fn end(self) -> (Vec<Seen>, [Seen; 2]) {
+    /// Waits for the end; what each volume's guests saw, and how late the control's requests were.
+    pub fn end(self) -> (Vec<Seen>, Seen) {
         for thread in self.threads {
             thread.join().unwrap();
         }
         let taken = |s: Arc<Mutex<Seen>>| s.lock().unwrap().clone();
         let seen = self.seen.into_iter().map(taken).collect();
-        (
-            seen,
-            [self.control, self.sleeper].map(|t| t.join().unwrap()),
-        )
+        (seen, self.control.join().unwrap())
     }
 }
 
@@ -99,19 +90,6 @@ fn control(start: Instant, span_ns: Range<u64>, mut connection: datapath::Client
         let latency_ns = done_ns - asked_ns;
         late.saw(&span_ns, done_ns, latency_ns.saturating_sub(CONTROL_NS));
         next_ns = done_ns + CONTROL_EVERY_NS;
-    }
-    late
-}
-
-/// A millisecond at a time, to the end.
-fn sleeper(start: Instant, span_ns: Range<u64>) -> Seen {
-    let mut late = Seen::default();
-    let mut now_ns = 0;
-    while now_ns < span_ns.end {
-        let until_ns = since(start) + 1_000_000;
-        sleep_until(start, until_ns);
-        now_ns = since(start);
-        late.saw(&span_ns, now_ns, now_ns - until_ns);
     }
     late
 }

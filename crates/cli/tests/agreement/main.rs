@@ -7,10 +7,10 @@
 //! ```
 //!
 //! The moves must be the same ones, in the same order; of every volume the mean latency must be within a quarter, the
-//! 99th percentile within a half. The live half takes as long as the scenario says. Nothing is tried again: the scenario's
-//! devices are slow enough that the noise of an idle host is small beside them. What a busy one adds is measured, not guessed:
-//! a control volume, on a device whose latency is known and which no decision sees, is read all the while, and what its
-//! requests take too long is allowed to the others, as far as a thread that only sleeps is late as well.
+//! 99th percentile within a half. The live half takes as long as the scenario says. The scenario's devices are slow enough that the
+//! noise of an idle host is small beside them. What a busy one adds is measured, not guessed: a control volume, on a device whose
+//! latency is known and which no decision sees, is read all the while, and what its requests take too long is allowed to the others,
+//! up to a bound. Beyond that the host is too busy to tell, and the live half is tried again.
 //!
 //! What each half is: `live` and `guests` for the live one, on a `site`; `sim::run` for the other. `cargo test -p cli --test
 //! agreement -- --nocapture` prints the numbers.
@@ -53,8 +53,7 @@ struct Outcome {
     times: Vec<(f64, f64)>,
 }
 
-/// How late the host was in the live run, in microseconds: what requests of the control took beyond what its device takes, as far as
-/// our own path ([`PATH`]) and what a thread that only sleeps was late by ([`WAKES`] times) explain it.
+/// How late the host was in the live run, in microseconds: what requests of the control took beyond what its device takes.
 #[derive(Debug)]
 struct Late {
     mean_us: f64,
@@ -62,30 +61,35 @@ struct Late {
     parts: [f64; PARTS.len()],
 }
 
-/// What our own path may take of a request on an idle host: sockets, threads that wake, in a debug build.
-const PATH: Late = Late {
-    mean_us: 200.0,
-    p99_us: 600.0,
-    parts: [200.0; PARTS.len()],
+/// The most that is allowed: the host is too busy to tell when it is later, and what our own path costs cannot hide behind more.
+const LATE_MAX: Late = Late {
+    mean_us: 600.0,
+    p99_us: 4000.0,
+    parts: [600.0; PARTS.len()],
 };
 
-/// Threads that wake one after the other for a request: the server's, the worker, the device's timer, the guest.
-const WAKES: f64 = 4.0;
+/// Live runs on a host that is too busy.
+const TRIES: usize = 3;
 
 impl Late {
-    fn of([control, sleeper]: &[Seen; 2]) -> Self {
-        let [control, sleeper] = [control, sleeper].map(|seen| Self {
-            mean_us: seen.whole.mean_us(),
-            p99_us: seen.whole.quantile_ns(0.99) as f64 / 1e3,
-            parts: [0, 1].map(|p| seen.parts[p].mean_us()),
-        });
-        println!("control {control:.0?}\nsleeper {sleeper:.0?}");
-        let least = |path: f64, control: f64, slept: f64| control.min(path + WAKES * slept);
+    fn of(control: &Seen) -> Self {
         Self {
-            mean_us: least(PATH.mean_us, control.mean_us, sleeper.mean_us),
-            p99_us: least(PATH.p99_us, control.p99_us, sleeper.p99_us),
-            parts: [0, 1].map(|p| least(PATH.parts[p], control.parts[p], sleeper.parts[p])),
+            mean_us: control.whole.mean_us(),
+            p99_us: control.whole.quantile_ns(0.99) as f64 / 1e3,
+            parts: [0, 1].map(|p| control.parts[p].mean_us()),
         }
+    }
+
+    fn allowed(&self) -> Self {
+        Self {
+            mean_us: self.mean_us.min(LATE_MAX.mean_us),
+            p99_us: self.p99_us.min(LATE_MAX.p99_us),
+            parts: [0, 1].map(|p| self.parts[p].min(LATE_MAX.parts[p])),
+        }
+    }
+
+    fn too_busy(&self) -> bool {
+        self.mean_us > LATE_MAX.mean_us || self.p99_us > LATE_MAX.p99_us
     }
 }
 
@@ -153,7 +157,8 @@ fn part(result: &RunResult, from_s: f64, to_s: f64) -> Vec<f64> {
 /// Prints both, and says where they are too far apart, by more than what `late` explains.
 fn compare(model: &Model, sim: &Outcome, live: &Outcome, late: &Late) -> Vec<String> {
     let mut apart = vec![];
-    println!("allowed {late:.0?}");
+    println!("{late:.0?}");
+    let late = late.allowed();
     println!("volume   what          sim us   live us   ratio");
     for (v, volume) in model.volumes.iter().enumerate() {
         let mut row = |what: &str, sim: f64, live: f64, most: f64, late: f64| {
@@ -204,12 +209,19 @@ fn live_and_simulated_agree() {
     let _alone = alone();
     let (model, strategy) = scenario();
     let sim = simulated(&model, &*strategy);
-    let (live, late) = live::run(&model, &*strategy, &model.topology);
-    let apart = compare(&model, &sim, &live, &late);
+    let mut apart = vec![];
+    for _ in 0..TRIES {
+        let (live, late) = live::run(&model, &*strategy, &model.topology);
+        apart = compare(&model, &sim, &live, &late);
+        if apart.is_empty() || !late.too_busy() {
+            break;
+        }
+        println!("the host was too busy to tell: once more");
+    }
     assert!(apart.is_empty(), "{apart:#?}");
 }
 
-/// That the comparison can fail: against an array whose fast tier has twice the latency, with what our own path may take.
+/// That the comparison can fail: against an array whose fast tier has twice the latency, on a host as late as may be.
 #[test]
 fn another_device_is_noticed() {
     let _alone = alone();
@@ -219,7 +231,7 @@ fn another_device_is_noticed() {
     spec.read_latency = units::Nanos(spec.read_latency.0 * 2);
     spec.write_latency = units::Nanos(spec.write_latency.0 * 2);
     let (one, other) = (simulated(&model, &*strategy), simulated(&other, &*strategy));
-    let apart = compare(&model, &one, &other, &PATH);
+    let apart = compare(&model, &one, &other, &LATE_MAX);
     assert!(
         apart.iter().any(|a| a.starts_with("web: mean before")),
         "{apart:#?}"

@@ -10,7 +10,7 @@ mod samples;
 mod sampling;
 mod volumes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -43,8 +43,8 @@ pub struct Desk {
     server: Option<Mutex<Server>>,
     volumes: Mutex<BTreeMap<VolumeId, VolumeLimits>>,
     tiers: Mutex<BTreeMap<TierId, Limits>>,
-    /// Held while a move is ordered: what is durable is what the volume's worker took.
-    ordering: Mutex<()>,
+    /// Volumes of which a move is being ordered: what is durable is what the volume's worker took.
+    ordering: Mutex<BTreeSet<VolumeId>>,
 }
 
 enum KeeperAccess {

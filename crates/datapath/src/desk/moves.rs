@@ -1,10 +1,11 @@
 //! Orders to move a volume, or some of its extents: what is checked before they are durable.
 
-use std::sync::PoisonError;
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 
 use array::{Change, DeviceRecord, MOVE_RANGES_MAX, MoveRecord, VolumeRecord};
 use model::ExtentRanges;
-use units::{Bytes, BytesPerSec, TierId};
+use units::{Bytes, BytesPerSec, TierId, VolumeId};
 
 use super::volumes::record_of;
 use super::{Desk, Result, Told, done, refused, tier_name, tier_named};
@@ -33,6 +34,19 @@ impl std::fmt::Display for MoveGoal {
     }
 }
 
+/// A move of a volume is being ordered.
+struct Ordering<'a> {
+    all: &'a Mutex<BTreeSet<VolumeId>>,
+    volume: VolumeId,
+}
+
+impl Drop for Ordering<'_> {
+    fn drop(&mut self) {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.remove(&self.volume);
+    }
+}
+
 const UNEXPECTED: &str = "its worker answered something else";
 
 impl Desk {
@@ -51,9 +65,14 @@ impl Desk {
                 "a move names 1 to {MOVE_RANGES_MAX} ranges of extents, not {ranges}: move some after the others"
             ));
         }
-        let _ordering = self.ordering.lock().unwrap_or_else(PoisonError::into_inner);
         let id = self.volume(name)?.id;
-        let Answer::Status(status) = self.order(name, Question::Status)? else {
+        let _ordering = self.ordering_alone(id)?;
+        // The volume is asked by its number: its name may come to be another's.
+        let order = |question| {
+            let answer = self.ask_worker(id, question);
+            answer.map_err(|why| format!("volume {name:?}: {why}"))
+        };
+        let Answer::Status(status) = order(Question::Status)? else {
             return Err(UNEXPECTED.into());
         };
         if let Some(moving) = &status.moving {
@@ -76,24 +95,36 @@ impl Desk {
         } = goal;
         let target =
             self.with_keeper(move |keeper| target(keeper, &tier, device.as_deref()).cloned())??;
-        let order = MoveOrder {
+        let wanted = MoveOrder {
             to: target.id,
             bandwidth,
             extents,
         };
-        let asked = Question::Elsewhere(order.clone());
-        let Answer::Bytes(need) = self.order(name, asked)? else {
+        let asked = Question::Elsewhere(wanted.clone());
+        let Answer::Bytes(need) = order(asked)? else {
             return Err(UNEXPECTED.into());
         };
         let record = MoveRecord {
             volume: id,
-            to: order.to,
+            to: wanted.to,
             bandwidth,
-            extents: order.extents.clone(),
+            extents: wanted.extents.clone(),
         };
         self.with_keeper(move |keeper| begin(keeper, &target, need, record))??;
-        self.order(name, Question::Move(order))?;
+        order(Question::Move(wanted))?;
         done(told)
+    }
+
+    /// Nobody else orders a move of this volume until what is returned is dropped.
+    fn ordering_alone(&self, volume: VolumeId) -> Result<Ordering<'_>> {
+        let all = &self.ordering;
+        let first = all
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(volume);
+        first
+            .then(|| Ordering { all, volume })
+            .ok_or_else(|| "another order to move the volume is being taken".into())
     }
 }
 
