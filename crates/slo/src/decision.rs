@@ -8,7 +8,7 @@ use crate::curve::Curve;
 use crate::detect::DetectEvidence;
 use crate::host::HostFinding;
 use crate::interference::{Interference, interference};
-use crate::ladder::{Deed, Rung, Situation, rungs, taken, unneeded};
+use crate::ladder::{Deed, Rung, Situation, hold, rungs, taken, unneeded};
 use crate::load::{Change, Stream, predict};
 use crate::reroute::{choose_way, ways};
 use crate::responder::Responder;
@@ -101,7 +101,8 @@ impl Responder {
         let with_affected = |p: &&(usize, usize)| [p.0, p.1].contains(&affected.index());
         let untested = found.untested.iter().filter(with_affected).count();
         let curve = |w: WorkloadId| known.curve(w);
-        let streams = self.streams(curve);
+        let mut streams = self.streams(curve);
+        hold(&mut streams, &self.held());
         let cause = Cause::Violation { affected, evidence };
         let mut decision = self.weigh(now, cause, affected, set, untested, streams);
         decision.interference = Some(found);
@@ -126,6 +127,7 @@ impl Responder {
             false => known.curve(of),
         };
         let mut streams = self.streams(curve);
+        hold(&mut streams, &self.held());
         let quiet = streams.clone();
         let stream = &mut streams[w.index()];
         *stream = forecast.habit.stream(stream, forecast.rate_per_s);
@@ -186,7 +188,7 @@ impl Responder {
         let stored: Vec<Bytes> = self.site.workloads.iter().map(|w| w.stored).collect();
         let failed = self.failed_hosts.iter().filter(|(_, until)| *until > now);
         let avoid: Vec<HostId> = failed.map(|(h, _)| *h).collect();
-        let held = self.held_down();
+        let held = self.held();
         let rests = |w: &WorkloadId| now < self.rests[w.index()].until;
         let resting: Vec<WorkloadId> = set.iter().copied().filter(rests).collect();
         let situation = Situation {

@@ -49,22 +49,12 @@ impl Default for ReleaseConfig {
     }
 }
 
-/// How tightly a throttle holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Grip {
-    /// Below what is asked for.
-    Down,
-    /// Above it: it only bounds how fast a backlog is worked off.
-    Eased,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Answer {
     Throttle {
         rate_per_s: f64,
         /// What it asked for when it was first held.
         asked_per_s: f64,
-        grip: Grip,
     },
     Memory {
         size: Bytes,
@@ -121,7 +111,6 @@ impl Responder {
                 let answer = Answer::Throttle {
                     rate_per_s: *rate_per_s,
                     asked_per_s: self.asked(*workload),
-                    grip: Grip::Down,
                 };
                 (*workload, answer, Nanos::ZERO)
             }
@@ -160,9 +149,10 @@ impl Responder {
         }
     }
 
-    /// What a workload asks for, or asked for before it was held down: what it gets says nothing then.
+    /// What a workload asks for, or asked for before it was held: what it gets says nothing then, neither while it is held down
+    /// nor while it works off its backlog.
     fn asked(&self, workload: WorkloadId) -> f64 {
-        let held = self.held_down();
+        let held = self.held();
         if let Some(held) = held.iter().find(|h| h.workload == workload) {
             return held.asked_per_s;
         }
@@ -172,13 +162,12 @@ impl Responder {
         self.demand(workload.index()).0.max(rate)
     }
 
-    /// Those that are held below what they ask for.
-    pub(crate) fn held_down(&self) -> Vec<Held> {
+    /// Those that are held to a rate, eased or not.
+    pub(crate) fn held(&self) -> Vec<Held> {
         let held = |a: &InForce| match a.answer {
             Answer::Throttle {
                 rate_per_s,
                 asked_per_s,
-                grip: Grip::Down,
             } => Some(Held {
                 workload: a.workload,
                 rate_per_s,
@@ -283,7 +272,6 @@ impl Responder {
             Answer::Throttle {
                 rate_per_s,
                 asked_per_s,
-                ..
             } => {
                 let seen = |c: &crate::measured::KnownCost| c.read_s.or(c.write_s).is_some();
                 if !self.costs[w].iter().any(seen) {
@@ -315,11 +303,8 @@ impl Responder {
 
     fn ease(&mut self, now: Nanos, i: usize, rate: f64, orders: &mut Vec<Order>) {
         let eased = &mut self.in_force[i];
-        if let Answer::Throttle {
-            rate_per_s, grip, ..
-        } = &mut eased.answer
-        {
-            (*rate_per_s, *grip) = (rate, Grip::Eased);
+        if let Answer::Throttle { rate_per_s, .. } = &mut eased.answer {
+            *rate_per_s = rate;
         }
         let (kind, workload) = (eased.kind(), eased.workload);
         orders.push(Order::Carry {

@@ -27,7 +27,7 @@ use crate::solutions::{Solution, best};
 pub struct Situation<'a> {
     /// The backend.
     pub backend: &'a Backend,
-    /// All streams, by workload.
+    /// All streams, by workload; of those that are held to a rate no more than that ([`hold`]).
     pub streams: &'a [Stream],
     /// Whose promise is broken.
     pub affected: WorkloadId,
@@ -63,6 +63,11 @@ pub struct Situation<'a> {
 const UNPROMISED_LEFT: f64 = 0.2;
 /// How closely the rate of a throttle is looked for, share of the present one.
 const RATE_STEP: f64 = 0.02;
+/// Rates that are looked at for one throttle; more than are needed for [`RATE_STEP`], and an end whatever the rates are.
+const RATES_MAX: u32 = 8;
+/// Share of its rate that a neighbour who is held already keeps at most: that his rate would do was predicted and refuted, and a
+/// little less of the same prediction is no answer.
+const TIGHTER_MAX: f64 = 0.9;
 /// Parts of the memory that are tried, in eighths.
 const MEMORY_EIGHTHS: [u64; 6] = [1, 2, 3, 4, 5, 6];
 
@@ -128,6 +133,19 @@ fn rate(stream: &Stream) -> f64 {
     stream.reads_per_s + stream.writes_per_s
 }
 
+/// Clips streams to the rates that their workloads are held to: what a sample shows above that is measured, not granted, and no
+/// prediction is made of it.
+pub fn hold(streams: &mut [Stream], held: &[Held]) {
+    for h in held {
+        let of = streams.iter_mut().filter(|s| s.workload == h.workload);
+        for stream in of.filter(|s| rate(s) > h.rate_per_s) {
+            let times = h.rate_per_s / rate(stream);
+            stream.reads_per_s *= times;
+            stream.writes_per_s *= times;
+        }
+    }
+}
+
 /// Of all neighbours who could be held the one who would lose least.
 fn throttle(at: &Judged<'_>) -> Rung {
     let mut tried = Vec::new();
@@ -137,15 +155,16 @@ fn throttle(at: &Judged<'_>) -> Rung {
             continue;
         }
         let held = at.held.iter().find(|h| h.workload == workload);
-        let present = held.map_or(rate(stream), |h| rate(stream).min(h.rate_per_s));
+        let present = rate(stream);
         // One that is held already is not held to a share of that.
         let asked = held.map_or(present, |h| h.asked_per_s);
-        // A throttle respects what was promised: who was promised a latency is not held below what it uses.
-        let unpromised = match stream.objective.latency_max {
-            Some(_) => present,
-            None => UNPROMISED_LEFT * asked,
+        // A throttle respects what was promised: who was promised a latency, with a rate or without, is not held below what it uses.
+        let promised = stream.objective;
+        let least = match (promised.latency_max, promised.rate_min_per_s) {
+            (Some(_), rate) => rate.unwrap_or(0.0).max(present),
+            (None, Some(rate)) => rate,
+            (None, None) => UNPROMISED_LEFT * asked,
         };
-        let least = stream.objective.rate_min_per_s.unwrap_or(unpromised);
         if least < present {
             tried.push(held_to(at, workload, least, present));
         }
@@ -158,8 +177,9 @@ fn throttle(at: &Judged<'_>) -> Rung {
     )
 }
 
-/// The highest rate from `least` to `present` that is predicted to do; `least` where none does. It is one that was asked about, so
-/// a model that is not quite monotone may hide a better one but makes no worse one look good.
+/// The highest rate from `least` to `present` that is predicted to do, or to a tenth less than it is held to already;
+/// `least` where none does. It is one that was asked about, so a model that is not quite monotone may hide a better one but makes no
+/// worse one look good.
 fn held_to(at: &Judged<'_>, workload: WorkloadId, least: f64, present: f64) -> Rung {
     let look = |rate_per_s: f64| {
         let change = Change::Throttled {
@@ -184,7 +204,18 @@ fn held_to(at: &Judged<'_>, workload: WorkloadId, least: f64, present: f64) -> R
         return best;
     }
     let (mut low, mut high) = (least, present);
-    while high - low > RATE_STEP * present {
+    if let Some(held) = at.held.iter().find(|h| h.workload == workload) {
+        let most = (TIGHTER_MAX * held.rate_per_s).clamp(least, present);
+        let rung = look(most);
+        if rung.refused.is_none() {
+            return rung;
+        }
+        high = most;
+    }
+    for _ in 0..RATES_MAX {
+        if high - low <= RATE_STEP * present {
+            break;
+        }
         let middle = 0.5 * (low + high);
         let rung = look(middle);
         if rung.refused.is_none() {

@@ -67,12 +67,14 @@ fn world() -> World {
 }
 
 fn look(world: &World, allowed: &[RungKind]) -> Vec<Rung> {
-    let set: Vec<WorkloadId> = world.streams.iter().map(|s| s.workload).collect();
+    let mut streams = world.streams.clone();
+    hold(&mut streams, &world.held);
+    let set: Vec<WorkloadId> = streams.iter().map(|s| s.workload).collect();
     let tempers: Vec<_> = set.iter().map(|w| (*w, Temper::default())).collect();
-    let solutions = solutions(&world.backend, &world.streams, &world.sizing, &tempers);
+    let solutions = solutions(&world.backend, &streams, &world.sizing, &tempers);
     let at = Situation {
         backend: &world.backend,
-        streams: &world.streams,
+        streams: &streams,
         affected: WorkloadId(0),
         set: &set,
         solutions: &solutions,
@@ -230,6 +232,49 @@ fn who_is_held_already_may_be_held_tighter_and_who_was_promised_a_latency_is_not
     assert_eq!(choice(&world), Some(RungKind::Throttle));
     world.streams[1].objective.latency_max = Some(Nanos::from_millis(5));
     assert_ne!(choice(&world), Some(RungKind::Throttle));
+}
+
+#[test]
+fn who_is_held_tighter_is_held_tighter_by_a_tenth() {
+    let mut world = world();
+    world.streams[1].objective = Objective::default();
+    // What would do of the 600 that it asks for; then it is held to a little more, and gets more than that.
+    let (_, enough) = throttled(&world);
+    let held_to = |rate_per_s| {
+        vec![Held {
+            workload: WorkloadId(1),
+            rate_per_s,
+            asked_per_s: 600.0,
+        }]
+    };
+    world.held = held_to(1.04 * enough);
+    let (rung, rate) = throttled(&world);
+    assert_eq!((rung.refused, rate), (None, 0.9 * 1.04 * enough));
+    assert_eq!(rung.price.lost_per_s, 1.04 * enough - rate);
+    // Where that is less than may be left to it, to that.
+    world.held = held_to(125.0);
+    world.streams[0].reads_per_s = 750.0;
+    assert_eq!(throttled(&world).1, 120.0);
+    // And what it gets above its rate is not what it may have: all is well by the model, which is no answer, and as much as
+    // may be is taken.
+    world.streams[0].reads_per_s = 550.0;
+    world.held = held_to(enough);
+    let (rung, rate) = throttled(&world);
+    assert_eq!((rung.refused, rate), (None, 120.0));
+}
+
+#[test]
+fn a_neighbour_with_a_rate_and_a_latency_keeps_both() {
+    let mut world = world();
+    world.streams[1].objective.rate_min_per_s = Some(150.0);
+    assert_eq!(choice(&world), Some(RungKind::Throttle));
+    world.streams[1].objective.latency_max = Some(Nanos::from_millis(5));
+    let rungs = look(&world, &RungKind::ALL);
+    let why = rungs[0].refused.as_deref();
+    assert_eq!(
+        why,
+        Some("nobody who interferes asks for more than was promised")
+    );
 }
 
 #[test]

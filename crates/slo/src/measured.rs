@@ -16,7 +16,7 @@ use crate::site::Knowledge;
 use crate::solutions::Temper;
 
 /// Samples that a present rate is the mean of: two minutes.
-const PRESENT: usize = 12;
+pub(crate) const PRESENT: usize = 12;
 /// Requests that got to a resource within the present, below which their mean cost there is noise.
 const COSTED_MIN: f64 = 30.0;
 

@@ -5,7 +5,7 @@ use units::Nanos;
 
 use crate::curve::Curve;
 use crate::load::Backend;
-use crate::measured::Habit;
+use crate::measured::{Habit, PRESENT};
 use crate::sample::{Sample, WorkloadId};
 use crate::site::{Forecast, WarmForecast};
 use crate::zones::Zone;
@@ -17,7 +17,8 @@ pub struct Recorded {
     pub zones: Vec<Zone>,
     /// Miss ratios.
     pub curve: Option<Curve>,
-    /// The most that a sample showed, requests per second.
+    /// The most that it had for two minutes, requests per second: the best mean of twelve samples in a row, or of all where there are
+    /// fewer. A burst of seconds is no peak to prepare for.
     #[serde(default)]
     pub rate_max_per_s: f64,
     /// What its requests were like.
@@ -55,11 +56,10 @@ impl Recorded {
         zones: Vec<Zone>,
         curve: Option<Curve>,
     ) -> Self {
-        let rates = samples.iter().map(Sample::rate_per_s);
         Self {
             zones,
             curve,
-            rate_max_per_s: rates.fold(0.0, f64::max),
+            rate_max_per_s: sustained(samples),
             habit: Some(Habit::of(samples, backend)),
         }
     }
@@ -95,6 +95,16 @@ impl Recorded {
                 .all(|c| amount(c.read_s) && amount(c.write_s));
             (0.0..=1.0).contains(&h.write_share) && amount(h.read_bytes) && costs
         };
-        amount(self.rate_max_per_s) && self.habit.as_ref().is_none_or(habit)
+        let share = |z: &Zone| (0.0..=1.0).contains(&z.share);
+        amount(self.rate_max_per_s)
+            && self.habit.as_ref().is_none_or(habit)
+            && self.zones.iter().all(share)
     }
+}
+
+/// The best mean rate of two minutes of samples, or of all where there are fewer; 0 of none.
+fn sustained(samples: &[Sample]) -> f64 {
+    let n = samples.len().clamp(1, PRESENT);
+    let mean = |w: &[Sample]| w.iter().map(Sample::rate_per_s).sum::<f64>() / n as f64;
+    samples.windows(n).map(mean).fold(0.0, f64::max)
 }

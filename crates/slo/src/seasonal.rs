@@ -93,9 +93,8 @@ impl TryFrom<Stored> for Seasonal {
         }
         let last = seasonal.number(Nanos(seasonal.config.season.0 - 1));
         for (number, slot) in &stored.slots {
-            let sound = slot.rates.iter().all(|r| r.is_finite() && *r >= 0.0);
-            let sound = sound && slot.recorded.sound();
-            if *number > last || slot.rates.len() > seasonal.config.occurrences || !sound {
+            let measured = slot.rates.iter().all(|r| sound(*r)) && slot.recorded.sound();
+            if *number > last || slot.rates.len() > seasonal.config.occurrences || !measured {
                 return Err(SeasonalError::Slot(*number));
             }
         }
@@ -137,8 +136,13 @@ impl Seasonal {
         }
     }
 
-    /// Remembers a slot that has ended: its beginning, the rate that was asked for, and what it touched.
+    /// Remembers a slot that has ended: its beginning, the rate that was asked for, and what it touched. Of numbers that cannot have
+    /// been measured (no number, or below nothing; shares above 1) the whole slot is dropped: one of them, stored, would make all
+    /// that is remembered unreadable.
     pub fn remember(&mut self, began: Nanos, rate_per_s: f64, recorded: Recorded) {
+        if !sound(rate_per_s) || !recorded.sound() {
+            return;
+        }
         let slot = self.slots.entry(self.number(began)).or_default();
         if slot.rates.len() == self.config.occurrences {
             slot.rates.pop_front();
@@ -183,11 +187,11 @@ impl Seasonal {
         })
     }
 
-    /// The next peak that begins after `now` and not after `now + within`, with all that [`crate::Responder::foresee`] needs to
+    /// The next peak that begins after `now` and not after `now + within` (a season at most), with all that [`crate::Responder::foresee`] needs to
     /// prepare for it, and when that is to be done.
     ///
     /// A peak is slots in a row whose rate `matters`; one that has begun is none to come. It is expected to ask for the most that
-    /// any of its slots is expected to, that any sample of their last occurrences showed or that was promised: who was not served
+    /// any of its slots is expected to, that their last occurrences had for two minutes or that was promised: who was not served
     /// in full had asked for more than he got. Zones, curve and what requests are like are those of its busiest slot that has
     /// them. `None` without such a peak, or where nothing of that was recorded.
     pub fn forecast(
@@ -199,7 +203,7 @@ impl Seasonal {
     ) -> Option<Foreseen> {
         let slot_ns = self.config.slot.0;
         let matters_at = |at: u64| self.at(Nanos(at)).filter(|e| matters(e.rate_per_s));
-        let until = now.0.saturating_add(within.0);
+        let until = now.0.saturating_add(within.0.min(self.config.season.0));
         let mut from = now;
         let begins = loop {
             let next = self.expect(from, Nanos(until.saturating_sub(from.0)), &matters)?;
@@ -229,6 +233,11 @@ impl Seasonal {
     fn number(&self, at: Nanos) -> u64 {
         at.0 % self.config.season.0 / self.config.slot.0
     }
+}
+
+/// Whether a rate is one that could have been measured.
+fn sound(rate_per_s: f64) -> bool {
+    rate_per_s.is_finite() && rate_per_s >= 0.0
 }
 
 #[cfg(test)]

@@ -104,6 +104,10 @@ fn what_is_read_back_is_as_it_was_or_refused() {
         }],
     };
     let recorded = Recorded {
+        zones: vec![Zone {
+            number: 1,
+            share: 0.5,
+        }],
         habit: Some(habit),
         ..Recorded::default()
     };
@@ -138,6 +142,7 @@ fn what_is_read_back_is_as_it_was_or_refused() {
             "\"rate_max_per_s\":-1.0",
             "slot 3 ",
         ),
+        ("\"share\":0.5", "\"share\":1.5", "slot 3 "),
         ("\"write_share\":0.25", "\"write_share\":1.25", "slot 3 "),
         ("\"read_s\":0.5", "\"read_s\":-0.5", "slot 3 "),
         ("\"3\":", "\"168\":", "slot 168 "),
@@ -146,6 +151,75 @@ fn what_is_read_back_is_as_it_was_or_refused() {
         let error = read(&text.replace(from, to)).unwrap_err().to_string();
         assert!(error.contains(why), "{to}: {error}");
     }
+}
+
+#[test]
+fn what_cannot_have_been_measured_is_not_remembered() {
+    let mut seasonal = peaks([100.0, 700.0, 1000.0, 800.0, 100.0]);
+    let before = seasonal.clone();
+    for rate in [f64::NAN, f64::INFINITY, -1.0] {
+        seasonal.remember(hour(2, 31), rate, recorded(31, 700.0));
+        let most = Recorded {
+            rate_max_per_s: rate,
+            ..Recorded::default()
+        };
+        seasonal.remember(hour(2, 31), 700.0, most);
+        let mut zones = recorded(31, 700.0);
+        zones.zones[0].share = rate;
+        seasonal.remember(hour(2, 31), 700.0, zones);
+        let mut habit = recorded(31, 700.0);
+        habit.habit.as_mut().unwrap().read_bytes = rate;
+        seasonal.remember(hour(2, 31), 700.0, habit);
+    }
+    assert_eq!(seasonal, before);
+    let text = serde_json::to_string(&seasonal).unwrap();
+    assert_eq!(serde_json::from_str::<Seasonal>(&text).unwrap(), before);
+}
+
+#[test]
+fn however_far_is_asked_for_no_more_than_a_season_is_looked_at() {
+    // Every slot of a day matters: no peak begins.
+    let mut always = Seasonal::new(SeasonalConfig {
+        season: Nanos::from_secs(24 * HOUR),
+        occurrences_min: 1,
+        ..SeasonalConfig::default()
+    });
+    for h in 0..24 {
+        always.remember(hour(0, h), 700.0, recorded(h, 700.0));
+    }
+    let looked = std::cell::Cell::new(0);
+    let within = Nanos::from_secs(100 * WEEK);
+    let found = always.forecast(hour(1, 3), within, &LOOKOUT, |_| {
+        looked.set(looked.get() + 1);
+        true
+    });
+    assert_eq!(found, None);
+    assert!(looked.get() <= 2 * 24 + 2, "{}", looked.get());
+}
+
+#[test]
+fn a_burst_of_one_sample_is_no_forecast_and_two_minutes_are() {
+    let rate = |most: &[f64]| {
+        let sample = |rate: &f64| Sample {
+            reads_per_s: *rate,
+            ..Sample::default()
+        };
+        let samples: Vec<Sample> = most.iter().map(sample).collect();
+        let backend = Backend {
+            resources: vec![],
+            memory: vec![],
+            use_max: 0.8,
+        };
+        Recorded::of(&samples, &backend, vec![], None).rate_max_per_s
+    };
+    let mut hour = vec![600.0; 360];
+    hour[100] = 6000.0;
+    assert_eq!(rate(&hour), (11.0 * 600.0 + 6000.0) / 12.0);
+    hour[200..212].fill(1200.0);
+    assert_eq!(rate(&hour), 1200.0);
+    // Of fewer samples the mean of all.
+    assert_eq!(rate(&[100.0, 300.0]), 200.0);
+    assert_eq!(rate(&[]), 0.0);
 }
 
 #[test]

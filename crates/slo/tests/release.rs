@@ -51,6 +51,46 @@ fn a_throttle_that_does_not_do_what_was_predicted_is_tightened_before_anything_d
 }
 
 #[test]
+fn a_neighbour_who_gets_a_little_more_than_he_is_held_to_is_held_tighter_at_once() {
+    let mut generous = site();
+    generous.workloads[0].objective.rate_min_per_s = Some(700.0);
+    generous.workloads[1].objective = Objective::default();
+    let mut script = Script::new(ResponderConfig::default(), generous);
+    script.overshoot = 1.05;
+    script.run(100, 300.0, 0.5);
+    script.run(44, 500.0, 1.0);
+    // By the model what it gets above its rate breaks the promise; a hold that is lower by that much would change nothing.
+    script.run(22, 500.0, 1.0);
+    assert_eq!(
+        script.log,
+        ["143: throttle 1 to 501", "155: throttle 1 to 120"]
+    );
+    script.run(2, 500.0, 1.0);
+    assert!(script.log[2].contains("create for 0"), "{:?}", script.log);
+}
+
+#[test]
+fn one_that_was_held_again_while_it_was_working_off_its_backlog_is_let_go() {
+    let mut script = generous();
+    script.queue = Some(0.0);
+    script.run(100, 300.0, 0.5);
+    script.run(44, 800.0, 1.0);
+    // An hour in which 391 more wait every second, and then room for half as much again as its 600.
+    script.run(360, 1000.0, 0.9);
+    script.run(20, 150.0, 0.5);
+    assert_eq!(script.log[0], "143: throttle 1 to 209");
+    assert!(script.log[1].contains("throttle 1 to 89"));
+    // It gets 900 when the database asks for its 1,000 again.
+    script.run(44, 700.0, 1.0);
+    assert!(script.log[2].contains("throttle 1 to 20"));
+    // With 300 of the database there is room for the scan's 600, though not for 900.
+    script.run(360, 300.0, 0.5);
+    assert!(script.log[3].contains("throttle 1 to"), "{:?}", script.log);
+    script.run(4000, 300.0, 0.5);
+    assert!(script.log[4].ends_with("unthrottle 1"), "{:?}", script.log);
+}
+
+#[test]
 fn without_measurements_a_cooldown_holds_and_a_relapse_doubles_it() {
     let mut script = generous();
     script.measured = false;

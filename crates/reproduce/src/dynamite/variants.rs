@@ -179,7 +179,8 @@ impl Setup {
                 // After the spike, as the paper leaves spikes to others.
                 let busy = |rate: f64| rate > 0.5 * USR1_PROMISED;
                 let ahead = seasonal.forecast(minute(15), minute(END_MIN), &lookout, busy);
-                ahead.map(|f| (f.act_at, f.forecast)).into_iter().collect()
+                let ahead = ahead.expect("a run of two hours has a peak");
+                vec![(ahead.act_at, ahead.forecast)]
             }
             _ => {
                 config.warm.spare_share = None;
@@ -268,5 +269,47 @@ fn appliance_only() -> ResponderConfig {
     ResponderConfig {
         allowed: vec![RungKind::Appliance],
         ..ResponderConfig::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sim::response::ResponseSeries;
+    use slo::Sample;
+    use slo::curve::Curve;
+
+    /// Without its forecast the variant would be the co-located run under another name.
+    #[test]
+    #[should_panic(expected = "a run of two hours has a peak")]
+    fn without_a_peak_there_is_no_seasonal_variant() {
+        let when = minute(RECORDED_MIN);
+        let series = ResponseSeries {
+            name: "usr1".into(),
+            samples: vec![Sample::default(); 6 * END_MIN as usize],
+            standings: vec![],
+            served: 0,
+            unserved: 0,
+            left_out: 0,
+            caught_up: vec![],
+            p99_us: vec![],
+            zones: vec![(when, vec![])],
+            curves: vec![(when, Some(Curve::default()))],
+        };
+        let result = ResponseResult {
+            series: vec![series],
+            events: vec![],
+            decisions: vec![],
+            curves: vec![],
+            requests: 0,
+            routed_away: vec![],
+            moves: vec![],
+            stale: 0,
+        };
+        let idle = VariantRun {
+            variant: Variant::CoLocated,
+            result,
+        };
+        Setup::new(1, 1).run_ahead(Variant::Seasonal, 1, &idle);
     }
 }

@@ -107,7 +107,11 @@ pub struct Script {
     pub hits: f64,
     /// Whether it is measured what requests take of the disks.
     pub measured: bool,
-    /// What the scan is held to: it leaves out what it could not issue.
+    /// What the scan gets of what it is held to.
+    pub overshoot: f64,
+    /// What the scan could not issue while it was held: requests that wait. `None` where it leaves them out.
+    pub queue: Option<f64>,
+    /// What the scan is held to.
     held: Option<f64>,
     pub log: Vec<String>,
 }
@@ -122,6 +126,8 @@ impl Script {
             scan_occupied: 0.9,
             hits: 0.0,
             measured: true,
+            overshoot: 1.0,
+            queue: None,
             held: None,
             log: Vec::new(),
         }
@@ -167,11 +173,22 @@ impl Script {
             let us = 9000.0 + 20.0 * wave;
             let asked = if rate > 0.0 { rate + wave } else { 0.0 };
             let db = sample(asked, occupied, self.writes, self.hits, us);
-            let (scan, busy) = match self.held {
-                Some(held) => (held, 1.0),
-                None => (600.0 - wave, self.scan_occupied),
+            let asks = 600.0 - wave;
+            let (scan, busy, waiting) = match (self.held, &mut self.queue) {
+                (Some(held), Some(queue)) => {
+                    let gets = held.min(asks + *queue / 10.0);
+                    *queue += 10.0 * (asks - gets);
+                    let busy = if *queue >= 1.0 { 1.0 } else { 0.9 };
+                    (gets, busy, *queue as u64)
+                }
+                (Some(held), None) => (self.overshoot * held, 1.0, 1),
+                (None, _) => {
+                    let waiting = u64::from(self.scan_occupied >= 1.0);
+                    (asks, self.scan_occupied, waiting)
+                }
             };
-            let scan = sample(scan, busy, 0.0, 0.0, 5000.0 + 15.0 * wave);
+            let mut scan = sample(scan, busy, 0.0, 0.0, 5000.0 + 15.0 * wave);
+            scan.waiting = waiting;
             let orders = self.responder.tell(self.now(), &[db, scan], &self.known);
             for order in orders {
                 self.note(&order);
