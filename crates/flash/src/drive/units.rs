@@ -340,36 +340,36 @@ impl Units {
         true
     }
 
-    /// Copies of a collection: pages read from one unit, programmed on another or the same.
+    /// Work of a collection on a unit: owed where it is paced, else done at once.
     #[inline]
-    fn copy(&mut self, u: usize, reads: u32, programs: u32) {
-        let work =
-            u64::from(reads) * self.copy_read_ns + u64::from(programs) * self.copy_program_ns;
+    fn collect(&mut self, u: usize, work: u64, owe: impl FnOnce(&mut Owed)) {
         self.victim_work += work;
         self.spent += work;
         self.begin_owing(u);
         let unit = &mut self.units[u];
         if self.paced {
-            unit.later.reads += reads;
-            unit.later.programs += programs;
-            return;
+            owe(&mut unit.later);
+        } else {
+            unit.busy_until = unit.busy_until.max(self.now) + work;
         }
-        unit.busy_until = unit.busy_until.max(self.now) + work;
-        if !self.copy_back {
+    }
+
+    /// Copies of a collection: pages read from one unit, programmed on another or the same.
+    #[inline]
+    fn copy(&mut self, u: usize, reads: u32, programs: u32) {
+        let work =
+            u64::from(reads) * self.copy_read_ns + u64::from(programs) * self.copy_program_ns;
+        self.collect(u, work, |later| {
+            later.reads += reads;
+            later.programs += programs;
+        });
+        if !self.paced && !self.copy_back {
             let channel = &mut self.channels[self.channel_of[u] as usize];
             *channel = (*channel).max(self.now) + u64::from(reads + programs) * self.transfer_ns;
         }
     }
 
     fn erase(&mut self, u: usize) {
-        self.victim_work += self.erase_ns;
-        self.spent += self.erase_ns;
-        self.begin_owing(u);
-        let unit = &mut self.units[u];
-        if self.paced {
-            unit.later.erases += 1;
-        } else {
-            unit.busy_until = unit.busy_until.max(self.now) + self.erase_ns;
-        }
+        self.collect(u, self.erase_ns, |later| later.erases += 1);
     }
 }

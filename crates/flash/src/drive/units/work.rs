@@ -43,15 +43,7 @@ impl FlashWork for Units {
         // The last page of the block. Its data does not come from the host.
         let page = ((block + 1) << self.shift) - 1;
         let u = self.unit_of(page);
-        self.victim_work += self.program_ns;
-        self.spent += self.program_ns;
-        self.begin_owing(u);
-        let unit = &mut self.units[u];
-        if self.paced {
-            unit.later.programs += 1;
-        } else {
-            unit.busy_until = unit.busy_until.max(self.now) + self.program_ns;
-        }
+        self.collect(u, self.program_ns, |later| later.programs += 1);
     }
 
     fn erased(&mut self, block: u32, valid: u32) {
