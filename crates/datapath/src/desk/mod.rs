@@ -35,7 +35,9 @@ pub use heat::{HeatCounts, HeatCursor, HeatSample};
 use limits::VolumeLimits;
 pub(crate) use limits::weighable;
 pub use reuse::ReuseSample;
-pub use samples::{DeviceSample, MovingSample, Samples, VolumeSample};
+pub use samples::{
+    DeviceErrors, DeviceSample, MovingSample, Samples, Trouble, TroubleKind, VolumeSample,
+};
 
 /// Where questions are answered.
 pub struct Desk {

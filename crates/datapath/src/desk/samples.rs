@@ -25,6 +25,42 @@ pub struct Samples {
     pub devices: Vec<DeviceSample>,
     /// Volumes in order of creation.
     pub volumes: Vec<VolumeSample>,
+    /// What is wrong, most urgent first.
+    #[serde(default)]
+    pub troubles: Vec<Trouble>,
+}
+
+/// Something that is wrong with an array and that its operator should know of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trouble {
+    /// What kind of trouble.
+    pub kind: TroubleKind,
+    /// The name of the device, volume, tier or map copy that it is about.
+    pub about: String,
+    /// A sentence for a person: what is wrong, what follows from it, what can be done.
+    pub what: String,
+}
+
+/// Kinds of trouble, most urgent first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TroubleKind {
+    /// Nothing can be made durable in the map: no new extents, no moves.
+    MapFailing,
+    /// A device cannot be used: what is on it answers with errors.
+    DeviceLost,
+    /// Some extents of a volume cannot be read.
+    VolumeIncomplete,
+    /// The map knows that records of a volume are damaged: it is not served.
+    VolumeDamaged,
+    /// One of the copies of the map is not kept up to date.
+    MapCopyLost,
+    /// I/O on a device fails, by kind of request and errno.
+    DeviceErrors,
+    /// A device, or the disk of a map copy, has no room.
+    NoSpace,
+    /// A device, or the disk of a map copy, has little room left.
+    NearlyFull,
 }
 
 /// A device as it is. Its counters are of the I/Os that the server has completed on it without an error, for guests and
@@ -60,6 +96,20 @@ pub struct DeviceSample {
     /// Time that an emulated device has been asked to be busy, in nanoseconds: it may lie ahead by what is in flight. A
     /// real device does not say.
     pub busy_ns: Option<u64>,
+    /// I/Os that failed since the counters began, by kind of request and errno.
+    #[serde(default)]
+    pub errors: Vec<DeviceErrors>,
+}
+
+/// I/Os of one kind on a device that failed with one errno.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceErrors {
+    /// `read`, `write`, `flush`, `zero` or `discard`.
+    pub op: String,
+    /// The errno's name, such as `EIO`.
+    pub errno: String,
+    /// How many.
+    pub count: u64,
 }
 
 /// A volume as it is.

@@ -74,6 +74,7 @@ fn samples(keeper: &mut Keeper, at_ns: u64, workers: Vec<WorkerSamples>) -> Resu
         tiers: keeper.tiers.iter().map(|t| t.name.clone()).collect(),
         devices,
         volumes,
+        troubles: vec![],
     })
 }
 
@@ -96,6 +97,7 @@ fn device(keeper: &Keeper, id: DeviceId, linked: bool) -> DeviceSample {
         read_bytes: counts.read_bytes,
         write_bytes: counts.write_bytes,
         busy_ns: counts.busy_ns,
+        errors: vec![],
     }
 }
 
