@@ -6,6 +6,7 @@
 use model::ExtentRanges;
 use units::{Bytes, BytesPerSec, DeviceId, TierId, VolumeId};
 
+use crate::membership::{DeviceStamp, MapState, Members, Membership, SecondCopy, Stamp};
 use crate::record::{DeviceKind, DeviceRecord, Health, MoveRecord, TierRecord, VolumeRecord};
 use crate::refusal::MOVE_RANGES_MAX;
 use crate::tables::{Key, RANGES_VERSION, RECORD_VERSION, Table, seal, unseal};
@@ -161,7 +162,9 @@ impl Record for DeviceRecord {
         out.push(match self.kind {
             DeviceKind::File => 0,
             DeviceKind::Block => 1,
-            DeviceKind::Nbd => 2,
+            DeviceKind::BareNbd => 2,
+            DeviceKind::Nbd => 3,
+            DeviceKind::Gone => 4,
         });
         out.extend_from_slice(&self.slots.to_le_bytes());
         out.extend_from_slice(&self.high_water.to_le_bytes());
@@ -181,8 +184,10 @@ impl Record for DeviceRecord {
         let kind = match fields.u8("kind")? {
             0 => DeviceKind::File,
             1 => DeviceKind::Block,
-            2 => DeviceKind::Nbd,
-            other => return Err(format!("field kind is {other}, must be 0, 1 or 2")),
+            2 => DeviceKind::BareNbd,
+            3 => DeviceKind::Nbd,
+            4 => DeviceKind::Gone,
+            other => return Err(format!("field kind is {other}, must be 0 to 4")),
         };
         let (slots, high_water) = (fields.u32("slots")?, fields.u32("high-water mark")?);
         let (name, path) = (fields.text("name")?, fields.text("path")?);
@@ -283,6 +288,129 @@ impl Record for MoveRecord {
                 _ => Some(read_ranges(fields)?),
             },
         })
+    }
+}
+
+impl Record for DeviceStamp {
+    type Id = u16;
+    const TABLE: Table = Table::Stamps;
+    fn key(id: u16) -> Key {
+        Key::Short(id)
+    }
+    fn id(&self) -> u16 {
+        self.device.0
+    }
+    fn write(&self, out: &mut Vec<u8>) {
+        put_stamp(out, self.now);
+        out.push(u8::from(self.was.is_some()));
+        if let Some(was) = self.was {
+            put_stamp(out, was);
+        }
+    }
+    fn read(id: u16, fields: &mut Fields<'_>) -> Result<Self, String> {
+        Ok(Self {
+            device: DeviceId(id),
+            now: read_stamp(fields)?,
+            was: match fields.u8("was")? {
+                0 => None,
+                1 => Some(read_stamp(fields)?),
+                other => return Err(format!("field was begins with {other}, must be 0 or 1")),
+            },
+        })
+    }
+}
+
+fn put_stamp(out: &mut Vec<u8>, stamp: Stamp) {
+    out.extend_from_slice(&stamp.generation.to_le_bytes());
+    out.extend_from_slice(&stamp.nonce.to_le_bytes());
+}
+
+fn read_stamp(fields: &mut Fields<'_>) -> Result<Stamp, String> {
+    Ok(Stamp {
+        generation: fields.u64("generation")?,
+        nonce: fields.u64("nonce")?,
+    })
+}
+
+fn put_membership(out: &mut Vec<u8>, membership: &Membership) {
+    put_stamp(out, membership.stamp);
+    let Members { first, second } = membership.members;
+    out.push(u8::from(first) | u8::from(second) << 1);
+}
+
+fn read_membership(fields: &mut Fields<'_>) -> Result<Membership, String> {
+    let stamp = read_stamp(fields)?;
+    let members = match fields.u8("members")? {
+        bits @ 0..=3 => Members {
+            first: bits & 1 != 0,
+            second: bits & 2 != 0,
+        },
+        other => return Err(format!("field members is {other}, must be 0 to 3")),
+    };
+    Ok(Membership { stamp, members })
+}
+
+impl MapState {
+    const KEY: Key = Key::Name(crate::tables::STATE_KEY);
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut body = vec![RECORD_VERSION];
+        body.extend_from_slice(&self.commits.to_le_bytes());
+        put_membership(&mut body, &self.confirmed);
+        body.push(u8::from(self.pending.is_some()));
+        if let Some(pending) = &self.pending {
+            put_membership(&mut body, pending);
+        }
+        match &self.second {
+            SecondCopy::Auto => body.push(0),
+            SecondCopy::Off => body.push(1),
+            SecondCopy::At(path) => {
+                body.push(2);
+                put_text(&mut body, path);
+            }
+        }
+        seal(Table::State, Self::KEY, body)
+    }
+
+    pub(crate) fn decode(value: &[u8]) -> Result<Self, ArrayError> {
+        let mut fields = Fields::of(unseal(Table::State, Self::KEY, value)?);
+        Self::read(&mut fields).map_err(|why| ArrayError::Record {
+            table: Table::State.name(),
+            key: Self::KEY.to_string(),
+            why,
+        })
+    }
+
+    fn read(fields: &mut Fields<'_>) -> Result<Self, String> {
+        let version = fields.u8("version")?;
+        if version != RECORD_VERSION {
+            return Err(format!(
+                "record version {version} is unknown to this program, which reads {RECORD_VERSION}"
+            ));
+        }
+        let state = Self {
+            commits: fields.u64("commits")?,
+            confirmed: read_membership(fields)?,
+            pending: match fields.u8("pending")? {
+                0 => None,
+                1 => Some(read_membership(fields)?),
+                other => return Err(format!("field pending begins with {other}, must be 0 or 1")),
+            },
+            second: match fields.u8("second copy")? {
+                0 => SecondCopy::Auto,
+                1 => SecondCopy::Off,
+                2 => SecondCopy::At(fields.text("second copy")?),
+                other => {
+                    return Err(format!(
+                        "field second copy begins with {other}, must be 0 to 2"
+                    ));
+                }
+            },
+        };
+        match fields.rest.len() {
+            0 => Ok(state),
+            n => Err(format!("{n} bytes too many")),
+        }
     }
 }
 

@@ -4,14 +4,18 @@
 //! then; the first that is not valid drops the transaction. Records that many changes look at (volumes, devices) are
 //! read once per commit.
 
+use std::sync::atomic::Ordering;
+
 use redb::{Durability, WriteTransaction};
-use units::{DeviceId, VolumeId};
+use units::{DeviceId, TierId, VolumeId};
 use volume::Location;
 
 use crate::draft::Draft;
+use crate::membership::{Membership, SecondCopy, Stamp};
+use crate::problem::Repair;
 use crate::record::{DeviceRecord, MoveRecord, TierRecord, VolumeRecord};
 use crate::refusal::Refusal;
-use crate::{Array, ArrayError};
+use crate::{Array, ArrayError, FORMAT_VERSION};
 
 /// One change of the map.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,6 +57,30 @@ pub enum Change {
     SetMove(MoveRecord),
     /// A move is over, or given up.
     ClearMove(VolumeId),
+    /// A device is gone, with its stamp. Refused while an extent or a move is on it.
+    RemoveDevice(DeviceId),
+    /// Other properties for a device, but its tier; extents keep their places on it.
+    SetDevice(DeviceRecord),
+    /// A tier is gone. Refused while it has devices, or volumes whose next extents would go there.
+    RemoveTier(TierId),
+    /// A membership is proposed; devices have the stamps that were found on them until they are stamped anew.
+    Propose {
+        /// It.
+        membership: Membership,
+        /// Devices that are to be part of it, and their stamps.
+        devices: Vec<(DeviceId, Stamp)>,
+    },
+    /// What was proposed holds; these devices carry its stamp.
+    Confirm {
+        /// The devices.
+        devices: Vec<DeviceId>,
+    },
+    /// Where the second copy is to be.
+    SetSecondCopy(SecondCopy),
+    /// This map is a backup: it takes no part in memberships any more, and is only believed where the devices say that nothing happened since.
+    SetAside,
+    /// What a check has found is repaired.
+    Repair(Repair),
 }
 
 /// Why a change could not be made: it is refused, or a record it needs cannot be read.
@@ -92,8 +120,22 @@ impl Array {
                 .map_err(|failure| at_index(index, failure))?;
         }
         draft.check_marks()?;
+        draft.count_commit()?;
         drop(draft);
-        finish(txn)
+        self.finish(txn)
+    }
+
+    /// Ends a transaction. One that writes to a map of an older format makes it one of this: a program that does not know copies and
+    /// stamps would leave them behind.
+    fn finish(&self, txn: WriteTransaction) -> Result<(), ArrayError> {
+        let old = self.format.load(Ordering::Acquire) < FORMAT_VERSION;
+        if old {
+            self.write_meta(&txn)
+                .map_err(ArrayError::store("write the format of the map"))?;
+        }
+        txn.commit().map_err(ArrayError::store("commit"))?;
+        self.format.store(FORMAT_VERSION, Ordering::Release);
+        Ok(())
     }
 
     /// A transaction whose commit is durable. Waits for the one before.
@@ -104,10 +146,6 @@ impl Array {
             .map_err(ArrayError::store("begin a commit"))?;
         Ok(txn)
     }
-}
-
-pub(crate) fn finish(txn: WriteTransaction) -> Result<(), ArrayError> {
-    txn.commit().map_err(ArrayError::store("commit"))
 }
 
 pub(crate) fn at_index(index: usize, failure: Failure) -> ArrayError {

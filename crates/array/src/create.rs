@@ -10,12 +10,19 @@ use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::atomic::AtomicU32;
 
-use redb::{Builder, Database, DatabaseError, ReadableDatabase, StorageBackend, TableError};
+use redb::{
+    Builder, Database, DatabaseError, ReadableDatabase, StorageBackend, TableError,
+    WriteTransaction,
+};
 use units::Bytes;
 
 use crate::codec::Meta;
-use crate::tables::{DEVICES, EXTENTS, META, META_KEY, MOVES, TIERS, VOLUMES};
+use crate::membership::MapState;
+use crate::tables::{
+    DEVICES, EXTENTS, META, META_KEY, MOVES, STAMPS, STATE, STATE_KEY, TIERS, VOLUMES,
+};
 use crate::{Array, ArrayError, ArrayId, FORMAT_VERSION};
 
 /// The file in an array's directory.
@@ -46,17 +53,7 @@ impl Array {
             return Err(exists());
         }
         let fresh = dir.join(format!("map-{id}.new"));
-        // What a creation that did not end has left is of no use.
-        if fs::exists(&fresh).map_err(ArrayError::io("look for", &fresh))? {
-            fs::remove_file(&fresh).map_err(ArrayError::io("remove", &fresh))?;
-        }
-        let place = path.display().to_string();
-        let opened = builder().create(&fresh);
-        let db = opened.map_err(|e| database_error(&place, "create", e))?;
-        let array = Self::initialize(db, id, extent)?;
-        // It says where guests' data is; it is nobody else's.
-        fs::set_permissions(&fresh, PermissionsExt::from_mode(0o600))
-            .map_err(ArrayError::io("protect", &fresh))?;
+        let array = Self::create_file(&fresh, id, extent)?;
         fs::hard_link(&fresh, &path).map_err(|e| match e.kind() {
             ErrorKind::AlreadyExists => exists(),
             _ => ArrayError::io("create", &path)(e),
@@ -71,7 +68,12 @@ impl Array {
 
     /// Opens the array in a directory. After a crash the store goes through the whole map first.
     pub fn open(dir: &Path) -> Result<Self, ArrayError> {
-        let path = dir.join(MAP_FILE);
+        Self::open_file(&dir.join(MAP_FILE))
+    }
+
+    /// Opens a copy of the map in a file of any name.
+    pub fn open_file(path: &Path) -> Result<Self, ArrayError> {
+        let path = path.to_path_buf();
         let length = match fs::metadata(&path) {
             Ok(meta) => meta.len(),
             Err(e) if e.kind() == ErrorKind::NotFound => {
@@ -84,6 +86,26 @@ impl Array {
         let opened = builder().open(&path);
         let db = opened.map_err(|e| database_error(&place, "open", e))?;
         Self::read_meta(db, &place)
+    }
+
+    /// Makes an empty map in a file, in place of what is there.
+    pub(crate) fn create_file(
+        fresh: &Path,
+        id: ArrayId,
+        extent: Bytes,
+    ) -> Result<Self, ArrayError> {
+        // What a creation that did not end has left is of no use.
+        if fs::exists(fresh).map_err(ArrayError::io("look for", fresh))? {
+            fs::remove_file(fresh).map_err(ArrayError::io("remove", fresh))?;
+        }
+        let opened = builder().create(fresh);
+        let place = fresh.display().to_string();
+        let db = opened.map_err(|e| database_error(&place, "create", e))?;
+        let array = Self::initialize(db, id, extent)?;
+        // It says where guests' data is; it is nobody else's.
+        fs::set_permissions(fresh, PermissionsExt::from_mode(0o600))
+            .map_err(ArrayError::io("protect", fresh))?;
+        Ok(array)
     }
 
     /// [`Array::create`] on any storage, which must be empty.
@@ -114,25 +136,40 @@ impl Array {
     }
 
     fn initialize(db: Database, id: ArrayId, extent: Bytes) -> Result<Self, ArrayError> {
-        let meta = Meta {
-            version: FORMAT_VERSION,
+        let array = Self {
+            db,
             id,
             extent,
+            format: AtomicU32::new(FORMAT_VERSION),
         };
         let write = || -> Result<(), redb::Error> {
-            let txn = db.begin_write()?;
-            txn.open_table(META)?
-                .insert(META_KEY, meta.encode().as_slice())?;
+            let txn = array.db.begin_write()?;
+            array.write_meta(&txn)?;
             txn.open_table(TIERS)?;
             txn.open_table(DEVICES)?;
             txn.open_table(VOLUMES)?;
             txn.open_table(EXTENTS)?;
             txn.open_table(MOVES)?;
+            txn.open_table(STATE)?
+                .insert(STATE_KEY, MapState::default().encode().as_slice())?;
+            txn.open_table(STAMPS)?;
             txn.commit()?;
             Ok(())
         };
         write().map_err(ArrayError::store("write the first tables"))?;
-        Ok(Self { db, id, extent })
+        Ok(array)
+    }
+
+    /// Says whose map it is, and of which format.
+    pub(crate) fn write_meta(&self, txn: &WriteTransaction) -> Result<(), redb::Error> {
+        let meta = Meta {
+            version: FORMAT_VERSION,
+            id: self.id,
+            extent: self.extent,
+        };
+        txn.open_table(META)?
+            .insert(META_KEY, meta.encode().as_slice())?;
+        Ok(())
     }
 
     fn read_meta(db: Database, place: &str) -> Result<Self, ArrayError> {
@@ -152,7 +189,12 @@ impl Array {
             .map_err(ArrayError::store("read table meta"))?
             .ok_or_else(|| not(format!("table meta has no key {META_KEY}")))?;
         let (found, meta) = Meta::decode(value.value())?;
-        let Some(Meta { id, extent, .. }) = meta else {
+        let Some(Meta {
+            version,
+            id,
+            extent,
+        }) = meta
+        else {
             return Err(ArrayError::Version {
                 place: place.into(),
                 found,
@@ -160,7 +202,12 @@ impl Array {
         };
         check_extent(extent)?;
         drop((value, table, txn));
-        Ok(Self { db, id, extent })
+        Ok(Self {
+            db,
+            id,
+            extent,
+            format: AtomicU32::new(version),
+        })
     }
 }
 
@@ -206,7 +253,7 @@ fn store_io(action: &'static str) -> impl FnOnce(std::io::Error) -> ArrayError {
     move |e| ArrayError::store(action)(redb::Error::Io(e))
 }
 
-fn sync_dir(dir: &Path) -> Result<(), ArrayError> {
+pub(crate) fn sync_dir(dir: &Path) -> Result<(), ArrayError> {
     let synced = File::open(dir).and_then(|d| d.sync_all());
     synced.map_err(ArrayError::io("sync", dir))
 }

@@ -9,12 +9,16 @@ use volume::Location;
 use crate::ArrayError;
 use crate::codec::Record;
 use crate::commit::{Change, Failure, at_index, refused, store, unknown};
-use crate::read::{each, get};
+use crate::membership::{DeviceStamp, MapState, Members, Membership, SecondCopy, Stamp};
+use crate::problem::Repair;
+use crate::read::{each, each_extent, get, read_state};
 use crate::record::{DeviceRecord, Health, MoveRecord, TierRecord, VolumeRecord};
-use crate::refusal::{Refusal, check_device, check_move, check_tier, check_volume, taken};
+use crate::refusal::{
+    Refusal, check_device, check_move, check_path, check_tier, check_volume, taken,
+};
 use crate::tables::{
-    self, DEVICES, EXTENTS, ExtentBytes, MOVES, TIERS, VOLUMES, extent_key, keys_of, seal_extent,
-    split_key, unseal_extent,
+    self, DEVICES, EXTENTS, ExtentBytes, MOVES, STAMPS, STATE, STATE_KEY, TIERS, VOLUMES,
+    extent_key, keys_of, seal_extent, split_key, unseal_extent,
 };
 
 type Records<'t, K> = redb::Table<'t, K, tables::Bytes>;
@@ -27,6 +31,11 @@ pub(crate) struct Draft<'t> {
     pub(crate) volumes: Records<'t, u32>,
     pub(crate) extents: redb::Table<'t, u64, ExtentBytes>,
     pub(crate) moves: Records<'t, u32>,
+    stamps: Records<'t, u16>,
+    states: Records<'t, &'static str>,
+    /// What the map says of itself.
+    state: MapState,
+    set_aside: bool,
     /// Devices that were looked at.
     known_devices: BTreeMap<u16, DeviceRecord>,
     /// Number of extents of volumes that were looked at.
@@ -37,9 +46,17 @@ pub(crate) struct Draft<'t> {
 
 impl<'t> Draft<'t> {
     pub(crate) fn open(txn: &'t WriteTransaction, extent: Bytes) -> Result<Self, ArrayError> {
+        let states = txn
+            .open_table(STATE)
+            .map_err(ArrayError::store("begin a commit"))?;
+        let state = read_state(&states)?;
         let open = || -> Result<Self, redb::TableError> {
             Ok(Self {
                 extent,
+                stamps: txn.open_table(STAMPS)?,
+                states,
+                state,
+                set_aside: false,
                 tiers: txn.open_table(TIERS)?,
                 devices: txn.open_table(DEVICES)?,
                 volumes: txn.open_table(VOLUMES)?,
@@ -69,7 +86,190 @@ impl<'t> Draft<'t> {
                 self.moves.remove(volume.0).map_err(store)?;
                 Ok(())
             }
+            Change::RemoveDevice(device) => self.remove_device(*device),
+            Change::SetDevice(record) => self.set_device(record),
+            Change::RemoveTier(tier) => self.remove_tier(*tier),
+            Change::Propose {
+                membership,
+                devices,
+            } => self.propose(*membership, devices),
+            Change::Confirm { devices } => self.confirm(devices),
+            Change::SetSecondCopy(second) => {
+                if let SecondCopy::At(path) = second {
+                    check_path(path)?;
+                }
+                self.state.second = second.clone();
+                Ok(())
+            }
+            Change::SetAside => {
+                self.state.confirmed.members = Members::NONE;
+                self.state.pending = None;
+                self.set_aside = true;
+                Ok(())
+            }
+            Change::Repair(repair) => self.repair(*repair),
         }
+    }
+
+    /// Writes what the map says of itself; once for each commit.
+    pub(crate) fn count_commit(&mut self) -> Result<(), ArrayError> {
+        // A backup says how many commits its array had.
+        self.state.commits += u64::from(!self.set_aside);
+        let value = self.state.encode();
+        self.states
+            .insert(STATE_KEY, &*value)
+            .map_err(ArrayError::store("count a commit"))?;
+        Ok(())
+    }
+
+    fn propose(
+        &mut self,
+        membership: Membership,
+        devices: &[(DeviceId, Stamp)],
+    ) -> Result<(), Failure> {
+        let Membership { stamp, members } = membership;
+        if !stamp.supersedes(self.state.confirmed.stamp) || !(members.first || members.second) {
+            return Err(Failure::Refused(Refusal::Membership {
+                generation: stamp.generation,
+                confirmed: self.state.confirmed.stamp.generation,
+            }));
+        }
+        self.state.pending = Some(membership);
+        for (device, found) in devices {
+            self.device(*device)?;
+            self.put_stamp(DeviceStamp {
+                device: *device,
+                now: stamp,
+                was: Some(*found),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn confirm(&mut self, devices: &[DeviceId]) -> Result<(), Failure> {
+        let Some(confirmed) = self.state.pending.take() else {
+            return Err(Failure::Refused(Refusal::NothingProposed));
+        };
+        self.state.confirmed = confirmed;
+        let mut open = vec![];
+        each::<DeviceStamp>(&self.stamps, |_, found| {
+            let found = found?;
+            if found.now == confirmed.stamp
+                && let Some(was) = found.was
+            {
+                open.push((found, was));
+            }
+            Ok(())
+        })?;
+        for (found, was) in open {
+            self.put_stamp(match devices.contains(&found.device) {
+                true => DeviceStamp { was: None, ..found },
+                // It may carry either.
+                false => DeviceStamp {
+                    now: was,
+                    was: Some(found.now),
+                    ..found
+                },
+            })?;
+        }
+        Ok(())
+    }
+
+    fn put_stamp(&mut self, stamp: DeviceStamp) -> Result<(), Failure> {
+        let value = stamp.encode();
+        self.stamps.insert(stamp.device.0, &*value).map_err(store)?;
+        Ok(())
+    }
+
+    /// The first extent that is on a device.
+    fn first_on(&self, device: DeviceId) -> Result<Option<(VolumeId, u32)>, Failure> {
+        let mut first = None;
+        each_extent(&self.extents, 0..=u64::MAX, |key, at| {
+            // One that cannot be read may be anywhere.
+            if first.is_none() && at.is_ok_and(|at| at.device == device) {
+                first = Some(split_key(key));
+            }
+            Ok(())
+        })?;
+        Ok(first)
+    }
+
+    fn remove_device(&mut self, device: DeviceId) -> Result<(), Failure> {
+        self.device(device)?;
+        if let Some((volume, extent)) = self.first_on(device)? {
+            return Err(Failure::Refused(Refusal::DeviceHolds {
+                device: device.0,
+                volume: volume.0,
+                extent,
+            }));
+        }
+        let mut moving = None;
+        each::<MoveRecord>(&self.moves, |id, found| {
+            if found.is_ok_and(|m| m.to == device) {
+                moving = Some(id);
+            }
+            Ok(())
+        })?;
+        if let Some(volume) = moving {
+            let device = device.0;
+            return Err(Failure::Refused(Refusal::DeviceIsTarget { device, volume }));
+        }
+        self.devices.remove(device.0).map_err(store)?;
+        self.stamps.remove(device.0).map_err(store)?;
+        self.known_devices.remove(&device.0);
+        Ok(())
+    }
+
+    fn set_device(&mut self, record: &DeviceRecord) -> Result<(), Failure> {
+        check_device(record)?;
+        let before = self.device(record.id)?.clone();
+        if before.tier != record.tier || before.slots > record.slots {
+            return Err(Failure::Refused(Refusal::DeviceChanged {
+                device: record.id.0,
+            }));
+        }
+        self.device_is_unique(record)?;
+        self.put_device(record)
+    }
+
+    fn remove_tier(&mut self, tier: TierId) -> Result<(), Failure> {
+        self.tier(tier)?;
+        let id = tier.0;
+        let mut user = None;
+        each::<DeviceRecord>(&self.devices, |_, found| {
+            let found = found?;
+            if found.tier == tier {
+                user = Some(format!("device {:?} is of it", found.name));
+            }
+            Ok(())
+        })?;
+        each::<VolumeRecord>(&self.volumes, |_, found| {
+            let found = found?;
+            if found.home == tier {
+                user = Some(format!("it is the home of volume {:?}", found.name));
+            }
+            Ok(())
+        })?;
+        if let Some(why) = user {
+            return Err(Failure::Refused(Refusal::TierInUse { tier: id, why }));
+        }
+        self.tiers.remove(id).map_err(store)?;
+        Ok(())
+    }
+
+    fn repair(&mut self, repair: Repair) -> Result<(), Failure> {
+        match repair {
+            Repair::DropExtent { volume, extent } => {
+                let key = extent_key(volume, extent);
+                self.extents.remove(key).map_err(store)?;
+            }
+            Repair::DropMove(volume) => {
+                self.moves.remove(volume.0).map_err(store)?;
+            }
+            Repair::RaiseHighWater { device, slots } => self.raise(device, slots)?,
+            Repair::MarkDamaged(volume) => self.mark_damaged(volume)?,
+        }
+        Ok(())
     }
 
     fn add_tier(&mut self, record: &TierRecord) -> Result<(), Failure> {
@@ -97,23 +297,30 @@ impl<'t> Draft<'t> {
         check_device(record)?;
         self.tier(record.tier)?;
         let id = record.id.0;
+        if self.devices.get(id).map_err(store)?.is_some() {
+            let (what, id) = ("device", id.into());
+            return Err(Failure::Refused(Refusal::IdTaken { what, id }));
+        }
+        self.device_is_unique(record)?;
+        self.put_device(record)
+    }
+
+    /// No other device has its name or its path.
+    fn device_is_unique(&self, record: &DeviceRecord) -> Result<(), Failure> {
         let mut refusal = None;
         each::<DeviceRecord>(&self.devices, |_, other| {
             let other = other?;
             if other.id == record.id {
-                refusal = Some(Refusal::IdTaken {
-                    what: "device",
-                    id: id.into(),
-                });
-            } else if other.name == record.name {
+                return Ok(());
+            }
+            if other.name == record.name {
                 refusal = Some(taken("name", &other.name, "device", other.id.0));
             } else if other.path == record.path {
                 refusal = Some(taken("path", &other.path, "device", other.id.0));
             }
             Ok(())
         })?;
-        refused(refusal)?;
-        self.put_device(record)
+        refused(refusal)
     }
 
     fn put_device(&mut self, record: &DeviceRecord) -> Result<(), Failure> {
@@ -121,10 +328,6 @@ impl<'t> Draft<'t> {
         self.devices.insert(record.id.0, &*value).map_err(store)?;
         self.known_devices.insert(record.id.0, record.clone());
         Ok(())
-    }
-
-    pub(crate) fn raise_mark(&mut self, device: DeviceId, slots: u32) -> Result<(), ArrayError> {
-        self.raise(device, slots).map_err(|f| at_index(0, f))
     }
 
     fn raise(&mut self, device: DeviceId, mark: u32) -> Result<(), Failure> {
@@ -196,16 +399,11 @@ impl<'t> Draft<'t> {
         self.write_volume(record)
     }
 
-    /// Marks a volume as damaged; says whether it was not yet.
-    pub(crate) fn mark_damaged(&mut self, volume: VolumeId) -> Result<bool, ArrayError> {
+    fn mark_damaged(&mut self, volume: VolumeId) -> Result<(), Failure> {
         let record: Option<VolumeRecord> = get(&self.volumes, volume.0)?;
         let mut record = record.ok_or(ArrayError::NoVolume(volume.0))?;
-        if record.health == Health::Damaged {
-            return Ok(false);
-        }
         record.health = Health::Damaged;
-        self.write_volume(&record).map_err(|f| at_index(0, f))?;
-        Ok(true)
+        self.write_volume(&record)
     }
 
     fn write_volume(&mut self, record: &VolumeRecord) -> Result<(), Failure> {

@@ -100,6 +100,12 @@ pub enum ArrayError {
         /// Why.
         refusal: Refusal,
     },
+    /// No copy of the map can be read now.
+    #[error("no copy of the map can be used: {why}")]
+    Away {
+        /// Why, of each.
+        why: String,
+    },
     /// There is no such volume.
     #[error("there is no volume {0}")]
     NoVolume(u32),

@@ -9,6 +9,8 @@
 //!  │ volumes  name, size, home, health         │
 //!  │ extents  (volume, extent) → (device, slot)│       [`Slots`]: which slots are free, in memory,
 //!  │ moves    volume, extents → device         │       derived from the map at every start
+//!  │ state    commits, membership, copies      │
+//!  │ stamps   device → generation ─────────────┼──────▶ must be that of its superblock
 //!  └───────────────────────────────────────────┘
 //! ```
 //!
@@ -29,6 +31,9 @@
 //! Before the first byte goes to a never-used slot, the device's high-water mark above it is durable
 //! ([`Change::HighWater`]): what is above the mark was never written and reads as zeroes.
 //!
+//! A second copy of the map may be kept on another device ([`Copies`]); which of the copies, and which devices, a start may believe is
+//! decided by generations (`membership`).
+//!
 //! # What it is not
 //!
 //! No data path: it reads and writes no guest data and opens no device. No routing (`volume`), no choices (`planner`), no
@@ -38,9 +43,12 @@ mod bitmap;
 mod check;
 mod codec;
 mod commit;
+mod copies;
+mod copy;
 mod create;
 mod draft;
 mod error;
+mod membership;
 mod problem;
 mod read;
 mod record;
@@ -50,12 +58,19 @@ mod slots;
 mod superblock;
 mod tables;
 
+use std::sync::atomic::AtomicU32;
+
 use redb::Database;
 use units::Bytes;
 
 pub use commit::Change;
+pub use copies::{CommitError, Copies, CopyHealth, CopyPlace, FilePlace, HANG_MAX};
 pub use create::{EXTENT_MAX, EXTENT_MIN, MAP_FILE};
 pub use error::ArrayError;
+pub use membership::{
+    Candidate, Choice, CopyId, DeviceStamp, MapState, Members, Membership, NotChosen, NotJoined,
+    SecondCopy, Seen, Stamp, choose, choose_anyway, devices_needed, joins,
+};
 pub use problem::{CheckReport, Problem, Repair, Repaired};
 pub use record::{
     ArrayId, DeviceKind, DeviceRecord, Extent, Health, MoveRecord, TierRecord, VolumeRecord,
@@ -65,7 +80,9 @@ pub use refusal::{
     VOLUME_EXTENTS_MAX,
 };
 pub use slots::{Slots, SlotsError, Taken};
-pub use superblock::{DATA_START, SUPERBLOCK_BYTES, Superblock, SuperblockError};
+pub use superblock::{
+    DATA_START, SUPERBLOCK_BYTES, SUPERBLOCKS_BYTES, Superblock, SuperblockError,
+};
 pub use tables::FORMAT_VERSION;
 
 /// An array's map, open. All methods may be called from several threads; commits take turns.
@@ -74,6 +91,8 @@ pub struct Array {
     db: Database,
     id: ArrayId,
     extent: Bytes,
+    /// The version of the format of what is on disk.
+    format: AtomicU32,
 }
 
 impl Array {

@@ -5,10 +5,11 @@ use units::{Bytes, VolumeId};
 use volume::Location;
 
 use crate::codec::Record;
+use crate::membership::{DeviceStamp, MapState};
 use crate::record::{DeviceRecord, Extent, MoveRecord, TierRecord, VolumeRecord};
 use crate::tables::{
-    self, DEVICES, EXTENTS, ExtentBytes, Key, MOVES, TIERS, Table, VOLUMES, keys_of, split_key,
-    unseal_extent,
+    self, DEVICES, EXTENTS, ExtentBytes, Key, MOVES, STAMPS, STATE, STATE_KEY, TIERS, Table,
+    VOLUMES, keys_of, split_key, unseal_extent,
 };
 use crate::{Array, ArrayError, VOLUME_EXTENTS_MAX};
 
@@ -31,6 +32,24 @@ impl Array {
     /// The moves under way, in order of volume.
     pub fn moves(&self) -> Result<Vec<MoveRecord>, ArrayError> {
         self.records(MOVES)
+    }
+
+    /// What is expected of the devices' superblocks, in order of device; not of devices that were never part of a membership.
+    pub fn stamps(&self) -> Result<Vec<DeviceStamp>, ArrayError> {
+        self.records(STAMPS)
+    }
+
+    /// What this copy of the map says of itself.
+    pub fn state(&self) -> Result<MapState, ArrayError> {
+        self.state_in(&self.begin_read()?)
+    }
+
+    pub(crate) fn state_in(&self, txn: &ReadTransaction) -> Result<MapState, ArrayError> {
+        match txn.open_table(STATE) {
+            Ok(table) => read_state(&table),
+            Err(redb::TableError::TableDoesNotExist(_)) => Ok(MapState::default()),
+            Err(error) => Err(ArrayError::store(reading(Table::State))(error)),
+        }
     }
 
     /// Where the extents of a volume are, one for each extent; `None` for a hole. Refused if one of the records is corrupt
@@ -86,7 +105,13 @@ impl Array {
     {
         let txn = self.begin_read()?;
         let mut records = vec![];
-        each::<R>(&open(&txn, table, R::TABLE)?, |_, record| {
+        let table = match txn.open_table(table) {
+            Ok(table) => table,
+            // Maps of format 1 do not have all of them.
+            Err(redb::TableError::TableDoesNotExist(_)) => return Ok(records),
+            Err(error) => return Err(ArrayError::store(reading(R::TABLE))(error)),
+        };
+        each::<R>(&table, |_, record| {
             records.push(record?);
             Ok(())
         })?;
@@ -110,6 +135,16 @@ fn extents_of(record: &VolumeRecord, extent: Bytes) -> Result<usize, ArrayError>
             why: format!("{count} extents are more than {VOLUME_EXTENTS_MAX}"),
         }),
     }
+}
+
+/// What a map says of itself; one of format 1 says nothing.
+pub(crate) fn read_state(
+    table: &impl ReadableTable<&'static str, tables::Bytes>,
+) -> Result<MapState, ArrayError> {
+    let value = table
+        .get(STATE_KEY)
+        .map_err(ArrayError::store(reading(Table::State)))?;
+    value.map_or(Ok(MapState::default()), |v| MapState::decode(v.value()))
 }
 
 fn reading(table: Table) -> String {

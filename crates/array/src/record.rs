@@ -32,14 +32,32 @@ pub enum DeviceKind {
     File,
     /// A block device; what is on its unused slots is not known.
     Block,
-    /// An export of an NBD server; what is on its unused slots is not known.
+    /// An export of an NBD server, behind a superblock; what is on its unused slots is not known.
     Nbd,
+    /// An export of an NBD server without a superblock, as they were added to maps of format 1: slots begin at its first byte.
+    BareNbd,
+    /// It is lost for good, and extents that are still there with it. Their volumes answer with errors there until they
+    /// are trimmed; the record goes with the last of them.
+    Gone,
 }
 
 impl DeviceKind {
     /// Whether slots that were never written read as zeroes.
     pub fn begins_as_zeroes(self) -> bool {
         self == DeviceKind::File
+    }
+
+    /// Whether an NBD server has it.
+    pub fn is_remote(self) -> bool {
+        matches!(self, DeviceKind::Nbd | DeviceKind::BareNbd)
+    }
+
+    /// Where its slot 0 begins.
+    pub fn data_start(self) -> u64 {
+        match self {
+            DeviceKind::BareNbd => 0,
+            _ => crate::DATA_START,
+        }
     }
 }
 

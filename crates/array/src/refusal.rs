@@ -155,6 +155,51 @@ pub enum Refusal {
         /// The mark.
         high_water: u32,
     },
+    /// A device that is to go, and still holds something.
+    #[error(
+        "device {device} holds extent {extent} of volume {volume}, and perhaps more: move everything off it first"
+    )]
+    DeviceHolds {
+        /// The device.
+        device: u16,
+        /// The volume.
+        volume: u32,
+        /// The first such extent.
+        extent: u32,
+    },
+    /// A device that is to go, and that something is moving to.
+    #[error("volume {volume} is moving to device {device}: cancel the move first")]
+    DeviceIsTarget {
+        /// The device.
+        device: u16,
+        /// The volume.
+        volume: u32,
+    },
+    /// A change of what a device is that would lose places.
+    #[error("device {device} cannot change its tier, nor have fewer slots")]
+    DeviceChanged {
+        /// The device.
+        device: u16,
+    },
+    /// A tier that is to go, and is in use.
+    #[error("tier {tier} is in use: {why}")]
+    TierInUse {
+        /// The tier.
+        tier: u16,
+        /// By what.
+        why: String,
+    },
+    /// A membership that does not come after the one that holds.
+    #[error("membership of generation {generation} does not come after {confirmed}")]
+    Membership {
+        /// Its generation.
+        generation: u64,
+        /// That of the one that holds.
+        confirmed: u64,
+    },
+    /// There is no membership to confirm.
+    #[error("no membership was proposed")]
+    NothingProposed,
     /// The place that would be replaced is not known; forgetting it would hide the damage.
     #[error(
         "the record of extent {extent} of volume {volume} is corrupt, and is not overwritten: remove the volume"
@@ -200,6 +245,11 @@ fn check_text(what: &'static str, text: &str, most: usize) -> Result<(), Refusal
     }
 }
 
+/// What a path must be by itself.
+pub(crate) fn check_path(path: &str) -> Result<(), Refusal> {
+    check_text("path", path, PATH_BYTES_MAX)
+}
+
 /// What a tier must be by itself.
 pub(crate) fn check_tier(tier: &TierRecord) -> Result<(), Refusal> {
     check_text("name", &tier.name, NAME_BYTES_MAX)
@@ -209,7 +259,7 @@ pub(crate) fn check_tier(tier: &TierRecord) -> Result<(), Refusal> {
 pub(crate) fn check_device(record: &DeviceRecord) -> Result<(), Refusal> {
     let (device, slots, mark) = (record.id.0, record.slots, record.high_water);
     check_text("name", &record.name, NAME_BYTES_MAX)?;
-    check_text("path", &record.path, PATH_BYTES_MAX)?;
+    check_path(&record.path)?;
     if device > DEVICE_ID_MAX {
         return Err(Refusal::DeviceId { id: device });
     }

@@ -1,33 +1,25 @@
 //! Doing what is safe about problems.
 //!
-//! A repair that a report suggests is only made if the problem is still found by a second check inside the transaction
-//! that makes it: the array may have changed since.
+//! A repair that a report suggests is only made if the problem is still found by a second check: the array may have changed since.
 
 use std::collections::BTreeMap;
 
-use crate::check::{Tables, check};
-use crate::commit::finish;
-use crate::draft::Draft;
+use units::VolumeId;
+
 use crate::problem::{CheckReport, Repair, Repaired};
-use crate::tables::extent_key;
-use crate::{Array, ArrayError};
+use crate::read::{each, open};
+use crate::record::{Health, VolumeRecord};
+use crate::tables::{Table, VOLUMES};
+use crate::{Array, ArrayError, Change};
 
 impl Array {
-    /// Makes the repairs of a report that are still called for, in one durable step, and says which.
+    /// The repairs of a report that are still called for. [`Change::Repair`](crate::Change::Repair) makes one.
     ///
     /// Nothing that may be a guest's is dropped: an extent whose record is corrupt, or whose slot has another owner, stays as
-    /// it is, and its volume is marked [`Health::Damaged`](crate::Health::Damaged). So those problems are found again by the next check.
-    pub fn repair(&self, report: &CheckReport) -> Result<Vec<Repaired>, ArrayError> {
-        let txn = self.begin_write()?;
-        let mut draft = Draft::open(&txn, self.extent)?;
-        let still = check(&Tables {
-            extent: self.extent,
-            tiers: &draft.tiers,
-            devices: &draft.devices,
-            volumes: &draft.volumes,
-            extents: &draft.extents,
-            moves: &draft.moves,
-        })?;
+    /// it is, and its volume is marked [`Health::Damaged`]. So those problems are found again by the next check.
+    pub fn repairs(&self, report: &CheckReport) -> Result<Vec<Repaired>, ArrayError> {
+        let still = self.check()?;
+        let damaged = self.damaged()?;
         let mut because: BTreeMap<Repair, Vec<String>> = BTreeMap::new();
         for problem in &still.problems {
             if let Some(repair) = problem.repair
@@ -40,33 +32,37 @@ impl Array {
                 because.entry(repair).or_default().push(text);
             }
         }
-        let mut repaired = vec![];
-        for (repair, because) in because {
-            if make(&mut draft, repair)? {
-                repaired.push(Repaired { repair, because });
-            }
-        }
-        drop(draft);
-        if !repaired.is_empty() {
-            finish(txn)?;
-        }
-        Ok(repaired)
+        let done =
+            |repair: &Repair| matches!(repair, Repair::MarkDamaged(v) if damaged.contains(v));
+        let called_for = because.into_iter().filter(|(repair, _)| !done(repair));
+        Ok(called_for
+            .map(|(repair, because)| Repaired { repair, because })
+            .collect())
     }
-}
 
-/// Makes one repair; says whether there was anything to do.
-fn make(draft: &mut Draft<'_>, repair: Repair) -> Result<bool, ArrayError> {
-    match repair {
-        Repair::DropExtent { volume, extent } => {
-            let removed = draft.extents.remove(extent_key(volume, extent));
-            removed.map_err(ArrayError::store("drop an extent"))?;
-        }
-        Repair::DropMove(volume) => {
-            let removed = draft.moves.remove(volume.0);
-            removed.map_err(ArrayError::store("drop a move"))?;
-        }
-        Repair::RaiseHighWater { device, slots } => draft.raise_mark(device, slots)?,
-        Repair::MarkDamaged(volume) => return draft.mark_damaged(volume),
+    /// Makes the repairs of a report that are still called for, in one durable step, and says which. Of a map with several copies this
+    /// is one: [`Copies::commit`](crate::Copies::commit) keeps them alike.
+    pub fn repair(&self, report: &CheckReport) -> Result<Vec<Repaired>, ArrayError> {
+        let repairs = self.repairs(report)?;
+        let changes: Vec<Change> = repairs.iter().map(|r| Change::Repair(r.repair)).collect();
+        self.commit(&changes)?;
+        Ok(repairs)
     }
-    Ok(true)
+
+    /// Volumes that are marked as damaged.
+    fn damaged(&self) -> Result<Vec<VolumeId>, ArrayError> {
+        let txn = self.begin_read()?;
+        let mut damaged = vec![];
+        each::<VolumeRecord>(&open(&txn, VOLUMES, Table::Volumes)?, |_, found| {
+            // One that cannot be read cannot be marked either.
+            damaged.extend(
+                found
+                    .ok()
+                    .filter(|v| v.health == Health::Damaged)
+                    .map(|v| v.id),
+            );
+            Ok(())
+        })?;
+        Ok(damaged)
+    }
 }

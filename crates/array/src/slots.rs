@@ -158,6 +158,13 @@ impl Slots {
         assert!(before.is_none(), "device {} is there twice", record.id.0);
     }
 
+    /// Forgets a device. Panics while something on it is taken.
+    pub fn remove_device(&mut self, device: DeviceId) {
+        let gone = self.devices.remove(&device);
+        let empty = gone.is_none_or(|on| on.free() == on.slots);
+        assert!(empty, "device {} is removed, but is in use", device.0);
+    }
+
     /// A slot that reads as zeroes: a cleaned one, or else one that was never used.
     pub fn take_clean(&mut self, device: DeviceId) -> Option<Taken> {
         let on = self.devices.get_mut(&device)?;

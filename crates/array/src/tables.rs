@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::ArrayError;
 
 /// The version of the format that this program writes, and the newest that it reads.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 /// Version of a record's layout, its first byte, unless the record says otherwise.
 pub(crate) const RECORD_VERSION: u8 = 1;
@@ -41,6 +41,12 @@ pub(crate) const VOLUMES: TableDefinition<u32, Bytes> = TableDefinition::new("vo
 pub(crate) const EXTENTS: TableDefinition<u64, ExtentBytes> = TableDefinition::new("extents");
 pub(crate) const MOVES: TableDefinition<u32, Bytes> = TableDefinition::new("moves");
 
+/// One record, [`STATE_KEY`]: what a copy of the map says of itself. Not in maps of format 1.
+pub(crate) const STATE: TableDefinition<&str, Bytes> = TableDefinition::new("state");
+pub(crate) const STATE_KEY: &str = "now";
+/// What is expected of superblocks. Not in maps of format 1.
+pub(crate) const STAMPS: TableDefinition<u16, Bytes> = TableDefinition::new("stamps");
+
 /// A table, in messages and under checksums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -51,6 +57,8 @@ pub(crate) enum Table {
     Volumes = 3,
     Extents = 4,
     Moves = 5,
+    State = 6,
+    Stamps = 7,
 }
 
 impl Table {
@@ -62,6 +70,8 @@ impl Table {
             Table::Volumes => "volumes",
             Table::Extents => "extents",
             Table::Moves => "moves",
+            Table::State => "state",
+            Table::Stamps => "stamps",
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Superblocks: there and back, and what is wrong with those that are not.
 
-use array::{ArrayId, SUPERBLOCK_BYTES, Superblock, SuperblockError};
+use array::{ArrayId, SUPERBLOCK_BYTES, Stamp, Superblock, SuperblockError};
 use units::{Bytes, DeviceId};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -9,6 +9,13 @@ const GOOD: Superblock = Superblock {
     device: DeviceId(0x0102),
     extent: Bytes(1 << 20),
     slots: 0x0304_0506,
+    stamp: Stamp {
+        generation: 0x0708,
+        nonce: 0x090a,
+    },
+    flushed: true,
+    boot: 0x0b0c,
+    commits: 0x0d0e,
 };
 
 /// With other bytes at a place, and a checksum that fits.
@@ -23,11 +30,15 @@ fn with(at: usize, bytes: &[u8]) -> [u8; SUPERBLOCK_BYTES] {
 #[test]
 fn the_layout_is_what_the_page_says() {
     let block = GOOD.encode();
-    assert_eq!(block[..12], *b"\x89TRD\r\n\x1a\n\x01\0\0\0");
+    assert_eq!(block[..12], *b"\x89TRD\r\n\x1a\n\x02\0\0\0");
     assert_eq!(block[12..16], [2, 1, 0, 0]);
     assert_eq!(block[16..32], *b"0123456789abcdef");
     assert_eq!(block[32..44], [0, 0, 0x10, 0, 0, 0, 0, 0, 6, 5, 4, 3]);
-    assert!(block[44..4088].iter().all(|b| *b == 0));
+    assert_eq!(block[44..60], [8, 7, 0, 0, 0, 0, 0, 0, 10, 9, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(block[60..64], [1, 0, 0, 0]);
+    assert_eq!(u128::from_le_bytes(block[64..80].try_into().unwrap()), 0x0b0c);
+    assert_eq!(block[80..88], [14, 13, 0, 0, 0, 0, 0, 0]);
+    assert!(block[88..4088].iter().all(|b| *b == 0));
     assert_eq!(with(0, &[]), block);
     let mut more = block.to_vec();
     more.resize(1 << 20, 7);
@@ -41,9 +52,11 @@ fn errors_name_field_and_offset() {
     assert_eq!(Superblock::decode(&[0; 4095]), Err(short));
     assert_eq!(Superblock::decode(&[0; 4096]), Err(SuperblockError::Blank));
     assert!(text(&[0xEB; 4096]).contains("magic at byte 0"));
-    assert!(text(&with(8, &[2])).contains("version at byte 8 is 2, newer"));
+    assert!(text(&with(8, &[3])).contains("version at byte 8 is 3, newer"));
     assert!(text(&with(8, &[0])).contains("version at byte 8: must not be 0"));
     assert!(text(&with(15, &[1])).contains("reserved byte at byte 15"));
+    assert!(text(&with(61, &[1])).contains("reserved byte at byte 61"));
+    assert!(text(&with(60, &[2])).contains("flushed at byte 60"));
     assert!(text(&with(100, &[1])).contains("reserved byte at byte 100"));
     assert!(text(&with(32, &[1])).contains("extent size at byte 32"));
     assert!(text(&with(34, &[0])).contains("extent size at byte 32"));
@@ -62,4 +75,60 @@ fn every_flipped_bit_is_seen() {
             _ => assert_eq!(error, SuperblockError::Checksum),
         }
     }
+}
+
+/// As a program before memberships wrote it.
+fn version_1() -> [u8; SUPERBLOCK_BYTES] {
+    let mut block = with(44, &[0; 44]);
+    block[8] = 1;
+    let sum = xxh3_64(&block[..4088]);
+    block[4088..].copy_from_slice(&sum.to_le_bytes());
+    block
+}
+
+#[test]
+fn one_of_version_1_was_never_stamped() {
+    let old = Superblock::decode(&version_1()).unwrap();
+    assert_eq!(old.stamp, Stamp::NONE);
+    assert_eq!((old.flushed, old.boot, old.commits), (false, 0, 0));
+    assert!(old.is_of(GOOD.array, GOOD.device, GOOD.extent, GOOD.slots));
+    let mut more = version_1();
+    more[44] = 1;
+    let sum = xxh3_64(&more[..4088]);
+    more[4088..].copy_from_slice(&sum.to_le_bytes());
+    let error = Superblock::decode(&more).unwrap_err().to_string();
+    assert!(error.contains("reserved byte at byte 44"), "{error}");
+}
+
+#[test]
+fn of_two_the_later_one_counts_and_a_torn_one_does_not() {
+    let both = |first: &[u8], second: &[u8]| Superblock::decode_both(&[first, second].concat());
+    let later = Superblock {
+        stamp: Stamp {
+            generation: GOOD.stamp.generation + 1,
+            nonce: 1,
+        },
+        flushed: false,
+        ..GOOD
+    };
+    let (good, new) = (GOOD.encode(), later.encode());
+    assert_eq!(both(&good, &new), Ok(later));
+    assert_eq!(both(&new, &good), Ok(later));
+    let mut torn = new;
+    torn[..512].copy_from_slice(&good[..512]);
+    assert_eq!(both(&torn, &new), Ok(later));
+    assert_eq!(both(&good, &torn), Ok(GOOD));
+    assert_eq!(both(&torn, &torn), Err(SuperblockError::Checksum));
+    // Whatever else is there first is somebody else's.
+    assert_eq!(both(&[0; 4096], &new), Err(SuperblockError::Blank));
+    assert_eq!(both(&[7; 4096], &new), Err(SuperblockError::Magic));
+    // Before memberships there was only one, and anything behind it.
+    assert_eq!(both(&version_1(), &[0; 4096]).unwrap().stamp, Stamp::NONE);
+    // Of two of one membership the one that promises less.
+    let used = Superblock {
+        flushed: false,
+        ..GOOD
+    };
+    assert_eq!(both(&good, &used.encode()), Ok(used));
+    assert_eq!(both(&used.encode(), &good), Ok(used));
 }

@@ -40,6 +40,8 @@ struct State {
     in_flight: Option<Change>,
     /// Changes left before it stops.
     left: Option<u64>,
+    /// Changes left before one fails, and whether that one is made all the same.
+    once: Option<(u64, bool)>,
     stopped: bool,
     operations: Operations,
 }
@@ -130,6 +132,10 @@ impl CrashDisk {
         let mut state = self.state();
         state.running()?;
         state.count_down()?;
+        let fails = state.fails_now();
+        if fails == Some(false) {
+            return Err(failed_once());
+        }
         let State {
             medium, unsynced, ..
         } = &mut *state;
@@ -137,7 +143,7 @@ impl CrashDisk {
             change.apply(medium);
         }
         state.operations.syncs += 1;
-        Ok(())
+        fails.map_or(Ok(()), |_| Err(failed_once()))
     }
 
     /// Brings what is in a range to the medium, and nothing else: what a single durable write does.
@@ -178,6 +184,12 @@ impl CrashDisk {
     /// Lets `changes` more writes, zeroes, lengths and syncs succeed; the next one, and everything after it, fails.
     pub fn fail_after(&self, changes: u64) {
         self.state().left = Some(changes);
+    }
+
+    /// Lets `changes` more writes, zeroes, lengths and syncs succeed; the next one fails, and those after it succeed again. The one
+    /// that fails is made all the same, or not: whoever hears of it cannot know.
+    pub fn fail_once_after(&self, changes: u64, made: bool) {
+        self.state().once = Some((changes, made));
     }
 
     /// Stops now: everything fails from here on.
@@ -232,6 +244,10 @@ impl CrashDisk {
     }
 }
 
+fn failed_once() -> Error {
+    Error::other("simulated: the disk failed once")
+}
+
 impl State {
     fn running(&self) -> Result<()> {
         match self.stopped {
@@ -266,13 +282,32 @@ impl State {
         }
     }
 
+    /// Whether this is the change that fails, and if so whether it is made.
+    fn fails_now(&mut self) -> Option<bool> {
+        match &mut self.once {
+            Some((0, made)) => {
+                let made = *made;
+                self.once = None;
+                Some(made)
+            }
+            Some((left, _)) => {
+                *left -= 1;
+                None
+            }
+            None => None,
+        }
+    }
+
     fn change(&mut self, change: Change) -> Result<()> {
         if let Err(stopped) = self.count_down() {
             self.in_flight = Some(change);
             return Err(stopped);
         }
-        change.apply(&mut self.cache);
-        self.unsynced.push(change);
-        Ok(())
+        let fails = self.fails_now();
+        if fails != Some(false) {
+            change.apply(&mut self.cache);
+            self.unsynced.push(change);
+        }
+        fails.map_or(Ok(()), |_| Err(failed_once()))
     }
 }

@@ -193,6 +193,68 @@ pub fn zero(uri: &Uri, ranges: &[(u64, u32)]) -> Result<(), ClientError> {
     client.flush()
 }
 
+fn quick(uri: &Uri) -> Result<Client, ClientError> {
+    let client = Client::connect(uri)?;
+    let timeout = client.socket.set_timeout(ZERO_TIME);
+    timeout.map_err(|e| client.io(e))?;
+    Ok(client)
+}
+
+/// Reads a little, for who cannot wait long.
+///
+/// # Errors
+/// [`ClientError`].
+pub fn read_quickly(uri: &Uri, offset: u64, length: u32) -> Result<Vec<u8>, ClientError> {
+    quick(uri)?.read(offset, length)
+}
+
+/// Writes a little, and flushes.
+///
+/// # Errors
+/// [`ClientError`]; then it may be there or not.
+pub fn write_durably(uri: &Uri, offset: u64, data: &[u8]) -> Result<(), ClientError> {
+    let mut client = quick(uri)?;
+    client.write(offset, data)?;
+    client.flush()
+}
+
+/// Makes what was written durable.
+///
+/// # Errors
+/// [`ClientError`].
+pub fn flush(uri: &Uri) -> Result<(), ClientError> {
+    quick(uri)?.flush()
+}
+
+/// Connects, and lets what the export begins with be looked at before anything else is done with the connection.
+///
+/// # Errors
+/// [`ClientError`], also where `is_right` says no.
+pub fn connect_to(
+    uri: &Uri,
+    head: u32,
+    is_right: impl FnOnce(&[u8]) -> bool,
+) -> Result<(OwnedFd, Box<Session>), ClientError> {
+    if head == 0 {
+        return connect(uri);
+    }
+    let mut client = quick(uri)?;
+    let found = client.read(0, head)?;
+    if !is_right(&found) {
+        return Err(client.io(std::io::Error::other(
+            "its superblock is not the one that was written last: another device, or an older copy",
+        )));
+    }
+    let Client {
+        socket, session, ..
+    } = client;
+    let fd = socket.into_fd().map_err(|source| ClientError::Io {
+        uri: uri.to_string(),
+        source,
+    })?;
+    Ok((fd, session))
+}
+
 /// A connection to an export.
 #[derive(Debug)]
 pub struct Client {

@@ -1,14 +1,21 @@
 //! Devices of the tiers, as workers see them: an open file or block device, or a remote export, with an emulated latency
 //! if the array says so.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use algo::{DeviceModel, mix};
-use array::{Array, DATA_START, DeviceKind, DeviceRecord, Superblock};
+use array::{
+    ArrayId, DATA_START, DeviceKind, DeviceRecord, SUPERBLOCK_BYTES, SUPERBLOCKS_BYTES, Stamp,
+    Superblock,
+};
 use model::Op;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
@@ -31,7 +38,7 @@ pub enum DeviceError {
         path: String,
         /// Why.
         #[source]
-        source: std::io::Error,
+        source: io::Error,
     },
     /// It is another one than the array's.
     #[error("device {name:?} ({path}): {why}")]
@@ -50,8 +57,10 @@ pub enum DeviceError {
 pub enum Medium {
     /// A file or block device; slots begin at [`DATA_START`].
     File(Arc<File>, Backing),
-    /// A remote export; slots begin at its start.
-    Nbd(nbd::Uri),
+    /// A remote export, and where its slots begin.
+    Nbd(nbd::Uri, u64),
+    /// It cannot be reached, or is not the array's: reads and writes fail at once.
+    Lost,
 }
 
 /// What is behind a file.
@@ -61,6 +70,11 @@ pub enum Backing {
     Memory,
     /// Anything else.
     Storage,
+}
+
+/// Whether a directory is on a file system in memory.
+pub fn is_in_memory(dir: &Path) -> bool {
+    File::open(dir).is_ok_and(|dir| Backing::of(&dir) == Backing::Memory)
 }
 
 impl Backing {
@@ -87,6 +101,11 @@ pub struct Device {
     requests: AtomicU64,
     since_ns: u64,
     done: Done,
+    errors: Mutex<BTreeMap<(&'static str, i32), u64>>,
+    /// Number of errors, to see at a glance that there are more.
+    failures: AtomicU64,
+    /// What was last written as its superblock: a remote device must have it whenever it is connected to.
+    superblock: Mutex<Option<Superblock>>,
 }
 
 /// I/Os that workers have completed. Each counter by itself is exact; together they are of nearly the same moment.
@@ -118,18 +137,18 @@ pub struct DeviceCounts {
 
 impl Device {
     /// Prepares a new device: creates its file at full (sparse) size and writes its superblock, durably.
-    pub fn format(array: &Array, record: &DeviceRecord) -> Result<(), DeviceError> {
-        if record.kind == DeviceKind::Nbd {
-            return Ok(());
+    ///
+    /// # Errors
+    /// [`DeviceError`]. Of a file that could not be prepared nothing is left.
+    pub fn format(id: ArrayId, extent: Bytes, record: &DeviceRecord) -> Result<(), DeviceError> {
+        let failed = |what| system(record, what);
+        let superblock = superblock_of(id, extent, record);
+        if record.kind.is_remote() {
+            let device = Self::open(extent, record)?;
+            return device
+                .write_superblock(&superblock)
+                .map_err(failed("write"));
         }
-        let failed = |what| {
-            move |source| DeviceError::System {
-                name: record.name.clone(),
-                what,
-                path: record.path.clone(),
-                source,
-            }
-        };
         let is_file = record.kind == DeviceKind::File;
         let file = OpenOptions::new()
             .read(true)
@@ -139,41 +158,68 @@ impl Device {
             .mode(0o600)
             .open(&record.path)
             .map_err(failed("create"))?;
-        if is_file {
-            let bytes = DATA_START + u64::from(record.slots) * array.extent().0;
-            file.set_len(bytes).map_err(failed("size"))?;
-        }
-        let superblock = superblock_of(array, record).encode();
-        file.write_all_at(&superblock, 0).map_err(failed("write"))?;
-        file.sync_all().map_err(failed("flush"))?;
-        if is_file && let Some(parent) = Path::new(&record.path).parent() {
-            let parent = File::open(parent).map_err(failed("open the directory of"))?;
-            parent
-                .sync_all()
-                .map_err(failed("flush the directory of"))?;
-        }
-        Ok(())
+        let prepare = || -> Result<(), DeviceError> {
+            if is_file {
+                let bytes = DATA_START + u64::from(record.slots) * extent.0;
+                file.set_len(bytes).map_err(failed("size"))?;
+            }
+            write_superblocks(&file, &superblock).map_err(failed("write"))?;
+            file.sync_all().map_err(failed("flush"))?;
+            if is_file && let Some(parent) = Path::new(&record.path).parent() {
+                let parent = File::open(parent).map_err(failed("open the directory of"))?;
+                parent
+                    .sync_all()
+                    .map_err(failed("flush the directory of"))?;
+            }
+            Ok(())
+        };
+        prepare().inspect_err(|_| {
+            if is_file {
+                let _ = std::fs::remove_file(&record.path);
+            }
+        })
     }
 
-    /// Opens a device of the array and checks that it is the right one.
-    pub fn open(array: &Array, record: &DeviceRecord) -> Result<Self, DeviceError> {
-        let failed = |what| {
-            move |source| DeviceError::System {
-                name: record.name.clone(),
-                what,
-                path: record.path.clone(),
-                source,
+    /// Makes a device that left the array nobody's: its file is removed, the superblocks of others are zeroed.
+    ///
+    /// # Errors
+    /// [`DeviceError`].
+    pub fn disown(&self, record: &DeviceRecord) -> Result<(), DeviceError> {
+        let failed = |what| system(record, what);
+        match (&self.medium, record.kind) {
+            (Medium::File(..), DeviceKind::File) => {
+                std::fs::remove_file(&record.path).map_err(failed("remove"))
             }
-        };
+            (Medium::File(file, _), _) => {
+                file.write_all_at(&[0; SUPERBLOCKS_BYTES], 0)
+                    .map_err(failed("clear the superblock of"))?;
+                file.sync_all().map_err(failed("flush"))
+            }
+            (Medium::Nbd(uri, start), _) if *start > 0 => {
+                client::write_durably(uri, 0, &[0; SUPERBLOCKS_BYTES])
+                    .map_err(io::Error::other)
+                    .map_err(failed("clear the superblock of"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Opens a device. Whether it is the right one, its superblock says ([`SlotSpace::read_superblock`]).
+    ///
+    /// # Errors
+    /// [`DeviceError`], also of one that is too small.
+    pub fn open(extent: Bytes, record: &DeviceRecord) -> Result<Self, DeviceError> {
+        let failed = |what| system(record, what);
         let wrong = |why: String| DeviceError::Wrong {
             name: record.name.clone(),
             path: record.path.clone(),
             why,
         };
         let medium = match record.kind {
-            DeviceKind::Nbd => {
+            DeviceKind::Nbd | DeviceKind::BareNbd => {
                 let uri: Result<nbd::Uri, _> = record.path.parse();
-                Medium::Nbd(uri.map_err(|e| wrong(e.to_string()))?)
+                let uri = uri.map_err(|e| wrong(e.to_string()))?;
+                Medium::Nbd(uri, record.kind.data_start())
             }
             DeviceKind::File | DeviceKind::Block => {
                 let file = OpenOptions::new()
@@ -181,17 +227,7 @@ impl Device {
                     .write(true)
                     .open(&record.path)
                     .map_err(failed("open"))?;
-                let mut head = [0; array::SUPERBLOCK_BYTES];
-                file.read_exact_at(&mut head, 0)
-                    .map_err(failed("read the superblock of"))?;
-                let found = Superblock::decode(&head).map_err(|e| wrong(e.to_string()))?;
-                if found != superblock_of(array, record) {
-                    return Err(wrong(format!(
-                        "its superblock says device {} of array {} with {} slots of {}, not the device of this name",
-                        found.device.0, found.array, found.slots, found.extent
-                    )));
-                }
-                let need = DATA_START + u64::from(record.slots) * array.extent().0;
+                let need = DATA_START + u64::from(record.slots) * extent.0;
                 let have = file_bytes(&file).map_err(failed("measure"))?;
                 if have < need {
                     return Err(wrong(format!(
@@ -203,6 +239,7 @@ impl Device {
                 let backing = Backing::of(&file);
                 Medium::File(Arc::new(file), backing)
             }
+            DeviceKind::Gone => Medium::Lost,
         };
         let emulated = record
             .emulate
@@ -211,9 +248,14 @@ impl Device {
         Ok(Self::with(record.id, record.name.clone(), medium, emulated))
     }
 
+    /// One that cannot be used.
+    pub fn lost(id: DeviceId, name: String) -> Self {
+        Self::with(id, name, Medium::Lost, None)
+    }
+
     /// A remote export that belongs to no array.
     pub fn remote(name: String, uri: nbd::Uri) -> Self {
-        Self::with(DeviceId(0), name, Medium::Nbd(uri), None)
+        Self::with(DeviceId(0), name, Medium::Nbd(uri, 0), None)
     }
 
     fn with(
@@ -230,6 +272,40 @@ impl Device {
             requests: AtomicU64::new(0),
             since_ns: clock::now_ns(),
             done: Done::default(),
+            errors: Mutex::default(),
+            failures: AtomicU64::new(0),
+            superblock: Mutex::default(),
+        }
+    }
+
+    /// Counts a request that failed.
+    pub fn failed(&self, op: &'static str, errno: i32) {
+        let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        *errors.entry((op, errno)).or_default() += 1;
+        self.failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Requests that failed, by kind and errno.
+    pub fn errors(&self) -> Vec<((&'static str, i32), u64)> {
+        let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        errors.iter().map(|(k, n)| (*k, *n)).collect()
+    }
+
+    /// How many requests failed.
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    /// Whether what was read from a remote device is the superblock that it must have.
+    pub fn is_same(&self, found: &[u8]) -> bool {
+        let expected = *self
+            .superblock
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        match expected {
+            None => true,
+            Some(e) => Superblock::decode_both(found)
+                .is_ok_and(|f| f.is_of(e.array, e.device, e.extent, e.slots) && f.stamp == e.stamp),
         }
     }
 
@@ -293,7 +369,7 @@ pub struct ZeroError {
 }
 
 /// What the keeper needs of a device. The crash tests have simulated ones.
-pub trait SlotSpace {
+pub trait SlotSpace: Sized {
     /// Makes slots of `extent` bytes read as zeroes, durably.
     ///
     /// # Errors
@@ -302,33 +378,46 @@ pub trait SlotSpace {
 
     /// Takes a slot's space from whatever gives it, so that a write does not find that there is none; whether there is.
     fn hold(&self, slot: u32, extent: Bytes) -> bool;
+
+    /// Its superblock: the later one of the two.
+    ///
+    /// # Errors
+    /// What keeps it from being read, or being one.
+    fn read_superblock(&self) -> Result<Superblock, String>;
+
+    /// Writes both superblocks, durably, one after the other.
+    ///
+    /// # Errors
+    /// Either of them may be there then.
+    fn write_superblock(&self, superblock: &Superblock) -> io::Result<()>;
+
+    /// Makes everything that was written durable.
+    ///
+    /// # Errors
+    /// As a flush.
+    fn flush_all(&self) -> io::Result<()>;
+
+    /// [`SlotSpace::write_superblock`] of several devices.
+    fn write_superblocks(
+        all: Vec<(DeviceId, Arc<Self>, Superblock)>,
+    ) -> Vec<(DeviceId, io::Result<()>)> {
+        let one = |(id, device, block): (DeviceId, Arc<Self>, Superblock)| {
+            (id, device.write_superblock(&block))
+        };
+        all.into_iter().map(one).collect()
+    }
 }
+
+/// A superblock that is not written in this time makes its device one that is lost: others wait meanwhile.
+const STAMP_TIME: Duration = Duration::from_secs(3);
 
 impl SlotSpace for Device {
     fn zero(&self, slots: &[u32], extent: Bytes) -> Result<(), ZeroError> {
-        match &self.medium {
-            Medium::Nbd(uri) => {
-                let at = |slot: &u32| (u64::from(*slot) * extent.0, extent.0 as u32);
-                let ranges: Vec<(u64, u32)> = slots.iter().map(at).collect();
-                client::zero(uri, &ranges).map_err(|e| ZeroError {
-                    why: e.to_string(),
-                    flush: true,
-                })
-            }
-            Medium::File(file, _) => {
-                let fail = |flush: bool| {
-                    move |e: std::io::Error| ZeroError {
-                        why: format!("device {:?}: cannot zero: {e}", self.name),
-                        flush,
-                    }
-                };
-                for slot in slots {
-                    let offset = DATA_START + u64::from(*slot) * extent.0;
-                    zero_range(file, offset, extent.0).map_err(fail(false))?;
-                }
-                file.sync_data().map_err(fail(true))
-            }
+        let result = self.zero_slots(slots, extent);
+        if let Err((_, Some(errno))) = &result {
+            self.failed("zero", *errno);
         }
+        result.map_err(|(error, _)| error)
     }
 
     fn hold(&self, slot: u32, extent: Bytes) -> bool {
@@ -338,15 +427,134 @@ impl SlotSpace for Device {
         let offset = DATA_START + u64::from(slot) * extent.0;
         match fallocate(&**file, FallocateFlags::KEEP_SIZE, offset, extent.0) {
             Ok(()) => true,
-            Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => false,
+            Err(e @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
+                self.failed("allocate", e.raw_os_error());
+                false
+            }
             // Not every filesystem can; then a write finds out.
             Err(_) => true,
         }
     }
+
+    fn read_superblock(&self) -> Result<Superblock, String> {
+        let mut head = vec![0; SUPERBLOCKS_BYTES];
+        match &self.medium {
+            Medium::File(file, _) => {
+                let read = file.read_exact_at(&mut head, 0);
+                read.map_err(|e| format!("cannot read its superblock: {e}"))?;
+            }
+            Medium::Nbd(uri, _) => {
+                head = client::read_quickly(uri, 0, SUPERBLOCKS_BYTES as u32)
+                    .map_err(|e| crate::text::explain(&e))?;
+            }
+            Medium::Lost => return Err("it is lost".into()),
+        }
+        let found = Superblock::decode_both(&head).map_err(|e| e.to_string())?;
+        *self
+            .superblock
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(found);
+        Ok(found)
+    }
+
+    fn write_superblock(&self, superblock: &Superblock) -> io::Result<()> {
+        match &self.medium {
+            Medium::File(file, _) => write_superblocks(file, superblock)?,
+            Medium::Nbd(uri, _) => {
+                let block = superblock.encode();
+                let second = SUPERBLOCK_BYTES as u64;
+                client::write_durably(uri, second, &block).map_err(io::Error::other)?;
+                client::write_durably(uri, 0, &block).map_err(io::Error::other)?;
+            }
+            Medium::Lost => return Err(Errno::IO.into()),
+        }
+        *self
+            .superblock
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(*superblock);
+        Ok(())
+    }
+
+    fn flush_all(&self) -> io::Result<()> {
+        match &self.medium {
+            Medium::File(file, _) => file.sync_data(),
+            Medium::Nbd(uri, _) => client::flush(uri).map_err(io::Error::other),
+            Medium::Lost => Err(Errno::IO.into()),
+        }
+    }
+
+    /// All at the same time: one that hangs keeps nobody.
+    fn write_superblocks(
+        all: Vec<(DeviceId, Arc<Self>, Superblock)>,
+    ) -> Vec<(DeviceId, io::Result<()>)> {
+        let (sender, done) = channel();
+        let mut results = vec![];
+        for (id, device, block) in all {
+            let sender = sender.clone();
+            let spawned = std::thread::Builder::new()
+                .name("terrace-stamp".into())
+                .spawn(move || drop(sender.send((id, device.write_superblock(&block)))));
+            let late = match spawned {
+                Ok(_) => io::ErrorKind::TimedOut.into(),
+                Err(error) => error,
+            };
+            results.push((id, Err(late)));
+        }
+        drop(sender);
+        let until = Instant::now() + STAMP_TIME;
+        while let Ok((id, result)) =
+            done.recv_timeout(until.saturating_duration_since(Instant::now()))
+        {
+            let own = results.iter_mut().find(|r| r.0 == id);
+            own.expect("it was asked").1 = result;
+        }
+        results
+    }
+}
+
+impl Device {
+    /// Zeroes slots; an error with its errno, if it has one.
+    fn zero_slots(&self, slots: &[u32], extent: Bytes) -> Result<(), (ZeroError, Option<i32>)> {
+        match &self.medium {
+            Medium::Nbd(uri, start) => {
+                let at = |slot: &u32| (start + u64::from(*slot) * extent.0, extent.0 as u32);
+                let ranges: Vec<(u64, u32)> = slots.iter().map(at).collect();
+                client::zero(uri, &ranges).map_err(|e| {
+                    let why = e.to_string();
+                    (ZeroError { why, flush: true }, None)
+                })
+            }
+            Medium::File(file, _) => {
+                let fail = |flush: bool| {
+                    move |e: io::Error| {
+                        let why = format!("device {:?}: cannot zero: {e}", self.name);
+                        (ZeroError { why, flush }, e.raw_os_error())
+                    }
+                };
+                for slot in slots {
+                    let offset = DATA_START + u64::from(*slot) * extent.0;
+                    zero_range(file, offset, extent.0).map_err(fail(false))?;
+                }
+                file.sync_data().map_err(fail(true))
+            }
+            Medium::Lost => {
+                let why = format!("device {:?} is lost", self.name);
+                Err((ZeroError { why, flush: false }, None))
+            }
+        }
+    }
+}
+
+fn write_superblocks(file: &File, superblock: &Superblock) -> io::Result<()> {
+    let block = superblock.encode();
+    file.write_all_at(&block, SUPERBLOCK_BYTES as u64)?;
+    file.sync_data()?;
+    file.write_all_at(&block, 0)?;
+    file.sync_data()
 }
 
 /// Makes a range read as zeroes and gives its space back, where the system can; else writes zeroes.
-fn zero_range(file: &File, offset: u64, length: u64) -> std::io::Result<()> {
+fn zero_range(file: &File, offset: u64, length: u64) -> io::Result<()> {
     /// Bytes zeroed at once: the filesystem locks the file meanwhile, and guests' writes wait.
     const AT_ONCE: u64 = 128 << 10;
     /// Zeroing takes one part in so many of the time, so that the guests that use the same file hardly notice.
@@ -355,7 +563,7 @@ fn zero_range(file: &File, offset: u64, length: u64) -> std::io::Result<()> {
     let mut at = 0;
     while at < length {
         let now = (length - at).min(AT_ONCE);
-        let started = std::time::Instant::now();
+        let started = Instant::now();
         match fallocate(file, punch, offset + at, now) {
             Ok(()) => {}
             Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NODEV) => {
@@ -369,18 +577,36 @@ fn zero_range(file: &File, offset: u64, length: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-fn superblock_of(array: &Array, record: &DeviceRecord) -> Superblock {
+/// The superblock of a device that was never part of a membership.
+pub fn superblock_of(array: ArrayId, extent: Bytes, record: &DeviceRecord) -> Superblock {
     Superblock {
-        array: array.id(),
+        array,
         device: record.id,
-        extent: array.extent(),
+        extent,
         slots: record.slots,
+        stamp: Stamp::NONE,
+        flushed: true,
+        boot: 0,
+        commits: 0,
+    }
+}
+
+fn system(
+    record: &DeviceRecord,
+    what: &'static str,
+) -> impl FnOnce(io::Error) -> DeviceError + use<> {
+    let (name, path) = (record.name.clone(), record.path.clone());
+    move |source| DeviceError::System {
+        name,
+        what,
+        path,
+        source,
     }
 }
 
 /// Size of a file or a block device.
-pub fn file_bytes(mut file: &File) -> std::io::Result<u64> {
-    use std::io::{Seek, SeekFrom};
+pub fn file_bytes(mut file: &File) -> io::Result<u64> {
+    use io::{Seek, SeekFrom};
     let meta = file.metadata()?;
     if meta.file_type().is_block_device() {
         return file.seek(SeekFrom::End(0));

@@ -118,6 +118,7 @@ impl Filter {
         let device = Device::remote(uri.to_string(), uri.clone());
         server.workers[0].send(Message::Device(Arc::new(device)));
         server.workers[0].send(Message::Attach(Box::new(VolumeSetup {
+            lost: vec![],
             id: VOLUME,
             name: name.clone(),
             map: VolumeMap::new(bytes, bytes, DeviceId(0)),

@@ -4,12 +4,14 @@
 //! are handed out again, in batches, when nothing else is to be done or when they are needed.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use array::{
-    Array, ArrayError, Change, DeviceKind, DeviceRecord, Health, Slots, TierRecord, VolumeRecord,
+    ArrayError, Change, CommitError, Copies, DeviceKind, DeviceRecord, Slots, Superblock,
+    TierRecord, VolumeRecord,
 };
 use units::{Bytes, DeviceId, TierId, VolumeId};
 use volume::Location;
@@ -29,6 +31,9 @@ const CLEAN_WHEN_IDLE: usize = 8;
 
 /// A device that failed to zero slots is not asked for new ones for so long: others wait for the keeper meanwhile.
 const SPARE_AFTER_FAILURE: Duration = Duration::from_secs(10);
+
+/// After the map could not be written it is left alone for so long: opening it again may take long, and a full disk stays full for a while.
+const MAP_PAUSE: Duration = Duration::from_millis(500);
 
 /// When nothing happens for so long, given-up slots are zeroed, which gives their space back.
 const IDLE: Duration = Duration::from_millis(50);
@@ -62,14 +67,34 @@ impl std::fmt::Debug for ToKeeper {
     }
 }
 
+/// A device that the array has and cannot use.
+#[derive(Debug, Clone)]
+pub struct LostDevice {
+    /// Why.
+    pub why: String,
+    /// What was written to it and not flushed may be lost, and its guests are to be told.
+    pub unflushed: bool,
+    /// It was lost while this process ran: its guests were told then.
+    pub told: bool,
+}
+
+/// A commit that is not acknowledged yet: it is not known whether it is durable, or a copy of the map was dropped and the membership
+/// without it does not hold yet.
+struct Held {
+    changes: Vec<Change>,
+    answers: Vec<(usize, VolumeId, StoreReply)>,
+}
+
 /// The array and what is known of it in memory. `D` is a [`Device`], but in tests.
 pub struct Keeper<D = Device> {
-    /// The durable map.
-    pub array: Array,
+    /// The durable map, in its copies.
+    pub map: Copies,
     /// Free slots.
     pub slots: Slots,
-    /// Open devices.
+    /// Devices that can be used.
     pub devices: BTreeMap<DeviceId, Arc<D>>,
+    /// Devices that cannot.
+    pub lost: BTreeMap<DeviceId, LostDevice>,
     /// Their records.
     pub records: BTreeMap<DeviceId, DeviceRecord>,
     /// Tiers, high end first.
@@ -82,17 +107,36 @@ pub struct Keeper<D = Device> {
     failed: BTreeMap<DeviceId, Instant>,
     /// What the store last failed with.
     pub store_error: Option<String>,
+    /// Why the last commit was not made, until one is.
+    pub map_failing: Option<String>,
     /// Devices of which a flush failed, that nobody was told of because there are no workers.
     pub lost_flushes: Vec<DeviceId>,
+    /// Devices that were lost, that nobody was told of because there are no workers.
+    pub newly_lost: Vec<DeviceId>,
+    /// Superblocks of devices that can be used.
+    superblocks: BTreeMap<DeviceId, Superblock>,
+    host: Host,
+    next_generation: u64,
+    held: Option<Held>,
+    /// The map is not asked before this: it failed, and opening it anew takes time.
+    pause: Option<Instant>,
+    /// Whether the array is open for guests.
+    serves: bool,
+    /// The array's directory.
+    pub dir: Option<PathBuf>,
+    watch: watch::Watch,
 }
 
 impl Keeper {
-    /// Reads an array's map and opens its devices.
+    /// Reads an array's map and opens its devices, as far as they can be.
     ///
     /// # Errors
-    /// A map that cannot be read or contradicts itself, a device that is missing or not the array's.
-    pub fn open(array: Array) -> Result<Self, KeeperError> {
-        Self::open_with(array, |array, record| Ok(Device::open(array, record)?))
+    /// No copy of the map that can be believed, or one that contradicts itself.
+    pub fn open(found: Vec<FoundCopy>, accept: &AcceptLoss) -> Result<Self, KeeperError> {
+        let host = Host::this();
+        Self::open_with(found, host, accept, |extent, record| {
+            Device::open(extent, record).map_err(|e| crate::text::explain(&e))
+        })
     }
 
     /// Works until told to stop, or until nobody can ask any more.
@@ -105,6 +149,7 @@ impl Keeper {
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
                     self.clean_a_little();
+                    self.look_after();
                     continue;
                 }
             };
@@ -123,95 +168,52 @@ impl Keeper {
                     }
                     ToKeeper::Stop => {
                         self.serve(together);
+                        self.close();
                         return;
                     }
                 }
             }
             self.serve(together);
+            self.look_after();
         }
     }
 
     /// Carries out requests with one commit, then answers them.
     fn serve(&mut self, requests: Vec<(usize, VolumeId, StoreRequest)>) {
-        for (worker, volume, reply) in self.carry_out(requests) {
+        let paused = self.pause.is_some_and(|until| Instant::now() < until);
+        let answers = match paused {
+            true => requests
+                .into_iter()
+                .filter_map(|r| self.refuse(r))
+                .collect(),
+            false => self.carry_out(requests),
+        };
+        self.answer(answers);
+        if self.map_failing.is_some() && !paused {
+            self.pause = Some(Instant::now() + MAP_PAUSE);
+        }
+    }
+
+    fn answer(&self, answers: Vec<(usize, VolumeId, StoreReply)>) {
+        for (worker, volume, reply) in answers {
             self.workers[worker].send(Message::Store(volume, reply));
         }
     }
 }
 
 impl<D: SlotSpace> Keeper<D> {
-    /// Reads an array's map and opens its devices in some way.
-    ///
-    /// # Errors
-    /// A map that cannot be read or contradicts itself, and whatever `open` says.
-    pub fn open_with(
-        array: Array,
-        mut open: impl FnMut(&Array, &DeviceRecord) -> Result<D, KeeperError>,
-    ) -> Result<Self, KeeperError> {
-        let tiers = array.tiers()?;
-        let records: BTreeMap<DeviceId, DeviceRecord> =
-            array.devices()?.into_iter().map(|d| (d.id, d)).collect();
-        let volumes: BTreeMap<VolumeId, VolumeRecord> =
-            array.volumes()?.into_iter().map(|v| (v.id, v)).collect();
-        let mut used = vec![];
-        let (mut lost, mut contested) = (false, vec![]);
-        for volume in volumes.values() {
-            for extent in array.extents(volume.id)? {
-                match (extent, volume.health) {
-                    (array::Extent::At(location), Health::Whole) => used.push(location),
-                    // Others may claim the same slot; none of them is served, and the slot is nobody else's.
-                    (array::Extent::At(location), Health::Damaged) => contested.push(location),
-                    (array::Extent::Lost, _) => lost = true,
-                    (array::Extent::Hole, _) => {}
-                }
-            }
-        }
-        used.sort();
-        contested.sort();
-        contested.dedup();
-        contested.retain(|c| used.binary_search(c).is_err());
-        used.append(&mut contested);
-        let all: Vec<DeviceRecord> = records.values().cloned().collect();
-        let mut slots = Slots::new(&all, used.into_iter())?;
-        if lost {
-            // Any slot that was ever used may be the one that was lost: none of them is handed out, nor zeroed.
-            for device in &all {
-                let _ = slots.to_clean(device.id, usize::MAX);
-            }
-        }
-        let mut devices = BTreeMap::new();
-        for record in &all {
-            devices.insert(record.id, Arc::new(open(&array, record)?));
-        }
-        Ok(Self {
-            array,
-            slots,
-            devices,
-            records,
-            tiers,
-            volumes,
-            workers: vec![],
-            failed: BTreeMap::new(),
-            store_error: None,
-            lost_flushes: vec![],
-        })
-    }
-
-    /// Carries out requests with one commit; the answers, each with the worker that waits for it.
+    /// Carries out requests with one commit; the answers, each with the worker that waits for it. Those of a commit that cannot be
+    /// acknowledged yet come later, from [`Keeper::settle`].
     pub fn carry_out(
         &mut self,
         requests: Vec<(usize, VolumeId, StoreRequest)>,
     ) -> Vec<(usize, VolumeId, StoreReply)> {
-        self.carry_out_by(requests, |keeper, changes| keeper.commit(changes).is_ok())
-    }
-
-    /// [`Keeper::carry_out`] with another way to commit, which says whether the changes are durable.
-    #[doc(hidden)]
-    pub fn carry_out_by(
-        &mut self,
-        requests: Vec<(usize, VolumeId, StoreRequest)>,
-        commit: impl FnOnce(&mut Self, &[Change]) -> bool,
-    ) -> Vec<(usize, VolumeId, StoreReply)> {
+        if self.held.is_some() {
+            return requests
+                .into_iter()
+                .filter_map(|r| self.refuse(r))
+                .collect();
+        }
         let mut changes = vec![];
         let mut answers = vec![];
         for (worker, volume, request) in requests {
@@ -219,23 +221,160 @@ impl<D: SlotSpace> Keeper<D> {
                 answers.push((worker, volume, reply));
             }
         }
-        let done = commit(self, &changes);
-        if !done {
-            for (_, _, reply) in &mut answers {
-                *reply = failed(reply.clone());
+        let done = self.commit(&changes).is_ok();
+        match &mut self.held {
+            Some(held) => {
+                held.answers = answers;
+                vec![]
+            }
+            None if done => answers,
+            None => self.undone(answers),
+        }
+    }
+
+    /// What is answered to a request that is not even tried.
+    fn refuse(
+        &mut self,
+        (worker, volume, request): (usize, VolumeId, StoreRequest),
+    ) -> Option<(usize, VolumeId, StoreReply)> {
+        let fault = Fault::Io;
+        let reply = match request {
+            StoreRequest::Place { extents, .. } => StoreReply::Placed {
+                extents,
+                places: Err(fault),
+            },
+            StoreRequest::Vacate { extents } => StoreReply::Vacated {
+                extents,
+                done: Err(fault),
+            },
+            StoreRequest::Reserve { .. } => StoreReply::Reserved(Err(fault)),
+            StoreRequest::Switch { .. } => StoreReply::Switched(Err(fault)),
+            StoreRequest::Free { slots } => {
+                slots.into_iter().for_each(|s| self.slots.give_back(s));
+                return None;
+            }
+            // Its record stays, and the move goes on at the next start.
+            StoreRequest::MoveOver => return None,
+        };
+        Some((worker, volume, reply))
+    }
+
+    /// Answers of a commit that certainly was not made: slots that were taken for it are free again.
+    fn undone(
+        &mut self,
+        answers: Vec<(usize, VolumeId, StoreReply)>,
+    ) -> Vec<(usize, VolumeId, StoreReply)> {
+        let failed = answers.into_iter().map(|(worker, volume, reply)| {
+            let taken = match &reply {
+                StoreReply::Placed { places, .. } => places.as_ref().ok(),
+                StoreReply::Reserved(slots) => slots.as_ref().ok(),
+                StoreReply::Vacated { .. } | StoreReply::Switched(_) => None,
+            };
+            for slot in taken.into_iter().flatten() {
+                self.slots.give_back(*slot);
+            }
+            (worker, volume, failed(reply))
+        });
+        failed.collect()
+    }
+
+    /// Makes changes durable in every copy of the map that is a member.
+    ///
+    /// # Errors
+    /// When they are not, or when that is not known or cannot be acknowledged yet: [`Keeper::settle`] goes on with that.
+    pub fn commit(&mut self, changes: &[Change]) -> Result<(), ArrayError> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let done = self.try_commit(changes);
+        match &done {
+            Ok(()) => {
+                self.map_failing = None;
+                self.remember_marks(changes);
+            }
+            Err(ArrayError::Refused { .. }) => {}
+            Err(error) => {
+                let why = crate::text::explain(error);
+                self.store_error = Some(why.clone());
+                self.map_failing = Some(why);
             }
         }
+        if let Err(error @ ArrayError::Refused { .. }) = &done {
+            self.store_error = Some(error.to_string());
+        }
+        done
+    }
+
+    fn try_commit(&mut self, changes: &[Change]) -> Result<(), ArrayError> {
+        if self.held.is_some() {
+            return Err(ArrayError::Away {
+                why: "it is not known yet whether an earlier change is durable".into(),
+            });
+        }
+        if !self.map.confirmed() {
+            self.renew()?;
+        }
+        let held = |changes: &[Change]| Held {
+            changes: changes.to_vec(),
+            answers: vec![],
+        };
+        match self.map.commit(changes) {
+            Ok(()) if self.map.confirmed() => Ok(()),
+            // A copy was dropped: nothing is acknowledged before the others know.
+            Ok(()) => self
+                .renew()
+                .inspect_err(|_| self.held = Some(held(changes))),
+            Err(error) => {
+                if matches!(error, CommitError::InDoubt(_)) {
+                    self.held = Some(held(changes));
+                }
+                Err(error.into_error())
+            }
+        }
+    }
+
+    /// Tries to come to an end with a commit that could not be acknowledged; the answers of those who wait for it.
+    pub fn settle(&mut self) -> Vec<(usize, VolumeId, StoreReply)> {
+        let Some(Held { changes, .. }) = &self.held else {
+            return vec![];
+        };
+        if self.map.in_doubt() {
+            match self.map.resolve() {
+                None => return vec![],
+                Some(true) => {
+                    let changes = changes.clone();
+                    self.map.found_durable(&changes);
+                }
+                Some(false) => {
+                    let Held { answers, .. } = self.held.take().expect("just looked at");
+                    self.read_records();
+                    return self.undone(answers);
+                }
+            }
+        }
+        if !self.map.confirmed() && self.renew().is_err() {
+            return vec![];
+        }
+        let Held { changes, answers } = self.held.take().expect("just looked at");
+        self.map_failing = None;
+        self.read_records();
+        self.remember_marks(&changes);
         answers
     }
 
-    /// Makes changes durable; remembers an error to show to the operator.
-    pub fn commit(&mut self, changes: &[Change]) -> Result<(), ArrayError> {
-        let done = self.array.commit(changes);
-        match &done {
-            Ok(()) => self.remember_marks(changes),
-            Err(error) => self.store_error = Some(error.to_string()),
+    /// What an operator changed may be durable though they were told that it is not known.
+    fn read_records(&mut self) {
+        if let (Ok(tiers), Ok(devices), Ok(volumes)) =
+            (self.map.tiers(), self.map.devices(), self.map.volumes())
+        {
+            self.tiers = tiers;
+            self.volumes = volumes.into_iter().map(|v| (v.id, v)).collect();
+            for device in devices {
+                if let Some(known) = self.records.get_mut(&device.id) {
+                    *known = device;
+                }
+            }
         }
-        done
     }
 
     fn remember_marks(&mut self, changes: &[Change]) {
@@ -339,9 +478,11 @@ impl<D: SlotSpace> Keeper<D> {
         let mut tiers: Vec<TierId> = self.tiers.iter().map(|t| t.id).collect();
         tiers.sort_by_key(|t| (*t < home, t.0.abs_diff(home.0)));
         let mut all: Vec<DeviceId> = prefer.into_iter().collect();
+        all.retain(|d| self.devices.contains_key(d));
         for tier in tiers {
             let of_tier = self.records.values().filter(|d| d.tier == tier);
-            let mut devices: Vec<DeviceId> = of_tier.map(|d| d.id).collect();
+            let usable = of_tier.filter(|d| self.devices.contains_key(&d.id));
+            let mut devices: Vec<DeviceId> = usable.map(|d| d.id).collect();
             devices.sort_by_key(|d| (u32::MAX - self.slots.free(*d), *d));
             all.extend(devices);
         }
@@ -381,6 +522,9 @@ impl<D: SlotSpace> Keeper<D> {
         count: usize,
         changes: &mut Vec<Change>,
     ) -> Result<Vec<Location>, Fault> {
+        if !self.devices.contains_key(&device) {
+            return Err(Fault::Lost);
+        }
         let mut places = vec![];
         for _ in 0..count {
             let taken = self.slots.take_any(device);
@@ -408,13 +552,14 @@ impl<D: SlotSpace> Keeper<D> {
     /// Takes a slot's space from the filesystem now, so that a full one is found here and not in the middle of a write.
     fn hold_space(&self, at: Location) -> bool {
         let of_file = self.records[&at.device].kind == DeviceKind::File;
-        !of_file || self.devices[&at.device].hold(at.slot, self.array.extent())
+        !of_file || self.devices[&at.device].hold(at.slot, self.map.extent())
     }
 
     /// What the keeper does when nothing is to be done: zeroes some given-up slots.
     pub fn clean_a_little(&mut self) {
         // A remote device is asked only when its slots are needed: it may take long to answer.
-        let near = self.records.values().filter(|d| d.kind != DeviceKind::Nbd);
+        let near = self.records.values().filter(|d| !d.kind.is_remote());
+        let near = near.filter(|d| self.devices.contains_key(&d.id));
         let devices: Vec<DeviceId> = near.map(|d| d.id).collect();
         for device in devices {
             self.clean(device, CLEAN_WHEN_IDLE);
@@ -430,7 +575,7 @@ impl<D: SlotSpace> Keeper<D> {
             self.slots.to_clean(device, most)
         };
         if !dirty.is_empty() {
-            let zeroed = self.devices[&device].zero(&dirty, self.array.extent());
+            let zeroed = self.devices[&device].zero(&dirty, self.map.extent());
             match zeroed {
                 Ok(()) => self.slots.cleaned(device, &dirty),
                 Err(error) => {
@@ -441,7 +586,7 @@ impl<D: SlotSpace> Keeper<D> {
                     self.store_error = Some(error.why);
                     self.failed.insert(device, Instant::now());
                     // A remote device may zero them yet, late: nobody gets them before the next start.
-                    if self.records[&device].kind != DeviceKind::Nbd {
+                    if !self.records[&device].kind.is_remote() {
                         self.slots.not_cleaned(device, &dirty);
                     }
                 }
@@ -462,10 +607,22 @@ impl<D: SlotSpace> Keeper<D> {
         }
     }
 
+    /// Guests must know that a device is lost.
+    fn tell_lost(&mut self, id: DeviceId) {
+        if self.workers.is_empty() {
+            return self.newly_lost.push(id); // whoever drives the keeper asks
+        }
+        let device = Arc::new(Device::lost(id, self.records[&id].name.clone()));
+        for worker in &self.workers {
+            worker.send(Message::DeviceLost(device.clone()));
+        }
+    }
+
     /// Space of a tier: used and total bytes.
     pub fn space(&self, tier: TierId) -> (Bytes, Bytes) {
-        let extent = self.array.extent().0;
+        let extent = self.map.extent().0;
         let of_tier = self.records.values().filter(|d| d.tier == tier);
+        let of_tier = of_tier.filter(|d| d.kind != DeviceKind::Gone);
         let (mut used, mut total) = (0, 0);
         for device in of_tier {
             let slots = u64::from(self.slots.total(device.id));
@@ -499,6 +656,25 @@ pub enum KeeperError {
     /// Its map.
     #[error(transparent)]
     Array(#[from] ArrayError),
+    /// There is no copy of the map that can be read.
+    #[error("no copy of the map can be read: {whys}")]
+    NoCopy {
+        /// Why, of each.
+        whys: String,
+    },
+    /// None of the copies of the map can be believed.
+    #[error(
+        "{why}{whys}. Put the right one back; or start with it all the same, with `--accept-loss map`: {loss}"
+    )]
+    NotBelieved {
+        /// Why.
+        #[source]
+        why: array::NotChosen,
+        /// What is the matter with the copies that cannot be read.
+        whys: String,
+        /// What may be lost.
+        loss: String,
+    },
     /// Two extents in one place, or the like: `terrace volume check` says more.
     #[error("the map contradicts itself: {0} (run `terrace volume check`)")]
     Slots(#[from] array::SlotsError),
@@ -506,6 +682,15 @@ pub enum KeeperError {
     #[error(transparent)]
     Device(#[from] crate::device::DeviceError),
 }
+
+mod members;
+mod second;
+mod trouble;
+mod watch;
+
+pub use members::{AcceptLoss, FoundCopy, Host};
+pub use second::HINT_FILE;
+pub(crate) use trouble::errno_name;
 
 #[cfg(test)]
 mod tests;

@@ -29,7 +29,7 @@ pub use filter::{Filter, FilterError, FilterOptions};
 pub use heat::Heat;
 pub use inject::Injected;
 pub use io::IoChoice;
-pub use keeper::{Keeper, KeeperError};
+pub use keeper::{AcceptLoss, Keeper, KeeperError};
 pub use measure::{Direction, Latency, Measured};
 pub use reach::{Reach, ReachError, add_device, open_to_serve};
 pub use record::Recorded;

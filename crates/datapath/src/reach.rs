@@ -5,13 +5,13 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use array::{Array, ArrayError, ArrayId, MAP_FILE};
+use array::{Array, ArrayError, ArrayId, CopyId, CopyPlace, FilePlace, MAP_FILE, SecondCopy};
 use thiserror::Error;
 use units::Bytes;
 
 use crate::control::{self, CONTROL_SOCKET};
 use crate::desk::{Ask, Desk, NewDevice, Told};
-use crate::keeper::{Keeper, KeeperError};
+use crate::keeper::{AcceptLoss, FoundCopy, HINT_FILE, Keeper, KeeperError};
 
 /// Another command, or a server that is starting, may have the array for a moment: wait this long for it.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub enum ReachError {
     /// There is none.
     #[error(
-        "{}: there is no array here: `terrace tier add NAME --dir DIR --size SIZE` makes one, --array names another", dir.display()
+        "{}: there is no array here: `terrace tier add NAME --dir DIR --size SIZE` makes one, --array names another; if its disk was lost, `terrace array restore` brings its map back", dir.display()
     )]
     Missing {
         /// Where.
@@ -41,9 +41,6 @@ pub enum ReachError {
         /// Where.
         dir: PathBuf,
     },
-    /// Its map cannot be used.
-    #[error(transparent)]
-    Array(ArrayError),
     /// Its map or its devices cannot be used.
     #[error(transparent)]
     Keeper(#[from] KeeperError),
@@ -68,12 +65,9 @@ impl Reach {
             if let Some(socket) = served(dir) {
                 return Ok(Reach::Served(socket));
             }
-            match open(dir) {
+            match open(dir, &AcceptLoss::default()) {
                 Err(ReachError::InUse { .. }) if Instant::now() < until => pause(),
-                array => {
-                    let keeper = Keeper::open(array?)?;
-                    return Ok(Reach::Here(Box::new(Desk::offline(keeper))));
-                }
+                keeper => return Ok(Reach::Here(Box::new(Desk::offline(keeper?)))),
             }
         }
     }
@@ -96,15 +90,15 @@ impl Reach {
 ///
 /// # Errors
 /// [`ReachError`].
-pub fn open_to_serve(dir: &Path) -> Result<Array, ReachError> {
+pub fn open_to_serve(dir: &Path, accept: &AcceptLoss) -> Result<Keeper, ReachError> {
     let until = Instant::now() + PATIENCE;
     loop {
         if served(dir).is_some() {
             return Err(ReachError::Served { dir: dir.into() });
         }
-        match open(dir) {
+        match open(dir, accept) {
             Err(ReachError::InUse { .. }) if Instant::now() < until => pause(),
-            array => return array,
+            keeper => return keeper,
         }
     }
 }
@@ -125,16 +119,18 @@ pub fn add_device(dir: &Path, extent: Option<Bytes>, new: NewDevice) -> Result<T
         Ok(reach) => reach.ask(Ask::AddDevice(new)),
         Err(ReachError::Missing { .. }) => {
             let there = fs::exists(dir).unwrap_or(true);
-            let made = random_id()
+            random_id()
                 .map_err(|e| format!("cannot read /dev/urandom: {e}"))
                 .and_then(|id| {
                     let array = Array::create(dir, id, extent.unwrap_or(EXTENT));
                     array.map_err(|e| crate::text::explain(&e))
                 })?;
-            let keeper = Keeper::open(made).map_err(|e| crate::text::explain(&e))?;
+            let keeper = open(dir, &AcceptLoss::default());
+            let keeper = keeper.map_err(|e| crate::text::explain(&e))?;
             let told = Desk::offline(keeper).ask(Ask::AddDevice(new));
             if told.is_err() {
                 let _ = fs::remove_file(dir.join(MAP_FILE));
+                let _ = fs::remove_file(dir.join(HINT_FILE));
                 if !there {
                     let _ = fs::remove_dir(dir);
                 }
@@ -162,10 +158,44 @@ fn served(dir: &Path) -> Option<PathBuf> {
     connected.is_ok().then_some(socket)
 }
 
-fn open(dir: &Path) -> Result<Array, ReachError> {
-    Array::open(dir).map_err(|error| match error {
-        ArrayError::Missing { .. } => ReachError::Missing { dir: dir.into() },
-        ArrayError::InUse { .. } => ReachError::InUse { dir: dir.into() },
-        other => ReachError::Array(other),
-    })
+fn open(dir: &Path, accept: &AcceptLoss) -> Result<Keeper, ReachError> {
+    let in_use = |error: KeeperError| match error {
+        KeeperError::Array(ArrayError::InUse { .. }) => ReachError::InUse { dir: dir.into() },
+        other => ReachError::Keeper(other),
+    };
+    let mut keeper = Keeper::open(copies_of(dir)?, accept).map_err(in_use)?;
+    keeper.dir = Some(dir.into());
+    Ok(keeper)
+}
+
+/// The copies of the map of the array in a directory, as far as they can be found.
+fn copies_of(dir: &Path) -> Result<Vec<FoundCopy>, ReachError> {
+    let first = FilePlace(dir.join(MAP_FILE));
+    let array = first.open();
+    let hint = std::fs::read_to_string(dir.join(HINT_FILE));
+    let hint = hint.ok().map(|h| h.trim_end().to_owned());
+    let second = match array.as_ref().map(|a| a.state()) {
+        Ok(Ok(state)) => match state.second {
+            SecondCopy::At(path) => Some(path),
+            SecondCopy::Auto | SecondCopy::Off => None,
+        },
+        _ => hint.filter(|h| !h.is_empty()),
+    };
+    if let (Err(ArrayError::Missing { .. }), None) = (&array, &second) {
+        return Err(ReachError::Missing { dir: dir.into() });
+    }
+    let mut found = vec![FoundCopy {
+        copy: CopyId::First,
+        place: Box::new(first),
+        array,
+    }];
+    if let Some(path) = second {
+        let place = FilePlace(path.into());
+        found.push(FoundCopy {
+            copy: CopyId::Second,
+            array: place.open(),
+            place: Box::new(place),
+        });
+    }
+    Ok(found)
 }

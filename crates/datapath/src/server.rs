@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 
 use thiserror::Error;
 
+use crate::device::Device;
 use crate::engine::EngineLimits;
 use crate::io::{Io, IoChoice};
 use crate::keeper::{Keeper, ToKeeper};
@@ -204,6 +205,14 @@ impl Server {
                     worker.send(Message::Device(device.clone()));
                 }
             }
+            for id in keeper.lost.keys() {
+                let name = keeper.records[id].name.clone();
+                let device = Arc::new(Device::lost(*id, name));
+                for worker in &server.workers {
+                    worker.send(Message::DeviceLost(device.clone()));
+                }
+            }
+            keeper.map.run_in_threads();
             let thread = std::thread::Builder::new()
                 .name("terrace-keeper".into())
                 .spawn(move || keeper.run(&from_workers))

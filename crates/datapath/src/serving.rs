@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::control::{CONTROL_SOCKET, Control};
 use crate::desk::{Ask, Desk, Told};
-use crate::keeper::{Keeper, KeeperError};
+use crate::keeper::{AcceptLoss, KeeperError};
 use crate::reach::{ReachError, open_to_serve};
 use crate::server::{Listen, ListenError, Server, ServerConfig, ServerError};
 
@@ -24,6 +24,9 @@ pub enum ServeError {
     /// Its map or devices cannot be used.
     #[error(transparent)]
     Keeper(#[from] KeeperError),
+    /// There is no second copy of the map, and none can be made.
+    #[error("cannot make a second copy of the map: {0}")]
+    SecondCopy(String),
     /// No workers.
     #[error(transparent)]
     Server(#[from] ServerError),
@@ -47,7 +50,23 @@ impl Serving {
     /// # Errors
     /// [`ServeError`].
     pub fn start(dir: &Path, config: ServerConfig) -> Result<Self, ServeError> {
-        let keeper = Keeper::open(open_to_serve(dir)?)?;
+        Self::start_accepting(dir, config, &AcceptLoss::default())
+    }
+
+    /// As [`Serving::start`], with what is there, where an operator accepts what is lost.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub fn start_accepting(
+        dir: &Path,
+        config: ServerConfig,
+        accept: &AcceptLoss,
+    ) -> Result<Self, ServeError> {
+        let mut keeper = open_to_serve(dir, accept)?;
+        keeper.second_by_default().map_err(ServeError::SecondCopy)?;
+        keeper.begin_serving().map_err(KeeperError::from)?;
+        // Only a hint, for a start that finds nothing else.
+        let _ = keeper.write_hint();
         let server = Server::start(Some(keeper), config)?;
         let notice = server.notice.clone();
         let desk = Arc::new(Desk::online(server));

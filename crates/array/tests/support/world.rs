@@ -84,6 +84,10 @@ impl World {
             }
             Change::SetMove(r) => drop(self.moves.insert(r.volume, r)),
             Change::ClearMove(id) => drop(self.moves.remove(&id)),
+            Change::RemoveDevice(id) => drop(self.devices.remove(&id)),
+            Change::SetDevice(r) => drop(self.devices.insert(r.id, r)),
+            Change::RemoveTier(id) => drop(self.tiers.remove(&id)),
+            other => unreachable!("it is not made here: {other:?}"),
         }
     }
 
@@ -182,7 +186,7 @@ pub fn tier(id: u16) -> TierRecord {
 
 pub fn device(id: u16, tier: u16) -> DeviceRecord {
     let slots = 300 + u32::from(id);
-    let kind = [DeviceKind::File, DeviceKind::Block, DeviceKind::Nbd][usize::from(id % 3)];
+    let kind = [DeviceKind::File, DeviceKind::Block, DeviceKind::BareNbd][usize::from(id % 3)];
     DeviceRecord {
         id: DeviceId(id),
         tier: TierId(tier),

@@ -19,7 +19,7 @@ impl Desk {
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
         let tiers = self.with_keeper(move |keeper| {
-            let extent = keeper.array.extent().0;
+            let extent = keeper.map.extent().0;
             let info = |tier: &TierRecord| {
                 let (used, size) = keeper.space(tier.id);
                 let of_tier = keeper.records.values().filter(|d| d.tier == tier.id);
@@ -61,16 +61,20 @@ impl Desk {
 }
 
 fn add_device(keeper: &mut Keeper, new: NewDevice) -> Result<(Arc<Device>, String)> {
-    let extent = keeper.array.extent();
+    let extent = keeper.map.extent();
     let id = DeviceId(keeper.records.keys().last().map_or(0, |d| d.0 + 1));
     let known = keeper.tiers.iter().find(|t| t.name == new.tier);
-    let tier = known.map_or(TierId(keeper.tiers.len() as u16), |t| t.id);
+    let next = keeper.tiers.last().map_or(0, |t| t.id.0 + 1);
+    let tier = known.map_or(TierId(next), |t| t.id);
     let tier_record = known.is_none().then(|| TierRecord {
         id: tier,
         name: new.tier.clone(),
     });
-    let number = keeper.records.values().filter(|d| d.tier == tier).count();
-    let name = format!("{}-{number}", new.tier);
+    let taken = |name: &String| keeper.records.values().any(|d| d.name == *name);
+    let mut names = (0..).map(|number| format!("{}-{number}", new.tier));
+    let name = names
+        .find(|n| !taken(n))
+        .expect("there are fewer devices than numbers");
     let io = |what: &str, path: &PathBuf, e: std::io::Error| {
         format!("cannot {what} {}: {e}", path.display())
     };
@@ -118,7 +122,8 @@ fn add_device(keeper: &mut Keeper, new: NewDevice) -> Result<(Arc<Device>, Strin
                     crate::registry::REQUEST_BYTES_MAX
                 ));
             }
-            (DeviceKind::Nbd, uri.clone(), Some(session.export.size))
+            let usable = session.export.size.saturating_sub(array::DATA_START);
+            (DeviceKind::Nbd, uri.clone(), Some(usable))
         }
     };
     let size = match (new.size, all) {
@@ -151,15 +156,18 @@ fn add_device(keeper: &mut Keeper, new: NewDevice) -> Result<(Arc<Device>, Strin
     if keeper.records.values().any(|d| d.path == record.path) {
         return Err(format!("{} is a device of this array already", record.path));
     }
-    Device::format(&keeper.array, &record).map_err(text)?;
+    Device::format(keeper.map.id(), extent, &record).map_err(text)?;
     let mut changes: Vec<Change> = tier_record.iter().cloned().map(Change::AddTier).collect();
     changes.push(Change::AddDevice(record.clone()));
     keeper.commit(&changes).map_err(refused)?;
-    let device = Arc::new(Device::open(&keeper.array, &record).map_err(text)?);
+    let device = Device::open(extent, &record).map_err(text)?;
     keeper.tiers.extend(tier_record);
-    keeper.slots.add_device(&record);
-    keeper.devices.insert(id, device.clone());
-    keeper.records.insert(id, record);
+    keeper.add(&record, device);
+    // Before anything is written to it, the other devices and the map know that it belongs to them.
+    keeper.renew_if_served().map_err(text)?;
+    keeper.second_by_default()?;
+    let device = keeper.devices.get(&id).cloned();
+    let device = device.ok_or_else(|| format!("{name} is lost already"))?;
     let size = Bytes(u64::from(slots) * extent.0);
     Ok((
         device,

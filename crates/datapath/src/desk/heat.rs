@@ -100,8 +100,8 @@ impl Desk {
             _ => {
                 let size = record.size;
                 let held = self.with_keeper(move |keeper| -> Result<ExtentPlaces> {
-                    let at = keeper.array.places(id).map_err(text)?;
-                    Ok(places(&VolumeMap::at(size, keeper.array.extent(), at)))
+                    let at = keeper.map.places(id).map_err(text)?;
+                    Ok(places(&VolumeMap::at(size, keeper.map.extent(), at)))
                 })??;
                 (held, None)
             }
@@ -119,7 +119,7 @@ impl Desk {
             let runs = runs.iter().map(|(n, d)| (*n, d.map(place)));
             Told::Heat(HeatSample {
                 volume,
-                extent: keeper.array.extent(),
+                extent: keeper.map.extent(),
                 extents: held.count(),
                 devices: devices
                     .iter()

@@ -171,9 +171,9 @@ impl Desk {
     pub fn export(&self, name: &str) -> Result<()> {
         let record = self.volume(name)?;
         let id = record.id;
-        let (map, resume) = self.with_keeper(move |keeper| -> Result<_> {
+        let (map, resume, lost) = self.with_keeper(move |keeper| -> Result<_> {
             let places = match record.health {
-                Health::Whole => keeper.array.places(id).map_err(text)?,
+                Health::Whole => keeper.map.places(id).map_err(text)?,
                 Health::Damaged => {
                     return Err(format!(
                         "volume {:?} is damaged: `terrace volume check` says how",
@@ -181,8 +181,8 @@ impl Desk {
                     ));
                 }
             };
-            let map = VolumeMap::at(record.size, keeper.array.extent(), places);
-            let moves = keeper.array.moves().map_err(text)?;
+            let map = VolumeMap::at(record.size, keeper.map.extent(), places);
+            let moves = keeper.map.moves().map_err(text)?;
             let order = moves
                 .into_iter()
                 .find(|m| m.volume == id)
@@ -195,7 +195,8 @@ impl Desk {
                     record.name
                 ));
             }
-            Ok((map, order))
+            let lost = keeper.lost.iter().map(|(id, l)| (*id, l.unflushed && !l.told));
+            Ok((map, order, lost.collect()))
         })??;
         let server = self.server.as_ref().ok_or("there is no server")?;
         let server = server.lock().unwrap_or_else(PoisonError::into_inner);
@@ -219,6 +220,7 @@ impl Desk {
             resume,
             share,
             measured: server.config.measured,
+            lost,
         })));
         let home = Home { worker, volume: id };
         server

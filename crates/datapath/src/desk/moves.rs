@@ -135,7 +135,7 @@ fn begin(
     need: Bytes,
     record: MoveRecord,
 ) -> Result<()> {
-    let free = Bytes(u64::from(keeper.slots.free(target.id)) * keeper.array.extent().0);
+    let free = Bytes(u64::from(keeper.slots.free(target.id)) * keeper.map.extent().0);
     if need > free {
         let what = match record.extents {
             None => "volume",

@@ -10,11 +10,13 @@ use units::{Bytes, BytesPerSec, DeviceId, VolumeId};
 use volume::VolumeMap;
 
 use super::{
-    Desk, DeviceSample, MovingSample, Result, Samples, Told, VolumeSample, text, tier_name,
+    Desk, DeviceErrors, DeviceSample, MovingSample, Result, Samples, Told, Trouble, TroubleKind,
+    VolumeSample, text, tier_name,
 };
 use crate::clock;
+use crate::device::{Device, DeviceCounts};
 use crate::engine::MoveOrder;
-use crate::keeper::Keeper;
+use crate::keeper::{Keeper, errno_name};
 use crate::worker::{LiveSample, Message, WorkerSamples};
 
 /// What a move is that waits for its volume to be served.
@@ -56,11 +58,15 @@ fn samples(keeper: &mut Keeper, at_ns: u64, workers: Vec<WorkerSamples>) -> Resu
         let linked = |w: &WorkerSamples| w.linked.contains(&device);
         !workers.is_empty() && workers.iter().all(linked)
     };
-    let ids = keeper.records.keys().copied();
+    let there = keeper
+        .records
+        .values()
+        .filter(|d| d.kind != DeviceKind::Gone);
+    let ids = there.map(|d| d.id);
     let devices = ids.map(|id| device(keeper, id, connected(id))).collect();
     let live = workers.into_iter().flat_map(|w| w.volumes);
     let mut live: BTreeMap<VolumeId, LiveSample> = live.map(|v| (v.id, v)).collect();
-    let moves = keeper.array.moves().map_err(text)?;
+    let moves = keeper.map.moves().map_err(text)?;
     let mut volumes = vec![];
     for record in keeper.volumes.values() {
         volumes.push(match live.remove(&record.id) {
@@ -68,20 +74,22 @@ fn samples(keeper: &mut Keeper, at_ns: u64, workers: Vec<WorkerSamples>) -> Resu
             None => at_rest(keeper, record, &moves)?,
         });
     }
+    let troubles = troubles(keeper, &volumes);
     Ok(Samples {
         at_ns,
-        extent: keeper.array.extent(),
+        extent: keeper.map.extent(),
         tiers: keeper.tiers.iter().map(|t| t.name.clone()).collect(),
         devices,
         volumes,
-        troubles: vec![],
+        troubles,
     })
 }
 
 fn device(keeper: &Keeper, id: DeviceId, linked: bool) -> DeviceSample {
     let record = &keeper.records[&id];
-    let counts = keeper.devices[&id].counts();
-    let bytes = |slots: u32| Bytes(u64::from(slots) * keeper.array.extent().0);
+    let handle = keeper.devices.get(&id);
+    let counts = handle.map_or(NO_COUNTS, |d| d.counts());
+    let bytes = |slots: u32| Bytes(u64::from(slots) * keeper.map.extent().0);
     let slots = keeper.slots.total(id);
     DeviceSample {
         name: record.name.clone(),
@@ -90,15 +98,63 @@ fn device(keeper: &Keeper, id: DeviceId, linked: bool) -> DeviceSample {
         size: bytes(slots),
         used: bytes(slots - keeper.slots.free(id)),
         emulate: record.emulate.clone(),
-        connected: record.kind != DeviceKind::Nbd || linked,
+        connected: handle.is_some() && (!record.kind.is_remote() || linked),
         since_ns: counts.since_ns,
         reads: counts.reads,
         writes: counts.writes,
         read_bytes: counts.read_bytes,
         write_bytes: counts.write_bytes,
         busy_ns: counts.busy_ns,
-        errors: vec![],
+        errors: handle.map_or(vec![], |d| errors(d)),
     }
+}
+
+/// Of a device that cannot be used.
+const NO_COUNTS: DeviceCounts = DeviceCounts {
+    since_ns: 0,
+    reads: 0,
+    writes: 0,
+    read_bytes: 0,
+    write_bytes: 0,
+    busy_ns: None,
+};
+
+fn errors(device: &Device) -> Vec<DeviceErrors> {
+    let one = |((op, errno), count): ((&'static str, i32), u64)| DeviceErrors {
+        op: op.into(),
+        errno: errno_name(errno),
+        count,
+    };
+    device.errors().into_iter().map(one).collect()
+}
+
+/// What is wrong with the array, and with which volumes therefore.
+fn troubles(keeper: &Keeper, volumes: &[VolumeSample]) -> Vec<Trouble> {
+    let mut troubles = keeper.troubles();
+    let lost: Vec<&str> = keeper
+        .lost
+        .keys()
+        .map(|d| keeper.records[d].name.as_str())
+        .collect();
+    for volume in volumes {
+        let gone = volume
+            .placed
+            .iter()
+            .filter(|(d, _)| lost.contains(&d.as_str()));
+        let gone: Vec<String> = gone.map(|(d, b)| format!("{b} on {d}")).collect();
+        if !gone.is_empty() {
+            troubles.push(Trouble {
+                kind: TroubleKind::VolumeIncomplete,
+                about: volume.name.clone(),
+                what: format!(
+                    "{} cannot be read or written; the rest is served",
+                    gone.join(", ")
+                ),
+            });
+        }
+    }
+    troubles.sort_by_key(|t| t.kind);
+    troubles
 }
 
 fn device_name(keeper: &Keeper, device: DeviceId) -> String {
@@ -132,8 +188,8 @@ fn at_rest(keeper: &Keeper, record: &VolumeRecord, moves: &[MoveRecord]) -> Resu
         Extent::At(location) => Some(location),
         Extent::Hole | Extent::Lost => None,
     };
-    let extents = keeper.array.extents(record.id).map_err(text)?;
-    let extent = keeper.array.extent();
+    let extents = keeper.map.extents(record.id).map_err(text)?;
+    let extent = keeper.map.extent();
     let map = VolumeMap::at(
         record.size,
         extent,

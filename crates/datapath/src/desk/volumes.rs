@@ -18,7 +18,7 @@ impl Desk {
     pub(super) fn volumes(&self, only: Option<String>) -> Result<Told> {
         let wanted = only.clone();
         let found = self.with_keeper(move |keeper| -> Result<_> {
-            let moves = keeper.array.moves().map_err(text)?;
+            let moves = keeper.map.moves().map_err(text)?;
             let mut all = vec![];
             for volume in keeper.volumes.values() {
                 if wanted.as_ref().is_some_and(|w| *w != volume.name) {
@@ -111,7 +111,7 @@ impl Desk {
             }
         }
         self.with_keeper(move |keeper| -> Result<()> {
-            let places = keeper.array.extents(id).map_err(text)?;
+            let places = keeper.map.extents(id).map_err(text)?;
             keeper
                 .commit(&[Change::RemoveVolume(id)])
                 .map_err(refused)?;
@@ -156,9 +156,9 @@ pub(super) fn record_of(keeper: &Keeper, id: VolumeId) -> Result<VolumeRecord> {
 }
 
 fn info(keeper: &Keeper, volume: &VolumeRecord, moves: &[MoveRecord]) -> Result<VolumeInfo> {
-    let extent = keeper.array.extent().0;
+    let extent = keeper.map.extent().0;
     let mut by_tier: BTreeMap<TierId, u64> = BTreeMap::new();
-    for place in keeper.array.extents(volume.id).map_err(text)? {
+    for place in keeper.map.extents(volume.id).map_err(text)? {
         if let array::Extent::At(place) = place {
             let tier = keeper.records[&place.device].tier;
             *by_tier.entry(tier).or_default() += extent;

@@ -52,6 +52,8 @@ pub(super) struct Dirt {
     unsettled: VecDeque<Epoch>,
     /// Losses that the guest was told of.
     told: u64,
+    /// The device is lost: nothing is written to it that could be lost.
+    absent: bool,
 }
 
 /// Who waits for a flush.
@@ -80,6 +82,7 @@ impl Dirt {
             settled: 0,
             unsettled: VecDeque::new(),
             told: 0,
+            absent: false,
         }
     }
 }
@@ -108,6 +111,25 @@ impl<G> Engine<G> {
         if dirt.dirty || !dirt.running.is_empty() || dirt.writing > 0 {
             self.lost(device);
         }
+    }
+
+    /// The device cannot be used any more: its I/O fails from here on, but for flushes, which have nothing to do. `unflushed` says
+    /// that what was written to it and not flushed may be lost, and that its guest is to be told so.
+    pub fn device_lost(&mut self, device: DeviceId, unflushed: bool) {
+        if unflushed {
+            self.flush_failed_elsewhere(device);
+        }
+        let dirt = self.dirt_of(device);
+        dirt.dirty = false;
+        dirt.absent = true;
+    }
+
+    /// The device can be used again; what is written to it is to be flushed.
+    pub fn device_back(&mut self, device: DeviceId) {
+        let holds = self.map.holders().iter().any(|h| h.0 == device);
+        let dirt = self.dirt_of(device);
+        dirt.absent = false;
+        dirt.dirty |= holds;
     }
 
     /// Losses of a device that were heard of.
@@ -148,10 +170,10 @@ impl<G> Engine<G> {
     pub(super) fn write_is_over(&mut self, io: &IoState, result: Result<(), Fault>) {
         if leaves_dirt(io.kind) {
             let dirt = self.dirt_of(io.device);
-            dirt.dirty = true;
+            dirt.dirty |= !dirt.absent;
             dirt.writing -= 1;
         } else if let Some(epoch) = io.epoch {
-            if result.is_err() {
+            if result.is_err() && !self.dirt_of(io.device).absent {
                 // It flushes, and may have been told of what others lost.
                 self.dirt_of(io.device).dirty = true;
                 self.lost(io.device);

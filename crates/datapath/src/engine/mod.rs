@@ -117,6 +117,19 @@ pub enum IoKind {
     Flush,
 }
 
+impl IoKind {
+    /// Its name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            IoKind::Read => "read",
+            IoKind::Write { .. } => "write",
+            IoKind::Zero | IoKind::ZeroAllocated => "zero",
+            IoKind::Discard => "discard",
+            IoKind::Flush => "flush",
+        }
+    }
+}
+
 /// Whose bytes an I/O reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DataRef {
@@ -216,6 +229,9 @@ pub enum Fault {
     /// A device failed, or did not answer in time.
     #[error("input/output error")]
     Io,
+    /// The device cannot be reached.
+    #[error("the device is lost")]
+    Lost,
     /// No tier has room.
     #[error("no space left on any tier")]
     NoSpace,

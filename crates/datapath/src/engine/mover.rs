@@ -317,6 +317,7 @@ impl<G> Engine<G> {
             Err(fault) => {
                 mover.stop.get_or_insert(match fault {
                     Fault::NoSpace => "no space on the target",
+                    Fault::Lost => "the target is lost",
                     _ => "the store failed",
                 });
                 return;

@@ -1,19 +1,25 @@
 //! The keeper's marks: a slot is written only when the mark above it is durable.
 
-use array::{Array, ArrayId, Change, DeviceKind, DeviceRecord, Health, TierRecord, VolumeRecord};
+use std::path::Path;
+
+use array::{
+    Array, ArrayId, Change, CopyId, CopyPlace, DeviceKind, DeviceRecord, FilePlace, Health,
+    Superblock, TierRecord, VolumeRecord,
+};
 use tempfile::TempDir;
 use units::{Bytes, DeviceId, TierId, VolumeId};
 use volume::Location;
 
-use super::Keeper;
-use crate::device::{SlotSpace, ZeroError};
+use super::{AcceptLoss, FoundCopy, Host, Keeper};
+use crate::device::{SlotSpace, ZeroError, superblock_of};
 use crate::engine::{StoreReply, StoreRequest};
 
+const ID: ArrayId = ArrayId([7; 16]);
 const VOLUME: VolumeId = VolumeId(0);
 const DEVICE: DeviceId = DeviceId(0);
 
 /// A device that can do everything.
-struct Memory;
+struct Memory(Superblock);
 
 impl SlotSpace for Memory {
     fn zero(&self, _: &[u32], _: Bytes) -> Result<(), ZeroError> {
@@ -23,6 +29,18 @@ impl SlotSpace for Memory {
     fn hold(&self, _: u32, _: Bytes) -> bool {
         true
     }
+
+    fn read_superblock(&self) -> Result<Superblock, String> {
+        Ok(self.0)
+    }
+
+    fn write_superblock(&self, _: &Superblock) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn flush_all(&self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 struct Bench {
@@ -30,15 +48,23 @@ struct Bench {
     dir: TempDir,
 }
 
-fn open(array: Array) -> Keeper<Memory> {
-    Keeper::open_with(array, |_, _| Ok(Memory)).unwrap()
+fn open(dir: &Path) -> Keeper<Memory> {
+    let place = FilePlace(dir.join(array::MAP_FILE));
+    let found = FoundCopy {
+        copy: CopyId::First,
+        array: place.open(),
+        place: Box::new(place),
+    };
+    let accept = AcceptLoss::default();
+    let open = |extent, record: &DeviceRecord| Ok(Memory(superblock_of(ID, extent, record)));
+    Keeper::open_with(vec![found], Host::this(), &accept, open).unwrap()
 }
 
 impl Bench {
     /// One device of eight slots, none of them ever used.
     fn new(kind: DeviceKind) -> Self {
         let dir = TempDir::new().unwrap();
-        let array = Array::create(dir.path(), ArrayId([7; 16]), Bytes::mib(1)).unwrap();
+        let array = Array::create(dir.path(), ID, Bytes::mib(1)).unwrap();
         let tier = TierRecord {
             id: TierId(0),
             name: "fast".into(),
@@ -67,7 +93,8 @@ impl Bench {
             Change::AddVolume(volume),
         ];
         array.commit(&changes).unwrap();
-        let keeper = open(array);
+        drop(array);
+        let keeper = open(dir.path());
         Self { keeper, dir }
     }
 
@@ -75,23 +102,26 @@ impl Bench {
     fn restarted(self) -> Self {
         let Self { keeper, dir } = self;
         drop(keeper);
-        let keeper = open(Array::open(dir.path()).unwrap());
+        let keeper = open(dir.path());
         Self { keeper, dir }
     }
 
     /// Asks for something; the marks that were committed with it, and the answer.
     fn ask(&mut self, request: StoreRequest, durable: bool) -> (Vec<u32>, Option<StoreReply>) {
+        let mut changes = vec![];
+        let reply = self.keeper.prepare(VOLUME, request, &mut changes);
         let mut marks = vec![];
-        let asked = vec![(0, VOLUME, request)];
-        let mut answers = self.keeper.carry_out_by(asked, |keeper, changes| {
-            for change in changes {
-                if let Change::HighWater { device, slots } = change {
-                    assert_eq!(*device, DEVICE);
-                    marks.push(*slots);
-                }
+        for change in &changes {
+            if let Change::HighWater { device, slots } = change {
+                assert_eq!(*device, DEVICE);
+                marks.push(*slots);
             }
-            durable && keeper.commit(changes).is_ok()
-        });
+        }
+        let done = durable && self.keeper.commit(&changes).is_ok();
+        let mut answers: Vec<_> = reply.into_iter().map(|r| (0, VOLUME, r)).collect();
+        if !done {
+            answers = self.keeper.undone(answers);
+        }
         (marks, answers.pop().map(|answer| answer.2))
     }
 
@@ -167,8 +197,7 @@ fn a_mark_that_did_not_become_durable_is_asked_for_again() {
     let failed = matches!(reply, Some(StoreReply::Placed { places: Err(_), .. }));
     assert!(failed, "{reply:?}");
     assert_eq!(bench.mark(), 0);
-    // Both slots come back, and are clean: not new to the allocator, but above the mark on disk.
-    bench.give_back(&[0, 1]);
+    // Both slots are free again, and clean: not new to the allocator, but above the mark on disk.
     bench.keeper.clean_a_little();
     let (marks, reply) = bench.place(&[0, 1], true);
     let mut slots = slots_of(reply);

@@ -67,7 +67,7 @@ impl Segment {
 
 fn error_code(fault: Fault) -> ErrorCode {
     match fault {
-        Fault::Io => ErrorCode::Io,
+        Fault::Io | Fault::Lost => ErrorCode::Io,
         Fault::NoSpace => ErrorCode::NoSpc,
         Fault::Range => ErrorCode::Inval,
         Fault::Shutdown => ErrorCode::Shutdown,

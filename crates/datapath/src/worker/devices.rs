@@ -158,8 +158,20 @@ impl Worker {
         }) as u32;
         match &handle.medium {
             Medium::File(..) => self.start_file(id),
-            Medium::Nbd(_) => self.start_remote(id),
+            Medium::Nbd(..) => self.start_remote(id),
+            Medium::Lost => self.start_lost(id),
         }
+    }
+
+    /// Nothing that was acknowledged is left to be flushed on a device that is lost (its losses are told by the engine), and a trim
+    /// need not do anything. All else fails.
+    fn start_lost(&mut self, id: u32) {
+        let live = &mut self.ios[id as usize];
+        if !matches!(live.kind, IoKind::Flush | IoKind::Discard) {
+            live.result = Err(Fault::Io);
+        }
+        // In the next turn: the engine is in the middle of something.
+        self.lost.push(id);
     }
 
     /// Starts, or goes on with, an I/O on a file.
@@ -228,6 +240,10 @@ impl Worker {
     /// Takes the results of I/Os that were done at once. What these lead to comes in the next turn, so that sockets are
     /// looked at between two pieces of a copy.
     pub(super) fn finish_at_once(&mut self) {
+        for id in std::mem::take(&mut self.lost) {
+            self.now_ns = clock::now_ns();
+            self.device_over(id);
+        }
         let mut done = std::mem::take(&mut self.at_once);
         for (id, outcome) in done.drain(..) {
             self.now_ns = clock::now_ns();
@@ -263,7 +279,11 @@ impl Worker {
     pub(super) fn device_done(&mut self, id: u32, outcome: Outcome) {
         let live = &mut self.ios[id as usize];
         let result = match (outcome, live.kind) {
-            (Ok(0), IoKind::Read | IoKind::Write { .. }) if live.length > 0 => Err(Fault::Io),
+            // The file ends before its slots do.
+            (Ok(0), IoKind::Read | IoKind::Write { .. }) if live.length > 0 => {
+                self.count_failure(id, Errno::IO);
+                Err(Fault::Io)
+            }
             (Ok(n), IoKind::Read | IoKind::Write { .. }) => {
                 live.done += u64::from(n);
                 if live.done < live.length {
@@ -277,11 +297,26 @@ impl Worker {
             (Err(Errno::OPNOTSUPP | Errno::INVAL), IoKind::Zero | IoKind::ZeroAllocated) => {
                 return self.write_zeroes(id);
             }
-            (Err(Errno::NOSPC | Errno::DQUOT), _) => Err(Fault::NoSpace),
-            (Err(_), _) => Err(Fault::Io),
+            (Err(errno @ (Errno::NOSPC | Errno::DQUOT)), _) => {
+                self.count_failure(id, errno);
+                Err(Fault::NoSpace)
+            }
+            (Err(errno), _) => {
+                self.count_failure(id, errno);
+                Err(Fault::Io)
+            }
         };
-        live.result = result;
+        self.ios[id as usize].result = result;
         self.device_settled(id);
+    }
+
+    /// An I/O on a file has failed; what else there is of it goes to the operator.
+    #[cold]
+    pub(super) fn count_failure(&self, id: u32, errno: Errno) {
+        let live = &self.ios[id as usize];
+        if let Some(device) = &self.devices[usize::from(live.device)] {
+            device.failed(live.kind.name(), errno.raw_os_error());
+        }
     }
 
     /// The device has done what it was asked; an emulated one may have to look busy for a while.
@@ -315,8 +350,13 @@ impl Worker {
         while at < end {
             let now = (end - at).min(AT_ONCE) as usize;
             let wrote = buf.with(0..now, |b| file.write_all_at(b, at));
-            if wrote.is_err() {
-                live.result = Err(Fault::Io);
+            if let Err(error) = wrote {
+                let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+                device.failed(live.kind.name(), errno.raw_os_error());
+                live.result = Err(match errno {
+                    Errno::NOSPC | Errno::DQUOT => Fault::NoSpace,
+                    _ => Fault::Io,
+                });
                 break;
             }
             at += now as u64;

@@ -44,6 +44,8 @@ pub struct VolumeSetup {
     pub share: Arc<Share>,
     /// Whether it is measured from the start.
     pub measured: bool,
+    /// Devices that are lost, and whether what was written to them and not flushed may be.
+    pub lost: Vec<(DeviceId, bool)>,
 }
 
 /// Something to do.
@@ -70,8 +72,10 @@ pub enum Message {
     Attach(Box<VolumeSetup>),
     /// Stop serving a volume: its connections are closed; answers when nothing is in flight.
     Detach(VolumeId, Sender<Result<(), String>>),
-    /// A device that volumes may be on.
+    /// A device that volumes may be on: a new one, or one that is back.
     Device(Arc<Device>),
+    /// A device that cannot be used any more. Guests are to be told that what they had not flushed there may be lost.
+    DeviceLost(Arc<Device>),
     /// The store answers.
     Store(VolumeId, StoreReply),
     /// A flush of this device failed for somebody else.
@@ -246,7 +250,22 @@ impl Worker {
                 if self.devices.len() <= index {
                     self.devices.resize(index + 1, None);
                 }
+                self.drop_remote(device.id);
                 self.add_remote(&device);
+                for live in self.volumes.iter_mut().flatten() {
+                    live.engine.device_back(device.id);
+                }
+                self.devices[index] = Some(device);
+            }
+            Message::DeviceLost(device) => {
+                self.drop_remote(device.id);
+                for live in self.volumes.iter_mut().flatten() {
+                    live.engine.device_lost(device.id, true);
+                }
+                let index = device.id.index();
+                if self.devices.len() <= index {
+                    self.devices.resize(index + 1, None);
+                }
                 self.devices[index] = Some(device);
             }
             Message::Store(volume, reply) => {
@@ -282,6 +301,9 @@ impl Worker {
             .measured
             .then(|| Measure::new(self.now_ns, extents, extent_bytes));
         let mut engine = Engine::new(setup.map, setup.limits);
+        for (device, unflushed) in setup.lost {
+            engine.device_lost(device, unflushed);
+        }
         if let Some(order) = setup.resume {
             engine
                 .start_move(self.now_ns, order)

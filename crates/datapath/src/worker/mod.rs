@@ -142,6 +142,8 @@ pub struct Worker {
     effects: Vec<Effect<Guest>>,
     /// I/Os that were done at once.
     at_once: Vec<(u32, Outcome)>,
+    /// I/Os on devices that are lost.
+    lost: Vec<u32>,
     /// Long copies, done slice by slice.
     large: VecDeque<u32>,
     stopping: bool,
@@ -169,6 +171,7 @@ impl Worker {
             timers: Timers::default(),
             effects: vec![],
             at_once: vec![],
+            lost: vec![],
             large: VecDeque::new(),
             stopping: false,
             next_tick_ns: 0,
@@ -211,7 +214,7 @@ impl Worker {
     /// How long to wait for something to happen; `None` to look without waiting, because a timer is about to fire.
     #[expect(clippy::option_option, reason = "not at all, for ever, for a while")]
     fn sleep_for(&self) -> Option<Option<Duration>> {
-        if !self.at_once.is_empty() || !self.large.is_empty() {
+        if !self.at_once.is_empty() || !self.large.is_empty() || !self.lost.is_empty() {
             return None;
         }
         if self.timers.is_empty() {

@@ -49,6 +49,8 @@ pub(super) struct Remote {
     connecting: bool,
     /// A receive, or a wait, of a link that is gone is still to come back.
     stale: u32,
+    /// The device is lost, or was opened anew: this one is not connected to again.
+    gone: bool,
 }
 
 struct Link {
@@ -86,12 +88,13 @@ enum Piece {
 impl Worker {
     /// A device became known: if it is remote, connect to it.
     pub(super) fn add_remote(&mut self, device: &Arc<Device>) {
-        if matches!(device.medium, Medium::Nbd(_)) {
+        if matches!(device.medium, Medium::Nbd(..)) {
             self.remotes.push(Remote {
                 device: device.clone(),
                 link: None,
                 connecting: false,
                 stale: 0,
+                gone: false,
             });
             self.reconnect_remotes();
         }
@@ -101,16 +104,23 @@ impl Worker {
         let myself = self.peers.get(self.index);
         let Some(myself) = myself else { return };
         for (index, remote) in self.remotes.iter_mut().enumerate() {
-            if remote.link.is_some() || remote.connecting || remote.stale > 0 {
+            if remote.gone || remote.link.is_some() || remote.connecting || remote.stale > 0 {
                 continue;
             }
-            let Medium::Nbd(uri) = remote.device.medium.clone() else {
-                continue;
-            };
+            let device = remote.device.clone();
             remote.connecting = true;
             let inbox = myself.clone();
             std::thread::spawn(move || {
-                let connected = client::connect(&uri)
+                let Medium::Nbd(uri, start) = &device.medium else {
+                    unreachable!("only remote devices are listed");
+                };
+                // One without a superblock is taken as it is.
+                let head = if *start > 0 {
+                    array::SUPERBLOCKS_BYTES
+                } else {
+                    0
+                };
+                let connected = client::connect_to(uri, head as u32, |found| device.is_same(found))
                     .map(|(socket, session)| Box::new(Connected { socket, session }))
                     .map_err(|e| e.to_string());
                 inbox.send(Message::Reconnected(index, connected));
@@ -120,7 +130,7 @@ impl Worker {
 
     /// Remote devices that are not connected now.
     pub(super) fn remotes_away(&self) -> Vec<u16> {
-        let away = self.remotes.iter().filter(|r| r.link.is_none());
+        let away = self.remotes.iter().filter(|r| r.link.is_none() && !r.gone);
         away.map(|r| r.device.id.0).collect()
     }
 
@@ -130,9 +140,23 @@ impl Worker {
         linked.map(|r| r.device.id).collect()
     }
 
+    /// A device is lost, or comes anew: what was in flight on its connection has failed.
+    pub(super) fn drop_remote(&mut self, device: DeviceId) {
+        for index in 0..self.remotes.len() {
+            let remote = &mut self.remotes[index];
+            if remote.device.id == device && !remote.gone {
+                remote.gone = true;
+                self.remote_broken(index);
+            }
+        }
+    }
+
     pub(super) fn reconnected(&mut self, index: usize, connected: Result<Box<Connected>, String>) {
         let remote = &mut self.remotes[index];
         remote.connecting = false;
+        if remote.gone {
+            return;
+        }
         // A server that is away is asked again at the next tick.
         let Ok(connected) = connected else { return };
         let Connected { socket, session } = *connected;
@@ -156,13 +180,17 @@ impl Worker {
     pub(super) fn start_remote(&mut self, id: u32) {
         let live = &self.ios[id as usize];
         let device = live.device;
-        let of = |r: &Remote| r.device.id.0 == device;
+        let of = |r: &Remote| r.device.id.0 == device && !r.gone;
         let index = self
             .remotes
             .iter()
             .position(of)
             .expect("added with its device");
-        let Some(link) = &mut self.remotes[index].link else {
+        let remote = &mut self.remotes[index];
+        let Medium::Nbd(_, start) = &remote.device.medium else {
+            unreachable!("only remote devices are listed");
+        };
+        let Some(link) = &mut remote.link else {
             return self.remote_failed(id, Fault::Io);
         };
         let can = |flag| link.session.export.flags.contains(flag);
@@ -198,7 +226,7 @@ impl Worker {
         let (offset, length) = if command == Command::Flush {
             (0, 0)
         } else {
-            (live.at, live.length as u32)
+            (start + live.at, live.length as u32)
         };
         let head = encode_request(&RequestHeader {
             flags,
@@ -338,7 +366,12 @@ impl Worker {
 
     /// Takes one reply, or piece of data, from the input; whether there may be another.
     fn remote_step(&mut self, index: usize) -> bool {
-        let Some(link) = &mut self.remotes[index].link else {
+        let remote = &mut self.remotes[index];
+        let start = match &remote.device.medium {
+            Medium::Nbd(_, start) => *start,
+            _ => 0,
+        };
+        let Some(link) = &mut remote.link else {
             return false;
         };
         if let Some((cookie, at, left)) = link.data {
@@ -411,14 +444,15 @@ impl Worker {
                 done,
                 ..
             } => {
+                let at = start + live.at;
                 let inside = live.kind == IoKind::Read
-                    && offset >= live.at
-                    && offset + u64::from(length) <= live.at + live.length;
+                    && offset >= at
+                    && offset + u64::from(length) <= at + live.length;
                 if !inside {
                     self.remote_broken(index);
                     return false;
                 }
-                let at = live.from + (offset - live.at) as usize;
+                let at = live.from + (offset - at) as usize;
                 in_flight.covered += u64::from(length);
                 in_flight.last = done;
                 if matches!(reply, ReplyHeader::Hole { .. }) {

@@ -1,22 +1,26 @@
 //! A device of the simulation: a disk that forgets, and errors of its own.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use algo::Rng;
+use array::{SUPERBLOCK_BYTES, SUPERBLOCKS_BYTES, Superblock};
 use crashdisk::CrashDisk;
 use datapath::device::{SlotSpace, ZeroError};
 use units::Bytes;
 
-use super::plan::Faults;
+use super::plan::{EXTENT, Faults};
 
-/// A device; its slots begin at its first byte.
+/// A device; its slots begin at its first byte, and its superblocks follow the last of them.
 #[derive(Debug)]
 pub struct SimDevice {
     /// Its bytes.
     pub disk: CrashDisk,
     rng: Mutex<Rng>,
     faults: Faults,
+    /// Where the superblocks begin.
+    head: u64,
     /// The kernel lost something, and has told nobody yet.
     pub loss_pending: AtomicBool,
     /// Something was lost since the process started.
@@ -25,9 +29,10 @@ pub struct SimDevice {
 
 impl SimDevice {
     /// A device on a disk.
-    pub fn new(disk: CrashDisk, seed: u64, faults: Faults) -> Self {
+    pub fn new(disk: CrashDisk, slots: u32, seed: u64, faults: Faults) -> Self {
         Self {
             disk,
+            head: u64::from(slots) * EXTENT,
             rng: Mutex::new(Rng::new(seed, 0xde)),
             faults,
             loss_pending: AtomicBool::new(false),
@@ -81,5 +86,31 @@ impl SlotSpace for SimDevice {
 
     fn hold(&self, _: u32, _: Bytes) -> bool {
         !self.chance(self.faults.space)
+    }
+
+    fn read_superblock(&self) -> Result<Superblock, String> {
+        let mut head = vec![0; SUPERBLOCKS_BYTES];
+        self.disk
+            .read(self.head, &mut head)
+            .map_err(|e| e.to_string())?;
+        Superblock::decode_both(&head).map_err(|e| e.to_string())
+    }
+
+    fn write_superblock(&self, superblock: &Superblock) -> io::Result<()> {
+        let block = superblock.encode();
+        for at in [self.head + SUPERBLOCK_BYTES as u64, self.head] {
+            if self.chance(self.faults.io) {
+                return Err(io::Error::other(
+                    "simulated: a superblock cannot be written",
+                ));
+            }
+            self.disk.write(at, &block)?;
+            self.flush_all()?;
+        }
+        Ok(())
+    }
+
+    fn flush_all(&self) -> io::Result<()> {
+        self.flush().map_err(io::Error::other)
     }
 }

@@ -33,6 +33,23 @@ impl Life<'_> {
                 fill(volume as u32, offset, op, &mut bytes);
             }
         }
+        let device = self.devices[request.device.index()].clone();
+        if device.is_none() {
+            let harmless = matches!(request.kind, IoKind::Flush | IoKind::Discard);
+            let wait_ns = self.some(1_000);
+            self.after(wait_ns, Event::Deliver(io));
+            let live = SimIo {
+                volume,
+                request,
+                device,
+                asked,
+                bytes,
+                pieces: vec![],
+                result: if harmless { Ok(()) } else { Err(Fault::Io) },
+            };
+            self.ios.insert(io, live);
+            return;
+        }
         let mut pieces = vec![(0, length, false)];
         let sectors = length / SECTOR as u64;
         if sectors > 1 && self.rng.below(3) == 0 {
@@ -54,6 +71,7 @@ impl Life<'_> {
             SimIo {
                 volume,
                 request,
+                device,
                 asked,
                 bytes,
                 pieces,
@@ -68,7 +86,7 @@ impl Life<'_> {
         // Of what fails, a part may have been done.
         let done = !fails || self.rng.below(2) == 0;
         let live = self.ios.get_mut(&io).expect("it was started");
-        let device = &self.devices[live.request.device.index()];
+        let device = live.device.clone().expect("it has pieces");
         if self.faults.write_back > 0 && device.chance(self.faults.write_back) {
             device.lose();
             device.loss_pending.store(true, Ordering::Relaxed);
@@ -77,7 +95,7 @@ impl Life<'_> {
             execute(
                 live,
                 piece,
-                device,
+                &device,
                 &self.plan.devices[live.request.device.index()],
             )
         } else {
@@ -151,8 +169,9 @@ impl Life<'_> {
                 let some = self.rng.below(2 * sectors + 2).min(sectors);
                 live.pieces[piece].1 = some * SECTOR as u64;
                 let i = live.request.device.index();
+                let device = live.device.clone().expect("it has pieces");
                 if live.request.kind != IoKind::Flush {
-                    let _ = execute(&mut live, piece, &self.devices[i], &self.plan.devices[i]);
+                    let _ = execute(&mut live, piece, &device, &self.plan.devices[i]);
                 }
             }
         }

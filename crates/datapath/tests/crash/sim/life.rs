@@ -10,15 +10,16 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use algo::Rng;
-use array::{Array, Change, MoveRecord};
+use array::{Change, CopyId, CopyPlace, MoveRecord};
 use crashdisk::CrashDisk;
 use datapath::engine::{DeviceRequest, Effect, Engine, Fault, MoveOrder, StoreReply, StoreRequest};
-use datapath::keeper::Keeper;
+use datapath::keeper::{AcceptLoss, FoundCopy, Host, Keeper, KeeperError};
 use model::ExtentRanges;
 use units::{BytesPerSec, DeviceId, TierId, VolumeId};
 use volume::VolumeMap;
 
 use super::Tally;
+use super::copies::SimPlace;
 use super::device::SimDevice;
 use super::guest::Asked;
 use super::oracle::Oracle;
@@ -46,6 +47,8 @@ pub enum Event {
     Idle,
     /// An operator has an order.
     Order(usize),
+    /// A device that was missing at the start is there again.
+    Back(usize),
 }
 
 /// An I/O on a device.
@@ -53,12 +56,23 @@ pub enum Event {
 pub struct SimIo {
     pub(super) volume: usize,
     pub(super) request: DeviceRequest,
+    /// None if the device is lost.
+    pub(super) device: Option<Arc<SimDevice>>,
     /// The guest's request, if it is a part of one.
     pub(super) asked: Option<u64>,
     pub(super) bytes: Vec<u8>,
     /// Ranges of it that are executed one by one, and whether they have been.
     pub(super) pieces: Vec<(u64, u64, bool)>,
     pub(super) result: Result<(), Fault>,
+}
+
+/// Why a process did not start.
+#[derive(Debug)]
+pub enum NotStarted {
+    /// What is there cannot be believed.
+    Refused(String),
+    /// It should have.
+    Wrong(String),
 }
 
 /// The process, and the world around it.
@@ -68,8 +82,11 @@ pub struct Life<'a> {
     pub(super) rng: Rng,
     pub(super) now_ns: u64,
     pub(super) keeper: Keeper<SimDevice>,
-    pub(super) map_disk: CrashDisk,
-    pub(super) devices: Vec<Arc<SimDevice>>,
+    pub(super) places: [SimPlace; 2],
+    /// What engines use; `None` is a device that is lost.
+    pub(super) devices: Vec<Option<Arc<SimDevice>>>,
+    /// Disks of devices that are there, lost or not.
+    disks: Vec<Option<CrashDisk>>,
     pub(super) engines: Vec<Engine<u64>>,
     pub(super) oracles: &'a mut Vec<Oracle>,
     pub(super) events: BTreeMap<(u64, u64), Event>,
@@ -106,33 +123,108 @@ impl<'a> Life<'a> {
         plan: &'a Plan,
         faults: Faults,
         mut rng: Rng,
-        map_disk: CrashDisk,
-        disks: &[CrashDisk],
+        places: [SimPlace; 2],
+        disks: Vec<Option<CrashDisk>>,
+        boot: u128,
         oracles: &'a mut Vec<Oracle>,
         next_op: &'a mut u64,
         tally: &'a mut Tally,
-    ) -> Result<Self, String> {
-        let text = |e: &dyn std::fmt::Display| format!("start: {e}");
-        let array = Array::open_on(map_disk.clone()).map_err(|e| text(&e))?;
-        let report = array.check().map_err(|e| text(&e))?;
-        if !report.is_clean() {
-            return Err(format!("the map does not fit together: {report:?}"));
-        }
+    ) -> Result<Self, NotStarted> {
+        let wrong = |e: &dyn std::fmt::Display| NotStarted::Wrong(format!("start: {e}"));
         let seed = rng.next_u64();
-        let open = |_: &Array, record: &array::DeviceRecord| {
-            let i = record.id.index();
-            Ok(SimDevice::new(disks[i].clone(), seed ^ i as u64, faults))
+        let device = |i: usize, disk: &CrashDisk| {
+            SimDevice::new(disk.clone(), plan.devices[i].slots, seed ^ i as u64, faults)
         };
-        let keeper = Keeper::open_with(array, open).map_err(|e| text(&e))?;
-        let devices = keeper.devices.values().cloned().collect();
+        let open = |_: units::Bytes, record: &array::DeviceRecord| {
+            let i = record.id.index();
+            let disk = disks[i].as_ref().ok_or("simulated: it is missing")?;
+            Ok(device(i, disk))
+        };
+        let copies = CopyId::ALL
+            .into_iter()
+            .filter(|c| plan.second || *c == CopyId::First);
+        let found = copies.map(|copy| FoundCopy {
+            copy,
+            array: places[copy.index()].open(),
+            place: Box::new(places[copy.index()].clone()),
+        });
+        let mut nonces = Rng::new(seed, 0x4e);
+        let host = Host {
+            boot,
+            nonce: Box::new(move || nonces.next_u64()),
+        };
+        let keeper = Keeper::open_with(found.collect(), host, &AcceptLoss::default(), open);
+        let mut keeper = keeper.map_err(|e| match e {
+            KeeperError::NoCopy { .. } | KeeperError::NotBelieved { .. } => {
+                NotStarted::Refused(e.to_string())
+            }
+            other => wrong(&other),
+        })?;
+        let report = keeper.map.check().map_err(|e| wrong(&e))?;
+        if !report.is_clean() {
+            let what = format!("the map does not fit together: {report:?}");
+            return Err(NotStarted::Wrong(what));
+        }
+        // What holds before guests are let in must hold if that ends in a crash, too.
+        if faults.io > 0 && rng.below(6) == 0 {
+            let any = places
+                .iter()
+                .filter_map(SimPlace::disk)
+                .chain(disks.iter().flatten().cloned());
+            let any: Vec<CrashDisk> = any.collect();
+            let which = rng.below(any.len() as u64) as usize;
+            any[which].fail_after(rng.below(30));
+        }
+        let served = keeper.begin_serving().map_err(|e| e.to_string());
+        let stopped = |d: &CrashDisk| d.stopped();
+        let crashed = places
+            .iter()
+            .filter_map(SimPlace::disk)
+            .any(|d| stopped(&d))
+            || disks.iter().flatten().any(stopped);
+        if let Err(why) = &served
+            && !crashed
+            && faults.io + faults.flush + faults.write_back == 0
+        {
+            return Err(NotStarted::Wrong(format!("cannot serve: {why}")));
+        }
+        let crashed = crashed || served.is_err();
+        keeper.newly_lost.clear();
+        let devices =
+            (0..plan.devices.len() as u16).map(|i| keeper.devices.get(&DeviceId(i)).cloned());
+        let devices: Vec<Option<Arc<SimDevice>>> = devices.collect();
         let mut engines = vec![];
         for (i, size) in plan.volumes.iter().enumerate() {
-            let places = keeper.array.places(VolumeId(i as u32));
-            let places = places.map_err(|e| text(&e))?;
-            let map = VolumeMap::at(units::Bytes(*size), keeper.array.extent(), places);
-            engines.push(Engine::new(map, plan.limits));
+            let map = match keeper.map.places(VolumeId(i as u32)) {
+                Ok(at) => VolumeMap::at(units::Bytes(*size), keeper.map.extent(), at),
+                // The disk has stopped, and so has the process.
+                Err(_) if crashed => VolumeMap::at(
+                    units::Bytes(*size),
+                    keeper.map.extent(),
+                    vec![None; size.div_ceil(super::plan::EXTENT) as usize],
+                ),
+                Err(error) => return Err(wrong(&error)),
+            };
+            let mut engine = Engine::new(map, plan.limits);
+            for (id, lost) in &keeper.lost {
+                engine.device_lost(*id, lost.unflushed);
+            }
+            engines.push(engine);
         }
-        let moves = keeper.array.moves().map_err(|e| text(&e))?;
+        tally.lost_at_start += keeper.lost.len() as u64;
+        let lost = keeper.lost.values();
+        tally.unflushed += lost
+            .clone()
+            .filter(|l| l.why.contains("not known whether"))
+            .count() as u64;
+        tally.old_devices += lost.filter(|l| l.why.contains("of generation")).count() as u64;
+        let members = keeper.map.members();
+        tally.second_alone += u64::from(!members.first);
+        tally.first_alone += u64::from(plan.second && !members.second);
+        let moves = match keeper.map.moves() {
+            Err(_) if crashed => vec![],
+            moves => moves.map_err(|e| wrong(&e))?,
+        };
         let n = engines.len();
         let mut life = Self {
             plan,
@@ -140,8 +232,9 @@ impl<'a> Life<'a> {
             rng,
             now_ns: 1,
             keeper,
-            map_disk,
+            places,
             devices,
+            disks,
             engines,
             oracles,
             events: BTreeMap::new(),
@@ -158,21 +251,32 @@ impl<'a> Life<'a> {
             answers_ns: vec![0; n],
             store_owes: 0,
             store_dies: false,
-            crashed: false,
-            leaks: false,
+            crashed,
+            leaks: crashed,
             tally,
         };
+        if crashed {
+            life.tally.in_start += 1;
+            return Ok(life);
+        }
         life.after(TIMEOUT_NS / 3, Event::Tick);
         for record in moves {
             let order = MoveOrder::of(&record);
             let started = life.engines[record.volume.index()].start_move(1, order.clone());
-            started.map_err(|_| "a move is there before it was resumed")?;
+            started.map_err(|_| wrong(&"a move is there before it was resumed"))?;
             life.tally.resumed += 1;
             life.tally.resumed_of_extents += u64::from(record.extents.is_some());
             life.watch_move(record.volume.index(), &order);
-            life.settle(record.volume.index())?;
+            life.settle(record.volume.index()).map_err(|e| wrong(&e))?;
         }
         Ok(life)
+    }
+
+    /// The device on which a sector of a volume is, if it is on one that is lost.
+    pub(super) fn lost_under(&self, volume: usize, sector: usize) -> Option<usize> {
+        let extent = sector * super::oracle::SECTOR / super::plan::EXTENT as usize;
+        let device = self.engines[volume].map().location(extent)?.device.index();
+        self.devices[device].is_none().then_some(device)
     }
 
     /// Reads the volumes past the engines: what a crash has left.
@@ -183,8 +287,10 @@ impl<'a> Life<'a> {
             let map = engine.map();
             let mut bytes = vec![0; map.size().0 as usize];
             for (e, part) in bytes.chunks_mut(extent as usize).enumerate() {
-                if let Some(at) = map.location(e) {
-                    let disk = &self.devices[at.device.index()].disk;
+                if let Some(at) = map.location(e)
+                    && let Some(device) = &self.devices[at.device.index()]
+                {
+                    let disk = &device.disk;
                     disk.read(u64::from(at.slot) * extent, part)
                         .map_err(|e| e.to_string())?;
                 }
@@ -202,6 +308,12 @@ impl<'a> Life<'a> {
             self.after(order_ns, Event::Order(volume));
         }
         self.after(1_000_000, Event::Idle);
+        for i in 0..self.devices.len() {
+            if self.devices[i].is_none() && self.rng.below(2) == 0 {
+                let wait_ns = self.some(50_000_000);
+                self.after(wait_ns, Event::Back(i));
+            }
+        }
     }
 
     pub(super) fn after(&mut self, ns: u64, event: Event) {
@@ -256,10 +368,22 @@ impl<'a> Life<'a> {
                     self.look_at_disks();
                     self.tell_failures();
                 }
+                if self.rng.below(2) == 0 {
+                    let answers = self.keeper.settle();
+                    self.tally.settled += answers.len() as u64;
+                    let begin = self.rng.below(3) == 0;
+                    self.keeper.look_at_copies(begin);
+                    self.look_at_disks();
+                    self.tell_failures();
+                    if !self.crashed {
+                        self.deliver_answers(answers);
+                    }
+                }
                 let idle_ns = self.some(20_000_000);
                 self.after(idle_ns, Event::Idle);
             }
             Event::Order(volume) => self.order(volume)?,
+            Event::Back(device) => self.come_back(device)?,
         }
         Ok(!self.crashed)
     }
@@ -321,18 +445,18 @@ impl<'a> Life<'a> {
         self.keeper_called = false;
         let count = 1 + self.rng.below(self.store_queue.len() as u64) as usize;
         let together: Vec<_> = self.store_queue.drain(..count).collect();
-        let answers = if self.chance(self.faults.commit) {
+        if self.chance(self.faults.commit) {
             self.tally.commits_failed += 1;
-            self.leaks = true;
-            // It may be durable all the same.
-            let durable = self.rng.below(2) == 0;
-            self.keeper.carry_out_by(together, |keeper, changes| {
-                let _ = durable && keeper.array.commit(changes).is_ok();
-                false
-            })
-        } else {
-            self.keeper.carry_out(together)
-        };
+            let both = self.rng.below(3) == 0;
+            let which = self.rng.below(2) as usize;
+            for i in 0..2 {
+                if let Some(disk) = self.places[i].disk().filter(|_| both || i == which) {
+                    // It may be durable all the same.
+                    disk.fail_once_after(self.rng.below(12), self.rng.below(2) == 0);
+                }
+            }
+        }
+        let answers = self.keeper.carry_out(together);
         self.look_at_disks();
         self.tell_failures();
         if self.crashed {
@@ -344,6 +468,13 @@ impl<'a> Life<'a> {
         {
             return Err(format!("the map refuses the keeper's changes: {why}"));
         }
+        self.deliver_answers(answers);
+        self.call_keeper();
+        Ok(())
+    }
+
+    /// Answers of the store arrive, later.
+    fn deliver_answers(&mut self, answers: Vec<(usize, VolumeId, StoreReply)>) {
         for (volume, _, reply) in answers {
             let long = self.faults.hang > 0 && self.rng.below(200) == 0;
             let wait_ns = if long {
@@ -356,7 +487,44 @@ impl<'a> Life<'a> {
             self.answers_ns[volume] = at_ns;
             self.after(at_ns - self.now_ns, Event::Answer(volume, reply));
         }
-        self.call_keeper();
+    }
+
+    /// A device that was missing is there again: it is taken if it belongs to the array, and then holds what it must.
+    fn come_back(&mut self, i: usize) -> Result<(), String> {
+        let Some(disk) = self.disks[i].clone().filter(|_| self.devices[i].is_none()) else {
+            return Ok(());
+        };
+        let id = DeviceId(i as u16);
+        let seed = self.rng.next_u64();
+        let device = SimDevice::new(disk, self.plan.devices[i].slots, seed, self.faults);
+        let joined = self.keeper.join(id, device, false);
+        self.look_at_disks();
+        self.tell_failures();
+        if joined.is_err() || self.crashed {
+            return Ok(());
+        }
+        self.tally.back += 1;
+        let device = self.keeper.devices.get(&id).cloned();
+        let Some(device) = device else { return Ok(()) };
+        self.devices[i] = Some(device.clone());
+        let extent = super::plan::EXTENT;
+        for (engine, oracle) in self.engines.iter_mut().zip(self.oracles.iter_mut()) {
+            engine.device_back(id);
+            let map = engine.map();
+            for e in 0..map.extents() {
+                let Some(at) = map.location(e).filter(|at| at.device == id) else {
+                    continue;
+                };
+                let size = map.bytes_of(e).0 as usize;
+                let mut bytes = vec![0; size];
+                let read = device.disk.read(u64::from(at.slot) * extent, &mut bytes);
+                read.map_err(|e| e.to_string())?;
+                let first = e * extent as usize / super::oracle::SECTOR;
+                for (n, sector) in bytes.chunks(super::oracle::SECTOR).enumerate() {
+                    oracle.back(first + n, sector)?;
+                }
+            }
+        }
         Ok(())
     }
 
@@ -367,10 +535,14 @@ impl<'a> Life<'a> {
 
     /// Whether the moment has come at which a disk was to stop.
     pub(super) fn look_at_disks(&mut self) {
-        let dead = self.map_disk.stopped();
+        let dead = self
+            .places
+            .iter()
+            .filter_map(SimPlace::disk)
+            .any(|d| d.stopped());
         self.leaks |= dead;
         self.crashed |= dead && !self.store_dies;
-        self.crashed |= self.devices.iter().any(|d| d.disk.stopped());
+        self.crashed |= self.disks.iter().flatten().any(CrashDisk::stopped);
     }
 
     /// What the keeper's failed flushes lost, every engine is told of.
@@ -379,6 +551,13 @@ impl<'a> Life<'a> {
             self.tally.losses += 1;
             for engine in &mut self.engines {
                 engine.flush_failed_elsewhere(device);
+            }
+        }
+        for device in std::mem::take(&mut self.keeper.newly_lost) {
+            self.tally.lost += 1;
+            self.devices[device.index()] = None;
+            for engine in &mut self.engines {
+                engine.device_lost(device, true);
             }
         }
     }
@@ -416,6 +595,7 @@ impl<'a> Life<'a> {
             }),
         ]);
         self.look_at_disks();
+        self.tell_failures();
         if durable.is_err() || self.crashed {
             return Ok(());
         }

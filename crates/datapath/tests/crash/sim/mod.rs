@@ -9,6 +9,7 @@
 //!
 //! Nothing but the seed decides what happens: a seed that fails does so again.
 
+mod copies;
 mod device;
 mod guest;
 mod io;
@@ -57,8 +58,30 @@ pub struct Tally {
     pub errors: u64,
     /// Failed flushes.
     pub losses: u64,
-    /// Failed commits.
+    /// Disks of the map that failed once.
     pub commits_failed: u64,
+    /// Crashes before guests were let in.
+    pub in_start: u64,
+    /// Processes that ended in good order.
+    pub closed: u64,
+    /// Starts that were refused.
+    pub refused: u64,
+    /// Devices that were lost when a process started.
+    pub lost_at_start: u64,
+    /// Of these, which were there and may not have been flushed.
+    pub unflushed: u64,
+    /// Of these, which were there in an old state.
+    pub old_devices: u64,
+    /// Devices that were lost while a process ran.
+    pub lost: u64,
+    /// Devices that came back.
+    pub back: u64,
+    /// Starts with the first copy of the map alone, though there are two.
+    pub first_alone: u64,
+    /// Starts with the second copy alone.
+    pub second_alone: u64,
+    /// Answers that waited for a commit in doubt.
+    pub settled: u64,
 }
 
 impl Tally {

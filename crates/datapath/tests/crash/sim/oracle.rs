@@ -4,6 +4,8 @@
 //! answered, is acknowledged; it ends for power losses when such a later one is durable. What a guest was told about with
 //! a failed flush no later flush makes durable.
 
+use std::collections::BTreeSet;
+
 /// What a disk writes at once.
 pub const SECTOR: usize = 512;
 
@@ -120,6 +122,8 @@ pub struct Oracle {
     clock: u64,
     /// Beginnings of reads in flight.
     reads: Vec<u64>,
+    /// Sectors on devices that are missing.
+    absent: BTreeSet<usize>,
 }
 
 impl Oracle {
@@ -131,6 +135,7 @@ impl Oracle {
             sectors: vec![empty; size as usize / SECTOR],
             clock: 1,
             reads: vec![],
+            absent: BTreeSet::new(),
         }
     }
 
@@ -239,11 +244,39 @@ impl Oracle {
         Ok(())
     }
 
-    /// The volume as it is found after a crash.
-    pub fn crashed(&mut self, crash: Crash, bytes: &[u8]) -> Result<(), String> {
+    /// Everything that was acknowledged is durable: the process ended in good order.
+    pub fn closed(&mut self) {
+        for sector in &mut self.sectors {
+            let over = |v: &Version| v.acknowledged && !v.durable;
+            let ops: Vec<u64> = sector.iter().filter(|v| over(v)).map(|v| v.op).collect();
+            for op in ops {
+                endure(sector, op);
+            }
+        }
+    }
+
+    /// The volume as it is found after a crash. Of what is on devices that are missing (`absent` by sector) nothing is known yet.
+    pub fn crashed(
+        &mut self,
+        crash: Crash,
+        bytes: &[u8],
+        absent: &dyn Fn(usize) -> bool,
+    ) -> Result<(), String> {
         let now = self.now();
         self.reads.clear();
         for (at, found) in bytes.chunks(SECTOR).enumerate() {
+            if absent(at) {
+                self.absent.insert(at);
+                for v in &mut self.sectors[at] {
+                    v.answered.get_or_insert(now);
+                }
+                continue;
+            }
+            // Of a device that comes back no more is known than what was flushed when it went.
+            let crash = match self.absent.remove(&at) {
+                true => Crash::Power,
+                false => crash,
+            };
             let live = crash != Crash::Power;
             let what = if live {
                 "after a kill"
@@ -282,6 +315,29 @@ impl Oracle {
             }
         }
         self.clock += 2;
+        Ok(())
+    }
+
+    /// A device is back: what is found in one of its sectors.
+    pub fn back(&mut self, at: usize, found: &[u8]) -> Result<(), String> {
+        if !self.absent.remove(&at) {
+            return Ok(()); // it was written first while the device was away
+        }
+        let now = self.now();
+        let value = seq_of(self.volume, at as u64, found)
+            .map_err(|e| self.told("on a device that is back", at as u64, &e, false))?;
+        if !self.sectors[at]
+            .iter()
+            .any(|v| v.value == value && v.returns)
+        {
+            let found = format!("request {value}");
+            return Err(self.told("on a device that is back", at as u64, &found, false));
+        }
+        // Requests in flight may still change it.
+        let in_flight = |v: &Version| v.answered.is_none();
+        let mut versions = vec![Version::settled(value, now, true)];
+        versions.extend(self.sectors[at].iter().filter(|v| in_flight(v)).cloned());
+        self.sectors[at] = versions;
         Ok(())
     }
 

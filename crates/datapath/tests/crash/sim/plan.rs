@@ -27,8 +27,23 @@ pub struct Faults {
     pub hang: u64,
     /// The filesystem has no space for a slot.
     pub space: u64,
-    /// A commit of the map fails once.
+    /// A disk of a copy of the map fails once, in the middle of a commit.
     pub commit: u64,
+}
+
+/// How often, of a thousand times, something is wrong when the process starts.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Tampering {
+    /// A device is missing, and may come back later.
+    pub device_missing: u64,
+    /// An old state of a device is put in its place.
+    pub device_old: u64,
+    /// A copy of the map is missing.
+    pub copy_missing: u64,
+    /// An old state of a copy is put in its place.
+    pub copy_old: u64,
+    /// A copy is damaged.
+    pub copy_torn: u64,
 }
 
 /// A device's slots.
@@ -71,8 +86,14 @@ pub struct Plan {
     pub bandwidth: u64,
     /// What goes wrong.
     pub faults: Faults,
-    /// Of a thousand lives, in how many the map's disk dies before the process does.
+    /// Of a thousand lives, in how many a disk of the map dies before the process does.
     pub store_dies: u64,
+    /// Whether there is a second copy of the map.
+    pub second: bool,
+    /// What is wrong at starts.
+    pub tampering: Tampering,
+    /// Of a thousand lives, how many end in good order.
+    pub closes: u64,
 }
 
 impl Plan {
@@ -113,6 +134,15 @@ impl Plan {
             commit: often(5, 60),
         };
         let store_dies = often(5, 500);
+        let second = often(2, 1) > 0;
+        let tampering = Tampering {
+            device_missing: often(3, 400),
+            device_old: often(5, 300),
+            copy_missing: often(3, 400),
+            copy_old: often(4, 300),
+            copy_torn: often(6, 200),
+        };
+        let closes = often(3, 400);
         let io_ns = 20_000 << rng.below(7);
         Self {
             volumes,
@@ -133,6 +163,9 @@ impl Plan {
             bandwidth: (8 << 20) << rng.below(8),
             faults,
             store_dies,
+            second,
+            tampering,
+            closes,
         }
     }
 }

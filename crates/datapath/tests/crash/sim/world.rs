@@ -1,15 +1,19 @@
 //! The lives of one seed, and the crashes between them.
 
 use algo::{Rng, mix};
-use array::{Array, ArrayId, Change, DeviceKind, DeviceRecord, Health, TierRecord, VolumeRecord};
+use array::{
+    Array, ArrayId, Change, DeviceKind, DeviceRecord, Health, SecondCopy, TierRecord, VolumeRecord,
+};
 use crashdisk::CrashDisk;
+use datapath::device::superblock_of;
 use datapath::engine::{GuestOp, GuestRequest};
 use units::{Bytes, DeviceId, TierId, VolumeId};
 
 use super::Tally;
-use super::life::Life;
+use super::copies::SimPlace;
+use super::life::{Life, NotStarted};
 use super::oracle::{Crash, Oracle, SECTOR, fill};
-use super::plan::{EXTENT, Faults, Plan};
+use super::plan::{EXTENT, Faults, Plan, Tampering};
 use super::stays;
 
 /// Steps of a life at rest, at most: a second of them is thousands.
@@ -27,90 +31,250 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
         .map(|(v, s)| Oracle::new(v, *s))
         .collect();
     let mut next_op = 0;
-    let mut map_disk = CrashDisk::default();
-    create(&plan, &map_disk).map_err(|e| format!("create: {e}"))?;
-    let mut disks: Vec<CrashDisk> = plan
-        .devices
-        .iter()
-        .enumerate()
-        .map(|(i, device)| {
-            let mut bytes = vec![0; (u64::from(device.slots) * EXTENT) as usize];
-            if device.kind == DeviceKind::Block {
-                fill(0xbad, i as u64 * SECTOR as u64, 1, &mut bytes); // what somebody else left
-            }
-            CrashDisk::of(bytes)
-        })
-        .collect();
+    let first = CrashDisk::default();
+    create(&plan, &first).map_err(|e| format!("create: {e}"))?;
+    let mut maps = [Some(first), plan.second.then(CrashDisk::default)];
+    let blank = |(i, device): (usize, &super::plan::DevicePlan)| {
+        let mut bytes = vec![0; (u64::from(device.slots) * EXTENT) as usize];
+        if device.kind == DeviceKind::Block {
+            fill(0xbad, i as u64 * SECTOR as u64, 1, &mut bytes); // what somebody else left
+        }
+        let superblock = superblock_of(ID, Bytes(EXTENT), &device_record(i as u16, device));
+        bytes.extend(superblock.encode());
+        bytes.extend(superblock.encode());
+        CrashDisk::of(bytes)
+    };
+    let mut disks: Vec<CrashDisk> = plan.devices.iter().enumerate().map(blank).collect();
+    let mut past = Past::default();
     let mut crash = Crash::Power;
+    let mut boot = 1;
     let mut settled: Vec<Vec<(usize, volume::Location)>> = vec![];
     for round in 0..=plan.rounds {
         let last = round == plan.rounds;
         let faults = if last { Faults::default() } else { plan.faults };
-        let round_rng = Rng::new(mix(seed, round), 1);
-        let mut life = Life::start(
-            &plan,
-            faults,
-            round_rng,
-            map_disk.clone(),
-            &disks,
-            &mut oracles,
-            &mut next_op,
-            tally,
-        )
-        .map_err(|e| format!("life {round}: {e}"))?;
-        for (engine, settled) in life.engines.iter().zip(&settled) {
-            let found = stays::found(settled, engine.map());
-            found.map_err(|e| format!("life {round}, after {crash:?}: {e}"))?;
-        }
-        let checked = life.verify(crash);
-        checked.map_err(|e| format!("life {round}, found after {crash:?}: {e}"))?;
-        life.open_for_guests();
-        let lived = if last {
-            life.rest()
-        } else {
-            life.until_crash()
+        let tampering = match last || round == 0 {
+            true => Tampering::default(),
+            false => plan.tampering,
         };
-        lived.map_err(|e| format!("life {round}, at {} ns: {e}", life.now_ns))?;
+        let tampered = past.tamper(tampering, &maps, &disks, &mut rng);
+        past.remember(&maps, &disks);
+        let mut found = tampered.clone();
+        let mut life = loop {
+            let places = ["first", "second"].into_iter().zip(&found.maps);
+            let mut places = places.map(|(name, disk)| SimPlace::new(name, disk.clone()));
+            let places = [places.next(), places.next()].map(|p| p.expect("there are two"));
+            let started = Life::start(
+                &plan,
+                faults,
+                Rng::new(mix(seed, round), 1),
+                places,
+                found.disks.clone(),
+                boot,
+                &mut oracles,
+                &mut next_op,
+                tally,
+            );
+            match started {
+                Ok(life) => break life,
+                Err(NotStarted::Wrong(why)) => return Err(format!("life {round}: {why}")),
+                Err(NotStarted::Refused(why)) if !found.copies_tampered => {
+                    return Err(format!(
+                        "life {round}: refused with all copies there: {why}"
+                    ));
+                }
+                // What belongs there is put back.
+                Err(NotStarted::Refused(_)) => {
+                    tally.refused += 1;
+                    found = Found {
+                        maps: maps.clone(),
+                        copies_tampered: false,
+                        ..tampered.clone()
+                    };
+                }
+            }
+        };
+        if last {
+            for (id, lost) in &life.keeper.lost {
+                if !lost.why.contains("not known whether") {
+                    return Err(format!(
+                        "device {} is not taken in the end: {}",
+                        id.0, lost.why
+                    ));
+                }
+            }
+        }
+        if !life.crashed {
+            for (engine, settled) in life.engines.iter().zip(&settled) {
+                let found = stays::found(settled, engine.map());
+                found.map_err(|e| format!("life {round}, after {crash:?}: {e}"))?;
+            }
+            let checked = life.verify(crash);
+            checked.map_err(|e| format!("life {round}, found after {crash:?}: {e}"))?;
+            life.open_for_guests();
+            let lived = if last {
+                life.rest()
+            } else {
+                life.until_crash()
+            };
+            lived.map_err(|e| format!("life {round}, at {} ns: {e}", life.now_ns))?;
+            settled = life.engines.iter().map(stays::settled).collect();
+        } else if last {
+            return Err("a disk has stopped that should not".into());
+        }
         if last {
             break;
         }
-        settled = life.engines.iter().map(stays::settled).collect();
-        crash = life.end();
+        let lived = !life.crashed || life.tally.events > 0;
+        let end = life.end();
         if life.tally.trace {
-            eprintln!("{crash:?}");
+            eprintln!("{end:?}");
         }
-        let found = |disk: &CrashDisk, rng: &mut Rng| match crash {
-            Crash::Power => disk.power_loss(rng.next_u64()),
-            Crash::Kill { .. } => disk.killed(),
+        let left: Vec<Option<CrashDisk>> = life.places.iter().map(SimPlace::disk).collect();
+        drop(life);
+        // A life that let nobody in leaves what the one before it left: the oracle has not looked at that yet.
+        crash = match (lived, crash) {
+            (_, Crash::Power) => match end {
+                Crash::Power => Crash::Power,
+                kill => kill,
+            },
+            (_, before) => worse(before, end),
         };
-        disks = disks.iter().map(|d| found(d, &mut rng)).collect();
-        map_disk = found(&map_disk, &mut rng);
+        let power = end == Crash::Power;
+        let gone = |disk: &CrashDisk, rng: &mut Rng| match power {
+            true => disk.power_loss(rng.next_u64()),
+            false => disk.killed(),
+        };
+        for (i, disk) in disks.iter_mut().enumerate() {
+            match &found.disks[i] {
+                // What was put in its place is taken away again.
+                Some(used) if !tampered.old[i] => *disk = gone(used, &mut rng),
+                // A device that is pulled out takes nothing with it that was not flushed.
+                _ if rng.below(2) == 0 => *disk = disk.power_loss(rng.next_u64()),
+                _ => *disk = gone(disk, &mut rng),
+            }
+        }
+        for (i, map) in maps.iter_mut().enumerate() {
+            let used = left.get(i).cloned().flatten();
+            // One that was missing, and was not made anew, comes back as it was.
+            *map = used.or(map.take()).map(|disk| gone(&disk, &mut rng));
+        }
+        boot += u128::from(power);
     }
     Ok(())
 }
 
+/// What two ends of processes in a row leave.
+fn worse(before: Crash, end: Crash) -> Crash {
+    match (before, end) {
+        (Crash::Power, _) | (_, Crash::Power) => Crash::Power,
+        (Crash::Kill { lossy: a }, Crash::Kill { lossy: b }) => Crash::Kill { lossy: a || b },
+    }
+}
+
+/// What a process finds.
+#[derive(Debug, Clone)]
+struct Found {
+    maps: [Option<CrashDisk>; 2],
+    disks: Vec<Option<CrashDisk>>,
+    /// Devices in whose place an old state of them is.
+    old: Vec<bool>,
+    copies_tampered: bool,
+}
+
+/// States of earlier starts, to be put back where they do not belong any more.
+#[derive(Debug, Default)]
+struct Past {
+    maps: Vec<[Option<CrashDisk>; 2]>,
+    disks: Vec<Vec<CrashDisk>>,
+}
+
+impl Past {
+    fn remember(&mut self, maps: &[Option<CrashDisk>; 2], disks: &[CrashDisk]) {
+        let copy = |d: &CrashDisk| d.killed();
+        self.maps.push([0, 1].map(|i| maps[i].as_ref().map(copy)));
+        self.disks.push(disks.iter().map(copy).collect());
+    }
+
+    fn tamper(
+        &self,
+        odds: Tampering,
+        maps: &[Option<CrashDisk>; 2],
+        disks: &[CrashDisk],
+        rng: &mut Rng,
+    ) -> Found {
+        let mut hits = |of_thousand: u64| of_thousand > 0 && rng.below(1000) < of_thousand;
+        let mut found = Found {
+            maps: maps.clone(),
+            disks: disks.iter().cloned().map(Some).collect(),
+            old: vec![false; disks.len()],
+            copies_tampered: false,
+        };
+        for i in 0..disks.len() {
+            if hits(odds.device_missing) {
+                found.disks[i] = None;
+            } else if hits(odds.device_old)
+                && let Some(old) = self.disks.last()
+            {
+                found.disks[i] = Some(old[i].killed());
+                found.old[i] = true;
+            }
+        }
+        for i in 0..2 {
+            if hits(odds.copy_missing) {
+                found.maps[i] = None;
+            } else if hits(odds.copy_old)
+                && let Some(old) = self.maps.first()
+            {
+                found.maps[i] = old[i].as_ref().map(|d| d.killed());
+            } else if hits(odds.copy_torn)
+                && let Some(disk) = &found.maps[i]
+            {
+                let torn = disk.killed();
+                let length = torn.len().unwrap_or(0);
+                let half = (length / 2) & !4095;
+                let _ = torn.write(0, &vec![0x5a; half as usize]);
+                found.maps[i] = Some(torn);
+            } else {
+                continue;
+            }
+            found.copies_tampered = true;
+        }
+        found
+    }
+}
+
+const ID: ArrayId = ArrayId([7; 16]);
+
+fn device_record(i: u16, device: &super::plan::DevicePlan) -> DeviceRecord {
+    DeviceRecord {
+        id: DeviceId(i),
+        tier: TierId(i),
+        name: format!("device{i}"),
+        kind: device.kind,
+        path: format!("/device{i}"),
+        slots: device.slots,
+        high_water: if device.kind == DeviceKind::File {
+            0
+        } else {
+            device.slots
+        },
+        emulate: None,
+    }
+}
+
 fn create(plan: &Plan, disk: &CrashDisk) -> Result<(), array::ArrayError> {
-    let array = Array::create_on(disk.clone(), ArrayId([7; 16]), Bytes(EXTENT))?;
-    let mut changes = vec![];
+    let array = Array::create_on(disk.clone(), ID, Bytes(EXTENT))?;
+    let mut changes = vec![Change::SetSecondCopy(if plan.second {
+        SecondCopy::At("second".into())
+    } else {
+        SecondCopy::Off
+    })];
     for (i, device) in (0..).zip(&plan.devices) {
         changes.push(Change::AddTier(TierRecord {
             id: TierId(i),
             name: format!("tier{i}"),
         }));
-        changes.push(Change::AddDevice(DeviceRecord {
-            id: DeviceId(i),
-            tier: TierId(i),
-            name: format!("device{i}"),
-            kind: device.kind,
-            path: format!("/device{i}"),
-            slots: device.slots,
-            high_water: if device.kind == DeviceKind::File {
-                0
-            } else {
-                device.slots
-            },
-            emulate: None,
-        }));
+        changes.push(Change::AddDevice(device_record(i, device)));
     }
     for (i, size) in (0..).zip(&plan.volumes) {
         changes.push(Change::AddVolume(VolumeRecord {
@@ -129,8 +293,16 @@ impl Life<'_> {
     /// What is found is possible.
     fn verify(&mut self, crash: Crash) -> Result<(), String> {
         let contents = self.contents()?;
-        for (oracle, bytes) in self.oracles.iter_mut().zip(&contents) {
-            oracle.crashed(crash, bytes)?;
+        let absent: Vec<Vec<bool>> = contents
+            .iter()
+            .enumerate()
+            .map(|(v, bytes)| {
+                let sectors = 0..bytes.len() / SECTOR;
+                sectors.map(|s| self.lost_under(v, s).is_some()).collect()
+            })
+            .collect();
+        for (v, (oracle, bytes)) in self.oracles.iter_mut().zip(&contents).enumerate() {
+            oracle.crashed(crash, bytes, &|sector| absent[v][sector])?;
         }
         self.space_adds_up()
     }
@@ -163,19 +335,75 @@ impl Life<'_> {
         let moment = self.rng.below(moment);
         if self.chance(self.plan.store_dies) {
             self.store_dies = true;
-            self.map_disk.fail_after(self.rng.below(200));
+            let both = self.rng.below(4) == 0;
+            let which = self.rng.below(2) as usize;
+            for i in 0..2 {
+                if let Some(disk) = self.places[i].disk().filter(|_| both || i == which) {
+                    disk.fail_after(self.rng.below(200));
+                }
+            }
         }
         let mut events = u64::MAX;
         match self.rng.below(10) {
-            0..4 if !self.store_dies => self.map_disk.fail_after(moment),
+            0..4 if !self.store_dies => {
+                let which = self.rng.below(2) as usize;
+                let disk = self.places[which].disk().or(self.places[0].disk());
+                if let Some(disk) = disk {
+                    disk.fail_after(moment);
+                }
+            }
             4..7 => {
                 let device = self.rng.below(self.devices.len() as u64) as usize;
-                self.devices[device].disk.fail_after(moment);
+                if let Some(device) = &self.devices[device] {
+                    device.disk.fail_after(moment);
+                }
             }
             _ => events = 8 * moment,
         }
         while events > 0 && (self.to_come > 0 || !self.asked.is_empty()) && self.step()? {
             events -= 1;
+        }
+        if !self.crashed && self.chance(self.plan.closes) {
+            self.close()?;
+        }
+        Ok(())
+    }
+
+    /// The process ends in good order: guests are gone, what is under way ends, everything is flushed.
+    fn close(&mut self) -> Result<(), String> {
+        self.to_come = 0;
+        for _ in 0..STEPS_MAX {
+            let quiet = self.asked.is_empty() && self.ios.is_empty();
+            if quiet || !self.step()? {
+                break;
+            }
+        }
+        let lost_before = self
+            .devices
+            .iter()
+            .flatten()
+            .any(|d| d.lossy.load(std::sync::atomic::Ordering::Relaxed));
+        if self.crashed || !self.asked.is_empty() || !self.ios.is_empty() {
+            return Ok(());
+        }
+        self.keeper.close();
+        self.look_at_disks();
+        let lost = self
+            .devices
+            .iter()
+            .flatten()
+            .any(|d| d.lossy.load(std::sync::atomic::Ordering::Relaxed));
+        // What a flush has lost is lost, whoever was told.
+        if !self.crashed
+            && !lost
+            && !lost_before
+            && self.keeper.lost.is_empty()
+            && self.store_idle()
+        {
+            self.tally.closed += 1;
+            for oracle in self.oracles.iter_mut() {
+                oracle.closed();
+            }
         }
         Ok(())
     }
@@ -193,7 +421,7 @@ impl Life<'_> {
             d.lossy.load(std::sync::atomic::Ordering::Relaxed)
         };
         Crash::Kill {
-            lossy: self.devices.iter().any(lossy),
+            lossy: self.devices.iter().flatten().any(lossy),
         }
     }
 
@@ -225,7 +453,10 @@ impl Life<'_> {
             }
             self.tally.failed = failed;
             let size = self.plan.volumes[volume];
+            let mut lost = 0;
             for offset in (0..size).step_by(EXTENT as usize) {
+                // What is lost must fail, and nothing else.
+                lost += u64::from(self.lost_under(volume, offset as usize / SECTOR).is_some());
                 let length = EXTENT.min(size - offset);
                 self.send(
                     volume,
@@ -238,9 +469,13 @@ impl Life<'_> {
                 )?;
             }
             self.run_down()?;
-            if self.tally.failed != failed {
-                return Err("reads fail on devices that do not".into());
+            if self.tally.failed != failed + lost {
+                return Err(format!(
+                    "{} reads fail, and {lost} extents are on devices that are lost",
+                    self.tally.failed - failed
+                ));
             }
+            self.tally.failed = failed;
         }
         self.space_adds_up()
     }

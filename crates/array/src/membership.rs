@@ -1,0 +1,461 @@
+//! Which copies of the map, and which devices, belong together: what a start may believe.
+//!
+//! ```text
+//!   a change of membership (a copy is dropped or comes back, a device comes or goes, the array is served):
+//!
+//!    propose ──────────▶ superblocks ─────────────▶ confirm ──────────▶ what was waiting is acknowledged
+//!    durable in every    of every reachable device  durable in every
+//!    copy that stays     carry the new stamp        copy that stays
+//! ```
+//!
+//! A [`Stamp`] is the generation of a membership and a random number, so that two memberships with one generation, made by two
+//! copies that did not see each other, are told apart. Nothing is acknowledged between proposal and confirmation: a
+//! copy that has only proposed knows nothing that others do not.
+//!
+//! # What a start believes
+//!
+//! A copy is *stale* if the superblock of a reachable device has a stamp that the copy neither has confirmed nor proposed, and
+//! that is not older. Of the copies that are not stale the one with the highest confirmed generation, and then the most
+//! commits, is the map. If a copy is missing that belonged to that membership, it might have gone on alone. It cannot have if enough
+//! devices are there that know nothing of it: whoever goes on alone stamps them first. For the first copy half of the
+//! devices are enough, for the second it takes more than half; so two copies can never go on alone on both sides of a divide.
+//!
+//! # What it is not
+//!
+//! No I/O, no clock, no randomness: stamps and superblocks are handed in.
+
+use std::fmt;
+
+use thiserror::Error;
+use units::DeviceId;
+
+use crate::Superblock;
+
+/// Names a membership. Later ones have a higher generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Stamp {
+    /// Counts memberships; 0 is that of arrays and devices from before there were any.
+    pub generation: u64,
+    /// Chosen at random with the generation.
+    pub nonce: u64,
+}
+
+impl Stamp {
+    /// Of devices that were never stamped.
+    pub const NONE: Stamp = Stamp {
+        generation: 0,
+        nonce: 0,
+    };
+
+    /// Whether whoever has this stamp knows of something that one with `other` does not.
+    pub fn supersedes(self, other: Stamp) -> bool {
+        self.generation > other.generation
+            || self.generation == other.generation && self.nonce != other.nonce
+    }
+}
+
+impl fmt::Display for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.generation)
+    }
+}
+
+/// One of the copies of a map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CopyId {
+    /// The one in the array's directory.
+    First,
+    /// The one on another device.
+    Second,
+}
+
+impl CopyId {
+    /// Both.
+    pub const ALL: [CopyId; 2] = [CopyId::First, CopyId::Second];
+
+    /// The other one.
+    pub fn other(self) -> CopyId {
+        match self {
+            CopyId::First => CopyId::Second,
+            CopyId::Second => CopyId::First,
+        }
+    }
+
+    /// 0 or 1.
+    pub fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl fmt::Display for CopyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CopyId::First => "first",
+            CopyId::Second => "second",
+        })
+    }
+}
+
+/// The copies that commits go to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Members {
+    /// Whether the first copy is one.
+    pub first: bool,
+    /// Whether the second copy is one.
+    pub second: bool,
+}
+
+impl Members {
+    /// None: of a backup.
+    pub const NONE: Members = Members {
+        first: false,
+        second: false,
+    };
+
+    /// The first copy alone, as it is in a new array.
+    pub const FIRST: Members = Members {
+        first: true,
+        second: false,
+    };
+
+    /// Whether a copy is one.
+    pub fn contains(self, copy: CopyId) -> bool {
+        match copy {
+            CopyId::First => self.first,
+            CopyId::Second => self.second,
+        }
+    }
+
+    /// With a copy, or without it.
+    #[must_use]
+    pub fn with(self, copy: CopyId, is_one: bool) -> Self {
+        match copy {
+            CopyId::First => Self {
+                first: is_one,
+                ..self
+            },
+            CopyId::Second => Self {
+                second: is_one,
+                ..self
+            },
+        }
+    }
+}
+
+/// A membership: its stamp and its copies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Membership {
+    /// Its name.
+    pub stamp: Stamp,
+    /// The copies that every commit of it is in.
+    pub members: Members,
+}
+
+/// Where the second copy is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SecondCopy {
+    /// Nobody has said: beside the first device that has a file system of its own.
+    Auto,
+    /// There is to be none.
+    Off,
+    /// In this file, chosen by an operator or by default.
+    At(String),
+}
+
+/// What a copy of the map says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MapState {
+    /// Number of commits up to now. Of two copies with one confirmed membership the one with more has all that the other has.
+    pub commits: u64,
+    /// The membership in which everything was acknowledged up to now.
+    pub confirmed: Membership,
+    /// One that was proposed; it may be on some devices.
+    pub pending: Option<Membership>,
+    /// Where the second copy is to be.
+    pub second: SecondCopy,
+}
+
+impl Default for MapState {
+    fn default() -> Self {
+        Self {
+            commits: 0,
+            confirmed: Membership {
+                stamp: Stamp::NONE,
+                members: Members::FIRST,
+            },
+            pending: None,
+            second: SecondCopy::Auto,
+        }
+    }
+}
+
+impl MapState {
+    /// Whether a device with this stamp knows of a membership that this copy has not been part of.
+    fn is_stale_beside(&self, found: Stamp) -> bool {
+        found.supersedes(self.confirmed.stamp) && Some(found) != self.pending.map(|p| p.stamp)
+    }
+
+    /// The highest generation that it knows of.
+    pub fn generation(&self) -> u64 {
+        let pending = self.pending.map_or(0, |p| p.stamp.generation);
+        self.confirmed.stamp.generation.max(pending)
+    }
+}
+
+/// What the map expects of a device's superblock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceStamp {
+    /// The device.
+    pub device: DeviceId,
+    /// Its stamp.
+    pub now: Stamp,
+    /// The one that it has if writing `now` did not come to its end.
+    pub was: Option<Stamp>,
+}
+
+/// Why a device that is there is not taken.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum NotJoined {
+    /// It is from another time.
+    #[error(
+        "its superblock is of generation {found}, the map expects {expected}: an older copy of the device, or of the map, was put back"
+    )]
+    Generation {
+        /// In the superblock.
+        found: Stamp,
+        /// In the map.
+        expected: Stamp,
+    },
+    /// Writes to it may be lost that their guests were never told of.
+    #[error(
+        "it was in use when it went away, and it is not known whether everything that was written to it had been flushed"
+    )]
+    Unflushed,
+}
+
+/// Whether a device that is there belongs to the array as the map knows it. `boot` is the present boot of this host.
+///
+/// One that missed a membership has to have been flushed when it left: its superblock says so, or the host has been started since,
+/// after which nobody expects more of it than what was flushed.
+///
+/// # Errors
+/// [`NotJoined`].
+pub fn joins(
+    state: &MapState,
+    expected: Option<&DeviceStamp>,
+    found: &Superblock,
+    boot: u128,
+) -> Result<(), NotJoined> {
+    let stamp = found.stamp;
+    let known = match expected {
+        None => stamp == Stamp::NONE,
+        Some(e) => stamp == e.now || Some(stamp) == e.was,
+    };
+    if !known {
+        return Err(NotJoined::Generation {
+            found: stamp,
+            expected: expected.map_or(Stamp::NONE, |e| e.now),
+        });
+    }
+    let present = stamp == state.confirmed.stamp || Some(stamp) == state.pending.map(|p| p.stamp);
+    if present || stamp == Stamp::NONE || found.flushed || found.boot != boot {
+        return Ok(());
+    }
+    Err(NotJoined::Unflushed)
+}
+
+/// A copy that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// Which.
+    pub copy: CopyId,
+    /// What it says of itself.
+    pub state: MapState,
+    /// The devices that it knows, but for those that are gone for good.
+    pub devices: Vec<DeviceId>,
+}
+
+/// A device's superblock, as far as the choice of the map is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// The device.
+    pub device: DeviceId,
+    /// Its stamp.
+    pub stamp: Stamp,
+    /// The number of commits with which the array was closed, everything flushed, after its last use; `None` if it was not.
+    pub closed_at: Option<u64>,
+}
+
+/// Which copy is the map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    /// It.
+    pub copy: CopyId,
+    /// Whether the other copy is there, belongs to the membership and holds the same.
+    pub other_is_current: bool,
+    /// A generation above all that were seen.
+    pub next_generation: u64,
+}
+
+/// Why none of the copies may be the map.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum NotChosen {
+    /// There is none.
+    #[error("there is no copy of the map")]
+    None,
+    /// A device knows better.
+    #[error(
+        "the {copy} copy of the map is of generation {generation}, but device {device} is of generation {found}: the array went on with another copy since, or an old copy was put back"
+    )]
+    Stale {
+        /// The best of the copies.
+        copy: CopyId,
+        /// Its generation.
+        generation: u64,
+        /// The device that knows better.
+        device: u16,
+        /// Its generation.
+        found: u64,
+    },
+    /// It was no member of the last membership that it knows of: others went on without it.
+    #[error(
+        "the {copy} copy of the map was no longer kept up to date when it was last written, in generation {generation}"
+    )]
+    NoMember {
+        /// The copy.
+        copy: CopyId,
+        /// Its generation.
+        generation: u64,
+    },
+    /// A backup, and the array was in use since, or may have been.
+    #[error(
+        "the {copy} copy of the map is a backup with {commits} commits of generation {generation}, and the devices do not say that the array was closed then and not used since"
+    )]
+    OldBackup {
+        /// The copy.
+        copy: CopyId,
+        /// Its generation.
+        generation: u64,
+        /// Its commits.
+        commits: u64,
+    },
+    /// The copy that is missing may have gone on alone.
+    #[error(
+        "only the {copy} copy of the map is there, and the other one may have gone on without it: {there} of {all} devices are there to tell, and it takes {needed}"
+    )]
+    NotVouched {
+        /// The copy that is there.
+        copy: CopyId,
+        /// Devices that are there.
+        there: usize,
+        /// Devices of the array.
+        all: usize,
+        /// Devices that are needed.
+        needed: usize,
+    },
+}
+
+/// How many of `all` devices must carry a stamp before the given copy goes on alone, and must be there to say that the other one did not.
+pub fn devices_needed(copy: CopyId, all: usize) -> usize {
+    match copy {
+        CopyId::First => all.div_ceil(2),
+        CopyId::Second => all / 2 + 1,
+    }
+}
+
+/// Chooses the map among the copies that were found, beside the superblocks of the devices that were.
+///
+/// # Errors
+/// [`NotChosen`].
+pub fn choose(candidates: &[Candidate], superblocks: &[Seen]) -> Result<Choice, NotChosen> {
+    let fit = |c: &&Candidate| unfit(c, superblocks).is_none();
+    let Some(best) = best_of(candidates.iter().filter(fit)) else {
+        let best = best_of(candidates.iter()).ok_or(NotChosen::None)?;
+        return Err(unfit(best, superblocks).expect("none of them is fit"));
+    };
+    let other = candidates.iter().find(|c| c.copy != best.copy);
+    let missing = best.copy.other();
+    if other.is_none() && best.state.confirmed.members.contains(missing) {
+        let there = superblocks
+            .iter()
+            .filter(|s| best.devices.contains(&s.device));
+        let (there, all) = (there.count(), best.devices.len());
+        let needed = devices_needed(best.copy, all);
+        if there < needed {
+            return Err(NotChosen::NotVouched {
+                copy: best.copy,
+                there,
+                all,
+                needed,
+            });
+        }
+    }
+    Ok(chosen(best, candidates, superblocks))
+}
+
+/// Why a copy cannot be the map, whatever the other one says.
+fn unfit(candidate: &Candidate, superblocks: &[Seen]) -> Option<NotChosen> {
+    let Candidate {
+        copy,
+        state,
+        devices,
+    } = candidate;
+    let (copy, generation) = (*copy, state.confirmed.stamp.generation);
+    if let Some(newer) = superblocks.iter().find(|s| state.is_stale_beside(s.stamp)) {
+        return Some(NotChosen::Stale {
+            copy,
+            generation,
+            device: newer.device.0,
+            found: newer.stamp.generation,
+        });
+    }
+    if state.confirmed.members == Members::NONE {
+        let commits = state.commits;
+        let agrees = |s: &&Seen| {
+            devices.contains(&s.device)
+                && s.stamp == state.confirmed.stamp
+                && s.closed_at == Some(commits)
+        };
+        let agreeing = superblocks.iter().filter(agrees).count();
+        // Half of the devices at least; of an array without any nothing can be lost but names.
+        return (agreeing < devices_needed(CopyId::First, devices.len())).then_some(
+            NotChosen::OldBackup {
+                copy,
+                generation,
+                commits,
+            },
+        );
+    }
+    let pending = state.pending.map_or(Members::NONE, |p| p.members);
+    let is_member = state.confirmed.members.contains(copy) || pending.contains(copy);
+    (!is_member).then_some(NotChosen::NoMember { copy, generation })
+}
+
+/// The best copy all the same, for an operator who accepts what is lost with it.
+pub fn choose_anyway(candidates: &[Candidate], superblocks: &[Seen]) -> Option<Choice> {
+    let best = best_of(candidates.iter())?;
+    Some(Choice {
+        other_is_current: false,
+        ..chosen(best, candidates, superblocks)
+    })
+}
+
+fn chosen(best: &Candidate, candidates: &[Candidate], superblocks: &[Seen]) -> Choice {
+    let other = candidates.iter().find(|c| c.copy != best.copy);
+    let seen = candidates.iter().map(|c| c.state.generation());
+    let seen = seen.chain(superblocks.iter().map(|s| s.stamp.generation));
+    Choice {
+        copy: best.copy,
+        other_is_current: other.is_some_and(|o| {
+            o.state == best.state && best.state.confirmed.members.contains(o.copy)
+        }),
+        next_generation: seen.max().unwrap_or(0) + 1,
+    }
+}
+
+fn best_of<'a>(candidates: impl Iterator<Item = &'a Candidate>) -> Option<&'a Candidate> {
+    candidates.max_by_key(|c| {
+        let first = c.copy == CopyId::First;
+        (c.state.confirmed.stamp.generation, c.state.commits, first)
+    })
+}

@@ -1,0 +1,606 @@
+//! Opening an array from what there is of it, and keeping its copies and devices of one mind about that.
+//!
+//! ```text
+//!   copies of the map ─┐                          ┌─▶ devices that belong to it: used
+//!                      ├─▶ choose (array::choose) ─┤
+//!   superblocks ───────┘                          └─▶ others: lost, for now
+//!
+//!   renew: propose (map) ─▶ superblocks of all devices in use ─▶ confirm (map)       before guests are let in, and whenever
+//!                                                                                    a copy or a device comes or goes
+//! ```
+//!
+//! What may be believed is decided in [`array::choose`] and [`array::joins`]; here it is carried out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::sync::Arc;
+
+use array::{
+    Array, ArrayError, Candidate, Change, Copies, CopyHealth, CopyId, CopyPlace, DeviceKind,
+    DeviceRecord, Extent, Health, Membership, Seen, Slots, Stamp, Superblock, choose,
+    choose_anyway, devices_needed, joins,
+};
+use units::{Bytes, DeviceId};
+
+use super::{Keeper, KeeperError, LostDevice, watch};
+use crate::device::SlotSpace;
+use crate::text::explain;
+
+/// What an operator accepts to lose: `map`, and names of devices.
+#[derive(Debug, Clone, Default)]
+pub struct AcceptLoss(pub BTreeSet<String>);
+
+impl AcceptLoss {
+    /// The word for the map.
+    pub const MAP: &str = "map";
+
+    fn contains(&self, what: &str) -> bool {
+        self.0.contains(what)
+    }
+}
+
+/// A copy of the map where one should be.
+#[derive(Debug)]
+pub struct FoundCopy {
+    /// Which.
+    pub copy: CopyId,
+    /// Where.
+    pub place: Box<dyn CopyPlace>,
+    /// It, or why it cannot be read.
+    pub array: Result<Array, ArrayError>,
+}
+
+/// What is to be known of the host.
+pub struct Host {
+    /// Its present boot; never 0.
+    pub boot: u128,
+    /// Random numbers.
+    pub nonce: Box<dyn FnMut() -> u64 + Send>,
+}
+
+impl Host {
+    /// This one.
+    pub fn this() -> Self {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+        let boot = boot.ok().and_then(|id| {
+            let digits: String = id.chars().filter(char::is_ascii_hexdigit).collect();
+            u128::from_str_radix(&digits, 16).ok()
+        });
+        Self {
+            // Where the system does not say, every start may be on the same boot.
+            boot: boot.filter(|b| *b != 0).unwrap_or(1),
+            nonce: Box::new(random),
+        }
+    }
+}
+
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    let read = std::fs::File::open("/dev/urandom").and_then(|mut f| f.read_exact(&mut bytes));
+    match read {
+        Ok(()) => u64::from_le_bytes(bytes),
+        // Without it two memberships that never met are told apart by time alone.
+        Err(_) => crate::clock::now_ns() ^ u64::from(std::process::id()) << 32,
+    }
+}
+
+/// A device that was opened, with its superblock, if its kind has one; or what is wrong with it.
+type Opened<D> = Result<(D, Option<Superblock>), String>;
+
+impl<D: SlotSpace> Keeper<D> {
+    /// Chooses the map among the copies that were found, and opens its devices in some way.
+    ///
+    /// # Errors
+    /// No copy that can be read and believed; a map that contradicts itself.
+    pub fn open_with(
+        found: Vec<FoundCopy>,
+        host: Host,
+        accept: &AcceptLoss,
+        mut open: impl FnMut(Bytes, &DeviceRecord) -> Result<D, String>,
+    ) -> Result<Self, KeeperError> {
+        let mut copies: Vec<(CopyId, Box<dyn CopyPlace>, Array)> = vec![];
+        let mut unread: Vec<(CopyId, Box<dyn CopyPlace>, String)> = vec![];
+        let mut candidates = vec![];
+        for FoundCopy { copy, place, array } in found {
+            let read = array.and_then(|array| Ok((candidate(copy, &array)?, array)));
+            match read {
+                Ok((candidate, array)) => {
+                    candidates.push(candidate);
+                    copies.push((copy, place, array));
+                }
+                Err(error @ ArrayError::InUse { .. }) => return Err(error.into()),
+                Err(error) => unread.push((copy, place, explain(&error))),
+            }
+        }
+        let whys: Vec<String> = unread
+            .iter()
+            .map(|(copy, place, why)| format!("{copy} copy, {}: {why}", place.name()))
+            .collect();
+        let whys = whys.join("; ");
+        if candidates.is_empty() {
+            return Err(KeeperError::NoCopy { whys });
+        }
+        let mut opened = open_devices(&copies, &mut open)?;
+        let seen: Vec<Seen> = opened
+            .iter()
+            .filter_map(|(key, o)| seen(key.0, o))
+            .collect();
+        let choice = choose(&candidates, &seen).or_else(|why| {
+            let anyway = choose_anyway(&candidates, &seen);
+            match anyway.filter(|_| accept.contains(AcceptLoss::MAP)) {
+                Some(choice) => Ok(choice),
+                None => Err(KeeperError::NotBelieved {
+                    whys: match whys.is_empty() {
+                        true => String::new(),
+                        false => format!(" ({whys})"),
+                    },
+                    loss: format!(
+                        "volumes that were created since, and what was written to places that this copy does not know, are lost; where slots changed hands, volumes read one another's bytes. It knows {}",
+                        known(&candidates)
+                    ),
+                    why,
+                }),
+            }
+        })?;
+        let at = copies.iter().position(|c| c.0 == choice.copy);
+        let (copy, place, array) = copies.swap_remove(at.expect("it is one of them"));
+        let mut map = Copies::new(copy, place, array)?;
+        for (copy, place, array) in copies {
+            let current = choice.other_is_current.then_some(array);
+            map.add(copy, place, current, "it was not up to date at the start");
+        }
+        for (copy, place, why) in unread {
+            map.add(copy, place, None, why);
+        }
+        let mut keeper = Self::of(map, host)?;
+        keeper.next_generation = choice.next_generation;
+        keeper.join_found(&mut opened, accept)?;
+        Ok(keeper)
+    }
+
+    /// The array that a map describes, without its devices.
+    fn of(map: Copies, host: Host) -> Result<Self, KeeperError> {
+        let tiers = map.tiers()?;
+        let records: BTreeMap<DeviceId, DeviceRecord> =
+            map.devices()?.into_iter().map(|d| (d.id, d)).collect();
+        let volumes: BTreeMap<_, _> = map.volumes()?.into_iter().map(|v| (v.id, v)).collect();
+        let mut used = vec![];
+        let (mut lost, mut contested) = (false, vec![]);
+        for volume in volumes.values() {
+            for extent in map.extents(volume.id)? {
+                match (extent, volume.health) {
+                    (Extent::At(location), Health::Whole) => used.push(location),
+                    // Others may claim the same slot; none of them is served, and the slot is nobody else's.
+                    (Extent::At(location), Health::Damaged) => contested.push(location),
+                    (Extent::Lost, _) => lost = true,
+                    (Extent::Hole, _) => {}
+                }
+            }
+        }
+        used.sort();
+        contested.sort();
+        contested.dedup();
+        contested.retain(|c| used.binary_search(c).is_err());
+        used.append(&mut contested);
+        let all: Vec<DeviceRecord> = records.values().cloned().collect();
+        let mut slots = Slots::new(&all, used.into_iter())?;
+        if lost {
+            // Any slot that was ever used may be the one that was lost: none of them is handed out, nor zeroed.
+            for device in &all {
+                let _ = slots.to_clean(device.id, usize::MAX);
+            }
+        }
+        Ok(Self {
+            map,
+            slots,
+            devices: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            records,
+            tiers,
+            volumes,
+            workers: vec![],
+            failed: BTreeMap::new(),
+            store_error: None,
+            map_failing: None,
+            lost_flushes: vec![],
+            newly_lost: vec![],
+            superblocks: BTreeMap::new(),
+            host,
+            next_generation: 1,
+            held: None,
+            pause: None,
+            serves: false,
+            dir: None,
+            watch: watch::Watch::default(),
+        })
+    }
+
+    /// Takes the devices that belong to the array among those that were opened.
+    fn join_found(
+        &mut self,
+        opened: &mut BTreeMap<(DeviceId, String), Opened<D>>,
+        accept: &AcceptLoss,
+    ) -> Result<(), KeeperError> {
+        // Whether a process before this one may have left something that was not flushed, and that a power loss has not forgiven.
+        let boot = self.host.boot;
+        let unclean = |o: &Opened<D>| matches!(o, Ok((_, Some(b))) if !b.flushed && b.boot == boot);
+        let told = opened
+            .values()
+            .filter(|o| matches!(o, Ok((_, Some(_)))))
+            .count();
+        let unflushed = told == 0 || opened.values().any(unclean);
+        for record in self.records.values().cloned().collect::<Vec<_>>() {
+            let (id, name) = (record.id, record.name);
+            let found = opened.remove(&(id, record.path));
+            let found = match (record.kind, found) {
+                (DeviceKind::Gone, _) => Err("it was given up".to_owned()),
+                (_, Some(found)) => found,
+                (_, None) => Err("it was not looked for".to_owned()),
+            };
+            let taken = found.and_then(|(device, superblock)| {
+                let accepted = accept.contains(&name);
+                match &superblock {
+                    Some(superblock) => {
+                        self.belongs(id, superblock)
+                            .or_else(|why| if accepted { Ok(()) } else { Err(why) })?;
+                        self.superblocks.insert(id, *superblock);
+                    }
+                    None => debug_assert_eq!(record.kind, DeviceKind::BareNbd),
+                }
+                Ok(device)
+            });
+            match taken {
+                Ok(device) => {
+                    self.devices.insert(id, Arc::new(device));
+                }
+                Err(why) => {
+                    let lost = LostDevice {
+                        why,
+                        unflushed: unflushed && record.kind != DeviceKind::Gone,
+                        told: false,
+                    };
+                    self.lost.insert(id, lost);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a device that is there belongs to the array, by its superblock.
+    fn belongs(&self, id: DeviceId, found: &Superblock) -> Result<(), String> {
+        let stamps = self.map.stamps().map_err(|e| explain(&e))?;
+        let expected = stamps.iter().find(|s| s.device == id);
+        joins(self.map.state(), expected, found, self.host.boot).map_err(|why| {
+            let name = &self.records[&id].name;
+            format!("{why} (`terrace device accept {name}` takes it as it is)")
+        })
+    }
+
+    /// Takes a device that is back, or that was opened anew, if it belongs to the array; it is used once the membership is renewed.
+    ///
+    /// # Errors
+    /// Why it is not taken.
+    pub fn join(&mut self, id: DeviceId, device: D, accepted: bool) -> Result<(), String> {
+        let record = self.records.get(&id).ok_or("it was removed")?;
+        if record.kind != DeviceKind::BareNbd {
+            let found = device.read_superblock()?;
+            whose(self.map.id(), self.map.extent(), record, &found)?;
+            if let Err(why) = self.belongs(id, &found)
+                && !accepted
+            {
+                return Err(why);
+            }
+            self.superblocks.insert(id, found);
+        }
+        let before = self.lost.remove(&id);
+        self.devices.insert(id, Arc::new(device));
+        if let Err(error) = self.renew_if_served() {
+            self.devices.remove(&id);
+            self.superblocks.remove(&id);
+            let why = explain(&error);
+            let before = before.unwrap_or(LostDevice {
+                why: String::new(),
+                unflushed: true,
+                told: false,
+            });
+            self.lost.insert(
+                id,
+                LostDevice {
+                    why: why.clone(),
+                    ..before
+                },
+            );
+            return Err(why);
+        }
+        Ok(())
+    }
+
+    /// A new device of the array: nothing is on it.
+    pub fn add(&mut self, record: &DeviceRecord, device: D) {
+        self.slots.add_device(record);
+        self.devices.insert(record.id, Arc::new(device));
+        if record.kind != DeviceKind::BareNbd {
+            let (array, extent) = (self.map.id(), self.map.extent());
+            let superblock = crate::device::superblock_of(array, extent, record);
+            self.superblocks.insert(record.id, superblock);
+        }
+        self.records.insert(record.id, record.clone());
+    }
+
+    /// A device cannot be used any more.
+    pub fn lose(&mut self, id: DeviceId, why: String) {
+        if self.devices.remove(&id).is_none() {
+            return;
+        }
+        self.superblocks.remove(&id);
+        let told = self.serves;
+        let lost = LostDevice {
+            why,
+            unflushed: true,
+            told,
+        };
+        self.lost.insert(id, lost);
+        self.tell_lost(id);
+    }
+
+    /// Lets guests in: from here on nothing that another copy of the map, or another state of a device, says may be believed.
+    ///
+    /// # Errors
+    /// When that cannot be made durable.
+    pub fn begin_serving(&mut self) -> Result<(), ArrayError> {
+        self.serves = true;
+        self.renew().inspect_err(|_| self.serves = false)?;
+        // Devices that were given up go with the last extent that was on them.
+        let given_up = self.records.values().filter(|r| r.kind == DeviceKind::Gone);
+        let empty = given_up.filter(|r| !self.holds(r.id)).map(|r| r.id);
+        for id in empty.collect::<Vec<_>>() {
+            self.commit(&[Change::RemoveDevice(id)])?;
+            self.forget(id);
+        }
+        Ok(())
+    }
+
+    /// [`Keeper::renew`], while guests are let in.
+    ///
+    /// # Errors
+    /// As it.
+    pub fn renew_if_served(&mut self) -> Result<(), ArrayError> {
+        match self.serves {
+            true => self.renew(),
+            false => Ok(()),
+        }
+    }
+
+    /// A device was removed from the map.
+    pub fn forget(&mut self, id: DeviceId) {
+        self.slots.remove_device(id);
+        self.devices.remove(&id);
+        self.lost.remove(&id);
+        self.superblocks.remove(&id);
+        self.records.remove(&id);
+    }
+
+    /// Makes a membership of the copies and devices as they are now, durably: propose, stamp, confirm. Devices that cannot be stamped are
+    /// lost.
+    ///
+    /// # Errors
+    /// When a copy is to go on alone and too few devices can be told, or when the map fails. Nothing may be acknowledged then.
+    pub fn renew(&mut self) -> Result<(), ArrayError> {
+        // Each turn but the last loses a copy.
+        loop {
+            let members = self.map.members();
+            let stamp = Stamp {
+                generation: self.next_generation,
+                nonce: (self.host.nonce)(),
+            };
+            self.next_generation += 1;
+            let membership = Membership { stamp, members };
+            let devices = self
+                .superblocks
+                .iter()
+                .map(|(id, s)| (*id, s.stamp))
+                .collect();
+            let propose = Change::Propose {
+                membership,
+                devices,
+            };
+            self.commit_directly(&[propose])?;
+            if self.map.members() != members {
+                continue;
+            }
+            let written = self.stamp_devices(stamp);
+            let goes_alone = CopyId::ALL.into_iter().find(|c| {
+                let before = self.map.state().confirmed.members;
+                members.contains(*c) && !members.contains(c.other()) && before.contains(c.other())
+            });
+            if let Some(copy) = goes_alone {
+                let all = self
+                    .records
+                    .values()
+                    .filter(|r| has_superblock(r.kind))
+                    .count();
+                let needed = devices_needed(copy, all);
+                if written.len() < needed {
+                    return Err(ArrayError::Away {
+                        why: format!(
+                            "the other copy is not kept up to date, and of {all} devices {} can be told so: it takes {needed}",
+                            written.len()
+                        ),
+                    });
+                }
+            }
+            self.commit_directly(&[Change::Confirm { devices: written }])?;
+            if self.map.confirmed() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A commit that nobody waits for: one in doubt is found out, or begun anew with another generation.
+    fn commit_directly(&mut self, changes: &[Change]) -> Result<(), ArrayError> {
+        match self.map.commit(changes) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                if self.map.in_doubt() && self.map.resolve() == Some(true) {
+                    self.map.found_durable(changes);
+                    return Ok(());
+                }
+                Err(error.into_error())
+            }
+        }
+    }
+
+    /// Writes a stamp on every device in use; those that have it now.
+    fn stamp_devices(&mut self, stamp: Stamp) -> Vec<DeviceId> {
+        let work = self.superblocks.iter().map(|(id, before)| {
+            let superblock = match self.serves {
+                true => Superblock {
+                    stamp,
+                    flushed: false,
+                    boot: self.host.boot,
+                    commits: 0,
+                    ..*before
+                },
+                // Nobody has written anything.
+                false => Superblock { stamp, ..*before },
+            };
+            (*id, self.devices[id].clone(), superblock)
+        });
+        let work: Vec<_> = work.collect();
+        let new: BTreeMap<DeviceId, Superblock> = work.iter().map(|w| (w.0, w.2)).collect();
+        let mut written = vec![];
+        for (id, result) in D::write_superblocks(work) {
+            match result {
+                Ok(()) => {
+                    self.superblocks.insert(id, new[&id]);
+                    written.push(id);
+                }
+                Err(error) => self.lose(id, format!("its superblock cannot be written: {error}")),
+            }
+        }
+        written
+    }
+
+    /// Makes a dropped copy of the map anew, if it may, and lets one that has been made belong to the membership.
+    pub fn look_at_copies(&mut self, may_begin: bool) {
+        if self.map.end_rebuild() {
+            // Nothing is acknowledged before the copy belongs to the membership.
+            if let Err(error) = self.renew() {
+                self.map_failing = Some(explain(&error));
+            }
+        }
+        let dropped = self.map.health().into_iter();
+        let dropped = dropped.filter(|(_, _, h)| matches!(h, CopyHealth::Dropped { .. }));
+        let first = dropped.map(|d| d.0).next();
+        if let Some(copy) = first.filter(|_| may_begin) {
+            // Why it cannot be is part of how the copy is.
+            let _ = self.map.begin_rebuild(copy);
+        }
+    }
+
+    /// Says on the devices that everything is flushed, when nobody uses the array any more; so a device that is away at the next start is
+    /// known to hold all that it should when it comes back.
+    pub fn close(&mut self) {
+        if !self.serves || self.held.is_some() || !self.map.confirmed() {
+            return;
+        }
+        for (id, before) in &self.superblocks {
+            let device = &self.devices[id];
+            let superblock = Superblock {
+                flushed: true,
+                commits: self.map.state().commits,
+                ..*before
+            };
+            // One that cannot be flushed does not say that it is.
+            if device.flush_all().is_ok() {
+                let _ = device.write_superblock(&superblock);
+            }
+        }
+    }
+
+    /// Whether a device holds extents, or is to.
+    pub fn holds(&self, id: DeviceId) -> bool {
+        self.slots.free(id) < self.slots.total(id)
+    }
+}
+
+/// Whether devices of this kind have one that counts.
+pub(super) fn has_superblock(kind: DeviceKind) -> bool {
+    !matches!(kind, DeviceKind::BareNbd | DeviceKind::Gone)
+}
+
+fn candidate(copy: CopyId, array: &Array) -> Result<Candidate, ArrayError> {
+    let devices = array.devices()?;
+    let devices = devices.iter().filter(|d| has_superblock(d.kind));
+    Ok(Candidate {
+        copy,
+        state: array.state()?,
+        devices: devices.map(|d| d.id).collect(),
+    })
+}
+
+/// Opens every device that one of the copies knows.
+fn open_devices<D: SlotSpace>(
+    copies: &[(CopyId, Box<dyn CopyPlace>, Array)],
+    open: &mut impl FnMut(Bytes, &DeviceRecord) -> Result<D, String>,
+) -> Result<BTreeMap<(DeviceId, String), Opened<D>>, KeeperError> {
+    let mut opened = BTreeMap::new();
+    for (_, _, array) in copies {
+        for record in array.devices()? {
+            let key = (record.id, record.path.clone());
+            if record.kind == DeviceKind::Gone || opened.contains_key(&key) {
+                continue;
+            }
+            let device = open(array.extent(), &record).and_then(|device| {
+                if record.kind == DeviceKind::BareNbd {
+                    return Ok((device, None));
+                }
+                let found = device.read_superblock()?;
+                whose(array.id(), array.extent(), &record, &found)?;
+                Ok((device, Some(found)))
+            });
+            opened.insert(key, device);
+        }
+    }
+    Ok(opened)
+}
+
+/// Whether a superblock is that of the device of a record.
+fn whose(
+    array: array::ArrayId,
+    extent: Bytes,
+    record: &DeviceRecord,
+    found: &Superblock,
+) -> Result<(), String> {
+    match found.is_of(array, record.id, extent, record.slots) {
+        true => Ok(()),
+        false => Err(format!(
+            "its superblock says device {} of array {} with {} slots of {}, not the device of this name",
+            found.device.0, found.array, found.slots, found.extent
+        )),
+    }
+}
+
+fn seen<D>(device: DeviceId, opened: &Opened<D>) -> Option<Seen> {
+    let Ok((_, Some(superblock))) = opened else {
+        return None;
+    };
+    Some(Seen {
+        device,
+        stamp: superblock.stamp,
+        closed_at: superblock.flushed.then_some(superblock.commits),
+    })
+}
+
+/// What copies know, for a person.
+fn known(candidates: &[Candidate]) -> String {
+    let of = |c: &Candidate| {
+        let generation = c.state.confirmed.stamp.generation;
+        format!(
+            "{} commits up to generation {generation} ({} copy)",
+            c.state.commits, c.copy
+        )
+    };
+    let all: Vec<String> = candidates.iter().map(of).collect();
+    all.join(", ")
+}

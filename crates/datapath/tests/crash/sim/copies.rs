@@ -1,0 +1,76 @@
+//! Disks of the map's copies: each may be missing, be an old one, be damaged, or fail while the process goes on.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use array::{Array, ArrayError, ArrayId, CopyPlace};
+use crashdisk::CrashDisk;
+use units::Bytes;
+
+/// Where a copy is: what is there, and what is being made to take its place.
+#[derive(Debug, Clone)]
+pub struct SimPlace(Arc<Mutex<Inner>>);
+
+#[derive(Debug)]
+struct Inner {
+    name: &'static str,
+    /// None: the disk is missing.
+    disk: Option<CrashDisk>,
+    fresh: Option<CrashDisk>,
+}
+
+impl SimPlace {
+    /// A place with what is there.
+    pub fn new(name: &'static str, disk: Option<CrashDisk>) -> Self {
+        Self(Arc::new(Mutex::new(Inner {
+            name,
+            disk,
+            fresh: None,
+        })))
+    }
+
+    fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is there.
+    pub fn disk(&self) -> Option<CrashDisk> {
+        self.inner().disk.clone()
+    }
+}
+
+impl CopyPlace for SimPlace {
+    fn name(&self) -> String {
+        self.inner().name.into()
+    }
+
+    fn open(&self) -> Result<Array, ArrayError> {
+        let inner = self.inner();
+        match &inner.disk {
+            Some(disk) => Array::open_on(disk.clone()),
+            None => Err(ArrayError::Missing {
+                path: inner.name.into(),
+            }),
+        }
+    }
+
+    fn begin(&self, id: ArrayId, extent: Bytes) -> Result<Array, ArrayError> {
+        let mut inner = self.inner();
+        // A disk that has stopped takes no other file either.
+        if inner.disk.as_ref().is_none_or(|d| d.stopped()) {
+            return Err(ArrayError::Away {
+                why: "simulated: the disk is gone".into(),
+            });
+        }
+        let fresh = CrashDisk::new(0);
+        let array = Array::create_on(fresh.clone(), id, extent);
+        inner.fresh = Some(fresh);
+        array
+    }
+
+    fn replace(&self) -> Result<(), ArrayError> {
+        let mut inner = self.inner();
+        let fresh = inner.fresh.take();
+        inner.disk = fresh;
+        Ok(())
+    }
+}
