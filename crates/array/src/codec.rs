@@ -361,6 +361,8 @@ impl MapState {
         if let Some(pending) = &self.pending {
             put_membership(&mut body, pending);
         }
+        body.push(self.earlier.len() as u8);
+        self.earlier.iter().for_each(|s| put_stamp(&mut body, *s));
         match &self.second {
             SecondCopy::Auto => body.push(0),
             SecondCopy::Off => body.push(1),
@@ -395,6 +397,12 @@ impl MapState {
                 0 => None,
                 1 => Some(read_membership(fields)?),
                 other => return Err(format!("field pending begins with {other}, must be 0 or 1")),
+            },
+            earlier: {
+                let count = fields.u8("earlier")?;
+                let all: Result<Vec<Stamp>, String> =
+                    (0..count).map(|_| read_stamp(fields)).collect();
+                all?
             },
             second: match fields.u8("second copy")? {
                 0 => SecondCopy::Auto,

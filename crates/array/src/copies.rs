@@ -476,10 +476,10 @@ impl Copies {
         self.state.commits += 1;
         for change in changes.iter() {
             match change {
-                Change::Propose { membership, .. } => self.state.pending = Some(*membership),
+                Change::Propose { membership, .. } => self.state.propose(*membership),
                 Change::Confirm { .. } => {
-                    let pending = self.state.pending.take();
-                    self.state.confirmed = pending.expect("what is confirmed was proposed");
+                    let confirmed = self.state.confirm();
+                    assert!(confirmed.is_some(), "what is confirmed was proposed");
                 }
                 Change::SetSecondCopy(second) => self.state.second = second.clone(),
                 _ => {}

@@ -83,8 +83,7 @@ impl Array {
         };
         let place = path.display().to_string();
         not_empty(&place, length)?;
-        let opened = builder().open(&path);
-        let db = opened.map_err(|e| database_error(&place, "open", e))?;
+        let db = open_store(&place, || builder().open(&path))?;
         Self::read_meta(db, &place)
     }
 
@@ -130,8 +129,7 @@ impl Array {
         let place = std::any::type_name_of_val(&backend).to_string();
         let length = backend.len().map_err(store_io("look at the storage"))?;
         not_empty(&place, length)?;
-        let opened = builder().create_with_backend(backend);
-        let db = opened.map_err(|e| database_error(&place, "open", e))?;
+        let db = open_store(&place, || builder().create_with_backend(backend))?;
         Self::read_meta(db, &place)
     }
 
@@ -209,6 +207,19 @@ impl Array {
             format: AtomicU32::new(version),
         })
     }
+}
+
+/// Opens a store. One whose pages are damaged may make it panic: that is an error of this copy of the map, and no reason to end.
+fn open_store(
+    place: &str,
+    open: impl FnOnce() -> Result<Database, DatabaseError>,
+) -> Result<Database, ArrayError> {
+    let opened = std::panic::catch_unwind(std::panic::AssertUnwindSafe(open));
+    let opened = opened.map_err(|_| ArrayError::NotAnArray {
+        place: place.into(),
+        why: "its pages are damaged".into(),
+    })?;
+    opened.map_err(|e| database_error(place, "open", e))
 }
 
 fn builder() -> Builder {

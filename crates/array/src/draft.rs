@@ -9,7 +9,9 @@ use volume::Location;
 use crate::ArrayError;
 use crate::codec::Record;
 use crate::commit::{Change, Failure, at_index, refused, store, unknown};
-use crate::membership::{DeviceStamp, MapState, Members, Membership, SecondCopy, Stamp};
+use crate::membership::{
+    DeviceStamp, MapState, Members, Membership, PROPOSALS_MAX, SecondCopy, Stamp,
+};
 use crate::problem::Repair;
 use crate::read::{each, each_extent, get, read_state};
 use crate::record::{DeviceRecord, Health, MoveRecord, TierRecord, VolumeRecord};
@@ -104,6 +106,7 @@ impl<'t> Draft<'t> {
             Change::SetAside => {
                 self.state.confirmed.members = Members::NONE;
                 self.state.pending = None;
+                self.state.earlier.clear();
                 self.set_aside = true;
                 Ok(())
             }
@@ -134,7 +137,10 @@ impl<'t> Draft<'t> {
                 confirmed: self.state.confirmed.stamp.generation,
             }));
         }
-        self.state.pending = Some(membership);
+        if self.state.earlier.len() >= PROPOSALS_MAX {
+            return Err(Failure::Refused(Refusal::Proposals));
+        }
+        self.state.propose(membership);
         for (device, found) in devices {
             self.device(*device)?;
             self.put_stamp(DeviceStamp {
@@ -147,10 +153,9 @@ impl<'t> Draft<'t> {
     }
 
     fn confirm(&mut self, devices: &[DeviceId]) -> Result<(), Failure> {
-        let Some(confirmed) = self.state.pending.take() else {
+        let Some(confirmed) = self.state.confirm() else {
             return Err(Failure::Refused(Refusal::NothingProposed));
         };
-        self.state.confirmed = confirmed;
         let mut open = vec![];
         each::<DeviceStamp>(&self.stamps, |_, found| {
             let found = found?;

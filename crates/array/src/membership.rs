@@ -171,6 +171,8 @@ pub struct MapState {
     pub confirmed: Membership,
     /// One that was proposed; it may be on some devices.
     pub pending: Option<Membership>,
+    /// Stamps of proposals before that one, since the last confirmation: they may be on some devices too.
+    pub earlier: Vec<Stamp>,
     /// Where the second copy is to be.
     pub second: SecondCopy,
 }
@@ -184,6 +186,7 @@ impl Default for MapState {
                 members: Members::FIRST,
             },
             pending: None,
+            earlier: vec![],
             second: SecondCopy::Auto,
         }
     }
@@ -192,13 +195,33 @@ impl Default for MapState {
 impl MapState {
     /// Whether a device with this stamp knows of a membership that this copy has not been part of.
     fn is_stale_beside(&self, found: Stamp) -> bool {
-        found.supersedes(self.confirmed.stamp) && Some(found) != self.pending.map(|p| p.stamp)
+        found.supersedes(self.confirmed.stamp) && !self.has_proposed(found)
+    }
+
+    fn has_proposed(&self, stamp: Stamp) -> bool {
+        Some(stamp) == self.pending.map(|p| p.stamp) || self.earlier.contains(&stamp)
+    }
+
+    /// A membership is proposed.
+    pub(crate) fn propose(&mut self, membership: Membership) {
+        let before = self.pending.replace(membership);
+        let before = before.filter(|b| b.stamp != membership.stamp);
+        self.earlier.extend(before.map(|b| b.stamp));
+    }
+
+    /// What was proposed holds; what, if anything was.
+    pub(crate) fn confirm(&mut self) -> Option<Membership> {
+        let confirmed = self.pending.take()?;
+        self.confirmed = confirmed;
+        self.earlier.clear();
+        Some(confirmed)
     }
 
     /// The highest generation that it knows of.
     pub fn generation(&self) -> u64 {
-        let pending = self.pending.map_or(0, |p| p.stamp.generation);
-        self.confirmed.stamp.generation.max(pending)
+        let proposed = self.earlier.iter().map(|s| s.generation);
+        let proposed = proposed.chain(self.pending.map(|p| p.stamp.generation));
+        proposed.fold(self.confirmed.stamp.generation, u64::max)
     }
 }
 
@@ -257,7 +280,12 @@ pub fn joins(
             expected: expected.map_or(Stamp::NONE, |e| e.now),
         });
     }
-    let present = stamp == state.confirmed.stamp || Some(stamp) == state.pending.map(|p| p.stamp);
+    let belongs = |s: Stamp| s == state.confirmed.stamp || state.has_proposed(s);
+    let present = expected.is_some_and(|e| {
+        // Of the one before a proposal that did not come to its end. After a confirmation this is a device that was left behind.
+        let before = Some(stamp) == e.was && state.has_proposed(e.now);
+        belongs(stamp) && (stamp == e.now || before)
+    });
     if present || stamp == Stamp::NONE || found.flushed || found.boot != boot {
         return Ok(());
     }
@@ -285,6 +313,9 @@ pub struct Seen {
     /// The number of commits with which the array was closed, everything flushed, after its last use; `None` if it was not.
     pub closed_at: Option<u64>,
 }
+
+/// Proposals of which none could be confirmed, at most; more are refused. Bounds what every commit writes.
+pub(crate) const PROPOSALS_MAX: usize = 64;
 
 /// Which copy is the map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -197,6 +197,11 @@ pub enum Refusal {
         /// That of the one that holds.
         confirmed: u64,
     },
+    /// Too many memberships were proposed that could not be confirmed.
+    #[error(
+        "too many memberships were proposed and not confirmed: bring the missing devices back first"
+    )]
+    Proposals,
     /// There is no membership to confirm.
     #[error("no membership was proposed")]
     NothingProposed,

@@ -34,9 +34,15 @@ fn the_layout_is_what_the_page_says() {
     assert_eq!(block[12..16], [2, 1, 0, 0]);
     assert_eq!(block[16..32], *b"0123456789abcdef");
     assert_eq!(block[32..44], [0, 0, 0x10, 0, 0, 0, 0, 0, 6, 5, 4, 3]);
-    assert_eq!(block[44..60], [8, 7, 0, 0, 0, 0, 0, 0, 10, 9, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(
+        block[44..60],
+        [8, 7, 0, 0, 0, 0, 0, 0, 10, 9, 0, 0, 0, 0, 0, 0]
+    );
     assert_eq!(block[60..64], [1, 0, 0, 0]);
-    assert_eq!(u128::from_le_bytes(block[64..80].try_into().unwrap()), 0x0b0c);
+    assert_eq!(
+        u128::from_le_bytes(block[64..80].try_into().unwrap()),
+        0x0b0c
+    );
     assert_eq!(block[80..88], [14, 13, 0, 0, 0, 0, 0, 0]);
     assert!(block[88..4088].iter().all(|b| *b == 0));
     assert_eq!(with(0, &[]), block);

@@ -74,8 +74,8 @@ pub struct LostDevice {
     pub why: String,
     /// What was written to it and not flushed may be lost, and its guests are to be told.
     pub unflushed: bool,
-    /// It was lost while this process ran: its guests were told then.
-    pub told: bool,
+    /// It was lost while this process used it: its guests were told so, and it is not taken back without an operator's word.
+    pub in_use: bool,
 }
 
 /// A commit that is not acknowledged yet: it is not known whether it is durable, or a copy of the map was dropped and the membership
@@ -122,6 +122,10 @@ pub struct Keeper<D = Device> {
     pause: Option<Instant>,
     /// Whether the array is open for guests.
     serves: bool,
+    /// A device was lost that carries the stamp that is proposed.
+    spoiled: bool,
+    /// The operator accepts that another copy of the map may have gone on alone, or may yet.
+    accepts_map: bool,
     /// The array's directory.
     pub dir: Option<PathBuf>,
     watch: watch::Watch,

@@ -195,7 +195,7 @@ impl Desk {
                     record.name
                 ));
             }
-            let lost = keeper.lost.iter().map(|(id, l)| (*id, l.unflushed && !l.told));
+            let lost = keeper.lost.iter().map(|(id, l)| (*id, l.unflushed && !l.in_use));
             Ok((map, order, lost.collect()))
         })??;
         let server = self.server.as_ref().ok_or("there is no server")?;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use array::{
     Array, ArrayError, Candidate, Change, Copies, CopyHealth, CopyId, CopyPlace, DeviceKind,
-    DeviceRecord, Extent, Health, Membership, Seen, Slots, Stamp, Superblock, choose,
+    DeviceRecord, DeviceStamp, Extent, Health, Membership, Seen, Slots, Stamp, Superblock, choose,
     choose_anyway, devices_needed, joins,
 };
 use units::{Bytes, DeviceId};
@@ -154,6 +154,7 @@ impl<D: SlotSpace> Keeper<D> {
         }
         let mut keeper = Self::of(map, host)?;
         keeper.next_generation = choice.next_generation;
+        keeper.accepts_map = accept.contains(AcceptLoss::MAP);
         keeper.join_found(&mut opened, accept)?;
         Ok(keeper)
     }
@@ -210,6 +211,8 @@ impl<D: SlotSpace> Keeper<D> {
             held: None,
             pause: None,
             serves: false,
+            spoiled: false,
+            accepts_map: false,
             dir: None,
             watch: watch::Watch::default(),
         })
@@ -243,6 +246,7 @@ impl<D: SlotSpace> Keeper<D> {
                     Some(superblock) => {
                         self.belongs(id, superblock)
                             .or_else(|why| if accepted { Ok(()) } else { Err(why) })?;
+                        self.settle_superblock(id, &device, superblock)?;
                         self.superblocks.insert(id, *superblock);
                     }
                     None => debug_assert_eq!(record.kind, DeviceKind::BareNbd),
@@ -257,7 +261,7 @@ impl<D: SlotSpace> Keeper<D> {
                     let lost = LostDevice {
                         why,
                         unflushed: unflushed && record.kind != DeviceKind::Gone,
-                        told: false,
+                        in_use: false,
                     };
                     self.lost.insert(id, lost);
                 }
@@ -276,12 +280,32 @@ impl<D: SlotSpace> Keeper<D> {
         })
     }
 
+    /// What was read may only be in a cache, if writing it did not come to its end: then it is written again. Otherwise a power loss
+    /// could bring back one that nobody expects any more.
+    fn settle_superblock(
+        &self,
+        id: DeviceId,
+        device: &D,
+        found: &Superblock,
+    ) -> Result<(), String> {
+        let stamps = self.map.stamps().map_err(|e| explain(&e))?;
+        let unsettled = |s: &DeviceStamp| s.device == id && s.was.is_some();
+        if !stamps.iter().any(unsettled) {
+            return Ok(());
+        }
+        let written = device.write_superblock(found);
+        written.map_err(|e| format!("its superblock cannot be written: {e}"))
+    }
+
     /// Takes a device that is back, or that was opened anew, if it belongs to the array; it is used once the membership is renewed.
     ///
     /// # Errors
     /// Why it is not taken.
     pub fn join(&mut self, id: DeviceId, device: D, accepted: bool) -> Result<(), String> {
         let record = self.records.get(&id).ok_or("it was removed")?;
+        if let Some(lost) = self.lost.get(&id).filter(|l| l.in_use && !accepted) {
+            return Err(lost.why.clone());
+        }
         if record.kind != DeviceKind::BareNbd {
             let found = device.read_superblock()?;
             whose(self.map.id(), self.map.extent(), record, &found)?;
@@ -290,6 +314,7 @@ impl<D: SlotSpace> Keeper<D> {
             {
                 return Err(why);
             }
+            self.settle_superblock(id, &device, &found)?;
             self.superblocks.insert(id, found);
         }
         let before = self.lost.remove(&id);
@@ -301,7 +326,7 @@ impl<D: SlotSpace> Keeper<D> {
             let before = before.unwrap_or(LostDevice {
                 why: String::new(),
                 unflushed: true,
-                told: false,
+                in_use: false,
             });
             self.lost.insert(
                 id,
@@ -327,17 +352,18 @@ impl<D: SlotSpace> Keeper<D> {
         self.records.insert(record.id, record.clone());
     }
 
-    /// A device cannot be used any more.
+    /// A device cannot be used any more. It is not taken back by itself: what it shows then may be what a cache has, and not it.
     pub fn lose(&mut self, id: DeviceId, why: String) {
         if self.devices.remove(&id).is_none() {
             return;
         }
-        self.superblocks.remove(&id);
-        let told = self.serves;
+        let stamp = self.superblocks.remove(&id).map(|s| s.stamp);
+        // What it carries must not come to hold: it would look as if it had been there.
+        self.spoiled |= stamp.is_some() && stamp == self.map.state().pending.map(|p| p.stamp);
         let lost = LostDevice {
             why,
             unflushed: true,
-            told,
+            in_use: self.serves,
         };
         self.lost.insert(id, lost);
         self.tell_lost(id);
@@ -386,14 +412,16 @@ impl<D: SlotSpace> Keeper<D> {
     /// # Errors
     /// When a copy is to go on alone and too few devices can be told, or when the map fails. Nothing may be acknowledged then.
     pub fn renew(&mut self) -> Result<(), ArrayError> {
-        // Each turn but the last loses a copy.
+        // Each turn but the last loses a copy or a device.
         loop {
             let members = self.map.members();
-            let stamp = Stamp {
-                generation: self.next_generation,
-                nonce: (self.host.nonce)(),
-            };
-            self.next_generation += 1;
+            // One that was not confirmed is tried again, unless a copy knows of it that is to be left behind.
+            let again = self.map.state().pending.filter(|p| {
+                CopyId::ALL
+                    .iter()
+                    .all(|c| members.contains(*c) || !p.members.contains(*c))
+            });
+            let stamp = again.map_or_else(|| self.new_stamp(), |p| p.stamp);
             let membership = Membership { stamp, members };
             let devices = self
                 .superblocks
@@ -404,11 +432,17 @@ impl<D: SlotSpace> Keeper<D> {
                 membership,
                 devices,
             };
+            if std::env::var("DBG").is_ok() {
+                eprintln!("renew {propose:?} lost {:?}", self.lost);
+            }
             self.commit_directly(&[propose])?;
             if self.map.members() != members {
                 continue;
             }
             let written = self.stamp_devices(stamp);
+            if self.spoiled {
+                continue;
+            }
             let goes_alone = CopyId::ALL.into_iter().find(|c| {
                 let before = self.map.state().confirmed.members;
                 members.contains(*c) && !members.contains(c.other()) && before.contains(c.other())
@@ -420,20 +454,31 @@ impl<D: SlotSpace> Keeper<D> {
                     .filter(|r| has_superblock(r.kind))
                     .count();
                 let needed = devices_needed(copy, all);
-                if written.len() < needed {
+                if written.len() < needed && !self.accepts_map {
                     return Err(ArrayError::Away {
                         why: format!(
-                            "the other copy is not kept up to date, and of {all} devices {} can be told so: it takes {needed}",
+                            "the other copy is not kept up to date, and of {all} devices {} can be told so: it takes {needed} (`--accept-loss map` goes on without: then no other copy of the map may ever be used)",
                             written.len()
                         ),
                     });
                 }
+            }
+            if std::env::var("DBG").is_ok() {
+                eprintln!("confirm {written:?} members {:?}", self.map.members());
             }
             self.commit_directly(&[Change::Confirm { devices: written }])?;
             if self.map.confirmed() {
                 return Ok(());
             }
         }
+    }
+
+    fn new_stamp(&mut self) -> Stamp {
+        let generation = self.next_generation;
+        self.next_generation += 1;
+        self.spoiled = false;
+        let nonce = (self.host.nonce)();
+        Stamp { generation, nonce }
     }
 
     /// A commit that nobody waits for: one in doubt is found out, or begun anew with another generation.

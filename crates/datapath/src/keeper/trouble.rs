@@ -37,9 +37,18 @@ impl Keeper {
             if record.kind == DeviceKind::Gone {
                 continue;
             }
+            let name = &record.name;
+            let back = match lost.in_use {
+                false => format!(
+                    "it is taken back when it is there again; `terrace device replace {name}` gives it up"
+                ),
+                true => format!(
+                    "when it works again `terrace device accept {name}` takes it back, `terrace device replace {name}` gives it up"
+                ),
+            };
             let what = format!(
-                "{}: reads and writes of what is on it fail; put it back, or `terrace device replace {}`",
-                lost.why, record.name
+                "{}: reads and writes of what is on it fail; {back}",
+                lost.why
             );
             say(TroubleKind::DeviceLost, &record.name, what);
         }

@@ -117,7 +117,8 @@ impl Keeper {
     /// Tries devices that are lost, and those that have failed since they were last tried.
     fn try_devices(&mut self) {
         let extent = self.map.extent();
-        let lost = self.lost.keys().map(|id| self.records[id].clone());
+        let lost = self.lost.iter().filter(|(_, l)| !l.in_use);
+        let lost = lost.map(|(id, _)| self.records[id].clone());
         let lost: Vec<DeviceRecord> = lost.filter(|r| r.kind != DeviceKind::Gone).collect();
         let mut failing: Vec<(DeviceId, Arc<Device>)> = vec![];
         for (id, device) in &self.devices {

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use algo::Rng;
 use array::{Change, CopyId, CopyPlace, MoveRecord};
@@ -71,6 +72,8 @@ pub struct SimIo {
 pub enum NotStarted {
     /// What is there cannot be believed.
     Refused(String),
+    /// A copy of the map would have to go on alone, and too few devices are there.
+    TooFew,
     /// It should have.
     Wrong(String),
 }
@@ -87,6 +90,8 @@ pub struct Life<'a> {
     pub(super) devices: Vec<Option<Arc<SimDevice>>>,
     /// Disks of devices that are there, lost or not.
     disks: Vec<Option<CrashDisk>>,
+    /// Devices that were taken, now or earlier.
+    pub(super) taken: Vec<bool>,
     pub(super) engines: Vec<Engine<u64>>,
     pub(super) oracles: &'a mut Vec<Oracle>,
     pub(super) events: BTreeMap<(u64, u64), Event>,
@@ -109,6 +114,8 @@ pub struct Life<'a> {
     pub(super) store_owes: u64,
     /// Errors of the map's disk are errors, not the end.
     pub(super) store_dies: bool,
+    /// A device that was lost since has lost something.
+    pub(super) lossy: bool,
     /// A disk has stopped: nothing happens any more.
     pub(super) crashed: bool,
     /// Slots may have been lost until the next start.
@@ -126,6 +133,7 @@ impl<'a> Life<'a> {
         places: [SimPlace; 2],
         disks: Vec<Option<CrashDisk>>,
         boot: u128,
+        accept: &AcceptLoss,
         oracles: &'a mut Vec<Oracle>,
         next_op: &'a mut u64,
         tally: &'a mut Tally,
@@ -153,7 +161,7 @@ impl<'a> Life<'a> {
             boot,
             nonce: Box::new(move || nonces.next_u64()),
         };
-        let keeper = Keeper::open_with(found.collect(), host, &AcceptLoss::default(), open);
+        let keeper = Keeper::open_with(found.collect(), host, accept, open);
         let mut keeper = keeper.map_err(|e| match e {
             KeeperError::NoCopy { .. } | KeeperError::NotBelieved { .. } => {
                 NotStarted::Refused(e.to_string())
@@ -165,6 +173,9 @@ impl<'a> Life<'a> {
             let what = format!("the map does not fit together: {report:?}");
             return Err(NotStarted::Wrong(what));
         }
+        let there = |i: u16| keeper.devices.contains_key(&DeviceId(i));
+        let taken: Vec<bool> = (0..plan.devices.len() as u16).map(there).collect();
+        let before: Vec<Arc<SimDevice>> = keeper.devices.values().cloned().collect();
         // What holds before guests are let in must hold if that ends in a crash, too.
         if faults.io > 0 && rng.below(6) == 0 {
             let any = places
@@ -182,6 +193,13 @@ impl<'a> Life<'a> {
             .filter_map(SimPlace::disk)
             .any(|d| stopped(&d))
             || disks.iter().flatten().any(stopped);
+        if !crashed
+            && served
+                .as_ref()
+                .is_err_and(|why| why.contains("can be told so"))
+        {
+            return Err(NotStarted::TooFew);
+        }
         if let Err(why) = &served
             && !crashed
             && faults.io + faults.flush + faults.write_back == 0
@@ -190,6 +208,7 @@ impl<'a> Life<'a> {
         }
         let crashed = crashed || served.is_err();
         keeper.newly_lost.clear();
+        let lossy = before.iter().any(|d| d.lossy.load(Ordering::Relaxed));
         let devices =
             (0..plan.devices.len() as u16).map(|i| keeper.devices.get(&DeviceId(i)).cloned());
         let devices: Vec<Option<Arc<SimDevice>>> = devices.collect();
@@ -233,6 +252,7 @@ impl<'a> Life<'a> {
             now_ns: 1,
             keeper,
             places,
+            taken,
             devices,
             disks,
             engines,
@@ -251,6 +271,7 @@ impl<'a> Life<'a> {
             answers_ns: vec![0; n],
             store_owes: 0,
             store_dies: false,
+            lossy,
             crashed,
             leaks: crashed,
             tally,
@@ -464,7 +485,7 @@ impl<'a> Life<'a> {
         }
         if let Some(why) = self.keeper.store_error.take()
             && !self.store_dies
-            && why.contains("change ")
+            && why.contains("of the commit is refused")
         {
             return Err(format!("the map refuses the keeper's changes: {why}"));
         }
@@ -498,6 +519,7 @@ impl<'a> Life<'a> {
         let seed = self.rng.next_u64();
         let device = SimDevice::new(disk, self.plan.devices[i].slots, seed, self.faults);
         let joined = self.keeper.join(id, device, false);
+        self.taken[i] |= joined.is_ok();
         self.look_at_disks();
         self.tell_failures();
         if joined.is_err() || self.crashed {
@@ -555,7 +577,8 @@ impl<'a> Life<'a> {
         }
         for device in std::mem::take(&mut self.keeper.newly_lost) {
             self.tally.lost += 1;
-            self.devices[device.index()] = None;
+            let gone = self.devices[device.index()].take();
+            self.lossy |= gone.is_some_and(|d| d.lossy.load(Ordering::Relaxed));
             for engine in &mut self.engines {
                 engine.device_lost(device, true);
             }

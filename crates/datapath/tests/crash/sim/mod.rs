@@ -66,6 +66,8 @@ pub struct Tally {
     pub closed: u64,
     /// Starts that were refused.
     pub refused: u64,
+    /// Starts with too few devices for a copy of the map that would be alone.
+    pub too_few: u64,
     /// Devices that were lost when a process started.
     pub lost_at_start: u64,
     /// Of these, which were there and may not have been flushed.

@@ -4,7 +4,7 @@
 //! answered, is acknowledged; it ends for power losses when such a later one is durable. What a guest was told about with
 //! a failed flush no later flush makes durable.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// What a disk writes at once.
 pub const SECTOR: usize = 512;
@@ -122,8 +122,8 @@ pub struct Oracle {
     clock: u64,
     /// Beginnings of reads in flight.
     reads: Vec<u64>,
-    /// Sectors on devices that are missing.
-    absent: BTreeSet<usize>,
+    /// Sectors on devices that are missing, since when.
+    absent: BTreeMap<usize, u64>,
 }
 
 impl Oracle {
@@ -135,7 +135,7 @@ impl Oracle {
             sectors: vec![empty; size as usize / SECTOR],
             clock: 1,
             reads: vec![],
-            absent: BTreeSet::new(),
+            absent: BTreeMap::new(),
         }
     }
 
@@ -196,9 +196,13 @@ impl Oracle {
 
     /// A flush is answered.
     pub fn flushed(&mut self, began: u64, done: bool) {
-        for sector in &mut self.sectors {
-            let covered =
-                |v: &Version| v.acknowledged && !v.durable && !v.suspect && v.before(began);
+        for (at, sector) in self.sectors.iter_mut().enumerate() {
+            // A flush says nothing of what is on a device that is missing.
+            let there_since = self.absent.get(&at).copied().unwrap_or(0);
+            let covered = |v: &Version| {
+                let there = !done || v.began > there_since;
+                v.acknowledged && !v.durable && !v.suspect && v.before(began) && there
+            };
             if sector.iter().all(|v| !covered(v)) {
                 continue;
             }
@@ -266,7 +270,7 @@ impl Oracle {
         self.reads.clear();
         for (at, found) in bytes.chunks(SECTOR).enumerate() {
             if absent(at) {
-                self.absent.insert(at);
+                self.absent.entry(at).or_insert(now);
                 for v in &mut self.sectors[at] {
                     v.answered.get_or_insert(now);
                 }
@@ -274,8 +278,8 @@ impl Oracle {
             }
             // Of a device that comes back no more is known than what was flushed when it went.
             let crash = match self.absent.remove(&at) {
-                true => Crash::Power,
-                false => crash,
+                Some(_) => Crash::Power,
+                None => crash,
             };
             let live = crash != Crash::Power;
             let what = if live {
@@ -320,7 +324,7 @@ impl Oracle {
 
     /// A device is back: what is found in one of its sectors.
     pub fn back(&mut self, at: usize, found: &[u8]) -> Result<(), String> {
-        if !self.absent.remove(&at) {
+        if self.absent.remove(&at).is_none() {
             return Ok(()); // it was written first while the device was away
         }
         let now = self.now();

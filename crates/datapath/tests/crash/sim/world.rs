@@ -5,6 +5,7 @@ use array::{
     Array, ArrayId, Change, DeviceKind, DeviceRecord, Health, SecondCopy, TierRecord, VolumeRecord,
 };
 use crashdisk::CrashDisk;
+use datapath::AcceptLoss;
 use datapath::device::superblock_of;
 use datapath::engine::{GuestOp, GuestRequest};
 use units::{Bytes, DeviceId, TierId, VolumeId};
@@ -56,9 +57,17 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
             true => Tampering::default(),
             false => plan.tampering,
         };
-        let tampered = past.tamper(tampering, &maps, &disks, &mut rng);
+        let mut found = past.tamper(tampering, &maps, &disks, &mut rng);
         past.remember(&maps, &disks);
-        let mut found = tampered.clone();
+        if tally.trace {
+            let maps = found.maps.each_ref().map(Option::is_some);
+            let disks: Vec<bool> = found.disks.iter().map(Option::is_some).collect();
+            eprintln!(
+                "life {round}: maps {maps:?} (tampered: {}), disks {disks:?}, old {:?}",
+                found.copies_tampered, found.old
+            );
+        }
+        let mut accept = AcceptLoss::default();
         let mut life = loop {
             let places = ["first", "second"].into_iter().zip(&found.maps);
             let mut places = places.map(|(name, disk)| SimPlace::new(name, disk.clone()));
@@ -70,6 +79,7 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
                 places,
                 found.disks.clone(),
                 boot,
+                &accept,
                 &mut oracles,
                 &mut next_op,
                 tally,
@@ -77,6 +87,15 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
             match started {
                 Ok(life) => break life,
                 Err(NotStarted::Wrong(why)) => return Err(format!("life {round}: {why}")),
+                Err(NotStarted::TooFew) => {
+                    tally.too_few += 1;
+                    // What is missing is put back; if that does not do, an operator says that no other copy will ever be used.
+                    if found.disks.iter().all(Option::is_some) && !found.old.contains(&true) {
+                        accept.0.insert(AcceptLoss::MAP.into());
+                    }
+                    found.disks = disks.iter().cloned().map(Some).collect();
+                    found.old.fill(false);
+                }
                 Err(NotStarted::Refused(why)) if !found.copies_tampered => {
                     return Err(format!(
                         "life {round}: refused with all copies there: {why}"
@@ -88,7 +107,7 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
                     found = Found {
                         maps: maps.clone(),
                         copies_tampered: false,
-                        ..tampered.clone()
+                        ..found.clone()
                     };
                 }
             }
@@ -103,7 +122,8 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
                 }
             }
         }
-        if !life.crashed {
+        let opened = !life.crashed;
+        if opened {
             for (engine, settled) in life.engines.iter().zip(&settled) {
                 let found = stays::found(settled, engine.map());
                 found.map_err(|e| format!("life {round}, after {crash:?}: {e}"))?;
@@ -124,20 +144,16 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
         if last {
             break;
         }
-        let lived = !life.crashed || life.tally.events > 0;
         let end = life.end();
         if life.tally.trace {
             eprintln!("{end:?}");
         }
         let left: Vec<Option<CrashDisk>> = life.places.iter().map(SimPlace::disk).collect();
-        drop(life);
+        let taken = life.taken.clone();
         // A life that let nobody in leaves what the one before it left: the oracle has not looked at that yet.
-        crash = match (lived, crash) {
-            (_, Crash::Power) => match end {
-                Crash::Power => Crash::Power,
-                kill => kill,
-            },
-            (_, before) => worse(before, end),
+        crash = match opened {
+            true => end,
+            false => worse(crash, end),
         };
         let power = end == Crash::Power;
         let gone = |disk: &CrashDisk, rng: &mut Rng| match power {
@@ -147,7 +163,8 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
         for (i, disk) in disks.iter_mut().enumerate() {
             match &found.disks[i] {
                 // What was put in its place is taken away again.
-                Some(used) if !tampered.old[i] => *disk = gone(used, &mut rng),
+                // An old state that nobody can tell from the last one, as nothing was written since, is the device from now on.
+                Some(used) if !found.old[i] || taken[i] => *disk = gone(used, &mut rng),
                 // A device that is pulled out takes nothing with it that was not flushed.
                 _ if rng.below(2) == 0 => *disk = disk.power_loss(rng.next_u64()),
                 _ => *disk = gone(disk, &mut rng),
@@ -159,6 +176,7 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
             *map = used.or(map.take()).map(|disk| gone(&disk, &mut rng));
         }
         boot += u128::from(power);
+        drop(life); // closing its files writes, which nobody who is killed does
     }
     Ok(())
 }
@@ -421,7 +439,7 @@ impl Life<'_> {
             d.lossy.load(std::sync::atomic::Ordering::Relaxed)
         };
         Crash::Kill {
-            lossy: self.devices.iter().flatten().any(lossy),
+            lossy: self.lossy || self.devices.iter().flatten().any(lossy),
         }
     }
 
