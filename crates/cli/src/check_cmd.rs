@@ -1,9 +1,10 @@
-//! `terrace volume check` and `repair`: the map of an array that nobody serves.
+//! `terrace volume check` and `repair`: the map, its copies and the devices of an array that nobody serves.
 
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use array::{Array, CheckReport};
+use array::{Array, Change, CheckReport, CopyHealth, Repaired};
+use datapath::{AcceptLoss, Keeper, KeeperError, ReachError};
 use serde::Serialize;
 
 use crate::live::{ArrayArg, OutputArg, explained};
@@ -19,8 +20,25 @@ struct Checked {
     problems: Vec<String>,
 }
 
+/// What is wrong with the devices and the copies of the map: superblocks, sizes, generations.
+fn parts(keeper: &Keeper) -> Vec<String> {
+    let lost = keeper.lost.iter().map(|(id, lost)| {
+        let name = &keeper.records[id].name;
+        format!("device {name}: {}", lost.why)
+    });
+    let stale = keeper
+        .map
+        .health()
+        .into_iter()
+        .filter_map(|(copy, path, health)| match health {
+            CopyHealth::Dropped { why } => Some(format!("{copy} copy of the map, {path}: {why}")),
+            CopyHealth::Member | CopyHealth::Rebuilding => None,
+        });
+    lost.chain(stale).collect()
+}
+
 impl Checked {
-    fn new(report: &CheckReport, repaired: Vec<String>) -> Self {
+    fn new(report: &CheckReport, of_parts: Vec<String>, repaired: Vec<String>) -> Self {
         Self {
             tiers: report.tiers,
             devices: report.devices,
@@ -28,7 +46,10 @@ impl Checked {
             extents: report.extents,
             moves: report.moves,
             repaired,
-            problems: report.problems.iter().map(ToString::to_string).collect(),
+            problems: {
+                let of_map = report.problems.iter().map(ToString::to_string);
+                of_map.chain(of_parts).collect()
+            },
         }
     }
 
@@ -69,26 +90,66 @@ impl Checked {
     }
 }
 
-fn open(array: &ArrayArg) -> anyhow::Result<Array> {
-    datapath::open_to_serve(&array.array).map_err(explained)
+/// An array that nobody serves: as a whole, or only its map where that contradicts itself.
+enum Opened {
+    Whole(Box<Keeper>),
+    Map(Array),
+}
+
+fn open(array: &ArrayArg) -> anyhow::Result<Opened> {
+    match datapath::open_to_serve(&array.array, &AcceptLoss::default()) {
+        Ok(keeper) => Ok(Opened::Whole(Box::new(keeper))),
+        Err(ReachError::Keeper(KeeperError::Slots(_))) => {
+            Ok(Opened::Map(Array::open(&array.array).map_err(explained)?))
+        }
+        Err(error) => Err(explained(error)),
+    }
 }
 
 /// Runs `terrace volume check`: fails if there are problems.
 pub fn check(array: &ArrayArg, output: &OutputArg) -> anyhow::Result<ExitCode> {
-    let report = open(array)?.check().map_err(explained)?;
-    let checked = Checked::new(&report, vec![]);
+    let checked = match open(array)? {
+        Opened::Whole(keeper) => {
+            let report = keeper.map.check().map_err(explained)?;
+            Checked::new(&report, parts(&keeper), vec![])
+        }
+        Opened::Map(map) => Checked::new(&map.check().map_err(explained)?, vec![], vec![]),
+    };
     output.print("terrace.volume.check/1", &checked, Checked::text)?;
     Ok(checked.code())
 }
 
 /// Runs `terrace volume repair`: fails if problems are left.
 pub fn repair(array: &ArrayArg, output: &OutputArg) -> anyhow::Result<ExitCode> {
-    let array = open(array)?;
-    let before = array.check().map_err(explained)?;
-    let repaired = array.repair(&before).map_err(explained)?;
-    let left = array.check().map_err(explained)?;
-    let repaired = repaired.iter().map(ToString::to_string).collect();
-    let checked = Checked::new(&left, repaired);
+    let mut repaired = vec![];
+    if let Opened::Map(map) = open(array)? {
+        let before = map.check().map_err(explained)?;
+        repaired = map.repair(&before).map_err(explained)?;
+    }
+    let checked = match open(array)? {
+        Opened::Map(map) => {
+            let left = map.check().map_err(explained)?;
+            Checked::new(&left, vec![], said(&repaired))
+        }
+        Opened::Whole(mut keeper) => {
+            let before = keeper.map.check().map_err(explained)?;
+            let map = keeper.map.array().map_err(explained)?;
+            let more = map.repairs(&before).map_err(explained)?;
+            let changes: Vec<Change> = more.iter().map(|r| Change::Repair(r.repair)).collect();
+            keeper.commit(&changes).map_err(explained)?;
+            repaired.extend(more);
+            // A copy of the map that is out of date is one more thing to repair.
+            let copies = keeper.finish_copies().err();
+            let left = keeper.map.check().map_err(explained)?;
+            let mut problems = parts(&keeper);
+            problems.extend(copies);
+            Checked::new(&left, problems, said(&repaired))
+        }
+    };
     output.print("terrace.volume.repair/1", &checked, Checked::text)?;
     Ok(checked.code())
+}
+
+fn said(repaired: &[Repaired]) -> Vec<String> {
+    repaired.iter().map(ToString::to_string).collect()
 }

@@ -1,4 +1,4 @@
-//! `terrace device calibrate`: a device of a scenario from what fio measured.
+//! `terrace device …`. Here: `calibrate`, a device of a scenario from what fio measured.
 
 mod doubts;
 mod fio;
@@ -15,6 +15,8 @@ use clap::{Subcommand, ValueEnum};
 use model::DevicePreset;
 
 use fio::FioLoad;
+
+use crate::device_live;
 
 /// Files are read whole; a sweep of fio is below a megabyte.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -43,6 +45,12 @@ pub enum DeviceCommand {
         #[arg(long, value_name = "FILE.svg|FILE.html")]
         chart: Option<PathBuf>,
     },
+    /// Take a device out of its array: one that is empty, or one that is lost
+    Remove(device_live::Remove),
+    /// Add a new device in the place of one that is lost, or empty
+    Replace(device_live::Replace),
+    /// Take a device back that is there and is not taken by itself, as it is
+    Accept(device_live::Accept),
 }
 
 /// Form of a calibration.
@@ -73,13 +81,18 @@ enum ChartForm {
 
 /// Runs `terrace device …`.
 pub fn run(command: DeviceCommand) -> anyhow::Result<ExitCode> {
-    let DeviceCommand::Calibrate {
-        runs,
-        name,
-        preset,
-        output,
-        chart,
-    } = command;
+    let (runs, name, preset, output, chart) = match command {
+        DeviceCommand::Calibrate {
+            runs,
+            name,
+            preset,
+            output,
+            chart,
+        } => (runs, name, preset, output, chart),
+        DeviceCommand::Remove(what) => return device_live::remove(&what),
+        DeviceCommand::Replace(what) => return device_live::replace(what),
+        DeviceCommand::Accept(what) => return device_live::accept(&what),
+    };
     // Better now than after the work.
     let chart = chart
         .map(|path| chart_form(&path).map(|form| (path, form)))

@@ -11,7 +11,7 @@ use datapath::desk::{Ask, Told, VolumeInfo};
 use datapath::{EngineLimits, IoChoice, Listen, ServerConfig, Serving};
 use units::Nanos;
 
-use crate::live::{ArrayArg, Go, Stop, explained, message, unexpected};
+use crate::live::{AcceptLossArg, ArrayArg, Go, Stop, explained, message, unexpected};
 
 /// What tiers' volumes share is divided this often.
 const TICK: Duration = Duration::from_millis(100);
@@ -31,6 +31,8 @@ pub struct Export {
     /// unix:ARRAY/nbd.sock)
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<Listen>,
+    #[command(flatten)]
+    accept: AcceptLossArg,
     #[command(flatten)]
     serving: ServingArgs,
 }
@@ -109,7 +111,9 @@ pub fn reachable(listen: Listen) -> Listen {
 pub fn run(export: Export) -> anyhow::Result<ExitCode> {
     let stop = Stop::listen()?;
     let config = export.serving.config();
-    let mut serving = Serving::start(&export.array.array, config).map_err(explained)?;
+    let accept = export.accept.words();
+    let mut serving =
+        Serving::start_accepting(&export.array.array, config, &accept).map_err(explained)?;
     if let Some(notice) = &serving.notice {
         message(&format!("note: {notice}"));
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
-use datapath::Reach;
 use datapath::desk::{Ask, Told, VolumeInfo};
+use datapath::{AcceptLoss, Reach};
 use serde::Serialize;
 use units::Iops;
 
@@ -24,6 +24,27 @@ pub struct ArrayArg {
         default_value = "terrace-array"
     )]
     pub array: PathBuf,
+}
+
+/// What may be lost.
+#[derive(Debug, Args)]
+pub struct AcceptLossArg {
+    /// Go on with what is there, and accept what is lost with it: `map`, where no copy of the map can be believed, or the name of a
+    /// device that is not taken by itself; the error message says which, and what that means
+    #[arg(long = "accept-loss", value_name = "WHAT")]
+    accept: Vec<String>,
+}
+
+impl AcceptLossArg {
+    /// As the data path takes it.
+    pub fn words(&self) -> AcceptLoss {
+        AcceptLoss(self.accept.iter().cloned().collect())
+    }
+
+    /// Whether it names this.
+    pub fn names(&self, what: &str) -> bool {
+        self.accept.iter().any(|a| a == what)
+    }
 }
 
 impl ArrayArg {

@@ -2,6 +2,7 @@
 //!
 //! Data goes to standard output, messages to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage.
 
+mod array_cmd;
 mod asking;
 mod cache_checks;
 mod cache_cmd;
@@ -13,6 +14,7 @@ mod config_cmd;
 mod counting;
 mod demo_cmd;
 mod device_cmd;
+mod device_live;
 mod export_cmd;
 mod facts_cmd;
 mod filter_cmd;
@@ -139,7 +141,10 @@ enum Command {
     /// Look at the tiers of an array and add devices; `cordon`, `drain` and `open` ask a controller
     #[command(subcommand)]
     Tier(tier_cmd::TierCommand),
-    /// Fit devices of scenarios to measurements
+    /// Look after the map of an array: its copies, backups, bringing it back
+    #[command(subcommand)]
+    Array(array_cmd::ArrayCommand),
+    /// Remove, replace or take back devices of an array; fit devices of scenarios to measurements
     #[command(subcommand)]
     Device(device_cmd::DeviceCommand),
     /// Measure, limit, delay or record an export of any NBD server
@@ -186,6 +191,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::WhyNot { which, tier } => return why_cmd::why_not(&which, &tier),
         Command::Volume(command) => return volume_cmd::run(command),
         Command::Tier(command) => return tier_cmd::run(command),
+        Command::Array(command) => return array_cmd::run(command),
         Command::Device(command) => return device_cmd::run(command),
         Command::Filter(args) => return filter_cmd::run(*args),
         Command::Config(command) => return config_cmd::run(command),

@@ -14,7 +14,7 @@ use daemon::Daemon;
 use manager::settings::{ManagerConfig, Settings};
 
 use crate::asking::Credentials;
-use crate::live::{Go, Stop, absolute, explained, message};
+use crate::live::{AcceptLossArg, Go, Stop, absolute, explained, message};
 
 /// The daemon is ticked this often.
 const TICK: Duration = Duration::from_millis(100);
@@ -25,6 +25,8 @@ pub struct Serve {
     /// The configuration; `terrace config check` looks at one without starting anything
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
+    #[command(flatten)]
+    accept: AcceptLossArg,
 }
 
 /// `terrace agent`
@@ -64,7 +66,7 @@ pub fn serve(what: &Serve) -> anyhow::Result<ExitCode> {
     let base = path
         .parent()
         .ok_or_else(|| anyhow!("{} is no file", path.display()))?;
-    let mut daemon = Daemon::start(settings, base).map_err(explained)?;
+    let mut daemon = Daemon::start(settings, base, &what.accept.words()).map_err(explained)?;
     let done = announce(&daemon).and_then(|()| {
         let mut said = daemon.agent_trouble();
         while stop.sleep(TICK) == Go::On {

@@ -26,6 +26,14 @@ pub enum TierCommand {
         #[command(flatten)]
         output: OutputArg,
     },
+    /// Take a tier that is empty out of the array, with its devices
+    Remove {
+        #[command(flatten)]
+        array: ArrayArg,
+        /// The tier
+        #[arg(value_name = "TIER")]
+        tier: String,
+    },
     /// Limit what all volumes of a tier do together; they share it by weight, until the server ends
     Limit {
         #[command(flatten)]
@@ -69,7 +77,7 @@ pub struct Add {
     #[command(flatten)]
     source: Source,
     /// How much of it to use, such as "10 GiB"; all of a block device or export if left out
-    #[arg(long, value_name = "SIZE", required_unless_present_any = ["device", "nbd"])]
+    #[arg(long, value_name = "SIZE", required_unless_present_any = ["block", "nbd"])]
     size: Option<Bytes>,
     /// Let it behave like a device of `terrace sim presets`
     #[arg(long, value_name = "PRESET", value_parser = parse_preset)]
@@ -82,19 +90,33 @@ pub struct Add {
 /// Where the bytes of a device are.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
-struct Source {
+pub struct Source {
     /// Keep the data in a file in this directory
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Keep the data on this block device; what is on it is lost
-    #[arg(long, value_name = "PATH")]
-    device: Option<PathBuf>,
+    #[arg(long = "device", id = "block", value_name = "PATH")]
+    block: Option<PathBuf>,
     /// Keep the data on this export of an NBD server; what is on it is lost
     #[arg(long, value_name = "URI")]
     nbd: Option<String>,
 }
 
-fn parse_preset(name: &str) -> Result<&'static DevicePreset, String> {
+impl Source {
+    /// As the array takes it.
+    pub fn wanted(self) -> anyhow::Result<NewSource> {
+        Ok(match self {
+            Source { dir: Some(dir), .. } => NewSource::Dir(absolute(&dir)?),
+            Source {
+                block: Some(path), ..
+            } => NewSource::Block(absolute(&path)?),
+            Source { nbd, .. } => NewSource::Nbd(nbd.unwrap_or_default()),
+        })
+    }
+}
+
+/// A preset by its name.
+pub fn parse_preset(name: &str) -> Result<&'static DevicePreset, String> {
     let known = model::PRESETS.iter().map(|p| p.name);
     model::preset(name).ok_or_else(|| datapath::unknown("preset", name, known))
 }
@@ -108,13 +130,7 @@ struct Tiers {
 pub fn run(command: TierCommand) -> anyhow::Result<ExitCode> {
     match command {
         TierCommand::Add(add) => {
-            let source = match add.source {
-                Source { dir: Some(dir), .. } => NewSource::Dir(absolute(&dir)?),
-                Source {
-                    device: Some(path), ..
-                } => NewSource::Block(absolute(&path)?),
-                Source { nbd, .. } => NewSource::Nbd(nbd.unwrap_or_default()),
-            };
+            let source = add.source.wanted()?;
             let new = NewDevice {
                 tier: add.tier,
                 source,
@@ -131,6 +147,7 @@ pub fn run(command: TierCommand) -> anyhow::Result<ExitCode> {
             let text = |t: &Tiers| live_table::tiers(&t.tiers);
             output.print("terrace.tier.list/1", &Tiers { tiers }, text)?;
         }
+        TierCommand::Remove { array, tier } => array.order(Ask::RemoveTier { tier })?,
         TierCommand::Limit {
             array,
             tier,

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use datapath::desk::{Ask, Told};
-use datapath::{Listen, ServerConfig, Serving};
+use datapath::{AcceptLoss, Listen, ServerConfig, Serving};
 use manager::settings::ArrayConfig;
 
 use crate::error::DaemonError;
@@ -22,9 +22,13 @@ pub struct ServedArray {
 }
 
 impl ServedArray {
-    pub(crate) fn start(words: &ArrayConfig, base: &Path) -> Result<Self, DaemonError> {
+    pub(crate) fn start(
+        words: &ArrayConfig,
+        base: &Path,
+        accept: &AcceptLoss,
+    ) -> Result<Self, DaemonError> {
         let dir = base.join(&words.dir);
-        let serving = Serving::start(&dir, ServerConfig::default())?;
+        let serving = Serving::start_accepting(&dir, ServerConfig::default(), accept)?;
         let mut array = Self {
             notes: serving.notice.iter().cloned().collect(),
             serving,

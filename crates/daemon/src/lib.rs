@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use agent::{AgentSettings, RunningAgent};
 use client::{Address, Client, TlsTrust};
 use controller::{Certificate, ControllerServer, Limits, Running, ServerSettings, TcpSettings};
+use datapath::AcceptLoss;
 use manager::managed::Managed;
 use manager::question::{Actor, Answer, Question};
 use manager::service::Service;
@@ -55,11 +56,16 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts everything that a configuration names; its paths are taken from `base`.
+    /// Starts everything that a configuration names; its paths are taken from `base`. `accept` is what an operator accepts to lose of
+    /// the array.
     ///
     /// # Errors
     /// [`DaemonError`]: nothing runs then.
-    pub fn start(settings: Settings, base: &Path) -> Result<Self, DaemonError> {
+    pub fn start(
+        settings: Settings,
+        base: &Path,
+        accept: &AcceptLoss,
+    ) -> Result<Self, DaemonError> {
         let words = settings.words.controller.clone();
         let array_words = settings.words.array.clone();
         let state = base.join(&words.state);
@@ -79,7 +85,9 @@ impl Daemon {
         let clock = ControllerClock::starting_at(managed.time());
         let managed = Arc::new(Mutex::new(managed));
         let array = match &array_words {
-            Some(words) if words.serve == Serve::Here => Some(ServedArray::start(words, base)?),
+            Some(words) if words.serve == Serve::Here => {
+                Some(ServedArray::start(words, base, accept)?)
+            }
             _ => None,
         };
         let server = ServerSettings {

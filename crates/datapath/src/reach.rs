@@ -5,7 +5,9 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use array::{Array, ArrayError, ArrayId, CopyId, CopyPlace, FilePlace, MAP_FILE, SecondCopy};
+use array::{
+    Array, ArrayError, ArrayId, CopyId, CopyPlace, FilePlace, MAP_FILE, Members, SecondCopy,
+};
 use thiserror::Error;
 use units::Bytes;
 
@@ -166,6 +168,66 @@ fn open(dir: &Path, accept: &AcceptLoss) -> Result<Keeper, ReachError> {
     let mut keeper = Keeper::open(copies_of(dir)?, accept).map_err(in_use)?;
     keeper.dir = Some(dir.into());
     Ok(keeper)
+}
+
+/// Brings the map of an array back into a directory that has none: from its second copy, wherever that is, or from a backup.
+///
+/// # Errors
+/// A sentence that says what is wrong. A directory in which there is a map is left as it is.
+pub fn restore(dir: &Path, from: &Path, accept: &AcceptLoss) -> Result<String, String> {
+    let text = |e: &dyn std::error::Error| crate::text::explain(e);
+    let first = dir.join(MAP_FILE);
+    if fs::exists(&first).unwrap_or(true) {
+        return Err(format!(
+            "{}: there is a map already: move it away first",
+            first.display()
+        ));
+    }
+    let from = from
+        .canonicalize()
+        .map_err(|e| format!("{}: {e}", from.display()))?;
+    let source = Array::open_file(&from).map_err(|e| text(&e))?;
+    let state = source.state().map_err(|e| text(&e))?;
+    let there = fs::exists(dir).unwrap_or(true);
+    fs::create_dir_all(dir).map_err(|e| format!("cannot create {}: {e}", dir.display()))?;
+    let backup = state.confirmed.members == Members::NONE;
+    let hint = dir.join(HINT_FILE);
+    if backup {
+        let place = FilePlace(first.clone());
+        let copied = place
+            .begin(source.id(), source.extent())
+            .and_then(|copy| source.copy_into(&copy))
+            .and_then(|_| place.replace());
+        copied.map_err(|e| text(&e))?;
+    } else {
+        let line = format!("{}\n", from.display());
+        fs::write(&hint, line).map_err(|e| format!("cannot write {}: {e}", hint.display()))?;
+    }
+    drop(source);
+    let opened = open(dir, accept).and_then(|mut keeper| {
+        // Everybody is to know that this is the map from now on.
+        keeper.renew().map_err(KeeperError::from)?;
+        Ok(keeper)
+    });
+    let undo = || {
+        let _ = fs::remove_file(if backup { &first } else { &hint });
+        if !there {
+            let _ = fs::remove_dir(dir);
+        }
+    };
+    let mut keeper = opened.map_err(|e| {
+        undo();
+        text(&e)
+    })?;
+    keeper.finish_copies()?;
+    keeper
+        .write_hint()
+        .map_err(|e| format!("cannot write {HINT_FILE}: {e}"))?;
+    let state = keeper.map.state();
+    Ok(format!(
+        "the map is back: {} commits, generation {}",
+        state.commits, state.confirmed.stamp.generation
+    ))
 }
 
 /// The copies of the map of the array in a directory, as far as they can be found.

@@ -34,6 +34,46 @@ pub enum Ask {
     },
     /// A device for a tier; the tier is made if it is new.
     AddDevice(NewDevice),
+    /// A device leaves the array. What is still on one that is lost is lost with it, if `accept_loss` says so.
+    RemoveDevice {
+        /// Its name.
+        device: String,
+        /// Whether what is on it may be lost for good.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        accept_loss: bool,
+    },
+    /// A new device for the tier of one that is lost, which leaves the array.
+    ReplaceDevice {
+        /// The name of the one that is lost.
+        device: String,
+        /// The new one; its tier is that of the one that is lost.
+        new: NewDevice,
+        /// Whether what is on the lost one may be lost for good.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        accept_loss: bool,
+    },
+    /// A device that is there and is not taken by itself is taken as it is: what was written to it and not flushed may be lost.
+    AcceptDevice {
+        /// Its name.
+        device: String,
+    },
+    /// A tier that is empty leaves the array, with its devices.
+    RemoveTier {
+        /// The tier.
+        tier: String,
+    },
+    /// The copies of the map.
+    Copies,
+    /// Where the second copy of the map is to be.
+    SetSecondCopy {
+        /// A directory, or nowhere.
+        dir: Option<PathBuf>,
+    },
+    /// The map is written to a file.
+    Backup {
+        /// The file.
+        path: PathBuf,
+    },
     /// What the volumes of a tier share, by weight; `None` lifts a limit.
     TierLimits {
         /// The tier.
@@ -191,6 +231,22 @@ pub struct DeviceInfo {
     pub size: Bytes,
     /// Whether it behaves like another device.
     pub emulated: bool,
+    /// Why it cannot be used, if it cannot.
+    #[serde(default)]
+    pub lost: Option<String>,
+}
+
+/// A copy of the map as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyInfo {
+    /// `first` or `second`.
+    pub copy: String,
+    /// Its file.
+    pub path: String,
+    /// `current`, `rebuilding`, or `out of date`.
+    pub state: String,
+    /// Why it is out of date.
+    pub why: Option<String>,
 }
 
 /// A volume as it is.
@@ -241,6 +297,15 @@ pub enum Told {
     Heat(HeatSample),
     /// How its pages are used again.
     Reuse(ReuseSample),
+    /// The copies of the map.
+    Copies {
+        /// The first one first.
+        copies: Vec<CopyInfo>,
+        /// Commits of the map up to now.
+        commits: u64,
+        /// The generation of the membership.
+        generation: u64,
+    },
     /// Volumes.
     Volumes {
         /// In order of creation.

@@ -23,6 +23,7 @@ impl Desk {
             let info = |tier: &TierRecord| {
                 let (used, size) = keeper.space(tier.id);
                 let of_tier = keeper.records.values().filter(|d| d.tier == tier.id);
+                let of_tier = of_tier.filter(|d| d.kind != DeviceKind::Gone);
                 let devices = of_tier.map(|d| {
                     let slots = keeper.slots.total(d.id);
                     DeviceInfo {
@@ -31,6 +32,7 @@ impl Desk {
                         used: Bytes(u64::from(slots - keeper.slots.free(d.id)) * extent),
                         size: Bytes(u64::from(slots) * extent),
                         emulated: d.emulate.is_some(),
+                        lost: keeper.lost.get(&d.id).map(|l| l.why.clone()),
                     }
                 });
                 let limit = limits.get(&tier.id).copied().unwrap_or_default();
@@ -60,7 +62,7 @@ impl Desk {
     }
 }
 
-fn add_device(keeper: &mut Keeper, new: NewDevice) -> Result<(Arc<Device>, String)> {
+pub(super) fn add_device(keeper: &mut Keeper, new: NewDevice) -> Result<(Arc<Device>, String)> {
     let extent = keeper.map.extent();
     let id = DeviceId(keeper.records.keys().last().map_or(0, |d| d.0 + 1));
     let known = keeper.tiers.iter().find(|t| t.name == new.tier);

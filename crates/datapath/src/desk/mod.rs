@@ -1,9 +1,11 @@
 //! The desk: what operators may ask of an array, served or not.
 
+mod copies;
 mod data;
 mod devices;
 mod heat;
 mod limits;
+mod losses;
 mod moves;
 mod reuse;
 mod samples;
@@ -29,7 +31,7 @@ use crate::text::{explain, unknown};
 use crate::worker::{Answer, Message, Question, VolumeSetup};
 use moves::MoveGoal;
 
-pub use data::{Ask, DeviceInfo, NewDevice, NewSource, TierInfo, Told, VolumeInfo};
+pub use data::{Ask, CopyInfo, DeviceInfo, NewDevice, NewSource, TierInfo, Told, VolumeInfo};
 pub(crate) use heat::places;
 pub use heat::{HeatCounts, HeatCursor, HeatSample};
 use limits::VolumeLimits;
@@ -241,6 +243,20 @@ impl Desk {
             Ask::Heat { volume, since } => self.heat(&volume, since),
             Ask::Reuse { volume } => self.reuse(&volume),
             Ask::AddDevice(new) => self.add_device(new),
+            Ask::RemoveDevice {
+                device,
+                accept_loss,
+            } => self.remove_device(&device, accept_loss),
+            Ask::ReplaceDevice {
+                device,
+                new,
+                accept_loss,
+            } => self.replace_device(&device, new, accept_loss),
+            Ask::AcceptDevice { device } => self.accept_device(&device),
+            Ask::RemoveTier { tier } => self.remove_tier(&tier),
+            Ask::Copies => self.copies(),
+            Ask::SetSecondCopy { dir } => self.set_second_copy(dir),
+            Ask::Backup { path } => self.backup(&path),
             Ask::TierLimits {
                 tier,
                 iops,

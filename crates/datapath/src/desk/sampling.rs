@@ -75,6 +75,17 @@ fn samples(keeper: &mut Keeper, at_ns: u64, workers: Vec<WorkerSamples>) -> Resu
         });
     }
     let troubles = troubles(keeper, &volumes);
+    // What was given up is nowhere any more.
+    let given_up = |name: &str| {
+        let mut gone = keeper
+            .records
+            .values()
+            .filter(|d| d.kind == DeviceKind::Gone);
+        gone.any(|d| d.name == name)
+    };
+    for volume in &mut volumes {
+        volume.placed.retain(|(device, _)| !given_up(device));
+    }
     Ok(Samples {
         at_ns,
         extent: keeper.map.extent(),

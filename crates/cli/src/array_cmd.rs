@@ -1,0 +1,131 @@
+//! `terrace array …`: the map of an array, which says where every byte is: its copies, backups of it, and bringing it back.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::anyhow;
+use clap::{Args, Subcommand};
+use datapath::desk::{Ask, CopyInfo, Told};
+use report::{table, words};
+use serde::Serialize;
+
+use crate::live::{AcceptLossArg, ArrayArg, OutputArg, absolute, message, unexpected};
+
+/// `terrace array …`
+#[derive(Debug, Subcommand)]
+pub enum ArrayCommand {
+    /// Show the copies of the map, and whether they are current
+    Copies {
+        #[command(flatten)]
+        array: ArrayArg,
+        #[command(flatten)]
+        output: OutputArg,
+    },
+    /// Keep the second copy of the map in another directory, or do without one
+    Copy(Copy),
+    /// Write the map to a file, also while the array is served
+    Backup {
+        #[command(flatten)]
+        array: ArrayArg,
+        /// The file; an older backup of the same array is replaced
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Bring the map back after its directory was lost, from its second copy or from a backup
+    Restore {
+        #[command(flatten)]
+        array: ArrayArg,
+        /// The second copy (`map-….redb` beside a device), or a backup
+        #[arg(long, value_name = "FILE")]
+        from: PathBuf,
+        #[command(flatten)]
+        accept: AcceptLossArg,
+    },
+}
+
+/// `terrace array copy`
+#[derive(Debug, Args)]
+pub struct Copy {
+    #[command(flatten)]
+    array: ArrayArg,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct Target {
+    /// The directory, on another disk than the array's own
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Keep one copy only: the map is lost with its disk
+    #[arg(long)]
+    none: bool,
+}
+
+#[derive(Serialize)]
+struct Copies {
+    commits: u64,
+    generation: u64,
+    copies: Vec<CopyInfo>,
+}
+
+impl Copies {
+    fn text(&self) -> String {
+        let columns = [words("copy"), words("state"), words("where"), words("why")];
+        let row = |c: &CopyInfo| {
+            vec![
+                c.copy.clone(),
+                c.state.clone(),
+                c.path.clone(),
+                c.why.clone().unwrap_or_else(|| "-".into()),
+            ]
+        };
+        let rows = self.copies.iter().map(row).collect();
+        let mut text = table(&columns, rows);
+        text.push_str(&format!(
+            "\n{} commits, generation {}\n",
+            self.commits, self.generation
+        ));
+        text
+    }
+}
+
+/// Runs `terrace array …`.
+pub fn run(command: ArrayCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        ArrayCommand::Copies { array, output } => {
+            let Told::Copies {
+                copies,
+                commits,
+                generation,
+            } = array.ask(Ask::Copies)?
+            else {
+                return Err(unexpected());
+            };
+            let copies = Copies {
+                commits,
+                generation,
+                copies,
+            };
+            output.print("terrace.array.copies/1", &copies, Copies::text)?;
+        }
+        ArrayCommand::Copy(Copy { array, target }) => {
+            let dir = target.dir.as_deref().map(absolute).transpose()?;
+            array.order(Ask::SetSecondCopy { dir })?;
+        }
+        ArrayCommand::Backup { array, file } => {
+            let path = absolute(&file)?;
+            array.order(Ask::Backup { path })?;
+        }
+        ArrayCommand::Restore {
+            array,
+            from,
+            accept,
+        } => {
+            let restored = datapath::restore(&array.array, &from, &accept.words());
+            message(&restored.map_err(|why| anyhow!(why))?);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,89 @@
+//! `terrace device remove`, `replace` and `accept`: devices of an array that leave it, are lost, or come back.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use datapath::desk::{Ask, NewDevice};
+use model::DevicePreset;
+use units::Bytes;
+
+use crate::live::{AcceptLossArg, ArrayArg};
+use crate::tier_cmd::{Source, parse_preset};
+
+/// Which device of which array.
+#[derive(Debug, Args)]
+struct Which {
+    #[command(flatten)]
+    array: ArrayArg,
+    /// The device, as `terrace tier list` calls it
+    #[arg(value_name = "DEVICE")]
+    device: String,
+}
+
+/// `terrace device remove`
+#[derive(Debug, Args)]
+pub struct Remove {
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    accept: AcceptLossArg,
+}
+
+/// `terrace device replace`
+#[derive(Debug, Args)]
+pub struct Replace {
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    source: Source,
+    /// How much of it to use, such as "10 GiB"; all of a block device or export if left out
+    #[arg(long, value_name = "SIZE", required_unless_present_any = ["block", "nbd"])]
+    size: Option<Bytes>,
+    /// Let it behave like a device of `terrace sim presets`
+    #[arg(long, value_name = "PRESET", value_parser = parse_preset)]
+    emulate: Option<&'static DevicePreset>,
+    #[command(flatten)]
+    accept: AcceptLossArg,
+}
+
+/// `terrace device accept`
+#[derive(Debug, Args)]
+pub struct Accept {
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Runs `terrace device remove`.
+pub fn remove(what: &Remove) -> anyhow::Result<ExitCode> {
+    let Which { array, device } = &what.which;
+    array.order(Ask::RemoveDevice {
+        device: device.clone(),
+        accept_loss: what.accept.names(device),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs `terrace device replace`.
+pub fn replace(what: Replace) -> anyhow::Result<ExitCode> {
+    let Which { array, device } = &what.which;
+    array.order(Ask::ReplaceDevice {
+        device: device.clone(),
+        new: NewDevice {
+            tier: String::new(),
+            source: what.source.wanted()?,
+            size: what.size,
+            emulate: what.emulate.map(DevicePreset::spec),
+        },
+        accept_loss: what.accept.names(device),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs `terrace device accept`.
+pub fn accept(what: &Accept) -> anyhow::Result<ExitCode> {
+    let Which { array, device } = &what.which;
+    array.order(Ask::AcceptDevice {
+        device: device.clone(),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
