@@ -196,6 +196,7 @@ fn volume(v: VolumeSample) -> VolumeSnapshot {
                 writes: direction(c.writes),
                 errors: c.errors,
                 depth_ns: c.depth_ns,
+                waiting: c.waiting,
             },
         }),
         extents: None,

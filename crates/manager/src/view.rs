@@ -200,6 +200,12 @@ pub struct LoadView {
     pub p99_us: Option<f64>,
     /// Mean requests in flight.
     pub outstanding: f64,
+    /// Requests that wait at the window's end.
+    #[serde(default)]
+    pub waiting: u64,
+    /// How long the oldest of them has waited so far, microseconds.
+    #[serde(default)]
+    pub oldest_waiting_us: Option<f64>,
     /// Requests that were answered with an error.
     pub errors: u64,
 }
@@ -211,8 +217,12 @@ pub struct SloView {
     pub statistic: SloStatistic,
     /// It must not exceed this, microseconds.
     pub target_us: f64,
-    /// What it was in the last window; none is unknown or idle.
+    /// What it was in the last window; none is unknown or idle. Requests that still wait, and have for longer than the objective,
+    /// count by their age so far.
     pub measured_us: Option<f64>,
+    /// Whether the last window missed it.
+    #[serde(default)]
+    pub missed_now: bool,
     /// Windows that missed it, of those in `p99_us`.
     pub missed: u32,
 }

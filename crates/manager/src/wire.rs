@@ -81,6 +81,16 @@ pub struct Objective {
     pub latency_ns: u64,
 }
 
+impl Objective {
+    /// As the rules take it.
+    pub fn target(&self) -> model::SloTarget {
+        model::SloTarget {
+            statistic: self.statistic,
+            latency: units::Nanos(self.latency_ns),
+        }
+    }
+}
+
 /// One window of one array.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -225,6 +235,9 @@ pub struct Load {
     pub errors: u64,
     /// Requests in flight, integrated over the window's time.
     pub depth_ns: u64,
+    /// Requests that wait at the window's end, by bucket of their age so far, rising, without empty ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<(u16, u64)>,
 }
 
 /// One direction of a load.

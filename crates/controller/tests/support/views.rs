@@ -124,6 +124,8 @@ pub fn volume(n: usize) -> VolumeView {
         p50_us: (iops > 0.0).then_some(p99 / 4.0),
         p99_us: (iops > 0.0).then_some(p99),
         outstanding: iops * p99 / 3.3e6,
+        waiting: 0,
+        oldest_waiting_us: None,
         errors: u64::from(name == "archive") * 3,
     });
     VolumeView {
@@ -138,6 +140,7 @@ pub fn volume(n: usize) -> VolumeView {
             statistic: SloStatistic::P99,
             target_us,
             measured_us: (iops > 0.0).then_some(p99),
+            missed_now: false,
             missed: if p99 > target_us { 31 } else { 0 },
         }),
         p99_us: (0..WINDOWS)

@@ -108,7 +108,10 @@ impl Agent {
             // What it has been like lately: the window under way, if there is one.
             let lately = self.began.as_ref().and_then(|(_, earlier)| {
                 let old = earlier.volumes.iter().find(|v| v.name == order.volume)?;
-                volume.load_since(old)?.statistic_ns(objective?.statistic)
+                volume
+                    .load_since(old)?
+                    .against(objective?.target())
+                    .statistic_ns
             });
             let session = Session {
                 order,
@@ -194,7 +197,8 @@ fn next_step(
         return Step::Over(Some("its counters went backwards".into()));
     };
     session.windows.push(measured(step, duration_ns, &load));
-    let statistic_ns = objective.and_then(|o| load.statistic_ns(o.statistic));
+    let judged = objective.map(|o| load.against(o.target()));
+    let statistic_ns = judged.and_then(|j| j.statistic_ns);
     if step.inject.0 == 0 {
         session.undisturbed_ns = statistic_ns.or(session.undisturbed_ns);
     }
@@ -202,7 +206,7 @@ fn next_step(
         return Step::Over(None);
     }
     if let (Some(objective), Some(now)) = (objective, statistic_ns)
-        && now > objective.latency_ns
+        && judged.is_some_and(|j| j.missed)
     {
         return Step::Over(Some(format!(
             "the objective of class {} is missed: {} of {:.0} us, the target is {:.0} us",

@@ -113,6 +113,16 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
         if let Some(fault) = v.extents.as_ref().and_then(|e| extent_fault(v, e, report)) {
             return nonsense(format!("volume {:?}: {fault}", v.name));
         }
+        let waiting = v.load.iter().flat_map(|l| &l.waiting);
+        let many = waiting
+            .clone()
+            .any(|b| b.0 >= bucket_max || b.1 > COUNT_MAX);
+        if many || !waiting.map(|b| b.0).is_sorted_by(|a, b| a < b) {
+            return nonsense(format!(
+                "volume {:?}: the ages of its waiting requests cannot be",
+                v.name
+            ));
+        }
         for flow in v.load.iter().flat_map(|l| [&l.reads, &l.writes]) {
             let rising = flow.buckets.windows(2).all(|p| p[0].0 < p[1].0);
             let counted: u64 = flow
@@ -221,8 +231,9 @@ impl Controller {
             let spark = host.sparks.entry(v.name.clone()).or_default();
             let load = v.load.as_ref();
             let p99_ns = load.and_then(|l| l.quantile_ns(0.99));
-            let slo_ns = objective.and_then(|o| load.and_then(|l| l.statistic_ns(o.statistic)));
-            let missed = objective.is_some_and(|o| slo_ns.is_some_and(|ns| ns > o.latency.0));
+            let judged = objective.and_then(|o| Some(load?.against(o)));
+            let slo_ns = judged.and_then(|j| j.statistic_ns);
+            let missed = judged.is_some_and(|j| j.missed);
             spark.p99_us.push_back(p99_ns.map(|ns| ns as f64 / 1e3));
             spark.missed.push_back(missed);
             while spark.p99_us.len() > SPARK_WINDOWS {

@@ -214,13 +214,17 @@ impl Controller {
         let objective = self.settings.class_of(&v.class).target;
         // What is old is unknown.
         let load = v.load.as_ref().filter(|_| live);
-        let slo = objective.map(|o| SloView {
-            statistic: o.statistic,
-            target_us: o.latency.as_micros_f64(),
-            measured_us: load
-                .and_then(|l| l.statistic_ns(o.statistic))
-                .map(|ns| ns as f64 / 1e3),
-            missed: spark.missed.iter().filter(|m| **m).count() as u32,
+        let slo = objective.map(|o| {
+            let judged = load.map(|l| l.against(o));
+            SloView {
+                statistic: o.statistic,
+                target_us: o.latency.as_micros_f64(),
+                measured_us: judged
+                    .and_then(|j| j.statistic_ns)
+                    .map(|ns| ns as f64 / 1e3),
+                missed_now: judged.is_some_and(|j| j.missed),
+                missed: spark.missed.iter().filter(|m| **m).count() as u32,
+            }
         });
         let cooldown = self.settings.words.policy.cooldown.unwrap_or(Nanos::ZERO);
         let cooldown_left = host
@@ -406,12 +410,12 @@ fn load_view(load: &Load, window_ns: u64) -> LoadView {
         write_bytes_per_s: load.writes.bytes as f64 / seconds,
         read_mean_us: load.reads.guest_mean_us(),
         write_mean_us: load.writes.guest_mean_us(),
-        mean_us: load
-            .statistic_ns(model::SloStatistic::Mean)
-            .map(|ns| ns as f64 / 1e3),
+        mean_us: load.guest_mean_us(),
         p50_us: us(0.5),
         p99_us: us(0.99),
         outstanding: load.depth_ns as f64 / window_ns as f64,
+        waiting: load.waiting(),
+        oldest_waiting_us: load.oldest_waiting_ns().map(|ns| ns as f64 / 1e3),
         errors: load.errors,
     }
 }

@@ -60,6 +60,8 @@ pub struct FakeVolume {
     pub moving: Option<(&'static str, u64)>,
     /// What a move that was given up left on another device, MiB.
     pub rest: Option<(&'static str, u64)>,
+    /// Requests that wait at the window's end, and for how long, us.
+    pub waiting: Option<(u64, u64)>,
 }
 
 pub fn volume(
@@ -79,6 +81,7 @@ pub fn volume(
         latency_us,
         moving: None,
         rest: None,
+        waiting: None,
     }
 }
 
@@ -363,6 +366,11 @@ fn window(v: &FakeVolume) -> VolumeWindow {
         load: Some(Load {
             depth_ns: reads.sum_ns,
             reads,
+            waiting: v
+                .waiting
+                .map(|(n, us)| (algo::bucket_of(us * 1000) as u16, n))
+                .into_iter()
+                .collect(),
             ..Load::default()
         }),
         extents: None,

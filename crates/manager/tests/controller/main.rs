@@ -3,7 +3,7 @@
 mod host;
 
 use host::{BASE, Host, WINDOW, volume};
-use manager::question::{Choice, Question, Refusal, TierState};
+use manager::question::{Answer, Choice, Question, Refusal, TierState};
 use manager::service::{MessageRefusal, Service};
 use manager::settings::Mode;
 use manager::store::memory::Fault;
@@ -705,4 +705,35 @@ fn agents_are_told_what_the_array_is_to_hold_its_operators_to() {
         refused,
         Err(MessageRefusal::Wire(WireRefusal::Protocol { .. }))
     ));
+}
+
+#[test]
+fn a_volume_whose_device_hangs_misses_its_objective() {
+    let mut host = Host::new(BASE, upside_down());
+    host.windows(2);
+    let missed = |host: &mut Host| {
+        let Ok(Answer::Volume(v)) = host.ask(Question::Volume {
+            volume: "idle".into(),
+        }) else {
+            panic!("it is known")
+        };
+        let slo = v.slo.expect("gold has an objective");
+        (slo.missed_now, slo.missed, v.load.unwrap().waiting)
+    };
+    assert_eq!(missed(&mut host), (false, 0, 0));
+    // Nothing is answered, nothing is measured: three requests have waited for a window.
+    host.volumes[1].ios = 0;
+    host.volumes[1].waiting = Some((3, 900_000));
+    host.windows(2);
+    assert_eq!(missed(&mut host), (true, 2, 3));
+    assert_eq!(host.status().slo_missed, 1);
+    let Ok(Answer::Counters(counters)) = host.ask(Question::Counters) else {
+        panic!("it answers")
+    };
+    let idle = counters.volumes.iter().find(|v| v.volume == "idle");
+    assert_eq!(idle.unwrap().slo_missed_ns, 2 * WINDOW);
+    // An idle volume misses nothing.
+    host.volumes[1].waiting = None;
+    host.windows(1);
+    assert_eq!(missed(&mut host), (false, 2, 0));
 }

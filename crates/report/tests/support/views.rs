@@ -124,6 +124,8 @@ fn load(reads_per_s: f64, bytes_per_s: f64, p99_us: Option<f64>) -> LoadView {
         p50_us: p99_us.map(|p| p / 7.0),
         p99_us,
         outstanding: reads_per_s / 1000.0,
+        waiting: 0,
+        oldest_waiting_us: None,
         errors: 0,
     }
 }
@@ -134,6 +136,7 @@ pub fn volumes() -> Vec<VolumeView> {
         statistic: SloStatistic::P99,
         target_us: 1000.0,
         measured_us,
+        missed_now: false,
         missed: 1,
     };
     let mut db = volume("db", "slow", Some(load(2000.0, 90.0 * MIB, Some(4321.0))));
