@@ -12,6 +12,7 @@ use crate::question::{Actor, Answer, Question, Refusal};
 use crate::service::{MessageRefusal, Now, Service};
 use crate::settings::Settings;
 use crate::store::{HistoryQuery, Store, StoreError};
+use crate::trouble::{TroubleKind, TroubleView};
 use crate::view::OutcomeView;
 use crate::wire::{Orders, Register, Welcome, WindowReport, WireRefusal};
 
@@ -32,6 +33,8 @@ pub struct Managed<S> {
     controller: Option<Controller>,
     /// What the store said last.
     failure: Option<String>,
+    /// Since when it has failed, in the controller's time.
+    failing_since: Option<Nanos>,
 }
 
 impl<S: Store> Managed<S> {
@@ -50,6 +53,7 @@ impl<S: Store> Managed<S> {
             store,
             controller: Some(controller),
             failure: None,
+            failing_since: None,
         })
     }
 
@@ -78,6 +82,7 @@ impl<S: Store> Managed<S> {
         let tidied = self.store.tidy(now.at.0);
         if let Err(error) = &tidied {
             self.failure = Some(error.to_string());
+            self.failing_since.get_or_insert(now.at);
         }
         tidied
     }
@@ -95,18 +100,20 @@ impl<S: Store> Managed<S> {
         let controller = self.ready()?;
         let result = what(controller);
         let changes = controller.take_changes();
+        let at = controller.time();
         if changes.is_empty() {
             return Ok(result);
         }
         match self.store.commit(&changes) {
             Ok(()) => {
-                self.failure = None;
+                (self.failure, self.failing_since) = (None, None);
                 Ok(result)
             }
             Err(error) => {
                 self.controller = None;
                 let why = format!("{error}; nothing is decided or ordered until it can be");
                 self.failure = Some(why.clone());
+                self.failing_since.get_or_insert(at);
                 Err(why)
             }
         }
@@ -211,7 +218,16 @@ impl<S: Store> Service for Managed<S> {
                     .map_err(Refusal::Unavailable)??;
                 // A store that can be read and not written looks well until it is said.
                 if let (Answer::Status(status), Some(why)) = (&mut answer, &self.failure) {
-                    status.problems.insert(0, why.clone());
+                    let mut troubles = std::mem::take(&mut status.troubles);
+                    troubles.push(TroubleView {
+                        kind: TroubleKind::StoreFailing,
+                        host: None,
+                        subject: "store".into(),
+                        what: why.clone(),
+                        undecided: Some("anything: nothing is ordered either".into()),
+                        since_ns: self.failing_since.map_or(now.at.0, |at| at.0),
+                    });
+                    **status = status.as_ref().clone().with_troubles(troubles);
                     status.store_failure = Some(why.clone());
                 }
                 Ok(answer)

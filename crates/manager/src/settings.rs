@@ -383,9 +383,18 @@ impl Settings {
         self.words.policy.overcommit_max.unwrap_or(OVERCOMMIT_MAX)
     }
 
-    /// The class that volumes of this name count as: that one, or the first if nobody described it.
-    pub fn class_of(&self, name: &str) -> &SloClass {
-        &self.classes[self.class(name).unwrap_or(0)]
+    /// The class of that name. Volumes of one that nobody described are of none: they have no objective and weigh 1.
+    pub fn class_of(&self, name: &str) -> Option<&SloClass> {
+        self.classes.iter().find(|c| c.name == name)
+    }
+
+    /// Whether it is known what a tier of these devices can do.
+    pub fn describes<'a>(
+        &self,
+        tier: &str,
+        mut devices: impl Iterator<Item = &'a crate::wire::DeviceWindow>,
+    ) -> bool {
+        self.tiers.contains_key(tier) || devices.all(|d| d.emulate.is_some())
     }
 
     /// The place of the class of that name.

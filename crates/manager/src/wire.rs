@@ -115,6 +115,33 @@ pub struct WindowReport {
     pub calibrations: Vec<CalibrationResult>,
     /// What an operator should know, since the last report.
     pub trouble: Vec<String>,
+    /// What is wrong with the array now, as it says itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub troubles: Vec<ArrayTrouble>,
+}
+
+/// Something that is wrong with an array.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ArrayTrouble {
+    /// What kind of trouble, by its name ([`crate::trouble::TroubleKind::of_array`]); one that is not known is no fault.
+    pub kind: String,
+    /// The device, volume, tier or map copy that it is about.
+    pub about: String,
+    /// What is wrong, what follows from it, what can be done.
+    pub what: String,
+}
+
+/// I/Os of one kind on a device that failed with one errno.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FailedIo {
+    /// `read`, `write`, `flush`, `zero` or `discard`.
+    pub op: String,
+    /// The errno's name, such as `EIO`.
+    pub errno: String,
+    /// How many.
+    pub count: u64,
 }
 
 /// A device over a window.
@@ -136,6 +163,9 @@ pub struct DeviceWindow {
     pub connected: bool,
     /// I/O of the window, moves included; none in the first window of a session.
     pub io: Option<DeviceIo>,
+    /// I/Os of the window that failed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<FailedIo>,
 }
 
 /// I/O of a device in a window.

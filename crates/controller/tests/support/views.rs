@@ -487,6 +487,7 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
             writes: load(n + 1),
             errors: 0,
             depth_ns: 5_123_456_789,
+            waiting: vec![(900, 2)],
         }),
     };
     WindowReport {
@@ -503,6 +504,7 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
             emulate: None,
             connected: true,
             io: Some(DeviceIo::default()),
+            errors: vec![],
         }],
         volumes: (0..volumes).map(volume).collect(),
         jobs: vec![JobWindow {
@@ -515,5 +517,6 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
         }],
         calibrations: vec![],
         trouble: vec![],
+        troubles: vec![],
     }
 }

@@ -195,6 +195,7 @@ impl Agent {
             jobs: self.job_windows(),
             calibrations: self.results.clone(),
             trouble: std::mem::take(&mut self.trouble),
+            troubles: snapshot.troubles.clone(),
         };
         // A report that could not be sent yet is old by now.
         self.messages.clear();
@@ -358,6 +359,7 @@ fn devices(earlier: &Snapshot, now: &Snapshot) -> Vec<DeviceWindow> {
             emulate: d.emulate.clone(),
             connected: d.connected,
             io: before(&d.name).and_then(|old| d.io_since(old)),
+            errors: before(&d.name).map_or(vec![], |old| d.errors_since(old)),
         })
         .collect()
 }

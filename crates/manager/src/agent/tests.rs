@@ -45,11 +45,13 @@ fn snapshot(volumes: Vec<VolumeSnapshot>) -> Snapshot {
         connected: true,
         since_ns: 1,
         io: DeviceIo::default(),
+        errors: vec![],
     };
     Snapshot {
         tiers: vec!["fast".into(), "slow".into()],
         devices: vec![device("fast"), device("slow")],
         volumes,
+        troubles: vec![],
     }
 }
 

@@ -18,6 +18,8 @@ impl Controller {
     /// [`Refusal`].
     pub fn ask(&mut self, now: Now, actor: &Actor, question: Question) -> Result<Answer, Refusal> {
         self.advance(now);
+        self.actor = "controller".into();
+        self.look_now_and_then();
         self.actor = actor.0.clone();
         if question.is_order() {
             // Any of them may let something begin that waits: not by a plan that is too old.

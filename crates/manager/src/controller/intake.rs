@@ -20,6 +20,10 @@ const DEVICES_MAX: usize = 4_096;
 /// Tiers that a report may name.
 const TIERS_MAX: usize = 256;
 
+/// Troubles that a report may name, and bytes of what is said of one.
+const TROUBLES_MAX: usize = 1_024;
+const TROUBLE_BYTES_MAX: usize = 4_096;
+
 /// No counter, size or sum of them is larger: so that sums of sums do not wrap.
 const COUNT_MAX: u64 = 1 << 60;
 
@@ -51,6 +55,15 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
         return nonsense(format!(
             "{} tiers are more than {TIERS_MAX}",
             report.tiers.len()
+        ));
+    }
+    let long = |t: &crate::wire::ArrayTrouble| {
+        t.kind.len() + t.about.len() + t.what.len() > TROUBLE_BYTES_MAX
+    };
+    let many = report.devices.iter().any(|d| d.errors.len() > TROUBLES_MAX);
+    if many || report.troubles.len() > TROUBLES_MAX || report.troubles.iter().any(long) {
+        return nonsense(format!(
+            "more than {TROUBLES_MAX} troubles, or one of more than {TROUBLE_BYTES_MAX} bytes"
         ));
     }
     let twice = |t: &&String| report.tiers.iter().filter(|o| o == t).count() > 1;
@@ -227,7 +240,7 @@ impl Controller {
         host.sparks.retain(|name, _| names.contains(name.as_str()));
         host.totals.retain(|name, _| names.contains(name.as_str()));
         for v in &report.volumes {
-            let objective = self.settings.class_of(&v.class).target;
+            let objective = self.settings.class_of(&v.class).and_then(|c| c.target);
             let spark = host.sparks.entry(v.name.clone()).or_default();
             let load = v.load.as_ref();
             let p99_ns = load.and_then(|l| l.quantile_ns(0.99));

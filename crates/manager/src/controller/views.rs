@@ -29,45 +29,6 @@ impl Controller {
     pub(super) fn status(&self) -> StatusView {
         let hosts: Vec<HostView> = self.hosts.values().map(|h| self.host_view(h)).collect();
         let reports = self.hosts.values().filter_map(Host::report);
-        let mut problems: Vec<String> = Vec::new();
-        for host in &hosts {
-            match host.state {
-                HostState::Live => {}
-                HostState::Late => problems.push(format!("host {} is late", host.name)),
-                HostState::Lost if host.age_ns.is_none() => {
-                    problems.push(format!("host {} has not reported yet", host.name));
-                }
-                HostState::Lost => problems.push(format!("host {} is lost", host.name)),
-            }
-            problems.extend(
-                host.problem
-                    .iter()
-                    .map(|p| format!("host {}: {p}", host.name)),
-            );
-        }
-        problems.extend(self.trust.broken());
-        let stuck = self.hosts.values().flat_map(|h| {
-            h.progress
-                .iter()
-                .filter(|p| p.1.called_stuck)
-                .map(move |p| (h, p.0))
-        });
-        problems.extend(stuck.map(|(h, job)| format!("job {} of host {} is stuck", job.0, h.name)));
-        for report in self.hosts.values().filter_map(Host::report) {
-            for d in report.devices.iter().filter(|d| !d.connected) {
-                problems.push(format!("device {} cannot be reached", d.name));
-            }
-            let unknown_class = report
-                .volumes
-                .iter()
-                .find(|v| self.settings.class(&v.class).is_none());
-            if let Some(v) = unknown_class {
-                problems.push(format!(
-                    "volume {} is of class {:?}, which the configuration does not know: it counts as {:?}",
-                    v.name, v.class, self.settings.classes[0].name
-                ));
-            }
-        }
         let jobs = self.hosts.values().flat_map(|h| h.executor.jobs());
         let count =
             |of: fn(&JobState) -> bool| jobs.clone().filter(|j| of(&j.state)).count() as u32;
@@ -92,9 +53,11 @@ impl Controller {
             proposed: count(|s| *s == JobState::Proposed),
             jobs: count(|s| !s.ended() && *s != JobState::Proposed),
             hosts,
-            problems,
+            troubles: vec![],
+            problems: vec![],
             store_failure: None,
         }
+        .with_troubles(self.troubles.list())
     }
 
     fn host_view(&self, host: &Host) -> HostView {
@@ -118,6 +81,12 @@ impl Controller {
             generation: host.executor.generation(),
             next_decision_ns: next,
             problem: host.problem.clone(),
+            size_bytes: host
+                .report()
+                .map_or(0, |r| r.devices.iter().map(|d| d.size_bytes).sum()),
+            provisioned_bytes: host
+                .report()
+                .map_or(0, |r| r.volumes.iter().map(|v| v.size_bytes).sum()),
         }
     }
 
@@ -188,6 +157,13 @@ impl Controller {
             size_bytes: devices.iter().map(|d| d.size_bytes).sum(),
             used_bytes: devices.iter().map(|d| d.used_bytes).sum(),
             volumes: report.volumes.iter().filter(here).count() as u32,
+            provisioned_bytes: report
+                .volumes
+                .iter()
+                .filter(|v| v.home == tier)
+                .map(|v| v.size_bytes)
+                .sum(),
+            described: self.settings.describes(tier, of_tier.clone()),
             utilization: (!known.is_empty())
                 .then(|| known.iter().sum::<f64>() / known.len() as f64),
             read_bytes_per_s: rate(|io| io.read_bytes),
@@ -211,7 +187,7 @@ impl Controller {
         let device = main_device(v, report).unwrap_or_default();
         let live = self.state_of(host) == HostState::Live;
         let spark = host.sparks.get(&v.name).cloned().unwrap_or_default();
-        let objective = self.settings.class_of(&v.class).target;
+        let objective = self.settings.class_of(&v.class).and_then(|c| c.target);
         // What is old is unknown.
         let load = v.load.as_ref().filter(|_| live);
         let slo = objective.map(|o| {
