@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use manager::question::TierState;
 use manager::settings::Mode;
 use manager::store::{FlowSummary, HistoryPoint, VolumeSummary};
+use manager::trouble::{TroubleKind, TroubleView};
 use manager::view::*;
 use manager::wire::*;
 use model::{CalibrationStep, Goal, SloStatistic};
@@ -58,6 +59,8 @@ pub fn status(volumes: u32) -> StatusView {
             generation: 42,
             next_decision_ns: Some(260 * S),
             problem: None,
+            size_bytes: 12_000 * GIB,
+            provisioned_bytes: 9_000 * GIB,
         }],
         volumes,
         slo_missed: 2,
@@ -65,11 +68,35 @@ pub fn status(volumes: u32) -> StatusView {
         proposed: 2,
         jobs: 1,
         store_failure: None,
-        problems: vec![
-            "volume db-replica missed its objective in 31 of the last 60 windows".into(),
-            "device sata2 of tier slow is 91 % full".into(),
-        ],
+        troubles: vec![],
+        problems: vec![],
     }
+    .with_troubles(troubles())
+}
+
+fn troubles() -> Vec<TroubleView> {
+    let trouble = |kind, subject: &str, what: &str, undecided: Option<&str>| TroubleView {
+        kind,
+        host: Some("alpha".into()),
+        subject: subject.into(),
+        what: what.into(),
+        undecided: undecided.map(Into::into),
+        since_ns: 3000 * S,
+    };
+    vec![
+        trouble(
+            TroubleKind::NearlyFull,
+            "slow",
+            "tier slow is nearly full: 91 % of it is taken",
+            Some("moves to slow beyond the share that may be planned with"),
+        ),
+        trouble(
+            TroubleKind::ObjectiveMissed,
+            "db-replica",
+            "db-replica missed its objective in 31 of the last 60 windows",
+            None,
+        ),
+    ]
 }
 
 pub fn tiers() -> Vec<TierView> {
@@ -80,6 +107,8 @@ pub fn tiers() -> Vec<TierView> {
         state: [TierState::Open, TierState::Open, TierState::Cordoned][rank],
         size_bytes: size * GIB,
         used_bytes: used * GIB,
+        provisioned_bytes: 2 * used * GIB,
+        described: true,
         volumes: 4,
         utilization: busy,
         read_bytes_per_s: 88.5e6 / (rank + 1) as f64,

@@ -198,7 +198,8 @@ impl Controller {
                 super::facts::undescribed(report, &self.settings).collect();
             let none = undescribed.len() == tiers.len();
             let shut = |tier: &&&str| {
-                (!none && undescribed.iter().any(|t| *t == **tier)) || self.unreachable(report, tier)
+                (!none && undescribed.iter().any(|t| *t == **tier))
+                    || self.unreachable(report, tier)
             };
             for tier in tiers.iter().filter(shut) {
                 let id = TierId::from_index(tiers.iter().position(|t| t == tier).unwrap_or(0));
