@@ -19,7 +19,9 @@ use std::time::{Duration, Instant};
 
 use agent::{AgentSettings, RunningAgent};
 use client::{Address, Client, TlsTrust};
-use controller::{Certificate, ControllerServer, Limits, Running, ServerSettings, TcpSettings};
+use controller::{
+    Certificate, ControllerServer, Fresh, Limits, Reloader, Running, ServerSettings, TcpSettings,
+};
 use manager::managed::Managed;
 use manager::question::{Actor, Answer, Question};
 use manager::service::Service;
@@ -60,6 +62,18 @@ impl Daemon {
     /// # Errors
     /// [`DaemonError`]: nothing runs then.
     pub fn start(settings: Settings, base: &Path) -> Result<Self, DaemonError> {
+        Self::start_from(settings, base, None)
+    }
+
+    /// Likewise, with what reads the configuration anew when somebody asks for that.
+    ///
+    /// # Errors
+    /// [`DaemonError`]: nothing runs then.
+    pub fn start_from(
+        settings: Settings,
+        base: &Path,
+        read: Option<ReadSettings>,
+    ) -> Result<Self, DaemonError> {
         let words = settings.words.controller.clone();
         let array_words = settings.words.array.clone();
         let state = base.join(&words.state);
@@ -86,6 +100,7 @@ impl Daemon {
             socket: socket.clone(),
             tcp: tcp(&words, base, &state)?,
             limits: Limits::default(),
+            reload: read.map(|read| reloader(read, base.into(), state.clone())),
         };
         let controller = ControllerServer::start(managed.clone(), clock.shared(), server)?;
         let agent = match &array_words {
@@ -137,6 +152,14 @@ impl Daemon {
         Ok(())
     }
 
+    /// Reads the configuration anew, as if `actor` had asked for it; what has changed.
+    ///
+    /// # Errors
+    /// What is wrong, with file, line and key: then everything is as it was.
+    pub fn reload(&self, actor: &str) -> Result<String, String> {
+        self.controller.reload(actor)
+    }
+
     /// Why the agent does not report, as long as it does not.
     pub fn agent_trouble(&self) -> Option<String> {
         self.agent.as_ref().and_then(RunningAgent::trouble)
@@ -177,6 +200,17 @@ impl Daemon {
             array.stop();
         }
     }
+}
+
+/// Reads a configuration anew, and says what is wrong with it: file, line, key.
+pub type ReadSettings = Box<dyn Fn() -> Result<Settings, String> + Send + Sync>;
+
+fn reloader(read: ReadSettings, base: PathBuf, state: PathBuf) -> Reloader {
+    Reloader::new(move || {
+        let settings = read()?;
+        let tcp = tcp(&settings.words.controller, &base, &state).map_err(|e| e.to_string())?;
+        Ok(Fresh { settings, tcp })
+    })
 }
 
 /// Where people connect over TLS, if they may.

@@ -7,6 +7,7 @@ mod hours;
 mod load;
 pub mod managed;
 pub mod question;
+mod reload;
 pub mod service;
 pub mod settings;
 pub mod shown;

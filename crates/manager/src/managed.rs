@@ -4,16 +4,17 @@
 //! the store before anything else is taken in. Until the store works, nothing is decided and nobody is ordered anything; agents go
 //! on with what is under way, and begin nothing new.
 
+use executor::EndCause;
 use units::Nanos;
 
 use crate::controller::Controller;
 use crate::export;
-use crate::question::{Actor, Answer, Question, Refusal};
+use crate::question::{Actor, Answer, Done, Question, Refusal};
 use crate::service::{MessageRefusal, Now, Service};
 use crate::settings::Settings;
 use crate::store::{HistoryQuery, Store, StoreError};
 use crate::trouble::{TroubleKind, TroubleView};
-use crate::view::OutcomeView;
+use crate::view::{JobView, OutcomeView};
 use crate::wire::{Orders, Register, Welcome, WindowReport, WireRefusal};
 
 /// Most rows that one question gets. Protects the controller's memory and whoever asks.
@@ -149,6 +150,17 @@ impl<S: Store> Service for Managed<S> {
     fn tick(&mut self, now: Now) {
         // A store that fails says so to everybody who asks.
         let _ = self.with(|c| c.tick(now));
+    }
+
+    fn reload(&mut self, now: Now, actor: &Actor, settings: Settings) -> Result<Done, Refusal> {
+        settings
+            .check_reload(&self.settings)
+            .map_err(|fault| Refusal::Invalid(fault.to_string()))?;
+        let done = self
+            .with(|c| c.reload(now, actor, settings.clone()))
+            .map_err(Refusal::Unavailable)??;
+        self.settings = settings;
+        Ok(done)
     }
 
     fn ask(&mut self, now: Now, actor: &Actor, question: Question) -> Result<Answer, Refusal> {
@@ -288,8 +300,13 @@ impl<S: Store> Managed<S> {
                 .map_err(|e| Refusal::Unavailable(e.to_string()))?;
             let known: std::collections::BTreeSet<(String, u32)> =
                 jobs.iter().map(|j| (j.host.clone(), j.job)).collect();
+            // One that has not ended is known to its executor, or it is a ghost: superseded under an older version.
+            let over = |j: &JobView| {
+                j.ended_ns.is_some() && j.cause.as_deref() != Some(EndCause::Superseded.name())
+            };
             let older = older
                 .into_iter()
+                .filter(over)
                 .filter(|j| !known.contains(&(j.host.clone(), j.job)));
             jobs.extend(older);
             jobs.truncate(limit);

@@ -335,6 +335,11 @@ impl Settings {
         Ok(settings)
     }
 
+    /// A fault at a key of the file.
+    pub(crate) fn fault(&self, key: &str, why: impl Into<String>) -> ConfigFault {
+        self.text.fault(key, why)
+    }
+
     /// The mode of a goal by the file.
     pub fn mode(&self, goal: Goal) -> Mode {
         let modes = &self.words.modes;

@@ -432,6 +432,10 @@ pub struct JobView {
     pub state: String,
     /// Why it ended before its time.
     pub why: Option<String>,
+    /// Of a cancelled one why, by name: `superseded`, `rejected`, `plan-too-old`, `tier-closed`, `pinned`, `given-up`,
+    /// `space-not-freed` or `unsaid`.
+    #[serde(default)]
+    pub cause: Option<String>,
     /// Bytes copied.
     pub copied_bytes: u64,
     /// Bytes to copy, when it was planned.

@@ -262,6 +262,7 @@ pub fn jobs() -> Vec<JobView> {
         reason: "device sata2 is 91 % full".into(),
         state: state.into(),
         why: (state == "failed").then(|| "the target refused: no space left".into()),
+        cause: None,
         copied_bytes: 90 * GIB,
         bytes: 193 * GIB,
         left_bytes: if state == "done" { 0 } else { 103 * GIB },

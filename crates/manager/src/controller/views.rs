@@ -9,7 +9,6 @@ use super::Controller;
 use super::approval::state_name;
 use super::facts::main_device;
 use super::host::Host;
-use super::jobs::SUPERSEDED;
 use crate::question::TierState;
 use crate::settings::UnknownTiers;
 use crate::view::{
@@ -260,10 +259,14 @@ impl Controller {
         let active = job.state.active();
         let (why, ended) = match &job.state {
             JobState::Done { at } => (None, Some(at.0)),
-            JobState::Cancelled { at, why } | JobState::Failed { at, why } => {
+            JobState::Cancelled { at, why, .. } | JobState::Failed { at, why } => {
                 (Some(why.clone()), Some(at.0))
             }
             _ => (None, None),
+        };
+        let cause = match &job.state {
+            JobState::Cancelled { cause, .. } => Some(cause.name().to_string()),
+            _ => None,
         };
         let left = match (&job.state, progress.left) {
             (JobState::Done { .. }, _) => 0,
@@ -290,6 +293,7 @@ impl Controller {
             reason: job.order.reason.to_string(),
             state: state_name(&job.state).into(),
             why,
+            cause,
             copied_bytes: job.copied.0,
             bytes: job.order.size.0,
             left_bytes: left,
@@ -312,13 +316,10 @@ impl Controller {
         let hosts = self.hosts.values();
         let mut jobs: Vec<JobView> = hosts
             .flat_map(|h| {
-                let superseded = |j: &&executor::Job| {
-                    matches!(&j.state, JobState::Cancelled { why, .. } if why == SUPERSEDED)
-                };
                 h.executor
                     .jobs()
                     .iter()
-                    .filter(move |j| j.state != JobState::Proposed && !superseded(j))
+                    .filter(|j| j.state != JobState::Proposed && !j.state.superseded())
                     .map(move |j| self.job_view(h, j.id))
             })
             .collect();

@@ -109,7 +109,7 @@ pub struct Host {
     pub device_mib: u64,
 }
 
-fn settings(config: &str) -> Settings {
+pub fn settings(config: &str) -> Settings {
     let (words, text) =
         config::read::<ManagerConfig>("test.toml", config).expect("it is well formed");
     Settings::new(text, words).expect("it makes sense")

@@ -1,6 +1,7 @@
 //! The controller, as an agent and as people meet it.
 
 mod host;
+mod reload;
 mod trouble;
 
 use host::{BASE, Host, WINDOW, volume};
@@ -729,4 +730,37 @@ fn a_volume_whose_device_hangs_misses_its_objective() {
     host.volumes[1].waiting = None;
     host.windows(1);
     assert_eq!(missed(&mut host), (false, 2, 0));
+}
+
+/// What was approved, has not begun and is not wanted any more ends everywhere: no ghost stands in the list of jobs.
+#[test]
+fn superseded_jobs_end_in_the_store_too() {
+    let mut host = Host::new(BASE, upside_down());
+    let plan = host.until_plan();
+    host.order(Question::Pause);
+    host.order(Question::Apply(choice(plan.generation, None)));
+    let job = plan.moves[0].job.unwrap();
+    assert_eq!(host.job(job).state, "waiting");
+    // The load is another one: nothing is to move any more.
+    host.volumes[0].ios = 10;
+    host.volumes[1].ios = 800;
+    host.until_plan();
+    host.until_plan();
+    let Ok(Answer::Jobs(jobs)) = host.ask(Question::Jobs { limit: 100 }) else {
+        panic!("it answers")
+    };
+    assert!(jobs.iter().all(|j| j.job != job), "{jobs:#?}");
+    let stored = manager::store::Store::jobs(&mut host.store, 100).unwrap();
+    let row = stored
+        .iter()
+        .find(|j| j.job == job)
+        .expect("it was approved");
+    assert_eq!(
+        (
+            row.state.as_str(),
+            row.cause.as_deref(),
+            row.ended_ns.is_some()
+        ),
+        ("cancelled", Some("superseded"), true)
+    );
 }

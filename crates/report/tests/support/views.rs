@@ -261,6 +261,7 @@ pub fn jobs() -> Vec<JobView> {
         reason: "rank 1".into(),
         state: state.into(),
         why: None,
+        cause: None,
         copied_bytes: 0,
         bytes: 40 * GIB,
         left_bytes: 40 * GIB,
