@@ -25,8 +25,8 @@ impl Settings {
         let (old, new) = (plain(&now.words), plain(&self.words));
         for key in FIXED {
             let at = |of: &Value| {
-                let parts = key.split('.');
-                parts.fold(Some(of.clone()), |v, part| v?.get(part).cloned())
+                let path = format!("/{}", key.replace('.', "/"));
+                of.pointer(&path).cloned()
             };
             let (before, after) = (at(&old), at(&new));
             if before == after {

@@ -5,6 +5,7 @@
 //! window is not.
 
 use model::CalibrationStep;
+use units::Nanos;
 
 use super::{Agent, Counts, Deed, Snapshot};
 use crate::wire::{CalibrationMeasured, CalibrationOrder, CalibrationResult, Load, Objective};
@@ -209,11 +210,11 @@ fn next_step(
         && judged.is_some_and(|j| j.missed)
     {
         return Step::Over(Some(format!(
-            "the objective of class {} is missed: {} of {:.0} us, the target is {:.0} us",
+            "the objective of class {} is missed: {} of {}, the target is {}",
             objective.class,
             objective.statistic.name(),
-            now as f64 / 1e3,
-            objective.latency_ns as f64 / 1e3
+            Nanos(now).words(),
+            Nanos(objective.latency_ns).words()
         )));
     }
     session.step += 1;
@@ -235,12 +236,12 @@ fn no_room(
     let with_it = undisturbed_ns.saturating_add(step.inject.0);
     (step.inject.0 > 0 && with_it > objective.latency_ns).then(|| {
         format!(
-            "the objective of class {} leaves no room: {} of {:.0} us and {:.0} us injected are above {:.0} us",
+            "the objective of class {} leaves no room: {} of {} and {} injected are above {}",
             objective.class,
             objective.statistic.name(),
-            undisturbed_ns as f64 / 1e3,
-            step.inject.0 as f64 / 1e3,
-            objective.latency_ns as f64 / 1e3
+            Nanos(undisturbed_ns).words(),
+            step.inject.words(),
+            Nanos(objective.latency_ns).words()
         )
     })
 }

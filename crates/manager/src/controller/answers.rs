@@ -132,6 +132,7 @@ impl Controller {
             });
             self.reconsider(name);
         }
+        self.actor = "controller".into();
         self.look_for_trouble();
         self.actor = actor.0.clone();
         let message = match changed.is_empty() {

@@ -164,7 +164,8 @@ impl Controller {
             let migration = self.migration_epoch();
             if age.0 > migration.0 * PLAN_EPOCHS {
                 return Err(Refusal::Conflict(format!(
-                    "plan {generation} is {age} old: wait for a newer one"
+                    "plan {generation} is {} old: wait for a newer one",
+                    age.words()
                 )));
             }
         }

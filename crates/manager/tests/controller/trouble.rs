@@ -187,6 +187,7 @@ fn a_host_that_is_silent_is_a_trouble_and_so_is_a_class_that_nobody_described() 
     assert_eq!(busy.slo, None);
     host.until_plan();
     host.now_ns += 4 * super::host::WINDOW;
+    host.tick();
     let status = host.status();
     let late = &status.troubles[0];
     assert_eq!(late.kind, TroubleKind::HostLate);
