@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use datapath::control::ask;
 use datapath::desk::{
-    self, Ask, DeviceSample, HeatCounts, HeatSample, Samples, Told, VolumeSample,
+    self, Ask, DeviceSample, HeatCounts, HeatSample, Samples, Told, TroubleKind, VolumeSample,
 };
 use datapath::{DirectionCounts, LastMove, explain};
 use manager::agent::{
     Counts, Deed, DeviceSnapshot, ExtentsSnapshot, HeatCursor, HeatSnapshot, MoveEnd, Snapshot,
     VolumeSnapshot, WantedExtents,
 };
-use manager::wire::{DeviceIo, Load, LoadOf, MovingWindow, Placed};
+use manager::wire::{ArrayTrouble, DeviceIo, FailedIo, Load, LoadOf, MovingWindow, Placed};
 use model::ExtentPlaces;
 use units::{BytesPerSec, DeviceId, Nanos};
 
@@ -136,6 +136,23 @@ fn snapshot(samples: Samples) -> Snapshot {
         tiers: samples.tiers,
         devices: samples.devices.into_iter().map(device).collect(),
         volumes: samples.volumes.into_iter().map(volume).collect(),
+        troubles: samples.troubles.into_iter().map(trouble).collect(),
+    }
+}
+
+fn trouble(t: desk::Trouble) -> ArrayTrouble {
+    ArrayTrouble {
+        kind: kind_name(t.kind),
+        about: t.about,
+        what: t.what,
+    }
+}
+
+/// The name that a kind of trouble has in what is said and stored.
+fn kind_name(kind: TroubleKind) -> String {
+    match serde_json::to_value(kind) {
+        Ok(serde_json::Value::String(name)) => name,
+        other => unreachable!("kinds are names: {other:?}"),
     }
 }
 
@@ -155,6 +172,15 @@ fn device(d: DeviceSample) -> DeviceSnapshot {
             write_bytes: d.write_bytes,
             busy_ns: d.busy_ns,
         },
+        errors: d
+            .errors
+            .into_iter()
+            .map(|e| FailedIo {
+                op: e.op,
+                errno: e.errno,
+                count: e.count,
+            })
+            .collect(),
     }
 }
 
@@ -196,6 +222,7 @@ fn volume(v: VolumeSample) -> VolumeSnapshot {
                 writes: direction(c.writes),
                 errors: c.errors,
                 depth_ns: c.depth_ns,
+                waiting: c.waiting,
             },
         }),
         extents: None,
@@ -222,6 +249,23 @@ mod tests {
     }
 
     #[test]
+    fn every_trouble_of_an_array_is_known_to_the_controller() {
+        use manager::trouble::TroubleKind as Known;
+        for kind in [
+            TroubleKind::MapFailing,
+            TroubleKind::DeviceLost,
+            TroubleKind::VolumeIncomplete,
+            TroubleKind::VolumeDamaged,
+            TroubleKind::MapCopyLost,
+            TroubleKind::DeviceErrors,
+            TroubleKind::NoSpace,
+            TroubleKind::NearlyFull,
+        ] {
+            assert_ne!(Known::of_array(&kind_name(kind)), Known::Other, "{kind:?}");
+        }
+    }
+
+    #[test]
     fn places_are_by_the_snapshots_devices() {
         let named = |name: &str| DeviceSnapshot {
             name: name.into(),
@@ -232,6 +276,7 @@ mod tests {
             connected: true,
             since_ns: 0,
             io: DeviceIo::default(),
+            errors: vec![],
         };
         let sample = |devices: &[&str]| HeatSample {
             volume: "v".into(),

@@ -21,6 +21,7 @@ mod least_squares;
 mod lossy;
 pub mod mrc;
 mod nonnegative;
+pub mod objective;
 pub mod packed;
 mod popularity;
 mod random;

@@ -153,9 +153,7 @@ impl Screen {
                     event.kind,
                     EventKind::Plan | EventKind::Job | EventKind::Trust
                 );
-                // A plan that is made anew every few seconds drops what has not begun; nobody wants to read that.
-                let dropped = event.text.ends_with("superseded by a newer plan");
-                if worth && !dropped {
+                if worth {
                     self.line(&format!("  {}", event.text));
                 }
             }

@@ -136,6 +136,7 @@ mod tests {
             reason: String::new(),
             state: state.into(),
             why: None,
+            cause: None,
             copied_bytes: 0,
             bytes: 0,
             left_bytes: 0,

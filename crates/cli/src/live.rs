@@ -10,6 +10,7 @@ use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use datapath::desk::{Ask, Told, VolumeInfo};
 use datapath::{AcceptLoss, Reach};
+use nix::sys::signal::{SigSet, Signal};
 use serde::Serialize;
 use units::Iops;
 
@@ -227,5 +228,30 @@ impl Stop {
             Err(RecvTimeoutError::Timeout) => Go::On,
             Ok(()) | Err(RecvTimeoutError::Disconnected) => Go::Stop,
         }
+    }
+}
+
+/// Told when the system asks for the configuration to be read anew (SIGHUP).
+pub struct Hangup(Receiver<()>);
+
+impl Hangup {
+    /// From now on the signal does not end the process. To be called before threads begin: they inherit that.
+    pub fn listen() -> anyhow::Result<Self> {
+        let mut hangup = SigSet::empty();
+        hangup.add(Signal::SIGHUP);
+        hangup
+            .thread_block()
+            .context("cannot wait for SIGHUP, which reads the configuration anew")?;
+        let (sender, receiver) = channel();
+        std::thread::Builder::new()
+            .name("terrace-hangup".into())
+            .spawn(move || while hangup.wait().is_ok() && sender.send(()).is_ok() {})
+            .context("cannot wait for SIGHUP, which reads the configuration anew")?;
+        Ok(Self(receiver))
+    }
+
+    /// Whether it came since this was last asked.
+    pub fn came(&self) -> bool {
+        self.0.try_iter().count() > 0
     }
 }

@@ -98,6 +98,8 @@ enum Command {
     Pause(asking::Asking),
     /// Have a paused controller go on
     Resume(asking::Asking),
+    /// Have a controller read its configuration anew, without a restart
+    Reload(asking::Asking),
     /// Show or set how far a controller goes by itself
     Mode(status_cmd::ModeArgs),
     /// Ask a controller what happened
@@ -179,6 +181,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Reject(args) => plan_cmd::reject(&args),
         Command::Pause(asking) => status_cmd::pause(&asking),
         Command::Resume(asking) => status_cmd::resume(&asking),
+        Command::Reload(asking) => status_cmd::reload(&asking),
         Command::Mode(args) => status_cmd::mode(&args),
         Command::Events(args) => past_cmd::events(&args),
         Command::Outcomes(args) => past_cmd::outcomes(&args),

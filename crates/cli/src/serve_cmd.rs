@@ -14,7 +14,7 @@ use daemon::Daemon;
 use manager::settings::{ManagerConfig, Settings};
 
 use crate::asking::Credentials;
-use crate::live::{AcceptLossArg, Go, Stop, absolute, explained, message};
+use crate::live::{AcceptLossArg, Go, Hangup, Stop, absolute, explained, message};
 
 /// The daemon is ticked this often.
 const TICK: Duration = Duration::from_millis(100);
@@ -60,17 +60,27 @@ pub fn read_config(path: &Path) -> anyhow::Result<Settings> {
 
 /// Runs `terrace serve`.
 pub fn serve(what: &Serve) -> anyhow::Result<ExitCode> {
+    // Before any thread begins, which would end the process with the signal.
+    let hangup = Hangup::listen()?;
     let stop = Stop::listen()?;
     let settings = read_config(&what.config)?;
     let path = absolute(&what.config)?;
     let base = path
         .parent()
         .ok_or_else(|| anyhow!("{} is no file", path.display()))?;
-    let mut daemon = Daemon::start(settings, base, &what.accept.words()).map_err(explained)?;
+    let file = what.config.clone();
+    let read = Box::new(move || read_config(&file).map_err(|e| format!("{e:#}")));
+    let mut daemon = Daemon::start_from(settings, base, Some(read), &what.accept.words()).map_err(explained)?;
     let done = announce(&daemon).and_then(|()| {
         let mut said = daemon.agent_trouble();
         while stop.sleep(TICK) == Go::On {
             daemon.tick().map_err(explained)?;
+            if hangup.came() {
+                match daemon.reload("SIGHUP") {
+                    Ok(done) => message(&format!("note: {done}")),
+                    Err(why) => message(&format!("warning: {why}")),
+                }
+            }
             let trouble = daemon.agent_trouble();
             if trouble != said {
                 message(&match &trouble {

@@ -27,6 +27,11 @@ pub fn resume(asking: &Asking) -> anyhow::Result<()> {
     asking.done(&asking.client()?.resume()?)
 }
 
+/// `terrace reload`
+pub fn reload(asking: &Asking) -> anyhow::Result<()> {
+    asking.done(&asking.client()?.reload()?)
+}
+
 /// `terrace mode`
 #[derive(Debug, Args)]
 pub struct ModeArgs {

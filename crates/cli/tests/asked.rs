@@ -42,7 +42,7 @@ fn fails(dir: &Path, args: &[&str], code: i32) -> String {
 }
 
 /// Every command that asks a controller.
-const ASKING: [&[&str]; 23] = [
+const ASKING: [&[&str]; 24] = [
     &["status"],
     &["top"],
     &["plan"],
@@ -54,6 +54,7 @@ const ASKING: [&[&str]; 23] = [
     &["reject", "7"],
     &["pause"],
     &["resume"],
+    &["reload"],
     &["mode"],
     &["mode", "latency", "auto"],
     &["events", "--follow"],

@@ -323,3 +323,44 @@ fn an_agent_of_its_own_reports_to_a_controller_elsewhere() {
     export.stop();
     controller.stop();
 }
+
+/// A tier that was just added, and a change without a restart, by command and by signal.
+#[test]
+fn a_configuration_is_read_again_whole_or_not_at_all() {
+    let bench = bench("");
+    let file = bench.path().join("live.toml");
+    let undescribed = CONFIG.replace("[[tiers]]\nname = \"slow\"\npreset = \"pm863\"\n", "");
+    std::fs::write(&file, &undescribed).unwrap();
+    let running = serve(&bench);
+    let controller = format!("unix:{}", socket(&bench).display());
+    let troubles = || {
+        let status = asking(&bench).status().ok()?;
+        status.hosts.iter().find(|h| h.generation > 0)?;
+        Some(status.troubles)
+    };
+    let said = wait("a plan", troubles);
+    let kinds: Vec<_> = said.iter().map(|t| (t.kind.name(), &*t.subject)).collect();
+    assert_eq!(kinds, [("undescribed-tier", "slow")], "{said:?}");
+    let typo = undescribed.replace("cooldown", "cooldwon");
+    std::fs::write(&file, typo).unwrap();
+    let refused = bench.refused(&["reload", "--controller", &controller]);
+    assert!(
+        refused.contains("live.toml:16: policy.cooldwon: unknown key")
+            && refused.contains("nothing has changed"),
+        "{refused}"
+    );
+    std::fs::write(&file, CONFIG).unwrap();
+    bench.ok(&["reload", "--controller", &controller]);
+    wait("no trouble", || troubles().filter(Vec::is_empty));
+    // By the signal; who asked is in the audit.
+    std::fs::write(&file, CONFIG.replace("margin = 0.0", "margin = 0.1")).unwrap();
+    running.hang_up();
+    wait("the change in the audit", || {
+        let events = asking(&bench).events(None, None).ok()?;
+        let told = |e: &&manager::view::EventView| {
+            e.actor == "SIGHUP" && e.text == "configuration read again: changed policy.margin"
+        };
+        events.iter().any(|e| told(&e)).then_some(())
+    });
+    running.stop();
+}

@@ -149,6 +149,11 @@ impl Client {
         self.post("/v1/resume".into(), &serde_json::json!({}))
     }
 
+    /// Has the controller read its configuration anew.
+    pub fn reload(&mut self) -> Answered<Done> {
+        self.post("/v1/reload".into(), &serde_json::json!({}))
+    }
+
     /// What a tier takes and keeps.
     pub fn set_tier(&mut self, tier: &str, state: TierState) -> Answered<Done> {
         let path = format!("/v1/tiers/{}/state", part(tier));

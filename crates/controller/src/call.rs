@@ -1,7 +1,7 @@
 //! One request, as a route sees it.
 
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use axum::http::StatusCode;
 use manager::question::{Actor, Answer, Question};
@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use crate::access::Caller;
 use crate::limits::Limits;
 use crate::problem::Problem;
+use crate::reload::{Reloader, SharedTls};
 use crate::server::Clock;
 use crate::tokens::Tokens;
 
@@ -19,7 +20,11 @@ use crate::tokens::Tokens;
 pub(crate) struct State {
     pub(crate) service: Arc<Mutex<dyn Service + Send>>,
     pub(crate) clock: Clock,
-    pub(crate) tokens: Tokens,
+    pub(crate) tokens: RwLock<Arc<Tokens>>,
+    pub(crate) tls: Option<SharedTls>,
+    pub(crate) reload: Option<Reloader>,
+    /// One at a time.
+    pub(crate) reloading: Mutex<()>,
     pub(crate) limits: Limits,
 }
 
@@ -27,7 +32,7 @@ type Held<'a> = MutexGuard<'a, dyn Service + Send + 'static>;
 
 impl State {
     /// The service, for as long as the result is kept, and the time.
-    fn hold(&self) -> Result<(Held<'_>, Now), Problem> {
+    pub(crate) fn hold(&self) -> Result<(Held<'_>, Now), Problem> {
         // A service that panicked has broken off in the middle of something.
         let held = self.service.lock().map_err(|_| {
             let words = "the controller has failed: look at its messages and start it anew";
@@ -35,6 +40,12 @@ impl State {
         })?;
         let now = (self.clock)();
         Ok((held, now))
+    }
+
+    /// The tokens that are known now.
+    pub(crate) fn tokens(&self) -> Arc<Tokens> {
+        let tokens = self.tokens.read();
+        tokens.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn tick(&self) {

@@ -64,7 +64,7 @@ pub(crate) fn router(state: &Arc<State>) -> Router {
 async fn answer(state: Arc<State>, route: &'static Route, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     if route.path == page::HOME
-        && let Some(sign_in) = SignIn::asked(&parts.uri, &state.tokens)
+        && let Some(sign_in) = SignIn::asked(&parts.uri, &state.tokens())
     {
         return match sign_in {
             Ok(sign_in) => signed_in(&sign_in),
@@ -100,7 +100,7 @@ async fn understood(
     let caller = match route.role {
         None => nobody(),
         Some(needed) => {
-            let caller = Caller::find(peer, &parts.headers, &state.tokens)?;
+            let caller = Caller::find(peer, &parts.headers, &state.tokens())?;
             caller.check(needed)?;
             if route.method != Method::Get {
                 caller.check_order(&parts.headers)?;

@@ -84,7 +84,7 @@ fn controller(out: &mut Exposition, status: &StatusView, counters: &CountersView
         "terrace_problems",
         Gauge,
         "What needs attention: as many as the status names.",
-        status.problems.len() as u64,
+        status.troubles.len() as u64,
     );
     one(
         "terrace_paused",
@@ -163,6 +163,20 @@ fn controller(out: &mut Exposition, status: &StatusView, counters: &CountersView
         ("strategy", &*status.strategy),
     ];
     out.whole(name, &labels, 1);
+    let name = "terrace_trouble";
+    out.metric(
+        name,
+        Gauge,
+        "1 for each thing that needs attention, by kind, host and what it is about.",
+    );
+    for trouble in &status.troubles {
+        let labels = [
+            ("kind", trouble.kind.name()),
+            ("host", trouble.host.as_deref().unwrap_or_default()),
+            ("subject", &*trouble.subject),
+        ];
+        out.whole(name, &labels, 1);
+    }
     let name = "terrace_moves_total";
     out.metric(
         name,

@@ -288,6 +288,17 @@ pub(crate) const ROUTES: &[Route] = &[
     })
     .body::<NoFields>(),
     Route::order(
+        Method::Post,
+        "/v1/reload",
+        "Read the configuration anew",
+        |call| {
+            call.body::<NoFields>()?;
+            Reply::json(&call.state.reload(&call.actor())?)
+        },
+    )
+    .body::<NoFields>()
+    .role(Some(Role::Admin)),
+    Route::order(
         Method::Put,
         "/v1/tiers/{tier}/state",
         "What a tier takes and keeps",

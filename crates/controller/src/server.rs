@@ -3,10 +3,11 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock};
 use std::thread::JoinHandle;
 
 use client::Fingerprint;
+use manager::question::Actor;
 use manager::service::{Now, Service};
 use thiserror::Error;
 use tokio::runtime::Builder;
@@ -16,6 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::call::State;
 use crate::certificate::Certificate;
 use crate::limits::{Limits, STOP_TIME, WORKERS_MAX};
+use crate::reload::{Reloader, SharedTls};
 use crate::serving::{Listening, serve};
 use crate::tokens::Tokens;
 use crate::{dispatch, listen};
@@ -32,6 +34,8 @@ pub struct ServerSettings {
     pub tcp: Option<TcpSettings>,
     /// Limits of clients.
     pub limits: Limits,
+    /// Reads the configuration anew, if there is a file to read.
+    pub reload: Option<Reloader>,
 }
 
 /// A port: always with TLS and tokens.
@@ -134,38 +138,41 @@ impl ControllerServer {
         let entered = runtime.enter();
         let mut tokens = Tokens::default();
         let mut listening = vec![];
-        let (mut address, mut fingerprint) = (None, None);
+        let (mut address, mut tls) = (None, None);
         if let Some(tcp) = &settings.tcp {
             tokens = Tokens::read(&tcp.tokens)?;
             let loaded = tcp.certificate.load(tcp.listen.ip())?;
             let listener = listen::tcp(tcp.listen)?;
             address = Some(listener.local_addr().map_err(StartError::System)?);
-            fingerprint = Some(loaded.fingerprint);
+            let shared = SharedTls::new(TlsAcceptor::from(loaded.config), loaded.fingerprint);
+            tls = Some(shared.clone());
             let listener = tokio::net::TcpListener::from_std(listener);
-            let acceptor = TlsAcceptor::from(loaded.config);
             listening.push(Listening::Tls(
                 listener.map_err(StartError::System)?,
-                acceptor,
+                shared,
             ));
         }
         // Last, since it is what would be left behind.
         let listener = tokio::net::UnixListener::from_std(listen::unix(&settings.socket)?);
+        let limits = settings.limits;
+        let state = Arc::new(State {
+            service,
+            clock,
+            tokens: RwLock::new(Arc::new(tokens)),
+            tls,
+            reload: settings.reload,
+            reloading: Mutex::new(()),
+            limits,
+        });
         let mut running = Running {
             socket: settings.socket,
             address,
-            fingerprint,
+            state: state.clone(),
             stop: watch::channel(()).0,
             thread: None,
         };
         listening.push(Listening::Unix(listener.map_err(StartError::System)?));
         drop(entered);
-        let limits = settings.limits;
-        let state = Arc::new(State {
-            service,
-            clock,
-            tokens,
-            limits,
-        });
         let stop = running.stop.subscribe();
         let thread = std::thread::Builder::new()
             .name("terrace-controller".into())
@@ -181,13 +188,21 @@ impl ControllerServer {
 }
 
 /// A server that runs. Dropping it stops it.
-#[derive(Debug)]
 pub struct Running {
     socket: PathBuf,
     address: Option<SocketAddr>,
-    fingerprint: Option<Fingerprint>,
+    state: Arc<State>,
     stop: watch::Sender<()>,
     thread: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("Running");
+        shown.field("socket", &self.socket);
+        shown.field("address", &self.address);
+        shown.finish_non_exhaustive()
+    }
 }
 
 impl Running {
@@ -198,7 +213,18 @@ impl Running {
 
     /// What clients are told to trust: SHA-256 of the certificate.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
-        self.fingerprint
+        self.state.tls.as_ref().map(SharedTls::fingerprint)
+    }
+
+    /// Reads the configuration anew, as if `actor` had asked for it; what has changed, or why nothing has.
+    ///
+    /// # Errors
+    /// What is wrong, with file, line and key: then everything is as it was.
+    pub fn reload(&self, actor: &str) -> Result<String, String> {
+        match self.state.reload(&Actor(actor.into())) {
+            Ok(done) => Ok(done.message),
+            Err(problem) => Err(problem.words()),
+        }
     }
 
     /// Whether it still runs; it ends by itself only when it is broken.

@@ -20,6 +20,7 @@ use tower_service::Service as _;
 use crate::access::Peer;
 use crate::call::State;
 use crate::limits::{HEAD_BYTES_MAX, Limits, READ_BYTES_MAX, STOP_TIME, TICK};
+use crate::reload::SharedTls;
 
 /// After an accept that failed: out of descriptors, most likely. Keeps the loop from spinning.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
@@ -27,7 +28,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 /// What is listened on.
 pub(crate) enum Listening {
     Unix(UnixListener),
-    Tls(TcpListener, TlsAcceptor),
+    Tls(TcpListener, SharedTls),
 }
 
 enum Socket {
@@ -39,10 +40,10 @@ impl Listening {
     async fn accept(&self) -> io::Result<Socket> {
         match self {
             Listening::Unix(listener) => Ok(Socket::Unix(listener.accept().await?.0)),
-            Listening::Tls(listener, acceptor) => {
+            Listening::Tls(listener, tls) => {
                 let (socket, _) = listener.accept().await?;
                 socket.set_nodelay(true)?;
-                Ok(Socket::Tcp(socket, acceptor.clone()))
+                Ok(Socket::Tcp(socket, tls.acceptor()))
             }
         }
     }

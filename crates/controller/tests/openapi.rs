@@ -70,10 +70,10 @@ impl Schemas {
 
 /// A request for every operation, by method and path of the table.
 fn requests() -> Vec<(&'static str, &'static str, String)> {
-    let register = json!({ "protocol": 1, "session": 9, "version": "x" }).to_string();
+    let register = json!({ "protocol": 2, "session": 9, "version": "x" }).to_string();
     let report = serde_json::to_string(&views::report(9, 1, 2)).unwrap();
     let order = |method: &str, path: &str, body: &str| send(method, path, "", body);
-    let table: [(&str, &str, String); 31] = [
+    let table: [(&str, &str, String); 32] = [
         ("get", "/v1/status", get("/v1/status", "")),
         ("get", "/v1/tiers", get("/v1/tiers", "")),
         ("get", "/v1/volumes", get("/v1/volumes", "")),
@@ -119,6 +119,7 @@ fn requests() -> Vec<(&'static str, &'static str, String)> {
         ("get", "/v1/outcomes", get("/v1/outcomes", "")),
         ("post", "/v1/pause", order("POST", "/v1/pause", "")),
         ("post", "/v1/resume", order("POST", "/v1/resume", "{}")),
+        ("post", "/v1/reload", order("POST", "/v1/reload", "{}")),
         (
             "put",
             "/v1/tiers/{tier}/state",

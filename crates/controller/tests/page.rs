@@ -75,6 +75,12 @@ fn it_is_complete_without_its_script() {
             "{expected}"
         );
     }
+    let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what}"));
+    assert!(
+        at("objective-missed") < at("nearly-full"),
+        "the more urgent first"
+    );
+    assert!(text.contains("not decided: moves to slow beyond"));
     for expected in [
         "autotiering",
         "recommend",
@@ -220,6 +226,7 @@ fn an_empty_controller_has_a_page() {
     let mut fake = Fake::new(0);
     fake.status.hosts.clear();
     fake.status.problems.clear();
+    fake.status.troubles.clear();
     fake.tiers.clear();
     fake.jobs.clear();
     fake.outcomes.clear();
@@ -278,7 +285,7 @@ fn it_is_alive_in_a_browser() {
     let times =
         "Number(document.getElementById('events').innerText.match(/asked for (\\d+) times/)[1])";
     let before = browser.eval(times).as_u64().unwrap();
-    world.fake.lock().unwrap().status.problems = vec!["host beta is on fire".into()];
+    world.fake.lock().unwrap().status.troubles[0].what = "host beta is on fire".into();
     browser.wait("document.getElementById('overview').innerText.includes('host beta is on fire')");
     browser.wait(&format!("{times} > {before}"));
 

@@ -14,6 +14,7 @@ fn only_socket(path: std::path::PathBuf) -> ServerSettings {
         socket: path,
         tcp: None,
         limits: Limits::default(),
+        reload: None,
     }
 }
 

@@ -157,6 +157,7 @@ fn report(seq: u64, at_ns: u64, volumes: u64, rng: &mut Rng) -> WindowReport {
                 write_bytes: 100 << 20,
                 busy_ns: None,
             }),
+            errors: vec![],
         })
         .collect();
     WindowReport {
@@ -170,6 +171,7 @@ fn report(seq: u64, at_ns: u64, volumes: u64, rng: &mut Rng) -> WindowReport {
         jobs: vec![],
         calibrations: vec![],
         trouble: vec![],
+        troubles: vec![],
     }
 }
 

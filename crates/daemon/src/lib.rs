@@ -19,7 +19,9 @@ use std::time::{Duration, Instant};
 
 use agent::{AgentSettings, RunningAgent};
 use client::{Address, Client, TlsTrust};
-use controller::{Certificate, ControllerServer, Limits, Running, ServerSettings, TcpSettings};
+use controller::{
+    Certificate, ControllerServer, Fresh, Limits, Reloader, Running, ServerSettings, TcpSettings,
+};
 use datapath::AcceptLoss;
 use manager::managed::Managed;
 use manager::question::{Actor, Answer, Question};
@@ -56,14 +58,22 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts everything that a configuration names; its paths are taken from `base`. `accept` is what an operator accepts to lose of
-    /// the array.
+    /// Starts everything that a configuration names; its paths are taken from `base`.
     ///
     /// # Errors
     /// [`DaemonError`]: nothing runs then.
-    pub fn start(
+    pub fn start(settings: Settings, base: &Path) -> Result<Self, DaemonError> {
+        Self::start_from(settings, base, None, &AcceptLoss::default())
+    }
+
+    /// Likewise, with what reads the configuration anew when somebody asks for that, and what an operator accepts to lose of the array.
+    ///
+    /// # Errors
+    /// [`DaemonError`]: nothing runs then.
+    pub fn start_from(
         settings: Settings,
         base: &Path,
+        read: Option<ReadSettings>,
         accept: &AcceptLoss,
     ) -> Result<Self, DaemonError> {
         let words = settings.words.controller.clone();
@@ -94,6 +104,7 @@ impl Daemon {
             socket: socket.clone(),
             tcp: tcp(&words, base, &state)?,
             limits: Limits::default(),
+            reload: read.map(|read| reloader(read, base.into(), state.clone())),
         };
         let controller = ControllerServer::start(managed.clone(), clock.shared(), server)?;
         let agent = match &array_words {
@@ -145,6 +156,14 @@ impl Daemon {
         Ok(())
     }
 
+    /// Reads the configuration anew, as if `actor` had asked for it; what has changed.
+    ///
+    /// # Errors
+    /// What is wrong, with file, line and key: then everything is as it was.
+    pub fn reload(&self, actor: &str) -> Result<String, String> {
+        self.controller.reload(actor)
+    }
+
     /// Why the agent does not report, as long as it does not.
     pub fn agent_trouble(&self) -> Option<String> {
         self.agent.as_ref().and_then(RunningAgent::trouble)
@@ -185,6 +204,17 @@ impl Daemon {
             array.stop();
         }
     }
+}
+
+/// Reads a configuration anew, and says what is wrong with it: file, line, key.
+pub type ReadSettings = Box<dyn Fn() -> Result<Settings, String> + Send + Sync>;
+
+fn reloader(read: ReadSettings, base: PathBuf, state: PathBuf) -> Reloader {
+    Reloader::new(move || {
+        let settings = read()?;
+        let tcp = tcp(&settings.words.controller, &base, &state).map_err(|e| e.to_string())?;
+        Ok(Fresh { settings, tcp })
+    })
 }
 
 /// Where people connect over TLS, if they may.

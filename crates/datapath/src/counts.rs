@@ -23,6 +23,9 @@ pub struct Counts {
     pub errors: u64,
     /// Requests in flight now.
     pub outstanding: u32,
+    /// How long they have waited: requests by bucket of their age, those buckets with any, ascending. An older server does not say.
+    #[serde(default)]
+    pub waiting: Vec<(u16, u64)>,
     /// Integral of the requests in flight over time, in request-nanoseconds: divided by the time that passed, the mean
     /// queue depth. Stays at the largest number that there is room for.
     pub depth_ns: u64,
@@ -58,6 +61,7 @@ impl Counts {
             writes: self.writes.since(&earlier.writes)?,
             errors: self.errors.checked_sub(earlier.errors)?,
             outstanding: self.outstanding,
+            waiting: self.waiting.clone(),
             depth_ns: self.depth_ns.checked_sub(earlier.depth_ns)?,
         })
     }

@@ -4,6 +4,7 @@
 //! to the moment its answer is handed to the socket, injected delays and throttling included.
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 
 use algo::Histogram;
 use serde::{Deserialize, Serialize};
@@ -34,6 +35,7 @@ pub struct Measure {
     errors: u64,
     outstanding: u32,
     outstanding_max: u32,
+    waiting: Waiting,
     /// Integral of outstanding requests over time.
     depth_ns: u128,
     depth_since_ns: u64,
@@ -118,6 +120,80 @@ impl Latency {
     }
 }
 
+/// When the requests arrived that are not answered, oldest first.
+///
+/// Arrivals never fall, so those of one moment are the last entry or none, and the entry of a request that is answered is found by
+/// its arrival: mostly it is the first. Entries of which nothing waits any more are dropped from the front, and all of them where
+/// they are most of the list: it is bounded by the requests in flight, however long the oldest waits.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Moment, and requests of it that wait.
+    arrivals: VecDeque<(u64, u32)>,
+    /// Entries of which nothing waits any more.
+    gone: usize,
+}
+
+/// So many entries of which nothing waits any more are left alone.
+const GONE_MIN: usize = 64;
+
+impl Waiting {
+    #[inline]
+    fn arrived(&mut self, now_ns: u64) {
+        match self.arrivals.back_mut() {
+            Some((at, n)) if *at == now_ns => {
+                self.gone -= usize::from(*n == 0);
+                *n += 1;
+            }
+            _ => self.arrivals.push_back((now_ns, 1)),
+        }
+    }
+
+    /// A request that arrived then is answered; one from before the measurement began is not known.
+    #[inline]
+    fn answered(&mut self, arrival_ns: u64) {
+        let first = self.arrivals.front().is_some_and(|f| f.0 == arrival_ns);
+        let at = if first {
+            0
+        } else {
+            let Ok(at) = self.arrivals.binary_search_by_key(&arrival_ns, |a| a.0) else {
+                return;
+            };
+            at
+        };
+        let n = &mut self.arrivals[at].1;
+        if *n == 0 {
+            return;
+        }
+        *n -= 1;
+        if *n > 0 {
+            return;
+        }
+        self.gone += 1;
+        while self.arrivals.front().is_some_and(|f| f.1 == 0) {
+            self.arrivals.pop_front();
+            self.gone -= 1;
+        }
+        if self.gone > GONE_MIN.max(self.arrivals.len() / 2) {
+            self.arrivals.retain(|a| a.1 > 0);
+            self.gone = 0;
+        }
+    }
+
+    /// How long they have waited, by bucket of the age, ascending.
+    fn ages(&self, at_ns: u64) -> Vec<(u16, u64)> {
+        let mut ages: Vec<(u16, u64)> = vec![];
+        for (arrival_ns, n) in self.arrivals.iter().rev().filter(|a| a.1 > 0) {
+            // There are some thousand buckets.
+            let bucket = algo::bucket_of(at_ns.saturating_sub(*arrival_ns)) as u16;
+            match ages.last_mut() {
+                Some((last, sum)) if *last == bucket => *sum += u64::from(*n),
+                _ => ages.push((bucket, u64::from(*n))),
+            }
+        }
+        ages
+    }
+}
+
 fn direction(op: GuestOp) -> usize {
     match op {
         GuestOp::Read => 0,
@@ -141,6 +217,7 @@ impl Measure {
             errors: 0,
             outstanding: 0,
             outstanding_max: 0,
+            waiting: Waiting::default(),
             depth_ns: 0,
             depth_since_ns: now_ns,
             heat: HeatMap::new(now_ns, extents, extent_bytes),
@@ -164,6 +241,7 @@ impl Measure {
         self.depth_until(now_ns);
         self.outstanding += 1;
         self.outstanding_max = self.outstanding_max.max(self.outstanding);
+        self.waiting.arrived(now_ns);
         if let Some(heat) = &mut self.heat {
             heat.count(now_ns, request);
         }
@@ -185,6 +263,7 @@ impl Measure {
     pub fn answered(&mut self, now_ns: u64, request: &GuestRequest, how: Answered) {
         self.depth_until(now_ns);
         self.outstanding = self.outstanding.saturating_sub(1);
+        self.waiting.answered(now_ns.saturating_sub(how.latency_ns));
         let dir = direction(request.op);
         if !how.ok {
             self.errors += 1;
@@ -214,6 +293,7 @@ impl Measure {
             writes: of(&self.latency[n..], 1),
             errors: self.errors,
             outstanding: self.outstanding,
+            waiting: self.waiting.ages(at_ns),
             depth_ns: saturated(self.depth_ns_at(at_ns)),
         }
     }
@@ -311,6 +391,51 @@ mod tests {
         assert_eq!(writes.buckets, [(bucket(1000), 1), (bucket(5000), 2)]);
         assert_eq!((counts.since_ns, counts.errors), (100, 1));
         assert_eq!((counts.outstanding, counts.depth_ns), (0, 6000 + 1000));
+    }
+
+    #[test]
+    fn requests_that_wait_are_known_by_their_age() {
+        let mut measure = Measure::new(0, 1, 1 << 20);
+        let read = request(GuestOp::Read, 0, 512);
+        for at in [1_000, 1_000, 400_000, 900_000] {
+            measure.arrived(at, &read);
+        }
+        measure.answered(950_000, &read, after(550_000)); // the one of 400 us
+        let bucket = |ns| algo::bucket_of(ns) as u16;
+        let want = vec![(bucket(100_000), 1), (bucket(999_000), 2)];
+        assert_eq!(measure.counts(1_000_000).waiting, want);
+        measure.answered(1_000_000, &read, after(999_000));
+        measure.answered(1_000_000, &read, after(100_000));
+        assert_eq!(measure.counts(2_001_000).waiting, [(bucket(2_000_000), 1)]);
+        // One from before the measurement began is nobody's.
+        measure.answered(2_001_000, &read, after(2_000_500));
+        measure.answered(3_001_000, &read, after(3_000_000));
+        assert_eq!(measure.counts(9_000_000).waiting, []);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn requests_that_wait_are_those_that_a_list_has(steps in proptest::collection::vec((0u64..3, proptest::option::of(0usize..8)), 0..2_000)) {
+            let (mut waiting, mut list, mut now) = (Waiting::default(), vec![], 0);
+            for (passed, answer) in steps {
+                now += passed * 1_000;
+                match answer {
+                    // The oldest stays, as one that hangs does.
+                    Some(i) if i + 1 < list.len() => waiting.answered(list.remove(i + 1)),
+                    _ => {
+                        waiting.arrived(now);
+                        list.push(now);
+                    }
+                }
+                let bound = 2 * (list.len() + GONE_MIN) + 2;
+                proptest::prop_assert!(waiting.arrivals.len() <= bound, "{}", waiting.arrivals.len());
+            }
+            let mut want = std::collections::BTreeMap::new();
+            for at in &list {
+                *want.entry(algo::bucket_of(now - at) as u16).or_insert(0u64) += 1;
+            }
+            proptest::prop_assert_eq!(waiting.ages(now), want.into_iter().collect::<Vec<_>>());
+        }
     }
 
     #[test]

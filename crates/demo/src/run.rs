@@ -265,8 +265,7 @@ inject_max = "2ms"
         let secret = self.token()?;
         let (words, text) = config::read::<ManagerConfig>("the demonstration", &self.config())?;
         let settings = Settings::new(text, words)?;
-        let accept = datapath::AcceptLoss::default();
-        let mut daemon = Daemon::start(settings, self.dir.path(), &accept)?;
+        let mut daemon = Daemon::start(settings, self.dir.path())?;
         let result = self.with(&mut daemon, &secret, on, go_on);
         daemon.stop();
         result

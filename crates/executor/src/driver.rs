@@ -4,6 +4,7 @@ use model::Plan;
 use units::{Bytes, DeviceId, Nanos, VolumeId};
 
 use crate::JobId;
+use crate::job::EndCause;
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,7 +22,7 @@ pub enum Input {
         /// The job.
         job: JobId,
         /// Why.
-        why: String,
+        cause: EndCause,
     },
     /// Nothing new starts from now on; what has started goes on.
     Pause,

@@ -34,8 +34,11 @@ pub enum JobState {
     Cancelled {
         /// When.
         at: Nanos,
-        /// Why.
+        /// Why, in words.
         why: String,
+        /// Why, for whoever has to tell one from another.
+        #[serde(default)]
+        cause: EndCause,
     },
     /// Ended, with the source as the truth.
     Failed {
@@ -46,7 +49,75 @@ pub enum JobState {
     },
 }
 
+/// Why a job ended before its time, without a fault.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "cause", rename_all = "kebab-case")]
+pub enum EndCause {
+    /// Its plan was, before it had begun.
+    Superseded,
+    /// Somebody did not want it.
+    Rejected {
+        /// Who.
+        by: String,
+    },
+    /// It waited for so long that what it was planned by is not true any more.
+    PlanTooOld,
+    /// Its target takes no new data.
+    TierClosed,
+    /// Its volume was pinned elsewhere.
+    Pinned,
+    /// Somebody gave it up.
+    GivenUp,
+    /// A move that was to free its space was cancelled.
+    SpaceNotFreed {
+        /// Why that was.
+        why: String,
+    },
+    /// Nobody wrote it down: it ended under an older version.
+    #[default]
+    Unsaid,
+}
+
+impl EndCause {
+    /// Its name in what programs read.
+    pub fn name(&self) -> &'static str {
+        match self {
+            EndCause::Superseded => "superseded",
+            EndCause::Rejected { .. } => "rejected",
+            EndCause::PlanTooOld => "plan-too-old",
+            EndCause::TierClosed => "tier-closed",
+            EndCause::Pinned => "pinned",
+            EndCause::GivenUp => "given-up",
+            EndCause::SpaceNotFreed { .. } => "space-not-freed",
+            EndCause::Unsaid => "unsaid",
+        }
+    }
+}
+
+impl std::fmt::Display for EndCause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            EndCause::Superseded => f.write_str("superseded by a newer plan"),
+            EndCause::Rejected { by } => write!(f, "rejected by {by}"),
+            EndCause::PlanTooOld => f.write_str("its plan is too old"),
+            EndCause::TierClosed => f.write_str("its tier takes no new data"),
+            EndCause::Pinned => f.write_str("its volume was pinned"),
+            EndCause::GivenUp => f.write_str("cancelled by the operator"),
+            EndCause::SpaceNotFreed { why } => {
+                write!(f, "a move that was to free its space was cancelled: {why}")
+            }
+            EndCause::Unsaid => f.write_str("not said"),
+        }
+    }
+}
+
 impl JobState {
+    /// Whether a newer plan took the place of its plan before it had begun: it never was more than a proposal.
+    pub fn superseded(&self) -> bool {
+        let cause = EndCause::Superseded;
+        matches!(self, JobState::Cancelled { cause: of, .. } if *of == cause)
+    }
+
     /// Whether nothing will happen any more.
     pub fn ended(&self) -> bool {
         self.ended_at().is_some()

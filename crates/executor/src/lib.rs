@@ -39,7 +39,7 @@ pub use appliance::{
     WarmUp,
 };
 pub use driver::{Action, Input};
-pub use job::{Job, JobId, JobState};
+pub use job::{EndCause, Job, JobId, JobState};
 
 /// A plan that is not newer than the last one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -187,9 +187,9 @@ impl Executor {
                     self.job_mut(job).state = JobState::Proposed;
                 }
             }
-            Input::Reject { job, why } => {
+            Input::Reject { job, cause } => {
                 if self.job(job).state == JobState::Proposed {
-                    self.cancel(job, now, &why);
+                    self.cancel(job, now, cause);
                 }
             }
             Input::Cancel(job) => self.give_up(job, now),
@@ -269,15 +269,14 @@ impl Executor {
 
     /// The operator wants a job to end.
     fn give_up(&mut self, job: JobId, now: Nanos) {
-        const WHY: &str = "cancelled by the operator";
         match self.job(job).state {
             // Of one that is reserving the answer tells whether there is anything to undo.
             JobState::Proposed | JobState::Waiting | JobState::Reserving => {
-                self.cancel(job, now, WHY);
+                self.cancel(job, now, EndCause::GivenUp);
             }
             JobState::Copying => {
                 self.abort(job);
-                self.cancel(job, now, WHY);
+                self.cancel(job, now, EndCause::GivenUp);
             }
             // Past that point the move is as good as done, and going on is the safe way.
             _ => {}
@@ -340,7 +339,7 @@ impl Executor {
         self.generation = plan.generation;
         for i in 0..self.jobs.len() {
             if self.jobs[i].state.queued() {
-                self.cancel(self.jobs[i].id, now, "superseded by a newer plan");
+                self.cancel(self.jobs[i].id, now, EndCause::Superseded);
             }
         }
         self.limits = plan.limits;
@@ -412,8 +411,7 @@ impl Executor {
                 "a move that was to free its space did not end well",
             ),
             Some(Some(why)) => {
-                let why = format!("a move that was to free its space was cancelled: {why}");
-                self.cancel(id, now, &why);
+                self.cancel(id, now, EndCause::SpaceNotFreed { why });
             }
         }
         true
@@ -463,10 +461,11 @@ impl Executor {
         };
     }
 
-    fn cancel(&mut self, job: JobId, at: Nanos, why: &str) {
+    fn cancel(&mut self, job: JobId, at: Nanos, cause: EndCause) {
         self.job_mut(job).state = JobState::Cancelled {
             at,
-            why: why.into(),
+            why: cause.to_string(),
+            cause,
         };
     }
 

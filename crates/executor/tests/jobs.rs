@@ -1,6 +1,6 @@
 //! The job state machine against a driver that answers at random.
 
-use executor::{Action, Executor, Input, JobId, JobState};
+use executor::{Action, EndCause, Executor, Input, JobId, JobState};
 use model::{Effect, Goal, Move, MoveCost, MoveLimits, Plan, Reason};
 use proptest::prelude::*;
 use units::{Bytes, BytesPerSec, DeviceId, Nanos, VolumeId};
@@ -170,24 +170,41 @@ fn a_proposed_move_waits_for_approval_and_what_is_rejected_takes_others_along() 
     ex.handle(Nanos(2), Input::Approve(JobId(2))).unwrap();
     assert_eq!(ex.job(JobId(2)).state, JobState::Waiting);
     assert!(actions(&mut ex).is_empty());
-    let why = "not during office hours".to_string();
-    ex.handle(Nanos(3), Input::Reject { job: JobId(1), why })
-        .unwrap();
+    let cause = EndCause::Rejected {
+        by: "the night watch".into(),
+    };
+    ex.handle(
+        Nanos(3),
+        Input::Reject {
+            job: JobId(1),
+            cause,
+        },
+    )
+    .unwrap();
     for (job, told) in [
-        (1, "not during"),
-        (2, "was cancelled: not during"),
+        (1, "rejected by the night watch"),
+        (2, "was cancelled: rejected by the night watch"),
         (3, "was cancelled: a move"),
     ] {
-        let JobState::Cancelled { at: Nanos(3), why } = &ex.job(JobId(job)).state else {
+        let JobState::Cancelled {
+            at: Nanos(3), why, ..
+        } = &ex.job(JobId(job)).state
+        else {
             panic!("{:?}", ex.job(JobId(job)).state);
         };
         assert!(why.contains(told), "{why}");
     }
     // Too late for either: it has started, or is over.
     ex.handle(Nanos(4), Input::Approve(JobId(1))).unwrap();
-    let why = String::new();
-    ex.handle(Nanos(4), Input::Reject { job: JobId(0), why })
-        .unwrap();
+    let cause = EndCause::PlanTooOld;
+    ex.handle(
+        Nanos(4),
+        Input::Reject {
+            job: JobId(0),
+            cause,
+        },
+    )
+    .unwrap();
     assert_eq!(ex.job(JobId(0)).state, JobState::Reserving);
     assert!(ex.job(JobId(1)).state.ended());
 }
@@ -467,4 +484,26 @@ proptest! {
         }
         prop_assert!(ex.jobs().iter().all(|j| j.state.ended()), "{:?}", ex.jobs());
     }
+}
+
+#[test]
+fn causes_are_typed_and_what_was_stored_without_them_is_read() {
+    let old = r#"{"state":"cancelled","at":"2ns","why":"superseded by a newer plan"}"#;
+    let state: JobState = serde_json::from_str(old).unwrap();
+    let JobState::Cancelled { why, cause, .. } = &state else {
+        panic!("{state:?}")
+    };
+    assert_eq!(
+        (why.as_str(), cause),
+        ("superseded by a newer plan", &EndCause::Unsaid)
+    );
+    assert!(!state.superseded());
+    let mut ex = Executor::new();
+    ex.handle(Nanos::ZERO, propose(1, vec![order(1, 0, 1, vec![])]))
+        .unwrap();
+    ex.handle(Nanos(1), propose(2, vec![])).unwrap();
+    let state = &ex.job(JobId(0)).state;
+    assert!(state.superseded());
+    let kept = serde_json::to_string(state).unwrap();
+    assert_eq!(&serde_json::from_str::<JobState>(&kept).unwrap(), state);
 }

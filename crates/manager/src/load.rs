@@ -1,7 +1,8 @@
 //! Sums and differences of measured loads, and what can be said of one.
 
+use algo::objective::{self, Answered, Overdue};
 use algo::{bucket_value_ns, buckets_since};
-use model::SloStatistic;
+use model::SloTarget;
 
 use crate::wire::{Load, LoadOf};
 
@@ -44,22 +45,25 @@ impl LoadOf {
 }
 
 impl Load {
-    /// What was added since an earlier reading of the same counters; none if something went backwards.
+    /// What was added since an earlier reading of the same counters; none if something went backwards. Those that wait are this
+    /// reading's.
     pub fn since(&self, earlier: &Load) -> Option<Load> {
         Some(Load {
             reads: self.reads.since(&earlier.reads)?,
             writes: self.writes.since(&earlier.writes)?,
             errors: self.errors.checked_sub(earlier.errors)?,
             depth_ns: self.depth_ns.checked_sub(earlier.depth_ns)?,
+            waiting: self.waiting.clone(),
         })
     }
 
-    /// Adds another one.
+    /// Adds a later one: those that wait are that one's.
     pub fn add(&mut self, other: &Load) {
         self.reads.add(&other.reads);
         self.writes.add(&other.writes);
         self.errors += other.errors;
         self.depth_ns += other.depth_ns;
+        self.waiting.clone_from(&other.waiting);
     }
 
     /// Requests.
@@ -74,6 +78,12 @@ impl Load {
         (self.ios() > 0).then(|| own_ns as f64 / self.ios() as f64 / 1e3)
     }
 
+    /// Mean latency of all requests that were answered as the guest sees it, microseconds; none without any.
+    pub fn guest_mean_us(&self) -> Option<f64> {
+        let sum_ns = self.reads.sum_ns + self.writes.sum_ns;
+        (self.ios() > 0).then(|| sum_ns as f64 / self.ios() as f64 / 1e3)
+    }
+
     /// Mean delay that was injected into a request, microseconds; 0 without requests.
     pub fn held_mean_us(&self) -> f64 {
         let held_ns = self.reads.held_ns + self.writes.held_ns;
@@ -85,17 +95,52 @@ impl Load {
         quantile_ns(&merged(&self.reads.buckets, &self.writes.buckets), q)
     }
 
-    /// A statistic of the latency of all requests as the guest sees it; none without requests.
-    pub fn statistic_ns(&self, statistic: SloStatistic) -> Option<u64> {
-        match statistic {
-            SloStatistic::Mean => {
-                let sum_ns = self.reads.sum_ns + self.writes.sum_ns;
-                (self.ios() > 0).then(|| sum_ns / self.ios())
-            }
-            SloStatistic::P95 => self.quantile_ns(0.95),
-            SloStatistic::P99 => self.quantile_ns(0.99),
+    /// How the window kept to an objective.
+    pub fn against(&self, target: SloTarget) -> Judged {
+        let answered = merged(&self.reads.buckets, &self.writes.buckets);
+        let sum_ns = u128::from(self.reads.sum_ns) + u128::from(self.writes.sum_ns);
+        let waiting = || self.waiting.iter().map(|(b, n)| (usize::from(*b), *n));
+        let buckets = answered.iter().map(|(b, n)| (usize::from(*b), *n));
+        let answered_of = Answered::of_buckets(target, buckets, sum_ns);
+        let overdue = Overdue::of_buckets(target, waiting());
+        let late: Vec<_> = objective::late(target, waiting())
+            .map(|(b, n)| (b as u16, n))
+            .collect();
+        let count = u128::from(answered_of.count + overdue.count);
+        Judged {
+            statistic_ns: match objective::quantile(target.statistic) {
+                None => (sum_ns + overdue.age_ns)
+                    .checked_div(count)
+                    .map(|ns| u64::try_from(ns).unwrap_or(u64::MAX)),
+                Some(q) => quantile_ns(&merged(&answered, &late), q),
+            },
+            waiting_late: overdue.count,
+            missed: objective::misses(target, answered_of, overdue),
         }
     }
+
+    /// Requests that wait at the window's end.
+    pub fn waiting(&self) -> u64 {
+        self.waiting.iter().map(|b| b.1).sum()
+    }
+
+    /// The age of the oldest request that waits at the window's end.
+    pub fn oldest_waiting_ns(&self) -> Option<u64> {
+        let oldest = self.waiting.last()?;
+        Some(bucket_value_ns(usize::from(oldest.0)))
+    }
+}
+
+/// How a window kept to an objective ([`algo::objective`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Judged {
+    /// The statistic of the latency as the guest sees it, requests that wait for longer than the objective by their age so far:
+    /// then it is the least that it will be. None without requests.
+    pub statistic_ns: Option<u64>,
+    /// Requests that wait at the window's end, for longer than the objective.
+    pub waiting_late: u64,
+    /// Whether it was missed.
+    pub missed: bool,
 }
 
 /// Two sparse histograms as one.
@@ -140,7 +185,9 @@ fn quantile_ns(buckets: &[(u16, u64)], q: f64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::SloStatistic;
     use proptest::prelude::*;
+    use units::Nanos;
 
     fn of(values: &[u64]) -> LoadOf {
         let mut load = LoadOf::default();
@@ -187,7 +234,58 @@ mod tests {
         assert_eq!(load.mean_us(), Some(1500.0));
         assert_eq!(load.reads.guest_mean_us(), Some(2000.0));
         assert_eq!(load.held_mean_us(), 500.0);
-        assert_eq!(load.statistic_ns(SloStatistic::Mean), Some(2_000_000));
-        assert_eq!(Load::default().statistic_ns(SloStatistic::P99), None);
+        let mean = target(SloStatistic::Mean, 1_000_000);
+        let judged = load.against(mean);
+        assert_eq!(
+            (judged.statistic_ns, judged.missed),
+            (Some(2_000_000), true)
+        );
+        let nothing = Load::default().against(target(SloStatistic::P99, 1));
+        assert_eq!((nothing.statistic_ns, nothing.missed), (None, false));
+    }
+
+    fn target(statistic: SloStatistic, ns: u64) -> SloTarget {
+        SloTarget {
+            statistic,
+            latency: Nanos(ns),
+        }
+    }
+
+    #[test]
+    fn a_device_that_answers_nothing_misses() {
+        let waiting = |ns: u64| Load {
+            waiting: vec![(algo::bucket_of(ns) as u16, 3)],
+            ..Load::default()
+        };
+        for statistic in [SloStatistic::Mean, SloStatistic::P95, SloStatistic::P99] {
+            let target = target(statistic, 2_000_000);
+            let judged = waiting(9_000_000_000).against(target);
+            assert!(judged.missed, "{statistic:?}");
+            assert_eq!(judged.waiting_late, 3);
+            let at_least = judged.statistic_ns.unwrap() as f64;
+            assert!((at_least / 9e9 - 1.0).abs() < 0.01, "{at_least}");
+            assert!(
+                !waiting(1_000_000).against(target).missed,
+                "it may be in time yet"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_is_what_is_judged(a in prop::collection::vec(0u64..1 << 24, 0..60), b in prop::collection::vec(0u64..1 << 24, 0..60), waiting in prop::collection::vec(0u64..1 << 26, 0..9), limit in 1u64..1 << 24) {
+            let load = Load {
+                reads: of(&a),
+                writes: of(&b),
+                waiting: of(&waiting).buckets,
+                ..Load::default()
+            };
+            for statistic in [SloStatistic::Mean, SloStatistic::P95, SloStatistic::P99] {
+                let judged = load.against(target(statistic, limit));
+                // A mean is shown in whole nanoseconds.
+                let above = judged.statistic_ns.is_some_and(|ns| ns > limit || (statistic == SloStatistic::Mean && ns == limit && judged.missed));
+                prop_assert_eq!(judged.missed, above);
+            }
+        }
     }
 }

@@ -4,15 +4,17 @@
 //! the store before anything else is taken in. Until the store works, nothing is decided and nobody is ordered anything; agents go
 //! on with what is under way, and begin nothing new.
 
+use executor::EndCause;
 use units::Nanos;
 
 use crate::controller::Controller;
 use crate::export;
-use crate::question::{Actor, Answer, Question, Refusal};
+use crate::question::{Actor, Answer, Done, Question, Refusal};
 use crate::service::{MessageRefusal, Now, Service};
 use crate::settings::Settings;
 use crate::store::{HistoryQuery, Store, StoreError};
-use crate::view::OutcomeView;
+use crate::trouble::{TroubleKind, TroubleView};
+use crate::view::{JobView, OutcomeView};
 use crate::wire::{Orders, Register, Welcome, WindowReport, WireRefusal};
 
 /// Most rows that one question gets. Protects the controller's memory and whoever asks.
@@ -32,6 +34,8 @@ pub struct Managed<S> {
     controller: Option<Controller>,
     /// What the store said last.
     failure: Option<String>,
+    /// Since when it has failed, in the controller's time.
+    failing_since: Option<Nanos>,
 }
 
 impl<S: Store> Managed<S> {
@@ -50,6 +54,7 @@ impl<S: Store> Managed<S> {
             store,
             controller: Some(controller),
             failure: None,
+            failing_since: None,
         })
     }
 
@@ -78,6 +83,7 @@ impl<S: Store> Managed<S> {
         let tidied = self.store.tidy(now.at.0);
         if let Err(error) = &tidied {
             self.failure = Some(error.to_string());
+            self.failing_since.get_or_insert(now.at);
         }
         tidied
     }
@@ -95,18 +101,20 @@ impl<S: Store> Managed<S> {
         let controller = self.ready()?;
         let result = what(controller);
         let changes = controller.take_changes();
+        let at = controller.time();
         if changes.is_empty() {
             return Ok(result);
         }
         match self.store.commit(&changes) {
             Ok(()) => {
-                self.failure = None;
+                (self.failure, self.failing_since) = (None, None);
                 Ok(result)
             }
             Err(error) => {
                 self.controller = None;
                 let why = format!("{error}; nothing is decided or ordered until it can be");
                 self.failure = Some(why.clone());
+                self.failing_since.get_or_insert(at);
                 Err(why)
             }
         }
@@ -142,6 +150,17 @@ impl<S: Store> Service for Managed<S> {
     fn tick(&mut self, now: Now) {
         // A store that fails says so to everybody who asks.
         let _ = self.with(|c| c.tick(now));
+    }
+
+    fn reload(&mut self, now: Now, actor: &Actor, settings: Settings) -> Result<Done, Refusal> {
+        settings
+            .check_reload(&self.settings)
+            .map_err(|fault| Refusal::Invalid(fault.to_string()))?;
+        let done = self
+            .with(|c| c.reload(now, actor, settings.clone()))
+            .map_err(Refusal::Unavailable)??;
+        self.settings = settings;
+        Ok(done)
     }
 
     fn ask(&mut self, now: Now, actor: &Actor, question: Question) -> Result<Answer, Refusal> {
@@ -211,7 +230,16 @@ impl<S: Store> Service for Managed<S> {
                     .map_err(Refusal::Unavailable)??;
                 // A store that can be read and not written looks well until it is said.
                 if let (Answer::Status(status), Some(why)) = (&mut answer, &self.failure) {
-                    status.problems.insert(0, why.clone());
+                    let mut troubles = std::mem::take(&mut status.troubles);
+                    troubles.push(TroubleView {
+                        kind: TroubleKind::StoreFailing,
+                        host: None,
+                        subject: "store".into(),
+                        what: why.clone(),
+                        undecided: Some("anything: nothing is ordered either".into()),
+                        since_ns: self.failing_since.map_or(now.at.0, |at| at.0),
+                    });
+                    **status = status.as_ref().clone().with_troubles(troubles);
                     status.store_failure = Some(why.clone());
                 }
                 Ok(answer)
@@ -272,8 +300,13 @@ impl<S: Store> Managed<S> {
                 .map_err(|e| Refusal::Unavailable(e.to_string()))?;
             let known: std::collections::BTreeSet<(String, u32)> =
                 jobs.iter().map(|j| (j.host.clone(), j.job)).collect();
+            // One that has not ended is known to its executor, or it is a ghost: superseded under an older version.
+            let over = |j: &JobView| {
+                j.ended_ns.is_some() && j.cause.as_deref() != Some(EndCause::Superseded.name())
+            };
             let older = older
                 .into_iter()
+                .filter(over)
                 .filter(|j| !known.contains(&(j.host.clone(), j.job)));
             jobs.extend(older);
             jobs.truncate(limit);

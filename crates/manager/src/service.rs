@@ -2,7 +2,8 @@
 
 use units::Nanos;
 
-use crate::question::{Actor, Answer, Question, Refusal};
+use crate::question::{Actor, Answer, Done, Question, Refusal};
+use crate::settings::Settings;
 use crate::wire::{Orders, Register, Welcome, WindowReport, WireRefusal};
 
 /// The time, as the edge tells it.
@@ -43,6 +44,11 @@ pub trait Service {
     ) -> Result<Orders, MessageRefusal>;
     /// Time passes: agents may be late, jobs stuck. To be called about once a second.
     fn tick(&mut self, now: Now);
+    /// The configuration was read anew: it is in force from now on, or nothing of it is.
+    ///
+    /// # Errors
+    /// What only a restart can change, with file, line and key; a store that fails.
+    fn reload(&mut self, now: Now, actor: &Actor, settings: Settings) -> Result<Done, Refusal>;
     /// A person or program asks.
     fn ask(&mut self, now: Now, actor: &Actor, question: Question) -> Result<Answer, Refusal>;
 }

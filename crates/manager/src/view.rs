@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::question::TierState;
 use crate::settings::Mode;
+use crate::trouble::TroubleView;
 
 /// How everything is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -38,10 +39,26 @@ pub struct StatusView {
     pub proposed: u32,
     /// Jobs that have not ended.
     pub jobs: u32,
-    /// What needs attention, in words; empty when all is well.
+    /// What needs attention, most urgent first; empty when all is well.
+    #[serde(default)]
+    pub troubles: Vec<TroubleView>,
+    /// The same in words.
     pub problems: Vec<String>,
     /// What the store said when it was last written, if it could not be: nothing is decided or ordered.
     pub store_failure: Option<String>,
+}
+
+impl StatusView {
+    /// With these troubles, by urgency, and the same in words.
+    pub fn with_troubles(mut self, mut troubles: Vec<TroubleView>) -> Self {
+        troubles.sort_by(|a, b| {
+            let of = |t: &TroubleView| (t.kind, t.host.clone(), t.subject.clone());
+            of(a).cmp(&of(b))
+        });
+        self.problems = troubles.iter().map(|t| t.what.clone()).collect();
+        self.troubles = troubles;
+        self
+    }
 }
 
 /// Whether the strategy's predictions hold.
@@ -84,6 +101,16 @@ pub struct HostView {
     pub next_decision_ns: Option<u64>,
     /// Why it is not planned, if so.
     pub problem: Option<String>,
+    /// All bytes of its devices.
+    #[serde(default)]
+    pub size_bytes: u64,
+    /// Sizes of its volumes added up: what their guests were promised.
+    #[serde(default)]
+    pub provisioned_bytes: u64,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// A tier.
@@ -101,6 +128,13 @@ pub struct TierView {
     pub size_bytes: u64,
     /// Bytes that are taken.
     pub used_bytes: u64,
+    /// Sizes of the volumes that are at home there, added up: what their guests were promised.
+    #[serde(default)]
+    pub provisioned_bytes: u64,
+    /// Whether the configuration, or the device that it behaves like, says what it can do. Nothing is placed on one that is not
+    /// described.
+    #[serde(default = "yes")]
+    pub described: bool,
     /// Volumes that are mostly there.
     pub volumes: u32,
     /// Share of its devices' time in use in the last window, 0..=1.
@@ -200,6 +234,12 @@ pub struct LoadView {
     pub p99_us: Option<f64>,
     /// Mean requests in flight.
     pub outstanding: f64,
+    /// Requests that wait at the window's end.
+    #[serde(default)]
+    pub waiting: u64,
+    /// How long the oldest of them has waited so far, microseconds.
+    #[serde(default)]
+    pub oldest_waiting_us: Option<f64>,
     /// Requests that were answered with an error.
     pub errors: u64,
 }
@@ -211,8 +251,12 @@ pub struct SloView {
     pub statistic: SloStatistic,
     /// It must not exceed this, microseconds.
     pub target_us: f64,
-    /// What it was in the last window; none is unknown or idle.
+    /// What it was in the last window; none is unknown or idle. Requests that still wait, and have for longer than the objective,
+    /// count by their age so far.
     pub measured_us: Option<f64>,
+    /// Whether the last window missed it.
+    #[serde(default)]
+    pub missed_now: bool,
     /// Windows that missed it, of those in `p99_us`.
     pub missed: u32,
 }
@@ -388,6 +432,10 @@ pub struct JobView {
     pub state: String,
     /// Why it ended before its time.
     pub why: Option<String>,
+    /// Of a cancelled one why, by name: `superseded`, `rejected`, `plan-too-old`, `tier-closed`, `pinned`, `given-up`,
+    /// `space-not-freed` or `unsaid`.
+    #[serde(default)]
+    pub cause: Option<String>,
     /// Bytes copied.
     pub copied_bytes: u64,
     /// Bytes to copy, when it was planned.
@@ -464,6 +512,8 @@ pub enum EventKind {
     Host,
     /// The strategy's predictions hold, or do not.
     Trust,
+    /// Something that needs attention began, or is over.
+    Trouble,
     /// The controller itself: started, store trouble.
     Controller,
 }

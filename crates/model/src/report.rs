@@ -286,6 +286,7 @@ impl fmt::Display for Rejection {
                 f.write_str("the literal form only looks at the tier where the volume is")
             }
             Rejection::Cooldown { left } => {
+                let left = left.words();
                 write!(f, "cooldown: it was moved a short time ago, {left} to wait")
             }
             Rejection::Hold { seen, needed } => write!(
@@ -303,7 +304,9 @@ impl fmt::Display for Rejection {
                 threshold_us,
             } => write!(
                 f,
-                "threshold: its mean latency is {latency_us:.0} us, below {threshold_us:.0} us it is left alone"
+                "threshold: its mean latency is {}, below {} it is left alone",
+                micros(*latency_us),
+                micros(*threshold_us)
             ),
             Rejection::NoBeneficiary => {
                 f.write_str("it would only make room, and no volume comes to take it")
@@ -314,6 +317,33 @@ impl fmt::Display for Rejection {
     }
 }
 
+fn micros(us: f64) -> String {
+    Nanos((us * 1e3).max(0.0) as u64).words()
+}
+
 fn gib(b: &Bytes) -> String {
     format!("{:.2} GiB", b.as_f64() / (1u64 << 30) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_said_as_times() {
+        let left = Nanos(3_123_456_789_123);
+        let said = Rejection::Cooldown { left }.to_string();
+        assert_eq!(
+            said,
+            "cooldown: it was moved a short time ago, 52m 3s to wait"
+        );
+        let threshold = Rejection::Threshold {
+            latency_us: 1234.567,
+            threshold_us: 2000.0,
+        };
+        assert_eq!(
+            threshold.to_string(),
+            "threshold: its mean latency is 1.23ms, below 2ms it is left alone"
+        );
+    }
 }

@@ -61,7 +61,7 @@ pub enum LintError {
     Cordoned { volume: String, tier: String },
     #[error("tier {tier} is being emptied, but volume {volume} is moved to it")]
     Draining { volume: String, tier: String },
-    #[error("volume {volume} was moved a short time ago, {left} to wait")]
+    #[error("volume {volume} was moved a short time ago, {} to wait", .left.words())]
     Cooldown { volume: String, left: Nanos },
     #[error("volumes {a} and {b} must not share device {device}")]
     SharedDevice {

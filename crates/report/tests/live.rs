@@ -20,6 +20,7 @@ fn status_is_one_screen() {
         hosts: vec![],
         paused: false,
         problems: vec![],
+        troubles: vec![],
         store_failure: None,
         trust: manager::view::TrustView {
             trusted: true,

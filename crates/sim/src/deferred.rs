@@ -23,7 +23,6 @@ pub(crate) struct Done {
 struct Cell {
     counts: BTreeMap<u32, u32>,
     sums: WindowSums,
-    oldest_arrival_ns: u64,
 }
 
 /// All later windows.
@@ -41,11 +40,6 @@ impl Deferred {
         let cell = cells.entry(index as u32).or_default();
         *cell.counts.entry(bucket_of(latency_ns) as u32).or_default() += 1;
         let sums = &mut cell.sums;
-        cell.oldest_arrival_ns = if sums.count == 0 {
-            done.arrival_ns
-        } else {
-            cell.oldest_arrival_ns.min(done.arrival_ns)
-        };
         sums.count += 1;
         sums.sum_ns += latency_ns;
         sums.max_ns = sums.max_ns.max(latency_ns);
@@ -64,17 +58,5 @@ impl Deferred {
             live.add(index as usize, counts, cell.sums);
             taken(index as usize, cell.sums.count);
         }
-    }
-
-    /// Arrival of the oldest value that is still to come in histograms `first` and `first + 1`. Devices serve in order, so
-    /// that the earliest window with any holds it.
-    pub(crate) fn oldest_arrival_ns(&self, first: usize) -> Option<u64> {
-        let first = first as u32;
-        self.windows.values().find_map(|cells| {
-            cells
-                .range(first..first + 2)
-                .map(|(_, c)| c.oldest_arrival_ns)
-                .min()
-        })
     }
 }

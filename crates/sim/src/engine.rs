@@ -11,6 +11,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
+use algo::objective::Overdue;
 use algo::{DeviceModel, EventHeap};
 use executor::{Executor, JobId};
 use model::{Op, Report};
@@ -571,8 +572,13 @@ impl<'a> Simulation<'a> {
             ..
         } = &mut self.world;
         let tier_of = |v: usize| tier_of_device[main_device(&maps[v]).index()] as usize;
-        let oldest_held = |v: usize| held[v].front().map(|h| h.issue.arrival_ns);
-        stats.end_window(now_ns, tier_of, oldest_held);
+        let overdue = |v: usize, target| {
+            let mut overdue = Overdue::default();
+            let ages = held[v].iter().map(|h| now_ns - h.issue.arrival_ns);
+            ages.for_each(|age_ns| overdue.add(target, age_ns));
+            overdue
+        };
+        stats.end_window(now_ns, tier_of, overdue);
         for (d, series) in self.devices_over_time.iter_mut().enumerate() {
             let busy = devices[d].counters().busy_ns;
             let share = (busy - self.busy_at_window[d]) / self.model.window.as_f64();

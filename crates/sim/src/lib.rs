@@ -25,6 +25,7 @@ mod heat;
 mod measured;
 mod moving;
 pub mod optimum;
+mod overdue;
 mod parse;
 mod recorded;
 pub mod response;

@@ -376,7 +376,7 @@ impl Simulation<'_> {
             let (state, ended, why_not) = match &job.state {
                 JobState::Done { at } => ("done", Some(*at), None),
                 JobState::Failed { at, why } => ("failed", Some(*at), Some(why.clone())),
-                JobState::Cancelled { at, why } => ("cancelled", Some(*at), Some(why.clone())),
+                JobState::Cancelled { at, why, .. } => ("cancelled", Some(*at), Some(why.clone())),
                 JobState::Proposed => ("proposed", None, None),
                 JobState::Waiting => ("waiting", None, None),
                 JobState::Reserving => ("reserving", None, None),

@@ -1,11 +1,13 @@
 //! What is measured: per volume and tier in the inner loop, everything else added up when a window ends.
 
+use algo::objective::{Answered, Overdue, misses};
 use algo::{Histogram, WindowHistograms};
-use model::{SloStatistic, SloTarget};
+use model::SloTarget;
 use units::Nanos;
 
 use crate::Model;
 use crate::deferred::{Deferred, Done};
+use crate::overdue::LateWaiting;
 use crate::result::{DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary};
 
 const READS: usize = 0;
@@ -56,6 +58,8 @@ pub(crate) struct Stats {
     tiers: usize,
     classes: usize,
     targets: Vec<Option<SloTarget>>,
+    /// Requests that wait for longer than their volume's objective, by volume.
+    late: Vec<LateWaiting>,
     both: Histogram,
     pub(crate) counted_ns: u64,
 }
@@ -118,6 +122,7 @@ impl Stats {
                 .iter()
                 .map(|v| model.classes[v.class.index()].target)
                 .collect(),
+            late: vec![LateWaiting::default(); volumes],
             both: Histogram::default(),
             counted_ns: 0,
         }
@@ -139,6 +144,10 @@ impl Stats {
             self.deferred.put(window, of_volume, done);
             self.deferred.put(window, of_tier, done);
             self.in_flight[volume] += 1;
+            if let Some(target) = self.targets[volume] {
+                let next = self.end_ns / self.window_ns;
+                self.late[volume].put(target, done, self.window_ns, next);
+            }
         }
     }
 
@@ -158,13 +167,13 @@ impl Stats {
         self.in_flight[volume]
     }
 
-    /// Ends a window at `end_ns`; `tier_of` is where each volume is now, `oldest_held` the arrival of its oldest request that
-    /// a move holds back.
+    /// Ends a window at `end_ns`; `tier_of` is where each volume is now, `held` the requests that a move holds back for
+    /// longer than the volume's objective.
     pub(crate) fn end_window(
         &mut self,
         end_ns: u64,
         tier_of: impl Fn(usize) -> usize,
-        oldest_held: impl Fn(usize) -> Option<u64>,
+        held: impl Fn(usize, SloTarget) -> Overdue,
     ) {
         let start_ns = end_ns.saturating_sub(self.window_ns);
         let counts = start_ns >= self.warmup_ns;
@@ -173,7 +182,7 @@ impl Stats {
         }
         for v in 0..self.volumes {
             self.in_flight[v] -= std::mem::take(&mut self.completing[v]);
-            let held = oldest_held(v);
+            let held = self.targets[v].map_or(Overdue::default(), |t| held(v, t));
             self.end_window_of_volume(v, counts, tier_of(v), end_ns, held);
         }
         for t in 0..self.tiers {
@@ -223,7 +232,7 @@ impl Stats {
         counts: bool,
         tier: usize,
         end_ns: u64,
-        oldest_held_ns: Option<u64>,
+        held: Overdue,
     ) {
         let own = self.groups.len() - self.volumes + v;
         let vm = 1 + self.tiers + self.classes + self.vm_of[v];
@@ -257,18 +266,15 @@ impl Stats {
                 ],
             );
         }
-        let violated = self.targets[v].is_some_and(|t| {
-            if self.both.count() > 0 {
-                return exceeds(&self.both, t);
-            }
-            // Nothing was answered: if something has been waiting for longer than the objective, that is no idleness.
-            let oldest_ns = self
-                .deferred
-                .oldest_arrival_ns(v * 2)
-                .into_iter()
-                .chain(oldest_held_ns)
-                .min();
-            oldest_ns.is_some_and(|arrival| end_ns.saturating_sub(arrival) > t.latency.0)
+        let issued = self.late[v].at(end_ns, self.window_ns);
+        let violated = self.targets[v].is_some_and(|target| {
+            let both = &self.both;
+            let answered = Answered::of_buckets(target, both.buckets(), both.sum_ns());
+            let overdue = Overdue {
+                count: issued.count + held.count,
+                age_ns: issued.age_ns + held.age_ns,
+            };
+            misses(target, answered, overdue)
         });
         for group in [0, 1 + tier, class, vm, own] {
             let group = &mut self.groups[group];
@@ -328,15 +334,6 @@ impl Stats {
     }
 }
 
-fn exceeds(latencies: &Histogram, target: SloTarget) -> bool {
-    let limit_us = target.latency.as_micros_f64();
-    match target.statistic {
-        SloStatistic::Mean => latencies.mean_us() > limit_us,
-        SloStatistic::P95 => latencies.quantile_ns(0.95) as f64 / 1e3 > limit_us,
-        SloStatistic::P99 => latencies.quantile_ns(0.99) as f64 / 1e3 > limit_us,
-    }
-}
-
 impl DirectionSeries {
     fn push(&mut self, latencies: &Histogram, bytes: u64, seconds: f64) {
         let s = latencies.summary();
@@ -349,5 +346,128 @@ impl DirectionSeries {
         self.p95_us.push(tenth(s.p95_us));
         self.p99_us.push(tenth(s.p99_us));
         self.p999_us.push(tenth(s.p999_us));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use algo::bucket_of;
+    use model::SloStatistic;
+    use proptest::prelude::*;
+
+    const MS: u64 = 1_000_000;
+    const WINDOW: u64 = 100 * MS;
+
+    fn one_volume(target: SloTarget) -> Stats {
+        let kinds = [
+            GroupKind::Total,
+            GroupKind::Tier,
+            GroupKind::Class,
+            GroupKind::Vm,
+            GroupKind::Volume,
+        ];
+        let group = |kind| Group {
+            series: GroupSeries {
+                kind,
+                ..GroupSeries::default()
+            },
+            ..Group::default()
+        };
+        Stats {
+            window_ns: WINDOW,
+            warmup_ns: 0,
+            volumes: 1,
+            live: WindowHistograms::new(4),
+            injected_ns: vec![0; 2],
+            issued: vec![(0, 0); 2],
+            deferred: Deferred::default(),
+            in_flight: vec![0],
+            completing: vec![0],
+            end_ns: WINDOW,
+            epoch: vec![EpochLoad::default()],
+            groups: kinds.map(group).into(),
+            class_of: vec![0],
+            vm_of: vec![0],
+            tiers: 1,
+            classes: 1,
+            targets: vec![Some(target)],
+            late: vec![LateWaiting::default()],
+            both: Histogram::default(),
+            counted_ns: 0,
+        }
+    }
+
+    /// What a live manager makes of the same requests, which it has by buckets of latencies and of ages.
+    fn live(target: SloTarget, requests: &[(u64, u64)], end: u64) -> bool {
+        let (mut answered, mut waiting) = (Histogram::default(), Histogram::default());
+        for (arrival, latency) in requests.iter().filter(|r| r.0 < end) {
+            let done = arrival + latency;
+            if done >= end {
+                waiting.record(end - arrival);
+            } else if done >= end - WINDOW {
+                answered.record(*latency);
+            }
+        }
+        let answered = Answered::of_buckets(target, answered.buckets(), answered.sum_ns());
+        let ages = waiting.buckets().map(|(b, n)| (b, n));
+        misses(target, answered, Overdue::of_buckets(target, ages))
+    }
+
+    proptest! {
+        // Times lie on a grid on which no bucket holds both sides of the objective.
+        #[test]
+        fn a_simulated_volume_misses_what_a_live_one_would(
+            mut requests in prop::collection::vec((0u64..200, 1u64..120), 0..200),
+            held in prop::collection::vec(0u64..200, 0..3),
+        ) {
+            requests.iter_mut().for_each(|r| *r = (r.0 * 5 * MS, r.1 * 5 * MS));
+            requests.sort_unstable();
+            for statistic in [SloStatistic::P95, SloStatistic::P99] {
+                let target = SloTarget { statistic, latency: Nanos(42 * MS) };
+                prop_assert_ne!(bucket_of(40 * MS), bucket_of(42 * MS));
+                let mut stats = one_volume(target);
+                let mut next = requests.iter().peekable();
+                for end in (1..=16).map(|k| k * WINDOW) {
+                    while let Some((arrival_ns, latency)) = next.next_if(|r| r.0 < end) {
+                        let done = Done { arrival_ns: *arrival_ns, at_ns: arrival_ns + latency, bytes: 512 };
+                        stats.record(0, 0, READS, done);
+                    }
+                    // A move holds some back for ever.
+                    let held = held.iter().map(|at| at * 5 * MS).filter(|at| *at < end);
+                    let mut all = requests.clone();
+                    all.extend(held.clone().map(|at| (at, 1 << 40)));
+                    stats.end_window(end, |_| 0, |_, target| {
+                        let mut overdue = Overdue::default();
+                        held.clone().for_each(|at| overdue.add(target, end - at));
+                        overdue
+                    });
+                    let said = *stats.groups[4].series.violating.last().unwrap() > 0;
+                    prop_assert_eq!(said, live(target, &all, end), "{:?} at {}", statistic, end);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_device_that_answers_nothing_misses_in_every_window() {
+        let target = SloTarget {
+            statistic: SloStatistic::P99,
+            latency: Nanos(2 * MS),
+        };
+        let mut stats = one_volume(target);
+        let stuck = Done {
+            arrival_ns: WINDOW + MS,
+            at_ns: 4 * WINDOW + 50 * MS,
+            bytes: 512,
+        };
+        for end in (1..=6).map(|k| k * WINDOW) {
+            if end == 2 * WINDOW {
+                stats.record(0, 0, READS, stuck);
+            }
+            stats.end_window(end, |_| 0, |_, _| Overdue::default());
+        }
+        // It is answered in the fifth, late.
+        assert_eq!(stats.groups[4].series.violating, [0, 1, 1, 1, 1, 0]);
     }
 }

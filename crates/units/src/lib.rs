@@ -10,6 +10,7 @@
 mod ids;
 mod quantity;
 mod text;
+mod words;
 
 pub use ids::{ClassId, DeviceId, TierId, VmId, VolumeId};
 pub use quantity::{Bytes, BytesPerSec, Iops, Nanos};

@@ -47,6 +47,13 @@ impl Running {
         self.child.wait().unwrap();
     }
 
+    /// Asks it to read its configuration anew.
+    pub fn hang_up(&self) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-HUP", &pid]).status();
+        assert!(sent.unwrap().success());
+    }
+
     /// Ends it in order; what it printed at the end.
     pub fn stop(mut self) -> String {
         let pid = self.child.id().to_string();

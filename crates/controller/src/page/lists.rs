@@ -180,6 +180,7 @@ fn kind_name(kind: EventKind) -> &'static str {
         EventKind::Operator => "operator",
         EventKind::Host => "host",
         EventKind::Trust => "trust",
+        EventKind::Trouble => "trouble",
         EventKind::Controller => "controller",
     }
 }

@@ -73,10 +73,18 @@ fn pause(paused: bool, hand: Hand) -> Markup {
 
 fn problems(status: &StatusView) -> Markup {
     html! {
-        @if status.problems.is_empty() {
+        @if status.troubles.is_empty() {
             p class="well" { "Nothing needs attention." }
         } @else {
-            ul class="problems" aria-label="Problems" { @for problem in &status.problems { li { (problem) } } }
+            ul class="problems" aria-label="Problems" {
+                @for trouble in &status.troubles {
+                    li {
+                        span class="mark bad" { (trouble.kind) } " " (trouble.what)
+                        span class="faint" { ", for " (duration(status.at_ns.saturating_sub(trouble.since_ns))) }
+                        @if let Some(undecided) = &trouble.undecided { br; span class="faint" { "not decided: " (undecided) } }
+                    }
+                }
+            }
         }
     }
 }
@@ -148,6 +156,7 @@ fn row(tier: &TierView, several: bool) -> Markup {
                     TierState::Cordoned => span class="mark" { "cordoned" },
                     TierState::Draining => span class="mark" { "draining" },
                 }
+                @if !tier.described { " " span class="bad" { "not described" } }
                 @if !gone.is_empty() { " " span class="bad" { "cannot reach " (gone.join(", ")) } }
             }
             td { (bar(used, "used")) " " (used_text) }

@@ -12,10 +12,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use controller::{
-    Certificate, Clock, ControllerServer, Limits, Running, ServerSettings, StartError, TcpSettings,
+    Certificate, Clock, ControllerServer, Fresh, Limits, Reloader, Running, ServerSettings,
+    StartError, TcpSettings,
 };
 use manager::question::{Actor, Answer, Done, Question, Refusal};
 use manager::service::{MessageRefusal, Now, Service};
+use manager::settings::{ManagerConfig, Settings};
 use manager::view::{
     CountersView, EventKind, EventView, JobView, MoveState, OutcomeView, PlanView, StatusView,
     TierView, VolumeView,
@@ -47,6 +49,8 @@ pub struct Fake {
     pub slow: Duration,
     /// The store fails.
     pub failing: bool,
+    /// A configuration that is read anew is not taken: why.
+    pub refuses_reload: Option<String>,
     pub ticks: u64,
     sessions: BTreeMap<String, (u64, u64)>,
     /// Reports that were taken, as their number of volumes.
@@ -69,6 +73,7 @@ impl Fake {
             actors: vec![],
             slow: Duration::ZERO,
             failing: false,
+            refuses_reload: None,
             ticks: 0,
             sessions: BTreeMap::new(),
             reports: vec![],
@@ -154,6 +159,7 @@ impl Service for Fake {
             at_ns: now.at.0,
             window_ns: 5_000_000_000,
             objectives: vec![views::objective()],
+            policy: None,
         })
     }
 
@@ -178,6 +184,15 @@ impl Service for Fake {
 
     fn tick(&mut self, _: Now) {
         self.ticks += 1;
+    }
+
+    fn reload(&mut self, _: Now, actor: &Actor, settings: Settings) -> Result<Done, Refusal> {
+        self.actors.push(actor.0.clone());
+        if let Some(why) = &self.refuses_reload {
+            return Err(Refusal::Invalid(why.clone()));
+        }
+        let message = format!("strategy {}", settings.words.strategy);
+        Ok(Done { message })
     }
 
     fn ask(&mut self, now: Now, actor: &Actor, question: Question) -> Result<Answer, Refusal> {
@@ -251,8 +266,10 @@ impl World {
     pub fn with_limits(fake: Fake, limits: Limits) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let fake = fake.shared();
+        std::fs::write(dir.path().join(CONFIG), "").unwrap();
         let settings = ServerSettings {
             limits,
+            reload: Some(reloader(dir.path())),
             ..settings(dir.path())
         };
         let running = ControllerServer::start(fake.clone(), clock(), settings).unwrap();
@@ -290,6 +307,32 @@ impl World {
     }
 }
 
+/// The file of the configuration that is read anew.
+pub const CONFIG: &str = "terrace.toml";
+
+/// Reads [`CONFIG`] in a directory; tokens and certificate are where they were.
+fn reloader(dir: &Path) -> Reloader {
+    let dir = dir.to_owned();
+    Reloader::new(move || {
+        let text = std::fs::read_to_string(dir.join(CONFIG)).map_err(|e| e.to_string())?;
+        let read = config::read::<ManagerConfig>(CONFIG, &text);
+        let (words, text) = read.map_err(|e| e.to_string())?;
+        let settings = Settings::new(text, words).map_err(|e| e.to_string())?;
+        let tcp = Some(tcp(&dir));
+        Ok(Fresh { settings, tcp })
+    })
+}
+
+fn tcp(dir: &Path) -> TcpSettings {
+    TcpSettings {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        tokens: dir.join("tokens"),
+        certificate: Certificate::SelfSigned {
+            directory: dir.into(),
+        },
+    }
+}
+
 /// A socket and a port in a directory, with a token for every role.
 pub fn settings(dir: &Path) -> ServerSettings {
     let tokens = dir.join("tokens");
@@ -299,14 +342,9 @@ pub fn settings(dir: &Path) -> ServerSettings {
     private(&tokens, &lines);
     ServerSettings {
         socket: dir.join("controller.sock"),
-        tcp: Some(TcpSettings {
-            listen: "127.0.0.1:0".parse().unwrap(),
-            tokens,
-            certificate: Certificate::SelfSigned {
-                directory: dir.into(),
-            },
-        }),
+        tcp: Some(tcp(dir)),
         limits: Limits::default(),
+        reload: None,
     }
 }
 

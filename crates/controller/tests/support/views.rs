@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use manager::question::TierState;
 use manager::settings::Mode;
 use manager::store::{FlowSummary, HistoryPoint, VolumeSummary};
+use manager::trouble::{TroubleKind, TroubleView};
 use manager::view::*;
 use manager::wire::*;
 use model::{CalibrationStep, Goal, SloStatistic};
@@ -58,6 +59,8 @@ pub fn status(volumes: u32) -> StatusView {
             generation: 42,
             next_decision_ns: Some(260 * S),
             problem: None,
+            size_bytes: 12_000 * GIB,
+            provisioned_bytes: 9_000 * GIB,
         }],
         volumes,
         slo_missed: 2,
@@ -65,11 +68,35 @@ pub fn status(volumes: u32) -> StatusView {
         proposed: 2,
         jobs: 1,
         store_failure: None,
-        problems: vec![
-            "volume db-replica missed its objective in 31 of the last 60 windows".into(),
-            "device sata2 of tier slow is 91 % full".into(),
-        ],
+        troubles: vec![],
+        problems: vec![],
     }
+    .with_troubles(troubles())
+}
+
+fn troubles() -> Vec<TroubleView> {
+    let trouble = |kind, subject: &str, what: &str, undecided: Option<&str>| TroubleView {
+        kind,
+        host: Some("alpha".into()),
+        subject: subject.into(),
+        what: what.into(),
+        undecided: undecided.map(Into::into),
+        since_ns: 3000 * S,
+    };
+    vec![
+        trouble(
+            TroubleKind::NearlyFull,
+            "slow",
+            "tier slow is nearly full: 91 % of it is taken",
+            Some("moves to slow beyond the share that may be planned with"),
+        ),
+        trouble(
+            TroubleKind::ObjectiveMissed,
+            "db-replica",
+            "db-replica missed its objective in 31 of the last 60 windows",
+            None,
+        ),
+    ]
 }
 
 pub fn tiers() -> Vec<TierView> {
@@ -80,6 +107,8 @@ pub fn tiers() -> Vec<TierView> {
         state: [TierState::Open, TierState::Open, TierState::Cordoned][rank],
         size_bytes: size * GIB,
         used_bytes: used * GIB,
+        provisioned_bytes: 2 * used * GIB,
+        described: true,
         volumes: 4,
         utilization: busy,
         read_bytes_per_s: 88.5e6 / (rank + 1) as f64,
@@ -124,6 +153,8 @@ pub fn volume(n: usize) -> VolumeView {
         p50_us: (iops > 0.0).then_some(p99 / 4.0),
         p99_us: (iops > 0.0).then_some(p99),
         outstanding: iops * p99 / 3.3e6,
+        waiting: 0,
+        oldest_waiting_us: None,
         errors: u64::from(name == "archive") * 3,
     });
     VolumeView {
@@ -138,6 +169,7 @@ pub fn volume(n: usize) -> VolumeView {
             statistic: SloStatistic::P99,
             target_us,
             measured_us: (iops > 0.0).then_some(p99),
+            missed_now: false,
             missed: if p99 > target_us { 31 } else { 0 },
         }),
         p99_us: (0..WINDOWS)
@@ -230,6 +262,7 @@ pub fn jobs() -> Vec<JobView> {
         reason: "device sata2 is 91 % full".into(),
         state: state.into(),
         why: (state == "failed").then(|| "the target refused: no space left".into()),
+        cause: None,
         copied_bytes: 90 * GIB,
         bytes: 193 * GIB,
         left_bytes: if state == "done" { 0 } else { 103 * GIB },
@@ -443,6 +476,7 @@ pub fn orders(session: u64, seq: u64, at_ns: u64) -> Orders {
         }],
         calibrations_taken: vec![6],
         objectives: vec![objective()],
+        policy: None,
         detail: Detail::Volumes,
     }
 }
@@ -483,6 +517,7 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
             writes: load(n + 1),
             errors: 0,
             depth_ns: 5_123_456_789,
+            waiting: vec![(900, 2)],
         }),
     };
     WindowReport {
@@ -499,6 +534,7 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
             emulate: None,
             connected: true,
             io: Some(DeviceIo::default()),
+            errors: vec![],
         }],
         volumes: (0..volumes).map(volume).collect(),
         jobs: vec![JobWindow {
@@ -511,5 +547,6 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
         }],
         calibrations: vec![],
         trouble: vec![],
+        troubles: vec![],
     }
 }

@@ -5,6 +5,7 @@
 //! window is not.
 
 use model::CalibrationStep;
+use units::Nanos;
 
 use super::{Agent, Counts, Deed, Snapshot};
 use crate::wire::{CalibrationMeasured, CalibrationOrder, CalibrationResult, Load, Objective};
@@ -108,7 +109,10 @@ impl Agent {
             // What it has been like lately: the window under way, if there is one.
             let lately = self.began.as_ref().and_then(|(_, earlier)| {
                 let old = earlier.volumes.iter().find(|v| v.name == order.volume)?;
-                volume.load_since(old)?.statistic_ns(objective?.statistic)
+                volume
+                    .load_since(old)?
+                    .against(objective?.target())
+                    .statistic_ns
             });
             let session = Session {
                 order,
@@ -194,7 +198,8 @@ fn next_step(
         return Step::Over(Some("its counters went backwards".into()));
     };
     session.windows.push(measured(step, duration_ns, &load));
-    let statistic_ns = objective.and_then(|o| load.statistic_ns(o.statistic));
+    let judged = objective.map(|o| load.against(o.target()));
+    let statistic_ns = judged.and_then(|j| j.statistic_ns);
     if step.inject.0 == 0 {
         session.undisturbed_ns = statistic_ns.or(session.undisturbed_ns);
     }
@@ -202,14 +207,14 @@ fn next_step(
         return Step::Over(None);
     }
     if let (Some(objective), Some(now)) = (objective, statistic_ns)
-        && now > objective.latency_ns
+        && judged.is_some_and(|j| j.missed)
     {
         return Step::Over(Some(format!(
-            "the objective of class {} is missed: {} of {:.0} us, the target is {:.0} us",
+            "the objective of class {} is missed: {} of {}, the target is {}",
             objective.class,
             objective.statistic.name(),
-            now as f64 / 1e3,
-            objective.latency_ns as f64 / 1e3
+            Nanos(now).words(),
+            Nanos(objective.latency_ns).words()
         )));
     }
     session.step += 1;
@@ -231,12 +236,12 @@ fn no_room(
     let with_it = undisturbed_ns.saturating_add(step.inject.0);
     (step.inject.0 > 0 && with_it > objective.latency_ns).then(|| {
         format!(
-            "the objective of class {} leaves no room: {} of {:.0} us and {:.0} us injected are above {:.0} us",
+            "the objective of class {} leaves no room: {} of {} and {} injected are above {}",
             objective.class,
             objective.statistic.name(),
-            undisturbed_ns as f64 / 1e3,
-            step.inject.0 as f64 / 1e3,
-            objective.latency_ns as f64 / 1e3
+            Nanos(undisturbed_ns).words(),
+            step.inject.words(),
+            Nanos(objective.latency_ns).words()
         )
     })
 }

@@ -3,7 +3,7 @@
 use model::DeviceSpec;
 
 use super::ExtentsSnapshot;
-use crate::wire::{DeviceIo, Load, MovingWindow, Placed};
+use crate::wire::{ArrayTrouble, DeviceIo, FailedIo, Load, MovingWindow, Placed};
 
 /// The whole array.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -14,6 +14,8 @@ pub struct Snapshot {
     pub devices: Vec<DeviceSnapshot>,
     /// Volumes, in the array's order.
     pub volumes: Vec<VolumeSnapshot>,
+    /// What is wrong with the array, as it says itself.
+    pub troubles: Vec<ArrayTrouble>,
 }
 
 /// A device.
@@ -35,6 +37,8 @@ pub struct DeviceSnapshot {
     pub since_ns: u64,
     /// I/O since then.
     pub io: DeviceIo,
+    /// I/Os that failed since then, by kind and errno.
+    pub errors: Vec<FailedIo>,
 }
 
 impl DeviceSnapshot {
@@ -54,6 +58,23 @@ impl DeviceSnapshot {
                 _ => None,
             },
         })
+    }
+}
+
+impl DeviceSnapshot {
+    /// I/Os that failed since an earlier snapshot; all of them if the counters began again.
+    pub fn errors_since(&self, earlier: &DeviceSnapshot) -> Vec<FailedIo> {
+        let same = self.since_ns == earlier.since_ns;
+        let before = |e: &FailedIo| {
+            let of_kind = |o: &&FailedIo| o.op == e.op && o.errno == e.errno;
+            let old = earlier.errors.iter().find(of_kind).filter(|_| same);
+            old.map_or(0, |o| o.count)
+        };
+        let more = self.errors.iter().map(|e| FailedIo {
+            count: e.count.saturating_sub(before(e)),
+            ..e.clone()
+        });
+        more.filter(|e| e.count > 0).collect()
     }
 }
 

@@ -45,11 +45,13 @@ fn snapshot(volumes: Vec<VolumeSnapshot>) -> Snapshot {
         connected: true,
         since_ns: 1,
         io: DeviceIo::default(),
+        errors: vec![],
     };
     Snapshot {
         tiers: vec!["fast".into(), "slow".into()],
         devices: vec![device("fast"), device("slow")],
         volumes,
+        troubles: vec![],
     }
 }
 
@@ -70,6 +72,7 @@ fn registered(volumes: Vec<VolumeSnapshot>) -> Agent {
             at_ns: 500 * SECOND,
             window_ns: SECOND,
             objectives: vec![objective],
+            policy: None,
         },
     );
     agent.beat(0, snapshot(volumes.clone()));
@@ -100,6 +103,7 @@ fn orders(agent: &Agent, moves: Vec<MoveOrder>) -> Orders {
         calibrations: vec![],
         calibrations_taken: vec![],
         objectives: agent.objectives.clone(),
+        policy: None,
         detail: agent.detail,
     }
 }

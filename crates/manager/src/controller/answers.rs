@@ -1,6 +1,6 @@
 //! Questions and orders of people and programs, those that the core can answer by itself.
 
-use executor::{Input, JobId};
+use executor::{EndCause, Input, JobId};
 use units::Nanos;
 
 use super::Controller;
@@ -8,6 +8,7 @@ use super::approval::Verdict;
 use super::host::Host;
 use crate::question::{Actor, Answer, Done, Question, Refusal, TierState};
 use crate::service::Now;
+use crate::settings::Settings;
 use crate::view::EventKind;
 use crate::wire::VolumeWindow;
 
@@ -18,6 +19,8 @@ impl Controller {
     /// [`Refusal`].
     pub fn ask(&mut self, now: Now, actor: &Actor, question: Question) -> Result<Answer, Refusal> {
         self.advance(now);
+        self.actor = "controller".into();
+        self.look_now_and_then();
         self.actor = actor.0.clone();
         if question.is_order() {
             // Any of them may let something begin that waits: not by a plan that is too old.
@@ -91,6 +94,53 @@ impl Controller {
                 unreachable!("the store answers these")
             }
         }
+    }
+
+    /// The configuration was read anew, and may change so.
+    ///
+    /// # Errors
+    /// A strategy that cannot be built.
+    pub fn reload(&mut self, now: Now, actor: &Actor, settings: Settings) -> Result<Done, Refusal> {
+        self.advance(now);
+        self.actor = actor.0.clone();
+        let (name, parameters) = settings.strategy.clone();
+        let strategy = planner::build(&name, parameters);
+        let strategy = strategy.map_err(|e| Refusal::Invalid(e.to_string()))?;
+        let changed = settings.changed_since(&self.settings);
+        let another = strategy.name() != self.strategy.name();
+        self.strategy = strategy;
+        self.settings = settings;
+        let names: Vec<String> = self.hosts.keys().cloned().collect();
+        for name in &names {
+            if another {
+                // What another strategy knows means nothing to this one.
+                let state = self.strategy.initial_state();
+                let host = self.hosts.get_mut(name).expect("it was just named");
+                host.state = state;
+                host.dirty.decision = true;
+            }
+            let tiers = self.hosts[name]
+                .report()
+                .map_or(vec![], |r| r.tiers.clone());
+            let closed = tiers
+                .into_iter()
+                .filter(|t| self.tier_state(name, t) != TierState::Open);
+            let closed: Vec<String> = closed.collect();
+            self.drop_on(name, &EndCause::TierClosed, |host, job| {
+                let to = host.tier_of(host.kept.names.of_device(job.order.to));
+                closed.iter().any(|t| t == to)
+            });
+            self.reconsider(name);
+        }
+        self.actor = "controller".into();
+        self.look_for_trouble();
+        self.actor = actor.0.clone();
+        let message = match changed.is_empty() {
+            true => "configuration read again: nothing has changed in it".into(),
+            false => format!("configuration read again: changed {}", changed.join(", ")),
+        };
+        self.event(EventKind::Operator, None, None, message.clone());
+        Ok(Done { message })
     }
 
     fn order_done(
@@ -170,7 +220,7 @@ impl Controller {
         };
         let mut message = format!("tier {tier} of {host} {what}");
         if state != TierState::Open {
-            let dropped = self.drop_on(&host, "its tier takes no new data", |host, job| {
+            let dropped = self.drop_on(&host, &EndCause::TierClosed, |host, job| {
                 host.tier_of(host.kept.names.of_device(job.order.to)) == tier
             });
             if dropped > 0 {
@@ -184,11 +234,11 @@ impl Controller {
     fn drop_on(
         &mut self,
         name: &str,
-        why: &str,
+        cause: &EndCause,
         which: impl Fn(&Host, &executor::Job) -> bool,
     ) -> usize {
         let mut host = self.hosts.remove(name).expect("it was just found");
-        let dropped = self.drop_queued(&mut host, why, which);
+        let dropped = self.drop_queued(&mut host, cause, which);
         self.hosts.insert(name.into(), host);
         dropped
     }
@@ -211,7 +261,7 @@ impl Controller {
             Some(tier) => format!("{volume} belongs on {tier}"),
             None => format!("{volume} may be on any tier"),
         };
-        self.drop_on(&host, "its volume was pinned", |h, job| {
+        self.drop_on(&host, &EndCause::Pinned, |h, job| {
             let to = h.tier_of(h.kept.names.of_device(job.order.to));
             let pinned = tier.as_deref().is_some_and(|pin| pin != to);
             pinned && h.kept.names.of_volume(job.order.volume) == volume

@@ -1,6 +1,6 @@
 //! Who says yes to a planned move: the mode of its goal, or a person.
 
-use executor::{Input, Job, JobId, JobState};
+use executor::{EndCause, Input, Job, JobId, JobState};
 use model::Goal;
 use units::Nanos;
 
@@ -48,7 +48,7 @@ impl Controller {
         let mut host = self.hosts.remove(name).expect("its agent reports");
         let made = host.current.as_ref().map(|c| c.plan.at);
         if made.is_some_and(|at| now.saturating_sub(at) > oldest) {
-            self.drop_queued(&mut host, "its plan is too old", |_, _| true);
+            self.drop_queued(&mut host, &EndCause::PlanTooOld, |_, _| true);
         }
         let by_mode = |j: &&Job| host.kept.by_mode.contains(&j.id.0);
         let jobs = host.executor.jobs().iter();
@@ -70,7 +70,7 @@ impl Controller {
     pub(super) fn drop_queued(
         &mut self,
         host: &mut Host,
-        why: &str,
+        cause: &EndCause,
         which: impl Fn(&Host, &Job) -> bool,
     ) -> usize {
         let jobs = host.executor.jobs().iter();
@@ -84,8 +84,8 @@ impl Controller {
             if *state == JobState::Waiting {
                 self.input(host, now, Input::Withdraw(*id));
             }
-            let why = why.to_string();
-            self.input(host, now, Input::Reject { job: *id, why });
+            let cause = cause.clone();
+            self.input(host, now, Input::Reject { job: *id, cause });
         }
         queued.len()
     }
@@ -164,7 +164,8 @@ impl Controller {
             let migration = self.migration_epoch();
             if age.0 > migration.0 * PLAN_EPOCHS {
                 return Err(Refusal::Conflict(format!(
-                    "plan {generation} is {age} old: wait for a newer one"
+                    "plan {generation} is {} old: wait for a newer one",
+                    age.words()
                 )));
             }
         }
@@ -199,7 +200,9 @@ impl Controller {
                 Verdict::Apply => Input::Approve(*id),
                 Verdict::Reject => Input::Reject {
                     job: *id,
-                    why: format!("rejected by {}", self.actor),
+                    cause: EndCause::Rejected {
+                        by: self.actor.clone(),
+                    },
                 },
             };
             self.input(host, self.now.at, input);

@@ -191,6 +191,23 @@ impl Controller {
                 });
             }
         }
+        if let Some(report) = host.report() {
+            // Nobody knows what would become of data there; but where nothing is known of any tier, what is emptied has to go
+            // somewhere, and nothing else moves.
+            let undescribed: Vec<&String> =
+                super::facts::undescribed(report, &self.settings).collect();
+            let none = undescribed.len() == tiers.len();
+            let shut = |tier: &&&str| {
+                (!none && undescribed.iter().any(|t| *t == **tier))
+                    || self.unreachable(report, tier)
+            };
+            for tier in tiers.iter().filter(shut) {
+                let id = TierId::from_index(tiers.iter().position(|t| t == tier).unwrap_or(0));
+                if !policy.takes_no_data(id) {
+                    policy.cordoned.push(id);
+                }
+            }
+        }
         policy.cordoned.sort();
         policy.draining.sort();
         policy.pins.sort_by_key(|p| p.volume);

@@ -2,8 +2,9 @@
 
 use executor::Job;
 use model::{
-    CalibrationWindow, Device, DeviceFacts, ExtentFacts, ExtentHeat, ExtentPlaces, Facts, Flow,
-    LatencySummary, Measured, RunningMove, Specialty, Tier, Topology, VolumeFacts,
+    CalibrationWindow, Device, DeviceFacts, DeviceSpec, ExtentFacts, ExtentHeat, ExtentPlaces,
+    Facts, Flow, LatencySummary, Measured, RunningMove, SloClass, Specialty, Tier, Topology,
+    VolumeFacts,
 };
 use units::{Bytes, ClassId, DeviceId, Nanos, TierId, VmId, VolumeId};
 
@@ -27,7 +28,7 @@ pub(super) struct Gathered {
 /// Everything that is known of a host at the end of a monitor epoch. `leaves` says whether a volume has to leave a tier.
 ///
 /// # Errors
-/// Why nothing can be concluded: a tier that nobody described, volumes on devices that are not there.
+/// Why nothing can be concluded: volumes on devices that are not there.
 pub(super) fn gather(
     host: &Host,
     settings: &Settings,
@@ -37,7 +38,8 @@ pub(super) fn gather(
 ) -> Result<Gathered, String> {
     let report = host.report().ok_or("its agent has not reported yet")?;
     let epoch = host.epoch.as_ref().ok_or("its first epoch has not ended")?;
-    let topology = topology(report, settings)?;
+    let topology = topology(report, settings);
+    let undescribed: Vec<String> = undescribed(report, settings).cloned().collect();
     let device_of = |name: &str| {
         let found = topology.devices.iter().position(|d| d.name == name);
         found
@@ -55,6 +57,13 @@ pub(super) fn gather(
             Some(_) => main_device(v, report)?,
         };
         let device = device_of(&device)?;
+        // Of a tier that nobody described nothing can be concluded: what is there is as unknown as if it were not measured.
+        let tier = &topology.tier(topology.tier_of(device)).name;
+        let judged = !undescribed.contains(tier);
+        let extents = extents.map(|e| ExtentFacts {
+            heat: e.heat.filter(|_| judged),
+            ..e
+        });
         if let Some(moving) = &v.moving {
             let to = device_of(&moving.device)?;
             let job = active_job(host, &v.name, &moving.device);
@@ -79,11 +88,14 @@ pub(super) fn gather(
         volumes.push(VolumeFacts {
             name: v.name.clone(),
             vm: VmId::from_index(i),
-            class: ClassId::from_index(settings.class(&v.class).unwrap_or(0)),
+            class: ClassId::from_index(settings.class(&v.class).unwrap_or(settings.classes.len())),
             size: Bytes(size),
             device,
-            measured: measured(epoch, &v.name, length),
-            calibration: calibration(host, &v.name, device),
+            measured: measured(epoch, &v.name, length).filter(|_| judged),
+            calibration: match judged {
+                true => calibration(host, &v.name, device),
+                false => vec![],
+            },
             calibrating: v.calibrating || host.kept.calibrations.iter().any(|c| c.volume == v.name),
             last_moved: host.kept.last_moved.get(&v.name).copied(),
             extents,
@@ -133,7 +145,7 @@ pub(super) fn gather(
         placement_due,
         generation: host.executor.generation(),
         topology,
-        classes: settings.classes.clone(),
+        classes: classes(report, settings),
         vms: report.volumes.iter().map(|v| v.name.clone()).collect(),
         volumes,
         devices,
@@ -296,8 +308,51 @@ pub(super) fn main_device(volume: &VolumeWindow, report: &WindowReport) -> Resul
         })
 }
 
+/// Tiers with devices of which nobody said what they can do.
+pub(super) fn undescribed<'a>(
+    report: &'a WindowReport,
+    settings: &'a Settings,
+) -> impl Iterator<Item = &'a String> {
+    report.tiers.iter().filter(|tier| {
+        let devices = report.devices.iter().filter(|d| d.tier == **tier);
+        !settings.describes(tier, devices)
+    })
+}
+
+/// The classes of the configuration, and one for volumes of none of them where there are any: without an objective, of weight 1.
+fn classes(report: &WindowReport, settings: &Settings) -> Vec<SloClass> {
+    let mut classes = settings.classes.clone();
+    if report
+        .volumes
+        .iter()
+        .any(|v| settings.class(&v.class).is_none())
+    {
+        classes.push(SloClass {
+            name: NO_CLASS.into(),
+            ..SloClass::best_effort()
+        });
+    }
+    classes
+}
+
+/// The name in facts of the class of volumes that are of none; it is no name of a class in a configuration that anybody writes.
+const NO_CLASS: &str = "(none)";
+
+/// What a device of an undescribed tier stands for where something has to: what the tier above can do, or the one below, or
+/// anything. Nothing is decided by it: the tier takes no data, and what is there counts as unknown.
+fn stand_in(report: &WindowReport, settings: &Settings, tier: usize) -> DeviceSpec {
+    let spec = |name: &String| {
+        let mut devices = report.devices.iter().filter(|d| d.tier == *name);
+        let emulated = devices.find_map(|d| d.emulate.clone());
+        emulated.or_else(|| settings.tiers.get(name).map(|t| t.spec.clone()))
+    };
+    let (above, below) = report.tiers.split_at(tier);
+    let described = above.iter().rev().chain(below).find_map(spec);
+    described.unwrap_or_else(|| model::PRESETS[0].spec())
+}
+
 /// Tiers and devices with what they can do. Devices are ordered by tier, then as the array has them.
-fn topology(report: &WindowReport, settings: &Settings) -> Result<Topology, String> {
+fn topology(report: &WindowReport, settings: &Settings) -> Topology {
     let mut topology = Topology {
         tiers: vec![],
         devices: vec![],
@@ -308,11 +363,9 @@ fn topology(report: &WindowReport, settings: &Settings) -> Result<Topology, Stri
         let mut devices = Vec::new();
         for d in report.devices.iter().filter(|d| d.tier == *name) {
             let spec = d.emulate.as_ref().or(traits.map(|t| &t.spec));
-            let mut spec = spec.cloned().ok_or_else(|| {
-                format!(
-                    "nothing says what tier {name:?} can do: describe it in the configuration, [[tiers]] name = {name:?} and a preset, or values that `terrace device calibrate` fits"
-                )
-            })?;
+            let mut spec = spec
+                .cloned()
+                .unwrap_or_else(|| stand_in(report, settings, i));
             spec.capacity = Bytes(d.size_bytes);
             devices.push(DeviceId::from_index(topology.devices.len()));
             topology.devices.push(Device {
@@ -330,7 +383,7 @@ fn topology(report: &WindowReport, settings: &Settings) -> Result<Topology, Stri
             devices,
         });
     }
-    Ok(topology)
+    topology
 }
 
 /// Share of a device's time in use: what it says itself, or what its caps make of its I/O.

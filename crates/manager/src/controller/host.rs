@@ -85,6 +85,9 @@ pub(super) struct Kept {
     /// Devices of the last decision, by tier: a strategy's state is only good for these.
     pub(super) devices: Vec<(String, String)>,
     pub(super) cancelling: BTreeMap<u32, MoveOrder>,
+    /// Jobs of which the store has a row that has not ended.
+    #[serde(default)]
+    pub(super) recorded: BTreeSet<u32>,
     /// Jobs that a mode has approved, and no person.
     #[serde(default)]
     pub(super) by_mode: BTreeSet<u32>,
@@ -106,6 +109,8 @@ pub(super) struct Progress {
 pub(super) struct Link {
     pub(super) session: u64,
     pub(super) seq: u64,
+    /// The version that it speaks.
+    pub(super) protocol: u32,
 }
 
 /// What was measured since the monitor epoch began.

@@ -20,6 +20,10 @@ const DEVICES_MAX: usize = 4_096;
 /// Tiers that a report may name.
 const TIERS_MAX: usize = 256;
 
+/// Troubles that a report may name, and bytes of what is said of one.
+const TROUBLES_MAX: usize = 1_024;
+const TROUBLE_BYTES_MAX: usize = 4_096;
+
 /// No counter, size or sum of them is larger: so that sums of sums do not wrap.
 const COUNT_MAX: u64 = 1 << 60;
 
@@ -51,6 +55,15 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
         return nonsense(format!(
             "{} tiers are more than {TIERS_MAX}",
             report.tiers.len()
+        ));
+    }
+    let long = |t: &crate::wire::ArrayTrouble| {
+        t.kind.len() + t.about.len() + t.what.len() > TROUBLE_BYTES_MAX
+    };
+    let many = report.devices.iter().any(|d| d.errors.len() > TROUBLES_MAX);
+    if many || report.troubles.len() > TROUBLES_MAX || report.troubles.iter().any(long) {
+        return nonsense(format!(
+            "more than {TROUBLES_MAX} troubles, or one of more than {TROUBLE_BYTES_MAX} bytes"
         ));
     }
     let twice = |t: &&String| report.tiers.iter().filter(|o| o == t).count() > 1;
@@ -112,6 +125,16 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
         }
         if let Some(fault) = v.extents.as_ref().and_then(|e| extent_fault(v, e, report)) {
             return nonsense(format!("volume {:?}: {fault}", v.name));
+        }
+        let waiting = v.load.iter().flat_map(|l| &l.waiting);
+        let many = waiting
+            .clone()
+            .any(|b| b.0 >= bucket_max || b.1 > COUNT_MAX);
+        if many || !waiting.map(|b| b.0).is_sorted_by(|a, b| a < b) {
+            return nonsense(format!(
+                "volume {:?}: the ages of its waiting requests cannot be",
+                v.name
+            ));
         }
         for flow in v.load.iter().flat_map(|l| [&l.reads, &l.writes]) {
             let rising = flow.buckets.windows(2).all(|p| p[0].0 < p[1].0);
@@ -217,12 +240,13 @@ impl Controller {
         host.sparks.retain(|name, _| names.contains(name.as_str()));
         host.totals.retain(|name, _| names.contains(name.as_str()));
         for v in &report.volumes {
-            let objective = self.settings.class_of(&v.class).target;
+            let objective = self.settings.class_of(&v.class).and_then(|c| c.target);
             let spark = host.sparks.entry(v.name.clone()).or_default();
             let load = v.load.as_ref();
             let p99_ns = load.and_then(|l| l.quantile_ns(0.99));
-            let slo_ns = objective.and_then(|o| load.and_then(|l| l.statistic_ns(o.statistic)));
-            let missed = objective.is_some_and(|o| slo_ns.is_some_and(|ns| ns > o.latency.0));
+            let judged = objective.and_then(|o| Some(load?.against(o)));
+            let slo_ns = judged.and_then(|j| j.statistic_ns);
+            let missed = judged.is_some_and(|j| j.missed);
             spark.p99_us.push_back(p99_ns.map(|ns| ns as f64 / 1e3));
             spark.missed.push_back(missed);
             while spark.p99_us.len() > SPARK_WINDOWS {

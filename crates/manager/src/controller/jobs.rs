@@ -26,9 +26,6 @@ pub(super) fn too_many_ranges(executor: &Executor) -> Nanos {
     over.next().unwrap_or(Nanos::ZERO)
 }
 
-/// What the executor says of moves whose plan another one has taken the place of.
-pub(super) const SUPERSEDED: &str = "superseded by a newer plan";
-
 impl Controller {
     /// Feeds a host's executor, and notes what came of it.
     pub(super) fn input(&mut self, host: &mut Host, now: Nanos, input: Input) {
@@ -77,11 +74,23 @@ impl Controller {
         state: &JobState,
         was: Option<&JobState>,
     ) {
-        let superseded = matches!(state, JobState::Cancelled { why, .. } if why == SUPERSEDED);
-        let begun = !matches!(was, None | Some(JobState::Proposed | JobState::Waiting));
-        if *state == JobState::Proposed || (superseded && !begun) {
-            return; // a plan takes another's place all the time: its moves are no jobs yet
+        // A plan takes another's place all the time: its moves are no jobs yet. But one that the store has a row of, since it was
+        // approved once, ends there too.
+        if *state == JobState::Proposed {
+            return;
         }
+        if state.superseded() {
+            if host.kept.recorded.remove(&id.0) {
+                host.dirty.kept = true;
+                let view = self.job_view(host, id);
+                self.changes.push(Change::Job(view));
+            }
+            return;
+        }
+        host.dirty.kept |= match state.ended() {
+            true => host.kept.recorded.remove(&id.0),
+            false => host.kept.recorded.insert(id.0),
+        };
         let view = self.job_view(host, id);
         let (volume, to, goal) = (view.volume.clone(), view.to_tier.clone(), view.goal);
         let what = view.subject();
@@ -162,7 +171,7 @@ impl Controller {
 
 #[cfg(test)]
 mod tests {
-    use executor::{Executor, Input, JobId};
+    use executor::{EndCause, Executor, Input, JobId};
     use model::{Effect, ExtentRanges, Goal, Move, MoveCost, MoveLimits, Plan, Reason};
     use units::{Bytes, BytesPerSec, DeviceId, Nanos, VolumeId};
 
@@ -207,8 +216,8 @@ mod tests {
             };
             let at = Nanos(10 * (i as u64 + 1));
             executor.handle(at, Input::Propose(Box::new(plan))).unwrap();
-            let (job, why) = (JobId(i as u32), "not wanted".into());
-            executor.handle(at, Input::Reject { job, why }).unwrap();
+            let (job, cause) = (JobId(i as u32), EndCause::PlanTooOld);
+            executor.handle(at, Input::Reject { job, cause }).unwrap();
         }
         // The newest two and the small one are enough; the one before them is one too many.
         assert_eq!(too_many_ranges(&executor), Nanos(20));

@@ -21,6 +21,7 @@ mod intake;
 mod jobs;
 mod outcomes;
 mod reasons;
+mod trouble;
 mod views;
 mod watch;
 
@@ -37,8 +38,8 @@ use crate::settings::{Mode, Settings};
 use crate::store::Change;
 use crate::view::{EventKind, EventView};
 use crate::wire::{
-    Detail, MoveOrder, Objective, Orders, PROTOCOL, Register, Welcome, WindowReport, WireRefusal,
-    host_name_fault,
+    ArrayPolicy, Detail, MoveOrder, Objective, Orders, PROTOCOL, PROTOCOL_ARRAY_POLICY,
+    PROTOCOL_OLDEST, Register, Welcome, WindowReport, WireRefusal, host_name_fault,
 };
 
 use host::{Current, Host, Kept, Link};
@@ -94,6 +95,9 @@ pub struct Controller {
     tallies: Tallies,
     hosts: BTreeMap<String, Host>,
     trust: outcomes::Trust,
+    troubles: trouble::Troubles,
+    /// When troubles were last looked for.
+    looked: Nanos,
     counters: Counters,
     now: Now,
     /// Who is being served, for the audit.
@@ -124,6 +128,8 @@ impl Controller {
             tallies: Tallies::default(),
             hosts: BTreeMap::new(),
             trust: outcomes::Trust::default(),
+            troubles: trouble::Troubles::default(),
+            looked: Nanos::ZERO,
             counters: Counters::default(),
             now: Now {
                 at: Nanos::ZERO,
@@ -148,6 +154,9 @@ impl Controller {
             ["operator"] => self.operator = serde_json::from_str(value)?,
             ["tallies"] => self.tallies = serde_json::from_str(value)?,
             ["trust"] => self.trust = serde_json::from_str(value)?,
+            ["troubles"] => {
+                self.troubles = trouble::Troubles::restore(value, Nanos(self.tallies.at_ns))?;
+            }
             ["host", name, part] => {
                 let state = self.strategy.initial_state();
                 let host = self.hosts.entry(name.into());
@@ -223,6 +232,9 @@ impl Controller {
         if self.trust.take_dirty() {
             put("trust".into(), serde_json::to_string(&self.trust));
         }
+        if let Some(value) = self.troubles.take_changed() {
+            put("troubles".into(), Ok(value));
+        }
         if !self.changes.is_empty() {
             self.tallies.at_ns = self.now.at.0;
             self.tallies.unix_ms = self.now.unix_ms;
@@ -273,7 +285,7 @@ impl Controller {
     ) -> Result<Welcome, WireRefusal> {
         self.advance(now);
         self.actor = "controller".into();
-        if message.protocol != PROTOCOL {
+        if !(PROTOCOL_OLDEST..=PROTOCOL).contains(&message.protocol) {
             return Err(WireRefusal::Protocol {
                 theirs: message.protocol,
             });
@@ -300,6 +312,7 @@ impl Controller {
         host.link = Some(Link {
             session: message.session,
             seq: 0,
+            protocol: message.protocol,
         });
         if self.operator.paused && !host.executor.paused() {
             // Nothing is under way yet that this could start.
@@ -312,33 +325,42 @@ impl Controller {
         host.dirty.kept = true;
         let text = format!("agent of {name} registered (version {})", message.version);
         self.event(EventKind::Host, Some(name), None, text);
+        self.look_for_trouble();
         Ok(Welcome {
-            protocol: PROTOCOL,
+            protocol: message.protocol,
             at_ns: self.now.at.0,
             window_ns: self.settings.words.window.0,
             objectives: self.objectives(),
+            policy: self.array_policy(message.protocol),
         })
     }
 
-    /// Objectives by class, also of classes that volumes have and nobody described.
+    /// What an array is to hold its operators to, if its agent understands it.
+    fn array_policy(&self, protocol: u32) -> Option<ArrayPolicy> {
+        (protocol >= PROTOCOL_ARRAY_POLICY).then(|| ArrayPolicy {
+            classes: self
+                .settings
+                .classes
+                .iter()
+                .map(|c| c.name.clone())
+                .collect(),
+            overcommit_max: self.settings.overcommit_max(),
+        })
+    }
+
+    /// Objectives by class.
     fn objectives(&self) -> Vec<Objective> {
-        let described = self.settings.classes.iter().map(|c| c.name.as_str());
-        let mut names: Vec<&str> = described.collect();
-        let reports = self.hosts.values().filter_map(Host::report);
-        for name in reports.flat_map(|r| r.volumes.iter().map(|v| v.class.as_str())) {
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
-        let objective = |name: &str| {
-            let target = self.settings.class_of(name).target?;
-            Some(Objective {
-                class: name.into(),
-                statistic: target.statistic,
-                latency_ns: target.latency.0,
+        let classes = self.settings.classes.iter();
+        classes
+            .filter_map(|c| {
+                let target = c.target?;
+                Some(Objective {
+                    class: c.name.clone(),
+                    statistic: target.statistic,
+                    latency_ns: target.latency.0,
+                })
             })
-        };
-        names.into_iter().filter_map(objective).collect()
+            .collect()
     }
 
     /// A window of an agent's array; what is to be going on there.
@@ -369,6 +391,7 @@ impl Controller {
             self.decide_when_due(name, as_of);
             self.approve_by_mode(name);
         }
+        self.look_for_trouble();
         Ok(self.orders(name, session, seq))
     }
 
@@ -391,6 +414,7 @@ impl Controller {
         self.advance(now);
         self.actor = "controller".into();
         self.watch();
+        self.look_now_and_then();
     }
 
     /// All that is to be going on at a host.
@@ -398,6 +422,8 @@ impl Controller {
         let objectives = self.objectives();
         let lease_ns = self.settings.words.window.0 * LEASE_WINDOWS;
         let at = self.now.at;
+        let link = self.hosts[name].link;
+        let policy = self.array_policy(link.map_or(PROTOCOL, |l| l.protocol));
         let host = self.hosts.get_mut(name).expect("its agent reports");
         let before = host.executor.jobs().len();
         let before_all = at.saturating_sub(JOBS_KEPT);
@@ -427,6 +453,7 @@ impl Controller {
             },
             calibrations_taken: host.kept.taken.iter().copied().collect(),
             objectives,
+            policy,
             detail: match self.strategy.granularity() {
                 Granularity::Volume => Detail::Volumes,
                 Granularity::Extent => Detail::Extents,

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
+use units::Nanos;
 
 use super::Controller;
 use super::facts::latency_and_rate;
@@ -89,8 +90,11 @@ impl Controller {
                 let error = (observed - predicted) / observed;
                 outcome.error = Some(error);
                 let text = format!(
-                    "{} on {}: {predicted:.0} us were predicted, {observed:.0} us are measured",
-                    outcome.volume, outcome.to_tier
+                    "{} on {}: a mean latency of {} was predicted, {} is measured",
+                    outcome.volume,
+                    outcome.to_tier,
+                    micros(predicted),
+                    micros(observed)
                 );
                 self.event(
                     EventKind::Job,
@@ -130,4 +134,8 @@ impl Controller {
             self.event(EventKind::Trust, None, None, text);
         }
     }
+}
+
+fn micros(us: f64) -> String {
+    Nanos((us * 1e3).max(0.0) as u64).words()
 }

@@ -9,7 +9,6 @@ use super::Controller;
 use super::approval::state_name;
 use super::facts::main_device;
 use super::host::Host;
-use super::jobs::SUPERSEDED;
 use crate::question::TierState;
 use crate::settings::UnknownTiers;
 use crate::view::{
@@ -29,45 +28,6 @@ impl Controller {
     pub(super) fn status(&self) -> StatusView {
         let hosts: Vec<HostView> = self.hosts.values().map(|h| self.host_view(h)).collect();
         let reports = self.hosts.values().filter_map(Host::report);
-        let mut problems: Vec<String> = Vec::new();
-        for host in &hosts {
-            match host.state {
-                HostState::Live => {}
-                HostState::Late => problems.push(format!("host {} is late", host.name)),
-                HostState::Lost if host.age_ns.is_none() => {
-                    problems.push(format!("host {} has not reported yet", host.name));
-                }
-                HostState::Lost => problems.push(format!("host {} is lost", host.name)),
-            }
-            problems.extend(
-                host.problem
-                    .iter()
-                    .map(|p| format!("host {}: {p}", host.name)),
-            );
-        }
-        problems.extend(self.trust.broken());
-        let stuck = self.hosts.values().flat_map(|h| {
-            h.progress
-                .iter()
-                .filter(|p| p.1.called_stuck)
-                .map(move |p| (h, p.0))
-        });
-        problems.extend(stuck.map(|(h, job)| format!("job {} of host {} is stuck", job.0, h.name)));
-        for report in self.hosts.values().filter_map(Host::report) {
-            for d in report.devices.iter().filter(|d| !d.connected) {
-                problems.push(format!("device {} cannot be reached", d.name));
-            }
-            let unknown_class = report
-                .volumes
-                .iter()
-                .find(|v| self.settings.class(&v.class).is_none());
-            if let Some(v) = unknown_class {
-                problems.push(format!(
-                    "volume {} is of class {:?}, which the configuration does not know: it counts as {:?}",
-                    v.name, v.class, self.settings.classes[0].name
-                ));
-            }
-        }
         let jobs = self.hosts.values().flat_map(|h| h.executor.jobs());
         let count =
             |of: fn(&JobState) -> bool| jobs.clone().filter(|j| of(&j.state)).count() as u32;
@@ -92,9 +52,11 @@ impl Controller {
             proposed: count(|s| *s == JobState::Proposed),
             jobs: count(|s| !s.ended() && *s != JobState::Proposed),
             hosts,
-            problems,
+            troubles: vec![],
+            problems: vec![],
             store_failure: None,
         }
+        .with_troubles(self.troubles.list())
     }
 
     fn host_view(&self, host: &Host) -> HostView {
@@ -118,6 +80,12 @@ impl Controller {
             generation: host.executor.generation(),
             next_decision_ns: next,
             problem: host.problem.clone(),
+            size_bytes: host
+                .report()
+                .map_or(0, |r| r.devices.iter().map(|d| d.size_bytes).sum()),
+            provisioned_bytes: host
+                .report()
+                .map_or(0, |r| r.volumes.iter().map(|v| v.size_bytes).sum()),
         }
     }
 
@@ -188,6 +156,13 @@ impl Controller {
             size_bytes: devices.iter().map(|d| d.size_bytes).sum(),
             used_bytes: devices.iter().map(|d| d.used_bytes).sum(),
             volumes: report.volumes.iter().filter(here).count() as u32,
+            provisioned_bytes: report
+                .volumes
+                .iter()
+                .filter(|v| v.home == tier)
+                .map(|v| v.size_bytes)
+                .sum(),
+            described: self.settings.describes(tier, of_tier.clone()),
             utilization: (!known.is_empty())
                 .then(|| known.iter().sum::<f64>() / known.len() as f64),
             read_bytes_per_s: rate(|io| io.read_bytes),
@@ -211,16 +186,20 @@ impl Controller {
         let device = main_device(v, report).unwrap_or_default();
         let live = self.state_of(host) == HostState::Live;
         let spark = host.sparks.get(&v.name).cloned().unwrap_or_default();
-        let objective = self.settings.class_of(&v.class).target;
+        let objective = self.settings.class_of(&v.class).and_then(|c| c.target);
         // What is old is unknown.
         let load = v.load.as_ref().filter(|_| live);
-        let slo = objective.map(|o| SloView {
-            statistic: o.statistic,
-            target_us: o.latency.as_micros_f64(),
-            measured_us: load
-                .and_then(|l| l.statistic_ns(o.statistic))
-                .map(|ns| ns as f64 / 1e3),
-            missed: spark.missed.iter().filter(|m| **m).count() as u32,
+        let slo = objective.map(|o| {
+            let judged = load.map(|l| l.against(o));
+            SloView {
+                statistic: o.statistic,
+                target_us: o.latency.as_micros_f64(),
+                measured_us: judged
+                    .and_then(|j| j.statistic_ns)
+                    .map(|ns| ns as f64 / 1e3),
+                missed_now: judged.is_some_and(|j| j.missed),
+                missed: spark.missed.iter().filter(|m| **m).count() as u32,
+            }
         });
         let cooldown = self.settings.words.policy.cooldown.unwrap_or(Nanos::ZERO);
         let cooldown_left = host
@@ -280,10 +259,14 @@ impl Controller {
         let active = job.state.active();
         let (why, ended) = match &job.state {
             JobState::Done { at } => (None, Some(at.0)),
-            JobState::Cancelled { at, why } | JobState::Failed { at, why } => {
+            JobState::Cancelled { at, why, .. } | JobState::Failed { at, why } => {
                 (Some(why.clone()), Some(at.0))
             }
             _ => (None, None),
+        };
+        let cause = match &job.state {
+            JobState::Cancelled { cause, .. } => Some(cause.name().to_string()),
+            _ => None,
         };
         let left = match (&job.state, progress.left) {
             (JobState::Done { .. }, _) => 0,
@@ -310,6 +293,7 @@ impl Controller {
             reason: job.order.reason.to_string(),
             state: state_name(&job.state).into(),
             why,
+            cause,
             copied_bytes: job.copied.0,
             bytes: job.order.size.0,
             left_bytes: left,
@@ -332,13 +316,10 @@ impl Controller {
         let hosts = self.hosts.values();
         let mut jobs: Vec<JobView> = hosts
             .flat_map(|h| {
-                let superseded = |j: &&executor::Job| {
-                    matches!(&j.state, JobState::Cancelled { why, .. } if why == SUPERSEDED)
-                };
                 h.executor
                     .jobs()
                     .iter()
-                    .filter(move |j| j.state != JobState::Proposed && !superseded(j))
+                    .filter(|j| j.state != JobState::Proposed && !j.state.superseded())
                     .map(move |j| self.job_view(h, j.id))
             })
             .collect();
@@ -406,12 +387,12 @@ fn load_view(load: &Load, window_ns: u64) -> LoadView {
         write_bytes_per_s: load.writes.bytes as f64 / seconds,
         read_mean_us: load.reads.guest_mean_us(),
         write_mean_us: load.writes.guest_mean_us(),
-        mean_us: load
-            .statistic_ns(model::SloStatistic::Mean)
-            .map(|ns| ns as f64 / 1e3),
+        mean_us: load.guest_mean_us(),
         p50_us: us(0.5),
         p99_us: us(0.99),
         outstanding: load.depth_ns as f64 / window_ns as f64,
+        waiting: load.waiting(),
+        oldest_waiting_us: load.oldest_waiting_ns().map(|ns| ns as f64 / 1e3),
         errors: load.errors,
     }
 }

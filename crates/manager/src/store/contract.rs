@@ -119,6 +119,7 @@ pub fn job(host: &str, job: u32, planned_ns: u64, ended_ns: Option<u64>) -> JobV
         }
         .to_string(),
         why: None,
+        cause: None,
         copied_bytes: 1 << 30,
         bytes: 1 << 31,
         left_bytes: 1 << 30,

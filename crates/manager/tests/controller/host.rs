@@ -13,8 +13,8 @@ use manager::store::{
 };
 use manager::view::{EventView, JobView, OutcomeView, PlanView, StatusView};
 use manager::wire::{
-    CalibrationResult, DeviceIo, DeviceWindow, JobProgress, JobWindow, Load, LoadOf, MovingWindow,
-    Orders, PROTOCOL, Placed, Register, VolumeWindow, WindowReport,
+    ArrayTrouble, CalibrationResult, DeviceIo, DeviceWindow, FailedIo, JobProgress, JobWindow,
+    Load, LoadOf, MovingWindow, Orders, PROTOCOL, Placed, Register, VolumeWindow, WindowReport,
 };
 use units::Nanos;
 
@@ -60,6 +60,8 @@ pub struct FakeVolume {
     pub moving: Option<(&'static str, u64)>,
     /// What a move that was given up left on another device, MiB.
     pub rest: Option<(&'static str, u64)>,
+    /// Requests that wait at the window's end, and for how long, us.
+    pub waiting: Option<(u64, u64)>,
 }
 
 pub fn volume(
@@ -79,6 +81,7 @@ pub fn volume(
         latency_us,
         moving: None,
         rest: None,
+        waiting: None,
     }
 }
 
@@ -95,9 +98,18 @@ pub struct Host {
     pub calibrations: Vec<CalibrationResult>,
     pub orders: Option<Orders>,
     pub emulated: bool,
+    /// Tiers of which nothing says what they can do.
+    pub undescribed: Vec<&'static str>,
+    pub unreachable: Vec<&'static str>,
+    /// I/Os of a window that fail, by device.
+    pub errors: Vec<(&'static str, FailedIo)>,
+    /// What the array says of itself.
+    pub troubles: Vec<ArrayTrouble>,
+    /// Size of each device.
+    pub device_mib: u64,
 }
 
-fn settings(config: &str) -> Settings {
+pub fn settings(config: &str) -> Settings {
     let (words, text) =
         config::read::<ManagerConfig>("test.toml", config).expect("it is well formed");
     Settings::new(text, words).expect("it makes sense")
@@ -137,6 +149,11 @@ impl Host {
             calibrations: vec![],
             orders: None,
             emulated: true,
+            undescribed: vec![],
+            unreachable: vec![],
+            errors: vec![],
+            troubles: vec![],
+            device_mib: 4096,
         };
         host.register();
         host
@@ -174,18 +191,23 @@ impl Host {
         let device = |name: &str, tier: &str, model: &str| DeviceWindow {
             name: name.into(),
             tier: tier.into(),
-            size_bytes: 4096 * MIB,
+            size_bytes: self.device_mib * MIB,
             used_bytes: self
                 .volumes
                 .iter()
                 .filter(|v| v.device == name)
                 .map(|v| v.mib * MIB)
                 .sum(),
-            emulate: self
-                .emulated
+            emulate: (self.emulated && !self.undescribed.contains(&tier))
                 .then(|| model::preset(model).expect("a preset").spec()),
-            connected: true,
+            connected: !self.unreachable.contains(&name),
             io: Some(DeviceIo::default()),
+            errors: self
+                .errors
+                .iter()
+                .filter(|e| e.0 == name)
+                .map(|e| e.1.clone())
+                .collect(),
         };
         WindowReport {
             session: self.session,
@@ -202,6 +224,7 @@ impl Host {
             jobs: self.jobs.clone(),
             calibrations: self.calibrations.clone(),
             trouble: vec![],
+            troubles: self.troubles.clone(),
         }
     }
 
@@ -223,6 +246,11 @@ impl Host {
         for _ in 0..count {
             self.window().expect("it is taken");
         }
+    }
+
+    pub fn tick(&mut self) {
+        let now = self.now();
+        self.managed.tick(now);
     }
 
     /// Windows until there is a plan with a higher number.
@@ -363,6 +391,11 @@ fn window(v: &FakeVolume) -> VolumeWindow {
         load: Some(Load {
             depth_ns: reads.sum_ns,
             reads,
+            waiting: v
+                .waiting
+                .map(|(n, us)| (algo::bucket_of(us * 1000) as u16, n))
+                .into_iter()
+                .collect(),
             ..Load::default()
         }),
         extents: None,

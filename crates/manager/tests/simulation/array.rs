@@ -435,6 +435,7 @@ impl FakeArray {
                 connected: true,
                 since_ns: 1,
                 io: d.io,
+                errors: vec![],
             });
         let volumes = self.volumes.iter().map(|v| {
             let mut placed: Vec<Placed> = vec![];
@@ -470,6 +471,7 @@ impl FakeArray {
             tiers: self.tiers.clone(),
             devices: devices.collect(),
             volumes: volumes.collect(),
+            troubles: vec![],
         }
     }
 }

@@ -15,6 +15,7 @@ pub fn event_line(event: &EventView) -> String {
         EventKind::Operator => "operator",
         EventKind::Host => "host",
         EventKind::Trust => "trust",
+        EventKind::Trouble => "trouble",
         EventKind::Controller => "controller",
     };
     let unix_ms = i64::try_from(event.unix_ms).unwrap_or(i64::MAX);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use manager::settings::Mode;
+use manager::trouble::TroubleView;
 use manager::view::{HostState, HostView, StatusView, TrustView};
 use model::Goal;
 
@@ -44,12 +45,26 @@ pub fn status(status: &StatusView) -> String {
     } else {
         let _ = write!(out, "\n{}", hosts(&status.hosts));
     }
-    if status.problems.is_empty() {
-        out += "\nno problems\n";
-    } else {
-        let _ = writeln!(out, "\n{}", count(status.problems.len(), "problem"));
-        for problem in &status.problems {
-            let _ = writeln!(out, "  {}", printable(problem));
+    let _ = write!(out, "\n{}", troubles(&status.troubles, status.at_ns));
+    out
+}
+
+/// What needs attention, most urgent first.
+fn troubles(troubles: &[TroubleView], at_ns: u64) -> String {
+    if troubles.is_empty() {
+        return "no problems\n".into();
+    }
+    let urgency = match troubles.len() {
+        1 => "",
+        _ => ", most urgent first",
+    };
+    let mut out = format!("{}{urgency}\n", count(troubles.len(), "problem"));
+    for t in troubles {
+        let since = span(at_ns.saturating_sub(t.since_ns));
+        let what = printable(&t.what);
+        let _ = writeln!(out, "  {}, for {since}: {what}", t.kind);
+        if let Some(undecided) = &t.undecided {
+            let _ = writeln!(out, "    not decided: {}", printable(undecided));
         }
     }
     out

@@ -3,6 +3,7 @@
 use manager::question::TierState;
 use manager::settings::Mode;
 use manager::store::{FlowSummary, HistoryPoint, VolumeSummary};
+use manager::trouble::{TroubleKind, TroubleView};
 use manager::view::{
     DeviceView, EventKind, EventView, HeldMove, HostState, HostView, JobView, LoadView, MoveState,
     MovingView, OptionView, OutcomeView, PlanState, PlanView, PlannedMove, SloView, StatusView,
@@ -24,6 +25,8 @@ pub fn status() -> StatusView {
         name: name.into(),
         state,
         age_ns: age.map(|a| a * S),
+        size_bytes: 0,
+        provisioned_bytes: 0,
         generation: if age.is_some() { 12 } else { 0 },
         next_decision_ns: age.map(|_| 200 * S),
         problem: None,
@@ -57,11 +60,38 @@ pub fn status() -> StatusView {
         proposed: 3,
         jobs: 1,
         store_failure: None,
-        problems: vec![
-            "host beta is lost".into(),
-            "device sata-1 cannot be reached".into(),
-        ],
+        problems: vec![],
+        troubles: vec![],
     }
+    .with_troubles(troubles())
+}
+
+fn troubles() -> Vec<TroubleView> {
+    let trouble =
+        |kind, subject: &str, what: &str, undecided: Option<&str>, since_ns| TroubleView {
+            kind,
+            host: Some("alpha".into()),
+            subject: subject.into(),
+            what: what.into(),
+            undecided: undecided.map(Into::into),
+            since_ns,
+        };
+    vec![
+        trouble(
+            TroubleKind::HostLost,
+            "beta",
+            "host beta is lost: everything about it is unknown",
+            Some("anything about beta"),
+            NOW.0 - 300 * S,
+        ),
+        trouble(
+            TroubleKind::DeviceUnreachable,
+            "sata-1",
+            "device sata-1 cannot be reached: what is on it waits",
+            None,
+            NOW.0 - 12 * S,
+        ),
+    ]
 }
 
 pub fn tiers() -> Vec<TierView> {
@@ -72,6 +102,8 @@ pub fn tiers() -> Vec<TierView> {
         state,
         size_bytes: 400 * GIB,
         used_bytes: used_gib * GIB,
+        provisioned_bytes: 2 * used_gib * GIB,
+        described: true,
         volumes: 2 - rank,
         utilization: (rank < 2).then_some(0.4567),
         read_bytes_per_s: 120.0 * MIB,
@@ -124,6 +156,8 @@ fn load(reads_per_s: f64, bytes_per_s: f64, p99_us: Option<f64>) -> LoadView {
         p50_us: p99_us.map(|p| p / 7.0),
         p99_us,
         outstanding: reads_per_s / 1000.0,
+        waiting: 0,
+        oldest_waiting_us: None,
         errors: 0,
     }
 }
@@ -134,6 +168,7 @@ pub fn volumes() -> Vec<VolumeView> {
         statistic: SloStatistic::P99,
         target_us: 1000.0,
         measured_us,
+        missed_now: false,
         missed: 1,
     };
     let mut db = volume("db", "slow", Some(load(2000.0, 90.0 * MIB, Some(4321.0))));
@@ -226,6 +261,7 @@ pub fn jobs() -> Vec<JobView> {
         reason: "rank 1".into(),
         state: state.into(),
         why: None,
+        cause: None,
         copied_bytes: 0,
         bytes: 40 * GIB,
         left_bytes: 40 * GIB,

@@ -157,6 +157,7 @@ impl Plans {
             reason: "412 us now, 95 us predicted on nvme, at 1,380 requests a second".to_string(),
             state: "copying".to_string(),
             why: None,
+            cause: None,
             copied_bytes: 0,
             bytes: 40 << 30,
             left_bytes: 40 << 30,

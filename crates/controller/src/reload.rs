@@ -1,0 +1,115 @@
+//! Reading the configuration anew: all of it is in force afterwards, or nothing of it.
+//!
+//! ```text
+//!   POST /v1/reload ─┐
+//!   SIGHUP ──────────┴▶ read the file, the tokens, the certificate ─▶ the service takes it ─▶ tokens, certificate
+//!                              any of them is wrong: nothing changes      it does not: likewise
+//! ```
+//!
+//! Connections that are open stay as they are; a token that is gone is refused with its next request.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use client::Fingerprint;
+use manager::question::{Actor, Done, Refusal};
+use manager::settings::Settings;
+use tokio_rustls::TlsAcceptor;
+
+use crate::call::State;
+use crate::problem::Problem;
+use crate::server::TcpSettings;
+use crate::tokens::Tokens;
+
+/// What was read anew.
+pub struct Fresh {
+    /// The configuration, checked.
+    pub settings: Settings,
+    /// Where tokens and certificate are.
+    pub tcp: Option<TcpSettings>,
+}
+
+/// Reads the configuration anew.
+#[derive(Clone)]
+pub struct Reloader(Arc<dyn Fn() -> Result<Fresh, String> + Send + Sync>);
+
+impl Reloader {
+    /// One that reads by this; what it says when it cannot is told to whoever asked, with file, line and key.
+    pub fn new(read: impl Fn() -> Result<Fresh, String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+}
+
+impl std::fmt::Debug for Reloader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Reloader")
+    }
+}
+
+/// What connections are taken with: another one after a reload.
+#[derive(Clone)]
+pub(crate) struct SharedTls(Arc<RwLock<(TlsAcceptor, Fingerprint)>>);
+
+impl SharedTls {
+    pub(crate) fn new(acceptor: TlsAcceptor, fingerprint: Fingerprint) -> Self {
+        Self(Arc::new(RwLock::new((acceptor, fingerprint))))
+    }
+
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
+            .clone()
+    }
+
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).1
+    }
+
+    fn replace(&self, acceptor: TlsAcceptor, fingerprint: Fingerprint) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = (acceptor, fingerprint);
+    }
+}
+
+impl State {
+    /// Reads the configuration anew for somebody.
+    pub(crate) fn reload(&self, actor: &Actor) -> Result<Done, Problem> {
+        let _one = self
+            .reloading
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let Some(reloader) = &self.reload else {
+            let why = "this controller was not started from a configuration file: there is nothing to read again";
+            return Err(Refusal::Conflict(why.into()).into());
+        };
+        let wrong =
+            |why: String| Problem::from(Refusal::Invalid(format!("{why}; nothing has changed")));
+        let fresh = (reloader.0)().map_err(wrong)?;
+        // All that can be wrong is looked at before anything changes.
+        let secrets = match &fresh.tcp {
+            None => None,
+            Some(tcp) => {
+                let tokens = Tokens::read(&tcp.tokens).map_err(|e| wrong(e.to_string()))?;
+                let loaded = tcp.certificate.load(tcp.listen.ip());
+                Some((tokens, loaded.map_err(|e| wrong(e.to_string()))?))
+            }
+        };
+        let mut done = {
+            let (mut service, now) = self.hold()?;
+            let taken = service.reload(now, actor, fresh.settings);
+            taken.map_err(|refusal| match refusal {
+                Refusal::Invalid(why) => wrong(why),
+                other => other.into(),
+            })?
+        };
+        if let (Some((tokens, loaded)), Some(tls)) = (secrets, &self.tls) {
+            *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tokens);
+            if loaded.fingerprint != tls.fingerprint() {
+                done.message +=
+                    &format!("; the certificate is another one, {}", loaded.fingerprint);
+            }
+            tls.replace(TlsAcceptor::from(loaded.config), loaded.fingerprint);
+        }
+        Ok(done)
+    }
+}

@@ -1,0 +1,545 @@
+//! What is wrong, as one list: the page, the commands, the metrics and the audit all take it from here.
+//!
+//! ```text
+//!   reports: troubles of arrays, errors and fullness of devices ─┐
+//!   objectives of the last window                               ├─▶ find ─▶ beside those known ─▶ began / over (events)
+//!   hosts, jobs, predictions, classes, tiers                    ─┘               │
+//!                                                                               └─▶ since when; kept over a restart
+//! ```
+//!
+//! What is seen window by window is over after some good windows; what has a threshold ends some way below it: an audit that says every
+//! few seconds that something begins and ends says nothing. Of a host that has not reported since a start, what was known stays.
+
+use std::collections::BTreeMap;
+
+use units::{Bytes, Nanos};
+
+use super::Controller;
+use super::host::Host;
+use crate::trouble::{TroubleKind, TroubleView};
+use crate::view::{EventKind, HostState};
+use crate::wire::{DeviceWindow, VolumeWindow, WindowReport};
+
+/// A tier is nearly full above this share of its space, where the policy has no `space_high`.
+const NEARLY_FULL: f64 = 0.9;
+
+/// A tier is full above this share: what is left is no place for a volume.
+const FULL: f64 = 0.99;
+
+/// A tier is not full any more when it is so much below a threshold.
+const FULL_HYSTERESIS: f64 = 0.02;
+
+/// What comes and goes is over after so many windows without it.
+const LINGERS_WINDOWS: u64 = 6;
+
+/// Volumes of a host that are named one by one; of the others there is a number. Protects the audit from a device that hangs.
+const VOLUMES_NAMED: usize = 16;
+
+/// Kind, host and subject.
+type Key = (TroubleKind, Option<String>, String);
+
+fn key(t: &TroubleView) -> Key {
+    (t.kind, t.host.clone(), t.subject.clone())
+}
+
+/// Troubles that are known.
+#[derive(Debug, Default)]
+pub(super) struct Troubles {
+    known: BTreeMap<Key, Known>,
+    dirty: bool,
+}
+
+#[derive(Debug)]
+struct Known {
+    view: TroubleView,
+    seen: Nanos,
+}
+
+impl Troubles {
+    /// Those of before a restart; what a newer version wrote and this one does not know is dropped.
+    pub(super) fn restore(value: &str, now: Nanos) -> Result<Self, serde_json::Error> {
+        let rows: Vec<serde_json::Value> = serde_json::from_str(value)?;
+        let views = rows
+            .into_iter()
+            .filter_map(|r| serde_json::from_value::<TroubleView>(r).ok());
+        Ok(Self {
+            known: views
+                .map(|view| (key(&view), Known { view, seen: now }))
+                .collect(),
+            dirty: false,
+        })
+    }
+
+    /// What a store has to keep, if that has changed.
+    pub(super) fn take_changed(&mut self) -> Option<String> {
+        std::mem::take(&mut self.dirty)
+            .then(|| serde_json::to_string(&self.list()).expect("it is plain data"))
+    }
+
+    fn is_known(&self, kind: TroubleKind, host: &str, subject: &str) -> bool {
+        let key = (kind, Some(host.to_string()), subject.to_string());
+        self.known.contains_key(&key)
+    }
+
+    /// All of them, most urgent first.
+    pub(super) fn list(&self) -> Vec<TroubleView> {
+        self.known.values().map(|k| k.view.clone()).collect()
+    }
+}
+
+/// A list of what is found, without since when.
+#[derive(Default)]
+struct Found(Vec<TroubleView>);
+
+impl Found {
+    fn add(&mut self, kind: TroubleKind, host: Option<&str>, subject: &str, what: String) {
+        self.with(kind, host, subject, what, None);
+    }
+
+    fn with(
+        &mut self,
+        kind: TroubleKind,
+        host: Option<&str>,
+        subject: &str,
+        what: String,
+        undecided: Option<String>,
+    ) {
+        self.0.push(TroubleView {
+            kind,
+            host: host.map(Into::into),
+            subject: subject.into(),
+            what,
+            undecided,
+            since_ns: 0,
+        });
+    }
+}
+
+impl Controller {
+    /// Looks again where nothing was reported for a window: silence is a trouble too.
+    pub(super) fn look_now_and_then(&mut self) {
+        if self.now.at.saturating_sub(self.looked) >= self.settings.words.window {
+            self.watch();
+            self.look_for_trouble();
+        }
+    }
+
+    /// Looks at everything again, and says what has begun and what is over.
+    pub(super) fn look_for_trouble(&mut self) {
+        let now = self.now.at;
+        self.looked = now;
+        let lingers = Nanos(self.settings.words.window.0 * LINGERS_WINDOWS);
+        let mut found: BTreeMap<Key, TroubleView> = BTreeMap::new();
+        for view in self.find_trouble() {
+            found.entry(key(&view)).or_insert(view);
+        }
+        let mut over = Vec::new();
+        let silent: Vec<&String> = self
+            .hosts
+            .iter()
+            .filter(|(_, h)| h.last.is_none())
+            .map(|(name, _)| name)
+            .collect();
+        self.troubles.known.retain(|key, known| {
+            let host = key.1.as_ref();
+            let unknown = host.is_some_and(|h| silent.contains(&h)) && !about_silence(key.0);
+            let lingering = key.0.comes_and_goes() && now.saturating_sub(known.seen) < lingers;
+            let stays = found.contains_key(key) || unknown || lingering;
+            if !stays {
+                over.push(known.view.clone());
+            }
+            stays
+        });
+        let mut began = Vec::new();
+        for (key, mut view) in found {
+            match self.troubles.known.get_mut(&key) {
+                Some(known) => {
+                    view.since_ns = known.view.since_ns;
+                    (known.view, known.seen) = (view, now);
+                }
+                None => {
+                    view.since_ns = now.0;
+                    began.push(view.clone());
+                    self.troubles.known.insert(key, Known { view, seen: now });
+                }
+            }
+        }
+        self.troubles.dirty |= !began.is_empty() || !over.is_empty();
+        for t in over.iter().filter(|t| !t.kind.has_events_of_its_own()) {
+            let lasted = Nanos(now.0.saturating_sub(t.since_ns)).words();
+            let text = format!("over after {lasted}: {} of {}", t.kind, t.subject);
+            self.trouble_event(t, text);
+        }
+        for t in began.iter().filter(|t| !t.kind.has_events_of_its_own()) {
+            let undecided = t.undecided.as_ref().map(|u| format!(" Not decided: {u}."));
+            let text = format!(
+                "{}: {}.{}",
+                t.kind,
+                t.what.trim_end_matches('.'),
+                undecided.unwrap_or_default()
+            );
+            self.trouble_event(t, text);
+        }
+    }
+
+    fn trouble_event(&mut self, trouble: &TroubleView, text: String) {
+        let of_volume = matches!(
+            trouble.kind,
+            TroubleKind::VolumeIncomplete
+                | TroubleKind::VolumeDamaged
+                | TroubleKind::RequestsFail
+                | TroubleKind::ObjectiveMissed
+        );
+        let volume = of_volume.then_some(trouble.subject.as_str());
+        self.event(EventKind::Trouble, trouble.host.as_deref(), volume, text);
+    }
+
+    fn find_trouble(&self) -> Vec<TroubleView> {
+        let mut found = Found::default();
+        if let Some(why) = self.trust.broken() {
+            let undecided = "moves for latency wait for somebody's approval".to_string();
+            let kind = TroubleKind::PredictionsFail;
+            found.with(kind, None, "predictions", why, Some(undecided));
+        }
+        for host in self.hosts.values() {
+            self.trouble_of_host(host, &mut found);
+            let Some(report) = host.report() else {
+                continue;
+            };
+            trouble_of_array(host, report, &mut found);
+            self.trouble_of_devices(host, report, &mut found);
+            self.trouble_of_tiers(host, report, &mut found);
+            self.trouble_of_classes(host, report, &mut found);
+            if self.state_of(host) == HostState::Live {
+                self.trouble_of_volumes(host, report, &mut found);
+            }
+        }
+        found.0
+    }
+
+    /// Silence, no decision, jobs that are stuck.
+    fn trouble_of_host(&self, host: &Host, found: &mut Found) {
+        let name = host.name.as_str();
+        let nothing = Some(format!("anything about {name}"));
+        let mut say = |kind, what| found.with(kind, Some(name), name, what, nothing.clone());
+        match self.state_of(host) {
+            HostState::Live => {}
+            HostState::Late => say(
+                TroubleKind::HostLate,
+                format!("host {name} is late: what is known of it is old"),
+            ),
+            HostState::Lost if host.last.is_none() => say(
+                TroubleKind::HostLost,
+                format!("host {name} has not reported yet"),
+            ),
+            HostState::Lost => say(
+                TroubleKind::HostLost,
+                format!("host {name} is lost: everything about it is unknown"),
+            ),
+        }
+        if let Some(problem) = &host.problem {
+            say(TroubleKind::NoDecision, format!("host {name}: {problem}"));
+        }
+        for (id, progress) in host.progress.iter().filter(|p| p.1.called_stuck) {
+            let Some(job) = host.executor.get(*id).filter(|j| j.state.active()) else {
+                continue;
+            };
+            let volume = host.kept.names.of_volume(job.order.volume);
+            let idle = self.now.at.saturating_sub(progress.moved_at).words();
+            found.with(
+                TroubleKind::JobStuck,
+                Some(name),
+                &format!("job {}", id.0),
+                format!(
+                    "job {} of {volume} is stuck: nothing was copied for {idle}",
+                    id.0
+                ),
+                Some(format!("another move of {volume}")),
+            );
+        }
+    }
+
+    /// Devices that cannot be reached or that fail.
+    fn trouble_of_devices(&self, host: &Host, report: &WindowReport, found: &mut Found) {
+        let live = self.state_of(host) == HostState::Live;
+        for d in &report.devices {
+            let told = |kind: TroubleKind| {
+                let of_it = report.troubles.iter().filter(|t| t.about == d.name);
+                of_it
+                    .into_iter()
+                    .any(|t| TroubleKind::of_array(&t.kind) == kind)
+            };
+            if !d.connected && !told(TroubleKind::DeviceLost) {
+                let undecided = self
+                    .unreachable(report, &d.tier)
+                    .then(|| format!("moves to tier {}", d.tier));
+                found.with(
+                    TroubleKind::DeviceUnreachable,
+                    Some(&host.name),
+                    &d.name,
+                    format!("device {} cannot be reached: what is on it waits", d.name),
+                    undecided,
+                );
+            }
+            if live && !d.errors.is_empty() && !told(TroubleKind::DeviceErrors) {
+                let kinds = d.errors.iter();
+                let kinds = kinds.map(|e| format!("{} × {} on {}", e.count, e.errno, e.op));
+                let what = format!(
+                    "I/O on device {} failed in the last window: {}",
+                    d.name,
+                    kinds.collect::<Vec<_>>().join(", ")
+                );
+                let kind = TroubleKind::DeviceErrors;
+                found.add(kind, Some(&host.name), &d.name, what);
+            }
+        }
+    }
+
+    /// Whether no device of a tier can be reached.
+    pub(super) fn unreachable(&self, report: &WindowReport, tier: &str) -> bool {
+        let mut devices = report.devices.iter().filter(|d| d.tier == tier).peekable();
+        devices.peek().is_some() && devices.all(|d| !d.connected)
+    }
+
+    /// Tiers that are full, or that nobody described; more promised than there is.
+    fn trouble_of_tiers(&self, host: &Host, report: &WindowReport, found: &mut Found) {
+        let name = host.name.as_str();
+        let space_high = self.settings.words.policy.space_high;
+        for tier in &report.tiers {
+            let devices = || report.devices.iter().filter(|d| d.tier == *tier);
+            if devices().next().is_none() {
+                continue;
+            }
+            if !self.settings.describes(tier, devices()) {
+                found.with(
+                    TroubleKind::UndescribedTier,
+                    Some(name),
+                    tier,
+                    format!(
+                        "nothing says what tier {tier} can do: describe it in the configuration, [[tiers]] name = {tier:?} and a preset or fitted values, and `terrace reload`"
+                    ),
+                    Some(format!(
+                        "whether volumes are better off on {tier}: nothing moves there, and what is there moves only when the tier is drained or for a rule"
+                    )),
+                );
+            }
+            self.trouble_of_space(host, report, tier, space_high, found);
+        }
+        let size: u64 = report.devices.iter().map(|d| d.size_bytes).sum();
+        let promised: u64 = report.volumes.iter().map(|v| v.size_bytes).sum();
+        let max = self.settings.overcommit_max();
+        let ratio = promised as f64 / size.max(1) as f64;
+        if size > 0 && ratio > max {
+            found.with(
+                TroubleKind::Overcommitted,
+                Some(name),
+                name,
+                format!(
+                    "volumes of {name} are promised {}, {ratio:.2} times the {} that there are; policy.overcommit_max is {max}",
+                    Bytes(promised).words(),
+                    Bytes(size).words()
+                ),
+                Some("more volumes: they are refused".into()),
+            );
+        }
+    }
+
+    fn trouble_of_space(
+        &self,
+        host: &Host,
+        report: &WindowReport,
+        tier: &str,
+        space_high: Option<f64>,
+        found: &mut Found,
+    ) {
+        let name = host.name.as_str();
+        let devices: Vec<&DeviceWindow> =
+            report.devices.iter().filter(|d| d.tier == tier).collect();
+        // What the array says about a device of its own is nearer to the truth.
+        let told = report.troubles.iter().any(|t| {
+            let kind = TroubleKind::of_array(&t.kind);
+            matches!(kind, TroubleKind::NoSpace | TroubleKind::NearlyFull)
+                && devices.iter().any(|d| d.name == t.about)
+        });
+        if told {
+            return;
+        }
+        let size: u64 = devices.iter().map(|d| d.size_bytes).sum();
+        let used: u64 = devices.iter().map(|d| d.used_bytes).sum();
+        let share = used as f64 / size.max(1) as f64;
+        let above = |kind, threshold: f64| {
+            let known = self.troubles.is_known(kind, name, tier);
+            share >= threshold - if known { FULL_HYSTERESIS } else { 0.0 }
+        };
+        let left = Bytes(size.saturating_sub(used)).words();
+        let percent = (share * 1000.0).floor() / 10.0;
+        if above(TroubleKind::NoSpace, FULL) {
+            found.with(
+                TroubleKind::NoSpace,
+                Some(name),
+                tier,
+                format!("tier {tier} is full: {percent} % of it is taken, {left} are left; new data goes to other tiers while they have room"),
+                Some(format!("moves to {tier}")),
+            );
+        } else if above(TroubleKind::NearlyFull, space_high.unwrap_or(NEARLY_FULL)) {
+            found.with(
+                TroubleKind::NearlyFull,
+                Some(name),
+                tier,
+                format!("tier {tier} is nearly full: {percent} % of it is taken, {left} are left"),
+                Some(format!(
+                    "moves to {tier} beyond the share that may be planned with"
+                )),
+            );
+        }
+    }
+
+    /// Volumes of classes that nobody described.
+    fn trouble_of_classes(&self, host: &Host, report: &WindowReport, found: &mut Found) {
+        let mut of: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for v in &report.volumes {
+            if !v.class.is_empty() && self.settings.class(&v.class).is_none() {
+                of.entry(&v.class).or_default().push(&v.name);
+            }
+        }
+        for (class, volumes) in of {
+            let (verb, names) = (
+                if volumes.len() == 1 { "is" } else { "are" },
+                some_of(&volumes),
+            );
+            found.with(
+                TroubleKind::UnknownClass,
+                Some(&host.name),
+                class,
+                format!("{names} {verb} of class {class:?}, which the configuration does not know"),
+                Some("their objective: they count as volumes without a class".into()),
+            );
+        }
+    }
+
+    /// Objectives that are missed and requests that fail.
+    fn trouble_of_volumes(&self, host: &Host, report: &WindowReport, found: &mut Found) {
+        let failing = report.volumes.iter().filter_map(|v| {
+            let errors = v.load.as_ref()?.errors;
+            (errors > 0).then_some((errors as f64, v))
+        });
+        let kind = TroubleKind::RequestsFail;
+        let (named, others) = self.named(host, kind, failing.collect());
+        for (_, v) in &named {
+            let errors = v.load.as_ref().map_or(0, |l| l.errors);
+            let what = format!(
+                "{errors} request(s) of {} were answered with an error in the last window",
+                v.name
+            );
+            found.add(kind, Some(&host.name), &v.name, what);
+        }
+        if others > 0 {
+            let what = format!("requests of {others} more volumes were answered with errors");
+            found.add(kind, Some(&host.name), OTHERS, what);
+        }
+        let missing = report.volumes.iter().filter_map(|v| {
+            let target = self.settings.class_of(&v.class)?.target?;
+            let judged = v.load.as_ref()?.against(target);
+            let measured = judged.statistic_ns? as f64;
+            judged
+                .missed
+                .then_some((measured / (target.latency.0 as f64).max(1.0), v))
+        });
+        let kind = TroubleKind::ObjectiveMissed;
+        let (named, others) = self.named(host, kind, missing.collect());
+        for (_, v) in &named {
+            let what = self.missed_words(v);
+            found.add(kind, Some(&host.name), &v.name, what);
+        }
+        if others > 0 {
+            let what = format!("{others} more volumes missed their objective in the last window");
+            found.add(kind, Some(&host.name), OTHERS, what);
+        }
+    }
+
+    fn missed_words(&self, v: &VolumeWindow) -> String {
+        let class = self.settings.class_of(&v.class);
+        let (Some(target), Some(load)) = (class.and_then(|c| c.target), &v.load) else {
+            return String::new();
+        };
+        let judged = load.against(target);
+        let at_least = if judged.waiting_late > 0 {
+            "at least "
+        } else {
+            ""
+        };
+        let waiting = match (judged.waiting_late, load.oldest_waiting_ns()) {
+            (n, Some(oldest)) if n > 0 => {
+                format!(
+                    ", {n} request(s) wait, the oldest for {}",
+                    Nanos(oldest).words()
+                )
+            }
+            _ => String::new(),
+        };
+        format!(
+            "{} misses the objective of class {}: {} of {at_least}{} where {} are allowed{waiting}",
+            v.name,
+            v.class,
+            target.statistic.name(),
+            Nanos(judged.statistic_ns.unwrap_or(0)).words(),
+            target.latency.words()
+        )
+    }
+
+    /// The worst volumes, those that are known already first; and how many there are beside them.
+    fn named<'a>(
+        &self,
+        host: &Host,
+        kind: TroubleKind,
+        mut volumes: Vec<(f64, &'a VolumeWindow)>,
+    ) -> (Vec<(f64, &'a VolumeWindow)>, usize) {
+        let known = |v: &VolumeWindow| self.troubles.is_known(kind, &host.name, &v.name);
+        volumes.sort_by(|a, b| {
+            let first = known(b.1).cmp(&known(a.1));
+            first
+                .then(b.0.total_cmp(&a.0))
+                .then(a.1.name.cmp(&b.1.name))
+        });
+        let others = volumes.len().saturating_sub(VOLUMES_NAMED);
+        volumes.truncate(VOLUMES_NAMED);
+        (volumes, others)
+    }
+}
+
+/// The subject of what is said of volumes that are not named.
+const OTHERS: &str = "others";
+
+/// Whether a trouble is that a host says nothing, which is known at any time.
+fn about_silence(kind: TroubleKind) -> bool {
+    matches!(kind, TroubleKind::HostLate | TroubleKind::HostLost)
+}
+
+/// What an array says of itself.
+fn trouble_of_array(host: &Host, report: &WindowReport, found: &mut Found) {
+    for t in &report.troubles {
+        let kind = TroubleKind::of_array(&t.kind);
+        let undecided = match kind {
+            TroubleKind::MapFailing => {
+                Some("any move: no place of data can be changed".to_string())
+            }
+            TroubleKind::NoSpace => Some(format!("moves to {}", t.about)),
+            TroubleKind::DeviceLost => Some(format!("moves from and to {}", t.about)),
+            TroubleKind::VolumeDamaged | TroubleKind::VolumeIncomplete => {
+                Some(format!("where {} is better off", t.about))
+            }
+            _ => None,
+        };
+        found.with(kind, Some(&host.name), &t.about, t.what.clone(), undecided);
+    }
+}
+
+/// Some names, and how many more there are.
+fn some_of(names: &[&str]) -> String {
+    const SHOWN: usize = 3;
+    let shown = names[..names.len().min(SHOWN)].join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}

@@ -1,0 +1,254 @@
+//! What is said to be wrong, and what goes on all the same.
+
+use manager::question::{Answer, Question, TierState};
+use manager::trouble::TroubleKind;
+use manager::view::MoveState;
+use manager::wire::{ArrayTrouble, FailedIo};
+
+use super::host::{BASE, Host, volume};
+use super::{AUTO, upside_down, with};
+
+fn kinds(host: &mut Host) -> Vec<(TroubleKind, String)> {
+    let status = host.status();
+    let words: Vec<&String> = status.troubles.iter().map(|t| &t.what).collect();
+    assert_eq!(words, status.problems.iter().collect::<Vec<_>>());
+    assert!(status.troubles.is_sorted_by_key(|t| t.kind));
+    let of = status.troubles.into_iter();
+    of.map(|t| (t.kind, t.subject)).collect()
+}
+
+fn failed(op: &str, errno: &str) -> FailedIo {
+    FailedIo {
+        op: op.into(),
+        errno: errno.into(),
+        count: 3,
+    }
+}
+
+#[test]
+fn what_an_array_says_comes_first_and_is_over_when_it_says_so_no_more() {
+    let mut host = Host::new(BASE, upside_down());
+    host.windows(2);
+    assert_eq!(kinds(&mut host), []);
+    host.troubles = vec![
+        ArrayTrouble {
+            kind: "nearly-full".into(),
+            about: "map.redb".into(),
+            what: "the disk of the map has 12 MiB left".into(),
+        },
+        ArrayTrouble {
+            kind: "device-lost".into(),
+            about: "mid-0".into(),
+            what: "device mid-0 cannot be opened".into(),
+        },
+        ArrayTrouble {
+            kind: "of-a-newer-version".into(),
+            about: "it".into(),
+            what: "something new is wrong".into(),
+        },
+    ];
+    // The device that the array calls lost is not called unreachable beside that.
+    host.unreachable = vec!["mid-0", "slow-0"];
+    host.windows(1);
+    let all = [
+        (TroubleKind::DeviceLost, "mid-0".to_string()),
+        (TroubleKind::DeviceUnreachable, "slow-0".into()),
+        (TroubleKind::NearlyFull, "map.redb".into()),
+        (TroubleKind::Other, "it".into()),
+    ];
+    assert_eq!(kinds(&mut host), all);
+    let lost = host.status().troubles.remove(0);
+    assert_eq!(lost.host.as_deref(), Some("alpha"));
+    assert_eq!(lost.undecided.as_deref(), Some("moves from and to mid-0"));
+    let since = lost.since_ns;
+    host.windows(3);
+    assert_eq!(host.status().troubles[0].since_ns, since);
+    // It outlasts a restart: nobody has said that it is over.
+    host.restart_controller();
+    assert_eq!(host.status().troubles[0].since_ns, since);
+    host.register();
+    host.windows(1);
+    assert_eq!(host.status().troubles[0].since_ns, since);
+    host.troubles.clear();
+    host.unreachable.clear();
+    host.windows(1);
+    assert_eq!(kinds(&mut host), []);
+    let events = host.events();
+    let began = "device-lost: device mid-0 cannot be opened. Not decided: moves from and to mid-0.";
+    assert_eq!(
+        events.iter().filter(|e| *e == began).count(),
+        1,
+        "{events:#?}"
+    );
+    let over = |e: &&String| e.starts_with("over after ") && e.ends_with(": device-lost of mid-0");
+    assert_eq!(events.iter().filter(over).count(), 1, "{events:#?}");
+}
+
+#[test]
+fn errors_of_devices_and_missed_objectives_are_named_until_they_are_over() {
+    let mut host = Host::new(BASE, upside_down());
+    host.windows(2);
+    host.errors = vec![
+        ("slow-0", failed("write", "ENOSPC")),
+        ("slow-0", failed("read", "EIO")),
+    ];
+    host.volumes[1].ios = 0;
+    host.volumes[1].waiting = Some((2, 900_000));
+    host.windows(1);
+    assert_eq!(
+        kinds(&mut host),
+        [
+            (TroubleKind::DeviceErrors, "slow-0".to_string()),
+            (TroubleKind::ObjectiveMissed, "idle".into()),
+        ]
+    );
+    let status = host.status();
+    assert_eq!(
+        status.problems[0],
+        "I/O on device slow-0 failed in the last window: 3 × ENOSPC on write, 3 × EIO on read"
+    );
+    let missed = &status.problems[1];
+    assert!(
+        missed.starts_with("idle misses the objective of class gold: p99 of at least 9")
+            && missed.contains("where 2ms are allowed, 2 request(s) wait, the oldest for 9"),
+        "{missed}"
+    );
+    // One good window is not the end of it: no begin and end in the audit every few seconds.
+    host.errors.clear();
+    host.volumes[1].waiting = None;
+    host.windows(3);
+    assert_eq!(kinds(&mut host).len(), 2);
+    host.windows(4);
+    assert_eq!(kinds(&mut host), []);
+    let events = host.events();
+    let over = events.iter().filter(|e| e.starts_with("over after "));
+    assert_eq!(over.count(), 2, "{events:#?}");
+}
+
+#[test]
+fn full_tiers_and_promises_beyond_the_policy_are_said() {
+    let mut host = Host::new(
+        &BASE.replacen("[policy]", "[policy]\novercommit_max = 1.0", 1),
+        vec![
+            volume("big", "slow", "slow-0", 100, 100),
+            volume("small", "mid", "mid-0", 10, 100),
+        ],
+    );
+    host.device_mib = 512;
+    host.volumes[1].mib = 470;
+    host.windows(2);
+    assert_eq!(
+        kinds(&mut host),
+        [
+            (TroubleKind::NoSpace, "slow".to_string()),
+            (TroubleKind::NearlyFull, "mid".into()),
+        ]
+    );
+    assert_eq!(
+        host.status().problems[1],
+        "tier mid is nearly full: 91.7 % of it is taken, 42 MiB are left"
+    );
+    // A little less is no reason to call it over.
+    host.volumes[1].mib = 455;
+    host.windows(1);
+    assert_eq!(kinds(&mut host).len(), 2);
+    host.volumes[1].mib = 440;
+    host.windows(1);
+    assert_eq!(kinds(&mut host).len(), 1);
+    host.device_mib = 300;
+    host.volumes[0].mib = 100;
+    host.volumes[1].mib = 820;
+    host.windows(1);
+    let promised = host.status().troubles.pop().unwrap();
+    assert_eq!(promised.kind, TroubleKind::Overcommitted);
+    assert_eq!(
+        promised.what,
+        "volumes of alpha are promised 920 MiB, 1.02 times the 900 MiB that there are; policy.overcommit_max is 1"
+    );
+}
+
+#[test]
+fn a_host_that_is_silent_is_a_trouble_and_so_is_a_class_that_nobody_described() {
+    let mut host = Host::new(BASE, upside_down());
+    host.volumes[0].class = "glod";
+    host.windows(2);
+    let status = host.status();
+    assert_eq!(status.troubles[0].kind, TroubleKind::UnknownClass);
+    assert_eq!(
+        status.problems[0],
+        "busy is of class \"glod\", which the configuration does not know"
+    );
+    // It has no objective: 900 us would miss none of gold's, but it is not gold.
+    let Ok(Answer::Volume(busy)) = host.ask(Question::Volume {
+        volume: "busy".into(),
+    }) else {
+        panic!("it is known")
+    };
+    assert_eq!(busy.slo, None);
+    host.until_plan();
+    host.now_ns += 4 * super::host::WINDOW;
+    host.tick();
+    let status = host.status();
+    let late = &status.troubles[0];
+    assert_eq!(late.kind, TroubleKind::HostLate);
+    assert_eq!(late.undecided.as_deref(), Some("anything about alpha"));
+}
+
+/// A tier that was just added holds back decisions about itself: others are made, and it can be drained.
+#[test]
+fn an_undescribed_tier_holds_back_decisions_about_itself_only() {
+    let mut host = Host::new(&with(AUTO), upside_down());
+    host.undescribed = vec!["fast"];
+    let plan = host.until_plan();
+    // "busy" is on the slowest tier: it goes to the best one that is described.
+    let busy: Vec<_> = plan.moves.iter().filter(|m| m.volume == "busy").collect();
+    assert_eq!(busy.len(), 1, "{plan:?}");
+    assert_eq!(busy[0].to_tier, "mid");
+    assert!(
+        plan.moves
+            .iter()
+            .all(|m| m.to_tier != "fast" && m.from_tier != "fast")
+    );
+    let status = host.status();
+    assert_eq!(status.hosts[0].problem, None);
+    let said = &status.troubles[0];
+    assert_eq!(
+        (said.kind, said.subject.as_str()),
+        (TroubleKind::UndescribedTier, "fast")
+    );
+    assert!(said.undecided.is_some());
+    let Ok(Answer::Tiers(tiers)) = host.ask(Question::Tiers) else {
+        panic!("it answers")
+    };
+    let described: Vec<bool> = tiers.iter().map(|t| t.described).collect();
+    assert_eq!(described, [false, true, true]);
+    // What is there leaves when the tier is drained.
+    host.order(Question::SetTier {
+        tier: "fast".into(),
+        state: TierState::Draining,
+    });
+    let plan = host.until_plan();
+    let idle = plan.moves.iter().find(|m| m.volume == "idle");
+    let idle = idle.unwrap_or_else(|| panic!("{plan:?}"));
+    assert_eq!(
+        (idle.from_tier.as_str(), idle.goal),
+        ("fast", model::Goal::Drain)
+    );
+    assert!(!matches!(idle.state, MoveState::Ended { .. }));
+}
+
+#[test]
+fn an_array_of_which_nothing_is_described_can_be_drained_all_the_same() {
+    let mut host = Host::new(&with(AUTO), upside_down());
+    host.emulated = false;
+    let plan = host.until_plan();
+    assert_eq!(plan.moves.len(), 0, "{plan:?}");
+    assert_eq!(host.status().troubles.len(), 3);
+    host.order(Question::SetTier {
+        tier: "slow".into(),
+        state: TierState::Draining,
+    });
+    let plan = host.until_plan();
+    let moves: Vec<_> = plan.moves.iter().map(|m| (&*m.volume, m.goal)).collect();
+    assert_eq!(moves, [("busy", model::Goal::Drain)], "{plan:?}");
+}
