@@ -7,12 +7,11 @@ use clap::{Args, Subcommand};
 use datapath::desk::{Ask, NewDevice, NewSource, Told};
 use manager::question::TierState;
 use model::DevicePreset;
-use serde::Serialize;
 use units::{Bytes, BytesPerSec, Iops};
 
 use crate::asking::Asking;
 use crate::live::{ArrayArg, OutputArg, absolute, parse_iops, said, unexpected};
-use crate::live_table;
+use crate::live_table::{self, Tiers};
 
 /// `terrace tier …`
 #[derive(Debug, Subcommand)]
@@ -99,11 +98,6 @@ fn parse_preset(name: &str) -> Result<&'static DevicePreset, String> {
     model::preset(name).ok_or_else(|| datapath::unknown("preset", name, known))
 }
 
-#[derive(Serialize)]
-struct Tiers {
-    tiers: Vec<datapath::desk::TierInfo>,
-}
-
 /// Runs `terrace tier …`.
 pub fn run(command: TierCommand) -> anyhow::Result<ExitCode> {
     match command {
@@ -125,11 +119,15 @@ pub fn run(command: TierCommand) -> anyhow::Result<ExitCode> {
             said(&told.map_err(|why| anyhow::anyhow!(why))?);
         }
         TierCommand::List { array, output } => {
-            let Told::Tiers { tiers } = array.ask(Ask::Tiers)? else {
+            let Told::Tiers {
+                tiers,
+                overcommit_max,
+            } = array.ask(Ask::Tiers)?
+            else {
                 return Err(unexpected());
             };
-            let text = |t: &Tiers| live_table::tiers(&t.tiers);
-            output.print("terrace.tier.list/1", &Tiers { tiers }, text)?;
+            let tiers = Tiers::of(tiers, overcommit_max);
+            output.print("terrace.tier.list/1", &tiers, live_table::tiers)?;
         }
         TierCommand::Limit {
             array,

@@ -10,7 +10,7 @@ use units::{Bytes, BytesPerSec, DeviceId, VolumeId};
 use volume::VolumeMap;
 
 use super::{
-    Desk, DeviceSample, MovingSample, Result, Samples, Told, VolumeSample, text, tier_name,
+    Desk, DeviceSample, MovingSample, Result, Samples, Told, VolumeSample, policy, text, tier_name,
 };
 use crate::clock;
 use crate::engine::MoveOrder;
@@ -68,10 +68,12 @@ fn samples(keeper: &mut Keeper, at_ns: u64, workers: Vec<WorkerSamples>) -> Resu
             None => at_rest(keeper, record, &moves)?,
         });
     }
+    let tiers = keeper.tiers.iter().map(|t| t.id);
     Ok(Samples {
         at_ns,
         extent: keeper.array.extent(),
         tiers: keeper.tiers.iter().map(|t| t.name.clone()).collect(),
+        provisioned: tiers.map(|t| policy::provisioned(keeper, t)).collect(),
         devices,
         volumes,
         troubles: vec![],
