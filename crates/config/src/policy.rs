@@ -77,6 +77,8 @@ pub struct PolicyConfig {
     pub drain: Vec<String>,
     /// Share of a device's space, 0..=1, above which its least used volumes move down; no limit if left out.
     pub space_high: Option<f64>,
+    /// Live only: sizes of volumes may come to so many times the space of an array, at least 1; more volumes are refused.
+    pub overcommit_max: Option<f64>,
     /// Migration epochs in a row in which a strategy must want a volume on the same tier before it moves; 1 is at once.
     pub hold: Option<u32>,
     /// Time since the end of a volume's last move before a strategy may move it again.
@@ -191,6 +193,12 @@ pub fn resolve_policy(
     resolver.epochs(config, &mut policy)?;
     if config.space_high.is_some() {
         policy.space_high = Some(resolver.share("space_high", config.space_high, 1.0)?);
+    }
+    if let Some(ratio) = config.overcommit_max
+        && (ratio.is_nan() || ratio < 1.0)
+    {
+        let why = format!("{ratio} is not a ratio of at least 1");
+        return Err(resolver.fault("overcommit_max", why));
     }
     resolver.rules(config, &mut policy)?;
     let mut unknown = resolver.unknown;

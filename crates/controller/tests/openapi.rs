@@ -70,7 +70,7 @@ impl Schemas {
 
 /// A request for every operation, by method and path of the table.
 fn requests() -> Vec<(&'static str, &'static str, String)> {
-    let register = json!({ "protocol": 1, "session": 9, "version": "x" }).to_string();
+    let register = json!({ "protocol": 2, "session": 9, "version": "x" }).to_string();
     let report = serde_json::to_string(&views::report(9, 1, 2)).unwrap();
     let order = |method: &str, path: &str, body: &str| send(method, path, "", body);
     let table: [(&str, &str, String); 31] = [

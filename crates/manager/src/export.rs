@@ -192,6 +192,7 @@ fn policy_words(policy: &Policy, facts: &Facts) -> PolicyConfig {
         cordon: policy.cordoned.iter().map(|t| tier(*t)).collect(),
         drain: policy.draining.iter().map(|t| tier(*t)).collect(),
         space_high: policy.space_high,
+        overcommit_max: None,
         hold: Some(gates.hold),
         cooldown: Some(gates.cooldown),
         margin: Some(gates.margin),

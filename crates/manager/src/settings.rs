@@ -64,7 +64,8 @@ pub struct ManagerConfig {
     /// Service classes; one without an objective if left out.
     #[serde(default)]
     pub classes: Vec<ClassConfig>,
-    /// Epochs, headroom, budget, rules, gates. Left out here, `hold` is 2, `cooldown` 1h and `margin` 0.05.
+    /// Epochs, headroom, budget, rules, gates. Left out here, `hold` is 2, `cooldown` 1h, `margin` 0.05 and
+    /// `overcommit_max` 2.
     #[serde(default)]
     pub policy: PolicyConfig,
     /// How far to go without asking, by goal.
@@ -236,6 +237,10 @@ const HOLD: u32 = 2;
 const COOLDOWN: Nanos = Nanos::from_secs(3600);
 const MARGIN: f64 = 0.05;
 
+/// Provisioned space over real space where the file gives no bound: disks of guests are seldom more than half full, and an array
+/// that is promised more than twice is one that somebody should have decided about.
+const OVERCOMMIT_MAX: f64 = 2.0;
+
 /// What a tier is made of.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TierTraits {
@@ -272,6 +277,7 @@ impl Settings {
         policy.hold.get_or_insert(HOLD);
         policy.cooldown.get_or_insert(COOLDOWN);
         policy.margin.get_or_insert(MARGIN);
+        policy.overcommit_max.get_or_insert(OVERCOMMIT_MAX);
         let mut tiers = BTreeMap::new();
         for (i, t) in words.tiers.iter().enumerate() {
             let at = format!("tiers[{i}]");
@@ -370,6 +376,11 @@ impl Settings {
             policy: resolved.policy,
             unknown: resolved.unknown,
         })
+    }
+
+    /// Sizes of volumes may come to so many times the space of an array.
+    pub fn overcommit_max(&self) -> f64 {
+        self.words.policy.overcommit_max.unwrap_or(OVERCOMMIT_MAX)
     }
 
     /// The class that volumes of this name count as: that one, or the first if nobody described it.

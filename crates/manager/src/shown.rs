@@ -57,6 +57,7 @@ fn fill_policy(words: &mut PolicyConfig, policy: &Policy) {
         // Without a value these are no limits; the others are lists.
         bytes_per_epoch: _,
         space_high: _,
+        overcommit_max: _,
         pins: _,
         affinity: _,
         cordon: _,

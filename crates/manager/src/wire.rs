@@ -1,4 +1,4 @@
-//! What agents and the controller say to each other, version 1: plain data, JSON on the wire.
+//! What agents and the controller say to each other, version 2: plain data, JSON on the wire.
 //!
 //! ```text
 //!  agent                                   controller
@@ -12,13 +12,22 @@
 //! is older than the last that was taken is refused by its `seq`. Times of the agent's clock never travel, only differences:
 //! `as_of_ns` is the controller's own time, carried forward by the agent from the last answer it had, so that a late message
 //! is old and not fresh.
+//!
+//! Version 1 knew no [`ArrayPolicy`], requests that wait, or troubles. A controller takes agents of that version, and tells them nothing
+//! that they would not understand; an agent of this version needs a controller of this version.
 
 use model::{CalibrationStep, DeviceSpec, ExtentHeat, ExtentPlaces, ExtentRanges};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Version of these messages.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
+
+/// The oldest version of an agent that a controller takes in.
+pub const PROTOCOL_OLDEST: u32 = 1;
+
+/// The first version whose agents understand an [`ArrayPolicy`].
+pub const PROTOCOL_ARRAY_POLICY: u32 = 2;
 
 /// An agent says that it is there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -33,7 +42,7 @@ pub struct Register {
 }
 
 /// The controller takes it in.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Welcome {
     /// [`PROTOCOL`].
@@ -44,6 +53,20 @@ pub struct Welcome {
     pub window_ns: u64,
     /// Objectives that injected latency has to leave room for, by class: the agent looks while it injects.
     pub objectives: Vec<Objective>,
+    /// What the array is to hold its operators to; none is unknown, and nothing is to change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<ArrayPolicy>,
+}
+
+/// What an array is to hold its operators to when they create and change volumes. It is the configuration's, and said again with
+/// every answer, since that may be read anew.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ArrayPolicy {
+    /// Names of the classes that the configuration has: no other can be given to a volume.
+    pub classes: Vec<String>,
+    /// Sizes of volumes may come to so many times the space of the array, at least 1.
+    pub overcommit_max: f64,
 }
 
 /// The latency objective of a class.
@@ -279,6 +302,9 @@ pub struct Orders {
     pub calibrations_taken: Vec<u64>,
     /// Objectives by class.
     pub objectives: Vec<Objective>,
+    /// What the array is to hold its operators to; none is unknown, and nothing is to change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<ArrayPolicy>,
     /// What reports are to tell.
     #[serde(default, skip_serializing_if = "Detail::is_usual")]
     pub detail: Detail,

@@ -49,6 +49,8 @@ fn senseless_values_are_refused() {
         ("margin = 1.5", "margin"),
         ("margin = -0.1", "margin"),
         ("space_high = 0.0", "space_high"),
+        ("overcommit_max = 0.9", "overcommit_max"),
+        ("overcommit_max = nan", "overcommit_max"),
         ("drain = [\"midle\"]", "drain"),
         ("monitor_epoch = \"1ms\"", "monitor_epoch"),
         (

@@ -154,6 +154,7 @@ impl Service for Fake {
             at_ns: now.at.0,
             window_ns: 5_000_000_000,
             objectives: vec![views::objective()],
+            policy: None,
         })
     }
 

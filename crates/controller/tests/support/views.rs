@@ -443,6 +443,7 @@ pub fn orders(session: u64, seq: u64, at_ns: u64) -> Orders {
         }],
         calibrations_taken: vec![6],
         objectives: vec![objective()],
+        policy: None,
         detail: Detail::Volumes,
     }
 }

@@ -25,8 +25,9 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::wire::{
-    CalibrationOrder, CalibrationResult, Detail, DeviceWindow, JobProgress, JobWindow, MoveOrder,
-    Objective, Orders, PROTOCOL, Register, VolumeWindow, Welcome, WindowReport, WireRefusal,
+    ArrayPolicy, CalibrationOrder, CalibrationResult, Detail, DeviceWindow, JobProgress, JobWindow,
+    MoveOrder, Objective, Orders, PROTOCOL, Register, VolumeWindow, Welcome, WindowReport,
+    WireRefusal,
 };
 
 pub use extents::{ExtentsSnapshot, HeatCursor, HeatSnapshot, RANGES_PER_MOVE, WantedExtents};
@@ -98,6 +99,7 @@ pub struct Agent {
     sessions: Vec<sessions::Session>,
     results: Vec<CalibrationResult>,
     objectives: Vec<Objective>,
+    policy: Option<ArrayPolicy>,
     detail: Detail,
     /// Counters of extents, by volume.
     heat: BTreeMap<String, extents::Watched>,
@@ -125,6 +127,7 @@ impl Agent {
             sessions: Vec::new(),
             results: Vec::new(),
             objectives: Vec::new(),
+            policy: None,
             detail: Detail::Volumes,
             heat: BTreeMap::new(),
             trouble: Vec::new(),
@@ -227,6 +230,7 @@ impl Agent {
         };
         self.window_ns = welcome.window_ns;
         self.objectives = welcome.objectives;
+        self.keep_policy(welcome.policy);
         self.began = None;
     }
 
@@ -254,9 +258,21 @@ impl Agent {
         self.results
             .retain(|r| !orders.calibrations_taken.contains(&r.id));
         self.objectives = orders.objectives;
+        self.keep_policy(orders.policy);
         self.detail = orders.detail;
         self.wanted_sessions = orders.calibrations;
         self.end_unwanted_sessions();
+    }
+
+    /// What the array is to hold its operators to, as the controller last said; none until it has.
+    pub fn policy(&self) -> Option<&ArrayPolicy> {
+        self.policy.as_ref()
+    }
+
+    fn keep_policy(&mut self, said: Option<ArrayPolicy>) {
+        if said.is_some() {
+            self.policy = said;
+        }
     }
 
     /// The controller does not take a message.

@@ -70,6 +70,7 @@ fn registered(volumes: Vec<VolumeSnapshot>) -> Agent {
             at_ns: 500 * SECOND,
             window_ns: SECOND,
             objectives: vec![objective],
+            policy: None,
         },
     );
     agent.beat(0, snapshot(volumes.clone()));
@@ -100,6 +101,7 @@ fn orders(agent: &Agent, moves: Vec<MoveOrder>) -> Orders {
         calibrations: vec![],
         calibrations_taken: vec![],
         objectives: agent.objectives.clone(),
+        policy: None,
         detail: agent.detail,
     }
 }

@@ -106,6 +106,8 @@ pub(super) struct Progress {
 pub(super) struct Link {
     pub(super) session: u64,
     pub(super) seq: u64,
+    /// The version that it speaks.
+    pub(super) protocol: u32,
 }
 
 /// What was measured since the monitor epoch began.

@@ -37,8 +37,8 @@ use crate::settings::{Mode, Settings};
 use crate::store::Change;
 use crate::view::{EventKind, EventView};
 use crate::wire::{
-    Detail, MoveOrder, Objective, Orders, PROTOCOL, Register, Welcome, WindowReport, WireRefusal,
-    host_name_fault,
+    ArrayPolicy, Detail, MoveOrder, Objective, Orders, PROTOCOL, PROTOCOL_ARRAY_POLICY,
+    PROTOCOL_OLDEST, Register, Welcome, WindowReport, WireRefusal, host_name_fault,
 };
 
 use host::{Current, Host, Kept, Link};
@@ -273,7 +273,7 @@ impl Controller {
     ) -> Result<Welcome, WireRefusal> {
         self.advance(now);
         self.actor = "controller".into();
-        if message.protocol != PROTOCOL {
+        if !(PROTOCOL_OLDEST..=PROTOCOL).contains(&message.protocol) {
             return Err(WireRefusal::Protocol {
                 theirs: message.protocol,
             });
@@ -300,6 +300,7 @@ impl Controller {
         host.link = Some(Link {
             session: message.session,
             seq: 0,
+            protocol: message.protocol,
         });
         if self.operator.paused && !host.executor.paused() {
             // Nothing is under way yet that this could start.
@@ -313,10 +314,24 @@ impl Controller {
         let text = format!("agent of {name} registered (version {})", message.version);
         self.event(EventKind::Host, Some(name), None, text);
         Ok(Welcome {
-            protocol: PROTOCOL,
+            protocol: message.protocol,
             at_ns: self.now.at.0,
             window_ns: self.settings.words.window.0,
             objectives: self.objectives(),
+            policy: self.array_policy(message.protocol),
+        })
+    }
+
+    /// What an array is to hold its operators to, if its agent understands it.
+    fn array_policy(&self, protocol: u32) -> Option<ArrayPolicy> {
+        (protocol >= PROTOCOL_ARRAY_POLICY).then(|| ArrayPolicy {
+            classes: self
+                .settings
+                .classes
+                .iter()
+                .map(|c| c.name.clone())
+                .collect(),
+            overcommit_max: self.settings.overcommit_max(),
         })
     }
 
@@ -398,6 +413,8 @@ impl Controller {
         let objectives = self.objectives();
         let lease_ns = self.settings.words.window.0 * LEASE_WINDOWS;
         let at = self.now.at;
+        let link = self.hosts[name].link;
+        let policy = self.array_policy(link.map_or(PROTOCOL, |l| l.protocol));
         let host = self.hosts.get_mut(name).expect("its agent reports");
         let before = host.executor.jobs().len();
         let before_all = at.saturating_sub(JOBS_KEPT);
@@ -427,6 +444,7 @@ impl Controller {
             },
             calibrations_taken: host.kept.taken.iter().copied().collect(),
             objectives,
+            policy,
             detail: match self.strategy.granularity() {
                 Granularity::Volume => Detail::Volumes,
                 Granularity::Extent => Detail::Extents,

@@ -679,3 +679,30 @@ fn a_second_agent_of_the_same_name_is_told_so() {
     );
     host.windows(1);
 }
+
+#[test]
+fn agents_are_told_what_the_array_is_to_hold_its_operators_to() {
+    let config = BASE.replacen("[policy]", "[policy]\novercommit_max = 1.5", 1);
+    let mut host = Host::new(&config, upside_down());
+    let mut register = |session, protocol| {
+        let message = manager::wire::Register {
+            protocol,
+            session,
+            version: "test".into(),
+        };
+        let now = host.now();
+        host.managed.register(now, "alpha", message)
+    };
+    let welcome = register(70, manager::wire::PROTOCOL).unwrap();
+    let policy = welcome.policy.unwrap();
+    assert_eq!(policy.overcommit_max, 1.5);
+    assert!(!policy.classes.is_empty());
+    // An agent of the version before is taken in, and told nothing that it would not understand.
+    let welcome = register(71, 1).unwrap();
+    assert_eq!((welcome.protocol, welcome.policy), (1, None));
+    let refused = register(72, manager::wire::PROTOCOL + 1);
+    assert!(matches!(
+        refused,
+        Err(MessageRefusal::Wire(WireRefusal::Protocol { .. }))
+    ));
+}
