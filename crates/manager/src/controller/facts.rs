@@ -5,7 +5,7 @@ use model::{
     CalibrationWindow, Device, DeviceFacts, ExtentFacts, ExtentHeat, ExtentPlaces, Facts, Flow,
     LatencySummary, Measured, RunningMove, Specialty, Tier, Topology, VolumeFacts,
 };
-use units::{Bytes, ClassId, DeviceId, Nanos, TierId, VmId, VolumeId};
+use units::{Bytes, DeviceId, Nanos, TierId, VmId, VolumeId};
 
 use super::host::{Epoch, HeatSum, Host};
 use crate::settings::Settings;
@@ -79,7 +79,7 @@ pub(super) fn gather(
         volumes.push(VolumeFacts {
             name: v.name.clone(),
             vm: VmId::from_index(i),
-            class: ClassId::from_index(settings.class(&v.class).unwrap_or(0)),
+            class: settings.class_id(&v.class),
             size: Bytes(size),
             device,
             measured: measured(epoch, &v.name, length),

@@ -63,8 +63,8 @@ impl Controller {
                 .find(|v| self.settings.class(&v.class).is_none());
             if let Some(v) = unknown_class {
                 problems.push(format!(
-                    "volume {} is of class {:?}, which the configuration does not know: it counts as {:?}",
-                    v.name, v.class, self.settings.classes[0].name
+                    "volume {} is of class {:?}, which the configuration does not know: it counts as one without a class and has no objective",
+                    v.name, v.class
                 ));
             }
         }
