@@ -11,7 +11,9 @@ use manager::agent::{
     Counts, Deed, DeviceSnapshot, ExtentsSnapshot, HeatCursor, HeatSnapshot, MoveEnd, Snapshot,
     VolumeSnapshot, WantedExtents,
 };
-use manager::wire::{ArrayTrouble, DeviceIo, FailedIo, Load, LoadOf, MovingWindow, Placed};
+use manager::wire::{
+    ArrayPolicy, ArrayTrouble, DeviceIo, FailedIo, Load, LoadOf, MovingWindow, Placed,
+};
 use model::ExtentPlaces;
 use units::{BytesPerSec, DeviceId, Nanos};
 
@@ -71,6 +73,15 @@ impl ControlledArray {
             }
         }
         Ok(())
+    }
+
+    /// Says what it is to hold its operators to.
+    pub(crate) fn hold_to(&self, policy: &ArrayPolicy) -> Result<(), String> {
+        let told = self.ask(&Ask::Policy {
+            classes: Some(policy.classes.clone()),
+            overcommit_max: Some(policy.overcommit_max),
+        });
+        told.map(|_| ())
     }
 
     /// Does what the agent wants.

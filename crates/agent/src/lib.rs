@@ -11,6 +11,7 @@
 
 mod array;
 mod courier;
+mod held;
 
 use std::io;
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ use thiserror::Error;
 
 use array::ControlledArray;
 use courier::{Courier, Letter};
+use held::Held;
 
 /// The array is looked at this often while something is going on; otherwise when a window ends.
 const BEAT: Duration = Duration::from_millis(250);
@@ -130,15 +132,20 @@ fn look(array: &ControlledArray, courier: &Courier, stop: &AtomicBool, trouble: 
     let now = || began.elapsed().as_nanos() as u64;
     let mut agent = Agent::new(session(), env!("CARGO_PKG_VERSION"));
     let mut sent_ns = None;
+    let mut held = Held::default();
     while !stop.load(Ordering::Acquire) {
         let at_ns = now();
+        let life: Vec<u64>;
         let looked = array.snapshot().and_then(|mut snapshot| {
             let wanted = agent.wanted_extents(at_ns, &snapshot);
             array.look_at_extents(wanted, &mut snapshot)?;
             Ok(snapshot)
         });
         match looked {
-            Ok(snapshot) => agent.beat(at_ns, snapshot),
+            Ok(snapshot) => {
+                life = snapshot.devices.iter().map(|d| d.since_ns).collect();
+                agent.beat(at_ns, snapshot);
+            }
             Err(why) => {
                 let why = format!("the array does not answer: {why}");
                 say(trouble, Some(why.clone()));
@@ -150,6 +157,9 @@ fn look(array: &ControlledArray, courier: &Courier, stop: &AtomicBool, trouble: 
         while let Some(deed) = agent.poll_deed() {
             let result = array.carry_out(&deed);
             agent.done(&deed, result);
+        }
+        if let Some(why) = agent.policy().and_then(|p| held.say(array, p, life)) {
+            agent.remark(why);
         }
         // One letter at a time; the agent replaces what could not be sent by what is newer.
         if sent_ns.is_none()

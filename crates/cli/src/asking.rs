@@ -1,7 +1,8 @@
 //! What the commands that ask a controller share: where it is, who asks, what is trusted, forms of output.
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::{env, fs};
 
 use anyhow::Context;
 use clap::Args;
@@ -13,20 +14,19 @@ use crate::live::{Form, OutputArg, message};
 
 /// Where a controller that was started here has its socket.
 const SOCKET_HERE: &str = "terrace-state/controller.sock";
+/// The variable that names a controller.
+const CONTROLLER: &str = "TERRACE_CONTROLLER";
+/// The variable that says which certificate to trust.
+const FINGERPRINT: &str = "TERRACE_FINGERPRINT";
 /// Where the controller of this machine has its socket.
 const SOCKET_OF_SYSTEM: &str = "/run/terrace/controller.sock";
 
 /// Which controller.
 #[derive(Debug, Args)]
 pub struct ControllerArg {
-    /// The controller, unix:PATH or https://HOST:PORT [default: terrace-state/controller.sock if it is there, else
-    /// /run/terrace/controller.sock]
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        env = "TERRACE_CONTROLLER",
-        help_heading = "Controller"
-    )]
+    /// The controller, unix:PATH or https://HOST:PORT [env: TERRACE_CONTROLLER] [default: terrace-state/controller.sock if
+    /// it is there, else /run/terrace/controller.sock]
+    #[arg(long, value_name = "ADDRESS", help_heading = "Controller")]
     controller: Option<Address>,
     #[command(flatten)]
     credentials: Credentials,
@@ -43,7 +43,8 @@ pub struct Credentials {
         help_heading = "Controller"
     )]
     token_file: Option<PathBuf>,
-    /// Trust the certificate with this SHA-256, which `terrace serve` prints
+    /// Trust the certificate with this SHA-256, which `terrace serve` prints [env: TERRACE_FINGERPRINT, unless --ca is
+    /// given]
     #[arg(
         long,
         value_name = "sha256:…",
@@ -60,34 +61,73 @@ impl Credentials {
     /// A client of the controller at an address. Nothing is asked yet.
     pub fn client(&self, address: Address) -> anyhow::Result<Client> {
         let token = self.token_file.as_deref().map(token).transpose()?;
-        let trust = match (&self.fingerprint, &self.ca) {
-            (Some(fingerprint), _) => TlsTrust::Fingerprint(*fingerprint),
-            (None, Some(path)) => TlsTrust::CaFile(path.clone()),
-            (None, None) => TlsTrust::Nothing,
+        let trust = match (&self.fingerprint, &self.ca, &address) {
+            (Some(fingerprint), _, _) => TlsTrust::Fingerprint(*fingerprint),
+            (None, Some(path), _) => TlsTrust::CaFile(path.clone()),
+            // A socket has no certificate.
+            (None, None, Address::Unix(_)) => TlsTrust::Nothing,
+            (None, None, Address::Https { .. }) => match from_environment(FINGERPRINT)? {
+                Some(fingerprint) => TlsTrust::Fingerprint(fingerprint),
+                None => TlsTrust::Nothing,
+            },
         };
         Ok(Client::new(address, token, trust)?)
     }
 }
 
-impl ControllerArg {
-    /// Whether a controller was named.
-    pub fn named(&self) -> bool {
-        self.controller.is_some()
-    }
+/// What a variable of the environment says; one that is empty says nothing. Clap could read it, but not tell it from the
+/// command line, which goes before.
+fn from_environment<T>(name: &str) -> anyhow::Result<Option<T>>
+where
+    T: FromStr<Err: std::error::Error + Send + Sync + 'static>,
+{
+    let Some(value) = env::var_os(name).filter(|v| !v.is_empty()) else {
+        return Ok(None);
+    };
+    let text = value
+        .to_str()
+        .with_context(|| format!("{name} is no text"))?;
+    let parsed = text.parse::<T>();
+    parsed
+        .map(Some)
+        .with_context(|| format!("the environment variable {name}"))
+}
 
-    /// Where it is.
-    pub fn address(&self) -> Address {
-        let usual = || match socket_here() {
+/// Who named a controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Named {
+    /// The command line.
+    Here,
+    /// The environment.
+    Environment,
+    /// Nobody.
+    Nowhere,
+}
+
+impl ControllerArg {
+    /// Where it is, and who says so.
+    pub fn address(&self) -> anyhow::Result<(Address, Named)> {
+        if let Some(given) = &self.controller {
+            return Ok((given.clone(), Named::Here));
+        }
+        if let Some(address) = from_environment(CONTROLLER)? {
+            return Ok((address, Named::Environment));
+        }
+        let usual = match socket_here() {
             true => SOCKET_HERE,
             false => SOCKET_OF_SYSTEM,
         };
-        let given = self.controller.clone();
-        given.unwrap_or_else(|| Address::Unix(usual().into()))
+        Ok((Address::Unix(usual.into()), Named::Nowhere))
+    }
+
+    /// A client of the controller at its address. Nothing is asked yet.
+    pub fn client_at(&self, address: Address) -> anyhow::Result<Client> {
+        self.credentials.client(address)
     }
 
     /// A client. Nothing is asked yet.
     pub fn client(&self) -> anyhow::Result<Client> {
-        self.credentials.client(self.address())
+        self.client_at(self.address()?.0)
     }
 }
 

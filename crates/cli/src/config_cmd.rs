@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 use manager::settings::{ManagerConfig, Settings};
+use serde::Serialize;
 
 use crate::counting;
 use crate::inputs;
+use crate::live::{OutputArg, wrong_usage};
 use crate::sim_cmd;
 
 /// `terrace config …`
@@ -21,6 +23,8 @@ pub enum ConfigCommand {
         /// Scenarios, and configurations of `terrace serve`
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
+        #[command(flatten)]
+        output: OutputArg,
     },
     /// Print all that a live configuration comes to, defaults and all
     Show {
@@ -30,6 +34,9 @@ pub enum ConfigCommand {
         /// Say behind every value which line gives it, or that it is a default
         #[arg(long)]
         origin: bool,
+        /// Form of the output
+        #[arg(short, long, value_enum, default_value = "toml")]
+        output: ShownAs,
     },
     /// Print the JSON schema of scenarios
     Schema {
@@ -39,29 +46,70 @@ pub enum ConfigCommand {
     },
 }
 
+/// Form of a configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ShownAs {
+    /// As it would be written
+    Toml,
+    /// For programs; the layout names its version
+    Json,
+}
+
+/// What was found in files.
+#[derive(Serialize)]
+struct Checked {
+    files: Vec<CheckedFile>,
+}
+
+#[derive(Serialize)]
+struct CheckedFile {
+    file: String,
+    /// Whether there is no fault in it.
+    ok: bool,
+    /// What it is, or its fault.
+    what: String,
+}
+
+#[derive(Serialize)]
+struct ShownConfig {
+    schema: &'static str,
+    config: ManagerConfig,
+}
+
 /// Runs `terrace config …`.
 pub fn run(command: ConfigCommand) -> anyhow::Result<ExitCode> {
     let mut out = io::stdout().lock();
     match command {
-        ConfigCommand::Check { files } => {
-            let mut code = ExitCode::SUCCESS;
-            for path in &files {
-                match check(path) {
-                    Ok(found) => writeln!(out, "{}: {found}", path.display())?,
-                    Err(e) => {
-                        let _ = writeln!(io::stderr(), "error: {e:#}");
-                        code = ExitCode::FAILURE;
-                    }
-                }
-            }
-            return Ok(code);
+        ConfigCommand::Check { files, output } => {
+            drop(out);
+            return check_all(&files, &output);
         }
-        ConfigCommand::Show { file, origin } => {
+        ConfigCommand::Show {
+            origin: true,
+            output: ShownAs::Json,
+            ..
+        } => {
+            return Ok(wrong_usage(
+                "--origin writes comments, which JSON has no place for",
+            ));
+        }
+        ConfigCommand::Show {
+            file,
+            origin,
+            output,
+        } => {
             let (settings, text) = read_live(&file)?;
             let words = settings.effective()?;
-            let shown = match origin {
-                true => config::write_with_origin(&words, &text),
-                false => config::write(&words),
+            let shown = match (output, origin) {
+                (ShownAs::Json, _) => {
+                    let shown = ShownConfig {
+                        schema: "terrace.config.show/1",
+                        config: words,
+                    };
+                    Ok(serde_json::to_string_pretty(&shown)? + "\n")
+                }
+                (ShownAs::Toml, true) => config::write_with_origin(&words, &text),
+                (ShownAs::Toml, false) => config::write(&words),
             };
             write!(out, "{}", shown.map_err(|why| anyhow!(why))?)?;
         }
@@ -74,6 +122,30 @@ pub fn run(command: ConfigCommand) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn check_all(files: &[PathBuf], output: &OutputArg) -> anyhow::Result<ExitCode> {
+    let mut checked = Checked { files: vec![] };
+    for path in files {
+        let (ok, what) = match check(path) {
+            Ok(found) => (true, found),
+            Err(e) => {
+                let why = format!("{e:#}");
+                let _ = writeln!(io::stderr(), "error: {why}");
+                (false, why)
+            }
+        };
+        let file = path.display().to_string();
+        checked.files.push(CheckedFile { file, ok, what });
+    }
+    output.print("terrace.config.check/1", &checked, |all| {
+        let good = all.files.iter().filter(|f| f.ok);
+        good.map(|f| format!("{}: {}\n", f.file, f.what)).collect()
+    })?;
+    Ok(match checked.files.iter().all(|f| f.ok) {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
 }
 
 /// What a file is, where there is no fault in it.
@@ -90,7 +162,7 @@ fn check(path: &Path) -> anyhow::Result<String> {
                 a.dir
             )),
             words.tiers.len(),
-            settings.classes.len(),
+            words.classes.len(),
             words.window
         ));
     }

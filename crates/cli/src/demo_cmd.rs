@@ -9,8 +9,9 @@ use clap::Args;
 use demo::{DemoEvent, DemoResult, DemoSettings};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use manager::view::EventKind;
+use serde::Serialize;
 
-use crate::live::{Go, Stop, explained, message};
+use crate::live::{Form, Go, OutputArg, Stop, explained, message};
 
 /// Strategies that `--compare` runs beside the one that was asked for.
 const RIVALS: [&str; 2] = ["static", "idt"];
@@ -33,6 +34,14 @@ pub struct Demo {
     /// Seed of the guests
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
+    #[command(flatten)]
+    output: OutputArg,
+}
+
+/// What came of it, by strategy.
+#[derive(Serialize)]
+struct Runs<'a> {
+    runs: Vec<report::DemoTable<'a>>,
 }
 
 /// Runs `terrace demo`.
@@ -48,16 +57,20 @@ pub fn run(what: &Demo) -> anyhow::Result<ExitCode> {
     let mut results = Vec::new();
     for strategy in strategies {
         let result = one(what, strategy, &stop)?;
-        let mut out = io::stdout().lock();
-        write!(out, "{}", report::demo(&shown(&result)))?;
-        out.flush()?;
-        drop(out);
+        if what.output.form() == Form::Table {
+            let mut out = io::stdout().lock();
+            write!(out, "{}", report::demo(&shown(&result)))?;
+            out.flush()?;
+        }
         results.push(result);
     }
-    if results.len() > 1 {
-        let shown: Vec<_> = results.iter().map(shown).collect();
-        write!(io::stdout().lock(), "{}", report::demo_compared(&shown))?;
-    }
+    let runs = results.iter().map(shown).collect();
+    what.output.print("terrace.demo/1", &Runs { runs }, |all| {
+        match all.runs.len() {
+            1 => String::new(), // it has been shown
+            _ => report::demo_compared(&all.runs),
+        }
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,6 +1,5 @@
 //! `terrace volume export`: the server.
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,9 +8,12 @@ use anyhow::{anyhow, bail};
 use clap::{Args, ValueEnum};
 use datapath::desk::{Ask, Told, VolumeInfo};
 use datapath::{EngineLimits, IoChoice, Listen, ServerConfig, Serving};
+use serde::Serialize;
 use units::Nanos;
 
-use crate::live::{AcceptLossArg, ArrayArg, Go, Stop, explained, message, unexpected};
+use crate::live::{
+    AcceptLossArg, ArrayArg, Go, OutputArg, Stop, explained, message, unexpected,
+};
 
 /// What tiers' volumes share is divided this often.
 const TICK: Duration = Duration::from_millis(100);
@@ -35,6 +37,8 @@ pub struct Export {
     accept: AcceptLossArg,
     #[command(flatten)]
     serving: ServingArgs,
+    #[command(flatten)]
+    output: OutputArg,
 }
 
 /// How to serve.
@@ -88,11 +92,19 @@ impl ServingArgs {
     }
 }
 
+/// An export, and where guests find it.
+#[derive(Serialize)]
+struct Announced<'a> {
+    export: &'a str,
+    uri: String,
+}
+
 /// Says where an export is; whoever started this may wait for the line.
-pub fn announce(listen: &Listen, export: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{} {}", report::printable(export), listen.uri(export))?;
-    out.flush()
+pub fn announce(output: &OutputArg, listen: &Listen, export: &str) -> anyhow::Result<()> {
+    let uri = listen.uri(export);
+    output.print_next("terrace.export/1", &Announced { export, uri }, |a| {
+        format!("{} {}\n", report::printable(a.export), a.uri)
+    })
 }
 
 /// A socket's path that other programs, which run elsewhere, understand too; as it is if that is too long for a socket.
@@ -137,7 +149,7 @@ fn serve(export: Export, serving: &mut Serving, stop: &Stop) -> anyhow::Result<(
     for listen in listens {
         let bound = serving.listen(&reachable(listen)).map_err(explained)?;
         for name in &names {
-            announce(&bound, name)?;
+            announce(&export.output, &bound, name)?;
         }
     }
     while stop.sleep(TICK) == Go::On {

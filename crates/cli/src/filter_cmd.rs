@@ -63,7 +63,7 @@ pub fn run(args: FilterArgs) -> anyhow::Result<ExitCode> {
     if let Some(notice) = &filter.server.notice {
         message(&format!("note: {notice}"));
     }
-    let served = serve(&mut filter, args.listen, &stop);
+    let served = serve(&mut filter, args.listen, &args.output, &stop);
     let status = filter.status().map_err(explained)?;
     let recorded = filter.stop().map_err(explained)?;
     let text = |s: &datapath::VolumeStatus| {
@@ -83,13 +83,18 @@ pub fn run(args: FilterArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn serve(filter: &mut Filter, listens: Vec<Listen>, stop: &Stop) -> anyhow::Result<()> {
+fn serve(
+    filter: &mut Filter,
+    listens: Vec<Listen>,
+    output: &OutputArg,
+    stop: &Stop,
+) -> anyhow::Result<()> {
     for listen in listens {
         let bound = filter
             .server
             .listen(&reachable(listen))
             .map_err(explained)?;
-        announce(&bound, &filter.name)?;
+        announce(output, &bound, &filter.name)?;
     }
     while stop.sleep(Duration::from_millis(200)) == Go::On {
         if !filter.server.healthy() {

@@ -3,6 +3,7 @@
 use datapath::desk::{TierInfo, VolumeInfo};
 use datapath::{Injected, LastMove, Latency, Measured};
 use report::{number, table, words};
+use serde::Serialize;
 use units::{Bytes, BytesPerSec};
 
 const NONE: &str = "-";
@@ -33,20 +34,69 @@ fn rate(rate: BytesPerSec) -> String {
     format!("{:.1} MiB/s", rate.as_f64() / MIB)
 }
 
+/// The tiers of an array, and all of it together.
+#[derive(Debug, Serialize)]
+pub struct Tiers {
+    tiers: Vec<TierInfo>,
+    /// All tiers together.
+    array: Whole,
+}
+
+/// An array as a whole.
+#[derive(Debug, Serialize)]
+struct Whole {
+    used: Bytes,
+    size: Bytes,
+    /// Sizes of all volumes.
+    provisioned: Bytes,
+    /// That over the size of the array; none where the array has no size.
+    overcommit: Option<f64>,
+    /// At most; none where nothing is bounded.
+    overcommit_max: Option<f64>,
+}
+
+impl Tiers {
+    /// Adds the tiers up.
+    pub fn of(tiers: Vec<TierInfo>, overcommit_max: Option<f64>) -> Self {
+        let sum = |of: fn(&TierInfo) -> Bytes| {
+            let each = tiers.iter().map(|t| of(t).0);
+            Bytes(each.fold(0, u64::saturating_add))
+        };
+        let (size, provisioned) = (sum(|t| t.size), sum(|t| t.provisioned));
+        let array = Whole {
+            used: sum(|t| t.used),
+            size,
+            provisioned,
+            overcommit: (size.0 > 0).then(|| provisioned.as_f64() / size.as_f64()),
+            overcommit_max,
+        };
+        Self { tiers, array }
+    }
+}
+
+fn times(part: Bytes, whole: Bytes) -> String {
+    match whole.0 {
+        0 => NONE.into(),
+        _ => fixed(part.as_f64() / whole.as_f64(), 2),
+    }
+}
+
 /// `terrace tier list`
-pub fn tiers(tiers: &[TierInfo]) -> String {
+pub fn tiers(all: &Tiers) -> String {
     let columns = [
         words("tier"),
         words("device"),
         number("used", ""),
         number("size", ""),
         number("use%", ""),
+        number("provisioned", ""),
+        number("times", "size"),
         number("limit IOPS", ""),
         number("limit MiB/s", ""),
         words("where"),
     ];
     let mut rows = vec![];
-    for tier in tiers {
+    for tier in &all.tiers {
         let iops = tier.iops.map_or(NONE.into(), |i| fixed(i.0, 0));
         let bandwidth = tier.bandwidth.map(|b| fixed(b.as_f64() / MIB, 1));
         rows.push(vec![
@@ -55,6 +105,8 @@ pub fn tiers(tiers: &[TierInfo]) -> String {
             size(tier.used),
             size(tier.size),
             share(tier.used, tier.size),
+            size(tier.provisioned),
+            times(tier.provisioned, tier.size),
             iops,
             bandwidth.unwrap_or(NONE.into()),
             String::new(),
@@ -69,10 +121,28 @@ pub fn tiers(tiers: &[TierInfo]) -> String {
                 share(device.used, device.size),
                 String::new(),
                 String::new(),
+                String::new(),
+                String::new(),
                 format!("{}{emulated}", device.path),
             ]);
         }
     }
+    let array = &all.array;
+    let bound = array
+        .overcommit_max
+        .map(|most| format!("at most {most} times provisioned"));
+    rows.push(vec![
+        "(all)".into(),
+        String::new(),
+        size(array.used),
+        size(array.size),
+        share(array.used, array.size),
+        size(array.provisioned),
+        times(array.provisioned, array.size),
+        String::new(),
+        String::new(),
+        bound.unwrap_or_default(),
+    ]);
     table(&columns, rows)
 }
 

@@ -40,6 +40,7 @@ mod reproduce_priority_lru;
 mod reuse_cmd;
 mod serve_cmd;
 mod sim_cmd;
+mod sim_lists;
 mod sim_plan;
 mod ssd_cmd;
 mod ssd_table;
@@ -50,6 +51,7 @@ mod sweep_cells;
 mod sweep_cmd;
 mod sweep_run;
 mod tier_cmd;
+mod tier_describe;
 mod top_cmd;
 mod trace_cmd;
 mod trace_info;
@@ -68,7 +70,7 @@ use clap::{Parser, Subcommand};
 
 /// Storage tiering: decide where data lives, in simulation and live.
 #[derive(Debug, Parser)]
-#[command(version, about, max_term_width = 110)]
+#[command(name = "terrace", version, about, max_term_width = 110)]
 struct Args {
     #[command(subcommand)]
     command: Command,
@@ -123,13 +125,15 @@ enum Command {
     Reproduce(reproduce_cmd::ReproduceCommand),
     /// Say why a volume is where it is, asking a controller or reading the record of a run
     ///
-    /// A controller is asked where one is named, or has its socket in the usual place. Otherwise, and with --run, --strategy
-    /// or --at, the record of a run is read.
+    /// With --run, --strategy or --at, the record of a run is read; with --controller, a controller is asked. Otherwise a
+    /// controller is asked that TERRACE_CONTROLLER names or that has its socket in the usual place, and the record where that
+    /// one has no answer. What answered is said.
     Why(why_cmd::Which),
     /// Say why a volume is not on a tier, asking a controller or reading the record of a run
     ///
-    /// A controller is asked where one is named, or has its socket in the usual place. Otherwise, and with --run, --strategy
-    /// or --at, the record of a run is read.
+    /// With --run, --strategy or --at, the record of a run is read; with --controller, a controller is asked. Otherwise a
+    /// controller is asked that TERRACE_CONTROLLER names or that has its socket in the usual place, and the record where that
+    /// one has no answer. What answered is said.
     WhyNot {
         #[command(flatten)]
         which: why_cmd::Which,
@@ -201,6 +205,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     };
     done.map(|()| ExitCode::SUCCESS)
 }
+
+#[cfg(test)]
+mod tests;
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error

@@ -1,7 +1,6 @@
 //! `terrace serve` and `terrace agent`: the live manager, for keeps.
 
 use std::fs;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,9 +11,10 @@ use clap::Args;
 use client::Address;
 use daemon::Daemon;
 use manager::settings::{ManagerConfig, Settings};
+use serde::Serialize;
 
 use crate::asking::Credentials;
-use crate::live::{AcceptLossArg, Go, Hangup, Stop, absolute, explained, message};
+use crate::live::{AcceptLossArg, Go, Hangup, OutputArg, Stop, absolute, explained, message};
 
 /// The daemon is ticked this often.
 const TICK: Duration = Duration::from_millis(100);
@@ -27,6 +27,8 @@ pub struct Serve {
     config: PathBuf,
     #[command(flatten)]
     accept: AcceptLossArg,
+    #[command(flatten)]
+    output: OutputArg,
 }
 
 /// `terrace agent`
@@ -71,7 +73,7 @@ pub fn serve(what: &Serve) -> anyhow::Result<ExitCode> {
     let file = what.config.clone();
     let read = Box::new(move || read_config(&file).map_err(|e| format!("{e:#}")));
     let mut daemon = Daemon::start_from(settings, base, Some(read), &what.accept.words()).map_err(explained)?;
-    let done = announce(&daemon).and_then(|()| {
+    let done = announce(&daemon, &what.output).and_then(|()| {
         let mut said = daemon.agent_trouble();
         while stop.sleep(TICK) == Go::On {
             daemon.tick().map_err(explained)?;
@@ -99,25 +101,62 @@ pub fn serve(what: &Serve) -> anyhow::Result<ExitCode> {
     done.map(|()| ExitCode::SUCCESS)
 }
 
-/// Says where everything is; whoever started this may wait for the line `ready`.
-fn announce(daemon: &Daemon) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
+/// Where everything is.
+#[derive(Serialize)]
+struct Places {
+    volumes: Vec<VolumePlace>,
+    controller: String,
+    page: Option<PagePlace>,
+}
+
+#[derive(Serialize)]
+struct VolumePlace {
+    volume: String,
+    uri: String,
+}
+
+#[derive(Serialize)]
+struct PagePlace {
+    url: String,
+    fingerprint: String,
+}
+
+/// Says where everything is; whoever started this may wait for the line `ready`, or for the line of JSON.
+fn announce(daemon: &Daemon, output: &OutputArg) -> anyhow::Result<()> {
+    let mut volumes = vec![];
     if let Some(array) = daemon.array() {
         for note in &array.notes {
             message(&format!("note: {note}"));
         }
-        for (volume, uri) in array.uris() {
-            writeln!(out, "volume {} {uri}", report::printable(&volume))?;
-        }
+        let uris = array.uris().into_iter();
+        volumes.extend(uris.map(|(volume, uri)| VolumePlace { volume, uri }));
     }
-    writeln!(out, "controller unix:{}", daemon.socket().display())?;
     let controller = daemon.controller();
-    if let (Some(address), Some(fingerprint)) = (controller.address(), controller.fingerprint()) {
-        writeln!(out, "page https://{address}/ {fingerprint}")?;
+    let page = match (controller.address(), controller.fingerprint()) {
+        (Some(address), Some(fingerprint)) => Some(PagePlace {
+            url: format!("https://{address}/"),
+            fingerprint: fingerprint.to_string(),
+        }),
+        _ => None,
+    };
+    let places = Places {
+        volumes,
+        controller: format!("unix:{}", daemon.socket().display()),
+        page,
+    };
+    output.print_next("terrace.serve/1", &places, lines)
+}
+
+fn lines(places: &Places) -> String {
+    let volumes = places.volumes.iter();
+    let mut out: String = volumes
+        .map(|v| format!("volume {} {}\n", report::printable(&v.volume), v.uri))
+        .collect();
+    out += &format!("controller {}\n", places.controller);
+    if let Some(page) = &places.page {
+        out += &format!("page {} {}\n", page.url, page.fingerprint);
     }
-    writeln!(out, "ready")?;
-    out.flush()?;
-    Ok(())
+    out + "ready\n"
 }
 
 /// Runs `terrace agent`.

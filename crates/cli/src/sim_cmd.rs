@@ -18,7 +18,9 @@ use crate::cache_cmd;
 use crate::counting;
 use crate::inputs;
 use crate::jobs::{self, Job};
+use crate::live::OutputArg;
 use crate::record;
+use crate::sim_lists;
 use crate::sim_plan;
 use crate::ssd_cmd;
 use crate::sweep_cmd;
@@ -61,9 +63,15 @@ pub enum SimCommand {
     #[command(after_help = ssd_cmd::EXAMPLES)]
     Ssd(Box<ssd_cmd::SsdArgs>),
     /// List the strategies
-    Strategies,
+    Strategies {
+        #[command(flatten)]
+        output: OutputArg,
+    },
     /// List the device presets, the client presets and the SSDs
-    Presets,
+    Presets {
+        #[command(flatten)]
+        output: OutputArg,
+    },
 }
 
 /// What to run and where the results go.
@@ -146,35 +154,8 @@ pub fn run(command: SimCommand) -> anyhow::Result<ExitCode> {
         SimCommand::Cache(args) => cache_cmd::run(&args),
         SimCommand::Plan(args) => sim_plan::run(&args),
         SimCommand::Ssd(args) => ssd_cmd::run(&args),
-        SimCommand::Strategies => {
-            let mut out = io::stdout().lock();
-            let width = planner::REGISTRY.iter().map(|e| e.name.len()).max();
-            let width = width.unwrap_or(0) + 2;
-            for entry in planner::REGISTRY {
-                writeln!(out, "{:<width$}{}", entry.name, entry.summary)?;
-            }
-            Ok(ExitCode::SUCCESS)
-        }
-        SimCommand::Presets => {
-            let mut out = io::stdout().lock();
-            writeln!(out, "devices:")?;
-            for p in model::PRESETS {
-                writeln!(out, "  {:<18}{}", p.name, p.source)?;
-            }
-            writeln!(out, "ssds (terrace sim ssd):")?;
-            for p in flash::drive::PRESETS {
-                writeln!(out, "  {:<18}{}; {}", p.name, p.summary, p.source)?;
-            }
-            writeln!(out, "clients (paper 0, Table V):")?;
-            for p in trace::CLIENT_PRESETS {
-                writeln!(
-                    out,
-                    "  {:<18}{:<7} {} ({:.0} IOPS)",
-                    p.name, p.load, p.stands_for, p.iops
-                )?;
-            }
-            Ok(ExitCode::SUCCESS)
-        }
+        SimCommand::Strategies { output } => sim_lists::strategies(&output),
+        SimCommand::Presets { output } => sim_lists::presets(&output),
     }
 }
 

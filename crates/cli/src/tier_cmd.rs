@@ -7,12 +7,12 @@ use clap::{Args, Subcommand};
 use datapath::desk::{Ask, NewDevice, NewSource, Told};
 use manager::question::TierState;
 use model::DevicePreset;
-use serde::Serialize;
 use units::{Bytes, BytesPerSec, Iops};
 
 use crate::asking::Asking;
-use crate::live::{ArrayArg, OutputArg, absolute, parse_iops, said, unexpected};
-use crate::live_table;
+use crate::live::{ArrayArg, OutputArg, absolute, message, parse_iops, said, unexpected};
+use crate::live_table::{self, Tiers};
+use crate::tier_describe::Description;
 
 /// `terrace tier …`
 #[derive(Debug, Subcommand)]
@@ -76,12 +76,19 @@ pub struct Add {
     tier: String,
     #[command(flatten)]
     source: Source,
-    /// How much of it to use, such as "10 GiB"; all of a block device or export if left out
+    /// How much of it to use, such as 10G or "10 GiB"; all of a block device or export if left out
     #[arg(long, value_name = "SIZE", required_unless_present_any = ["block", "nbd"])]
     size: Option<Bytes>,
     /// Let it behave like a device of `terrace sim presets`
     #[arg(long, value_name = "PRESET", value_parser = parse_preset)]
     emulate: Option<&'static DevicePreset>,
+    /// The device that it is, of `terrace sim presets`: describes the tier to the live manager, which decides nothing about
+    /// one that it does not know
+    #[arg(long, value_name = "PRESET", value_parser = parse_preset, conflicts_with = "emulate")]
+    preset: Option<&'static DevicePreset>,
+    /// The live manager's configuration: the description is added to it; it is only shown if left out
+    #[arg(long, value_name = "FILE", requires = "preset")]
+    config: Option<PathBuf>,
     /// Size of extents, the unit of placement; only for the first device of a new array (default: 1 MiB)
     #[arg(long, value_name = "SIZE")]
     extent: Option<Bytes>,
@@ -121,15 +128,13 @@ pub fn parse_preset(name: &str) -> Result<&'static DevicePreset, String> {
     model::preset(name).ok_or_else(|| datapath::unknown("preset", name, known))
 }
 
-#[derive(Serialize)]
-struct Tiers {
-    tiers: Vec<datapath::desk::TierInfo>,
-}
-
 /// Runs `terrace tier …`.
 pub fn run(command: TierCommand) -> anyhow::Result<ExitCode> {
     match command {
         TierCommand::Add(add) => {
+            // Whatever is wrong with the description is said before there is a device.
+            let describe = |preset| Description::of(&add.tier, preset, add.config.as_deref());
+            let description = add.preset.map(describe).transpose()?;
             let source = add.source.wanted()?;
             let new = NewDevice {
                 tier: add.tier,
@@ -139,13 +144,20 @@ pub fn run(command: TierCommand) -> anyhow::Result<ExitCode> {
             };
             let told = datapath::add_device(&add.array.array, add.extent, new);
             said(&told.map_err(|why| anyhow::anyhow!(why))?);
+            if let Some(description) = description {
+                description.write()?.lines().for_each(message);
+            }
         }
         TierCommand::List { array, output } => {
-            let Told::Tiers { tiers } = array.ask(Ask::Tiers)? else {
+            let Told::Tiers {
+                tiers,
+                overcommit_max,
+            } = array.ask(Ask::Tiers)?
+            else {
                 return Err(unexpected());
             };
-            let text = |t: &Tiers| live_table::tiers(&t.tiers);
-            output.print("terrace.tier.list/1", &Tiers { tiers }, text)?;
+            let tiers = Tiers::of(tiers, overcommit_max);
+            output.print("terrace.tier.list/1", &tiers, live_table::tiers)?;
         }
         TierCommand::Remove { array, tier } => array.order(Ask::RemoveTier { tier })?,
         TierCommand::Limit {

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
 use datapath::desk::{Ask, Told, VolumeInfo};
+use model::NO_CLASS;
 use serde::Serialize;
 use units::{Bytes, BytesPerSec, Iops};
 
@@ -22,15 +23,15 @@ pub enum VolumeCommand {
         /// Its name
         #[arg(value_name = "VOLUME")]
         volume: String,
-        /// Its size, such as "100 GiB"
+        /// Its size, such as 100G or "100 GiB"
         #[arg(long, value_name = "SIZE")]
         size: Bytes,
         /// The tier of its data until it is moved
         #[arg(long, value_name = "TIER")]
         tier: String,
-        /// Its service class
-        #[arg(long, value_name = "CLASS", default_value = "default")]
-        class: String,
+        /// Its service class; none, so no objective, if left out
+        #[arg(long, value_name = "CLASS")]
+        class: Option<String>,
     },
     /// List the volumes
     List {
@@ -57,6 +58,9 @@ pub enum VolumeCommand {
         /// Really: there is no way back
         #[arg(long)]
         yes: bool,
+        /// Really, and also while guests are connected: they are cut off
+        #[arg(long)]
+        force: bool,
     },
     /// Serve volumes over NBD until told to stop
     Export(export_cmd::Export),
@@ -72,8 +76,11 @@ pub enum VolumeCommand {
         #[command(flatten)]
         which: Which,
         /// The class
-        #[arg(value_name = "CLASS")]
-        class: String,
+        #[arg(value_name = "CLASS", required_unless_present = "none")]
+        class: Option<String>,
+        /// Of no class: without an objective
+        #[arg(long, conflicts_with = "class")]
+        none: bool,
     },
     /// Set limits, weight and measuring of a served volume, until the server ends
     Set(Set),
@@ -172,23 +179,28 @@ pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
             let volume = which.array.show(&which.volume)?;
             output.print("terrace.volume.show/1", &volume, live_table::volume)?;
         }
-        VolumeCommand::Delete { which, yes: false } => {
+        VolumeCommand::Delete {
+            which,
+            yes: false,
+            force: false,
+        } => {
             return Ok(wrong_usage(&format!(
                 "deleting volume {:?} discards its data for good: say --yes",
                 which.volume
             )));
         }
-        VolumeCommand::Delete { which, yes: true } => which.array.order(Ask::Delete {
+        VolumeCommand::Delete { which, force, .. } => which.array.order(Ask::Delete {
             volume: which.volume,
+            force,
         })?,
         VolumeCommand::Heat(heat) => heat_cmd::run(&heat)?,
         VolumeCommand::Mrc(mrc) => reuse_cmd::run(&mrc)?,
         VolumeCommand::Export(export) => return export_cmd::run(export),
         VolumeCommand::Move(what) => return move_cmd::run(&what),
         VolumeCommand::Cancel { which } => return move_cmd::cancel(&which),
-        VolumeCommand::Class { which, class } => which.array.order(Ask::SetClass {
+        VolumeCommand::Class { which, class, .. } => which.array.order(Ask::SetClass {
             volume: which.volume,
-            class,
+            class: class.unwrap_or_else(|| NO_CLASS.into()),
         })?,
         VolumeCommand::Set(set) => self::set(set)?,
         VolumeCommand::Inject(inject) => return inject_cmd::run(&inject),

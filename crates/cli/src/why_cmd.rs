@@ -7,11 +7,12 @@ use std::process::ExitCode;
 use clap::Args;
 use client::{Client, ClientError};
 use report::live;
+use serde::Serialize;
 use sim::RunResult;
 use units::Nanos;
 
-use crate::asking::{ControllerArg, time, usual_socket_is_there};
-use crate::live::{Form, OutputArg, message, wrong_usage};
+use crate::asking::{ControllerArg, Named, time, usual_socket_is_there};
+use crate::live::{Form, OutputArg, message};
 use crate::record;
 
 /// Which volume, and where the reasons are from.
@@ -44,7 +45,15 @@ pub fn why(which: &Which) -> anyhow::Result<ExitCode> {
         which.output.print("terrace.why/1", &why, text)?;
         return Ok(ExitCode::SUCCESS);
     }
-    which.recorded(|result, at_s| report::why(result, volume, at_s))
+    let (result, at_s) = which.recorded()?;
+    match which.output.form() {
+        Form::Table => text(&report::why(&result, volume, at_s)?)?,
+        Form::Json => {
+            let data = report::why_data(&result, volume, at_s)?;
+            which.json("terrace.why.recorded/1", &data)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// `terrace why-not VOLUME --tier T`
@@ -55,7 +64,19 @@ pub fn why_not(which: &Which, tier: &str) -> anyhow::Result<ExitCode> {
         which.output.print("terrace.why-not/1", &why, text)?;
         return Ok(ExitCode::SUCCESS);
     }
-    which.recorded(|result, at_s| report::why_not(result, volume, tier, at_s))
+    let (result, at_s) = which.recorded()?;
+    match which.output.form() {
+        Form::Table => text(&report::why_not(&result, volume, tier, at_s)?)?,
+        Form::Json => {
+            let data = report::why_not_data(&result, volume, tier, at_s)?;
+            which.json("terrace.why-not.recorded/1", &data)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(words: &str) -> anyhow::Result<()> {
+    Ok(write!(io::stdout().lock(), "{words}")?)
 }
 
 impl Which {
@@ -65,35 +86,53 @@ impl Which {
         ask: impl FnOnce(&mut Client) -> Result<T, ClientError>,
     ) -> anyhow::Result<Option<(T, Client)>> {
         let about_record = self.run.is_some() || self.strategy.is_some() || self.at.is_some();
-        let named = self.controller.named();
-        if about_record || !(named || usual_socket_is_there()) {
+        let (address, named) = self.controller.address()?;
+        let there = named != Named::Nowhere || usual_socket_is_there();
+        if about_record {
+            if there {
+                message(&format!(
+                    "a recorded run is asked, as --run, --strategy and --at say; without them the controller on {address} is"
+                ));
+            }
             return Ok(None);
         }
-        let address = self.controller.address();
-        let mut client = self.controller.client()?;
-        match ask(&mut client) {
-            Ok(answer) => {
+        if !there {
+            return Ok(None);
+        }
+        // Only a controller that was named in so many words hides a record.
+        let record = record::directory(None).ok();
+        let record = record.filter(|_| named != Named::Here);
+        let asked = self.controller.client_at(address.clone());
+        let answer = asked.and_then(|mut client| Ok((ask(&mut client)?, client)));
+        match (answer, record) {
+            (Ok(answer), None) => {
                 message(&format!("asked the controller on {address}"));
-                Ok(Some((answer, client)))
+                Ok(Some(answer))
             }
-            // A socket may outlast its controller, and nobody asked for one.
-            Err(e @ ClientError::Nobody { .. }) if !named => {
-                message(&e.to_string());
+            (Ok(answer), Some(dir)) => {
+                message(&format!(
+                    "asked the controller on {address}; a run is recorded here too: --run {} asks that",
+                    dir.display()
+                ));
+                Ok(Some(answer))
+            }
+            (Err(error), Some(_)) => {
+                message(&format!(
+                    "the controller on {address} has no answer ({error:#}); a recorded run is asked instead, --controller {address} asks only the controller"
+                ));
                 Ok(None)
             }
-            Err(e) => Err(e.into()),
+            // A socket may outlast its controller, and nobody asked for one.
+            (Err(error), None) if named == Named::Nowhere && nobody(&error) => {
+                message(&error.to_string());
+                Ok(None)
+            }
+            (Err(error), None) => Err(error),
         }
     }
 
-    fn recorded(
-        &self,
-        tell: impl FnOnce(&RunResult, Option<f64>) -> Result<String, report::WhyError>,
-    ) -> anyhow::Result<ExitCode> {
-        if self.output.form() == Form::Json {
-            return Ok(wrong_usage(
-                "-o json is for the answers of a controller; `terrace sim run -o json --full` has all decisions of a run",
-            ));
-        }
+    /// The recorded run, and the second that is asked about.
+    fn recorded(&self) -> anyhow::Result<(RunResult, Option<f64>)> {
         let dir = record::directory(self.run.as_deref())?;
         let result = record::read(&dir, self.strategy.as_deref())?;
         message(&format!(
@@ -101,8 +140,15 @@ impl Which {
             dir.display(),
             result.manifest.strategy
         ));
-        let text = tell(&result, self.at.map(Nanos::as_secs_f64))?;
-        write!(io::stdout().lock(), "{text}")?;
-        Ok(ExitCode::SUCCESS)
+        Ok((result, self.at.map(Nanos::as_secs_f64)))
     }
+
+    fn json<T: Serialize>(&self, schema: &'static str, data: &T) -> anyhow::Result<()> {
+        self.output.print(schema, data, |_| String::new())
+    }
+}
+
+fn nobody(error: &anyhow::Error) -> bool {
+    let cause = error.downcast_ref::<ClientError>();
+    cause.is_some_and(|e| matches!(e, ClientError::Nobody { .. }))
 }

@@ -75,6 +75,7 @@ const CORE_MAY_USE: &[(&str, &[&str])] = &[
             "comfy-table",
             "libm",
             "maud",
+            "serde",
             "serde_json",
             "strsim",
             "thiserror",

@@ -10,11 +10,18 @@ use serde_json::Value;
 
 /// Runs it without a terminal, and with no controller named.
 fn terrace(dir: &Path, args: &[&str]) -> Output {
+    terrace_with(dir, args, &[])
+}
+
+/// The same with variables of the environment.
+fn terrace_with(dir: &Path, args: &[&str], environment: &[(&str, &str)]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_terrace"))
         .args(args)
         .current_dir(dir)
         .env_remove("TERRACE_CONTROLLER")
         .env_remove("TERRACE_TOKEN_FILE")
+        .env_remove("TERRACE_FINGERPRINT")
+        .envs(environment.iter().copied())
         .stdin(Stdio::null())
         .output()
         .expect("runs")
@@ -226,9 +233,172 @@ fn reasons_are_from_a_controller_or_from_a_record() {
         said.contains("nobody answers on unix:terrace-state/controller.sock"),
         "{said}"
     );
-    let json = ["why", "small", "--run", "terrace-out/s", "-o", "json"];
-    let text = fails(dir.path(), &json, 2);
-    assert!(text.contains("answers of a controller"), "{text}");
+}
+
+/// As in `reasons_are_from_a_controller_or_from_a_record`: a run of a volume `small` in `terrace-out/s`.
+fn record(dir: &Path) {
+    let text = SCENARIO.replace("strategy = \"noop\"", "duration = \"40s\"");
+    let text = &text[..text.find("[recorded]").unwrap()];
+    let clients = "[[clients]]\nvolume = \"small\"\nhabits = { outstanding = 1 }\n";
+    fs::write(dir.join("s.toml"), format!("{text}{clients}")).unwrap();
+    let run = terrace(dir, &["sim", "run", "s.toml", "--strategy", "static"]);
+    assert!(run.status.success(), "{}", err(&run));
+}
+
+#[test]
+fn a_controller_in_the_environment_does_not_hide_a_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let named = [("TERRACE_CONTROLLER", "unix:none.sock")];
+    let ask = |args: &[&str]| terrace_with(dir.path(), args, &named);
+    let why = ["why", "small"];
+    // Without a record there is nothing else to ask.
+    let alone = ask(&why);
+    assert_eq!(alone.status.code(), Some(1));
+    assert!(err(&alone).contains("nobody answers on unix:none.sock"));
+
+    record(dir.path());
+    let both = ask(&why);
+    assert!(both.status.success(), "{}", err(&both));
+    let said = err(&both);
+    for part in [
+        "the controller on unix:none.sock has no answer (nobody answers on unix:none.sock",
+        "a recorded run is asked instead, --controller unix:none.sock asks only the controller",
+        "from the record in terrace-out/s, under static",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let chosen = ask(&[&why[..], &["--run", "terrace-out/s"]].concat());
+    assert!(chosen.status.success(), "{}", err(&chosen));
+    let said = err(&chosen);
+    assert!(
+        said.contains("a recorded run is asked, as --run, --strategy and --at say; without them the controller on unix:none.sock is"),
+        "{said}"
+    );
+    assert!(!said.contains("nobody answers"), "it was not asked: {said}");
+    let other = ask(&[&why[..], &["--controller", "unix:given.sock"]].concat());
+    assert_eq!(other.status.code(), Some(1));
+    assert!(err(&other).contains("nobody answers on unix:given.sock"));
+    let empty = terrace_with(dir.path(), &why, &[("TERRACE_CONTROLLER", "")]);
+    assert!(empty.status.success() && !err(&empty).contains("controller"));
+    let wrong = terrace_with(dir.path(), &why, &[("TERRACE_CONTROLLER", "here")]);
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(
+        err(&wrong).contains("the environment variable TERRACE_CONTROLLER"),
+        "{}",
+        err(&wrong)
+    );
+}
+
+#[test]
+fn reasons_from_a_record_are_data_too() {
+    let dir = tempfile::tempdir().unwrap();
+    record(dir.path());
+    let json = |args: &[&str]| -> Value {
+        let output = terrace(dir.path(), &[args, &["-o", "json"]].concat());
+        assert!(output.status.success(), "{}", err(&output));
+        serde_json::from_str(&out(&output)).unwrap()
+    };
+    let why = json(&["why", "small"]);
+    assert_eq!(why["schema"], "terrace.why.recorded/1");
+    assert_eq!(why["strategy"], "static");
+    let text = out(&terrace(dir.path(), &["why", "small"]));
+    let told = why["decisions"].as_array().unwrap();
+    assert!(!told.is_empty() && !why["stays"].as_array().unwrap().is_empty());
+    for decision in told {
+        assert!(decision["report"]["options"].is_array(), "{decision:#}");
+        assert!(
+            text.contains(&format!("decision {}", decision["number"])),
+            "{text}"
+        );
+    }
+    let not = json(&["why-not", "small", "--tier", "slow"]);
+    assert_eq!(not["schema"], "terrace.why-not.recorded/1");
+    assert_eq!(
+        (&not["tier"], &not["volume"]),
+        (&"slow".into(), &"small".into())
+    );
+    let text = out(&terrace(
+        dir.path(),
+        &["why-not", "small", "--tier", "slow"],
+    ));
+    for decision in not["decisions"].as_array().unwrap() {
+        let words = decision["why_not"].as_str().unwrap();
+        assert!(text.contains(words), "{words}: {text}");
+    }
+}
+
+#[test]
+fn a_fingerprint_may_be_in_the_environment() {
+    let dir = tempfile::tempdir().unwrap();
+    let status = |args: &[&str], fingerprint: &str| {
+        let environment = [
+            ("TERRACE_CONTROLLER", "https://127.0.0.1:1"),
+            ("TERRACE_FINGERPRINT", fingerprint),
+        ];
+        let output = terrace_with(dir.path(), &[&["status"], args].concat(), &environment);
+        assert_eq!(output.status.code(), Some(1), "{}", err(&output));
+        err(&output)
+    };
+    let digits = "0".repeat(64);
+    assert!(status(&[], "").contains("which certificate"));
+    assert!(status(&[], &digits).contains("nobody answers"));
+    let wrong = status(&[], "sha256:12");
+    assert!(
+        wrong.contains("the environment variable TERRACE_FINGERPRINT")
+            && wrong.contains("64 hexadecimal"),
+        "{wrong}"
+    );
+    // The command line goes before, and a socket has no certificate.
+    assert!(status(&["--fingerprint", &digits], "sha256:12").contains("nobody answers"));
+    assert!(status(&["--ca", "none.pem"], &digits).contains("none.pem"));
+    assert!(status(&["--controller", "unix:x.sock"], "sha256:12").contains("nobody answers"));
+}
+
+#[test]
+fn lists_and_checks_are_data_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let json = |args: &[&str], code: i32| -> Value {
+        let output = terrace(dir.path(), &[args, &["-o", "json"]].concat());
+        assert_eq!(output.status.code(), Some(code), "{}", err(&output));
+        serde_json::from_str(&out(&output)).unwrap()
+    };
+    let strategies = json(&["sim", "strategies"], 0);
+    let all = strategies["strategies"].as_array().unwrap();
+    assert!(
+        all.iter()
+            .any(|s| s["name"] == "edt" && s["parameters"].is_object())
+    );
+    let presets = json(&["sim", "presets"], 0);
+    assert!(presets["devices"][0]["spec"]["read_iops"].is_number());
+    assert!(presets["ssds"][0]["name"].is_string() && presets["clients"][0]["iops"].is_number());
+    fs::write(dir.path().join("live.toml"), LIVE).unwrap();
+    fs::write(dir.path().join("bad.toml"), LIVE.replace("hold", "hodl")).unwrap();
+    let shown = json(&["config", "show", "live.toml"], 0);
+    assert_eq!(shown["config"]["policy"]["hold"], 3);
+    let checked = json(&["config", "check", "live.toml", "bad.toml"], 1);
+    let files = &checked["files"];
+    assert_eq!(
+        (&files[0]["ok"], &files[1]["ok"]),
+        (&true.into(), &false.into())
+    );
+    assert!(
+        files[1]["what"]
+            .as_str()
+            .unwrap()
+            .contains("did you mean \"hold\"?")
+    );
+    let origin = ["config", "show", "live.toml", "--origin", "-o", "json"];
+    fails(dir.path(), &origin, 2);
+}
+
+#[test]
+fn the_version_is_printed() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = terrace(dir.path(), &["--version"]);
+    assert_eq!(
+        out(&output),
+        concat!("terrace ", env!("CARGO_PKG_VERSION"), "\n")
+    );
 }
 
 #[test]

@@ -119,7 +119,7 @@ fn a_volume_is_deleted_although_its_guest_has_requests_waiting() {
     site.ok(&["volume", "set", "db", "--iops", "5"]);
     let busy = std::thread::spawn(move || while client.write(0, &[1; 4096]).is_ok() {});
     std::thread::sleep(Duration::from_millis(300));
-    site.ok(&["volume", "delete", "db", "--yes"]);
+    site.ok(&["volume", "delete", "db", "--force"]);
     busy.join().unwrap();
     assert_eq!(
         site.json(&["volume", "list"])["volumes"]

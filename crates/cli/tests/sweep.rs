@@ -334,7 +334,7 @@ fn a_fault_of_any_cell_is_found_before_anything_runs() {
                 "policy.hold=1,2",
             ],
             1,
-            "error: tiers[fast].capacity=1: invalid type: integer `1`, expected a size such as \"256 GiB\" with its unit, \
+            "error: tiers[fast].capacity=1: invalid type: integer `1`, expected a size such as \"256 GiB\" or \"256G\" with its unit, \
              in quotes\n",
         ),
         (

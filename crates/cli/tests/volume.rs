@@ -69,6 +69,7 @@ fn from_nothing_to_a_moved_volume_and_back_to_nothing() {
         bench.json(&["volume", "list"])["volumes"][1]["exported"],
         true
     );
+    bench.until("left by its guest", |v| v["status"]["connections"] == 0);
     bench.ok(&["volume", "delete", "data", "--yes"]);
     assert_eq!(
         bench.json(&["volume", "list"])["volumes"][0]["name"],

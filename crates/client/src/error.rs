@@ -34,7 +34,7 @@ pub enum ClientError {
     },
     /// TLS needs something to trust.
     #[error(
-        "nothing says which certificate of {address} to trust: give its fingerprint, which `terrace serve` prints, or its CA file"
+        "nothing says which certificate of {address} to trust: give its fingerprint, which `terrace serve` prints (--fingerprint, or TERRACE_FINGERPRINT), or its CA file (--ca)"
     )]
     NoTrust {
         /// Where.
@@ -42,7 +42,7 @@ pub enum ClientError {
     },
     /// The certificate is not the one that was expected.
     #[error(
-        "the certificate of {address} is not trusted: give its fingerprint, which `terrace serve` prints, or its CA file"
+        "the certificate of {address} is not trusted: give its fingerprint, which `terrace serve` prints (--fingerprint, or TERRACE_FINGERPRINT), or its CA file (--ca)"
     )]
     Untrusted {
         /// Where.

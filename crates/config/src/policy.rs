@@ -195,7 +195,7 @@ pub fn resolve_policy(
         policy.space_high = Some(resolver.share("space_high", config.space_high, 1.0)?);
     }
     if let Some(ratio) = config.overcommit_max
-        && (ratio.is_nan() || ratio < 1.0)
+        && !(1.0..f64::INFINITY).contains(&ratio)
     {
         let why = format!("{ratio} is not a ratio of at least 1");
         return Err(resolver.fault("overcommit_max", why));

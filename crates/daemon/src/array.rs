@@ -6,6 +6,7 @@ use std::time::Duration;
 use datapath::desk::{Ask, Told};
 use datapath::{AcceptLoss, Listen, ServerConfig, Serving};
 use manager::settings::ArrayConfig;
+use manager::wire::ArrayPolicy;
 
 use crate::error::DaemonError;
 
@@ -26,9 +27,16 @@ impl ServedArray {
         words: &ArrayConfig,
         base: &Path,
         accept: &AcceptLoss,
+        policy: &ArrayPolicy,
     ) -> Result<Self, DaemonError> {
         let dir = base.join(&words.dir);
         let serving = Serving::start_accepting(&dir, ServerConfig::default(), accept)?;
+        // The agent says it again when it is registered, and whenever it changes: no volume is to be made before that.
+        let told = serving.desk().ask(Ask::Policy {
+            classes: Some(policy.classes.clone()),
+            overcommit_max: Some(policy.overcommit_max),
+        });
+        told.map_err(DaemonError::Array)?;
         let mut array = Self {
             notes: serving.notice.iter().cloned().collect(),
             serving,

@@ -91,12 +91,13 @@ impl Daemon {
         };
         let store = SqliteStore::open(&state.join(STORE_FILE), retention)?;
         let unix_ms = clock::unix_ms();
+        let policy = settings.array_policy();
         let managed = Managed::new(settings, store, unix_ms)?;
         let clock = ControllerClock::starting_at(managed.time());
         let managed = Arc::new(Mutex::new(managed));
         let array = match &array_words {
             Some(words) if words.serve == Serve::Here => {
-                Some(ServedArray::start(words, base, accept)?)
+                Some(ServedArray::start(words, base, accept, &policy)?)
             }
             _ => None,
         };

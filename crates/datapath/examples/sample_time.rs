@@ -36,7 +36,7 @@ fn main() -> ExitCode {
             volume: format!("v{i}"),
             size: Bytes::gib(1),
             tier: "fast".into(),
-            class: "default".into(),
+            class: None,
         });
         told.expect("a volume");
     }

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::desk::{Ask, Desk, Told, weighable};
+use crate::desk::{Ask, Desk, Told, boundable, weighable};
 use crate::server::{ListenError, clear_stale};
 
 /// The socket in an array's directory.
@@ -242,6 +242,10 @@ fn parse(line: &[u8]) -> Result<Ask, String> {
             ));
         }
     }
+    // What is the same as left out is not said, so it would look like a stranger below.
+    if fields.get("ask") == Some(&"delete".into()) && fields.get("force") == Some(&false.into()) {
+        fields.remove("force");
+    }
     let ask: Ask = serde_json::from_value(Value::Object(fields.clone()))
         .map_err(|e| format!("the request is not understood: {e}"))?;
     let understood = serde_json::to_value(&ask).map_err(|e| e.to_string())?;
@@ -314,6 +318,13 @@ pub fn ask(path: &Path, ask: &Ask) -> Result<Told, ControlError> {
         // JSON has no words for infinite and for not a number: the server would take it for left out.
         weighable(*weight).map_err(ControlError::Refused)?;
     }
+    if let Ask::Policy {
+        overcommit_max: Some(most),
+        ..
+    } = ask
+    {
+        boundable(*most).map_err(ControlError::Refused)?; // likewise
+    }
     let mut socket = UnixStream::connect(path).map_err(|source| ControlError::Nobody {
         path: path.into(),
         source,
@@ -370,6 +381,35 @@ mod tests {
         assert!(refused("[]").contains("not a JSON object"));
         assert!(refused("\u{1}").contains("not JSON"));
         assert!(parse(&[0xff]).is_err_and(|e| e.contains("UTF-8")));
+    }
+
+    #[test]
+    fn what_was_added_may_be_left_out_and_is_not_said_to_older_servers() {
+        let delete = |force| Ask::Delete {
+            volume: "v".into(),
+            force,
+        };
+        let line = r#"{"v":1,"ask":"delete","volume":"v"}"#;
+        assert_eq!(parse(line.as_bytes()), Ok(delete(false)));
+        for force in [false, true] {
+            let said = line.replace("}", &format!(",\"force\":{force}}}"));
+            assert_eq!(parse(said.as_bytes()), Ok(delete(force)));
+        }
+        let said = serde_json::to_value(delete(false)).unwrap();
+        assert_eq!(said, serde_json::json!({"ask": "delete", "volume": "v"}));
+        assert!(refused(&line.replace("}", r#","force":"no"}"#)).contains("expected a boolean"));
+        let other = r#"{"v":1,"ask":"show","volume":"v","force":false}"#;
+        assert!(refused(other).contains("a field \"force\" that is not known"));
+        let create = r#"{"v":1,"ask":"create","volume":"a","size":"1G","tier":"t"}"#;
+        let Ok(Ask::Create { class: None, .. }) = parse(create.as_bytes()) else {
+            panic!("{:?}", parse(create.as_bytes()));
+        };
+        let policy = r#"{"v":1,"ask":"policy","classes":["gold"],"overcommit_max":1.5}"#;
+        let taken = Ask::Policy {
+            classes: Some(vec!["gold".into()]),
+            overcommit_max: Some(1.5),
+        };
+        assert_eq!(parse(policy.as_bytes()), Ok(taken));
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl Site {
             volume: volume.into(),
             size: Bytes::mib(mib),
             tier: tier.into(),
-            class: "default".into(),
+            class: None,
         });
         assert!(matches!(told, Ok(Told::Done { .. })), "{told:?}");
     }
@@ -447,8 +447,17 @@ fn a_remote_device_is_connected_while_its_server_is_there() {
     let remote = device(&samples, "far-0");
     assert_eq!((remote.reads, remote.read_bytes), (1, 4096));
     assert_eq!((remote.writes, remote.write_bytes), (1, 4096));
-    let volume = "lent".into();
-    far.ask(Ask::Delete { volume }).unwrap();
+    // The array that it is lent to is a guest like any other.
+    let delete = |force| Ask::Delete {
+        volume: "lent".into(),
+        force,
+    };
+    let refused = far.ask(delete(false)).unwrap_err();
+    assert!(
+        refused.starts_with("volume \"lent\" is in use: "),
+        "{refused}"
+    );
+    far.ask(delete(true)).unwrap();
     site.until("away", |s| !connected(s));
     assert!(client.read(0, 4096).is_err());
     let samples = site.samples();

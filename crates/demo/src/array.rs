@@ -34,7 +34,7 @@ pub(crate) fn make(dir: &Path) -> Result<(), String> {
             volume: load.name.into(),
             size: Bytes::mib(load.mib),
             tier: load.tier.into(),
-            class: load.class.into(),
+            class: Some(load.class.into()),
         })?;
     }
     Ok(())

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use config::{
     ClassConfig, ConfigFault, PolicyConfig, StrategyTables, Text, TierConfig, UnknownVolumes,
 };
-use model::{DeviceSpec, Goal, Policy, SloClass, Specialty};
+use model::{DeviceSpec, Goal, NO_CLASS, Policy, SloClass, Specialty};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use units::Nanos;
+use units::{ClassId, Nanos};
 
 use crate::hours::Hours;
+use crate::wire::ArrayPolicy;
 
 /// How far the controller may go for a goal by itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -61,7 +62,8 @@ pub struct ManagerConfig {
     /// array's own affair: `devices`, `members` and `capacity` are not used.
     #[serde(default)]
     pub tiers: Vec<TierConfig>,
-    /// Service classes; one without an objective if left out.
+    /// Service classes; none if left out. A volume without a class is of none: no objective, weight 1. Its class is called
+    /// `default`, and may be described here under that name.
     #[serde(default)]
     pub classes: Vec<ClassConfig>,
     /// Epochs, headroom, budget, rules, gates. Left out here, `hold` is 2, `cooldown` 1h, `margin` 0.05 and
@@ -261,7 +263,7 @@ pub struct Settings {
     pub strategy: (String, Value),
     /// Tiers by name.
     pub tiers: BTreeMap<String, TierTraits>,
-    /// Service classes.
+    /// Service classes, with that of volumes which have none.
     pub classes: Vec<SloClass>,
     /// Hours in which moves may begin by themselves.
     pub hours: Hours,
@@ -290,7 +292,13 @@ impl Settings {
                 return Err(text.fault(&format!("{at}.name"), why));
             }
         }
-        let classes = config::resolve_classes(&text, &words.classes)?;
+        let mut classes = match words.classes.as_slice() {
+            [] => vec![],
+            described => config::resolve_classes(&text, described)?,
+        };
+        if classes.iter().all(|c| c.name != NO_CLASS) {
+            classes.push(SloClass::none());
+        }
         let hours = Hours::parse(&words.hours.moves, &words.hours.utc_offset)
             .map_err(|why| text.fault("hours", why))?;
         let epochs = words.policy.epochs();
@@ -388,11 +396,6 @@ impl Settings {
         self.words.policy.overcommit_max.unwrap_or(OVERCOMMIT_MAX)
     }
 
-    /// The class of that name. Volumes of one that nobody described are of none: they have no objective and weigh 1.
-    pub fn class_of(&self, name: &str) -> Option<&SloClass> {
-        self.classes.iter().find(|c| c.name == name)
-    }
-
     /// Whether it is known what a tier of these devices can do.
     pub fn describes<'a>(
         &self,
@@ -400,6 +403,25 @@ impl Settings {
         mut devices: impl Iterator<Item = &'a crate::wire::DeviceWindow>,
     ) -> bool {
         self.tiers.contains_key(tier) || devices.all(|d| d.emulate.is_some())
+    }
+
+    /// What arrays are to hold their operators to.
+    pub fn array_policy(&self) -> ArrayPolicy {
+        ArrayPolicy {
+            classes: self.classes.iter().map(|c| c.name.clone()).collect(),
+            overcommit_max: self.overcommit_max(),
+        }
+    }
+
+    /// The class that volumes of this name count as: that one, or none if nobody described it.
+    pub fn class_of(&self, name: &str) -> &SloClass {
+        &self.classes[self.class_id(name).index()]
+    }
+
+    /// The number of the class that volumes of this name count as.
+    pub fn class_id(&self, name: &str) -> ClassId {
+        let found = self.class(name).or_else(|| self.class(NO_CLASS));
+        ClassId::from_index(found.expect("that of volumes without a class is always there"))
     }
 
     /// The place of the class of that name.

@@ -30,8 +30,8 @@ pub use plan::{
     CalibrationRun, CalibrationStep, Effect, Goal, Move, MoveCost, MoveLimits, Plan, Reason,
 };
 pub use policy::{
-    Affinity, AffinityKind, Budget, Epochs, Gates, Headroom, Pin, Policy, SloClass, SloStatistic,
-    SloTarget,
+    Affinity, AffinityKind, Budget, Epochs, Gates, Headroom, NO_CLASS, Pin, Policy, SloClass,
+    SloStatistic, SloTarget,
 };
 pub use presets::{DevicePreset, PRESETS, preset};
 pub use report::{

@@ -218,7 +218,19 @@ impl Policy {
     }
 }
 
+/// The name of the class of volumes that were given none: no objective and weight 1, unless a configuration describes a class
+/// of this name.
+pub const NO_CLASS: &str = "default";
+
 impl SloClass {
+    /// What a volume is of that was given no class, or one that nobody described.
+    pub fn none() -> Self {
+        Self {
+            name: NO_CLASS.into(),
+            ..Self::best_effort()
+        }
+    }
+
     /// Class without an objective, weight 1.
     pub fn best_effort() -> Self {
         Self {

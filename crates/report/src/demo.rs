@@ -1,12 +1,13 @@
 //! The tables at the end of a demonstration.
 
 use manager::view::{JobView, OutcomeView};
+use serde::Serialize;
 use units::Nanos;
 
 use crate::tables::{number, table, words};
 
 /// Numbers of a service class.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct DemoClass<'a> {
     /// The class.
     pub class: &'a str,
@@ -25,7 +26,7 @@ pub struct DemoClass<'a> {
 }
 
 /// What came of a demonstration.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct DemoTable<'a> {
     /// The strategy.
     pub strategy: &'a str,

@@ -28,6 +28,7 @@ mod sweep;
 mod tables;
 mod wear;
 mod why;
+mod why_data;
 
 pub use chart::{
     BarChart, Layer, LoadChart, LoadPanel, LoadSeries, Mark, StackChart, ValueBar, XyChart,
@@ -45,3 +46,6 @@ pub use sweep::{sweep, sweep_csv};
 pub use tables::{Align, Column, by_group, moves, number, printable, summary, table, words};
 pub use wear::wear;
 pub use why::{WhyError, why, why_not};
+pub use why_data::{
+    DecisionRecorded, StayRecorded, WhyNotRecorded, WhyRecorded, why_data, why_not_data,
+};

@@ -83,16 +83,16 @@ fn hint(given: &str, known: &[String]) -> String {
 
 /// A decision and its row for the volume that was asked about.
 #[derive(Clone, Copy)]
-struct Decided<'a> {
+pub(crate) struct Decided<'a> {
     /// Position among all decisions of the run, from 1.
-    number: usize,
+    pub(crate) number: usize,
     report: &'a Report,
     /// `None` where the strategy did not consider the volume.
-    row: Option<&'a VolumeReport>,
+    pub(crate) row: Option<&'a VolumeReport>,
 }
 
 impl Decided<'_> {
-    fn at_s(&self) -> f64 {
+    pub(crate) fn at_s(&self) -> f64 {
         self.report.at.as_secs_f64()
     }
 
@@ -103,7 +103,10 @@ impl Decided<'_> {
     }
 }
 
-fn decided<'a>(result: &'a RunResult, volume: &str) -> Result<Vec<Decided<'a>>, WhyError> {
+pub(crate) fn decided<'a>(
+    result: &'a RunResult,
+    volume: &str,
+) -> Result<Vec<Decided<'a>>, WhyError> {
     if tier_at_end(result, volume).is_none() {
         let known = result
             .final_tiers
@@ -148,25 +151,28 @@ pub fn why(result: &RunResult, volume: &str, at: Option<f64>) -> Result<String, 
     let decisions = decided(result, volume)?;
     let mut out = heading(result, volume);
     where_it_was(&mut out, result, volume);
-    let told: Vec<Decided<'_>> = match at {
-        Some(at_s) => vec![last_by(&decisions, at_s)?],
-        None => {
-            let last = decisions.len() - 1;
-            let moved = decisions
-                .iter()
-                .rposition(Decided::moved)
-                .filter(|i| *i != last);
-            moved
-                .into_iter()
-                .chain([last])
-                .map(|i| decisions[i])
-                .collect()
-        }
-    };
-    for decision in &told {
+    for decision in &told_of(&decisions, at)? {
         tell(&mut out, decision, decisions.len());
     }
     Ok(out)
+}
+
+/// The decisions that say why a volume is where it is: the last one, and before it the one that moved it last; with `at`
+/// the one at or before that second.
+pub(crate) fn told_of<'a>(
+    decisions: &[Decided<'a>],
+    at: Option<f64>,
+) -> Result<Vec<Decided<'a>>, WhyError> {
+    if let Some(at_s) = at {
+        return Ok(vec![last_by(decisions, at_s)?]);
+    }
+    let last = decisions.len() - 1;
+    let moved = decisions
+        .iter()
+        .rposition(Decided::moved)
+        .filter(|i| *i != last);
+    let told = moved.into_iter().chain([last]);
+    Ok(told.map(|i| decisions[i]).collect())
 }
 
 fn heading(result: &RunResult, volume: &str) -> String {
@@ -351,14 +357,14 @@ fn verdict(option: &TierOption, chosen: &str) -> String {
 }
 
 /// What a decision says about one tier for one volume: a word that tells like from unlike, and the sentence.
-struct Said<'a> {
+pub(crate) struct Said<'a> {
     decision: Decided<'a>,
     /// Decisions with the same key are told as one.
     key: String,
-    words: String,
+    pub(crate) words: String,
 }
 
-fn said<'a>(decision: Decided<'a>, tier: &str) -> Said<'a> {
+pub(crate) fn said<'a>(decision: Decided<'a>, tier: &str) -> Said<'a> {
     let (key, words) = match decision.row {
         None => (
             "not considered".into(),
@@ -446,14 +452,7 @@ pub fn why_not(
     tier: &str,
     at: Option<f64>,
 ) -> Result<String, WhyError> {
-    let decisions = decided(result, volume)?;
-    if !tiers(result).contains(&tier) {
-        let known = tiers(result).into_iter().map(String::from).collect();
-        return Err(WhyError::UnknownTier {
-            tier: tier.into(),
-            known,
-        });
-    }
+    let told = asked_of(result, volume, tier, at)?;
     let mut out = heading(result, volume);
     let now = tier_at_end(result, volume).expect("known volumes are somewhere at the end");
     let (name, tier_name) = (printable(volume), printable(tier));
@@ -477,10 +476,6 @@ pub fn why_not(
         );
     }
     out.push('\n');
-    let told = match at {
-        Some(at_s) => vec![last_by(&decisions, at_s)?],
-        None => decisions,
-    };
     let last = *told.last().expect("there is a decision");
     let mut said: Vec<Said<'_>> = told.into_iter().map(|d| said(d, tier)).collect();
     while !said.is_empty() {
@@ -491,6 +486,27 @@ pub fn why_not(
     }
     compare(&mut out, &last, tier);
     Ok(out)
+}
+
+/// The decisions that say why a volume is not on a tier: all, or with `at` the one at or before that second.
+pub(crate) fn asked_of<'a>(
+    result: &'a RunResult,
+    volume: &str,
+    tier: &str,
+    at: Option<f64>,
+) -> Result<Vec<Decided<'a>>, WhyError> {
+    let decisions = decided(result, volume)?;
+    if !tiers(result).contains(&tier) {
+        let known = tiers(result).into_iter().map(String::from).collect();
+        return Err(WhyError::UnknownTier {
+            tier: tier.into(),
+            known,
+        });
+    }
+    match at {
+        Some(at_s) => Ok(vec![last_by(&decisions, at_s)?]),
+        None => Ok(decisions),
+    }
 }
 
 fn tell_run(out: &mut String, run: &[Said<'_>]) {

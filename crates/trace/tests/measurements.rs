@@ -93,6 +93,36 @@ fn rows_become_slots_with_gaps_and_a_cut_end() {
     assert_eq!(got.volumes[1].intervals[0].end, Nanos(1_000_000));
 }
 
+/// A last request at exactly 30 minutes is of the slot that ends, or of the one that begins: files of both kinds are read.
+#[test]
+fn an_end_on_the_boundary_is_within_its_slot() {
+    let half_hour = 1_800_000_000_000;
+    let spans = |rows: &str| -> Vec<(u64, u64)> {
+        let got = read(format!("{HEADER}{rows}\n")).unwrap();
+        let intervals = got.volumes[0].intervals.iter();
+        intervals.map(|i| (i.start.0, i.end.0)).collect()
+    };
+    // Of the slot that ends, also as the last row, and with an idle slot after it that repeats the end.
+    assert_eq!(spans("a,0,1800000000,1,0,0,0,0"), [(0, half_hour)]);
+    assert_eq!(
+        spans("a,0,1800000000,1,0,0,0,0\na,1,1800000000,0,0,0,0,0"),
+        [(0, half_hour), (half_hour, 2 * half_hour)]
+    );
+    assert_eq!(
+        spans("a,0,1800000000,1,0,0,0,0\na,1,1800000500,1,0,0,0,0"),
+        [(0, half_hour), (half_hour, half_hour + 500_000)]
+    );
+    // Of the one that begins: nothing says where a last one was cut short.
+    assert_eq!(
+        spans("a,1,1800000000,1,0,0,0,0\na,2,3600000000,1,0,0,0,0"),
+        [(half_hour, 2 * half_hour), (2 * half_hour, 3 * half_hour)]
+    );
+    let loads = read(format!("{HEADER}a,0,1800000000,1800,0,0,0,0\n"))
+        .unwrap()
+        .loads();
+    assert_eq!(loads[0].measured_s, 1800.0);
+}
+
 #[test]
 fn columns_go_by_their_names_and_the_archive_says_the_same() {
     let swapped = "write_wss_bytes,vm,index,more,end_us,reads_4k,writes_4k,wss_bytes,read_wss_bytes\n\
@@ -161,11 +191,11 @@ fn wrong_rows_are_refused_by_line_and_column() {
             "line 4: index \"0\": not after 1",
         ),
         (
-            "a,1,1800000000,1,0,0,0,0",
-            "end_us \"1800000000\": not within the 30 minutes of index 1",
+            "a,1,1799999999,1,0,0,0,0",
+            "end_us \"1799999999\": not within the 30 minutes of index 1",
         ),
         (
-            "a,0,1800000000,1,0,0,0,0",
+            "a,0,1800000001,1,0,0,0,0",
             "not within the 30 minutes of index 0",
         ),
         (

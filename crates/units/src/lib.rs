@@ -2,13 +2,14 @@
 //!
 //! A quantity is a number with its unit in the type ([`Bytes`], [`Nanos`], [`Iops`], [`BytesPerSec`]), so that
 //! "256" can never be read as seconds in one place and bytes in another. Text forms (`"256 GiB"`, `"5m"`,
-//! `"200 MiB/s"`) always carry a unit; a bare number is an error. Sizes are IEC: 1 KiB = 1024 bytes.
+//! `"200 MiB/s"`) always carry a unit; a bare number is an error. Sizes are IEC: 1 KiB = 1024 bytes, and so is `"1K"`.
 //!
 //! Not here: arithmetic that belongs to a model (queueing, regression). Ids are dense indices assigned by whoever
 //! builds the inventory; they are only meaningful within one inventory.
 
 mod ids;
 mod quantity;
+mod size;
 mod text;
 mod words;
 

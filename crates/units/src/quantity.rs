@@ -7,6 +7,7 @@ use std::fmt;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 use std::str::FromStr;
 
+use crate::size::parse_size;
 use crate::text::{ParseUnitError, parse_scaled, print_scaled};
 
 const SIZE_UNITS: &[(&str, u64)] = &[
@@ -35,19 +36,8 @@ const RATE_UNITS: &[(&str, u64)] = &[
     ("GB/s", 1_000_000_000),
     ("MB/s", 1_000_000),
 ];
-const SIZE_UNITS_IN: &[(&str, u64)] = &[
-    ("TiB", 1 << 40),
-    ("GiB", 1 << 30),
-    ("MiB", 1 << 20),
-    ("KiB", 1 << 10),
-    ("B", 1),
-    ("TB", 1_000_000_000_000),
-    ("GB", 1_000_000_000),
-    ("MB", 1_000_000),
-];
-
 macro_rules! quantity {
-    ($(#[$doc:meta])* $name:ident, $what:literal, $units_in:expr, $units_out:expr) => {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $parse:expr, $units_out:expr) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(pub u64);
@@ -102,7 +92,7 @@ macro_rules! quantity {
         impl FromStr for $name {
             type Err = ParseUnitError;
             fn from_str(text: &str) -> Result<Self, ParseUnitError> {
-                parse_scaled(text, $what, $units_in).map(Self)
+                $parse(text, $what).map(Self)
             }
         }
         impl fmt::Display for $name {
@@ -143,16 +133,17 @@ macro_rules! quantity {
 }
 
 quantity!(
-    /// A size in bytes. Text: `"256 GiB"`, `"4 KiB"`, `"480 GB"` (data-sheet decimal).
-    Bytes, "a size such as \"256 GiB\"", SIZE_UNITS_IN, SIZE_UNITS
+    /// A size in bytes. Text: `"256 GiB"`, `"4 KiB"`, also `"256G"`, `"1.5T"`, `"64k"` as `qemu-img` and `lvcreate` take them,
+    /// and `"480 GB"` (data-sheet decimal).
+    Bytes, "a size such as \"256 GiB\" or \"256G\"", parse_size, SIZE_UNITS
 );
 quantity!(
     /// A time or a span in nanoseconds. Text: `"5m"`, `"250us"`, `"1.5s"`.
-    Nanos, "a time such as \"5m\" or \"250us\"", TIME_UNITS, TIME_UNITS
+    Nanos, "a time such as \"5m\" or \"250us\"", |text, what| parse_scaled(text, what, TIME_UNITS), TIME_UNITS
 );
 quantity!(
     /// A data rate in bytes per second. Text: `"200 MiB/s"`.
-    BytesPerSec, "a rate such as \"200 MiB/s\"", RATE_UNITS, &RATE_UNITS[..5]
+    BytesPerSec, "a rate such as \"200 MiB/s\"", |text, what| parse_scaled(text, what, RATE_UNITS), &RATE_UNITS[..5]
 );
 
 impl Nanos {

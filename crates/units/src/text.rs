@@ -21,6 +21,16 @@ pub enum ParseUnitError {
         /// What was expected.
         expected: &'static str,
     },
+    /// A size without a unit, which other tools take for different things.
+    #[error(
+        "\"{text}\" has no unit: `qemu-img` would take it for bytes, `lvcreate` for MiB; write \"{number}B\" or \"{number}M\""
+    )]
+    BareSize {
+        /// The offending text.
+        text: String,
+        /// Its number.
+        number: String,
+    },
     /// A unit nobody knows.
     #[error("unknown unit \"{unit}\" in \"{text}\": use one of {known}")]
     UnknownUnit {
@@ -41,12 +51,19 @@ pub enum ParseUnitError {
     },
 }
 
-/// Parses `"12.5 MiB"` into units of 1. Exact: decimal digits are scaled in integers, never through a float.
-pub(crate) fn parse_scaled(
-    text: &str,
+/// A text's number and what comes after it.
+pub(crate) struct Parts<'a> {
+    whole: &'a str,
+    fraction: &'a str,
+    /// Without the space before it.
+    pub(crate) unit: &'a str,
+}
+
+/// Splits `"12.5 MiB"`.
+pub(crate) fn parts<'a>(
+    text: &'a str,
     expected: &'static str,
-    units: &[(&str, u64)],
-) -> Result<u64, ParseUnitError> {
+) -> Result<Parts<'a>, ParseUnitError> {
     let trimmed = text.trim();
     let end = trimmed
         .find(|c: char| !(c.is_ascii_digit() || c == '.'))
@@ -59,37 +76,63 @@ pub(crate) fn parse_scaled(
             expected,
         });
     }
-    if unit.is_empty() {
+    Ok(Parts {
+        whole,
+        fraction,
+        unit,
+    })
+}
+
+impl Parts<'_> {
+    /// The number in units of 1. Exact: decimal digits are scaled in integers, never through a float. None where it is not
+    /// whole, or beyond 2^64.
+    pub(crate) fn scaled(&self, scale: u64) -> Option<u64> {
+        let ten_pow = 10u128.pow(self.fraction.len() as u32);
+        let digits: u128 = format!("{}{}", self.whole, self.fraction).parse().ok()?;
+        let scaled = digits.checked_mul(scale as u128)?;
+        let whole = scaled.is_multiple_of(ten_pow);
+        whole
+            .then_some(scaled / ten_pow)
+            .and_then(|n| u64::try_from(n).ok())
+    }
+
+    /// The number as it was written.
+    pub(crate) fn number(&self) -> String {
+        match self.fraction {
+            "" => self.whole.into(),
+            fraction => format!("{}.{fraction}", self.whole),
+        }
+    }
+}
+
+/// Parses `"12.5 MiB"` into units of 1.
+pub(crate) fn parse_scaled(
+    text: &str,
+    expected: &'static str,
+    units: &[(&str, u64)],
+) -> Result<u64, ParseUnitError> {
+    let parts = parts(text, expected)?;
+    if parts.unit.is_empty() {
         return Err(ParseUnitError::NoUnit {
             text: text.into(),
             expected,
         });
     }
-    let Some(&(_, scale)) = units.iter().find(|(name, _)| *name == unit) else {
+    let Some(&(_, scale)) = units.iter().find(|(name, _)| *name == parts.unit) else {
         let known = units.iter().map(|u| u.0).collect::<Vec<_>>().join(", ");
         return Err(ParseUnitError::UnknownUnit {
             text: text.into(),
-            unit: unit.into(),
+            unit: parts.unit.into(),
             known,
         });
     };
-    let out_of_range = || ParseUnitError::OutOfRange {
-        text: text.into(),
-        smallest: units
-            .iter()
-            .min_by_key(|u| u.1)
-            .map(|u| u.0.to_string())
-            .unwrap_or_default(),
-    };
-    let ten_pow = 10u128.pow(fraction.len() as u32);
-    let digits: u128 = format!("{whole}{fraction}")
-        .parse()
-        .map_err(|_| out_of_range())?;
-    let scaled = digits.checked_mul(scale as u128).ok_or_else(out_of_range)?;
-    if !scaled.is_multiple_of(ten_pow) {
-        return Err(out_of_range());
-    }
-    u64::try_from(scaled / ten_pow).map_err(|_| out_of_range())
+    let smallest = units.iter().min_by_key(|u| u.1);
+    parts
+        .scaled(scale)
+        .ok_or_else(|| ParseUnitError::OutOfRange {
+            text: text.into(),
+            smallest: smallest.map(|u| u.0.to_string()).unwrap_or_default(),
+        })
 }
 
 /// Prints with the largest unit in which the value is a whole number; exact by construction.

@@ -65,14 +65,14 @@ impl Site {
                 volume: volume.name.clone(),
                 size: volume.size,
                 tier: tier_name(topology, volume.device),
-                class: model.classes[volume.class.index()].name.clone(),
+                class: Some(model.classes[volume.class.index()].name.clone()),
             });
         }
         site.ask(Ask::Create {
             volume: CONTROL.into(),
             size: CONTROL_SIZE,
             tier: CONTROL.into(),
-            class: model.classes[0].name.clone(),
+            class: Some(model.classes[0].name.clone()),
         });
         let listen = Listen::Unix(site.dir.path().join("nbd.sock"));
         site.serving.listen(&listen).unwrap();

@@ -33,9 +33,14 @@ impl Running {
         self.client_of(0)
     }
 
+    /// Of a line with a name and a URI, or of one of JSON.
     pub fn uri(&self, line: usize) -> &str {
-        let (_, uri) = self.lines[line].split_once(' ').expect("name and URI");
-        uri
+        let line = self.lines[line].as_str();
+        let uri = match line.split_once(r#""uri":""#) {
+            Some((_, rest)) => rest.strip_suffix("\"}"),
+            None => line.split_once(' ').map(|(_, uri)| uri),
+        };
+        uri.expect("name and URI")
     }
 
     pub fn client_of(&self, line: usize) -> Client {

@@ -51,6 +51,7 @@ fn senseless_values_are_refused() {
         ("space_high = 0.0", "space_high"),
         ("overcommit_max = 0.9", "overcommit_max"),
         ("overcommit_max = nan", "overcommit_max"),
+        ("overcommit_max = inf", "overcommit_max"),
         ("drain = [\"midle\"]", "drain"),
         ("monitor_epoch = \"1ms\"", "monitor_epoch"),
         (

@@ -98,13 +98,26 @@ pub enum Ask {
         size: Bytes,
         /// The tier of its first extents.
         tier: String,
-        /// Its service class.
-        class: String,
+        /// Its service class; of none if left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        class: Option<String>,
     },
     /// Its data is gone for good.
     Delete {
         /// Its name.
         volume: String,
+        /// Also while guests are connected, who are cut off. Not said unless it is so: servers from before do not know it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        force: bool,
+    },
+    /// What may be made from now on, until the server ends: a live manager says it.
+    Policy {
+        /// The service classes that there are; any is taken if left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        classes: Option<Vec<String>>,
+        /// The sizes of all volumes together over the size of the array, at most; not bounded if left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        overcommit_max: Option<f64>,
     },
     /// To another tier.
     Move {
@@ -210,6 +223,9 @@ pub struct TierInfo {
     pub used: Bytes,
     /// All bytes.
     pub size: Bytes,
+    /// Sizes of the volumes whose home it is: what their guests may write, now or later.
+    #[serde(default)]
+    pub provisioned: Bytes,
     /// Devices.
     pub devices: Vec<DeviceInfo>,
     /// Requests per second that its volumes share.
@@ -262,7 +278,7 @@ pub struct VolumeInfo {
     pub tiers: Vec<(String, Bytes)>,
     /// The tier of its next extents.
     pub home: String,
-    /// Service class.
+    /// Service class; `default` is that of a volume which was given none.
     pub class: String,
     /// Whether its map is whole.
     pub healthy: bool,
@@ -290,6 +306,9 @@ pub enum Told {
     Tiers {
         /// High end first.
         tiers: Vec<TierInfo>,
+        /// The sizes of all volumes together over the size of the array, at most; not bounded where nobody has said so.
+        #[serde(default)]
+        overcommit_max: Option<f64>,
     },
     /// Everything as it is.
     Samples(Samples),

@@ -6,7 +6,9 @@ use std::sync::{Arc, PoisonError};
 use array::{Change, DeviceKind, DeviceRecord, TierRecord};
 use units::{Bytes, DeviceId, TierId};
 
-use super::{Desk, DeviceInfo, NewDevice, NewSource, Result, TierInfo, Told, done, refused, text};
+use super::{
+    Desk, DeviceInfo, NewDevice, NewSource, Result, TierInfo, Told, done, policy, refused, text,
+};
 use crate::device::{Device, file_bytes};
 use crate::keeper::Keeper;
 use crate::worker::Message;
@@ -40,6 +42,7 @@ impl Desk {
                     name: tier.name.clone(),
                     used,
                     size,
+                    provisioned: policy::provisioned(keeper, tier.id),
                     devices: devices.collect(),
                     iops: limit.iops,
                     bandwidth: limit.bandwidth,
@@ -47,7 +50,11 @@ impl Desk {
             };
             keeper.tiers.iter().map(info).collect()
         })?;
-        Ok(Told::Tiers { tiers })
+        let overcommit_max = self.allowed().overcommit_max;
+        Ok(Told::Tiers {
+            tiers,
+            overcommit_max,
+        })
     }
 
     pub(super) fn add_device(&self, new: NewDevice) -> Result<Told> {

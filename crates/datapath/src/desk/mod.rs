@@ -7,6 +7,7 @@ mod heat;
 mod limits;
 mod losses;
 mod moves;
+mod policy;
 mod reuse;
 mod samples;
 mod sampling;
@@ -28,14 +29,16 @@ use crate::registry::{Access, Home};
 use crate::server::Server;
 use crate::share::Share;
 use crate::text::{explain, unknown};
-use crate::worker::{Answer, Message, Question, VolumeSetup};
+use crate::worker::{Answer, Message, OfGuests, Question, VolumeSetup};
 use moves::MoveGoal;
+use policy::Allowed;
 
 pub use data::{Ask, CopyInfo, DeviceInfo, NewDevice, NewSource, TierInfo, Told, VolumeInfo};
 pub(crate) use heat::places;
 pub use heat::{HeatCounts, HeatCursor, HeatSample};
 use limits::VolumeLimits;
 pub(crate) use limits::weighable;
+pub(crate) use policy::boundable;
 pub use reuse::ReuseSample;
 pub use samples::{
     DeviceErrors, DeviceSample, MovingSample, Samples, Trouble, TroubleKind, VolumeSample,
@@ -49,6 +52,8 @@ pub struct Desk {
     tiers: Mutex<BTreeMap<TierId, Limits>>,
     /// Volumes of which a move is being ordered: what is durable is what the volume's worker took.
     ordering: Mutex<BTreeSet<VolumeId>>,
+    /// What may be made.
+    allowed: Mutex<Allowed>,
 }
 
 enum KeeperAccess {
@@ -85,6 +90,7 @@ impl Desk {
             volumes: Mutex::default(),
             tiers: Mutex::default(),
             ordering: Mutex::default(),
+            allowed: Mutex::default(),
         }
     }
 
@@ -97,6 +103,7 @@ impl Desk {
             volumes: Mutex::default(),
             tiers: Mutex::default(),
             ordering: Mutex::default(),
+            allowed: Mutex::default(),
         }
     }
 
@@ -270,7 +277,17 @@ impl Desk {
                 tier,
                 class,
             } => self.create(volume, size, tier, class),
-            Ask::Delete { volume } => self.delete(&volume),
+            Ask::Delete { volume, force } => {
+                let guests = if force { OfGuests::All } else { OfGuests::None };
+                self.delete(&volume, guests)
+            }
+            Ask::Policy {
+                classes,
+                overcommit_max,
+            } => self.allow(Allowed {
+                classes,
+                overcommit_max,
+            }),
             Ask::Move {
                 volume,
                 to,

@@ -21,6 +21,9 @@ pub struct Samples {
     pub extent: Bytes,
     /// Names of the tiers, high end first.
     pub tiers: Vec<String>,
+    /// Sizes of the volumes whose home each tier is, in the order of the tiers; empty from a server that does not say.
+    #[serde(default)]
+    pub provisioned: Vec<Bytes>,
     /// Devices in order of their numbers.
     pub devices: Vec<DeviceSample>,
     /// Volumes in order of creation.
@@ -119,7 +122,7 @@ pub struct VolumeSample {
     pub name: String,
     /// Size that the guest sees.
     pub size: Bytes,
-    /// Service class.
+    /// Service class; `default` is that of a volume which was given none.
     pub class: String,
     /// The tier of its next extents.
     pub home: String,

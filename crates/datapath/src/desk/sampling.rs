@@ -11,7 +11,7 @@ use volume::VolumeMap;
 
 use super::{
     Desk, DeviceErrors, DeviceSample, MovingSample, Result, Samples, Told, Trouble, TroubleKind,
-    VolumeSample, text, tier_name,
+    VolumeSample, policy, text, tier_name,
 };
 use crate::clock;
 use crate::device::{Device, DeviceCounts};
@@ -86,10 +86,12 @@ fn samples(keeper: &mut Keeper, at_ns: u64, workers: Vec<WorkerSamples>) -> Resu
     for volume in &mut volumes {
         volume.placed.retain(|(device, _)| !given_up(device));
     }
+    let tiers = keeper.tiers.iter().map(|t| t.id);
     Ok(Samples {
         at_ns,
         extent: keeper.map.extent(),
         tiers: keeper.tiers.iter().map(|t| t.name.clone()).collect(),
+        provisioned: tiers.map(|t| policy::provisioned(keeper, t)).collect(),
         devices,
         volumes,
         troubles,

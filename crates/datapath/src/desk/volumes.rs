@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use std::sync::mpsc::channel;
 
 use array::{Change, Health, MoveRecord, VolumeRecord};
+use model::NO_CLASS;
 use units::{Bytes, TierId, VolumeId};
 
 use super::{
@@ -12,7 +13,7 @@ use super::{
     tier_named, unknown_volume,
 };
 use crate::keeper::Keeper;
-use crate::worker::{Answer, Message, Question};
+use crate::worker::{Answer, DetachRefusal, Message, OfGuests, Question};
 
 impl Desk {
     pub(super) fn volumes(&self, only: Option<String>) -> Result<Told> {
@@ -47,8 +48,11 @@ impl Desk {
         name: String,
         size: Bytes,
         tier: String,
-        class: String,
+        class: Option<String>,
     ) -> Result<Told> {
+        let allowed = self.allowed();
+        let class = class.unwrap_or_else(|| NO_CLASS.into());
+        allowed.class(&class)?;
         if size.0 == 0 || size.0 > i64::MAX as u64 {
             return Err(format!("a volume has between 1 byte and 8 EiB, not {size}"));
         }
@@ -63,6 +67,7 @@ impl Desk {
                 return Err(format!("there is a volume {name:?} already"));
             }
             let home = tier_named(keeper, &tier)?;
+            allowed.room(keeper, &name, size)?;
             let id = keeper.volumes.keys().last().map_or(0, |v| v.0 + 1);
             let record = VolumeRecord {
                 id: VolumeId(id),
@@ -84,33 +89,19 @@ impl Desk {
         done(format!("volume {told} of {size} is there"))
     }
 
-    pub(super) fn delete(&self, name: &str) -> Result<Told> {
+    pub(super) fn delete(&self, name: &str, guests: OfGuests) -> Result<Told> {
         let id = self.volume(name)?.id;
-        if let Ok(Answer::Status(status)) = self.ask_worker(id, Question::Status)
-            && status.moving.is_some()
-        {
-            return Err(format!(
-                "volume {name:?} is being moved: `terrace volume cancel {name}` first"
-            ));
-        }
-        if let Some(server) = &self.server {
-            let server = server.lock().unwrap_or_else(PoisonError::into_inner);
-            let registry = server.shared.registry.clone();
-            let entry = registry.remove(name);
-            let worker = server.workers[home_of(id, server.workers.len())].clone();
-            drop(server);
-            let (answer, answered) = channel();
-            worker.send(Message::Detach(id, answer));
-            let detached = answered
-                .recv()
-                .map_err(|_| "its worker has ended".to_string())
-                .and_then(|detached| detached);
-            if let Err(why) = detached {
-                registry.restore(name, entry);
-                return Err(why);
+        if let Ok(Answer::Status(status)) = self.ask_worker(id, Question::Status) {
+            // Whoever connects at the same time is met by `detach`; most are seen here, before anything is taken away.
+            if status.moving.is_some() {
+                return Err(kept(name, DetachRefusal::Moving));
+            }
+            if guests == OfGuests::None && status.connections > 0 {
+                return Err(kept(name, DetachRefusal::Connected(status.connections)));
             }
         }
-        self.with_keeper(move |keeper| -> Result<()> {
+        let cut = self.detach(name, id, guests)?;
+        let removed = self.with_keeper(move |keeper| -> Result<()> {
             let places = keeper.map.extents(id).map_err(text)?;
             keeper
                 .commit(&[Change::RemoveVolume(id)])
@@ -126,15 +117,59 @@ impl Desk {
                 }
             }
             Ok(())
-        })??;
+        });
+        if let Err(why) = removed.and_then(|removed| removed) {
+            // It is still there, so it is served as before.
+            let served = match self.server {
+                Some(_) => self.export(name),
+                None => Ok(()),
+            };
+            return Err(match served {
+                Ok(()) => why,
+                Err(other) => format!("{why}; it is not served any more: {other}"),
+            });
+        }
         let mut volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
         volumes.remove(&id);
-        done(format!("volume {name} is gone"))
+        done(match cut {
+            0 => format!("volume {name} is gone"),
+            cut => format!(
+                "volume {name} is gone, {} cut off",
+                of_guests(cut, "was", "were")
+            ),
+        })
+    }
+
+    /// Ends the service of a volume: how many connections that cut.
+    fn detach(&self, name: &str, id: VolumeId, guests: OfGuests) -> Result<usize> {
+        let Some(server) = &self.server else {
+            return Ok(0);
+        };
+        let server = server.lock().unwrap_or_else(PoisonError::into_inner);
+        let registry = server.shared.registry.clone();
+        let worker = server.workers[home_of(id, server.workers.len())].clone();
+        drop(server);
+        // First nobody new gets in, then those are counted who are in.
+        let entry = registry.remove(name);
+        let (answer, answered) = channel();
+        worker.send(Message::Detach(id, guests, answer));
+        let detached = match answered.recv() {
+            Ok(detached) => detached.map_err(|refusal| kept(name, refusal)),
+            Err(_) => Err("its worker has ended".into()),
+        };
+        if detached.is_err() {
+            registry.restore(name, entry);
+        }
+        detached
     }
 
     pub(super) fn set_class(&self, name: &str, class: String) -> Result<Told> {
         let id = self.volume(name)?.id;
-        let told = class.clone();
+        self.allowed().class(&class)?;
+        let told = match class.as_str() {
+            NO_CLASS => format!("volume {name} is of no class"),
+            class => format!("volume {name} is of class {class}"),
+        };
         self.with_keeper(move |keeper| -> Result<()> {
             let record = VolumeRecord {
                 class,
@@ -145,7 +180,29 @@ impl Desk {
             keeper.volumes.insert(id, record);
             Ok(())
         })??;
-        done(format!("volume {name} is of class {told}"))
+        done(told)
+    }
+}
+
+/// Why a volume is not deleted.
+fn kept(name: &str, refusal: DetachRefusal) -> String {
+    match refusal {
+        DetachRefusal::Connected(connections) => format!(
+            "volume {name:?} is in use: {} open; `--force` deletes it all the same, and cuts them off",
+            of_guests(connections, "is", "are")
+        ),
+        DetachRefusal::Moving => {
+            format!("volume {name:?} is being moved: `terrace volume cancel {name}` first")
+        }
+        DetachRefusal::Ending => format!("volume {name:?} is being deleted already"),
+    }
+}
+
+/// "1 connection of a guest is", "2 connections of guests are".
+fn of_guests(connections: usize, one: &str, more: &str) -> String {
+    match connections {
+        1 => format!("1 connection of a guest {one}"),
+        n => format!("{n} connections of guests {more}"),
     }
 }
 
@@ -181,4 +238,57 @@ fn info(keeper: &Keeper, volume: &VolumeRecord, moves: &[MoveRecord]) -> Result<
         moving_extents: moving.and_then(|m| m.extents.clone()),
         status: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Client;
+    use crate::desk::{Ask, NewDevice, NewSource};
+    use crate::reach::add_device;
+    use crate::server::{Listen, ServerConfig};
+    use crate::serving::Serving;
+
+    /// A guest that connects after the first look at a volume is met by its worker, which counts again: what is looked at
+    /// first is left out here.
+    #[test]
+    fn the_worker_itself_refuses_to_cut_a_guest_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let new = NewDevice {
+            tier: "fast".into(),
+            source: NewSource::Dir(dir.path().into()),
+            size: Some(Bytes::mib(8)),
+            emulate: None,
+        };
+        let array = dir.path().join("array");
+        add_device(&array, None, new).unwrap();
+        let serving = Serving::start(&array, ServerConfig::default()).unwrap();
+        let listen = Listen::Unix(dir.path().join("nbd.sock"));
+        serving.listen(&listen).unwrap();
+        let desk = serving.desk();
+        let create = Ask::Create {
+            volume: "data".into(),
+            size: Bytes::mib(1),
+            tier: "fast".into(),
+            class: None,
+        };
+        desk.ask(create).unwrap();
+        let id = desk.volume("data").unwrap().id;
+        let connect = || Client::connect(&listen.uri("data").parse().unwrap());
+
+        let mut guest = connect().unwrap();
+        guest.write(0, &[3; 512]).unwrap();
+        let refused = desk.detach("data", id, OfGuests::None).unwrap_err();
+        assert!(
+            refused.contains("1 connection of a guest is open"),
+            "{refused}"
+        );
+        // It is offered and served as before.
+        let mut other = connect().unwrap();
+        assert_eq!(other.read(0, 512).unwrap(), [3; 512]);
+        guest.write(512, &[4; 512]).unwrap();
+        assert_eq!(desk.detach("data", id, OfGuests::All), Ok(2));
+        assert!(connect().is_err() && guest.read(0, 512).is_err());
+        serving.stop();
+    }
 }

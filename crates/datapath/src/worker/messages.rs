@@ -70,8 +70,8 @@ pub enum Message {
     },
     /// Serve a volume.
     Attach(Box<VolumeSetup>),
-    /// Stop serving a volume: its connections are closed; answers when nothing is in flight.
-    Detach(VolumeId, Sender<Result<(), String>>),
+    /// Stop serving a volume; answers when nothing is in flight.
+    Detach(VolumeId, OfGuests, Sender<Detached>),
     /// A device that volumes may be on: a new one, or one that is back.
     Device(Arc<Device>),
     /// A device that cannot be used any more. Guests are to be told that what they had not flushed there may be lost.
@@ -88,6 +88,29 @@ pub enum Message {
     Samples(u64, Sender<WorkerSamples>),
     /// End.
     Stop,
+}
+
+/// Which connections of guests may be cut when a volume's service ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OfGuests {
+    /// None: while there is one, the volume stays.
+    None,
+    /// All.
+    All,
+}
+
+/// How many connections were cut when a volume's service ended, or why it goes on.
+pub type Detached = Result<usize, DetachRefusal>;
+
+/// Why a volume's service goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DetachRefusal {
+    /// Guests have so many connections.
+    Connected(usize),
+    /// It is being moved.
+    Moving,
+    /// Somebody else is ending it.
+    Ending,
 }
 
 /// A question about a volume, or an order.
@@ -244,7 +267,7 @@ impl Worker {
                 }
             }
             Message::Attach(setup) => self.attach(*setup),
-            Message::Detach(volume, answer) => self.detach(volume, answer),
+            Message::Detach(volume, guests, answer) => self.detach(volume, guests, answer),
             Message::Device(device) => {
                 let index = device.id.index();
                 if self.devices.len() <= index {
@@ -326,21 +349,33 @@ impl Worker {
         self.carry_out(setup.id.0);
     }
 
-    fn detach(&mut self, volume: VolumeId, answer: Sender<Result<(), String>>) {
+    /// Ends a volume's service. Connections are counted and cut here, on the thread that every one of the volume's comes
+    /// to: none can come between the count and the end.
+    fn detach(&mut self, volume: VolumeId, guests: OfGuests, answer: Sender<Detached>) {
+        let connections = self.connections_of(volume.0);
         let Some(live) = self
             .volumes
             .get_mut(volume.index())
             .and_then(Option::as_mut)
         else {
-            let _ = answer.send(Ok(()));
+            let _ = answer.send(Ok(0));
             return;
         };
-        if live.engine.move_status().is_some() {
-            let _ = answer.send(Err("it is being moved: cancel the move first".into()));
+        let refusal = if live.detached.is_some() {
+            Some(DetachRefusal::Ending)
+        } else if live.engine.move_status().is_some() {
+            Some(DetachRefusal::Moving)
+        } else if guests == OfGuests::None && !connections.is_empty() {
+            Some(DetachRefusal::Connected(connections.len()))
+        } else {
+            None
+        };
+        if let Some(refusal) = refusal {
+            let _ = answer.send(Err(refusal));
             return;
         }
-        live.detached = Some(answer);
-        for connection in self.connections_of(volume.0) {
+        live.detached = Some((answer, connections.len()));
+        for connection in connections {
             self.close(connection);
         }
         self.detach_if_over(volume.0);
@@ -357,9 +392,9 @@ impl Worker {
         }
         let in_timers = self.timers.any_of(volume);
         if let Some(live) = slot.take_if(|_| !in_timers)
-            && let Some(answer) = live.detached
+            && let Some((answer, connections)) = live.detached
         {
-            let _ = answer.send(Ok(()));
+            let _ = answer.send(Ok(connections));
         }
     }
 

@@ -35,7 +35,10 @@ use crate::io::{Io, Op, Outcome, Pool, Waker};
 use crate::keeper::ToKeeper;
 use crate::registry::Registry;
 use guests::{Connection, Guest};
-pub use messages::{Answer, LastMove, Message, Moving, Question, VolumeSetup, VolumeStatus};
+pub use messages::{
+    Answer, DetachRefusal, Detached, LastMove, Message, Moving, OfGuests, Question, VolumeSetup,
+    VolumeStatus,
+};
 use remote::Remote;
 pub use samples::{LiveSample, WorkerSamples};
 use timers::Timers;

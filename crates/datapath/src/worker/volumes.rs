@@ -32,8 +32,8 @@ pub(super) struct LiveVolume {
     pub(super) copy: Option<Arc<Buf>>,
     /// How the last move ended.
     pub(super) last_move: Option<super::LastMove>,
-    /// Whoever waits for it to be let go.
-    pub(super) detached: Option<Sender<Result<(), String>>>,
+    /// Whoever waits for it to be let go, and how many connections were cut for it.
+    pub(super) detached: Option<(Sender<super::Detached>, usize)>,
 }
 
 impl LiveVolume {

@@ -3,10 +3,10 @@
 use executor::Job;
 use model::{
     CalibrationWindow, Device, DeviceFacts, DeviceSpec, ExtentFacts, ExtentHeat, ExtentPlaces,
-    Facts, Flow, LatencySummary, Measured, RunningMove, SloClass, Specialty, Tier, Topology,
+    Facts, Flow, LatencySummary, Measured, RunningMove, Specialty, Tier, Topology,
     VolumeFacts,
 };
-use units::{Bytes, ClassId, DeviceId, Nanos, TierId, VmId, VolumeId};
+use units::{Bytes, DeviceId, Nanos, TierId, VmId, VolumeId};
 
 use super::host::{Epoch, HeatSum, Host};
 use crate::settings::Settings;
@@ -88,7 +88,7 @@ pub(super) fn gather(
         volumes.push(VolumeFacts {
             name: v.name.clone(),
             vm: VmId::from_index(i),
-            class: ClassId::from_index(settings.class(&v.class).unwrap_or(settings.classes.len())),
+            class: settings.class_id(&v.class),
             size: Bytes(size),
             device,
             measured: measured(epoch, &v.name, length).filter(|_| judged),
@@ -145,7 +145,7 @@ pub(super) fn gather(
         placement_due,
         generation: host.executor.generation(),
         topology,
-        classes: classes(report, settings),
+        classes: settings.classes.clone(),
         vms: report.volumes.iter().map(|v| v.name.clone()).collect(),
         volumes,
         devices,
@@ -318,25 +318,6 @@ pub(super) fn undescribed<'a>(
         !settings.describes(tier, devices)
     })
 }
-
-/// The classes of the configuration, and one for volumes of none of them where there are any: without an objective, of weight 1.
-fn classes(report: &WindowReport, settings: &Settings) -> Vec<SloClass> {
-    let mut classes = settings.classes.clone();
-    if report
-        .volumes
-        .iter()
-        .any(|v| settings.class(&v.class).is_none())
-    {
-        classes.push(SloClass {
-            name: NO_CLASS.into(),
-            ..SloClass::best_effort()
-        });
-    }
-    classes
-}
-
-/// The name in facts of the class of volumes that are of none; it is no name of a class in a configuration that anybody writes.
-const NO_CLASS: &str = "(none)";
 
 /// What a device of an undescribed tier stands for where something has to: what the tier above can do, or the one below, or
 /// anything. Nothing is decided by it: the tier takes no data, and what is there counts as unknown.

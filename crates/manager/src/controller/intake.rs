@@ -240,7 +240,7 @@ impl Controller {
         host.sparks.retain(|name, _| names.contains(name.as_str()));
         host.totals.retain(|name, _| names.contains(name.as_str()));
         for v in &report.volumes {
-            let objective = self.settings.class_of(&v.class).and_then(|c| c.target);
+            let objective = self.settings.class_of(&v.class).target;
             let spark = host.sparks.entry(v.name.clone()).or_default();
             let load = v.load.as_ref();
             let p99_ns = load.and_then(|l| l.quantile_ns(0.99));

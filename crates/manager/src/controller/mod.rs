@@ -337,15 +337,7 @@ impl Controller {
 
     /// What an array is to hold its operators to, if its agent understands it.
     fn array_policy(&self, protocol: u32) -> Option<ArrayPolicy> {
-        (protocol >= PROTOCOL_ARRAY_POLICY).then(|| ArrayPolicy {
-            classes: self
-                .settings
-                .classes
-                .iter()
-                .map(|c| c.name.clone())
-                .collect(),
-            overcommit_max: self.settings.overcommit_max(),
-        })
+        (protocol >= PROTOCOL_ARRAY_POLICY).then(|| self.settings.array_policy())
     }
 
     /// Objectives by class.

@@ -438,7 +438,7 @@ impl Controller {
             found.add(kind, Some(&host.name), OTHERS, what);
         }
         let missing = report.volumes.iter().filter_map(|v| {
-            let target = self.settings.class_of(&v.class)?.target?;
+            let target = self.settings.class_of(&v.class).target?;
             let judged = v.load.as_ref()?.against(target);
             let measured = judged.statistic_ns? as f64;
             judged
@@ -459,7 +459,7 @@ impl Controller {
 
     fn missed_words(&self, v: &VolumeWindow) -> String {
         let class = self.settings.class_of(&v.class);
-        let (Some(target), Some(load)) = (class.and_then(|c| c.target), &v.load) else {
+        let (Some(target), Some(load)) = (class.target, &v.load) else {
             return String::new();
         };
         let judged = load.against(target);

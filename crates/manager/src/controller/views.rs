@@ -186,7 +186,7 @@ impl Controller {
         let device = main_device(v, report).unwrap_or_default();
         let live = self.state_of(host) == HostState::Live;
         let spark = host.sparks.get(&v.name).cloned().unwrap_or_default();
-        let objective = self.settings.class_of(&v.class).and_then(|c| c.target);
+        let objective = self.settings.class_of(&v.class).target;
         // What is old is unknown.
         let load = v.load.as_ref().filter(|_| live);
         let slo = objective.map(|o| {

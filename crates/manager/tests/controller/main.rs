@@ -764,3 +764,40 @@ fn superseded_jobs_end_in_the_store_too() {
         ("cancelled", Some("superseded"), true)
     );
 }
+
+/// A class is what somebody gave a volume: nobody is held to an objective, or ranked, by a class that was never meant.
+#[test]
+fn a_volume_without_a_class_is_of_none_and_not_of_the_first() {
+    let mut volumes = vec![
+        volume("classed", "slow", "slow-0", 400, 9000),
+        volume("plain", "slow", "slow-0", 400, 9000),
+        volume("unknown", "slow", "slow-0", 400, 9000),
+    ];
+    volumes[1].class = "default";
+    volumes[2].class = "platinum";
+    let mut host = Host::new(BASE, volumes.clone());
+    host.windows(3);
+    let slo = |host: &mut Host| -> Vec<bool> {
+        match host.ask(Question::Volumes) {
+            Ok(Answer::Volumes(views)) => views.iter().map(|v| v.slo.is_some()).collect(),
+            other => panic!("{other:?}"),
+        }
+    };
+    // `gold` has an objective of 2 ms, and all of them take 9 ms.
+    assert_eq!(slo(&mut host), [true, false, false]);
+    let objectives = &host.orders.as_ref().unwrap().objectives;
+    let classes: Vec<&str> = objectives.iter().map(|o| o.class.as_str()).collect();
+    assert_eq!(classes, ["gold"]);
+    let problems = host.status().problems;
+    let said = |class: &str| {
+        let named = format!("is of class \"{class}\"");
+        problems.iter().any(|p| p.contains(&named))
+    };
+    assert!(said("platinum") && !said("default"), "{problems:?}");
+
+    // A class of that name may be described: then it is one like any other.
+    let described = format!("{BASE}[[classes]]\nname = \"default\"\nlatency = \"1ms\"\n");
+    let mut host = Host::new(&described, volumes);
+    host.windows(3);
+    assert_eq!(slo(&mut host), [true, true, true]);
+}

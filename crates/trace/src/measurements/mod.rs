@@ -17,7 +17,9 @@
 //! intervals, they would make intervals of zero length and stretch the next one. So an [`Interval`] is the slot,
 //! `index · 30 min` up to `(index + 1) · 30 min`; only a volume's last one, which the end of the capture cuts
 //! short, ends with its last request if it has any. The reader checks what this rests on: `end_us` lies within the slot wherever
-//! there are accesses. A missing index is a gap: there is no interval, since unknown is not zero.
+//! there are accesses, or on one of its boundaries: whether a request at exactly 30 minutes is of the slot that ends or of the
+//! one that begins is up to whoever made the file. (Of a last slot whose requests all came at its very beginning nothing says
+//! where it was cut short: it counts as whole.) A missing index is a gap: there is no interval, since unknown is not zero.
 //!
 //! Not here: requests. Whoever makes some from these numbers must say so.
 

@@ -112,11 +112,12 @@ impl Building {
         else {
             return bad(1, "beyond 2^64 ns".into());
         };
+        // A request on the boundary of two slots may be of either: both ends are within.
         let end_ns = end_us
             .checked_mul(NS_PER_US)
-            .filter(|end| *end < start + slot_ns);
+            .filter(|end| *end <= start + slot_ns);
         let idle = read_pages == 0 && write_pages == 0;
-        let Some(end_ns) = end_ns.filter(|end| *end > start || idle) else {
+        let Some(end_ns) = end_ns.filter(|end| *end >= start || idle) else {
             return bad(2, format!("not within the 30 minutes of index {index}"));
         };
         if end_us < last_end_us {
@@ -141,7 +142,11 @@ impl Building {
         self.volumes[i].intervals.push(Interval {
             start: Nanos(start),
             // Until a later row shows that the slot was measured to its end.
-            end: Nanos(if idle { start + slot_ns } else { end_ns }),
+            end: Nanos(if idle || end_ns == start {
+                start + slot_ns
+            } else {
+                end_ns
+            }),
             read_pages,
             write_pages,
             working_set: Bytes(working_set),

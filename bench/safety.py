@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""A guest that knows what it was promised: writes tagged blocks over NBD, and says later what became of them.
+
+    safety.py write URI JOURNAL SECONDS SEED     random writes and flushes until the time is over; the server may fail, or die
+    safety.py check URI JOURNAL                  reads everything; one line of JSON
+
+A block that is read back must be the last acknowledged write, or one after it that was answered with an error or not at all. Blocks of
+another volume or another place are others' bytes. A read that fails loses nothing: it is counted as unreadable.
+"""
+
+import json
+import random
+import sys
+import time
+
+import nbd
+
+BLOCK = 4096
+
+
+def tag(volume, block, seq):
+    head = f"{volume}:{block}:{seq};".encode()
+    return (head * (BLOCK // len(head) + 1))[:BLOCK]
+
+
+def connect(uri, until):
+    while True:
+        handle = nbd.NBD()
+        try:
+            handle.connect_uri(uri)
+            return handle
+        except nbd.Error:
+            if time.monotonic() > until:
+                return None
+            time.sleep(0.1)
+
+
+def write(uri, journal, seconds, seed):
+    volume = uri.split("///")[1].split("?")[0]
+    rng = random.Random(int(seed))
+    until = time.monotonic() + float(seconds)
+    acked, maybe, seq = {}, {}, 0
+    counts = {"writes": 0, "failed": 0, "flushes": 0, "failed_flushes": 0, "reconnects": 0}
+    handle = connect(uri, until)
+    blocks = handle.get_size() // BLOCK if handle else 0
+    while handle and time.monotonic() < until:
+        block, seq = rng.randrange(blocks), seq + 1
+        try:
+            handle.pwrite(tag(volume, block, seq), block * BLOCK)
+            acked[block], maybe[block] = seq, []
+            counts["writes"] += 1
+            if seq % 64 == 0:
+                counts["flushes"] += 1
+                try:
+                    handle.flush()
+                except nbd.Error:
+                    counts["failed_flushes"] += 1
+                    raise
+        except nbd.Error:
+            if acked.get(block) != seq:
+                counts["failed"] += 1
+                maybe.setdefault(block, []).append(seq)
+            if handle.aio_is_dead() or handle.aio_is_closed():
+                handle = connect(uri, until)
+                counts["reconnects"] += 1
+            else:
+                time.sleep(0.005)
+    with open(journal, "w") as out:
+        json.dump({"volume": volume, "acked": acked, "maybe": maybe, "counts": counts}, out)
+    print(json.dumps({"volume": volume, **counts}))
+
+
+def check(uri, journal):
+    with open(journal) as source:
+        known = json.load(source)
+    volume = known["volume"]
+    found = {"volume": volume, "blocks": 0, "lost": 0, "others": 0, "unreadable": 0}
+    handle = connect(uri, time.monotonic() + 10)
+    for block in sorted({int(b) for b in known["acked"]} | {int(b) for b in known["maybe"]}):
+        found["blocks"] += 1
+        acked, maybe = known["acked"].get(str(block)), known["maybe"].get(str(block), [])
+        try:
+            data = bytes(handle.pread(BLOCK, block * BLOCK))
+        except nbd.Error:
+            found["unreadable"] += 1
+            continue
+        possible = [tag(volume, block, seq) for seq in ([acked] if acked else []) + maybe]
+        if not acked:
+            possible.append(bytes(BLOCK))
+        if data in possible:
+            continue
+        # A write that failed may have been torn at sectors.
+        sectors = range(0, BLOCK, 512)
+        if maybe and all(any(data[s:s + 512] == p[s:s + 512] for p in possible) for s in sectors):
+            continue
+        parts = data.split(b";")[0].split(b":")
+        if data != bytes(BLOCK) and (len(parts) != 3 or parts[0].decode(errors="replace") != volume
+                                     or parts[1] != str(block).encode()):
+            found["others"] += 1
+        else:
+            found["lost"] += 1
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    {"write": write, "check": check}[sys.argv[1]](*sys.argv[2:])

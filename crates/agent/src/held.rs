@@ -1,0 +1,41 @@
+//! What the array was told to hold its operators to: it keeps that in memory, so it is told again when its server is another one.
+
+use manager::wire::ArrayPolicy;
+
+use crate::array::ControlledArray;
+
+/// What was said to the array last.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    /// The policy, and when the counters of the devices began: they begin with their server.
+    said: Option<(ArrayPolicy, Vec<u64>)>,
+    /// Why it was not taken, if so.
+    refused: Option<String>,
+}
+
+impl Held {
+    /// Says what holds, if the array does not know it yet; why it does not take it, once for each reason.
+    pub(crate) fn say(
+        &mut self,
+        array: &ControlledArray,
+        policy: &ArrayPolicy,
+        life: Vec<u64>,
+    ) -> Option<String> {
+        let known = |(p, l): &(ArrayPolicy, Vec<u64>)| p == policy && *l == life;
+        if self.said.as_ref().is_some_and(known) {
+            return None;
+        }
+        match array.hold_to(policy) {
+            Ok(()) => {
+                self.said = Some((policy.clone(), life));
+                self.refused = None;
+                None
+            }
+            Err(why) if self.refused.as_ref() == Some(&why) => None,
+            Err(why) => {
+                self.refused = Some(why.clone());
+                Some(format!("the array does not take the policy: {why}"))
+            }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! What holds of all commands.
+
+use clap::CommandFactory;
+
+use super::Args;
+
+/// Commands without `-o`, and what they do instead of printing data. A command that prints some has `-o json`.
+const PRINT_NOTHING: [(&str, &str); 15] = [
+    ("agent", "runs until it is stopped, and prints messages"),
+    ("config schema", "prints a schema, which is JSON"),
+    ("export facts", "prints a scenario, for terrace sim"),
+    ("tier add", "says what was done, on standard error"),
+    ("tier limit", "says what was done, on standard error"),
+    ("trace convert", "writes a file"),
+    ("trace generate", "writes a file"),
+    ("trace record", "writes a file"),
+    ("trace sample", "writes a file"),
+    ("volume cancel", "says what was done, on standard error"),
+    ("volume class", "says what was done, on standard error"),
+    ("volume create", "says what was done, on standard error"),
+    ("volume delete", "says what was done, on standard error"),
+    ("volume move", "says what was done, on standard error"),
+    ("volume set", "says what was done, on standard error"),
+];
+
+fn leaves(command: &clap::Command, path: &str, all: &mut Vec<(String, clap::Command)>) {
+    let subcommands: Vec<_> = command.get_subcommands().collect();
+    if subcommands.is_empty() {
+        all.push((path.into(), command.clone()));
+    }
+    for sub in subcommands {
+        let name = sub.get_name();
+        let path = match path {
+            "" => name.to_owned(),
+            path => format!("{path} {name}"),
+        };
+        leaves(sub, &path, all);
+    }
+}
+
+#[test]
+fn commands_that_print_data_print_it_as_json_too() {
+    let mut all = vec![];
+    leaves(&Args::command(), "", &mut all);
+    assert!(all.len() > 50, "{} commands", all.len());
+    for (path, command) in &all {
+        let prints_nothing = PRINT_NOTHING.iter().any(|(name, _)| name == path);
+        let output = command
+            .get_arguments()
+            .find(|a| a.get_short() == Some('o') && a.get_long() == Some("output"));
+        let json = output.is_some_and(|output| {
+            let values = output.get_possible_values();
+            values.iter().any(|v| v.get_name() == "json")
+        });
+        assert_ne!(
+            json, prints_nothing,
+            "terrace {path}: a command has -o json, or is listed as one that prints no data, not both and not neither"
+        );
+    }
+    for (name, _) in &PRINT_NOTHING {
+        assert!(all.iter().any(|(path, _)| path == name), "{name} is gone");
+    }
+}
+
+#[test]
+fn every_command_parses_without_a_clash() {
+    Args::command().debug_assert();
+}

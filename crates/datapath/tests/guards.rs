@@ -1,0 +1,296 @@
+//! What an operator must not do by mistake: delete what guests use, name a class that nobody described, promise more room
+//! than is allowed.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use datapath::desk::{Ask, NewDevice, NewSource, Samples, TierInfo, Told};
+use datapath::{Client, Listen, Reach, ServerConfig, Serving, add_device};
+use units::Bytes;
+
+struct Site {
+    dir: tempfile::TempDir,
+    serving: Option<Serving>,
+}
+
+impl Site {
+    /// An array of two tiers, 64 MiB and 192 MiB.
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let site = Self { dir, serving: None };
+        for (tier, mib) in [("fast", 64), ("slow", 192)] {
+            let source = site.path(tier);
+            std::fs::create_dir(&source).unwrap();
+            let new = NewDevice {
+                tier: tier.into(),
+                source: NewSource::Dir(source),
+                size: Some(Bytes::mib(mib)),
+                emulate: None,
+            };
+            add_device(&site.path("array"), None, new).unwrap();
+        }
+        site
+    }
+
+    fn served() -> Self {
+        let mut site = Self::new();
+        let config = ServerConfig {
+            workers: 2,
+            ..ServerConfig::default()
+        };
+        let serving = Serving::start(&site.path("array"), config).unwrap();
+        serving.listen(&site.listen()).unwrap();
+        site.serving = Some(serving);
+        site
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn listen(&self) -> Listen {
+        Listen::Unix(self.path("nbd.sock"))
+    }
+
+    fn connect(&self, volume: &str) -> Result<Client, datapath::ClientError> {
+        Client::connect(&self.listen().uri(volume).parse().unwrap())
+    }
+
+    /// As another process asks: by the control socket while it is served.
+    fn ask(&self, ask: Ask) -> Result<Told, String> {
+        Reach::find(&self.path("array")).unwrap().ask(ask)
+    }
+
+    fn done(&self, ask: Ask) -> String {
+        match self.ask(ask) {
+            Ok(Told::Done { message }) => message,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn create(&self, volume: &str, size: Bytes, class: Option<&str>) -> Result<Told, String> {
+        self.ask(Ask::Create {
+            volume: volume.into(),
+            size,
+            tier: "slow".into(),
+            class: class.map(Into::into),
+        })
+    }
+
+    fn delete(&self, volume: &str, force: bool) -> Result<String, String> {
+        let volume = volume.into();
+        match self.ask(Ask::Delete { volume, force })? {
+            Told::Done { message } => Ok(message),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn policy(&self, classes: Option<&[&str]>, overcommit_max: Option<f64>) {
+        self.done(Ask::Policy {
+            classes: classes.map(|c| c.iter().map(|c| c.to_string()).collect()),
+            overcommit_max,
+        });
+    }
+
+    fn tiers(&self) -> (Vec<TierInfo>, Option<f64>) {
+        match self.ask(Ask::Tiers) {
+            Ok(Told::Tiers {
+                tiers,
+                overcommit_max,
+            }) => (tiers, overcommit_max),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn samples(&self) -> Samples {
+        match self.ask(Ask::Samples) {
+            Ok(Told::Samples(samples)) => samples,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn class(&self, volume: &str) -> String {
+        let volumes = self.samples().volumes;
+        let found = volumes.into_iter().find(|v| v.name == volume);
+        found.expect("it is there").class
+    }
+}
+
+#[test]
+fn a_volume_in_use_is_only_deleted_by_force() {
+    let site = Site::served();
+    site.create("data", Bytes::mib(8), None).unwrap();
+    let mut first = site.connect("data").unwrap();
+    first.write(0, &[7; 4096]).unwrap();
+    assert_eq!(
+        site.delete("data", false).unwrap_err(),
+        "volume \"data\" is in use: 1 connection of a guest is open; `--force` deletes it all the same, and cuts them off"
+    );
+    let mut second = site.connect("data").unwrap();
+    assert_eq!(second.read(0, 4096).unwrap(), [7; 4096]);
+    let refused = site.delete("data", false).unwrap_err();
+    assert!(
+        refused.contains("2 connections of guests are open"),
+        "{refused}"
+    );
+    // Nothing has changed for those who are connected, nor for those who come now.
+    first.write(4096, &[8; 4096]).unwrap();
+    first.flush().unwrap();
+    let mut third = site.connect("data").unwrap();
+    assert_eq!(third.read(4096, 4096).unwrap(), [8; 4096]);
+    third.disconnect().unwrap();
+    drop(second);
+    wait_for(|| site.samples().volumes[0].connections == 1);
+
+    assert_eq!(
+        site.delete("data", true).unwrap(),
+        "volume data is gone, 1 connection of a guest was cut off"
+    );
+    assert!(first.read(0, 512).is_err());
+    assert!(site.connect("data").is_err());
+    assert!(site.samples().volumes.is_empty());
+}
+
+#[test]
+fn a_volume_that_nobody_uses_is_deleted_at_a_word() {
+    let site = Site::served();
+    site.create("data", Bytes::mib(8), None).unwrap();
+    let mut client = site.connect("data").unwrap();
+    client.write(0, &[7; 4096]).unwrap();
+    client.disconnect().unwrap();
+    wait_for(|| site.samples().volumes[0].connections == 0);
+    assert_eq!(site.delete("data", false).unwrap(), "volume data is gone");
+    assert_eq!(site.tiers().0[1].used, Bytes(0));
+}
+
+/// A guest that connects while a volume is being deleted is served, and the volume stays, or is not served at all: none
+/// whose write was answered is cut off without force.
+#[test]
+fn a_guest_that_comes_at_that_moment_is_never_cut_off() {
+    let site = Site::served();
+    let (mut kept, mut deleted) = (0, 0);
+    for round in 0..400u64 {
+        site.create("data", Bytes::mib(1), None).unwrap();
+        let over = AtomicBool::new(false);
+        let outcome = std::thread::scope(|scope| {
+            let guest = scope.spawn(|| {
+                let mut client = site.connect("data").ok()?;
+                client.write(0, &[9; 512]).ok()?;
+                // It was answered: from here on it must not be cut off.
+                while !over.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+                Some(client.read(0, 512).map(|_| client))
+            });
+            std::thread::sleep(Duration::from_micros(round * 7 % 600));
+            let outcome = site.delete("data", false);
+            over.store(true, Ordering::Release);
+            let served = guest.join().unwrap();
+            match (&outcome, served) {
+                (_, Some(Err(error))) => panic!("round {round}: cut off: {error}, {outcome:?}"),
+                (Ok(_), Some(Ok(_))) => panic!("round {round}: served and deleted"),
+                _ => {}
+            }
+            outcome
+        });
+        match outcome {
+            Ok(_) => deleted += 1,
+            Err(_) => {
+                kept += 1;
+                // What was refused is served as before.
+                drop(site.connect("data").unwrap());
+                site.delete("data", true).unwrap();
+            }
+        }
+    }
+    assert!(kept > 0 && deleted > 0, "{kept} kept, {deleted} deleted");
+}
+
+#[test]
+fn a_class_that_nobody_described_is_refused_once_there_is_a_policy() {
+    let site = Site::served();
+    // Nobody has said anything: a class is a label.
+    site.create("a", Bytes::mib(1), Some("anything")).unwrap();
+    site.create("b", Bytes::mib(1), None).unwrap();
+    assert_eq!(
+        (&*site.class("a"), &*site.class("b")),
+        ("anything", "default")
+    );
+
+    site.policy(Some(&["gold", "silver"]), None);
+    let refused = "there is no service class \"glod\", did you mean \"gold\"? (the live manager's configuration has them)";
+    assert_eq!(
+        site.create("c", Bytes::mib(1), Some("glod")).unwrap_err(),
+        refused
+    );
+    let set = |volume: &str, class: &str| {
+        site.ask(Ask::SetClass {
+            volume: volume.into(),
+            class: class.into(),
+        })
+    };
+    assert_eq!(set("b", "glod").unwrap_err(), refused);
+    assert_eq!(site.class("b"), "default");
+    set("b", "gold").unwrap();
+    assert_eq!(site.class("b"), "gold");
+    // Back to none; and what was there before is left alone.
+    set("b", "default").unwrap();
+    assert_eq!(
+        (&*site.class("a"), &*site.class("b")),
+        ("anything", "default")
+    );
+    site.create("c", Bytes::mib(1), None).unwrap();
+    assert_eq!(site.class("c"), "default");
+
+    site.policy(None, None);
+    set("b", "anything").unwrap();
+}
+
+#[test]
+fn what_is_promised_is_shown_and_bounded() {
+    let site = Site::served();
+    site.create("a", Bytes::mib(200), None).unwrap();
+    let shown = || {
+        let (tiers, most) = site.tiers();
+        let of_tiers: Vec<_> = tiers.iter().map(|t| t.provisioned).collect();
+        assert_eq!(site.samples().provisioned, of_tiers);
+        (of_tiers, most)
+    };
+    assert_eq!(shown(), (vec![Bytes(0), Bytes::mib(200)], None));
+    site.policy(None, Some(1.5));
+    assert_eq!(shown().1, Some(1.5));
+    // The array has 256 MiB, so 384 MiB may be promised.
+    assert_eq!(
+        site.create("b", Bytes::mib(185), None).unwrap_err(),
+        "cannot create volume \"b\" of 185 MiB: volumes of 200 MiB are provisioned on an array of 256 MiB, 385 MiB with it, and policy.overcommit_max allows 1.5 times the array's size (384 MiB)"
+    );
+    site.create("b", Bytes::mib(184), None).unwrap();
+    assert_eq!(shown().0, [Bytes(0), Bytes::mib(384)]);
+    site.delete("a", false).unwrap();
+    site.create("c", Bytes::mib(200), None).unwrap();
+    site.policy(None, None);
+    site.create("d", Bytes::gib(1 << 17), None).unwrap();
+    assert_eq!(
+        shown().0[1],
+        Bytes(Bytes::gib(1 << 17).0 + Bytes::mib(384).0)
+    );
+    let refused = site.ask(Ask::Policy {
+        classes: None,
+        overcommit_max: Some(0.0),
+    });
+    assert_eq!(
+        refused.unwrap_err(),
+        "overcommit_max is how many times the size of the array, above 0, not 0"
+    );
+}
+
+fn wait_for(holds: impl Fn() -> bool) {
+    for _ in 0..1000 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("it does not come true");
+}
