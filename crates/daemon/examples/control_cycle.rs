@@ -201,5 +201,6 @@ fn load(volume: u64, rng: &mut Rng) -> Load {
         reads,
         writes,
         errors: 0,
+        waiting: vec![],
     }
 }

@@ -410,8 +410,11 @@ mod tests {
             }
         }
         let answered = Answered::of_buckets(target, answered.buckets(), answered.sum_ns());
-        let ages = waiting.buckets().map(|(b, n)| (b, n));
-        misses(target, answered, Overdue::of_buckets(target, ages))
+        misses(
+            target,
+            answered,
+            Overdue::of_buckets(target, waiting.buckets()),
+        )
     }
 
     proptest! {
