@@ -357,6 +357,11 @@ impl Copies {
     }
 
     /// Commits in all members; what each of them says, `None` if it hangs.
+    #[expect(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        reason = "a copy that hangs is given up by time"
+    )]
     fn carry_out(
         &mut self,
         changes: &Arc<[Change]>,

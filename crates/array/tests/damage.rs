@@ -167,12 +167,12 @@ fn a_damaged_or_newer_meta_record_does_not_open() {
     );
     // A newer format may have any length.
     let error = open(&|value| {
-        let body = [&[2, 0, 0, 0][..], &[9; 100]].concat();
+        let body = [&[3, 0, 0, 0][..], &[9; 100]].concat();
         let sum = xxh3_64(&[&[0], &b"array"[..], &body].concat());
         *value = [&body[..], &sum.to_le_bytes()].concat();
     });
     assert!(
-        matches!(error, ArrayError::Version { found: 2, .. }),
+        matches!(error, ArrayError::Version { found: 3, .. }),
         "{error:?}"
     );
     assert!(

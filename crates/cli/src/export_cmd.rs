@@ -11,9 +11,7 @@ use datapath::{EngineLimits, IoChoice, Listen, ServerConfig, Serving};
 use serde::Serialize;
 use units::Nanos;
 
-use crate::live::{
-    AcceptLossArg, ArrayArg, Go, OutputArg, Stop, explained, message, unexpected,
-};
+use crate::live::{AcceptLossArg, ArrayArg, Go, OutputArg, Stop, explained, message, unexpected};
 
 /// What tiers' volumes share is divided this often.
 const TICK: Duration = Duration::from_millis(100);

@@ -72,7 +72,8 @@ pub fn serve(what: &Serve) -> anyhow::Result<ExitCode> {
         .ok_or_else(|| anyhow!("{} is no file", path.display()))?;
     let file = what.config.clone();
     let read = Box::new(move || read_config(&file).map_err(|e| format!("{e:#}")));
-    let mut daemon = Daemon::start_from(settings, base, Some(read), &what.accept.words()).map_err(explained)?;
+    let mut daemon =
+        Daemon::start_from(settings, base, Some(read), &what.accept.words()).map_err(explained)?;
     let done = announce(&daemon, &what.output).and_then(|()| {
         let mut said = daemon.agent_trouble();
         while stop.sleep(TICK) == Go::On {

@@ -4,12 +4,13 @@ mod support;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use nbd::{Command, Progress};
 use support::Site;
 
-/// Serves a 16 MiB export that answers every read with a single byte and says that this is all.
+/// Serves a 16 MiB export that keeps its superblocks, and answers every other read with a single byte and says that this is all.
 fn short_server(path: &std::path::Path) {
     struct One;
     impl nbd::Exports for One {
@@ -39,9 +40,11 @@ fn short_server(path: &std::path::Path) {
         }
     }
     let listener = UnixListener::bind(path).unwrap();
+    let head = Arc::new(Mutex::new(vec![0; 8192]));
     std::thread::spawn(move || {
         for socket in listener.incoming() {
             let mut socket = socket.unwrap();
+            let head = head.clone();
             std::thread::spawn(move || {
                 let mut handshake = nbd::ServerHandshake::new(nbd::HandshakeLimits::default());
                 socket.write_all(&handshake.greeting()).unwrap();
@@ -62,7 +65,17 @@ fn short_server(path: &std::path::Path) {
                     let header = nbd::decode_request(&bytes).unwrap();
                     let mut payload = vec![0; header.payload_bytes() as usize];
                     socket.read_exact(&mut payload).unwrap();
-                    let answer = if header.command == Command::Read {
+                    let at =
+                        header.offset as usize..(header.offset + u64::from(header.length)) as usize;
+                    let in_head = at.end <= 8192;
+                    if in_head && header.command == Command::Write {
+                        head.lock().unwrap()[at.clone()].copy_from_slice(&payload);
+                    }
+                    let answer = if in_head && header.command == Command::Read {
+                        let chunk =
+                            nbd::data_chunk(header.cookie, header.offset, header.length, true);
+                        [&chunk[..], &head.lock().unwrap()[at]].concat()
+                    } else if header.command == Command::Read {
                         let head = nbd::data_chunk(header.cookie, header.offset, 1, true);
                         [&head[..], b"x"].concat()
                     } else {

@@ -285,7 +285,7 @@ fn a_volume_that_is_not_served_moves_too_also_after_a_kill() {
 #[test]
 fn refusals_say_what_to_do() {
     let bench = Bench::empty();
-    let missing = "terrace-array: there is no array here: `terrace tier add NAME --dir DIR --size SIZE` makes one, --array names another";
+    let missing = "terrace-array: there is no array here: `terrace tier add NAME --dir DIR --size SIZE` makes one, --array names another; if its disk was lost, `terrace array restore` brings its map back";
     assert_eq!(bench.refused(&["volume", "list"]), missing);
     assert_eq!(bench.refused(&["volume", "export"]), missing);
     assert_eq!(

@@ -441,6 +441,8 @@ impl Client {
             why,
         };
         let mut failed = None;
+        // Where nothing came the buffer has what it had before.
+        let mut covered = 0;
         loop {
             let reply = match self.reader.next(&self.input).map_err(|e| self.wire(e))? {
                 ReplyStep::More { .. } => {
@@ -464,6 +466,7 @@ impl Client {
                     failed = error;
                     if error.is_none() {
                         self.take(into)?;
+                        covered = into.len();
                     }
                     (cookie, true)
                 }
@@ -475,6 +478,7 @@ impl Client {
                 } => {
                     let range = inside(offset, length)
                         .ok_or_else(|| self.wire(bad("data that was not asked for")))?;
+                    covered += range.len();
                     self.take(&mut into[range])?;
                     (cookie, done)
                 }
@@ -486,6 +490,7 @@ impl Client {
                 } => {
                     let range = inside(offset, length)
                         .ok_or_else(|| self.wire(bad("a hole that was not asked for")))?;
+                    covered += range.len();
                     into[range].fill(0);
                     (cookie, done)
                 }
@@ -507,6 +512,10 @@ impl Client {
             if let (Some(error), true) = (failed, done) {
                 let uri = self.uri.to_string();
                 return Err(ClientError::Failed { uri, what, error });
+            }
+            if done && covered != into.len() {
+                let why = "an answer that leaves something out, or gives it twice";
+                return Err(self.wire(bad(why)));
             }
             if done {
                 return Ok(());

@@ -3,8 +3,7 @@
 use executor::Job;
 use model::{
     CalibrationWindow, Device, DeviceFacts, DeviceSpec, ExtentFacts, ExtentHeat, ExtentPlaces,
-    Facts, Flow, LatencySummary, Measured, RunningMove, Specialty, Tier, Topology,
-    VolumeFacts,
+    Facts, Flow, LatencySummary, Measured, RunningMove, Specialty, Tier, Topology, VolumeFacts,
 };
 use units::{Bytes, DeviceId, Nanos, TierId, VmId, VolumeId};
 
