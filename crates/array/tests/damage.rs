@@ -178,7 +178,7 @@ fn a_damaged_or_newer_meta_record_does_not_open() {
     assert!(
         error
             .to_string()
-            .contains("format version 2 is newer than this program")
+            .contains("format version 3 is newer than this program")
     );
     let disk = disk();
     tamper(&disk, |txn| {

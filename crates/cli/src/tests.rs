@@ -5,12 +5,19 @@ use clap::CommandFactory;
 use super::Args;
 
 /// Commands without `-o`, and what they do instead of printing data. A command that prints some has `-o json`.
-const PRINT_NOTHING: [(&str, &str); 15] = [
+const PRINT_NOTHING: [(&str, &str); 22] = [
     ("agent", "runs until it is stopped, and prints messages"),
+    ("array backup", "writes a file"),
+    ("array copy", "says what was done, on standard error"),
+    ("array restore", "says what was done, on standard error"),
     ("config schema", "prints a schema, which is JSON"),
+    ("device accept", "says what was done, on standard error"),
+    ("device remove", "says what was done, on standard error"),
+    ("device replace", "says what was done, on standard error"),
     ("export facts", "prints a scenario, for terrace sim"),
     ("tier add", "says what was done, on standard error"),
     ("tier limit", "says what was done, on standard error"),
+    ("tier remove", "says what was done, on standard error"),
     ("trace convert", "writes a file"),
     ("trace generate", "writes a file"),
     ("trace record", "writes a file"),

@@ -228,7 +228,9 @@ impl Controller<'_> {
     }
 
     fn outcome(&self, seen: Vec<Seen>) -> Outcome {
-        let mut jobs: Vec<_> = self.executor.jobs().iter().collect();
+        // One that a newer plan dropped before it began has moved nothing.
+        let made = |j: &&executor::Job| !j.state.superseded();
+        let mut jobs: Vec<_> = self.executor.jobs().iter().filter(made).collect();
         jobs.sort_by_key(|j| j.started);
         let ended = |j: &&executor::Job| match j.state {
             JobState::Done { at } => (j.started.unwrap().as_secs_f64(), at.as_secs_f64()),

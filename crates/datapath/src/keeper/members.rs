@@ -114,7 +114,7 @@ impl<D: SlotSpace> Keeper<D> {
         }
         let whys: Vec<String> = unread
             .iter()
-            .map(|(copy, place, why)| format!("{copy} copy, {}: {why}", place.name()))
+            .map(|(copy, _, why)| format!("{copy} copy: {why}"))
             .collect();
         let whys = whys.join("; ");
         if candidates.is_empty() {

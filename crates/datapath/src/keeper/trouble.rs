@@ -23,6 +23,7 @@ impl Keeper {
     pub fn troubles(&self) -> Vec<Trouble> {
         let mut all = vec![];
         let mut say = |kind, about: &str, what: String| {
+            let what = format!("{about}: {what}");
             let about = about.to_owned();
             all.push(Trouble { kind, about, what });
         };
