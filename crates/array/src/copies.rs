@@ -155,7 +155,7 @@ struct Job {
 
 #[derive(Debug)]
 struct Slot {
-    place: Box<dyn CopyPlace>,
+    place: Arc<dyn CopyPlace>,
     /// None while it is not a member, or could not be opened again.
     array: Option<Arc<Array>>,
     member: bool,
@@ -182,7 +182,7 @@ pub struct Copies {
     state: MapState,
     runner: Runner,
     /// The commit of which no copy can say whether it is durable.
-    doubt: bool,
+    doubt: Option<Arc<[Change]>>,
     rebuild: Option<Rebuild>,
 }
 
@@ -206,11 +206,11 @@ impl Copies {
             slots: [None, None],
             state,
             runner: Runner::Inline,
-            doubt: false,
+            doubt: None,
             rebuild: None,
         };
         copies.slots[copy.index()] = Some(Slot {
-            place,
+            place: place.into(),
             array: Some(Arc::new(array)),
             member: true,
             why: String::new(),
@@ -227,7 +227,7 @@ impl Copies {
         why: impl Into<String>,
     ) {
         self.slots[copy.index()] = Some(Slot {
-            place,
+            place: place.into(),
             member: current.is_some(),
             array: current.map(Arc::new),
             why: why.into(),
@@ -278,7 +278,7 @@ impl Copies {
 
     /// Whether no copy can say if the last commit is durable.
     pub fn in_doubt(&self) -> bool {
-        self.doubt
+        self.doubt.is_some()
     }
 
     fn is_member(&self, copy: CopyId) -> bool {
@@ -346,7 +346,7 @@ impl Copies {
         if changes.is_empty() {
             return Ok(());
         }
-        if self.doubt {
+        if self.in_doubt() {
             return Err(CommitError::NotDone(ArrayError::Away {
                 why: self.why_away(),
             }));
@@ -460,12 +460,9 @@ impl Copies {
         let cause = cause.unwrap_or_else(|| ArrayError::Away {
             why: "it has no copy".into(),
         });
-        self.doubt = true;
+        self.doubt = Some(changes);
         match self.resolve() {
-            Some(true) => {
-                self.took(changes);
-                Ok(())
-            }
+            Some(true) => Ok(()),
             Some(false) => Err(CommitError::NotDone(cause)),
             None => {
                 if let Some(rebuild) = &mut self.rebuild {
@@ -507,13 +504,11 @@ impl Copies {
         slot.why = why;
     }
 
-    /// Reads back whether the commit in doubt is durable: `None` if no copy can say so yet.
+    /// Reads back whether the commit in doubt is durable: `None` if no copy can say so yet, or there is none in doubt.
     ///
     /// Copies that cannot be opened are dropped once another one can.
     pub fn resolve(&mut self) -> Option<bool> {
-        if !self.doubt {
-            return Some(false);
-        }
+        self.doubt.as_ref()?;
         let mut found: Vec<(CopyId, MapState)> = vec![];
         for copy in CopyId::ALL {
             let Some(slot) = self.slots[copy.index()].as_mut().filter(|s| s.member) else {
@@ -544,21 +539,20 @@ impl Copies {
                 self.drop_copy(copy, why);
             }
         }
-        self.doubt = false;
-        Some(most > self.state.commits)
-    }
-
-    /// The commit in doubt was found to be durable after all: what it changed holds.
-    pub fn found_durable(&mut self, changes: &[Change]) {
-        self.took(changes.into());
+        let changes = self.doubt.take()?;
+        let durable = most > self.state.commits;
+        if durable {
+            self.took(changes);
+        }
+        Some(durable)
     }
 
     /// Begins to make a copy anew that is no member, in the background; nothing, if one is being made.
     ///
     /// # Errors
-    /// When no copy can be read.
+    /// When there is no thread for it. What else goes wrong [`Copies::health`] says.
     pub fn begin_rebuild(&mut self, copy: CopyId) -> Result<(), ArrayError> {
-        if self.rebuild.is_some() || self.is_member(copy) || self.doubt {
+        if self.rebuild.is_some() || self.is_member(copy) || self.in_doubt() {
             return Ok(());
         }
         let from = self.slots[copy.other().index()].as_ref();
@@ -566,18 +560,15 @@ impl Copies {
         let (Some(from), Some(slot)) = (from, &self.slots[copy.index()]) else {
             return Ok(());
         };
-        let made = slot.place.begin(self.id, self.extent);
-        let made = match made {
-            Ok(made) => made,
-            Err(error) => {
-                self.say(copy, explain(&error));
-                return Err(error);
-            }
-        };
+        let (place, id, extent) = (slot.place.clone(), self.id, self.extent);
         let (sender, done) = channel();
         let fill = move || {
-            let filled = from.copy_into(&made);
-            let _ = sender.send(filled.map(|commits| (made, commits)));
+            let filled = place.begin(id, extent).and_then(|made| {
+                let commits = from.copy_into(&made)?;
+                Ok((made, commits))
+            });
+            drop(from); // it may have to be opened again
+            let _ = sender.send(filled);
         };
         match &self.runner {
             Runner::Inline => fill(),
@@ -621,7 +612,7 @@ impl Copies {
             overflow,
             ..
         } = self.rebuild.take().expect("just looked at");
-        if overflow || self.doubt {
+        if overflow || self.in_doubt() {
             self.say(copy, "too much changed while it was copied");
             return false;
         }

@@ -202,6 +202,16 @@ impl MapState {
         Some(stamp) == self.pending.map(|p| p.stamp) || self.earlier.contains(&stamp)
     }
 
+    /// Copies that may be members of a membership that was proposed, or that holds: each of them may know that it was confirmed.
+    pub fn may_be_members(&self) -> Members {
+        let pending = self.pending.map_or(Members::NONE, |p| p.members);
+        let confirmed = self.confirmed.members;
+        Members {
+            first: confirmed.first || pending.first,
+            second: confirmed.second || pending.second,
+        }
+    }
+
     /// A membership is proposed.
     pub(crate) fn propose(&mut self, membership: Membership) {
         let before = self.pending.replace(membership);
@@ -404,12 +414,16 @@ pub fn choose(candidates: &[Candidate], superblocks: &[Seen]) -> Result<Choice, 
         let best = best_of(candidates.iter()).ok_or(NotChosen::None)?;
         return Err(unfit(best, superblocks).expect("none of them is fit"));
     };
-    let other = candidates.iter().find(|c| c.copy != best.copy);
     let missing = best.copy.other();
-    if other.is_none() && best.state.confirmed.members.contains(missing) {
-        let there = superblocks
-            .iter()
-            .filter(|s| best.devices.contains(&s.device));
+    // One that is there and fit has been looked at. Another one, however old, says nothing of what came after it.
+    let other = candidates.iter().find(|c| c.copy == missing && fit(c));
+    if other.is_none() && best.state.may_be_members().contains(missing) {
+        // A device that is older than the copy, as an image of it that was put back, has not seen what came after either.
+        let knows = |s: &&Seen| {
+            let own = s.stamp == best.state.confirmed.stamp || best.state.has_proposed(s.stamp);
+            own && best.devices.contains(&s.device)
+        };
+        let there = superblocks.iter().filter(knows);
         let (there, all) = (there.count(), best.devices.len());
         let needed = devices_needed(best.copy, all);
         if there < needed {
@@ -457,9 +471,7 @@ fn unfit(candidate: &Candidate, superblocks: &[Seen]) -> Option<NotChosen> {
             },
         );
     }
-    let pending = state.pending.map_or(Members::NONE, |p| p.members);
-    let is_member = state.confirmed.members.contains(copy) || pending.contains(copy);
-    (!is_member).then_some(NotChosen::NoMember { copy, generation })
+    (!state.may_be_members().contains(copy)).then_some(NotChosen::NoMember { copy, generation })
 }
 
 /// The best copy all the same, for an operator who accepts what is lost with it.

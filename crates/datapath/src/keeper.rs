@@ -81,6 +81,8 @@ pub struct LostDevice {
 /// A commit that is not acknowledged yet: it is not known whether it is durable, or a copy of the map was dropped and the membership
 /// without it does not hold yet.
 struct Held {
+    /// None while it is not known.
+    durable: Option<bool>,
     changes: Vec<Change>,
     answers: Vec<(usize, VolumeId, StoreReply)>,
 }
@@ -318,7 +320,8 @@ impl<D: SlotSpace> Keeper<D> {
         if !self.map.confirmed() {
             self.renew()?;
         }
-        let held = |changes: &[Change]| Held {
+        let held = |changes: &[Change], durable| Held {
+            durable,
             changes: changes.to_vec(),
             answers: vec![],
         };
@@ -327,10 +330,10 @@ impl<D: SlotSpace> Keeper<D> {
             // A copy was dropped: nothing is acknowledged before the others know.
             Ok(()) => self
                 .renew()
-                .inspect_err(|_| self.held = Some(held(changes))),
+                .inspect_err(|_| self.held = Some(held(changes, Some(true)))),
             Err(error) => {
                 if matches!(error, CommitError::InDoubt(_)) {
-                    self.held = Some(held(changes));
+                    self.held = Some(held(changes, None));
                 }
                 Err(error.into_error())
             }
@@ -339,27 +342,28 @@ impl<D: SlotSpace> Keeper<D> {
 
     /// Tries to come to an end with a commit that could not be acknowledged; the answers of those who wait for it.
     pub fn settle(&mut self) -> Vec<(usize, VolumeId, StoreReply)> {
-        let Some(Held { changes, .. }) = &self.held else {
-            return vec![];
-        };
+        // Nothing is committed while something is in doubt: what is, is what is held, if that is.
         if self.map.in_doubt() {
-            match self.map.resolve() {
-                None => return vec![],
-                Some(true) => {
-                    let changes = changes.clone();
-                    self.map.found_durable(&changes);
-                }
-                Some(false) => {
-                    let Held { answers, .. } = self.held.take().expect("just looked at");
-                    self.read_records();
-                    return self.undone(answers);
-                }
+            let Some(durable) = self.map.resolve() else {
+                return vec![];
+            };
+            if let Some(held) = &mut self.held {
+                held.durable.get_or_insert(durable);
             }
+        }
+        if let Some(Held { answers, .. }) = self.held.take_if(|h| h.durable == Some(false)) {
+            self.read_records();
+            return self.undone(answers);
         }
         if !self.map.confirmed() && self.renew().is_err() {
             return vec![];
         }
-        let Held { changes, answers } = self.held.take().expect("just looked at");
+        let Some(Held {
+            changes, answers, ..
+        }) = self.held.take()
+        else {
+            return vec![];
+        };
         self.map_failing = None;
         self.read_records();
         self.remember_marks(&changes);

@@ -310,9 +310,11 @@ impl Server {
         self.keeper.as_ref().map(|k| &k.0)
     }
 
-    /// Whether all workers run.
+    /// Whether all workers run, and the keeper.
     pub fn healthy(&self) -> bool {
-        self.threads.iter().all(|t| !t.is_finished())
+        let keeper = self.keeper.as_ref();
+        let ended = keeper.is_some_and(|k| k.1.is_finished());
+        !ended && self.threads.iter().all(|t| !t.is_finished())
     }
 
     /// Stops serving. What was answered is safe without it; connections are cut.

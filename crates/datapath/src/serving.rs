@@ -24,9 +24,6 @@ pub enum ServeError {
     /// Its map or devices cannot be used.
     #[error(transparent)]
     Keeper(#[from] KeeperError),
-    /// There is no second copy of the map, and none can be made.
-    #[error("cannot make a second copy of the map: {0}")]
-    SecondCopy(String),
     /// No workers.
     #[error(transparent)]
     Server(#[from] ServerError),
@@ -63,7 +60,10 @@ impl Serving {
         accept: &AcceptLoss,
     ) -> Result<Self, ServeError> {
         let mut keeper = open_to_serve(dir, accept)?;
-        keeper.second_by_default().map_err(ServeError::SecondCopy)?;
+        // It is no reason not to serve: why there is none is among the troubles, and it is tried again.
+        if let Err(why) = keeper.second_by_default() {
+            keeper.store_error = Some(format!("no second copy of the map: {why}"));
+        }
         keeper.begin_serving().map_err(KeeperError::from)?;
         // Only a hint, for a start that finds nothing else.
         let _ = keeper.write_hint();

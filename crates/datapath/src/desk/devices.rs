@@ -1,7 +1,7 @@
 //! Tiers and their devices.
 
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 
 use array::{Change, DeviceKind, DeviceRecord, TierRecord};
 use units::{Bytes, DeviceId, TierId};
@@ -58,18 +58,11 @@ impl Desk {
     }
 
     pub(super) fn add_device(&self, new: NewDevice) -> Result<Told> {
-        let (device, message) = self.with_keeper(move |keeper| add_device(keeper, new))??;
-        if let Some(server) = &self.server {
-            let server = server.lock().unwrap_or_else(PoisonError::into_inner);
-            for worker in &server.workers {
-                worker.send(Message::Device(device.clone()));
-            }
-        }
-        done(message)
+        done(self.with_keeper(move |keeper| add_device(keeper, new))??)
     }
 }
 
-pub(super) fn add_device(keeper: &mut Keeper, new: NewDevice) -> Result<(Arc<Device>, String)> {
+pub(super) fn add_device(keeper: &mut Keeper, new: NewDevice) -> Result<String> {
     let extent = keeper.map.extent();
     let id = DeviceId(keeper.records.keys().last().map_or(0, |d| d.0 + 1));
     let known = keeper.tiers.iter().find(|t| t.name == new.tier);
@@ -172,14 +165,21 @@ pub(super) fn add_device(keeper: &mut Keeper, new: NewDevice) -> Result<(Arc<Dev
     let device = Device::open(extent, &record).map_err(text)?;
     keeper.tiers.extend(tier_record);
     keeper.add(&record, device);
+    // Whatever goes wrong from here on, extents may be placed there.
+    for worker in &keeper.workers {
+        worker.send(Message::Device(keeper.devices[&id].clone()));
+    }
     // Before anything is written to it, the other devices and the map know that it belongs to them.
     keeper.renew_if_served().map_err(text)?;
-    keeper.second_by_default()?;
-    let device = keeper.devices.get(&id).cloned();
-    let device = device.ok_or_else(|| format!("{name} is lost already"))?;
+    if let Err(why) = keeper.second_by_default() {
+        keeper.store_error = Some(format!("no second copy of the map: {why}"));
+    }
+    if let Some(lost) = keeper.lost.get(&id) {
+        return Err(format!(
+            "device {name} was added, and is lost already: {}",
+            lost.why
+        ));
+    }
     let size = Bytes(u64::from(slots) * extent.0);
-    Ok((
-        device,
-        format!("device {name} of {size} is in tier {}", new.tier),
-    ))
+    Ok(format!("device {name} of {size} is in tier {}", new.tier))
 }

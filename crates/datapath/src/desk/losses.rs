@@ -37,10 +37,7 @@ impl Desk {
             check_loss(keeper, &record, accept_loss)?;
             let tier = keeper.tiers.iter().find(|t| t.id == record.tier);
             let tier = tier.ok_or("its tier is not known")?.name.clone();
-            let (device, added) = add_device(keeper, NewDevice { tier, ..new })?;
-            for worker in &keeper.workers {
-                worker.send(Message::Device(device.clone()));
-            }
+            let added = add_device(keeper, NewDevice { tier, ..new })?;
             let removed = remove(keeper, &wanted, accept_loss)?;
             Ok(format!("{added}; {removed}"))
         })??;
@@ -58,6 +55,9 @@ impl Desk {
             keeper.join(record.id, device, true)?;
             if keeper.workers.is_empty() {
                 keeper.renew().map_err(text)?; // so that the next start expects it as it is
+            }
+            if let Some(lost) = keeper.lost.get(&record.id) {
+                return Err(lost.why.clone());
             }
             for worker in &keeper.workers {
                 worker.send(Message::Device(keeper.devices[&record.id].clone()));
@@ -90,11 +90,15 @@ impl Desk {
             check_second(keeper, &devices)?;
             keeper.commit(&changes).map_err(|e| home_of_volumes(keeper, tier).unwrap_or_else(|| refused(e)))?;
             keeper.tiers.retain(|t| t.id != tier);
+            // The map knows nothing of them any more: nor may anything else, whatever becomes of their files.
+            let mut handles = vec![];
             for device in &devices {
-                let handle = keeper.devices.get(&device.id).cloned();
+                handles.push((device, keeper.devices.get(&device.id).cloned()));
                 keeper.forget(device.id);
-                if let Some(handle) = handle {
-                    handle.disown(device).map_err(text)?;
+            }
+            for (device, handle) in handles {
+                if let Some(Err(error)) = handle.map(|h| h.disown(device)) {
+                    keeper.store_error = Some(text(error));
                 }
             }
             keeper.renew_if_served().map_err(text)
@@ -212,8 +216,8 @@ fn remove(keeper: &mut Keeper, name: &str, accept_loss: bool) -> Result<String> 
         let handle = keeper.devices.get(&id).cloned();
         keeper.forget(id);
         keeper.renew_if_served().map_err(text)?;
-        if let Some(handle) = handle {
-            handle.disown(&record).map_err(text)?;
+        if let Some(Err(error)) = handle.map(|h| h.disown(&record)) {
+            keeper.store_error = Some(text(error));
         }
         return Ok(format!("device {name} is gone"));
     }

@@ -16,9 +16,9 @@ use std::io::Read;
 use std::sync::Arc;
 
 use array::{
-    Array, ArrayError, Candidate, Change, Copies, CopyHealth, CopyId, CopyPlace, DeviceKind,
-    DeviceRecord, DeviceStamp, Extent, Health, Membership, Seen, Slots, Stamp, Superblock, choose,
-    choose_anyway, devices_needed, joins,
+    Array, ArrayError, Candidate, Change, CommitError, Copies, CopyHealth, CopyId, CopyPlace,
+    DeviceKind, DeviceRecord, DeviceStamp, Extent, Health, Membership, Seen, Slots, Stamp,
+    Superblock, choose, choose_anyway, devices_needed, joins,
 };
 use units::{Bytes, DeviceId};
 
@@ -337,7 +337,11 @@ impl<D: SlotSpace> Keeper<D> {
             );
             return Err(why);
         }
-        Ok(())
+        // It may have failed as it was stamped.
+        match self.lost.get(&id) {
+            Some(lost) => Err(lost.why.clone()),
+            None => Ok(()),
+        }
     }
 
     /// A new device of the array: nothing is on it.
@@ -417,12 +421,13 @@ impl<D: SlotSpace> Keeper<D> {
             let members = self.map.members();
             // One that was not confirmed is tried again, unless a copy knows of it that is to be left behind.
             let again = self.map.state().pending.filter(|p| {
-                CopyId::ALL
-                    .iter()
-                    .all(|c| members.contains(*c) || !p.members.contains(*c))
+                let left_behind = |c: &CopyId| p.members.contains(*c) && !members.contains(*c);
+                let latest = p.stamp.generation + 1 == self.next_generation;
+                latest && !self.spoiled && !CopyId::ALL.iter().any(left_behind)
             });
             let stamp = again.map_or_else(|| self.new_stamp(), |p| p.stamp);
             let membership = Membership { stamp, members };
+            let before = self.map.state().may_be_members();
             let devices = self
                 .superblocks
                 .iter()
@@ -432,9 +437,6 @@ impl<D: SlotSpace> Keeper<D> {
                 membership,
                 devices,
             };
-            if std::env::var("DBG").is_ok() {
-                eprintln!("renew {propose:?} lost {:?}", self.lost);
-            }
             self.commit_directly(&[propose])?;
             if self.map.members() != members {
                 continue;
@@ -444,7 +446,6 @@ impl<D: SlotSpace> Keeper<D> {
                 continue;
             }
             let goes_alone = CopyId::ALL.into_iter().find(|c| {
-                let before = self.map.state().confirmed.members;
                 members.contains(*c) && !members.contains(c.other()) && before.contains(c.other())
             });
             if let Some(copy) = goes_alone {
@@ -462,9 +463,6 @@ impl<D: SlotSpace> Keeper<D> {
                         ),
                     });
                 }
-            }
-            if std::env::var("DBG").is_ok() {
-                eprintln!("confirm {written:?} members {:?}", self.map.members());
             }
             self.commit_directly(&[Change::Confirm { devices: written }])?;
             if self.map.confirmed() {
@@ -485,13 +483,8 @@ impl<D: SlotSpace> Keeper<D> {
     fn commit_directly(&mut self, changes: &[Change]) -> Result<(), ArrayError> {
         match self.map.commit(changes) {
             Ok(()) => Ok(()),
-            Err(error) => {
-                if self.map.in_doubt() && self.map.resolve() == Some(true) {
-                    self.map.found_durable(changes);
-                    return Ok(());
-                }
-                Err(error.into_error())
-            }
+            Err(CommitError::InDoubt(_)) if self.map.resolve() == Some(true) => Ok(()),
+            Err(error) => Err(error.into_error()),
         }
     }
 

@@ -181,7 +181,8 @@ impl Worker {
             .as_ref()
             .expect("in use");
         let Medium::File(file, backing) = &device.medium else {
-            unreachable!("only files are started here");
+            // It was lost between two pieces of this I/O.
+            return self.start_lost(id);
         };
         if *backing == Backing::Memory && copies_memory(live) {
             if live.background || live.length > SLICE_BYTES {
@@ -264,7 +265,7 @@ impl Worker {
             .as_ref()
             .expect("in use");
         let Medium::File(file, _) = &device.medium else {
-            unreachable!("only files are copied");
+            return self.start_lost(id);
         };
         let most = if live.background {
             BACKGROUND_SLICE_BYTES
@@ -340,7 +341,7 @@ impl Worker {
             .as_ref()
             .expect("in use");
         let Medium::File(file, _) = &device.medium else {
-            unreachable!("only files are started here");
+            return self.start_lost(id);
         };
         // Rare, and blocking: a device that cannot zero is no device for a fast tier.
         let mut at = DATA_START + live.at;
