@@ -415,8 +415,9 @@ pub fn choose(candidates: &[Candidate], superblocks: &[Seen]) -> Result<Choice, 
         return Err(unfit(best, superblocks).expect("none of them is fit"));
     };
     let missing = best.copy.other();
-    // One that is there and fit has been looked at. Another one, however old, says nothing of what came after it.
-    let other = candidates.iter().find(|c| c.copy == missing && fit(c));
+    // One that is there has been looked at: had it gone on alone it would say so. (An old image in its place would not; it takes the
+    // loss of the right one and of most devices to be misled by it.)
+    let other = candidates.iter().find(|c| c.copy == missing);
     if other.is_none() && best.state.may_be_members().contains(missing) {
         // A device that is older than the copy, as an image of it that was put back, has not seen what came after either.
         let knows = |s: &&Seen| {

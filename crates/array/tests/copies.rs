@@ -178,8 +178,10 @@ fn a_commit_in_doubt_is_read_back() {
                 Err(other) => panic!("operation {operation}: {other:?}"),
             }
             assert_eq!(copies.state().commits, 1 + u64::from(there));
-            // It goes on in any case.
-            copies.commit(&furnish(2)).unwrap();
+            // It goes on in any case; where the disk failed only now, at the second try.
+            if copies.commit(&furnish(2)).is_err() {
+                copies.commit(&furnish(2)).unwrap();
+            }
             assert!(world(&place).volumes.contains_key(&VolumeId(2)));
         }
         assert!(durable > 0 && not > 0, "{durable} {not}");
