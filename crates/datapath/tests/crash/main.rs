@@ -7,7 +7,7 @@ mod sim;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Worlds to run.
-const SEEDS: u64 = 500;
+const SEEDS: u64 = 250;
 
 #[test]
 fn no_crash_loses_what_was_promised() {
