@@ -118,7 +118,7 @@ for pid in $writers; do [ "$pid" = "$server" ] || wait "$pid" 2>/dev/null || tru
 check db; check logs; check files unreadable
 
 say "fio verifies what it writes meanwhile"
-fio --name=verify --ioengine=nbd --uri="$(uri fio)" --rw=randwrite --bs=4k --size=32m --iodepth=8 --verify=crc32c --do_verify=1 \
+cd "$dir" && fio --name=verify --ioengine=nbd --uri="$(uri fio)" --rw=randwrite --bs=4k --size=32m --iodepth=8 --verify=crc32c --do_verify=1 \
   --verify_fatal=1 --output="$dir/fio.log" || { cat "$dir/fio.log"; fail "fio"; }
 grep -E "err=" "$dir/fio.log"
 
