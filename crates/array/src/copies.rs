@@ -114,13 +114,6 @@ impl CommitError {
             CommitError::Refused(e) | CommitError::NotDone(e) | CommitError::InDoubt(e) => e,
         }
     }
-
-    /// What went wrong.
-    pub fn error(&self) -> &ArrayError {
-        match self {
-            CommitError::Refused(e) | CommitError::NotDone(e) | CommitError::InDoubt(e) => e,
-        }
-    }
 }
 
 /// How a copy is.

@@ -125,21 +125,6 @@ impl Members {
             CopyId::Second => self.second,
         }
     }
-
-    /// With a copy, or without it.
-    #[must_use]
-    pub fn with(self, copy: CopyId, is_one: bool) -> Self {
-        match copy {
-            CopyId::First => Self {
-                first: is_one,
-                ..self
-            },
-            CopyId::Second => Self {
-                second: is_one,
-                ..self
-            },
-        }
-    }
 }
 
 /// A membership: its stamp and its copies.

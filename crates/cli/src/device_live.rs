@@ -3,12 +3,10 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use datapath::desk::{Ask, NewDevice};
-use model::DevicePreset;
-use units::Bytes;
+use datapath::desk::Ask;
 
 use crate::live::{AcceptLossArg, ArrayArg};
-use crate::tier_cmd::{Source, parse_preset};
+use crate::tier_cmd::DeviceArgs;
 
 /// Which device of which array.
 #[derive(Debug, Args)]
@@ -35,13 +33,7 @@ pub struct Replace {
     #[command(flatten)]
     which: Which,
     #[command(flatten)]
-    source: Source,
-    /// How much of it to use, such as "10 GiB"; all of a block device or export if left out
-    #[arg(long, value_name = "SIZE", required_unless_present_any = ["block", "nbd"])]
-    size: Option<Bytes>,
-    /// Let it behave like a device of `terrace sim presets`
-    #[arg(long, value_name = "PRESET", value_parser = parse_preset)]
-    emulate: Option<&'static DevicePreset>,
+    new: DeviceArgs,
     #[command(flatten)]
     accept: AcceptLossArg,
 }
@@ -68,12 +60,8 @@ pub fn replace(what: Replace) -> anyhow::Result<ExitCode> {
     let Which { array, device } = &what.which;
     array.order(Ask::ReplaceDevice {
         device: device.clone(),
-        new: NewDevice {
-            tier: String::new(),
-            source: what.source.wanted()?,
-            size: what.size,
-            emulate: what.emulate.map(DevicePreset::spec),
-        },
+        // The tier is that of the device that leaves.
+        new: what.new.wanted(String::new())?,
         accept_loss: what.accept.names(device),
     })?;
     Ok(ExitCode::SUCCESS)

@@ -75,13 +75,7 @@ pub struct Add {
     #[arg(value_name = "TIER")]
     tier: String,
     #[command(flatten)]
-    source: Source,
-    /// How much of it to use, such as 10G or "10 GiB"; all of a block device or export if left out
-    #[arg(long, value_name = "SIZE", required_unless_present_any = ["block", "nbd"])]
-    size: Option<Bytes>,
-    /// Let it behave like a device of `terrace sim presets`
-    #[arg(long, value_name = "PRESET", value_parser = parse_preset)]
-    emulate: Option<&'static DevicePreset>,
+    device: DeviceArgs,
     /// The device that it is, of `terrace sim presets`: describes the tier to the live manager, which decides nothing about
     /// one that it does not know
     #[arg(long, value_name = "PRESET", value_parser = parse_preset, conflicts_with = "emulate")]
@@ -94,10 +88,35 @@ pub struct Add {
     extent: Option<Bytes>,
 }
 
+/// A device that is new to an array.
+#[derive(Debug, Args)]
+pub struct DeviceArgs {
+    #[command(flatten)]
+    source: Source,
+    /// How much of it to use, such as 10G or "10 GiB"; all of a block device or export if left out
+    #[arg(long, value_name = "SIZE", required_unless_present_any = ["block", "nbd"])]
+    size: Option<Bytes>,
+    /// Let it behave like a device of `terrace sim presets`
+    #[arg(long, value_name = "PRESET", value_parser = parse_preset)]
+    emulate: Option<&'static DevicePreset>,
+}
+
+impl DeviceArgs {
+    /// As the array takes it, for a tier.
+    pub fn wanted(self, tier: String) -> anyhow::Result<NewDevice> {
+        Ok(NewDevice {
+            tier,
+            source: self.source.wanted()?,
+            size: self.size,
+            emulate: self.emulate.map(DevicePreset::spec),
+        })
+    }
+}
+
 /// Where the bytes of a device are.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
-pub struct Source {
+struct Source {
     /// Keep the data in a file in this directory
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -111,7 +130,7 @@ pub struct Source {
 
 impl Source {
     /// As the array takes it.
-    pub fn wanted(self) -> anyhow::Result<NewSource> {
+    fn wanted(self) -> anyhow::Result<NewSource> {
         Ok(match self {
             Source { dir: Some(dir), .. } => NewSource::Dir(absolute(&dir)?),
             Source {
@@ -123,7 +142,7 @@ impl Source {
 }
 
 /// A preset by its name.
-pub fn parse_preset(name: &str) -> Result<&'static DevicePreset, String> {
+fn parse_preset(name: &str) -> Result<&'static DevicePreset, String> {
     let known = model::PRESETS.iter().map(|p| p.name);
     model::preset(name).ok_or_else(|| datapath::unknown("preset", name, known))
 }
@@ -135,13 +154,7 @@ pub fn run(command: TierCommand) -> anyhow::Result<ExitCode> {
             // Whatever is wrong with the description is said before there is a device.
             let describe = |preset| Description::of(&add.tier, preset, add.config.as_deref());
             let description = add.preset.map(describe).transpose()?;
-            let source = add.source.wanted()?;
-            let new = NewDevice {
-                tier: add.tier,
-                source,
-                size: add.size,
-                emulate: add.emulate.map(DevicePreset::spec),
-            };
+            let new = add.device.wanted(add.tier)?;
             let told = datapath::add_device(&add.array.array, add.extent, new);
             said(&told.map_err(|why| anyhow::anyhow!(why))?);
             if let Some(description) = description {
