@@ -18,83 +18,30 @@
 //! (`datapath::members` does). It knows no clock but the wait for a copy that hangs.
 
 use std::fmt::Debug;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use units::{Bytes, VolumeId};
 use volume::Location;
 
 use crate::commit::Change;
-use crate::create::sync_dir;
 use crate::membership::{CopyId, MapState, Members};
 use crate::problem::CheckReport;
 use crate::record::{DeviceRecord, Extent, MoveRecord, TierRecord, VolumeRecord};
 use crate::{Array, ArrayError, ArrayId, DeviceStamp};
+use rebuild::Rebuild;
+use runner::{Runner, Said};
+
+mod place;
+mod rebuild;
+mod runner;
+
+pub use place::{CopyPlace, FilePlace};
 
 /// A copy that has not made a commit durable for so long is dropped. Bounds how long guests that need a new extent wait for a disk
 /// that hangs; measured from when it was asked.
 pub const HANG_MAX: Duration = Duration::from_millis(900);
-
-/// Commits that are kept for a copy that is being rebuilt; if there are more meanwhile, it is begun anew. Bounds memory.
-const REBUILD_LOG_MAX: usize = 100_000;
-
-/// Where a copy of a map is.
-pub trait CopyPlace: Send + Sync + Debug {
-    /// How it is called in messages.
-    fn name(&self) -> String;
-
-    /// Opens it.
-    ///
-    /// # Errors
-    /// [`ArrayError::Missing`] where there is none, and whatever else is wrong with it.
-    fn open(&self) -> Result<Array, ArrayError>;
-
-    /// Begins a new map there, aside of what is there if that can be.
-    ///
-    /// # Errors
-    /// [`ArrayError`].
-    fn begin(&self, id: ArrayId, extent: Bytes) -> Result<Array, ArrayError>;
-
-    /// Puts the new map in the place of what was there.
-    ///
-    /// # Errors
-    /// [`ArrayError`].
-    fn replace(&self) -> Result<(), ArrayError>;
-}
-
-/// A copy in a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FilePlace(pub PathBuf);
-
-impl FilePlace {
-    fn fresh(&self) -> PathBuf {
-        let mut name = self.0.file_name().unwrap_or_default().to_os_string();
-        name.push(".new");
-        self.0.with_file_name(name)
-    }
-}
-
-impl CopyPlace for FilePlace {
-    fn name(&self) -> String {
-        self.0.display().to_string()
-    }
-
-    fn open(&self) -> Result<Array, ArrayError> {
-        Array::open_file(&self.0)
-    }
-
-    fn begin(&self, id: ArrayId, extent: Bytes) -> Result<Array, ArrayError> {
-        Array::create_file(&self.fresh(), id, extent)
-    }
-
-    fn replace(&self) -> Result<(), ArrayError> {
-        std::fs::rename(self.fresh(), &self.0).map_err(ArrayError::io("replace", &self.0))?;
-        let dir = self.0.parent().filter(|d| *d != Path::new(""));
-        sync_dir(dir.unwrap_or(Path::new(".")))
-    }
-}
 
 /// Why a commit is not acknowledged.
 #[derive(Debug)]
@@ -130,40 +77,24 @@ pub enum CopyHealth {
     },
 }
 
-/// How commits reach a copy.
-#[derive(Debug)]
-enum Runner {
-    /// By the caller, one after the other.
-    Inline,
-    /// By a thread for each copy, at the same time, so that one that hangs can be given up.
-    Threads([Option<Sender<Job>>; 2]),
-}
-
-struct Job {
-    array: Arc<Array>,
-    changes: Arc<[Change]>,
-    done: Sender<(CopyId, Result<(), ArrayError>)>,
-    copy: CopyId,
-}
-
 #[derive(Debug)]
 struct Slot {
     place: Arc<dyn CopyPlace>,
     /// None while it is not a member, or could not be opened again.
     array: Option<Arc<Array>>,
+    /// It is being opened by a thread, which takes long.
+    opening: Option<Receiver<Result<Array, ArrayError>>>,
     member: bool,
     why: String,
 }
 
-/// A copy that is being made anew.
-struct Rebuild {
-    copy: CopyId,
-    done: Receiver<Result<(Array, u64), ArrayError>>,
-    /// Commits since it was begun, to be made up for.
-    log: Vec<Arc<[Change]>>,
-    /// Number of the first of them.
-    first: u64,
-    overflow: bool,
+impl Slot {
+    fn opened(&mut self, opened: Result<Array, ArrayError>) {
+        match opened {
+            Ok(array) => self.array = Some(Arc::new(array)),
+            Err(error) => self.why = explain(&error),
+        }
+    }
 }
 
 /// A map with its copies. All methods are for one thread.
@@ -205,6 +136,7 @@ impl Copies {
         copies.slots[copy.index()] = Some(Slot {
             place: place.into(),
             array: Some(Arc::new(array)),
+            opening: None,
             member: true,
             why: String::new(),
         });
@@ -223,6 +155,7 @@ impl Copies {
             place: place.into(),
             member: current.is_some(),
             array: current.map(Arc::new),
+            opening: None,
             why: why.into(),
         });
     }
@@ -237,7 +170,7 @@ impl Copies {
 
     /// Lets a thread for each copy make commits, so that one that hangs is dropped.
     pub fn run_in_threads(&mut self) {
-        self.runner = Runner::Threads([None, None]);
+        self.runner = Runner::threads();
     }
 
     /// The array's id.
@@ -350,73 +283,20 @@ impl Copies {
     }
 
     /// Commits in all members; what each of them says, `None` if it hangs.
-    #[expect(
-        clippy::disallowed_methods,
-        clippy::disallowed_types,
-        reason = "a copy that hangs is given up by time"
-    )]
-    fn carry_out(
-        &mut self,
-        changes: &Arc<[Change]>,
-    ) -> Vec<(CopyId, Option<Result<(), ArrayError>>)> {
-        let members: Vec<(CopyId, Arc<Array>)> = CopyId::ALL
-            .into_iter()
-            .filter_map(|copy| {
-                let slot = self.slots[copy.index()].as_ref().filter(|s| s.member)?;
-                Some((copy, slot.array.clone()?))
-            })
-            .collect();
-        let threads = match &mut self.runner {
-            Runner::Threads(threads) if members.len() > 1 => threads,
-            _ => {
-                let one = |(copy, array): (CopyId, Arc<Array>)| (copy, Some(array.commit(changes)));
-                return members.into_iter().map(one).collect();
-            }
-        };
-        let (done, answers) = channel();
-        let mut results = vec![];
-        for (copy, array) in members {
-            let job = Job {
-                array,
-                changes: changes.clone(),
-                done: done.clone(),
-                copy,
-            };
-            if let Err(job) = hand_over(&mut threads[copy.index()], copy, job) {
-                // No thread to be had: then here.
-                results.push((copy, Some(job.array.commit(changes))));
-            } else {
-                results.push((copy, None));
-            }
-        }
-        drop(done);
-        let mut left = HANG_MAX;
-        while results.iter().any(|r| r.1.is_none()) {
-            let began = std::time::Instant::now();
-            match answers.recv_timeout(left) {
-                Ok((copy, result)) => {
-                    let own = results.iter_mut().find(|r| r.0 == copy);
-                    own.expect("it was asked").1 = Some(result);
-                }
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
-            }
-            left = left.saturating_sub(began.elapsed());
-        }
-        if let Runner::Threads(threads) = &mut self.runner {
-            for (copy, result) in &results {
-                if result.is_none() {
-                    threads[copy.index()] = None; // it ends when the disk answers, if ever
-                }
-            }
-        }
-        results
+    fn carry_out(&mut self, changes: &Arc<[Change]>) -> Vec<(CopyId, Said)> {
+        let members = CopyId::ALL.into_iter().filter_map(|copy| {
+            let slot = self.slots[copy.index()].as_ref().filter(|s| s.member)?;
+            Some((copy, slot.array.clone()?))
+        });
+        let members = members.collect();
+        self.runner.commit(members, changes)
     }
 
     /// Makes of what the copies say what the caller is told.
     fn settle(
         &mut self,
         changes: Arc<[Change]>,
-        results: Vec<(CopyId, Option<Result<(), ArrayError>>)>,
+        results: Vec<(CopyId, Said)>,
     ) -> Result<(), CommitError> {
         let durable = results.iter().any(|r| matches!(r.1, Some(Ok(()))));
         let (mut refused, mut failed) = (None, vec![]);
@@ -458,9 +338,8 @@ impl Copies {
             Some(true) => Ok(()),
             Some(false) => Err(CommitError::NotDone(cause)),
             None => {
-                if let Some(rebuild) = &mut self.rebuild {
-                    rebuild.overflow = true; // what it lacks is not known
-                }
+                // What it lacks is not known.
+                self.give_up_rebuild("it was not known for a while what is in the map");
                 Err(CommitError::InDoubt(cause))
             }
         }
@@ -480,11 +359,11 @@ impl Copies {
                 _ => {}
             }
         }
-        if let Some(rebuild) = &mut self.rebuild {
-            rebuild.overflow |= rebuild.log.len() == REBUILD_LOG_MAX;
-            if !rebuild.overflow {
-                rebuild.log.push(changes);
-            }
+        let number = self.state.commits;
+        if let Some(rebuild) = &mut self.rebuild
+            && !rebuild.commit(number, &changes)
+        {
+            self.give_up_rebuild("too much changed while it was copied");
         }
     }
 
@@ -494,6 +373,7 @@ impl Copies {
         let slot = slot.expect("only a member is dropped");
         slot.member = false;
         slot.array = None;
+        slot.opening = None;
         slot.why = why;
     }
 
@@ -502,17 +382,12 @@ impl Copies {
     /// Copies that cannot be opened are dropped once another one can.
     pub fn resolve(&mut self) -> Option<bool> {
         self.doubt.as_ref()?;
+        self.open_members();
         let mut found: Vec<(CopyId, MapState)> = vec![];
         for copy in CopyId::ALL {
             let Some(slot) = self.slots[copy.index()].as_mut().filter(|s| s.member) else {
                 continue;
             };
-            if slot.array.is_none() {
-                match slot.place.open() {
-                    Ok(array) => slot.array = Some(Arc::new(array)),
-                    Err(error) => slot.why = explain(&error),
-                }
-            }
             let state = slot.array.as_ref().map(|a| a.state());
             match state {
                 Some(Ok(state)) => found.push((copy, state)),
@@ -540,6 +415,36 @@ impl Copies {
         Some(durable)
     }
 
+    /// Opens members that are not; where copies have threads, as far as that can be done before [`HANG_MAX`].
+    fn open_members(&mut self) {
+        let threaded = self.runner.has_threads();
+        let members = self.slots.iter_mut().flatten();
+        let closed: Vec<&mut Slot> = members.filter(|s| s.member && s.array.is_none()).collect();
+        let mut waiting = vec![];
+        for slot in closed {
+            if threaded && slot.opening.is_none() {
+                slot.opening = open_in_thread(slot.place.clone());
+            }
+            match slot.opening.take() {
+                Some(opening) => waiting.push((slot, opening)),
+                None => slot.opened(slot.place.open()),
+            }
+        }
+        let mut left = HANG_MAX;
+        for (slot, opening) in waiting {
+            match runner::wait(&opening, &mut left) {
+                Ok(opened) => slot.opened(opened),
+                Err(RecvTimeoutError::Timeout) => {
+                    slot.why = "it cannot be opened within a second".into();
+                    slot.opening = Some(opening);
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    slot.why = "the thread that opens it has ended".into();
+                }
+            }
+        }
+    }
+
     /// Begins to make a copy anew that is no member, in the background; nothing, if one is being made.
     ///
     /// # Errors
@@ -553,79 +458,29 @@ impl Copies {
         let (Some(from), Some(slot)) = (from, &self.slots[copy.index()]) else {
             return Ok(());
         };
-        let (place, id, extent) = (slot.place.clone(), self.id, self.extent);
-        let (sender, done) = channel();
-        let fill = move || {
-            let filled = place.begin(id, extent).and_then(|made| {
-                let commits = from.copy_into(&made)?;
-                Ok((made, commits))
-            });
-            drop(from); // it may have to be opened again
-            let _ = sender.send(filled);
+        let plan = rebuild::Plan {
+            place: slot.place.clone(),
+            id: self.id,
+            extent: self.extent,
+            from,
         };
-        match &self.runner {
-            Runner::Inline => fill(),
-            Runner::Threads(_) => {
-                let spawned = std::thread::Builder::new()
-                    .name("terrace-map-copy".into())
-                    .spawn(fill);
-                spawned.map_err(ArrayError::io(
-                    "start a thread for",
-                    Path::new("a map copy"),
-                ))?;
-            }
-        }
-        self.rebuild = Some(Rebuild {
-            copy,
-            done,
-            log: vec![],
-            first: self.state.commits,
-            overflow: false,
-        });
+        let threaded = self.runner.has_threads();
+        let begun = Rebuild::begin(copy, plan, self.state.commits, threaded)?;
+        self.rebuild = Some(begun);
         Ok(())
     }
 
-    /// Takes a copy that has been made anew, brings it up to date and makes it one that commits go to. Whether there is one: then there
-    /// has to be another membership.
+    /// Takes a copy that has been made anew, if there is one, and makes it one that commits go to: then there has to be another
+    /// membership. Waits no longer than [`HANG_MAX`].
     pub fn end_rebuild(&mut self) -> bool {
-        let Some(rebuild) = &self.rebuild else {
+        let Some(rebuild) = self.rebuild.take_if(|r| r.is_near_its_end()) else {
             return false;
         };
-        let filled = match rebuild.done.try_recv() {
-            Ok(filled) => filled,
-            Err(std::sync::mpsc::TryRecvError::Empty) => return false,
-            Err(std::sync::mpsc::TryRecvError::Disconnected) => Err(ArrayError::Away {
-                why: "the thread that copied it has ended".into(),
-            }),
-        };
-        let Rebuild {
-            copy,
-            log,
-            first,
-            overflow,
-            ..
-        } = self.rebuild.take().expect("just looked at");
-        if overflow || self.in_doubt() {
-            self.say(copy, "too much changed while it was copied");
-            return false;
-        }
-        let caught_up = filled.and_then(|(array, commits)| {
-            let missed = commits.saturating_sub(first) as usize;
-            for changes in log.iter().skip(missed) {
-                array.commit(changes)?;
-            }
-            let (own, of_map) = (array.state()?, &self.state);
-            if own != *of_map {
-                return Err(ArrayError::Away {
-                    why: "it is not like the map that it was copied from".into(),
-                });
-            }
-            let slot = self.slots[copy.index()].as_ref();
-            slot.expect("it is being rebuilt").place.replace()?;
-            Ok(array)
-        });
-        let slot = self.slots[copy.index()].as_mut().expect("as above");
-        match caught_up {
+        let copy = rebuild.copy;
+        let ended = rebuild.end(&self.state);
+        let slot = self.slots[copy.index()].as_mut();
+        let slot = slot.expect("it is forgotten with what makes it anew");
+        match ended {
             Ok(array) => {
                 slot.array = Some(Arc::new(array));
                 slot.member = true;
@@ -635,6 +490,13 @@ impl Copies {
                 slot.why = explain(&error);
                 false
             }
+        }
+    }
+
+    /// What was made of a copy anew is of no use.
+    fn give_up_rebuild(&mut self, why: &str) {
+        if let Some(rebuild) = self.rebuild.take() {
+            self.say(rebuild.copy, why);
         }
     }
 
@@ -692,35 +554,13 @@ impl Copies {
     }
 }
 
-/// Gives a copy's thread something to do, and starts one if there is none.
-fn hand_over(thread: &mut Option<Sender<Job>>, copy: CopyId, job: Job) -> Result<(), Job> {
-    let sender = match thread {
-        Some(sender) => sender,
-        None => {
-            let (sender, jobs) = channel::<Job>();
-            let work = move || {
-                for job in jobs {
-                    let Job {
-                        array,
-                        changes,
-                        done,
-                        copy,
-                    } = job;
-                    let result = array.commit(&changes);
-                    drop(array); // before it is told: it may be opened again at once
-                    let _ = done.send((copy, result));
-                }
-            };
-            let spawned = std::thread::Builder::new()
-                .name(format!("terrace-map-{}", copy.index()))
-                .spawn(work);
-            match spawned {
-                Ok(_) => thread.insert(sender),
-                Err(_) => return Err(job),
-            }
-        }
-    };
-    sender.send(job).map_err(|e| e.0)
+/// Begins to open a copy; `None` if there is no thread to be had.
+fn open_in_thread(place: Arc<dyn CopyPlace>) -> Option<Receiver<Result<Array, ArrayError>>> {
+    let (sender, opening) = channel();
+    let spawned = std::thread::Builder::new()
+        .name("terrace-map-open".into())
+        .spawn(move || drop(sender.send(place.open())));
+    spawned.is_ok().then_some(opening)
 }
 
 /// Whether a commit that ended with this error may be durable: the store failed, and not a check of what was to be changed.

@@ -100,8 +100,8 @@ pub enum ArrayError {
         /// Why.
         refusal: Refusal,
     },
-    /// No copy of the map can be read now.
-    #[error("no copy of the map can be used: {why}")]
+    /// The map can not be read, or not be changed, now.
+    #[error("the map cannot be used: {why}")]
     Away {
         /// Why, of each.
         why: String,

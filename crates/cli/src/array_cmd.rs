@@ -67,6 +67,8 @@ struct Target {
 struct Copies {
     commits: u64,
     generation: u64,
+    /// Why that is not certain, or not enough to go on with.
+    unsettled: Option<String>,
     copies: Vec<CopyInfo>,
 }
 
@@ -87,6 +89,9 @@ impl Copies {
             "\n{} commits, generation {}\n",
             self.commits, self.generation
         ));
+        if let Some(why) = &self.unsettled {
+            text.push_str(&format!("in doubt: {}\n", report::printable(why)));
+        }
         text
     }
 }
@@ -99,6 +104,7 @@ pub fn run(command: ArrayCommand) -> anyhow::Result<ExitCode> {
                 copies,
                 commits,
                 generation,
+                unsettled,
             } = array.ask(Ask::Copies)?
             else {
                 return Err(unexpected());
@@ -106,6 +112,7 @@ pub fn run(command: ArrayCommand) -> anyhow::Result<ExitCode> {
             let copies = Copies {
                 commits,
                 generation,
+                unsettled,
                 copies,
             };
             output.print("terrace.array.copies/1", &copies, Copies::text)?;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use array::{Array, Change, CheckReport, CopyHealth, Repaired};
-use datapath::{AcceptLoss, Keeper, KeeperError, ReachError};
+use datapath::{Keeper, KeeperError, ReachError};
 use serde::Serialize;
 
 use crate::live::{ArrayArg, OutputArg, explained};
@@ -22,6 +22,7 @@ struct Checked {
 
 /// What is wrong with the devices and the copies of the map: superblocks, sizes, generations.
 fn parts(keeper: &Keeper) -> Vec<String> {
+    let doubt = keeper.not_believed().map(|why| format!("map: {why}"));
     let lost = keeper.lost.iter().map(|(id, lost)| {
         let name = &keeper.records[id].name;
         format!("device {name}: {}", lost.why)
@@ -34,7 +35,7 @@ fn parts(keeper: &Keeper) -> Vec<String> {
             CopyHealth::Dropped { why } => Some(format!("{copy} copy of the map, {path}: {why}")),
             CopyHealth::Member | CopyHealth::Rebuilding => None,
         });
-    lost.chain(stale).collect()
+    doubt.into_iter().chain(lost).chain(stale).collect()
 }
 
 impl Checked {
@@ -97,7 +98,7 @@ enum Opened {
 }
 
 fn open(array: &ArrayArg) -> anyhow::Result<Opened> {
-    match datapath::open_to_serve(&array.array, &AcceptLoss::default()) {
+    match datapath::open_to_look(&array.array) {
         Ok(keeper) => Ok(Opened::Whole(Box::new(keeper))),
         Err(ReachError::Keeper(KeeperError::Slots(_))) => {
             Ok(Opened::Map(Array::open(&array.array).map_err(explained)?))
@@ -140,6 +141,7 @@ pub fn repair(array: &ArrayArg, output: &OutputArg) -> anyhow::Result<ExitCode> 
             repaired.extend(more);
             // A copy of the map that is out of date is one more thing to repair.
             let copies = keeper.finish_copies().err();
+            keeper.note_changes();
             let left = keeper.map.check().map_err(explained)?;
             let mut problems = parts(&keeper);
             problems.extend(copies);

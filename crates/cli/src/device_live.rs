@@ -43,35 +43,40 @@ pub struct Replace {
 pub struct Accept {
     #[command(flatten)]
     which: Which,
+    #[command(flatten)]
+    accept: AcceptLossArg,
 }
 
 /// Runs `terrace device remove`.
 pub fn remove(what: &Remove) -> anyhow::Result<ExitCode> {
     let Which { array, device } = &what.which;
-    array.order(Ask::RemoveDevice {
+    let ask = Ask::RemoveDevice {
         device: device.clone(),
         accept_loss: what.accept.names(device),
-    })?;
+    };
+    array.order_accepting(ask, &what.accept)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Runs `terrace device replace`.
 pub fn replace(what: Replace) -> anyhow::Result<ExitCode> {
     let Which { array, device } = &what.which;
-    array.order(Ask::ReplaceDevice {
+    let ask = Ask::ReplaceDevice {
         device: device.clone(),
         // The tier is that of the device that leaves.
         new: what.new.wanted(String::new())?,
         accept_loss: what.accept.names(device),
-    })?;
+    };
+    array.order_accepting(ask, &what.accept)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Runs `terrace device accept`.
 pub fn accept(what: &Accept) -> anyhow::Result<ExitCode> {
     let Which { array, device } = &what.which;
-    array.order(Ask::AcceptDevice {
+    let ask = Ask::AcceptDevice {
         device: device.clone(),
-    })?;
+    };
+    array.order_accepting(ask, &what.accept)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -51,13 +51,29 @@ impl AcceptLossArg {
 impl ArrayArg {
     /// Asks the array, or its server.
     pub fn ask(&self, ask: Ask) -> anyhow::Result<Told> {
-        let reach = Reach::find(&self.array).map_err(explained)?;
-        reach.ask(ask).map_err(|why| anyhow!(why))
+        self.ask_accepting(ask, &AcceptLoss::default())
+    }
+
+    fn ask_accepting(&self, ask: Ask, accept: &AcceptLoss) -> anyhow::Result<Told> {
+        let reach = Reach::find_accepting(&self.array, accept).map_err(explained)?;
+        let told = reach.ask(ask).map_err(|why| anyhow!(why))?;
+        if let Some(why) = reach.not_believed() {
+            message(&format!(
+                "warning: this may not be the last state of the array: {why}"
+            ));
+        }
+        Ok(told)
     }
 
     /// Asks for something to be done, and says that it was.
     pub fn order(&self, ask: Ask) -> anyhow::Result<()> {
         said(&self.ask(ask)?);
+        Ok(())
+    }
+
+    /// [`ArrayArg::order`], and accepts what may be lost with it.
+    pub fn order_accepting(&self, ask: Ask, accept: &AcceptLossArg) -> anyhow::Result<()> {
+        said(&self.ask_accepting(ask, &accept.words())?);
         Ok(())
     }
 

@@ -397,6 +397,12 @@ pub trait SlotSpace: Sized {
     /// As a flush.
     fn flush_all(&self) -> io::Result<()>;
 
+    /// [`SlotSpace::flush_all`] of several devices.
+    fn flush_each(all: Vec<(DeviceId, Arc<Self>)>) -> Vec<(DeviceId, io::Result<()>)> {
+        let one = |(id, device): (DeviceId, Arc<Self>)| (id, device.flush_all());
+        all.into_iter().map(one).collect()
+    }
+
     /// [`SlotSpace::write_superblock`] of several devices.
     fn write_superblocks(
         all: Vec<(DeviceId, Arc<Self>, Superblock)>,
@@ -410,6 +416,9 @@ pub trait SlotSpace: Sized {
 
 /// A superblock that is not written in this time makes its device one that is lost: others wait meanwhile.
 const STAMP_TIME: Duration = Duration::from_secs(3);
+
+/// A device of which everything is not flushed in this time, at the end, is not said to be.
+const FLUSH_TIME: Duration = Duration::from_secs(60);
 
 impl SlotSpace for Device {
     fn zero(&self, slots: &[u32], extent: Bytes) -> Result<(), ZeroError> {
@@ -483,33 +492,56 @@ impl SlotSpace for Device {
         }
     }
 
-    /// All at the same time: one that hangs keeps nobody.
+    fn flush_each(all: Vec<(DeviceId, Arc<Self>)>) -> Vec<(DeviceId, io::Result<()>)> {
+        let (ids, work) = all
+            .into_iter()
+            .map(|(id, d)| (id, move || d.flush_all()))
+            .unzip();
+        settled(ids, at_once(work, FLUSH_TIME))
+    }
+
     fn write_superblocks(
         all: Vec<(DeviceId, Arc<Self>, Superblock)>,
     ) -> Vec<(DeviceId, io::Result<()>)> {
-        let (sender, done) = channel();
-        let mut results = vec![];
-        for (id, device, block) in all {
-            let sender = sender.clone();
-            let spawned = std::thread::Builder::new()
-                .name("terrace-stamp".into())
-                .spawn(move || drop(sender.send((id, device.write_superblock(&block)))));
-            let late = match spawned {
-                Ok(_) => io::ErrorKind::TimedOut.into(),
-                Err(error) => error,
-            };
-            results.push((id, Err(late)));
-        }
-        drop(sender);
-        let until = Instant::now() + STAMP_TIME;
-        while let Ok((id, result)) =
-            done.recv_timeout(until.saturating_duration_since(Instant::now()))
-        {
-            let own = results.iter_mut().find(|r| r.0 == id);
-            own.expect("it was asked").1 = result;
-        }
-        results
+        let one = |(id, device, block): (DeviceId, Arc<Self>, Superblock)| {
+            (id, move || device.write_superblock(&block))
+        };
+        let (ids, work) = all.into_iter().map(one).unzip();
+        settled(ids, at_once(work, STAMP_TIME))
     }
+}
+
+fn settled(
+    ids: Vec<DeviceId>,
+    results: Vec<io::Result<io::Result<()>>>,
+) -> Vec<(DeviceId, io::Result<()>)> {
+    let results = results.into_iter().map(io::Result::flatten);
+    ids.into_iter().zip(results).collect()
+}
+
+/// Does things at the same time, each in a thread: one that hangs keeps nobody. An error of those that are not over in time.
+pub(crate) fn at_once<R: Send + 'static>(
+    work: Vec<impl FnOnce() -> R + Send + 'static>,
+    time: Duration,
+) -> Vec<io::Result<R>> {
+    let (sender, done) = channel();
+    let mut results = vec![];
+    for (i, work) in work.into_iter().enumerate() {
+        let sender = sender.clone();
+        let spawned = std::thread::Builder::new()
+            .name("terrace-devices".into())
+            .spawn(move || drop(sender.send((i, work()))));
+        results.push(Err(match spawned {
+            Ok(_) => io::ErrorKind::TimedOut.into(),
+            Err(error) => error,
+        }));
+    }
+    drop(sender);
+    let until = Instant::now() + time;
+    while let Ok((i, result)) = done.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        results[i] = Ok(result);
+    }
+    results
 }
 
 impl Device {

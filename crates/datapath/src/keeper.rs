@@ -128,6 +128,8 @@ pub struct Keeper<D = Device> {
     spoiled: bool,
     /// The operator accepts that another copy of the map may have gone on alone, or may yet.
     accepts_map: bool,
+    /// Why the map is only looked at.
+    not_believed: Option<KeeperError>,
     /// The array's directory.
     pub dir: Option<PathBuf>,
     watch: watch::Watch,
@@ -139,10 +141,20 @@ impl Keeper {
     /// # Errors
     /// No copy of the map that can be believed, or one that contradicts itself.
     pub fn open(found: Vec<FoundCopy>, accept: &AcceptLoss) -> Result<Self, KeeperError> {
-        let host = Host::this();
-        Self::open_with(found, host, accept, |extent, record| {
-            Device::open(extent, record).map_err(|e| crate::text::explain(&e))
-        })
+        Self::open_with(found, Host::this(), accept, members::open_at_once)
+    }
+
+    /// [`Keeper::open`], also of a map that cannot be believed: then nothing can be changed.
+    ///
+    /// # Errors
+    /// No copy of the map that can be read, or one that contradicts itself.
+    pub fn look(found: Vec<FoundCopy>, accept: &AcceptLoss) -> Result<Self, KeeperError> {
+        Self::look_with(found, Host::this(), accept, members::open_at_once)
+    }
+
+    /// Why the map, which is only looked at, cannot be believed.
+    pub fn not_believed(&self) -> Option<String> {
+        self.not_believed.as_ref().map(|e| crate::text::explain(e))
     }
 
     /// Works until told to stop, or until nobody can ask any more.
@@ -311,7 +323,13 @@ impl<D: SlotSpace> Keeper<D> {
         done
     }
 
+    /// Whether there is a commit that may be durable, or is and cannot be acknowledged yet.
+    pub fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
     fn try_commit(&mut self, changes: &[Change]) -> Result<(), ArrayError> {
+        self.check_believed()?;
         if self.held.is_some() {
             return Err(ArrayError::Away {
                 why: "it is not known yet whether an earlier change is durable".into(),
@@ -378,8 +396,19 @@ impl<D: SlotSpace> Keeper<D> {
             self.tiers = tiers;
             self.volumes = volumes.into_iter().map(|v| (v.id, v)).collect();
             for device in devices {
-                if let Some(known) = self.records.get_mut(&device.id) {
-                    *known = device;
+                match self.records.get_mut(&device.id) {
+                    Some(known) => *known = device,
+                    // It was being added: it is taken as one that was away.
+                    None => {
+                        self.slots.add_device(&device);
+                        let lost = LostDevice {
+                            why: "it was added, and is not in use yet".into(),
+                            unflushed: false,
+                            in_use: false,
+                        };
+                        self.lost.insert(device.id, lost);
+                        self.records.insert(device.id, device);
+                    }
                 }
             }
         }
@@ -696,7 +725,8 @@ mod second;
 mod trouble;
 mod watch;
 
-pub use members::{AcceptLoss, FoundCopy, Host};
+pub(crate) use members::open_one;
+pub use members::{AcceptLoss, FoundCopy, Host, Opened, with_superblock};
 pub use second::HINT_FILE;
 pub(crate) use trouble::errno_name;
 

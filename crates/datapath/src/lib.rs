@@ -31,7 +31,7 @@ pub use inject::Injected;
 pub use io::IoChoice;
 pub use keeper::{AcceptLoss, Keeper, KeeperError};
 pub use measure::{Direction, Latency, Measured};
-pub use reach::{Reach, ReachError, add_device, open_to_serve, restore};
+pub use reach::{Reach, ReachError, add_device, open_to_look, open_to_serve, restore};
 pub use record::Recorded;
 pub use server::{Listen, ListenError, Server, ServerConfig, ServerError};
 pub use serving::{ServeError, Serving};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use array::{
-    Array, ArrayError, ArrayId, CopyId, CopyPlace, FilePlace, MAP_FILE, Members, SecondCopy,
+    Array, ArrayError, ArrayId, Change, CopyId, CopyPlace, FilePlace, MAP_FILE, Members, SecondCopy,
 };
 use thiserror::Error;
 use units::Bytes;
@@ -57,20 +57,36 @@ pub enum Reach {
 }
 
 impl Reach {
-    /// Finds an array.
+    /// Finds an array. One that is not served, and of which no copy of the map can be believed, can be asked and not changed.
     ///
     /// # Errors
     /// [`ReachError`].
     pub fn find(dir: &Path) -> Result<Self, ReachError> {
+        Self::find_accepting(dir, &AcceptLoss::default())
+    }
+
+    /// [`Reach::find`], by an operator who accepts what may be lost by changing an array that is not served. A server has been told.
+    ///
+    /// # Errors
+    /// As it.
+    pub fn find_accepting(dir: &Path, accept: &AcceptLoss) -> Result<Self, ReachError> {
         let until = Instant::now() + PATIENCE;
         loop {
             if let Some(socket) = served(dir) {
                 return Ok(Reach::Served(socket));
             }
-            match open(dir, &AcceptLoss::default()) {
+            match look(dir, accept) {
                 Err(ReachError::InUse { .. }) if Instant::now() < until => pause(),
                 keeper => return Ok(Reach::Here(Box::new(Desk::offline(keeper?)))),
             }
+        }
+    }
+
+    /// Why an array can only be looked at.
+    pub fn not_believed(&self) -> Option<String> {
+        match self {
+            Reach::Served(_) => None,
+            Reach::Here(desk) => desk.not_believed(),
         }
     }
 
@@ -93,12 +109,24 @@ impl Reach {
 /// # Errors
 /// [`ReachError`].
 pub fn open_to_serve(dir: &Path, accept: &AcceptLoss) -> Result<Keeper, ReachError> {
+    alone(dir, || open(dir, accept))
+}
+
+/// [`open_to_serve`], also where no copy of the map can be believed: then nothing can be changed ([`Keeper::not_believed`]).
+///
+/// # Errors
+/// As it.
+pub fn open_to_look(dir: &Path) -> Result<Keeper, ReachError> {
+    alone(dir, || look(dir, &AcceptLoss::default()))
+}
+
+fn alone(dir: &Path, open: impl Fn() -> Result<Keeper, ReachError>) -> Result<Keeper, ReachError> {
     let until = Instant::now() + PATIENCE;
     loop {
         if served(dir).is_some() {
             return Err(ReachError::Served { dir: dir.into() });
         }
-        match open(dir, accept) {
+        match open() {
             Err(ReachError::InUse { .. }) if Instant::now() < until => pause(),
             keeper => return keeper,
         }
@@ -161,11 +189,18 @@ fn served(dir: &Path) -> Option<PathBuf> {
 }
 
 fn open(dir: &Path, accept: &AcceptLoss) -> Result<Keeper, ReachError> {
-    let in_use = |error: KeeperError| match error {
+    opened(dir, Keeper::open(copies_of(dir)?, accept))
+}
+
+fn look(dir: &Path, accept: &AcceptLoss) -> Result<Keeper, ReachError> {
+    opened(dir, Keeper::look(copies_of(dir)?, accept))
+}
+
+fn opened(dir: &Path, keeper: Result<Keeper, KeeperError>) -> Result<Keeper, ReachError> {
+    let mut keeper = keeper.map_err(|error| match error {
         KeeperError::Array(ArrayError::InUse { .. }) => ReachError::InUse { dir: dir.into() },
         other => ReachError::Keeper(other),
-    };
-    let mut keeper = Keeper::open(copies_of(dir)?, accept).map_err(in_use)?;
+    })?;
     keeper.dir = Some(dir.into());
     Ok(keeper)
 }
@@ -219,7 +254,14 @@ pub fn restore(dir: &Path, from: &Path, accept: &AcceptLoss) -> Result<String, S
         undo();
         text(&e)
     })?;
+    let from = SecondCopy::At(from.display().to_string());
+    if !backup && keeper.map.state().second != from {
+        // It was moved since the map last said where it is.
+        let moved = keeper.commit(&[Change::SetSecondCopy(from)]);
+        moved.map_err(|e| text(&e))?;
+    }
     keeper.finish_copies()?;
+    keeper.note_changes();
     keeper
         .write_hint()
         .map_err(|e| format!("cannot write {HINT_FILE}: {e}"))?;

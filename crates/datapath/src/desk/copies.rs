@@ -23,7 +23,16 @@ impl Desk {
                 }
             };
             let state = keeper.map.state();
+            let unsettled = match (keeper.not_believed(), keeper.is_held()) {
+                (Some(why), _) => Some(why),
+                (None, true) => Some(
+                    "a change was not acknowledged yet: it is not known whether it is durable in every copy that counts"
+                        .to_owned(),
+                ),
+                (None, false) => None,
+            };
             Told::Copies {
+                unsettled,
                 copies: keeper.map.health().into_iter().map(info).collect(),
                 commits: state.commits,
                 generation: state.confirmed.stamp.generation,

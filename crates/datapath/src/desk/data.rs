@@ -324,6 +324,8 @@ pub enum Told {
         commits: u64,
         /// The generation of the membership.
         generation: u64,
+        /// Why that is not certain, or not enough to go on with.
+        unsettled: Option<String>,
     },
     /// Volumes.
     Volumes {

@@ -161,7 +161,15 @@ pub(super) fn add_device(keeper: &mut Keeper, new: NewDevice) -> Result<String> 
     Device::format(keeper.map.id(), extent, &record).map_err(text)?;
     let mut changes: Vec<Change> = tier_record.iter().cloned().map(Change::AddTier).collect();
     changes.push(Change::AddDevice(record.clone()));
-    keeper.commit(&changes).map_err(refused)?;
+    if let Err(error) = keeper.commit(&changes) {
+        // What may be in the map all the same is left to it.
+        if !keeper.is_held()
+            && let Ok(device) = Device::open(extent, &record)
+        {
+            device.disown(&record).map_err(text)?;
+        }
+        return Err(refused(error));
+    }
     let device = Device::open(extent, &record).map_err(text)?;
     keeper.tiers.extend(tier_record);
     keeper.add(&record, device);

@@ -7,8 +7,7 @@ use units::{Bytes, DeviceId};
 
 use super::devices::add_device;
 use super::{Desk, NewDevice, Result, Told, done, refused, text, tier_named};
-use crate::device::Device;
-use crate::keeper::Keeper;
+use crate::keeper::{Keeper, open_one};
 use crate::text::unknown;
 use crate::worker::Message;
 
@@ -46,13 +45,20 @@ impl Desk {
 
     pub(super) fn accept_device(&self, name: &str) -> Result<Told> {
         let wanted = name.to_owned();
-        self.with_keeper(move |keeper| -> Result<()> {
+        let (record, extent) = self.with_keeper(move |keeper| {
             let record = device_named(keeper, &wanted)?;
-            if keeper.devices.contains_key(&record.id) {
-                return Err(format!("device {wanted:?} is in use already"));
+            match keeper.devices.contains_key(&record.id) {
+                true => Err(format!("device {wanted:?} is in use already")),
+                false => Ok((record, keeper.map.extent())),
             }
-            let device = Device::open(keeper.map.extent(), &record).map_err(text)?;
-            keeper.join(record.id, device, true)?;
+        })??;
+        // Not by the keeper: it may take long.
+        let opened = open_one(extent, &record)?;
+        self.with_keeper(move |keeper| -> Result<()> {
+            if keeper.devices.contains_key(&record.id) {
+                return Ok(()); // it came back by itself
+            }
+            keeper.join(record.id, opened, true)?;
             if keeper.workers.is_empty() {
                 keeper.renew().map_err(text)?; // so that the next start expects it as it is
             }

@@ -123,9 +123,12 @@ impl Desk {
         what: impl FnOnce(&mut Keeper) -> R + Send + 'static,
     ) -> Result<R> {
         match &self.access {
-            KeeperAccess::Here(keeper) => Ok(what(
-                &mut keeper.lock().unwrap_or_else(PoisonError::into_inner),
-            )),
+            KeeperAccess::Here(keeper) => {
+                let mut keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
+                let told = what(&mut keeper);
+                keeper.note_changes();
+                Ok(told)
+            }
             KeeperAccess::There(sender) => {
                 let (answer, answered) = channel();
                 let what = move |keeper: &mut Keeper| drop(answer.send(what(keeper)));
@@ -142,6 +145,13 @@ impl Desk {
     /// What the store, or the zeroing of slots, has failed with since this was last asked.
     pub fn trouble(&self) -> Option<String> {
         self.with_keeper(|keeper| keeper.store_error.take())
+            .ok()
+            .flatten()
+    }
+
+    /// Why the map, which is only looked at, cannot be believed.
+    pub fn not_believed(&self) -> Option<String> {
+        self.with_keeper(|keeper| keeper.not_believed())
             .ok()
             .flatten()
     }

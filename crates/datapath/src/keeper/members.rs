@@ -14,6 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::sync::Arc;
+use std::time::Duration;
 
 use array::{
     Array, ArrayError, Candidate, Change, CommitError, Copies, CopyHealth, CopyId, CopyPlace,
@@ -23,7 +24,7 @@ use array::{
 use units::{Bytes, DeviceId};
 
 use super::{Keeper, KeeperError, LostDevice, watch};
-use crate::device::SlotSpace;
+use crate::device::{Device, SlotSpace, at_once};
 use crate::text::explain;
 
 /// What an operator accepts to lose: `map`, and names of devices.
@@ -85,7 +86,38 @@ fn random() -> u64 {
 }
 
 /// A device that was opened, with its superblock, if its kind has one; or what is wrong with it.
-type Opened<D> = Result<(D, Option<Superblock>), String>;
+pub type Opened<D> = Result<(D, Option<Superblock>), String>;
+
+/// Reads the superblock of a device that has just been opened, if its kind has one.
+pub fn with_superblock<D: SlotSpace>(record: &DeviceRecord, device: D) -> Opened<D> {
+    let found = match record.kind {
+        DeviceKind::BareNbd => None,
+        _ => Some(device.read_superblock()?),
+    };
+    Ok((device, found))
+}
+
+/// Devices that have not answered in this time are lost for the start; they are tried again later.
+const OPEN_TIME: Duration = Duration::from_secs(10);
+
+/// Opens devices, all at the same time: one that hangs keeps no others.
+pub(super) fn open_at_once(extent: Bytes, records: &[DeviceRecord]) -> Vec<Opened<Device>> {
+    let one = |record: &DeviceRecord| {
+        let record = record.clone();
+        move || open_one(extent, &record)
+    };
+    let opened = at_once(records.iter().map(one).collect(), OPEN_TIME).into_iter();
+    let opened = opened.map(|o| o.unwrap_or_else(|_| Err(NO_ANSWER.into())));
+    opened.collect()
+}
+
+const NO_ANSWER: &str = "it does not answer";
+
+/// Opens a device and reads its superblock.
+pub(crate) fn open_one(extent: Bytes, record: &DeviceRecord) -> Opened<Device> {
+    let device = Device::open(extent, record).map_err(|e| explain(&e))?;
+    with_superblock(record, device)
+}
 
 impl<D: SlotSpace> Keeper<D> {
     /// Chooses the map among the copies that were found, and opens its devices in some way.
@@ -96,7 +128,24 @@ impl<D: SlotSpace> Keeper<D> {
         found: Vec<FoundCopy>,
         host: Host,
         accept: &AcceptLoss,
-        mut open: impl FnMut(Bytes, &DeviceRecord) -> Result<D, String>,
+        open: impl FnOnce(Bytes, &[DeviceRecord]) -> Vec<Opened<D>>,
+    ) -> Result<Self, KeeperError> {
+        let mut keeper = Self::look_with(found, host, accept, open)?;
+        match keeper.not_believed.take() {
+            Some(why) => Err(why),
+            None => Ok(keeper),
+        }
+    }
+
+    /// [`Keeper::open_with`], also of a map that cannot be believed: then nothing can be changed.
+    ///
+    /// # Errors
+    /// No copy that can be read; a map that contradicts itself.
+    pub fn look_with(
+        found: Vec<FoundCopy>,
+        host: Host,
+        accept: &AcceptLoss,
+        open: impl FnOnce(Bytes, &[DeviceRecord]) -> Vec<Opened<D>>,
     ) -> Result<Self, KeeperError> {
         let mut copies: Vec<(CopyId, Box<dyn CopyPlace>, Array)> = vec![];
         let mut unread: Vec<(CopyId, Box<dyn CopyPlace>, String)> = vec![];
@@ -120,28 +169,32 @@ impl<D: SlotSpace> Keeper<D> {
         if candidates.is_empty() {
             return Err(KeeperError::NoCopy { whys });
         }
-        let mut opened = open_devices(&copies, &mut open)?;
+        let mut opened = open_devices(&copies, open)?;
         let seen: Vec<Seen> = opened
             .iter()
             .filter_map(|(key, o)| seen(key.0, o))
             .collect();
-        let choice = choose(&candidates, &seen).or_else(|why| {
-            let anyway = choose_anyway(&candidates, &seen);
-            match anyway.filter(|_| accept.contains(AcceptLoss::MAP)) {
-                Some(choice) => Ok(choice),
-                None => Err(KeeperError::NotBelieved {
-                    whys: match whys.is_empty() {
-                        true => String::new(),
-                        false => format!(" ({whys})"),
-                    },
-                    loss: format!(
-                        "volumes that were created since, and what was written to places that this copy does not know, are lost; where slots changed hands, volumes read one another's bytes. It knows {}",
-                        known(&candidates)
-                    ),
-                    why,
-                }),
+        let mut not_believed = None;
+        let choice = match choose(&candidates, &seen) {
+            Ok(choice) => choice,
+            Err(why) => {
+                let anyway = choose_anyway(&candidates, &seen);
+                if !accept.contains(AcceptLoss::MAP) {
+                    not_believed = Some(KeeperError::NotBelieved {
+                        whys: match whys.is_empty() {
+                            true => String::new(),
+                            false => format!(" ({whys})"),
+                        },
+                        loss: format!(
+                            "volumes that were created since, and what was written to places that this copy does not know, are lost; where slots changed hands, volumes read one another's bytes. It knows {}",
+                            known(&candidates)
+                        ),
+                        why,
+                    });
+                }
+                anyway.expect("there is a candidate")
             }
-        })?;
+        };
         let at = copies.iter().position(|c| c.0 == choice.copy);
         let (copy, place, array) = copies.swap_remove(at.expect("it is one of them"));
         let mut map = Copies::new(copy, place, array)?;
@@ -155,6 +208,7 @@ impl<D: SlotSpace> Keeper<D> {
         let mut keeper = Self::of(map, host)?;
         keeper.next_generation = choice.next_generation;
         keeper.accepts_map = accept.contains(AcceptLoss::MAP);
+        keeper.not_believed = not_believed;
         keeper.join_found(&mut opened, accept)?;
         Ok(keeper)
     }
@@ -213,6 +267,7 @@ impl<D: SlotSpace> Keeper<D> {
             serves: false,
             spoiled: false,
             accepts_map: false,
+            not_believed: None,
             dir: None,
             watch: watch::Watch::default(),
         })
@@ -232,6 +287,8 @@ impl<D: SlotSpace> Keeper<D> {
             .filter(|o| matches!(o, Ok((_, Some(_)))))
             .count();
         let unflushed = told == 0 || opened.values().any(unclean);
+        let stamps = self.map.stamps()?;
+        let mut unsettled = vec![];
         for record in self.records.values().cloned().collect::<Vec<_>>() {
             let (id, name) = (record.id, record.name);
             let found = opened.remove(&(id, record.path));
@@ -241,15 +298,20 @@ impl<D: SlotSpace> Keeper<D> {
                 (_, None) => Err("it was not looked for".to_owned()),
             };
             let taken = found.and_then(|(device, superblock)| {
-                let accepted = accept.contains(&name);
-                match &superblock {
-                    Some(superblock) => {
-                        self.belongs(id, superblock)
-                            .or_else(|why| if accepted { Ok(()) } else { Err(why) })?;
-                        self.settle_superblock(id, &device, superblock)?;
-                        self.superblocks.insert(id, *superblock);
+                let stamp = stamps.iter().find(|s| s.device == id);
+                if let Some(superblock) = superblock {
+                    let belongs = self.belongs(id, stamp, &superblock);
+                    belongs.or_else(|why| {
+                        if accept.contains(&name) {
+                            Ok(())
+                        } else {
+                            Err(why)
+                        }
+                    })?;
+                    self.superblocks.insert(id, superblock);
+                    if is_unsettled(stamp) {
+                        unsettled.push(id);
                     }
-                    None => debug_assert_eq!(record.kind, DeviceKind::BareNbd),
                 }
                 Ok(device)
             });
@@ -267,13 +329,20 @@ impl<D: SlotSpace> Keeper<D> {
                 }
             }
         }
+        // Who only looks writes nothing.
+        if self.not_believed.is_none() {
+            self.settle_superblocks(&unsettled);
+        }
         Ok(())
     }
 
     /// Whether a device that is there belongs to the array, by its superblock.
-    fn belongs(&self, id: DeviceId, found: &Superblock) -> Result<(), String> {
-        let stamps = self.map.stamps().map_err(|e| explain(&e))?;
-        let expected = stamps.iter().find(|s| s.device == id);
+    fn belongs(
+        &self,
+        id: DeviceId,
+        expected: Option<&DeviceStamp>,
+        found: &Superblock,
+    ) -> Result<(), String> {
         joins(self.map.state(), expected, found, self.host.boot).map_err(|why| {
             let name = &self.records[&id].name;
             format!("{why} (`terrace device accept {name}` takes it as it is)")
@@ -281,44 +350,49 @@ impl<D: SlotSpace> Keeper<D> {
     }
 
     /// What was read may only be in a cache, if writing it did not come to its end: then it is written again. Otherwise a power loss
-    /// could bring back one that nobody expects any more.
-    fn settle_superblock(
-        &self,
-        id: DeviceId,
-        device: &D,
-        found: &Superblock,
-    ) -> Result<(), String> {
-        let stamps = self.map.stamps().map_err(|e| explain(&e))?;
-        let unsettled = |s: &DeviceStamp| s.device == id && s.was.is_some();
-        if !stamps.iter().any(unsettled) {
-            return Ok(());
+    /// could bring back one that nobody expects any more. Devices that cannot be written are lost.
+    fn settle_superblocks(&mut self, devices: &[DeviceId]) {
+        let of = |id: &DeviceId| (*id, self.devices[id].clone(), self.superblocks[id]);
+        for (id, written) in D::write_superblocks(devices.iter().map(of).collect()) {
+            if let Err(error) = written {
+                self.lose(id, format!("its superblock cannot be written: {error}"));
+            }
         }
-        let written = device.write_superblock(found);
-        written.map_err(|e| format!("its superblock cannot be written: {e}"))
     }
 
     /// Takes a device that is back, or that was opened anew, if it belongs to the array; it is used once the membership is renewed.
+    /// `found` is its superblock, if its kind has one.
     ///
     /// # Errors
     /// Why it is not taken.
-    pub fn join(&mut self, id: DeviceId, device: D, accepted: bool) -> Result<(), String> {
+    pub fn join(
+        &mut self,
+        id: DeviceId,
+        (device, found): (D, Option<Superblock>),
+        accepted: bool,
+    ) -> Result<(), String> {
         let record = self.records.get(&id).ok_or("it was removed")?;
         if let Some(lost) = self.lost.get(&id).filter(|l| l.in_use && !accepted) {
             return Err(lost.why.clone());
         }
-        if record.kind != DeviceKind::BareNbd {
-            let found = device.read_superblock()?;
+        let mut unsettled = false;
+        if let Some(found) = found {
             whose(self.map.id(), self.map.extent(), record, &found)?;
-            if let Err(why) = self.belongs(id, &found)
+            let stamps = self.map.stamps().map_err(|e| explain(&e))?;
+            let stamp = stamps.iter().find(|s| s.device == id);
+            if let Err(why) = self.belongs(id, stamp, &found)
                 && !accepted
             {
                 return Err(why);
             }
-            self.settle_superblock(id, &device, &found)?;
+            unsettled = is_unsettled(stamp);
             self.superblocks.insert(id, found);
         }
         let before = self.lost.remove(&id);
         self.devices.insert(id, Arc::new(device));
+        if unsettled {
+            self.settle_superblocks(&[id]);
+        }
         if let Err(error) = self.renew_if_served() {
             self.devices.remove(&id);
             self.superblocks.remove(&id);
@@ -416,6 +490,7 @@ impl<D: SlotSpace> Keeper<D> {
     /// # Errors
     /// When a copy is to go on alone and too few devices can be told, or when the map fails. Nothing may be acknowledged then.
     pub fn renew(&mut self) -> Result<(), ArrayError> {
+        self.check_believed()?;
         // Each turn but the last loses a copy or a device.
         loop {
             let members = self.map.members();
@@ -468,6 +543,14 @@ impl<D: SlotSpace> Keeper<D> {
             if self.map.confirmed() {
                 return Ok(());
             }
+        }
+    }
+
+    /// Nothing is changed in a map that is only looked at.
+    pub(super) fn check_believed(&self) -> Result<(), ArrayError> {
+        match &self.not_believed {
+            None => Ok(()),
+            Some(why) => Err(ArrayError::Away { why: explain(why) }),
         }
     }
 
@@ -537,22 +620,55 @@ impl<D: SlotSpace> Keeper<D> {
     }
 
     /// Says on the devices that everything is flushed, when nobody uses the array any more; so a device that is away at the next start is
-    /// known to hold all that it should when it comes back.
+    /// known to hold all that it should when it comes back. One that cannot be flushed has lost something that its guests may still count
+    /// on, and is not taken by itself at the next start.
     pub fn close(&mut self) {
         if !self.serves || self.held.is_some() || !self.map.confirmed() {
             return;
         }
-        for (id, before) in &self.superblocks {
-            let device = &self.devices[id];
+        let all: Vec<_> = self
+            .devices
+            .iter()
+            .map(|(id, d)| (*id, d.clone()))
+            .collect();
+        let mut all_flushed = true;
+        for (id, result) in D::flush_each(all) {
+            if let Err(error) = result {
+                self.lose(id, format!("it cannot be flushed: {error}"));
+                all_flushed = false;
+            }
+        }
+        if all_flushed || self.renew().is_ok() {
+            self.say_closed();
+        }
+    }
+
+    /// Writes on the devices, of which everything is flushed, how many commits there were then.
+    fn say_closed(&mut self) {
+        let commits = self.map.state().commits;
+        let closed = self.superblocks.iter().map(|(id, before)| {
             let superblock = Superblock {
                 flushed: true,
-                commits: self.map.state().commits,
+                commits,
                 ..*before
             };
-            // One that cannot be flushed does not say that it is.
-            if device.flush_all().is_ok() {
-                let _ = device.write_superblock(&superblock);
+            (*id, self.devices[id].clone(), superblock)
+        });
+        let closed: Vec<_> = closed.collect();
+        let new: BTreeMap<DeviceId, Superblock> = closed.iter().map(|c| (c.0, c.2)).collect();
+        for (id, written) in D::write_superblocks(closed) {
+            if written.is_ok() {
+                self.superblocks.insert(id, new[&id]);
             }
+        }
+    }
+
+    /// What was changed while nobody is served is said to the devices: otherwise a backup from before it would look like the last state.
+    pub fn note_changes(&mut self) {
+        let commits = self.map.state().commits;
+        let behind = |s: &Superblock| s.flushed && s.stamp != Stamp::NONE && s.commits != commits;
+        if !self.serves && self.superblocks.values().any(behind) {
+            self.say_closed();
         }
     }
 
@@ -577,30 +693,39 @@ fn candidate(copy: CopyId, array: &Array) -> Result<Candidate, ArrayError> {
     })
 }
 
+/// Whether a device's superblock may only be in a cache.
+fn is_unsettled(stamp: Option<&DeviceStamp>) -> bool {
+    stamp.is_some_and(|s| s.was.is_some())
+}
+
 /// Opens every device that one of the copies knows.
 fn open_devices<D: SlotSpace>(
     copies: &[(CopyId, Box<dyn CopyPlace>, Array)],
-    open: &mut impl FnMut(Bytes, &DeviceRecord) -> Result<D, String>,
+    open: impl FnOnce(Bytes, &[DeviceRecord]) -> Vec<Opened<D>>,
 ) -> Result<BTreeMap<(DeviceId, String), Opened<D>>, KeeperError> {
-    let mut opened = BTreeMap::new();
-    for (_, _, array) in copies {
-        for record in array.devices()? {
-            let key = (record.id, record.path.clone());
-            if record.kind == DeviceKind::Gone || opened.contains_key(&key) {
-                continue;
+    let (_, _, first) = copies.first().expect("there is a candidate");
+    let (array, extent) = (first.id(), first.extent());
+    let mut records: Vec<DeviceRecord> = vec![];
+    for (_, _, copy) in copies {
+        let of_copy = copy.devices()?.into_iter();
+        for record in of_copy.filter(|r| r.kind != DeviceKind::Gone) {
+            let same = |r: &DeviceRecord| r.id == record.id && r.path == record.path;
+            if !records.iter().any(same) {
+                records.push(record);
             }
-            let device = open(array.extent(), &record).and_then(|device| {
-                if record.kind == DeviceKind::BareNbd {
-                    return Ok((device, None));
-                }
-                let found = device.read_superblock()?;
-                whose(array.id(), array.extent(), &record, &found)?;
-                Ok((device, Some(found)))
-            });
-            opened.insert(key, device);
         }
     }
-    Ok(opened)
+    let opened = open(extent, &records);
+    let whose = |(record, opened): (DeviceRecord, Opened<D>)| {
+        let opened = opened.and_then(|(device, found)| {
+            if let Some(found) = &found {
+                whose(array, extent, &record, found)?;
+            }
+            Ok((device, found))
+        });
+        ((record.id, record.path), opened)
+    };
+    Ok(records.into_iter().zip(opened).map(whose).collect())
 }
 
 /// Whether a superblock is that of the device of a record.

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use units::{Bytes, DeviceId, TierId, VolumeId};
 use volume::Location;
 
-use super::{AcceptLoss, FoundCopy, Host, Keeper};
+use super::{AcceptLoss, FoundCopy, Host, Keeper, with_superblock};
 use crate::device::{SlotSpace, ZeroError, superblock_of};
 use crate::engine::{StoreReply, StoreRequest};
 
@@ -56,7 +56,10 @@ fn open(dir: &Path) -> Keeper<Memory> {
         place: Box::new(place),
     };
     let accept = AcceptLoss::default();
-    let open = |extent, record: &DeviceRecord| Ok(Memory(superblock_of(ID, extent, record)));
+    let open = |extent, records: &[DeviceRecord]| {
+        let one = |r: &DeviceRecord| with_superblock(r, Memory(superblock_of(ID, extent, r)));
+        records.iter().map(one).collect()
+    };
     Keeper::open_with(vec![found], Host::this(), &accept, open).unwrap()
 }
 

@@ -9,15 +9,15 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
-use array::{DeviceKind, DeviceRecord, SUPERBLOCKS_BYTES};
-use units::{Bytes, DeviceId};
+use array::{DeviceKind, DeviceRecord, SUPERBLOCKS_BYTES, Superblock};
+use units::DeviceId;
 
 use super::Keeper;
-use crate::device::{Device, Medium, SlotSpace};
+use super::members::open_one;
+use crate::device::{Device, Medium};
 use crate::text::explain;
 use crate::worker::Message;
 
@@ -34,13 +34,14 @@ pub(super) struct Watch {
     rebuilt: Option<Instant>,
     /// Failures of devices that are known, and were looked into.
     failures: BTreeMap<DeviceId, u64>,
-    trial: Option<Receiver<Vec<(DeviceId, Tried)>>>,
+    /// Devices that are being tried: each by a thread of its own, so that one that hangs keeps no others.
+    trials: BTreeMap<DeviceId, Receiver<Tried>>,
 }
 
 /// What came of trying a device.
 enum Tried {
     /// It was lost, and is there again.
-    Back(Box<Device>),
+    Back(Box<(Device, Option<Superblock>)>),
     /// It is lost still.
     Away(String),
     /// It is in use, and works.
@@ -70,15 +71,17 @@ impl Keeper {
     }
 
     fn look_at_devices(&mut self) {
-        let tried = match &self.watch.trial {
-            None => vec![],
-            Some(trial) => match trial.try_recv() {
-                Ok(tried) => tried,
-                Err(TryRecvError::Empty) => return,
-                Err(TryRecvError::Disconnected) => vec![],
-            },
-        };
-        self.watch.trial = None;
+        let mut tried = vec![];
+        self.watch
+            .trials
+            .retain(|id, trial| match trial.try_recv() {
+                Ok(one) => {
+                    tried.push((*id, one));
+                    false
+                }
+                Err(TryRecvError::Empty) => true,
+                Err(TryRecvError::Disconnected) => false,
+            });
         for (id, tried) in tried {
             match tried {
                 Tried::Back(device) => self.come_back(id, *device),
@@ -99,7 +102,7 @@ impl Keeper {
         self.try_devices();
     }
 
-    fn come_back(&mut self, id: DeviceId, device: Device) {
+    fn come_back(&mut self, id: DeviceId, device: (Device, Option<Superblock>)) {
         match self.join(id, device, false) {
             Ok(()) => {
                 for worker in &self.workers {
@@ -120,38 +123,33 @@ impl Keeper {
         let lost = self.lost.iter().filter(|(_, l)| !l.in_use);
         let lost = lost.map(|(id, _)| self.records[id].clone());
         let lost: Vec<DeviceRecord> = lost.filter(|r| r.kind != DeviceKind::Gone).collect();
-        let mut failing: Vec<(DeviceId, Arc<Device>)> = vec![];
-        for (id, device) in &self.devices {
+        for record in lost {
+            self.try_device(record.id, move || match open_one(extent, &record) {
+                Ok(back) => Tried::Back(Box::new(back)),
+                Err(why) => Tried::Away(why),
+            });
+        }
+        for (id, device) in self.devices.clone() {
             let failures = device.failures();
-            let known = self.watch.failures.insert(*id, failures);
+            let known = self.watch.failures.insert(id, failures);
             if failures > known.unwrap_or(0) {
-                failing.push((*id, device.clone()));
+                self.try_device(id, move || try_failing(&device));
             }
         }
-        if lost.is_empty() && failing.is_empty() {
+    }
+
+    /// Tries a device, unless it is being tried.
+    fn try_device(&mut self, id: DeviceId, how: impl FnOnce() -> Tried + Send + 'static) {
+        if self.watch.trials.contains_key(&id) {
             return;
         }
         let (sender, trial) = channel();
-        let work = move || {
-            let back = lost.into_iter().map(|r| (r.id, try_lost(extent, &r)));
-            let works = failing.into_iter().map(|(id, d)| (id, try_failing(&d)));
-            let _ = sender.send(back.chain(works).collect());
-        };
         let spawned = std::thread::Builder::new()
             .name("terrace-trial".into())
-            .spawn(work);
-        self.watch.trial = spawned.is_ok().then_some(trial);
-    }
-}
-
-fn try_lost(extent: Bytes, record: &DeviceRecord) -> Tried {
-    let device = match Device::open(extent, record) {
-        Ok(device) => device,
-        Err(error) => return Tried::Away(explain(&error)),
-    };
-    match device.read_superblock() {
-        Ok(_) => Tried::Back(Box::new(device)),
-        Err(why) => Tried::Away(why),
+            .spawn(move || drop(sender.send(how())));
+        if spawned.is_ok() {
+            self.watch.trials.insert(id, trial);
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use algo::Rng;
 use array::{Change, CopyId, CopyPlace, MoveRecord};
 use crashdisk::CrashDisk;
 use datapath::engine::{DeviceRequest, Effect, Engine, Fault, MoveOrder, StoreReply, StoreRequest};
-use datapath::keeper::{AcceptLoss, FoundCopy, Host, Keeper, KeeperError};
+use datapath::keeper::{AcceptLoss, FoundCopy, Host, Keeper, KeeperError, with_superblock};
 use model::ExtentRanges;
 use units::{BytesPerSec, DeviceId, TierId, VolumeId};
 use volume::VolumeMap;
@@ -143,10 +143,13 @@ impl<'a> Life<'a> {
         let device = |i: usize, disk: &CrashDisk| {
             SimDevice::new(disk.clone(), plan.devices[i].slots, seed ^ i as u64, faults)
         };
-        let open = |_: units::Bytes, record: &array::DeviceRecord| {
-            let i = record.id.index();
-            let disk = disks[i].as_ref().ok_or("simulated: it is missing")?;
-            Ok(device(i, disk))
+        let open = |_: units::Bytes, records: &[array::DeviceRecord]| {
+            let one = |record: &array::DeviceRecord| {
+                let i = record.id.index();
+                let disk = disks[i].as_ref().ok_or("simulated: it is missing")?;
+                with_superblock(record, device(i, disk))
+            };
+            records.iter().map(one).collect()
         };
         let copies = CopyId::ALL
             .into_iter()
@@ -518,7 +521,8 @@ impl<'a> Life<'a> {
         let id = DeviceId(i as u16);
         let seed = self.rng.next_u64();
         let device = SimDevice::new(disk, self.plan.devices[i].slots, seed, self.faults);
-        let joined = self.keeper.join(id, device, false);
+        let opened = with_superblock(&self.keeper.records[&id], device);
+        let joined = opened.and_then(|opened| self.keeper.join(id, opened, false));
         self.taken[i] |= joined.is_ok();
         self.look_at_disks();
         self.tell_failures();

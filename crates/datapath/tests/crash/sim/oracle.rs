@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use volume::Location;
+
 /// What a disk writes at once.
 pub const SECTOR: usize = 512;
 
@@ -122,8 +124,17 @@ pub struct Oracle {
     clock: u64,
     /// Beginnings of reads in flight.
     reads: Vec<u64>,
-    /// Sectors on devices that are missing, since when.
-    absent: BTreeMap<usize, u64>,
+    /// Sectors on devices that are missing, since when, and where on them.
+    absent: BTreeMap<usize, (u64, Location)>,
+}
+
+/// Where a sector is.
+#[derive(Debug, Clone, Copy)]
+pub enum Whereabouts {
+    /// Nowhere, or on a device that is there.
+    There(Option<Location>),
+    /// On a device that is missing.
+    Absent(Location),
 }
 
 impl Oracle {
@@ -198,7 +209,7 @@ impl Oracle {
     pub fn flushed(&mut self, began: u64, done: bool) {
         for (at, sector) in self.sectors.iter_mut().enumerate() {
             // A flush says nothing of what is on a device that is missing.
-            let there_since = self.absent.get(&at).copied().unwrap_or(0);
+            let there_since = self.absent.get(&at).map_or(0, |a| a.0);
             let covered = |v: &Version| {
                 let there = !done || v.began > there_since;
                 v.acknowledged && !v.durable && !v.suspect && v.before(began) && there
@@ -259,27 +270,31 @@ impl Oracle {
         }
     }
 
-    /// The volume as it is found after a crash. Of what is on devices that are missing (`absent` by sector) nothing is known yet.
+    /// The volume as it is found after a crash. Of what is on devices that are missing nothing is known yet.
     pub fn crashed(
         &mut self,
         crash: Crash,
         bytes: &[u8],
-        absent: &dyn Fn(usize) -> bool,
+        whereabouts: &dyn Fn(usize) -> Whereabouts,
     ) -> Result<(), String> {
         let now = self.now();
         self.reads.clear();
         for (at, found) in bytes.chunks(SECTOR).enumerate() {
-            if absent(at) {
-                self.absent.entry(at).or_insert(now);
-                for v in &mut self.sectors[at] {
-                    v.answered.get_or_insert(now);
+            let place = match whereabouts(at) {
+                Whereabouts::There(place) => place,
+                Whereabouts::Absent(place) => {
+                    // Since now: it may have been away before, and its extent elsewhere since.
+                    self.absent.insert(at, (now, place));
+                    for v in &mut self.sectors[at] {
+                        v.answered.get_or_insert(now);
+                    }
+                    continue;
                 }
-                continue;
-            }
+            };
             // Of a device that comes back no more is known than what was flushed when it went.
             let crash = match self.absent.remove(&at) {
-                Some(_) => Crash::Power,
-                None => crash,
+                Some((_, before)) if Some(before) == place => Crash::Power,
+                _ => crash,
             };
             let live = crash != Crash::Power;
             let what = if live {

@@ -13,7 +13,7 @@ use units::{Bytes, DeviceId, TierId, VolumeId};
 use super::Tally;
 use super::copies::SimPlace;
 use super::life::{Life, NotStarted};
-use super::oracle::{Crash, Oracle, SECTOR, fill};
+use super::oracle::{Crash, Oracle, SECTOR, Whereabouts, fill};
 use super::plan::{EXTENT, Faults, Plan, Tampering};
 use super::stays;
 
@@ -47,6 +47,8 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
     };
     let mut disks: Vec<CrashDisk> = plan.devices.iter().enumerate().map(blank).collect();
     let mut past = Past::default();
+    // Devices that have been part of a membership in which guests were let in.
+    let mut stamped = vec![false; disks.len()];
     let mut crash = Crash::Power;
     let mut boot = 1;
     let mut settled: Vec<Vec<(usize, volume::Location)>> = vec![];
@@ -57,7 +59,7 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
             true => Tampering::default(),
             false => plan.tampering,
         };
-        let mut found = past.tamper(tampering, &maps, &disks, &mut rng);
+        let mut found = past.tamper(tampering, &maps, &disks, &stamped, &mut rng);
         past.remember(&maps, &disks);
         if tally.trace {
             let maps = found.maps.each_ref().map(Option::is_some);
@@ -93,8 +95,10 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
                     if found.disks.iter().all(Option::is_some) && !found.old.contains(&true) {
                         accept.0.insert(AcceptLoss::MAP.into());
                     }
-                    found.disks = disks.iter().cloned().map(Some).collect();
+                    // A disk that was about to stop does not any more.
+                    found.disks = disks.iter().map(|d| Some(d.killed())).collect();
                     found.old.fill(false);
+                    found.maps = found.maps.map(|m| m.map(|m| m.killed()));
                 }
                 Err(NotStarted::Refused(why)) if !found.copies_tampered => {
                     return Err(format!(
@@ -124,6 +128,9 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
         }
         let opened = !life.crashed;
         if opened {
+            for (stamped, device) in stamped.iter_mut().zip(&life.devices) {
+                *stamped |= device.is_some();
+            }
             for (engine, settled) in life.engines.iter().zip(&settled) {
                 let found = stays::found(settled, engine.map());
                 found.map_err(|e| format!("life {round}, after {crash:?}: {e}"))?;
@@ -218,6 +225,7 @@ impl Past {
         odds: Tampering,
         maps: &[Option<CrashDisk>; 2],
         disks: &[CrashDisk],
+        stamped: &[bool],
         rng: &mut Rng,
     ) -> Found {
         let mut hits = |of_thousand: u64| of_thousand > 0 && rng.below(1000) < of_thousand;
@@ -242,7 +250,11 @@ impl Past {
                 found.maps[i] = None;
             } else if hits(odds.copy_old)
                 && let Some(old) = self.maps.first()
+                && let Some(device) = stamped.iter().position(|s| *s)
             {
+                // Old states of everything at once nobody can tell from the last one.
+                found.disks[device] = Some(disks[device].clone());
+                found.old[device] = false;
                 found.maps[i] = old[i].as_ref().map(|d| d.killed());
             } else if hits(odds.copy_torn)
                 && let Some(disk) = &found.maps[i]
@@ -311,16 +323,16 @@ impl Life<'_> {
     /// What is found is possible.
     fn verify(&mut self, crash: Crash) -> Result<(), String> {
         let contents = self.contents()?;
-        let absent: Vec<Vec<bool>> = contents
-            .iter()
-            .enumerate()
-            .map(|(v, bytes)| {
-                let sectors = 0..bytes.len() / SECTOR;
-                sectors.map(|s| self.lost_under(v, s).is_some()).collect()
-            })
-            .collect();
         for (v, (oracle, bytes)) in self.oracles.iter_mut().zip(&contents).enumerate() {
-            oracle.crashed(crash, bytes, &|sector| absent[v][sector])?;
+            let (map, devices) = (self.engines[v].map(), &self.devices);
+            let whereabouts = |sector: usize| {
+                let place = map.location(sector * SECTOR / EXTENT as usize);
+                match place.filter(|at| devices[at.device.index()].is_none()) {
+                    Some(absent) => Whereabouts::Absent(absent),
+                    None => Whereabouts::There(place),
+                }
+            };
+            oracle.crashed(crash, bytes, &whereabouts)?;
         }
         self.space_adds_up()
     }

@@ -1,0 +1,129 @@
+//! How commits reach copies.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use super::HANG_MAX;
+use crate::commit::Change;
+use crate::membership::CopyId;
+use crate::{Array, ArrayError};
+
+/// What a copy says of a commit; `None` if nothing, in [`HANG_MAX`].
+pub(super) type Said = Option<Result<(), ArrayError>>;
+
+/// Who makes commits.
+#[derive(Debug)]
+pub(super) enum Runner {
+    /// The caller, in one copy after the other.
+    Inline,
+    /// A thread for each copy, at the same time, so that one that hangs can be given up.
+    Threads([Option<Sender<Job>>; 2]),
+}
+
+pub(super) struct Job {
+    array: Arc<Array>,
+    changes: Arc<[Change]>,
+    done: Sender<(CopyId, Result<(), ArrayError>)>,
+    copy: CopyId,
+}
+
+impl Runner {
+    pub(super) fn threads() -> Self {
+        Runner::Threads([None, None])
+    }
+
+    pub(super) fn has_threads(&self) -> bool {
+        matches!(self, Runner::Threads(_))
+    }
+
+    /// Commits in copies; what each of them says.
+    pub(super) fn commit(
+        &mut self,
+        members: Vec<(CopyId, Arc<Array>)>,
+        changes: &Arc<[Change]>,
+    ) -> Vec<(CopyId, Said)> {
+        let threads = match self {
+            Runner::Threads(threads) if members.len() > 1 => threads,
+            _ => {
+                let one = |(copy, array): (CopyId, Arc<Array>)| (copy, Some(array.commit(changes)));
+                return members.into_iter().map(one).collect();
+            }
+        };
+        let (done, answers) = channel();
+        let mut results = vec![];
+        for (copy, array) in members {
+            let job = Job {
+                array,
+                changes: changes.clone(),
+                done: done.clone(),
+                copy,
+            };
+            let said = match hand_over(&mut threads[copy.index()], copy, job) {
+                Ok(()) => None,
+                // No thread to be had: then here.
+                Err(job) => Some(job.array.commit(changes)),
+            };
+            results.push((copy, said));
+        }
+        drop(done);
+        let mut left = HANG_MAX;
+        while results.iter().any(|r| r.1.is_none()) {
+            let Ok((copy, result)) = wait(&answers, &mut left) else {
+                break;
+            };
+            let own = results.iter_mut().find(|r| r.0 == copy);
+            own.expect("it was asked").1 = Some(result);
+        }
+        for (copy, said) in &results {
+            if said.is_none() {
+                threads[copy.index()] = None; // it ends when the disk answers, if ever
+            }
+        }
+        results
+    }
+}
+
+/// Waits for an answer, and takes the time that it took from what is left.
+#[expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a copy that hangs is given up by time"
+)]
+pub(super) fn wait<T>(answers: &Receiver<T>, left: &mut Duration) -> Result<T, RecvTimeoutError> {
+    let began = std::time::Instant::now();
+    let answer = answers.recv_timeout(*left);
+    *left = left.saturating_sub(began.elapsed());
+    answer
+}
+
+/// Gives a copy's thread something to do, and starts one if there is none.
+fn hand_over(thread: &mut Option<Sender<Job>>, copy: CopyId, job: Job) -> Result<(), Job> {
+    let sender = match thread {
+        Some(sender) => sender,
+        None => {
+            let (sender, jobs) = channel::<Job>();
+            let work = move || {
+                for job in jobs {
+                    let Job {
+                        array,
+                        changes,
+                        done,
+                        copy,
+                    } = job;
+                    let result = array.commit(&changes);
+                    drop(array); // before it is told: it may be opened again at once
+                    let _ = done.send((copy, result));
+                }
+            };
+            let spawned = std::thread::Builder::new()
+                .name(format!("terrace-map-{}", copy.index()))
+                .spawn(work);
+            match spawned {
+                Ok(_) => thread.insert(sender),
+                Err(_) => return Err(job),
+            }
+        }
+    };
+    sender.send(job).map_err(|e| e.0)
+}
