@@ -569,6 +569,9 @@ fn in_doubt(error: &ArrayError) -> bool {
 }
 
 fn explain(error: &ArrayError) -> String {
+    if let ArrayError::Away { why } = error {
+        return why.clone();
+    }
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(inner) = source {

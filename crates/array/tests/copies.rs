@@ -285,3 +285,154 @@ fn a_copy_in_a_file_takes_the_place_of_what_was_there() {
     let names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
     assert_eq!(names.len(), 1, "{names:?}");
 }
+
+/// A place on a disk that may sleep.
+#[derive(Debug, Clone)]
+struct SleepyPlace {
+    place: Place,
+    sleep: Arc<Mutex<Duration>>,
+    replaced: Arc<Mutex<u32>>,
+}
+
+impl SleepyPlace {
+    fn new() -> Self {
+        Self {
+            place: Place::new(),
+            sleep: Arc::default(),
+            replaced: Arc::default(),
+        }
+    }
+
+    fn sleeps(&self, millis: u64) {
+        *self.sleep.lock().unwrap() = Duration::from_millis(millis);
+    }
+
+    fn on(&self, disk: CrashDisk) -> Sleepy {
+        Sleepy {
+            disk,
+            sleep: self.sleep.clone(),
+        }
+    }
+}
+
+impl CopyPlace for SleepyPlace {
+    fn name(&self) -> String {
+        "sleepy".into()
+    }
+
+    fn open(&self) -> Result<Array, ArrayError> {
+        let sleep = *self.sleep.lock().unwrap();
+        std::thread::sleep(sleep);
+        Array::open_on(self.on(self.place.disk()))
+    }
+
+    fn begin(&self, id: array::ArrayId, extent: Bytes) -> Result<Array, ArrayError> {
+        let fresh = CrashDisk::new(0);
+        *self.place.1.lock().unwrap() = Some(fresh.clone());
+        Array::create_on(self.on(fresh), id, extent)
+    }
+
+    fn replace(&self) -> Result<(), ArrayError> {
+        *self.replaced.lock().unwrap() += 1;
+        self.place.replace()
+    }
+}
+
+/// One copy, served, and a place on a disk that may sleep for the second.
+fn one_and_a_sleepy_place() -> (Copies, Place, SleepyPlace) {
+    let (first, second) = (Place::new(), SleepyPlace::new());
+    let array = Array::create_on(first.disk(), ID, EXTENT).unwrap();
+    let mut copies = Copies::new(CopyId::First, Box::new(first.clone()), array).unwrap();
+    copies.run_in_threads();
+    copies.commit(&furnish(0)).unwrap();
+    copies.add(CopyId::Second, Box::new(second.clone()), None, "it is new");
+    (copies, first, second)
+}
+
+fn quickly<T>(what: impl FnOnce() -> T) -> T {
+    let began = Instant::now();
+    let done = what();
+    let took = began.elapsed();
+    assert!(took < Duration::from_millis(1500), "{took:?}");
+    done
+}
+
+fn until(what: impl FnMut() -> bool) {
+    let began = Instant::now();
+    let mut what = what;
+    while !what() {
+        assert!(
+            began.elapsed() < Duration::from_secs(20),
+            "it does not come"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_copy_that_is_made_on_a_disk_that_hangs_keeps_nobody() {
+    let (mut copies, first, second) = one_and_a_sleepy_place();
+    second.sleeps(700);
+    copies.begin_rebuild(CopyId::Second).unwrap();
+    for n in 1..100 {
+        quickly(|| copies.commit(&furnish(n)).unwrap());
+        assert!(!quickly(|| copies.end_rebuild()), "it cannot be there yet");
+    }
+    // The disk is well again: what was missed is made up for.
+    second.sleeps(0);
+    until(|| quickly(|| copies.end_rebuild()));
+    renew(&mut copies, 1);
+    copies.commit(&furnish(100)).unwrap();
+    assert_eq!(world(&first), world(&second.place));
+}
+
+#[test]
+fn a_copy_that_hangs_at_its_end_does_not_take_its_place_later() {
+    let (mut copies, _, second) = one_and_a_sleepy_place();
+    copies.begin_rebuild(CopyId::Second).unwrap();
+    // It is filled: nothing tells that but time.
+    std::thread::sleep(Duration::from_millis(200));
+    second.sleeps(2000);
+    copies.commit(&furnish(1)).unwrap();
+    assert!(!quickly(|| copies.end_rebuild()));
+    let dropped = CopyHealth::Dropped {
+        why: "it did not answer within a second".into(),
+    };
+    assert_eq!(copies.health()[1].2, dropped);
+    std::thread::sleep(Duration::from_millis(5000));
+    assert_eq!(*second.replaced.lock().unwrap(), 0);
+    // The next one does.
+    second.sleeps(0);
+    copies.begin_rebuild(CopyId::Second).unwrap();
+    until(|| copies.end_rebuild());
+    assert_eq!(*second.replaced.lock().unwrap(), 1);
+}
+
+#[test]
+fn a_doubt_about_disks_that_hang_keeps_nobody() {
+    let (mut copies, first, second) = one_and_a_sleepy_place();
+    copies.begin_rebuild(CopyId::Second).unwrap();
+    until(|| copies.end_rebuild());
+    renew(&mut copies, 1);
+    // The first one fails for good, the second one hangs, in the commit and as it is opened again.
+    first.disk().fail_after(0);
+    second.sleeps(2500);
+    let error = {
+        let began = Instant::now();
+        let error = copies.commit(&furnish(1)).unwrap_err();
+        assert!(began.elapsed() < Duration::from_millis(2500));
+        error
+    };
+    assert!(matches!(error, CommitError::InDoubt(_)), "{error:?}");
+    assert_eq!(quickly(|| copies.resolve()), None);
+    second.sleeps(0);
+    let mut said = None;
+    until(|| {
+        said = quickly(|| copies.resolve());
+        said.is_some()
+    });
+    let durable = said == Some(true);
+    let there = world(&second.place).volumes.contains_key(&VolumeId(1));
+    assert_eq!(durable, there);
+    assert!(!copies.members().first);
+}
