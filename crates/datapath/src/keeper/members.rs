@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use array::{
     Array, ArrayError, Candidate, Change, CommitError, Copies, CopyHealth, CopyId, CopyPlace,
-    DeviceKind, DeviceRecord, DeviceStamp, Extent, Health, Membership, Seen, Slots, Stamp,
+    DeviceKind, DeviceRecord, DeviceStamp, Extent, Health, Members, Membership, Seen, Slots, Stamp,
     Superblock, choose, choose_anyway, devices_needed, joins,
 };
 use units::{Bytes, DeviceId};
@@ -503,6 +503,8 @@ impl<D: SlotSpace> Keeper<D> {
             let stamp = again.map_or_else(|| self.new_stamp(), |p| p.stamp);
             let membership = Membership { stamp, members };
             let before = self.map.state().may_be_members();
+            // Where it is clear that too few can be told nothing is begun: a proposal that others do not know stands in their way.
+            self.check_told(members, before, self.superblocks.len())?;
             let devices = self
                 .superblocks
                 .iter()
@@ -520,29 +522,32 @@ impl<D: SlotSpace> Keeper<D> {
             if self.spoiled {
                 continue;
             }
-            let goes_alone = CopyId::ALL.into_iter().find(|c| {
-                members.contains(*c) && !members.contains(c.other()) && before.contains(c.other())
-            });
-            if let Some(copy) = goes_alone {
-                let all = self
-                    .records
-                    .values()
-                    .filter(|r| has_superblock(r.kind))
-                    .count();
-                let needed = devices_needed(copy, all);
-                if written.len() < needed && !self.accepts_map {
-                    return Err(ArrayError::Away {
-                        why: format!(
-                            "the other copy is not kept up to date, and of {all} devices {} can be told so: it takes {needed} (`--accept-loss map` goes on without: then no other copy of the map may ever be used)",
-                            written.len()
-                        ),
-                    });
-                }
-            }
+            self.check_told(members, before, written.len())?;
             self.commit_directly(&[Change::Confirm { devices: written }])?;
             if self.map.confirmed() {
                 return Ok(());
             }
+        }
+    }
+
+    /// Whether enough devices are told of a membership, if a copy goes on alone with it that did not before.
+    fn check_told(&self, members: Members, before: Members, told: usize) -> Result<(), ArrayError> {
+        let goes_alone = CopyId::ALL.into_iter().find(|c| {
+            members.contains(*c) && !members.contains(c.other()) && before.contains(c.other())
+        });
+        let Some(copy) = goes_alone.filter(|_| !self.accepts_map) else {
+            return Ok(());
+        };
+        let counts = self.records.values().filter(|r| has_superblock(r.kind));
+        let all = counts.count();
+        let needed = devices_needed(copy, all);
+        match told >= needed {
+            true => Ok(()),
+            false => Err(ArrayError::Away {
+                why: format!(
+                    "the other copy is not kept up to date, and of {all} devices {told} can be told so: it takes {needed} (`--accept-loss map` goes on without: then no other copy of the map may ever be used)"
+                ),
+            }),
         }
     }
 

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use algo::Rng;
 use array::{Change, CopyId, CopyPlace, MoveRecord};
 use crashdisk::CrashDisk;
+use datapath::device::SlotSpace;
 use datapath::engine::{DeviceRequest, Effect, Engine, Fault, MoveOrder, StoreReply, StoreRequest};
 use datapath::keeper::{AcceptLoss, FoundCopy, Host, Keeper, KeeperError, with_superblock};
 use model::ExtentRanges;
@@ -90,6 +91,10 @@ pub struct Life<'a> {
     pub(super) devices: Vec<Option<Arc<SimDevice>>>,
     /// Disks of devices that are there, lost or not.
     disks: Vec<Option<CrashDisk>>,
+    /// The right disks, which may come back where another one or none is.
+    right: Vec<CrashDisk>,
+    /// Devices whose right disk came back.
+    pub(super) came_back: Vec<bool>,
     /// Devices that were taken, now or earlier.
     pub(super) taken: Vec<bool>,
     pub(super) engines: Vec<Engine<u64>>,
@@ -132,6 +137,7 @@ impl<'a> Life<'a> {
         mut rng: Rng,
         places: [SimPlace; 2],
         disks: Vec<Option<CrashDisk>>,
+        right: Vec<CrashDisk>,
         boot: u128,
         accept: &AcceptLoss,
         oracles: &'a mut Vec<Oracle>,
@@ -151,6 +157,16 @@ impl<'a> Life<'a> {
             };
             records.iter().map(one).collect()
         };
+        if tally.trace {
+            for place in &places {
+                let state = place.open().and_then(|a| a.state());
+                eprintln!("  {}: {state:?}", place.name());
+            }
+            for (i, disk) in disks.iter().enumerate() {
+                let found = disk.as_ref().map(|d| device(i, d).read_superblock());
+                eprintln!("  device {i}: {found:?}");
+            }
+        }
         let copies = CopyId::ALL
             .into_iter()
             .filter(|c| plan.second || *c == CopyId::First);
@@ -257,7 +273,9 @@ impl<'a> Life<'a> {
             places,
             taken,
             devices,
+            came_back: vec![false; disks.len()],
             disks,
+            right,
             engines,
             oracles,
             events: BTreeMap::new(),
@@ -515,9 +533,12 @@ impl<'a> Life<'a> {
 
     /// A device that was missing is there again: it is taken if it belongs to the array, and then holds what it must.
     fn come_back(&mut self, i: usize) -> Result<(), String> {
-        let Some(disk) = self.disks[i].clone().filter(|_| self.devices[i].is_none()) else {
+        if self.devices[i].is_some() {
             return Ok(());
-        };
+        }
+        let disk = self.right[i].clone();
+        self.came_back[i] = true;
+        self.disks[i] = Some(disk.clone());
         let id = DeviceId(i as u16);
         let seed = self.rng.next_u64();
         let device = SimDevice::new(disk, self.plan.devices[i].slots, seed, self.faults);

@@ -68,6 +68,8 @@ pub struct Tally {
     pub refused: u64,
     /// Starts with too few devices for a copy of the map that would be alone.
     pub too_few: u64,
+    /// Starts that take an operator's word, since both copies have proposed to go on alone, and neither did.
+    pub both_proposed: u64,
     /// Devices that were lost when a process started.
     pub lost_at_start: u64,
     /// Of these, which were there and may not have been flushed.

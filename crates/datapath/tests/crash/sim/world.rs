@@ -80,16 +80,23 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
                 Rng::new(mix(seed, round), 1),
                 places,
                 found.disks.clone(),
+                disks.clone(),
                 boot,
                 &accept,
                 &mut oracles,
                 &mut next_op,
                 tally,
             );
-            match started {
+            let why = match started {
                 Ok(life) => break life,
-                Err(NotStarted::Wrong(why)) => return Err(format!("life {round}: {why}")),
-                Err(NotStarted::TooFew) => {
+                Err(why) => why,
+            };
+            if tally.trace {
+                eprintln!("not started: {why:?}");
+            }
+            match why {
+                NotStarted::Wrong(why) => return Err(format!("life {round}: {why}")),
+                NotStarted::TooFew => {
                     tally.too_few += 1;
                     // What is missing is put back; if that does not do, an operator says that no other copy will ever be used.
                     if found.disks.iter().all(Option::is_some) && !found.old.contains(&true) {
@@ -100,13 +107,18 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
                     found.old.fill(false);
                     found.maps = found.maps.map(|m| m.map(|m| m.killed()));
                 }
-                Err(NotStarted::Refused(why)) if !found.copies_tampered => {
+                // Both copies have begun to go on without the other, and neither has: an operator says so.
+                NotStarted::Refused(_) if !found.copies_tampered && both_proposed(&found.maps) => {
+                    tally.both_proposed += 1;
+                    accept.0.insert(AcceptLoss::MAP.into());
+                }
+                NotStarted::Refused(why) if !found.copies_tampered => {
                     return Err(format!(
                         "life {round}: refused with all copies there: {why}"
                     ));
                 }
                 // What belongs there is put back.
-                Err(NotStarted::Refused(_)) => {
+                NotStarted::Refused(_) => {
                     tally.refused += 1;
                     found = Found {
                         maps: maps.clone(),
@@ -156,7 +168,7 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
             eprintln!("{end:?}");
         }
         let left: Vec<Option<CrashDisk>> = life.places.iter().map(SimPlace::disk).collect();
-        let taken = life.taken.clone();
+        let (taken, came_back) = (life.taken.clone(), life.came_back.clone());
         // A life that let nobody in leaves what the one before it left: the oracle has not looked at that yet.
         crash = match opened {
             true => end,
@@ -169,6 +181,7 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
         };
         for (i, disk) in disks.iter_mut().enumerate() {
             match &found.disks[i] {
+                _ if came_back[i] => *disk = gone(disk, &mut rng),
                 // What was put in its place is taken away again.
                 // An old state that nobody can tell from the last one, as nothing was written since, is the device from now on.
                 Some(used) if !found.old[i] || taken[i] => *disk = gone(used, &mut rng),
@@ -186,6 +199,21 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
         drop(life); // closing its files writes, which nobody who is killed does
     }
     Ok(())
+}
+
+/// Whether both copies hold the same, but for a membership that each of them has proposed by itself.
+fn both_proposed(maps: &[Option<CrashDisk>; 2]) -> bool {
+    let state = |disk: &Option<CrashDisk>| {
+        let array = Array::open_on(disk.as_ref()?.killed()).ok()?;
+        array.state().ok()
+    };
+    match maps.each_ref().map(state) {
+        [Some(a), Some(b)] => {
+            let apart = a.pending != b.pending && a.pending.is_some() && b.pending.is_some();
+            apart && a.confirmed == b.confirmed
+        }
+        _ => false,
+    }
 }
 
 /// What two ends of processes in a row leave.
@@ -403,7 +431,7 @@ impl Life<'_> {
     fn close(&mut self) -> Result<(), String> {
         self.to_come = 0;
         for _ in 0..STEPS_MAX {
-            let quiet = self.asked.is_empty() && self.ios.is_empty();
+            let quiet = self.asked.is_empty() && self.ios.is_empty() && self.store_idle();
             if quiet || !self.step()? {
                 break;
             }
