@@ -228,15 +228,77 @@ fn an_old_map_is_not_believed() {
     // The old one alone.
     fs::copy(site.path("old.redb"), site.path("array/map.redb")).unwrap();
     fs::rename(&second, site.path("aside")).unwrap();
-    let said = refused(&site, &["volume", "list"]);
-    assert!(
-        said.contains("of generation") && said.contains("--accept-loss map"),
-        "{said}"
+    let told = |said: &str| said.contains("of generation") && said.contains("--accept-loss map");
+    let said = refused(&site, &["volume", "export"]);
+    assert!(told(&said), "{said}");
+    let said = refused(
+        &site,
+        &["volume", "create", "new", "--size", "1M", "--tier", "fast"],
     );
+    assert!(told(&said), "{said}");
+    // It can be looked at, and that is said.
+    let out = site.run(&["volume", "list"]);
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert!(out.status.success() && told(&said), "{said}");
+    let check = String::from_utf8(site.run(&["volume", "check"]).stdout).unwrap();
+    assert!(told(&check), "{check}");
     // Beside the right one it does no harm.
     fs::rename(site.path("aside"), &second).unwrap();
     site.serve(&[]);
     assert_eq!(client(&site, "db").read(10 * MIB, 4096).unwrap(), [5; 4096]);
+}
+
+#[test]
+fn an_array_that_lost_its_only_device_can_be_looked_at() {
+    let mut site = Site::empty();
+    fs::create_dir(site.path("disk")).unwrap();
+    let disk = site.path("disk");
+    let add = ["tier", "add", "one", "--dir", disk.to_str().unwrap()];
+    site.ok(&[&add[..], &["--size", "64M"]].concat());
+    site.ok(&["volume", "create", "db", "--size", "16M", "--tier", "one"]);
+    site.serve(&[]);
+    client(&site, "db").write(0, &[1; 4096]).unwrap();
+    stop(&mut site);
+    // With it goes the second copy of the map: nothing is left to say that the first one is the last state.
+    fs::rename(&disk, site.path("away")).unwrap();
+    let volumes = site.json(&["volume", "list"]);
+    assert_eq!(volumes["volumes"][0]["name"], "db");
+    let copies = site.json(&["array", "copies"]);
+    let doubt = copies["unsettled"].as_str().unwrap();
+    assert!(doubt.contains("may have gone on without it"), "{copies}");
+    let check = String::from_utf8(site.run(&["volume", "check"]).stdout).unwrap();
+    assert!(check.contains("device one-0: "), "{check}");
+    fs::create_dir(site.path("new")).unwrap();
+    let new = site.path("new");
+    let replace = ["device", "replace", "one-0", "--dir", new.to_str().unwrap()];
+    let replace = [&replace[..], &["--size", "64M", "--accept-loss", "one-0"]].concat();
+    let said = refused(&site, &replace);
+    assert!(said.contains("--accept-loss map"), "{said}");
+    site.ok(&[&replace[..], &["--accept-loss", "map"]].concat());
+    site.serve(&[]);
+    assert!(client(&site, "db").read(0, 4096).is_err(), "it is lost");
+    let mut guest = client(&site, "db");
+    guest.write(4 * MIB, &[2; 4096]).unwrap();
+    assert_eq!(guest.read(4 * MIB, 4096).unwrap(), [2; 4096]);
+}
+
+#[test]
+fn a_second_copy_that_was_moved_stays_where_it_is() {
+    let mut site = filled();
+    let second = second(&site);
+    stop(&mut site);
+    fs::create_dir(site.path("elsewhere")).unwrap();
+    let moved = site.path("elsewhere").join("copy.redb");
+    fs::rename(&second, &moved).unwrap();
+    fs::remove_dir_all(site.path("array")).unwrap();
+    site.ok(&["array", "restore", "--from", moved.to_str().unwrap()]);
+    let copies = site.json(&["array", "copies"]);
+    let path = copies["copies"][1]["path"].as_str().unwrap();
+    assert_eq!(PathBuf::from(path), moved.canonicalize().unwrap());
+    assert_eq!(copies["copies"][1]["state"], "current", "{copies}");
+    assert!(!second.exists());
+    site.serve(&[]);
+    assert!(is_filled(&site, "db", 1));
 }
 
 #[test]
@@ -289,6 +351,25 @@ fn a_backup_is_believed_only_if_nothing_happened_since() {
     site.ok(&restore);
     site.serve(&[]);
     assert!(is_filled(&site, "db", 1) && is_filled(&site, "cold", 2));
+    // What was changed without a server counts, too.
+    stop(&mut site);
+    site.ok(&["array", "backup", backup]);
+    site.ok(&[
+        "volume", "create", "later", "--size", "1M", "--tier", "fast",
+    ]);
+    lose(&site);
+    let said = refused(&site, &restore);
+    assert!(said.contains("is a backup"), "{said}");
+    site.ok(&[&restore[..], &["--accept-loss", "map"]].concat());
+    site.ok(&[
+        "volume", "create", "later", "--size", "1M", "--tier", "fast",
+    ]);
+    fs::write(site.path("map.bak.new"), "mine").unwrap();
+    site.ok(&["array", "backup", backup]);
+    assert_eq!(fs::read(site.path("map.bak.new")).unwrap(), b"mine");
+    lose(&site);
+    site.ok(&restore);
+    site.ok(&["volume", "show", "later"]);
     fs::write(site.path("mine"), "mine").unwrap();
     let mine = site.path("mine");
     let said = refused(&site, &["array", "backup", mine.to_str().unwrap()]);

@@ -192,6 +192,13 @@ impl CrashDisk {
         self.state().once = Some((changes, made));
     }
 
+    /// What was to fail does not any more. One that has stopped stays so.
+    pub fn fail_no_more(&self) {
+        let mut state = self.state();
+        state.left = None;
+        state.once = None;
+    }
+
     /// Stops now: everything fails from here on.
     pub fn stop(&self) {
         self.state().stopped = true;

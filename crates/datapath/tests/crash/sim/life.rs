@@ -217,6 +217,10 @@ impl<'a> Life<'a> {
                 .as_ref()
                 .is_err_and(|why| why.contains("can be told so"))
         {
+            // The process ends, and so does what was to happen to it.
+            let all = places.iter().filter_map(SimPlace::disk);
+            all.chain(disks.iter().flatten().cloned())
+                .for_each(|d| d.fail_no_more());
             return Err(NotStarted::TooFew);
         }
         if let Err(why) = &served

@@ -102,10 +102,8 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
                     if found.disks.iter().all(Option::is_some) && !found.old.contains(&true) {
                         accept.0.insert(AcceptLoss::MAP.into());
                     }
-                    // A disk that was about to stop does not any more.
-                    found.disks = disks.iter().map(|d| Some(d.killed())).collect();
+                    found.disks = disks.iter().cloned().map(Some).collect();
                     found.old.fill(false);
-                    found.maps = found.maps.map(|m| m.map(|m| m.killed()));
                 }
                 // Both copies have begun to go on without the other, and neither has: an operator says so.
                 NotStarted::Refused(_) if !found.copies_tampered && both_proposed(&found.maps) => {

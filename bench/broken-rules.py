@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+"""Breaks one rule of the data path at a time, on purpose, and lets the crash suite look for it: that it can fail.
+
+usage: bench/broken-rules.py [--seeds N] [--from SEED] [NAME ...]
+
+For each rule: a copy of the tree below target/broken-rules, the rule's code replaced there, and crash worlds until one of them
+fails. Prints the rule, the seed that found it, and what was found; ends with an error if a rule is not found in N seeds (default 20000),
+or if its code is not there any more. About a minute for each.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+WORK = ROOT / "target" / "broken-rules"
+ARRAY = "crates/array/src/"
+DATAPATH = "crates/datapath/src/"
+
+# name: what is broken; file; what stands there; what takes its place.
+RULES = [
+    # What a start believes.
+    ("stale copy: a copy of the map is believed beside a device that knows better",
+     ARRAY + "membership.rs",
+     "found.supersedes(self.confirmed.stamp) && !self.has_proposed(found)",
+     "{ let _ = found; false }"),
+    ("generation alone: two memberships of one generation are taken for one",
+     ARRAY + "membership.rs",
+     "            || self.generation == other.generation && self.nonce != other.nonce",
+     ""),
+    ("no vouching: a copy is believed though the other may have gone on alone",
+     ARRAY + "membership.rs",
+     "        if there < needed {",
+     "        if there < needed && needed == usize::MAX {"),
+    ("left behind: a copy is believed that was dropped",
+     ARRAY + "membership.rs",
+     "(!state.may_be_members().contains(copy)).then_some(NotChosen::NoMember { copy, generation })",
+     "{ let _ = copy; None }"),
+    ("first come: the first copy is the map, whatever the other one has",
+     ARRAY + "membership.rs",
+     "(c.state.confirmed.stamp.generation, c.state.commits, first)",
+     "first"),
+    ("taken for current: a second copy that is behind is not made anew",
+     ARRAY + "membership.rs",
+     "o.state == best.state && best.state.confirmed.members.contains(o.copy)",
+     "best.state.confirmed.members.contains(o.copy)"),
+    ("old device: a device joins whatever its generation",
+     ARRAY + "membership.rs",
+     "    if !known {",
+     "    if !known && state.commits == u64::MAX {"),
+    ("unflushed device: a device that was away joins though its writes may be lost",
+     ARRAY + "membership.rs",
+     "    Err(NotJoined::Unflushed)",
+     "    Ok(())"),
+    ("same boot: a device is taken for flushed because of a start that never was",
+     ARRAY + "membership.rs",
+     "found.flushed || found.boot != boot",
+     "found.flushed || found.boot == boot"),
+    # How copies are kept.
+    ("one is enough: a commit that failed in one copy leaves that copy a member",
+     ARRAY + "copies.rs",
+     """            for (copy, why, _) in failed {
+                self.drop_copy(copy, why);
+            }
+            self.took(changes);""",
+     """            drop(failed);
+            self.took(changes);"""),
+    ("told early: a commit is acknowledged before the others know that a copy was dropped",
+     DATAPATH + "keeper.rs",
+     "            Ok(()) if self.map.confirmed() => Ok(()),",
+     "            Ok(()) => Ok(()),"),
+    ("doubt forgotten: a commit that may be durable is taken for one that is not",
+     ARRAY + "copies.rs",
+     "let durable = most > self.state.commits;",
+     "let durable = most > self.state.commits + 1;"),
+    ("gaps: a copy that is made anew lacks the commits of meanwhile",
+     ARRAY + "copies/rebuild.rs",
+     """            self.array.commit(changes)?;
+            self.commits = number;""",
+     """            let _ = changes;
+            self.commits = number;"""),
+    ("not asked: a copy takes its place without being like the map",
+     ARRAY + "copies/rebuild.rs",
+     [("            self.array.commit(changes)?;\n", "            let _ = changes;\n"),
+      ("if self.array.state()? != *expected {", "if self.array.state()?.commits > expected.commits {")],
+     None),
+    # Memberships.
+    ("nobody told: devices do not get the new stamp",
+     DATAPATH + "keeper/members.rs",
+     "            let written = self.stamp_devices(stamp);",
+     "            let written: Vec<DeviceId> = self.superblocks.keys().copied().collect(); let _ = |k: &mut Self| k.stamp_devices(stamp);"),
+    ("alone with too few: a copy goes on alone though too few devices can be told",
+     DATAPATH + "keeper/members.rs",
+     "        match told >= needed {",
+     "        match told >= needed || needed > 0 {"),
+    ("spoiled stamp: a membership is confirmed under a stamp that a lost device carries",
+     DATAPATH + "keeper/members.rs",
+     "        self.spoiled |= stamp.is_some() && stamp == self.map.state().pending.map(|p| p.stamp);",
+     "        let _ = stamp;"),
+    ("not proposed: devices are stamped before the map knows of it",
+     DATAPATH + "keeper/members.rs",
+     [("            self.commit_directly(&[propose])?;\n            if self.map.members() != members {\n                continue;\n            }\n            let written = self.stamp_devices(stamp);",
+       "            let written = self.stamp_devices(stamp);\n            self.commit_directly(&[propose])?;\n            if self.map.members() != members {\n                continue;\n            }")],
+     None),
+    ("unsettled: a superblock that was only in a cache is taken as it is",
+     DATAPATH + "keeper/members.rs",
+     "    stamp.is_some_and(|s| s.was.is_some())",
+     "    stamp.is_some_and(|s| s.was.is_some() && s.now == Stamp::NONE)"),
+    ("always flushed: devices say that they are flushed while guests write",
+     DATAPATH + "keeper/members.rs",
+     "                    flushed: false,",
+     "                    flushed: true,"),
+    ("closed unflushed: a device is closed though it could not be flushed",
+     DATAPATH + "keeper/members.rs",
+     "            if let Err(error) = result {\n                self.lose(id, format!(\"it cannot be flushed: {error}\"));",
+     "            if let Err(error) = result.or(Ok::<(), std::io::Error>(())) {\n                self.lose(id, format!(\"it cannot be flushed: {error}\"));"),
+    ("back at once: a device that was lost in use is taken back by itself",
+     DATAPATH + "keeper/members.rs",
+     "            in_use: self.serves,",
+     "            in_use: false,"),
+    ("losses untold: guests of a lost device are not told that writes may be lost",
+     DATAPATH + "engine/flush.rs",
+     "        if unflushed {\n            self.flush_failed_elsewhere(device);\n        }",
+     "        let _ = unflushed;"),
+    ("back and clean: what is written to a device that is back is not flushed",
+     DATAPATH + "engine/flush.rs",
+     "        dirt.absent = false;\n        dirt.dirty |= holds;",
+     "        let _ = holds;"),
+    # What held before there were copies.
+    ("no marks: slots are written before their mark is durable",
+     DATAPATH + "keeper.rs",
+     "        (at.slot >= self.records[&at.device].high_water).then_some(Change::HighWater {",
+     "        (at.slot >= self.records[&at.device].high_water && at.slot == u32::MAX).then_some(Change::HighWater {"),
+    ("dirty slots: slots that were given up are not zeroed",
+     DATAPATH + "keeper.rs",
+     "            let zeroed = self.devices[&device].zero(&dirty, self.map.extent());",
+     "            let zeroed: Result<(), crate::device::ZeroError> = Ok(());"),
+    ("switch unflushed: a move switches before its target is flushed",
+     DATAPATH + "engine/mover.rs",
+     "            self.start_flush(Owner::MoveFlush { batch }, device);",
+     "            let _ = (device, |e: &mut Self, d| e.start_flush(Owner::MoveFlush { batch }, d));\n            self.move_flush_done(batch);"),
+    ("switch after a loss: a failed flush of the target does not end the move",
+     DATAPATH + "engine/mover.rs",
+     "        if self.losses(to) > losses {",
+     "        if self.losses(to) > losses + 1_000_000 {"),
+    ("others' losses: a flush that failed for the keeper is not told to volumes",
+     DATAPATH + "engine/flush.rs",
+     "        if dirt.dirty || !dirt.running.is_empty() || dirt.writing > 0 {",
+     "        if dirt.dirty && dirt.writing > 1_000_000 {"),
+]
+
+
+def prepare():
+    """A copy of the tree as it is, without what is built."""
+    WORK.mkdir(parents=True, exist_ok=True)
+    source = WORK / "source"
+    shutil.rmtree(source, ignore_errors=True)
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns("target", ".git"))
+    return source
+
+
+def build(source):
+    env = dict(os.environ)
+    env.update(CARGO_TARGET_DIR=str(WORK / "target"), CARGO_PROFILE_RELEASE_LTO="off", CARGO_PROFILE_RELEASE_DEBUG="false")
+    command = ["cargo", "build", "--quiet", "--release", "--locked", "-p", "datapath", "--example", "crash_seeds"]
+    done = subprocess.run(command, cwd=source, env=env, text=True, capture_output=True)
+    if done.returncode:
+        sys.exit("does not build:\n" + done.stderr[-3000:])
+    return WORK / "target" / "release" / "examples" / "crash_seeds"
+
+
+def main():
+    args = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    args.add_argument("--seeds", type=int, default=20000)
+    args.add_argument("--from", dest="first", type=int, default=0)
+    args.add_argument("names", nargs="*", help="only rules whose names begin so")
+    args = args.parse_args()
+    source = prepare()
+    missed = []
+    rules = [r for r in RULES if not args.names or any(r[0].startswith(n) for n in args.names)]
+    for name, path, old, new in rules:
+        changes = old if isinstance(old, list) else [(old, new)]
+        file = source / path
+        right = file.read_text()
+        broken = right
+        for before, after in changes:
+            if broken.count(before) != 1:
+                sys.exit(f"{name}: its code is {broken.count(before)} times in {path}: {before!r}")
+            broken = broken.replace(before, after)
+        file.write_text(broken)
+        try:
+            program = build(source)
+        finally:
+            file.write_text(right)
+        began = time.monotonic()
+        done = subprocess.run([program, str(args.first), str(args.seeds)], text=True, capture_output=True)
+        seconds = time.monotonic() - began
+        found = re.search(r"seed (\d+): (.*)", done.stderr)
+        if done.returncode == 0 or not found:
+            missed.append(name)
+            print(f"NOT FOUND  {name}: {args.seeds} seeds, {seconds:.0f} s", flush=True)
+        else:
+            print(f"seed {found[1]:>6}  {name}\n             {found[2][:150]}", flush=True)
+    print(f"\n{len(rules) - len(missed)} of {len(rules)} broken rules were found")
+    sys.exit(1 if missed else 0)
+
+
+main()
