@@ -1,8 +1,9 @@
-//! How long it takes to open a large map and to commit places: `map_speed DIRECTORY EXTENTS`.
+//! How long it takes to open a large map and to commit places: `map_speed DIRECTORY EXTENTS [SECOND-DIRECTORY]`.
 //!
 //! Makes an array of one volume and one device in a new directory below the given one, fills it, and measures: opening it
 //! and reading every place (after it was closed, and after it was not), allocating, checking, and commits of 1, 64 and 1000
-//! switches at random extents. Medians.
+//! switches at random extents. Commits are measured in turn in a map of one copy and in one of two, of which the second is in the other
+//! directory, if there is one. Medians.
 
 #![allow(
     clippy::disallowed_types,
@@ -15,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use algo::Rng;
 use array::{
-    Array, ArrayError, ArrayId, Change, DeviceKind, DeviceRecord, Health, Slots, TierRecord,
-    VolumeRecord,
+    Array, ArrayError, ArrayId, Change, CommitError, Copies, CopyId, DeviceKind, DeviceRecord,
+    FilePlace, Health, Membership, Slots, Stamp, TierRecord, VolumeRecord,
 };
 use units::{Bytes, DeviceId, TierId, VolumeId};
 use volume::Location;
@@ -29,13 +30,18 @@ const FILL: u32 = 10_000;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [dir, extents] = &arguments[..] else {
-        return Err("usage: map_speed DIRECTORY EXTENTS".into());
+    let (dir, extents, second) = match &arguments[..] {
+        [dir, extents] => (dir, extents, dir),
+        [dir, extents, second] => (dir, extents, second),
+        _ => return Err("usage: map_speed DIRECTORY EXTENTS [SECOND-DIRECTORY]".into()),
     };
     let extents: u32 = extents.parse()?;
-    let dir = Path::new(dir).join(format!("map-speed-{}", std::process::id()));
-    let result = measure(&dir, extents);
+    let own = |dir: &str, name: &str| Path::new(dir).join(format!("{name}-{}", std::process::id()));
+    let (dir, second) = (own(dir, "map-speed"), own(second, "map-speed-second"));
+    std::fs::create_dir(&second)?;
+    let result = measure(&dir, extents, &second);
     std::fs::remove_dir_all(&dir)?;
+    std::fs::remove_dir_all(&second)?;
     Ok(result?)
 }
 
@@ -48,7 +54,8 @@ fn place(extent: u32, slot: u32) -> Change {
     }
 }
 
-fn measure(dir: &Path, extents: u32) -> Result<(), ArrayError> {
+/// A map in a new directory, of one volume with all of its extents on one device.
+fn filled(dir: &Path, extents: u32) -> Result<Array, ArrayError> {
     let array = Array::create(dir, ArrayId([1; 16]), EXTENT)?;
     let tier = TierRecord {
         id: TierId(0),
@@ -84,20 +91,62 @@ fn measure(dir: &Path, extents: u32) -> Result<(), ArrayError> {
         array.commit(&changes.collect::<Vec<_>>())?;
     }
     println!("filled with {extents} places: {:?}", begun.elapsed());
+    Ok(array)
+}
+
+/// The same with a second copy in another directory, as a server keeps them.
+fn with_second(dir: &Path, extents: u32, second: &Path) -> Result<Copies, ArrayError> {
+    let array = filled(dir, extents)?;
+    let place = |dir: &Path| Box::new(FilePlace(dir.join(array::MAP_FILE)));
+    let mut copies = Copies::new(CopyId::First, place(dir), array)?;
+    copies.add(CopyId::Second, place(second), None, "it is new");
+    copies.begin_rebuild(CopyId::Second)?;
+    assert!(copies.end_rebuild(), "{:?}", copies.health());
+    let membership = Membership {
+        stamp: Stamp {
+            generation: 1,
+            nonce: 1,
+        },
+        members: copies.members(),
+    };
+    let propose = Change::Propose {
+        membership,
+        devices: vec![],
+    };
+    for change in [propose, Change::Confirm { devices: vec![] }] {
+        copies.commit(&[change]).map_err(CommitError::into_error)?;
+    }
+    copies.run_in_threads();
+    Ok(copies)
+}
+
+fn measure(dir: &Path, extents: u32, second: &Path) -> Result<(), ArrayError> {
+    let array = filled(dir, extents)?;
+    let mut copies = with_second(&dir.join("copies"), extents, second)?;
     let mut rng = Rng::new(1, 1);
     for (count, runs) in [(1, 200), (64, 100), (1000, 30)] {
-        let mut times: Vec<Duration> = vec![];
+        let (mut one, mut two): (Vec<Duration>, Vec<Duration>) = (vec![], vec![]);
         for _ in 0..runs {
             let extent = |_| rng.below(extents.into()) as u32;
             let all = (0..count).map(extent).map(|e| place(e, extents + e));
             let changes: Vec<Change> = all.collect();
             let begun = Instant::now();
             array.commit(&changes)?;
-            times.push(begun.elapsed());
+            one.push(begun.elapsed());
+            let begun = Instant::now();
+            copies.commit(&changes).map_err(CommitError::into_error)?;
+            two.push(begun.elapsed());
         }
-        times.sort();
-        println!("commit of {count} places: {:?}", times[runs / 2]);
+        one.sort();
+        two.sort();
+        let (one, two) = (one[runs / 2], two[runs / 2]);
+        println!(
+            "commit of {count} places: {one:?}, with two copies {two:?}, {:.2} times as long",
+            two.as_secs_f64() / one.as_secs_f64()
+        );
     }
+    assert!(copies.members().second, "{:?}", copies.health());
+    drop(copies);
     let map = dir.join(array::MAP_FILE);
     let torn = dir.join("torn");
     let io = |path: &Path| {

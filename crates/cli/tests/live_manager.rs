@@ -324,6 +324,30 @@ fn an_agent_of_its_own_reports_to_a_controller_elsewhere() {
     controller.stop();
 }
 
+/// The array knows a class that is new at once, and not only when its agent reports again.
+#[test]
+fn a_class_that_is_read_anew_is_known_at_once() {
+    let bench = bench("");
+    let file = bench.path().join("live.toml");
+    let slow = CONFIG
+        .replace("\"500ms\"", "\"30s\"")
+        .replace("_epoch = \"1s\"", "_epoch = \"30s\"");
+    let slow = slow.replace("_epoch = \"2s\"", "_epoch = \"60s\"");
+    std::fs::write(&file, &slow).unwrap();
+    let running = serve(&bench);
+    let controller = format!("unix:{}", socket(&bench).display());
+    let create = [
+        "volume", "create", "fresh", "--size", "1M", "--tier", "slow", "--class", "new",
+    ];
+    let refused = bench.refused(&create);
+    assert!(refused.contains("new"), "{refused}");
+    std::fs::write(&file, slow + "[[classes]]\nname = \"new\"\n").unwrap();
+    bench.ok(&["reload", "--controller", &controller]);
+    std::thread::sleep(Duration::from_secs(1));
+    bench.ok(&create);
+    running.stop();
+}
+
 /// A tier that was just added, and a change without a restart, by command and by signal.
 #[test]
 fn a_configuration_is_read_again_whole_or_not_at_all() {

@@ -18,6 +18,8 @@ pub struct ServedArray {
     serving: Serving,
     listens: Vec<Listen>,
     volumes: Vec<String>,
+    /// What it was told last.
+    policy: Option<ArrayPolicy>,
     /// What an operator should know.
     pub notes: Vec<String>,
 }
@@ -31,25 +33,35 @@ impl ServedArray {
     ) -> Result<Self, DaemonError> {
         let dir = base.join(&words.dir);
         let serving = Serving::start_accepting(&dir, ServerConfig::default(), accept)?;
-        // The agent says it again when it is registered, and whenever it changes: no volume is to be made before that.
-        let told = serving.desk().ask(Ask::Policy {
-            classes: Some(policy.classes.clone()),
-            overcommit_max: Some(policy.overcommit_max),
-        });
-        told.map_err(DaemonError::Array)?;
         let mut array = Self {
             notes: serving.notice.iter().cloned().collect(),
             serving,
+            policy: None,
             listens: vec![],
             volumes: vec![],
         };
-        match array.open(words, &dir) {
+        // The agent says it again when it is registered: no volume is to be made before that.
+        let ready = array.allow(policy).and_then(|()| array.open(words, &dir));
+        match ready {
             Ok(()) => Ok(array),
             Err(error) => {
                 array.stop();
                 Err(error)
             }
         }
+    }
+
+    /// Holds operators to a policy from here on: also one that was read anew, which the agent hears of later.
+    pub(crate) fn allow(&mut self, policy: &ArrayPolicy) -> Result<(), DaemonError> {
+        if self.policy.as_ref() != Some(policy) {
+            let told = self.serving.desk().ask(Ask::Policy {
+                classes: Some(policy.classes.clone()),
+                overcommit_max: Some(policy.overcommit_max),
+            });
+            told.map_err(DaemonError::Array)?;
+            self.policy = Some(policy.clone());
+        }
+        Ok(())
     }
 
     fn open(&mut self, words: &ArrayConfig, dir: &Path) -> Result<(), DaemonError> {

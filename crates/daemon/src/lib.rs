@@ -138,10 +138,14 @@ impl Daemon {
     /// # Errors
     /// A part that has ended unexpectedly: the daemon should end too.
     pub fn tick(&mut self) -> Result<(), DaemonError> {
-        if let Some(array) = &mut self.array
-            && !array.tick()
-        {
-            return Err(DaemonError::Ended("a worker of the data path"));
+        if let Some(array) = &mut self.array {
+            if !array.tick() {
+                return Err(DaemonError::Ended("a worker of the data path"));
+            }
+            // While the controller decides, the next time will do.
+            if let Ok(managed) = self.managed.try_lock() {
+                array.allow(&managed.settings().array_policy())?;
+            }
         }
         if !self.controller.healthy() {
             return Err(DaemonError::Ended("the controller's server"));

@@ -39,6 +39,11 @@ pub struct Managed<S> {
 }
 
 impl<S: Store> Managed<S> {
+    /// What the operator's file says.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// From what the store has.
     ///
     /// # Errors

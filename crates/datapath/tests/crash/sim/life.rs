@@ -540,8 +540,10 @@ impl<'a> Life<'a> {
         if self.devices[i].is_some() {
             return Ok(());
         }
-        let disk = self.right[i].clone();
-        self.came_back[i] = true;
+        // One that was taken is the device from then on, though it may have been lost since.
+        let found = self.disks[i].clone().filter(|_| self.taken[i]);
+        self.came_back[i] |= found.is_none();
+        let disk = found.unwrap_or_else(|| self.right[i].clone());
         self.disks[i] = Some(disk.clone());
         let id = DeviceId(i as u16);
         let seed = self.rng.next_u64();
