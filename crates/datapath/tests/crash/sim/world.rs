@@ -183,8 +183,8 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
                 // What was put in its place is taken away again.
                 // An old state that nobody can tell from the last one, as nothing was written since, is the device from now on.
                 Some(used) if !found.old[i] || taken[i] => *disk = gone(used, &mut rng),
-                // A device that is pulled out takes nothing with it that was not flushed.
-                _ if rng.below(2) == 0 => *disk = disk.power_loss(rng.next_u64()),
+                // A device that is pulled out takes nothing with it that was not flushed. If nobody is let in while it is out, nobody can tell.
+                _ if opened && rng.below(2) == 0 => *disk = disk.power_loss(rng.next_u64()),
                 _ => *disk = gone(disk, &mut rng),
             }
         }
