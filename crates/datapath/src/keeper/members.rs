@@ -628,7 +628,7 @@ impl<D: SlotSpace> Keeper<D> {
     /// known to hold all that it should when it comes back. One that cannot be flushed has lost something that its guests may still count
     /// on, and is not taken by itself at the next start.
     pub fn close(&mut self) {
-        if !self.serves || self.held.is_some() || !self.map.confirmed() {
+        if !self.serves {
             return;
         }
         let all: Vec<_> = self
@@ -643,7 +643,8 @@ impl<D: SlotSpace> Keeper<D> {
                 all_flushed = false;
             }
         }
-        if all_flushed || self.renew().is_ok() {
+        let settled = self.held.is_none() && self.map.confirmed();
+        if settled && (all_flushed || self.renew().is_ok()) {
             self.say_closed();
         }
     }

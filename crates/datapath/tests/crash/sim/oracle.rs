@@ -124,8 +124,16 @@ pub struct Oracle {
     clock: u64,
     /// Beginnings of reads in flight.
     reads: Vec<u64>,
-    /// Sectors on devices that are missing, since when, and where on them.
-    absent: BTreeMap<usize, (u64, Location)>,
+    /// Sectors on devices that are missing.
+    absent: BTreeMap<usize, Absence>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Absence {
+    since: u64,
+    place: Location,
+    /// What is cached of it may not be on the medium, and no flush will say so again.
+    lossy: bool,
 }
 
 /// Where a sector is.
@@ -209,7 +217,7 @@ impl Oracle {
     pub fn flushed(&mut self, began: u64, done: bool) {
         for (at, sector) in self.sectors.iter_mut().enumerate() {
             // A flush says nothing of what is on a device that is missing.
-            let there_since = self.absent.get(&at).map_or(0, |a| a.0);
+            let there_since = self.absent.get(&at).map_or(0, |a| a.since);
             let covered = |v: &Version| {
                 let there = !done || v.began > there_since;
                 v.acknowledged && !v.durable && !v.suspect && v.before(began) && there
@@ -284,19 +292,27 @@ impl Oracle {
                 Whereabouts::There(place) => place,
                 Whereabouts::Absent(place) => {
                     // Since now: it may have been away before, and its extent elsewhere since.
-                    self.absent.insert(at, (now, place));
+                    let before = self.absent.get(&at).is_some_and(|a| a.lossy);
+                    let lossy = match crash {
+                        Crash::Power => false,
+                        Crash::Kill { lossy } => lossy || before,
+                    };
+                    let since = now;
+                    let absence = Absence {
+                        since,
+                        place,
+                        lossy,
+                    };
+                    self.absent.insert(at, absence);
                     for v in &mut self.sectors[at] {
                         v.answered.get_or_insert(now);
                     }
                     continue;
                 }
             };
+            let back = self.absent.remove(&at).filter(|a| Some(a.place) == place);
             // Of a device that comes back no more is known than what was flushed when it went.
-            let crash = match self.absent.remove(&at) {
-                Some((_, before)) if Some(before) == place => Crash::Power,
-                _ => crash,
-            };
-            let live = crash != Crash::Power;
+            let live = crash != Crash::Power && back.is_none();
             let what = if live {
                 "after a kill"
             } else {
@@ -317,21 +333,10 @@ impl Oracle {
                 *versions = vec![Version::settled(value, now, true)];
                 continue;
             };
-            let suspect = lossy || versions.iter().filter(same).any(|v| v.suspect);
-            versions.retain(|v| v.returns);
-            for v in versions.iter_mut() {
-                v.answered.get_or_insert(now);
-                v.replaced.get_or_insert(now);
-                v.acknowledged = false; // what a flush makes durable from here on is what was found
-            }
-            let now = now + 1;
-            let mut found = Version::settled(value, now, false);
-            found.suspect = suspect;
-            versions.push(found);
-            // Alone it is what is there, and nothing else can be.
-            if versions.iter().all(|v| v.value == value) {
-                *versions = vec![Version::settled(value, now, true)];
-            }
+            let suspect = lossy
+                || back.is_some_and(|a| a.lossy)
+                || versions.iter().filter(same).any(|v| v.suspect);
+            found_cached(versions, value, suspect, now);
         }
         self.clock += 2;
         Ok(())
@@ -339,9 +344,9 @@ impl Oracle {
 
     /// A device is back: what is found in one of its sectors.
     pub fn back(&mut self, at: usize, found: &[u8]) -> Result<(), String> {
-        if self.absent.remove(&at).is_none() {
+        let Some(absence) = self.absent.remove(&at) else {
             return Ok(()); // it was written first while the device was away
-        }
+        };
         let now = self.now();
         let value = seq_of(self.volume, at as u64, found)
             .map_err(|e| self.told("on a device that is back", at as u64, &e, false))?;
@@ -353,10 +358,14 @@ impl Oracle {
             return Err(self.told("on a device that is back", at as u64, &found, false));
         }
         // Requests in flight may still change it.
-        let in_flight = |v: &Version| v.answered.is_none();
-        let mut versions = vec![Version::settled(value, now, true)];
-        versions.extend(self.sectors[at].iter().filter(|v| in_flight(v)).cloned());
-        self.sectors[at] = versions;
+        let versions = &mut self.sectors[at];
+        let in_flight: Vec<Version> = versions.extract_if(.., |v| v.answered.is_none()).collect();
+        // It was flushed when it went.
+        match absence.lossy {
+            true => found_cached(versions, value, true, now),
+            false => *versions = vec![Version::settled(value, now, true)],
+        }
+        versions.extend(in_flight);
         Ok(())
     }
 
@@ -376,6 +385,24 @@ impl Oracle {
                 "its versions, those that return,"
             },
         )
+    }
+}
+
+/// A value is found that may only be cached.
+fn found_cached(versions: &mut Vec<Version>, value: u64, suspect: bool, now: u64) {
+    versions.retain(|v| v.returns);
+    for v in versions.iter_mut() {
+        v.answered.get_or_insert(now);
+        v.replaced.get_or_insert(now);
+        v.acknowledged = false; // what a flush makes durable from here on is what was found
+    }
+    let now = now + 1;
+    let mut found = Version::settled(value, now, false);
+    found.suspect = suspect;
+    versions.push(found);
+    // Alone it is what is there, and nothing else can be.
+    if versions.iter().all(|v| v.value == value) {
+        *versions = vec![Version::settled(value, now, true)];
     }
 }
 
