@@ -267,10 +267,10 @@ impl Oracle {
         Ok(())
     }
 
-    /// Everything that was acknowledged is durable: the process ended in good order.
+    /// Everything that was acknowledged is durable, as after a flush: the process ended in good order.
     pub fn closed(&mut self) {
         for sector in &mut self.sectors {
-            let over = |v: &Version| v.acknowledged && !v.durable;
+            let over = |v: &Version| v.acknowledged && !v.durable && !v.suspect;
             let ops: Vec<u64> = sector.iter().filter(|v| over(v)).map(|v| v.op).collect();
             for op in ops {
                 endure(sector, op);
