@@ -106,6 +106,22 @@ fn consumption_is_the_larger_of_space_and_load_and_load_adds_up() {
 }
 
 #[test]
+fn a_score_is_the_price_of_what_is_taken_most_of() {
+    let d = plan(&facts(&[(0, 10, 500.0, 1.0)]), "{}");
+    let option = &d.report.volumes[0].options[1];
+    let Some(ScoreParts::Price(parts)) = option.parts else {
+        panic!("{option:?}");
+    };
+    let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
+    near(parts.tier_usd, 10.0);
+    near(parts.space, 0.1);
+    near(parts.iops, 0.5);
+    near(parts.bandwidth, 0.04);
+    near(option.score.unwrap(), -5.4);
+    assert_eq!(parts.score(), option.score.unwrap());
+}
+
+#[test]
 fn a_volume_goes_where_it_takes_up_least_money_and_stays_where_that_is_nearly_so() {
     // 0.54 of 10 dollars against 0.1 of 100: the cheap tier; the price counts, not the speed.
     let d = plan(&facts(&[(0, 10, 500.0, 1.0)]), "{}");
