@@ -78,7 +78,7 @@ fn facts(volumes: &[(u16, u64, f64, f64)]) -> Facts {
                 device("d1", 1, 1_000.0, 50, 0.1),
             ],
         },
-        classes: vec![SloClass::best_effort()],
+        classes: vec![SloClass::none()],
         vms: vec!["vm".into()],
         volumes,
         devices,
