@@ -45,6 +45,14 @@ impl Overdue {
         }
     }
 
+    /// So many, of this mean age.
+    pub fn of_mean(count: u64, mean_us: f64) -> Self {
+        Self {
+            count,
+            age_ns: total_ns(count, mean_us),
+        }
+    }
+
     /// Those of requests whose ages are counted by bucket.
     pub fn of_buckets(target: SloTarget, waiting: impl IntoIterator<Item = (usize, u64)>) -> Self {
         let mut overdue = Self::default();
@@ -57,6 +65,15 @@ impl Overdue {
 }
 
 impl Answered {
+    /// Of requests of which no more than the mean is known: enough for an objective of the mean, and for no other.
+    pub fn of_mean(count: u64, mean_us: f64) -> Self {
+        Self {
+            count,
+            late: 0,
+            sum_ns: total_ns(count, mean_us),
+        }
+    }
+
     /// Of latencies that are counted by bucket, and add up to `sum_ns`.
     pub fn of_buckets(
         target: SloTarget,
@@ -72,6 +89,10 @@ impl Answered {
             sum_ns,
         }
     }
+}
+
+fn total_ns(count: u64, mean_us: f64) -> u128 {
+    (mean_us * 1e3 * count as f64).round() as u128
 }
 
 /// The buckets whose value is above the objective.

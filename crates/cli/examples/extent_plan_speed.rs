@@ -64,7 +64,7 @@ impl Array {
                 placement_due: true,
                 generation: 0,
                 topology,
-                classes: vec![SloClass::best_effort()],
+                classes: vec![SloClass::none()],
                 vms: vec!["vm".into()],
                 volumes: (0..volumes).map(volume).collect(),
                 devices: vec![DeviceFacts::default(); 2],

@@ -244,6 +244,7 @@ mod tests {
             before_us: None,
             after_us: None,
             after_moves: vec![],
+            scored: vec![],
             state: state.clone(),
         });
         PlanView {

@@ -222,6 +222,42 @@ fn a_plan_waits_for_approval_a_kill_in_mid_move_loses_nothing_and_the_move_ends_
 }
 
 #[test]
+fn what_scores_are_made_of_is_told_live() {
+    let bench = bench("");
+    let file = bench.path().join("live.toml");
+    let config = std::fs::read_to_string(&file).unwrap();
+    let config = config.replace("strategy = \"idt\"", "strategy = \"autotiering\"");
+    std::fs::write(&file, config).unwrap();
+    let server = serve(&bench);
+    let guest = Guest::on(uri(&server));
+    let why = wait("a decision that scores tiers", || {
+        let why = asking(&bench).why("data").ok()?;
+        let scored = !why.options.is_empty() && why.options.iter().all(|o| o.parts.is_some());
+        scored.then_some(why)
+    });
+    assert_eq!(why.options.len(), 2);
+    for option in &why.options {
+        let made = option.parts.map(|p| p.score());
+        assert_eq!(made, option.score, "{option:?}");
+    }
+    // By the command, as text and as data; a later decision may have been made.
+    let told = wait("a decision in words", || {
+        let told = bench.ok(&["why", "data"]);
+        told.contains("what the scores are made of").then_some(told)
+    });
+    for words in ["move cost", "match = performance", "score = "] {
+        assert!(told.contains(words), "{words}\n{told}");
+    }
+    let data = wait("a decision as data", || {
+        let data = bench.json(&["why", "data"]);
+        data["options"][0]["parts"].is_object().then_some(data)
+    });
+    assert_eq!(data["options"][0]["parts"]["formula"], "match", "{data:#}");
+    drop(guest);
+    server.stop();
+}
+
+#[test]
 fn two_controllers_on_one_store_and_other_troubles_are_told_apart() {
     let bench = bench("");
     let server = serve(&bench);

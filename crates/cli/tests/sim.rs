@@ -94,6 +94,45 @@ fn the_same_run_twice_is_the_same_bytes_and_json_has_a_schema() {
     assert!(out(&seeded).contains("\"seed\": 9"));
 }
 
+/// What scores are made of, of a strategy that gives some; of others what they go by.
+fn parts_are_told(dir: &Path) {
+    let why = |strategy: &str, form: &[&str]| {
+        let asked = terrace(
+            dir,
+            &[&["why", "db", "--strategy", strategy], form].concat(),
+        );
+        assert!(asked.status.success(), "{}", err(&asked));
+        out(&asked)
+    };
+    let data = |strategy: &str| -> serde_json::Value {
+        let data: serde_json::Value =
+            serde_json::from_str(&why(strategy, &["-o", "json"])).unwrap();
+        data["decisions"].as_array().unwrap().last().unwrap()["report"].clone()
+    };
+    for (strategy, formula, column) in [
+        ("autotiering", "match", "move cost"),
+        ("edt", "price", "tier price $"),
+    ] {
+        let text = why(strategy, &[]);
+        for words in ["what the scores are made of", "score = ", column] {
+            assert!(text.contains(words), "{strategy} {words}\n{text}");
+        }
+        let report = data(strategy);
+        let options = report["options"].as_array().unwrap();
+        assert_eq!(options.len(), 2);
+        for option in options {
+            assert_eq!(option["parts"]["formula"], formula, "{option:#}");
+            let parts: model::ScoreParts = serde_json::from_value(option["parts"].clone()).unwrap();
+            assert_eq!(Some(parts.score()), option["score"].as_f64());
+        }
+    }
+    let text = why("idt", &[]);
+    assert!(!text.contains("what the scores are made of"), "{text}");
+    let report = data("idt");
+    assert!(report["options"][0].get("parts").is_none(), "{report:#}");
+    assert!(report["evidence"]["iops"].is_number(), "{report:#}");
+}
+
 #[test]
 fn compare_records_and_explains() {
     let dir = with(SCENARIO);
@@ -124,6 +163,7 @@ fn compare_records_and_explains() {
         "{}",
         err(&not)
     );
+    parts_are_told(dir.path());
     let typo = terrace(dir.path(), &["why", "bd"]);
     assert_eq!(typo.status.code(), Some(1));
     assert!(err(&typo).contains("did you mean"), "{}", err(&typo));

@@ -323,7 +323,7 @@ fn a_fault_of_any_cell_is_found_before_anything_runs() {
         (
             &["--set", "policy.migration_epoch=10s,20s,12s"],
             1,
-            "error: policy.migration_epoch=12s: s.toml:41: policy.migration_epoch: 12s is not a multiple, above once, \
+            "error: policy.migration_epoch=12s: s.toml:43: policy.migration_epoch: 12s is not a multiple, above once, \
              of the monitor epoch of 5s\n",
         ),
         (
@@ -345,7 +345,7 @@ fn a_fault_of_any_cell_is_found_before_anything_runs() {
         (
             &["--set", "volumes[db].tier=fast,slwo"],
             1,
-            "error: volumes[db].tier=slwo: s.toml:24: volumes[0].tier: unknown name \"slwo\", did you mean \"slow\"?\n",
+            "error: volumes[db].tier=slwo: s.toml:25: volumes[0].tier: unknown name \"slwo\", did you mean \"slow\"?\n",
         ),
         (
             &["--strategies", "noop,autotierin"],

@@ -21,8 +21,8 @@ pub use edit::Edited;
 pub use grid::{Axis, Setting, axes};
 pub use origin::write_with_origin;
 pub use policy::{
-    AffinityConfig, ClassConfig, PolicyConfig, ResolvedPolicy, UnknownVolumes, resolve_classes,
-    resolve_policy,
+    AffinityConfig, ClassConfig, PolicyConfig, ResolvedPolicy, UnknownVolumes, class_of,
+    resolve_classes, resolve_policy,
 };
 pub use strategies::{StrategyTables, parameters, strategy};
 pub use text::{ConfigFault, Text, read, root_keys, write};

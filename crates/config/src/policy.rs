@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use model::{
-    Affinity, AffinityKind, Budget, Epochs, Gates, Headroom, Pin, Policy, SloClass, SloStatistic,
-    SloTarget,
+    Affinity, AffinityKind, Budget, Epochs, Gates, Headroom, NO_CLASS, Pin, Policy, SloClass,
+    SloStatistic, SloTarget,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use units::{Bytes, BytesPerSec, Nanos, TierId, VolumeId};
+use units::{Bytes, BytesPerSec, ClassId, Nanos, TierId, VolumeId};
 
 use crate::unknown::find;
 use crate::{ConfigFault, Text};
@@ -130,7 +130,7 @@ pub struct ResolvedPolicy {
     pub unknown: Vec<String>,
 }
 
-/// The service classes, which are at the key `classes`; one without an objective where there are none.
+/// The service classes that are described at the key `classes`.
 ///
 /// # Errors
 /// Names that are given twice, and weights that make no sense.
@@ -138,9 +138,6 @@ pub fn resolve_classes(
     text: &Text,
     configured: &[ClassConfig],
 ) -> Result<Vec<SloClass>, ConfigFault> {
-    if configured.is_empty() {
-        return Ok(vec![SloClass::best_effort()]);
-    }
     let mut classes = Vec::new();
     for (i, c) in configured.iter().enumerate() {
         if configured[..i].iter().any(|o| o.name == c.name) {
@@ -162,6 +159,19 @@ pub fn resolve_classes(
         });
     }
     Ok(classes)
+}
+
+/// The class of a volume that names one, or none. A volume without a class is of none, never of the first: [`SloClass::none`], which is
+/// added to the classes when the first volume is of it, unless it is described among them under its name.
+///
+/// # Errors
+/// A name that is not among them.
+pub fn class_of(classes: &mut Vec<SloClass>, name: Option<&str>) -> Result<ClassId, String> {
+    let name = name.unwrap_or(NO_CLASS);
+    if name == NO_CLASS && classes.iter().all(|c| c.name != NO_CLASS) {
+        classes.push(SloClass::none());
+    }
+    find(name, classes.iter().map(|c| c.name.as_str())).map(ClassId::from_index)
 }
 
 /// The policy at the key `at`, for an array of these tiers and volumes (names in the order of their ids).

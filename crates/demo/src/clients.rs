@@ -114,7 +114,7 @@ impl Guest {
 
     fn run(mut self) {
         let Ok(mut client) = Client::connect(&self.uri) else {
-            self.tally.count(self.volume, 0.0, 0, false);
+            self.tally.failed(self.volume);
             return;
         };
         let mut place = 0;
@@ -154,19 +154,15 @@ impl Guest {
     }
 
     fn request(&self, client: &mut Client, op: Op, offset: u64, length: u64) {
-        let sent = Instant::now();
+        let since = || Instant::now().saturating_duration_since(self.times.begin);
+        let sent = self.tally.sent(self.volume, since());
         let done = match op {
             Op::Read => client.read(offset, length as u32).map(|_| ()),
             Op::Write => client.write(offset, &vec![0x5A; length as usize]),
             Op::Flush => client.flush(),
             Op::Trim => Ok(()), // volumes stay as full as they are
         };
-        let at_s = sent
-            .saturating_duration_since(self.times.begin)
-            .as_secs_f64();
-        let latency_ns = sent.elapsed().as_nanos() as u64;
-        self.tally
-            .count(self.volume, at_s, latency_ns, done.is_ok());
+        self.tally.ended(&sent, since(), done.is_ok());
     }
 
     /// One request at a time, at its time or as soon as the one before it is answered; over and over.
@@ -175,7 +171,7 @@ impl Guest {
         let options = ReadOptions::default();
         let stream = TraceStream::from_reader(name, bytes, &options);
         let Ok(loaded) = stream.and_then(|s| trace::load_stream(s, &options)) else {
-            self.tally.count(self.volume, 0.0, 0, false);
+            self.tally.failed(self.volume);
             return;
         };
         while !self.over() {

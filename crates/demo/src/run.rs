@@ -315,7 +315,7 @@ inject_max = "2ms"
             begin,
             change: begin + length / 2,
         };
-        let tally = Arc::new(Tally::new(length.as_secs_f64()));
+        let tally = Arc::new(Tally::new(length));
         let guests =
             Guests::start(&uris, times, &tally, self.settings.seed).map_err(DemoError::Guests)?;
         let watched = self.watch(daemon, &mut client, times, on, go_on);

@@ -1,8 +1,13 @@
 //! What the guests saw: latencies by class and stretch of time, and objectives that were missed.
 
-use std::sync::{Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use algo::Histogram;
+use algo::objective::{Answered, Overdue, misses};
+use model::{SloStatistic, SloTarget};
+use units::Nanos;
 
 use crate::loads::{CLASSES, LOADS};
 
@@ -46,7 +51,7 @@ pub struct ClassNumbers {
     pub class: &'static str,
     /// By stretch: requests per second, mean and 99th percentile in microseconds.
     pub stretches: Vec<(f64, f64, f64)>,
-    /// Volume-seconds in which the objective was missed, over the whole time.
+    /// Volume-seconds in which the objective was missed, over the whole time; requests that wait count.
     pub missed_s: u64,
     /// Requests, over the whole time.
     pub ios: u64,
@@ -58,51 +63,90 @@ pub struct ClassNumbers {
     pub p99_us: f64,
 }
 
-/// Counts what clients see. One lock per volume, taken a few hundred times a second.
+/// Length of the windows that are held against objectives.
+const WINDOW_NS: u64 = 1_000_000_000;
+
+/// Counts what clients see. One lock per volume, taken a few hundred times a second. Times are since the beginning.
 pub(crate) struct Tally {
-    length_s: f64,
+    length: Duration,
     volumes: Vec<Mutex<VolumeTally>>,
 }
 
 #[derive(Default)]
 struct VolumeTally {
-    second: u64,
+    /// Windows that have ended.
+    ended: u64,
+    /// What was answered in the window that is going on.
     now: Histogram,
+    /// When the requests that wait were sent.
+    waiting: BTreeMap<u64, u64>,
+    sent: u64,
     stretches: [Histogram; 4],
     all: Histogram,
     missed_s: u64,
     errors: u64,
 }
 
+/// A request that was sent.
+pub(crate) struct Sent {
+    volume: usize,
+    number: u64,
+}
+
 /// Parts of the whole time that the stretches are: begin and end.
 const PARTS: [(f64, f64); 4] = [(0.0, 0.1), (0.4, 0.5), (0.5, 0.6), (0.9, 1.0)];
 
 impl Tally {
-    pub(crate) fn new(length_s: f64) -> Self {
+    pub(crate) fn new(length: Duration) -> Self {
         Self {
-            length_s,
+            length,
             volumes: LOADS.iter().map(|_| Mutex::default()).collect(),
         }
     }
 
-    /// A request of a volume has ended, `at_s` after the beginning.
-    pub(crate) fn count(&self, volume: usize, at_s: f64, latency_ns: u64, ok: bool) {
-        let mut v = self.volumes[volume]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+    fn volume(&self, volume: usize) -> MutexGuard<'_, VolumeTally> {
+        let lock = self.volumes[volume].lock();
+        lock.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A volume could not be asked at all.
+    pub(crate) fn failed(&self, volume: usize) {
+        self.volume(volume).errors += 1;
+    }
+
+    /// A request of a volume is sent.
+    pub(crate) fn sent(&self, volume: usize, at: Duration) -> Sent {
+        let mut v = self.volume(volume);
+        v.roll(target(volume), self.windows_at(at));
+        let number = v.sent;
+        v.sent += 1;
+        v.waiting.insert(number, nanos(at));
+        Sent { volume, number }
+    }
+
+    /// A request has ended.
+    pub(crate) fn ended(&self, sent: &Sent, at: Duration, ok: bool) {
+        let mut v = self.volume(sent.volume);
+        v.roll(target(sent.volume), self.windows_at(at));
+        let sent_ns = v.waiting.remove(&sent.number).expect("it was sent, once");
         if !ok {
             v.errors += 1;
             return;
         }
-        v.roll(volume, at_s as u64);
+        let latency_ns = nanos(at).saturating_sub(sent_ns);
         v.now.record(latency_ns);
         v.all.record(latency_ns);
-        let part = at_s / self.length_s;
+        let part = sent_ns as f64 / nanos(self.length) as f64;
         for (i, (from, to)) in PARTS.iter().enumerate() {
             if (*from..*to).contains(&part) {
                 v.stretches[i].record(latency_ns);
             }
         }
+    }
+
+    /// Windows that have ended by then, of those that count.
+    fn windows_at(&self, at: Duration) -> u64 {
+        nanos(at.min(self.length)) / WINDOW_NS
     }
 
     /// Numbers by class.
@@ -114,10 +158,8 @@ impl Tally {
     fn of_class(&self, class: &'static str) -> ClassNumbers {
         let mut sum = VolumeTally::default();
         for (i, load) in LOADS.iter().enumerate().filter(|(_, l)| l.class == class) {
-            let mut v = self.volumes[i]
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            v.roll(i, u64::MAX);
+            let mut v = self.volume(i);
+            v.roll(target(i), self.windows_at(self.length));
             debug_assert_eq!(load.class, class);
             for (to, from) in sum.stretches.iter_mut().zip(&v.stretches) {
                 to.merge(from);
@@ -129,7 +171,8 @@ impl Tally {
         let us = |h: &Histogram| (h.mean_us(), h.quantile_ns(0.99) as f64 / 1e3);
         let stretches = sum.stretches.iter().zip(PARTS).map(|(h, (from, to))| {
             let (mean, p99) = us(h);
-            (h.count() as f64 / ((to - from) * self.length_s), mean, p99)
+            let seconds = (to - from) * self.length.as_secs_f64();
+            (h.count() as f64 / seconds, mean, p99)
         });
         let (mean_us, p99_us) = us(&sum.all);
         ClassNumbers {
@@ -145,17 +188,90 @@ impl Tally {
 }
 
 impl VolumeTally {
-    /// Ends the second that is over.
-    fn roll(&mut self, volume: usize, second: u64) {
-        if second == self.second {
-            return;
+    /// Ends windows until so many have ended. Those in which nothing was sent or answered are ended late, by what came next: until
+    /// then the same requests waited.
+    fn roll(&mut self, target: SloTarget, windows: u64) {
+        while self.ended < windows {
+            self.ended += 1;
+            let end_ns = self.ended * WINDOW_NS;
+            let mut overdue = Overdue::default();
+            for sent_ns in self.waiting.values() {
+                overdue.add(target, end_ns.saturating_sub(*sent_ns));
+            }
+            let answered = Answered::of_buckets(target, self.now.buckets(), self.now.sum_ns());
+            self.missed_s += u64::from(misses(target, answered, overdue));
+            self.now.clear();
         }
-        let class = CLASSES.iter().find(|c| c.name == LOADS[volume].class);
-        let target_ns = class.map_or(u128::MAX, |c| c.p99.as_nanos());
-        if u128::from(self.now.quantile_ns(0.99)) > target_ns {
-            self.missed_s += 1;
-        }
-        self.now.clear();
-        self.second = second;
+    }
+}
+
+/// The objective of a volume's class.
+fn target(volume: usize) -> SloTarget {
+    let class = CLASSES.iter().find(|c| c.name == LOADS[volume].class);
+    SloTarget {
+        statistic: SloStatistic::P99,
+        latency: Nanos(nanos(class.expect("loads name classes").p99)),
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LENGTH: Duration = Duration::from_secs(10);
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    fn missed(tally: &Tally) -> u64 {
+        tally.numbers().iter().map(|c| c.missed_s).sum()
+    }
+
+    /// One request of the first volume, whose class allows 5 ms.
+    fn one(tally: &Tally, sent: u64, ended: u64) {
+        let request = tally.sent(0, ms(sent));
+        tally.ended(&request, ms(ended), true);
+    }
+
+    #[test]
+    fn a_second_is_missed_by_what_was_answered_in_it() {
+        let tally = Tally::new(LENGTH);
+        one(&tally, 100, 104);
+        one(&tally, 1100, 1104);
+        one(&tally, 2100, 2110);
+        one(&tally, 3100, 3104);
+        assert_eq!(missed(&tally), 1);
+    }
+
+    #[test]
+    fn a_volume_that_hangs_misses_every_second_that_it_hangs_over() {
+        let tally = Tally::new(LENGTH);
+        one(&tally, 100, 104);
+        let hangs = tally.sent(0, ms(1500));
+        one(&tally, 1600, 1603);
+        // Seconds 1, 2, 3 and 4 end while it waits; it is answered in second 5.
+        tally.ended(&hangs, ms(5500), true);
+        one(&tally, 6100, 6104);
+        assert_eq!(missed(&tally), 5);
+        let gold = &tally.numbers()[0];
+        assert_eq!((gold.ios, gold.errors), (4, 0));
+    }
+
+    #[test]
+    fn what_is_never_answered_counts_to_the_end_and_not_beyond() {
+        let tally = Tally::new(LENGTH);
+        let hangs = tally.sent(0, ms(7500));
+        tally.ended(&hangs, ms(60_000), false);
+        assert_eq!(missed(&tally), 3, "seconds 7, 8 and 9");
+        assert_eq!(tally.numbers()[0].errors, 1);
+        // Sent so late that it may yet be in time when the second ends.
+        let tally = Tally::new(LENGTH);
+        one(&tally, 1998, 2001);
+        assert_eq!(missed(&tally), 0);
     }
 }

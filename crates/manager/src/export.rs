@@ -12,7 +12,7 @@ use sim::{ClientConfig, Recorded, RecordedFacts, Scenario, VolumeConfig};
 use trace::{Habits, SizeShare};
 use units::{Bytes, Iops, Nanos, TierId, VolumeId};
 
-use crate::controller::held_extents;
+use crate::controller::{held_extents, scored};
 use crate::settings::Settings;
 use crate::store::StoredDecision;
 use crate::view::{HeldMove, MoveState, PlanState, PlanView, PlannedMove};
@@ -225,6 +225,7 @@ pub fn old_plan(decision: &StoredDecision) -> Result<PlanView, String> {
         let of = |f: &Facts| f.topology.tier(f.topology.tier_of(d)).name.clone();
         facts.as_ref().map_or_else(|| "unknown".into(), of)
     };
+    let mut scored = scored(&report);
     let moves = plan.moves.iter().enumerate().map(|(i, m)| PlannedMove {
         position: i as u32,
         job: None,
@@ -241,6 +242,9 @@ pub fn old_plan(decision: &StoredDecision) -> Result<PlanView, String> {
         before_us: m.effect.latency_before_us,
         after_us: m.effect.latency_after_us,
         after_moves: m.after.clone(),
+        scored: scored
+            .remove(volume(m.volume).as_str())
+            .unwrap_or_default(),
         state: MoveState::Ended {
             why: "a newer plan has taken this one's place; `terrace job list` says what became of its moves".into(),
         },

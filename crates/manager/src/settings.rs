@@ -292,10 +292,7 @@ impl Settings {
                 return Err(text.fault(&format!("{at}.name"), why));
             }
         }
-        let mut classes = match words.classes.as_slice() {
-            [] => vec![],
-            described => config::resolve_classes(&text, described)?,
-        };
+        let mut classes = config::resolve_classes(&text, &words.classes)?;
         if classes.iter().all(|c| c.name != NO_CLASS) {
             classes.push(SloClass::none());
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{ExtentRanges, Goal, SloStatistic};
+use model::{ExtentRanges, Goal, Reason, ScoreParts, SloStatistic};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -368,6 +368,9 @@ pub struct PlannedMove {
     pub after_us: Option<f64>,
     /// Moves of the plan that must have ended first.
     pub after_moves: Vec<u32>,
+    /// Tiers with what their scores for the volume are made of; none where the strategy gives no scores.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scored: Vec<OptionView>,
     /// Whether it is carried out.
     pub state: MoveState,
 }
@@ -550,6 +553,9 @@ pub struct WhyView {
     pub at_ns: Option<u64>,
     /// What was decided, one line.
     pub outcome: String,
+    /// Why it moves, with its numbers; none where it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
     /// Every tier as an option: score, prediction and verdict in words.
     pub options: Vec<OptionView>,
     /// The numbers that it rests on, by name with unit.
@@ -587,6 +593,9 @@ pub struct OptionView {
     pub tier: String,
     /// Its score; higher is better.
     pub score: Option<f64>,
+    /// What the score is made of; none where the strategy gives none, or only a mark.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parts: Option<ScoreParts>,
     /// Predicted mean latency, microseconds.
     pub latency_us: Option<f64>,
     /// Predicted request rate.

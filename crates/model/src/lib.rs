@@ -18,6 +18,7 @@ mod plan;
 mod policy;
 mod presets;
 mod report;
+mod score;
 
 pub use device::{Device, DeviceSpec, LoadCurve, LoadCurveError, Specialty, Tier, Topology};
 pub use extent_facts::{ExtentFacts, ExtentFactsError, ExtentHeat, ExtentPlaces};
@@ -37,3 +38,4 @@ pub use presets::{DevicePreset, PRESETS, preset};
 pub use report::{
     ExtentOutcome, Outcome, Prediction, Rejection, Report, TierOption, Verdict, VolumeReport,
 };
+pub use score::{AgedBy, Aging, MatchPart, MatchParts, PriceParts, ScoreParts};

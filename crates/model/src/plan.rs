@@ -83,7 +83,7 @@ impl std::fmt::Display for Goal {
 }
 
 /// Why a volume is moved.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Reason {
     /// The target tier is filled in order of score, and it came in at this rank (1 is the highest).

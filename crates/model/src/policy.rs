@@ -223,18 +223,10 @@ impl Policy {
 pub const NO_CLASS: &str = "default";
 
 impl SloClass {
-    /// What a volume is of that was given no class, or one that nobody described.
+    /// What a volume is of that was given no class, or one that nobody described: no objective, weight 1.
     pub fn none() -> Self {
         Self {
             name: NO_CLASS.into(),
-            ..Self::best_effort()
-        }
-    }
-
-    /// Class without an objective, weight 1.
-    pub fn best_effort() -> Self {
-        Self {
-            name: "best-effort".into(),
             weight: 1.0,
             target: None,
         }

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use units::{Bytes, Nanos};
 
+use crate::{Reason, ScoreParts};
+
 /// What a strategy thought at one decision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -72,6 +74,9 @@ pub enum Outcome {
         to: String,
         /// In words.
         reason: String,
+        /// With its numbers; none in records from before it was kept.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<Reason>,
     },
     /// The strategy wanted it on another tier, and a constraint kept it where it is.
     Held {
@@ -89,6 +94,10 @@ pub struct TierOption {
     pub tier: String,
     /// Score; `None` where the strategy gives none. Higher is better, comparable within a tier.
     pub score: Option<f64>,
+    /// What the score is made of; `None` where there is none, where it is only a mark (the literal form of AutoTiering gives
+    /// one to tiers that a volume cannot be on), and in records from before it was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parts: Option<ScoreParts>,
     /// Prediction, if there is one.
     pub predicted: Option<Prediction>,
     /// Time to move it there, seconds; zero where it is.

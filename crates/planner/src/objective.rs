@@ -30,6 +30,12 @@ impl Objective {
         }
     }
 
+    /// What IOPS, bandwidth and space weigh; together 1.
+    pub fn weights(&self) -> Shares {
+        let sum = self.performance + self.bandwidth + self.space;
+        [self.performance, self.bandwidth, self.space].map(|w| w / sum)
+    }
+
     /// What a whole capability of the tier, used by one volume, is worth: IOPS, bandwidth, space. `importance` is the
     /// weight of its class, times the confidence in its prediction.
     pub fn worth(&self, topology: &Topology, tier: TierId, importance: f64) -> Shares {

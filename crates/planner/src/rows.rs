@@ -23,6 +23,7 @@ pub(crate) fn report_row(
             None => options.push(TierOption {
                 tier: wanted,
                 score: None,
+                parts: None,
                 predicted: None,
                 move_s: None,
                 verdict,
@@ -37,6 +38,7 @@ pub(crate) fn report_row(
             Outcome::Move {
                 to: name(to),
                 reason: m.reason.to_string(),
+                why: Some(m.reason.clone()),
             }
         }
         (None, Some(by)) => {

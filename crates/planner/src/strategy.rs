@@ -82,6 +82,7 @@ fn plain_option(tier: &str) -> TierOption {
     TierOption {
         tier: tier.into(),
         score: None,
+        parts: None,
         predicted: None,
         move_s: None,
         verdict: Verdict::NotNeeded,

@@ -79,6 +79,19 @@ proptest! {
                 prop_assert_eq!(matches!(row.outcome, Outcome::Move { .. }), moved);
                 let chosen = row.options.iter().filter(|o| o.verdict == Verdict::Chosen).count();
                 prop_assert_eq!(chosen, 1, "{} {:?}", name, row);
+                if let Outcome::Move { reason, why, .. } = &row.outcome {
+                    prop_assert_eq!(why.as_ref().map(ToString::to_string), Some(reason.clone()));
+                }
+                for option in &row.options {
+                    if let Some(parts) = &option.parts {
+                        prop_assert_eq!(Some(parts.score()), option.score, "{} {:?}", name, option);
+                        let json = serde_json::to_string(option).unwrap();
+                        prop_assert_eq!(&serde_json::from_str::<TierOption>(&json).unwrap(), option);
+                    } else {
+                        // Only the literal form marks tiers that a volume cannot be on.
+                        prop_assert!(option.score.is_none_or(|s| s == -1.0 && config.contains("literal")), "{} {:?}", name, option);
+                    }
+                }
             }
         }
     }

@@ -78,7 +78,7 @@ fn facts(volumes: &[(u16, u64, f64, f64)]) -> Facts {
                 device("d1", 1, 1_000.0, 50, 0.1),
             ],
         },
-        classes: vec![SloClass::best_effort()],
+        classes: vec![SloClass::none()],
         vms: vec!["vm".into()],
         volumes,
         devices,
@@ -103,6 +103,22 @@ fn consumption_is_the_larger_of_space_and_load_and_load_adds_up() {
     // 500 of 1,000 and 2 MB/s of 50.
     assert!((consumption(&d, 0, "cheap") - 0.54).abs() < 1e-9);
     assert!((consumption(&d, 1, "cheap") - 0.4).abs() < 1e-9);
+}
+
+#[test]
+fn a_score_is_the_price_of_what_is_taken_most_of() {
+    let d = plan(&facts(&[(0, 10, 500.0, 1.0)]), "{}");
+    let option = &d.report.volumes[0].options[1];
+    let Some(ScoreParts::Price(parts)) = option.parts else {
+        panic!("{option:?}");
+    };
+    let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
+    near(parts.tier_usd, 10.0);
+    near(parts.space, 0.1);
+    near(parts.iops, 0.5);
+    near(parts.bandwidth, 0.04);
+    near(option.score.unwrap(), -5.4);
+    assert_eq!(parts.score(), option.score.unwrap());
 }
 
 #[test]

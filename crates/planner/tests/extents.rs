@@ -47,7 +47,7 @@ impl Array {
             epoch: 0,
             placement_due: true,
             generation: 0,
-            classes: vec![SloClass::best_effort()],
+            classes: vec![SloClass::none()],
             vms: vec!["vm".into()],
             volumes: vec![],
             devices: vec![DeviceFacts::default(); topology.devices.len()],

@@ -22,6 +22,7 @@ mod format;
 mod html;
 pub mod live;
 mod optimality;
+mod parts;
 mod run;
 mod series;
 mod sweep;

@@ -11,6 +11,7 @@ use thiserror::Error;
 use crate::format::{
     MICROS, NONE, fixed, gib, maybe, seconds, shortened, significant, with_unit_of,
 };
+use crate::parts::parts;
 use crate::run::{duration_s, moves_of, stays, tier_at_end, tiers};
 use crate::tables::{number, printable, reason, table, took_s, words};
 
@@ -272,7 +273,7 @@ fn notes(out: &mut String, report: &Report) {
 fn outcome(row: &VolumeReport) -> String {
     match &row.outcome {
         Outcome::Stay => format!("stays on {}", row.tier),
-        Outcome::Move { to, reason } => format!("moves from {} to {to}: {reason}", row.tier),
+        Outcome::Move { to, reason, .. } => format!("moves from {} to {to}: {reason}", row.tier),
         Outcome::Held { wanted, by } => format!(
             "stays on {}, although {wanted} was wanted; held by {by}",
             row.tier
@@ -317,15 +318,15 @@ fn options(out: &mut String, row: &VolumeReport) {
         words("verdict"),
     ];
     let chosen = chosen_tier(row);
+    let label = |o: &TierOption| match o.tier == row.tier {
+        true => format!("{} (is here)", o.tier),
+        false => o.tier.clone(),
+    };
     let rows = row.options.iter().map(|o| {
         let predicted =
             |of: fn(&model::Prediction) -> f64, digits| maybe(o.predicted.as_ref().map(of), digits);
         vec![
-            if o.tier == row.tier {
-                format!("{} (is here)", o.tier)
-            } else {
-                o.tier.clone()
-            },
+            label(o),
             o.score.map_or_else(|| NONE.into(), |s| fixed(s, 4)),
             predicted(|p| p.latency_us, 1),
             predicted(|p| p.iops, 0),
@@ -339,6 +340,8 @@ fn options(out: &mut String, row: &VolumeReport) {
     for line in text.lines() {
         let _ = writeln!(out, "   {line}");
     }
+    let scored = row.options.iter();
+    parts(out, scored.map(|o| (label(o), o.score, o.parts.as_ref())));
 }
 
 fn chosen_tier(row: &VolumeReport) -> &str {
@@ -383,7 +386,7 @@ fn said_of(row: &VolumeReport, tier: &str) -> (String, String) {
     let here = row.tier == tier;
     match &row.outcome {
         Outcome::Stay if here => ("here".into(), "it was there, and stayed".into()),
-        Outcome::Move { to, reason } if here => (
+        Outcome::Move { to, reason, .. } if here => (
             format!("left for {to}"),
             format!("it was there, and left for {to}: {reason}"),
         ),
@@ -391,7 +394,7 @@ fn said_of(row: &VolumeReport, tier: &str) -> (String, String) {
             format!("here, {wanted} wanted, {}", filter(by)),
             format!("it was there; {wanted} was wanted, held by {by}"),
         ),
-        Outcome::Move { to, reason } if to == tier => (
+        Outcome::Move { to, reason, .. } if to == tier => (
             "moved there".into(),
             format!(
                 "it was on {}, and this decision moved it there: {reason}",

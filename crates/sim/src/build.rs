@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use config::{UnknownVolumes, find, resolve_classes, resolve_policy, resolve_topology};
+use config::{UnknownVolumes, class_of, find, resolve_classes, resolve_policy, resolve_topology};
 use model::{Policy, SloClass, Topology};
 use trace::{ClientSpec, LoadedTrace, Times};
 use units::{Bytes, ClassId, DeviceId, Nanos, TierId, VmId, VolumeId};
@@ -115,7 +115,7 @@ impl ScenarioFile {
             "one loaded trace for each in the scenario"
         );
         let topology = resolve_topology(&self.source, &s.tiers)?;
-        let classes = resolve_classes(&self.source, &s.classes)?;
+        let mut classes = resolve_classes(&self.source, &s.classes)?;
         let mut vms: Vec<String> = Vec::new();
         let mut volumes = Vec::new();
         if s.volumes.is_empty() {
@@ -143,11 +143,8 @@ impl ScenarioFile {
                 );
                 return Err(self.fault(&at("size"), why));
             }
-            let class = match &v.class {
-                None => 0,
-                Some(name) => find(name, classes.iter().map(|c| c.name.as_str()))
-                    .map_err(|why| self.fault(&at("class"), why))?,
-            };
+            let class = class_of(&mut classes, v.class.as_deref())
+                .map_err(|why| self.fault(&at("class"), why))?;
             let vm_name = v.vm.as_ref().unwrap_or(&v.name);
             let vm = vms.iter().position(|n| n == vm_name).unwrap_or_else(|| {
                 vms.push(vm_name.clone());
@@ -156,7 +153,7 @@ impl ScenarioFile {
             volumes.push(VolumeModel {
                 name: v.name.clone(),
                 vm: VmId::from_index(vm),
-                class: ClassId::from_index(class),
+                class,
                 size: v.size,
                 device: DeviceId(0),
             });

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use config::{UnknownVolumes, find, resolve_classes, resolve_policy, resolve_topology};
+use config::{UnknownVolumes, class_of, find, resolve_classes, resolve_policy, resolve_topology};
 use model::{
     CalibrationWindow, DeviceFacts, ExtentFacts, ExtentRanges, Facts, Measured, Policy,
     RunningMove, Topology, VolumeFacts,
 };
 use planner::{AnyStrategy, Decision, StrategyState, decide};
 use serde::{Deserialize, Serialize};
-use units::{ClassId, DeviceId, Nanos, VmId, VolumeId};
+use units::{DeviceId, Nanos, VmId, VolumeId};
 
 use crate::scenario::{Recorded, VolumeConfig};
 use crate::{ScenarioError, ScenarioFile};
@@ -150,7 +150,7 @@ impl ScenarioFile {
         let known: RecordedFacts = serde_json::from_str(&recorded.facts)
             .map_err(|e| self.fault("recorded.facts", e.to_string()))?;
         let topology = resolve_topology(&self.source, &s.tiers)?;
-        let classes = resolve_classes(&self.source, &s.classes)?;
+        let mut classes = resolve_classes(&self.source, &s.classes)?;
         let mut vms: Vec<String> = Vec::new();
         let mut volumes = Vec::new();
         for (i, v) in s.volumes.iter().enumerate() {
@@ -161,11 +161,8 @@ impl ScenarioFile {
                     format!("volume \"{}\" is listed twice", v.name),
                 ));
             }
-            let class = match &v.class {
-                None => 0,
-                Some(name) => find(name, classes.iter().map(|c| c.name.as_str()))
-                    .map_err(|why| self.fault(&at("class"), why))?,
-            };
+            let class = class_of(&mut classes, v.class.as_deref())
+                .map_err(|why| self.fault(&at("class"), why))?;
             let vm_name = v.vm.as_ref().unwrap_or(&v.name);
             let vm = vms.iter().position(|n| n == vm_name).unwrap_or_else(|| {
                 vms.push(vm_name.clone());
@@ -190,7 +187,7 @@ impl ScenarioFile {
             volumes.push(VolumeFacts {
                 name: v.name.clone(),
                 vm: VmId::from_index(vm),
-                class: ClassId::from_index(class),
+                class,
                 size: v.size,
                 device: self.recorded_device(&at("device"), v, &topology)?,
                 measured: measured.measured,

@@ -56,7 +56,7 @@ pub struct Scenario {
     /// their caps and load curve.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub flash: BTreeMap<String, FlashConfig>,
-    /// Service classes; one without an objective if left out.
+    /// Service classes.
     #[serde(default)]
     pub classes: Vec<ClassConfig>,
     /// Volumes.
@@ -182,7 +182,7 @@ pub struct VolumeConfig {
     pub name: String,
     /// The VM that it belongs to; a VM of its own name if left out.
     pub vm: Option<String>,
-    /// Service class; the first one if left out.
+    /// Service class; of none if left out: no objective, weight 1, shown as `default`.
     pub class: Option<String>,
     /// Provisioned size.
     pub size: Bytes,
@@ -336,7 +336,7 @@ pub struct MeasurementsConfig {
     /// No volume is smaller, before it is made smaller for `speed`.
     #[serde(default = "default_size_min")]
     pub size_min: Bytes,
-    /// Classes that the volumes get in turn, in the file's order (assumed); the first of the scenario if left out.
+    /// Classes that the volumes get in turn, in the file's order (assumed); none if left out.
     #[serde(default)]
     pub classes: Vec<String>,
 }

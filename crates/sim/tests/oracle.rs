@@ -202,10 +202,12 @@ fn an_overloaded_device_reports_its_cap_and_not_the_arrivals() {
         .collect();
     let text = format!(
         "duration = \"12s\"\n{}[[classes]]\nname = \"c\"\nlatency = \"10ms\"\n[[traces]]\nfile = \"t\"\nreplay = \"open\"\n",
-        SCENARIO.replace(
-            "preset = \"pm863\"",
-            "preset = \"pm863\"\nread_iops = \"1000 IOPS\""
-        )
+        SCENARIO
+            .replace("[[volumes]]", "[[volumes]]\nclass = \"c\"")
+            .replace(
+                "preset = \"pm863\"",
+                "preset = \"pm863\"\nread_iops = \"1000 IOPS\""
+            )
     );
     let build = |text: &str| {
         let trace = LoadedTrace::from_records(records.clone(), None, &["a"]).unwrap();
@@ -255,10 +257,12 @@ fn an_overloaded_device_reports_its_cap_and_not_the_arrivals() {
 fn a_stalled_volume_is_not_idle() {
     let text = format!(
         "duration = \"60s\"\n{}[[classes]]\nname = \"c\"\nlatency = \"1ms\"\n[[clients]]\nvolume = \"a\"\nhabits = {{ outstanding = 1 }}\n",
-        SCENARIO.replace(
-            "preset = \"pm863\"",
-            "preset = \"pm863\"\nread_latency = \"5s\"\njitter_sigma = 0.0"
-        )
+        SCENARIO
+            .replace("[[volumes]]", "[[volumes]]\nclass = \"c\"")
+            .replace(
+                "preset = \"pm863\"",
+                "preset = \"pm863\"\nread_latency = \"5s\"\njitter_sigma = 0.0"
+            )
     );
     let model = ScenarioFile::parse("stall.toml", &text)
         .unwrap()
@@ -363,6 +367,7 @@ name = "c"
 latency = "20ms"
 [[volumes]]
 name = "a"
+class = "c"
 size = "1 GiB"
 tier = "slow"
 [[traces]]

@@ -4,7 +4,8 @@
 mod support;
 
 use algo::Rng;
-use sim::response::{Load, LoadOp, RecordedRequest, ResponseFault, Writes, respond};
+use sim::response::{Load, LoadOp, RecordedRequest, ResponseFault, Uses, Writes, respond};
+use slo::{Objective, Standing};
 use support::{database, host, s, scenario, told, workload};
 use units::Nanos;
 
@@ -129,6 +130,54 @@ fn a_violation_that_vanishes_while_the_appliance_boots() {
             "620 appliance of db is gone"
         ]
     );
+}
+
+/// Five thousand requests at once, on disks that serve 182 a second: those that completed are in time on average, those that wait are not.
+#[test]
+fn what_waits_counts_for_a_latency_that_was_promised() {
+    let requests = (0..5000u32).map(|object| RecordedRequest {
+        at: Nanos::ZERO,
+        object,
+        objects: 1,
+        op: LoadOp::Read,
+    });
+    let mut model = scenario();
+    let mut burst = workload("burst", Load::Recorded(requests.collect()), 0.0);
+    burst.outstanding_max = 5000;
+    burst.uses = Uses::OwnDisks;
+    burst.objective = Objective {
+        rate_min_per_s: None,
+        latency_max: Some(s(8)),
+    };
+    model.workloads = vec![burst];
+    model.responder = None;
+    model.duration = s(60);
+    let result = respond(&model);
+    let (first, standings) = (&result.series[0].samples[0], &result.series[0].standings);
+    assert!(first.latency_us.unwrap() < 6e6, "{first:?}");
+    let completed = (first.rate_per_s() * 10.0).round() as u64;
+    assert_eq!(completed + first.overdue, 5000);
+    assert!((first.overdue_us.unwrap() - 10e6).abs() < 1.0);
+    assert_eq!(standings[0], Standing::TooLate);
+    let last = result.series[0].samples.last().unwrap();
+    assert_eq!((last.overdue, last.overdue_us), (0, None));
+    assert_eq!(standings[5], Standing::Kept, "all is done");
+}
+
+/// While its appliance is lost nothing of a workload is under way, and still something waits.
+#[test]
+fn on_a_path_that_stands_still_something_waits() {
+    let mut model = scenario();
+    model.workloads[0].objective.latency_max = Some(Nanos::from_millis(200));
+    model.faults = vec![ResponseFault::HostLost(Nanos::from_millis(909_500))];
+    let result = respond(&model);
+    let sample = |ends_s: usize| &result.series[0].samples[ends_s / 10 - 1];
+    assert_eq!(sample(910).overdue, 1, "{:?}", sample(910));
+    let age_us = sample(910).overdue_us.unwrap();
+    assert!((400e3..=500e3).contains(&age_us), "{age_us}");
+    for calm in [900, 920] {
+        assert_eq!(sample(calm).overdue, 0);
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Whole runs on small scenarios.
 
+use model::{NO_CLASS, ScoreParts, SloClass};
 use planner::build;
 use serde_json::Value;
 use sim::{GroupKind, Manifest, Model, RunOptions, RunResult, ScenarioFile};
@@ -41,18 +42,21 @@ latency = "2ms"
 
 [[volumes]]
 name = "busy"
+class = "gold"
 vm = "one"
 size = "2 GiB"
 tier = "slow"
 
 [[volumes]]
 name = "idle"
+class = "gold"
 vm = "one"
 size = "2 GiB"
 tier = "fast"
 
 [[volumes]]
 name = "big"
+class = "gold"
 vm = "two"
 size = "4 GiB"
 tier = "middle"
@@ -385,5 +389,71 @@ fn a_volume_that_must_not_be_delayed_is_learned_from_otherwise_or_not_at_all() {
     assert!(
         fault.contains("policy.no_injection") && fault.contains("did you mean \"busy\"?"),
         "{fault}"
+    );
+}
+
+/// A volume without a class is of none: no objective of any other, weight 1, in a row of its own.
+#[test]
+fn a_volume_without_a_class_has_no_objective() {
+    let missed = "latency = \"1us\"";
+    let text = ARRAY.replace("latency = \"2ms\"", missed);
+    let text = text.replace("name = \"big\"\nclass = \"gold\"", "name = \"big\"");
+    let result = run_with(&text, "autotiering", serde_json::json!({}));
+    let missed_s = |kind: GroupKind, name: &str| {
+        let groups = result.groups.iter();
+        let mut found = groups.filter(|g| g.kind == kind && g.name == name);
+        found.next().expect(name).slo_violation_s
+    };
+    assert!(missed_s(GroupKind::Volume, "busy").unwrap() > 0.0);
+    assert_eq!(missed_s(GroupKind::Volume, "big"), None);
+    assert_eq!(missed_s(GroupKind::Class, NO_CLASS), None);
+    assert_eq!(
+        missed_s(GroupKind::Class, "gold"),
+        missed_s(GroupKind::Volume, "busy"),
+        "all that is missed is of those of that class"
+    );
+    let weights = |volume: &str| {
+        let rows = result.decisions.iter().flatten().flat_map(|d| &d.volumes);
+        let options = rows.filter(|v| v.volume == volume).flat_map(|v| &v.options);
+        let weights = options.filter_map(|o| match o.parts {
+            Some(ScoreParts::Match(p)) => Some(p.class_weight),
+            _ => None,
+        });
+        weights.collect::<Vec<f64>>()
+    };
+    let (busy, big) = (weights("busy"), weights("big"));
+    assert!(!big.is_empty() && big.iter().all(|w| *w == 1.0), "{big:?}");
+    assert!(busy.iter().all(|w| *w == 2.0), "{busy:?}");
+}
+
+#[test]
+fn no_class_is_a_class_that_may_be_described_and_named() {
+    let classes = |text: &str| {
+        let model = model(text);
+        let of = |v: &sim::VolumeModel| model.classes[v.class.index()].clone();
+        model.volumes.iter().map(of).collect::<Vec<_>>()
+    };
+    let without = ARRAY.replace("class = \"gold\"\n", "");
+    assert_eq!(classes(&without), vec![SloClass::none(); 3]);
+    let all_gold = model(ARRAY);
+    assert_eq!(all_gold.classes.len(), 1, "nobody is of none");
+    let named = ARRAY.replace("class = \"gold\"", "class = \"default\"");
+    assert_eq!(classes(&named), vec![SloClass::none(); 3]);
+    let described = without.replace("name = \"gold\"", "name = \"default\"");
+    assert!(
+        classes(&described)
+            .iter()
+            .all(|c| c.weight == 2.0 && c.target.is_some())
+    );
+    let typo = ARRAY.replace("class = \"gold\"", "class = \"gol\"");
+    let fault = ScenarioFile::parse("test.toml", &typo)
+        .unwrap()
+        .build(vec![]);
+    assert!(
+        fault
+            .err()
+            .unwrap()
+            .to_string()
+            .contains("did you mean \"gold\"?")
     );
 }

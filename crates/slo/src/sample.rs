@@ -1,5 +1,7 @@
 //! What is told about a workload every ten seconds, and what it was promised.
 
+use algo::objective::{self, Answered, Overdue};
+use model::{SloStatistic, SloTarget};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos};
@@ -46,7 +48,10 @@ impl ResourceId {
     }
 }
 
-/// What a workload was promised. Both parts may be there; one that is not, is not looked at.
+/// What a workload was promised, in two measures. The latency is an objective like any other of the house: what misses it is said in
+/// [`algo::objective`]. The rate is Dynamite's own promise, and is counted as the paper counts it: by what completed while the workload
+/// asked for more. Requests that wait count there as the backlog without which a low rate is no violation; they have no latency
+/// that a rate could miss. Both parts may be there; one that is not, is not looked at.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Objective {
@@ -96,6 +101,13 @@ pub struct Sample {
     pub limited: f64,
     /// Requests that had arrived and were not yet issued when the sample ended.
     pub waiting: u64,
+    /// Requests that were issued and not answered when the sample ended, and had waited for longer than the promised latency; 0
+    /// where none is promised.
+    #[serde(default)]
+    pub overdue: u64,
+    /// Their mean age; `None` where there are none.
+    #[serde(default)]
+    pub overdue_us: Option<f64>,
     /// Distinct bytes touched in the sample.
     pub working_set: Bytes,
     /// Reads per second that got to the backend: all of them without an appliance.
@@ -118,11 +130,22 @@ impl Sample {
         self.occupied >= OCCUPIED_MIN && (self.waiting > 0 || self.limited >= LIMITED_MIN)
     }
 
-    /// How long the oldest request has waited at least, where none completed: it is one that was issued when the time began in which
-    /// something was outstanding. `None` where one completed or none was there.
-    pub fn stalled(&self) -> Option<Nanos> {
-        let stalled = self.rate_per_s() <= 0.0 && self.latency_us.is_none() && self.occupied > 0.0;
-        stalled.then(|| Nanos((self.occupied.min(1.0) * SAMPLE.0 as f64) as u64))
+    /// Whether a mean latency was missed, by the rule that there is for it.
+    pub fn misses(&self, latency_max: Nanos) -> bool {
+        let target = SloTarget {
+            statistic: SloStatistic::Mean,
+            latency: latency_max,
+        };
+        let completed = (self.rate_per_s() * SAMPLE.as_secs_f64()).round() as u64;
+        let answered = self
+            .latency_us
+            .map(|us| Answered::of_mean(completed, us))
+            .unwrap_or_default();
+        let overdue = self
+            .overdue_us
+            .map(|us| Overdue::of_mean(self.overdue, us))
+            .unwrap_or_default();
+        objective::misses(target, answered, overdue)
     }
 
     /// Share of the requests that write, 0..=1; 0 for no requests.
@@ -146,7 +169,7 @@ pub enum Standing {
     LowLoad,
     /// Below the promised rate with requests outstanding all the time.
     TooSlow,
-    /// Latency above the promise, also where nothing completed and what is outstanding waits longer than that already.
+    /// Latency above the promise, those that wait counted with what they have waited so far.
     TooLate,
 }
 
@@ -162,13 +185,9 @@ pub const LIMITED_MIN: f64 = 0.5;
 pub const SAMPLE: Nanos = Nanos::from_secs(10);
 
 impl Standing {
-    /// Judges one sample ; a workload that asks for little is not in violation.
+    /// Judges one sample; a workload that asks for little is not in violation.
     pub fn of(objective: &Objective, sample: &Sample) -> Self {
-        let late = objective.latency_max.is_some_and(|max| {
-            let mean = sample.latency_us.is_some_and(|us| us > max.as_micros_f64());
-            mean || sample.stalled().is_some_and(|age| age > max)
-        });
-        if late {
+        if objective.latency_max.is_some_and(|max| sample.misses(max)) {
             return Standing::TooLate;
         }
         match objective.rate_min_per_s {
@@ -236,32 +255,34 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_is_late_as_soon_as_it_is_longer_than_the_promise() {
+    fn what_waits_for_longer_than_the_promise_is_late() {
         let objective = Objective {
             rate_min_per_s: None,
             latency_max: Some(Nanos::from_millis(5)),
         };
-        let of = |reads_per_s: f64, occupied: f64| {
+        let of = |reads_per_s: f64, overdue: u64, overdue_us: f64| {
             let sample = Sample {
                 reads_per_s,
-                occupied,
+                occupied: 1.0,
                 latency_us: (reads_per_s > 0.0).then_some(900.0),
+                overdue,
+                overdue_us: (overdue > 0).then_some(overdue_us),
                 ..Sample::default()
             };
             Standing::of(&objective, &sample)
         };
-        assert_eq!(of(0.0, 1.0), Standing::TooLate, "nothing completed");
-        assert_eq!(of(0.0, 0.3), Standing::TooLate, "stalled for three seconds");
-        // Issued four milliseconds before the end.
-        assert_eq!(of(0.0, 0.0004), Standing::Kept);
-        assert_eq!(of(0.0, 0.0), Standing::Kept, "nothing was asked for");
-        assert_eq!(of(200.0, 1.0), Standing::Kept);
+        assert_eq!(of(0.0, 1, 3e6), Standing::TooLate, "nothing completed");
+        assert_eq!(of(0.0, 0, 0.0), Standing::Kept, "it may be in time yet");
+        assert_eq!(of(200.0, 0, 0.0), Standing::Kept);
+        // 2,000 of 0.9 ms and ten that hang for a second: 5.9 ms on average. Five of them: 3.4 ms.
+        assert_eq!(of(200.0, 10, 1e6), Standing::TooLate);
+        assert_eq!(of(200.0, 5, 1e6), Standing::Kept);
     }
 
     #[test]
     fn samples_from_before_quantiles_were_kept_are_read() {
         let mut old = serde_json::to_value(Sample::default()).unwrap();
-        for new in ["p50_us", "p99_us", "limited"] {
+        for new in ["p50_us", "p99_us", "limited", "overdue", "overdue_us"] {
             old.as_object_mut().unwrap().remove(new);
         }
         assert_eq!(
@@ -276,7 +297,8 @@ mod tests {
             rate_min_per_s: None,
             latency_max: Some(Nanos::from_millis(5)),
         };
-        let with = |latency_us| Sample {
+        let with = |latency_us: Option<f64>| Sample {
+            reads_per_s: if latency_us.is_some() { 0.1 } else { 0.0 },
             latency_us,
             ..Sample::default()
         };

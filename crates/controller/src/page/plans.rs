@@ -104,7 +104,7 @@ fn row(plan: &PlanView, m: &PlannedMove, hand: Hand) -> Markup {
             th scope="row" { (m.volume) @if let Some(extents) = &m.extents { br; span class="faint" { (counted(extents.count(), "extent", "extents")) } } }
             td { (m.from_tier) " → " (m.to_tier) br; span class="faint" { (m.from) " → " (m.to) } }
             td { (goal_name(m.goal)) }
-            td class="reason" { (m.reason) @if !after.is_empty() { br; span class="faint" { "after " (after.join(", ")) } } }
+            td class="reason" { (m.reason) @if !after.is_empty() { br; span class="faint" { "after " (after.join(", ")) } } (scored(plan, m)) }
             td class="n" { (latency) @if let Some(change) = change { br; span class="faint" { (signed_percent(change)) } } }
             td class="n" { (bytes(m.bytes)) }
             td class="n" { (duration(m.duration_ns)) }
@@ -119,6 +119,35 @@ fn row(plan: &PlanView, m: &PlannedMove, hand: Hand) -> Markup {
                 (order("Approve", "apply", plan, Some(m)).button(hand))
                 (order("Reject", "reject", plan, Some(m)).button(hand))
             } }
+        }
+    }
+}
+
+/// What the scores of the tiers are made of that a move was decided by; nothing where there are no scores.
+fn scored(plan: &PlanView, m: &PlannedMove) -> Markup {
+    let weighed = || m.scored.iter().filter_map(|o| Some((o, o.parts.as_ref()?)));
+    let Some((_, first)) = weighed().next() else {
+        return html! {};
+    };
+    let cell = |v: Option<f64>| v.map_or_else(|| NONE.into(), |v| format!("{v:.4}"));
+    html! {
+        details id={ "score-" (plan.host) "-" (m.position) } {
+            summary { "what the scores are made of" }
+            table {
+                thead { tr {
+                    th scope="col" { "tier" }
+                    @for (name, _) in first.columns() { th scope="col" class="n" { (name) } }
+                    th scope="col" class="n" { "score" }
+                } }
+                tbody { @for (option, parts) in weighed() {
+                    tr {
+                        th scope="row" { (option.tier) }
+                        @for (_, value) in parts.columns() { td class="n" { (cell(value)) } }
+                        td class="n" { (cell(option.score)) }
+                    }
+                } }
+            }
+            @for line in first.formula() { span class="faint" { (line) } br; }
         }
     }
 }

@@ -8,7 +8,7 @@ use manager::store::{FlowSummary, HistoryPoint, VolumeSummary};
 use manager::trouble::{TroubleKind, TroubleView};
 use manager::view::*;
 use manager::wire::*;
-use model::{CalibrationStep, Goal, SloStatistic};
+use model::{CalibrationStep, Goal, PriceParts, ScoreParts, SloStatistic};
 use units::Nanos;
 
 const GIB: u64 = 1 << 30;
@@ -191,6 +191,24 @@ pub fn volume(n: usize) -> VolumeView {
     }
 }
 
+/// A tier whose score is what it would cost there.
+fn scored() -> OptionView {
+    let parts = ScoreParts::Price(PriceParts {
+        tier_usd: 1000.0,
+        space: 0.125,
+        iops: 0.25,
+        bandwidth: 0.0625,
+    });
+    OptionView {
+        tier: TIERS[0].into(),
+        score: Some(parts.score()),
+        parts: Some(parts),
+        latency_us: None,
+        iops: None,
+        verdict: "chosen".into(),
+    }
+}
+
 pub fn plan() -> PlanView {
     let planned =
         |position: u32, volume: &str, from: usize, to: usize, us: (f64, f64)| PlannedMove {
@@ -217,6 +235,7 @@ pub fn plan() -> PlanView {
             before_us: Some(us.0),
             after_us: Some(us.1),
             after_moves: if position == 0 { vec![1] } else { vec![] },
+            scored: (position == 0).then(scored).into_iter().collect(),
             state: match position {
                 0 | 1 => MoveState::Proposed {
                     why: "the mode for latency is recommend".into(),
@@ -416,6 +435,7 @@ pub fn why(volume: &VolumeView) -> WhyView {
     let option = |tier: &str, score: f64, verdict: &str| OptionView {
         tier: tier.into(),
         score: Some(score),
+        parts: None,
         latency_us: Some(210.0),
         iops: Some(4100.0),
         verdict: verdict.into(),
@@ -425,6 +445,7 @@ pub fn why(volume: &VolumeView) -> WhyView {
         generation: Some(42),
         at_ns: Some(3400 * S),
         outcome: "stays: the best tier is the one that it is on".into(),
+        reason: None,
         options: vec![
             option("fast", 0.9, "chosen"),
             option("slow", 0.1, "worse by 0.8"),

@@ -1,7 +1,9 @@
 //! Plans with their reasons, and why a volume is where it is.
 
+use std::collections::BTreeMap;
+
 use executor::{JobId, JobState};
-use model::{Outcome, Report, Verdict, VolumeReport};
+use model::{Outcome, Report, TierOption, Verdict, VolumeReport};
 
 use super::Controller;
 use super::host::{Current, Host};
@@ -27,11 +29,38 @@ pub(crate) fn held_extents(report: &Report) -> impl Iterator<Item = HeldMove> + 
     })
 }
 
+/// A tier as it was weighed for a volume.
+fn option_view(option: &TierOption) -> OptionView {
+    OptionView {
+        tier: option.tier.clone(),
+        score: option.score,
+        parts: option.parts,
+        latency_us: option.predicted.map(|p| p.latency_us),
+        iops: option.predicted.map(|p| p.iops),
+        verdict: match &option.verdict {
+            Verdict::Chosen => "chosen".into(),
+            Verdict::NotNeeded => "possible, another one was better".into(),
+            Verdict::Rejected { by } => by.to_string(),
+        },
+    }
+}
+
+/// Of every volume of a report the tiers whose scores have parts.
+pub(crate) fn scored(report: &Report) -> BTreeMap<&str, Vec<OptionView>> {
+    let of = |row: &VolumeReport| {
+        let with_parts = row.options.iter().filter(|o| o.parts.is_some());
+        with_parts.map(option_view).collect()
+    };
+    let rows = report.volumes.iter();
+    rows.map(|row| (row.volume.as_str(), of(row))).collect()
+}
+
 impl Controller {
     pub(super) fn plan_view(&self, host: &Host, current: &Current) -> PlanView {
         let plan = &current.plan;
         let tier = |d: units::DeviceId| current.tiers[d.index()].clone();
         let device = |d: units::DeviceId| current.devices[d.index()].clone();
+        let mut scored = scored(&current.report);
         let moves = plan.moves.iter().enumerate().map(|(i, m)| {
             let id = JobId(current.first_job + i as u32);
             let job = host.executor.get(id);
@@ -67,6 +96,9 @@ impl Controller {
                 before_us: m.effect.latency_before_us,
                 after_us: m.effect.latency_after_us,
                 after_moves: m.after.clone(),
+                scored: scored
+                    .remove(current.volumes[m.volume.index()].as_str())
+                    .unwrap_or_default(),
                 state,
             }
         });
@@ -111,7 +143,7 @@ impl Controller {
                 "its extents are placed one by one".into()
             }
             Some(Outcome::Stay) => "it stays where it is".into(),
-            Some(Outcome::Move { to, reason }) => format!("it is to move to {to}: {reason}"),
+            Some(Outcome::Move { to, reason, .. }) => format!("it is to move to {to}: {reason}"),
             Some(Outcome::Held { wanted, by }) => {
                 format!("it was wanted on {wanted}, and stays: {by}")
             }
@@ -122,20 +154,11 @@ impl Controller {
             generation: current.map(|c| c.plan.generation),
             at_ns: current.map(|c| c.plan.at.0),
             outcome,
-            options: options
-                .iter()
-                .map(|o| OptionView {
-                    tier: o.tier.clone(),
-                    score: o.score,
-                    latency_us: o.predicted.map(|p| p.latency_us),
-                    iops: o.predicted.map(|p| p.iops),
-                    verdict: match &o.verdict {
-                        Verdict::Chosen => "chosen".into(),
-                        Verdict::NotNeeded => "possible, another one was better".into(),
-                        Verdict::Rejected { by } => by.to_string(),
-                    },
-                })
-                .collect(),
+            reason: row.and_then(|r| match &r.outcome {
+                Outcome::Move { why, .. } => why.clone(),
+                Outcome::Stay | Outcome::Held { .. } => None,
+            }),
+            options: options.iter().map(option_view).collect(),
             evidence: row.map(|r| r.evidence.clone()).unwrap_or_default(),
             extents: row
                 .iter()

@@ -26,7 +26,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use model::{Measured, Rejection, TierOption, Verdict};
+use model::{Measured, Rejection, ScoreParts, TierOption, Verdict};
 use serde::{Deserialize, Serialize};
 use units::{Nanos, VolumeId};
 
@@ -163,6 +163,7 @@ fn describe(
             TierOption {
                 tier: facts.topology.tier(t).name.clone(),
                 score: s.map(|s| s.score),
+                parts: s.and_then(|s| s.parts).map(ScoreParts::Match),
                 predicted: s.map(|s| s.prediction),
                 move_s: s.map(|s| s.move_s),
                 verdict: if unknown {

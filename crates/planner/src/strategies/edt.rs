@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use model::{Effect, Facts, Measured, Reason, Rejection, Verdict};
+use model::{Effect, Facts, Measured, PriceParts, Reason, Rejection, ScoreParts, Verdict};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{DeviceId, TierId, VolumeId};
@@ -56,10 +56,8 @@ impl Default for EdtConfig {
 struct Item {
     volume: VolumeId,
     measured: Measured,
-    /// Resource consumption by tier.
-    rc: Vec<f64>,
-    /// Its load alone, by tier: the second half of RC.
-    load: Vec<f64>,
+    /// What it takes up of every tier.
+    takes: Vec<PriceParts>,
     /// Tiers, cheapest first, with what the volume costs there.
     preferred: Vec<(f64, TierId)>,
 }
@@ -148,21 +146,21 @@ fn item(facts: &Facts, volume: VolumeId, measured: &Measured) -> Item {
     let mut item = Item {
         volume,
         measured: *measured,
-        rc: vec![],
-        load: vec![],
+        takes: vec![],
         preferred: vec![],
     };
     for tier in facts.topology.tier_ids() {
         let d = Demand::on_tier(&facts.topology, tier, measured, measured.iops(), size);
-        let space = size.as_f64() / facts.topology.capacity(tier).as_f64();
-        let load = d.iops / d.iops_max + d.bytes_per_s / d.bytes_per_s_max;
-        let rc = space.max(load);
-        let price = facts
-            .topology
-            .sum(tier, |s| s.usd_per_gb * s.capacity.as_f64() / 1e9);
-        item.rc.push(rc);
-        item.load.push(load);
-        item.preferred.push((price * rc, tier));
+        let takes = PriceParts {
+            tier_usd: facts
+                .topology
+                .sum(tier, |s| s.usd_per_gb * s.capacity.as_f64() / 1e9),
+            space: size.as_f64() / facts.topology.capacity(tier).as_f64(),
+            iops: d.iops / d.iops_max,
+            bandwidth: d.bytes_per_s / d.bytes_per_s_max,
+        };
+        item.preferred.push((takes.usd(), tier));
+        item.takes.push(takes);
     }
     // Quantized: rounding in the last bit cannot change an order.
     let cents = |usd: f64| (usd * 1e6).round() as i64;
@@ -230,7 +228,7 @@ impl Edt {
                     .filter(|(order, _)| order[choice] == tier)
                     .collect();
                 takers.sort_by_key(|(_, item)| {
-                    let rc = (item.rc[tier.index()] * 1e9).round() as i64;
+                    let rc = (item.takes[tier.index()].consumption() * 1e9).round() as i64;
                     (Reverse(rc), item.volume)
                 });
                 for (order, item) in takers {
@@ -277,13 +275,16 @@ fn correct(
             .filter(|i| facts.volumes[i.volume.index()].device == *device)
             .collect();
         on_it.sort_by_key(|item| {
-            let load = (item.load[tier.index()] * 1e9).round() as i64;
+            let load = (item.takes[tier.index()].load() * 1e9).round() as i64;
             (Reverse(load), item.volume)
         });
         // Shares of the tier, on one device of it.
-        let mut load: f64 = on_it.iter().map(|i| i.load[tier.index()] * devices).sum();
+        let mut load: f64 = on_it
+            .iter()
+            .map(|i| i.takes[tier.index()].load() * devices)
+            .sum();
         for item in on_it {
-            let own = item.load[tier.index()] * devices;
+            let own = item.takes[tier.index()].load() * devices;
             let target = (load >= 1.0)
                 .then(|| absorber(facts, item, tier, throttled, ledger, wishes))
                 .flatten();
@@ -342,12 +343,11 @@ fn demand(facts: &Facts, item: &Item, tier: TierId) -> Demand {
 }
 
 fn describe(wish: &mut Wish, item: &Item) {
-    for (usd, tier) in &item.preferred {
-        // Higher is better: what it saves.
-        wish.options[tier.index()].score = Some(-usd);
-        let rc = item.rc[tier.index()];
-        let name = format!("consumption_{}", wish.options[tier.index()].tier);
-        wish.evidence.insert(name, rc);
+    for (option, takes) in wish.options.iter_mut().zip(&item.takes) {
+        option.score = Some(takes.score());
+        option.parts = Some(ScoreParts::Price(*takes));
+        let name = format!("consumption_{}", option.tier);
+        wish.evidence.insert(name, takes.consumption());
     }
     wish.evidence.insert("iops".into(), item.measured.iops());
 }
@@ -374,5 +374,5 @@ fn wish_for(facts: &Facts, wish: &mut Wish, item: &Item, tier: TierId) {
     };
     wish.value = cost(here) - cost(tier);
     let devices = facts.topology.tier(tier).devices.len() as f64;
-    wish.device_share = item.load[tier.index()] * devices;
+    wish.device_share = item.takes[tier.index()].load() * devices;
 }

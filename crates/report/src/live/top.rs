@@ -80,6 +80,8 @@ fn tier_table(tiers: &[TierView], several: bool) -> String {
         number("used", "GiB"),
         number("size", "GiB"),
         number("used", "%"),
+        number("prov.", "GiB"),
+        number("times", "size"),
         number("busy", "%"),
         number("rMiB/s", ""),
         number("wMiB/s", ""),
@@ -93,14 +95,16 @@ fn tier_table(tiers: &[TierView], several: bool) -> String {
         if t.devices.iter().any(|d| !d.connected) {
             state = "not connected";
         }
-        let used = (t.size_bytes > 0).then(|| t.used_bytes as f64 / t.size_bytes as f64);
+        let of_size = |bytes: u64| (t.size_bytes > 0).then(|| bytes as f64 / t.size_bytes as f64);
         vec![
             named(&t.host, &t.name, several),
             state.into(),
             t.volumes.to_string(),
             fixed(gib(t.used_bytes), 1),
             fixed(gib(t.size_bytes), 1),
-            used.map_or(NONE.into(), percent),
+            of_size(t.used_bytes).map_or(NONE.into(), percent),
+            fixed(gib(t.provisioned_bytes), 1),
+            maybe(of_size(t.provisioned_bytes), 2),
             t.utilization.map_or(NONE.into(), percent),
             fixed(mib(t.read_bytes_per_s), 1),
             fixed(mib(t.write_bytes_per_s), 1),

@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 
-use manager::view::{OnTierView, VolumeView, WhyNotView, WhyView};
+use manager::view::{OnTierView, OptionView, VolumeView, WhyNotView, WhyView};
 use units::Nanos;
 
 use super::{ago, line, outcomes};
 use crate::format::{MICROS, fixed, gib, maybe, mib, span, with_unit_of};
+use crate::parts::parts;
 use crate::tables::{number, printable, table, words};
 
 /// Why a volume is where it is: how it is, the last decision with its numbers and options, and what came of its moves. `now`
@@ -138,14 +139,13 @@ fn options(out: &mut String, why: &WhyView) {
         number("IOPS", "/s"),
         words("verdict"),
     ];
+    let label = |o: &OptionView| match o.tier == why.volume.tier {
+        true => format!("{} (is here)", o.tier),
+        false => o.tier.clone(),
+    };
     let rows = why.options.iter().map(|o| {
-        let here = if o.tier == why.volume.tier {
-            " (is here)"
-        } else {
-            ""
-        };
         vec![
-            format!("{}{here}", o.tier),
+            label(o),
             maybe(o.score, 4),
             maybe(o.latency_us, 1),
             maybe(o.iops, 0),
@@ -156,6 +156,8 @@ fn options(out: &mut String, why: &WhyView) {
     for line in table(&columns, rows.collect()).lines() {
         let _ = writeln!(out, "   {line}");
     }
+    let scored = why.options.iter();
+    parts(out, scored.map(|o| (label(o), o.score, o.parts.as_ref())));
 }
 
 /// Why a volume is not on a tier.

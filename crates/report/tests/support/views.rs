@@ -9,7 +9,7 @@ use manager::view::{
     MovingView, OptionView, OutcomeView, PlanState, PlanView, PlannedMove, SloView, StatusView,
     TierView, TrustView, VolumeView, WhyNotView, WhyView,
 };
-use model::{Goal, SloStatistic};
+use model::{AgedBy, Aging, Goal, MatchPart, MatchParts, Reason, ScoreParts, SloStatistic};
 use units::Nanos;
 
 /// A second.
@@ -208,6 +208,7 @@ pub fn plan(generation: u64) -> PlanView {
         before_us: (goal == Goal::Latency).then_some(720.25),
         after_us: (goal == Goal::Latency).then_some(95.5),
         after_moves: vec![],
+        scored: vec![],
         state,
     };
     let waits = || MoveState::Proposed {
@@ -401,10 +402,33 @@ pub fn events() -> Vec<EventView> {
     ]
 }
 
+/// Of a score: all of it is performance, less what the move costs.
+fn parts(score: f64) -> ScoreParts {
+    ScoreParts::Match(MatchParts {
+        class_weight: 2.0,
+        confidence: 0.75,
+        performance: Some(MatchPart {
+            share: 0.25,
+            specialty: 1.0,
+            weight: 0.4,
+            adds: score + 0.0625,
+        }),
+        bandwidth: None,
+        space: None,
+        aging: Aging {
+            by: AgedBy::Mean,
+            keeps: 0.3,
+            before: None,
+        },
+        move_cost: 0.0625,
+    })
+}
+
 pub fn why() -> WhyView {
     let option = |tier: &str, score: Option<f64>, verdict: &str| OptionView {
         tier: tier.into(),
         score,
+        parts: score.map(parts),
         latency_us: score.map(|s| 100.0 / s),
         iops: score.map(|_| 2000.0),
         verdict: verdict.into(),
@@ -417,6 +441,11 @@ pub fn why() -> WhyView {
         generation: Some(12),
         at_ns: Some(NOW.0 - 180 * S),
         outcome: "it is to move to fast: rank 1 by score".into(),
+        reason: Some(Reason::RankedByScore {
+            rank: 1,
+            score: 0.5,
+            score_here: 0.1,
+        }),
         options: vec![
             option("fast", Some(0.5), "chosen"),
             option(

@@ -204,6 +204,7 @@ impl<'a> Control<'a> {
 
     fn lose_hosts(&mut self, world: &mut World) {
         let now = Nanos(world.now);
+        world.lost_at = world.now;
         self.note(world, "the hosts of all appliances are lost".into());
         for i in 0..self.wanted.len() {
             if let Some(n) = self.wanted[i].node.take() {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use algo::mrc::{Confidence, Distances, Exact, ReuseTimes};
+use algo::objective::Overdue;
 use algo::{Histogram, LossyCounter, mix};
 use slo::curve::Curve;
 use slo::zones::{Zone, heavy};
@@ -66,6 +67,7 @@ pub(super) struct Queue {
     pub(super) occupied: f64,
     pub(super) limited: f64,
     pub(super) waiting: u64,
+    pub(super) overdue: Overdue,
 }
 
 /// What a completed request was.
@@ -189,6 +191,9 @@ impl Monitor {
             occupied: queue.occupied,
             limited: queue.limited,
             waiting: queue.waiting,
+            overdue: queue.overdue.count,
+            overdue_us: (queue.overdue.count > 0)
+                .then(|| queue.overdue.age_ns as f64 / 1e3 / queue.overdue.count as f64),
             working_set: Bytes(s.touched * u64::from(self.sampled) * u64::from(self.object_bytes)),
             backend_reads_per_s: s.backend_reads as f64 / seconds,
             memory_hits: (s.backend_reads > 0)
@@ -377,12 +382,17 @@ mod tests {
             occupied: 0.5,
             limited: 0.25,
             waiting: 3,
+            overdue: Overdue {
+                count: 2,
+                age_ns: 30_000_000,
+            },
         };
         let sample = monitor.sample(10.0, 10, queue);
         assert_eq!(
             (sample.occupied, sample.limited, sample.waiting),
             (0.5, 0.25, 3)
         );
+        assert_eq!((sample.overdue, sample.overdue_us), (2, Some(15_000.0)));
         assert_eq!(sample.reads_per_s, 0.4);
         assert_eq!(sample.latency_us, Some(3250.0));
         // Histograms keep quantiles to 0.8 %.

@@ -154,13 +154,12 @@ fn sample(model: &ResponseModel, world: &mut World, series: &mut [ResponseSeries
     let seconds = (world.now - since) as f64 / 1e9;
     let now = Nanos(world.now);
     for (w, series) in series.iter_mut().enumerate() {
-        let queue = world.queue(w, since);
+        let objective = model.workloads[w].objective;
+        let queue = world.queue(w, since, objective.latency_max);
         let disks = model.array.data_disks;
         let sample = world.monitors[w].sample(seconds, disks, queue);
         series.served += (sample.rate_per_s() * seconds).round() as u64;
-        series
-            .standings
-            .push(Standing::of(&model.workloads[w].objective, &sample));
+        series.standings.push(Standing::of(&objective, &sample));
         series.samples.push(sample);
         // What has not arrived by now belongs to no mark before now.
         let next = world.next_arrival(w).unwrap_or(u64::MAX);

@@ -118,6 +118,8 @@ pub(super) struct World {
     /// Which nodes stand before each workload's volume.
     pub(super) nodes_of: Vec<Vec<usize>>,
     pub(super) paths: Vec<Path>,
+    /// When the hosts of all appliances were lost last.
+    pub(super) lost_at: u64,
     first: Vec<u32>,
     bytes: Vec<u32>,
     uses: Vec<Uses>,
@@ -227,6 +229,7 @@ impl World {
             nodes: Vec::new(),
             nodes_of: vec![Vec::new(); w],
             paths: vec![Path::Backend; w],
+            lost_at: 0,
             first,
             bytes: classes.iter().map(|c| c.1).collect(),
             uses: model.workloads.iter().map(|w| w.uses).collect(),
@@ -379,11 +382,7 @@ impl World {
 
     /// When the next request of a client is due; `None` where it has none, or must not issue any.
     fn next_at(&mut self, client: usize) -> Option<u64> {
-        if client < self.workloads
-            && let Path::Node(n) = self.paths[client]
-            && self.nodes[n].is_none()
-        {
-            // Its appliance is lost: requests stand still until they are sent elsewhere.
+        if client < self.workloads && self.stands_still(client) {
             return None;
         }
         match &self.clients[client].source {

@@ -1,6 +1,6 @@
 //! Demand, match, history and cost of one volume on one tier (paper 0, Alg. 2, Eq. 6–7).
 
-use model::{Measured, Prediction, Rejection};
+use model::{AgedBy, Aging, MatchPart, MatchParts, Measured, Prediction, Rejection, Specialty};
 use units::{DeviceId, TierId, VolumeId};
 
 use super::VolumeState;
@@ -22,6 +22,8 @@ pub(crate) struct Scored {
     pub(crate) demand: Demand,
     pub(crate) prediction: Prediction,
     pub(crate) score: f64,
+    /// What the score is made of; none where it is only the mark of a tier that the volume cannot be on.
+    pub(crate) parts: Option<MatchParts>,
     /// What a whole capability of the tier, used by this volume, adds to the score.
     pub(crate) worth: Shares,
     pub(crate) infeasible: Option<Rejection>,
@@ -56,20 +58,18 @@ pub(crate) fn score(
     let infeasible = exceeds(&demand, space_max);
 
     let objective = Objective::new(config);
-    let importance = facts.classes[v.class.index()].weight * latency.confidence;
-    let worth = objective.worth(&facts.topology, tier, importance);
-    let match_score = if infeasible.is_some() {
-        0.0
-    } else {
-        let last = tier.index() + 1 == facts.topology.tiers.len();
-        let space_counts = switches.space_term == SpaceTerm::Everywhere || last;
-        let uses = demand.shares(facts.topology.capacity(tier));
-        let space = if space_counts {
-            worth[2] * uses[2]
-        } else {
-            0.0
-        };
-        worth[0] * uses[0] + worth[1] * uses[1] + space
+    let class_weight = facts.classes[v.class.index()].weight;
+    let worth = objective.worth(&facts.topology, tier, class_weight * latency.confidence);
+    let last = tier.index() + 1 == facts.topology.tiers.len();
+    let space_counts = switches.space_term == SpaceTerm::Everywhere || last;
+    let part = |k: usize, specialty: fn(&Specialty) -> f64| {
+        let share = demand.shares(facts.topology.capacity(tier))[k];
+        infeasible.is_none().then(|| MatchPart {
+            share,
+            specialty: specialty(&facts.topology.tier(tier).specialty),
+            weight: objective.weights()[k],
+            adds: worth[k] * share,
+        })
     };
     // Eq. 7's g, on the device where it is least: the paper's rate is all that source and target have to spare; ours is
     // what the copy will be planned with.
@@ -90,24 +90,28 @@ pub(crate) fn score(
         }
     };
     let name = &facts.topology.tier(tier).name;
-    let score = match switches.history {
-        History::Ewma => {
-            let before = own.history.get(name).copied().unwrap_or(match_score);
-            let aged = config.aging * before + (1.0 - config.aging) * match_score;
-            own.history.insert(name.clone(), aged);
-            aged - cost
-        }
-        History::Recursion => {
-            let before = own.history.get(name).copied().unwrap_or(0.0);
-            let score = if infeasible.is_some() {
-                INFEASIBLE_SCORE
-            } else {
-                config.aging * before + match_score - cost
-            };
-            own.history.insert(name.clone(), score);
-            score
-        }
+    let parts = MatchParts {
+        class_weight,
+        confidence: latency.confidence,
+        performance: part(0, |s| s.performance),
+        bandwidth: part(1, |s| s.bandwidth),
+        space: part(2, |s| s.space).filter(|_| space_counts),
+        aging: Aging {
+            by: match switches.history {
+                History::Ewma => AgedBy::Mean,
+                History::Recursion => AgedBy::Sum,
+            },
+            keeps: config.aging,
+            before: own.history.get(name).copied(),
+        },
+        move_cost: cost,
     };
+    let (score, kept, parts) = match switches.history {
+        History::Ewma => (parts.score(), parts.aged(), Some(parts)),
+        History::Recursion if infeasible.is_some() => (INFEASIBLE_SCORE, INFEASIBLE_SCORE, None),
+        History::Recursion => (parts.score(), parts.score(), Some(parts)),
+    };
+    own.history.insert(name.clone(), kept);
     Scored {
         demand,
         prediction: Prediction {
@@ -116,6 +120,7 @@ pub(crate) fn score(
             mib_per_s: demand.bytes_per_s / (1u64 << 20) as f64,
         },
         score,
+        parts,
         worth,
         infeasible,
         move_s: if tier == here { 0.0 } else { move_s },

@@ -395,6 +395,85 @@ fn equation_6_by_hand() {
     );
 }
 
+/// Every part is the product that it is said to be, and the parts make the score, in both forms and as history grows.
+#[test]
+fn the_parts_of_a_score_make_it() {
+    let facts = facts(
+        topology([(100, 1e5, 100), (100, 1e5, 100)]),
+        10,
+        10_000.0,
+        100.0,
+    );
+    let policy = Policy::default();
+    for form in ["literal", "corrected"] {
+        // Specialties {1, 1, 0} and {0.2, 0.2, 1}; the weights are 3, 2 and 1 of 6.
+        for (tier, specialty) in [(0, [1.0, 1.0, 0.0]), (1, [0.2, 0.2, 1.0])] {
+            let value = json!({
+                "form": form, "aging": 0.25, "weight_performance": 3.0, "weight_bandwidth": 2.0, "weight_space": 1.0,
+            });
+            let mut own = VolumeState::default();
+            let mut before: Option<f64> = None;
+            for epoch in 0..3 {
+                let s = scored(&facts, &policy, value.clone(), tier, &mut own);
+                let parts = s.parts.expect("it may be on both tiers");
+                let space_counts = tier == 1 || form == "literal";
+                assert_eq!(parts.space.is_some(), space_counts, "{form} {tier}");
+                let all = [parts.performance, parts.bandwidth, parts.space];
+                let mut matched = 0.0;
+                for (k, part) in all.into_iter().enumerate() {
+                    let Some(part) = part else { continue };
+                    assert!((part.weight - [3.0, 2.0, 1.0][k] / 6.0).abs() < 1e-12);
+                    assert_eq!(part.specialty, specialty[k]);
+                    let product = part.share * part.specialty * part.weight;
+                    let product = product * parts.class_weight * parts.confidence;
+                    assert!((part.adds - product).abs() < 1e-12, "{part:?}");
+                    matched += part.adds;
+                }
+                assert_eq!(parts.class_weight, 2.0);
+                assert_eq!(parts.aging.before, before, "{form} {tier} {epoch}");
+                let (aged, next) = match form {
+                    "literal" => {
+                        let score = 0.25 * before.unwrap_or(0.0) + matched - parts.move_cost;
+                        (score + parts.move_cost, score)
+                    }
+                    _ => {
+                        let aged = 0.25 * before.unwrap_or(matched) + 0.75 * matched;
+                        (aged, aged)
+                    }
+                };
+                assert!((s.score - (aged - parts.move_cost)).abs() < 1e-12);
+                assert_eq!(s.score, parts.score());
+                let free = form == "corrected" && tier == 1;
+                assert_eq!(parts.move_cost == 0.0, free, "staying is not charged");
+                before = own.history.get(&format!("t{tier}")).copied();
+                assert!((before.unwrap() - next).abs() < 1e-12);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_tier_that_cannot_do_it_adds_nothing() {
+    // More is asked than both tiers do.
+    let facts = facts(
+        topology([(100, 1e3, 100), (100, 1e3, 100)]),
+        10,
+        10_000.0,
+        100.0,
+    );
+    let policy = Policy::default();
+    let with = |history: &str| {
+        let value = json!({ "over_demand": "refuse", "history": history });
+        scored(&facts, &policy, value, 0, &mut VolumeState::default())
+    };
+    let mean = with("ewma");
+    let parts = mean.parts.unwrap();
+    assert_eq!((parts.performance, parts.bandwidth), (None, None));
+    assert_eq!(mean.score, -parts.move_cost);
+    let mark = with("recursion");
+    assert_eq!((mark.score, mark.parts), (-1.0, None), "a mark, not a sum");
+}
+
 #[test]
 fn staying_is_not_charged_and_penalties_are_not_recycled() {
     let facts = facts(

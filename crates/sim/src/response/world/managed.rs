@@ -1,16 +1,26 @@
 //! What the management side asks of the request path, and does to it.
 
-use units::Bytes;
+use algo::objective::Overdue;
+use model::{SloStatistic, SloTarget};
+use units::{Bytes, Nanos};
 
-use super::{Source, WarmRun, World};
+use super::{Path, Source, WarmRun, World};
 use crate::response::backend::Access;
 use crate::response::monitor::Queue;
 use crate::response::mover::Mover;
 
 impl World {
-    /// What stood before the storage of a workload since it was asked last.
-    pub(in crate::response) fn queue(&mut self, w: usize, since: u64) -> Queue {
+    /// What stood before the storage of a workload since it was asked last, and what waits for longer than its objective.
+    pub(in crate::response) fn queue(
+        &mut self,
+        w: usize,
+        since: u64,
+        latency_max: Option<Nanos>,
+    ) -> Queue {
         let waiting = self.waiting(w);
+        let overdue = latency_max
+            .map(|max| self.overdue(w, max))
+            .unwrap_or_default();
         let (now, c) = (self.now, &mut self.clients[w]);
         if c.outstanding > 0 {
             c.occupied_ns += now - c.occupied_since;
@@ -25,7 +35,36 @@ impl World {
             occupied: share(&mut c.occupied_ns),
             limited: share(&mut c.limited_ns),
             waiting,
+            overdue,
         }
+    }
+
+    /// Requests of a workload that were issued and have waited for longer than this, as latencies are from issue on. While its path
+    /// stands still, the next one is one that its guest has sent.
+    fn overdue(&self, w: usize, max: Nanos) -> Overdue {
+        let target = SloTarget {
+            statistic: SloStatistic::Mean,
+            latency: max,
+        };
+        let mut overdue = Overdue::default();
+        let c = &self.clients[w];
+        let first = w * self.slots_each;
+        let all = first..first + c.free.len() + c.outstanding as usize;
+        for slot in all.filter(|s| !c.free.contains(&(*s as u32))) {
+            overdue.add(target, self.now - self.slots[slot].issued);
+        }
+        if self.stands_still(w)
+            && let Some(arrived) = self.next_arrival(w)
+        {
+            let sent = arrived.max(self.lost_at);
+            overdue.add(target, self.now.saturating_sub(sent));
+        }
+        overdue
+    }
+
+    /// Whether its appliance is lost: requests wait until they are sent elsewhere.
+    pub(super) fn stands_still(&self, w: usize) -> bool {
+        matches!(self.paths[w], Path::Node(n) if self.nodes[n].is_none())
     }
 
     /// Requests of a workload that have arrived and were not issued.

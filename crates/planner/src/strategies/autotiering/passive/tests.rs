@@ -82,7 +82,7 @@ fn facts(epoch: u64, measured: &[Measured]) -> Facts {
         placement_due: false,
         generation: 0,
         topology: topology(),
-        classes: vec![SloClass::best_effort()],
+        classes: vec![SloClass::none()],
         vms: vec!["vm".into()],
         volumes: volumes.collect(),
         devices: vec![DeviceFacts::default(); 2],
