@@ -99,11 +99,12 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
                 NotStarted::TooFew => {
                     tally.too_few += 1;
                     // What is missing is put back; if that does not do, an operator says that no other copy will ever be used.
-                    if found.disks.iter().all(Option::is_some) && !found.old.contains(&true) {
+                    if found.disks.iter().all(Option::is_some) {
                         accept.0.insert(AcceptLoss::MAP.into());
                     }
-                    found.disks = disks.iter().cloned().map(Some).collect();
-                    found.old.fill(false);
+                    for (found, right) in found.disks.iter_mut().zip(&disks) {
+                        found.get_or_insert_with(|| right.clone());
+                    }
                 }
                 // Both copies have begun to go on without the other, and neither has: an operator says so.
                 NotStarted::Refused(_) if !found.copies_tampered && both_proposed(&found.maps) => {
