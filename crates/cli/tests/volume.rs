@@ -380,10 +380,16 @@ fn refusals_say_what_to_do() {
     );
     std::fs::rename(bench.path().join("f"), bench.path().join("g")).unwrap();
     // The only device is gone, and the second copy of the map with it.
-    let said = bench.refused(&["volume", "list"]);
+    let said = bench.refused(&["volume", "export"]);
     let why = "only the first copy of the map is there, and the other one may have gone on without it: 0 of 1 devices are there to tell, and it takes 1 (second copy: HERE/f/map-";
     assert!(said.starts_with(why), "{said}");
     assert!(said.contains("`--accept-loss map`"), "{said}");
+    let out = bench.run(&["volume", "list"]);
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(
+        out.status.success() && said.starts_with("warning: this may not be the last state"),
+        "{said}"
+    );
 }
 
 #[test]

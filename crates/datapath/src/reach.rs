@@ -16,7 +16,7 @@ use crate::desk::{Ask, Desk, NewDevice, Told};
 use crate::keeper::{AcceptLoss, FoundCopy, HINT_FILE, Keeper, KeeperError};
 
 /// Another command, or a server that is starting, may have the array for a moment: wait this long for it.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why an array cannot be reached.
 #[derive(Debug, Error)]

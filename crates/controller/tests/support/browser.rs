@@ -101,6 +101,13 @@ impl Browser {
 
     /// A command of the debugging protocol.
     pub fn call(&mut self, method: &str, params: Value) -> Value {
+        let answer = self.try_call(method, params);
+        assert!(answer["error"].is_null(), "{method}: {answer}");
+        answer["result"].clone()
+    }
+
+    /// Likewise; the whole answer, which may be an error.
+    fn try_call(&mut self, method: &str, params: Value) -> Value {
         self.last_id += 1;
         let mut message = json!({ "id": self.last_id, "method": method, "params": params });
         if let Some(session) = &self.session {
@@ -115,22 +122,34 @@ impl Browser {
                 .recv_timeout(SILENT_MAX)
                 .expect("the browser answers");
             if answer["id"] == self.last_id {
-                assert!(answer["error"].is_null(), "{method}: {answer}");
-                return answer["result"].clone();
+                return answer;
             }
         }
     }
 
     /// The value of an expression on the page.
     pub fn eval(&mut self, expression: &str) -> Value {
-        let params =
-            json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
-        let answer = self.call("Runtime.evaluate", params);
-        assert!(
-            answer["exceptionDetails"].is_null(),
-            "{expression}: {answer}"
-        );
-        answer["result"]["value"].clone()
+        let until = Instant::now() + SILENT_MAX;
+        loop {
+            let params =
+                json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
+            let answer = self.try_call("Runtime.evaluate", params);
+            // A page that is on its way to another one has no values.
+            let on_the_way = answer["error"]["message"]
+                .as_str()
+                .is_some_and(|why| why.contains("navigated"));
+            if on_the_way && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(50));
+                continue;
+            }
+            assert!(answer["error"].is_null(), "{expression}: {answer}");
+            let result = &answer["result"];
+            assert!(
+                result["exceptionDetails"].is_null(),
+                "{expression}: {answer}"
+            );
+            return result["result"]["value"].clone();
+        }
     }
 
     /// Waits until an expression is true.

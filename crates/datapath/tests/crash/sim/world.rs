@@ -215,6 +215,13 @@ fn both_proposed(maps: &[Option<CrashDisk>; 2]) -> bool {
     }
 }
 
+/// A copy of a disk, durable as a copy is that somebody made.
+fn image(disk: &CrashDisk) -> CrashDisk {
+    let mut bytes = vec![0; disk.len().expect("it has not stopped") as usize];
+    disk.read(0, &mut bytes).expect("as above");
+    CrashDisk::of(bytes)
+}
+
 /// What two ends of processes in a row leave.
 fn worse(before: Crash, end: Crash) -> Crash {
     match (before, end) {
@@ -268,7 +275,7 @@ impl Past {
             } else if hits(odds.device_old)
                 && let Some(old) = self.disks.last()
             {
-                found.disks[i] = Some(old[i].killed());
+                found.disks[i] = Some(image(&old[i]));
                 found.old[i] = true;
             }
         }
