@@ -19,7 +19,7 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::Duration;
 
 use units::{Bytes, VolumeId};
@@ -37,7 +37,7 @@ mod place;
 mod rebuild;
 mod runner;
 
-pub use place::{CopyPlace, FilePlace};
+pub use place::{CopyPlace, FilePlace, Fresh, Identity};
 
 /// A copy that has not made a commit durable for so long is dropped. Bounds how long guests that need a new extent wait for a disk
 /// that hangs; measured from when it was asked.
@@ -68,6 +68,8 @@ impl CommitError {
 pub enum CopyHealth {
     /// Every commit is in it.
     Member,
+    /// Likewise, but its file was removed: when it is closed it is gone.
+    Removed,
     /// It is being made anew.
     Rebuilding,
     /// It is not kept up to date.
@@ -82,16 +84,23 @@ struct Slot {
     place: Arc<dyn CopyPlace>,
     /// None while it is not a member, or could not be opened again.
     array: Option<Arc<Array>>,
+    /// What was in its place when it was opened.
+    identity: Identity,
     /// It is being opened by a thread, which takes long.
     opening: Option<Receiver<Result<Array, ArrayError>>>,
     member: bool,
+    /// Its file is not in its place any more, though it is open.
+    removed: bool,
     why: String,
 }
 
 impl Slot {
     fn opened(&mut self, opened: Result<Array, ArrayError>) {
         match opened {
-            Ok(array) => self.array = Some(Arc::new(array)),
+            Ok(array) => {
+                self.array = Some(Arc::new(array));
+                self.identity = self.place.identity();
+            }
             Err(error) => self.why = explain(&error),
         }
     }
@@ -108,6 +117,8 @@ pub struct Copies {
     /// The commit of which no copy can say whether it is durable.
     doubt: Option<Arc<[Change]>>,
     rebuild: Option<Rebuild>,
+    /// What is in the places of the members, when a thread has looked.
+    looking: Option<Receiver<Vec<(CopyId, Identity)>>>,
 }
 
 impl Debug for Copies {
@@ -124,6 +135,7 @@ impl Copies {
     pub fn new(copy: CopyId, place: Box<dyn CopyPlace>, array: Array) -> Result<Self, ArrayError> {
         let state = array.state()?;
         let (id, extent) = (array.id(), array.extent());
+        let identity = place.identity();
         let mut copies = Self {
             id,
             extent,
@@ -132,11 +144,14 @@ impl Copies {
             runner: Runner::Inline,
             doubt: None,
             rebuild: None,
+            looking: None,
         };
         copies.slots[copy.index()] = Some(Slot {
             place: place.into(),
             array: Some(Arc::new(array)),
+            identity,
             opening: None,
+            removed: false,
             member: true,
             why: String::new(),
         });
@@ -152,10 +167,15 @@ impl Copies {
         why: impl Into<String>,
     ) {
         self.slots[copy.index()] = Some(Slot {
+            identity: match current {
+                Some(_) => place.identity(),
+                None => Identity::Unknown,
+            },
             place: place.into(),
             member: current.is_some(),
             array: current.map(Arc::new),
             opening: None,
+            removed: false,
             why: why.into(),
         });
     }
@@ -217,6 +237,7 @@ impl Copies {
         let of = |copy: CopyId| {
             let slot = self.slots[copy.index()].as_ref()?;
             let health = match &self.rebuild {
+                _ if slot.member && slot.removed => CopyHealth::Removed,
                 _ if slot.member => CopyHealth::Member,
                 Some(r) if r.copy == copy => CopyHealth::Rebuilding,
                 _ => CopyHealth::Dropped {
@@ -418,6 +439,7 @@ impl Copies {
     /// Opens members that are not; where copies have threads, as far as that can be done before [`HANG_MAX`].
     fn open_members(&mut self) {
         let threaded = self.runner.has_threads();
+        self.looking = None; // what it saw may be from before
         let members = self.slots.iter_mut().flatten();
         let closed: Vec<&mut Slot> = members.filter(|s| s.member && s.array.is_none()).collect();
         let mut waiting = vec![];
@@ -477,12 +499,15 @@ impl Copies {
             return false;
         };
         let copy = rebuild.copy;
+        self.looking = None; // what it saw may be from before
         let ended = rebuild.end(&self.state);
         let slot = self.slots[copy.index()].as_mut();
         let slot = slot.expect("it is forgotten with what makes it anew");
         match ended {
             Ok(array) => {
                 slot.array = Some(Arc::new(array));
+                slot.identity = slot.place.identity();
+                slot.removed = false;
                 slot.member = true;
                 true
             }
@@ -504,6 +529,42 @@ impl Copies {
         if let Some(slot) = &mut self.slots[copy.index()] {
             slot.why = why.into();
         }
+    }
+
+    /// Looks, once in a while and in the background, whether members still are in their places. One whose file was removed or replaced is
+    /// dropped, if there is another one.
+    pub fn look_at_places(&mut self) {
+        let seen = match self.looking.as_ref().map(Receiver::try_recv) {
+            Some(Ok(seen)) => seen,
+            Some(Err(TryRecvError::Empty)) => return,
+            Some(Err(TryRecvError::Disconnected)) | None => vec![],
+        };
+        self.looking = None;
+        for (copy, found) in seen {
+            let Some(slot) = self.slots[copy.index()].as_mut().filter(|s| s.member) else {
+                continue;
+            };
+            let same = found == slot.identity || found == Identity::Unknown;
+            slot.removed = !same && slot.identity != Identity::Unknown;
+            if slot.removed && self.is_member(copy.other()) {
+                self.drop_copy(copy, "its file was removed or replaced".into());
+                break;
+            }
+        }
+        let members = CopyId::ALL.into_iter().filter_map(|copy| {
+            let slot = self.slots[copy.index()].as_ref().filter(|s| s.member)?;
+            Some((copy, slot.place.clone()))
+        });
+        let members: Vec<_> = members.collect();
+        let (sender, looking) = channel();
+        let look = move || {
+            let seen = members.into_iter().map(|(copy, p)| (copy, p.identity()));
+            let _ = sender.send(seen.collect());
+        };
+        let spawned = std::thread::Builder::new()
+            .name("terrace-map-look".into())
+            .spawn(look);
+        self.looking = spawned.is_ok().then_some(looking);
     }
 
     /// Drops a copy on an operator's word, or because the membership without it could not be told to the devices.

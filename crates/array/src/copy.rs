@@ -2,56 +2,146 @@
 //!
 //! Records are copied as they are, checksums and all, in one transaction: what is damaged stays so, and is found in the copy too.
 
-use redb::{ReadTransaction, ReadableTable, TableDefinition, TableError, WriteTransaction};
+use redb::{ReadTransaction, ReadableTable, TableDefinition, TableError, Value, WriteTransaction};
 
-use crate::tables::{DEVICES, EXTENTS, META, MOVES, STAMPS, STATE, TIERS, VOLUMES};
+use crate::tables::{
+    Bytes, DEVICES, EXTENTS, ExtentBytes, META, MOVES, STAMPS, STATE, TIERS, VOLUMES,
+};
 use crate::{Array, ArrayError};
 
+/// What a map holds at one moment, in memory: so the map is needed no longer than it takes to read it, however long writing it
+/// somewhere else takes. About 30 bytes for an extent.
+pub struct Image {
+    /// Commits up to then.
+    pub commits: u64,
+    meta: Rows<&'static str, Bytes>,
+    tiers: Rows<u16, Bytes>,
+    devices: Rows<u16, Bytes>,
+    volumes: Rows<u32, Bytes>,
+    extents: Rows<u64, ExtentBytes>,
+    moves: Rows<u32, Bytes>,
+    state: Rows<&'static str, Bytes>,
+    stamps: Rows<u16, Bytes>,
+}
+
+/// Rows of a table as the store keeps them, and the table; `None` if it is not there.
+struct Rows<K: redb::Key + 'static, V: Value + 'static> {
+    table: TableDefinition<'static, K, V>,
+    rows: Option<Packed>,
+}
+
+/// Keys and values in turn, each behind its length.
+#[derive(Default)]
+struct Packed(Vec<u8>);
+
+impl Packed {
+    fn push(&mut self, part: &[u8]) {
+        let length = u32::try_from(part.len()).expect("a record is small");
+        self.0.extend(length.to_le_bytes());
+        self.0.extend(part);
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        let mut left = &self.0[..];
+        std::iter::from_fn(move || {
+            let (length, rest) = left.split_first_chunk()?;
+            let (part, rest) = rest.split_at(u32::from_le_bytes(*length) as usize);
+            left = rest;
+            Some(part)
+        })
+    }
+}
+
 impl Array {
+    /// All of it, as it is at this moment.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn image(&self) -> Result<Image, ArrayError> {
+        let from = self.begin_read()?;
+        Ok(Image {
+            commits: self.state_in(&from)?.commits,
+            meta: Rows::read(&from, META)?,
+            tiers: Rows::read(&from, TIERS)?,
+            devices: Rows::read(&from, DEVICES)?,
+            volumes: Rows::read(&from, VOLUMES)?,
+            extents: Rows::read(&from, EXTENTS)?,
+            moves: Rows::read(&from, MOVES)?,
+            state: Rows::read(&from, STATE)?,
+            stamps: Rows::read(&from, STAMPS)?,
+        })
+    }
+
     /// Makes another map one like this, as it is at this moment. The number of commits in it.
     ///
     /// # Errors
     /// When either store fails; the other map holds then what it held before.
     pub fn copy_into(&self, other: &Array) -> Result<u64, ArrayError> {
-        let from = self.begin_read()?;
-        let commits = self.state_in(&from)?.commits;
-        let to = other.begin_write()?;
-        copy(&from, &to, META)?;
-        copy(&from, &to, TIERS)?;
-        copy(&from, &to, DEVICES)?;
-        copy(&from, &to, VOLUMES)?;
-        copy(&from, &to, EXTENTS)?;
-        copy(&from, &to, MOVES)?;
-        copy(&from, &to, STATE)?;
-        copy(&from, &to, STAMPS)?;
-        to.commit()
-            .map_err(ArrayError::store("commit a copy of the map"))?;
-        Ok(commits)
+        let image = self.image()?;
+        image.write_into(other)?;
+        Ok(image.commits)
     }
 }
 
-fn copy<K: redb::Key + 'static, V: redb::Value + 'static>(
-    from: &ReadTransaction,
-    to: &WriteTransaction,
-    table: TableDefinition<'static, K, V>,
-) -> Result<(), ArrayError> {
-    let failed = || ArrayError::store("copy the map");
-    let rows = match from.open_table(table) {
-        Ok(table) => table,
-        // Maps of format 1 do not have all of them.
-        Err(TableError::TableDoesNotExist(_)) => return Ok(()),
-        Err(error) => return Err(ArrayError::store("copy the map")(error)),
-    };
-    to.delete_table(table)
-        .map_err(ArrayError::store("copy the map"))?;
-    let mut copied = to
-        .open_table(table)
-        .map_err(ArrayError::store("copy the map"))?;
-    for row in rows.iter().map_err(failed())? {
-        let (key, value) = row.map_err(failed())?;
-        copied
-            .insert(key.value(), value.value())
-            .map_err(failed())?;
+impl Image {
+    /// Makes a map hold this.
+    ///
+    /// # Errors
+    /// When its store fails; it holds then what it held before.
+    pub fn write_into(&self, other: &Array) -> Result<(), ArrayError> {
+        let to = other.begin_write()?;
+        self.meta.write(&to)?;
+        self.tiers.write(&to)?;
+        self.devices.write(&to)?;
+        self.volumes.write(&to)?;
+        self.extents.write(&to)?;
+        self.moves.write(&to)?;
+        self.state.write(&to)?;
+        self.stamps.write(&to)?;
+        to.commit()
+            .map_err(ArrayError::store("commit a copy of the map"))
     }
-    Ok(())
+}
+
+impl<K: redb::Key + 'static, V: Value + 'static> Rows<K, V> {
+    fn read(
+        from: &ReadTransaction,
+        table: TableDefinition<'static, K, V>,
+    ) -> Result<Self, ArrayError> {
+        let failed = || ArrayError::store("read the map");
+        let opened = match from.open_table(table) {
+            Ok(opened) => opened,
+            // Maps of format 1 do not have all of them.
+            Err(TableError::TableDoesNotExist(_)) => return Ok(Self { table, rows: None }),
+            Err(error) => return Err(ArrayError::store("read the map")(error)),
+        };
+        let mut rows = Packed::default();
+        for row in opened.iter().map_err(failed())? {
+            let (key, value) = row.map_err(failed())?;
+            let (key, value) = (key.value(), value.value());
+            rows.push(K::as_bytes(&key).as_ref());
+            rows.push(V::as_bytes(&value).as_ref());
+        }
+        let rows = Some(rows);
+        Ok(Self { table, rows })
+    }
+
+    fn write(&self, to: &WriteTransaction) -> Result<(), ArrayError> {
+        let failed = || ArrayError::store("write a copy of the map");
+        let Some(rows) = &self.rows else {
+            return Ok(());
+        };
+        to.delete_table(self.table)
+            .map_err(ArrayError::store("write a copy of the map"))?;
+        let mut copied = to
+            .open_table(self.table)
+            .map_err(ArrayError::store("write a copy of the map"))?;
+        let mut parts = rows.parts();
+        while let (Some(key), Some(value)) = (parts.next(), parts.next()) {
+            copied
+                .insert(K::from_bytes(key), V::from_bytes(value))
+                .map_err(failed())?;
+        }
+        Ok(())
+    }
 }

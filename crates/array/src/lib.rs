@@ -64,7 +64,10 @@ use redb::Database;
 use units::Bytes;
 
 pub use commit::Change;
-pub use copies::{CommitError, Copies, CopyHealth, CopyPlace, FilePlace, HANG_MAX};
+pub use copies::{
+    CommitError, Copies, CopyHealth, CopyPlace, FilePlace, Fresh, HANG_MAX, Identity,
+};
+pub use copy::Image;
 pub use create::{EXTENT_MAX, EXTENT_MIN, MAP_FILE};
 pub use error::ArrayError;
 pub use membership::{

@@ -165,6 +165,17 @@ impl Slots {
         assert!(empty, "device {} is removed, but is in use", device.0);
     }
 
+    /// Nothing is known any more of what is in the slots that were never used: they may hold old bytes, as dirty ones. The device's
+    /// high-water mark must be the number of its slots, durably, before one of them is given.
+    pub fn distrust(&mut self, device: DeviceId) {
+        if let Some(on) = self.devices.get_mut(&device) {
+            for slot in on.mark..on.slots {
+                on.dirty.insert(slot);
+            }
+            on.mark = on.slots;
+        }
+    }
+
     /// A slot that reads as zeroes: a cleaned one, or else one that was never used.
     pub fn take_clean(&mut self, device: DeviceId) -> Option<Taken> {
         let on = self.devices.get_mut(&device)?;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use array::{
     Array, ArrayError, Change, CommitError, Copies, CopyHealth, CopyId, CopyPlace, FilePlace,
-    Members, Membership, Stamp,
+    Fresh, Members, Membership, Stamp,
 };
 use crashdisk::CrashDisk;
 use support::world::{EXTENT, ID, World, device, tier, volume};
@@ -21,11 +21,20 @@ use units::{Bytes, VolumeId};
 
 /// A place on a simulated disk.
 #[derive(Debug, Clone)]
-struct Place(Arc<Mutex<CrashDisk>>, Arc<Mutex<Option<CrashDisk>>>);
+struct Place(Arc<Mutex<CrashDisk>>);
 
 impl Place {
     fn new() -> Self {
-        Self(Arc::new(Mutex::new(CrashDisk::new(0))), Arc::default())
+        Self(Arc::new(Mutex::new(CrashDisk::new(0))))
+    }
+
+    fn fresh(&self, disk: CrashDisk, array: Array) -> Fresh {
+        let place = self.0.clone();
+        let put = Box::new(move || {
+            *place.lock().unwrap() = disk;
+            Ok(())
+        });
+        Fresh { array, put }
     }
 
     fn disk(&self) -> CrashDisk {
@@ -42,15 +51,10 @@ impl CopyPlace for Place {
         Array::open_on(self.disk())
     }
 
-    fn begin(&self, id: array::ArrayId, extent: Bytes) -> Result<Array, ArrayError> {
+    fn begin(&self, id: array::ArrayId, extent: Bytes) -> Result<Fresh, ArrayError> {
         let fresh = CrashDisk::new(0);
-        *self.1.lock().unwrap() = Some(fresh.clone());
-        Array::create_on(fresh, id, extent)
-    }
-
-    fn replace(&self) -> Result<(), ArrayError> {
-        *self.0.lock().unwrap() = self.1.lock().unwrap().take().expect("it was begun");
-        Ok(())
+        let array = Array::create_on(fresh.clone(), id, extent)?;
+        Ok(self.fresh(fresh, array))
     }
 }
 
@@ -274,9 +278,9 @@ fn a_copy_in_a_file_takes_the_place_of_what_was_there() {
     source.commit(&furnish(0)).unwrap();
     for n in 1..3 {
         source.commit(&furnish(n)).unwrap();
-        let copy = place.begin(ID, EXTENT).unwrap();
+        let Fresh { array: copy, put } = place.begin(ID, EXTENT).unwrap();
         assert_eq!(source.copy_into(&copy).unwrap(), u64::from(n) + 1);
-        place.replace().unwrap();
+        put().unwrap();
         drop(copy);
         let found = place.open().unwrap();
         assert_eq!(World::read(&found).unwrap(), World::read(&source).unwrap());
@@ -326,15 +330,16 @@ impl CopyPlace for SleepyPlace {
         Array::open_on(self.on(self.place.disk()))
     }
 
-    fn begin(&self, id: array::ArrayId, extent: Bytes) -> Result<Array, ArrayError> {
+    fn begin(&self, id: array::ArrayId, extent: Bytes) -> Result<Fresh, ArrayError> {
         let fresh = CrashDisk::new(0);
-        *self.place.1.lock().unwrap() = Some(fresh.clone());
-        Array::create_on(self.on(fresh), id, extent)
-    }
-
-    fn replace(&self) -> Result<(), ArrayError> {
-        *self.replaced.lock().unwrap() += 1;
-        self.place.replace()
+        let array = Array::create_on(self.on(fresh.clone()), id, extent)?;
+        let Fresh { array, put } = self.place.fresh(fresh, array);
+        let replaced = self.replaced.clone();
+        let put = Box::new(move || {
+            *replaced.lock().unwrap() += 1;
+            put()
+        });
+        Ok(Fresh { array, put })
     }
 }
 
@@ -435,4 +440,60 @@ fn a_doubt_about_disks_that_hang_keeps_nobody() {
     let there = world(&second.place).volumes.contains_key(&VolumeId(1));
     assert_eq!(durable, there);
     assert!(!copies.members().first);
+}
+
+#[test]
+fn the_copy_that_is_read_is_free_while_the_other_disk_hangs() {
+    let (mut copies, first, second) = one_and_a_sleepy_place();
+    second.sleeps(3000);
+    copies.begin_rebuild(CopyId::Second).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    // Should it fail, it has to be opened again: nobody else may have it open then.
+    let reader = copies.reader().unwrap();
+    assert_eq!(Arc::strong_count(&reader), 2);
+    assert!(first.disk().len().unwrap() > 0);
+    second.sleeps(0);
+}
+
+#[test]
+fn a_copy_whose_file_is_removed_is_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let places = ["a", "b"].map(|name| FilePlace(dir.path().join(name)));
+    let Fresh { array, put } = places[0].begin(ID, EXTENT).unwrap();
+    put().unwrap();
+    let mut copies = Copies::new(CopyId::First, Box::new(places[0].clone()), array).unwrap();
+    copies.add(
+        CopyId::Second,
+        Box::new(places[1].clone()),
+        None,
+        "it is new",
+    );
+    copies.run_in_threads();
+    copies.commit(&furnish(0)).unwrap();
+    copies.begin_rebuild(CopyId::Second).unwrap();
+    until(|| copies.end_rebuild());
+    renew(&mut copies, 1);
+    // Both are removed under the server: one after the other is made anew.
+    for place in &places {
+        std::fs::remove_file(&place.0).unwrap();
+    }
+    for generation in [2, 4] {
+        until(|| {
+            copies.look_at_places();
+            !copies.confirmed()
+        });
+        renew(&mut copies, generation);
+        let dropped = |h: &&(CopyId, String, CopyHealth)| matches!(h.2, CopyHealth::Dropped { .. });
+        let copy = copies.health().iter().find(dropped).unwrap().0;
+        copies.begin_rebuild(copy).unwrap();
+        until(|| copies.end_rebuild());
+        renew(&mut copies, generation + 1);
+    }
+    copies.commit(&furnish(1)).unwrap();
+    let commits = copies.state().commits;
+    drop(copies);
+    std::thread::sleep(Duration::from_millis(200)); // until the threads have let go of it
+    for place in &places {
+        assert_eq!(place.open().unwrap().state().unwrap().commits, commits);
+    }
 }

@@ -17,7 +17,7 @@ use array::{
     Superblock,
 };
 use model::Op;
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
 use thiserror::Error;
 use units::{Bytes, DeviceId};
@@ -39,6 +39,14 @@ pub enum DeviceError {
         /// Why.
         #[source]
         source: io::Error,
+    },
+    /// Another process has it.
+    #[error("device {name:?} ({path}) is in use by another process")]
+    InUse {
+        /// The device.
+        name: String,
+        /// Its path.
+        path: String,
     },
     /// It is another one than the array's.
     #[error("device {name:?} ({path}): {why}")]
@@ -227,6 +235,7 @@ impl Device {
                     .write(true)
                     .open(&record.path)
                     .map_err(failed("open"))?;
+                lock(&file, record)?;
                 let need = DATA_START + u64::from(record.slots) * extent.0;
                 let have = file_bytes(&file).map_err(failed("measure"))?;
                 if have < need {
@@ -413,6 +422,9 @@ pub trait SlotSpace: Sized {
         all.into_iter().map(one).collect()
     }
 }
+
+/// How long somebody else's lock on a device is waited for.
+const LOCK_TIME: Duration = Duration::from_secs(1);
 
 /// A superblock that is not written in this time makes its device one that is lost: others wait meanwhile.
 const STAMP_TIME: Duration = Duration::from_secs(3);
@@ -620,6 +632,27 @@ pub fn superblock_of(array: ArrayId, extent: Bytes, record: &DeviceRecord) -> Su
         flushed: true,
         boot: 0,
         commits: 0,
+    }
+}
+
+/// Whoever has an array has its devices alone: the map can be lost or restored under a server, the devices say that it is there. The
+/// system looks at block devices now and then, under such a lock too: that is waited for.
+fn lock(file: &File, record: &DeviceRecord) -> Result<(), DeviceError> {
+    let until = Instant::now() + LOCK_TIME;
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::AGAIN) if Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(Errno::AGAIN) => {
+                return Err(DeviceError::InUse {
+                    name: record.name.clone(),
+                    path: record.path.clone(),
+                });
+            }
+            // Not every file system has locks: there the map's own has to do.
+            Ok(()) | Err(_) => return Ok(()),
+        }
     }
 }
 

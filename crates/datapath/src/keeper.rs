@@ -3,14 +3,14 @@
 //! Requests that wait together become one durable commit. Slots that were given up are zeroed and flushed before they
 //! are handed out again, in batches, when nothing else is to be done or when they are needed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use array::{
-    ArrayError, Change, CommitError, Copies, DeviceKind, DeviceRecord, Slots, Superblock,
+    ArrayError, Change, CommitError, Copies, DeviceKind, DeviceRecord, Slots, Stamp, Superblock,
     TierRecord, VolumeRecord,
 };
 use units::{Bytes, DeviceId, TierId, VolumeId};
@@ -130,6 +130,10 @@ pub struct Keeper<D = Device> {
     accepts_map: bool,
     /// Why the map is only looked at.
     not_believed: Option<KeeperError>,
+    /// Devices whose high-water mark is to rise to their last slot.
+    distrusted: BTreeSet<DeviceId>,
+    /// The stamp that this process has proposed last.
+    proposed: Option<Stamp>,
     /// The array's directory.
     pub dir: Option<PathBuf>,
     watch: watch::Watch,
@@ -715,6 +719,12 @@ pub enum KeeperError {
     /// Two extents in one place, or the like: `terrace volume check` says more.
     #[error("the map contradicts itself: {0} (run `terrace volume check`)")]
     Slots(#[from] array::SlotsError),
+    /// Another process uses a device: two that change one array would overwrite each other's data.
+    #[error("{why}: the array is served by another process, or was until a moment ago")]
+    DeviceInUse {
+        /// Which, and how that is known.
+        why: String,
+    },
     /// A device.
     #[error(transparent)]
     Device(#[from] crate::device::DeviceError),
@@ -726,7 +736,7 @@ mod trouble;
 mod watch;
 
 pub(crate) use members::open_one;
-pub use members::{AcceptLoss, FoundCopy, Host, Opened, with_superblock};
+pub use members::{AcceptLoss, FoundCopy, Host, NotOpened, Opened, with_superblock};
 pub use second::HINT_FILE;
 pub(crate) use trouble::errno_name;
 

@@ -13,6 +13,7 @@ use units::Bytes;
 
 use crate::control::{self, CONTROL_SOCKET};
 use crate::desk::{Ask, Desk, NewDevice, Told};
+use crate::device::at_once;
 use crate::keeper::{AcceptLoss, FoundCopy, HINT_FILE, Keeper, KeeperError};
 
 /// Another command, or a server that is starting, may have the array for a moment: wait this long for it.
@@ -211,6 +212,9 @@ fn opened(dir: &Path, keeper: Result<Keeper, KeeperError>) -> Result<Keeper, Rea
 /// A sentence that says what is wrong. A directory in which there is a map is left as it is.
 pub fn restore(dir: &Path, from: &Path, accept: &AcceptLoss) -> Result<String, String> {
     let text = |e: &dyn std::error::Error| crate::text::explain(e);
+    if served(dir).is_some() {
+        return Err(text(&ReachError::Served { dir: dir.into() }));
+    }
     let first = dir.join(MAP_FILE);
     if fs::exists(&first).unwrap_or(true) {
         return Err(format!(
@@ -231,8 +235,7 @@ pub fn restore(dir: &Path, from: &Path, accept: &AcceptLoss) -> Result<String, S
         let place = FilePlace(first.clone());
         let copied = place
             .begin(source.id(), source.extent())
-            .and_then(|copy| source.copy_into(&copy))
-            .and_then(|_| place.replace());
+            .and_then(|copy| source.copy_into(&copy.array).and_then(|_| (copy.put)()));
         copied.map_err(|e| text(&e))?;
     } else {
         let line = format!("{}\n", from.display());
@@ -272,10 +275,24 @@ pub fn restore(dir: &Path, from: &Path, accept: &AcceptLoss) -> Result<String, S
     ))
 }
 
+/// A copy that has not answered in this time is one that is not there. After a crash the whole map is read.
+const OPEN_TIME: Duration = Duration::from_secs(30);
+
+/// Opens a copy, unless its disk hangs.
+fn open_copy(place: &FilePlace) -> Result<Array, ArrayError> {
+    let to_open = place.clone();
+    let opened = at_once(vec![move || to_open.open()], OPEN_TIME).pop();
+    opened.and_then(Result::ok).unwrap_or_else(|| {
+        Err(ArrayError::Away {
+            why: format!("{}: it does not answer", place.name()),
+        })
+    })
+}
+
 /// The copies of the map of the array in a directory, as far as they can be found.
 fn copies_of(dir: &Path) -> Result<Vec<FoundCopy>, ReachError> {
     let first = FilePlace(dir.join(MAP_FILE));
-    let array = first.open();
+    let array = open_copy(&first);
     let hint = std::fs::read_to_string(dir.join(HINT_FILE));
     let hint = hint.ok().map(|h| h.trim_end().to_owned());
     let second = match array.as_ref().map(|a| a.state()) {
@@ -297,7 +314,7 @@ fn copies_of(dir: &Path) -> Result<Vec<FoundCopy>, ReachError> {
         let place = FilePlace(path.into());
         found.push(FoundCopy {
             copy: CopyId::Second,
-            array: place.open(),
+            array: open_copy(&place),
             place: Box::new(place),
         });
     }

@@ -1,7 +1,9 @@
 //! Where copies of a map are.
 
 use std::fmt::Debug;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use units::Bytes;
 
@@ -19,28 +21,75 @@ pub trait CopyPlace: Send + Sync + Debug {
     /// [`ArrayError::Missing`] where there is none, and whatever else is wrong with it.
     fn open(&self) -> Result<Array, ArrayError>;
 
+    /// What is there now, to see whether it is still what was opened.
+    fn identity(&self) -> Identity {
+        Identity::Unknown
+    }
+
     /// Begins a new map there, aside of what is there if that can be.
     ///
     /// # Errors
     /// [`ArrayError`].
-    fn begin(&self, id: ArrayId, extent: Bytes) -> Result<Array, ArrayError>;
+    fn begin(&self, id: ArrayId, extent: Bytes) -> Result<Fresh, ArrayError>;
+}
 
-    /// Puts the new map in the place of what was there.
-    ///
-    /// # Errors
-    /// [`ArrayError`].
-    fn replace(&self) -> Result<(), ArrayError>;
+/// A new map that is not in its place yet.
+pub struct Fresh {
+    /// It.
+    pub array: Array,
+    /// Puts it in the place of what was there.
+    pub put: Box<dyn FnOnce() -> Result<(), ArrayError> + Send>,
+}
+
+/// What is in a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Identity {
+    /// That cannot be said.
+    Unknown,
+    /// Nothing.
+    Missing,
+    /// A file, by device and inode.
+    File(u64, u64),
 }
 
 /// A copy in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilePlace(pub PathBuf);
 
+/// What the names of maps end with that are not in their place yet. Nobody else gives a file such a name.
+const FRESH: &str = ".terrace-new-";
+
 impl FilePlace {
-    /// A new map before it takes its place: a name that nobody else gives a file, since what has it is overwritten.
+    fn dir(&self) -> &Path {
+        let dir = self.0.parent().filter(|d| *d != Path::new(""));
+        dir.unwrap_or(Path::new("."))
+    }
+
+    /// A name that no other attempt has, also one that hangs.
     fn fresh(&self) -> PathBuf {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let prefix = self.fresh_prefix();
+        self.0
+            .with_file_name(format!("{prefix}{}-{number}", std::process::id()))
+    }
+
+    fn fresh_prefix(&self) -> String {
         let name = self.0.file_name().unwrap_or_default().to_string_lossy();
-        self.0.with_file_name(format!(".{name}.terrace-new"))
+        format!(".{name}{FRESH}")
+    }
+
+    /// Removes what attempts have left that did not end. One that goes on nevertheless fails as it takes its place.
+    pub fn tidy(&self) {
+        let prefix = self.fresh_prefix();
+        let Ok(entries) = std::fs::read_dir(self.dir()) else {
+            return; // whoever creates a file there says why
+        };
+        for entry in entries.flatten() {
+            if entry.file_name().to_string_lossy().starts_with(&prefix) {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
     }
 }
 
@@ -53,13 +102,23 @@ impl CopyPlace for FilePlace {
         Array::open_file(&self.0)
     }
 
-    fn begin(&self, id: ArrayId, extent: Bytes) -> Result<Array, ArrayError> {
-        Array::create_file(&self.fresh(), id, extent)
+    fn identity(&self) -> Identity {
+        match std::fs::metadata(&self.0) {
+            Ok(meta) => Identity::File(meta.dev(), meta.ino()),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Identity::Missing,
+            Err(_) => Identity::Unknown,
+        }
     }
 
-    fn replace(&self) -> Result<(), ArrayError> {
-        std::fs::rename(self.fresh(), &self.0).map_err(ArrayError::io("replace", &self.0))?;
-        let dir = self.0.parent().filter(|d| *d != Path::new(""));
-        sync_dir(dir.unwrap_or(Path::new(".")))
+    fn begin(&self, id: ArrayId, extent: Bytes) -> Result<Fresh, ArrayError> {
+        self.tidy();
+        let (fresh, place) = (self.fresh(), self.clone());
+        let array = Array::create_file(&fresh, id, extent)?;
+        let put = move || {
+            std::fs::rename(fresh, &place.0).map_err(ArrayError::io("replace", &place.0))?;
+            sync_dir(place.dir())
+        };
+        let put = Box::new(put);
+        Ok(Fresh { array, put })
     }
 }

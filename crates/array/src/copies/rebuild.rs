@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use units::Bytes;
 
-use super::{CopyPlace, HANG_MAX};
+use super::{CopyPlace, Fresh, HANG_MAX};
 use crate::commit::Change;
 use crate::membership::{CopyId, MapState};
 use crate::{Array, ArrayError, ArrayId};
@@ -81,8 +81,7 @@ pub(super) struct Plan {
 
 /// A copy that is filled.
 struct Maker {
-    place: Arc<dyn CopyPlace>,
-    array: Array,
+    fresh: Fresh,
     commits: u64,
 }
 
@@ -94,18 +93,18 @@ impl Maker {
             extent,
             from,
         } = plan;
-        let array = place.begin(id, extent)?;
-        let commits = from.copy_into(&array)?;
-        Ok(Self {
-            place,
-            array,
-            commits,
-        })
+        // The copy that is read may have to be opened again: it is held for no longer than that, however long the other disk takes.
+        let image = from.image()?;
+        drop(from);
+        let fresh = place.begin(id, extent)?;
+        image.write_into(&fresh.array)?;
+        let commits = image.commits;
+        Ok(Self { fresh, commits })
     }
 
     fn commit(&mut self, number: u64, changes: &[Change]) -> Result<(), ArrayError> {
         if number > self.commits {
-            self.array.commit(changes)?;
+            self.fresh.array.commit(changes)?;
             self.commits = number;
         }
         Ok(())
@@ -113,14 +112,15 @@ impl Maker {
 
     fn finish(self, expected: &MapState, given_up: &AtomicBool) -> Result<Array, ArrayError> {
         let away = |why: &str| Err(ArrayError::Away { why: why.into() });
-        if self.array.state()? != *expected {
+        let Fresh { array, put } = self.fresh;
+        if array.state()? != *expected {
             return away("it is not like the map that it was copied from");
         }
         if given_up.load(Ordering::SeqCst) {
             return away("it took too long");
         }
-        self.place.replace()?;
-        Ok(self.array)
+        put()?;
+        Ok(array)
     }
 }
 
@@ -182,7 +182,8 @@ impl Rebuild {
     /// Puts the copy in its place, if it is like the map, which says `state` of itself.
     ///
     /// # Errors
-    /// Why it is not there. It does not take its place later, then.
+    /// Why it is not there. If its disk hangs in that very moment it may take its place later all the same: it is no member of the membership
+    /// that it knows, and is not believed.
     pub(super) fn end(self, state: &MapState) -> Result<Array, ArrayError> {
         match self.work {
             Work::Here(maker) => maker?.finish(state, &AtomicBool::new(false)),

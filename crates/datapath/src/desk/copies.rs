@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use array::{Change, CopyHealth, CopyPlace, FilePlace, Members, SecondCopy};
+use array::{
+    Array, ArrayId, Change, CopyHealth, CopyPlace, FilePlace, Fresh, MapState, Members, SecondCopy,
+};
 
 use super::{CopyInfo, Desk, Result, Told, done, text};
 
@@ -12,6 +14,10 @@ impl Desk {
             let info = |(copy, path, health): (array::CopyId, String, CopyHealth)| {
                 let (state, why) = match health {
                     CopyHealth::Member => ("current", None),
+                    CopyHealth::Removed => (
+                        "current",
+                        Some("its file was removed or replaced: it is gone when the server ends".to_owned()),
+                    ),
                     CopyHealth::Rebuilding => ("rebuilding", None),
                     CopyHealth::Dropped { why } => ("out of date", Some(why)),
                 };
@@ -48,46 +54,95 @@ impl Desk {
             ),
             None => "the map has one copy".to_owned(),
         };
-        self.with_keeper(move |keeper| {
-            keeper.set_second(match dir {
-                None => SecondCopy::Off,
-                Some(dir) => {
-                    let name = format!("map-{}.redb", keeper.map.id());
-                    SecondCopy::At(dir.join(name).display().to_string())
+        let (id, before, reader) = self.with_keeper(|keeper| {
+            let state = keeper.map.state();
+            (keeper.map.id(), state.second.clone(), keeper.map.reader())
+        })?;
+        let wish = match dir {
+            None => SecondCopy::Off,
+            Some(dir) => {
+                let path = dir.join(format!("map-{id}.redb"));
+                let wish = SecondCopy::At(path.display().to_string());
+                if wish != before {
+                    // Not by the keeper: it may take long. The one that there is is only given up for one that can be.
+                    check_place(&path, id, &*reader.map_err(text)?)?;
                 }
-            })
-        })??;
+                wish
+            }
+        };
+        self.with_keeper(move |keeper| keeper.set_second(wish))??;
         done(told)
     }
 
     /// Writes the map to a file beside everything that goes on. It replaces nothing but an older backup of the same array.
     pub(super) fn backup(&self, path: &Path) -> Result<Told> {
-        let map = self
-            .with_keeper(|keeper| keeper.map.reader())?
-            .map_err(text)?;
+        let (map, not_believed) =
+            self.with_keeper(|keeper| (keeper.map.reader(), keeper.not_believed()))?;
+        let map = map.map_err(text)?;
+        if let Some(why) = not_believed {
+            return Err(format!(
+                "this may not be the last state of the map, and no backup is made of it: {why}"
+            ));
+        }
         let place = FilePlace(path.into());
         if path.exists() {
             let before = place.open().ok();
             let same = before.filter(|a| a.id() == map.id());
-            let members = same
-                .and_then(|a| a.state().ok())
-                .map(|s| s.confirmed.members);
-            if members != Some(Members::NONE) {
+            let backup = same.and_then(|a| a.state().ok());
+            let Some(before) = backup.filter(|s| s.confirmed.members == Members::NONE) else {
                 return Err(format!(
                     "{}: there is a file already, and it is no backup of this array",
                     path.display()
                 ));
+            };
+            let age = |s: &MapState| (s.confirmed.stamp.generation, s.commits);
+            let now = map.state().map_err(text)?;
+            if age(&before) > age(&now) {
+                return Err(format!(
+                    "{}: that backup is of generation {} with {} commits, and the map of generation {} with {}: an older map has been put back, and its backup would take the place of a better one",
+                    path.display(),
+                    before.confirmed.stamp.generation,
+                    before.commits,
+                    now.confirmed.stamp.generation,
+                    now.commits
+                ));
             }
         }
-        let copy = place.begin(map.id(), map.extent()).map_err(text)?;
-        let commits = map.copy_into(&copy).map_err(text)?;
+        let image = map.image().map_err(text)?;
+        let (id, extent) = (map.id(), map.extent());
+        drop(map);
+        let Fresh { array: copy, put } = place.begin(id, extent).map_err(text)?;
+        image.write_into(&copy).map_err(text)?;
+        let commits = image.commits;
         copy.commit(&[Change::SetAside]).map_err(text)?;
         let generation = copy.state().map_err(text)?.confirmed.stamp.generation;
         drop(copy);
-        place.replace().map_err(text)?;
+        put().map_err(text)?;
         done(format!(
             "the map is in {}: {commits} commits, generation {generation}",
             path.display()
         ))
     }
+}
+
+/// Whether a copy of the map can be in a place: the directory is there, nothing else is in its place, and it fits.
+fn check_place(path: &Path, id: ArrayId, map: &Array) -> Result<()> {
+    let dir = path.parent().filter(|d| d.is_dir());
+    if !path.is_absolute() || dir.is_none() {
+        return Err(format!(
+            "{}: no file in a directory that is there",
+            path.display()
+        ));
+    }
+    if path.exists() && !Array::open_file(path).is_ok_and(|a| a.id() == id) {
+        return Err(format!("{}: there is another file already", path.display()));
+    }
+    let image = map.image().map_err(text)?;
+    let trial = FilePlace(path.with_extension("trial"));
+    let made = trial.begin(id, map.extent()).map_err(text)?;
+    // It never takes a place: what is left of it is removed.
+    image.write_into(&made.array).map_err(text)?;
+    drop(made);
+    trial.tidy();
+    Ok(())
 }

@@ -53,7 +53,7 @@ impl Desk {
             }
         })??;
         // Not by the keeper: it may take long.
-        let opened = open_one(extent, &record)?;
+        let opened = open_one(extent, &record).map_err(|not| not.why)?;
         self.with_keeper(move |keeper| -> Result<()> {
             if keeper.devices.contains_key(&record.id) {
                 return Ok(()); // it came back by itself

@@ -24,7 +24,7 @@ use array::{
 use units::{Bytes, DeviceId};
 
 use super::{Keeper, KeeperError, LostDevice, watch};
-use crate::device::{Device, SlotSpace, at_once};
+use crate::device::{Device, DeviceError, SlotSpace, at_once};
 use crate::text::explain;
 
 /// What an operator accepts to lose: `map`, and names of devices.
@@ -86,7 +86,25 @@ fn random() -> u64 {
 }
 
 /// A device that was opened, with its superblock, if its kind has one; or what is wrong with it.
-pub type Opened<D> = Result<(D, Option<Superblock>), String>;
+pub type Opened<D> = Result<(D, Option<Superblock>), NotOpened>;
+
+/// Why a device is not to be had.
+#[derive(Debug, Clone)]
+pub struct NotOpened {
+    /// In words.
+    pub why: String,
+    /// Somebody else uses it: then nobody may use the array.
+    pub in_use: bool,
+}
+
+impl<S: Into<String>> From<S> for NotOpened {
+    fn from(why: S) -> Self {
+        Self {
+            why: why.into(),
+            in_use: false,
+        }
+    }
+}
 
 /// Reads the superblock of a device that has just been opened, if its kind has one.
 pub fn with_superblock<D: SlotSpace>(record: &DeviceRecord, device: D) -> Opened<D> {
@@ -96,6 +114,9 @@ pub fn with_superblock<D: SlotSpace>(record: &DeviceRecord, device: D) -> Opened
     };
     Ok((device, found))
 }
+
+/// Proposals of which none was confirmed, after which one is used again: see [`Keeper::renew`].
+const EARLIER_MAX: usize = 32;
 
 /// Devices that have not answered in this time are lost for the start; they are tried again later.
 const OPEN_TIME: Duration = Duration::from_secs(10);
@@ -107,15 +128,16 @@ pub(super) fn open_at_once(extent: Bytes, records: &[DeviceRecord]) -> Vec<Opene
         move || open_one(extent, &record)
     };
     let opened = at_once(records.iter().map(one).collect(), OPEN_TIME).into_iter();
-    let opened = opened.map(|o| o.unwrap_or_else(|_| Err(NO_ANSWER.into())));
+    let opened = opened.map(|o| o.unwrap_or_else(|_| Err("it does not answer".into())));
     opened.collect()
 }
 
-const NO_ANSWER: &str = "it does not answer";
-
 /// Opens a device and reads its superblock.
 pub(crate) fn open_one(extent: Bytes, record: &DeviceRecord) -> Opened<Device> {
-    let device = Device::open(extent, record).map_err(|e| explain(&e))?;
+    let device = Device::open(extent, record).map_err(|e| NotOpened {
+        in_use: matches!(e, DeviceError::InUse { .. }),
+        why: explain(&e),
+    })?;
     with_superblock(record, device)
 }
 
@@ -170,6 +192,10 @@ impl<D: SlotSpace> Keeper<D> {
             return Err(KeeperError::NoCopy { whys });
         }
         let mut opened = open_devices(&copies, open)?;
+        let mut refused = opened.values().filter_map(|o| o.as_ref().err());
+        if let Some(NotOpened { why, .. }) = refused.find(|n| n.in_use) {
+            return Err(KeeperError::DeviceInUse { why: why.clone() });
+        }
         let seen: Vec<Seen> = opened
             .iter()
             .filter_map(|(key, o)| seen(key.0, o))
@@ -205,9 +231,16 @@ impl<D: SlotSpace> Keeper<D> {
         for (copy, place, why) in unread {
             map.add(copy, place, None, why);
         }
+        let accepts_map = accept.contains(AcceptLoss::MAP);
+        // A map that may be older than what is on the devices knows nothing of what was never used.
+        let distrusts = accepts_map && choose(&candidates, &seen).is_err();
         let mut keeper = Self::of(map, host)?;
+        if distrusts {
+            let all: Vec<DeviceId> = keeper.records.keys().copied().collect();
+            all.into_iter().for_each(|id| keeper.distrust(id));
+        }
         keeper.next_generation = choice.next_generation;
-        keeper.accepts_map = accept.contains(AcceptLoss::MAP);
+        keeper.accepts_map = accepts_map;
         keeper.not_believed = not_believed;
         keeper.join_found(&mut opened, accept)?;
         Ok(keeper)
@@ -268,6 +301,8 @@ impl<D: SlotSpace> Keeper<D> {
             spoiled: false,
             accepts_map: false,
             not_believed: None,
+            distrusted: BTreeSet::new(),
+            proposed: None,
             dir: None,
             watch: watch::Watch::default(),
         })
@@ -288,26 +323,24 @@ impl<D: SlotSpace> Keeper<D> {
             .count();
         let unflushed = told == 0 || opened.values().any(unclean);
         let stamps = self.map.stamps()?;
-        let mut unsettled = vec![];
+        let (mut unsettled, mut distrusted) = (vec![], vec![]);
         for record in self.records.values().cloned().collect::<Vec<_>>() {
             let (id, name) = (record.id, record.name);
             let found = opened.remove(&(id, record.path));
             let found = match (record.kind, found) {
-                (DeviceKind::Gone, _) => Err("it was given up".to_owned()),
+                (DeviceKind::Gone, _) => Err(NotOpened::from("it was given up")),
                 (_, Some(found)) => found,
-                (_, None) => Err("it was not looked for".to_owned()),
+                (_, None) => Err(NotOpened::from("it was not looked for")),
             };
             let taken = found.and_then(|(device, superblock)| {
                 let stamp = stamps.iter().find(|s| s.device == id);
                 if let Some(superblock) = superblock {
-                    let belongs = self.belongs(id, stamp, &superblock);
-                    belongs.or_else(|why| {
-                        if accept.contains(&name) {
-                            Ok(())
-                        } else {
-                            Err(why)
+                    if let Err(why) = self.belongs(id, stamp, &superblock) {
+                        if !accept.contains(&name) {
+                            return Err(why.into());
                         }
-                    })?;
+                        distrusted.push(id);
+                    }
                     self.superblocks.insert(id, superblock);
                     if is_unsettled(stamp) {
                         unsettled.push(id);
@@ -319,7 +352,7 @@ impl<D: SlotSpace> Keeper<D> {
                 Ok(device) => {
                     self.devices.insert(id, Arc::new(device));
                 }
-                Err(why) => {
+                Err(NotOpened { why, .. }) => {
                     let lost = LostDevice {
                         why,
                         unflushed: unflushed && record.kind != DeviceKind::Gone,
@@ -329,11 +362,18 @@ impl<D: SlotSpace> Keeper<D> {
                 }
             }
         }
+        distrusted.into_iter().for_each(|id| self.distrust(id));
         // Who only looks writes nothing.
         if self.not_believed.is_none() {
             self.settle_superblocks(&unsettled);
         }
         Ok(())
+    }
+
+    /// What is in slots of a device that were never used is not known any more: its mark rises with the next membership.
+    fn distrust(&mut self, id: DeviceId) {
+        self.slots.distrust(id);
+        self.distrusted.insert(id);
     }
 
     /// Whether a device that is there belongs to the array, by its superblock.
@@ -380,10 +420,11 @@ impl<D: SlotSpace> Keeper<D> {
             whose(self.map.id(), self.map.extent(), record, &found)?;
             let stamps = self.map.stamps().map_err(|e| explain(&e))?;
             let stamp = stamps.iter().find(|s| s.device == id);
-            if let Err(why) = self.belongs(id, stamp, &found)
-                && !accepted
-            {
-                return Err(why);
+            if let Err(why) = self.belongs(id, stamp, &found) {
+                if !accepted {
+                    return Err(why);
+                }
+                self.distrust(id);
             }
             unsettled = is_unsettled(stamp);
             self.superblocks.insert(id, found);
@@ -495,12 +536,17 @@ impl<D: SlotSpace> Keeper<D> {
         loop {
             let members = self.map.members();
             // One that was not confirmed is tried again, unless a copy knows of it that is to be left behind.
-            let again = self.map.state().pending.filter(|p| {
+            let state = self.map.state();
+            let again = state.pending.filter(|p| {
+                // One of an earlier process may be in an image of a device that somebody puts back: it is used again only where their
+                // number is about to end.
+                let own = self.proposed == Some(p.stamp) || state.earlier.len() > EARLIER_MAX;
                 let left_behind = |c: &CopyId| p.members.contains(*c) && !members.contains(*c);
                 let latest = p.stamp.generation + 1 == self.next_generation;
-                latest && !self.spoiled && !CopyId::ALL.iter().any(left_behind)
+                own && latest && !self.spoiled && !CopyId::ALL.iter().any(left_behind)
             });
             let stamp = again.map_or_else(|| self.new_stamp(), |p| p.stamp);
+            self.proposed = Some(stamp);
             let membership = Membership { stamp, members };
             let before = self.map.state().may_be_members();
             // Where it is clear that too few can be told nothing is begun: a proposal that others do not know stands in their way.
@@ -514,7 +560,14 @@ impl<D: SlotSpace> Keeper<D> {
                 membership,
                 devices,
             };
-            self.commit_directly(&[propose])?;
+            let mut changes = vec![propose];
+            changes.extend(self.distrusted.iter().map(|id| Change::HighWater {
+                device: *id,
+                slots: self.slots.total(*id),
+            }));
+            self.commit_directly(&changes)?;
+            self.remember_marks(&changes);
+            self.distrusted.clear();
             if self.map.members() != members {
                 continue;
             }
@@ -609,6 +662,13 @@ impl<D: SlotSpace> Keeper<D> {
 
     /// Makes a dropped copy of the map anew, if it may, and lets one that has been made belong to the membership.
     pub fn look_at_copies(&mut self, may_begin: bool) {
+        self.map.look_at_places();
+        if self.held.is_none()
+            && !self.map.confirmed()
+            && let Err(error) = self.renew()
+        {
+            self.map_failing = Some(explain(&error));
+        }
         if self.map.end_rebuild() {
             // Nothing is acknowledged before the copy belongs to the membership.
             if let Err(error) = self.renew() {

@@ -54,25 +54,12 @@ impl Keeper {
         Some(dir.join(format!("map-{}.redb", self.map.id())))
     }
 
-    /// Moves the second copy, makes one, or does without.
+    /// Moves the second copy, makes one, or does without. Whether it can be in its place has been tried.
     ///
     /// # Errors
-    /// A place where it cannot be; a map that cannot be changed.
+    /// A map that cannot be changed; where nothing is served, a copy that cannot be made.
     pub fn set_second(&mut self, wish: SecondCopy) -> Result<(), String> {
         let said = |e: array::ArrayError| explain(&e);
-        if let SecondCopy::At(path) = &wish {
-            let path = Path::new(path);
-            let dir = path.parent().filter(|d| d.is_dir());
-            if !path.is_absolute() || dir.is_none() {
-                return Err(format!(
-                    "{}: no file in a directory that is there",
-                    path.display()
-                ));
-            }
-            if path.exists() && self.map.state().second != wish && !self.is_own(path) {
-                return Err(format!("{}: there is another file already", path.display()));
-            }
-        }
         let before = match &self.map.state().second {
             SecondCopy::At(path) => Some(PathBuf::from(path)),
             _ => None,
@@ -89,12 +76,18 @@ impl Keeper {
         }
         self.map.forget(CopyId::Second);
         let change = Change::SetSecondCopy(wish.clone());
-        self.commit(&[change]).map_err(said)?;
-        if let Some(before) = before {
-            let _ = std::fs::remove_file(before); // what is left of it is out of date, and known to be
+        if let Err(error) = self.commit(&[change]) {
+            // It is still where the map says, and is made anew there.
+            if let Some(before) = before {
+                let place = Box::new(FilePlace(before));
+                self.map
+                    .add(CopyId::Second, place, None, "it was to be moved");
+            }
+            return Err(said(error));
         }
         self.write_hint()
             .map_err(|e| format!("cannot write {HINT_FILE}: {e}"))?;
+        let leaves = before.filter(|b| wish != SecondCopy::At(b.display().to_string()));
         if let SecondCopy::At(path) = wish {
             let place = Box::new(FilePlace(path.into()));
             self.map.add(CopyId::Second, place, None, "it is new");
@@ -102,14 +95,32 @@ impl Keeper {
             // Where nothing is served it is there at once.
             if self.map.end_rebuild() {
                 self.renew().map_err(said)?;
+            } else if !self.serves {
+                let second = self
+                    .map
+                    .health()
+                    .into_iter()
+                    .find(|h| h.0 == CopyId::Second);
+                return Err(match second {
+                    Some((_, place, CopyHealth::Dropped { why })) => format!("{place}: {why}"),
+                    _ => "the second copy of the map cannot be made".into(),
+                });
             }
         }
+        if let Some(leaves) = leaves {
+            // It is out of date, and known to be. Its disk may hang: nobody waits for that.
+            let _ = std::thread::Builder::new()
+                .name("terrace-map-leaves".into())
+                .spawn(move || std::fs::remove_file(leaves))
+                .map(|thread| {
+                    if self.serves {
+                        Ok(Ok(()))
+                    } else {
+                        thread.join()
+                    }
+                });
+        }
         Ok(())
-    }
-
-    /// Whether a file is a copy of this array's map that is out of date.
-    fn is_own(&self, path: &Path) -> bool {
-        array::Array::open_file(path).is_ok_and(|a| a.id() == self.map.id())
     }
 
     /// Notes in the array's directory where the second copy is.

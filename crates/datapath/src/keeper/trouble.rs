@@ -60,14 +60,12 @@ impl Keeper {
             }
         }
         for (_, place, health) in self.map.health() {
-            let why = match health {
+            let what = match health {
                 CopyHealth::Member => continue,
-                CopyHealth::Rebuilding => "it is being made anew".to_owned(),
-                CopyHealth::Dropped { why } => {
-                    format!("{why}; it is made anew as soon as it can be")
-                }
+                CopyHealth::Removed => "the file of this copy of the map was removed or replaced, and there is no other one: the map is gone when the server ends; `terrace array backup FILE` saves it, `terrace array copy --dir DIR` makes another one".to_owned(),
+                CopyHealth::Rebuilding => "this copy of the map is not up to date: it is being made anew".to_owned(),
+                CopyHealth::Dropped { why } => format!("this copy of the map is not up to date: {why}; it is made anew as soon as it can be"),
             };
-            let what = format!("this copy of the map is not up to date: {why}");
             say(TroubleKind::MapCopyLost, &place, what);
         }
         for (id, device) in &self.devices {

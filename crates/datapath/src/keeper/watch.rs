@@ -126,7 +126,7 @@ impl Keeper {
         for record in lost {
             self.try_device(record.id, move || match open_one(extent, &record) {
                 Ok(back) => Tried::Back(Box::new(back)),
-                Err(why) => Tried::Away(why),
+                Err(not) => Tried::Away(not.why),
             });
         }
         for (id, device) in self.devices.clone() {

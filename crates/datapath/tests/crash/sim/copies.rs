@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use array::{Array, ArrayError, ArrayId, CopyPlace};
+use array::{Array, ArrayError, ArrayId, CopyPlace, Fresh};
 use crashdisk::CrashDisk;
 use units::Bytes;
 
-/// Where a copy is: what is there, and what is being made to take its place.
+/// Where a copy is.
 #[derive(Debug, Clone)]
 pub struct SimPlace(Arc<Mutex<Inner>>);
 
@@ -15,17 +15,12 @@ struct Inner {
     name: &'static str,
     /// None: the disk is missing.
     disk: Option<CrashDisk>,
-    fresh: Option<CrashDisk>,
 }
 
 impl SimPlace {
     /// A place with what is there.
     pub fn new(name: &'static str, disk: Option<CrashDisk>) -> Self {
-        Self(Arc::new(Mutex::new(Inner {
-            name,
-            disk,
-            fresh: None,
-        })))
+        Self(Arc::new(Mutex::new(Inner { name, disk })))
     }
 
     fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
@@ -53,8 +48,8 @@ impl CopyPlace for SimPlace {
         }
     }
 
-    fn begin(&self, id: ArrayId, extent: Bytes) -> Result<Array, ArrayError> {
-        let mut inner = self.inner();
+    fn begin(&self, id: ArrayId, extent: Bytes) -> Result<Fresh, ArrayError> {
+        let inner = self.inner();
         // A disk that has stopped takes no other file either.
         if inner.disk.as_ref().is_none_or(|d| d.stopped()) {
             return Err(ArrayError::Away {
@@ -62,15 +57,12 @@ impl CopyPlace for SimPlace {
             });
         }
         let fresh = CrashDisk::new(0);
-        let array = Array::create_on(fresh.clone(), id, extent);
-        inner.fresh = Some(fresh);
-        array
-    }
-
-    fn replace(&self) -> Result<(), ArrayError> {
-        let mut inner = self.inner();
-        let fresh = inner.fresh.take();
-        inner.disk = fresh;
-        Ok(())
+        let array = Array::create_on(fresh.clone(), id, extent)?;
+        let place = self.clone();
+        let put = Box::new(move || {
+            place.inner().disk = Some(fresh);
+            Ok(())
+        });
+        Ok(Fresh { array, put })
     }
 }

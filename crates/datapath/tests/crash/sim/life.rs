@@ -549,7 +549,7 @@ impl<'a> Life<'a> {
         let seed = self.rng.next_u64();
         let device = SimDevice::new(disk, self.plan.devices[i].slots, seed, self.faults);
         let opened = with_superblock(&self.keeper.records[&id], device);
-        let joined = opened.and_then(|opened| self.keeper.join(id, opened, false));
+        let joined = opened.and_then(|opened| Ok(self.keeper.join(id, opened, false)?));
         self.taken[i] |= joined.is_ok();
         self.look_at_disks();
         self.tell_failures();
