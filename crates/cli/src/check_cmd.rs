@@ -33,7 +33,7 @@ fn parts(keeper: &Keeper) -> Vec<String> {
         .into_iter()
         .filter_map(|(copy, path, health)| match health {
             CopyHealth::Dropped { why } => Some(format!("{copy} copy of the map, {path}: {why}")),
-            CopyHealth::Member | CopyHealth::Rebuilding => None,
+            CopyHealth::Member | CopyHealth::Removed | CopyHealth::Rebuilding => None,
         });
     doubt.into_iter().chain(lost).chain(stale).collect()
 }

@@ -283,6 +283,158 @@ fn an_array_that_lost_its_only_device_can_be_looked_at() {
 }
 
 #[test]
+fn an_array_is_not_restored_beside_its_server() {
+    let site = filled();
+    let backup = site.path("map.bak");
+    let backup = backup.to_str().unwrap();
+    site.ok(&["array", "backup", backup]);
+    let restore = ["array", "restore", "--from", backup, "--accept-loss", "map"];
+    let said = refused(&site, &restore);
+    assert!(said.contains("stop that one first"), "{said}");
+    // Nobody can be asked any more, and the devices are in use all the same.
+    fs::remove_file(second(&site)).unwrap();
+    fs::remove_dir_all(site.path("array")).unwrap();
+    let said = refused(&site, &restore);
+    assert!(said.contains("is in use by another process"), "{said}");
+    assert!(!site.path("array/map.redb").exists());
+}
+
+#[test]
+fn an_accepted_map_gives_nobody_what_it_does_not_know() {
+    let mut site = filled();
+    stop(&mut site);
+    let backup = site.path("map.bak");
+    let backup = backup.to_str().unwrap();
+    site.ok(&["array", "backup", backup]);
+    let second = second(&site);
+    site.serve(&[]);
+    client(&site, "db")
+        .write(8 * MIB, &vec![9; 4 * MIB as usize])
+        .unwrap();
+    stop(&mut site);
+    fs::remove_file(second).unwrap();
+    fs::remove_file(site.path("array/map.redb")).unwrap();
+    site.ok(&["array", "restore", "--from", backup, "--accept-loss", "map"]);
+    for device in ["fast-0", "middle-0", "slow-0"] {
+        site.run(&["device", "accept", device]);
+    }
+    site.ok(&["volume", "create", "new", "--size", "16M", "--tier", "fast"]);
+    site.serve(&[]);
+    assert!(is_filled(&site, "db", 1));
+    let mut guest = client(&site, "new");
+    for mib in 0..16 {
+        guest.write(mib * MIB, &[1; 512]).unwrap();
+        let read = guest.read(mib * MIB + 4096, 512 << 10).unwrap();
+        assert!(read.iter().all(|b| *b == 0), "bytes of another volume");
+    }
+}
+
+#[test]
+fn copies_that_are_removed_under_a_server_are_made_anew() {
+    let mut site = filled();
+    let second = second(&site);
+    let first = site.path("array/map.redb");
+    fs::remove_file(&first).unwrap();
+    fs::remove_file(&second).unwrap();
+    let until = Instant::now() + Duration::from_secs(40);
+    let current = |site: &Site| {
+        let copies = site.json(&["array", "copies"]);
+        let states = copies["copies"].as_array().unwrap().iter();
+        states.map(|c| c["state"].clone()).all(|s| s == "current")
+    };
+    while !(first.exists() && second.exists() && current(&site)) {
+        assert!(
+            Instant::now() < until,
+            "{}",
+            site.json(&["array", "copies"])
+        );
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    site.ok(&["volume", "create", "late", "--size", "1M", "--tier", "fast"]);
+    site.kill();
+    fs::remove_file(&first).unwrap();
+    site.serve(&[]);
+    site.ok(&["volume", "show", "late"]);
+    assert!(is_filled(&site, "db", 1));
+}
+
+#[test]
+fn a_backup_is_not_replaced_by_an_older_one() {
+    let mut site = filled();
+    let second = second(&site);
+    stop(&mut site);
+    fs::copy(site.path("array/map.redb"), site.path("old.redb")).unwrap();
+    site.ok(&["volume", "create", "late", "--size", "1M", "--tier", "fast"]);
+    let backup = site.path("map.bak");
+    let backup = backup.to_str().unwrap();
+    site.ok(&["array", "backup", backup]);
+    fs::copy(site.path("old.redb"), site.path("array/map.redb")).unwrap();
+    fs::remove_file(second).unwrap();
+    let said = refused(&site, &["array", "backup", backup]);
+    assert!(said.contains("a better one"), "{said}");
+}
+
+#[test]
+fn the_second_copy_stays_where_its_new_place_is_full() {
+    let own = fs::metadata("/proc/self").unwrap();
+    if std::os::unix::fs::MetadataExt::uid(&own) != 0 {
+        eprintln!("skipped: needs root, to mount a small file system");
+        return;
+    }
+    let site = filled();
+    let small = site.path("small");
+    fs::create_dir(&small).unwrap();
+    let mount = |args: &[&str]| {
+        let done = std::process::Command::new(args[0])
+            .args(&args[1..])
+            .status();
+        assert!(done.unwrap().success(), "{args:?}");
+    };
+    let dir = small.to_str().unwrap();
+    mount(&["mount", "-t", "tmpfs", "-o", "size=16k", "none", dir]);
+    let said = site.run(&["array", "copy", "--dir", dir]);
+    let left = fs::read_dir(&small).unwrap().count();
+    mount(&["umount", dir]);
+    assert!(!said.status.success() && left == 0, "{said:?}, {left} left");
+    assert!(second(&site).exists());
+}
+
+#[test]
+fn the_second_copy_goes_where_its_device_is_replaced() {
+    let mut site = filled();
+    let second = second(&site);
+    stop(&mut site);
+    let lost = second.parent().unwrap().to_owned();
+    let device = format!("{}-0", lost.file_name().unwrap().to_str().unwrap());
+    fs::remove_dir_all(&lost).unwrap();
+    site.serve(&[]);
+    fs::create_dir(site.path("new")).unwrap();
+    let new = site.path("new");
+    site.ok(&[
+        "device",
+        "replace",
+        &device,
+        "--dir",
+        new.to_str().unwrap(),
+        "--size",
+        "64M",
+        "--accept-loss",
+        &device,
+    ]);
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        let copies = site.json(&["array", "copies"]);
+        let path = PathBuf::from(copies["copies"][1]["path"].as_str().unwrap());
+        if copies["copies"][1]["state"] == "current" && path.exists() {
+            assert_ne!(path, second);
+            break;
+        }
+        assert!(Instant::now() < until, "{copies}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
 fn a_second_copy_that_was_moved_stays_where_it_is() {
     let mut site = filled();
     let second = second(&site);

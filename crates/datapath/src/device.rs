@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use algo::{DeviceModel, mix};
@@ -105,6 +105,8 @@ pub struct Device {
     pub name: String,
     /// Where its bytes are.
     pub medium: Medium,
+    /// The file with this process's lock on it.
+    locked: Option<Arc<File>>,
     emulated: Option<Mutex<DeviceModel>>,
     requests: AtomicU64,
     since_ns: u64,
@@ -223,6 +225,7 @@ impl Device {
             path: record.path.clone(),
             why,
         };
+        let mut locked = None;
         let medium = match record.kind {
             DeviceKind::Nbd | DeviceKind::BareNbd => {
                 let uri: Result<nbd::Uri, _> = record.path.parse();
@@ -235,7 +238,8 @@ impl Device {
                     .write(true)
                     .open(&record.path)
                     .map_err(failed("open"))?;
-                lock(&file, record)?;
+                let file = Arc::new(file);
+                locked = Some(lock(&file, record)?);
                 let need = DATA_START + u64::from(record.slots) * extent.0;
                 let have = file_bytes(&file).map_err(failed("measure"))?;
                 if have < need {
@@ -246,7 +250,7 @@ impl Device {
                     )));
                 }
                 let backing = Backing::of(&file);
-                Medium::File(Arc::new(file), backing)
+                Medium::File(file, backing)
             }
             DeviceKind::Gone => Medium::Lost,
         };
@@ -254,7 +258,10 @@ impl Device {
             .emulate
             .as_ref()
             .map(|s| Mutex::new(DeviceModel::new(s)));
-        Ok(Self::with(record.id, record.name.clone(), medium, emulated))
+        Ok(Self {
+            locked,
+            ..Self::with(record.id, record.name.clone(), medium, emulated)
+        })
     }
 
     /// One that cannot be used.
@@ -277,6 +284,7 @@ impl Device {
             id,
             name,
             medium,
+            locked: None,
             emulated,
             requests: AtomicU64::new(0),
             since_ns: clock::now_ns(),
@@ -406,6 +414,9 @@ pub trait SlotSpace: Sized {
     /// As a flush.
     fn flush_all(&self) -> io::Result<()>;
 
+    /// Nobody uses it any more: others may, even if something of it is still being closed.
+    fn release(&self) {}
+
     /// [`SlotSpace::flush_all`] of several devices.
     fn flush_each(all: Vec<(DeviceId, Arc<Self>)>) -> Vec<(DeviceId, io::Result<()>)> {
         let one = |(id, device): (DeviceId, Arc<Self>)| (id, device.flush_all());
@@ -424,7 +435,7 @@ pub trait SlotSpace: Sized {
 }
 
 /// How long somebody else's lock on a device is waited for.
-const LOCK_TIME: Duration = Duration::from_secs(1);
+const LOCK_TIME: Duration = Duration::from_secs(3);
 
 /// A superblock that is not written in this time makes its device one that is lost: others wait meanwhile.
 const STAMP_TIME: Duration = Duration::from_secs(3);
@@ -501,6 +512,12 @@ impl SlotSpace for Device {
             Medium::File(file, _) => file.sync_data(),
             Medium::Nbd(uri, _) => client::flush(uri).map_err(io::Error::other),
             Medium::Lost => Err(Errno::IO.into()),
+        }
+    }
+
+    fn release(&self) {
+        if let Some(locked) = &self.locked {
+            let _ = flock(&**locked, FlockOperation::Unlock);
         }
     }
 
@@ -636,11 +653,25 @@ pub fn superblock_of(array: ArrayId, extent: Bytes, record: &DeviceRecord) -> Su
 }
 
 /// Whoever has an array has its devices alone: the map can be lost or restored under a server, the devices say that it is there. The
-/// system looks at block devices now and then, under such a lock too: that is waited for.
-fn lock(file: &File, record: &DeviceRecord) -> Result<(), DeviceError> {
+/// system looks at block devices now and then, under such a lock too: that is waited for. Within a process a device may be open more than
+/// once, when it is tried: all share the lock of the first. The file that has it.
+fn lock(file: &Arc<File>, record: &DeviceRecord) -> Result<Arc<File>, DeviceError> {
+    static LOCKS: Mutex<BTreeMap<(u64, u64), Weak<File>>> = Mutex::new(BTreeMap::new());
+    let own = match file.metadata() {
+        Ok(meta) => (meta.dev(), meta.ino()),
+        Err(_) => return Ok(file.clone()),
+    };
+    let shared = {
+        let mut locks = LOCKS.lock().unwrap_or_else(PoisonError::into_inner);
+        locks.retain(|_, lock| lock.strong_count() > 0);
+        let first = locks.get(&own).and_then(Weak::upgrade);
+        let shared = first.unwrap_or_else(|| file.clone());
+        locks.insert(own, Arc::downgrade(&shared));
+        shared
+    };
     let until = Instant::now() + LOCK_TIME;
     loop {
-        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        match flock(&*shared, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::AGAIN) if Instant::now() < until => {
                 std::thread::sleep(Duration::from_millis(20));
             }
@@ -651,7 +682,7 @@ fn lock(file: &File, record: &DeviceRecord) -> Result<(), DeviceError> {
                 });
             }
             // Not every file system has locks: there the map's own has to do.
-            Ok(()) | Err(_) => return Ok(()),
+            Ok(()) | Err(_) => return Ok(shared),
         }
     }
 }

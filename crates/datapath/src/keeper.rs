@@ -88,7 +88,7 @@ struct Held {
 }
 
 /// The array and what is known of it in memory. `D` is a [`Device`], but in tests.
-pub struct Keeper<D = Device> {
+pub struct Keeper<D: SlotSpace = Device> {
     /// The durable map, in its copies.
     pub map: Copies,
     /// Free slots.
@@ -671,6 +671,12 @@ impl<D: SlotSpace> Keeper<D> {
             used += (slots - u64::from(self.slots.free(device.id))) * extent;
         }
         (Bytes(used), Bytes(total))
+    }
+}
+
+impl<D: SlotSpace> Drop for Keeper<D> {
+    fn drop(&mut self) {
+        self.devices.values().for_each(|d| d.release());
     }
 }
 

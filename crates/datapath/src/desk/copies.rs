@@ -139,10 +139,9 @@ fn check_place(path: &Path, id: ArrayId, map: &Array) -> Result<()> {
     }
     let image = map.image().map_err(text)?;
     let trial = FilePlace(path.with_extension("trial"));
-    let made = trial.begin(id, map.extent()).map_err(text)?;
-    // It never takes a place: what is left of it is removed.
-    image.write_into(&made.array).map_err(text)?;
-    drop(made);
+    let made = trial.begin(id, map.extent());
+    let made = made.and_then(|made| image.write_into(&made.array));
+    // It never takes a place.
     trial.tidy();
-    Ok(())
+    made.map_err(|e| format!("{}: {}", path.display(), text(e)))
 }

@@ -6,7 +6,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use array::{Change, CopyHealth, CopyId, DeviceKind, FilePlace, SecondCopy};
+use array::{Change, CopyHealth, CopyId, DeviceKind, DeviceRecord, FilePlace, SecondCopy};
 
 use super::Keeper;
 use crate::device::{Device, Medium};
@@ -16,18 +16,33 @@ use crate::text::explain;
 pub const HINT_FILE: &str = "map.second";
 
 impl Keeper {
-    /// Makes a second copy beside one of the devices, where nobody has said otherwise and there is a place for it.
+    /// Makes a second copy beside one of the devices, where nobody has said otherwise and there is a place for it; another one, where it is
+    /// lost with the device that it is beside.
     ///
     /// # Errors
     /// When the map cannot be changed.
     pub fn second_by_default(&mut self) -> Result<(), String> {
-        if self.map.state().second != SecondCopy::Auto {
+        if self.map.state().second != SecondCopy::Auto && !self.second_is_lost() {
             return Ok(());
         }
         match self.default_second() {
             Some(path) => self.set_second(SecondCopy::At(path.display().to_string())),
             None => Ok(()),
         }
+    }
+
+    /// Whether the second copy is out of date, and beside a device that is lost.
+    fn second_is_lost(&self) -> bool {
+        let second = self.map.health().into_iter();
+        let mut second = second.filter(|(c, _, _)| *c == CopyId::Second);
+        let Some((_, path, CopyHealth::Dropped { .. })) = second.next() else {
+            return false;
+        };
+        let dir = Path::new(&path).parent();
+        let beside =
+            |r: &&DeviceRecord| r.kind == DeviceKind::File && Path::new(&r.path).parent() == dir;
+        let mut beside = self.records.values().filter(beside).peekable();
+        beside.peek().is_some() && beside.all(|r| self.lost.contains_key(&r.id))
     }
 
     /// Beside a device in another directory than the first copy's; on another file system, if there is one. Not in memory, unless
