@@ -11,7 +11,7 @@ use units::{Bytes, DeviceId, TierId, VolumeId};
 use volume::Location;
 
 use super::{AcceptLoss, FoundCopy, Host, Keeper, with_superblock};
-use crate::device::{SlotSpace, ZeroError, superblock_of};
+use crate::device::{SlotSpace, Space, ZeroError, Zeroed, superblock_of};
 use crate::engine::{StoreReply, StoreRequest};
 
 const ID: ArrayId = ArrayId([7; 16]);
@@ -26,8 +26,16 @@ impl SlotSpace for Memory {
         Ok(())
     }
 
-    fn hold(&self, _: u32, _: Bytes) -> bool {
-        true
+    fn is_zeroing(&self) -> bool {
+        false
+    }
+
+    fn zeroed_late(&self) -> Option<Zeroed> {
+        None
+    }
+
+    fn hold(&self, _: u32, _: Bytes) -> Space {
+        Space::Held
     }
 
     fn read_superblock(&self) -> Result<Superblock, String> {
@@ -112,7 +120,7 @@ impl Bench {
     /// Asks for something; the marks that were committed with it, and the answer.
     fn ask(&mut self, request: StoreRequest, durable: bool) -> (Vec<u32>, Option<StoreReply>) {
         let mut changes = vec![];
-        let reply = self.keeper.prepare(VOLUME, request, &mut changes);
+        let reply = self.keeper.prepare(0, VOLUME, request, &mut changes);
         let mut marks = vec![];
         for change in &changes {
             if let Change::HighWater { device, slots } = change {
