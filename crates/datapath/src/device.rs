@@ -463,6 +463,9 @@ pub trait SlotSpace: Sized {
     /// Zeroing that was not over in time, and is since.
     fn zeroed_late(&self) -> Option<Zeroed>;
 
+    /// Whether nothing that it was asked to hold keeps it.
+    fn may_hold(&self) -> bool;
+
     /// Takes a slot's space from whatever gives it, so that a write does not find that there is none.
     fn hold(&self, slot: u32, extent: Bytes) -> Space;
 
@@ -566,6 +569,10 @@ impl SlotSpace for Device {
             }
         };
         late.take().map(|l| (l.slots, result))
+    }
+
+    fn may_hold(&self) -> bool {
+        self.holder.busy_for().is_none()
     }
 
     fn hold(&self, slot: u32, extent: Bytes) -> Space {

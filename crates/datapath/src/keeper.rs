@@ -649,6 +649,10 @@ impl<D: SlotSpace> Keeper<D> {
     }
 
     fn place_on(&mut self, device: DeviceId) -> Result<Location, NoPlace> {
+        // No slot is taken for nothing: one that was never used is dirty then.
+        if !self.devices[&device].may_hold() {
+            return Err(NoPlace::NotInTime);
+        }
         if self.slots.clean_left(device) == 0 {
             self.clean(device, CLEAN_AT_ONCE)?;
         }

@@ -74,6 +74,10 @@ impl SlotSpace for Memory {
         over.then(|| (std::mem::take(&mut *self.zeroing.lock().unwrap()), Ok(())))
     }
 
+    fn may_hold(&self) -> bool {
+        true
+    }
+
     fn hold(&self, _: u32, _: Bytes) -> Space {
         match is(&self.silent) {
             true => Space::NotInTime,

@@ -120,6 +120,10 @@ impl SlotSpace for SimDevice {
         Some((slots, result))
     }
 
+    fn may_hold(&self) -> bool {
+        true
+    }
+
     fn hold(&self, _: u32, _: Bytes) -> Space {
         match self.chance(self.faults.space) {
             true => Space::None,
