@@ -647,7 +647,9 @@ impl SlotSpace for Device {
     }
 
     fn release(&self) {
-        if let Some(locked) = &self.locked {
+        // What hangs may be written yet: then the lock ends with it, and not before.
+        let hangs = self.holder.busy_for().is_some() || self.zeroer.busy_for().is_some();
+        if let Some(locked) = self.locked.as_ref().filter(|_| !hangs) {
             let _ = flock(&**locked, FlockOperation::Unlock);
         }
     }
