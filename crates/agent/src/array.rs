@@ -265,9 +265,11 @@ mod tests {
         for kind in [
             TroubleKind::MapFailing,
             TroubleKind::DeviceLost,
+            TroubleKind::DeviceFileGone,
             TroubleKind::VolumeIncomplete,
             TroubleKind::VolumeDamaged,
             TroubleKind::MapCopyLost,
+            TroubleKind::DeviceUnreachable,
             TroubleKind::DeviceErrors,
             TroubleKind::NoSpace,
             TroubleKind::NearlyFull,

@@ -19,8 +19,8 @@ const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 /// A server that does not answer a request within this time is stuck.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
 
-/// Zeroing takes no longer: others wait for the array's keeper meanwhile.
-const ZERO_TIME: Duration = Duration::from_secs(3);
+/// An answer that somebody waits for takes no longer.
+const QUICK_TIME: Duration = Duration::from_secs(3);
 
 /// Why a remote export cannot be used.
 #[derive(Debug, Error)]
@@ -185,7 +185,7 @@ pub fn connect(uri: &Uri) -> Result<(OwnedFd, Box<Session>), ClientError> {
 /// [`ClientError`]; then nothing is known of the ranges.
 pub fn zero(uri: &Uri, ranges: &[(u64, u32)]) -> Result<(), ClientError> {
     let mut client = Client::connect(uri)?;
-    let timeout = client.socket.set_timeout(ZERO_TIME);
+    let timeout = client.socket.set_timeout(QUICK_TIME);
     timeout.map_err(|e| client.io(e))?;
     for (offset, length) in ranges {
         client.zero(*offset, *length)?;
@@ -195,7 +195,7 @@ pub fn zero(uri: &Uri, ranges: &[(u64, u32)]) -> Result<(), ClientError> {
 
 fn quick(uri: &Uri) -> Result<Client, ClientError> {
     let client = Client::connect(uri)?;
-    let timeout = client.socket.set_timeout(ZERO_TIME);
+    let timeout = client.socket.set_timeout(QUICK_TIME);
     timeout.map_err(|e| client.io(e))?;
     Ok(client)
 }

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,7 @@ use rustix::io::Errno;
 use thiserror::Error;
 use units::{Bytes, DeviceId};
 
+use crate::hand::{Hand, Outcome, Wanted};
 use crate::{client, clock};
 
 /// Why a device cannot be used.
@@ -111,11 +113,40 @@ pub struct Device {
     requests: AtomicU64,
     since_ns: u64,
     done: Done,
-    errors: Mutex<BTreeMap<(&'static str, i32), u64>>,
+    errors: Mutex<BTreeMap<(&'static str, i32), (u64, Instant)>>,
     /// Number of errors, to see at a glance that there are more.
     failures: AtomicU64,
     /// What was last written as its superblock: a remote device must have it whenever it is connected to.
     superblock: Mutex<Option<Superblock>>,
+    /// Takes space for slots.
+    holder: Hand,
+    /// Zeroes slots. Another hand than the one that takes space: zeroing waits for a flush, which may take long on a disk that works.
+    zeroer: Hand,
+    /// Zeroing that was not over in time, its end not yet heard of.
+    late: Mutex<Option<Late>>,
+}
+
+/// Slots that are being zeroed longer than anybody waited.
+#[derive(Debug)]
+struct Late {
+    slots: Vec<u32>,
+    end: Receiver<Result<(), ZeroFailed>>,
+}
+
+/// Why slots could not be zeroed, with the errno if it has one.
+type ZeroFailed = (ZeroError, Option<i32>);
+
+/// Requests that failed in one way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Failed {
+    /// What was asked for.
+    pub op: &'static str,
+    /// How it failed.
+    pub errno: i32,
+    /// How often, since the device was opened.
+    pub count: u64,
+    /// When it last did.
+    pub last: Instant,
 }
 
 /// I/Os that workers have completed. Each counter by itself is exact; together they are of nearly the same moment.
@@ -292,20 +323,37 @@ impl Device {
             errors: Mutex::default(),
             failures: AtomicU64::new(0),
             superblock: Mutex::default(),
+            holder: Hand::default(),
+            zeroer: Hand::default(),
+            late: Mutex::default(),
         }
     }
 
     /// Counts a request that failed.
     pub fn failed(&self, op: &'static str, errno: i32) {
+        let now = Instant::now();
         let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
-        *errors.entry((op, errno)).or_default() += 1;
+        let (count, last) = errors.entry((op, errno)).or_insert((0, now));
+        (*count, *last) = (*count + 1, now);
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Requests that failed, by kind and errno.
-    pub fn errors(&self) -> Vec<((&'static str, i32), u64)> {
+    pub fn errors(&self) -> Vec<Failed> {
         let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
-        errors.iter().map(|(k, n)| (*k, *n)).collect()
+        let one = |((op, errno), (count, last)): (&(&'static str, i32), &(u64, Instant))| Failed {
+            op,
+            errno: *errno,
+            count: *count,
+            last: *last,
+        };
+        errors.iter().map(one).collect()
+    }
+
+    /// For how long the keeper's requests to it have not been answered. Zeroing may take long on a busy disk.
+    pub fn silent_for(&self) -> Option<Duration> {
+        let zeroing = self.zeroer.busy_for().filter(|t| *t >= ZERO_HANGS);
+        self.holder.busy_for().max(zeroing)
     }
 
     /// How many requests failed.
@@ -383,6 +431,22 @@ pub struct ZeroError {
     pub why: String,
     /// A flush has failed, or may have: what guests wrote before it may be lost, and no other flush will say so.
     pub flush: bool,
+    /// It may happen yet, at any time: nobody gets the slots before the next start, or before [`SlotSpace::zeroed_late`] says that it has.
+    pub late: bool,
+}
+
+/// Slots of which the zeroing is over, and how it went.
+pub type Zeroed = (Vec<u32>, Result<(), ZeroError>);
+
+/// Whether there is space for a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Space {
+    /// It was taken, or a write will find out.
+    Held,
+    /// There is none.
+    None,
+    /// The device has not answered in time.
+    NotInTime,
 }
 
 /// What the keeper needs of a device. The crash tests have simulated ones.
@@ -393,8 +457,17 @@ pub trait SlotSpace: Sized {
     /// The slots hold anything then.
     fn zero(&self, slots: &[u32], extent: Bytes) -> Result<(), ZeroError>;
 
-    /// Takes a slot's space from whatever gives it, so that a write does not find that there is none; whether there is.
-    fn hold(&self, slot: u32, extent: Bytes) -> bool;
+    /// Whether zeroing goes on that was not over in time.
+    fn is_zeroing(&self) -> bool;
+
+    /// Zeroing that was not over in time, and is since.
+    fn zeroed_late(&self) -> Option<Zeroed>;
+
+    /// Whether nothing that it was asked to hold keeps it.
+    fn may_hold(&self) -> bool;
+
+    /// Takes a slot's space from whatever gives it, so that a write does not find that there is none.
+    fn hold(&self, slot: u32, extent: Bytes) -> Space;
 
     /// Its superblock: the later one of the two.
     ///
@@ -438,33 +511,91 @@ pub trait SlotSpace: Sized {
 const LOCK_TIME: Duration = Duration::from_secs(3);
 
 /// A superblock that is not written in this time makes its device one that is lost: others wait meanwhile.
-const STAMP_TIME: Duration = Duration::from_secs(3);
+pub(crate) const STAMP_TIME: Duration = Duration::from_secs(3);
 
 /// A device of which everything is not flushed in this time, at the end, is not said to be.
 const FLUSH_TIME: Duration = Duration::from_secs(60);
 
+/// Space for a slot is there in this time, or the slot is not taken: others wait for the keeper meanwhile.
+const HOLD_TIME: Duration = Duration::from_secs(1);
+
+/// Zeroing is waited for no longer: others wait for the keeper meanwhile. Most disks need less for a batch; nothing is lost where one that
+/// is busy needs more, since its end is heard of.
+const ZERO_TIME: Duration = Duration::from_secs(2);
+
+/// Zeroing that takes longer does not go on: as long as an I/O may take.
+const ZERO_HANGS: Duration = Duration::from_secs(30);
+
 impl SlotSpace for Device {
     fn zero(&self, slots: &[u32], extent: Bytes) -> Result<(), ZeroError> {
-        let result = self.zero_slots(slots, extent);
-        if let Err((_, Some(errno))) = &result {
-            self.failed("zero", *errno);
+        let fail = |why: &str, late| {
+            let why = format!("device {:?}: cannot zero: {why}", self.name);
+            let flush = false;
+            Err(ZeroError { why, flush, late })
+        };
+        if self.is_zeroing() {
+            return fail("it still does so", false);
         }
-        result.map_err(|(error, _)| error)
+        let all = slots.to_vec();
+        let (name, medium) = (self.name.clone(), self.medium.clone());
+        let work = move |wanted: &Wanted| zero_slots(&name, &medium, &all, extent, wanted);
+        match self.zeroer.within(ZERO_TIME, work) {
+            Outcome::Done(result) => self.zeroed(result),
+            Outcome::Late(end) => {
+                self.failed("zero", Errno::TIMEDOUT.raw_os_error());
+                let slots = slots.to_vec();
+                let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+                *late = Some(Late { slots, end });
+                fail("it does not answer", true)
+            }
+            Outcome::NotBegun => fail("it cannot be asked", false),
+        }
     }
 
-    fn hold(&self, slot: u32, extent: Bytes) -> bool {
-        let Medium::File(file, _) = &self.medium else {
-            return true;
+    fn is_zeroing(&self) -> bool {
+        let late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        late.is_some()
+    }
+
+    fn zeroed_late(&self) -> Option<Zeroed> {
+        let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = match late.as_ref()?.end.try_recv() {
+            Ok(result) => self.zeroed(result),
+            Err(TryRecvError::Empty) => return None,
+            // It panicked: nothing is known of them.
+            Err(TryRecvError::Disconnected) => {
+                *late = None;
+                return None;
+            }
         };
+        late.take().map(|l| (l.slots, result))
+    }
+
+    fn may_hold(&self) -> bool {
+        self.holder.busy_for().is_none()
+    }
+
+    fn hold(&self, slot: u32, extent: Bytes) -> Space {
+        let Medium::File(file, _) = &self.medium else {
+            return Space::Held;
+        };
+        let file = file.clone();
         let offset = DATA_START + u64::from(slot) * extent.0;
-        match fallocate(&**file, FallocateFlags::KEEP_SIZE, offset, extent.0) {
-            Ok(()) => true,
-            Err(e @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
-                self.failed("allocate", e.raw_os_error());
-                false
+        let allocate =
+            move |_: &Wanted| fallocate(&*file, FallocateFlags::KEEP_SIZE, offset, extent.0);
+        let failed = |errno: Errno| self.failed("allocate", errno.raw_os_error());
+        match self.holder.within(HOLD_TIME, allocate) {
+            Outcome::Done(Err(e @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG))) => {
+                failed(e);
+                Space::None
             }
             // Not every filesystem can; then a write finds out.
-            Err(_) => true,
+            Outcome::Done(_) => Space::Held,
+            Outcome::Late(_) => {
+                failed(Errno::TIMEDOUT);
+                Space::NotInTime
+            }
+            Outcome::NotBegun => Space::NotInTime,
         }
     }
 
@@ -516,7 +647,9 @@ impl SlotSpace for Device {
     }
 
     fn release(&self) {
-        if let Some(locked) = &self.locked {
+        // What hangs may be written yet: then the lock ends with it, and not before.
+        let hangs = self.holder.busy_for().is_some() || self.zeroer.busy_for().is_some();
+        if let Some(locked) = self.locked.as_ref().filter(|_| !hangs) {
             let _ = flock(&**locked, FlockOperation::Unlock);
         }
     }
@@ -574,34 +707,58 @@ pub(crate) fn at_once<R: Send + 'static>(
 }
 
 impl Device {
-    /// Zeroes slots; an error with its errno, if it has one.
-    fn zero_slots(&self, slots: &[u32], extent: Bytes) -> Result<(), (ZeroError, Option<i32>)> {
-        match &self.medium {
-            Medium::Nbd(uri, start) => {
-                let at = |slot: &u32| (start + u64::from(*slot) * extent.0, extent.0 as u32);
-                let ranges: Vec<(u64, u32)> = slots.iter().map(at).collect();
-                client::zero(uri, &ranges).map_err(|e| {
-                    let why = e.to_string();
-                    (ZeroError { why, flush: true }, None)
-                })
+    /// Counts what failed.
+    fn zeroed(&self, result: Result<(), ZeroFailed>) -> Result<(), ZeroError> {
+        result.map_err(|(error, errno)| {
+            if let Some(errno) = errno {
+                self.failed("zero", errno);
             }
-            Medium::File(file, _) => {
-                let fail = |flush: bool| {
-                    move |e: io::Error| {
-                        let why = format!("device {:?}: cannot zero: {e}", self.name);
-                        (ZeroError { why, flush }, e.raw_os_error())
-                    }
-                };
-                for slot in slots {
-                    let offset = DATA_START + u64::from(*slot) * extent.0;
-                    zero_range(file, offset, extent.0).map_err(fail(false))?;
+            error
+        })
+    }
+}
+
+/// Zeroes slots, durably, while that is wanted.
+fn zero_slots(
+    name: &str,
+    medium: &Medium,
+    slots: &[u32],
+    extent: Bytes,
+    wanted: &Wanted,
+) -> Result<(), ZeroFailed> {
+    match medium {
+        Medium::Nbd(uri, start) => {
+            let at = |slot: &u32| (start + u64::from(*slot) * extent.0, extent.0 as u32);
+            let ranges: Vec<(u64, u32)> = slots.iter().map(at).collect();
+            client::zero(uri, &ranges).map_err(|e| {
+                // The server may carry them out yet, and nobody will say when.
+                let (why, flush, late) = (e.to_string(), true, true);
+                (ZeroError { why, flush, late }, None)
+            })
+        }
+        Medium::File(file, _) => {
+            let fail = |flush: bool| {
+                move |e: io::Error| {
+                    let why = format!("device {name:?}: cannot zero: {e}");
+                    let late = false;
+                    (ZeroError { why, flush, late }, e.raw_os_error())
                 }
-                file.sync_data().map_err(fail(true))
+            };
+            // The kernel tells of a failed flush once to everybody who has the file open: what this one hears of, however late, the
+            // guests' flushes hear of too.
+            let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+            let own = OpenOptions::new().read(true).write(true).open(own);
+            let own = own.map_err(fail(false))?;
+            for slot in slots {
+                let offset = DATA_START + u64::from(*slot) * extent.0;
+                zero_range(&own, offset, extent.0, wanted).map_err(fail(false))?;
             }
-            Medium::Lost => {
-                let why = format!("device {:?} is lost", self.name);
-                Err((ZeroError { why, flush: false }, None))
-            }
+            own.sync_data().map_err(fail(true))
+        }
+        Medium::Lost => {
+            let why = format!("device {name:?} is lost");
+            let (flush, late) = (false, false);
+            Err((ZeroError { why, flush, late }, None))
         }
     }
 }
@@ -615,7 +772,7 @@ fn write_superblocks(file: &File, superblock: &Superblock) -> io::Result<()> {
 }
 
 /// Makes a range read as zeroes and gives its space back, where the system can; else writes zeroes.
-fn zero_range(file: &File, offset: u64, length: u64) -> io::Result<()> {
+fn zero_range(file: &File, offset: u64, length: u64, wanted: &Wanted) -> io::Result<()> {
     /// Bytes zeroed at once: the filesystem locks the file meanwhile, and guests' writes wait.
     const AT_ONCE: u64 = 128 << 10;
     /// Zeroing takes one part in so many of the time, so that the guests that use the same file hardly notice.
@@ -623,6 +780,9 @@ fn zero_range(file: &File, offset: u64, length: u64) -> io::Result<()> {
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let mut at = 0;
     while at < length {
+        if !wanted.still() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         let now = (length - at).min(AT_ONCE);
         let started = Instant::now();
         match fallocate(file, punch, offset + at, now) {

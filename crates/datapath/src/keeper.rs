@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use array::{
@@ -16,7 +16,7 @@ use array::{
 use units::{Bytes, DeviceId, TierId, VolumeId};
 use volume::Location;
 
-use crate::device::{Device, SlotSpace};
+use crate::device::{Device, SlotSpace, Space, ZeroError};
 use crate::engine::{Fault, StoreReply, StoreRequest};
 use crate::worker::{Inbox, Message};
 
@@ -26,11 +26,17 @@ const TOGETHER: usize = 256;
 /// Slots zeroed and flushed at once.
 const CLEAN_AT_ONCE: usize = 64;
 
+/// Bytes zeroed and flushed at once, if that is more than one slot: somebody may wait for the first of them.
+const CLEAN_BYTES: u64 = 64 << 20;
+
 /// Slots zeroed in one idle moment. Bounds how long a request may have to wait behind them.
 const CLEAN_WHEN_IDLE: usize = 8;
 
-/// A device that failed to zero slots is not asked for new ones for so long: others wait for the keeper meanwhile.
+/// A device that failed to zero slots, or did not answer, is not asked for new ones for so long: others wait for the keeper meanwhile.
 const SPARE_AFTER_FAILURE: Duration = Duration::from_secs(10);
+
+/// New extents wait so long for a device that does not answer, where no other has room; as long as an I/O on it would.
+const PLACE_TIME: Duration = Duration::from_secs(30);
 
 /// After the map could not be written it is left alone for so long: opening it again may take long, and a full disk stays full for a while.
 const MAP_PAUSE: Duration = Duration::from_millis(500);
@@ -87,6 +93,24 @@ struct Held {
     answers: Vec<(usize, VolumeId, StoreReply)>,
 }
 
+/// A request for places that no device could be found for in time.
+struct Waiting {
+    since: Instant,
+    worker: usize,
+    volume: VolumeId,
+    extents: Vec<u32>,
+    prefer: Option<DeviceId>,
+}
+
+/// Why there is no place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NoPlace {
+    /// No device has room.
+    Full,
+    /// Those that may have do not answer.
+    NotInTime,
+}
+
 /// The array and what is known of it in memory. `D` is a [`Device`], but in tests.
 pub struct Keeper<D: SlotSpace = Device> {
     /// The durable map, in its copies.
@@ -107,6 +131,10 @@ pub struct Keeper<D: SlotSpace = Device> {
     pub workers: Vec<Inbox>,
     /// When zeroing slots of a device last failed.
     failed: BTreeMap<DeviceId, Instant>,
+    /// When a device last did not answer in time, as space was to be taken on it.
+    silent: BTreeMap<DeviceId, Instant>,
+    /// Requests for places on devices that do not answer.
+    waiting: Vec<Waiting>,
     /// What the store last failed with.
     pub store_error: Option<String>,
     /// Why the last commit was not made, until one is.
@@ -124,6 +152,12 @@ pub struct Keeper<D: SlotSpace = Device> {
     pause: Option<Instant>,
     /// Whether the array is open for guests.
     serves: bool,
+    /// Whether guests may be in: the first membership of this process holds.
+    guests: bool,
+    /// Devices that were lost before guests were let in, and their superblocks from before.
+    unstamped: BTreeMap<DeviceId, Superblock>,
+    /// What was used of devices that are lost, while somebody has it still.
+    left: BTreeMap<DeviceId, Weak<D>>,
     /// A device was lost that carries the stamp that is proposed.
     spoiled: bool,
     /// The operator accepts that another copy of the map may have gone on alone, or may yet.
@@ -171,6 +205,7 @@ impl Keeper {
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
                     self.clean_a_little();
+                    self.serve_waiting();
                     self.look_after();
                     continue;
                 }
@@ -196,7 +231,16 @@ impl Keeper {
                 }
             }
             self.serve(together);
+            self.serve_waiting();
             self.look_after();
+        }
+    }
+
+    /// Tries again what waits for devices that did not answer.
+    fn serve_waiting(&mut self) {
+        if !self.waiting.is_empty() {
+            let answers = self.place_waiting();
+            self.answer(answers);
         }
     }
 
@@ -239,11 +283,20 @@ impl<D: SlotSpace> Keeper<D> {
         let mut changes = vec![];
         let mut answers = vec![];
         for (worker, volume, request) in requests {
-            if let Some(reply) = self.prepare(volume, request, &mut changes) {
+            if let Some(reply) = self.prepare(worker, volume, request, &mut changes) {
                 answers.push((worker, volume, reply));
             }
         }
-        let done = self.commit(&changes).is_ok();
+        self.make_durable(&changes, answers)
+    }
+
+    /// The answers that may be given once changes are made.
+    fn make_durable(
+        &mut self,
+        changes: &[Change],
+        answers: Vec<(usize, VolumeId, StoreReply)>,
+    ) -> Vec<(usize, VolumeId, StoreReply)> {
+        let done = self.commit(changes).is_ok();
         match &mut self.held {
             Some(held) => {
                 held.answers = answers;
@@ -252,6 +305,45 @@ impl<D: SlotSpace> Keeper<D> {
             None if done => answers,
             None => self.undone(answers),
         }
+    }
+
+    /// Tries again what waits for devices that did not answer; the answers of those that need not wait any longer. To be called often.
+    pub fn place_waiting(&mut self) -> Vec<(usize, VolumeId, StoreReply)> {
+        if self.held.is_some() {
+            return vec![];
+        }
+        let (mut changes, mut answers) = (vec![], vec![]);
+        for one in std::mem::take(&mut self.waiting) {
+            if !self.volumes.contains_key(&one.volume) {
+                continue; // deleted: nobody waits
+            }
+            let (worker, volume) = (one.worker, one.volume);
+            let reply = self.place_or_wait(one, &mut changes);
+            answers.extend(reply.map(|r| (worker, volume, r)));
+        }
+        self.make_durable(&changes, answers)
+    }
+
+    /// The answer to a request for places; none if it has to wait.
+    fn place_or_wait(&mut self, one: Waiting, changes: &mut Vec<Change>) -> Option<StoreReply> {
+        let places = match self.place_all(one.volume, one.extents.len(), one.prefer, changes) {
+            Err(NoPlace::NotInTime) if one.since.elapsed() < PLACE_TIME => {
+                self.waiting.push(one);
+                return None;
+            }
+            Err(NoPlace::NotInTime) => Err(Fault::Io),
+            Err(NoPlace::Full) => Err(Fault::NoSpace),
+            Ok(places) => Ok(places),
+        };
+        let (volume, extents) = (one.volume, one.extents);
+        for (extent, at) in extents.iter().zip(places.iter().flatten()) {
+            changes.push(Change::Place {
+                volume,
+                extent: *extent,
+                at: *at,
+            });
+        }
+        Some(StoreReply::Placed { extents, places })
     }
 
     /// What is answered to a request that is not even tried.
@@ -437,26 +529,25 @@ impl<D: SlotSpace> Keeper<D> {
         })
     }
 
-    /// The changes that a request needs, and the answer once they are durable.
+    /// The changes that a request needs, and the answer once they are durable; none where there is none, or not yet.
     fn prepare(
         &mut self,
+        worker: usize,
         volume: VolumeId,
         request: StoreRequest,
         changes: &mut Vec<Change>,
     ) -> Option<StoreReply> {
         match request {
             StoreRequest::Place { extents, prefer } => {
-                let places = self.place_all(volume, extents.len(), prefer, changes);
-                if let Ok(places) = &places {
-                    for (extent, at) in extents.iter().zip(places) {
-                        changes.push(Change::Place {
-                            volume,
-                            extent: *extent,
-                            at: *at,
-                        });
-                    }
-                }
-                Some(StoreReply::Placed { extents, places })
+                let since = Instant::now();
+                let one = Waiting {
+                    since,
+                    worker,
+                    volume,
+                    extents,
+                    prefer,
+                };
+                self.place_or_wait(one, changes)
             }
             StoreRequest::Vacate { extents } => {
                 for extent in &extents {
@@ -497,16 +588,18 @@ impl<D: SlotSpace> Keeper<D> {
         count: usize,
         prefer: Option<DeviceId>,
         changes: &mut Vec<Change>,
-    ) -> Result<Vec<Location>, Fault> {
+    ) -> Result<Vec<Location>, NoPlace> {
         let home = self.volumes.get(&volume).map_or(TierId(0), |v| v.home);
+        let before = changes.len();
         let mut places = vec![];
         for _ in 0..count {
             match self.place_one(home, prefer, changes) {
-                Some(place) => places.push(place),
-                None => {
+                Ok(place) => places.push(place),
+                Err(why) => {
                     // They were never written: they are as they were.
                     places.into_iter().for_each(|p| self.slots.give_back(p));
-                    return Err(Fault::NoSpace);
+                    changes.truncate(before);
+                    return Err(why);
                 }
             }
         }
@@ -530,31 +623,57 @@ impl<D: SlotSpace> Keeper<D> {
         all
     }
 
+    /// A place for a new extent. Devices that did not answer lately are tried only if no other has room.
     fn place_one(
         &mut self,
         home: TierId,
         prefer: Option<DeviceId>,
         changes: &mut Vec<Change>,
-    ) -> Option<Location> {
-        for device in self.candidates(home, prefer) {
-            if self.slots.clean_left(device) == 0 && !self.clean(device, CLEAN_AT_ONCE) {
-                continue;
+    ) -> Result<Location, NoPlace> {
+        let lately = |at: &Instant| at.elapsed() < SPARE_AFTER_FAILURE;
+        let silent = |d: &DeviceId| self.silent.get(d).is_some_and(lately);
+        let all = self.candidates(home, prefer).into_iter();
+        let (last, first): (Vec<_>, Vec<_>) = all.partition(silent);
+        let mut none = NoPlace::Full;
+        for device in first.into_iter().chain(last) {
+            match self.place_on(device) {
+                Ok(at) => {
+                    changes.extend(self.mark_for(at));
+                    return Ok(at);
+                }
+                Err(NoPlace::NotInTime) => none = NoPlace::NotInTime,
+                Err(NoPlace::Full) => {}
             }
-            let Some(taken) = self.slots.take_clean(device) else {
-                continue;
-            };
-            let at = Location {
-                device,
-                slot: taken.slot,
-            };
-            if !self.hold_space(at) {
-                self.slots.give_back(at);
-                continue;
-            }
-            changes.extend(self.mark_for(at));
-            return Some(at);
         }
-        None
+        Err(none)
+    }
+
+    fn place_on(&mut self, device: DeviceId) -> Result<Location, NoPlace> {
+        // No slot is taken for nothing: one that was never used is dirty then.
+        if !self.devices[&device].may_hold() {
+            return Err(NoPlace::NotInTime);
+        }
+        if self.slots.clean_left(device) == 0 {
+            self.clean(device, CLEAN_AT_ONCE)?;
+        }
+        let taken = self.slots.take_clean(device).ok_or(NoPlace::Full)?;
+        let slot = taken.slot;
+        let at = Location { device, slot };
+        let space = self.hold_space(at);
+        if space != Space::Held {
+            self.slots.give_back(at);
+        }
+        match space {
+            Space::Held => {
+                self.silent.remove(&device);
+                Ok(at)
+            }
+            Space::None => Err(NoPlace::Full),
+            Space::NotInTime => {
+                self.silent.insert(device, Instant::now());
+                Err(NoPlace::NotInTime)
+            }
+        }
     }
 
     fn reserve(
@@ -591,49 +710,69 @@ impl<D: SlotSpace> Keeper<D> {
     }
 
     /// Takes a slot's space from the filesystem now, so that a full one is found here and not in the middle of a write.
-    fn hold_space(&self, at: Location) -> bool {
-        let of_file = self.records[&at.device].kind == DeviceKind::File;
-        !of_file || self.devices[&at.device].hold(at.slot, self.map.extent())
+    fn hold_space(&self, at: Location) -> Space {
+        match self.records[&at.device].kind {
+            DeviceKind::File => self.devices[&at.device].hold(at.slot, self.map.extent()),
+            _ => Space::Held,
+        }
     }
 
     /// What the keeper does when nothing is to be done: zeroes some given-up slots.
     pub fn clean_a_little(&mut self) {
-        // A remote device is asked only when its slots are needed: it may take long to answer.
-        let near = self.records.values().filter(|d| !d.kind.is_remote());
-        let near = near.filter(|d| self.devices.contains_key(&d.id));
-        let devices: Vec<DeviceId> = near.map(|d| d.id).collect();
-        for device in devices {
-            self.clean(device, CLEAN_WHEN_IDLE);
+        let all: Vec<DeviceId> = self.devices.keys().copied().collect();
+        for device in all {
+            self.hear_of_zeroing(device);
+            // A remote device is asked only when its slots are needed: it may take long to answer.
+            if !self.records[&device].kind.is_remote() {
+                let _ = self.clean(device, CLEAN_WHEN_IDLE);
+            }
         }
     }
 
-    /// Zeroes given-up slots of a device and flushes it; whether there are clean slots then.
-    fn clean(&mut self, device: DeviceId, most: usize) -> bool {
+    /// Zeroing that was not over in time may be now.
+    fn hear_of_zeroing(&mut self, device: DeviceId) {
+        while let Some((slots, result)) = self.devices[&device].zeroed_late() {
+            self.failed.remove(&device);
+            self.zeroed(device, &slots, result);
+        }
+    }
+
+    /// Zeroes given-up slots of a device and flushes it; an error if there are no clean ones then.
+    fn clean(&mut self, device: DeviceId, most: usize) -> Result<(), NoPlace> {
+        self.hear_of_zeroing(device);
         let recently = |at: &Instant| at.elapsed() < SPARE_AFTER_FAILURE;
-        let dirty = if self.failed.get(&device).is_some_and(recently) {
-            vec![]
-        } else {
-            self.slots.to_clean(device, most)
+        let extent = self.map.extent();
+        let most = most.min((CLEAN_BYTES / extent.0).max(1) as usize);
+        let spared = self.failed.get(&device).is_some_and(recently);
+        let dirty = match spared || self.devices[&device].is_zeroing() {
+            true => vec![],
+            false => self.slots.to_clean(device, most),
         };
         if !dirty.is_empty() {
-            let zeroed = self.devices[&device].zero(&dirty, self.map.extent());
-            match zeroed {
-                Ok(()) => self.slots.cleaned(device, &dirty),
-                Err(error) => {
-                    if error.flush {
-                        self.lost_flushes.push(device);
-                        self.tell_losses();
-                    }
-                    self.store_error = Some(error.why);
-                    self.failed.insert(device, Instant::now());
-                    // A remote device may zero them yet, late: nobody gets them before the next start.
-                    if !self.records[&device].kind.is_remote() {
-                        self.slots.not_cleaned(device, &dirty);
-                    }
-                }
-            }
+            let result = self.devices[&device].zero(&dirty, extent);
+            self.zeroed(device, &dirty, result);
         }
-        self.slots.clean_left(device) > 0
+        match self.slots.clean_left(device) {
+            0 if self.devices[&device].is_zeroing() => Err(NoPlace::NotInTime),
+            0 => Err(NoPlace::Full),
+            _ => Ok(()),
+        }
+    }
+
+    /// Zeroing of slots is over, or goes on without anybody.
+    fn zeroed(&mut self, device: DeviceId, slots: &[u32], result: Result<(), ZeroError>) {
+        let Err(error) = result else {
+            return self.slots.cleaned(device, slots);
+        };
+        if error.flush {
+            self.lost_flushes.push(device);
+            self.tell_losses();
+        }
+        self.store_error = Some(error.why);
+        self.failed.insert(device, Instant::now());
+        if !error.late {
+            self.slots.not_cleaned(device, slots);
+        }
     }
 
     /// The kernel tells of a failed flush once, and has told the keeper: the guests' next flushes must fail.
@@ -736,6 +875,7 @@ pub enum KeeperError {
     Device(#[from] crate::device::DeviceError),
 }
 
+mod look;
 mod members;
 mod second;
 mod trouble;

@@ -7,6 +7,7 @@ pub mod desk;
 pub mod device;
 pub mod engine;
 mod filter;
+mod hand;
 pub mod heat;
 mod inject;
 mod io;

@@ -13,13 +13,15 @@ pub enum TroubleKind {
     MapFailing,
     /// A device cannot be used: what is on it answers with errors.
     DeviceLost,
+    /// A device is used, and its file is not at its path any more: the next start will not find it.
+    DeviceFileGone,
     /// Some extents of a volume cannot be read.
     VolumeIncomplete,
     /// Records of a volume are damaged: it is not served.
     VolumeDamaged,
     /// One of the copies of the map is not kept up to date.
     MapCopyLost,
-    /// A device cannot be reached.
+    /// A device cannot be reached, or another one answers in its place.
     DeviceUnreachable,
     /// I/O on a device fails.
     DeviceErrors,
@@ -59,6 +61,7 @@ impl TroubleKind {
         match self {
             TroubleKind::MapFailing => "map-failing",
             TroubleKind::DeviceLost => "device-lost",
+            TroubleKind::DeviceFileGone => "device-file-gone",
             TroubleKind::VolumeIncomplete => "volume-incomplete",
             TroubleKind::VolumeDamaged => "volume-damaged",
             TroubleKind::MapCopyLost => "map-copy-lost",
@@ -86,9 +89,11 @@ impl TroubleKind {
         let known = [
             TroubleKind::MapFailing,
             TroubleKind::DeviceLost,
+            TroubleKind::DeviceFileGone,
             TroubleKind::VolumeIncomplete,
             TroubleKind::VolumeDamaged,
             TroubleKind::MapCopyLost,
+            TroubleKind::DeviceUnreachable,
             TroubleKind::DeviceErrors,
             TroubleKind::NoSpace,
             TroubleKind::NearlyFull,

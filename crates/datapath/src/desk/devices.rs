@@ -1,11 +1,13 @@
 //! Tiers and their devices.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use array::{Change, DeviceKind, DeviceRecord, TierRecord};
 use units::{Bytes, DeviceId, TierId};
 
+use super::underway::{Claim, Taken};
 use super::{
     Desk, DeviceInfo, NewDevice, NewSource, Result, TierInfo, Told, done, policy, refused, text,
 };
@@ -57,30 +59,132 @@ impl Desk {
         })
     }
 
+    /// Adds a device. What may take long is done here, beside whatever else goes on; the keeper makes the record only.
     pub(super) fn add_device(&self, new: NewDevice) -> Result<Told> {
-        done(self.with_keeper(move |keeper| add_device(keeper, new))??)
+        done(self.bring_in(new)?)
+    }
+
+    pub(super) fn bring_in(&self, new: NewDevice) -> Result<String> {
+        let mut known = None;
+        let claim = self.underway.claim(|others| {
+            let found = self.with_keeper(|keeper| Known::of(keeper))??;
+            let chosen = found.choose(&new.tier, others);
+            known = Some(found);
+            Ok(chosen)
+        })?;
+        let known = known.expect("something was chosen");
+        let record = known.record(&claim, &new)?;
+        Device::format(known.array, known.extent, &record).map_err(text)?;
+        let opened = Device::open(known.extent, &record).map_err(|error| {
+            if record.kind == DeviceKind::File {
+                let _ = std::fs::remove_file(&record.path); // it was made just now
+            }
+            text(error)
+        })?;
+        let (wanted, tier) = (record.clone(), new.tier.clone());
+        let joined = self.with_keeper(move |keeper| take_in(keeper, wanted, tier, opened))?;
+        match joined {
+            Ok(()) => {}
+            Err(NotTaken::Left(device, why)) => {
+                return Err(match device.disown(&record) {
+                    Ok(()) => why,
+                    Err(error) => format!("{why}; and it cannot be wiped: {}", text(error)),
+                });
+            }
+            Err(NotTaken::Stays(why)) => return Err(why),
+        }
+        let size = Bytes(u64::from(record.slots) * known.extent.0);
+        Ok(format!(
+            "device {} of {size} is in tier {}",
+            record.name, new.tier
+        ))
     }
 }
 
-pub(super) fn add_device(keeper: &mut Keeper, new: NewDevice) -> Result<String> {
-    let extent = keeper.map.extent();
-    let id = DeviceId(keeper.records.keys().last().map_or(0, |d| d.0 + 1));
-    let known = keeper.tiers.iter().find(|t| t.name == new.tier);
-    let next = keeper.tiers.last().map_or(0, |t| t.id.0 + 1);
-    let tier = known.map_or(TierId(next), |t| t.id);
-    let tier_record = known.is_none().then(|| TierRecord {
-        id: tier,
-        name: new.tier.clone(),
-    });
-    let taken = |name: &String| keeper.records.values().any(|d| d.name == *name);
-    let mut names = (0..).map(|number| format!("{}-{number}", new.tier));
-    let name = names
-        .find(|n| !taken(n))
-        .expect("there are fewer devices than numbers");
+/// What of an array a new device depends on.
+struct Known {
+    array: array::ArrayId,
+    extent: Bytes,
+    last: Option<DeviceId>,
+    names: Vec<String>,
+    paths: Vec<String>,
+}
+
+impl Known {
+    fn of(keeper: &Keeper) -> Result<Self> {
+        // Before anything is made ready: it would be left behind for a reason that is not its own.
+        may_change(keeper)?;
+        let records = keeper.records.values();
+        Ok(Self {
+            array: keeper.map.id(),
+            extent: keeper.map.extent(),
+            last: keeper.records.keys().last().copied(),
+            names: records.clone().map(|r| r.name.clone()).collect(),
+            paths: records.map(|r| r.path.clone()).collect(),
+        })
+    }
+
+    /// A number and a name for a device of a tier.
+    fn choose(&self, tier: &str, others: &BTreeMap<DeviceId, Taken>) -> (DeviceId, Taken) {
+        let last = self.last.max(others.keys().last().copied());
+        let id = DeviceId(last.map_or(0, |d| d.0 + 1));
+        let taken = |name: &String| {
+            self.names.contains(name) || others.values().any(|other| other.name == *name)
+        };
+        let mut names = (0..).map(|number| format!("{tier}-{number}"));
+        let name = names
+            .find(|n| !taken(n))
+            .expect("there are fewer devices than numbers");
+        (id, Taken { name, path: None })
+    }
+
+    /// The record of a new device. Its tier is known when it is taken in.
+    fn record(&self, claim: &Claim<'_>, new: &NewDevice) -> Result<DeviceRecord> {
+        let extent = self.extent;
+        let name = claim.name();
+        let (kind, path, all) = examine(new, &name)?;
+        let size = match (new.size, all) {
+            (Some(size), Some(all)) if size.0 > all => {
+                return Err(format!("{path} has {}, not {size}", Bytes(all)));
+            }
+            (Some(size), _) => size.0,
+            (None, Some(all)) => all,
+            (None, None) => {
+                return Err(
+                    "how much of the directory's filesystem may be used? Give --size".into(),
+                );
+            }
+        };
+        let slots = u32::try_from(size / extent.0).map_err(|_| "that is too large".to_string())?;
+        if slots == 0 {
+            return Err(format!(
+                "{} is less than one extent of {extent}",
+                Bytes(size)
+            ));
+        }
+        if self.paths.contains(&path) {
+            return Err(format!("{path} is a device of this array already"));
+        }
+        claim.place(&path)?;
+        Ok(DeviceRecord {
+            id: claim.id,
+            tier: TierId(0),
+            name,
+            kind,
+            path,
+            slots,
+            high_water: if kind.begins_as_zeroes() { 0 } else { slots },
+            emulate: new.emulate.clone(),
+        })
+    }
+}
+
+/// What a device is to be on: its kind and path, and how much there is, where that is known.
+fn examine(new: &NewDevice, name: &str) -> Result<(DeviceKind, String, Option<u64>)> {
     let io = |what: &str, path: &PathBuf, e: std::io::Error| {
         format!("cannot {what} {}: {e}", path.display())
     };
-    let (kind, path, all) = match &new.source {
+    Ok(match &new.source {
         NewSource::Dir(dir) => {
             let dir = dir
                 .canonicalize()
@@ -127,67 +231,71 @@ pub(super) fn add_device(keeper: &mut Keeper, new: NewDevice) -> Result<String> 
             let usable = session.export.size.saturating_sub(array::DATA_START);
             (DeviceKind::Nbd, uri.clone(), Some(usable))
         }
-    };
-    let size = match (new.size, all) {
-        (Some(size), Some(all)) if size.0 > all => {
-            return Err(format!("{path} has {}, not {size}", Bytes(all)));
-        }
-        (Some(size), _) => size.0,
-        (None, Some(all)) => all,
-        (None, None) => {
-            return Err("how much of the directory's filesystem may be used? Give --size".into());
-        }
-    };
-    let slots = u32::try_from(size / extent.0).map_err(|_| "that is too large".to_string())?;
-    if slots == 0 {
-        return Err(format!(
-            "{} is less than one extent of {extent}",
-            Bytes(size)
-        ));
+    })
+}
+
+/// Whether the map can be changed now, as far as is known.
+pub(super) fn may_change(keeper: &Keeper) -> Result<()> {
+    if let Some(why) = keeper.not_believed() {
+        return Err(why);
     }
-    let record = DeviceRecord {
-        id,
-        tier,
-        name: name.clone(),
-        kind,
-        path,
-        slots,
-        high_water: if kind.begins_as_zeroes() { 0 } else { slots },
-        emulate: new.emulate,
-    };
-    if keeper.records.values().any(|d| d.path == record.path) {
-        return Err(format!("{} is a device of this array already", record.path));
+    match keeper.is_held() {
+        true => Err(
+            "it is not known yet whether an earlier change of the map is durable: try again when `terrace array copies` says no more of it"
+                .into(),
+        ),
+        false => Ok(()),
     }
-    Device::format(keeper.map.id(), extent, &record).map_err(text)?;
+}
+
+/// Why a device that was made ready is not in use.
+enum NotTaken {
+    /// It is not the array's.
+    Left(Arc<Device>, String),
+    /// It is, or may be: what may be in the map is left to it.
+    Stays(String),
+}
+
+/// Takes a device in that was made ready.
+fn take_in(
+    keeper: &mut Keeper,
+    record: DeviceRecord,
+    tier: String,
+    device: Device,
+) -> std::result::Result<(), NotTaken> {
+    let device = Arc::new(device);
+    let known = keeper.tiers.iter().find(|t| t.name == tier).map(|t| t.id);
+    let next = keeper.tiers.last().map_or(0, |t| t.id.0 + 1);
+    let id = known.unwrap_or(TierId(next));
+    let tier_record = known.is_none().then(|| TierRecord { id, name: tier });
+    let record = DeviceRecord { tier: id, ..record };
+    let left = |why| NotTaken::Left(device.clone(), why);
+    may_change(keeper).map_err(left)?;
     let mut changes: Vec<Change> = tier_record.iter().cloned().map(Change::AddTier).collect();
     changes.push(Change::AddDevice(record.clone()));
     if let Err(error) = keeper.commit(&changes) {
-        // What may be in the map all the same is left to it.
-        if !keeper.is_held()
-            && let Ok(device) = Device::open(extent, &record)
-        {
-            device.disown(&record).map_err(text)?;
-        }
-        return Err(refused(error));
+        return Err(match keeper.is_held() {
+            true => NotTaken::Stays(refused(error)),
+            false => NotTaken::Left(device, refused(error)),
+        });
     }
-    let device = Device::open(extent, &record).map_err(text)?;
+    let stays = |e| NotTaken::Stays(text(e));
     keeper.tiers.extend(tier_record);
-    keeper.add(&record, device);
+    keeper.add(&record, device.clone());
     // Whatever goes wrong from here on, extents may be placed there.
     for worker in &keeper.workers {
-        worker.send(Message::Device(keeper.devices[&id].clone()));
+        worker.send(Message::Device(device.clone()));
     }
     // Before anything is written to it, the other devices and the map know that it belongs to them.
-    keeper.renew_if_served().map_err(text)?;
+    keeper.renew_if_served().map_err(stays)?;
     if let Err(why) = keeper.second_by_default() {
         keeper.store_error = Some(format!("no second copy of the map: {why}"));
     }
-    if let Some(lost) = keeper.lost.get(&id) {
-        return Err(format!(
-            "device {name} was added, and is lost already: {}",
-            lost.why
-        ));
+    match keeper.lost.get(&record.id) {
+        Some(lost) => Err(NotTaken::Stays(format!(
+            "device {} was added, and is lost already: {}",
+            record.name, lost.why
+        ))),
+        None => Ok(()),
     }
-    let size = Bytes(u64::from(slots) * extent.0);
-    Ok(format!("device {name} of {size} is in tier {}", new.tier))
 }

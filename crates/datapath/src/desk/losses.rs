@@ -1,21 +1,36 @@
 //! Devices and tiers that leave the array, devices that are lost, and those that are taken back.
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
 
-use array::{Change, DeviceKind, DeviceRecord, Extent};
+use array::{Change, DeviceKind, DeviceRecord, Extent, Superblock};
 use units::{Bytes, DeviceId};
 
-use super::devices::add_device;
-use super::{Desk, NewDevice, Result, Told, done, refused, text, tier_named};
+use super::underway::Taken;
+use super::{Desk, NewDevice, NewSource, Result, Told, done, refused, text, tier_named};
+use crate::device::Device;
 use crate::keeper::{Keeper, open_one};
 use crate::text::unknown;
 use crate::worker::Message;
 
+/// A device that is not the array's any more, and is to be wiped.
+type Leaving = Vec<(DeviceRecord, Option<Arc<Device>>)>;
+
 impl Desk {
     pub(super) fn remove_device(&self, name: &str, accept_loss: bool) -> Result<Told> {
+        done(self.take_out(name, accept_loss)?)
+    }
+
+    fn take_out(&self, name: &str, accept_loss: bool) -> Result<String> {
         let wanted = name.to_owned();
-        let told = self.with_keeper(move |keeper| remove(keeper, &wanted, accept_loss))??;
-        done(told)
+        let record = self.with_keeper(move |keeper| device_named(keeper, &wanted))??;
+        // Nobody makes a device of the same place before this one is wiped.
+        let _leaving = self.underway.claim(|_| Ok((record.id, taken(&record))))?;
+        let wanted = name.to_owned();
+        let (told, leaving) =
+            self.with_keeper(move |keeper| remove(keeper, &wanted, accept_loss))??;
+        Ok(told + &wipe(leaving))
     }
 
     pub(super) fn replace_device(
@@ -24,23 +39,30 @@ impl Desk {
         new: NewDevice,
         accept_loss: bool,
     ) -> Result<Told> {
+        let dir = match &new.source {
+            NewSource::Dir(dir) => dir.canonicalize().ok(),
+            NewSource::Block(_) | NewSource::Nbd(_) => None,
+        };
         let wanted = name.to_owned();
-        let told = self.with_keeper(move |keeper| -> Result<String> {
+        // Before anything is added: what is refused leaves nothing behind.
+        let tier = self.with_keeper(move |keeper| -> Result<String> {
             let record = device_named(keeper, &wanted)?;
             if keeper.devices.contains_key(&record.id) && keeper.holds(record.id) {
                 return Err(format!(
                     "device {wanted:?} is in use: add another one to its tier (`terrace tier add`), move everything off this one (`terrace tier drain`, `terrace volume move`), then `terrace device remove {wanted}`"
                 ));
             }
-            // Before anything is added: what is refused leaves nothing behind.
             check_loss(keeper, &record, accept_loss)?;
+            check_second(keeper, std::slice::from_ref(&record), dir.as_deref())?;
             let tier = keeper.tiers.iter().find(|t| t.id == record.tier);
-            let tier = tier.ok_or("its tier is not known")?.name.clone();
-            let added = add_device(keeper, NewDevice { tier, ..new })?;
-            let removed = remove(keeper, &wanted, accept_loss)?;
-            Ok(format!("{added}; {removed}"))
+            Ok(tier.ok_or("its tier is not known")?.name.clone())
         })??;
-        done(told)
+        let added = self.bring_in(NewDevice { tier, ..new })?;
+        // It has changed meanwhile, or the map cannot be written: the new one is of use all the same.
+        let removed = self
+            .take_out(name, accept_loss)
+            .map_err(|why| format!("{added}, but {name} stays: {why}"))?;
+        done(format!("{added}; {removed}"))
     }
 
     pub(super) fn accept_device(&self, name: &str) -> Result<Told> {
@@ -54,63 +76,120 @@ impl Desk {
         })??;
         // Not by the keeper: it may take long.
         let opened = open_one(extent, &record).map_err(|not| not.why)?;
-        self.with_keeper(move |keeper| -> Result<()> {
-            if keeper.devices.contains_key(&record.id) {
-                return Ok(()); // it came back by itself
-            }
-            keeper.join(record.id, opened, true)?;
-            if keeper.workers.is_empty() {
-                keeper.renew().map_err(text)?; // so that the next start expects it as it is
-            }
-            if let Some(lost) = keeper.lost.get(&record.id) {
-                return Err(lost.why.clone());
-            }
-            for worker in &keeper.workers {
-                worker.send(Message::Device(keeper.devices[&record.id].clone()));
-            }
-            Ok(())
-        })??;
+        self.with_keeper(move |keeper| accept(keeper, &record, opened))??;
         done(format!("device {name} is in use again, as it is"))
     }
 
     pub(super) fn remove_tier(&self, name: &str) -> Result<Told> {
         let wanted = name.to_owned();
-        self.with_keeper(move |keeper| -> Result<()> {
-            let tier = tier_named(keeper, &wanted)?;
-            let of_tier = keeper.records.values().filter(|d| d.tier == tier);
-            let devices: Vec<DeviceRecord> = of_tier.cloned().collect();
-            for device in &devices {
-                let held = holdings(keeper, device.id)?;
-                if !held.is_empty() {
-                    return Err(format!(
-                        "device {:?} of the tier holds {}: empty it first (`terrace tier drain {wanted}`, `terrace volume move`)",
-                        device.name,
-                        told(&held)
-                    ));
-                }
-            }
-            let mut changes: Vec<Change> =
-                devices.iter().map(|d| Change::RemoveDevice(d.id)).collect();
-            changes.push(Change::RemoveTier(tier));
-            // All of it or nothing: a tier that volumes call their home stays whole.
-            check_second(keeper, &devices)?;
-            keeper.commit(&changes).map_err(|e| home_of_volumes(keeper, tier).unwrap_or_else(|| refused(e)))?;
-            keeper.tiers.retain(|t| t.id != tier);
-            // The map knows nothing of them any more: nor may anything else, whatever becomes of their files.
-            let mut handles = vec![];
-            for device in &devices {
-                handles.push((device, keeper.devices.get(&device.id).cloned()));
-                keeper.forget(device.id);
-            }
-            for (device, handle) in handles {
-                if let Some(Err(error)) = handle.map(|h| h.disown(device)) {
-                    keeper.store_error = Some(text(error));
-                }
-            }
-            keeper.renew_if_served().map_err(text)
-        })??;
-        done(format!("tier {name} is gone, and its devices with it"))
+        let devices = self.with_keeper(move |keeper| of_tier(keeper, &wanted))??;
+        let mut claims = vec![];
+        for record in &devices {
+            claims.push(self.underway.claim(|_| Ok((record.id, taken(record))))?);
+        }
+        let wanted = name.to_owned();
+        let leaving = self.with_keeper(move |keeper| remove_tier(keeper, &wanted, &devices))??;
+        let wiped = wipe(leaving);
+        done(format!(
+            "tier {name} is gone, and its devices with it{wiped}"
+        ))
     }
+}
+
+fn taken(record: &DeviceRecord) -> Taken {
+    Taken {
+        name: record.name.clone(),
+        path: Some(record.path.clone()),
+    }
+}
+
+/// Wipes devices that have left; what could not be, in words. Not by the keeper: it may take long.
+fn wipe(leaving: Leaving) -> String {
+    let one = |(record, device): (DeviceRecord, Option<Arc<Device>>)| {
+        let error = device?.disown(&record).err()?;
+        Some(format!("; it cannot be wiped: {}", text(error)))
+    };
+    leaving.into_iter().filter_map(one).collect()
+}
+
+/// Takes a device as it is.
+fn accept(
+    keeper: &mut Keeper,
+    record: &DeviceRecord,
+    opened: (Device, Option<Superblock>),
+) -> Result<()> {
+    let id = record.id;
+    let now = keeper.records.get(&id);
+    if now.is_none_or(|now| (now.kind, &now.path) != (record.kind, &record.path)) {
+        return Err(format!(
+            "device {:?} was removed, or given up, meanwhile",
+            record.name
+        ));
+    }
+    if keeper.devices.contains_key(&id) {
+        return Ok(()); // it came back by itself
+    }
+    keeper.join(id, opened, true)?;
+    if keeper.workers.is_empty() {
+        keeper.renew().map_err(text)?; // so that the next start expects it as it is
+    }
+    if let Some(lost) = keeper.lost.get(&id) {
+        return Err(lost.why.clone());
+    }
+    for worker in &keeper.workers {
+        worker.send(Message::Device(keeper.devices[&id].clone()));
+    }
+    Ok(())
+}
+
+fn of_tier(keeper: &Keeper, name: &str) -> Result<Vec<DeviceRecord>> {
+    let tier = tier_named(keeper, name)?;
+    let devices = keeper.records.values().filter(|d| d.tier == tier);
+    Ok(devices.cloned().collect())
+}
+
+/// The other devices are to know who belongs to them. It is gone whether they can be told or not.
+fn tell_others(keeper: &mut Keeper) {
+    if let Err(error) = keeper.renew_if_served() {
+        keeper.map_failing = Some(text(error));
+    }
+}
+
+/// Takes a tier and its devices out of the array.
+fn remove_tier(keeper: &mut Keeper, name: &str, expected: &[DeviceRecord]) -> Result<Leaving> {
+    let tier = tier_named(keeper, name)?;
+    let devices = of_tier(keeper, name)?;
+    let ids = |of: &[DeviceRecord]| of.iter().map(|d| d.id).collect::<Vec<_>>();
+    if ids(&devices) != ids(expected) {
+        return Err(format!("tier {name:?} has other devices than a moment ago"));
+    }
+    for device in &devices {
+        let held = holdings(keeper, device.id)?;
+        if !held.is_empty() {
+            return Err(format!(
+                "device {:?} of the tier holds {}: empty it first (`terrace tier drain {name}`, `terrace volume move`)",
+                device.name,
+                told(&held)
+            ));
+        }
+    }
+    let mut changes: Vec<Change> = devices.iter().map(|d| Change::RemoveDevice(d.id)).collect();
+    changes.push(Change::RemoveTier(tier));
+    // All of it or nothing: a tier that volumes call their home stays whole.
+    check_second(keeper, &devices, None)?;
+    keeper
+        .commit(&changes)
+        .map_err(|e| home_of_volumes(keeper, tier).unwrap_or_else(|| refused(e)))?;
+    keeper.tiers.retain(|t| t.id != tier);
+    // The map knows nothing of them any more: nor may anything else, whatever becomes of their files.
+    let mut leaving = vec![];
+    for device in devices {
+        let handle = keeper.devices.get(&device.id).cloned();
+        keeper.forget(device.id);
+        leaving.push((device, handle));
+    }
+    tell_others(keeper);
+    Ok(leaving)
 }
 
 /// Volumes whose home is a tier, in a sentence; none, none.
@@ -177,8 +256,8 @@ fn check_loss(keeper: &Keeper, record: &DeviceRecord, accept_loss: bool) -> Resu
     }
 }
 
-/// The map's second copy is not on a disk that leaves.
-fn check_second(keeper: &Keeper, leaving: &[DeviceRecord]) -> Result<()> {
+/// The map's second copy is not on a disk that leaves, unless a device comes beside it (`coming` is its directory).
+fn check_second(keeper: &Keeper, leaving: &[DeviceRecord], coming: Option<&Path>) -> Result<()> {
     let second = keeper
         .map
         .health()
@@ -187,10 +266,12 @@ fn check_second(keeper: &Keeper, leaving: &[DeviceRecord]) -> Result<()> {
     let Some((_, path, _)) = second else {
         return Ok(());
     };
-    let dir = std::path::Path::new(&path).parent();
-    let beside = |d: &&DeviceRecord| {
-        d.kind == DeviceKind::File && std::path::Path::new(&d.path).parent() == dir
-    };
+    let dir = Path::new(&path).parent();
+    if coming.is_some() && coming == dir {
+        return Ok(());
+    }
+    let beside =
+        |d: &&DeviceRecord| d.kind == DeviceKind::File && Path::new(&d.path).parent() == dir;
     let stays = keeper.records.values().filter(beside);
     let stays = stays
         .filter(|d| leaving.iter().all(|l| l.id != d.id))
@@ -204,7 +285,8 @@ fn check_second(keeper: &Keeper, leaving: &[DeviceRecord]) -> Result<()> {
     }
 }
 
-fn remove(keeper: &mut Keeper, name: &str, accept_loss: bool) -> Result<String> {
+/// Takes a device out of the array, or gives up what was on it.
+fn remove(keeper: &mut Keeper, name: &str, accept_loss: bool) -> Result<(String, Leaving)> {
     let record = device_named(keeper, name)?;
     check_loss(keeper, &record, accept_loss)?;
     let id = record.id;
@@ -213,7 +295,7 @@ fn remove(keeper: &mut Keeper, name: &str, accept_loss: bool) -> Result<String> 
             "device {name:?} is the target of a move: cancel that first"
         ));
     }
-    check_second(keeper, std::slice::from_ref(&record))?;
+    check_second(keeper, std::slice::from_ref(&record), None)?;
     let held = holdings(keeper, id)?;
     if held.is_empty() {
         keeper
@@ -221,11 +303,8 @@ fn remove(keeper: &mut Keeper, name: &str, accept_loss: bool) -> Result<String> 
             .map_err(refused)?;
         let handle = keeper.devices.get(&id).cloned();
         keeper.forget(id);
-        keeper.renew_if_served().map_err(text)?;
-        if let Some(Err(error)) = handle.map(|h| h.disown(&record)) {
-            keeper.store_error = Some(text(error));
-        }
-        return Ok(format!("device {name} is gone"));
+        tell_others(keeper);
+        return Ok((format!("device {name} is gone"), vec![(record, handle)]));
     }
     // What was on it stays known as lost: nobody is to take it for something that was never written.
     let gone = DeviceRecord {
@@ -247,8 +326,9 @@ fn remove(keeper: &mut Keeper, name: &str, accept_loss: bool) -> Result<String> 
         lost.in_use = true;
     }
     keeper.renew_if_served().map_err(text)?;
-    Ok(format!(
+    let told = format!(
         "device {name} is given up, and with it {}: reads and writes there fail until it is trimmed",
         told(&held)
-    ))
+    );
+    Ok((told, vec![]))
 }

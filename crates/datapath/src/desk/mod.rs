@@ -11,6 +11,7 @@ mod policy;
 mod reuse;
 mod samples;
 mod sampling;
+mod underway;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +33,7 @@ use crate::text::{explain, unknown};
 use crate::worker::{Answer, Message, OfGuests, Question, VolumeSetup};
 use moves::MoveGoal;
 use policy::Allowed;
+use underway::Underway;
 
 pub use data::{Ask, CopyInfo, DeviceInfo, NewDevice, NewSource, TierInfo, Told, VolumeInfo};
 pub(crate) use heat::places;
@@ -54,6 +56,8 @@ pub struct Desk {
     ordering: Mutex<BTreeSet<VolumeId>>,
     /// What may be made.
     allowed: Mutex<Allowed>,
+    /// Devices that are being added or removed.
+    underway: Underway,
 }
 
 enum KeeperAccess {
@@ -91,6 +95,7 @@ impl Desk {
             tiers: Mutex::default(),
             ordering: Mutex::default(),
             allowed: Mutex::default(),
+            underway: Underway::default(),
         }
     }
 
@@ -104,6 +109,7 @@ impl Desk {
             tiers: Mutex::default(),
             ordering: Mutex::default(),
             allowed: Mutex::default(),
+            underway: Underway::default(),
         }
     }
 

@@ -52,13 +52,17 @@ pub enum TroubleKind {
     MapFailing,
     /// A device cannot be used: what is on it answers with errors.
     DeviceLost,
+    /// A device is used, and its file is not at its path any more: the next start will not find it.
+    DeviceFileGone,
     /// Some extents of a volume cannot be read.
     VolumeIncomplete,
     /// The map knows that records of a volume are damaged: it is not served.
     VolumeDamaged,
     /// One of the copies of the map is not kept up to date.
     MapCopyLost,
-    /// I/O on a device fails, by kind of request and errno.
+    /// A device does not answer, or another one answers in its place.
+    DeviceUnreachable,
+    /// I/O on a device has failed within minutes, by kind of request and errno.
     DeviceErrors,
     /// A device, or the disk of a map copy, has no room.
     NoSpace,
@@ -82,8 +86,8 @@ pub struct DeviceSample {
     pub used: Bytes,
     /// The device that it behaves like.
     pub emulate: Option<DeviceSpec>,
-    /// Whether it can be reached. A remote device can when every worker is connected to it, and not where nothing is
-    /// served; others always.
+    /// Whether it can be reached. A remote device can when every worker is connected to it and it answers, and not where
+    /// nothing is served; others always.
     pub connected: bool,
     /// When its counters began, in nanoseconds of the server's monotonic clock. Those of different beginnings cannot be
     /// subtracted.

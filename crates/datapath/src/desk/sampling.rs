@@ -14,7 +14,7 @@ use super::{
     VolumeSample, policy, text, tier_name,
 };
 use crate::clock;
-use crate::device::{Device, DeviceCounts};
+use crate::device::{Device, DeviceCounts, Failed};
 use crate::engine::MoveOrder;
 use crate::keeper::{Keeper, errno_name};
 use crate::worker::{LiveSample, Message, WorkerSamples};
@@ -111,7 +111,7 @@ fn device(keeper: &Keeper, id: DeviceId, linked: bool) -> DeviceSample {
         size: bytes(slots),
         used: bytes(slots - keeper.slots.free(id)),
         emulate: record.emulate.clone(),
-        connected: handle.is_some() && (!record.kind.is_remote() || linked),
+        connected: handle.is_some() && (!record.kind.is_remote() || linked && keeper.answers(id)),
         since_ns: counts.since_ns,
         reads: counts.reads,
         writes: counts.writes,
@@ -133,10 +133,10 @@ const NO_COUNTS: DeviceCounts = DeviceCounts {
 };
 
 fn errors(device: &Device) -> Vec<DeviceErrors> {
-    let one = |((op, errno), count): ((&'static str, i32), u64)| DeviceErrors {
-        op: op.into(),
-        errno: errno_name(errno),
-        count,
+    let one = |failed: Failed| DeviceErrors {
+        op: failed.op.into(),
+        errno: errno_name(failed.errno),
+        count: failed.count,
     };
     device.errors().into_iter().map(one).collect()
 }

@@ -288,6 +288,8 @@ impl<D: SlotSpace> Keeper<D> {
             volumes,
             workers: vec![],
             failed: BTreeMap::new(),
+            silent: BTreeMap::new(),
+            waiting: vec![],
             store_error: None,
             map_failing: None,
             lost_flushes: vec![],
@@ -298,6 +300,9 @@ impl<D: SlotSpace> Keeper<D> {
             held: None,
             pause: None,
             serves: false,
+            guests: false,
+            unstamped: BTreeMap::new(),
+            left: BTreeMap::new(),
             spoiled: false,
             accepts_map: false,
             not_believed: None,
@@ -412,6 +417,9 @@ impl<D: SlotSpace> Keeper<D> {
         accepted: bool,
     ) -> Result<(), String> {
         let record = self.records.get(&id).ok_or("it was removed")?;
+        if record.kind == DeviceKind::Gone {
+            return Err("it was given up".into());
+        }
         if let Some(lost) = self.lost.get(&id).filter(|l| l.in_use && !accepted) {
             return Err(lost.why.clone());
         }
@@ -420,7 +428,7 @@ impl<D: SlotSpace> Keeper<D> {
             whose(self.map.id(), self.map.extent(), record, &found)?;
             let stamps = self.map.stamps().map_err(|e| explain(&e))?;
             let stamp = stamps.iter().find(|s| s.device == id);
-            if let Err(why) = self.belongs(id, stamp, &found) {
+            if let Err(why) = self.belongs(id, stamp, &self.as_before(id, found)) {
                 if !accepted {
                     return Err(why);
                 }
@@ -429,7 +437,11 @@ impl<D: SlotSpace> Keeper<D> {
             unsettled = is_unsettled(stamp);
             self.superblocks.insert(id, found);
         }
-        let before = self.lost.remove(&id);
+        let before = self.lost.remove(&id).unwrap_or(LostDevice {
+            why: String::new(),
+            unflushed: true,
+            in_use: false,
+        });
         self.devices.insert(id, Arc::new(device));
         if unsettled {
             self.settle_superblocks(&[id]);
@@ -438,31 +450,43 @@ impl<D: SlotSpace> Keeper<D> {
             self.devices.remove(&id);
             self.superblocks.remove(&id);
             let why = explain(&error);
-            let before = before.unwrap_or(LostDevice {
-                why: String::new(),
-                unflushed: true,
-                in_use: false,
-            });
-            self.lost.insert(
-                id,
-                LostDevice {
-                    why: why.clone(),
-                    ..before
-                },
-            );
+            let lost = LostDevice {
+                why: why.clone(),
+                ..before
+            };
+            self.lost.insert(id, lost);
             return Err(why);
         }
-        // It may have failed as it was stamped.
-        match self.lost.get(&id) {
-            Some(lost) => Err(lost.why.clone()),
-            None => Ok(()),
+        // It may have failed as it was stamped: no guest has used it meanwhile.
+        match self.lost.get_mut(&id) {
+            Some(lost) => {
+                lost.in_use = before.in_use;
+                Err(lost.why.clone())
+            }
+            None => {
+                self.unstamped.remove(&id);
+                Ok(())
+            }
+        }
+    }
+
+    /// A superblock as far as it says whether everything on its device is flushed. A device that was lost as it was stamped, before guests
+    /// were let in, was given that stamp by this process and nothing else: what is said by the one from before holds.
+    fn as_before(&self, id: DeviceId, found: Superblock) -> Superblock {
+        match self.unstamped.get(&id) {
+            Some(before) => Superblock {
+                flushed: before.flushed,
+                boot: before.boot,
+                ..found
+            },
+            None => found,
         }
     }
 
     /// A new device of the array: nothing is on it.
-    pub fn add(&mut self, record: &DeviceRecord, device: D) {
+    pub fn add(&mut self, record: &DeviceRecord, device: Arc<D>) {
         self.slots.add_device(record);
-        self.devices.insert(record.id, Arc::new(device));
+        self.devices.insert(record.id, device);
         if record.kind != DeviceKind::BareNbd {
             let (array, extent) = (self.map.id(), self.map.extent());
             let superblock = crate::device::superblock_of(array, extent, record);
@@ -471,18 +495,20 @@ impl<D: SlotSpace> Keeper<D> {
         self.records.insert(record.id, record.clone());
     }
 
-    /// A device cannot be used any more. It is not taken back by itself: what it shows then may be what a cache has, and not it.
+    /// A device cannot be used any more. If guests used it, it is not taken back by itself: what it shows then may be what a cache has, and
+    /// not it.
     pub fn lose(&mut self, id: DeviceId, why: String) {
-        if self.devices.remove(&id).is_none() {
+        let Some(device) = self.devices.remove(&id) else {
             return;
-        }
+        };
+        self.left.insert(id, Arc::downgrade(&device));
         let stamp = self.superblocks.remove(&id).map(|s| s.stamp);
         // What it carries must not come to hold: it would look as if it had been there.
         self.spoiled |= stamp.is_some() && stamp == self.map.state().pending.map(|p| p.stamp);
         let lost = LostDevice {
             why,
             unflushed: true,
-            in_use: self.serves,
+            in_use: self.guests,
         };
         self.lost.insert(id, lost);
         self.tell_lost(id);
@@ -494,7 +520,11 @@ impl<D: SlotSpace> Keeper<D> {
     /// When that cannot be made durable.
     pub fn begin_serving(&mut self) -> Result<(), ArrayError> {
         self.serves = true;
+        let before = self.superblocks.clone();
         self.renew().inspect_err(|_| self.serves = false)?;
+        self.guests = true;
+        let lost = before.into_iter().filter(|b| self.lost.contains_key(&b.0));
+        self.unstamped = lost.collect();
         // Devices that were given up go with the last extent that was on them.
         let given_up = self.records.values().filter(|r| r.kind == DeviceKind::Gone);
         let empty = given_up.filter(|r| !self.holds(r.id)).map(|r| r.id);
@@ -522,6 +552,8 @@ impl<D: SlotSpace> Keeper<D> {
         self.devices.remove(&id);
         self.lost.remove(&id);
         self.superblocks.remove(&id);
+        self.unstamped.remove(&id);
+        self.left.remove(&id);
         self.records.remove(&id);
     }
 

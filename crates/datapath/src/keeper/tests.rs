@@ -1,6 +1,8 @@
 //! The keeper's marks: a slot is written only when the mark above it is durable.
 
 use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use array::{
     Array, ArrayId, Change, CopyId, CopyPlace, DeviceKind, DeviceRecord, FilePlace, Health,
@@ -11,31 +13,89 @@ use units::{Bytes, DeviceId, TierId, VolumeId};
 use volume::Location;
 
 use super::{AcceptLoss, FoundCopy, Host, Keeper, with_superblock};
-use crate::device::{SlotSpace, ZeroError, superblock_of};
-use crate::engine::{StoreReply, StoreRequest};
+use crate::device::{SlotSpace, Space, ZeroError, Zeroed, superblock_of};
+use crate::engine::{Fault, StoreReply, StoreRequest};
 
 const ID: ArrayId = ArrayId([7; 16]);
 const VOLUME: VolumeId = VolumeId(0);
 const DEVICE: DeviceId = DeviceId(0);
 
-/// A device that can do everything.
-struct Memory(Superblock);
+/// A device that can do everything, unless it is told not to.
+struct Memory {
+    superblock: Mutex<Superblock>,
+    /// No space is there in time.
+    silent: AtomicBool,
+    /// Superblocks cannot be written.
+    stuck: AtomicBool,
+    /// Zeroing takes long; what is being zeroed.
+    slow: AtomicBool,
+    zeroing: Mutex<Vec<u32>>,
+}
+
+impl Memory {
+    fn new(superblock: Superblock) -> Self {
+        Self {
+            superblock: Mutex::new(superblock),
+            silent: AtomicBool::new(false),
+            stuck: AtomicBool::new(false),
+            slow: AtomicBool::new(false),
+            zeroing: Mutex::default(),
+        }
+    }
+}
+
+fn is(flag: &AtomicBool) -> bool {
+    flag.load(Ordering::Relaxed)
+}
+
+fn set(flag: &AtomicBool, to: bool) {
+    flag.store(to, Ordering::Relaxed);
+}
 
 impl SlotSpace for Memory {
-    fn zero(&self, _: &[u32], _: Bytes) -> Result<(), ZeroError> {
-        Ok(())
+    fn zero(&self, slots: &[u32], _: Bytes) -> Result<(), ZeroError> {
+        if !is(&self.slow) {
+            return Ok(());
+        }
+        *self.zeroing.lock().unwrap() = slots.to_vec();
+        Err(ZeroError {
+            why: "it takes long".into(),
+            flush: false,
+            late: true,
+        })
     }
 
-    fn hold(&self, _: u32, _: Bytes) -> bool {
+    fn is_zeroing(&self) -> bool {
+        !self.zeroing.lock().unwrap().is_empty()
+    }
+
+    fn zeroed_late(&self) -> Option<Zeroed> {
+        let over = self.is_zeroing() && !is(&self.slow);
+        over.then(|| (std::mem::take(&mut *self.zeroing.lock().unwrap()), Ok(())))
+    }
+
+    fn may_hold(&self) -> bool {
         true
     }
 
-    fn read_superblock(&self) -> Result<Superblock, String> {
-        Ok(self.0)
+    fn hold(&self, _: u32, _: Bytes) -> Space {
+        match is(&self.silent) {
+            true => Space::NotInTime,
+            false => Space::Held,
+        }
     }
 
-    fn write_superblock(&self, _: &Superblock) -> std::io::Result<()> {
-        Ok(())
+    fn read_superblock(&self) -> Result<Superblock, String> {
+        Ok(*self.superblock.lock().unwrap())
+    }
+
+    fn write_superblock(&self, superblock: &Superblock) -> std::io::Result<()> {
+        // One that is stuck has it all the same, late.
+        *self.superblock.lock().unwrap() = *superblock;
+        match is(&self.stuck) {
+            true => Err(std::io::ErrorKind::TimedOut.into()),
+            false => Ok(()),
+        }
     }
 
     fn flush_all(&self) -> std::io::Result<()> {
@@ -57,7 +117,7 @@ fn open(dir: &Path) -> Keeper<Memory> {
     };
     let accept = AcceptLoss::default();
     let open = |extent, records: &[DeviceRecord]| {
-        let one = |r: &DeviceRecord| with_superblock(r, Memory(superblock_of(ID, extent, r)));
+        let one = |r: &DeviceRecord| with_superblock(r, Memory::new(superblock_of(ID, extent, r)));
         records.iter().map(one).collect()
     };
     Keeper::open_with(vec![found], Host::this(), &accept, open).unwrap()
@@ -66,35 +126,40 @@ fn open(dir: &Path) -> Keeper<Memory> {
 impl Bench {
     /// One device of eight slots, none of them ever used.
     fn new(kind: DeviceKind) -> Self {
+        Self::with(kind, 1)
+    }
+
+    /// So many devices, each in a tier of its own.
+    fn with(kind: DeviceKind, devices: u16) -> Self {
         let dir = TempDir::new().unwrap();
         let array = Array::create(dir.path(), ID, Bytes::mib(1)).unwrap();
-        let tier = TierRecord {
-            id: TierId(0),
-            name: "fast".into(),
-        };
-        let device = DeviceRecord {
-            id: DEVICE,
-            tier: tier.id,
-            name: "fast-0".into(),
-            kind,
-            path: "somewhere".into(),
-            slots: 8,
-            high_water: if kind.begins_as_zeroes() { 0 } else { 8 },
-            emulate: None,
-        };
+        let mut changes = vec![];
+        for number in 0..devices {
+            let tier = TierId(number);
+            changes.push(Change::AddTier(TierRecord {
+                id: tier,
+                name: format!("tier{number}"),
+            }));
+            changes.push(Change::AddDevice(DeviceRecord {
+                id: DeviceId(number),
+                tier,
+                name: format!("tier{number}-0"),
+                kind,
+                path: format!("somewhere/{number}"),
+                slots: 8,
+                high_water: if kind.begins_as_zeroes() { 0 } else { 8 },
+                emulate: None,
+            }));
+        }
         let volume = VolumeRecord {
             id: VOLUME,
             name: "data".into(),
             size: Bytes::mib(8),
-            home: tier.id,
+            home: TierId(0),
             class: "default".into(),
             health: Health::Whole,
         };
-        let changes = [
-            Change::AddTier(tier),
-            Change::AddDevice(device),
-            Change::AddVolume(volume),
-        ];
+        changes.push(Change::AddVolume(volume));
         array.commit(&changes).unwrap();
         drop(array);
         let keeper = open(dir.path());
@@ -112,12 +177,13 @@ impl Bench {
     /// Asks for something; the marks that were committed with it, and the answer.
     fn ask(&mut self, request: StoreRequest, durable: bool) -> (Vec<u32>, Option<StoreReply>) {
         let mut changes = vec![];
-        let reply = self.keeper.prepare(VOLUME, request, &mut changes);
+        let reply = self.keeper.prepare(0, VOLUME, request, &mut changes);
         let mut marks = vec![];
         for change in &changes {
             if let Change::HighWater { device, slots } = change {
-                assert_eq!(*device, DEVICE);
-                marks.push(*slots);
+                if *device == DEVICE {
+                    marks.push(*slots);
+                }
             }
         }
         let done = durable && self.keeper.commit(&changes).is_ok();
@@ -151,6 +217,19 @@ impl Bench {
         };
         let slots = slots.iter().map(at).collect();
         assert_eq!(self.ask(StoreRequest::Free { slots }, true).1, None);
+    }
+
+    fn device(&self, number: u16) -> &Memory {
+        &self.keeper.devices[&DeviceId(number)]
+    }
+
+    /// Places an extent; on which device.
+    fn placed(&mut self, extent: u32) -> Option<u16> {
+        match self.place(&[extent], true).1 {
+            Some(StoreReply::Placed { places, .. }) => Some(places.unwrap()[0].device.0),
+            None => None,
+            other => panic!("{other:?}"),
+        }
     }
 
     fn mark(&self) -> u32 {
@@ -229,4 +308,121 @@ fn a_device_that_may_hold_anything_is_marked_from_the_start() {
     assert!(bench.reserve(2).0.is_empty());
     let (marks, _) = bench.place(&[0], true);
     assert_eq!((marks, bench.mark()), (vec![], 8));
+}
+
+#[test]
+fn a_device_that_does_not_answer_is_passed_over() {
+    let mut bench = Bench::with(DeviceKind::File, 2);
+    assert_eq!(bench.placed(0), Some(0));
+    set(&bench.device(0).silent, true);
+    assert_eq!(bench.placed(1), Some(1));
+    // It is not asked again at once.
+    set(&bench.device(0).silent, false);
+    assert_eq!(bench.placed(2), Some(1));
+    // But if there is no other.
+    set(&bench.device(1).silent, true);
+    assert_eq!(bench.placed(3), Some(0));
+    assert_eq!(bench.placed(4), Some(0), "and from then on as before");
+}
+
+#[test]
+fn a_place_waits_for_a_device_where_no_other_has_room() {
+    let mut bench = Bench::new(DeviceKind::File);
+    set(&bench.device(0).silent, true);
+    assert_eq!(bench.placed(0), None, "no answer yet");
+    assert!(bench.keeper.place_waiting().is_empty());
+    set(&bench.device(0).silent, false);
+    let mut answers = bench.keeper.place_waiting();
+    let (worker, volume, reply) = answers.pop().unwrap();
+    assert_eq!((worker, volume), (0, VOLUME));
+    assert_eq!(slots_of(Some(reply)).len(), 1);
+    assert!(answers.is_empty() && bench.keeper.place_waiting().is_empty());
+    let places = bench.keeper.map.places(VOLUME).unwrap();
+    assert!(places[0].is_some(), "it is durable");
+    // Nobody waits for a place of a volume that is gone.
+    set(&bench.device(0).silent, true);
+    assert_eq!(bench.placed(1), None);
+    bench.keeper.volumes.clear();
+    assert!(bench.keeper.place_waiting().is_empty());
+    assert_eq!(bench.keeper.slots.free(DEVICE), 7);
+}
+
+#[test]
+fn slots_that_may_be_zeroed_late_are_nobodys() {
+    let mut bench = Bench::new(DeviceKind::File);
+    let (_, all) = bench.reserve(7);
+    bench.give_back(&all[..3]);
+    set(&bench.device(0).slow, true);
+    bench.keeper.clean_a_little();
+    assert!(bench.device(0).is_zeroing());
+    let (_, reply) = bench.place(&[0], true);
+    assert_eq!(slots_of(reply), [7]);
+    // There is nothing else: neither as a place nor for a move.
+    let count = 1;
+    let device = DEVICE;
+    let (_, reply) = bench.ask(StoreRequest::Reserve { device, count }, true);
+    assert_eq!(reply, Some(StoreReply::Reserved(Err(Fault::NoSpace))));
+    assert_eq!(bench.placed(1), None, "it waits");
+    // Its end is heard of.
+    set(&bench.device(0).slow, false);
+    let answers = bench.keeper.place_waiting();
+    let (_, _, reply) = answers.into_iter().next().unwrap();
+    assert_eq!(slots_of(Some(reply)), [0]);
+}
+
+/// A device of a start that cannot be stamped; it has the stamp all the same, later.
+fn stuck_at_the_start() -> (Bench, Superblock) {
+    let mut bench = Bench::with(DeviceKind::File, 2);
+    let found = *bench.device(1).superblock.lock().unwrap();
+    assert!(found.flushed);
+    let stuck = bench.keeper.devices[&DeviceId(1)].clone();
+    set(&stuck.stuck, true);
+    bench.keeper.begin_serving().unwrap();
+    assert!(!bench.keeper.devices.contains_key(&DeviceId(1)));
+    let late = *stuck.superblock.lock().unwrap();
+    assert!(!late.flushed && late.stamp != found.stamp);
+    (bench, late)
+}
+
+#[test]
+fn a_device_that_no_guest_used_is_taken_when_it_answers() {
+    let (mut bench, late) = stuck_at_the_start();
+    let id = DeviceId(1);
+    assert!(!bench.keeper.lost[&id].in_use);
+    // Once more it cannot be stamped: no guest has used it for that.
+    let again = Memory::new(late);
+    set(&again.stuck, true);
+    assert!(bench.keeper.join(id, (again, Some(late)), false).is_err());
+    assert!(!bench.keeper.lost[&id].in_use);
+    let late = Memory::new(late);
+    let found = late.read_superblock().unwrap();
+    bench.keeper.join(id, (late, Some(found)), false).unwrap();
+    // From here on guests may have written to it.
+    bench.keeper.lose(id, "it fails".into());
+    assert!(bench.keeper.lost[&id].in_use);
+    let back = (Memory::new(found), Some(found));
+    assert_eq!(bench.keeper.join(id, back, false), Err("it fails".into()));
+}
+
+#[test]
+fn what_was_not_flushed_before_a_start_is_not_flushed_by_it() {
+    let (mut bench, late) = stuck_at_the_start();
+    let id = DeviceId(1);
+    let before = bench.keeper.unstamped.get_mut(&id).unwrap();
+    (before.flushed, before.boot) = (false, late.boot);
+    let refused = bench
+        .keeper
+        .join(id, (Memory::new(late), Some(late)), false);
+    assert!(refused.is_err());
+}
+
+#[test]
+fn a_device_that_was_given_up_meanwhile_is_not_taken() {
+    let (mut bench, late) = stuck_at_the_start();
+    let id = DeviceId(1);
+    let record = bench.keeper.records.get_mut(&id).unwrap();
+    record.kind = DeviceKind::Gone;
+    let back = (Memory::new(late), Some(late));
+    let refused = bench.keeper.join(id, back, true);
+    assert_eq!(refused, Err("it was given up".into()));
 }

@@ -1,12 +1,13 @@
 //! What is wrong with an array, for its operator.
 
-use std::path::Path;
+use std::time::Duration;
 
 use array::{CopyHealth, DeviceKind, Health};
-use rustix::fs::statvfs;
 
 use super::Keeper;
+use super::look::{Wrong, dir_of};
 use crate::desk::{Trouble, TroubleKind};
+use crate::device::Failed;
 
 /// A copy of the map on a file system with less room than this is nearly full: a map of a million extents has 32 MiB, and is written anew
 /// beside itself when it was dropped.
@@ -14,6 +15,9 @@ const MAP_ROOM: u64 = 128 << 20;
 
 /// With less than this commits are about to fail.
 const MAP_ROOM_LEAST: u64 = 4 << 20;
+
+/// I/O errors of a kind are a trouble for so long after the last one; their number stays known.
+const ERRORS_TIME: Duration = Duration::from_secs(300);
 
 /// A device with less than one part in so many of its slots, or of its file system's room, is nearly full.
 const NEARLY: u64 = 20;
@@ -69,20 +73,52 @@ impl Keeper {
             say(TroubleKind::MapCopyLost, &place, what);
         }
         for (id, device) in &self.devices {
-            let errors = device.errors();
-            if errors.is_empty() {
+            let mut errors = device.errors();
+            errors.retain(|e| e.last.elapsed() < ERRORS_TIME);
+            let Some(last) = errors.iter().map(|e| e.last).max() else {
                 continue;
-            }
-            let one = |((op, errno), n): &((&str, i32), u64)| {
-                format!("{n} of {op} with {}", errno_name(*errno))
             };
+            let one = |e: &Failed| format!("{} of {} with {}", e.count, e.op, errno_name(e.errno));
             let list: Vec<String> = errors.iter().map(one).collect();
-            let what = format!("I/O has failed since it was opened: {}", list.join(", "));
+            let what = format!(
+                "I/O has failed since it was opened: {}, the last one {} s ago",
+                list.join(", "),
+                last.elapsed().as_secs()
+            );
             say(TroubleKind::DeviceErrors, &self.records[id].name, what);
         }
+        for id in self.devices.keys() {
+            let name = &self.records[id].name;
+            match self.looked_at(*id) {
+                None => {}
+                Some(Wrong::NoAnswer(why)) => {
+                    let what = format!(
+                        "{why}: reads and writes of what is on it wait, and fail after a while; new extents go elsewhere. It goes on by itself when it answers; move what is on it off if it does not (`terrace tier drain`, `terrace volume move`)"
+                    );
+                    say(TroubleKind::DeviceUnreachable, name, what);
+                }
+                Some(Wrong::Another(why)) => {
+                    let what = format!(
+                        "{why}: reads and writes of what is on it fail until the right one is there. Put it back; `terrace device replace {name}` gives it up, where nothing is served"
+                    );
+                    say(TroubleKind::DeviceUnreachable, name, what);
+                }
+                Some(Wrong::Deleted(path)) => {
+                    let what = format!(
+                        "its file {path} was deleted: it is used as long as the server runs, and what is on it is lost when the server ends. Move it off now (`terrace tier drain`, `terrace volume move`)"
+                    );
+                    say(TroubleKind::DeviceFileGone, name, what);
+                }
+                Some(Wrong::Elsewhere(path)) => {
+                    let what = format!(
+                        "what is used is not at {path} any more (moved, unmounted, or something else is there): the next start will not find it, and what is on it cannot be read then. Put it back, or move it off now (`terrace tier drain`, `terrace volume move`)"
+                    );
+                    say(TroubleKind::DeviceFileGone, name, what);
+                }
+            }
+        }
         for (_, place, _) in self.map.health() {
-            let dir = Path::new(&place).parent().filter(|d| *d != Path::new(""));
-            let Some(room) = room(dir.unwrap_or(Path::new("."))) else {
+            let Some(room) = self.room(&dir_of(&place)) else {
                 continue;
             };
             let (kind, how) = match room.0 {
@@ -109,8 +145,8 @@ impl Keeper {
                 say(TroubleKind::NearlyFull, &record.name, what);
             }
             let of_file = record.kind == DeviceKind::File;
-            let dir = Path::new(&record.path).parent().filter(|_| of_file);
-            if let Some((room, all)) = dir.and_then(room) {
+            let dir = of_file.then(|| dir_of(&record.path));
+            if let Some((room, all)) = dir.and_then(|d| self.room(&d)) {
                 let left = units::Bytes(room);
                 if room < extent.0 {
                     let what = format!(
@@ -128,12 +164,6 @@ impl Keeper {
         all.sort_by_key(|t| t.kind);
         all
     }
-}
-
-/// Bytes that are free for us in a file system, and all of it.
-fn room(dir: &Path) -> Option<(u64, u64)> {
-    let stat = statvfs(dir).ok()?;
-    Some((stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize))
 }
 
 /// The name of an errno that disks and file systems give; its number, if it is another.

@@ -8,7 +8,9 @@
 //! Devices are tried by a thread of their own: one that hangs must not keep the keeper.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
@@ -16,7 +18,9 @@ use array::{DeviceKind, DeviceRecord, SUPERBLOCKS_BYTES, Superblock};
 use units::DeviceId;
 
 use super::Keeper;
+use super::look::Looks;
 use super::members::open_one;
+use crate::client;
 use crate::device::{Device, Medium};
 use crate::text::explain;
 use crate::worker::Message;
@@ -36,6 +40,8 @@ pub(super) struct Watch {
     failures: BTreeMap<DeviceId, u64>,
     /// Devices that are being tried: each by a thread of its own, so that one that hangs keeps no others.
     trials: BTreeMap<DeviceId, Receiver<Tried>>,
+    /// What is looked at all the time.
+    pub(super) looks: Looks,
 }
 
 /// What came of trying a device.
@@ -46,8 +52,8 @@ enum Tried {
     Away(String),
     /// It is in use, and works.
     Works,
-    /// It is in use, and does not.
-    Fails(String),
+    /// It was in use, and does not.
+    Fails(Arc<Device>, String),
 }
 
 impl Keeper {
@@ -67,6 +73,7 @@ impl Keeper {
         }
         if self.serves {
             self.look_at_devices();
+            self.look_around();
         }
     }
 
@@ -91,7 +98,15 @@ impl Keeper {
                     }
                 }
                 Tried::Works => {}
-                Tried::Fails(why) => {
+                // Another one may be in use by now.
+                Tried::Fails(tried, why) => {
+                    if !self
+                        .devices
+                        .get(&id)
+                        .is_some_and(|d| Arc::ptr_eq(d, &tried))
+                    {
+                        continue;
+                    }
                     self.lose(id, why);
                     if let Err(error) = self.renew() {
                         self.map_failing = Some(explain(&error));
@@ -124,16 +139,27 @@ impl Keeper {
         let lost = lost.map(|(id, _)| self.records[id].clone());
         let lost: Vec<DeviceRecord> = lost.filter(|r| r.kind != DeviceKind::Gone).collect();
         for record in lost {
-            self.try_device(record.id, move || match open_one(extent, &record) {
-                Ok(back) => Tried::Back(Box::new(back)),
-                Err(not) => Tried::Away(not.why),
-            });
+            // Whatever was begun there before comes to its end first: a superblock that is written late must not follow a newer one.
+            if self
+                .left
+                .get(&record.id)
+                .is_some_and(|d| d.strong_count() > 0)
+            {
+                continue;
+            }
+            let id = record.id;
+            let tried = move || {
+                let back = open_one(extent, &record).map_err(|not| not.why)?;
+                works(&back.0).map_err(|e| format!("it fails: {e}"))?;
+                Ok(Tried::Back(Box::new(back)))
+            };
+            self.try_device(id, move || tried().unwrap_or_else(Tried::Away));
         }
         for (id, device) in self.devices.clone() {
             let failures = device.failures();
             let known = self.watch.failures.insert(id, failures);
             if failures > known.unwrap_or(0) {
-                self.try_device(id, move || try_failing(&device));
+                self.try_device(id, move || try_failing(device));
             }
         }
     }
@@ -153,19 +179,36 @@ impl Keeper {
     }
 }
 
-/// Writes where nothing is kept, flushes, and reads the superblock.
-fn try_failing(device: &Device) -> Tried {
-    let Medium::File(file, _) = &device.medium else {
+/// Tries a device that is in use.
+fn try_failing(device: Arc<Device>) -> Tried {
+    if let Medium::Nbd(..) = device.medium {
         return Tried::Works; // a remote device has its connection to say so
-    };
-    let tried = file
-        .write_all_at(&[0; 512], SUPERBLOCKS_BYTES as u64)
-        .and_then(|()| file.sync_data())
-        .and_then(|()| file.read_exact_at(&mut [0; SUPERBLOCKS_BYTES], 0));
-    match tried {
+    }
+    match works(&device) {
         Ok(()) => Tried::Works,
+        Err(error) => Tried::Fails(device, format!("it fails: {error}")),
+    }
+}
+
+/// Writes where nothing is kept, flushes, and reads the superblock.
+fn works(device: &Device) -> io::Result<()> {
+    let tried = match &device.medium {
+        Medium::File(file, _) => {
+            let written = file.write_all_at(&[0; 512], SUPERBLOCKS_BYTES as u64);
+            let flushed = written.and_then(|()| file.sync_data());
+            flushed.and_then(|()| file.read_exact_at(&mut [0; SUPERBLOCKS_BYTES], 0))
+        }
+        // One without a superblock has no such place.
+        Medium::Nbd(_, 0) => Ok(()),
+        Medium::Nbd(uri, _) => {
+            let written = client::write_durably(uri, SUPERBLOCKS_BYTES as u64, &[0; 512]);
+            written.map_err(|e| io::Error::other(explain(&e)))
+        }
+        Medium::Lost => Err(io::ErrorKind::NotFound.into()),
+    };
+    match tried {
         // A full file system is no lost device.
-        Err(e) if e.kind() == std::io::ErrorKind::StorageFull => Tried::Works,
-        Err(error) => Tried::Fails(format!("it fails: {error}")),
+        Err(e) if e.kind() == io::ErrorKind::StorageFull => Ok(()),
+        tried => tried,
     }
 }

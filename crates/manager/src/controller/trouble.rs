@@ -206,7 +206,7 @@ impl Controller {
             let Some(report) = host.report() else {
                 continue;
             };
-            trouble_of_array(host, report, &mut found);
+            self.trouble_of_array(host, report, &mut found);
             self.trouble_of_devices(host, report, &mut found);
             self.trouble_of_tiers(host, report, &mut found);
             self.trouble_of_classes(host, report, &mut found);
@@ -259,6 +259,31 @@ impl Controller {
         }
     }
 
+    /// What an array says of itself.
+    fn trouble_of_array(&self, host: &Host, report: &WindowReport, found: &mut Found) {
+        for t in &report.troubles {
+            let kind = TroubleKind::of_array(&t.kind);
+            let undecided = match kind {
+                TroubleKind::MapFailing => {
+                    Some("any move: no place of data can be changed".to_string())
+                }
+                TroubleKind::NoSpace => Some(format!("moves to {}", t.about)),
+                TroubleKind::DeviceLost => Some(format!("moves from and to {}", t.about)),
+                TroubleKind::DeviceUnreachable => {
+                    let device = report.devices.iter().find(|d| d.name == t.about);
+                    let tier = device.map(|d| &d.tier);
+                    let tier = tier.filter(|t| self.unreachable(report, t));
+                    tier.map(|t| format!("moves to tier {t}"))
+                }
+                TroubleKind::VolumeDamaged | TroubleKind::VolumeIncomplete => {
+                    Some(format!("where {} is better off", t.about))
+                }
+                _ => None,
+            };
+            found.with(kind, Some(&host.name), &t.about, t.what.clone(), undecided);
+        }
+    }
+
     /// Devices that cannot be reached or that fail.
     fn trouble_of_devices(&self, host: &Host, report: &WindowReport, found: &mut Found) {
         let live = self.state_of(host) == HostState::Live;
@@ -269,7 +294,9 @@ impl Controller {
                     .into_iter()
                     .any(|t| TroubleKind::of_array(&t.kind) == kind)
             };
-            if !d.connected && !told(TroubleKind::DeviceLost) {
+            // What the array says of it says more.
+            let named = told(TroubleKind::DeviceLost) || told(TroubleKind::DeviceUnreachable);
+            if !d.connected && !named {
                 let undecided = self
                     .unreachable(report, &d.tier)
                     .then(|| format!("moves to tier {}", d.tier));
@@ -513,25 +540,6 @@ const OTHERS: &str = "others";
 /// Whether a trouble is that a host says nothing, which is known at any time.
 fn about_silence(kind: TroubleKind) -> bool {
     matches!(kind, TroubleKind::HostLate | TroubleKind::HostLost)
-}
-
-/// What an array says of itself.
-fn trouble_of_array(host: &Host, report: &WindowReport, found: &mut Found) {
-    for t in &report.troubles {
-        let kind = TroubleKind::of_array(&t.kind);
-        let undecided = match kind {
-            TroubleKind::MapFailing => {
-                Some("any move: no place of data can be changed".to_string())
-            }
-            TroubleKind::NoSpace => Some(format!("moves to {}", t.about)),
-            TroubleKind::DeviceLost => Some(format!("moves from and to {}", t.about)),
-            TroubleKind::VolumeDamaged | TroubleKind::VolumeIncomplete => {
-                Some(format!("where {} is better off", t.about))
-            }
-            _ => None,
-        };
-        found.with(kind, Some(&host.name), &t.about, t.what.clone(), undecided);
-    }
 }
 
 /// Some names, and how many more there are.

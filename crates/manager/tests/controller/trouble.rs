@@ -85,6 +85,28 @@ fn what_an_array_says_comes_first_and_is_over_when_it_says_so_no_more() {
 }
 
 #[test]
+fn what_an_array_says_of_a_device_that_does_not_answer_is_what_is_said() {
+    let mut host = Host::new(BASE, upside_down());
+    host.windows(2);
+    host.troubles = vec![ArrayTrouble {
+        kind: "device-unreachable".into(),
+        about: "slow-0".into(),
+        what: "slow-0: what answers there has another superblock".into(),
+    }];
+    host.unreachable = vec!["slow-0"];
+    host.windows(1);
+    let troubles = host.status().troubles;
+    assert_eq!(troubles.len(), 1, "{troubles:#?}");
+    assert_eq!(troubles[0].kind, TroubleKind::DeviceUnreachable);
+    assert!(troubles[0].what.ends_with("has another superblock"));
+    assert_eq!(
+        troubles[0].undecided.as_deref(),
+        Some("moves to tier slow"),
+        "no device of it answers"
+    );
+}
+
+#[test]
 fn errors_of_devices_and_missed_objectives_are_named_until_they_are_over() {
     let mut host = Host::new(BASE, upside_down());
     host.windows(2);

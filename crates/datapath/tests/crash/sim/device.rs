@@ -2,12 +2,12 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use algo::Rng;
 use array::{SUPERBLOCK_BYTES, SUPERBLOCKS_BYTES, Superblock};
 use crashdisk::CrashDisk;
-use datapath::device::{SlotSpace, ZeroError};
+use datapath::device::{SlotSpace, Space, ZeroError, Zeroed};
 use units::Bytes;
 
 use super::plan::{EXTENT, Faults};
@@ -25,6 +25,8 @@ pub struct SimDevice {
     pub loss_pending: AtomicBool,
     /// Something was lost since the process started.
     pub lossy: AtomicBool,
+    /// Slots that are being zeroed longer than the keeper waited.
+    zeroing: Mutex<Vec<u32>>,
 }
 
 impl SimDevice {
@@ -37,6 +39,7 @@ impl SimDevice {
             faults,
             loss_pending: AtomicBool::new(false),
             lossy: AtomicBool::new(false),
+            zeroing: Mutex::default(),
         }
     }
 
@@ -57,6 +60,27 @@ impl SimDevice {
         self.lossy.store(true, Ordering::Relaxed);
     }
 
+    fn zeroing(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.zeroing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn zero_now(&self, slots: &[u32]) -> Result<(), ZeroError> {
+        let fail = |why: String, flush| ZeroError {
+            why,
+            flush,
+            late: false,
+        };
+        for slot in slots {
+            if self.chance(self.faults.io) {
+                let why = "simulated: a slot cannot be zeroed".into();
+                return Err(fail(why, false));
+            }
+            let zeroed = self.disk.zero(u64::from(*slot) * EXTENT, EXTENT);
+            zeroed.map_err(|e| fail(e.to_string(), false))?;
+        }
+        self.flush().map_err(|why| fail(why, true))
+    }
+
     /// A flush: an error is reported once.
     pub fn flush(&self) -> Result<(), String> {
         if self.chance(self.faults.flush) {
@@ -71,21 +95,40 @@ impl SimDevice {
 }
 
 impl SlotSpace for SimDevice {
-    fn zero(&self, slots: &[u32], extent: Bytes) -> Result<(), ZeroError> {
-        let fail = |why: String, flush| ZeroError { why, flush };
-        for slot in slots {
-            if self.chance(self.faults.io) {
-                let why = "simulated: a slot cannot be zeroed".into();
-                return Err(fail(why, false));
-            }
-            let zeroed = self.disk.zero(u64::from(*slot) * extent.0, extent.0);
-            zeroed.map_err(|e| fail(e.to_string(), false))?;
+    fn zero(&self, slots: &[u32], _: Bytes) -> Result<(), ZeroError> {
+        if self.chance(self.faults.hang) {
+            *self.zeroing() = slots.to_vec();
+            return Err(ZeroError {
+                why: "simulated: zeroing takes long".into(),
+                flush: false,
+                late: true,
+            });
         }
-        self.flush().map_err(|why| fail(why, true))
+        self.zero_now(slots)
     }
 
-    fn hold(&self, _: u32, _: Bytes) -> bool {
-        !self.chance(self.faults.space)
+    fn is_zeroing(&self) -> bool {
+        !self.zeroing().is_empty()
+    }
+
+    fn zeroed_late(&self) -> Option<Zeroed> {
+        if !self.is_zeroing() || self.chance(700) {
+            return None;
+        }
+        let slots = std::mem::take(&mut *self.zeroing());
+        let result = self.zero_now(&slots);
+        Some((slots, result))
+    }
+
+    fn may_hold(&self) -> bool {
+        true
+    }
+
+    fn hold(&self, _: u32, _: Bytes) -> Space {
+        match self.chance(self.faults.space) {
+            true => Space::None,
+            false => Space::Held,
+        }
     }
 
     fn read_superblock(&self) -> Result<Superblock, String> {

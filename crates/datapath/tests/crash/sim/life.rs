@@ -411,8 +411,12 @@ impl<'a> Life<'a> {
             Event::Idle => {
                 if self.rng.below(4) == 0 {
                     self.keeper.clean_a_little();
+                    let answers = self.keeper.place_waiting();
                     self.look_at_disks();
                     self.tell_failures();
+                    if !self.crashed {
+                        self.deliver_answers(answers);
+                    }
                 }
                 if self.rng.below(2) == 0 {
                     let answers = self.keeper.settle();

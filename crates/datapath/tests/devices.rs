@@ -1,0 +1,396 @@
+//! Devices that do not answer, that are not what they should be, and that come and go, beside guests who must not notice.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use datapath::desk::{Ask, NewDevice, NewSource, Samples, Told, Trouble, TroubleKind};
+use datapath::{Client, Listen, Reach, ServerConfig, Serving, add_device};
+use units::Bytes;
+
+const MIB: u64 = 1 << 20;
+
+/// Longest time that anybody may wait for something that has nothing to do with a device that hangs.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+/// An array that is served.
+struct Site {
+    dir: tempfile::TempDir,
+    _serving: Serving,
+}
+
+impl Site {
+    /// Tiers of 64 MiB, and volumes of 32 MiB on the first.
+    fn new(tiers: &[&str], volumes: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for tier in tiers {
+            let source = dir.path().join(tier);
+            std::fs::create_dir(&source).unwrap();
+            add_device(&dir.path().join("array"), None, of_dir(tier, &source)).unwrap();
+        }
+        let config = ServerConfig {
+            workers: 1,
+            ..ServerConfig::default()
+        };
+        let serving = Serving::start(&dir.path().join("array"), config).unwrap();
+        serving
+            .listen(&Listen::Unix(dir.path().join("nbd.sock")))
+            .unwrap();
+        let site = Self {
+            dir,
+            _serving: serving,
+        };
+        for volume in volumes {
+            site.create(volume, tiers[0]);
+        }
+        site
+    }
+
+    fn create(&self, volume: &str, tier: &str) {
+        self.ask(Ask::Create {
+            volume: volume.into(),
+            size: Bytes::mib(32),
+            tier: tier.into(),
+            class: None,
+        })
+        .unwrap();
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn uri(&self, volume: &str) -> String {
+        Listen::Unix(self.path("nbd.sock")).uri(volume)
+    }
+
+    fn connect(&self, volume: &str) -> Client {
+        Client::connect(&self.uri(volume).parse().unwrap()).unwrap()
+    }
+
+    fn ask(&self, ask: Ask) -> Result<Told, String> {
+        Reach::find(&self.path("array")).unwrap().ask(ask)
+    }
+
+    fn samples(&self) -> Samples {
+        match self.ask(Ask::Samples) {
+            Ok(Told::Samples(samples)) => samples,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn trouble(&self, kind: TroubleKind) -> Option<Trouble> {
+        let troubles = self.samples().troubles;
+        troubles.into_iter().find(|t| t.kind == kind)
+    }
+
+    /// Names of the devices.
+    fn devices(&self) -> Vec<String> {
+        let devices = self.samples().devices;
+        devices.into_iter().map(|d| d.name).collect()
+    }
+}
+
+fn of_dir(tier: &str, dir: &Path) -> NewDevice {
+    NewDevice {
+        tier: tier.into(),
+        source: NewSource::Dir(dir.into()),
+        size: Some(Bytes::mib(64)),
+        emulate: None,
+    }
+}
+
+fn of_gate(tier: &str, gate: &Path) -> NewDevice {
+    NewDevice {
+        tier: tier.into(),
+        source: NewSource::Nbd(format!("nbd+unix:///?socket={}", gate.display())),
+        size: None,
+        emulate: None,
+    }
+}
+
+fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < until, "it does not come true: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What a way to a server does.
+#[derive(Clone)]
+enum Way {
+    Silent,
+    To(PathBuf),
+}
+
+/// A way to a server that can fall silent, or lead elsewhere.
+#[derive(Clone)]
+struct Gate(Arc<Mutex<Way>>);
+
+impl Gate {
+    fn new(path: &Path, way: Way) -> Self {
+        let gate = Self(Arc::new(Mutex::new(way)));
+        let listener = UnixListener::bind(path).unwrap();
+        let myself = gate.clone();
+        std::thread::spawn(move || {
+            for here in listener.incoming() {
+                let (here, gate) = (here.unwrap(), myself.clone());
+                std::thread::spawn(move || {
+                    let Ok(there) = UnixStream::connect(gate.wait()) else {
+                        return;
+                    };
+                    let (a, b) = (here.try_clone().unwrap(), there.try_clone().unwrap());
+                    let back = gate.clone();
+                    std::thread::spawn(move || back.pass(b, a));
+                    gate.pass(here, there);
+                });
+            }
+        });
+        gate
+    }
+
+    fn set(&self, way: Way) {
+        *self.0.lock().unwrap() = way;
+    }
+
+    /// Where it leads, once it does.
+    fn wait(&self) -> PathBuf {
+        loop {
+            if let Way::To(path) = self.0.lock().unwrap().clone() {
+                return path;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn pass(&self, mut from: UnixStream, mut to: UnixStream) {
+        let begun = self.wait();
+        let mut bytes = vec![0; 1 << 16];
+        loop {
+            let n = from.read(&mut bytes).unwrap_or(0);
+            // Connections end where the way leads elsewhere.
+            if n == 0 || self.wait() != begun || to.write_all(&bytes[..n]).is_err() {
+                break;
+            }
+        }
+        let _ = from.shutdown(std::net::Shutdown::Both);
+        let _ = to.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+/// Serves 16 MiB in memory as the export without a name.
+fn memory_server(path: &Path) {
+    const BYTES: usize = 16 << 20;
+    struct One;
+    impl nbd::Exports for One {
+        fn find(&self, _: &str) -> Option<nbd::Export> {
+            let mut flags = nbd::ExportFlags::HAS_FLAGS;
+            for flag in [
+                nbd::ExportFlags::SEND_FLUSH,
+                nbd::ExportFlags::SEND_FUA,
+                nbd::ExportFlags::SEND_WRITE_ZEROES,
+            ] {
+                flags = flags.with(flag);
+            }
+            Some(nbd::Export {
+                name: String::new(),
+                description: String::new(),
+                size: BYTES as u64,
+                flags,
+                block: nbd::BlockSizes {
+                    minimum: 1,
+                    preferred: 4096,
+                    maximum: 32 << 20,
+                },
+            })
+        }
+        fn list(&self) -> Vec<nbd::Export> {
+            vec![]
+        }
+    }
+    let listener = UnixListener::bind(path).unwrap();
+    let all = Arc::new(Mutex::new(vec![0; BYTES]));
+    let serve = |mut socket: UnixStream, all: Arc<Mutex<Vec<u8>>>| -> std::io::Result<()> {
+        let mut handshake = nbd::ServerHandshake::new(nbd::HandshakeLimits::default());
+        socket.write_all(&handshake.greeting())?;
+        loop {
+            let (mut input, mut out) = ([0; 4096], vec![]);
+            let n = socket.read(&mut input)?;
+            if n == 0 {
+                return Ok(());
+            }
+            let (_, progress) = handshake.step(&input[..n], &One, &mut out).unwrap();
+            socket.write_all(&out)?;
+            if matches!(progress, nbd::Progress::Ready(_)) {
+                break;
+            }
+        }
+        let mut bytes = [0; nbd::REQUEST_BYTES];
+        loop {
+            socket.read_exact(&mut bytes)?;
+            let header = nbd::decode_request(&bytes).unwrap();
+            let mut payload = vec![0; header.payload_bytes() as usize];
+            socket.read_exact(&mut payload)?;
+            let at = header.offset as usize..header.offset as usize + header.length as usize;
+            let mut all = all.lock().unwrap();
+            let answer = match header.command {
+                nbd::Command::Read => {
+                    let chunk = nbd::data_chunk(header.cookie, header.offset, header.length, true);
+                    [&chunk[..], &all[at]].concat()
+                }
+                nbd::Command::Disconnect => return Ok(()),
+                command => {
+                    match command {
+                        nbd::Command::Write => all[at].copy_from_slice(&payload),
+                        nbd::Command::WriteZeroes => all[at].fill(0),
+                        _ => {}
+                    }
+                    nbd::none_chunk(header.cookie).to_vec()
+                }
+            };
+            drop(all);
+            socket.write_all(&answer)?;
+        }
+    };
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let all = all.clone();
+            std::thread::spawn(move || serve(socket.unwrap(), all));
+        }
+    });
+}
+
+#[test]
+fn a_silent_server_that_is_added_keeps_nobody() {
+    let site = Site::new(&["fast", "slow"], &["data"]);
+    let (server, path) = (site.path("server.sock"), site.path("gate.sock"));
+    memory_server(&server);
+    let gate = Gate::new(&path, Way::Silent);
+    let mut guest = site.connect("data");
+    std::thread::scope(|scope| {
+        let adding = scope.spawn(|| site.ask(Ask::AddDevice(of_gate("remote", &path))));
+        for extent in 0..20 {
+            let asked = Instant::now();
+            guest.write(extent * MIB, &[7; 4096]).unwrap();
+            site.ask(Ask::Copies).unwrap();
+            assert!(asked.elapsed() < AT_ONCE, "{:?}", asked.elapsed());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert!(!adding.is_finished(), "it waits for the server");
+        // Nor does another one that is added meanwhile.
+        let asked = Instant::now();
+        let beside = site.path("beside");
+        std::fs::create_dir(&beside).unwrap();
+        site.ask(Ask::AddDevice(of_dir("remote", &beside))).unwrap();
+        assert!(asked.elapsed() < AT_ONCE, "{:?}", asked.elapsed());
+        gate.set(Way::To(server.clone()));
+        adding.join().unwrap().unwrap();
+    });
+    assert_eq!(site.devices(), ["fast-0", "slow-0", "remote-0", "remote-1"]);
+    // Nobody else has the same place.
+    let again = site.ask(Ask::AddDevice(of_gate("remote", &path)));
+    assert!(again.unwrap_err().contains("already"));
+}
+
+#[test]
+fn devices_that_are_added_at_the_same_time_do_not_collide() {
+    let site = Site::new(&["fast"], &[]);
+    let dir = site.path("new");
+    std::fs::create_dir(&dir).unwrap();
+    std::thread::scope(|scope| {
+        let add = || site.ask(Ask::AddDevice(of_dir("new", &dir)));
+        let all: Vec<_> = (0..4).map(|_| scope.spawn(add)).collect();
+        all.into_iter()
+            .for_each(|one| drop(one.join().unwrap().unwrap()));
+    });
+    let mut names = site.devices();
+    names.sort();
+    assert_eq!(names, ["fast-0", "new-0", "new-1", "new-2", "new-3"]);
+    assert_eq!(site.samples().tiers, ["fast", "new"]);
+}
+
+#[test]
+fn a_replacement_that_is_refused_leaves_nothing_behind() {
+    let site = Site::new(&["fast", "slow"], &[]);
+    let other = site.path("other");
+    std::fs::create_dir(&other).unwrap();
+    let replace = |dir: &Path| {
+        site.ask(Ask::ReplaceDevice {
+            device: "fast-0".into(),
+            new: of_dir("", dir),
+            accept_loss: false,
+        })
+    };
+    // The second copy of the map is beside it.
+    let why = replace(&other).unwrap_err();
+    assert!(why.contains("the second copy of the map"), "{why}");
+    assert_eq!(site.devices(), ["fast-0", "slow-0"]);
+    assert_eq!(std::fs::read_dir(&other).unwrap().count(), 0);
+    // One that comes beside the copy may take its place.
+    replace(&site.path("fast")).unwrap();
+    assert_eq!(site.devices(), ["slow-0", "fast-1"]);
+    assert!(!site.path("fast/fast-0.extents").exists(), "it is wiped");
+}
+
+#[test]
+fn a_file_that_is_deleted_under_the_server_is_said() {
+    let site = Site::new(&["fast", "slow"], &["data"]);
+    let mut guest = site.connect("data");
+    guest.write(0, &[7; 4096]).unwrap();
+    let file = site.path("fast/fast-0.extents");
+    let away = site.path("fast/away");
+    assert_eq!(site.trouble(TroubleKind::DeviceFileGone), None);
+    std::fs::rename(&file, &away).unwrap();
+    let gone = || site.trouble(TroubleKind::DeviceFileGone);
+    wait_for("it is said", || gone().is_some());
+    assert!(gone().unwrap().what.contains("is not at"), "{:?}", gone());
+    std::fs::rename(&away, &file).unwrap();
+    wait_for("it is back", || gone().is_none());
+    std::fs::remove_file(&file).unwrap();
+    wait_for("it is said", || gone().is_some());
+    let trouble = gone().unwrap();
+    assert_eq!(trouble.about, "fast-0");
+    assert!(trouble.what.contains("was deleted"), "{trouble:?}");
+    assert!(trouble.what.contains("terrace tier drain"), "{trouble:?}");
+    assert_eq!(guest.read(0, 4096).unwrap(), [7; 4096]);
+}
+
+#[test]
+fn a_remote_device_that_is_silent_or_another_one_is_named() {
+    let site = Site::new(&["fast", "slow"], &[]);
+    let (right, wrong) = (site.path("right.sock"), site.path("wrong.sock"));
+    memory_server(&right);
+    memory_server(&wrong);
+    let path = site.path("gate.sock");
+    let gate = Gate::new(&path, Way::To(right.clone()));
+    site.ask(Ask::AddDevice(of_gate("remote", &path))).unwrap();
+    site.create("data", "remote");
+    let connected = || site.samples().devices[2].connected;
+    wait_for("it is connected", connected);
+    let mut guest = site.connect("data");
+    guest.write(0, &[7; 4096]).unwrap();
+    assert_eq!(site.trouble(TroubleKind::DeviceUnreachable), None);
+
+    let trouble = || site.trouble(TroubleKind::DeviceUnreachable);
+    gate.set(Way::Silent);
+    wait_for("silence is said", || trouble().is_some());
+    let said = trouble().unwrap();
+    assert_eq!(said.about, "remote-0");
+    assert!(said.what.contains("it has not answered for"), "{said:?}");
+    assert!(!connected(), "nothing is moved to it");
+
+    gate.set(Way::To(wrong));
+    wait_for("the other one is said", || {
+        trouble().is_some_and(|t| t.what.contains("another superblock"))
+            || trouble().is_some_and(|t| t.what.contains("no superblock"))
+    });
+    assert!(!connected());
+
+    gate.set(Way::To(right));
+    wait_for("it is well again", || trouble().is_none() && connected());
+    let mut guest = site.connect("data");
+    assert_eq!(guest.read(0, 4096).unwrap(), [7; 4096]);
+}
