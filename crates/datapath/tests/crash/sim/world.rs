@@ -47,8 +47,8 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
     };
     let mut disks: Vec<CrashDisk> = plan.devices.iter().enumerate().map(blank).collect();
     let mut past = Past::default();
-    // Devices that have been part of a membership in which guests were let in.
-    let mut stamped = vec![false; disks.len()];
+    // The last life in which guests were let in with a device as part of the membership.
+    let mut stamped: Vec<Option<usize>> = vec![None; disks.len()];
     let mut crash = Crash::Power;
     let mut boot = 1;
     let mut settled: Vec<Vec<(usize, volume::Location)>> = vec![];
@@ -59,8 +59,9 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
             true => Tampering::default(),
             false => plan.tampering,
         };
-        let mut found = past.tamper(tampering, &maps, &disks, &stamped, &mut rng);
+        let mut found = past.tamper(tampering, &maps, &disks, &stamped, &mut rng, tally);
         past.remember(&maps, &disks);
+        tally.proposals_by_both += u64::from(both_proposed(&found.maps));
         if tally.trace {
             let maps = found.maps.each_ref().map(Option::is_some);
             let disks: Vec<bool> = found.disks.iter().map(Option::is_some).collect();
@@ -140,7 +141,9 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
         let opened = !life.crashed;
         if opened {
             for (stamped, device) in stamped.iter_mut().zip(&life.devices) {
-                *stamped |= device.is_some();
+                if device.is_some() {
+                    *stamped = Some(round as usize);
+                }
             }
             for (engine, settled) in life.engines.iter().zip(&settled) {
                 let found = stays::found(settled, engine.map());
@@ -254,13 +257,23 @@ impl Past {
         self.disks.push(disks.iter().map(copy).collect());
     }
 
+    /// The oldest state of a copy that has an array in it, and a device that knows better: one that guests were let in with since.
+    fn old_copy(&self, i: usize, stamped: &[Option<usize>]) -> Option<(CrashDisk, usize)> {
+        let states = self.maps.iter().map(|maps| maps[i].as_ref());
+        let mut whole = states.map(|disk| disk.filter(|d| Array::open_on(d.killed()).is_ok()));
+        let life = whole.position(|disk| disk.is_some())?;
+        let device = stamped.iter().position(|s| *s >= Some(life))?;
+        Some((self.maps[life][i].as_ref()?.killed(), device))
+    }
+
     fn tamper(
         &self,
         odds: Tampering,
         maps: &[Option<CrashDisk>; 2],
         disks: &[CrashDisk],
-        stamped: &[bool],
+        stamped: &[Option<usize>],
         rng: &mut Rng,
+        tally: &mut Tally,
     ) -> Found {
         let mut hits = |of_thousand: u64| of_thousand > 0 && rng.below(1000) < of_thousand;
         let mut found = Found {
@@ -281,15 +294,16 @@ impl Past {
         }
         for i in 0..2 {
             if hits(odds.copy_missing) {
+                tally.copies_missing += u64::from(maps[i].is_some());
                 found.maps[i] = None;
             } else if hits(odds.copy_old)
-                && let Some(old) = self.maps.first()
-                && let Some(device) = stamped.iter().position(|s| *s)
+                && let Some((old, device)) = self.old_copy(i, stamped)
             {
                 // Old states of everything at once nobody can tell from the last one.
                 found.disks[device] = Some(disks[device].clone());
                 found.old[device] = false;
-                found.maps[i] = old[i].as_ref().map(|d| d.killed());
+                found.maps[i] = Some(old);
+                tally.copies_old[i] += 1;
             } else if hits(odds.copy_torn)
                 && let Some(disk) = &found.maps[i]
             {
@@ -297,6 +311,7 @@ impl Past {
                 let length = torn.len().unwrap_or(0);
                 let half = (length / 2) & !4095;
                 let _ = torn.write(0, &vec![0x5a; half as usize]);
+                tally.copies_torn += 1;
                 found.maps[i] = Some(torn);
             } else {
                 continue;
