@@ -196,7 +196,11 @@ impl<'a> Life<'a> {
         let taken: Vec<bool> = (0..plan.devices.len() as u16).map(there).collect();
         let before: Vec<Arc<SimDevice>> = keeper.devices.values().cloned().collect();
         // What holds before guests are let in must hold if that ends in a crash, too.
-        if faults.io > 0 && rng.below(6) == 0 {
+        if faults.stamps {
+            for disk in disks.iter().flatten() {
+                disk.fail_after(rng.below(3) / 2);
+            }
+        } else if faults.io > 0 && rng.below(6) == 0 {
             let any = places
                 .iter()
                 .filter_map(SimPlace::disk)

@@ -12,6 +12,7 @@ use units::{Bytes, DeviceId, TierId, VolumeId};
 
 use super::Tally;
 use super::copies::SimPlace;
+use super::device::SimDevice;
 use super::life::{Life, NotStarted};
 use super::oracle::{Crash, Oracle, SECTOR, Whereabouts, fill};
 use super::plan::{EXTENT, Faults, Plan, Tampering};
@@ -46,20 +47,39 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
         CrashDisk::of(bytes)
     };
     let mut disks: Vec<CrashDisk> = plan.devices.iter().enumerate().map(blank).collect();
-    let mut past = Past::default();
+    let mut past = Past {
+        slots: plan.devices.iter().map(|d| d.slots).collect(),
+        ..Past::default()
+    };
     // The last life in which guests were let in with a device as part of the membership.
     let mut stamped: Vec<Option<usize>> = vec![None; disks.len()];
     let mut crash = Crash::Power;
     let mut boot = 1;
+    // Lives in which a copy was to propose to go on alone.
+    let mut alone = 0;
     let mut settled: Vec<Vec<(usize, volume::Location)>> = vec![];
     for round in 0..=plan.rounds {
         let last = round == plan.rounds;
-        let faults = if last { Faults::default() } else { plan.faults };
-        let tampering = match last || round == 0 {
+        let alternates =
+            plan.alternates && !last && alone <= 2 && (alone > 0 || both_current(&maps));
+        let faults = match last {
+            true => Faults::default(),
+            false => Faults {
+                stamps: alternates && alone < 2,
+                ..plan.faults
+            },
+        };
+        let tampering = match last || round == 0 || alternates {
             true => Tampering::default(),
             false => plan.tampering,
         };
         let mut found = past.tamper(tampering, &maps, &disks, &stamped, &mut rng, tally);
+        if faults.stamps {
+            tally.copies_missing += 1;
+            found.maps[alone] = None;
+            found.copies_tampered = true;
+        }
+        alone += usize::from(alternates);
         past.remember(&maps, &disks);
         tally.proposals_by_both += u64::from(both_proposed(&found.maps));
         if tally.trace {
@@ -139,6 +159,7 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
             }
         }
         let opened = !life.crashed;
+        past.last_opened = opened;
         if opened {
             for (stamped, device) in stamped.iter_mut().zip(&life.devices) {
                 if device.is_some() {
@@ -203,13 +224,24 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether both copies hold the same, but for a membership that each of them has proposed by itself.
-fn both_proposed(maps: &[Option<CrashDisk>; 2]) -> bool {
-    let state = |disk: &Option<CrashDisk>| {
+fn states(maps: &[Option<CrashDisk>; 2]) -> [Option<array::MapState>; 2] {
+    maps.each_ref().map(|disk| {
         let array = Array::open_on(disk.as_ref()?.killed()).ok()?;
         array.state().ok()
-    };
-    match maps.each_ref().map(state) {
+    })
+}
+
+/// Whether both copies are members, and alike.
+fn both_current(maps: &[Option<CrashDisk>; 2]) -> bool {
+    match states(maps) {
+        [Some(a), Some(b)] => a == b && a.pending.is_none() && a.confirmed.members.second,
+        _ => false,
+    }
+}
+
+/// Whether both copies hold the same, but for a membership that each of them has proposed by itself.
+fn both_proposed(maps: &[Option<CrashDisk>; 2]) -> bool {
+    match states(maps) {
         [Some(a), Some(b)] => {
             let apart = a.pending != b.pending && a.pending.is_some() && b.pending.is_some();
             apart && a.confirmed == b.confirmed
@@ -246,8 +278,12 @@ struct Found {
 /// States of earlier starts, to be put back where they do not belong any more.
 #[derive(Debug, Default)]
 struct Past {
+    /// Of the devices.
+    slots: Vec<u32>,
     maps: Vec<[Option<CrashDisk>; 2]>,
     disks: Vec<Vec<CrashDisk>>,
+    /// Whether guests were let in by the last start.
+    last_opened: bool,
 }
 
 impl Past {
@@ -255,6 +291,16 @@ impl Past {
         let copy = |d: &CrashDisk| d.killed();
         self.maps.push([0, 1].map(|i| maps[i].as_ref().map(copy)));
         self.disks.push(disks.iter().map(copy).collect());
+    }
+
+    /// Whether an old state of a device has the stamp that it has now, and was written to since: a start that ended early had put it there,
+    /// and the next one took it over. The page on the crash model says that nobody can tell then.
+    fn taken_over(&self, i: usize, old: &CrashDisk, now: &CrashDisk) -> bool {
+        let stamp = |disk: &CrashDisk| {
+            let device = SimDevice::new(disk.killed(), self.slots[i], 0, Faults::default());
+            Some(device.read_superblock()?.ok()?.stamp)
+        };
+        self.last_opened && stamp(old) == stamp(now)
     }
 
     /// The oldest state of a copy that has an array in it, and a device that knows better: one that guests were let in with since.
@@ -287,6 +333,7 @@ impl Past {
                 found.disks[i] = None;
             } else if hits(odds.device_old)
                 && let Some(old) = self.disks.last()
+                && !self.taken_over(i, &old[i], &disks[i])
             {
                 found.disks[i] = Some(image(&old[i]));
                 found.old[i] = true;
