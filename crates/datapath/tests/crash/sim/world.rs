@@ -12,7 +12,6 @@ use units::{Bytes, DeviceId, TierId, VolumeId};
 
 use super::Tally;
 use super::copies::SimPlace;
-use super::device::SimDevice;
 use super::life::{Life, NotStarted};
 use super::oracle::{Crash, Oracle, SECTOR, Whereabouts, fill};
 use super::plan::{EXTENT, Faults, Plan, Tampering};
@@ -47,10 +46,7 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
         CrashDisk::of(bytes)
     };
     let mut disks: Vec<CrashDisk> = plan.devices.iter().enumerate().map(blank).collect();
-    let mut past = Past {
-        slots: plan.devices.iter().map(|d| d.slots).collect(),
-        ..Past::default()
-    };
+    let mut past = Past::default();
     // The last life in which guests were let in with a device as part of the membership.
     let mut stamped: Vec<Option<usize>> = vec![None; disks.len()];
     let mut crash = Crash::Power;
@@ -159,7 +155,6 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
             }
         }
         let opened = !life.crashed;
-        past.last_opened = opened;
         if opened {
             for (stamped, device) in stamped.iter_mut().zip(&life.devices) {
                 if device.is_some() {
@@ -278,12 +273,8 @@ struct Found {
 /// States of earlier starts, to be put back where they do not belong any more.
 #[derive(Debug, Default)]
 struct Past {
-    /// Of the devices.
-    slots: Vec<u32>,
     maps: Vec<[Option<CrashDisk>; 2]>,
     disks: Vec<Vec<CrashDisk>>,
-    /// Whether guests were let in by the last start.
-    last_opened: bool,
 }
 
 impl Past {
@@ -291,16 +282,6 @@ impl Past {
         let copy = |d: &CrashDisk| d.killed();
         self.maps.push([0, 1].map(|i| maps[i].as_ref().map(copy)));
         self.disks.push(disks.iter().map(copy).collect());
-    }
-
-    /// Whether an old state of a device has the stamp that it has now, and was written to since: a start that ended early had put it there,
-    /// and the next one took it over. The page on the crash model says that nobody can tell then.
-    fn taken_over(&self, i: usize, old: &CrashDisk, now: &CrashDisk) -> bool {
-        let stamp = |disk: &CrashDisk| {
-            let device = SimDevice::new(disk.killed(), self.slots[i], 0, Faults::default());
-            Some(device.read_superblock()?.ok()?.stamp)
-        };
-        self.last_opened && stamp(old) == stamp(now)
     }
 
     /// The oldest state of a copy that has an array in it, and a device that knows better: one that guests were let in with since.
@@ -333,7 +314,6 @@ impl Past {
                 found.disks[i] = None;
             } else if hits(odds.device_old)
                 && let Some(old) = self.disks.last()
-                && !self.taken_over(i, &old[i], &disks[i])
             {
                 found.disks[i] = Some(image(&old[i]));
                 found.old[i] = true;
