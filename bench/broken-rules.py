@@ -81,14 +81,14 @@ RULES = [
      "let durable = most > self.state.commits + 1;"),
     ("gaps: a copy that is made anew lacks the commits of meanwhile",
      ARRAY + "copies/rebuild.rs",
-     """            self.array.commit(changes)?;
+     """            self.fresh.array.commit(changes)?;
             self.commits = number;""",
      """            let _ = changes;
             self.commits = number;"""),
     ("not asked: a copy takes its place without being like the map",
      ARRAY + "copies/rebuild.rs",
-     [("            self.array.commit(changes)?;\n", "            let _ = changes;\n"),
-      ("if self.array.state()? != *expected {", "if self.array.state()?.commits > expected.commits {")],
+     [("            self.fresh.array.commit(changes)?;\n", "            let _ = changes;\n"),
+      ("if array.state()? != *expected {", "if array.state()?.commits > expected.commits {")],
      None),
     # Memberships.
     ("nobody told: devices do not get the new stamp",
@@ -105,8 +105,9 @@ RULES = [
      "        let _ = stamp;"),
     ("not proposed: devices are stamped before the map knows of it",
      DATAPATH + "keeper/members.rs",
-     [("            self.commit_directly(&[propose])?;\n            if self.map.members() != members {\n                continue;\n            }\n            let written = self.stamp_devices(stamp);",
-       "            let written = self.stamp_devices(stamp);\n            self.commit_directly(&[propose])?;\n            if self.map.members() != members {\n                continue;\n            }")],
+     [("            self.commit_directly(&changes)?;\n            self.remember_marks(&changes);\n",
+       "            let written = self.stamp_devices(stamp);\n            self.commit_directly(&changes)?;\n            self.remember_marks(&changes);\n"),
+      ("            let written = self.stamp_devices(stamp);\n            if self.spoiled {", "            if self.spoiled {")],
      None),
     ("unsettled: a superblock that was only in a cache is taken as it is",
      DATAPATH + "keeper/members.rs",
