@@ -148,7 +148,16 @@ for pid in $writers; do [ "$pid" = "$server" ] || wait "$pid" 2>/dev/null || tru
 check db; check logs
 killed
 rm -r "$dir/array"; mkdir "$dir/array"; mv "$dir"/array.lost/map.redb "$dir/array/"; mv "$second" "$dir/second.aside"
-"$terrace" volume list && fail "an old map is believed"
+"$terrace" volume list 2>"$dir/looked.log" || fail "an old map cannot be looked at"
+grep -q warning "$dir/looked.log" || fail "an old map is shown without a warning"
+refused() { # COMMAND ...: serving ends by itself, with an error about the map; one that goes on serving is ended, and has not refused
+  local code=0
+  timeout 30 "$terrace" "$@" >"$dir/refused.log" 2>&1 || code=$?
+  tail -3 "$dir/refused.log"
+  [ $code -ne 0 ] && [ $code -ne 124 ] && grep -q "accept-loss map" "$dir/refused.log" || fail "an old map is believed: `terrace $*` ends with $code"
+}
+refused volume export
+refused serve --config "$dir/terrace.toml"
 rm "$dir/array/map.redb"; mv "$dir/second.aside" "$second"; rmdir "$dir/array"
 "$terrace" array restore --from "$second"
 serve

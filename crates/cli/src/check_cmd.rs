@@ -23,9 +23,16 @@ struct Checked {
 /// What is wrong with the devices and the copies of the map: superblocks, sizes, generations.
 fn parts(keeper: &Keeper) -> Vec<String> {
     let doubt = keeper.not_believed().map(|why| format!("map: {why}"));
+    // Until the map is believed nothing is changed in it by one word alone.
+    let both = match doubt {
+        Some(_) => {
+            " (while the map is not believed, `terrace device accept`, `replace` and `remove` want `--accept-loss map` as well)"
+        }
+        None => "",
+    };
     let lost = keeper.lost.iter().map(|(id, lost)| {
         let name = &keeper.records[id].name;
-        format!("device {name}: {}", lost.why)
+        format!("device {name}: {}{both}", lost.why)
     });
     let stale = keeper
         .map

@@ -54,15 +54,31 @@ impl ArrayArg {
         self.ask_accepting(ask, &AcceptLoss::default())
     }
 
+    /// Asks several things, one after the other.
+    pub fn ask_each<const N: usize>(&self, asks: [Ask; N]) -> anyhow::Result<[Told; N]> {
+        self.ask_each_accepting(asks, &AcceptLoss::default())
+    }
+
     fn ask_accepting(&self, ask: Ask, accept: &AcceptLoss) -> anyhow::Result<Told> {
+        let [told] = self.ask_each_accepting([ask], accept)?;
+        Ok(told)
+    }
+
+    fn ask_each_accepting<const N: usize>(
+        &self,
+        asks: [Ask; N],
+        accept: &AcceptLoss,
+    ) -> anyhow::Result<[Told; N]> {
         let reach = Reach::find_accepting(&self.array, accept).map_err(explained)?;
-        let told = reach.ask(ask).map_err(|why| anyhow!(why))?;
+        let asked = asks.into_iter().map(|ask| reach.ask(ask));
+        let told: Result<Vec<Told>, String> = asked.collect();
+        let told = told.map_err(|why| anyhow!(why))?;
         if let Some(why) = reach.not_believed() {
             message(&format!(
                 "warning: this may not be the last state of the array: {why}"
             ));
         }
-        Ok(told)
+        Ok(told.try_into().expect("an answer to each"))
     }
 
     /// Asks for something to be done, and says that it was.

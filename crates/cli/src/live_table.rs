@@ -6,6 +6,8 @@ use report::{number, table, words};
 use serde::Serialize;
 use units::{Bytes, BytesPerSec};
 
+use crate::volume_listed::ListedVolume;
+
 const NONE: &str = "-";
 const MIB: f64 = (1u64 << 20) as f64;
 
@@ -95,7 +97,7 @@ pub fn tiers(all: &Tiers) -> String {
         number("limit MiB/s", ""),
         words("where"),
     ];
-    let mut rows = vec![];
+    let (mut rows, mut lost) = (vec![], String::new());
     for tier in &all.tiers {
         let iops = tier.iops.map_or(NONE.into(), |i| fixed(i.0, 0));
         let bandwidth = tier.bandwidth.map(|b| fixed(b.as_f64() / MIB, 1));
@@ -113,6 +115,12 @@ pub fn tiers(all: &Tiers) -> String {
         ]);
         for device in &tier.devices {
             let emulated = if device.emulated { " (emulated)" } else { "" };
+            let is_lost = if device.lost.is_some() { " (lost)" } else { "" };
+            if let Some(why) = &device.lost {
+                let name = &device.name;
+                let line = format!("device {name} of tier {} is lost: {why}", tier.name);
+                lost += &format!("{}\n", report::printable(&line));
+            }
             rows.push(vec![
                 String::new(),
                 device.name.clone(),
@@ -123,7 +131,7 @@ pub fn tiers(all: &Tiers) -> String {
                 String::new(),
                 String::new(),
                 String::new(),
-                format!("{}{emulated}", device.path),
+                format!("{}{emulated}{is_lost}", device.path),
             ]);
         }
     }
@@ -143,7 +151,15 @@ pub fn tiers(all: &Tiers) -> String {
         String::new(),
         bound.unwrap_or_default(),
     ]);
-    table(&columns, rows)
+    below(table(&columns, rows), &lost)
+}
+
+/// A table, and lines below it, if there are any.
+fn below(table: String, lines: &str) -> String {
+    match lines {
+        "" => table,
+        lines => format!("{table}\n{lines}"),
+    }
 }
 
 fn placement(volume: &VolumeInfo) -> String {
@@ -157,7 +173,8 @@ fn placement(volume: &VolumeInfo) -> String {
     }
 }
 
-fn state(volume: &VolumeInfo) -> String {
+fn state(listed: &ListedVolume) -> String {
+    let volume = &listed.info;
     let mut parts = vec![if volume.exported {
         "served"
     } else {
@@ -165,6 +182,9 @@ fn state(volume: &VolumeInfo) -> String {
     }];
     if !volume.healthy {
         parts.push("damaged");
+    }
+    if listed.incomplete.is_some() {
+        parts.push("incomplete");
     }
     let mut text = parts.join(", ");
     if let Some(to) = &volume.moving_to {
@@ -174,7 +194,7 @@ fn state(volume: &VolumeInfo) -> String {
 }
 
 /// `terrace volume list`
-pub fn volumes(volumes: &[VolumeInfo]) -> String {
+pub fn volumes(volumes: &[ListedVolume]) -> String {
     let columns = [
         words("volume"),
         number("size", ""),
@@ -184,7 +204,8 @@ pub fn volumes(volumes: &[VolumeInfo]) -> String {
         words("class"),
         words("state"),
     ];
-    let rows = volumes.iter().map(|v| {
+    let rows = volumes.iter().map(|listed| {
+        let v = &listed.info;
         vec![
             v.name.clone(),
             size(v.size),
@@ -192,14 +213,19 @@ pub fn volumes(volumes: &[VolumeInfo]) -> String {
             placement(v),
             v.home.clone(),
             v.class.clone(),
-            state(v),
+            state(listed),
         ]
     });
-    table(&columns, rows.collect())
+    let lost = volumes.iter().filter_map(|v| v.incomplete.as_deref());
+    let lost: String = lost
+        .map(|what| format!("{}\n", report::printable(what)))
+        .collect();
+    below(table(&columns, rows.collect()), &lost)
 }
 
 /// `terrace volume show`
-pub fn volume(volume: &VolumeInfo) -> String {
+pub fn volume(listed: &ListedVolume) -> String {
+    let volume = &listed.info;
     let mut out = String::new();
     let mut line = |name: &str, value: String| {
         out += &format!("{name:<16} {}\n", report::printable(&value));
@@ -210,7 +236,10 @@ pub fn volume(volume: &VolumeInfo) -> String {
     line("placement", placement(volume));
     line("home", volume.home.clone());
     line("class", volume.class.clone());
-    line("state", state(volume));
+    line("state", state(listed));
+    if let Some(what) = &listed.incomplete {
+        line("incomplete", what.clone());
+    }
     let Some(status) = &volume.status else {
         return out;
     };
@@ -377,4 +406,98 @@ pub fn injected(i: &Injected) -> String {
             vec![row("added", &i.added), row("late by", &i.late)]
         )
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use datapath::desk::DeviceInfo;
+
+    use super::*;
+
+    fn device(name: &str, lost: Option<&str>) -> DeviceInfo {
+        DeviceInfo {
+            name: name.into(),
+            path: format!("/srv/{name}"),
+            used: Bytes::mib(32),
+            size: Bytes::mib(256),
+            emulated: false,
+            lost: lost.map(Into::into),
+        }
+    }
+
+    fn tier(name: &str, lost: Option<&str>) -> TierInfo {
+        TierInfo {
+            name: name.into(),
+            used: Bytes::mib(32),
+            size: Bytes::mib(256),
+            provisioned: Bytes::mib(64),
+            devices: vec![device(&format!("{name}-0"), lost)],
+            iops: None,
+            bandwidth: None,
+        }
+    }
+
+    fn listed(name: &str, exported: bool, incomplete: Option<&str>) -> ListedVolume {
+        ListedVolume {
+            info: VolumeInfo {
+                name: name.into(),
+                size: Bytes::mib(64),
+                allocated: Bytes::mib(32),
+                tiers: vec![("far".into(), Bytes::mib(32))],
+                home: "far".into(),
+                class: "gold".into(),
+                healthy: true,
+                exported,
+                moving_to: None,
+                moving_extents: None,
+                status: None,
+            },
+            incomplete: incomplete.map(Into::into),
+        }
+    }
+
+    #[test]
+    fn a_lost_device_is_shown_with_the_reason() {
+        let why = "cannot open /srv/far-0: it is not there";
+        let text = tiers(&Tiers::of(
+            vec![tier("near", None), tier("far", Some(why))],
+            None,
+        ));
+        let lines: Vec<&str> = text.lines().collect();
+        let of = |name: &str| lines.iter().find(|l| l.contains(name)).unwrap();
+        assert!(of("/srv/far-0").ends_with("/srv/far-0 (lost)"), "{text}");
+        assert!(of("/srv/near-0").ends_with("/srv/near-0"), "{text}");
+        let said = format!("device far-0 of tier far is lost: {why}");
+        assert_eq!(lines[lines.len() - 2..], ["", &said]);
+        let text = tiers(&Tiers::of(vec![tier("near", None)], None));
+        assert!(!text.contains("lost"), "{text}");
+    }
+
+    #[test]
+    fn a_volume_with_lost_parts_is_not_called_served_and_nothing_else() {
+        let what = "files: 32 MiB on far-0 cannot be read or written; the rest is served";
+        let all = [
+            listed("db", true, None),
+            listed("files", true, Some(what)),
+            listed("old", false, Some("old: 1 MiB on far-0 cannot be read")),
+        ];
+        let text = volumes(&all);
+        let row = |name: &str| {
+            let start = format!(" {name} ");
+            let mut rows = text.lines().filter(|l| l.starts_with(&start));
+            rows.next().unwrap().trim_end().to_owned()
+        };
+        assert!(row("db").ends_with("   served"), "{text}");
+        assert!(row("files").ends_with("   served, incomplete"), "{text}");
+        assert!(row("old").ends_with("   not served, incomplete"), "{text}");
+        assert!(text.contains(&format!("\n\n{what}\nold: ")), "{text}");
+        let one = volume(&all[1]);
+        assert!(
+            one.contains("state            served, incomplete\n"),
+            "{one}"
+        );
+        let line = format!("incomplete       {what}\n");
+        assert!(one.contains(&line), "{one}");
+        assert!(!volume(&all[0]).contains("incomplete"));
+    }
 }

@@ -61,6 +61,7 @@ mod trace_sample;
 mod trace_table;
 mod volume_asked;
 mod volume_cmd;
+mod volume_listed;
 mod why_cmd;
 
 use std::io::{self, Write};

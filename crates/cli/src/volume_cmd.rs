@@ -3,12 +3,12 @@
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
-use datapath::desk::{Ask, Told, VolumeInfo};
+use datapath::desk::Ask;
 use model::NO_CLASS;
-use serde::Serialize;
 use units::{Bytes, BytesPerSec, Iops};
 
-use crate::live::{ArrayArg, OutputArg, parse_iops, unexpected, wrong_usage};
+use crate::live::{ArrayArg, OutputArg, parse_iops, wrong_usage};
+use crate::volume_listed::{ListedVolume, ListedVolumes};
 use crate::{
     check_cmd, export_cmd, heat_cmd, inject_cmd, live_table, move_cmd, reuse_cmd, volume_asked,
 };
@@ -148,11 +148,6 @@ enum OnOff {
     Off,
 }
 
-#[derive(Serialize)]
-struct Volumes {
-    volumes: Vec<VolumeInfo>,
-}
-
 /// Runs `terrace volume …`.
 pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
     match command {
@@ -169,14 +164,12 @@ pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
             class,
         })?,
         VolumeCommand::List { array, output } => {
-            let Told::Volumes { volumes } = array.ask(Ask::Volumes)? else {
-                return Err(unexpected());
-            };
-            let text = |v: &Volumes| live_table::volumes(&v.volumes);
-            output.print("terrace.volume.list/1", &Volumes { volumes }, text)?;
+            let all = ListedVolumes::of(&array)?;
+            let text = |v: &ListedVolumes| live_table::volumes(&v.volumes);
+            output.print("terrace.volume.list/1", &all, text)?;
         }
         VolumeCommand::Show { which, output } => {
-            let volume = which.array.show(&which.volume)?;
+            let volume = ListedVolume::of(&which.array, &which.volume)?;
             output.print("terrace.volume.show/1", &volume, live_table::volume)?;
         }
         VolumeCommand::Delete {

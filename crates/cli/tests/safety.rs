@@ -93,6 +93,26 @@ fn one_lost_device_is_one_lost_device() {
     let tiers = site.json(&["tier", "list"]);
     let lost = tiers["tiers"][2]["devices"][0]["lost"].as_str().unwrap();
     assert!(lost.contains("cannot open"), "{lost}");
+    let text = site.ok(&["tier", "list"]);
+    let said = format!("device slow-0 of tier slow is lost: {lost}");
+    assert!(text.contains(&said), "{text}");
+    // And of its volumes it is said which.
+    let text = site.ok(&["volume", "list"]);
+    let state = |name: &str| {
+        let row = text.lines().find(|l| l.starts_with(&format!(" {name} ")));
+        row.unwrap().trim_end().ends_with("served, incomplete")
+    };
+    assert!(state("cold") && !state("db"), "{text}");
+    let shown = site.json(&["volume", "show", "cold"]);
+    let what = shown["incomplete"].as_str().unwrap();
+    assert!(
+        what.contains("on slow-0 cannot be read or written"),
+        "{what}"
+    );
+    assert_eq!(
+        site.json(&["volume", "show", "db"])["incomplete"],
+        serde_json::Value::Null
+    );
     // It is back, and had been flushed: it is taken by itself.
     fs::rename(site.path("away"), site.path("slow")).unwrap();
     let until = Instant::now() + Duration::from_secs(20);
@@ -267,7 +287,11 @@ fn an_array_that_lost_its_only_device_can_be_looked_at() {
     let doubt = copies["unsettled"].as_str().unwrap();
     assert!(doubt.contains("may have gone on without it"), "{copies}");
     let check = String::from_utf8(site.run(&["volume", "check"]).stdout).unwrap();
-    assert!(check.contains("device one-0: "), "{check}");
+    let line = check
+        .lines()
+        .find(|l| l.contains("device one-0: "))
+        .unwrap();
+    assert!(line.contains("want `--accept-loss map` as well"), "{check}");
     fs::create_dir(site.path("new")).unwrap();
     let new = site.path("new");
     let replace = ["device", "replace", "one-0", "--dir", new.to_str().unwrap()];

@@ -11,7 +11,7 @@ use crate::load::{Backend, Change, Cost, Place, Resource, Stream, predict};
 use crate::placed::ApplianceState;
 use crate::removal::RemovalFacts;
 use crate::responder::Responder;
-use crate::sample::{SAMPLE, Sample, WorkloadId};
+use crate::sample::{Sample, WorkloadId};
 use crate::site::Knowledge;
 use crate::solutions::Temper;
 
@@ -115,7 +115,7 @@ impl<'a> Present<'a> {
             Place::InFront => backend_reads,
         };
         let per = |busy: f64, n: f64| if n > 1e-9 { busy / n } else { 0.0 };
-        let seconds = SAMPLE.as_secs_f64() * self.0.len() as f64;
+        let seconds = seconds(&self.0);
         let writes = self.mean(|s| s.writes_per_s);
         if self.0.iter().all(|s| s.busy.len() <= r) {
             // Not measured is not free.
@@ -129,6 +129,11 @@ impl<'a> Present<'a> {
             (per(busy(&|s| s.busy[r].writes), writes), writes * seconds),
         ]
     }
+}
+
+/// How long samples are together.
+fn seconds(samples: &[&Sample]) -> f64 {
+    samples.iter().map(|s| s.lasting.as_secs_f64()).sum()
 }
 
 impl Responder {
@@ -210,8 +215,12 @@ impl Responder {
         let (Some(last), Some(first)) = (present.0.first(), present.0.last()) else {
             return (0.0, 0);
         };
-        let seconds = SAMPLE.as_secs_f64() * (present.0.len() - 1).max(1) as f64;
-        let grows = (last.waiting as f64 - first.waiting as f64) / seconds;
+        // From the end of the first to the end of the last.
+        let between = &present.0[..present.0.len() - 1];
+        let grows = match between {
+            [] => 0.0,
+            _ => (last.waiting as f64 - first.waiting as f64) / seconds(between),
+        };
         (rate + grows.max(0.0), last.waiting)
     }
 

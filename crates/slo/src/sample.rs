@@ -1,4 +1,4 @@
-//! What is told about a workload every ten seconds, and what it was promised.
+//! What is told about a workload every ten seconds or so, and what it was promised.
 
 use algo::objective::{self, Answered, Overdue};
 use model::{SloStatistic, SloTarget};
@@ -72,9 +72,12 @@ pub struct Busy {
     pub writes: f64,
 }
 
-/// Ten seconds of one workload.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+/// Ten seconds of one workload, or another time that it names.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
+    /// How long it is. Those from before this was kept are of [`SAMPLE`].
+    #[serde(default = "usual")]
+    pub lasting: Nanos,
     /// Reads completed per second.
     pub reads_per_s: f64,
     /// Writes completed per second.
@@ -118,10 +121,46 @@ pub struct Sample {
     pub busy: Vec<Busy>,
 }
 
+fn usual() -> Nanos {
+    SAMPLE
+}
+
+/// A sample of the usual length in which nothing happened.
+impl Default for Sample {
+    fn default() -> Self {
+        Self {
+            lasting: SAMPLE,
+            reads_per_s: 0.0,
+            writes_per_s: 0.0,
+            latency_us: None,
+            p50_us: None,
+            p99_us: None,
+            bytes_per_s: 0.0,
+            bytes_read_per_s: 0.0,
+            sequential: 0.0,
+            occupied: 0.0,
+            limited: 0.0,
+            waiting: 0,
+            overdue: 0,
+            overdue_us: None,
+            working_set: Bytes(0),
+            backend_reads_per_s: 0.0,
+            memory_hits: None,
+            busy: vec![],
+        }
+    }
+}
+
 impl Sample {
     /// Requests completed per second.
     pub fn rate_per_s(&self) -> f64 {
         self.reads_per_s + self.writes_per_s
+    }
+
+    /// Requests completed: at least one where there is a latency, whatever its rate is rounded to.
+    pub fn completed(&self) -> u64 {
+        let counted = (self.rate_per_s() * self.lasting.as_secs_f64()).round() as u64;
+        counted.max(u64::from(self.latency_us.is_some()))
     }
 
     /// Whether the workload asked for more than it got: always something outstanding, and more waiting behind it, or as many
@@ -136,10 +175,9 @@ impl Sample {
             statistic: SloStatistic::Mean,
             latency: latency_max,
         };
-        let completed = (self.rate_per_s() * SAMPLE.as_secs_f64()).round() as u64;
         let answered = self
             .latency_us
-            .map(|us| Answered::of_mean(completed, us))
+            .map(|us| Answered::of_mean(self.completed(), us))
             .unwrap_or_default();
         let overdue = self
             .overdue_us
@@ -181,7 +219,7 @@ pub const OCCUPIED_MIN: f64 = 0.999;
 /// A workload that has as many requests outstanding as it may for at least this share of a sample would have issued more most of
 /// the time. Not a whole one: a closed loop that thinks between answers is held back too.
 pub const LIMITED_MIN: f64 = 0.5;
-/// Length of a sample.
+/// Length of a sample, unless it says another one.
 pub const SAMPLE: Nanos = Nanos::from_secs(10);
 
 impl Standing {
@@ -280,9 +318,48 @@ mod tests {
     }
 
     #[test]
+    fn what_is_answered_weighs_by_the_length_of_the_sample() {
+        // 200 a second of 0.9 ms, and ten that hang for a second, against 5 ms.
+        let of = |seconds: u64| {
+            let sample = Sample {
+                lasting: Nanos::from_secs(seconds),
+                reads_per_s: 200.0,
+                latency_us: Some(900.0),
+                overdue: 10,
+                overdue_us: Some(1e6),
+                ..Sample::default()
+            };
+            sample.misses(Nanos::from_millis(5))
+        };
+        assert!(of(10), "5.9 ms of 2,010 requests");
+        assert!(!of(60), "1.7 ms of 12,010 requests");
+        assert!(of(1), "48 ms of 210 requests");
+    }
+
+    #[test]
+    fn one_request_of_a_long_sample_counts() {
+        let of = |latency_us: f64| {
+            let sample = Sample {
+                reads_per_s: 0.01,
+                latency_us: Some(latency_us),
+                ..Sample::default()
+            };
+            sample.misses(Nanos::from_millis(5))
+        };
+        assert!(of(6000.0) && !of(4000.0));
+    }
+
+    #[test]
     fn samples_from_before_quantiles_were_kept_are_read() {
         let mut old = serde_json::to_value(Sample::default()).unwrap();
-        for new in ["p50_us", "p99_us", "limited", "overdue", "overdue_us"] {
+        for new in [
+            "lasting",
+            "p50_us",
+            "p99_us",
+            "limited",
+            "overdue",
+            "overdue_us",
+        ] {
             old.as_object_mut().unwrap().remove(new);
         }
         assert_eq!(

@@ -44,7 +44,7 @@ fn facts(status: &StatusView, hand: Hand) -> Markup {
             div { dt { "hours" } dd { @if status.in_hours { "moves may begin" } @else { "outside the hours in which moves begin by themselves" } } }
             div { dt { "volumes" } dd {
                 (count(status.volumes))
-                @if status.slo_missed > 0 { span class="bad" { ", " (count(status.slo_missed)) " missed their objective" } }
+                @if status.slo_missed > 0 { span class="bad" { ", " (count(status.slo_missed)) " missed their objective in the last window" } }
                 @if status.unknown > 0 { span class="faint" { ", " (count(status.unknown)) " unknown" } }
             } }
             div { dt { "waiting for approval" } dd { (counted(status.proposed, "move", "moves")) } }

@@ -41,6 +41,12 @@ fn no_crash_loses_what_was_promised() {
         (tally.first_alone, 100),
         (tally.second_alone, 10),
         (tally.commits_failed, 50),
+        (tally.copies_old[0], 8),
+        (tally.copies_old[1], 1),
+        (tally.copies_torn, 8),
+        (tally.copies_missing, 50),
+        (tally.copies_anew, 80),
+        (tally.proposals_by_both, 3),
     ] {
         assert!(part >= least, "{tally:#?}");
     }

@@ -8,10 +8,11 @@
 //! ```
 //!
 //! What is seen window by window is over after some good windows; what has a threshold ends some way below it: an audit that says every
-//! few seconds that something begins and ends says nothing. Of a host that has not reported since a start, what was known stays.
+//! few seconds that something begins and ends says nothing; until then it is said as something that was. Of a host that has not reported since a start, what was known stays.
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos};
 
 use super::Controller;
@@ -52,28 +53,56 @@ pub(super) struct Troubles {
 #[derive(Debug)]
 struct Known {
     view: TroubleView,
+    was: Option<String>,
     seen: Nanos,
+}
+
+impl Known {
+    /// Says it as something that was: it has not been seen since.
+    fn speak_in_the_past(&mut self, now: Nanos) {
+        if let Some(was) = &self.was {
+            let quiet = now.saturating_sub(self.seen).words();
+            self.view.what = format!("{was}; not in the last {quiet}");
+        }
+    }
+}
+
+/// What is kept of one over a restart.
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    #[serde(flatten)]
+    view: TroubleView,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    was: Option<String>,
 }
 
 impl Troubles {
     /// Those of before a restart; what a newer version wrote and this one does not know is dropped.
     pub(super) fn restore(value: &str, now: Nanos) -> Result<Self, serde_json::Error> {
         let rows: Vec<serde_json::Value> = serde_json::from_str(value)?;
-        let views = rows
+        let kept = rows
             .into_iter()
-            .filter_map(|r| serde_json::from_value::<TroubleView>(r).ok());
+            .filter_map(|r| serde_json::from_value::<Kept>(r).ok());
+        let known = |Kept { view, was }: Kept| {
+            let seen = now;
+            (key(&view), Known { view, was, seen })
+        };
         Ok(Self {
-            known: views
-                .map(|view| (key(&view), Known { view, seen: now }))
-                .collect(),
+            known: kept.map(known).collect(),
             dirty: false,
         })
     }
 
     /// What a store has to keep, if that has changed.
     pub(super) fn take_changed(&mut self) -> Option<String> {
-        std::mem::take(&mut self.dirty)
-            .then(|| serde_json::to_string(&self.list()).expect("it is plain data"))
+        let kept = |k: &Known| Kept {
+            view: k.view.clone(),
+            was: k.was.clone(),
+        };
+        std::mem::take(&mut self.dirty).then(|| {
+            let all: Vec<Kept> = self.known.values().map(kept).collect();
+            serde_json::to_string(&all).expect("it is plain data")
+        })
     }
 
     fn is_known(&self, kind: TroubleKind, host: &str, subject: &str) -> bool {
@@ -87,13 +116,15 @@ impl Troubles {
     }
 }
 
-/// A list of what is found, without since when.
+/// A list of what is found, without since when; and of what comes and goes, how it is said when it has gone.
 #[derive(Default)]
-struct Found(Vec<TroubleView>);
+struct Found(Vec<(TroubleView, Option<String>)>);
 
 impl Found {
-    fn add(&mut self, kind: TroubleKind, host: Option<&str>, subject: &str, what: String) {
-        self.with(kind, host, subject, what, None);
+    /// Of one window: `was` says it without saying which.
+    fn add(&mut self, kind: TroubleKind, host: &str, subject: &str, what: String, was: String) {
+        self.with(kind, Some(host), subject, what, None);
+        self.0.last_mut().expect("it was added").1 = Some(was);
     }
 
     fn with(
@@ -104,14 +135,15 @@ impl Found {
         what: String,
         undecided: Option<String>,
     ) {
-        self.0.push(TroubleView {
+        let view = TroubleView {
             kind,
             host: host.map(Into::into),
             subject: subject.into(),
             what,
             undecided,
             since_ns: 0,
-        });
+        };
+        self.0.push((view, None));
     }
 }
 
@@ -129,9 +161,9 @@ impl Controller {
         let now = self.now.at;
         self.looked = now;
         let lingers = Nanos(self.settings.words.window.0 * LINGERS_WINDOWS);
-        let mut found: BTreeMap<Key, TroubleView> = BTreeMap::new();
-        for view in self.find_trouble() {
-            found.entry(key(&view)).or_insert(view);
+        let mut found: BTreeMap<Key, (TroubleView, Option<String>)> = BTreeMap::new();
+        for one in self.find_trouble() {
+            found.entry(key(&one.0)).or_insert(one);
         }
         let mut over = Vec::new();
         let silent: Vec<&String> = self
@@ -144,25 +176,24 @@ impl Controller {
             let host = key.1.as_ref();
             let unknown = host.is_some_and(|h| silent.contains(&h)) && !about_silence(key.0);
             let lingering = key.0.comes_and_goes() && now.saturating_sub(known.seen) < lingers;
-            let stays = found.contains_key(key) || unknown || lingering;
+            let is_found = found.contains_key(key);
+            let stays = is_found || unknown || lingering;
             if !stays {
                 over.push(known.view.clone());
+            } else if !is_found {
+                known.speak_in_the_past(now);
             }
             stays
         });
         let mut began = Vec::new();
-        for (key, mut view) in found {
-            match self.troubles.known.get_mut(&key) {
-                Some(known) => {
-                    view.since_ns = known.view.since_ns;
-                    (known.view, known.seen) = (view, now);
-                }
-                None => {
-                    view.since_ns = now.0;
-                    began.push(view.clone());
-                    self.troubles.known.insert(key, Known { view, seen: now });
-                }
+        for (key, (mut view, was)) in found {
+            let before = self.troubles.known.get(&key);
+            view.since_ns = before.map_or(now.0, |known| known.view.since_ns);
+            if before.is_none() {
+                began.push(view.clone());
             }
+            let seen = now;
+            self.troubles.known.insert(key, Known { view, was, seen });
         }
         self.troubles.dirty |= !began.is_empty() || !over.is_empty();
         for t in over.iter().filter(|t| !t.kind.has_events_of_its_own()) {
@@ -194,7 +225,7 @@ impl Controller {
         self.event(EventKind::Trouble, trouble.host.as_deref(), volume, text);
     }
 
-    fn find_trouble(&self) -> Vec<TroubleView> {
+    fn find_trouble(&self) -> Vec<(TroubleView, Option<String>)> {
         let mut found = Found::default();
         if let Some(why) = self.trust.broken() {
             let undecided = "moves for latency wait for somebody's approval".to_string();
@@ -267,7 +298,11 @@ impl Controller {
                 TroubleKind::MapFailing => {
                     Some("any move: no place of data can be changed".to_string())
                 }
-                TroubleKind::NoSpace => Some(format!("moves to {}", t.about)),
+                // The disk of a copy of the map can be full too, and nothing moves there.
+                TroubleKind::NoSpace => {
+                    let device = report.devices.iter().any(|d| d.name == t.about);
+                    device.then(|| format!("moves to {}", t.about))
+                }
                 TroubleKind::DeviceLost => Some(format!("moves from and to {}", t.about)),
                 TroubleKind::DeviceUnreachable => {
                     let device = report.devices.iter().find(|d| d.name == t.about);
@@ -311,13 +346,11 @@ impl Controller {
             if live && !d.errors.is_empty() && !told(TroubleKind::DeviceErrors) {
                 let kinds = d.errors.iter();
                 let kinds = kinds.map(|e| format!("{} × {} on {}", e.count, e.errno, e.op));
-                let what = format!(
-                    "I/O on device {} failed in the last window: {}",
-                    d.name,
-                    kinds.collect::<Vec<_>>().join(", ")
-                );
-                let kind = TroubleKind::DeviceErrors;
-                found.add(kind, Some(&host.name), &d.name, what);
+                let kinds = kinds.collect::<Vec<_>>().join(", ");
+                let of_it = format!("I/O on device {} failed", d.name);
+                let what = format!("{of_it} in the last window: {kinds}");
+                let was = format!("{of_it}: {kinds}");
+                found.add(TroubleKind::DeviceErrors, &host.name, &d.name, what, was);
             }
         }
     }
@@ -454,15 +487,17 @@ impl Controller {
         let (named, others) = self.named(host, kind, failing.collect());
         for (_, v) in &named {
             let errors = v.load.as_ref().map_or(0, |l| l.errors);
-            let what = format!(
-                "{errors} request(s) of {} were answered with an error in the last window",
+            let was = format!(
+                "{errors} request(s) of {} were answered with an error",
                 v.name
             );
-            found.add(kind, Some(&host.name), &v.name, what);
+            let what = format!("{was} in the last window");
+            found.add(kind, &host.name, &v.name, what, was);
         }
         if others > 0 {
-            let what = format!("requests of {others} more volumes were answered with errors");
-            found.add(kind, Some(&host.name), OTHERS, what);
+            let was = format!("requests of {others} more volumes were answered with errors");
+            let what = format!("{was} in the last window");
+            found.add(kind, &host.name, OTHERS, what, was);
         }
         let missing = report.volumes.iter().filter_map(|v| {
             let target = self.settings.class_of(&v.class).target?;
@@ -475,19 +510,21 @@ impl Controller {
         let kind = TroubleKind::ObjectiveMissed;
         let (named, others) = self.named(host, kind, missing.collect());
         for (_, v) in &named {
-            let what = self.missed_words(v);
-            found.add(kind, Some(&host.name), &v.name, what);
+            let (what, was) = self.missed_words(v);
+            found.add(kind, &host.name, &v.name, what, was);
         }
         if others > 0 {
-            let what = format!("{others} more volumes missed their objective in the last window");
-            found.add(kind, Some(&host.name), OTHERS, what);
+            let was = format!("{others} more volumes missed their objective");
+            let what = format!("{was} in the last window");
+            found.add(kind, &host.name, OTHERS, what, was);
         }
     }
 
-    fn missed_words(&self, v: &VolumeWindow) -> String {
+    /// How a volume misses its objective, and how that is said later.
+    fn missed_words(&self, v: &VolumeWindow) -> (String, String) {
         let class = self.settings.class_of(&v.class);
         let (Some(target), Some(load)) = (class.target, &v.load) else {
-            return String::new();
+            return Default::default();
         };
         let judged = load.against(target);
         let at_least = if judged.waiting_late > 0 {
@@ -504,13 +541,16 @@ impl Controller {
             }
             _ => String::new(),
         };
-        format!(
-            "{} misses the objective of class {}: {} of {at_least}{} where {} are allowed{waiting}",
-            v.name,
-            v.class,
+        let numbers = format!(
+            "{} of {at_least}{} where {} are allowed",
             target.statistic.name(),
             Nanos(judged.statistic_ns.unwrap_or(0)).words(),
             target.latency.words()
+        );
+        let of_class = format!("the objective of class {}", v.class);
+        (
+            format!("{} misses {of_class}: {numbers}{waiting}", v.name),
+            format!("{} missed {of_class}: {numbers}", v.name),
         )
     }
 

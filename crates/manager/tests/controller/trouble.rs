@@ -140,11 +140,54 @@ fn errors_of_devices_and_missed_objectives_are_named_until_they_are_over() {
     host.volumes[1].waiting = None;
     host.windows(3);
     assert_eq!(kinds(&mut host).len(), 2);
-    host.windows(4);
+    // And what has ended is not said as if it went on.
+    let status = host.status();
+    assert_eq!(status.slo_missed, 0);
+    assert_eq!(
+        status.problems[0],
+        "I/O on device slow-0 failed: 3 × ENOSPC on write, 3 × EIO on read; not in the last 3s"
+    );
+    let missed = &status.problems[1];
+    assert!(
+        missed.starts_with("idle missed the objective of class gold: p99 of at least 9")
+            && missed.ends_with("where 2ms are allowed; not in the last 3s"),
+        "{missed}"
+    );
+    // Nor after a restart.
+    host.restart_controller();
+    host.register();
+    host.windows(1);
+    for problem in &host.status().problems {
+        assert!(problem.contains("; not in the last "), "{problem}");
+    }
+    host.windows(1);
+    assert_eq!(kinds(&mut host).len(), 2);
+    host.windows(6);
     assert_eq!(kinds(&mut host), []);
     let events = host.events();
     let over = events.iter().filter(|e| e.starts_with("over after "));
     assert_eq!(over.count(), 2, "{events:#?}");
+}
+
+#[test]
+fn a_full_disk_of_the_map_is_no_place_that_volumes_move_to() {
+    let mut host = Host::new(BASE, upside_down());
+    let full = |about: &str| ArrayTrouble {
+        kind: "no-space".into(),
+        about: about.into(),
+        what: format!("{about}: it is full"),
+    };
+    host.troubles = vec![full("slow-0"), full("/srv/array/map-07.redb")];
+    host.windows(2);
+    let troubles = host.status().troubles.into_iter();
+    let undecided: Vec<_> = troubles.map(|t| (t.subject, t.undecided)).collect();
+    assert_eq!(
+        undecided,
+        [
+            ("/srv/array/map-07.redb".to_string(), None),
+            ("slow-0".into(), Some("moves to slow-0".into())),
+        ]
+    );
 }
 
 #[test]

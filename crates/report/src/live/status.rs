@@ -31,7 +31,7 @@ pub fn status(status: &StatusView) -> String {
     };
     line(&mut out, "hours", hours);
     let volumes = format!(
-        "{}, {} missed their objective, {} with unknown load",
+        "{}, {} missed their objective in the last window, {} with unknown load",
         status.volumes, status.slo_missed, status.unknown
     );
     line(&mut out, "volumes", &volumes);

@@ -8,7 +8,7 @@ use algo::{Histogram, LossyCounter, mix};
 use slo::curve::Curve;
 use slo::zones::{Zone, heavy};
 use slo::{Busy, Sample};
-use units::Bytes;
+use units::{Bytes, Nanos};
 
 use super::backend::Taken;
 use super::load::LoadOp;
@@ -167,8 +167,9 @@ impl Monitor {
         by.link_ns += taken.link_ns;
     }
 
-    /// Ends a sample of `seconds`; disks are one resource of `disks` seconds a second.
-    pub(super) fn sample(&mut self, seconds: f64, disks: u32, queue: Queue) -> Sample {
+    /// Ends a sample; disks are one resource of `disks` seconds a second.
+    pub(super) fn sample(&mut self, lasting: Nanos, disks: u32, queue: Queue) -> Sample {
+        let seconds = lasting.as_secs_f64();
         let s = std::mem::take(&mut self.sums);
         let requests = s.reads + s.writes;
         let latencies = (requests > 0).then(|| self.latencies.summary());
@@ -180,6 +181,7 @@ impl Monitor {
         };
         let disks = f64::from(disks);
         let sample = Sample {
+            lasting,
             reads_per_s: s.reads as f64 / seconds,
             writes_per_s: s.writes as f64 / seconds,
             latency_us: latencies.map(|l| l.mean_us),
@@ -340,7 +342,7 @@ mod tests {
                     };
                     monitor.issued(entry & !WROTE, op, false);
                 }
-                monitor.sample(10.0, 1, Queue::default());
+                monitor.sample(slo::SAMPLE, 1, Queue::default());
                 if i + 1 == 60 {
                     from = 60 * (log.len() / 105);
                 }
@@ -387,7 +389,7 @@ mod tests {
                 age_ns: 30_000_000,
             },
         };
-        let sample = monitor.sample(10.0, 10, queue);
+        let sample = monitor.sample(slo::SAMPLE, 10, queue);
         assert_eq!(
             (sample.occupied, sample.limited, sample.waiting),
             (0.5, 0.25, 3)
@@ -402,7 +404,7 @@ mod tests {
         assert_eq!(sample.working_set, Bytes(3 * 4096));
         assert_eq!(sample.memory_hits, Some(0.5));
         assert_eq!((sample.busy[0].reads, sample.busy[1].reads), (0.1, 0.5));
-        let nothing = monitor.sample(10.0, 10, Queue::default());
+        let nothing = monitor.sample(slo::SAMPLE, 10, Queue::default());
         assert_eq!((nothing.rate_per_s(), nothing.p99_us), (0.0, None));
     }
 }

@@ -151,14 +151,14 @@ fn empty(name: &str, model: &ResponseModel) -> ResponseSeries {
 }
 
 fn sample(model: &ResponseModel, world: &mut World, series: &mut [ResponseSeries], since: u64) {
-    let seconds = (world.now - since) as f64 / 1e9;
+    let lasting = Nanos(world.now - since);
     let now = Nanos(world.now);
     for (w, series) in series.iter_mut().enumerate() {
         let objective = model.workloads[w].objective;
         let queue = world.queue(w, since, objective.latency_max);
         let disks = model.array.data_disks;
-        let sample = world.monitors[w].sample(seconds, disks, queue);
-        series.served += (sample.rate_per_s() * seconds).round() as u64;
+        let sample = world.monitors[w].sample(lasting, disks, queue);
+        series.served += sample.completed();
         series.standings.push(Standing::of(&objective, &sample));
         series.samples.push(sample);
         // What has not arrived by now belongs to no mark before now.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use algo::Rng;
-use array::{Change, CopyId, CopyPlace, MoveRecord};
+use array::{Change, CopyHealth, CopyId, CopyPlace, MoveRecord};
 use crashdisk::CrashDisk;
 use datapath::device::SlotSpace;
 use datapath::engine::{DeviceRequest, Effect, Engine, Fault, MoveOrder, StoreReply, StoreRequest};
@@ -196,7 +196,11 @@ impl<'a> Life<'a> {
         let taken: Vec<bool> = (0..plan.devices.len() as u16).map(there).collect();
         let before: Vec<Arc<SimDevice>> = keeper.devices.values().cloned().collect();
         // What holds before guests are let in must hold if that ends in a crash, too.
-        if faults.io > 0 && rng.below(6) == 0 {
+        if faults.stamps {
+            for disk in disks.iter().flatten() {
+                disk.fail_after(rng.below(3) / 2);
+            }
+        } else if faults.io > 0 && rng.below(6) == 0 {
             let any = places
                 .iter()
                 .filter_map(SimPlace::disk)
@@ -422,7 +426,12 @@ impl<'a> Life<'a> {
                     let answers = self.keeper.settle();
                     self.tally.settled += answers.len() as u64;
                     let begin = self.rng.below(3) == 0;
+                    let health = self.keeper.map.health().into_iter();
+                    let anew = health.filter(|h| h.2 == CopyHealth::Rebuilding);
+                    let anew: Vec<CopyId> = anew.map(|h| h.0).collect();
                     self.keeper.look_at_copies(begin);
+                    let is_member = |c: &&CopyId| self.keeper.map.members().contains(**c);
+                    self.tally.copies_anew += anew.iter().filter(is_member).count() as u64;
                     self.look_at_disks();
                     self.tell_failures();
                     if !self.crashed {

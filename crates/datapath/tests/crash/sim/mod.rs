@@ -68,8 +68,18 @@ pub struct Tally {
     pub refused: u64,
     /// Starts with too few devices for a copy of the map that would be alone.
     pub too_few: u64,
-    /// Starts that take an operator's word, since both copies have proposed to go on alone, and neither did.
+    /// Starts that find both copies with a proposal of their own to go on alone.
+    pub proposals_by_both: u64,
+    /// Of these, those that take an operator's word, since both copies have proposed to go on alone, and neither did.
     pub both_proposed: u64,
+    /// Copies of the map in an old state that were offered to a start: the first one, the second one.
+    pub copies_old: [u64; 2],
+    /// Copies of the map that were torn when a process started.
+    pub copies_torn: u64,
+    /// Copies of the map that were missing when a process started.
+    pub copies_missing: u64,
+    /// Copies of the map that were made anew beside the other one, and took their place.
+    pub copies_anew: u64,
     /// Devices that were lost when a process started.
     pub lost_at_start: u64,
     /// Of these, which were there and may not have been flushed.

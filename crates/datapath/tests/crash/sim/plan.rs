@@ -29,6 +29,8 @@ pub struct Faults {
     pub space: u64,
     /// A disk of a copy of the map fails once, in the middle of a commit.
     pub commit: u64,
+    /// The process ends in its start, about when the first devices are told of a membership.
+    pub stamps: bool,
 }
 
 /// How often, of a thousand times, something is wrong when the process starts.
@@ -94,6 +96,9 @@ pub struct Plan {
     pub tampering: Tampering,
     /// Of a thousand lives, how many end in good order.
     pub closes: u64,
+    /// Once there are two copies of the map, one of them is missing for a life, and the other one for the next, and neither start comes to
+    /// its end: each copy may have proposed then to go on alone.
+    pub alternates: bool,
 }
 
 impl Plan {
@@ -132,6 +137,7 @@ impl Plan {
             hang: often(4, 8),
             space: often(5, 30),
             commit: often(5, 60),
+            stamps: false,
         };
         let store_dies = often(5, 500);
         let second = often(2, 1) > 0;
@@ -143,6 +149,7 @@ impl Plan {
             copy_torn: often(6, 200),
         };
         let closes = often(3, 400);
+        let alternates = second && rng.below(3) == 0;
         let io_ns = 20_000 << rng.below(7);
         Self {
             volumes,
@@ -152,7 +159,7 @@ impl Plan {
                 copy_chunk: Bytes([8 << 10, 16 << 10, 64 << 10][rng.below(3) as usize]),
                 batch: Bytes(EXTENT * (1 + rng.below(4))),
             },
-            rounds: 2 + rng.below(3),
+            rounds: 2 + rng.below(3) + 3 * u64::from(alternates),
             requests: 40 + rng.below(160),
             gap_ns: 50_000 << rng.below(9),
             io_ns,
@@ -166,6 +173,7 @@ impl Plan {
             second,
             tampering,
             closes,
+            alternates,
         }
     }
 }

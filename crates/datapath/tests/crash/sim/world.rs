@@ -47,20 +47,37 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
     };
     let mut disks: Vec<CrashDisk> = plan.devices.iter().enumerate().map(blank).collect();
     let mut past = Past::default();
-    // Devices that have been part of a membership in which guests were let in.
-    let mut stamped = vec![false; disks.len()];
+    // The last life in which guests were let in with a device as part of the membership.
+    let mut stamped: Vec<Option<usize>> = vec![None; disks.len()];
     let mut crash = Crash::Power;
     let mut boot = 1;
+    // Lives in which a copy was to propose to go on alone.
+    let mut alone = 0;
     let mut settled: Vec<Vec<(usize, volume::Location)>> = vec![];
     for round in 0..=plan.rounds {
         let last = round == plan.rounds;
-        let faults = if last { Faults::default() } else { plan.faults };
-        let tampering = match last || round == 0 {
+        let alternates =
+            plan.alternates && !last && alone <= 2 && (alone > 0 || both_current(&maps));
+        let faults = match last {
+            true => Faults::default(),
+            false => Faults {
+                stamps: alternates && alone < 2,
+                ..plan.faults
+            },
+        };
+        let tampering = match last || round == 0 || alternates {
             true => Tampering::default(),
             false => plan.tampering,
         };
-        let mut found = past.tamper(tampering, &maps, &disks, &stamped, &mut rng);
+        let mut found = past.tamper(tampering, &maps, &disks, &stamped, &mut rng, tally);
+        if faults.stamps {
+            tally.copies_missing += 1;
+            found.maps[alone] = None;
+            found.copies_tampered = true;
+        }
+        alone += usize::from(alternates);
         past.remember(&maps, &disks);
+        tally.proposals_by_both += u64::from(both_proposed(&found.maps));
         if tally.trace {
             let maps = found.maps.each_ref().map(Option::is_some);
             let disks: Vec<bool> = found.disks.iter().map(Option::is_some).collect();
@@ -140,7 +157,9 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
         let opened = !life.crashed;
         if opened {
             for (stamped, device) in stamped.iter_mut().zip(&life.devices) {
-                *stamped |= device.is_some();
+                if device.is_some() {
+                    *stamped = Some(round as usize);
+                }
             }
             for (engine, settled) in life.engines.iter().zip(&settled) {
                 let found = stays::found(settled, engine.map());
@@ -200,13 +219,24 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether both copies hold the same, but for a membership that each of them has proposed by itself.
-fn both_proposed(maps: &[Option<CrashDisk>; 2]) -> bool {
-    let state = |disk: &Option<CrashDisk>| {
+fn states(maps: &[Option<CrashDisk>; 2]) -> [Option<array::MapState>; 2] {
+    maps.each_ref().map(|disk| {
         let array = Array::open_on(disk.as_ref()?.killed()).ok()?;
         array.state().ok()
-    };
-    match maps.each_ref().map(state) {
+    })
+}
+
+/// Whether both copies are members, and alike.
+fn both_current(maps: &[Option<CrashDisk>; 2]) -> bool {
+    match states(maps) {
+        [Some(a), Some(b)] => a == b && a.pending.is_none() && a.confirmed.members.second,
+        _ => false,
+    }
+}
+
+/// Whether both copies hold the same, but for a membership that each of them has proposed by itself.
+fn both_proposed(maps: &[Option<CrashDisk>; 2]) -> bool {
+    match states(maps) {
         [Some(a), Some(b)] => {
             let apart = a.pending != b.pending && a.pending.is_some() && b.pending.is_some();
             apart && a.confirmed == b.confirmed
@@ -254,13 +284,23 @@ impl Past {
         self.disks.push(disks.iter().map(copy).collect());
     }
 
+    /// The oldest state of a copy that has an array in it, and a device that knows better: one that guests were let in with since.
+    fn old_copy(&self, i: usize, stamped: &[Option<usize>]) -> Option<(CrashDisk, usize)> {
+        let states = self.maps.iter().map(|maps| maps[i].as_ref());
+        let mut whole = states.map(|disk| disk.filter(|d| Array::open_on(d.killed()).is_ok()));
+        let life = whole.position(|disk| disk.is_some())?;
+        let device = stamped.iter().position(|s| *s >= Some(life))?;
+        Some((self.maps[life][i].as_ref()?.killed(), device))
+    }
+
     fn tamper(
         &self,
         odds: Tampering,
         maps: &[Option<CrashDisk>; 2],
         disks: &[CrashDisk],
-        stamped: &[bool],
+        stamped: &[Option<usize>],
         rng: &mut Rng,
+        tally: &mut Tally,
     ) -> Found {
         let mut hits = |of_thousand: u64| of_thousand > 0 && rng.below(1000) < of_thousand;
         let mut found = Found {
@@ -281,15 +321,16 @@ impl Past {
         }
         for i in 0..2 {
             if hits(odds.copy_missing) {
+                tally.copies_missing += u64::from(maps[i].is_some());
                 found.maps[i] = None;
             } else if hits(odds.copy_old)
-                && let Some(old) = self.maps.first()
-                && let Some(device) = stamped.iter().position(|s| *s)
+                && let Some((old, device)) = self.old_copy(i, stamped)
             {
                 // Old states of everything at once nobody can tell from the last one.
                 found.disks[device] = Some(disks[device].clone());
                 found.old[device] = false;
-                found.maps[i] = old[i].as_ref().map(|d| d.killed());
+                found.maps[i] = Some(old);
+                tally.copies_old[i] += 1;
             } else if hits(odds.copy_torn)
                 && let Some(disk) = &found.maps[i]
             {
@@ -297,6 +338,7 @@ impl Past {
                 let length = torn.len().unwrap_or(0);
                 let half = (length / 2) & !4095;
                 let _ = torn.write(0, &vec![0x5a; half as usize]);
+                tally.copies_torn += 1;
                 found.maps[i] = Some(torn);
             } else {
                 continue;

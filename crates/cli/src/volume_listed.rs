@@ -1,0 +1,64 @@
+//! Volumes as they are, with what of them cannot be read: the samples of an array say that, by volume.
+
+use datapath::desk::{Ask, Samples, Told, TroubleKind, VolumeInfo};
+use serde::Serialize;
+
+use crate::live::{ArrayArg, show, unexpected};
+
+/// A volume, and what is lost of it.
+#[derive(Debug, Serialize)]
+pub struct ListedVolume {
+    /// As the array knows it.
+    #[serde(flatten)]
+    pub info: VolumeInfo,
+    /// What of it is on devices that are lost, or were given up; none where all of it is there.
+    pub incomplete: Option<String>,
+}
+
+/// All volumes.
+#[derive(Debug, Serialize)]
+pub struct ListedVolumes {
+    /// In order of creation.
+    pub volumes: Vec<ListedVolume>,
+}
+
+impl ListedVolumes {
+    /// Asks an array.
+    pub fn of(array: &ArrayArg) -> anyhow::Result<Self> {
+        Ok(Self {
+            volumes: asked(array, Ask::Volumes)?,
+        })
+    }
+}
+
+impl ListedVolume {
+    /// Asks an array for one.
+    pub fn of(array: &ArrayArg, volume: &str) -> anyhow::Result<Self> {
+        let mut volumes = asked(array, show(volume))?;
+        match volumes.len() {
+            1 => Ok(volumes.remove(0)),
+            _ => Err(unexpected()),
+        }
+    }
+
+    fn new(info: VolumeInfo, samples: &Samples) -> Self {
+        let mut of_it = samples
+            .troubles
+            .iter()
+            .filter(|t| t.kind == TroubleKind::VolumeIncomplete && t.about == info.name);
+        Self {
+            incomplete: of_it.next().map(|t| t.what.clone()),
+            info,
+        }
+    }
+}
+
+fn asked(array: &ArrayArg, ask: Ask) -> anyhow::Result<Vec<ListedVolume>> {
+    let [Told::Volumes { volumes }, Told::Samples(samples)] =
+        array.ask_each([ask, Ask::Samples])?
+    else {
+        return Err(unexpected());
+    };
+    let listed = |info| ListedVolume::new(info, &samples);
+    Ok(volumes.into_iter().map(listed).collect())
+}
