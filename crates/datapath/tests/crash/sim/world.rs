@@ -319,9 +319,9 @@ impl Past {
                 found.old[i] = true;
             }
         }
-        for i in 0..2 {
+        for (i, map) in maps.iter().enumerate() {
             if hits(odds.copy_missing) {
-                tally.copies_missing += u64::from(maps[i].is_some());
+                tally.copies_missing += u64::from(map.is_some());
                 found.maps[i] = None;
             } else if hits(odds.copy_old)
                 && let Some((old, device)) = self.old_copy(i, stamped)
