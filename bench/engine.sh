@@ -1,7 +1,7 @@
 #!/bin/sh
 # What a guest's request costs in a volume's engine: this tree beside another commit, in turn, in one run.
 # Usage: bench/engine.sh COMMIT [RUNS]      prints nanoseconds of CPU time per request, and the ratio of the medians (1 or more: no slower)
-# Ends with an error if the ratio is below 0.97. 15 runs of each if left out, each of about half a second.
+# Ends with an error if the ratio is below 0.97. 15 runs of each if left out, each of about a fifth of a second.
 set -eu
 cd "$(dirname "$0")/.."
 commit=${1:?usage: bench/engine.sh COMMIT [RUNS]}
