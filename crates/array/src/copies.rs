@@ -531,9 +531,12 @@ impl Copies {
         }
     }
 
-    /// Looks, once in a while and in the background, whether members still are in their places. One whose file was removed or replaced is
-    /// dropped, if there is another one.
+    /// Looks, in the background, whether members still are in their places. One whose file was removed or replaced is dropped, if there is
+    /// another one. Where copies have no threads nothing goes on for long enough to look.
     pub fn look_at_places(&mut self) {
+        if !self.runner.has_threads() {
+            return;
+        }
         let seen = match self.looking.as_ref().map(Receiver::try_recv) {
             Some(Ok(seen)) => seen,
             Some(Err(TryRecvError::Empty)) => return,

@@ -160,7 +160,7 @@ fn troubles(keeper: &Keeper, volumes: &[VolumeSample]) -> Vec<Trouble> {
                 kind: TroubleKind::VolumeIncomplete,
                 about: volume.name.clone(),
                 what: format!(
-                    "{}: {} cannot be read or written; the rest is served",
+                    "{}: {} cannot be read or written; the rest is there",
                     volume.name,
                     gone.join(", ")
                 ),
