@@ -115,9 +115,16 @@ pub fn run(seed: u64, tally: &mut Tally) -> Result<(), String> {
                 NotStarted::Wrong(why) => return Err(format!("life {round}: {why}")),
                 NotStarted::TooFew => {
                     tally.too_few += 1;
-                    // What is missing is put back; if that does not do, an operator says that no other copy will ever be used.
+                    // What is missing is put back, devices and then copies; if that does not do, an operator says that no other copy will ever
+                    // be used: so it must not be one beside which another was alone before.
                     if found.disks.iter().all(Option::is_some) {
-                        accept.0.insert(AcceptLoss::MAP.into());
+                        match found.copies_tampered {
+                            true => {
+                                found.maps = maps.clone();
+                                found.copies_tampered = false;
+                            }
+                            false => drop(accept.0.insert(AcceptLoss::MAP.into())),
+                        }
                     }
                     for (found, right) in found.disks.iter_mut().zip(&disks) {
                         found.get_or_insert_with(|| right.clone());
