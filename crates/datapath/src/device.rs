@@ -475,7 +475,7 @@ pub trait SlotSpace: Sized {
     /// What keeps it from being read, or being one.
     fn read_superblock(&self) -> Result<Superblock, String>;
 
-    /// Writes both superblocks, durably, one after the other.
+    /// Writes both superblocks, durably, one after the other; where both are there already, the first one again ([`both`]).
     ///
     /// # Errors
     /// Either of them may be there then.
@@ -625,8 +625,11 @@ impl SlotSpace for Device {
             Medium::File(file, _) => write_superblocks(file, superblock)?,
             Medium::Nbd(uri, _) => {
                 let block = superblock.encode();
-                let second = SUPERBLOCK_BYTES as u64;
-                client::write_durably(uri, second, &block).map_err(io::Error::other)?;
+                let there = client::read_quickly(uri, 0, SUPERBLOCKS_BYTES as u32);
+                if there.map_err(io::Error::other)? != both(&block) {
+                    let second = SUPERBLOCK_BYTES as u64;
+                    client::write_durably(uri, second, &block).map_err(io::Error::other)?;
+                }
                 client::write_durably(uri, 0, &block).map_err(io::Error::other)?;
             }
             Medium::Lost => return Err(Errno::IO.into()),
@@ -765,10 +768,20 @@ fn zero_slots(
 
 fn write_superblocks(file: &File, superblock: &Superblock) -> io::Result<()> {
     let block = superblock.encode();
-    file.write_all_at(&block, SUPERBLOCK_BYTES as u64)?;
-    file.sync_data()?;
+    let mut there = [0; SUPERBLOCKS_BYTES];
+    file.read_at(&mut there, 0)?; // a new file has none
+    if there[..] != both(&block)[..] {
+        file.write_all_at(&block, SUPERBLOCK_BYTES as u64)?;
+        file.sync_data()?;
+    }
     file.write_all_at(&block, 0)?;
     file.sync_data()
+}
+
+/// The superblocks of a device that has the same one twice. If they are what is to be written, only the first of them can be missing on the
+/// medium: it is begun when the other one is durable. So that one is left alone, and one of them is good at any moment.
+pub fn both(block: &[u8]) -> Vec<u8> {
+    [block, block].concat()
 }
 
 /// Makes a range read as zeroes and gives its space back, where the system can; else writes zeroes.

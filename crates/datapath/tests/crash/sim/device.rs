@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use algo::Rng;
 use array::{SUPERBLOCK_BYTES, SUPERBLOCKS_BYTES, Superblock};
 use crashdisk::CrashDisk;
-use datapath::device::{SlotSpace, Space, ZeroError, Zeroed};
+use datapath::device::{SlotSpace, Space, ZeroError, Zeroed, both};
 use units::Bytes;
 
 use super::plan::{EXTENT, Faults};
@@ -141,7 +141,13 @@ impl SlotSpace for SimDevice {
 
     fn write_superblock(&self, superblock: &Superblock) -> io::Result<()> {
         let block = superblock.encode();
-        for at in [self.head + SUPERBLOCK_BYTES as u64, self.head] {
+        let mut there = vec![0; SUPERBLOCKS_BYTES];
+        self.disk.read(self.head, &mut there)?;
+        let places = match there == both(&block) {
+            true => vec![self.head],
+            false => vec![self.head + SUPERBLOCK_BYTES as u64, self.head],
+        };
+        for at in places {
             if self.chance(self.faults.io) {
                 return Err(io::Error::other(
                     "simulated: a superblock cannot be written",
