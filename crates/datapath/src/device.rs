@@ -113,7 +113,7 @@ pub struct Device {
     requests: AtomicU64,
     since_ns: u64,
     done: Done,
-    errors: Mutex<BTreeMap<(&'static str, i32), (u64, Instant)>>,
+    errors: Mutex<Errors>,
     /// Number of errors, to see at a glance that there are more.
     failures: AtomicU64,
     /// What was last written as its superblock: a remote device must have it whenever it is connected to.
@@ -148,6 +148,9 @@ pub struct Failed {
     /// When it last did.
     pub last: Instant,
 }
+
+/// Errors by kind and errno: how many, and when the last one was.
+type Errors = BTreeMap<(&'static str, i32), (u64, Instant)>;
 
 /// I/Os that workers have completed. Each counter by itself is exact; together they are of nearly the same moment.
 #[derive(Debug, Default)]

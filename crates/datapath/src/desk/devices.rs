@@ -267,7 +267,7 @@ fn take_in(
     let known = keeper.tiers.iter().find(|t| t.name == tier).map(|t| t.id);
     let next = keeper.tiers.last().map_or(0, |t| t.id.0 + 1);
     let id = known.unwrap_or(TierId(next));
-    let tier_record = known.is_none().then(|| TierRecord { id, name: tier });
+    let tier_record = known.is_none().then_some(TierRecord { id, name: tier });
     let record = DeviceRecord { tier: id, ..record };
     let left = |why| NotTaken::Left(device.clone(), why);
     may_change(keeper).map_err(left)?;

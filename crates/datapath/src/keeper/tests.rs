@@ -180,10 +180,10 @@ impl Bench {
         let reply = self.keeper.prepare(0, VOLUME, request, &mut changes);
         let mut marks = vec![];
         for change in &changes {
-            if let Change::HighWater { device, slots } = change {
-                if *device == DEVICE {
-                    marks.push(*slots);
-                }
+            if let Change::HighWater { device, slots } = change
+                && *device == DEVICE
+            {
+                marks.push(*slots);
             }
         }
         let done = durable && self.keeper.commit(&changes).is_ok();
