@@ -16,7 +16,7 @@ $python -c 'import nbd' 2>/dev/null || skip "libnbd's Python module"
 terrace=${TERRACE:-$PWD/target/release/terrace}
 [ -x "$terrace" ] || cargo build --release -p cli
 guest=$PWD/bench/safety.py
-dir=$(mktemp -d "${TMPDIR:-/tmp}/terrace-safety-XXXXXX")
+dir=$(mktemp -d)
 export TERRACE_ARRAY=$dir/array TERRACE_CONTROLLER=unix:$dir/state/controller.sock NO_COLOR=1
 server= far= mounted=
 cleanup() {

@@ -10,12 +10,12 @@
 //! So no commit is in doubt for whoever waits for it: it is durable, or it never was, or the answer comes later, when one of the
 //! copies can be read again ([`CommitError::InDoubt`]).
 //!
-//! A copy that was dropped is made anew in the background ([`Copies::rebuild`]) and becomes a member again with the next membership.
+//! A copy that was dropped is made anew in the background ([`Copies::begin_rebuild`]) and becomes a member again with the next membership.
 //!
 //! # What it is not
 //!
 //! No membership: whoever drives it stamps the devices between [`Change::Propose`] and [`Change::Confirm`]
-//! (`datapath::members` does). It knows no clock but the wait for a copy that hangs.
+//! (`datapath::keeper` does). It knows no clock but the wait for a copy that hangs.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -254,11 +254,7 @@ impl Copies {
     /// # Errors
     /// While none is open.
     pub fn array(&self) -> Result<&Array, ArrayError> {
-        let members = self.slots.iter().flatten().filter(|s| s.member);
-        let open = members.filter_map(|s| s.array.as_deref()).next();
-        open.ok_or_else(|| ArrayError::Away {
-            why: self.why_away(),
-        })
+        self.open_member().map(|a| &**a)
     }
 
     /// A copy to read from for a while, beside what goes on.
@@ -266,12 +262,15 @@ impl Copies {
     /// # Errors
     /// While none is open.
     pub fn reader(&self) -> Result<Arc<Array>, ArrayError> {
-        self.array()?;
+        self.open_member().cloned()
+    }
+
+    fn open_member(&self) -> Result<&Arc<Array>, ArrayError> {
         let members = self.slots.iter().flatten().filter(|s| s.member);
-        Ok(members
-            .filter_map(|s| s.array.clone())
-            .next()
-            .expect("one is open"))
+        let open = members.filter_map(|s| s.array.as_ref()).next();
+        open.ok_or_else(|| ArrayError::Away {
+            why: self.why_away(),
+        })
     }
 
     fn why_away(&self) -> String {
@@ -482,8 +481,6 @@ impl Copies {
         };
         let plan = rebuild::Plan {
             place: slot.place.clone(),
-            id: self.id,
-            extent: self.extent,
             from,
         };
         let threaded = self.runner.has_threads();

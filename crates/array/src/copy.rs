@@ -7,13 +7,15 @@ use redb::{ReadTransaction, ReadableTable, TableDefinition, TableError, Value, W
 use crate::tables::{
     Bytes, DEVICES, EXTENTS, ExtentBytes, META, MOVES, STAMPS, STATE, TIERS, VOLUMES,
 };
-use crate::{Array, ArrayError};
+use crate::{Array, ArrayError, ArrayId, CopyPlace, Fresh};
 
 /// What a map holds at one moment, in memory: so the map is needed no longer than it takes to read it, however long writing it
 /// somewhere else takes. About 30 bytes for an extent.
 pub struct Image {
     /// Commits up to then.
     pub commits: u64,
+    id: ArrayId,
+    extent: units::Bytes,
     meta: Rows<&'static str, Bytes>,
     tiers: Rows<u16, Bytes>,
     devices: Rows<u16, Bytes>,
@@ -61,6 +63,8 @@ impl Array {
         let from = self.begin_read()?;
         Ok(Image {
             commits: self.state_in(&from)?.commits,
+            id: self.id(),
+            extent: self.extent(),
             meta: Rows::read(&from, META)?,
             tiers: Rows::read(&from, TIERS)?,
             devices: Rows::read(&from, DEVICES)?,
@@ -71,24 +75,20 @@ impl Array {
             stamps: Rows::read(&from, STAMPS)?,
         })
     }
-
-    /// Makes another map one like this, as it is at this moment. The number of commits in it.
-    ///
-    /// # Errors
-    /// When either store fails; the other map holds then what it held before.
-    pub fn copy_into(&self, other: &Array) -> Result<u64, ArrayError> {
-        let image = self.image()?;
-        image.write_into(other)?;
-        Ok(image.commits)
-    }
 }
 
 impl Image {
-    /// Makes a map hold this.
+    /// Makes a map that holds this, aside of what is in a place.
     ///
     /// # Errors
-    /// When its store fails; it holds then what it held before.
-    pub fn write_into(&self, other: &Array) -> Result<(), ArrayError> {
+    /// When the map cannot be made, or its store fails.
+    pub fn make_in(&self, place: &dyn CopyPlace) -> Result<Fresh, ArrayError> {
+        let fresh = place.begin(self.id, self.extent)?;
+        self.write_into(&fresh.array)?;
+        Ok(fresh)
+    }
+
+    fn write_into(&self, other: &Array) -> Result<(), ArrayError> {
         let to = other.begin_write()?;
         self.meta.write(&to)?;
         self.tiers.write(&to)?;

@@ -21,7 +21,8 @@
 //! ```
 //!
 //! It takes up the first 4 KiB, and a second time the next 4 KiB ([`SUPERBLOCKS_BYTES`] in all), since it is written again and again and a
-//! power loss may tear one of them: the second is written and flushed before the first. Of the two the later one counts.
+//! power loss may tear one of them: the second is written and flushed before the first ([`Superblock::places_to_write`]). Of the two the later
+//! one counts.
 //! The rest of the first MiB ([`DATA_START`]) is kept for later. Magic, version and checksum have their places in every version.
 
 use thiserror::Error;
@@ -62,6 +63,21 @@ pub struct Superblock {
     pub boot: u128,
     /// How many commits the map had when the array was last closed with everything flushed; else 0.
     pub commits: u64,
+}
+
+impl Superblock {
+    /// Where on a device to write it, in this order and each durably before the next: the second place, then the first. `there` is what
+    /// both places hold now. If that is what is to be written, only the first can be missing on the medium, since it is begun when the
+    /// other one is durable: then it alone is written again, and one of them is good at any moment.
+    pub fn places_to_write(&self, there: &[u8]) -> &'static [u64] {
+        const SECOND_THEN_FIRST: [u64; 2] = [SUPERBLOCK_BYTES as u64, 0];
+        let block = self.encode();
+        match there.len() == SUPERBLOCKS_BYTES && there.chunks(SUPERBLOCK_BYTES).all(|c| c == block)
+        {
+            true => &SECOND_THEN_FIRST[1..],
+            false => &SECOND_THEN_FIRST,
+        }
+    }
 }
 
 /// Why bytes are not a superblock.

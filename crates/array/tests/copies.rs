@@ -278,8 +278,9 @@ fn a_copy_in_a_file_takes_the_place_of_what_was_there() {
     source.commit(&furnish(0)).unwrap();
     for n in 1..3 {
         source.commit(&furnish(n)).unwrap();
-        let Fresh { array: copy, put } = place.begin(ID, EXTENT).unwrap();
-        assert_eq!(source.copy_into(&copy).unwrap(), u64::from(n) + 1);
+        let image = source.image().unwrap();
+        assert_eq!(image.commits, u64::from(n) + 1);
+        let Fresh { array: copy, put } = image.make_in(&place).unwrap();
         put().unwrap();
         drop(copy);
         let found = place.open().unwrap();

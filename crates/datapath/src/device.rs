@@ -13,10 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use algo::{DeviceModel, mix};
-use array::{
-    ArrayId, DATA_START, DeviceKind, DeviceRecord, SUPERBLOCK_BYTES, SUPERBLOCKS_BYTES, Stamp,
-    Superblock,
-};
+use array::{ArrayId, DATA_START, DeviceKind, DeviceRecord, SUPERBLOCKS_BYTES, Stamp, Superblock};
 use model::Op;
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
@@ -478,7 +475,7 @@ pub trait SlotSpace: Sized {
     /// What keeps it from being read, or being one.
     fn read_superblock(&self) -> Result<Superblock, String>;
 
-    /// Writes both superblocks, durably, one after the other; where both are there already, the first one again ([`both`]).
+    /// Writes both superblocks, durably, one after the other; as [`Superblock::places_to_write`] says.
     ///
     /// # Errors
     /// Either of them may be there then.
@@ -627,13 +624,11 @@ impl SlotSpace for Device {
         match &self.medium {
             Medium::File(file, _) => write_superblocks(file, superblock)?,
             Medium::Nbd(uri, _) => {
-                let block = superblock.encode();
                 let there = client::read_quickly(uri, 0, SUPERBLOCKS_BYTES as u32);
-                if there.map_err(io::Error::other)? != both(&block) {
-                    let second = SUPERBLOCK_BYTES as u64;
-                    client::write_durably(uri, second, &block).map_err(io::Error::other)?;
+                for at in superblock.places_to_write(&there.map_err(io::Error::other)?) {
+                    let written = client::write_durably(uri, *at, &superblock.encode());
+                    written.map_err(io::Error::other)?;
                 }
-                client::write_durably(uri, 0, &block).map_err(io::Error::other)?;
             }
             Medium::Lost => return Err(Errno::IO.into()),
         }
@@ -770,21 +765,13 @@ fn zero_slots(
 }
 
 fn write_superblocks(file: &File, superblock: &Superblock) -> io::Result<()> {
-    let block = superblock.encode();
     let mut there = [0; SUPERBLOCKS_BYTES];
     file.read_at(&mut there, 0)?; // a new file has none
-    if there[..] != both(&block)[..] {
-        file.write_all_at(&block, SUPERBLOCK_BYTES as u64)?;
+    for at in superblock.places_to_write(&there) {
+        file.write_all_at(&superblock.encode(), *at)?;
         file.sync_data()?;
     }
-    file.write_all_at(&block, 0)?;
-    file.sync_data()
-}
-
-/// The superblocks of a device that has the same one twice. If they are what is to be written, only the first of them can be missing on the
-/// medium: it is begun when the other one is durable. So that one is left alone, and one of them is good at any moment.
-pub fn both(block: &[u8]) -> Vec<u8> {
-    [block, block].concat()
+    Ok(())
 }
 
 /// Makes a range read as zeroes and gives its space back, where the system can; else writes zeroes.

@@ -406,15 +406,12 @@ impl<D: SlotSpace> Keeper<D> {
                 self.map_failing = None;
                 self.remember_marks(changes);
             }
-            Err(ArrayError::Refused { .. }) => {}
+            Err(error @ ArrayError::Refused { .. }) => self.store_error = Some(error.to_string()),
             Err(error) => {
                 let why = crate::text::explain(error);
                 self.store_error = Some(why.clone());
                 self.map_failing = Some(why);
             }
-        }
-        if let Err(error @ ArrayError::Refused { .. }) = &done {
-            self.store_error = Some(error.to_string());
         }
         done
     }

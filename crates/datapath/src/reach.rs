@@ -233,9 +233,10 @@ pub fn restore(dir: &Path, from: &Path, accept: &AcceptLoss) -> Result<String, S
     let hint = dir.join(HINT_FILE);
     if backup {
         let place = FilePlace(first.clone());
-        let copied = place
-            .begin(source.id(), source.extent())
-            .and_then(|copy| source.copy_into(&copy.array).and_then(|_| (copy.put)()));
+        let image = source.image();
+        let copied = image
+            .and_then(|i| i.make_in(&place))
+            .and_then(|copy| (copy.put)());
         copied.map_err(|e| text(&e))?;
     } else {
         let line = format!("{}\n", from.display());

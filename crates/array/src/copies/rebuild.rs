@@ -10,12 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use units::Bytes;
-
 use super::{CopyPlace, Fresh, HANG_MAX};
 use crate::commit::Change;
 use crate::membership::{CopyId, MapState};
-use crate::{Array, ArrayError, ArrayId};
+use crate::{Array, ArrayError};
 
 /// Commits that wait for a copy that is being made; if there are more, it is begun anew later. Bounds memory.
 const WAITING_MAX: u64 = 100_000;
@@ -73,8 +71,6 @@ impl Progress {
 /// What there is to make a copy.
 pub(super) struct Plan {
     pub(super) place: Arc<dyn CopyPlace>,
-    pub(super) id: ArrayId,
-    pub(super) extent: Bytes,
     /// The copy to read.
     pub(super) from: Arc<Array>,
 }
@@ -87,19 +83,14 @@ struct Maker {
 
 impl Maker {
     fn fill(plan: Plan) -> Result<Self, ArrayError> {
-        let Plan {
-            place,
-            id,
-            extent,
-            from,
-        } = plan;
+        let Plan { place, from } = plan;
         // The copy that is read may have to be opened again: it is held for no longer than that, however long the other disk takes.
         let image = from.image()?;
         drop(from);
-        let fresh = place.begin(id, extent)?;
-        image.write_into(&fresh.array)?;
-        let commits = image.commits;
-        Ok(Self { fresh, commits })
+        Ok(Self {
+            fresh: image.make_in(&*place)?,
+            commits: image.commits,
+        })
     }
 
     fn commit(&mut self, number: u64, changes: &[Change]) -> Result<(), ArrayError> {

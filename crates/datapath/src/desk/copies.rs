@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use array::{
-    Array, ArrayId, Change, CopyHealth, CopyPlace, FilePlace, Fresh, MapState, Members, SecondCopy,
+    Array, ArrayId, Change, CopyHealth, CopyPlace, FilePlace, Fresh, Image, MapState, Members,
+    SecondCopy,
 };
 
 use super::{CopyInfo, Desk, Result, Told, done, text};
@@ -65,7 +66,8 @@ impl Desk {
                 let wish = SecondCopy::At(path.display().to_string());
                 if wish != before {
                     // Not by the keeper: it may take long. The one that there is is only given up for one that can be.
-                    check_place(&path, id, &*reader.map_err(text)?)?;
+                    let image = reader.and_then(|map| map.image()).map_err(text)?;
+                    check_place(&path, id, &image)?;
                 }
                 wish
             }
@@ -109,10 +111,8 @@ impl Desk {
             }
         }
         let image = map.image().map_err(text)?;
-        let (id, extent) = (map.id(), map.extent());
-        drop(map);
-        let Fresh { array: copy, put } = place.begin(id, extent).map_err(text)?;
-        image.write_into(&copy).map_err(text)?;
+        drop(map); // it may have to be opened again, however long the other disk takes
+        let Fresh { array: copy, put } = image.make_in(&place).map_err(text)?;
         let commits = image.commits;
         copy.commit(&[Change::SetAside]).map_err(text)?;
         let generation = copy.state().map_err(text)?.confirmed.stamp.generation;
@@ -126,7 +126,7 @@ impl Desk {
 }
 
 /// Whether a copy of the map can be in a place: the directory is there, nothing else is in its place, and it fits.
-fn check_place(path: &Path, id: ArrayId, map: &Array) -> Result<()> {
+fn check_place(path: &Path, id: ArrayId, image: &Image) -> Result<()> {
     let dir = path.parent().filter(|d| d.is_dir());
     if !path.is_absolute() || dir.is_none() {
         return Err(format!(
@@ -137,11 +137,9 @@ fn check_place(path: &Path, id: ArrayId, map: &Array) -> Result<()> {
     if path.exists() && !Array::open_file(path).is_ok_and(|a| a.id() == id) {
         return Err(format!("{}: there is another file already", path.display()));
     }
-    let image = map.image().map_err(text)?;
     let trial = FilePlace(path.with_extension("trial"));
-    let made = trial.begin(id, map.extent());
-    let made = made.and_then(|made| image.write_into(&made.array));
     // It never takes a place.
+    let made = image.make_in(&trial).map(drop);
     trial.tidy();
     made.map_err(|e| format!("{}: {}", path.display(), text(e)))
 }

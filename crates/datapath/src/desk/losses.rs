@@ -150,8 +150,8 @@ fn of_tier(keeper: &Keeper, name: &str) -> Result<Vec<DeviceRecord>> {
 
 /// The other devices are to know who belongs to them. It is gone whether they can be told or not.
 fn tell_others(keeper: &mut Keeper) {
-    if let Err(error) = keeper.renew_if_served() {
-        keeper.map_failing = Some(text(error));
+    if keeper.serves() {
+        keeper.renew_or_note();
     }
 }
 

@@ -200,12 +200,15 @@ impl<D: SlotSpace> Keeper<D> {
             .iter()
             .filter_map(|(key, o)| seen(key.0, o))
             .collect();
-        let mut not_believed = None;
+        let accepts_map = accept.contains(AcceptLoss::MAP);
+        let (mut not_believed, mut distrusts) = (None, false);
         let choice = match choose(&candidates, &seen) {
             Ok(choice) => choice,
             Err(why) => {
                 let anyway = choose_anyway(&candidates, &seen);
-                if !accept.contains(AcceptLoss::MAP) {
+                // A map that may be older than what is on the devices knows nothing of what was never used.
+                distrusts = accepts_map;
+                if !accepts_map {
                     not_believed = Some(KeeperError::NotBelieved {
                         whys: match whys.is_empty() {
                             true => String::new(),
@@ -231,9 +234,6 @@ impl<D: SlotSpace> Keeper<D> {
         for (copy, place, why) in unread {
             map.add(copy, place, None, why);
         }
-        let accepts_map = accept.contains(AcceptLoss::MAP);
-        // A map that may be older than what is on the devices knows nothing of what was never used.
-        let distrusts = accepts_map && choose(&candidates, &seen).is_err();
         let mut keeper = Self::of(map, host)?;
         if distrusts {
             let all: Vec<DeviceId> = keeper.records.keys().copied().collect();
@@ -397,12 +397,36 @@ impl<D: SlotSpace> Keeper<D> {
     /// What was read may only be in a cache, if writing it did not come to its end: then it is written again. Otherwise a power loss
     /// could bring back one that nobody expects any more. Devices that cannot be written are lost.
     fn settle_superblocks(&mut self, devices: &[DeviceId]) {
-        let of = |id: &DeviceId| (*id, self.devices[id].clone(), self.superblocks[id]);
-        for (id, written) in D::write_superblocks(devices.iter().map(of).collect()) {
-            if let Err(error) = written {
-                self.lose(id, format!("its superblock cannot be written: {error}"));
+        let again = devices.iter().map(|id| (*id, self.superblocks[id]));
+        let again = again.collect();
+        self.put_superblocks_or_lose(again);
+    }
+
+    /// Writes superblocks, and remembers those that are written; what came of each.
+    fn put_superblocks(
+        &mut self,
+        new: BTreeMap<DeviceId, Superblock>,
+    ) -> Vec<(DeviceId, std::io::Result<()>)> {
+        let of = |(id, superblock): (&DeviceId, &Superblock)| {
+            (*id, self.devices[id].clone(), *superblock)
+        };
+        let written = D::write_superblocks(new.iter().map(of).collect());
+        for (id, _) in written.iter().filter(|w| w.1.is_ok()) {
+            self.superblocks.insert(*id, new[id]);
+        }
+        written
+    }
+
+    /// [`Keeper::put_superblocks`]; devices that cannot be written are lost. The others.
+    fn put_superblocks_or_lose(&mut self, new: BTreeMap<DeviceId, Superblock>) -> Vec<DeviceId> {
+        let mut written = vec![];
+        for (id, result) in self.put_superblocks(new) {
+            match result {
+                Ok(()) => written.push(id),
+                Err(error) => self.lose(id, format!("its superblock cannot be written: {error}")),
             }
         }
+        written
     }
 
     /// Takes a device that is back, or that was opened anew, if it belongs to the array; it is used once the membership is renewed.
@@ -535,6 +559,11 @@ impl<D: SlotSpace> Keeper<D> {
         Ok(())
     }
 
+    /// Whether the array is open for guests.
+    pub fn serves(&self) -> bool {
+        self.serves
+    }
+
     /// [`Keeper::renew`], while guests are let in.
     ///
     /// # Errors
@@ -615,6 +644,13 @@ impl<D: SlotSpace> Keeper<D> {
         }
     }
 
+    /// [`Keeper::renew`]; where it cannot be now, that is a trouble, and it is tried again before anything is committed.
+    pub fn renew_or_note(&mut self) {
+        if let Err(error) = self.renew() {
+            self.map_failing = Some(explain(&error));
+        }
+    }
+
     /// Whether enough devices are told of a membership, if a copy goes on alone with it that did not before.
     fn check_told(&self, members: Members, before: Members, told: usize) -> Result<(), ArrayError> {
         let goes_alone = CopyId::ALL.into_iter().find(|c| {
@@ -663,7 +699,7 @@ impl<D: SlotSpace> Keeper<D> {
 
     /// Writes a stamp on every device in use; those that have it now.
     fn stamp_devices(&mut self, stamp: Stamp) -> Vec<DeviceId> {
-        let work = self.superblocks.iter().map(|(id, before)| {
+        let new = self.superblocks.iter().map(|(id, before)| {
             let superblock = match self.serves {
                 true => Superblock {
                     stamp,
@@ -675,37 +711,20 @@ impl<D: SlotSpace> Keeper<D> {
                 // Nobody has written anything.
                 false => Superblock { stamp, ..*before },
             };
-            (*id, self.devices[id].clone(), superblock)
+            (*id, superblock)
         });
-        let work: Vec<_> = work.collect();
-        let new: BTreeMap<DeviceId, Superblock> = work.iter().map(|w| (w.0, w.2)).collect();
-        let mut written = vec![];
-        for (id, result) in D::write_superblocks(work) {
-            match result {
-                Ok(()) => {
-                    self.superblocks.insert(id, new[&id]);
-                    written.push(id);
-                }
-                Err(error) => self.lose(id, format!("its superblock cannot be written: {error}")),
-            }
-        }
-        written
+        let new = new.collect();
+        self.put_superblocks_or_lose(new)
     }
 
     /// Makes a dropped copy of the map anew, if it may, and lets one that has been made belong to the membership.
     pub fn look_at_copies(&mut self, may_begin: bool) {
         self.map.look_at_places();
-        if self.held.is_none()
-            && !self.map.confirmed()
-            && let Err(error) = self.renew()
-        {
-            self.map_failing = Some(explain(&error));
-        }
-        if self.map.end_rebuild() {
-            // Nothing is acknowledged before the copy belongs to the membership.
-            if let Err(error) = self.renew() {
-                self.map_failing = Some(explain(&error));
-            }
+        self.map.end_rebuild();
+        // A copy was dropped, or has been made: nothing is acknowledged before there is a membership for that. Where something is held,
+        // settling it brings one.
+        if self.held.is_none() && !self.map.confirmed() {
+            self.renew_or_note();
         }
         let dropped = self.map.health().into_iter();
         let dropped = dropped.filter(|(_, _, h)| matches!(h, CopyHealth::Dropped { .. }));
@@ -750,15 +769,11 @@ impl<D: SlotSpace> Keeper<D> {
                 commits,
                 ..*before
             };
-            (*id, self.devices[id].clone(), superblock)
+            (*id, superblock)
         });
-        let closed: Vec<_> = closed.collect();
-        let new: BTreeMap<DeviceId, Superblock> = closed.iter().map(|c| (c.0, c.2)).collect();
-        for (id, written) in D::write_superblocks(closed) {
-            if written.is_ok() {
-                self.superblocks.insert(id, new[&id]);
-            }
-        }
+        let closed = closed.collect();
+        // One that cannot be written does not say so: nothing is lost with that.
+        let _ = self.put_superblocks(closed);
     }
 
     /// What was changed while nobody is served is said to the devices: otherwise a backup from before it would look like the last state.

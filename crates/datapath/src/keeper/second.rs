@@ -124,16 +124,15 @@ impl Keeper {
         }
         if let Some(leaves) = leaves {
             // It is out of date, and known to be. Its disk may hang: nobody waits for that.
-            let _ = std::thread::Builder::new()
-                .name("terrace-map-leaves".into())
-                .spawn(move || std::fs::remove_file(leaves))
-                .map(|thread| {
-                    if self.serves {
-                        Ok(Ok(()))
-                    } else {
-                        thread.join()
-                    }
-                });
+            let remove = move || drop(std::fs::remove_file(leaves));
+            match self.serves {
+                true => drop(
+                    std::thread::Builder::new()
+                        .name("terrace-map-leaves".into())
+                        .spawn(remove),
+                ),
+                false => remove(),
+            }
         }
         Ok(())
     }

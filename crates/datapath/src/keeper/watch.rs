@@ -100,16 +100,10 @@ impl Keeper {
                 Tried::Works => {}
                 // Another one may be in use by now.
                 Tried::Fails(tried, why) => {
-                    if !self
-                        .devices
-                        .get(&id)
-                        .is_some_and(|d| Arc::ptr_eq(d, &tried))
-                    {
-                        continue;
-                    }
-                    self.lose(id, why);
-                    if let Err(error) = self.renew() {
-                        self.map_failing = Some(explain(&error));
+                    let used = self.devices.get(&id);
+                    if used.is_some_and(|d| Arc::ptr_eq(d, &tried)) {
+                        self.lose(id, why);
+                        self.renew_or_note();
                     }
                 }
             }

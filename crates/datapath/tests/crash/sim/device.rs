@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use algo::Rng;
-use array::{SUPERBLOCK_BYTES, SUPERBLOCKS_BYTES, Superblock};
+use array::{SUPERBLOCKS_BYTES, Superblock};
 use crashdisk::CrashDisk;
-use datapath::device::{SlotSpace, Space, ZeroError, Zeroed, both};
+use datapath::device::{SlotSpace, Space, ZeroError, Zeroed};
 use units::Bytes;
 
 use super::plan::{EXTENT, Faults};
@@ -143,11 +143,8 @@ impl SlotSpace for SimDevice {
         let block = superblock.encode();
         let mut there = vec![0; SUPERBLOCKS_BYTES];
         self.disk.read(self.head, &mut there)?;
-        let places = match there == both(&block) {
-            true => vec![self.head],
-            false => vec![self.head + SUPERBLOCK_BYTES as u64, self.head],
-        };
-        for at in places {
+        for at in superblock.places_to_write(&there) {
+            let at = self.head + at;
             if self.chance(self.faults.io) {
                 return Err(io::Error::other(
                     "simulated: a superblock cannot be written",
