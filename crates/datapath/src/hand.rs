@@ -9,10 +9,11 @@
 //!
 //! It is made when it is first needed. One that hangs stays: a thread that waits for a disk cannot be ended.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::clock;
 
@@ -145,10 +146,33 @@ impl Drop for Over {
     }
 }
 
+/// Does things at the same time, each in a thread: one that hangs keeps nobody. An error of those that are not over in time.
+pub(crate) fn at_once<R: Send + 'static>(
+    work: Vec<impl FnOnce() -> R + Send + 'static>,
+    time: Duration,
+) -> Vec<io::Result<R>> {
+    let (sender, done) = channel();
+    let mut results = vec![];
+    for (i, work) in work.into_iter().enumerate() {
+        let sender = sender.clone();
+        let spawned = std::thread::Builder::new()
+            .name("terrace-devices".into())
+            .spawn(move || drop(sender.send((i, work()))));
+        results.push(Err(match spawned {
+            Ok(_) => io::ErrorKind::TimedOut.into(),
+            Err(error) => error,
+        }));
+    }
+    drop(sender);
+    let until = Instant::now() + time;
+    while let Ok((i, result)) = done.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        results[i] = Ok(result);
+    }
+    results
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use super::*;
 
     const SOON: Duration = Duration::from_millis(20);

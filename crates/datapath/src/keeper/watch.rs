@@ -19,7 +19,7 @@ use units::DeviceId;
 
 use super::Keeper;
 use super::look::Looks;
-use super::members::open_one;
+use super::open::open_one;
 use crate::client;
 use crate::device::{Device, Medium};
 use crate::text::explain;

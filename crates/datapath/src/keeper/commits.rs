@@ -1,0 +1,204 @@
+//! Commits to the map, and what becomes of one that cannot be acknowledged yet.
+//!
+//! ```text
+//!   changes ──▶ every copy ─┬─ durable, and the membership holds ──▶ answered
+//!                           ├─ durable, but a copy was dropped ───▶ held ──renewed──▶ answered
+//!                           ├─ in doubt ──────────────────────────▶ held ──read back──▶ answered, or undone
+//!                           └─ not made ──▶ undone
+//! ```
+
+use array::{ArrayError, Change, CommitError};
+use units::VolumeId;
+
+use super::{Keeper, LostDevice};
+use crate::device::SlotSpace;
+use crate::engine::{Fault, StoreReply};
+
+/// A commit that is not acknowledged yet: it is not known whether it is durable, or a copy of the map was dropped and the membership
+/// without it does not hold yet.
+pub(super) struct Held {
+    /// None while it is not known.
+    pub(super) durable: Option<bool>,
+    pub(super) changes: Vec<Change>,
+    pub(super) answers: Vec<(usize, VolumeId, StoreReply)>,
+}
+
+impl<D: SlotSpace> Keeper<D> {
+    /// The answers that may be given once changes are made.
+    pub(super) fn make_durable(
+        &mut self,
+        changes: &[Change],
+        answers: Vec<(usize, VolumeId, StoreReply)>,
+    ) -> Vec<(usize, VolumeId, StoreReply)> {
+        let done = self.commit(changes).is_ok();
+        match &mut self.held {
+            Some(held) => {
+                held.answers = answers;
+                vec![]
+            }
+            None if done => answers,
+            None => self.undone(answers),
+        }
+    }
+
+    /// Answers of a commit that certainly was not made: slots that were taken for it are free again.
+    pub(super) fn undone(
+        &mut self,
+        answers: Vec<(usize, VolumeId, StoreReply)>,
+    ) -> Vec<(usize, VolumeId, StoreReply)> {
+        let failed = answers.into_iter().map(|(worker, volume, reply)| {
+            let taken = match &reply {
+                StoreReply::Placed { places, .. } => places.as_ref().ok(),
+                StoreReply::Reserved(slots) => slots.as_ref().ok(),
+                StoreReply::Vacated { .. } | StoreReply::Switched(_) => None,
+            };
+            for slot in taken.into_iter().flatten() {
+                self.slots.give_back(*slot);
+            }
+            (worker, volume, failed(reply))
+        });
+        failed.collect()
+    }
+
+    /// Makes changes durable in every copy of the map that is a member.
+    ///
+    /// # Errors
+    /// When they are not, or when that is not known or cannot be acknowledged yet: [`Keeper::settle`] goes on with that.
+    pub fn commit(&mut self, changes: &[Change]) -> Result<(), ArrayError> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let done = self.try_commit(changes);
+        match &done {
+            Ok(()) => {
+                self.map_failing = None;
+                self.remember_marks(changes);
+            }
+            Err(error @ ArrayError::Refused { .. }) => self.store_error = Some(error.to_string()),
+            Err(error) => {
+                let why = crate::text::explain(error);
+                self.store_error = Some(why.clone());
+                self.map_failing = Some(why);
+            }
+        }
+        done
+    }
+
+    /// Whether there is a commit that may be durable, or is and cannot be acknowledged yet.
+    pub fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    fn try_commit(&mut self, changes: &[Change]) -> Result<(), ArrayError> {
+        self.check_believed()?;
+        if self.held.is_some() {
+            return Err(ArrayError::Away {
+                why: "it is not known yet whether an earlier change is durable".into(),
+            });
+        }
+        if !self.map.confirmed() {
+            self.renew()?;
+        }
+        let held = |changes: &[Change], durable| Held {
+            durable,
+            changes: changes.to_vec(),
+            answers: vec![],
+        };
+        match self.map.commit(changes) {
+            Ok(()) if self.map.confirmed() => Ok(()),
+            // A copy was dropped: nothing is acknowledged before the others know.
+            Ok(()) => self
+                .renew()
+                .inspect_err(|_| self.held = Some(held(changes, Some(true)))),
+            Err(error) => {
+                if matches!(error, CommitError::InDoubt(_)) {
+                    self.held = Some(held(changes, None));
+                }
+                Err(error.into_error())
+            }
+        }
+    }
+
+    /// Tries to come to an end with a commit that could not be acknowledged; the answers of those who wait for it.
+    pub fn settle(&mut self) -> Vec<(usize, VolumeId, StoreReply)> {
+        // Nothing is committed while something is in doubt: what is, is what is held, if that is.
+        if self.map.in_doubt() {
+            let Some(durable) = self.map.resolve() else {
+                return vec![];
+            };
+            if let Some(held) = &mut self.held {
+                held.durable.get_or_insert(durable);
+            }
+        }
+        if let Some(Held { answers, .. }) = self.held.take_if(|h| h.durable == Some(false)) {
+            self.read_records();
+            return self.undone(answers);
+        }
+        if !self.map.confirmed() && self.renew().is_err() {
+            return vec![];
+        }
+        let Some(Held {
+            changes, answers, ..
+        }) = self.held.take()
+        else {
+            return vec![];
+        };
+        self.map_failing = None;
+        self.read_records();
+        self.remember_marks(&changes);
+        answers
+    }
+
+    /// What an operator changed may be durable though they were told that it is not known.
+    pub(super) fn read_records(&mut self) {
+        if let (Ok(tiers), Ok(devices), Ok(volumes)) =
+            (self.map.tiers(), self.map.devices(), self.map.volumes())
+        {
+            self.tiers = tiers;
+            self.volumes = volumes.into_iter().map(|v| (v.id, v)).collect();
+            for device in devices {
+                match self.records.get_mut(&device.id) {
+                    Some(known) => *known = device,
+                    // It was being added: it is taken as one that was away.
+                    None => {
+                        self.slots.add_device(&device);
+                        let lost = LostDevice {
+                            why: "it was added, and is not in use yet".into(),
+                            unflushed: false,
+                            in_use: false,
+                        };
+                        self.lost.insert(device.id, lost);
+                        self.records.insert(device.id, device);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn remember_marks(&mut self, changes: &[Change]) {
+        for change in changes {
+            if let Change::HighWater { device, slots } = change
+                && let Some(record) = self.records.get_mut(device)
+            {
+                record.high_water = record.high_water.max(*slots);
+            }
+        }
+    }
+}
+
+/// What is answered when the commit failed.
+fn failed(reply: StoreReply) -> StoreReply {
+    let fault = Fault::Io;
+    match reply {
+        StoreReply::Placed { extents, places } => StoreReply::Placed {
+            extents,
+            places: Err(places.err().unwrap_or(fault)),
+        },
+        StoreReply::Vacated { extents, .. } => StoreReply::Vacated {
+            extents,
+            done: Err(fault),
+        },
+        StoreReply::Reserved(slots) => StoreReply::Reserved(Err(slots.err().unwrap_or(fault))),
+        StoreReply::Switched(_) => StoreReply::Switched(Err(fault)),
+    }
+}

@@ -1,0 +1,436 @@
+//! Opening an array from what there is of it: copies of the map, and devices.
+//!
+//! ```text
+//!   copies of the map ─┐                          ┌─▶ devices that belong to it: used
+//!                      ├─▶ choose (array::choose) ─┤
+//!   superblocks ───────┘                          └─▶ others: lost, for now
+//! ```
+//!
+//! What may be believed is decided in [`array::choose`] and [`array::joins`]; here it is carried out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use array::{
+    Array, ArrayError, Candidate, Copies, CopyId, CopyPlace, DeviceKind, DeviceRecord, Extent,
+    Health, Seen, Slots, Superblock, choose, choose_anyway,
+};
+use units::{Bytes, DeviceId};
+
+use super::members::{has_superblock, is_unsettled, whose};
+use super::{Keeper, KeeperError, LostDevice, watch};
+use crate::device::{Device, DeviceError, SlotSpace};
+use crate::hand::at_once;
+use crate::text::explain;
+
+/// What an operator accepts to lose: `map`, and names of devices.
+#[derive(Debug, Clone, Default)]
+pub struct AcceptLoss(pub BTreeSet<String>);
+
+impl AcceptLoss {
+    /// The word for the map.
+    pub const MAP: &str = "map";
+
+    fn contains(&self, what: &str) -> bool {
+        self.0.contains(what)
+    }
+}
+
+/// A copy of the map where one should be.
+#[derive(Debug)]
+pub struct FoundCopy {
+    /// Which.
+    pub copy: CopyId,
+    /// Where.
+    pub place: Box<dyn CopyPlace>,
+    /// It, or why it cannot be read.
+    pub array: Result<Array, ArrayError>,
+}
+
+/// What is to be known of the host.
+pub struct Host {
+    /// Its present boot; never 0.
+    pub boot: u128,
+    /// Random numbers.
+    pub nonce: Box<dyn FnMut() -> u64 + Send>,
+}
+
+impl Host {
+    /// This one.
+    pub fn this() -> Self {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+        let boot = boot.ok().and_then(|id| {
+            let digits: String = id.chars().filter(char::is_ascii_hexdigit).collect();
+            u128::from_str_radix(&digits, 16).ok()
+        });
+        Self {
+            // Where the system does not say, every start may be on the same boot.
+            boot: boot.filter(|b| *b != 0).unwrap_or(1),
+            nonce: Box::new(random),
+        }
+    }
+}
+
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    let read = std::fs::File::open("/dev/urandom").and_then(|mut f| f.read_exact(&mut bytes));
+    match read {
+        Ok(()) => u64::from_le_bytes(bytes),
+        // Without it two memberships that never met are told apart by time alone.
+        Err(_) => crate::clock::now_ns() ^ u64::from(std::process::id()) << 32,
+    }
+}
+
+/// A device that was opened, with its superblock, if its kind has one; or what is wrong with it.
+pub type Opened<D> = Result<(D, Option<Superblock>), NotOpened>;
+
+/// Why a device is not to be had.
+#[derive(Debug, Clone)]
+pub struct NotOpened {
+    /// In words.
+    pub why: String,
+    /// Somebody else uses it: then nobody may use the array.
+    pub in_use: bool,
+}
+
+impl<S: Into<String>> From<S> for NotOpened {
+    fn from(why: S) -> Self {
+        Self {
+            why: why.into(),
+            in_use: false,
+        }
+    }
+}
+
+/// Reads the superblock of a device that has just been opened, if its kind has one.
+pub fn with_superblock<D: SlotSpace>(record: &DeviceRecord, device: D) -> Opened<D> {
+    let found = match record.kind {
+        DeviceKind::BareNbd => None,
+        _ => Some(device.read_superblock()?),
+    };
+    Ok((device, found))
+}
+
+/// Devices that have not answered in this time are lost for the start; they are tried again later.
+const OPEN_TIME: Duration = Duration::from_secs(10);
+
+/// Opens devices, all at the same time: one that hangs keeps no others.
+pub(super) fn open_at_once(extent: Bytes, records: &[DeviceRecord]) -> Vec<Opened<Device>> {
+    let one = |record: &DeviceRecord| {
+        let record = record.clone();
+        move || open_one(extent, &record)
+    };
+    let opened = at_once(records.iter().map(one).collect(), OPEN_TIME).into_iter();
+    let opened = opened.map(|o| o.unwrap_or_else(|_| Err("it does not answer".into())));
+    opened.collect()
+}
+
+/// Opens a device and reads its superblock.
+pub(crate) fn open_one(extent: Bytes, record: &DeviceRecord) -> Opened<Device> {
+    let device = Device::open(extent, record).map_err(|e| NotOpened {
+        in_use: matches!(e, DeviceError::InUse { .. }),
+        why: explain(&e),
+    })?;
+    with_superblock(record, device)
+}
+
+impl<D: SlotSpace> Keeper<D> {
+    /// Chooses the map among the copies that were found, and opens its devices in some way.
+    ///
+    /// # Errors
+    /// No copy that can be read and believed; a map that contradicts itself.
+    pub fn open_with(
+        found: Vec<FoundCopy>,
+        host: Host,
+        accept: &AcceptLoss,
+        open: impl FnOnce(Bytes, &[DeviceRecord]) -> Vec<Opened<D>>,
+    ) -> Result<Self, KeeperError> {
+        let mut keeper = Self::look_with(found, host, accept, open)?;
+        match keeper.not_believed.take() {
+            Some(why) => Err(why),
+            None => Ok(keeper),
+        }
+    }
+
+    /// [`Keeper::open_with`], also of a map that cannot be believed: then nothing can be changed.
+    ///
+    /// # Errors
+    /// No copy that can be read; a map that contradicts itself.
+    pub fn look_with(
+        found: Vec<FoundCopy>,
+        host: Host,
+        accept: &AcceptLoss,
+        open: impl FnOnce(Bytes, &[DeviceRecord]) -> Vec<Opened<D>>,
+    ) -> Result<Self, KeeperError> {
+        let mut copies: Vec<(CopyId, Box<dyn CopyPlace>, Array)> = vec![];
+        let mut unread: Vec<(CopyId, Box<dyn CopyPlace>, String)> = vec![];
+        let mut candidates = vec![];
+        for FoundCopy { copy, place, array } in found {
+            let read = array.and_then(|array| Ok((candidate(copy, &array)?, array)));
+            match read {
+                Ok((candidate, array)) => {
+                    candidates.push(candidate);
+                    copies.push((copy, place, array));
+                }
+                Err(error @ ArrayError::InUse { .. }) => return Err(error.into()),
+                Err(error) => unread.push((copy, place, explain(&error))),
+            }
+        }
+        let whys: Vec<String> = unread
+            .iter()
+            .map(|(copy, _, why)| format!("{copy} copy: {why}"))
+            .collect();
+        let whys = whys.join("; ");
+        if candidates.is_empty() {
+            return Err(KeeperError::NoCopy { whys });
+        }
+        let mut opened = open_devices(&copies, open)?;
+        let mut refused = opened.values().filter_map(|o| o.as_ref().err());
+        if let Some(NotOpened { why, .. }) = refused.find(|n| n.in_use) {
+            return Err(KeeperError::DeviceInUse { why: why.clone() });
+        }
+        let seen: Vec<Seen> = opened
+            .iter()
+            .filter_map(|(key, o)| seen(key.0, o))
+            .collect();
+        let accepts_map = accept.contains(AcceptLoss::MAP);
+        let (mut not_believed, mut distrusts) = (None, false);
+        let choice = match choose(&candidates, &seen) {
+            Ok(choice) => choice,
+            Err(why) => {
+                let anyway = choose_anyway(&candidates, &seen);
+                // A map that may be older than what is on the devices knows nothing of what was never used.
+                distrusts = accepts_map;
+                if !accepts_map {
+                    not_believed = Some(KeeperError::NotBelieved {
+                        whys: match whys.is_empty() {
+                            true => String::new(),
+                            false => format!(" ({whys})"),
+                        },
+                        loss: format!(
+                            "volumes that were created since, and what was written to places that this copy does not know, are lost; where slots changed hands, volumes read one another's bytes. It knows {}",
+                            known(&candidates)
+                        ),
+                        why,
+                    });
+                }
+                anyway.expect("there is a candidate")
+            }
+        };
+        let at = copies.iter().position(|c| c.0 == choice.copy);
+        let (copy, place, array) = copies.swap_remove(at.expect("it is one of them"));
+        let mut map = Copies::new(copy, place, array)?;
+        for (copy, place, array) in copies {
+            let current = choice.other_is_current.then_some(array);
+            map.add(copy, place, current, "it was not up to date at the start");
+        }
+        for (copy, place, why) in unread {
+            map.add(copy, place, None, why);
+        }
+        let mut keeper = Self::of(map, host)?;
+        if distrusts {
+            let all: Vec<DeviceId> = keeper.records.keys().copied().collect();
+            all.into_iter().for_each(|id| keeper.distrust(id));
+        }
+        keeper.next_generation = choice.next_generation;
+        keeper.accepts_map = accepts_map;
+        keeper.not_believed = not_believed;
+        keeper.join_found(&mut opened, accept)?;
+        Ok(keeper)
+    }
+
+    /// The array that a map describes, without its devices.
+    fn of(map: Copies, host: Host) -> Result<Self, KeeperError> {
+        let tiers = map.tiers()?;
+        let records: BTreeMap<DeviceId, DeviceRecord> =
+            map.devices()?.into_iter().map(|d| (d.id, d)).collect();
+        let volumes: BTreeMap<_, _> = map.volumes()?.into_iter().map(|v| (v.id, v)).collect();
+        let mut used = vec![];
+        let (mut lost, mut contested) = (false, vec![]);
+        for volume in volumes.values() {
+            for extent in map.extents(volume.id)? {
+                match (extent, volume.health) {
+                    (Extent::At(location), Health::Whole) => used.push(location),
+                    // Others may claim the same slot; none of them is served, and the slot is nobody else's.
+                    (Extent::At(location), Health::Damaged) => contested.push(location),
+                    (Extent::Lost, _) => lost = true,
+                    (Extent::Hole, _) => {}
+                }
+            }
+        }
+        used.sort();
+        contested.sort();
+        contested.dedup();
+        contested.retain(|c| used.binary_search(c).is_err());
+        used.append(&mut contested);
+        let all: Vec<DeviceRecord> = records.values().cloned().collect();
+        let mut slots = Slots::new(&all, used.into_iter())?;
+        if lost {
+            // Any slot that was ever used may be the one that was lost: none of them is handed out, nor zeroed.
+            for device in &all {
+                let _ = slots.to_clean(device.id, usize::MAX);
+            }
+        }
+        Ok(Self {
+            map,
+            slots,
+            devices: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            records,
+            tiers,
+            volumes,
+            workers: vec![],
+            failed: BTreeMap::new(),
+            silent: BTreeMap::new(),
+            waiting: vec![],
+            store_error: None,
+            map_failing: None,
+            lost_flushes: vec![],
+            newly_lost: vec![],
+            superblocks: BTreeMap::new(),
+            host,
+            next_generation: 1,
+            held: None,
+            pause: None,
+            serves: false,
+            guests: false,
+            unstamped: BTreeMap::new(),
+            left: BTreeMap::new(),
+            spoiled: false,
+            accepts_map: false,
+            not_believed: None,
+            distrusted: BTreeSet::new(),
+            proposed: None,
+            dir: None,
+            watch: watch::Watch::default(),
+        })
+    }
+
+    /// Takes the devices that belong to the array among those that were opened.
+    fn join_found(
+        &mut self,
+        opened: &mut BTreeMap<(DeviceId, String), Opened<D>>,
+        accept: &AcceptLoss,
+    ) -> Result<(), KeeperError> {
+        // Whether a process before this one may have left something that was not flushed, and that a power loss has not forgiven.
+        let boot = self.host.boot;
+        let unclean = |o: &Opened<D>| matches!(o, Ok((_, Some(b))) if !b.flushed && b.boot == boot);
+        let told = opened
+            .values()
+            .filter(|o| matches!(o, Ok((_, Some(_)))))
+            .count();
+        let unflushed = told == 0 || opened.values().any(unclean);
+        let stamps = self.map.stamps()?;
+        let (mut unsettled, mut distrusted) = (vec![], vec![]);
+        for record in self.records.values().cloned().collect::<Vec<_>>() {
+            let (id, name) = (record.id, record.name);
+            let found = opened.remove(&(id, record.path));
+            let found = match (record.kind, found) {
+                (DeviceKind::Gone, _) => Err(NotOpened::from("it was given up")),
+                (_, Some(found)) => found,
+                (_, None) => Err(NotOpened::from("it was not looked for")),
+            };
+            let taken = found.and_then(|(device, superblock)| {
+                let stamp = stamps.iter().find(|s| s.device == id);
+                if let Some(superblock) = superblock {
+                    if let Err(why) = self.belongs(id, stamp, &superblock) {
+                        if !accept.contains(&name) {
+                            return Err(why.into());
+                        }
+                        distrusted.push(id);
+                    }
+                    self.superblocks.insert(id, superblock);
+                    if is_unsettled(stamp) {
+                        unsettled.push(id);
+                    }
+                }
+                Ok(device)
+            });
+            match taken {
+                Ok(device) => {
+                    self.devices.insert(id, Arc::new(device));
+                }
+                Err(NotOpened { why, .. }) => {
+                    let lost = LostDevice {
+                        why,
+                        unflushed: unflushed && record.kind != DeviceKind::Gone,
+                        in_use: false,
+                    };
+                    self.lost.insert(id, lost);
+                }
+            }
+        }
+        distrusted.into_iter().for_each(|id| self.distrust(id));
+        // Who only looks writes nothing.
+        if self.not_believed.is_none() {
+            self.settle_superblocks(&unsettled);
+        }
+        Ok(())
+    }
+}
+
+fn candidate(copy: CopyId, array: &Array) -> Result<Candidate, ArrayError> {
+    let devices = array.devices()?;
+    let devices = devices.iter().filter(|d| has_superblock(d.kind));
+    Ok(Candidate {
+        copy,
+        state: array.state()?,
+        devices: devices.map(|d| d.id).collect(),
+    })
+}
+
+/// Opens every device that one of the copies knows.
+fn open_devices<D: SlotSpace>(
+    copies: &[(CopyId, Box<dyn CopyPlace>, Array)],
+    open: impl FnOnce(Bytes, &[DeviceRecord]) -> Vec<Opened<D>>,
+) -> Result<BTreeMap<(DeviceId, String), Opened<D>>, KeeperError> {
+    let (_, _, first) = copies.first().expect("there is a candidate");
+    let (array, extent) = (first.id(), first.extent());
+    let mut records: Vec<DeviceRecord> = vec![];
+    for (_, _, copy) in copies {
+        let of_copy = copy.devices()?.into_iter();
+        for record in of_copy.filter(|r| r.kind != DeviceKind::Gone) {
+            let same = |r: &DeviceRecord| r.id == record.id && r.path == record.path;
+            if !records.iter().any(same) {
+                records.push(record);
+            }
+        }
+    }
+    let opened = open(extent, &records);
+    let whose = |(record, opened): (DeviceRecord, Opened<D>)| {
+        let opened = opened.and_then(|(device, found)| {
+            if let Some(found) = &found {
+                whose(array, extent, &record, found)?;
+            }
+            Ok((device, found))
+        });
+        ((record.id, record.path), opened)
+    };
+    Ok(records.into_iter().zip(opened).map(whose).collect())
+}
+
+fn seen<D>(device: DeviceId, opened: &Opened<D>) -> Option<Seen> {
+    let Ok((_, Some(superblock))) = opened else {
+        return None;
+    };
+    Some(Seen {
+        device,
+        stamp: superblock.stamp,
+        closed_at: superblock.flushed.then_some(superblock.commits),
+    })
+}
+
+/// What copies know, for a person.
+fn known(candidates: &[Candidate]) -> String {
+    let of = |c: &Candidate| {
+        let generation = c.state.confirmed.stamp.generation;
+        format!(
+            "{} commits up to generation {generation} ({} copy)",
+            c.state.commits, c.copy
+        )
+    };
+    let all: Vec<String> = candidates.iter().map(of).collect();
+    all.join(", ")
+}

@@ -1,0 +1,311 @@
+//! Places for extents: which device, a slot of it that is clean, and the space for it; and the zeroing of slots that were given up.
+//!
+//! ```text
+//!   free, never used ─┐
+//!                     ├─▶ taken ──commit──▶ an extent's place ──given up──▶ dirty ──zeroed, flushed──▶ free and clean
+//!   free and clean ───┘
+//! ```
+
+use std::time::{Duration, Instant};
+
+use array::{Change, DeviceKind};
+use units::{Bytes, DeviceId, TierId, VolumeId};
+use volume::Location;
+
+use super::Keeper;
+use crate::device::{SlotSpace, Space, ZeroError};
+use crate::engine::{Fault, StoreReply};
+
+/// Slots zeroed and flushed at once.
+const CLEAN_AT_ONCE: usize = 64;
+
+/// Bytes zeroed and flushed at once, if that is more than one slot: somebody may wait for the first of them.
+const CLEAN_BYTES: u64 = 64 << 20;
+
+/// Slots zeroed in one idle moment. Bounds how long a request may have to wait behind them.
+const CLEAN_WHEN_IDLE: usize = 8;
+
+/// A device that failed to zero slots, or did not answer, is not asked for new ones for so long: others wait for the keeper meanwhile.
+const SPARE_AFTER_FAILURE: Duration = Duration::from_secs(10);
+
+/// New extents wait so long for a device that does not answer, where no other has room; as long as an I/O on it would.
+const PLACE_TIME: Duration = Duration::from_secs(30);
+
+/// A request for places that no device could be found for in time.
+pub(super) struct Waiting {
+    pub(super) since: Instant,
+    pub(super) worker: usize,
+    pub(super) volume: VolumeId,
+    pub(super) extents: Vec<u32>,
+    pub(super) prefer: Option<DeviceId>,
+}
+
+/// Why there is no place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NoPlace {
+    /// No device has room.
+    Full,
+    /// Those that may have do not answer.
+    NotInTime,
+}
+
+impl<D: SlotSpace> Keeper<D> {
+    /// Tries again what waits for devices that did not answer; the answers of those that need not wait any longer. To be called often.
+    pub fn place_waiting(&mut self) -> Vec<(usize, VolumeId, StoreReply)> {
+        if self.held.is_some() {
+            return vec![];
+        }
+        let (mut changes, mut answers) = (vec![], vec![]);
+        for one in std::mem::take(&mut self.waiting) {
+            if !self.volumes.contains_key(&one.volume) {
+                continue; // deleted: nobody waits
+            }
+            let (worker, volume) = (one.worker, one.volume);
+            let reply = self.place_or_wait(one, &mut changes);
+            answers.extend(reply.map(|r| (worker, volume, r)));
+        }
+        self.make_durable(&changes, answers)
+    }
+
+    /// The answer to a request for places; none if it has to wait.
+    pub(super) fn place_or_wait(
+        &mut self,
+        one: Waiting,
+        changes: &mut Vec<Change>,
+    ) -> Option<StoreReply> {
+        let places = match self.place_all(one.volume, one.extents.len(), one.prefer, changes) {
+            Err(NoPlace::NotInTime) if one.since.elapsed() < PLACE_TIME => {
+                self.waiting.push(one);
+                return None;
+            }
+            Err(NoPlace::NotInTime) => Err(Fault::Io),
+            Err(NoPlace::Full) => Err(Fault::NoSpace),
+            Ok(places) => Ok(places),
+        };
+        let (volume, extents) = (one.volume, one.extents);
+        for (extent, at) in extents.iter().zip(places.iter().flatten()) {
+            changes.push(Change::Place {
+                volume,
+                extent: *extent,
+                at: *at,
+            });
+        }
+        Some(StoreReply::Placed { extents, places })
+    }
+
+    pub(super) fn place_all(
+        &mut self,
+        volume: VolumeId,
+        count: usize,
+        prefer: Option<DeviceId>,
+        changes: &mut Vec<Change>,
+    ) -> Result<Vec<Location>, NoPlace> {
+        let home = self.volumes.get(&volume).map_or(TierId(0), |v| v.home);
+        let before = changes.len();
+        let mut places = vec![];
+        for _ in 0..count {
+            match self.place_one(home, prefer, changes) {
+                Ok(place) => places.push(place),
+                Err(why) => {
+                    // They were never written: they are as they were.
+                    places.into_iter().for_each(|p| self.slots.give_back(p));
+                    changes.truncate(before);
+                    return Err(why);
+                }
+            }
+        }
+        Ok(places)
+    }
+
+    /// Devices to try for a new extent: the preferred one, the home tier, the tiers below it, those above it from the
+    /// nearest on; within a tier the one with most room.
+    fn candidates(&self, home: TierId, prefer: Option<DeviceId>) -> Vec<DeviceId> {
+        let mut tiers: Vec<TierId> = self.tiers.iter().map(|t| t.id).collect();
+        tiers.sort_by_key(|t| (*t < home, t.0.abs_diff(home.0)));
+        let mut all: Vec<DeviceId> = prefer.into_iter().collect();
+        all.retain(|d| self.devices.contains_key(d));
+        for tier in tiers {
+            let of_tier = self.records.values().filter(|d| d.tier == tier);
+            let usable = of_tier.filter(|d| self.devices.contains_key(&d.id));
+            let mut devices: Vec<DeviceId> = usable.map(|d| d.id).collect();
+            devices.sort_by_key(|d| (u32::MAX - self.slots.free(*d), *d));
+            all.extend(devices);
+        }
+        all
+    }
+
+    /// A place for a new extent. Devices that did not answer lately are tried only if no other has room.
+    fn place_one(
+        &mut self,
+        home: TierId,
+        prefer: Option<DeviceId>,
+        changes: &mut Vec<Change>,
+    ) -> Result<Location, NoPlace> {
+        let lately = |at: &Instant| at.elapsed() < SPARE_AFTER_FAILURE;
+        let silent = |d: &DeviceId| self.silent.get(d).is_some_and(lately);
+        let all = self.candidates(home, prefer).into_iter();
+        let (last, first): (Vec<_>, Vec<_>) = all.partition(silent);
+        let mut none = NoPlace::Full;
+        for device in first.into_iter().chain(last) {
+            match self.place_on(device) {
+                Ok(at) => {
+                    changes.extend(self.mark_for(at));
+                    return Ok(at);
+                }
+                Err(NoPlace::NotInTime) => none = NoPlace::NotInTime,
+                Err(NoPlace::Full) => {}
+            }
+        }
+        Err(none)
+    }
+
+    fn place_on(&mut self, device: DeviceId) -> Result<Location, NoPlace> {
+        // No slot is taken for nothing: one that was never used is dirty then.
+        if !self.devices[&device].may_hold() {
+            return Err(NoPlace::NotInTime);
+        }
+        if self.slots.clean_left(device) == 0 {
+            self.clean(device, CLEAN_AT_ONCE)?;
+        }
+        let taken = self.slots.take_clean(device).ok_or(NoPlace::Full)?;
+        let slot = taken.slot;
+        let at = Location { device, slot };
+        let space = self.hold_space(at);
+        if space != Space::Held {
+            self.slots.give_back(at);
+        }
+        match space {
+            Space::Held => {
+                self.silent.remove(&device);
+                Ok(at)
+            }
+            Space::None => Err(NoPlace::Full),
+            Space::NotInTime => {
+                self.silent.insert(device, Instant::now());
+                Err(NoPlace::NotInTime)
+            }
+        }
+    }
+
+    pub(super) fn reserve(
+        &mut self,
+        device: DeviceId,
+        count: usize,
+        changes: &mut Vec<Change>,
+    ) -> Result<Vec<Location>, Fault> {
+        if !self.devices.contains_key(&device) {
+            return Err(Fault::Lost);
+        }
+        let mut places = vec![];
+        for _ in 0..count {
+            let taken = self.slots.take_any(device);
+            let at = taken.map(|t| Location {
+                device,
+                slot: t.slot,
+            });
+            match at {
+                // A full filesystem fails the copy, which harms nobody.
+                Some(at) => places.push(at),
+                at => {
+                    places
+                        .into_iter()
+                        .chain(at)
+                        .for_each(|p| self.slots.give_back(p));
+                    return Err(Fault::NoSpace);
+                }
+            }
+        }
+        let highest = places.iter().max();
+        changes.extend(highest.and_then(|at| self.mark_for(*at)));
+        Ok(places)
+    }
+
+    /// What makes a slot one that may be written. A slot that was taken and given back unused is not new to [`Slots`] any
+    /// more, and its mark may not be durable all the same: what counts is the mark that is.
+    pub(super) fn mark_for(&self, at: Location) -> Option<Change> {
+        (at.slot >= self.records[&at.device].high_water).then_some(Change::HighWater {
+            device: at.device,
+            slots: at.slot + 1,
+        })
+    }
+
+    /// Takes a slot's space from the filesystem now, so that a full one is found here and not in the middle of a write.
+    fn hold_space(&self, at: Location) -> Space {
+        match self.records[&at.device].kind {
+            DeviceKind::File => self.devices[&at.device].hold(at.slot, self.map.extent()),
+            _ => Space::Held,
+        }
+    }
+
+    /// What the keeper does when nothing is to be done: zeroes some given-up slots.
+    pub fn clean_a_little(&mut self) {
+        let all: Vec<DeviceId> = self.devices.keys().copied().collect();
+        for device in all {
+            self.hear_of_zeroing(device);
+            // A remote device is asked only when its slots are needed: it may take long to answer.
+            if !self.records[&device].kind.is_remote() {
+                let _ = self.clean(device, CLEAN_WHEN_IDLE);
+            }
+        }
+    }
+
+    /// Zeroing that was not over in time may be now.
+    pub(super) fn hear_of_zeroing(&mut self, device: DeviceId) {
+        while let Some((slots, result)) = self.devices[&device].zeroed_late() {
+            self.failed.remove(&device);
+            self.zeroed(device, &slots, result);
+        }
+    }
+
+    /// Zeroes given-up slots of a device and flushes it; an error if there are no clean ones then.
+    pub(super) fn clean(&mut self, device: DeviceId, most: usize) -> Result<(), NoPlace> {
+        self.hear_of_zeroing(device);
+        let recently = |at: &Instant| at.elapsed() < SPARE_AFTER_FAILURE;
+        let extent = self.map.extent();
+        let most = most.min((CLEAN_BYTES / extent.0).max(1) as usize);
+        let spared = self.failed.get(&device).is_some_and(recently);
+        let dirty = match spared || self.devices[&device].is_zeroing() {
+            true => vec![],
+            false => self.slots.to_clean(device, most),
+        };
+        if !dirty.is_empty() {
+            let result = self.devices[&device].zero(&dirty, extent);
+            self.zeroed(device, &dirty, result);
+        }
+        match self.slots.clean_left(device) {
+            0 if self.devices[&device].is_zeroing() => Err(NoPlace::NotInTime),
+            0 => Err(NoPlace::Full),
+            _ => Ok(()),
+        }
+    }
+
+    /// Zeroing of slots is over, or goes on without anybody.
+    fn zeroed(&mut self, device: DeviceId, slots: &[u32], result: Result<(), ZeroError>) {
+        let Err(error) = result else {
+            return self.slots.cleaned(device, slots);
+        };
+        if error.flush {
+            self.lost_flushes.push(device);
+            self.tell_losses();
+        }
+        self.store_error = Some(error.why);
+        self.failed.insert(device, Instant::now());
+        if !error.late {
+            self.slots.not_cleaned(device, slots);
+        }
+    }
+
+    /// Space of a tier: used and total bytes.
+    pub fn space(&self, tier: TierId) -> (Bytes, Bytes) {
+        let extent = self.map.extent().0;
+        let of_tier = self.records.values().filter(|d| d.tier == tier);
+        let of_tier = of_tier.filter(|d| d.kind != DeviceKind::Gone);
+        let (mut used, mut total) = (0, 0);
+        for device in of_tier {
+            let slots = u64::from(self.slots.total(device.id));
+            total += slots * extent;
+            used += (slots - u64::from(self.slots.free(device.id))) * extent;
+        }
+        (Bytes(used), Bytes(total))
+    }
+}
