@@ -62,13 +62,16 @@ pub(crate) fn score(
     let worth = objective.worth(&facts.topology, tier, class_weight * latency.confidence);
     let last = tier.index() + 1 == facts.topology.tiers.len();
     let space_counts = switches.space_term == SpaceTerm::Everywhere || last;
+    let (shares, weights) = (
+        demand.shares(facts.topology.capacity(tier)),
+        objective.weights(),
+    );
     let part = |k: usize, specialty: fn(&Specialty) -> f64| {
-        let share = demand.shares(facts.topology.capacity(tier))[k];
         infeasible.is_none().then(|| MatchPart {
-            share,
+            share: shares[k],
             specialty: specialty(&facts.topology.tier(tier).specialty),
-            weight: objective.weights()[k],
-            adds: worth[k] * share,
+            weight: weights[k],
+            adds: worth[k] * shares[k],
         })
     };
     // Eq. 7's g, on the device where it is least: the paper's rate is all that source and target have to spare; ours is
