@@ -280,7 +280,10 @@ impl World {
         self.release();
     }
 
+    /// Frees what nobody in flight knows any more, and gives it to those who wait for a slot.
     fn release(&mut self) {
+        let free = |world: &Self| world.free.iter().map(Vec::len).sum::<usize>();
+        let before = free(self);
         if self.map.released() {
             let moving = self.moving.take().expect("something was given up");
             assert_ne!(moving.phase, Phase::Copying);
@@ -297,6 +300,9 @@ impl World {
             .collect();
         for place in done {
             self.give_back(place);
+        }
+        if free(self) > before {
+            self.retry_held();
         }
     }
 
