@@ -1,13 +1,14 @@
-//! The keeper's marks: a slot is written only when the mark above it is durable.
+//! The keeper with devices and maps that are told what to do.
 
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use array::{
-    Array, ArrayId, Change, CopyId, CopyPlace, DeviceKind, DeviceRecord, FilePlace, Health,
-    Superblock, TierRecord, VolumeRecord,
+    Array, ArrayError, ArrayId, Change, CopyHealth, CopyId, CopyPlace, DeviceKind, DeviceRecord,
+    FilePlace, Fresh, Health, Superblock, TierRecord, VolumeRecord,
 };
+use crashdisk::CrashDisk;
 use tempfile::TempDir;
 use units::{Bytes, DeviceId, TierId, VolumeId};
 use volume::Location;
@@ -103,6 +104,26 @@ impl SlotSpace for Memory {
     }
 }
 
+/// A place for a copy of the map, on a disk that can stop.
+#[derive(Debug, Clone)]
+struct OnDisk(CrashDisk);
+
+impl CopyPlace for OnDisk {
+    fn name(&self) -> String {
+        "a disk".into()
+    }
+
+    fn open(&self) -> Result<Array, ArrayError> {
+        Array::open_on(self.0.clone())
+    }
+
+    fn begin(&self, id: ArrayId, extent: Bytes) -> Result<Fresh, ArrayError> {
+        let array = Array::create_on(self.0.clone(), id, extent)?;
+        let put = Box::new(|| Ok(()));
+        Ok(Fresh { array, put })
+    }
+}
+
 struct Bench {
     keeper: Keeper<Memory>,
     dir: TempDir,
@@ -164,6 +185,36 @@ impl Bench {
         drop(array);
         let keeper = open(dir.path());
         Self { keeper, dir }
+    }
+
+    /// Serves it, with a second copy of the map that is up to date; its disk.
+    fn serve_with_second_copy(&mut self) -> CrashDisk {
+        let disk = CrashDisk::new(0);
+        let place = Box::new(OnDisk(disk.clone()));
+        self.keeper
+            .map
+            .add(CopyId::Second, place, None, "it is new");
+        self.keeper.begin_serving().unwrap();
+        for _ in 0..2 {
+            self.keeper.look_at_copies(true);
+        }
+        let health = self.keeper.map.health();
+        assert!(health.iter().all(|h| h.2 == CopyHealth::Member));
+        assert_eq!(health.len(), 2);
+        disk
+    }
+
+    /// Asks for a place as a worker does; whether there is an answer.
+    fn answered(&mut self, extent: u32) -> bool {
+        let (extents, prefer) = (vec![extent], None);
+        let request = StoreRequest::Place { extents, prefer };
+        !self.keeper.carry_out(vec![(0, VOLUME, request)]).is_empty()
+    }
+
+    /// Generations that devices carry.
+    fn generations(&self) -> Vec<u64> {
+        let of = |d: &std::sync::Arc<Memory>| d.superblock.lock().unwrap().stamp.generation;
+        self.keeper.devices.values().map(of).collect()
     }
 
     /// The process ends, and another one begins.
@@ -425,4 +476,24 @@ fn a_device_that_was_given_up_meanwhile_is_not_taken() {
     let back = (Memory::new(late), Some(late));
     let refused = bench.keeper.join(id, back, true);
     assert_eq!(refused, Err("it was given up".into()));
+}
+
+#[test]
+fn a_commit_of_one_copy_alone_is_answered_when_the_devices_know() {
+    let mut bench = Bench::with(DeviceKind::File, 3);
+    let disk = bench.serve_with_second_copy();
+    assert!(bench.answered(0));
+    let before = bench.generations();
+    disk.stop();
+    assert!(bench.answered(1));
+    let after = bench.generations();
+    assert!(after.iter().zip(&before).all(|(a, b)| a > b), "{after:?}");
+
+    // Where they cannot be told, nobody hears that it is durable.
+    let mut bench = Bench::with(DeviceKind::File, 3);
+    let disk = bench.serve_with_second_copy();
+    disk.stop();
+    (0..3).for_each(|d| set(&bench.device(d).stuck, true));
+    assert!(!bench.answered(0));
+    assert!(bench.keeper.is_held() && bench.keeper.settle().is_empty());
 }
