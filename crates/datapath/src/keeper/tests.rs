@@ -28,6 +28,8 @@ struct Memory {
     silent: AtomicBool,
     /// Superblocks cannot be written.
     stuck: AtomicBool,
+    /// Nothing can be flushed.
+    unflushable: AtomicBool,
     /// Zeroing takes long; what is being zeroed.
     slow: AtomicBool,
     zeroing: Mutex<Vec<u32>>,
@@ -39,6 +41,7 @@ impl Memory {
             superblock: Mutex::new(superblock),
             silent: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
+            unflushable: AtomicBool::new(false),
             slow: AtomicBool::new(false),
             zeroing: Mutex::default(),
         }
@@ -100,7 +103,10 @@ impl SlotSpace for Memory {
     }
 
     fn flush_all(&self) -> std::io::Result<()> {
-        Ok(())
+        match is(&self.unflushable) {
+            true => Err(std::io::Error::other("it cannot be flushed")),
+            false => Ok(()),
+        }
     }
 }
 
@@ -496,4 +502,16 @@ fn a_commit_of_one_copy_alone_is_answered_when_the_devices_know() {
     (0..3).for_each(|d| set(&bench.device(d).stuck, true));
     assert!(!bench.answered(0));
     assert!(bench.keeper.is_held() && bench.keeper.settle().is_empty());
+}
+
+#[test]
+fn a_device_that_cannot_be_flushed_at_the_end_is_not_said_to_be() {
+    let mut bench = Bench::with(DeviceKind::File, 2);
+    bench.keeper.begin_serving().unwrap();
+    let devices = bench.keeper.devices.clone();
+    set(&bench.device(1).unflushable, true);
+    bench.keeper.close();
+    let flushed = |d| devices[&DeviceId(d)].superblock.lock().unwrap().flushed;
+    assert_eq!((flushed(0), flushed(1)), (true, false));
+    assert!(bench.keeper.lost.contains_key(&DeviceId(1)));
 }
