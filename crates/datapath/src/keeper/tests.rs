@@ -515,3 +515,22 @@ fn a_device_that_cannot_be_flushed_at_the_end_is_not_said_to_be() {
     assert_eq!((flushed(0), flushed(1)), (true, false));
     assert!(bench.keeper.lost.contains_key(&DeviceId(1)));
 }
+
+#[test]
+fn a_stamp_that_a_lost_device_carries_never_comes_to_hold() {
+    let mut bench = Bench::with(DeviceKind::File, 3);
+    let disk = bench.serve_with_second_copy();
+    let first = bench.keeper.devices[&DEVICE].clone();
+    disk.stop();
+    // Too few can be told of the membership that is proposed then; one of them is.
+    (1..3).for_each(|d| set(&bench.device(d).stuck, true));
+    assert!(!bench.answered(0));
+    let carried = first.superblock.lock().unwrap().stamp;
+    let pending = bench.keeper.map.state().pending;
+    assert_eq!(pending.map(|p| p.stamp), Some(carried));
+    // It is lost before the membership holds, and would look as if it had been there.
+    bench.keeper.lose(DEVICE, "it fails".into());
+    bench.keeper.accepts_map = true;
+    bench.keeper.renew().unwrap();
+    assert_ne!(bench.keeper.map.state().confirmed.stamp, carried);
+}
