@@ -4,7 +4,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "it has arguments")]
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/suite/support/mod.rs"]
 mod support;
 
 use support::crash::{Met, run};

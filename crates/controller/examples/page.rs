@@ -1,6 +1,6 @@
 //! Serves the page of a made-up controller, to look at: `cargo run -p controller --example page -- [PORT]`.
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/suite/support/mod.rs"]
 mod support;
 
 use std::time::Duration;

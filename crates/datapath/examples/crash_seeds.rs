@@ -1,7 +1,7 @@
 //! Runs many seeds of the crash simulation: `cargo run --release -p datapath --example crash_seeds -- FROM COUNT`.
 //! With `trace` as a third argument it prints every event.
 
-#[path = "../tests/crash/sim/mod.rs"]
+#[path = "../tests/suite/crash/sim/mod.rs"]
 mod sim;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

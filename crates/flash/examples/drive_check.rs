@@ -1,5 +1,5 @@
 //! The fast drive against the event queue, over loads and presets: rows of mean, 99th percentile and throughput of both and their
-//! ratios. `tests/agreement.rs` keeps the bounds.
+//! ratios. `tests/suite/agreement.rs` keeps the bounds.
 
 use algo::Rng;
 use flash::Drive;

@@ -17,7 +17,7 @@ use units::Bytes;
 mod cpu;
 use cpu::cpu_s;
 
-#[path = "../tests/support/speed.rs"]
+#[path = "../tests/suite/speed.rs"]
 mod speed;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

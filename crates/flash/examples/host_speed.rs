@@ -16,7 +16,7 @@ use units::{Bytes, Nanos};
 #[path = "common/cpu.rs"]
 mod cpu;
 use cpu::cpu_s;
-#[path = "../tests/support/speed.rs"]
+#[path = "../tests/suite/speed.rs"]
 mod speed;
 
 /// A drive that begins whatever it is given.

@@ -3,7 +3,7 @@
 // An example stands at the edge: it may open the file it was given.
 #![allow(clippy::disallowed_methods)]
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/suite/support/mod.rs"]
 mod support;
 
 use sim::RunResult;

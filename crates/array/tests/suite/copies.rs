@@ -1,0 +1,499 @@
+//! Two copies of a map: commits go to both, one may fail, hang or be lost, and a copy that was left behind is made anew.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a disk that hangs, and how long that is put up with"
+)]
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use array::{
+    Array, ArrayError, Change, CommitError, Copies, CopyHealth, CopyId, CopyPlace, FilePlace,
+    Fresh, Members, Membership, Stamp,
+};
+use crashdisk::CrashDisk;
+use units::{Bytes, VolumeId};
+
+use crate::support::world::{EXTENT, ID, World, device, tier, volume};
+
+/// A place on a simulated disk.
+#[derive(Debug, Clone)]
+struct Place(Arc<Mutex<CrashDisk>>);
+
+impl Place {
+    fn new() -> Self {
+        Self(Arc::new(Mutex::new(CrashDisk::new(0))))
+    }
+
+    fn fresh(&self, disk: CrashDisk, array: Array) -> Fresh {
+        let place = self.0.clone();
+        let put = Box::new(move || {
+            *place.lock().unwrap() = disk;
+            Ok(())
+        });
+        Fresh { array, put }
+    }
+
+    fn disk(&self) -> CrashDisk {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl CopyPlace for Place {
+    fn name(&self) -> String {
+        "simulated".into()
+    }
+
+    fn open(&self) -> Result<Array, ArrayError> {
+        Array::open_on(self.disk())
+    }
+
+    fn begin(&self, id: array::ArrayId, extent: Bytes) -> Result<Fresh, ArrayError> {
+        let fresh = CrashDisk::new(0);
+        let array = Array::create_on(fresh.clone(), id, extent)?;
+        Ok(self.fresh(fresh, array))
+    }
+}
+
+fn furnish(n: u32) -> Vec<Change> {
+    match n {
+        0 => vec![
+            Change::AddTier(tier(0)),
+            Change::AddDevice(device(0, 0)),
+            Change::AddVolume(volume(0, 9)),
+        ],
+        n => vec![Change::AddVolume(volume(n, 9))],
+    }
+}
+
+/// A membership of the copies as they are; there are no devices to be told.
+fn renew(copies: &mut Copies, generation: u64) {
+    let stamp = Stamp {
+        generation,
+        nonce: 1,
+    };
+    let members = copies.members();
+    let membership = Membership { stamp, members };
+    let propose = Change::Propose {
+        membership,
+        devices: vec![],
+    };
+    copies.commit(&[propose]).unwrap();
+    copies
+        .commit(&[Change::Confirm { devices: vec![] }])
+        .unwrap();
+    assert!(copies.confirmed());
+}
+
+/// Two copies, both members.
+fn two() -> (Copies, Place, Place) {
+    let (a, b) = (Place::new(), Place::new());
+    let array = Array::create_on(a.disk(), ID, EXTENT).unwrap();
+    let mut copies = Copies::new(CopyId::First, Box::new(a.clone()), array).unwrap();
+    copies.commit(&furnish(0)).unwrap();
+    copies.add(CopyId::Second, Box::new(b.clone()), None, "it is new");
+    copies.begin_rebuild(CopyId::Second).unwrap();
+    copies.commit(&furnish(1)).unwrap(); // made up for
+    assert!(copies.end_rebuild());
+    assert!(!copies.confirmed());
+    renew(&mut copies, 1);
+    (copies, a, b)
+}
+
+fn world(place: &Place) -> World {
+    let array = Array::open_on(place.disk().killed()).unwrap();
+    World::read(&array).unwrap()
+}
+
+#[test]
+fn both_have_every_commit() {
+    let (mut copies, a, b) = two();
+    copies.commit(&furnish(2)).unwrap();
+    assert_eq!(world(&a), world(&b));
+    assert!(world(&a).volumes.contains_key(&VolumeId(2)));
+    let members: Vec<bool> = copies
+        .health()
+        .iter()
+        .map(|h| h.2 == CopyHealth::Member)
+        .collect();
+    assert_eq!(members, [true, true]);
+}
+
+#[test]
+fn one_that_fails_is_dropped_and_made_anew() {
+    let (mut copies, a, b) = two();
+    a.disk().fail_once_after(3, false);
+    copies.commit(&furnish(2)).unwrap();
+    assert!(!copies.confirmed(), "nothing may be acknowledged yet");
+    assert_eq!(
+        copies.members(),
+        Members {
+            first: false,
+            second: true
+        }
+    );
+    renew(&mut copies, 2);
+    copies.commit(&furnish(3)).unwrap();
+    assert!(!world(&a).volumes.contains_key(&VolumeId(3)));
+    copies.begin_rebuild(CopyId::First).unwrap();
+    copies.commit(&furnish(4)).unwrap();
+    assert!(copies.end_rebuild());
+    renew(&mut copies, 3);
+    assert_eq!(world(&a), world(&b));
+    assert_eq!(world(&a).volumes.len(), 5);
+}
+
+#[test]
+fn a_change_that_is_refused_is_refused_by_both() {
+    let (mut copies, a, b) = two();
+    let error = copies
+        .commit(&[Change::RemoveVolume(VolumeId(9))])
+        .unwrap_err();
+    assert!(matches!(error, CommitError::Refused(_)), "{error:?}");
+    assert!(copies.confirmed());
+    assert_eq!(world(&a), world(&b));
+}
+
+#[test]
+fn a_commit_in_doubt_is_read_back() {
+    // One copy, whose disk fails once at every operation of a commit in turn, having done it or not.
+    for made in [false, true] {
+        let (mut durable, mut not) = (0, 0);
+        for operation in 0..40 {
+            let place = Place::new();
+            let array = Array::create_on(place.disk(), ID, EXTENT).unwrap();
+            let mut copies = Copies::new(CopyId::First, Box::new(place.clone()), array).unwrap();
+            copies.commit(&furnish(0)).unwrap();
+            place.disk().fail_once_after(operation, made);
+            let done = copies.commit(&furnish(1));
+            let there = world(&place).volumes.contains_key(&VolumeId(1));
+            match done {
+                Ok(()) => {
+                    assert!(there);
+                    durable += 1;
+                }
+                Err(CommitError::NotDone(_)) => {
+                    assert!(!there);
+                    not += 1;
+                }
+                Err(other) => panic!("operation {operation}: {other:?}"),
+            }
+            assert_eq!(copies.state().commits, 1 + u64::from(there));
+            // It goes on in any case; where the disk failed only now, at the second try.
+            if copies.commit(&furnish(2)).is_err() {
+                copies.commit(&furnish(2)).unwrap();
+            }
+            assert!(world(&place).volumes.contains_key(&VolumeId(2)));
+        }
+        assert!(durable > 0 && not > 0, "{durable} {not}");
+    }
+}
+
+#[test]
+fn a_doubt_lasts_until_a_copy_can_be_read() {
+    let place = Place::new();
+    let array = Array::create_on(place.disk(), ID, EXTENT).unwrap();
+    let mut copies = Copies::new(CopyId::First, Box::new(place.clone()), array).unwrap();
+    copies.commit(&furnish(0)).unwrap();
+    let disk = place.disk();
+    disk.fail_after(2);
+    let error = copies.commit(&furnish(1)).unwrap_err();
+    assert!(matches!(error, CommitError::InDoubt(_)), "{error:?}");
+    assert_eq!(copies.resolve(), None);
+    let error = copies.commit(&furnish(2)).unwrap_err();
+    assert!(matches!(error, CommitError::NotDone(_)), "{error:?}");
+    // The disk is back.
+    *place.0.lock().unwrap() = disk.killed();
+    assert_eq!(copies.resolve(), Some(false));
+    copies.commit(&furnish(1)).unwrap();
+    assert!(world(&place).volumes.contains_key(&VolumeId(1)));
+}
+
+/// A copy whose disk hangs: opened like any other, it sleeps in a sync.
+#[derive(Debug)]
+struct Sleepy {
+    disk: CrashDisk,
+    sleep: Arc<Mutex<Duration>>,
+}
+
+impl redb::StorageBackend for Sleepy {
+    fn len(&self) -> std::io::Result<u64> {
+        self.disk.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> std::io::Result<()> {
+        self.disk.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> std::io::Result<()> {
+        self.disk.set_len(len)
+    }
+
+    fn sync_data(&self) -> std::io::Result<()> {
+        let sleep = *self.sleep.lock().unwrap();
+        std::thread::sleep(sleep);
+        self.disk.sync()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
+        self.disk.write(offset, data)
+    }
+}
+
+#[test]
+fn one_that_hangs_is_dropped_within_a_second() {
+    let (first, second) = (Place::new(), Place::new());
+    let array = Array::create_on(first.disk(), ID, EXTENT).unwrap();
+    let sleep = Arc::new(Mutex::new(Duration::ZERO));
+    let sleepy = Sleepy {
+        disk: second.disk(),
+        sleep: sleep.clone(),
+    };
+    let other = Array::create_on(sleepy, ID, EXTENT).unwrap();
+    let mut copies = Copies::new(CopyId::First, Box::new(first.clone()), array).unwrap();
+    copies.add(CopyId::Second, Box::new(second), Some(other), "");
+    copies.run_in_threads();
+    renew(&mut copies, 1);
+    copies.commit(&furnish(0)).unwrap();
+    *sleep.lock().unwrap() = Duration::from_secs(3);
+    let began = Instant::now();
+    copies.commit(&furnish(1)).unwrap();
+    let took = began.elapsed();
+    assert!(took < Duration::from_millis(1500), "{took:?}");
+    assert_eq!(copies.members(), Members::FIRST);
+    assert!(!copies.confirmed());
+    renew(&mut copies, 2);
+    assert!(world(&first).volumes.contains_key(&VolumeId(1)));
+}
+
+#[test]
+fn a_copy_in_a_file_takes_the_place_of_what_was_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = FilePlace(dir.path().join("copy.redb"));
+    assert!(matches!(place.open(), Err(ArrayError::Missing { .. })));
+    let source = Array::create_on(CrashDisk::new(0), ID, EXTENT).unwrap();
+    source.commit(&furnish(0)).unwrap();
+    for n in 1..3 {
+        source.commit(&furnish(n)).unwrap();
+        let image = source.image().unwrap();
+        assert_eq!(image.commits, u64::from(n) + 1);
+        let Fresh { array: copy, put } = image.make_in(&place).unwrap();
+        put().unwrap();
+        drop(copy);
+        let found = place.open().unwrap();
+        assert_eq!(World::read(&found).unwrap(), World::read(&source).unwrap());
+        assert_eq!(found.state().unwrap(), source.state().unwrap());
+    }
+    let names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
+    assert_eq!(names.len(), 1, "{names:?}");
+}
+
+/// A place on a disk that may sleep.
+#[derive(Debug, Clone)]
+struct SleepyPlace {
+    place: Place,
+    sleep: Arc<Mutex<Duration>>,
+    replaced: Arc<Mutex<u32>>,
+}
+
+impl SleepyPlace {
+    fn new() -> Self {
+        Self {
+            place: Place::new(),
+            sleep: Arc::default(),
+            replaced: Arc::default(),
+        }
+    }
+
+    fn sleeps(&self, millis: u64) {
+        *self.sleep.lock().unwrap() = Duration::from_millis(millis);
+    }
+
+    fn on(&self, disk: CrashDisk) -> Sleepy {
+        Sleepy {
+            disk,
+            sleep: self.sleep.clone(),
+        }
+    }
+}
+
+impl CopyPlace for SleepyPlace {
+    fn name(&self) -> String {
+        "sleepy".into()
+    }
+
+    fn open(&self) -> Result<Array, ArrayError> {
+        let sleep = *self.sleep.lock().unwrap();
+        std::thread::sleep(sleep);
+        Array::open_on(self.on(self.place.disk()))
+    }
+
+    fn begin(&self, id: array::ArrayId, extent: Bytes) -> Result<Fresh, ArrayError> {
+        let fresh = CrashDisk::new(0);
+        let array = Array::create_on(self.on(fresh.clone()), id, extent)?;
+        let Fresh { array, put } = self.place.fresh(fresh, array);
+        let replaced = self.replaced.clone();
+        let put = Box::new(move || {
+            *replaced.lock().unwrap() += 1;
+            put()
+        });
+        Ok(Fresh { array, put })
+    }
+}
+
+/// One copy, served, and a place on a disk that may sleep for the second.
+fn one_and_a_sleepy_place() -> (Copies, Place, SleepyPlace) {
+    let (first, second) = (Place::new(), SleepyPlace::new());
+    let array = Array::create_on(first.disk(), ID, EXTENT).unwrap();
+    let mut copies = Copies::new(CopyId::First, Box::new(first.clone()), array).unwrap();
+    copies.run_in_threads();
+    copies.commit(&furnish(0)).unwrap();
+    copies.add(CopyId::Second, Box::new(second.clone()), None, "it is new");
+    (copies, first, second)
+}
+
+fn quickly<T>(what: impl FnOnce() -> T) -> T {
+    let began = Instant::now();
+    let done = what();
+    let took = began.elapsed();
+    assert!(took < Duration::from_millis(1500), "{took:?}");
+    done
+}
+
+fn until(what: impl FnMut() -> bool) {
+    let began = Instant::now();
+    let mut what = what;
+    while !what() {
+        assert!(
+            began.elapsed() < Duration::from_secs(20),
+            "it does not come"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_copy_that_is_made_on_a_disk_that_hangs_keeps_nobody() {
+    let (mut copies, first, second) = one_and_a_sleepy_place();
+    second.sleeps(700);
+    copies.begin_rebuild(CopyId::Second).unwrap();
+    for n in 1..100 {
+        quickly(|| copies.commit(&furnish(n)).unwrap());
+        assert!(!quickly(|| copies.end_rebuild()), "it cannot be there yet");
+    }
+    // The disk is well again: what was missed is made up for.
+    second.sleeps(0);
+    until(|| quickly(|| copies.end_rebuild()));
+    renew(&mut copies, 1);
+    copies.commit(&furnish(100)).unwrap();
+    assert_eq!(world(&first), world(&second.place));
+}
+
+#[test]
+fn a_copy_that_hangs_at_its_end_does_not_take_its_place_later() {
+    let (mut copies, _, second) = one_and_a_sleepy_place();
+    copies.begin_rebuild(CopyId::Second).unwrap();
+    // It is filled: nothing tells that but time.
+    std::thread::sleep(Duration::from_millis(200));
+    second.sleeps(2000);
+    copies.commit(&furnish(1)).unwrap();
+    assert!(!quickly(|| copies.end_rebuild()));
+    let dropped = CopyHealth::Dropped {
+        why: "it did not answer within a second".into(),
+    };
+    assert_eq!(copies.health()[1].2, dropped);
+    std::thread::sleep(Duration::from_millis(5000));
+    assert_eq!(*second.replaced.lock().unwrap(), 0);
+    // The next one does.
+    second.sleeps(0);
+    copies.begin_rebuild(CopyId::Second).unwrap();
+    until(|| copies.end_rebuild());
+    assert_eq!(*second.replaced.lock().unwrap(), 1);
+}
+
+#[test]
+fn a_doubt_about_disks_that_hang_keeps_nobody() {
+    let (mut copies, first, second) = one_and_a_sleepy_place();
+    copies.begin_rebuild(CopyId::Second).unwrap();
+    until(|| copies.end_rebuild());
+    renew(&mut copies, 1);
+    // The first one fails for good, the second one hangs, in the commit and as it is opened again.
+    first.disk().fail_after(0);
+    second.sleeps(2500);
+    let error = {
+        let began = Instant::now();
+        let error = copies.commit(&furnish(1)).unwrap_err();
+        assert!(began.elapsed() < Duration::from_millis(2500));
+        error
+    };
+    assert!(matches!(error, CommitError::InDoubt(_)), "{error:?}");
+    assert_eq!(quickly(|| copies.resolve()), None);
+    second.sleeps(0);
+    let mut said = None;
+    until(|| {
+        said = quickly(|| copies.resolve());
+        said.is_some()
+    });
+    let durable = said == Some(true);
+    let there = world(&second.place).volumes.contains_key(&VolumeId(1));
+    assert_eq!(durable, there);
+    assert!(!copies.members().first);
+}
+
+#[test]
+fn the_copy_that_is_read_is_free_while_the_other_disk_hangs() {
+    let (mut copies, first, second) = one_and_a_sleepy_place();
+    second.sleeps(3000);
+    copies.begin_rebuild(CopyId::Second).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    // Should it fail, it has to be opened again: nobody else may have it open then.
+    let reader = copies.reader().unwrap();
+    assert_eq!(Arc::strong_count(&reader), 2);
+    assert!(first.disk().len().unwrap() > 0);
+    second.sleeps(0);
+}
+
+#[test]
+fn a_copy_whose_file_is_removed_is_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let places = ["a", "b"].map(|name| FilePlace(dir.path().join(name)));
+    let Fresh { array, put } = places[0].begin(ID, EXTENT).unwrap();
+    put().unwrap();
+    let mut copies = Copies::new(CopyId::First, Box::new(places[0].clone()), array).unwrap();
+    copies.add(
+        CopyId::Second,
+        Box::new(places[1].clone()),
+        None,
+        "it is new",
+    );
+    copies.run_in_threads();
+    copies.commit(&furnish(0)).unwrap();
+    copies.begin_rebuild(CopyId::Second).unwrap();
+    until(|| copies.end_rebuild());
+    renew(&mut copies, 1);
+    // Both are removed under the server: one after the other is made anew.
+    for place in &places {
+        std::fs::remove_file(&place.0).unwrap();
+    }
+    for generation in [2, 4] {
+        until(|| {
+            copies.look_at_places();
+            !copies.confirmed()
+        });
+        renew(&mut copies, generation);
+        let dropped = |h: &&(CopyId, String, CopyHealth)| matches!(h.2, CopyHealth::Dropped { .. });
+        let copy = copies.health().iter().find(dropped).unwrap().0;
+        copies.begin_rebuild(copy).unwrap();
+        until(|| copies.end_rebuild());
+        renew(&mut copies, generation + 1);
+    }
+    copies.commit(&furnish(1)).unwrap();
+    let commits = copies.state().commits;
+    drop(copies);
+    std::thread::sleep(Duration::from_millis(200)); // until the threads have let go of it
+    for place in &places {
+        assert_eq!(place.open().unwrap().state().unwrap().commits, commits);
+    }
+}

@@ -1,0 +1,452 @@
+//! Records that are damaged or do not fit together: what reads refuse, what a check says, what a repair does.
+
+use array::{Array, ArrayError, Change, Extent, Health, Repair};
+use crashdisk::CrashDisk;
+use redb::{Builder, ReadableTable, TableDefinition};
+use units::{DeviceId, VolumeId};
+use volume::Location;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::support::world::{EXTENT, ID, device, tier, volume};
+
+const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
+const TIERS: TableDefinition<u16, &[u8]> = TableDefinition::new("tiers");
+const DEVICES: TableDefinition<u16, &[u8]> = TableDefinition::new("devices");
+const VOLUMES: TableDefinition<u32, &[u8]> = TableDefinition::new("volumes");
+const EXTENTS: TableDefinition<u64, &[u8; 14]> = TableDefinition::new("extents");
+const MOVES: TableDefinition<u32, &[u8]> = TableDefinition::new("moves");
+
+fn at(device: u16, slot: u32) -> Location {
+    Location {
+        device: DeviceId(device),
+        slot,
+    }
+}
+
+fn place(volume: u32, extent: u32, at: Location) -> Change {
+    Change::Place {
+        volume: VolumeId(volume),
+        extent,
+        at,
+    }
+}
+
+/// A disk with a map of one of each.
+fn disk() -> CrashDisk {
+    let disk = CrashDisk::new(0);
+    let array = Array::create_on(disk.clone(), ID, EXTENT).unwrap();
+    let high_water = Change::HighWater {
+        device: DeviceId(0),
+        slots: 9,
+    };
+    let a_move = array::MoveRecord {
+        volume: VolumeId(3),
+        to: DeviceId(1),
+        bandwidth: units::BytesPerSec(1),
+        extents: None,
+    };
+    let changes = [
+        Change::AddTier(tier(0)),
+        Change::AddDevice(device(0, 0)),
+        Change::AddDevice(device(1, 0)),
+        Change::AddVolume(volume(3, 10)),
+        Change::AddVolume(volume(4, 10)),
+        high_water,
+        place(3, 2, at(0, 8)),
+        place(4, 0, at(1, 5)),
+        Change::SetMove(a_move),
+    ];
+    array.commit(&changes).unwrap();
+    disk
+}
+
+/// Changes records behind the array's back.
+fn tamper(disk: &CrashDisk, change: impl FnOnce(&redb::WriteTransaction)) {
+    let db = Builder::new().create_with_backend(disk.clone()).unwrap();
+    let txn = db.begin_write().unwrap();
+    change(&txn);
+    txn.commit().unwrap();
+}
+
+/// Flips one bit of the value that a key has.
+fn flip<K: redb::Key + 'static>(
+    txn: &redb::WriteTransaction,
+    table: TableDefinition<'static, K, &'static [u8]>,
+    key: K::SelfType<'_>,
+    bit: usize,
+) {
+    let mut table = txn.open_table(table).unwrap();
+    let mut value = table.remove(&key).unwrap().unwrap().value().to_vec();
+    value[bit / 8] ^= 1 << (bit % 8);
+    table.insert(key, &*value).unwrap();
+}
+
+fn key(volume: u32, extent: u32) -> u64 {
+    u64::from(volume) << 32 | u64::from(extent)
+}
+
+fn put_extent(txn: &redb::WriteTransaction, key: u64, at: Location) {
+    let mut value = [0; 14];
+    value[..2].copy_from_slice(&at.device.0.to_le_bytes());
+    value[2..6].copy_from_slice(&at.slot.to_le_bytes());
+    let covered = [&[4][..], &key.to_le_bytes(), &value[..6]].concat();
+    value[6..].copy_from_slice(&xxh3_64(&covered).to_le_bytes());
+    txn.open_table(EXTENTS)
+        .unwrap()
+        .insert(key, &value)
+        .unwrap();
+}
+
+fn problems(array: &Array) -> Vec<String> {
+    let report = array.check().unwrap();
+    report.problems.iter().map(|p| p.to_string()).collect()
+}
+
+#[test]
+fn a_flipped_bit_is_named_by_table_and_key_and_refused() {
+    type Read = fn(&Array) -> Result<(), ArrayError>;
+    type Flip = fn(&redb::WriteTransaction, usize);
+    let cases: [(&str, &str, Flip, Read); 4] = [
+        (
+            "tiers",
+            "0",
+            |t, b| flip(t, TIERS, 0, b),
+            |a| a.tiers().map(drop),
+        ),
+        (
+            "devices",
+            "1",
+            |t, b| flip(t, DEVICES, 1, b),
+            |a| a.devices().map(drop),
+        ),
+        (
+            "volumes",
+            "4",
+            |t, b| flip(t, VOLUMES, 4, b),
+            |a| a.volumes().map(drop),
+        ),
+        (
+            "moves",
+            "3",
+            |t, b| flip(t, MOVES, 3, b),
+            |a| a.moves().map(drop),
+        ),
+    ];
+    for (table, key, flip, read) in cases {
+        for bit in (0..17 * 8).step_by(3) {
+            let disk = disk();
+            tamper(&disk, |txn| flip(txn, bit));
+            let array = Array::open_on(disk).unwrap();
+            let error = read(&array).unwrap_err();
+            assert!(matches!(error, ArrayError::Corrupt { .. }), "{error:?}");
+            let want = format!("table {table}, key {key}: checksum mismatch");
+            assert_eq!(error.to_string(), want);
+            let found = problems(&array);
+            assert!(found.len() == 1 && found[0].starts_with(&want), "{found:?}");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_or_newer_meta_record_does_not_open() {
+    let open = |change: &dyn Fn(&mut Vec<u8>)| {
+        let disk = disk();
+        tamper(&disk, |txn| {
+            let mut table = txn.open_table(META).unwrap();
+            let mut value = table.get("array").unwrap().unwrap().value().to_vec();
+            change(&mut value);
+            table.insert("array", &*value).unwrap();
+        });
+        Array::open_on(disk).unwrap_err()
+    };
+    let error = open(&|value| value[20] ^= 1);
+    assert_eq!(
+        error.to_string(),
+        "table meta, key array: checksum mismatch"
+    );
+    // A newer format may have any length.
+    let error = open(&|value| {
+        let body = [&[3, 0, 0, 0][..], &[9; 100]].concat();
+        let sum = xxh3_64(&[&[0], &b"array"[..], &body].concat());
+        *value = [&body[..], &sum.to_le_bytes()].concat();
+    });
+    assert!(
+        matches!(error, ArrayError::Version { found: 3, .. }),
+        "{error:?}"
+    );
+    assert!(
+        error
+            .to_string()
+            .contains("format version 3 is newer than this program")
+    );
+    let disk = disk();
+    tamper(&disk, |txn| {
+        drop(txn.open_table(META).unwrap().remove("array").unwrap())
+    });
+    let error = Array::open_on(disk).unwrap_err();
+    assert!(matches!(error, ArrayError::NotAnArray { .. }), "{error:?}");
+}
+
+#[test]
+fn records_with_a_good_checksum_are_still_checked() {
+    let disk = disk();
+    let body: [&[u8]; 3] = [&[9], &[1, 0], b"x"];
+    let body = body.concat();
+    let sum = xxh3_64(&[&[1, 7, 0][..], &body].concat()).to_le_bytes();
+    let value = [&body[..], &sum].concat();
+    tamper(&disk, |txn| {
+        drop(txn.open_table(TIERS).unwrap().insert(7, &*value).unwrap())
+    });
+    let array = Array::open_on(disk).unwrap();
+    let error = array.tiers().unwrap_err();
+    assert!(matches!(error, ArrayError::Record { .. }), "{error:?}");
+    let text = "table tiers, key 7: record version 9 is unknown";
+    assert!(error.to_string().starts_with(text), "{error}");
+    assert!(problems(&array)[0].starts_with(text));
+}
+
+#[test]
+fn a_corrupt_extent_damages_its_volume_and_is_not_dropped() {
+    for bit in 0..14 * 8 {
+        let disk = disk();
+        tamper(&disk, |txn| {
+            let mut table = txn.open_table(EXTENTS).unwrap();
+            let mut value = *table.get(key(3, 2)).unwrap().unwrap().value();
+            value[bit / 8] ^= 1 << (bit % 8);
+            table.insert(key(3, 2), &value).unwrap();
+        });
+        let array = Array::open_on(disk).unwrap();
+        let error = array.places(VolumeId(3)).unwrap_err().to_string();
+        assert_eq!(error, "table extents, key 3:2: checksum mismatch");
+        assert_eq!(array.places(VolumeId(4)).unwrap()[0], Some(at(1, 5)));
+        let extents = array.extents(VolumeId(3)).unwrap();
+        assert_eq!((extents[1], extents[2]), (Extent::Hole, Extent::Lost));
+        for change in [
+            place(3, 2, at(0, 1)),
+            Change::Vacate {
+                volume: VolumeId(3),
+                extent: 2,
+            },
+        ] {
+            let error = array.commit(&[change]).unwrap_err().to_string();
+            assert!(error.contains("extent 2 of volume 3 is corrupt"), "{error}");
+        }
+        let report = array.check().unwrap();
+        assert_eq!(report.problems.len(), 1, "{report:?}");
+        let repaired = array.repair(&report).unwrap();
+        assert_eq!(
+            repaired[0].to_string(),
+            "mark volume 3 as damaged: table extents, key 3:2: checksum mismatch"
+        );
+        let health: Vec<Health> = array.volumes().unwrap().iter().map(|v| v.health).collect();
+        assert_eq!(health, [Health::Damaged, Health::Whole]);
+        // It is still there and still said; there is nothing more to repair.
+        assert_eq!(array.check().unwrap(), report);
+        assert_eq!(array.repair(&report).unwrap(), []);
+        assert_eq!(array.extents(VolumeId(3)).unwrap()[2], Extent::Lost);
+        array.commit(&[Change::RemoveVolume(VolumeId(3))]).unwrap();
+        assert!(array.check().unwrap().is_clean());
+    }
+}
+
+#[test]
+fn a_slot_with_two_owners_damages_both() {
+    let disk = disk();
+    tamper(&disk, |txn| put_extent(txn, key(4, 7), at(0, 8)));
+    let array = Array::open_on(disk).unwrap();
+    let report = array.check().unwrap();
+    let keys: Vec<&str> = report.problems.iter().map(|p| p.key.as_str()).collect();
+    assert_eq!(keys, ["3:2", "4:7"]);
+    let text = "it is in slot 8 of device 0, in which another extent is too";
+    assert!(report.problems[0].what == text, "{:?}", report.problems);
+    let repaired = array.repair(&report).unwrap();
+    let repairs: Vec<Repair> = repaired.iter().map(|r| r.repair).collect();
+    assert_eq!(repairs, [3, 4].map(|v| Repair::MarkDamaged(VolumeId(v))));
+    assert_eq!(array.places(VolumeId(4)).unwrap()[7], Some(at(0, 8)));
+}
+
+#[test]
+fn what_is_safe_is_repaired() {
+    let disk = disk();
+    tamper(&disk, |txn| {
+        put_extent(txn, key(9, 0), at(0, 1));
+        put_extent(txn, key(9, 1), at(0, 2));
+        put_extent(txn, key(3, 0), at(0, 20));
+        put_extent(txn, key(3, 1), at(0, 30));
+        flip(txn, MOVES, 3, 20);
+    });
+    let array = Array::open_on(disk).unwrap();
+    // An id is not taken while records of a volume that was have it.
+    let error = array
+        .commit(&[Change::AddVolume(volume(9, 4))])
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("key 9:0: belongs to no volume"),
+        "{error}"
+    );
+    let report = array.check().unwrap();
+    assert_eq!(report.problems.len(), 5, "{report:#?}");
+    let repaired = array.repair(&report).unwrap();
+    let repairs: Vec<String> = repaired.iter().map(|r| r.repair.to_string()).collect();
+    assert_eq!(
+        repairs,
+        [
+            "drop the record of extent 9:0",
+            "drop the record of extent 9:1",
+            "drop the move of volume 3",
+            "raise the high-water mark of device 0 to 21",
+            "raise the high-water mark of device 0 to 31",
+        ]
+    );
+    let after = array.check().unwrap();
+    assert!(after.is_clean(), "{after:?}");
+    assert_eq!(after.extents, 4);
+    assert_eq!(array.devices().unwrap()[0].high_water, 31);
+    assert_eq!(
+        array.repair(&report).unwrap(),
+        [],
+        "an old report repairs nothing"
+    );
+}
+
+#[test]
+fn a_volume_whose_record_is_corrupt_keeps_its_extents() {
+    let disk = disk();
+    tamper(&disk, |txn| {
+        flip(txn, VOLUMES, 3, 11);
+        flip(txn, DEVICES, 1, 11);
+    });
+    let array = Array::open_on(disk).unwrap();
+    let report = array.check().unwrap();
+    let at: Vec<_> = report
+        .problems
+        .iter()
+        .map(|p| (p.table, p.repair))
+        .collect();
+    assert_eq!(at, [("devices", None), ("volumes", None)]);
+    assert_eq!(array.repair(&report).unwrap(), []);
+    assert_eq!((report.extents, report.moves), (2, 1));
+    let text = report.problems[0].to_string();
+    assert!(
+        text.ends_with("no safe repair; restore the map from a copy"),
+        "{text}"
+    );
+}
+
+#[test]
+fn places_that_cannot_be_are_said() {
+    let disk = disk();
+    tamper(&disk, |txn| {
+        put_extent(txn, key(3, 0), at(7, 1));
+        put_extent(txn, key(3, 1), at(0, 300));
+        put_extent(txn, key(4, 10), at(0, 1));
+        let mut tiers = txn.open_table(TIERS).unwrap();
+        tiers.remove(0).unwrap();
+        let mut volumes = txn.open_table(VOLUMES).unwrap();
+        let body = volumes.get(3).unwrap().unwrap().value().to_vec();
+        let body = &body[..body.len() - 8];
+        let sum = xxh3_64(&[&[3, 8, 0, 0, 0][..], body].concat());
+        let value = [body, &sum.to_le_bytes()].concat();
+        volumes.insert(8, &*value).unwrap();
+        let mut devices = txn.open_table(DEVICES).unwrap();
+        devices.remove(1).unwrap();
+    });
+    let array = Array::open_on(disk).unwrap();
+    let found = problems(&array).join("\n");
+    for text in [
+        "table devices, key 0: its tier 0 does not exist",
+        "table volumes, key 3: its home tier 0 does not exist; no safe repair; set another home",
+        "table volumes, key 8: its name is that of 3 too",
+        "table extents, key 3:0: it is on device 7, which does not exist; repair: mark volume 3 as damaged",
+        "table extents, key 3:1: it is in slot 300 of device 0, which has 300; repair: mark volume 3",
+        "table extents, key 4:10: volume 4 has only 10 extents; no safe repair",
+        "table moves, key 3: its target, device 1, does not exist; repair: drop the move of volume 3",
+    ] {
+        assert!(found.contains(text), "{text}\nnot in\n{found}");
+    }
+    let error = array.places(VolumeId(4)).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "table extents, key 4:10: the volume has only 10 extents"
+    );
+}
+
+/// The record of a move as bytes, with a checksum that fits.
+fn put_move(disk: &CrashDisk, volume: u32, body: &[u8]) {
+    let covered = [&[5][..], &volume.to_le_bytes(), body].concat();
+    let value = [body, &xxh3_64(&covered).to_le_bytes()].concat();
+    tamper(disk, |txn| {
+        let mut table = txn.open_table(MOVES).unwrap();
+        table.insert(volume, &*value).unwrap();
+    });
+}
+
+#[test]
+fn moves_of_both_versions_are_read_and_those_that_cannot_be_are_dropped() {
+    let numbers = |numbers: &[u32]| {
+        numbers
+            .iter()
+            .flat_map(|n| n.to_le_bytes())
+            .collect::<Vec<_>>()
+    };
+    let fields = [&[1, 0][..], &7_u64.to_le_bytes()].concat();
+    let of = |version: u8, ranges: &[u32]| [&[version][..], &fields, &numbers(ranges)].concat();
+    let read = |body: &[u8]| {
+        let disk = disk();
+        put_move(&disk, 3, body);
+        let array = Array::open_on(disk).unwrap();
+        let found = array
+            .moves()
+            .map(|mut m| m.remove(0))
+            .map_err(|e| e.to_string());
+        (found, problems(&array), array)
+    };
+    // As it was written before there were moves of extents.
+    let (found, problems, _) = read(&of(1, &[]));
+    let found = found.unwrap();
+    assert_eq!(
+        (found.to, found.bandwidth.0, found.extents),
+        (DeviceId(1), 7, None)
+    );
+    assert_eq!(problems, [""; 0]);
+    let (found, problems, _) = read(&of(2, &[2, 0, 3, 7, 8]));
+    assert_eq!(found.unwrap().extents, Some("0-2,7".parse().unwrap()));
+    assert_eq!(problems, [""; 0]);
+    for (body, why) in [
+        (
+            of(3, &[]),
+            "record version 3 is unknown to this program, which reads 1 to 2",
+        ),
+        (of(1, &[1, 0, 3]), "12 bytes too many"),
+        (of(2, &[0]), "number of ranges is 0, must be 1 to 2048"),
+        (
+            of(2, &[2049]),
+            "number of ranges is 2049, must be 1 to 2048",
+        ),
+        (of(2, &[2, 0, 3, 7]), "field range is cut off"),
+        (of(2, &[2, 0, 3, 2, 8]), "meets the one before it"),
+        (of(2, &[1, 3, 3]), "is empty"),
+        (of(2, &[1, 3, 4, 5]), "4 bytes too many"),
+    ] {
+        let (found, problems, array) = read(&body);
+        let found = found.unwrap_err();
+        assert!(found.contains(why), "{found}");
+        assert!(
+            problems.len() == 1 && problems[0].contains(why),
+            "{problems:?}"
+        );
+        let report = array.check().unwrap();
+        array.repair(&report).unwrap();
+        assert_eq!(array.moves().unwrap(), []);
+    }
+    // Readable, and of an extent that the volume does not have.
+    let (found, problems, array) = read(&of(2, &[1, 9, 11]));
+    assert!(found.is_ok());
+    assert!(
+        problems.len() == 1 && problems[0].contains("no extent 10"),
+        "{problems:?}"
+    );
+    let report = array.check().unwrap();
+    array.repair(&report).unwrap();
+    assert!(array.check().unwrap().is_clean());
+}

@@ -1,0 +1,10 @@
+//! The tests of this crate, in one program.
+
+mod commits;
+mod copies;
+mod crash;
+mod damage;
+mod membership;
+mod slots;
+mod superblock;
+mod support;

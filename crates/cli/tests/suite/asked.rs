@@ -1,0 +1,482 @@
+//! The commands that ask a controller, where there is none; `why` between a controller and a record; live configurations;
+//! decisions that are made again. What controllers answer is rendered in `report`, and tested there.
+
+use std::fs;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// Runs it without a terminal, and with no controller named.
+fn terrace(dir: &Path, args: &[&str]) -> Output {
+    terrace_with(dir, args, &[])
+}
+
+/// The same with variables of the environment.
+fn terrace_with(dir: &Path, args: &[&str], environment: &[(&str, &str)]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_terrace"))
+        .args(args)
+        .current_dir(dir)
+        .env_remove("TERRACE_CONTROLLER")
+        .env_remove("TERRACE_TOKEN_FILE")
+        .env_remove("TERRACE_FINGERPRINT")
+        .envs(environment.iter().copied())
+        .stdin(Stdio::null())
+        .output()
+        .expect("runs")
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// A command that fails with this exit code; what it said. It prints nothing.
+fn fails(dir: &Path, args: &[&str], code: i32) -> String {
+    let output = terrace(dir, args);
+    assert_eq!(
+        output.status.code(),
+        Some(code),
+        "{args:?}: {}",
+        err(&output)
+    );
+    assert_eq!(out(&output), "", "{args:?}");
+    err(&output)
+}
+
+/// Every command that asks a controller.
+const ASKING: [&[&str]; 24] = [
+    &["status"],
+    &["top"],
+    &["plan"],
+    &["plan", "7", "--host", "alpha", "--explain"],
+    &["diff", "7"],
+    &["diff", "7", "8"],
+    &["apply", "7", "--yes"],
+    &["apply", "7", "--only", "1", "--only", "2,3", "--yes"],
+    &["reject", "7"],
+    &["pause"],
+    &["resume"],
+    &["reload"],
+    &["mode"],
+    &["mode", "latency", "auto"],
+    &["events", "--follow"],
+    &["outcomes"],
+    &["job", "list"],
+    &["job", "watch"],
+    &["job", "cancel", "3"],
+    &["volume", "pin", "db", "fast"],
+    &["volume", "pin", "db", "--none"],
+    &["volume", "history", "db", "--last", "2h"],
+    &["tier", "drain", "fast"],
+    &["export", "facts", "--plan", "7"],
+];
+
+#[test]
+fn where_nobody_answers_that_is_what_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    for args in ASKING {
+        let args = [args, &["--controller", "unix:none.sock"]].concat();
+        let text = fails(dir.path(), &args, 1);
+        assert!(
+            text.starts_with(
+                "error: nobody answers on unix:none.sock: is `terrace serve` running?"
+            ),
+            "{args:?}: {text}"
+        );
+    }
+}
+
+#[test]
+fn the_socket_here_is_asked_before_that_of_the_system() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = fails(dir.path(), &["status"], 1);
+    assert!(text.contains("unix:/run/terrace/controller.sock"), "{text}");
+    fs::create_dir(dir.path().join("terrace-state")).unwrap();
+    leave_socket(dir.path());
+    let text = fails(dir.path(), &["status"], 1);
+    assert!(
+        text.contains("on unix:terrace-state/controller.sock"),
+        "{text}"
+    );
+    // The environment goes before both, the command line before the environment.
+    let with = |args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_terrace"))
+            .args(args)
+            .current_dir(dir.path())
+            .env("TERRACE_CONTROLLER", "unix:env.sock")
+            .output();
+        err(&output.unwrap())
+    };
+    assert!(with(&["status"]).contains("on unix:env.sock"));
+    let text = with(&["status", "--controller", "unix:given.sock"]);
+    assert!(text.contains("on unix:given.sock"), "{text}");
+}
+
+/// A socket that outlasts whoever listened on it.
+fn leave_socket(dir: &Path) {
+    drop(UnixListener::bind(dir.join("terrace-state/controller.sock")).unwrap());
+}
+
+#[test]
+fn wrong_usage_is_exit_code_2_with_a_sentence() {
+    let dir = tempfile::tempdir().unwrap();
+    for (args, said) in [
+        (&["apply", "7"][..], "no terminal to ask on whether plan 7"),
+        (&["apply", "7"], "say --yes"),
+        (&["apply"], "<PLAN>"),
+        (&["mode", "latency"], "<MODE>"),
+        (&["mode", "latency", "on"], "recommend"),
+        (&["mode", "speed", "auto"], "latency"),
+        (&["volume", "pin", "db"], "<TIER>"),
+        (&["volume", "pin", "db", "fast", "--none"], "--none"),
+        (&["top", "-n", "0"], "0"),
+        (&["top", "--interval", "1ms"], "at least 200ms"),
+        (&["events", "--limit", "0"], "from 1 to 1000"),
+        (&["job", "list", "--limit", "5000"], "from 1 to 1000"),
+        (
+            &["status", "--controller", "http://a:1"],
+            "unix:PATH or https://HOST:PORT",
+        ),
+        (&["status", "--fingerprint", "sha256:12"], "64 hexadecimal"),
+        (
+            &["status", "--ca", "x", "--fingerprint", &"0".repeat(64)],
+            "cannot be used with",
+        ),
+    ] {
+        let text = fails(dir.path(), args, 2);
+        assert!(text.contains(said), "{args:?}: {text}");
+    }
+}
+
+#[test]
+fn tls_needs_something_to_trust_and_a_token_that_is_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let https = ["--controller", "https://127.0.0.1:1"];
+    let text = fails(dir.path(), &[&["status"][..], &https].concat(), 1);
+    assert!(text.contains("which certificate"), "{text}");
+    let here = ["status", "--controller", "unix:none.sock", "--token-file"];
+    let text = fails(dir.path(), &[&here[..], &["none"]].concat(), 1);
+    assert!(text.contains("cannot read none"), "{text}");
+    fs::write(dir.path().join("token"), "two words\n").unwrap();
+    let text = fails(dir.path(), &[&here[..], &["token"]].concat(), 1);
+    assert!(text.contains("in token: the token is not one"), "{text}");
+    assert!(!text.contains("two words"), "secrets are not printed");
+    fs::write(dir.path().join("token"), "secret\n").unwrap();
+    let text = fails(dir.path(), &[&here[..], &["token"]].concat(), 1);
+    assert!(text.contains("nobody answers"), "{text}");
+}
+
+const SCENARIO: &str = include_str!("../../../report/tests/suite/support/recorded.toml");
+
+const LIVE: &str = r#"strategy = "edt"
+window = "5s"
+
+[array]
+dir = "terrace-array"
+
+[[tiers]]
+name = "fast"
+preset = "pm953"
+
+[[classes]]
+name = "gold"
+latency = "1ms"
+
+[policy]
+hold = 3
+pins = { "db.main" = "fast" }
+
+[modes]
+space = "auto"
+"#;
+
+#[test]
+fn reasons_are_from_a_controller_or_from_a_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = SCENARIO.replace("strategy = \"noop\"", "duration = \"40s\"");
+    let text = &text[..text.find("[recorded]").unwrap()];
+    let clients = "[[clients]]\nvolume = \"small\"\nhabits = { outstanding = 1 }\n";
+    fs::write(dir.path().join("s.toml"), format!("{text}{clients}")).unwrap();
+    let run = ["sim", "run", "s.toml", "--strategy", "static"];
+    let run = terrace(dir.path(), &run);
+    assert!(run.status.success(), "{}", err(&run));
+    let recorded = |args: &[&str]| {
+        let output = terrace(dir.path(), args);
+        assert!(output.status.success(), "{args:?}: {}", err(&output));
+        assert!(out(&output).contains("small"), "{}", out(&output));
+        let said = err(&output);
+        assert!(
+            said.contains("from the record in terrace-out/s, under static"),
+            "{said}"
+        );
+        said
+    };
+    recorded(&["why", "small"]);
+    // A controller that was asked for is asked, and nobody else.
+    let nobody = ["--controller", "unix:none.sock"];
+    let text = fails(dir.path(), &[&["why", "small"][..], &nobody].concat(), 1);
+    assert!(text.contains("nobody answers"), "{text}");
+    let not = ["why-not", "small", "--tier", "slow"];
+    fails(dir.path(), &[&not[..], &nobody].concat(), 1);
+    // Options about records are about records.
+    recorded(&[&["why", "small", "--run", "terrace-out/s"][..], &nobody].concat());
+    // A socket that nobody listens on any more is said, and is no reason to stop.
+    fs::create_dir(dir.path().join("terrace-state")).unwrap();
+    leave_socket(dir.path());
+    let said = recorded(&not);
+    assert!(
+        said.contains("nobody answers on unix:terrace-state/controller.sock"),
+        "{said}"
+    );
+}
+
+/// As in `reasons_are_from_a_controller_or_from_a_record`: a run of a volume `small` in `terrace-out/s`.
+fn record(dir: &Path) {
+    let text = SCENARIO.replace("strategy = \"noop\"", "duration = \"40s\"");
+    let text = &text[..text.find("[recorded]").unwrap()];
+    let clients = "[[clients]]\nvolume = \"small\"\nhabits = { outstanding = 1 }\n";
+    fs::write(dir.join("s.toml"), format!("{text}{clients}")).unwrap();
+    let run = terrace(dir, &["sim", "run", "s.toml", "--strategy", "static"]);
+    assert!(run.status.success(), "{}", err(&run));
+}
+
+#[test]
+fn a_controller_in_the_environment_does_not_hide_a_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let named = [("TERRACE_CONTROLLER", "unix:none.sock")];
+    let ask = |args: &[&str]| terrace_with(dir.path(), args, &named);
+    let why = ["why", "small"];
+    // Without a record there is nothing else to ask.
+    let alone = ask(&why);
+    assert_eq!(alone.status.code(), Some(1));
+    assert!(err(&alone).contains("nobody answers on unix:none.sock"));
+
+    record(dir.path());
+    let both = ask(&why);
+    assert!(both.status.success(), "{}", err(&both));
+    let said = err(&both);
+    for part in [
+        "the controller on unix:none.sock has no answer (nobody answers on unix:none.sock",
+        "a recorded run is asked instead, --controller unix:none.sock asks only the controller",
+        "from the record in terrace-out/s, under static",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let chosen = ask(&[&why[..], &["--run", "terrace-out/s"]].concat());
+    assert!(chosen.status.success(), "{}", err(&chosen));
+    let said = err(&chosen);
+    assert!(
+        said.contains("a recorded run is asked, as --run, --strategy and --at say; without them the controller on unix:none.sock is"),
+        "{said}"
+    );
+    assert!(!said.contains("nobody answers"), "it was not asked: {said}");
+    let other = ask(&[&why[..], &["--controller", "unix:given.sock"]].concat());
+    assert_eq!(other.status.code(), Some(1));
+    assert!(err(&other).contains("nobody answers on unix:given.sock"));
+    let empty = terrace_with(dir.path(), &why, &[("TERRACE_CONTROLLER", "")]);
+    assert!(empty.status.success() && !err(&empty).contains("controller"));
+    let wrong = terrace_with(dir.path(), &why, &[("TERRACE_CONTROLLER", "here")]);
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(
+        err(&wrong).contains("the environment variable TERRACE_CONTROLLER"),
+        "{}",
+        err(&wrong)
+    );
+}
+
+#[test]
+fn reasons_from_a_record_are_data_too() {
+    let dir = tempfile::tempdir().unwrap();
+    record(dir.path());
+    let json = |args: &[&str]| -> Value {
+        let output = terrace(dir.path(), &[args, &["-o", "json"]].concat());
+        assert!(output.status.success(), "{}", err(&output));
+        serde_json::from_str(&out(&output)).unwrap()
+    };
+    let why = json(&["why", "small"]);
+    assert_eq!(why["schema"], "terrace.why.recorded/1");
+    assert_eq!(why["strategy"], "static");
+    let text = out(&terrace(dir.path(), &["why", "small"]));
+    let told = why["decisions"].as_array().unwrap();
+    assert!(!told.is_empty() && !why["stays"].as_array().unwrap().is_empty());
+    for decision in told {
+        assert!(decision["report"]["options"].is_array(), "{decision:#}");
+        assert!(
+            text.contains(&format!("decision {}", decision["number"])),
+            "{text}"
+        );
+    }
+    let not = json(&["why-not", "small", "--tier", "slow"]);
+    assert_eq!(not["schema"], "terrace.why-not.recorded/1");
+    assert_eq!(
+        (&not["tier"], &not["volume"]),
+        (&"slow".into(), &"small".into())
+    );
+    let text = out(&terrace(
+        dir.path(),
+        &["why-not", "small", "--tier", "slow"],
+    ));
+    for decision in not["decisions"].as_array().unwrap() {
+        let words = decision["why_not"].as_str().unwrap();
+        assert!(text.contains(words), "{words}: {text}");
+    }
+}
+
+#[test]
+fn a_fingerprint_may_be_in_the_environment() {
+    let dir = tempfile::tempdir().unwrap();
+    let status = |args: &[&str], fingerprint: &str| {
+        let environment = [
+            ("TERRACE_CONTROLLER", "https://127.0.0.1:1"),
+            ("TERRACE_FINGERPRINT", fingerprint),
+        ];
+        let output = terrace_with(dir.path(), &[&["status"], args].concat(), &environment);
+        assert_eq!(output.status.code(), Some(1), "{}", err(&output));
+        err(&output)
+    };
+    let digits = "0".repeat(64);
+    assert!(status(&[], "").contains("which certificate"));
+    assert!(status(&[], &digits).contains("nobody answers"));
+    let wrong = status(&[], "sha256:12");
+    assert!(
+        wrong.contains("the environment variable TERRACE_FINGERPRINT")
+            && wrong.contains("64 hexadecimal"),
+        "{wrong}"
+    );
+    // The command line goes before, and a socket has no certificate.
+    assert!(status(&["--fingerprint", &digits], "sha256:12").contains("nobody answers"));
+    assert!(status(&["--ca", "none.pem"], &digits).contains("none.pem"));
+    assert!(status(&["--controller", "unix:x.sock"], "sha256:12").contains("nobody answers"));
+}
+
+#[test]
+fn lists_and_checks_are_data_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let json = |args: &[&str], code: i32| -> Value {
+        let output = terrace(dir.path(), &[args, &["-o", "json"]].concat());
+        assert_eq!(output.status.code(), Some(code), "{}", err(&output));
+        serde_json::from_str(&out(&output)).unwrap()
+    };
+    let strategies = json(&["sim", "strategies"], 0);
+    let all = strategies["strategies"].as_array().unwrap();
+    assert!(
+        all.iter()
+            .any(|s| s["name"] == "edt" && s["parameters"].is_object())
+    );
+    let presets = json(&["sim", "presets"], 0);
+    assert!(presets["devices"][0]["spec"]["read_iops"].is_number());
+    assert!(presets["ssds"][0]["name"].is_string() && presets["clients"][0]["iops"].is_number());
+    fs::write(dir.path().join("live.toml"), LIVE).unwrap();
+    fs::write(dir.path().join("bad.toml"), LIVE.replace("hold", "hodl")).unwrap();
+    let shown = json(&["config", "show", "live.toml"], 0);
+    assert_eq!(shown["config"]["policy"]["hold"], 3);
+    let checked = json(&["config", "check", "live.toml", "bad.toml"], 1);
+    let files = &checked["files"];
+    assert_eq!(
+        (&files[0]["ok"], &files[1]["ok"]),
+        (&true.into(), &false.into())
+    );
+    assert!(
+        files[1]["what"]
+            .as_str()
+            .unwrap()
+            .contains("did you mean \"hold\"?")
+    );
+    let origin = ["config", "show", "live.toml", "--origin", "-o", "json"];
+    fails(dir.path(), &origin, 2);
+}
+
+#[test]
+fn the_version_is_printed() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = terrace(dir.path(), &["--version"]);
+    assert_eq!(
+        out(&output),
+        concat!("terrace ", env!("CARGO_PKG_VERSION"), "\n")
+    );
+}
+
+#[test]
+fn a_decision_is_made_again_to_the_same_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("f.toml"), SCENARIO).unwrap();
+    let file = sim::ScenarioFile::parse("f.toml", SCENARIO).unwrap();
+    let (_, decision) = file.decide_again().unwrap();
+    assert!(!decision.plan.moves.is_empty());
+    let json = terrace(dir.path(), &["sim", "plan", "f.toml", "-o", "json"]);
+    assert!(json.status.success(), "{}", err(&json));
+    let plan = serde_json::to_string_pretty(&decision.plan).unwrap();
+    assert_eq!(out(&json), plan + "\n");
+    assert_eq!(err(&json), "");
+    let table = terrace(dir.path(), &["sim", "plan", "f.toml"]);
+    for part in ["fast → slow", "is being emptied", "pinned to tier fast"] {
+        assert!(out(&table).contains(part), "{part}: {}", out(&table));
+    }
+    let none = &SCENARIO[..SCENARIO.find("[recorded]").unwrap()];
+    fs::write(dir.path().join("n.toml"), none).unwrap();
+    let text = fails(dir.path(), &["sim", "plan", "n.toml"], 1);
+    assert!(text.contains("only an export of a live array"), "{text}");
+}
+
+#[test]
+fn live_configurations_are_checked_and_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |text: &str| fs::write(dir.path().join("live.toml"), text).unwrap();
+    write(LIVE);
+    let check = ["config", "check", "live.toml"];
+    let output = terrace(dir.path(), &check);
+    assert_eq!(
+        out(&output),
+        "live.toml: ok: live configuration: strategy edt, array terrace-array, 1 tiers, 1 classes, window 5s\n",
+        "{}",
+        err(&output)
+    );
+    write(&LIVE.replace("hold", "hodl"));
+    assert_eq!(
+        fails(dir.path(), &check, 1),
+        "error: live.toml:16: policy.hodl: unknown key, did you mean \"hold\"?\n"
+    );
+    write(LIVE);
+    let shown = terrace(dir.path(), &["config", "show", "live.toml", "--origin"]);
+    let text = out(&shown);
+    for line in [
+        "strategy = \"edt\"  # live.toml:1",
+        "seed = 1  # default",
+        "hold = 3  # live.toml:16",
+        "\"db.main\" = \"fast\"  # live.toml:17",
+        "margin = 0.05  # default",
+        "monitor_epoch = \"1m\"  # default",
+        "space = \"auto\"  # live.toml:20",
+        "drain = \"recommend\"  # default",
+        "preset = \"pm953\"  # live.toml:9",
+        "socket = \"terrace-state/controller.sock\"  # default",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line}: {text}");
+    }
+    // What is shown is a configuration that comes to the same.
+    write(&text);
+    let again = terrace(dir.path(), &["config", "show", "live.toml"]);
+    write(LIVE);
+    let plain = terrace(dir.path(), &["config", "show", "live.toml"]);
+    assert!(plain.status.success() && !out(&plain).contains('#'));
+    assert_eq!(out(&again), out(&plain));
+    fails(dir.path(), &["config", "show", "none.toml"], 1);
+}
+
+#[test]
+fn schemas_are_printed() {
+    let dir = tempfile::tempdir().unwrap();
+    let schema = |args: &[&str]| -> Value {
+        serde_json::from_str(&out(&terrace(dir.path(), args))).unwrap()
+    };
+    let live = schema(&["config", "schema", "--live"]);
+    assert!(live["properties"]["controller"].is_object());
+    assert!(live["properties"]["volumes"].is_null());
+    let scenario = schema(&["config", "schema"]);
+    assert!(scenario["properties"]["volumes"].is_object());
+}

@@ -1,0 +1,260 @@
+//! What a careful operator runs into on the first day, with the real binary and real clients: a volume in use, classes, sizes,
+//! a new tier.
+
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::live::{Bench, MIB};
+
+#[test]
+fn a_volume_in_use_is_deleted_by_force_only() {
+    let bench = Bench::with_volume("8M");
+    assert_eq!(bench.show()["size"], "8 MiB");
+    let server = bench.export();
+    let mut client = server.client();
+    client.write(0, &[5; 4096]).unwrap();
+    assert_eq!(
+        bench.refused(&["volume", "delete", "data", "--yes"]),
+        "volume \"data\" is in use: 1 connection of a guest is open; `--force` deletes it all the same, and cuts them off"
+    );
+    assert_eq!(client.read(0, 4096).unwrap(), [5; 4096]);
+    let unsure = bench.run(&["volume", "delete", "data"]);
+    assert_eq!(unsure.status.code(), Some(2));
+    let forced = bench.run(&["volume", "delete", "data", "--force"]);
+    assert!(forced.status.success());
+    let said = String::from_utf8(forced.stderr).unwrap();
+    assert_eq!(
+        said,
+        "volume data is gone, 1 connection of a guest was cut off\n"
+    );
+    assert!(client.read(0, 4096).is_err());
+    assert_eq!(bench.json(&["volume", "list"])["volumes"], json!([]));
+}
+
+/// The same with QEMU's client, where it is installed: one that is in the middle of reading is not cut off.
+#[test]
+fn qemu_is_not_cut_off() {
+    if Command::new("qemu-io").arg("--version").output().is_err() {
+        eprintln!("skipped: no qemu-io");
+        return;
+    }
+    let bench = Bench::with_volume("8M");
+    let server = bench.export();
+    let mut guest = Command::new("qemu-io")
+        .args([
+            "-f",
+            "raw",
+            "-c",
+            "write -P 9 0 64k",
+            "-c",
+            "sleep 3000",
+            "-c",
+            "read -P 9 0 64k",
+        ])
+        .arg(server.uri(0))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    bench.until("connected", |v| v["status"]["connections"] != json!(0));
+    let refused = bench.refused(&["volume", "delete", "data", "--yes"]);
+    assert!(
+        refused.starts_with("volume \"data\" is in use: "),
+        "{refused}"
+    );
+    let status = guest.wait().unwrap();
+    assert!(status.success(), "{status}");
+    bench.until("alone", |v| v["status"]["connections"] == json!(0));
+    bench.ok(&["volume", "delete", "data", "--yes"]);
+}
+
+#[test]
+fn a_volume_is_of_no_class_unless_it_is_given_one() {
+    let bench = Bench::with_volume("8M");
+    let class = || bench.show()["class"].clone();
+    assert_eq!(class(), "default");
+    bench.ok(&["volume", "class", "data", "gold"]);
+    assert_eq!(class(), "gold");
+    let said = bench.run(&["volume", "class", "data", "--none"]);
+    assert!(said.status.success());
+    assert_eq!(
+        String::from_utf8(said.stderr).unwrap(),
+        "volume data is of no class\n"
+    );
+    assert_eq!(class(), "default");
+    for wrong in [
+        &["volume", "class", "data"][..],
+        &["volume", "class", "data", "gold", "--none"],
+    ] {
+        assert_eq!(bench.run(wrong).status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
+fn sizes_are_read_as_other_tools_read_them_and_bare_numbers_are_refused() {
+    let bench = Bench::new();
+    for (name, size, shown) in [
+        ("a", "1.5M", "1536 KiB"),
+        ("b", "64k", "64 KiB"),
+        ("c", "2MiB", "2 MiB"),
+    ] {
+        bench.ok(&["volume", "create", name, "--size", size, "--tier", "slow"]);
+        assert_eq!(bench.json(&["volume", "show", name])["size"], shown);
+    }
+    let bare = bench.run(&["volume", "create", "d", "--size", "4096", "--tier", "slow"]);
+    assert_eq!(bare.status.code(), Some(2));
+    let said = String::from_utf8(bare.stderr).unwrap();
+    assert!(
+        said.contains("\"4096\" has no unit: `qemu-img` would take it for bytes, `lvcreate` for MiB; write \"4096B\" or \"4096M\""),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_is_provisioned_is_listed_by_tier_and_for_the_array() {
+    let bench = Bench::with_volume("256M");
+    let list = bench.json(&["tier", "list"]);
+    let provisioned = |t: usize| list["tiers"][t]["provisioned"].clone();
+    assert_eq!(
+        (provisioned(0), provisioned(1)),
+        (json!("256 MiB"), json!("0 B"))
+    );
+    assert_eq!(
+        list["array"],
+        json!({"used": "0 B", "size": "1152 MiB", "provisioned": "256 MiB", "overcommit": 256.0 / 1152.0, "overcommit_max": null})
+    );
+    let text = bench.ok(&["tier", "list"]);
+    let row = |name: &str| {
+        text.lines()
+            .find(|l| l.trim_start().starts_with(name))
+            .unwrap()
+            .to_owned()
+    };
+    assert!(
+        text.contains("provisioned") && row("fast").contains("2.00"),
+        "{text}"
+    );
+    assert!(row("(all)").contains("0.22"), "{text}");
+}
+
+const LIVE: &str = r#"strategy = "noop"
+window = "1s"
+[array]
+dir = "terrace-array"
+[[classes]]
+name = "gold"
+latency = "5ms"
+[policy]
+monitor_epoch = "2s"
+migration_epoch = "4s"
+overcommit_max = 1.5
+"#;
+
+#[test]
+fn a_served_array_knows_the_policy_from_the_start() {
+    let bench = Bench::with_volume("8M");
+    std::fs::write(bench.path().join("live.toml"), LIVE).unwrap();
+    let server = bench.start(&["serve", "--config", "live.toml", "-o", "json"], 1);
+    let places: Value = serde_json::from_str(&server.lines[0]).unwrap();
+    assert_eq!(places["schema"], "terrace.serve/1");
+    assert_eq!(places["volumes"][0]["volume"], "data");
+    assert!(places["controller"].as_str().unwrap().starts_with("unix:"));
+    let create = |name: &str, size: &str, class: &str| {
+        bench.refused(&[
+            "volume", "create", name, "--size", size, "--tier", "slow", "--class", class,
+        ])
+    };
+    let unknown = "there is no service class \"glod\", did you mean \"gold\"? (the live manager's configuration has them)";
+    assert_eq!(create("a", "8M", "glod"), unknown);
+    assert_eq!(bench.refused(&["volume", "class", "data", "glod"]), unknown);
+    bench.ok(&["volume", "class", "data", "gold"]);
+    // 1152 MiB, of which one and a half times may be promised.
+    assert_eq!(
+        create("a", "1721M", "gold"),
+        "cannot create volume \"a\" of 1721 MiB: volumes of 8 MiB are provisioned on an array of 1152 MiB, 1729 MiB with it, and policy.overcommit_max allows 1.5 times the array's size (1728 MiB)"
+    );
+    bench.ok(&["volume", "create", "a", "--size", "1720M", "--tier", "slow"]);
+    assert_eq!(
+        bench.json(&["tier", "list"])["array"]["overcommit_max"],
+        1.5
+    );
+    server.stop();
+    // Nobody has said anything to an array that is not served.
+    bench.ok(&["volume", "class", "data", "anything"]);
+}
+
+/// Of another process's array, the agent says it, and again when that process is another one.
+#[test]
+fn an_array_that_somebody_else_serves_is_told_by_the_agent() {
+    let bench = Bench::with_volume("8M");
+    let elsewhere = LIVE.replace("[array]", "[array]\nserve = \"elsewhere\"");
+    std::fs::write(bench.path().join("live.toml"), elsewhere).unwrap();
+    let told = || {
+        for _ in 0..300 {
+            if bench.json(&["tier", "list"])["array"]["overcommit_max"] == 1.5 {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        panic!("nobody tells it");
+    };
+    let export = bench.export();
+    let manager = bench.start(&["serve", "--config", "live.toml"], 2);
+    told();
+    export.kill_9();
+    let export = bench.export();
+    assert_eq!(bench.show()["exported"], true);
+    told();
+    bench.refused(&["volume", "class", "data", "glod"]);
+    manager.stop();
+    export.stop();
+}
+
+#[test]
+fn a_tier_is_described_as_it_is_added() {
+    let bench = Bench::empty();
+    let live = bench.path().join("live.toml");
+    std::fs::write(&live, LIVE).unwrap();
+    let add = [
+        "tier", "add", "fast", "--dir", "f", "--size", "64M", "--preset", "nvme-tlc",
+    ];
+    // What is wrong with the file is said before there is a device.
+    let missing = bench.refused(&[&add[..], &["--config", "none.toml"]].concat());
+    assert!(missing.starts_with("cannot read none.toml"), "{missing}");
+    assert!(!bench.path().join("terrace-array").exists());
+    let added = bench.run(&[&add[..], &["--config", "live.toml"]].concat());
+    let said = String::from_utf8(added.stderr).unwrap();
+    assert!(
+        added.status.success() && said.contains("describes the tier now"),
+        "{said}"
+    );
+    assert_eq!(
+        std::fs::read_to_string(&live).unwrap(),
+        format!("{LIVE}\n[[tiers]]\nname = \"fast\"\npreset = \"nvme-tlc\"\n")
+    );
+    bench.ok(&["config", "check", "live.toml"]);
+    // Without a file the lines are shown.
+    let shown = bench.run(&[
+        "tier", "add", "slow", "--dir", "s", "--size", "64M", "--preset", "sata-ssd",
+    ]);
+    let said = String::from_utf8(shown.stderr).unwrap();
+    assert!(
+        said.contains("[[tiers]]\nname = \"slow\"\npreset = \"sata-ssd\"\n"),
+        "{said}"
+    );
+    let both = [&add[..], &["--emulate", "sata-ssd"]].concat();
+    assert_eq!(bench.run(&both).status.code(), Some(2));
+}
+
+#[test]
+fn exports_are_announced_as_json_lines() {
+    let bench = Bench::with_volume("8M");
+    let server = bench.start(&["volume", "export", "-o", "json"], 1);
+    let line: Value = serde_json::from_str(&server.lines[0]).unwrap();
+    assert_eq!(
+        (&line["schema"], &line["export"]),
+        (&json!("terrace.export/1"), &json!("data"))
+    );
+    assert_eq!(server.client().size(), 8 * MIB);
+    assert_eq!(server.stop(), "");
+}

@@ -1,0 +1,425 @@
+//! The live manager as an operator meets it: the real binary, an array, guests, kill -9.
+
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use client::{Address, Client, TlsTrust};
+use manager::question::Choice;
+use manager::view::{HostState, JobView, PlanView};
+
+use crate::live::{Bench, Running, fill, verify};
+
+/// Nothing here takes so long on any machine that can run it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Two tiers in plain directories; what they are said to be is two devices of paper 0's Table IV.
+const CONFIG: &str = r#"
+strategy = "idt"
+window = "500ms"
+[array]
+dir = "terrace-array"
+host = "here"
+[[tiers]]
+name = "fast"
+preset = "pm953"
+[[tiers]]
+name = "slow"
+preset = "pm863"
+[[classes]]
+name = "default"
+[policy]
+monitor_epoch = "1s"
+migration_epoch = "2s"
+hold = 1
+cooldown = "0s"
+margin = 0.0
+copy_bandwidth = "8 MiB/s"
+copy_share = 1.0
+"#;
+
+/// Volume `data` on the slow tier, a configuration, no server yet.
+fn bench(extra: &str) -> Bench {
+    let bench = Bench::new();
+    bench.ok(&[
+        "volume", "create", "data", "--size", "64 MiB", "--tier", "slow",
+    ]);
+    let mut file = std::fs::File::create(bench.path().join("live.toml")).unwrap();
+    write!(file, "{CONFIG}{extra}").unwrap();
+    bench
+}
+
+fn serve(bench: &Bench) -> Running {
+    let running = bench.start(&["serve", "--config", "live.toml"], 3);
+    assert!(
+        running.lines[0].starts_with("volume data nbd+unix:///data"),
+        "{:?}",
+        running.lines
+    );
+    assert!(
+        running.lines[1].starts_with("controller unix:"),
+        "{:?}",
+        running.lines
+    );
+    assert_eq!(running.lines[2].trim(), "ready");
+    running
+}
+
+fn uri(running: &Running) -> nbd::Uri {
+    let uri = running.lines[0]
+        .split(' ')
+        .nth(2)
+        .expect("volume, name, URI");
+    uri.trim().parse().unwrap()
+}
+
+fn socket(bench: &Bench) -> PathBuf {
+    bench.path().join("terrace-state/controller.sock")
+}
+
+fn asking(bench: &Bench) -> Client {
+    Client::new(Address::Unix(socket(bench)), None, TlsTrust::Nothing).unwrap()
+}
+
+/// A guest that reads one page after the other until it is dropped.
+struct Guest {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<u64>>,
+}
+
+impl Guest {
+    fn on(uri: nbd::Uri) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let until = over.clone();
+        let thread = std::thread::spawn(move || {
+            let mut client = datapath::Client::connect(&uri).unwrap();
+            let mut reads = 0;
+            while !until.load(Ordering::Acquire) {
+                let page = reads * 7919 % (64 * 256);
+                if client.read(page * 4096, 4096).is_err() {
+                    return reads; // its server was killed
+                }
+                reads += 1;
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            reads
+        });
+        Self {
+            over,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(
+            Instant::now() < until,
+            "{what} did not happen in {PATIENCE:?}"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The plan that moves the volume up.
+fn plan(bench: &Bench) -> PlanView {
+    wait("a plan", || {
+        let plan = asking(bench).plan(None).ok()?;
+        let moves = plan
+            .moves
+            .iter()
+            .any(|m| m.volume == "data" && m.to_tier == "fast");
+        moves.then_some(plan)
+    })
+}
+
+fn job(bench: &Bench) -> Option<JobView> {
+    let jobs = asking(bench).jobs(None).ok()?;
+    jobs.into_iter().find(|j| j.started_ns.is_some())
+}
+
+fn approve(bench: &Bench) {
+    wait("an approval", || {
+        // A newer plan may take its place at any time.
+        let plan = plan(bench);
+        let choice = Choice {
+            host: None,
+            generation: plan.generation,
+            moves: None,
+        };
+        asking(bench).apply(&choice).ok()
+    });
+}
+
+#[test]
+fn a_plan_waits_for_approval_a_kill_in_mid_move_loses_nothing_and_the_move_ends_once() {
+    let bench = bench("");
+    let server = serve(&bench);
+    let mut filler = datapath::Client::connect(&uri(&server)).unwrap();
+    fill(&mut filler, 64);
+    let guest = Guest::on(uri(&server));
+    let seen = plan(&bench);
+    assert!(seen.moves[0].reason.contains("IOPS"), "{seen:?}");
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(job(&bench).is_none(), "nobody has approved anything");
+
+    approve(&bench);
+    let begun = wait("a copy", || {
+        job(&bench).filter(|j| j.state == "copying" && j.copied_bytes > 0)
+    });
+    drop(filler);
+    server.kill_9();
+    drop(guest);
+
+    let server = serve(&bench);
+    let status = wait("a live host", || {
+        let status = asking(&bench).status().ok()?;
+        (status.hosts.first()?.state == HostState::Live).then_some(status)
+    });
+    assert_eq!(status.problems, Vec::<String>::new());
+    let done = wait("the end of the move", || {
+        job(&bench).filter(|j| j.state == "done")
+    });
+    assert_eq!(
+        (done.job, done.generation),
+        (begun.job, begun.generation),
+        "the same job, not another one"
+    );
+    let mut client = datapath::Client::connect(&uri(&server)).unwrap();
+    verify(&mut client, 64);
+    let show = bench.show();
+    assert_eq!(show["tiers"], serde_json::json!([["fast", "64 MiB"]]));
+    let events = asking(&bench).events(None, Some(1000)).unwrap();
+    let count = |text: &str| events.iter().filter(|e| e.text.contains(text)).count();
+    assert_eq!(count("move of data to fast begins"), 1, "{events:?}");
+    assert_eq!(count("data is on fast"), 1, "{events:?}");
+    assert!(
+        events
+            .iter()
+            .any(|e| e.text.contains("is approved") && e.actor.starts_with("uid ")),
+        "{events:?}"
+    );
+    server.stop();
+    assert!(!socket(&bench).exists(), "it leaves no socket behind");
+}
+
+#[test]
+fn what_scores_are_made_of_is_told_live() {
+    let bench = bench("");
+    let file = bench.path().join("live.toml");
+    let config = std::fs::read_to_string(&file).unwrap();
+    let config = config.replace("strategy = \"idt\"", "strategy = \"autotiering\"");
+    std::fs::write(&file, config).unwrap();
+    let server = serve(&bench);
+    let guest = Guest::on(uri(&server));
+    let why = wait("a decision that scores tiers", || {
+        let why = asking(&bench).why("data").ok()?;
+        let scored = !why.options.is_empty() && why.options.iter().all(|o| o.parts.is_some());
+        scored.then_some(why)
+    });
+    assert_eq!(why.options.len(), 2);
+    for option in &why.options {
+        let made = option.parts.map(|p| p.score());
+        assert_eq!(made, option.score, "{option:?}");
+    }
+    // By the command, as text and as data; a later decision may have been made.
+    let told = wait("a decision in words", || {
+        let told = bench.ok(&["why", "data"]);
+        told.contains("what the scores are made of").then_some(told)
+    });
+    for words in ["move cost", "match = performance", "score = "] {
+        assert!(told.contains(words), "{words}\n{told}");
+    }
+    let data = wait("a decision as data", || {
+        let data = bench.json(&["why", "data"]);
+        data["options"][0]["parts"].is_object().then_some(data)
+    });
+    assert_eq!(data["options"][0]["parts"]["formula"], "match", "{data:#}");
+    drop(guest);
+    server.stop();
+}
+
+#[test]
+fn two_controllers_on_one_store_and_other_troubles_are_told_apart() {
+    let bench = bench("");
+    let server = serve(&bench);
+    let second = bench.refused(&["serve", "--config", "live.toml"]);
+    assert_eq!(
+        second,
+        "the store HERE/terrace-state/terrace.db is in use by another controller"
+    );
+    server.stop();
+
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(bench.path().join("terrace-state/terrace.db"))
+        .unwrap();
+    file.write_all_at(&[0x55; 4096], 0).unwrap();
+    drop(file);
+    let damaged = bench.refused(&["serve", "--config", "live.toml"]);
+    assert!(
+        damaged.contains("the store cannot be read") && damaged.contains("move"),
+        "{damaged}"
+    );
+    std::fs::remove_dir_all(bench.path().join("terrace-state")).unwrap();
+
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap();
+    let config = std::fs::read_to_string(bench.path().join("live.toml")).unwrap();
+    let listening = format!("{config}[controller]\nlisten = \"{port}\"\ntokens = \"tokens\"\n");
+    std::fs::write(bench.path().join("live.toml"), &listening).unwrap();
+    let open = bench.refused(&["serve", "--config", "live.toml"]);
+    assert!(
+        open.contains("cannot use the token file HERE/tokens"),
+        "{open}"
+    );
+    std::fs::write(bench.path().join("tokens"), "operate me 0123456789abcdef\n").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    std::fs::set_permissions(bench.path().join("tokens"), mode).unwrap();
+    let open = bench.refused(&["serve", "--config", "live.toml"]);
+    assert!(open.contains("may be read by others: chmod 600"), "{open}");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(bench.path().join("tokens"), mode).unwrap();
+    let busy = bench.refused(&["serve", "--config", "live.toml"]);
+    assert!(busy.contains("is in use by another program"), "{busy}");
+    drop(taken);
+    let server = bench.start(&["serve", "--config", "live.toml"], 4);
+    assert!(
+        server.lines[2].starts_with(&format!("page https://{port}/ sha256:")),
+        "{:?}",
+        server.lines
+    );
+    server.stop();
+}
+
+#[test]
+fn faults_of_the_configuration_name_file_line_and_key() {
+    let bench = bench("[modes]\nlatency = \"always\"\n");
+    let fault = bench.refused(&["serve", "--config", "live.toml"]);
+    assert!(
+        fault.starts_with("live.toml:24: ") && fault.contains("always"),
+        "{fault}"
+    );
+    let typo = CONFIG.replace("cooldown", "cooldwon");
+    std::fs::write(bench.path().join("live.toml"), typo).unwrap();
+    let fault = bench.refused(&["serve", "--config", "live.toml"]);
+    assert_eq!(
+        fault,
+        "live.toml:19: policy.cooldwon: unknown key, did you mean \"cooldown\"?"
+    );
+    let odd = CONFIG.replace("window = \"500ms\"", "window = \"300ms\"");
+    std::fs::write(bench.path().join("live.toml"), odd).unwrap();
+    let fault = bench.refused(&["serve", "--config", "live.toml"]);
+    assert_eq!(
+        fault,
+        "live.toml:16: policy.monitor_epoch: 1s is not a multiple of the window of 300ms"
+    );
+}
+
+#[test]
+fn an_agent_of_its_own_reports_to_a_controller_elsewhere() {
+    let bench = bench("");
+    let config = CONFIG.replace("[array]\ndir = \"terrace-array\"\nhost = \"here\"\n", "");
+    std::fs::write(bench.path().join("live.toml"), config).unwrap();
+    let controller = bench.start(&["serve", "--config", "live.toml"], 2);
+    let export = bench.export();
+    let address = format!("unix:{}", socket(&bench).display());
+    let agent = bench.start(&["agent", "--host", "there", "--controller", &address], 0);
+    let host = wait("a report", || {
+        let status = asking(&bench).status().ok()?;
+        status
+            .hosts
+            .into_iter()
+            .find(|h| h.state == HostState::Live)
+    });
+    assert_eq!(host.name, "there");
+    agent.kill_9();
+    wait("a lost host", || {
+        let status = asking(&bench).status().ok()?;
+        (status.hosts.first()?.state == HostState::Lost).then_some(())
+    });
+    export.stop();
+    controller.stop();
+}
+
+/// The array knows a class that is new at once, and not only when its agent reports again.
+#[test]
+fn a_class_that_is_read_anew_is_known_at_once() {
+    let bench = bench("");
+    let file = bench.path().join("live.toml");
+    let slow = CONFIG
+        .replace("\"500ms\"", "\"30s\"")
+        .replace("_epoch = \"1s\"", "_epoch = \"30s\"");
+    let slow = slow.replace("_epoch = \"2s\"", "_epoch = \"60s\"");
+    std::fs::write(&file, &slow).unwrap();
+    let running = serve(&bench);
+    let controller = format!("unix:{}", socket(&bench).display());
+    let create = [
+        "volume", "create", "fresh", "--size", "1M", "--tier", "slow", "--class", "new",
+    ];
+    let refused = bench.refused(&create);
+    assert!(refused.contains("new"), "{refused}");
+    std::fs::write(&file, slow + "[[classes]]\nname = \"new\"\n").unwrap();
+    bench.ok(&["reload", "--controller", &controller]);
+    std::thread::sleep(Duration::from_secs(1));
+    bench.ok(&create);
+    running.stop();
+}
+
+/// A tier that was just added, and a change without a restart, by command and by signal.
+#[test]
+fn a_configuration_is_read_again_whole_or_not_at_all() {
+    let bench = bench("");
+    let file = bench.path().join("live.toml");
+    let undescribed = CONFIG.replace("[[tiers]]\nname = \"slow\"\npreset = \"pm863\"\n", "");
+    std::fs::write(&file, &undescribed).unwrap();
+    let running = serve(&bench);
+    let controller = format!("unix:{}", socket(&bench).display());
+    let troubles = || {
+        let status = asking(&bench).status().ok()?;
+        status.hosts.iter().find(|h| h.generation > 0)?;
+        Some(status.troubles)
+    };
+    let said = wait("a plan", troubles);
+    let kinds: Vec<_> = said.iter().map(|t| (t.kind.name(), &*t.subject)).collect();
+    assert_eq!(kinds, [("undescribed-tier", "slow")], "{said:?}");
+    let typo = undescribed.replace("cooldown", "cooldwon");
+    std::fs::write(&file, typo).unwrap();
+    let refused = bench.refused(&["reload", "--controller", &controller]);
+    assert!(
+        refused.contains("live.toml:16: policy.cooldwon: unknown key")
+            && refused.contains("nothing has changed"),
+        "{refused}"
+    );
+    std::fs::write(&file, CONFIG).unwrap();
+    bench.ok(&["reload", "--controller", &controller]);
+    wait("no trouble", || troubles().filter(Vec::is_empty));
+    // By the signal; who asked is in the audit.
+    std::fs::write(&file, CONFIG.replace("margin = 0.0", "margin = 0.1")).unwrap();
+    running.hang_up();
+    wait("the change in the audit", || {
+        let events = asking(&bench).events(None, None).ok()?;
+        let told = |e: &&manager::view::EventView| {
+            e.actor == "SIGHUP" && e.text == "configuration read again: changed policy.margin"
+        };
+        events.iter().any(|e| told(&e)).then_some(())
+    });
+    running.stop();
+}

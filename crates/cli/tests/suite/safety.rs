@@ -1,0 +1,587 @@
+//! Lost devices, lost and old copies of the map, and what leaves an array, with the real program and a real client.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use datapath::Client;
+
+use crate::support::Site;
+
+const MIB: u64 = 1 << 20;
+
+fn client(site: &Site, volume: &str) -> Client {
+    Client::connect(&site.uri(volume).parse().unwrap()).unwrap()
+}
+
+/// One volume on `fast` and one on `slow`, 8 MiB of each written and flushed.
+fn filled() -> Site {
+    let mut site = Site::new(&[("db", 16)]);
+    site.ok(&[
+        "volume", "create", "cold", "--size", "16 MiB", "--tier", "slow",
+    ]);
+    site.serve(&[]);
+    for (volume, byte) in [("db", 1), ("cold", 2)] {
+        let mut client = client(&site, volume);
+        for mib in 0..8 {
+            client.write(mib * MIB, &vec![byte; MIB as usize]).unwrap();
+        }
+        client.flush().unwrap();
+        client.disconnect().unwrap();
+    }
+    site
+}
+
+fn is_filled(site: &Site, volume: &str, byte: u8) -> bool {
+    let mut client = client(site, volume);
+    (0..8).all(|mib| {
+        let read = client.read(mib * MIB, MIB as u32).unwrap();
+        read.iter().all(|b| *b == byte)
+    })
+}
+
+/// Every read of what was written fails.
+fn is_lost(site: &Site, volume: &str) -> bool {
+    let mut client = client(site, volume);
+    (0..8).all(|mib| client.read(mib * MIB, 4096).is_err())
+}
+
+fn refused(site: &Site, args: &[&str]) -> String {
+    let out = site.run(args);
+    assert!(!out.status.success(), "{args:?} succeeds");
+    String::from_utf8(out.stderr).unwrap()
+}
+
+/// Ends the server in good order.
+fn stop(site: &mut Site) {
+    let pid = nix::unistd::Pid::from_raw(site.server_pid() as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    let until = Instant::now() + Duration::from_secs(20);
+    while fs::exists(site.path("array/control.sock")).unwrap() {
+        assert!(Instant::now() < until, "{}", site.log());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    site.kill();
+}
+
+fn second(site: &Site) -> PathBuf {
+    let copies = site.json(&["array", "copies"]);
+    assert_eq!(copies["copies"][1]["state"], "current", "{copies}");
+    PathBuf::from(copies["copies"][1]["path"].as_str().unwrap())
+}
+
+#[test]
+fn one_lost_device_is_one_lost_device() {
+    let mut site = filled();
+    stop(&mut site);
+    fs::rename(site.path("slow"), site.path("away")).unwrap();
+    site.serve(&[]);
+    assert!(is_filled(&site, "db", 1));
+    assert!(is_lost(&site, "cold"));
+    let mut guest = client(&site, "cold");
+    guest.write(12 * MIB, &[7; 4096]).unwrap();
+    guest.flush().unwrap();
+    assert_eq!(
+        guest.read(12 * MIB, 4096).unwrap(),
+        [7; 4096],
+        "a new place elsewhere"
+    );
+    assert!(guest.write(0, &[7; 4096]).is_err());
+    guest.flush().unwrap();
+    let tiers = site.json(&["tier", "list"]);
+    let lost = tiers["tiers"][2]["devices"][0]["lost"].as_str().unwrap();
+    assert!(lost.contains("cannot open"), "{lost}");
+    let text = site.ok(&["tier", "list"]);
+    let said = format!("device slow-0 of tier slow is lost: {lost}");
+    assert!(text.contains(&said), "{text}");
+    // And of its volumes it is said which.
+    let text = site.ok(&["volume", "list"]);
+    let state = |name: &str| {
+        let row = text.lines().find(|l| l.starts_with(&format!(" {name} ")));
+        row.unwrap().trim_end().ends_with("served, incomplete")
+    };
+    assert!(state("cold") && !state("db"), "{text}");
+    let shown = site.json(&["volume", "show", "cold"]);
+    let what = shown["incomplete"].as_str().unwrap();
+    assert!(
+        what.contains("on slow-0 cannot be read or written"),
+        "{what}"
+    );
+    assert_eq!(
+        site.json(&["volume", "show", "db"])["incomplete"],
+        serde_json::Value::Null
+    );
+    // It is back, and had been flushed: it is taken by itself.
+    fs::rename(site.path("away"), site.path("slow")).unwrap();
+    let until = Instant::now() + Duration::from_secs(20);
+    while client(&site, "cold").read(0, 4096).is_err() {
+        assert!(Instant::now() < until, "it is not taken back");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(is_filled(&site, "cold", 2));
+}
+
+#[test]
+fn a_device_that_may_lack_writes_is_taken_at_a_word_only() {
+    let mut site = filled();
+    site.kill();
+    fs::rename(site.path("slow"), site.path("away")).unwrap();
+    site.serve(&[]);
+    fs::rename(site.path("away"), site.path("slow")).unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(is_lost(&site, "cold"));
+    let tiers = site.json(&["tier", "list"]);
+    let lost = tiers["tiers"][2]["devices"][0]["lost"].as_str().unwrap();
+    assert!(lost.contains("terrace device accept slow-0"), "{lost}");
+    site.ok(&["device", "accept", "slow-0"]);
+    assert!(is_filled(&site, "cold", 2));
+    site.kill();
+    site.serve(&[]);
+    assert!(is_filled(&site, "cold", 2), "and stays taken");
+}
+
+#[test]
+fn an_older_copy_of_a_device_is_refused() {
+    let mut site = filled();
+    stop(&mut site);
+    let file = site.path("slow/slow-0.extents");
+    fs::copy(&file, site.path("old")).unwrap();
+    site.serve(&[]);
+    let mut guest = client(&site, "cold");
+    guest.write(0, &vec![3; MIB as usize]).unwrap();
+    guest.flush().unwrap();
+    stop(&mut site);
+    fs::rename(&file, site.path("right")).unwrap();
+    fs::copy(site.path("old"), &file).unwrap();
+    site.serve(&[]);
+    assert!(is_lost(&site, "cold"), "what is read would be from before");
+    let check = refused(&site, &["volume", "check"]);
+    assert!(check.contains("is served"), "{check}");
+    stop(&mut site);
+    let out = site.run(&["volume", "check"]);
+    let said = String::from_utf8(out.stdout).unwrap();
+    assert!(
+        !out.status.success() && said.contains("an older copy of the device"),
+        "{said}"
+    );
+    fs::rename(site.path("right"), &file).unwrap();
+    site.serve(&[]);
+    assert_eq!(client(&site, "cold").read(0, 4096).unwrap(), [3; 4096]);
+}
+
+#[test]
+fn what_was_on_a_device_that_is_given_up_is_never_zeroes() {
+    let mut site = filled();
+    site.kill();
+    fs::remove_dir_all(site.path("slow")).unwrap();
+    site.serve(&[]);
+    fs::create_dir(site.path("new")).unwrap();
+    let new = site.path("new");
+    let replace = [
+        "device",
+        "replace",
+        "slow-0",
+        "--dir",
+        new.to_str().unwrap(),
+        "--size",
+        "64 MiB",
+    ];
+    let said = refused(&site, &replace);
+    assert!(
+        said.contains("8 MiB of cold") && said.contains("--accept-loss slow-0"),
+        "{said}"
+    );
+    site.ok(&[&replace[..], &["--accept-loss", "slow-0"]].concat());
+    assert!(is_lost(&site, "cold"));
+    site.kill();
+    site.serve(&[]);
+    assert!(is_lost(&site, "cold"), "over a restart too");
+    assert!(is_filled(&site, "db", 1));
+    let mut guest = client(&site, "cold");
+    guest.trim(0, 16 * MIB as u32).unwrap();
+    guest.write(0, &[9; 4096]).unwrap();
+    guest.flush().unwrap();
+    assert_eq!(guest.read(0, 4096).unwrap(), [9; 4096]);
+    drop(guest);
+    // With the last extent on it the device is forgotten.
+    site.kill();
+    site.serve(&[]);
+    assert_eq!(client(&site, "cold").read(0, 4096).unwrap(), [9; 4096]);
+    stop(&mut site);
+    let said = site.ok(&["volume", "check"]);
+    assert!(
+        said.contains("3 devices") && said.contains("no problem"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_map_survives_its_disk() {
+    let mut site = filled();
+    let second = second(&site);
+    let mut guest = client(&site, "db");
+    guest.write(9 * MIB, &[5; 4096]).unwrap();
+    site.kill();
+    fs::remove_dir_all(site.path("array")).unwrap();
+    let said = refused(&site, &["volume", "list"]);
+    assert!(said.contains("terrace array restore"), "{said}");
+    site.ok(&["array", "restore", "--from", second.to_str().unwrap()]);
+    site.serve(&[]);
+    assert!(is_filled(&site, "db", 1) && is_filled(&site, "cold", 2));
+    assert_eq!(client(&site, "db").read(9 * MIB, 4096).unwrap(), [5; 4096]);
+    let copies = site.json(&["array", "copies"]);
+    assert_eq!(copies["copies"][0]["state"], "current", "{copies}");
+    assert_eq!(copies["copies"][1]["state"], "current", "{copies}");
+}
+
+#[test]
+fn an_old_map_is_not_believed() {
+    let mut site = filled();
+    let second = second(&site);
+    site.kill();
+    fs::copy(site.path("array/map.redb"), site.path("old.redb")).unwrap();
+    site.serve(&[]);
+    client(&site, "db").write(10 * MIB, &[5; 4096]).unwrap();
+    site.kill();
+    // The old one alone.
+    fs::copy(site.path("old.redb"), site.path("array/map.redb")).unwrap();
+    fs::rename(&second, site.path("aside")).unwrap();
+    let told = |said: &str| said.contains("of generation") && said.contains("--accept-loss map");
+    let said = refused(&site, &["volume", "export"]);
+    assert!(told(&said), "{said}");
+    let said = refused(
+        &site,
+        &["volume", "create", "new", "--size", "1M", "--tier", "fast"],
+    );
+    assert!(told(&said), "{said}");
+    // It can be looked at, and that is said.
+    let out = site.run(&["volume", "list"]);
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert!(out.status.success() && told(&said), "{said}");
+    let check = String::from_utf8(site.run(&["volume", "check"]).stdout).unwrap();
+    assert!(told(&check), "{check}");
+    // Beside the right one it does no harm.
+    fs::rename(site.path("aside"), &second).unwrap();
+    site.serve(&[]);
+    assert_eq!(client(&site, "db").read(10 * MIB, 4096).unwrap(), [5; 4096]);
+}
+
+#[test]
+fn an_array_that_lost_its_only_device_can_be_looked_at() {
+    let mut site = Site::empty();
+    fs::create_dir(site.path("disk")).unwrap();
+    let disk = site.path("disk");
+    let add = ["tier", "add", "one", "--dir", disk.to_str().unwrap()];
+    site.ok(&[&add[..], &["--size", "64M"]].concat());
+    site.ok(&["volume", "create", "db", "--size", "16M", "--tier", "one"]);
+    site.serve(&[]);
+    client(&site, "db").write(0, &[1; 4096]).unwrap();
+    stop(&mut site);
+    // With it goes the second copy of the map: nothing is left to say that the first one is the last state.
+    fs::rename(&disk, site.path("away")).unwrap();
+    let volumes = site.json(&["volume", "list"]);
+    assert_eq!(volumes["volumes"][0]["name"], "db");
+    let copies = site.json(&["array", "copies"]);
+    let doubt = copies["unsettled"].as_str().unwrap();
+    assert!(doubt.contains("may have gone on without it"), "{copies}");
+    let check = String::from_utf8(site.run(&["volume", "check"]).stdout).unwrap();
+    let line = check
+        .lines()
+        .find(|l| l.contains("device one-0: "))
+        .unwrap();
+    assert!(line.contains("want `--accept-loss map` as well"), "{check}");
+    fs::create_dir(site.path("new")).unwrap();
+    let new = site.path("new");
+    let replace = ["device", "replace", "one-0", "--dir", new.to_str().unwrap()];
+    let replace = [&replace[..], &["--size", "64M", "--accept-loss", "one-0"]].concat();
+    let said = refused(&site, &replace);
+    assert!(said.contains("--accept-loss map"), "{said}");
+    site.ok(&[&replace[..], &["--accept-loss", "map"]].concat());
+    site.serve(&[]);
+    assert!(client(&site, "db").read(0, 4096).is_err(), "it is lost");
+    let mut guest = client(&site, "db");
+    guest.write(4 * MIB, &[2; 4096]).unwrap();
+    assert_eq!(guest.read(4 * MIB, 4096).unwrap(), [2; 4096]);
+}
+
+#[test]
+fn an_array_is_not_restored_beside_its_server() {
+    let site = filled();
+    let backup = site.path("map.bak");
+    let backup = backup.to_str().unwrap();
+    site.ok(&["array", "backup", backup]);
+    let restore = ["array", "restore", "--from", backup, "--accept-loss", "map"];
+    let said = refused(&site, &restore);
+    assert!(said.contains("stop that one first"), "{said}");
+    // Nobody can be asked any more, and the devices are in use all the same.
+    fs::remove_file(second(&site)).unwrap();
+    fs::remove_dir_all(site.path("array")).unwrap();
+    let said = refused(&site, &restore);
+    assert!(said.contains("is in use by another process"), "{said}");
+    assert!(!site.path("array/map.redb").exists());
+}
+
+#[test]
+fn an_accepted_map_gives_nobody_what_it_does_not_know() {
+    let mut site = filled();
+    stop(&mut site);
+    let backup = site.path("map.bak");
+    let backup = backup.to_str().unwrap();
+    site.ok(&["array", "backup", backup]);
+    let second = second(&site);
+    site.serve(&[]);
+    client(&site, "db")
+        .write(8 * MIB, &vec![9; 4 * MIB as usize])
+        .unwrap();
+    stop(&mut site);
+    fs::remove_file(second).unwrap();
+    fs::remove_file(site.path("array/map.redb")).unwrap();
+    site.ok(&["array", "restore", "--from", backup, "--accept-loss", "map"]);
+    for device in ["fast-0", "middle-0", "slow-0"] {
+        site.run(&["device", "accept", device]);
+    }
+    site.ok(&["volume", "create", "new", "--size", "16M", "--tier", "fast"]);
+    site.serve(&[]);
+    assert!(is_filled(&site, "db", 1));
+    let mut guest = client(&site, "new");
+    for mib in 0..16 {
+        guest.write(mib * MIB, &[1; 512]).unwrap();
+        let read = guest.read(mib * MIB + 4096, 512 << 10).unwrap();
+        assert!(read.iter().all(|b| *b == 0), "bytes of another volume");
+    }
+}
+
+#[test]
+fn copies_that_are_removed_under_a_server_are_made_anew() {
+    let mut site = filled();
+    let second = second(&site);
+    let first = site.path("array/map.redb");
+    fs::remove_file(&first).unwrap();
+    fs::remove_file(&second).unwrap();
+    let until = Instant::now() + Duration::from_secs(40);
+    let current = |site: &Site| {
+        let copies = site.json(&["array", "copies"]);
+        let states = copies["copies"].as_array().unwrap().iter();
+        states.map(|c| c["state"].clone()).all(|s| s == "current")
+    };
+    while !(first.exists() && second.exists() && current(&site)) {
+        assert!(
+            Instant::now() < until,
+            "{}",
+            site.json(&["array", "copies"])
+        );
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    site.ok(&["volume", "create", "late", "--size", "1M", "--tier", "fast"]);
+    site.kill();
+    fs::remove_file(&first).unwrap();
+    site.serve(&[]);
+    site.ok(&["volume", "show", "late"]);
+    assert!(is_filled(&site, "db", 1));
+}
+
+#[test]
+fn a_backup_is_not_replaced_by_an_older_one() {
+    let mut site = filled();
+    let second = second(&site);
+    stop(&mut site);
+    fs::copy(site.path("array/map.redb"), site.path("old.redb")).unwrap();
+    site.ok(&["volume", "create", "late", "--size", "1M", "--tier", "fast"]);
+    let backup = site.path("map.bak");
+    let backup = backup.to_str().unwrap();
+    site.ok(&["array", "backup", backup]);
+    fs::copy(site.path("old.redb"), site.path("array/map.redb")).unwrap();
+    fs::remove_file(second).unwrap();
+    let said = refused(&site, &["array", "backup", backup]);
+    assert!(said.contains("a better one"), "{said}");
+}
+
+#[test]
+fn the_second_copy_stays_where_its_new_place_is_full() {
+    let own = fs::metadata("/proc/self").unwrap();
+    if std::os::unix::fs::MetadataExt::uid(&own) != 0 {
+        eprintln!("skipped: needs root, to mount a small file system");
+        return;
+    }
+    let site = filled();
+    let small = site.path("small");
+    fs::create_dir(&small).unwrap();
+    let mount = |args: &[&str]| {
+        let done = std::process::Command::new(args[0])
+            .args(&args[1..])
+            .status();
+        assert!(done.unwrap().success(), "{args:?}");
+    };
+    let dir = small.to_str().unwrap();
+    mount(&["mount", "-t", "tmpfs", "-o", "size=16k", "none", dir]);
+    let said = site.run(&["array", "copy", "--dir", dir]);
+    let left = fs::read_dir(&small).unwrap().count();
+    mount(&["umount", dir]);
+    assert!(!said.status.success() && left == 0, "{said:?}, {left} left");
+    assert!(second(&site).exists());
+}
+
+#[test]
+fn the_second_copy_goes_where_its_device_is_replaced() {
+    let mut site = filled();
+    let second = second(&site);
+    stop(&mut site);
+    let lost = second.parent().unwrap().to_owned();
+    let device = format!("{}-0", lost.file_name().unwrap().to_str().unwrap());
+    fs::remove_dir_all(&lost).unwrap();
+    site.serve(&[]);
+    fs::create_dir(site.path("new")).unwrap();
+    let new = site.path("new");
+    site.ok(&[
+        "device",
+        "replace",
+        &device,
+        "--dir",
+        new.to_str().unwrap(),
+        "--size",
+        "64M",
+        "--accept-loss",
+        &device,
+    ]);
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        let copies = site.json(&["array", "copies"]);
+        let path = PathBuf::from(copies["copies"][1]["path"].as_str().unwrap());
+        if copies["copies"][1]["state"] == "current" && path.exists() {
+            assert_ne!(path, second);
+            break;
+        }
+        assert!(Instant::now() < until, "{copies}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_second_copy_that_was_moved_stays_where_it_is() {
+    let mut site = filled();
+    let second = second(&site);
+    stop(&mut site);
+    fs::create_dir(site.path("elsewhere")).unwrap();
+    let moved = site.path("elsewhere").join("copy.redb");
+    fs::rename(&second, &moved).unwrap();
+    fs::remove_dir_all(site.path("array")).unwrap();
+    site.ok(&["array", "restore", "--from", moved.to_str().unwrap()]);
+    let copies = site.json(&["array", "copies"]);
+    let path = copies["copies"][1]["path"].as_str().unwrap();
+    assert_eq!(PathBuf::from(path), moved.canonicalize().unwrap());
+    assert_eq!(copies["copies"][1]["state"], "current", "{copies}");
+    assert!(!second.exists());
+    site.serve(&[]);
+    assert!(is_filled(&site, "db", 1));
+}
+
+#[test]
+fn a_copy_that_is_lost_while_guests_write_is_made_anew() {
+    let mut site = filled();
+    let second = second(&site);
+    // Its file is truncated under the server: every commit to it fails from then on.
+    let mut guest = client(&site, "db");
+    fs::remove_file(&second).unwrap();
+    site.kill();
+    site.serve(&[]);
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        let copies = site.json(&["array", "copies"]);
+        if copies["copies"][1]["state"] == "current" {
+            break;
+        }
+        assert!(Instant::now() < until, "{copies}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(guest.read(0, 4096).is_err(), "the server was another one");
+    guest = client(&site, "db");
+    guest.write(11 * MIB, &[6; 4096]).unwrap();
+    assert!(second.exists());
+}
+
+#[test]
+fn a_backup_is_believed_only_if_nothing_happened_since() {
+    let mut site = filled();
+    let backup = site.path("map.bak");
+    let backup = backup.to_str().unwrap();
+    site.ok(&["array", "backup", backup]);
+    let second = second(&site);
+    let lose = |site: &Site| {
+        fs::remove_dir_all(site.path("array")).unwrap();
+        let _ = fs::remove_file(&second);
+    };
+    site.kill();
+    lose(&site);
+    let restore = ["array", "restore", "--from", backup];
+    let said = refused(&site, &restore);
+    assert!(said.contains("is a backup"), "{said}");
+    site.ok(&[&restore[..], &["--accept-loss", "map"]].concat());
+    site.serve(&[]);
+    assert!(is_filled(&site, "db", 1) && is_filled(&site, "cold", 2));
+    // Closed in order, and backed up then: it says all that there is.
+    stop(&mut site);
+    site.ok(&["array", "backup", backup]);
+    lose(&site);
+    site.ok(&restore);
+    site.serve(&[]);
+    assert!(is_filled(&site, "db", 1) && is_filled(&site, "cold", 2));
+    // What was changed without a server counts, too.
+    stop(&mut site);
+    site.ok(&["array", "backup", backup]);
+    site.ok(&[
+        "volume", "create", "later", "--size", "1M", "--tier", "fast",
+    ]);
+    lose(&site);
+    let said = refused(&site, &restore);
+    assert!(said.contains("is a backup"), "{said}");
+    site.ok(&[&restore[..], &["--accept-loss", "map"]].concat());
+    site.ok(&[
+        "volume", "create", "later", "--size", "1M", "--tier", "fast",
+    ]);
+    fs::write(site.path("map.bak.new"), "mine").unwrap();
+    site.ok(&["array", "backup", backup]);
+    assert_eq!(fs::read(site.path("map.bak.new")).unwrap(), b"mine");
+    lose(&site);
+    site.ok(&restore);
+    site.ok(&["volume", "show", "later"]);
+    fs::write(site.path("mine"), "mine").unwrap();
+    let mine = site.path("mine");
+    let said = refused(&site, &["array", "backup", mine.to_str().unwrap()]);
+    assert!(said.contains("no backup of this array"), "{said}");
+}
+
+#[test]
+fn tiers_and_devices_leave_when_they_are_empty() {
+    let mut site = filled();
+    let said = refused(&site, &["tier", "remove", "slow"]);
+    assert!(said.contains("holds 8 MiB of cold"), "{said}");
+    let said = refused(&site, &["device", "remove", "slow-0"]);
+    assert!(said.contains("holds 8 MiB of cold"), "{said}");
+    site.move_to("cold", "middle");
+    site.ok(&["tier", "remove", "slow"]);
+    assert!(!site.path("slow/slow-0.extents").exists());
+    let names = |site: &Site| -> Vec<String> {
+        let tiers = site.json(&["tier", "list"]);
+        let all = tiers["tiers"].as_array().unwrap();
+        all.iter()
+            .map(|t| t["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(names(&site), ["fast", "middle"]);
+    let slow = site.path("slow");
+    site.ok(&[
+        "tier",
+        "add",
+        "slow",
+        "--dir",
+        slow.to_str().unwrap(),
+        "--size",
+        "64 MiB",
+    ]);
+    site.move_to("cold", "slow");
+    site.kill();
+    site.serve(&[]);
+    assert_eq!(names(&site), ["fast", "middle", "slow"]);
+    assert!(is_filled(&site, "cold", 2));
+}

@@ -1,0 +1,581 @@
+//! The live data path as an operator meets it: the real binary, real sockets, real files.
+
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::live::{Bench, MIB, fill, verify};
+
+#[test]
+fn from_nothing_to_a_moved_volume_and_back_to_nothing() {
+    let bench = Bench::with_volume("64 MiB");
+    let list = bench.json(&["volume", "list"]);
+    assert_eq!(list["schema"], "terrace.volume.list/1");
+    assert_eq!(list["volumes"][0]["name"], "data");
+    assert_eq!(list["volumes"][0]["class"], "default");
+    assert_eq!(list["volumes"][0]["exported"], false);
+    assert_eq!(list["volumes"][0]["allocated"], "0 B");
+
+    let server = bench.export();
+    assert!(server.lines[0].starts_with("data nbd+unix:///data?socket="));
+    let mode = std::fs::metadata(bench.socket())
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let mut client = server.client();
+    assert_eq!(client.size(), 64 * MIB);
+    assert_eq!(client.read(5 * MIB, 4096).unwrap(), vec![0; 4096]);
+    fill(&mut client, 20);
+
+    let show = bench.show();
+    assert_eq!(show["schema"], "terrace.volume.show/1");
+    assert_eq!(show["tiers"], json!([["fast", "20 MiB"]]));
+    let measured = &show["status"]["measured"];
+    assert_eq!(measured["directions"][1]["requests"], 20);
+    assert_eq!(measured["directions"][1]["bytes"], 20 * MIB);
+    assert_eq!(measured["extents_touched"], 20);
+    let text = bench.ok(&["volume", "show", "data"]);
+    for column in [
+        "r/s",
+        "wMiB/s",
+        "r_await",
+        "p99",
+        "queue depth",
+        "hot extent",
+    ] {
+        assert!(text.contains(column), "{column}: {text}");
+    }
+
+    bench.ok(&["volume", "move", "data", "--to", "slow", "--wait"]);
+    let show = bench.show();
+    assert_eq!(show["tiers"], json!([["slow", "20 MiB"]]));
+    assert_eq!(show["status"]["last_move"]["end"], "done");
+    verify(&mut client, 20);
+    client.trim(0, (64 * MIB) as u32).unwrap();
+    client.flush().unwrap();
+    assert_eq!(bench.show()["allocated"], "0 B");
+    client.disconnect().unwrap();
+
+    // A volume that is made now is served now.
+    bench.ok(&[
+        "volume", "create", "more", "--size", "1 MiB", "--tier", "slow",
+    ]);
+    assert_eq!(
+        bench.json(&["volume", "list"])["volumes"][1]["exported"],
+        true
+    );
+    bench.until("left by its guest", |v| v["status"]["connections"] == 0);
+    bench.ok(&["volume", "delete", "data", "--yes"]);
+    assert_eq!(
+        bench.json(&["volume", "list"])["volumes"][0]["name"],
+        "more"
+    );
+    assert_eq!(server.stop(), "");
+    assert!(!bench.socket().exists());
+    assert!(!bench.path().join("terrace-array/nbd.sock").exists());
+    bench.ok(&["volume", "delete", "more", "--yes"]);
+    assert_eq!(bench.json(&["volume", "list"])["volumes"], json!([]));
+    assert!(bench.ok(&["volume", "check"]).ends_with("no problem\n"));
+}
+
+#[test]
+fn a_server_that_is_killed_in_mid_move_goes_on_with_it() {
+    let bench = Bench::with_volume("32 MiB");
+    let server = bench.export();
+    fill(&mut server.client(), 24);
+    bench.ok(&[
+        "volume",
+        "move",
+        "data",
+        "--to",
+        "slow",
+        "--bandwidth",
+        "6 MiB/s",
+    ]);
+    bench.until("copying", |v| {
+        v["status"]["moving"]["copied"] != json!("0 B")
+    });
+    server.kill_9();
+
+    assert!(
+        bench.socket().exists(),
+        "a killed server leaves its socket behind"
+    );
+    let show = bench.show();
+    assert_eq!(show["moving_to"], "slow");
+    assert_eq!(show["exported"], false);
+    assert_eq!(
+        bench.refused(&["volume", "move", "data", "--to", "fast"]),
+        "volume \"data\" is being moved to slow already: `terrace volume cancel data` gives that up"
+    );
+
+    let server = bench.export();
+    let mut client = server.client();
+    verify(&mut client, 24);
+    bench.until("moved", |v| v["moving_to"].is_null());
+    let show = bench.show();
+    assert_eq!(show["tiers"], json!([["slow", "24 MiB"]]));
+    verify(&mut client, 24);
+    server.stop();
+    assert!(
+        bench
+            .ok(&["volume", "check"])
+            .ends_with(" 0 moves: no problem\n")
+    );
+}
+
+#[test]
+fn the_extents_that_are_named_move_and_no_others_also_over_a_kill() {
+    let bench = Bench::with_volume("32 MiB");
+    assert_eq!(
+        bench.refused(&["volume", "heat", "data"]),
+        "volume \"data\" is not being counted: it is not served, or not measured (`terrace volume set --measure on`), or has more than 16777216 extents"
+    );
+    let server = bench.export();
+    let mut client = server.client();
+    fill(&mut client, 24);
+    for i in 0..200 {
+        client.read((i % 4) * MIB + i * 512, 512).unwrap();
+    }
+    let heat = bench.json(&["volume", "heat", "data", "--top", "4"]);
+    assert_eq!(heat["schema"], "terrace.volume.heat/1");
+    assert_eq!(
+        (&heat["extents"], &heat["touched"], &heat["requests"]),
+        (&json!(32), &json!(24), &json!(224))
+    );
+    let hottest: Vec<_> = heat["hottest"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|h| h["extent"].as_u64().unwrap())
+        .collect();
+    assert_eq!(hottest, [0, 1, 2, 3]);
+    assert_eq!(
+        heat["hottest"][0],
+        json!({"extent": 0, "device": "fast-0", "reads": 50, "writes": 1, "requests_share": 51.0 / 224.0})
+    );
+    // A tenth of 32 extents, rounded up, is four of them.
+    assert_eq!(heat["locality"][2]["requests_share"], json!(204.0 / 224.0));
+    assert_eq!(heat["places"][1]["device"], json!(null), "holes");
+    assert!(
+        bench
+            .ok(&["volume", "heat", "data"])
+            .contains("hottest extents")
+    );
+
+    let order = |extents: &'static str, rate: &'static str| {
+        [
+            "volume",
+            "move",
+            "data",
+            "--to",
+            "slow",
+            "--extents",
+            extents,
+            "--bandwidth",
+            rate,
+        ]
+    };
+    bench.ok(&[&order("4-9,20-23", "500 MiB/s")[..], &["--wait"]].concat());
+    assert_eq!(
+        bench.show()["tiers"],
+        json!([["fast", "14 MiB"], ["slow", "10 MiB"]])
+    );
+    assert_eq!(bench.show()["home"], "fast");
+    assert_eq!(
+        bench.refused(&order("30-32", "1 MiB/s")),
+        "volume \"data\": it has 32 extents, numbered from 0: there is no extent 32"
+    );
+    let refused = bench.run(&order("9-4", "1 MiB/s"));
+    assert_eq!(refused.status.code(), Some(2));
+
+    // Most of it holes; what is written first meanwhile goes where it is named, and else home.
+    bench.ok(&order("10-19,28-31", "2 MiB/s"));
+    let moving = bench.until("copying", |v| v["status"]["moving"]["phase"] == "copying");
+    assert_eq!(moving["moving_extents"], "10-19,28-31");
+    assert_eq!(moving["status"]["moving"]["extents"], "10-19,28-31");
+    client.write(27 * MIB, &[1; 4096]).unwrap();
+    client.write(28 * MIB, &[2; 4096]).unwrap();
+    server.kill_9();
+    assert_eq!(bench.show()["moving_extents"], "10-19,28-31");
+    let other = bench.refused(&order("10-19", "1 MiB/s"));
+    assert!(other.contains("is being moved to slow already"), "{other}");
+    let server = bench.export();
+    let mut client = server.client();
+    verify(&mut client, 24);
+    bench.until("moved", |v| v["moving_to"].is_null());
+    verify(&mut client, 24);
+    assert_eq!(client.read(27 * MIB, 4096).unwrap(), [1; 4096]);
+    assert_eq!(client.read(28 * MIB, 4096).unwrap(), [2; 4096]);
+    assert_eq!(
+        bench.show()["tiers"],
+        json!([["fast", "5 MiB"], ["slow", "21 MiB"]])
+    );
+    server.stop();
+    // Not served, and by ranges back.
+    bench.ok(&[
+        "volume",
+        "move",
+        "data",
+        "--to",
+        "fast",
+        "--extents",
+        "0-31",
+    ]);
+    assert_eq!(bench.show()["tiers"], json!([["fast", "26 MiB"]]));
+    verify(&mut bench.export().client(), 24);
+    assert!(
+        bench
+            .ok(&["volume", "check"])
+            .ends_with(" 0 moves: no problem\n")
+    );
+}
+
+#[test]
+fn a_volume_that_is_not_served_moves_too_also_after_a_kill() {
+    let bench = Bench::with_volume("32 MiB");
+    let server = bench.export();
+    fill(&mut server.client(), 16);
+    server.stop();
+    let slowly = [
+        "volume",
+        "move",
+        "data",
+        "--to",
+        "slow",
+        "--bandwidth",
+        "2 MiB/s",
+    ];
+    let mover = bench.start(&slowly, 0);
+    bench.until("moving", |v| v["status"]["moving"].is_object());
+    mover.kill_9();
+    let out = bench.run(&["volume", "cancel", "data"]);
+    assert!(
+        out.status.success(),
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    assert_eq!(bench.show()["moving_to"], json!(null));
+    assert_eq!(
+        bench.refused(&["volume", "cancel", "data"]),
+        "volume \"data\" is not being moved"
+    );
+
+    let mover = bench.start(&slowly, 0);
+    bench.until("moving", |v| v["status"]["moving"].is_object());
+    mover.kill_9();
+    assert_eq!(bench.show()["moving_to"], "slow");
+    // The bandwidth is that of the first order.
+    let out = bench.run(&["volume", "move", "data", "--to", "slow"]);
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success(), "{said}");
+    assert!(
+        said.starts_with("going on with the move of data to slow\n"),
+        "{said}"
+    );
+    assert_eq!(bench.show()["tiers"], json!([["slow", "16 MiB"]]));
+    verify(&mut bench.export().client(), 16);
+}
+
+#[test]
+fn refusals_say_what_to_do() {
+    let bench = Bench::empty();
+    let missing = "terrace-array: there is no array here: `terrace tier add NAME --dir DIR --size SIZE` makes one, --array names another; if its disk was lost, `terrace array restore` brings its map back";
+    assert_eq!(bench.refused(&["volume", "list"]), missing);
+    assert_eq!(bench.refused(&["volume", "export"]), missing);
+    assert_eq!(
+        bench.refused(&["tier", "add", "fast", "--dir", "none", "--size", "1 GiB"]),
+        "cannot use directory HERE/none: No such file or directory (os error 2)"
+    );
+    assert!(
+        !bench.path().join("terrace-array").exists(),
+        "nothing is left"
+    );
+    assert_eq!(
+        bench.refused(&["tier", "add", "fast", "--dir", "f", "--size", "1 KiB"]),
+        "1 KiB is less than one extent of 1 MiB"
+    );
+    let usage = |arguments: &[&str], words: &str| {
+        let out = bench.run(arguments);
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(2), "{said}");
+        assert!(said.contains(words), "{said}");
+    };
+    let add = ["tier", "add", "fast", "--dir", "f", "--size", "128 MiB"];
+    let emulate = |preset| [&add[..], &["--emulate", preset]].concat();
+    usage(
+        &emulate("pm593"),
+        "there is no preset \"pm593\", did you mean \"pm953\"?",
+    );
+    usage(&["tier", "add", "fast", "--dir", "f"], "--size");
+    usage(&["tier", "add", "fast", "--size", "1 GiB"], "--dir");
+    bench.ok(&emulate("pm953"));
+    assert_eq!(
+        bench.refused(&[&add[..], &["--extent", "4 MiB"]].concat()),
+        "terrace-array: the extent size of an array is chosen when it is made: leave --extent out"
+    );
+    let create = |name, size, tier| ["volume", "create", name, "--size", size, "--tier", tier];
+    bench.ok(&create("data", "64 MiB", "fast"));
+    for (arguments, words) in [
+        (
+            create("data", "1 MiB", "fast"),
+            "there is a volume \"data\" already",
+        ),
+        (
+            create("x", "1000 B", "fast"),
+            "the size of a volume is a multiple of 512 bytes, 1000 B is not",
+        ),
+        (
+            create("x", "1 MiB", "fats"),
+            "there is no tier \"fats\", did you mean \"fast\"?",
+        ),
+        (create("", "1 MiB", "fast"), "name \"\": must not be empty"),
+    ] {
+        assert_eq!(bench.refused(&arguments), words);
+    }
+    assert_eq!(
+        bench.refused(&[
+            "volume", "create", "x", "--size", "1 MiB", "--tier", "fast", "--class", ""
+        ]),
+        "class \"\": must not be empty"
+    );
+    assert_eq!(
+        bench.refused(&["volume", "show", "dta"]),
+        "there is no volume \"dta\", did you mean \"data\"?"
+    );
+    let not_served = "volume \"data\": it is not served: run `terrace volume export`";
+    assert_eq!(
+        bench.refused(&["volume", "set", "data", "--iops", "5"]),
+        not_served
+    );
+    assert_eq!(
+        bench.refused(&["volume", "inject", "data", "--read", "1ms", "--for", "1s"]),
+        not_served
+    );
+    assert_eq!(
+        bench.refused(&["trace", "record", "data", "--out", "x.trc"]),
+        not_served
+    );
+    assert_eq!(
+        bench.refused(&["tier", "limit", "fast", "--iops", "5"]),
+        "the array is not served: run `terrace volume export`"
+    );
+    usage(
+        &["volume", "delete", "data"],
+        "deleting volume \"data\" discards its data for good: say --yes",
+    );
+    usage(&["volume", "set", "data"], "--iops");
+    usage(
+        &["volume", "export", "--listen", "tcp:0.0.0.0:1"],
+        "is not a loopback address",
+    );
+    usage(
+        &["volume", "export", "--listen", "here"],
+        "is not an address to listen on",
+    );
+    std::fs::rename(bench.path().join("f"), bench.path().join("g")).unwrap();
+    // The only device is gone, and the second copy of the map with it.
+    let said = bench.refused(&["volume", "export"]);
+    let why = "only the first copy of the map is there, and the other one may have gone on without it: 0 of 1 devices are there to tell, and it takes 1 (second copy: HERE/f/map-";
+    assert!(said.starts_with(why), "{said}");
+    assert!(said.contains("`--accept-loss map`"), "{said}");
+    let out = bench.run(&["volume", "list"]);
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(
+        out.status.success() && said.starts_with("warning: this may not be the last state"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_class_is_set_with_and_without_a_server() {
+    let bench = Bench::with_volume("8 MiB");
+    let said = |arguments: &[&str]| {
+        let out = bench.run(arguments);
+        assert!(out.status.success(), "{arguments:?}");
+        String::from_utf8(out.stderr).unwrap()
+    };
+    let gold = said(&["volume", "class", "data", "gold"]);
+    assert_eq!(gold, "volume data is of class gold\n");
+    assert_eq!(bench.show()["class"], "gold");
+    let server = bench.export();
+    said(&["volume", "class", "data", "bronze"]);
+    assert_eq!(
+        bench.refused(&["volume", "class", "data", ""]),
+        "class \"\": must not be empty"
+    );
+    server.kill_9();
+    assert_eq!(bench.show()["class"], "bronze");
+}
+
+#[test]
+fn a_full_tier_is_no_target_of_a_move() {
+    let bench = Bench::new();
+    bench.ok(&[
+        "volume", "create", "data", "--size", "256 MiB", "--tier", "slow",
+    ]);
+    let server = bench.export();
+    fill(&mut server.client(), 130);
+    assert_eq!(
+        bench.refused(&["volume", "move", "data", "--to", "fast"]),
+        "device \"fast-0\" has 128 MiB free, the volume needs 130 MiB"
+    );
+    assert_eq!(
+        bench.refused(&[
+            "volume",
+            "move",
+            "data",
+            "--to",
+            "fast",
+            "--bandwidth",
+            "0 B/s"
+        ]),
+        "a move needs some bandwidth"
+    );
+}
+
+#[test]
+fn an_array_is_served_once() {
+    let bench = Bench::with_volume("8 MiB");
+    let _server = bench.export();
+    let served = "terrace-array: the array is served by another process: stop that one first";
+    assert_eq!(bench.refused(&["volume", "export"]), served);
+    assert_eq!(bench.refused(&["volume", "check"]), served);
+    assert_eq!(bench.refused(&["volume", "repair"]), served);
+    // Whoever has the array and does not answer is said to.
+    let held = Bench::with_volume("8 MiB");
+    let _array = array::Array::open(&held.path().join("terrace-array")).unwrap();
+    assert_eq!(
+        held.refused(&["volume", "list"]),
+        "terrace-array: the array is in use by another process that does not answer on its control socket: wait for it to end"
+    );
+}
+
+#[test]
+fn garbage_on_the_control_socket_is_refused() {
+    let bench = Bench::with_volume("8 MiB");
+    let server = bench.export();
+    let say = |bytes: &[u8]| {
+        let mut socket = UnixStream::connect(bench.socket()).unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .unwrap();
+        // The server may hang up before it has read all of it.
+        let _ = socket.write_all(bytes);
+        let _ = socket.shutdown(std::net::Shutdown::Write);
+        let mut answer = String::new();
+        let _ = socket.read_to_string(&mut answer);
+        answer
+    };
+    for (garbage, words) in [
+        ("\n", "not JSON"),
+        ("null\n", "not a JSON object"),
+        ("{\"ask\":\"volumes\"}\n", "no version"),
+        ("{\"v\":7,\"ask\":\"volumes\"}\n", "has version 7"),
+        ("{\"v\":1,\"ask\":\"format\"}\n", "unknown variant"),
+        (
+            "{\"v\":1,\"ask\":\"volumes\",\"all\":1}\n",
+            "a field \\\"all\\\" that is not known",
+        ),
+        ("{\"v\":1,\"ask\":\"delete\"}\n", "missing field"),
+        ("{\"v\":1", "the line does not end"),
+    ] {
+        let answer = say(garbage.as_bytes());
+        assert!(
+            answer.starts_with("{\"error\":") && answer.contains(words),
+            "{garbage}: {answer}"
+        );
+    }
+    assert!(say(&vec![b'x'; 1 << 20]).contains("a line of more than 65536 bytes"));
+    assert_eq!(say(b""), "");
+    let twice = say(b"{\"v\":1,\"ask\":\"tiers\"}\n{\"v\":1,\"ask\":\"volumes\"}\n");
+    assert_eq!(
+        twice.lines().filter(|l| l.starts_with("{\"ok\":")).count(),
+        2,
+        "{twice}"
+    );
+
+    // Those that say nothing do not keep others out for good, and more than a few are turned away.
+    let silent: Vec<UnixStream> = (0..40)
+        .map(|_| UnixStream::connect(bench.socket()).unwrap())
+        .collect();
+    assert!(say(b"{\"v\":1,\"ask\":\"tiers\"}\n").contains("too many ask at the same time"));
+    drop(silent);
+    bench.until("asked", |_| true);
+    server.client().read(0, 512).unwrap();
+}
+
+#[test]
+fn limits_delays_and_recordings() {
+    let bench = Bench::with_volume("8 MiB");
+    let server = bench.export();
+    let mut client = server.client();
+    fill(&mut client, 2);
+    let reads = |client: &mut datapath::Client, n: u64| {
+        let begin = std::time::Instant::now();
+        for i in 0..n {
+            client.read(i * 4096, 4096).unwrap();
+        }
+        begin.elapsed().as_secs_f64()
+    };
+    for (weight, word) in [("nan", "NaN"), ("inf", "inf"), ("0", "0"), ("101", "101")] {
+        assert_eq!(
+            bench.refused(&["volume", "set", "data", "--weight", weight]),
+            format!("a weight is between 0.01 and 100, not {word}")
+        );
+    }
+    bench.ok(&["volume", "set", "data", "--iops", "50", "--weight", "2"]);
+    assert!(reads(&mut client, 40) > 0.3);
+    bench.ok(&["volume", "set", "data", "--iops", "0", "--measure", "off"]);
+    assert!(
+        bench
+            .ok(&["volume", "show", "data"])
+            .contains("--measure on")
+    );
+    bench.ok(&["volume", "set", "data", "--measure", "on"]);
+    bench.ok(&["tier", "limit", "fast", "--bandwidth", "100 MiB/s"]);
+    assert!(bench.ok(&["tier", "list"]).contains("100.0"));
+    bench.ok(&["tier", "limit", "fast"]);
+
+    let record = bench.start(&["trace", "record", "data", "--out", "t.trc"], 0);
+    bench.until("recorded", |v| v["status"]["recording"].is_string());
+    assert!(
+        bench
+            .refused(&["trace", "record", "data", "--out", "u.trc"])
+            .contains("it is being recorded to")
+    );
+    reads(&mut client, 25);
+    record.stop();
+    let info = bench.json(&["trace", "info", "t.trc"]);
+    assert_eq!(
+        (&info["requests"], &info["reads"]),
+        (&json!(25), &json!(25)),
+        "{info:#}"
+    );
+    assert!(
+        bench
+            .refused(&["trace", "record", "data", "--out", "t.csv"])
+            .ends_with("recordings are native traces: name it .trc")
+    );
+    assert_eq!(
+        bench.refused(&["trace", "record", "data", "--end"]),
+        "volume \"data\": it is not being recorded"
+    );
+
+    std::thread::scope(|scope| {
+        let guest = scope.spawn(|| {
+            bench.until("delayed", |v| v["status"]["injecting"] == json!(true));
+            reads(&mut client, 20)
+        });
+        let injected = bench.json(&["volume", "inject", "data", "--read", "5ms", "--for", "2s"]);
+        assert!(guest.join().unwrap() > 0.1);
+        assert_eq!(injected["schema"], "terrace.volume.inject/1");
+        assert_eq!(injected["added"]["count"], 20);
+        let p50 = injected["added"]["p50_us"].as_f64().unwrap();
+        assert!((5000.0..9000.0).contains(&p50), "{injected:#}");
+    });
+}

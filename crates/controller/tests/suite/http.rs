@@ -1,0 +1,393 @@
+//! Requests that the client never sends: nonsense, other pages' orders, slow and greedy clients.
+
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+use controller::Limits;
+
+use crate::support::http::{bearer, cookie, exchange, get, local, remote, send, tls, unix};
+use crate::support::{ADMIN, Fake, OPERATE, READ, World};
+
+#[test]
+fn what_is_not_known_is_refused_by_its_name() {
+    let world = World::start(Fake::new(12));
+    let asked = |request: &str, status: u16, words: &str| {
+        let answer = local(&world, request);
+        let error = answer.error();
+        assert_eq!(answer.status, status, "{error}");
+        assert!(error.contains(words), "{error}");
+    };
+    asked(&get("/v1/status?verbose=1", ""), 400, "`verbose`");
+    asked(&get("/v1/jobs?limits=1", ""), 400, "`limits`");
+    asked(&get("/v1/jobs?limit=0", ""), 400, "must be 1 to 1000");
+    asked(&get("/v1/jobs?limit=x", ""), 400, "invalid digit");
+    asked(
+        &get("/v1/events?after=-1", ""),
+        400,
+        "the query is not understood",
+    );
+    asked(
+        &get("/v1/volumes/db-main/history?last=1", ""),
+        400,
+        "has no unit",
+    );
+    asked(
+        &get("/v1/plans/x", ""),
+        400,
+        "\"x\" is not the number of a generation",
+    );
+    asked(&get("/v1/plans/7", ""), 404, "no such plan");
+    asked(
+        &get("/v1/volumes/nothing", ""),
+        404,
+        "there is no volume \"nothing\"",
+    );
+    asked(
+        &get("/v1/nothing", ""),
+        404,
+        "there is nothing at /v1/nothing",
+    );
+    asked(
+        &send("DELETE", "/v1/status", "", ""),
+        405,
+        "does not take DELETE",
+    );
+    asked(
+        &send("POST", "/v1/pause", "", r#"{"now":true}"#),
+        400,
+        "`now`",
+    );
+    asked(
+        &send("POST", "/v1/plans/42/apply", "", r#"{"move":[1]}"#),
+        400,
+        "`move`",
+    );
+    asked(
+        &send("POST", "/v1/plans/41/apply", "", "{}"),
+        409,
+        "plan 41 is not the newest",
+    );
+    asked(
+        &send("POST", "/v1/jobs/1/cancel", "", "[]"),
+        400,
+        "the body is not understood",
+    );
+    asked(
+        &send("PUT", "/v1/modes/speed", "", r#"{"mode":"auto"}"#),
+        400,
+        "\"speed\" is no goal",
+    );
+    asked(
+        &send("PUT", "/v1/modes/space", "", r#"{"mode":"always"}"#),
+        400,
+        "`always`",
+    );
+    asked(
+        &send("PUT", "/v1/volumes/db-main/pin", "", "{}"),
+        400,
+        "missing field `tier`",
+    );
+    asked(
+        &send("PUT", "/v1/tiers/fast/state", "", r#"{"state":"shut"}"#),
+        400,
+        "`shut`",
+    );
+    asked(
+        &send("POST", "/v1/agents/a/register", "", r#"{"protocol":1}"#),
+        400,
+        "missing field",
+    );
+    assert!(world.orders().is_empty());
+    world.fake.lock().unwrap().failing = true;
+    asked(&get("/v1/status", ""), 503, "the store cannot be written");
+}
+
+#[test]
+fn queries_and_names_arrive() {
+    let world = World::start(Fake::new(12));
+    let points = |query: &str| {
+        let answer = local(
+            &world,
+            &get(&format!("/v1/volumes/db-main/history{query}"), ""),
+        );
+        answer.json().as_array().unwrap().len()
+    };
+    // The fake has a point for every ten minutes.
+    assert_eq!(points(""), 6);
+    assert_eq!(points("?last=2h"), 12);
+    let answer = local(&world, &get("/v1/volumes/alpha%2Fvdi%20%3Cgold%3E", ""));
+    assert_eq!(answer.json()["name"], "vdi <gold>");
+    let why_not = local(&world, &get("/v1/volumes/db-main/why-not/s%2Fl", ""));
+    assert_eq!(why_not.json()["tier"], "s/l");
+}
+
+#[test]
+fn bodies_have_an_end() {
+    let world = World::start(Fake::new(1));
+    let long = format!("{{\"host\":\"{}\"}}", "x".repeat(70 << 10));
+    let answer = local(&world, &send("POST", "/v1/jobs/1/cancel", "", &long));
+    assert_eq!(
+        (answer.status, &*answer.error()),
+        (413, "the body is longer than 65536 bytes")
+    );
+    // Also one that does not say how long it is.
+    let chunk = format!("{:x}\r\n{long}\r\n0\r\n\r\n", long.len());
+    let chunked =
+        format!("POST /v1/pause HTTP/1.1\nHost: x\nTransfer-Encoding: chunked\n\n{chunk}");
+    assert_eq!(local(&world, &chunked).status, 413);
+    let answer = local(&world, &send("GET", "/v1/status", "", "{}"));
+    assert_eq!(
+        (answer.status, &*answer.error()),
+        (413, "this takes no body")
+    );
+    // Nobody without a right to it is listened to that long.
+    let endless = format!(
+        "POST /v1/agents/a/report HTTP/1.1\nHost: x\nContent-Length: {}\n\n",
+        60 << 20
+    );
+    assert_eq!(remote(&world, &endless).status, 401);
+    let head = get("/v1/status", &format!("X: {}\n", "y".repeat(20 << 10)));
+    assert_eq!(local(&world, &head).status, 431);
+}
+
+#[test]
+fn the_link_with_a_token_becomes_a_cookie() {
+    let world = World::start(Fake::new(1));
+    let answer = remote(&world, &get(&format!("/?token={READ}&filter=db"), ""));
+    assert_eq!(answer.status, 303);
+    assert_eq!(answer.header("location"), Some("/?filter=db"));
+    let set = answer.header("set-cookie").unwrap();
+    for part in [READ, "HttpOnly", "Secure", "SameSite=Strict", "Path=/"] {
+        assert!(set.contains(part), "{set}");
+    }
+    let page = remote(&world, &get("/", &cookie(READ)));
+    assert_eq!(page.status, 200);
+    assert!(page.text().contains("<!DOCTYPE html>") && !page.text().contains(READ));
+    let policy = page.header("content-security-policy").unwrap();
+    assert!(
+        policy.contains("default-src 'none'") && !policy.contains("unsafe"),
+        "{policy}"
+    );
+    assert_eq!(page.header("cache-control"), Some("no-store"));
+    assert_eq!(page.header("x-content-type-options"), Some("nosniff"));
+    for wrong in [get("/?token=wrong-0123456789abcdef", ""), get("/", "")] {
+        let refused = remote(&world, &wrong);
+        assert_eq!(refused.status, 401);
+        assert!(refused.text().contains("<form") && refused.header("set-cookie").is_none());
+    }
+    let parts = remote(
+        &world,
+        &get(
+            "/page/parts?filter=db&sort=p99&order=ascending",
+            &cookie(READ),
+        ),
+    );
+    assert!(parts.text().contains("id=\"volumes\""));
+    let style = remote(&world, &get("/page/page.css", ""));
+    assert_eq!(
+        style.header("content-type"),
+        Some("text/css; charset=utf-8")
+    );
+}
+
+#[test]
+fn orders_with_the_cookie_come_from_the_page_only() {
+    let world = World::start(Fake::new(1));
+    let pause = |headers: &str| {
+        let request = send(
+            "POST",
+            "/v1/pause",
+            &format!("{}{headers}", cookie(OPERATE)),
+            "",
+        );
+        let answer = remote(&world, &request);
+        (answer.status, world.orders().len())
+    };
+    let own = "X-Terrace: 1\nOrigin: https://localhost\n";
+    assert_eq!(pause(""), (403, 0));
+    assert_eq!(pause("X-Terrace: 1\n"), (403, 0));
+    assert_eq!(pause("Origin: https://localhost\n"), (403, 0));
+    assert_eq!(
+        pause("X-Terrace: 1\nOrigin: https://evil.example\n"),
+        (403, 0)
+    );
+    assert_eq!(pause("X-Terrace: 1\nOrigin: http://localhost\n"), (403, 0));
+    assert_eq!(pause("X-Terrace: 1\nOrigin: null\n"), (403, 0));
+    assert_eq!(
+        pause(&format!("{own}Sec-Fetch-Site: cross-site\n")),
+        (403, 0)
+    );
+    assert_eq!(
+        pause(&format!("{own}Sec-Fetch-Site: same-origin\n")),
+        (200, 1)
+    );
+    assert_eq!(pause(own), (200, 2));
+    // A program with a token has no page.
+    let program = remote(&world, &send("POST", "/v1/resume", &bearer(ADMIN), ""));
+    assert_eq!(program.status, 200);
+    // The cookie has no more rights than its token.
+    let reader = send("POST", "/v1/pause", &format!("{}{own}", cookie(READ)), "");
+    assert_eq!(remote(&world, &reader).status, 403);
+}
+
+fn hasty() -> Limits {
+    let soon = Duration::from_millis(300);
+    Limits {
+        connections_max: 4,
+        handshake_time: soon,
+        head_time: soon,
+        body_time: soon,
+        write_time: soon,
+    }
+}
+
+/// Reads to the end, which must come soon but not at once.
+fn dropped_after(mut socket: impl Read) -> (Duration, Vec<u8>) {
+    let begun = Instant::now();
+    let mut bytes = vec![];
+    let _ = socket.read_to_end(&mut bytes);
+    (begun.elapsed(), bytes)
+}
+
+#[test]
+fn slow_clients_are_dropped() {
+    let world = World::with_limits(Fake::new(1), hasty());
+    let about = Duration::from_millis(200)..Duration::from_secs(5);
+    let mut head = unix(&world.socket());
+    head.write_all(b"GET /v1/status HTTP/1.1\r\nHost:").unwrap();
+    let (time, _) = dropped_after(head);
+    assert!(about.contains(&time), "head: {time:?}");
+
+    let mut body = unix(&world.socket());
+    body.write_all(b"POST /v1/pause HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{")
+        .unwrap();
+    let (time, bytes) = dropped_after(body);
+    assert!(about.contains(&time), "body: {time:?}");
+    let text = String::from_utf8_lossy(&bytes);
+    assert!(
+        text.starts_with("HTTP/1.1 408") && text.contains("did not arrive in time"),
+        "{text}"
+    );
+
+    let (time, _) = dropped_after(unix(&world.socket()));
+    assert!(about.contains(&time), "idle: {time:?}");
+
+    // A client that does not shake hands, or speaks no TLS.
+    let address = world.running.address().unwrap();
+    let silent = std::net::TcpStream::connect(address).unwrap();
+    let (time, bytes) = dropped_after(silent);
+    assert!(about.contains(&time), "handshake: {time:?}");
+    assert!(bytes.is_empty());
+    let mut plain = std::net::TcpStream::connect(address).unwrap();
+    plain
+        .write_all(b"GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n")
+        .unwrap();
+    let (_, bytes) = dropped_after(plain);
+    assert!(
+        !bytes.starts_with(b"HTTP"),
+        "nothing is answered without TLS"
+    );
+}
+
+#[test]
+fn a_client_whose_idle_connection_was_closed_opens_another() {
+    let world = World::with_limits(Fake::new(1), hasty());
+    for mut client in [world.local(), world.remote(READ)] {
+        // The limit is between the pauses, so that no connection ends while a request is on its way.
+        for pause_ms in [0, 0, 700, 0, 700] {
+            std::thread::sleep(Duration::from_millis(pause_ms));
+            client.status().unwrap();
+        }
+    }
+}
+
+#[test]
+fn who_does_not_take_an_answer_is_dropped() {
+    let world = World::with_limits(Fake::new(2000), hasty());
+    let mut greedy = unix(&world.socket());
+    greedy
+        .write_all(b"GET /v1/volumes HTTP/1.1\r\nHost: x\r\n\r\n")
+        .unwrap();
+    // Longer than the limit, with an answer that no buffer holds.
+    std::thread::sleep(Duration::from_secs(2));
+    let (_, bytes) = dropped_after(greedy);
+    let all = local(&world, &get("/v1/volumes", "")).body.len();
+    assert!(all > 2 << 20, "{all}");
+    assert!(bytes.len() < all / 2, "{} of {all}", bytes.len());
+}
+
+#[test]
+fn more_connections_than_there_is_room_for_are_closed_and_each_listener_has_its_own() {
+    let limits = Limits {
+        connections_max: 3,
+        ..Limits::default()
+    };
+    let world = World::with_limits(Fake::new(1), limits);
+    let status = "GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n";
+    let mut held: Vec<_> = (0..3).map(|_| unix(&world.socket())).collect();
+    for socket in &mut held {
+        // An answer, so that the connection has surely been accepted.
+        socket.write_all(status.as_bytes()).unwrap();
+        let mut first = [0; 12];
+        socket.read_exact(&mut first).unwrap();
+        assert_eq!(&first, b"HTTP/1.1 200");
+    }
+    let (_, bytes) = dropped_after(unix(&world.socket()));
+    assert!(bytes.is_empty());
+    assert_eq!(
+        exchange(tls(&world), &get("/v1/status", &bearer(READ))).status,
+        200
+    );
+    held.pop();
+    let begun = Instant::now();
+    loop {
+        let mut again = unix(&world.socket());
+        let _ = again.write_all(status.as_bytes());
+        let mut first = [0; 12];
+        if again.read_exact(&mut first).is_ok() {
+            break;
+        }
+        assert!(
+            begun.elapsed() < Duration::from_secs(5),
+            "room is not given back"
+        );
+    }
+}
+
+#[test]
+fn many_read_at_the_same_time() {
+    let world = World::start(Fake::new(12));
+    let readers = 24;
+    std::thread::scope(|scope| {
+        for i in 0..readers {
+            let world = &world;
+            scope.spawn(move || {
+                let mut client = match i % 2 {
+                    0 => world.local(),
+                    _ => world.remote(READ),
+                };
+                for _ in 0..20 {
+                    assert_eq!(client.volumes().unwrap().len(), 12);
+                }
+            });
+        }
+    });
+    let asked = world.fake.lock().unwrap().actors.len();
+    assert!(asked >= readers * 20, "{asked}");
+}
+
+#[test]
+fn a_stop_lets_answers_under_way_end() {
+    let mut fake = Fake::new(1);
+    fake.slow = Duration::from_millis(500);
+    let World {
+        fake: _,
+        dir,
+        running,
+    } = World::start(fake);
+    let socket = dir.path().join("controller.sock");
+    let asking = std::thread::spawn(move || exchange(unix(&socket), &get("/v1/tiers", "")).status);
+    std::thread::sleep(Duration::from_millis(200));
+    running.stop();
+    assert_eq!(asking.join().unwrap(), 200);
+}

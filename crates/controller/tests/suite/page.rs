@@ -1,0 +1,364 @@
+//! The page: complete without its script, quick with many volumes, and alive in a browser.
+
+use std::time::Instant;
+
+use manager::question::Question;
+use manager::view::MoveState;
+
+use crate::support::browser::Browser;
+use crate::support::http::{Answered, cookie, get, local, remote};
+use crate::support::{Fake, OPERATE, READ, World};
+
+/// Elements of HTML that have no end tag.
+const VOID: [&str; 4] = ["meta", "br", "link", "input"];
+
+/// Checks that every element ends, in order, and that ids are unique; returns the text between the tags.
+fn well_formed(html: &str) -> String {
+    let mut rest = html.strip_prefix("<!DOCTYPE html>").unwrap_or(html);
+    let mut open: Vec<&str> = vec![];
+    let mut text = String::new();
+    while let Some(start) = rest.find('<') {
+        text.push_str(&rest[..start]);
+        text.push(' ');
+        let mut quoted = false;
+        let end = rest[start..].find(|c| {
+            quoted ^= c == '"';
+            c == '>' && !quoted
+        });
+        let end = start + end.expect("a tag ends");
+        let tag = &rest[start + 1..end];
+        rest = &rest[end + 1..];
+        match tag.strip_prefix('/') {
+            Some(name) => assert_eq!(open.pop(), Some(name), "</{name}> ends another element"),
+            None => {
+                let name = tag.split_whitespace().next().unwrap();
+                assert!(name.bytes().all(|b| b.is_ascii_alphanumeric()), "{name:?}");
+                if !VOID.contains(&name) {
+                    open.push(name);
+                }
+            }
+        }
+    }
+    assert!(open.is_empty(), "left open: {open:?}");
+    let mut ids: Vec<&str> = html
+        .split(" id=\"")
+        .skip(1)
+        .map(|s| &s[..s.find('"').unwrap()])
+        .collect();
+    let all = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), all, "ids are unique");
+    text + rest
+}
+
+fn page(world: &World, query: &str) -> Answered {
+    let answer = local(world, &get(&format!("/{query}"), ""));
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    answer
+}
+
+#[test]
+fn it_is_complete_without_its_script() {
+    let world = World::start(Fake::new(12));
+    let answer = page(&world, "");
+    let html = answer.text();
+    let text = well_formed(html);
+    for expected in [
+        "Nothing needs attention",
+        "missed its objective in 31 of the last 60 windows",
+    ] {
+        assert_eq!(
+            text.contains(expected),
+            expected.starts_with("missed"),
+            "{expected}"
+        );
+    }
+    let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what}"));
+    assert!(
+        at("objective-missed") < at("nearly-full"),
+        "the more urgent first"
+    );
+    assert!(text.contains("not decided: moves to slow beyond"));
+    for expected in [
+        "autotiering",
+        "recommend",
+        "512 GiB of 800 GiB (64.0 %)",
+        "cordoned",
+        "db-replica",
+        "✗ missed: 1840",
+        "✓ met: 412",
+        "missed in 31 of 60 windows",
+        "557 → 148",
+        "reason 1: gains",
+        "what the scores are made of",
+        "tier price $",
+        "-312.5000",
+        "the larger of space and IOPS + bandwidth",
+        "the mode for latency is recommend",
+        "1 move was held back",
+        "cooldown: moved 5 min ago",
+        "stuck for 45.0 s",
+        "17.6 min",
+        "the target refused",
+        "calibrating",
+        "pinned to fast",
+        "moving to sas1",
+        "rests for 25.0 min",
+        "unknown",
+        "3 errors",
+        "+9.64 %",
+        "job 117 began",
+        "2026-02-01 23:53:24",
+        "uid ",
+    ] {
+        assert!(text.contains(expected), "{expected}");
+    }
+    assert!(text.contains("vdi &lt;gold&gt;") && !html.contains("vdi <gold>"));
+    for word in ["NaN", "inf", "None", "Some("] {
+        let whole = |t: &str| t.split(|c: char| !c.is_alphanumeric()).any(|w| w == word);
+        assert!(!whole(&text), "{word}");
+    }
+    // Nothing that the policy of the page forbids, and nothing from elsewhere.
+    for forbidden in [
+        "style=",
+        "onclick",
+        "http:",
+        "https:",
+        "<style",
+        "javascript:",
+    ] {
+        assert!(!html.contains(forbidden), "{forbidden}");
+    }
+    assert_eq!(html.matches("<script").count(), 1);
+    assert_eq!(html.matches("aria-label=\"p99 over the last").count(), 10);
+}
+
+#[test]
+fn readers_see_buttons_that_they_cannot_press() {
+    let world = World::start(Fake::new(12));
+    let reader = remote(&world, &get("/", &cookie(READ)));
+    let operator = remote(&world, &get("/", &cookie(OPERATE)));
+    let buttons = |a: &Answered| {
+        let all = a
+            .text()
+            .split("<button")
+            .skip(1)
+            .filter(|b| b.contains("data-path"));
+        let tags: Vec<bool> = all
+            .map(|b| b[..b.find('>').unwrap()].contains(" disabled"))
+            .collect();
+        tags
+    };
+    // Pause, both for all, two each for two moves, one for the job that runs.
+    assert_eq!(buttons(&reader), [true; 8]);
+    assert_eq!(buttons(&operator), [false; 8]);
+    assert!(reader.text().contains("orders need the role operate"));
+}
+
+#[test]
+fn volumes_are_filtered_and_sorted_by_the_server() {
+    let world = World::start(Fake::new(24));
+    let names = |query: &str| {
+        let answer = page(&world, query);
+        let html = answer.text();
+        let table =
+            &html[html.find("id=\"volumes\"").unwrap()..html.find("id=\"jobs-section\"").unwrap()];
+        let rows = table.split("<tr").skip(2);
+        let name = |row: &str| {
+            let cell = &row[row.find("scope=\"row\">").unwrap() + 12..];
+            cell[..cell.find('<').unwrap()].to_owned()
+        };
+        rows.map(name).collect::<Vec<String>>()
+    };
+    assert_eq!(names("?filter=db-main"), ["db-main", "db-main-1"]);
+    assert_eq!(
+        names("?filter=MISSED"),
+        ["db-replica", "db-replica-1", "home", "home-1"]
+    );
+    assert_eq!(
+        names("?filter=bronze+slow+log&order=descending"),
+        ["logs-1", "logs"]
+    );
+    assert_eq!(names("?sort=reads")[..2], ["db-main", "db-main-1"]);
+    assert_eq!(
+        names("?sort=p99&order=ascending")[..2],
+        ["vdi &lt;gold&gt;", "vdi &lt;gold&gt;-1"]
+    );
+    // What is not known is last, whichever way.
+    assert_eq!(names("?sort=p99&order=ascending")[20..].len(), 4);
+    for way in ["ascending", "descending"] {
+        let all = names(&format!("?sort=p99&order={way}"));
+        assert!(
+            all[20..]
+                .iter()
+                .all(|n| n.starts_with("backup") || n.starts_with("test")),
+            "{all:?}"
+        );
+    }
+    assert!(names("?filter=nothing-like-it").is_empty());
+    let refused = local(&world, &get("/?sort=colour", ""));
+    assert_eq!(refused.status, 400);
+    assert!(
+        refused.text().contains("unknown variant"),
+        "{}",
+        refused.text()
+    );
+}
+
+#[test]
+fn a_thousand_volumes_are_shown_in_part_and_quickly() {
+    let world = World::start(Fake::new(1000));
+    let answer = page(&world, "");
+    assert!(well_formed(answer.text()).contains("The first 200 of 1000 volumes"));
+    let begun = Instant::now();
+    let rounds = 10;
+    for _ in 0..rounds {
+        page(&world, "?sort=p99");
+    }
+    let each = begun.elapsed() / rounds;
+    println!(
+        "1,000 volumes: {} bytes of HTML, {each:?} from request to last byte",
+        answer.body.len()
+    );
+    assert!(each.as_millis() < 300, "{each:?}");
+}
+
+#[test]
+fn an_empty_controller_has_a_page() {
+    let mut fake = Fake::new(0);
+    fake.status.hosts.clear();
+    fake.status.problems.clear();
+    fake.status.troubles.clear();
+    fake.tiers.clear();
+    fake.jobs.clear();
+    fake.outcomes.clear();
+    let world = World::start(fake);
+    let answer = page(&world, "");
+    let text = well_formed(answer.text());
+    for expected in [
+        "No agent has registered yet",
+        "Nothing needs attention",
+        "No plan was made yet",
+        "There were no jobs yet",
+        "No move has an outcome yet",
+    ] {
+        assert!(text.contains(expected), "{expected}");
+    }
+}
+
+/// The whole of it in a real browser: signing in by link, refresh, filter, sort, orders, and a controller that goes away.
+#[test]
+fn it_is_alive_in_a_browser() {
+    let world = World::start(Fake::new(12));
+    let url = format!("{}/?token={OPERATE}", world.url());
+    let Some(mut browser) = Browser::open(&url) else {
+        println!("skipped: needs chromium");
+        return;
+    };
+    assert_eq!(
+        browser.eval("location.search"),
+        "",
+        "the token is out of the URL"
+    );
+    assert_eq!(
+        browser.eval("document.cookie"),
+        "",
+        "no script sees the cookie"
+    );
+    let text = browser.text();
+    for expected in [
+        "db-replica",
+        "reason 0: gains 409 µs",
+        "the mode for latency is recommend",
+        "Approve all",
+        "512 GiB of 800 GiB",
+    ] {
+        assert!(text.contains(expected), "{expected}\n{text}");
+    }
+    let first_paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? -1";
+    browser.wait(&format!("({first_paint}) > 0"));
+    println!(
+        "first contentful paint with 12 volumes: {} ms",
+        browser.eval(first_paint)
+    );
+
+    // Live: what the server says now is on the page without anybody doing anything.
+    browser.wait("document.getElementById('live').className === 'on'");
+    let times =
+        "Number(document.getElementById('events').innerText.match(/asked for (\\d+) times/)[1])";
+    let before = browser.eval(times).as_u64().unwrap();
+    world.fake.lock().unwrap().status.troubles[0].what = "host beta is on fire".into();
+    browser.wait("document.getElementById('overview').innerText.includes('host beta is on fire')");
+    browser.wait(&format!("{times} > {before}"));
+
+    // The filter asks the server; sorting keeps it. Focus survives.
+    browser.eval("const f = document.getElementById('filter'); f.focus(); f.value = 'gold'; f.dispatchEvent(new Event('input'))");
+    browser.wait("document.querySelectorAll('#volumes tbody tr').length === 3");
+    browser.eval(
+        "document.getElementById('sort-p99').focus(); document.getElementById('sort-p99').click()",
+    );
+    browser.wait("document.querySelector('#volumes tbody th').innerText.startsWith('db-replica')");
+    browser.wait("location.search.includes('sort=p99') && location.search.includes('filter=gold')");
+    assert_eq!(browser.eval("document.activeElement.id"), "sort-p99");
+
+    // Orders, and their refusals.
+    browser.eval("document.getElementById('apply-alpha-42-1').click()");
+    browser.wait("document.getElementById('said').innerText.includes('done for operator')");
+    browser.wait("document.getElementById('plans').innerText.includes('approved')");
+    browser.eval("document.getElementById('reject-alpha-42-0').click()");
+    browser.wait("document.getElementById('plans').innerText.includes('rejected by operator')");
+    let orders = world.orders();
+    assert!(
+        matches!(&orders[0].1, Question::Apply(c) if c.moves == Some(vec![1]) && c.generation == 42),
+        "{orders:?}"
+    );
+    assert!(
+        matches!(&orders[1].1, Question::Reject(c) if c.host.as_deref() == Some("alpha")),
+        "{orders:?}"
+    );
+    {
+        let mut fake = world.fake.lock().unwrap();
+        fake.plan.moves[0].state = MoveState::Proposed {
+            why: "again".into(),
+        };
+    }
+    browser.wait("document.getElementById('apply-alpha-42-0') !== null");
+    world.fake.lock().unwrap().plan.generation = 43;
+    browser.eval("document.getElementById('apply-alpha-42-0').click()");
+    browser.wait("document.getElementById('said').className === 'off'");
+    let said = browser.eval("document.getElementById('said').innerText");
+    assert_eq!(said, "plan 42 is not the newest");
+
+    // And a controller that is gone is said to be.
+    let World { running, .. } = world;
+    running.stop();
+    browser.wait(
+        "document.getElementById('live').innerText.startsWith('the controller does not answer')",
+    );
+}
+
+/// First sight of a large one, by the browser's own clock.
+#[test]
+fn a_thousand_volumes_are_painted_soon() {
+    let world = World::start(Fake::new(1000));
+    let url = format!("{}/?token={READ}", world.url());
+    let Some(mut browser) = Browser::open(&url) else {
+        println!("skipped: needs chromium");
+        return;
+    };
+    let first_paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? -1";
+    let mut best = f64::INFINITY;
+    // The first time includes the start of the browser's processes.
+    for _ in 0..5 {
+        browser.eval("globalThis.old = true; location.reload()");
+        browser.wait("globalThis.old === undefined && document.readyState === 'complete'");
+        browser.wait(&format!("({first_paint}) > 0"));
+        best = best.min(browser.eval(first_paint).as_f64().unwrap());
+    }
+    println!("first contentful paint with 1,000 volumes: {best} ms");
+    assert!(
+        best < 1000.0,
+        "{best} ms: more than a busy machine explains"
+    );
+}

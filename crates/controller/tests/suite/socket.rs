@@ -1,0 +1,138 @@
+//! The unix socket: its mode, who answers there, what is in the way.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+
+use client::{Address, Client, ClientError, TlsTrust};
+use controller::{ControllerServer, Limits, ServerSettings};
+
+use crate::support::{Fake, World, clock, refused, settings};
+
+fn only_socket(path: std::path::PathBuf) -> ServerSettings {
+    ServerSettings {
+        socket: path,
+        tcp: None,
+        limits: Limits::default(),
+        reload: None,
+    }
+}
+
+#[test]
+fn its_owner_alone_may_open_it_and_may_do_everything() {
+    let world = World::start(Fake::new(12));
+    let mode = std::fs::metadata(world.socket())
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let mut client = world.local();
+    assert_eq!(client.status().unwrap().strategy, "autotiering");
+    let done = client
+        .set_mode(model::Goal::Latency, manager::settings::Mode::Auto)
+        .unwrap();
+    let uid = rustix::process::getuid().as_raw();
+    assert_eq!(done.message, format!("done for uid {uid}"));
+    assert_eq!(world.orders()[0].0, format!("uid {uid}"));
+    // And be an agent.
+    let register = manager::wire::Register {
+        protocol: manager::wire::PROTOCOL,
+        session: 1,
+        version: "x".into(),
+    };
+    assert_eq!(
+        client.register("any", &register).unwrap().window_ns,
+        5_000_000_000
+    );
+}
+
+#[test]
+fn a_stop_takes_it_away_and_the_time_was_told() {
+    let World { fake, dir, running } = World::start(Fake::new(1));
+    let socket = dir.path().join("controller.sock");
+    std::thread::sleep(std::time::Duration::from_millis(1200));
+    assert!(running.healthy());
+    running.stop();
+    assert!(!socket.exists());
+    let ticks = fake.lock().unwrap().ticks;
+    assert!((1..=3).contains(&ticks), "{ticks}");
+    let mut client = Client::new(Address::Unix(socket), None, TlsTrust::Nothing).unwrap();
+    let error = client.status().unwrap_err();
+    assert!(matches!(error, ClientError::Nobody { .. }), "{error}");
+    assert!(
+        error.to_string().contains("is `terrace serve` running?"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_socket_that_was_left_behind_is_replaced_and_one_that_answers_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("c.sock");
+    // Dropping a listener leaves its file, as a kill does.
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(path.exists());
+    let start =
+        || ControllerServer::start(Fake::new(1).shared(), clock(), only_socket(path.clone()));
+    let running = start().unwrap();
+    let error = start().expect_err("it is in use").to_string();
+    assert!(
+        error.contains("is in use by a controller that answers"),
+        "{error}"
+    );
+    // The other one did not suffer.
+    let mut client = Client::new(Address::Unix(path.clone()), None, TlsTrust::Nothing).unwrap();
+    client.status().unwrap();
+    drop(client);
+    drop(running);
+}
+
+#[test]
+fn what_is_no_socket_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("precious");
+    std::fs::write(&path, "data").unwrap();
+    let error = refused(only_socket(path.clone())).to_string();
+    assert!(
+        error.contains("cannot listen on") && error.contains("precious"),
+        "{error}"
+    );
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "data");
+    let long = dir.path().join("x".repeat(120));
+    let error = refused(only_socket(long)).to_string();
+    assert!(error.contains("at most 107 bytes"), "{error}");
+}
+
+#[test]
+fn a_start_that_fails_leaves_no_socket() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut all = settings(dir.path());
+    if let Some(tcp) = &mut all.tcp {
+        tcp.tokens = dir.path().join("nothing-here");
+    }
+    let error = refused(all.clone()).to_string();
+    assert!(
+        error.contains("cannot use the token file") && error.contains("nothing-here"),
+        "{error}"
+    );
+    assert!(!all.socket.exists());
+}
+
+#[test]
+fn a_service_that_broke_off_is_not_asked_again() {
+    let world = World::start(Fake::new(1));
+    let fake = world.fake.clone();
+    let broken = std::thread::spawn(move || {
+        let _held = fake.lock().unwrap();
+        panic!("a test breaks it");
+    });
+    assert!(broken.join().is_err());
+    let error = world.local().status().unwrap_err();
+    assert!(
+        matches!(&error, ClientError::Unavailable(why) if why.contains("start it anew")),
+        "{error}"
+    );
+    assert!(matches!(
+        world.local().health(),
+        Err(ClientError::Unavailable(_))
+    ));
+}

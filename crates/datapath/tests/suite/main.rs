@@ -1,0 +1,6 @@
+//! The tests of this crate, in one program.
+
+mod crash;
+mod devices;
+mod guards;
+mod samples;

@@ -1,0 +1,13 @@
+//! The tests of this crate, in one program.
+
+mod agreement;
+mod coming;
+mod control;
+mod limits;
+mod presets;
+mod properties;
+mod queueing;
+mod scaled;
+mod speed;
+mod tenants;
+mod write_amplification;

@@ -1,0 +1,8 @@
+//! The tests of this crate, in one program.
+
+mod client;
+mod common;
+mod robustness;
+mod server;
+mod transmission;
+mod uri;

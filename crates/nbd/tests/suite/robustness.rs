@@ -1,0 +1,193 @@
+//! No input panics, and none makes either side keep or say more than its limits: random bytes, and valid conversations
+//! after bounded, seeded damage. The functions are those that the fuzz targets call.
+
+use nbd::{fuzzing, *};
+use proptest::prelude::*;
+
+use crate::common::*;
+
+/// splitmix64: a few lines, and the same damage on every machine.
+struct Damage(u64);
+
+impl Damage {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n.max(1) as u64) as usize
+    }
+
+    fn apply(&mut self, bytes: &mut Vec<u8>) {
+        for _ in 0..=self.below(3) {
+            let at = self.below(bytes.len());
+            match self.below(6) {
+                0 if !bytes.is_empty() => bytes[at] = self.next() as u8,
+                1 if !bytes.is_empty() => bytes[at] ^= 1 << self.below(8),
+                2 if !bytes.is_empty() => drop(bytes.remove(at)),
+                3 => bytes.truncate(at),
+                4 => {
+                    let copy = bytes[at..].to_vec();
+                    bytes.extend(copy);
+                }
+                _ => drop(bytes.splice(at..at, [0xff; 4])),
+            }
+        }
+    }
+}
+
+/// What clients send, in ways that lead into every part of the server.
+fn clients() -> Vec<Vec<u8>> {
+    let flags = vec![0, 0, 0, 3];
+    let requests: Vec<u8> = Command::ALL
+        .into_iter()
+        .filter(|command| *command != Command::Disconnect)
+        .flat_map(|command| {
+            let header = RequestHeader {
+                flags: RequestFlags(0),
+                command,
+                cookie: 1,
+                offset: 512,
+                length: 512,
+            };
+            let payload = vec![7; header.payload_bytes() as usize];
+            [encode_request(&header).to_vec(), payload].concat()
+        })
+        .collect();
+    let options = [
+        option(LIST, &[]),
+        option(STRUCTURED, &[]),
+        option(LIST_META, &contexts("disk", &[])),
+        option(SET_META, &contexts("disk", &["base:allocation", "x:y"])),
+        option(INFO, &info("größe", &[1, 2, 3])),
+        option(STARTTLS, &[]),
+        option(99, &[1; 300]),
+    ]
+    .concat();
+    let go = option(GO, &info("disk", &[1, 2, 3]));
+    vec![
+        [flags.clone(), options.clone(), go.clone(), requests.clone()].concat(),
+        [flags.clone(), go, requests.clone()].concat(),
+        [flags.clone(), option(EXPORT_NAME, b""), requests].concat(),
+        [flags, options, option(ABORT, &[])].concat(),
+    ]
+}
+
+/// What servers send, and what URIs look like.
+fn servers() -> Vec<Vec<u8>> {
+    let mut out = vec![];
+    out.extend(data_chunk(1, 512, 16, false));
+    out.extend([7; 16]);
+    out.extend(hole_chunk(1, 4096, 512, false));
+    out.extend(none_chunk(1));
+    error_chunk(2, ErrorCode::Io, "torn", &mut out);
+    let extent = StatusExtent {
+        length: 512,
+        flags: 3,
+    };
+    status_chunk(3, 1, &[extent; 3], &mut out);
+    out.extend(simple_reply(4, Some(ErrorCode::NoSpc)));
+    let greeting = b"NBDMAGICIHAVEOPT\0\x03".to_vec();
+    let mut all = vec![
+        out.clone(),
+        b"nbd://[::1]:10810/gr%C3%B6%C3%9Fe".to_vec(),
+        b"nbd+unix:///disk?socket=/run/nbd%20.sock".to_vec(),
+    ];
+    for clients in clients() {
+        let mut said = vec![];
+        let mut server = ServerHandshake::new(HandshakeLimits::default());
+        server.step(&clients, &shelf(), &mut said).unwrap();
+        all.push([greeting.clone(), said].concat());
+    }
+    let go = [
+        reply(GO, 3, &[0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1]),
+        reply(GO, ACK, &[]),
+    ]
+    .concat();
+    let meta = [
+        reply(SET_META, 4, b"\0\0\0\x01base:allocation"),
+        reply(SET_META, ACK, &[]),
+    ]
+    .concat();
+    let structured = reply(STRUCTURED, ACK, &[]);
+    all.push(
+        [
+            greeting.clone(),
+            structured.clone(),
+            meta,
+            go.clone(),
+            out.clone(),
+        ]
+        .concat(),
+    );
+    all.push([greeting.clone(), structured, go.clone(), out.clone()].concat());
+    all.push([greeting.clone(), go, out].concat());
+    all.push([greeting, reply(GO, UNSUP, &[]), vec![0; 10]].concat());
+    all
+}
+
+#[test]
+fn no_damaged_conversation_panics() {
+    let mut damage = Damage(1);
+    for (target, corpus) in [
+        (fuzzing::server as fn(&[u8]), clients()),
+        (fuzzing::client, servers()),
+    ] {
+        for valid in corpus {
+            target(&valid);
+            for _ in 0..400 {
+                let mut bytes = valid.clone();
+                damage.apply(&mut bytes);
+                target(&bytes);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_announced_length_costs_nothing() {
+    let mut server = greeted();
+    let mut out = vec![];
+    // 60 options that announce as much as is tolerated; the data of the last one never comes.
+    let long = option(GO, &vec![0; 256 << 10]);
+    for _ in 0..60 {
+        let step = server.step(&long, &shelf(), &mut out);
+        assert_eq!(step, Ok((long.len(), Progress::More)));
+    }
+    assert!(out.len() < 60 * 64);
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        fuzzing::server(&bytes);
+        fuzzing::client(&bytes);
+        // Behind what a valid peer begins with.
+        fuzzing::server(&[&[0, 0, 0, 3][..], b"IHAVEOPT\0\0\0", &bytes].concat());
+        fuzzing::client(&[b"NBDMAGICIHAVEOPT\0\x03", &bytes[..]].concat());
+    }
+
+    #[test]
+    fn pieces_make_no_difference(
+        which in 0..4usize, sizes in prop::collection::vec(1..60usize, 1..20),
+    ) {
+        let bytes = clients().swap_remove(which);
+        let run = |sizes: &[usize]| {
+            let mut server = ServerHandshake::new(HandshakeLimits::default());
+            let (mut out, mut at) = (vec![], 0usize);
+            for size in sizes.iter().cycle() {
+                let end = at.saturating_add(*size).min(bytes.len());
+                let (n, progress) = server.step(&bytes[at..end], &shelf(), &mut out).unwrap();
+                at += n;
+                if progress != Progress::More {
+                    return (at, progress, out);
+                }
+            }
+            unreachable!("sizes go round")
+        };
+        prop_assert_eq!(run(&sizes), run(&[usize::MAX]));
+    }
+}

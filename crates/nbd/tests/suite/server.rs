@@ -1,0 +1,274 @@
+//! The server's handshake: bytes as the specification draws them, and every refusal.
+
+use nbd::*;
+
+use crate::common::*;
+
+#[test]
+fn the_greeting() {
+    let server = ServerHandshake::new(HandshakeLimits::default());
+    assert_eq!(&server.greeting(), b"NBDMAGICIHAVEOPT\0\x03");
+}
+
+#[test]
+fn go_tells_what_was_asked_and_starts() {
+    let (progress, out) = ask(
+        &mut greeted(),
+        &[option(GO, &info("disk", &[3, 1, 2, 1, 77]))],
+    );
+    let flags = [0b1101, 0b0110_1101]; // no DF without structured replies
+    let size = (1u64 << 30).to_be_bytes();
+    let expected = [
+        reply(GO, 3, &[&[0, 0][..], &size, &flags].concat()),
+        reply(GO, 3, b"\0\x01disk"),
+        reply(GO, 3, b"\0\x02the first"),
+        reply(GO, 3, &[0, 3, 0, 0, 2, 0, 0, 0, 16, 0, 0, 16, 0, 0]),
+        reply(GO, ACK, &[]),
+    ];
+    assert_eq!(out, expected.concat());
+    let Progress::Ready(session) = progress else {
+        panic!("{progress:?}")
+    };
+    assert_eq!(session.export.name, "disk");
+    assert!(!session.structured);
+    assert!(!session.export.flags.contains(ExportFlags::SEND_DF));
+}
+
+#[test]
+fn info_tells_the_same_and_goes_on() {
+    let mut server = greeted();
+    let (progress, out) = ask(&mut server, &[option(INFO, &info("", &[]))]);
+    assert_eq!(progress, Progress::More);
+    assert_eq!(kinds(&out), [(INFO, 3), (INFO, ACK)]);
+    // An empty description is not told.
+    let (_, out) = ask(&mut server, &[option(INFO, &info("größe", &[2]))]);
+    assert_eq!(kinds(&out), [(INFO, 3), (INFO, ACK)]);
+}
+
+#[test]
+fn export_name_answers_with_or_without_zeroes() {
+    for (flags, bytes) in [(0u8, 134), (1, 134), (2, 10), (3, 10)] {
+        let mut server = ServerHandshake::new(HandshakeLimits::default());
+        let input = [
+            &[0, 0, 0, flags],
+            &option(EXPORT_NAME, b"disk")[..],
+            b"rest",
+        ]
+        .concat();
+        let mut out = vec![];
+        let (n, progress) = server.step(&input, &shelf(), &mut out).unwrap();
+        assert_eq!(n, input.len() - 4, "what follows is not the handshake's");
+        assert!(matches!(progress, Progress::Ready(_)));
+        assert_eq!(out.len(), bytes);
+        assert_eq!(out[..8], (1u64 << 30).to_be_bytes());
+        assert!(out[10..].iter().all(|b| *b == 0));
+        let again = server.step(b"rest", &shelf(), &mut out);
+        assert_eq!(again, Err(WireError::HandshakeOver));
+    }
+}
+
+fn fatal(input: &[u8]) -> WireError {
+    let mut server = ServerHandshake::new(HandshakeLimits::default());
+    server.step(input, &shelf(), &mut vec![]).unwrap_err()
+}
+
+#[test]
+fn what_has_no_answer_ends_the_connection() {
+    assert_eq!(
+        fatal(&[0, 0, 0, 7]),
+        WireError::UnknownClientFlags { flags: 7 }
+    );
+    let fixed = |rest: &[u8]| [&[0, 0, 0, 3], rest].concat();
+    let name = "nothing".to_string();
+    assert_eq!(
+        fatal(&fixed(&option(EXPORT_NAME, name.as_bytes()))),
+        WireError::UnknownExport { name }
+    );
+    let bad = fatal(&fixed(&option(EXPORT_NAME, b"\xff")));
+    assert_eq!(bad.to_string(), "export name: not UTF-8");
+    let bad = fatal(&fixed(&option(EXPORT_NAME, &[b'x'; 5000])));
+    assert_eq!(bad.to_string(), "export name: longer than 4096 bytes");
+    let bad = fatal(&fixed(b"IHAVENOT\0\0\0\x02\0\0\0\0"));
+    assert!(matches!(
+        bad,
+        WireError::BadMagic {
+            place: "option",
+            ..
+        }
+    ));
+    // Before any of the data is there.
+    let bad = fatal(&fixed(b"IHAVEOPT\0\0\0\x07\xff\xff\xff\xff"));
+    assert!(matches!(bad, WireError::OptionTooLong { option: GO, .. }));
+    let bad = fatal(&fixed(b"IHAVEOPT\0\0\0\x01\0\0\xff\xff"));
+    assert!(matches!(bad, WireError::OptionTooLong { option: 1, .. }));
+    let plain = [&[0, 0, 0, 0][..], &option(GO, &info("disk", &[]))].concat();
+    assert_eq!(fatal(&plain), WireError::NotFixed { option: GO });
+    let many = vec![option(LIST, &[]); 65].concat();
+    assert_eq!(
+        fatal(&fixed(&many)),
+        WireError::TooManyOptions { limit: 64 }
+    );
+}
+
+#[test]
+fn abort_is_acknowledged() {
+    let (progress, out) = ask(&mut greeted(), &[option(ABORT, &[])]);
+    assert_eq!(progress, Progress::Closed);
+    assert_eq!(out, reply(ABORT, ACK, &[]));
+}
+
+#[test]
+fn list_names_every_export() {
+    let (progress, out) = ask(&mut greeted(), &[option(LIST, &[])]);
+    assert_eq!(progress, Progress::More);
+    let first = [&counted(b"disk")[..], b"the first"].concat();
+    let expected = [
+        reply(LIST, 2, &first),
+        reply(LIST, 2, &counted("größe".as_bytes())),
+        reply(LIST, ACK, &[]),
+    ];
+    assert_eq!(out, expected.concat());
+}
+
+#[test]
+fn lists_have_a_budget() {
+    let limits = HandshakeLimits {
+        max_list_reply_bytes: 100,
+        ..HandshakeLimits::default()
+    };
+    let mut server = ServerHandshake::new(limits);
+    let twice = [vec![0, 0, 0, 3], option(LIST, &[]), option(LIST, &[])].concat();
+    let mut out = vec![];
+    server.step(&twice, &shelf(), &mut out).unwrap();
+    assert_eq!(
+        kinds(&out),
+        [(LIST, 2), (LIST, 2), (LIST, ACK), (LIST, TOO_BIG)]
+    );
+}
+
+#[test]
+fn what_is_malformed_or_missing_is_said() {
+    let mut server = greeted();
+    ask(&mut server, &[option(STRUCTURED, &[])]);
+    let mut no_utf8 = info("disk", &[]);
+    no_utf8[4] = 0xff;
+    let mut bad_query = contexts("disk", &["base:allocation"]);
+    *bad_query.last_mut().unwrap() = 0xff;
+    let mut many = contexts("disk", &["base:allocation"]);
+    many[8..12].copy_from_slice(&[0xff; 4]);
+    for (number, data, kind) in [
+        (LIST, vec![0], INVALID),
+        (STARTTLS, vec![], POLICY),
+        (STARTTLS, vec![0], INVALID),
+        (STRUCTURED, vec![0], INVALID),
+        (GO, vec![], INVALID),
+        (GO, info("disk", &[3])[..11].to_vec(), INVALID),
+        (GO, [info("disk", &[3]), vec![0]].concat(), INVALID),
+        (GO, vec![0xff; 12], INVALID),
+        (GO, no_utf8, INVALID),
+        (GO, info("nothing", &[]), UNKNOWN),
+        (INFO, info("nothing", &[]), UNKNOWN),
+        (SET_META, contexts("nothing", &[]), UNKNOWN),
+        (LIST_META, contexts("nothing", &[]), UNKNOWN),
+        (SET_META, contexts("disk", &["allocation"]), INVALID),
+        (SET_META, bad_query, INVALID),
+        (LIST_META, many, INVALID),
+        (4, vec![], UNSUP),
+        (12, vec![], UNSUP),
+        (0xffff_ffff, vec![1, 2, 3], UNSUP),
+        (GO, vec![0; 8193], TOO_BIG),
+        (99, vec![0; 200_000], TOO_BIG),
+    ] {
+        let (progress, out) = ask(&mut server, &[option(number, &data)]);
+        assert_eq!(progress, Progress::More);
+        assert_eq!(kinds(&out), [(number, kind)], "{data:?}");
+    }
+    // And it still works.
+    let (progress, _) = ask(&mut server, &[option(GO, &info("disk", &[]))]);
+    assert!(matches!(progress, Progress::Ready(_)));
+}
+
+fn allocation(options: &[Vec<u8>], name: &str) -> Option<u32> {
+    let mut server = greeted();
+    ask(&mut server, options);
+    match ask(&mut server, &[option(GO, &info(name, &[]))]).0 {
+        Progress::Ready(session) => session.allocation_context,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn metadata_contexts_are_selected_per_export() {
+    let structured = option(STRUCTURED, &[]);
+    let set = |name, queries: &[&str]| option(SET_META, &contexts(name, queries));
+    let mine = set("disk", &["qemu:x", "base:allocation", "base:allocation"]);
+
+    let mut server = greeted();
+    let (_, out) = ask(
+        &mut server,
+        &[mine.clone(), structured.clone(), mine.clone()],
+    );
+    let context = reply(SET_META, 4, b"\0\0\0\x01base:allocation");
+    let (acks, said) = (reply(SET_META, ACK, &[]), replies(&out));
+    assert_eq!(
+        (said[0].1, said[1].1),
+        (INVALID, ACK),
+        "only after structured replies"
+    );
+    assert!(out.ends_with(&[context, acks].concat()));
+
+    let s = || structured.clone();
+    assert_eq!(allocation(&[s(), mine.clone()], "disk"), Some(1));
+    assert_eq!(
+        allocation(&[s(), mine.clone()], ""),
+        Some(1),
+        "the same export"
+    );
+    assert_eq!(
+        allocation(&[s(), set("", &["base:allocation"])], "disk"),
+        Some(1)
+    );
+    assert_eq!(
+        allocation(&[s(), mine.clone()], "größe"),
+        None,
+        "another export"
+    );
+    assert_eq!(allocation(&[mine.clone(), s()], "disk"), None);
+    for replaced in [
+        set("disk", &[]),
+        set("disk", &["base:"]),
+        set("nothing", &["base:allocation"]),
+        option(SET_META, &[]),
+        option(SET_META, &vec![0; 9000]),
+    ] {
+        let found = allocation(&[s(), mine.clone(), replaced], "disk");
+        assert_eq!(found, None, "each one replaces what was before");
+    }
+}
+
+#[test]
+fn metadata_contexts_are_listed() {
+    let mut server = greeted();
+    ask(&mut server, &[option(STRUCTURED, &[])]);
+    for (queries, listed) in [
+        (&[][..], true),
+        (&["base:"], true),
+        (&["base:allocation"], true),
+        (&["base:alloc"], false),
+        (&["qemu:"], false),
+    ] {
+        let (_, out) = ask(
+            &mut server,
+            &[option(LIST_META, &contexts("disk", queries))],
+        );
+        let mut expected = vec![];
+        if listed {
+            expected = reply(LIST_META, 4, b"\0\0\0\0base:allocation");
+        }
+        expected.extend(reply(LIST_META, ACK, &[]));
+        assert_eq!(out, expected, "{queries:?}");
+    }
+    // Listing selects nothing.
+    let list = option(LIST_META, &contexts("disk", &[]));
+    assert_eq!(allocation(&[option(STRUCTURED, &[]), list], "disk"), None);
+}

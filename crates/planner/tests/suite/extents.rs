@@ -1,0 +1,696 @@
+//! Strategies that place extents: plans, budgets, rules, and what is remembered.
+
+use model::*;
+use planner::{AnyStrategy, Decision, LintError, PlanError, StrategyState, build, decide, lint};
+use proptest::prelude::*;
+use units::*;
+
+use crate::support;
+
+const HOUR: Nanos = Nanos::from_secs(3600);
+const EXTENT: Bytes = Bytes::mib(10);
+
+/// A made-up array: a fast device or two, slow ones below, and volumes whose extents lie somewhere.
+#[derive(Debug, Clone)]
+struct Array {
+    facts: Facts,
+    /// Device of every extent, by volume.
+    places: Vec<Vec<u16>>,
+}
+
+impl Array {
+    /// Tiers with the extents that each of their devices holds.
+    fn new(tiers: &[&[u64]], volumes: &[u32]) -> Self {
+        let mut topology = Topology {
+            tiers: vec![],
+            devices: vec![],
+        };
+        for (t, devices) in tiers.iter().enumerate() {
+            let tier = TierId::from_index(t);
+            let first = topology.devices.len();
+            for (d, extents) in devices.iter().enumerate() {
+                let mut spec = support::preset_spec(["pm953", "pm1633", "pm863"][t]);
+                spec.capacity = Bytes(extents * EXTENT.0);
+                let name = format!("t{t}-{d}");
+                topology.devices.push(Device { name, tier, spec });
+            }
+            let devices = first..topology.devices.len();
+            topology.tiers.push(Tier {
+                name: format!("t{t}"),
+                specialty: Specialty::for_tier(t, tiers.len()),
+                devices: devices.map(DeviceId::from_index).collect(),
+            });
+        }
+        let slow = topology.devices.len() as u16 - 1;
+        let facts = Facts {
+            at: Nanos::ZERO,
+            epoch: 0,
+            placement_due: true,
+            generation: 0,
+            classes: vec![SloClass::none()],
+            vms: vec!["vm".into()],
+            volumes: vec![],
+            devices: vec![DeviceFacts::default(); topology.devices.len()],
+            topology,
+            moves: vec![],
+        };
+        let places = volumes.iter().map(|n| vec![slow; *n as usize]).collect();
+        Self { facts, places }
+    }
+
+    /// What is known an hour later, if these were the requests by volume and extent.
+    fn hour(&mut self, heat: &[Option<Vec<(u32, u32)>>]) -> &mut Facts {
+        self.facts.at += HOUR;
+        self.facts.epoch += 1;
+        self.facts.volumes.clear();
+        let mut used = vec![Bytes::ZERO; self.facts.devices.len()];
+        for (i, places) in self.places.iter().enumerate() {
+            let places = ExtentPlaces::of(places.iter().map(|d| Some(DeviceId(*d))));
+            // The last extent is short.
+            let size = Bytes(u64::from(places.count()) * EXTENT.0 - 4096);
+            let held = places.held(size, EXTENT);
+            held.iter().for_each(|(d, bytes)| used[d.index()] += *bytes);
+            let most = held.iter().max_by_key(|h| (h.1, std::cmp::Reverse(h.0)));
+            self.facts.volumes.push(VolumeFacts {
+                name: format!("v{i}"),
+                vm: VmId(0),
+                class: ClassId(0),
+                size,
+                device: most.unwrap().0,
+                measured: None,
+                calibration: vec![],
+                calibrating: false,
+                last_moved: None,
+                extents: Some(ExtentFacts {
+                    extent: EXTENT,
+                    places,
+                    heat: heat[i].clone().map(ExtentHeat::of),
+                }),
+            });
+        }
+        for (facts, used) in self.facts.devices.iter_mut().zip(used) {
+            facts.used = used;
+        }
+        &mut self.facts
+    }
+
+    /// Carries a plan out in order; the fullest that each device was, were a move to begin when those it names have ended.
+    fn carry_out(&mut self, plan: &Plan) {
+        for m in &plan.moves {
+            let places = &mut self.places[m.volume.index()];
+            match &m.extents {
+                Some(ranges) => {
+                    for e in ranges.iter() {
+                        assert_eq!(places[e as usize], m.from.0, "extent {e} is on its source");
+                        places[e as usize] = m.to.0;
+                    }
+                }
+                None => places.fill(m.to.0),
+            }
+        }
+        self.facts.generation = plan.generation;
+    }
+
+    fn on(&self, device: u16) -> usize {
+        let all = self.places.iter().flatten();
+        all.filter(|d| **d == device).count()
+    }
+}
+
+struct Run {
+    array: Array,
+    policy: Policy,
+    strategy: Box<dyn AnyStrategy>,
+    state: StrategyState,
+}
+
+impl Run {
+    fn new(array: Array, strategy: &str, config: serde_json::Value) -> Self {
+        let mut policy = Policy::default();
+        policy.headroom.space = 1.0;
+        let strategy = build(strategy, config).unwrap();
+        let state = strategy.initial_state();
+        Self {
+            array,
+            policy,
+            strategy,
+            state,
+        }
+    }
+
+    fn hourly(array: Array) -> Self {
+        Self::new(array, "period", serde_json::json!({"period": "1h"}))
+    }
+
+    fn decide(&mut self) -> Result<Decision, PlanError> {
+        let decision = decide(
+            &*self.strategy,
+            &self.array.facts,
+            &self.policy,
+            &self.state,
+            7,
+        )?;
+        // What is stored is all that is remembered.
+        let stored = decision.state.to_json();
+        self.state = self.strategy.state_from_json(stored).unwrap();
+        Ok(decision)
+    }
+
+    fn hour(&mut self, heat: &[Option<Vec<(u32, u32)>>]) -> Decision {
+        self.array.hour(heat);
+        self.decide().unwrap()
+    }
+}
+
+fn moved(decision: &Decision) -> Vec<(u32, u16, u16, String, Vec<u32>)> {
+    let moves = decision.plan.moves.iter();
+    let row = |m: &Move| {
+        let ranges = m.extents.as_ref().map_or("all".into(), ToString::to_string);
+        (m.volume.0, m.from.0, m.to.0, ranges, m.after.clone())
+    };
+    moves.map(row).collect()
+}
+
+fn outcomes(decision: &Decision) -> Vec<String> {
+    let rows = decision.report.volumes.iter();
+    let row = |v: &VolumeReport, e: &ExtentOutcome| {
+        let by = e
+            .refused
+            .as_ref()
+            .map_or("moves".into(), ToString::to_string);
+        format!(
+            "{} {} {}>{} {}: {by}",
+            v.volume, e.extents, e.from, e.to, e.requests
+        )
+    };
+    rows.flat_map(|v| v.extents.iter().map(move |e| row(v, e)))
+        .collect()
+}
+
+#[test]
+fn hot_extents_come_up_and_cool_ones_make_room_first() {
+    let mut run = Run::hourly(Array::new(&[&[4], &[100]], &[10, 10]));
+    // Ties fill the tier with low numbers: extents 0 and 1 of the first volume were never asked for.
+    let first = run.hour(&[Some(vec![(3, 9), (7, 5)]), Some(vec![])]);
+    assert_eq!(moved(&first), [(0, 1, 0, "0-1,3,7".into(), vec![])]);
+    assert_eq!(first.plan.moves[0].size, Bytes(4 * EXTENT.0));
+    run.array.carry_out(&first.plan);
+    // Two of the second volume are hotter than what is there: two have to go, and before.
+    let second = run.hour(&[Some(vec![(3, 9), (7, 5)]), Some(vec![(0, 1), (9, 4)])]);
+    let expected = [
+        (0, 0, 1, "0-1".to_string(), vec![]),
+        (1, 1, 0, "0,9".to_string(), vec![0]),
+    ];
+    assert_eq!(moved(&second), expected);
+    // The last extent of the volume is short.
+    assert_eq!(second.plan.moves[1].size, Bytes(2 * EXTENT.0 - 4096));
+    assert_eq!(
+        second.plan.moves[1].reason.to_string(),
+        "hot enough for the fast tier (5 requests in 1h)"
+    );
+    assert_eq!(
+        outcomes(&second),
+        ["v0 2 t0>t1 0: moves", "v1 2 t1>t0 5: moves"]
+    );
+    run.array.carry_out(&second.plan);
+    // The same heat again changes nothing.
+    let third = run.hour(&[Some(vec![(3, 9), (7, 5)]), Some(vec![(0, 1), (9, 4)])]);
+    assert_eq!(moved(&third), []);
+}
+
+#[test]
+fn what_comes_waits_only_for_what_it_needs() {
+    let mut run = Run::hourly(Array::new(&[&[6], &[100]], &[4, 4, 4, 4]));
+    let cold = || Some(vec![]);
+    let hot = |ios| Some(vec![(0, ios), (1, ios), (2, ios)]);
+    let first = run.hour(&[hot(5), hot(4), cold(), cold()]);
+    run.array.carry_out(&first.plan);
+    assert_eq!(run.array.on(0), 6);
+    let second = run.hour(&[Some(vec![(0, 1)]), cold(), hot(9), hot(8)]);
+    let expected = [
+        (1, 0, 1, "0-2".to_string(), vec![]),
+        (0, 0, 1, "0-2".to_string(), vec![]),
+        (2, 1, 0, "0-2".to_string(), vec![0]),
+        (3, 1, 0, "0-2".to_string(), vec![0, 1]),
+    ];
+    assert_eq!(
+        moved(&second),
+        expected,
+        "the hottest waits for one move only"
+    );
+}
+
+#[test]
+fn budgets_cut_the_coolest_and_the_rest_comes_later() {
+    let mut run = Run::hourly(Array::new(&[&[4], &[100]], &[10]));
+    run.policy.budget.bytes_per_epoch = Some(Bytes(3 * EXTENT.0));
+    let heat = || [Some(vec![(1, 5), (2, 8), (3, 1), (6, 7)])];
+    let first = run.hour(&heat());
+    assert_eq!(moved(&first), [(0, 1, 0, "1-2,6".into(), vec![])]);
+    let rows = [
+        "v0 3 t1>t0 20: moves",
+        "v0 1 t1>t0 1: budget: 30MiB to move is used up in this epoch",
+    ];
+    let got = outcomes(&first);
+    assert_eq!(got[0], rows[0]);
+    assert!(got[1].starts_with("v0 1 t1>t0 1: budget: "), "{}", got[1]);
+    run.array.carry_out(&first.plan);
+    // Half of an hour later no period ends, and the rest is still wanted.
+    run.array.hour(&[Some(vec![])]);
+    run.array.facts.at = Nanos(HOUR.0 * 3 / 2);
+    let second = run.decide().unwrap();
+    assert_eq!(moved(&second), [(0, 1, 0, "3".into(), vec![])]);
+
+    // One move alone.
+    let mut run = Run::hourly(Array::new(&[&[4], &[100]], &[10, 10]));
+    run.policy.budget.moves_per_epoch = 1;
+    let one = run.hour(&[Some(vec![(1, 5)]), Some(vec![(2, 8), (4, 8)])]);
+    assert_eq!(moved(&one), [(1, 1, 0, "2,4".into(), vec![])]);
+}
+
+#[test]
+fn a_full_tier_takes_what_it_has_room_for_within_its_headroom() {
+    let mut run = Run::hourly(Array::new(&[&[10], &[100]], &[20]));
+    run.policy.headroom.space = 0.5;
+    let hot = (0..20).map(|e| (e, 20 - e)).collect();
+    let first = run.hour(&[Some(hot)]);
+    assert_eq!(moved(&first), [(0, 1, 0, "0-4".into(), vec![])]);
+}
+
+#[test]
+fn unknown_heat_pins_and_rules_leave_extents_where_they_are() {
+    let mut run = Run::hourly(Array::new(&[&[4], &[100]], &[5, 5, 5, 5]));
+    let pin = Pin {
+        volume: VolumeId(1),
+        tier: TierId(1),
+    };
+    run.policy.pins.push(pin);
+    run.policy.affinity.push(Affinity {
+        kind: AffinityKind::DifferentDevices,
+        volumes: vec![VolumeId(2)],
+    });
+    let hot = || Some(vec![(0, 9)]);
+    let first = run.hour(&[None, hot(), hot(), Some(vec![(4, 1)])]);
+    assert_eq!(moved(&first), [(3, 1, 0, "4".into(), vec![])]);
+    // Places on the fast tier that nobody asked for went to the volume of unknown heat, which does not use them.
+    assert_eq!(
+        outcomes(&first),
+        [
+            "v0 3 t1>t0 0: its load is not known in this epoch",
+            "v3 1 t1>t0 1: moves"
+        ]
+    );
+    let left_out = "; 1 volumes stay whole: bound to other volumes by a rule; 1 volumes stay whole: pinned to a tier";
+    assert!(
+        first.report.notes[0].ends_with(left_out),
+        "{}",
+        first.report.notes[0]
+    );
+}
+
+#[test]
+fn a_volume_that_is_being_moved_is_left_alone() {
+    let mut run = Run::hourly(Array::new(&[&[4], &[100]], &[5]));
+    let first = run.hour(&[Some(vec![(0, 9), (1, 5), (2, 5), (3, 5)])]);
+    run.array.carry_out(&first.plan);
+    run.array
+        .hour(&[Some(vec![(1, 5), (2, 5), (3, 5), (4, 9)])]);
+    run.array.facts.moves.push(RunningMove {
+        volume: VolumeId(0),
+        from: DeviceId(1),
+        to: DeviceId(0),
+        extents: Some("0".parse().unwrap()),
+    });
+    let second = run.decide().unwrap();
+    assert_eq!(moved(&second), []);
+    let held = outcomes(&second);
+    assert_eq!(held.len(), 2, "{held:?}");
+    assert!(
+        held.iter()
+            .all(|h| h.ends_with("a move of it is under way")),
+        "{held:?}"
+    );
+}
+
+#[test]
+fn goals_of_whole_volumes_go_first_and_gather_what_lies_apart() {
+    let mut run = Run::hourly(Array::new(&[&[4], &[100], &[100]], &[5, 5]));
+    let heat = || [Some(vec![(0, 9), (1, 9)]), Some(vec![(0, 5), (1, 5)])];
+    let first = run.hour(&heat());
+    run.array.carry_out(&first.plan);
+    assert_eq!(run.array.places, [[0, 0, 2, 2, 2], [0, 0, 2, 2, 2]]);
+    // The slow tier is to be emptied: both go as a whole, though parts of them are elsewhere, and no extent moves for heat.
+    run.policy.draining = vec![TierId(2)];
+    let second = run.hour(&[Some(vec![]), Some(vec![(4, 9)])]);
+    let expected = [
+        (0, 2, 1, "all".to_string(), vec![]),
+        (1, 2, 1, "all".to_string(), vec![]),
+    ];
+    assert_eq!(moved(&second), expected);
+    assert!(
+        outcomes(&second)
+            .iter()
+            .all(|o| o.ends_with("the whole volume moves"))
+    );
+    // The fast tier is to be emptied: what lies there goes home, and the next tier is the fast one then.
+    run.policy.draining = vec![TierId(0)];
+    run.policy.budget.moves_per_epoch = 2;
+    let third = run.hour(&[Some(vec![]), Some(vec![])]);
+    let home = [
+        (0, 0, 2, "0-1".to_string(), vec![]),
+        (1, 0, 2, "0-1".to_string(), vec![]),
+    ];
+    assert_eq!(moved(&third), home);
+    // A pin brings together what lies apart.
+    run.policy.draining = vec![];
+    let tier = TierId(2);
+    run.policy.pins = vec![Pin {
+        volume: VolumeId(1),
+        tier,
+    }];
+    let fourth = run.hour(&[Some(vec![]), Some(vec![])]);
+    assert!(moved(&fourth).contains(&(1, 0, 2, "0-1".to_string(), vec![])));
+    assert_eq!(fourth.plan.moves[0].goal, Goal::Rules);
+}
+
+#[test]
+fn what_leaves_goes_where_its_volume_is_or_where_there_is_room() {
+    let mut run = Run::hourly(Array::new(&[&[2], &[1], &[3]], &[3, 2]));
+    run.array.places = vec![vec![2, 2, 2], vec![0, 0]];
+    let first = run.hour(&[Some(vec![(0, 9), (1, 9)]), Some(vec![(0, 1)])]);
+    // One tier below is room for one; the tier that holds the other volume is full.
+    assert_eq!(
+        moved(&first),
+        [
+            (1, 0, 1, "1".to_string(), vec![]),
+            (0, 2, 0, "0".to_string(), vec![0])
+        ]
+    );
+}
+
+#[test]
+fn state_is_by_name_when_the_inventory_changes() {
+    let mut run = Run::new(
+        Array::new(&[&[2], &[100]], &[4, 4]),
+        "period",
+        serde_json::json!({"period": "2h"}),
+    );
+    run.hour(&[Some(vec![(0, 1)]), Some(vec![(2, 7), (3, 9)])]);
+    // The first volume is gone when the period ends, and the second has another number.
+    run.array.hour(&[Some(vec![]), Some(vec![(1, 8)])]);
+    run.array.places.remove(0);
+    run.array.facts.volumes.remove(0);
+    let second = run.decide().unwrap();
+    assert_eq!(moved(&second), [(0, 1, 0, "1,3".into(), vec![])]);
+}
+
+#[test]
+fn a_period_that_ends_between_decisions_is_refused() {
+    let strategy = build("period", serde_json::json!({"period": "1h"})).unwrap();
+    let epochs = |s| Epochs {
+        monitor: Nanos::from_secs(60),
+        migration: Nanos::from_secs(s),
+    };
+    assert_eq!(strategy.suits(&epochs(1200)), Ok(()));
+    let fault = strategy.suits(&epochs(2400)).unwrap_err();
+    assert_eq!(fault.key, "period");
+    assert!(
+        fault
+            .why
+            .contains("1h is not a multiple of the migration epoch"),
+        "{fault}"
+    );
+    let dual = build(
+        "dual-period",
+        serde_json::json!({"long": "24h", "short": "90m"}),
+    )
+    .unwrap();
+    assert_eq!(dual.suits(&epochs(3600)).unwrap_err().key, "short");
+}
+
+#[test]
+fn lint_knows_moves_of_extents() {
+    let mut run = Run::hourly(Array::new(&[&[4], &[100]], &[10, 10]));
+    let good = run.hour(&[Some(vec![(3, 9)]), Some(vec![(2, 8)])]).plan;
+    let faults = |change: &dyn Fn(&mut Plan, &mut Facts, &mut Policy)| {
+        let (mut plan, mut facts) = (good.clone(), run.array.facts.clone());
+        let mut policy = run.policy.clone();
+        change(&mut plan, &mut facts, &mut policy);
+        lint(&plan, &facts, &policy)
+    };
+    let text = |change: &dyn Fn(&mut Plan, &mut Facts, &mut Policy)| {
+        let faults: Vec<String> = faults(change).iter().map(ToString::to_string).collect();
+        faults.join("; ")
+    };
+    let ranges = |text: &str| Some(text.parse::<ExtentRanges>().unwrap());
+    assert_eq!(text(&|_, _, _| {}), "");
+    // Two moves of one volume may be in one plan if they are about other extents.
+    assert_eq!(
+        text(&|p, _, _| {
+            let mut other = p.moves[1].clone();
+            other.extents = ranges("7");
+            other.size = EXTENT;
+            p.moves.insert(1, other);
+            p.moves[0].extents = ranges("0");
+            p.moves[0].size = EXTENT;
+        }),
+        ""
+    );
+    assert!(matches!(
+        &faults(&|p, _, _| p.moves.push(p.moves[1].clone()))[..],
+        [LintError::Twice { .. }, ..]
+    ));
+    assert!(matches!(
+        &faults(&|p, _, _| p.moves[1].extents = None)[..],
+        [LintError::Size { .. }, ..]
+    ));
+    let wrong = text(&|p, _, _| p.moves[1].size = EXTENT + EXTENT);
+    assert!(
+        wrong.starts_with("volume v1: the size in the plan is 20 MiB"),
+        "{wrong}"
+    );
+    let there = text(&|_, f, _| {
+        let extents = f.volumes[1].extents.as_mut().unwrap();
+        extents.places = ExtentPlaces::of((0..10).map(|e| Some(DeviceId(u16::from(e != 2)))));
+    });
+    assert_eq!(
+        there,
+        "volume v1: extent 2 is moved from device t1-0, but it is not there"
+    );
+    let outside = text(&|p, _, _| p.moves[1].extents = ranges("2,10"));
+    assert_eq!(outside, "volume v1 has no extent 10");
+    let none = text(&|p, _, _| p.moves[1].extents = ranges(""));
+    assert_eq!(none, "volume v1: no extent is to be moved");
+    let unknown = text(&|_, f, _| f.volumes[1].extents = None);
+    assert!(unknown.contains("its extents are not known"), "{unknown}");
+    let parted = text(&|_, _, p| {
+        p.affinity.push(Affinity {
+            kind: AffinityKind::SameTier,
+            volumes: vec![VolumeId(1)],
+        });
+    });
+    assert_eq!(
+        parted,
+        "volume v1 is bound to other volumes by a rule, but some of its extents are moved"
+    );
+    let full = text(&|_, f, _| f.devices[0].used = Bytes(EXTENT.0));
+    assert!(full.contains("device t0-0 would hold"), "{full}");
+}
+
+/// An array, rules, and hours of heat.
+fn worlds() -> impl Strategy<Value = (Array, Policy, Vec<Vec<Option<Vec<u32>>>>)> {
+    let tiers = prop::sample::select(vec![
+        vec![vec![6], vec![60]],
+        vec![vec![3, 4], vec![60]],
+        vec![vec![5], vec![9], vec![60]],
+        vec![vec![5], vec![30, 31]],
+        vec![vec![40], vec![42]],
+    ]);
+    let hour = prop::collection::vec(
+        prop::option::weighted(0.9, prop::collection::vec(0..6_u32, 12)),
+        4,
+    );
+    let limits = (
+        prop::option::of(1..20_u64),
+        1..12_u32,
+        prop::sample::select(vec![1.0, 0.9, 0.6]),
+        prop::option::weighted(0.3, prop::sample::select(vec![0.7, 0.95])),
+    );
+    let rules = (
+        prop::option::weighted(0.3, 0..4_u32),
+        prop::option::weighted(0.2, 0..2_u16),
+        prop::option::weighted(0.2, 0..2_u16),
+    );
+    (tiers, limits, rules, prop::collection::vec(hour, 1..6)).prop_map(
+        |(tiers, (bytes, moves, space, high), (pin, cordon, drain), hours)| {
+            let tiers: Vec<&[u64]> = tiers.iter().map(Vec::as_slice).collect();
+            let array = Array::new(&tiers, &[12, 3, 7, 5]);
+            let mut policy = Policy::default();
+            policy.budget.bytes_per_epoch = bytes.map(|n| Bytes(n * EXTENT.0));
+            policy.budget.moves_per_epoch = moves;
+            policy.headroom.space = space;
+            policy.space_high = high;
+            policy.pins.extend(pin.map(|v| Pin {
+                volume: VolumeId(v),
+                tier: TierId(1),
+            }));
+            policy.cordoned.extend(cordon.map(TierId));
+            policy.draining.extend(drain.map(TierId));
+            (array, policy, hours)
+        },
+    )
+}
+
+fn requests(array: &Array, hour: &[Option<Vec<u32>>]) -> Vec<Option<Vec<(u32, u32)>>> {
+    let of_volume = |(places, ios): (&Vec<u16>, &Option<Vec<u32>>)| {
+        let ios = ios.as_ref()?.iter().copied();
+        let all = (0..places.len() as u32).zip(ios);
+        Some(all.filter(|h| h.1 > 0).collect())
+    };
+    array.places.iter().zip(hour).map(of_volume).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Every plan passes the lint, which knows capacity in the worst order of events; carried out, no device is over full.
+    #[test]
+    fn no_plan_breaks_a_rule((array, policy, hours) in worlds(), name in prop::sample::select(vec!["period", "dual-period"])) {
+        let config = match name {
+            "period" => serde_json::json!({"period": "1h"}),
+            _ => serde_json::json!({"long": "3h", "short": "1h", "share": 0.4}),
+        };
+        let mut run = Run::new(array, name, config);
+        run.policy = policy;
+        for hour in hours {
+            let heat = requests(&run.array, &hour);
+            run.array.hour(&heat);
+            let decision = run.decide();
+            prop_assert!(decision.is_ok(), "{}", decision.err().unwrap());
+            run.array.carry_out(&decision.unwrap().plan);
+            for (d, device) in run.array.facts.topology.devices.iter().enumerate() {
+                let most = device.spec.capacity.0 / EXTENT.0;
+                // A short extent may leave room for part of another.
+                prop_assert!(run.array.on(d as u16) as u64 <= most + 1);
+            }
+        }
+    }
+
+    /// Without budgets and rules a plan that was carried out is followed by none, the heat being the same.
+    #[test]
+    fn a_plan_carried_out_is_a_fixed_point((array, _, hours) in worlds()) {
+        let mut run = Run::hourly(array);
+        run.policy.budget.moves_per_epoch = 1000;
+        for hour in hours {
+            let hour: Vec<_> = hour.into_iter().map(|v| v.or(Some(vec![0; 12]))).collect();
+            let heat = requests(&run.array, &hour);
+            let decision = run.hour(&heat);
+            run.array.carry_out(&decision.plan);
+            let again = run.hour(&heat);
+            prop_assert_eq!(moved(&again), vec![]);
+        }
+    }
+}
+
+/// A fast tier of four extents above a device that is twenty times as slow.
+fn far_apart() -> Array {
+    let mut array = Array::new(&[&[4], &[100]], &[10, 10]);
+    let slow = &mut array.facts.topology.devices[1].spec;
+    slow.read_latency = Nanos::from_millis(2);
+    slow.write_latency = Nanos::from_millis(2);
+    array
+}
+
+/// Classes with targets of 1 and 10 ms, one volume of each, equally hot; the first is the class of `first`.
+fn of_two_classes(first: u32) -> Run {
+    let target = |ms| SloTarget {
+        statistic: SloStatistic::Mean,
+        latency: Nanos::from_millis(ms),
+    };
+    let class = |name: &str, ms| SloClass {
+        name: name.into(),
+        weight: 1.0,
+        target: Some(target(ms)),
+    };
+    let mut run = Run::new(far_apart(), "qos-exchange", serde_json::Value::Null);
+    run.array.facts.classes = vec![class("tight", 1), class("loose", 10)];
+    let hot = || Some((0..4).map(|e| (e, 2_000)).collect());
+    run.array.hour(&[hot(), hot()]);
+    let volumes = &mut run.array.facts.volumes;
+    volumes[0].class = ClassId(first as u16);
+    volumes[1].class = ClassId(1 - first as u16);
+    run
+}
+
+#[test]
+fn an_exchange_takes_free_space_and_prefers_the_tighter_class() {
+    for first in [0, 1] {
+        let mut run = of_two_classes(first);
+        let decision = run.decide().unwrap();
+        assert_eq!(
+            moved(&decision),
+            [(first, 1, 0, "0-3".into(), vec![])],
+            "four places, eight hot extents"
+        );
+        let note = &decision.report.notes[0];
+        assert!(
+            note.starts_with("4 exchanges, weighted response time falls by"),
+            "{note}"
+        );
+        run.array.carry_out(&decision.plan);
+    }
+}
+
+#[test]
+fn equally_hot_extents_of_equal_classes_are_not_moved_to_and_fro() {
+    let mut run = of_two_classes(0);
+    let first = run.decide().unwrap();
+    run.array.carry_out(&first.plan);
+    for _ in 0..3 {
+        let hot = || Some((0..4).map(|e| (e, 2_000)).collect());
+        run.array.hour(&[hot(), hot()]);
+        run.array.facts.volumes[1].class = ClassId(1);
+        let again = run.decide().unwrap();
+        assert_eq!(moved(&again), [], "what is best stays");
+    }
+}
+
+#[test]
+fn hotter_extents_displace_cooler_ones_and_the_number_is_bounded() {
+    let mut run = Run::new(
+        far_apart(),
+        "qos-exchange",
+        serde_json::json!({"exchanges": 2}),
+    );
+    let first = run.hour(&[Some(vec![(0, 900), (1, 800), (2, 700)]), Some(vec![])]);
+    assert_eq!(moved(&first), [(0, 1, 0, "0-1".into(), vec![])]);
+    run.array.carry_out(&first.plan);
+    let heat = || [Some(vec![(2, 700)]), Some(vec![(5, 9000), (6, 8000)])];
+    let second = run.hour(&heat());
+    assert_eq!(moved(&second), [(1, 1, 0, "5-6".into(), vec![])]);
+    run.array.carry_out(&second.plan);
+    // The tier is full: what is idle there makes room for the last one.
+    let third = run.hour(&heat());
+    let up: Vec<_> = moved(&third).into_iter().filter(|m| m.2 == 0).collect();
+    assert_eq!(up.len(), 1);
+    assert_eq!((up[0].0, up[0].3.as_str()), (0, "2"));
+    assert!(moved(&third).iter().any(|m| m.2 == 1 && m.0 == 0));
+}
+
+#[test]
+fn parameters_of_exchanges_are_checked() {
+    for (config, why) in [
+        (
+            serde_json::json!({"burst": 0.5}),
+            "burst: must be between 1 and 10",
+        ),
+        (
+            serde_json::json!({"write_share": 2}),
+            "write_share: must be between 0 and 1",
+        ),
+        (serde_json::json!({"exchange": 2}), "unknown field"),
+    ] {
+        let error = build("qos-exchange", config).err().unwrap().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+}

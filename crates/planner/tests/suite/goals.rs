@@ -1,0 +1,573 @@
+//! Goals that outrank a strategy's, and the gates that a strategy's wishes have to pass.
+
+use model::*;
+use planner::{AnyStrategy, ConfigError, Context, Decision, Draft, Strategy as _, Wish, decide};
+use proptest::prelude::*;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use units::*;
+
+use crate::support::{STRATEGIES, V, facts, inventory, plan_with, v};
+
+/// A volume, the tier that it is wanted on, its mean latency before and after in microseconds.
+type Want = (u32, u16, Option<(f64, f64)>);
+
+/// Wants what it is told.
+struct Told(ToldConfig);
+
+#[derive(Default, Serialize, Deserialize, schemars::JsonSchema)]
+struct ToldConfig {
+    wants: Vec<Want>,
+}
+
+impl planner::Strategy for Told {
+    type Config = ToldConfig;
+    type State = ();
+    const NAME: &'static str = "told";
+    const SUMMARY: &'static str = "for tests";
+
+    fn new(config: ToldConfig) -> Result<Self, ConfigError> {
+        Ok(Self(config))
+    }
+
+    fn plan(&self, context: &Context<'_>, _: &(), draft: &mut Draft) {
+        for i in 0..context.facts.volumes.len() {
+            let mut wish = Wish::stay(context, VolumeId::from_index(i));
+            if let Some((_, tier, effect)) = self.0.wants.iter().find(|w| w.0 as usize == i) {
+                wish.tier = TierId(*tier);
+                wish.reason = Reason::ClassOrder { weight: 1.0 };
+                wish.value = 1.0;
+                wish.effect = Effect {
+                    latency_before_us: effect.map(|e| e.0),
+                    latency_after_us: effect.map(|e| e.1),
+                    ..Effect::default()
+                };
+            }
+            draft.wishes.push(wish);
+        }
+    }
+}
+
+fn told(wants: &[Want]) -> Told {
+    let wants = wants.to_vec();
+    Told::new(ToldConfig { wants }).unwrap()
+}
+
+fn decided(strategy: &dyn AnyStrategy, facts: &Facts, policy: &Policy) -> Decision {
+    decide(strategy, facts, policy, &strategy.initial_state(), 7).unwrap()
+}
+
+/// Volume, target tier and goal of every move.
+fn moves(d: &Decision, facts: &Facts) -> Vec<(u32, u16, Goal)> {
+    let target = |m: &Move| facts.topology.tier_of(m.to).0;
+    d.plan
+        .moves
+        .iter()
+        .map(|m| (m.volume.0, target(m), m.goal))
+        .collect()
+}
+
+fn held(d: &Decision, volume: usize) -> &Rejection {
+    match &d.report.volumes[volume].outcome {
+        Outcome::Held { by, .. } => by,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn draining(tiers: &[u16]) -> Policy {
+    Policy {
+        draining: tiers.iter().map(|t| TierId(*t)).collect(),
+        ..Policy::default()
+    }
+}
+
+fn gated(gates: Gates) -> Policy {
+    Policy {
+        gates,
+        ..Policy::default()
+    }
+}
+
+#[test]
+fn a_draining_tier_empties_into_the_nearest_one_the_lower_first() {
+    let mut f = facts(&[v(2, 50, 100.0, 0.5, 1.0), v(2, 90, 100.0, 0.5, 1.0)]);
+    f.volumes[0].measured = None;
+    let d = plan_with("noop", json!({}), &f, &draining(&[1]));
+    // The largest first, and one whose load is not known as well.
+    assert_eq!(moves(&d, &f), [(1, 2, Goal::Drain), (0, 2, Goal::Drain)]);
+    let reason = d.plan.moves[0].reason.to_string();
+    assert_eq!(reason, "tier t2 is being emptied");
+    // The lower one is closed: the upper one, on a device of its own each, since one holds 100 GiB.
+    let mut policy = draining(&[1]);
+    policy.cordoned = vec![TierId(2)];
+    let d = plan_with("noop", json!({}), &f, &policy);
+    assert_eq!(moves(&d, &f), [(1, 0, Goal::Drain), (0, 0, Goal::Drain)]);
+    assert_ne!(d.plan.moves[0].to, d.plan.moves[1].to);
+}
+
+#[test]
+fn room_is_counted_over_the_whole_decision_and_who_finds_none_is_held() {
+    // 120 GiB are left on each device of t3: for one of these each; the third goes up, the fourth nowhere.
+    let mut volumes: Vec<V> = vec![v(3, 380, 1.0, 0.5, 1.0), v(4, 380, 1.0, 0.5, 1.0)];
+    volumes.extend([81, 80, 39].map(|gib| v(2, gib, 1.0, 0.5, 1.0)));
+    let f = facts(&volumes);
+    let d = plan_with("noop", json!({}), &f, &draining(&[1]));
+    assert_eq!(
+        moves(&d, &f),
+        [
+            (2, 2, Goal::Drain),
+            (3, 2, Goal::Drain),
+            (4, 2, Goal::Drain)
+        ]
+    );
+    let mut f = f;
+    f.devices[3].reserved = Bytes::gib(40);
+    f.devices[4].reserved = Bytes::gib(50);
+    f.devices[0].reserved = Bytes::gib(10);
+    f.devices[1].reserved = Bytes::gib(70);
+    let d = plan_with("noop", json!({}), &f, &draining(&[1]));
+    // 80 and 70 left below, 90 and 30 above: the largest and the next take what there is.
+    assert_eq!(
+        moves(&d, &f),
+        [
+            (2, 0, Goal::Drain),
+            (3, 2, Goal::Drain),
+            (4, 2, Goal::Drain)
+        ]
+    );
+    f.devices[0].reserved = Bytes::gib(20);
+    let d = plan_with("noop", json!({}), &f, &draining(&[1]));
+    assert!(
+        matches!(held(&d, 2), Rejection::NoDevice { need, .. } if *need == Bytes::gib(81)),
+        "{:?}",
+        held(&d, 2)
+    );
+    assert_eq!(d.plan.moves.len(), 2);
+}
+
+#[test]
+fn a_drained_volume_goes_where_its_strategy_or_its_pin_wants_it() {
+    let f = facts(&[v(2, 10, 100.0, 0.5, 1.0), v(2, 10, 100.0, 0.5, 1.0)]);
+    let strategy = told(&[(0, 0, Some((100.0, 80.0)))]);
+    let d = decided(&strategy, &f, &draining(&[1]));
+    assert_eq!(moves(&d, &f), [(0, 0, Goal::Drain), (1, 2, Goal::Drain)]);
+    assert_eq!(d.plan.moves[0].effect.latency_after_us, Some(80.0));
+    // Where it wants it is being emptied too.
+    let d = decided(&strategy, &f, &draining(&[0, 1]));
+    assert_eq!(moves(&d, &f), [(0, 2, Goal::Drain), (1, 2, Goal::Drain)]);
+    assert_eq!(d.plan.moves[0].effect, Effect::default());
+    let mut policy = draining(&[1]);
+    let pin = |volume, tier| Pin {
+        volume: VolumeId(volume),
+        tier: TierId(tier),
+    };
+    policy.pins = vec![pin(0, 1), pin(1, 0)];
+    let d = decided(&strategy, &f, &policy);
+    assert_eq!(moves(&d, &f), [(1, 0, Goal::Drain)]);
+    assert_eq!(held(&d, 0), &Rejection::Pinned { tier: "t2".into() });
+    // Without another tier that is open it is held as well.
+    let d = decided(&strategy, &f, &draining(&[0, 1, 2]));
+    assert_eq!(
+        (held(&d, 0), held(&d, 1)),
+        (&Rejection::Cordoned, &Rejection::Cordoned)
+    );
+}
+
+#[test]
+fn volumes_bound_to_one_tier_drain_together_also_past_gates() {
+    let mut f = facts(&[v(2, 30, 100.0, 0.5, 1.0), v(2, 40, 100.0, 0.5, 1.0)]);
+    f.volumes[1].last_moved = Some(f.at);
+    let mut policy = draining(&[1]);
+    policy.affinity = vec![Affinity {
+        kind: AffinityKind::SameTier,
+        volumes: vec![VolumeId(0), VolumeId(1)],
+    }];
+    policy.gates.cooldown = Nanos::from_secs(3600);
+    // Below there is room for the larger one only, so both go up.
+    f.devices[3].reserved = Bytes::gib(460);
+    f.devices[4].reserved = Bytes::gib(480);
+    let d = plan_with("noop", json!({}), &f, &policy);
+    assert_eq!(moves(&d, &f), [(1, 0, Goal::Drain), (0, 0, Goal::Drain)]);
+    // A pin takes its partner along, though that one was moved a moment ago.
+    policy.draining.clear();
+    policy.pins = vec![Pin {
+        volume: VolumeId(0),
+        tier: TierId(0),
+    }];
+    let d = decided(&told(&[(1, 0, None)]), &f, &policy);
+    assert_eq!(moves(&d, &f), [(0, 0, Goal::Rules), (1, 0, Goal::Rules)]);
+}
+
+#[test]
+fn the_least_used_volumes_leave_a_device_that_is_too_full() {
+    let mut f = facts(&[
+        v(0, 30, 500.0, 0.5, 1.0),
+        v(0, 30, 10.0, 0.5, 1.0),
+        v(0, 35, 5000.0, 0.5, 1.0),
+    ]);
+    let high = |high| Policy {
+        space_high: Some(high),
+        ..Policy::default()
+    };
+    let at = |d: &Decision, f: &Facts| moves(d, f).iter().map(|m| (m.0, m.1)).collect::<Vec<_>>();
+    let d = plan_with("noop", json!({}), &f, &high(0.9));
+    assert_eq!(moves(&d, &f), [(1, 1, Goal::Space)]);
+    let reason = d.plan.moves[0].reason.to_string();
+    assert_eq!(reason, "little used, and t1-0 is 95.0 % full");
+    let d = plan_with("noop", json!({}), &f, &high(0.6));
+    assert_eq!(at(&d, &f), [(1, 1), (0, 1)], "until it is below");
+    assert!(
+        plan_with("noop", json!({}), &f, &high(0.95))
+            .plan
+            .moves
+            .is_empty()
+    );
+    assert!(
+        plan_with("noop", json!({}), &f, &Policy::default())
+            .plan
+            .moves
+            .is_empty()
+    );
+    // Unknown is not idle.
+    f.volumes[1].measured = None;
+    let d = plan_with("noop", json!({}), &f, &high(0.9));
+    assert_eq!(at(&d, &f), [(0, 1)]);
+    // Nothing below keeps room: another device of the tier, and then none.
+    f.devices[2].reserved = Bytes::gib(180);
+    f.devices[3].reserved = Bytes::gib(440);
+    f.devices[4].reserved = Bytes::gib(440);
+    let d = plan_with("noop", json!({}), &f, &high(0.9));
+    assert_eq!(at(&d, &f), [(0, 0)]);
+    assert_eq!(d.plan.moves[0].to, DeviceId(1));
+    f.devices[1].reserved = Bytes::gib(80);
+    let d = plan_with("noop", json!({}), &f, &high(0.9));
+    assert!(d.plan.moves.is_empty());
+    assert!(matches!(held(&d, 0), Rejection::NoDevice { .. }));
+}
+
+#[test]
+fn space_comes_before_latency_and_latency_does_not_undo_it() {
+    // The strategy wants the cold volume on the tier that is too full, and the coldest one there to stay.
+    let f = facts(&[
+        v(2, 10, 10.0, 0.5, 1.0),
+        v(0, 85, 10.0, 0.5, 1.0),
+        v(1, 85, 20.0, 0.5, 1.0),
+    ]);
+    let mut policy = Policy {
+        space_high: Some(0.9),
+        ..Policy::default()
+    };
+    let up = told(&[(0, 0, None)]);
+    let d = decided(&up, &f, &policy);
+    assert!(
+        matches!(held(&d, 0), Rejection::NoDevice { most_free, .. } if *most_free == Bytes::gib(5))
+    );
+    policy.space_high = Some(0.8);
+    let d = decided(&up, &f, &policy);
+    assert_eq!(
+        moves(&d, &f),
+        [
+            (1, 1, Goal::Space),
+            (2, 2, Goal::Space), // t2 would be too full itself
+            (0, 0, Goal::Latency)
+        ]
+    );
+}
+
+#[test]
+fn a_wish_has_to_last() {
+    let f = facts(&[v(3, 10, 100.0, 0.5, 1.0)]);
+    let policy = gated(Gates {
+        hold: 3,
+        ..Gates::default()
+    });
+    let (up, middle) = (told(&[(0, 0, None)]), told(&[(0, 1, None)]));
+    let mut state = up.initial_state();
+    let mut next = |strategy: &Told, f: &Facts| {
+        // Through a store and back each time.
+        state = strategy.state_from_json(state.to_json()).unwrap();
+        let d = decide(strategy, f, &policy, &state, 7).unwrap();
+        state = d.state.clone();
+        d
+    };
+    let hold = |seen| Rejection::Hold { seen, needed: 3 };
+    assert_eq!(held(&next(&up, &f), 0), &hold(1));
+    assert_eq!(held(&next(&up, &f), 0), &hold(2));
+    assert_eq!(held(&next(&middle, &f), 0), &hold(1), "another tier");
+    assert_eq!(held(&next(&up, &f), 0), &hold(1));
+    // Only decisions about placement count.
+    let not_due = Facts {
+        placement_due: false,
+        ..f.clone()
+    };
+    assert!(next(&up, &not_due).report.volumes.is_empty());
+    assert_eq!(held(&next(&up, &f), 0), &hold(2));
+    assert_eq!(moves(&next(&up, &f), &f), [(0, 0, Goal::Latency)]);
+    // A decision that does not want it begins anew.
+    next(&told(&[]), &f);
+    assert_eq!(held(&next(&up, &f), 0), &hold(1));
+}
+
+#[test]
+fn a_state_from_before_anything_else_was_remembered_still_reads() {
+    let f = facts(&[v(3, 60, 30_000.0, 1.0, 1.0), v(4, 60, 10.0, 1.0, 1.0)]);
+    for name in ["noop", "static", "autotiering"] {
+        let strategy = planner::build(name, json!({})).unwrap();
+        let d = decided(&*strategy, &f, &Policy::default());
+        let stored = d.state.to_json();
+        let old = strategy.state_from_json(stored["own"].clone()).unwrap();
+        assert_eq!(old.to_json()["own"], stored["own"], "{name}");
+        assert_eq!(old.to_json()["holds"], json!({}), "{name}");
+    }
+}
+
+#[test]
+fn a_volume_rests_after_a_move_but_for_rules() {
+    let mut f = facts(&[v(3, 10, 100.0, 0.5, 1.0)]);
+    let cooldown = Nanos::from_secs(600);
+    let policy = gated(Gates {
+        cooldown,
+        ..Gates::default()
+    });
+    let up = told(&[(0, 0, None)]);
+    f.volumes[0].last_moved = Some(f.at - Nanos::from_secs(200));
+    let d = decided(&up, &f, &policy);
+    let left = Nanos::from_secs(400);
+    assert_eq!(held(&d, 0), &Rejection::Cooldown { left });
+    let text = held(&d, 0).to_string();
+    assert!(text.contains("6m 40s to wait"), "{text}");
+    let mut pinned = policy.clone();
+    pinned.pins = vec![Pin {
+        volume: VolumeId(0),
+        tier: TierId(0),
+    }];
+    let by_rule = decided(&up, &f, &pinned);
+    assert_eq!(moves(&by_rule, &f), [(0, 0, Goal::Rules)]);
+    f.volumes[0].last_moved = Some(f.at - cooldown);
+    let d = decided(&up, &f, &policy);
+    assert_eq!(moves(&d, &f), [(0, 0, Goal::Latency)]);
+    // The check of the plan knows the rules too.
+    f.volumes[0].last_moved = Some(f.at);
+    let errors = planner::lint(&d.plan, &f, &policy);
+    assert!(
+        errors.len() == 1 && errors[0].to_string().contains("a short time ago"),
+        "{errors:?}"
+    );
+    assert_eq!(planner::lint(&by_rule.plan, &f, &policy), []);
+    let errors = planner::lint(&by_rule.plan, &f, &draining(&[0]));
+    assert!(
+        errors.len() == 1 && errors[0].to_string().contains("being emptied"),
+        "{errors:?}"
+    );
+}
+
+#[test]
+fn small_gains_and_fast_volumes_are_left_alone_and_so_is_who_made_room_for_them() {
+    let f = facts(&[
+        v(3, 10, 100.0, 0.5, 1.0),
+        v(4, 10, 100.0, 0.5, 1.0),
+        v(0, 10, 100.0, 0.5, 1.0),
+        v(2, 10, 100.0, 0.5, 1.0),
+    ]);
+    let latency_us = f.volumes[0].measured.unwrap().latency_mean_us().unwrap();
+    // Two come up from t3, one makes room on t1, and one on t2, to where the former goes.
+    let all = told(&[
+        (0, 0, Some((100.0, 95.0))),
+        (1, 0, Some((100.0, 50.0))),
+        (2, 1, Some((50.0, 60.0))),
+        (3, 2, Some((60.0, 70.0))),
+    ]);
+    let volumes = |d: &Decision| {
+        let mut list: Vec<u32> = d.plan.moves.iter().map(|m| m.volume.0).collect();
+        list.sort();
+        list
+    };
+    assert_eq!(
+        volumes(&decided(&all, &f, &Policy::default())),
+        [0, 1, 2, 3]
+    );
+    let margin = |margin| {
+        gated(Gates {
+            margin,
+            ..Gates::default()
+        })
+    };
+    let d = decided(&all, &f, &margin(0.2));
+    assert_eq!(volumes(&d), [1, 2, 3], "one still comes");
+    assert!(
+        matches!(held(&d, 0), Rejection::Margin { gain, needed } if (gain - 0.05).abs() < 1e-9 && *needed == 0.2)
+    );
+    let d = decided(&all, &f, &margin(0.6));
+    assert_eq!(volumes(&d), [0; 0]);
+    for slower in [2, 3] {
+        assert_eq!(held(&d, slower), &Rejection::NoBeneficiary);
+    }
+    let threshold = |threshold| {
+        gated(Gates {
+            threshold,
+            ..Gates::default()
+        })
+    };
+    let just = Nanos::from_micros_f64(latency_us.floor());
+    assert_eq!(volumes(&decided(&all, &f, &threshold(just))), [0, 1, 2, 3]);
+    let d = decided(
+        &all,
+        &f,
+        &threshold(Nanos::from_micros_f64(latency_us + 1.0)),
+    );
+    assert_eq!(volumes(&d), [0; 0]);
+    assert!(matches!(held(&d, 1), Rejection::Threshold { latency_us: l, .. } if *l == latency_us));
+    // Wishes that promise no latency are not asked for a margin, and none is in vain while nothing was dropped.
+    let silent = told(&[(0, 0, None), (2, 1, Some((50.0, 60.0)))]);
+    assert_eq!(volumes(&decided(&silent, &f, &margin(0.9))), [0, 2]);
+    let alone = told(&[(2, 1, Some((50.0, 60.0)))]);
+    assert_eq!(volumes(&decided(&alone, &f, &margin(0.9))), [2]);
+}
+
+/// What the operator may say, at random, about an array of three tiers.
+fn policies() -> impl Strategy<Value = Policy> {
+    let gates = (1u32..4, 0u64..900, 0.0f64..0.5, 0u64..200).prop_map(
+        |(hold, cooldown, margin, threshold)| Gates {
+            hold,
+            cooldown: Nanos::from_secs(cooldown),
+            margin,
+            threshold: Nanos::from_micros(threshold),
+        },
+    );
+    let some_tiers = || prop::collection::vec((0u16..3).prop_map(TierId), 0..3);
+    let pin = (0u32..8, 0u16..3).prop_map(|(volume, tier)| Pin {
+        volume: VolumeId(volume),
+        tier: TierId(tier),
+    });
+    let rule =
+        (any::<bool>(), prop::collection::btree_set(0u32..10, 2..4)).prop_map(|(same, v)| {
+            let kind = if same {
+                AffinityKind::SameTier
+            } else {
+                AffinityKind::DifferentDevices
+            };
+            Affinity {
+                kind,
+                volumes: v.into_iter().map(VolumeId).collect(),
+            }
+        });
+    (
+        gates,
+        some_tiers(),
+        some_tiers(),
+        prop::option::of(0.1f64..1.0),
+        prop::collection::vec(pin, 0..3),
+        prop::collection::vec(rule, 0..3),
+        1u32..40,
+    )
+        .prop_map(
+            |(gates, draining, cordoned, space_high, mut pins, affinity, most)| {
+                pins.sort_by_key(|p| p.volume);
+                pins.dedup_by_key(|p| p.volume);
+                let mut policy = Policy {
+                    gates,
+                    draining,
+                    cordoned,
+                    space_high,
+                    pins,
+                    affinity,
+                    ..Policy::default()
+                };
+                policy.budget.moves_per_epoch = most;
+                policy
+            },
+        )
+}
+
+/// What is not so plain about some of the volumes: whether the load is known, when it was moved, where it is being moved to.
+type Oddity = (bool, Option<u64>, Option<u16>);
+
+fn make_odd(facts: &mut Facts, oddities: &[Oddity]) {
+    for (i, (known, moved, target)) in oddities.iter().enumerate().take(facts.volumes.len()) {
+        let volume = &mut facts.volumes[i];
+        if !known {
+            volume.measured = None;
+        }
+        volume.last_moved = moved.map(Nanos::from_secs);
+        let (from, size) = (volume.device, volume.size);
+        let Some(to) = target.map(DeviceId).filter(|to| *to != from) else {
+            continue;
+        };
+        let capacity = facts.topology.device(to).spec.capacity;
+        let device = &mut facts.devices[to.index()];
+        if device.used + device.reserved + size <= capacity {
+            device.reserved += size;
+            facts.moves.push(RunningMove {
+                volume: VolumeId::from_index(i),
+                from,
+                to,
+                extents: None,
+            });
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(80))]
+
+    /// Whatever the operator says and the strategy wants: no rule is broken, and no volume on a draining tier is forgotten.
+    #[test]
+    fn goals_and_gates_break_no_rule_and_forget_nobody(
+        volumes in inventory().prop_filter("as many as rules name", |v| v.len() >= 10),
+        oddities in prop::collection::vec((any::<bool>(), prop::option::of(0u64..900), prop::option::weighted(0.2, 0u16..5)), 10),
+        policy in policies(),
+    ) {
+        let mut f = facts(&volumes);
+        make_odd(&mut f, &oddities);
+        for (name, config) in STRATEGIES {
+            let strategy = planner::build(name, serde_json::from_str(config).unwrap()).unwrap();
+            let mut state = strategy.initial_state();
+            for placement_due in [true, false, true] {
+                f.placement_due = placement_due;
+                // A plan that breaks a rule is an error here.
+                let d = decide(&*strategy, &f, &policy, &state, 7).map_err(|e| TestCaseError::fail(e.to_string()))?;
+                state = strategy.state_from_json(d.state.to_json()).unwrap();
+                check(&d, &f, &policy)?;
+            }
+        }
+    }
+}
+
+fn check(d: &Decision, facts: &Facts, policy: &Policy) -> Result<(), TestCaseError> {
+    prop_assert_eq!(planner::lint(&d.plan, facts, policy), []);
+    if !facts.placement_due {
+        prop_assert!(d.plan.moves.is_empty() && d.report.volumes.is_empty());
+        return Ok(());
+    }
+    for m in &d.plan.moves {
+        let (from, to) = (facts.topology.tier_of(m.from), facts.topology.tier_of(m.to));
+        prop_assert!(!policy.draining.contains(&to));
+        prop_assert!(from == to || !policy.cordoned.contains(&to));
+        prop_assert!(
+            policy.pin_of(m.volume).is_none_or(|pin| pin == to),
+            "{:?}",
+            m
+        );
+        prop_assert!(from != to || m.goal == Goal::Space, "{:?}", m);
+        let unknown = facts.volumes[m.volume.index()].measured.is_none();
+        prop_assert!(
+            !unknown || m.goal < Goal::Space || d.plan.strategy == "static",
+            "{:?}",
+            m
+        );
+    }
+    for (i, v) in facts.volumes.iter().enumerate() {
+        let running = facts.moves.iter().find(|m| m.volume.index() == i);
+        let stays_on = facts.topology.tier_of(running.map_or(v.device, |m| m.to));
+        if policy.draining.contains(&stays_on) {
+            let row = d.report.volumes.iter().find(|r| r.volume == v.name);
+            let seen_to = row.is_some_and(|r| !matches!(r.outcome, Outcome::Stay));
+            prop_assert!(seen_to, "{} {:?}", v.name, row);
+        }
+    }
+    for row in &d.report.volumes {
+        let chosen = row.options.iter().filter(|o| o.verdict == Verdict::Chosen);
+        prop_assert_eq!(chosen.count(), 1, "{:?}", row);
+    }
+    Ok(())
+}

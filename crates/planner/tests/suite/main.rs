@@ -1,0 +1,7 @@
+//! The tests of this crate, in one program.
+
+mod decisions;
+mod edt;
+mod extents;
+mod goals;
+mod support;

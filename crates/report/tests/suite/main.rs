@@ -1,0 +1,7 @@
+//! The tests of this crate, in one program.
+
+mod live;
+mod page;
+mod support;
+mod text;
+mod views;

@@ -1,0 +1,255 @@
+//! The page: well-formed, self-contained, without numbers that are none, names escaped.
+
+use report::page;
+use sim::RunResult;
+
+use crate::support::{Shape, made_up};
+
+const SHAPE: Shape = Shape {
+    windows: 30,
+    volumes: 3,
+    tiers: 2,
+    moves: 7,
+    spread: 2.0,
+};
+
+/// Elements of HTML that have no end tag.
+const VOID: [&str; 2] = ["meta", "br"];
+
+/// Checks that every element ends, in order; returns the text between the tags.
+fn well_formed(html: &str) -> String {
+    let mut rest = html
+        .strip_prefix("<!DOCTYPE html>")
+        .expect("it starts with a document type");
+    let mut open: Vec<&str> = Vec::new();
+    let mut text = String::new();
+    while let Some(start) = rest.find('<') {
+        text.push_str(&rest[..start]);
+        text.push(' ');
+        let end = start + tag_end(&rest[start..]);
+        let tag = &rest[start + 1..end];
+        rest = &rest[end + 1..];
+        if let Some(name) = tag.strip_prefix('/') {
+            assert_eq!(open.pop(), Some(name), "</{name}> ends another element");
+            continue;
+        }
+        let name = tag.split_whitespace().next().unwrap();
+        assert!(
+            name.bytes().all(|b| b.is_ascii_alphanumeric()),
+            "no element is called {name:?}"
+        );
+        if VOID.contains(&name) {
+            continue;
+        }
+        open.push(name);
+        if matches!(name, "style" | "script") {
+            // Raw text up to the end tag.
+            rest = &rest[rest.find(&format!("</{name}")).expect("raw text ends")..];
+        }
+    }
+    assert!(open.is_empty(), "left open: {open:?}");
+    text.push_str(rest);
+    assert!(!text.contains('>'), "an unescaped sign");
+    text
+}
+
+/// Position of the sign that ends the tag at the start of `text`, outside quotes.
+fn tag_end(text: &str) -> usize {
+    let mut quoted = false;
+    for (i, c) in text.char_indices() {
+        match c {
+            '"' => quoted = !quoted,
+            '>' if !quoted => return i,
+            '<' if i > 0 => panic!("an unescaped sign in {}", &text[..i + 1]),
+            _ => {}
+        }
+    }
+    panic!("a tag does not end");
+}
+
+/// What holds for every page.
+fn check(results: &[RunResult]) -> String {
+    let html = page(results, "A title");
+    let text = well_formed(&html);
+    for forbidden in ["http:", "https:", "src=", "@import", "url("] {
+        assert!(!html.contains(forbidden), "{forbidden}");
+    }
+    // Everything but the script, which may name what it guards against.
+    let drawn = &html[..html.find("<script>").unwrap()];
+    for word in ["NaN", "inf", "Infinity", "None"] {
+        let whole = |t: &str| t.split(|c: char| !c.is_alphanumeric()).any(|w| w == word);
+        assert!(!whole(drawn), "{word}");
+    }
+    let mut ids: Vec<&str> = html
+        .split(" id=\"")
+        .skip(1)
+        .map(|s| &s[..s.find('"').unwrap()])
+        .collect();
+    let all = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), all, "ids are unique");
+    for target in html
+        .split("href=\"#")
+        .skip(1)
+        .map(|s| &s[..s.find('"').unwrap()])
+    {
+        assert!(ids.contains(&target), "#{target} leads nowhere");
+    }
+    text
+}
+
+fn all(shape: Shape) -> Vec<RunResult> {
+    ["noop", "static", "idt", "autotiering"]
+        .iter()
+        .enumerate()
+        .map(|(i, s)| made_up(s, i, shape))
+        .collect()
+}
+
+#[test]
+fn a_usual_page_is_complete_without_scripts() {
+    let html = page(&all(SHAPE), "A title");
+    let text = check(&all(SHAPE));
+    for expected in [
+        "A title",
+        "Summary",
+        "Over time",
+        "Tiers",
+        "Service classes",
+        "Manifest",
+        "volume-2",
+        "requests/s",
+    ] {
+        assert!(text.contains(expected), "{expected}");
+    }
+    // Every move of every strategy, with its reason, in the table and on its bar.
+    assert_eq!(text.matches("failed: the target refused").count(), 2 * 4);
+    // All strategies are visible until the script hides all but one.
+    assert_eq!(html.matches("<section class=\"strategy\"").count(), 4);
+    assert!(!html.contains("class=\"strategy\" hidden"));
+    // Lines are told apart by dashes too.
+    assert!(
+        html.contains("stroke-dasharray=\"none\"") && html.contains("stroke-dasharray=\"9 3 2 3\"")
+    );
+}
+
+#[test]
+fn pages_of_equal_results_are_equal() {
+    assert_eq!(page(&all(SHAPE), "t"), page(&all(SHAPE), "t"));
+}
+
+#[test]
+fn a_tiny_run_has_a_page() {
+    let text = check(&[made_up(
+        "noop",
+        0,
+        Shape {
+            windows: 1,
+            volumes: 1,
+            tiers: 1,
+            moves: 0,
+            spread: 1.0,
+        },
+    )]);
+    assert!(text.contains("This strategy moved nothing."));
+    assert!(
+        !text.contains("vs first"),
+        "there is nothing to compare with"
+    );
+}
+
+#[test]
+fn a_run_without_windows_volumes_or_series_has_a_page() {
+    check(&[]);
+    let nothing = Shape {
+        windows: 0,
+        volumes: 0,
+        tiers: 0,
+        moves: 0,
+        spread: 1.0,
+    };
+    check(&[made_up("noop", 0, nothing)]);
+    let mut bare = made_up("noop", 0, SHAPE);
+    bare.series = None;
+    let text = check(&[bare]);
+    assert!(text.contains("kept no results over time"));
+}
+
+#[test]
+fn idle_windows_are_gaps_and_broken_numbers_dashes() {
+    let mut idle = made_up("idle", 0, SHAPE);
+    let mut broken = made_up("broken", 0, SHAPE);
+    for group in &mut idle.series.as_mut().unwrap().groups {
+        for direction in [&mut group.reads, &mut group.writes] {
+            direction.iops.fill(0.0);
+            direction.mean_us.fill(0.0);
+        }
+    }
+    for group in &mut broken.series.as_mut().unwrap().groups {
+        group.reads.mean_us.fill(f64::NAN);
+        group.reads.p99_us.fill(f64::INFINITY);
+        group.writes.iops.fill(f64::NAN);
+    }
+    for group in &mut broken.groups {
+        group.all.mean_us = f64::NAN;
+        group.reads.p99_us = f64::INFINITY;
+    }
+    broken.manifest.duration_s = f64::NAN;
+    broken.manifest.warmup_s = f64::INFINITY;
+    check(&[idle, broken]);
+}
+
+#[test]
+fn long_runs_are_drawn_with_few_points_and_many_volumes_capped() {
+    let shape = Shape {
+        windows: 5000,
+        volumes: 200,
+        tiers: 4,
+        moves: 90,
+        spread: 3000.0,
+    };
+    let results = [made_up("noop", 0, shape), made_up("idt", 5, shape)];
+    let text = check(&results);
+    assert!(text.contains("64 of 200 volumes"));
+    assert!(text.contains("the first 64 of 90 moved volumes"));
+    assert!(text.contains("(log scale)") && text.contains("Linear scale"));
+    let html = page(&results, "t");
+    let points = html
+        .split(" d=\"")
+        .skip(1)
+        .map(|d| d[..d.find('"').unwrap()].matches(['M', 'L']).count());
+    assert!(points.max().unwrap() <= 600);
+    assert!(html.len() < 3 << 20, "{} bytes", html.len());
+}
+
+#[test]
+fn names_are_escaped_everywhere() {
+    const ODD: &str = "<b>&\"</script><img src=x onerror=alert(1)>";
+    let mut odd = made_up(ODD, 0, SHAPE);
+    let rename = |name: &mut String| {
+        if name.contains("-0") {
+            *name = ODD.into();
+        }
+    };
+    odd.groups.iter_mut().for_each(|g| rename(&mut g.name));
+    odd.final_tiers
+        .iter_mut()
+        .for_each(|(v, t)| [v, t].into_iter().for_each(rename));
+    let series = odd.series.as_mut().unwrap();
+    series.groups.iter_mut().for_each(|g| rename(&mut g.name));
+    series.devices.iter_mut().for_each(|d| rename(&mut d.tier));
+    for m in &mut odd.move_log {
+        [&mut m.volume, &mut m.from, &mut m.to]
+            .into_iter()
+            .for_each(rename);
+        m.reason = ODD.into();
+    }
+    odd.manifest.scenario = ODD.into();
+    odd.manifest.strategy_config = serde_json::json!({ "x": ODD });
+    let results = [odd];
+    let html = page(&results, ODD);
+    well_formed(&html);
+    assert!(!html.contains("<b>") && !html.contains("<img"));
+    assert!(html.contains("&lt;b&gt;&amp;&quot;&lt;/script&gt;"));
+}

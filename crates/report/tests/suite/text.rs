@@ -1,0 +1,191 @@
+//! Tables, CSV and reasons on a small run.
+
+use std::sync::LazyLock;
+
+use report::{WhyError, by_group, csv, moves, moves_csv, summary, why, why_not};
+use sim::{GroupKind, RunResult};
+
+use crate::support::run_all;
+
+const ARRAY: &str = include_str!("support/array.toml");
+
+static RESULTS: LazyLock<Vec<RunResult>> =
+    LazyLock::new(|| run_all(ARRAY, &["noop", "idt", "autotiering"]));
+
+fn auto() -> &'static RunResult {
+    &RESULTS[2]
+}
+
+#[test]
+fn summary_compares_with_the_first() {
+    insta::assert_snapshot!(summary(&RESULTS));
+}
+
+#[test]
+fn groups_stand_beside_each_other() {
+    insta::assert_snapshot!("by_volume", by_group(&RESULTS, GroupKind::Volume));
+    insta::assert_snapshot!("by_class", by_group(&RESULTS, GroupKind::Class));
+}
+
+#[test]
+fn wear_is_a_table_where_devices_have_flash_inside() {
+    assert_eq!(report::wear(&RESULTS), None);
+    let flash = ARRAY.replacen(
+        "[[tiers]]",
+        "[flash.slow]\npreset = \"tlc-nvme\"\n\n[[tiers]]",
+        1,
+    );
+    let results = run_all(&flash, &["noop", "idt"]);
+    insta::assert_snapshot!(report::wear(&results).unwrap());
+    let page = report::page(&results, "wear");
+    assert!(page.contains("aria-label=\"Wear\""));
+}
+
+#[test]
+fn moves_say_what_was_predicted_and_what_came() {
+    insta::assert_snapshot!("moves_autotiering", moves(auto()));
+    insta::assert_snapshot!("moves_idt", moves(&RESULTS[1]));
+    assert_eq!(moves(&RESULTS[0]), "no moves\n");
+}
+
+#[test]
+fn why_tells_the_last_decision_and_the_one_that_moved_it() {
+    insta::assert_snapshot!(why(auto(), "busy", None).unwrap());
+}
+
+#[test]
+fn why_at_a_second_tells_the_decision_of_then() {
+    insta::assert_snapshot!(why(auto(), "idle", Some(130.0)).unwrap());
+    let Err(early) = why(auto(), "idle", Some(3.0)) else {
+        panic!("no decision yet")
+    };
+    assert_eq!(
+        early.to_string(),
+        "no decision by 3 s; the first one is at 60 s"
+    );
+}
+
+#[test]
+fn why_not_tells_decisions_that_agree_as_one() {
+    insta::assert_snapshot!(
+        "why_not_big_fast",
+        why_not(auto(), "big", "fast", None).unwrap()
+    );
+    insta::assert_snapshot!(
+        "why_not_busy_slow",
+        why_not(auto(), "busy", "slow", None).unwrap()
+    );
+    insta::assert_snapshot!(
+        "why_not_busy_fast",
+        why_not(auto(), "busy", "fast", None).unwrap()
+    );
+    insta::assert_snapshot!(
+        "why_not_idle_fast_at",
+        why_not(auto(), "idle", "fast", Some(61.0)).unwrap()
+    );
+}
+
+#[test]
+fn unknown_names_get_a_hint() {
+    let error = why(auto(), "bsuy", None).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "no volume \"bsuy\" in this run, did you mean \"busy\"? (known: busy, idle, big)"
+    );
+    let error = why_not(auto(), "busy", "nvme-over-tape", None).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "no tier \"nvme-over-tape\" in this run; known: fast, middle, slow"
+    );
+}
+
+#[test]
+fn without_decisions_nothing_is_made_up() {
+    let silent = RunResult {
+        decisions: None,
+        assignments: vec![],
+        ..auto().clone()
+    };
+    assert_eq!(why(&silent, "busy", None), Err(WhyError::NoDecisions));
+    assert_eq!(
+        why_not(&silent, "busy", "slow", None),
+        Err(WhyError::NoDecisions)
+    );
+    let empty = RunResult {
+        decisions: Some(vec![]),
+        assignments: vec![],
+        ..auto().clone()
+    };
+    assert_eq!(why(&empty, "busy", None), Err(WhyError::NoDecisions));
+}
+
+#[test]
+fn csv_has_a_row_per_group_and_direction() {
+    let text = csv(&RESULTS);
+    insta::assert_snapshot!(text.lines().take(8).collect::<Vec<_>>().join("\n"));
+    let columns = text.lines().next().unwrap().split(',').count();
+    // Names of this scenario need no quotes.
+    assert!(text.lines().all(|l| l.split(',').count() == columns));
+    assert_eq!(
+        text.lines().count(),
+        1 + 3 * RESULTS.iter().map(|r| r.groups.len()).sum::<usize>()
+    );
+    assert_eq!(
+        moves_csv(&RESULTS).lines().count(),
+        1 + RESULTS.iter().map(|r| r.move_log.len()).sum::<usize>()
+    );
+}
+
+#[test]
+fn names_are_quoted_in_csv_and_harmless_on_a_terminal() {
+    let mut odd = auto().clone();
+    for group in &mut odd.groups {
+        group.name = group.name.replace("busy", "a,\"b\"\x1b[31m\nc");
+    }
+    let all = [odd];
+    assert!(csv(&all).contains(",\"a,\"\"b\"\"\x1b[31m\nc\","));
+    let table = by_group(&all, GroupKind::Volume);
+    assert!(
+        !table.contains('\x1b') && table.contains("a,\"b\"\u{fffd}[31m\u{fffd}c"),
+        "{table}"
+    );
+}
+
+#[test]
+fn nothing_gives_a_sentence() {
+    assert_eq!(summary(&[]), "no results\n");
+    assert_eq!(by_group(&[], GroupKind::Tier), "no results\n");
+    assert_eq!(csv(&[]).lines().count(), 1);
+}
+
+#[test]
+fn runs_of_one_strategy_are_told_apart() {
+    let with = |config: serde_json::Value, seed: u64| {
+        let mut r = auto().clone();
+        (r.manifest.strategy_config, r.manifest.seed) = (config, seed);
+        r
+    };
+    let null = serde_json::Value::Null;
+    let literal = serde_json::json!({ "form": "literal" });
+    let labels = |r: &[RunResult]| report::labels(r);
+    assert_eq!(
+        labels(&[
+            with(null.clone(), 1),
+            with(literal.clone(), 1),
+            RESULTS[0].clone()
+        ]),
+        [
+            "autotiering (defaults)",
+            "autotiering ({\"form\":\"literal\"})",
+            "noop"
+        ]
+    );
+    assert_eq!(
+        labels(&[with(null.clone(), 1), with(null.clone(), 2)]),
+        ["autotiering (seed 1)", "autotiering (seed 2)"]
+    );
+    assert_eq!(
+        labels(&[with(null.clone(), 1), with(null, 1)]),
+        ["autotiering", "autotiering #2"]
+    );
+}

@@ -1,0 +1,10 @@
+//! The tests of this crate, in one program.
+
+mod extents;
+mod flash;
+mod goals;
+mod oracle;
+mod response;
+mod rungs;
+mod runs;
+mod support;

@@ -1,0 +1,266 @@
+//! The responder against a scripted array: from the violation to the appliance and its end.
+
+use slo::ApplianceEvent;
+use slo::ladder::RungKind;
+
+use crate::support::{DB, SCAN, Script, appliance_only, site};
+
+#[test]
+fn seen_sized_placed_and_removed_when_quiet() {
+    let mut script = Script::new(appliance_only(), site());
+    script.run(100, 300.0, 0.5);
+    script.run(44, 800.0, 1.0);
+    let decision = &script.responder.decisions()[0];
+    assert_eq!(decision.set, [DB, SCAN]);
+    assert!(decision.interference.as_ref().unwrap().joined(0, 1));
+    script.event(ApplianceEvent::Serving);
+    script.run(60, 1200.0, 0.9);
+    script.run(200, 100.0, 0.1);
+    script.event(ApplianceEvent::Removed);
+    script.run(100, 100.0, 0.1);
+    assert_eq!(
+        script.log,
+        [
+            "143: create for 0 on 0: 2 GiB, address-migration, \"zones\"",
+            "243: remove 0: it hits too seldom",
+        ],
+        "all its reads still reach the backend here: of no use"
+    );
+}
+
+#[test]
+fn one_that_hits_always_is_not_taken_for_one_that_is_not_needed() {
+    let mut script = Script::new(appliance_only(), site());
+    script.run(100, 300.0, 0.5);
+    script.run(44, 800.0, 1.0);
+    script.event(ApplianceEvent::Serving);
+    // For two hours not one read gets to the disks, which could not serve them beside the scan.
+    script.hits = 1.0;
+    script.run(720, 1000.0, 0.9);
+    assert_eq!(script.log.len(), 1, "{:?}", script.log);
+    // Reads as few as the disks have time for, but above a quarter of the promise.
+    script.run(180, 300.0, 0.5);
+    assert_eq!(script.log.len(), 1, "{:?}", script.log);
+    script.run(20, 300.0, 0.5);
+    assert_eq!(
+        script.log[1..],
+        ["1054: remove 0: the backend can do without it"]
+    );
+}
+
+#[test]
+fn what_writes_is_not_cached_and_nothing_is_done() {
+    let mut script = Script::new(appliance_only(), site());
+    script.writes = 0.6;
+    script.run(100, 300.0, 0.5);
+    script.run(60, 800.0, 1.0);
+    assert!(script.log.is_empty(), "{:?}", script.log);
+    let decision = script.responder.decisions().last().unwrap();
+    let why = slo::cacheable::why_not(&decision.cacheable[0].findings);
+    assert_eq!(why.as_deref(), Some("share of writes 0.60 is above 0.40"));
+    assert_eq!(
+        script.refusal(RungKind::Appliance),
+        "no workload of the set can be cached"
+    );
+}
+
+#[test]
+fn full_hosts_are_said_and_asked_again_later() {
+    let mut full = site();
+    full.hosts.iter_mut().for_each(|h| h.cpus_free = 2);
+    let mut script = Script::new(appliance_only(), full);
+    script.run(100, 300.0, 0.5);
+    script.run(80, 800.0, 1.0);
+    assert!(script.log.is_empty());
+    assert_eq!(
+        script.refusal(RungKind::Appliance),
+        "no host has room for it"
+    );
+    assert_eq!(script.responder.decisions().len(), 2, "every five minutes");
+    assert_eq!(script.responder.decisions()[0].hosts.len(), 2);
+}
+
+#[test]
+fn one_without_an_answer_keeps_nobody_else_waiting() {
+    let mut two = site();
+    // The scan is broken too, and nothing else: it waits behind the database, which writes too much to be cached.
+    two.workloads[1].objective.rate_min_per_s = Some(900.0);
+    let mut script = Script::new(appliance_only(), two);
+    script.writes = 0.6;
+    script.scan_occupied = 1.0;
+    script.run(44, 800.0, 1.0);
+    script.run(20, 800.0, 1.0);
+    let decisions = script.responder.decisions().iter();
+    let looked_at: Vec<_> = decisions
+        .map(|d| match d.cause {
+            slo::Cause::Violation { affected, .. } => (affected, d.at.0 / 10_000_000_000),
+            slo::Cause::Forecast { .. } => panic!("none was made"),
+        })
+        .collect();
+    assert_eq!(
+        looked_at,
+        [(DB, 44), (SCAN, 45)],
+        "ten seconds later, not five minutes"
+    );
+}
+
+#[test]
+fn a_failed_creation_is_tried_elsewhere_once_per_host() {
+    let mut script = Script::new(appliance_only(), site());
+    script.run(100, 300.0, 0.5);
+    script.run(44, 800.0, 1.0);
+    for _ in 0..2 {
+        script.event(ApplianceEvent::Failed {
+            why: "no image".into(),
+        });
+        script.run(3, 800.0, 1.0);
+    }
+    assert_eq!(
+        script.log,
+        [
+            "143: create for 0 on 0: 2 GiB, address-migration, \"zones\"",
+            "145: create for 0 on 1: 2 GiB, address-migration, \"zones\"",
+        ]
+    );
+    let decision = script.responder.decisions().last().unwrap();
+    assert!(decision.hosts.iter().all(|h| h.refused.is_some()));
+}
+
+#[test]
+fn a_route_that_cannot_be_given_back_does_not_keep_others_from_being_answered() {
+    for event in [ApplianceEvent::Returning, ApplianceEvent::Stranded] {
+        let mut two = site();
+        two.workloads[1].objective.rate_min_per_s = Some(900.0);
+        let mut script = Script::new(appliance_only(), two);
+        script.scan_occupied = 1.0;
+        script.run(44, 800.0, 1.0);
+        assert_eq!(script.log.len(), 1, "{:?}", script.log);
+        script.run(60, 800.0, 1.0);
+        assert_eq!(
+            script.responder.decisions().len(),
+            1,
+            "it is still being created"
+        );
+        script.event(event);
+        script.run(12, 800.0, 1.0);
+        assert!(script.responder.decisions().len() >= 2);
+        // A second appliance for the same workload is not ordered, nor the same one removed, and at its end it is gone.
+        script.event(ApplianceEvent::Returning);
+        script.run(30, 800.0, 1.0);
+        assert_eq!(script.log.len(), 1, "{:?}", script.log);
+        script.event(ApplianceEvent::Removed);
+        script.run(60, 800.0, 1.0);
+        assert!(script.log[1].contains("create for 0"), "{:?}", script.log);
+    }
+}
+
+#[test]
+fn one_that_vanishes_while_the_appliance_boots_is_taken_back() {
+    let mut script = Script::new(appliance_only(), site());
+    script.run(100, 300.0, 0.5);
+    script.run(43, 800.0, 1.0);
+    script.run(10, 300.0, 0.5);
+    script.event(ApplianceEvent::Removed);
+    script.run(100, 300.0, 0.5);
+    assert_eq!(
+        script.log[1..],
+        ["149: remove 0: the violation vanished while it was being created"]
+    );
+}
+
+#[test]
+fn the_same_samples_give_the_same_decisions() {
+    let run = || {
+        let mut script = Script::new(appliance_only(), site());
+        script.run(100, 300.0, 0.5);
+        script.run(60, 800.0, 1.0);
+        serde_json::to_string(script.responder.decisions()).unwrap()
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn a_latency_that_the_model_cannot_explain_is_left_alone_with_its_reason() {
+    for (scan, answered) in [(Some(600.0), false), (None, true)] {
+        let mut late = site();
+        // 9 ms and more are measured; 150 and 600 of 1,500 keep the disks half busy.
+        late.workloads[0].objective.rate_min_per_s = None;
+        late.workloads[0].objective.latency_max = Some(units::Nanos::from_millis(5));
+        late.workloads[1].objective.rate_min_per_s = scan;
+        let mut script = Script::new(slo::ResponderConfig::default(), late);
+        script.writes = 0.6;
+        script.run(100, 150.0, 0.5);
+        assert_eq!(!script.log.is_empty(), answered, "{:?}", script.log);
+        let decision = &script.responder.decisions()[0];
+        let used = &decision.rungs[1].prediction.as_ref().unwrap().uses[0];
+        assert!((0.4..0.6).contains(used), "{used}");
+        if answered {
+            assert!(script.log[0].contains("throttle 1"), "{:?}", script.log);
+        } else {
+            let why = script.refusal(RungKind::MemoryShare);
+            assert!(why.starts_with("the model does not see"), "{why}");
+        }
+    }
+}
+
+#[test]
+fn who_stands_still_asks_for_what_was_promised() {
+    let mut script = Script::new(appliance_only(), site());
+    script.run(100, 300.0, 0.5);
+    script.run(60, 0.0, 1.0);
+    let decision = script.responder.decisions().last().unwrap();
+    let db = &decision.streams[0];
+    assert!((db.reads_per_s - 900.0).abs() < 1e-6, "{db:?}");
+    assert!((db.writes_per_s - 100.0).abs() < 1e-6, "{db:?}");
+    assert!((db.read_bytes - 8192.0).abs() < 1e-6, "{db:?}");
+}
+
+#[test]
+fn who_could_not_be_tested_for_interference_is_said() {
+    let mut script = Script::new(slo::ResponderConfig::default(), site());
+    // The first answer comes after 44 samples; 60 changes are needed for a test.
+    script.run(44, 800.0, 1.0);
+    let decision = &script.responder.decisions()[0];
+    assert_eq!(decision.set, [DB]);
+    let unknown = "interference with 1 workload could not be tested yet";
+    for kind in [RungKind::Throttle, RungKind::Move] {
+        let why = script.refusal(kind);
+        assert!(why.ends_with(unknown), "{why}");
+    }
+}
+
+#[test]
+fn one_that_was_of_no_use_is_not_ordered_again_at_once_and_later_still_less() {
+    let mut script = Script::new(appliance_only(), site());
+    script.run(100, 300.0, 0.5);
+    let mut ordered = Vec::new();
+    let mut removed = Vec::new();
+    // It never hits, and the promise stays broken.
+    while ordered.len() < 4 {
+        let before = script.log.len();
+        script.run(1, 800.0, 1.0);
+        match script.log[before..].first() {
+            Some(l) if l.contains("create") => {
+                ordered.push(script.step);
+                script.event(ApplianceEvent::Serving);
+            }
+            Some(l) => {
+                assert!(l.ends_with("hits too seldom"), "{l}");
+                removed.push(script.step);
+                script.event(ApplianceEvent::Removed);
+            }
+            None => {}
+        }
+    }
+    let rests: Vec<u64> = ordered[1..]
+        .iter()
+        .zip(&removed)
+        .map(|(o, r)| o - r)
+        .collect();
+    // Ten, twenty and forty minutes, and up to five more until the workload's turn comes.
+    for (rest, least) in rests.iter().zip([60, 120, 240]) {
+        assert!((least..=least + 31).contains(rest), "{rests:?}");
+    }
+    // A cache that fills is not judged before it can have filled.
+    assert!(removed[0] - ordered[0] > 60 + 6, "{ordered:?} {removed:?}");
+}
