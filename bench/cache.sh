@@ -9,7 +9,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
-cargo build --release --quiet --locked -p cache --example cache_speed
+ours=$(bench/program.sh)
 CARGO_TARGET_DIR=$target/cache-peer cargo build --release --quiet --locked --manifest-path bench/cache/peer/Cargo.toml
 python=${PYTHON:-$target/bench-cache/bin/python}
 if ! "$python" -c "import libcachesim, cachetools" 2>/dev/null; then
@@ -19,9 +19,8 @@ if ! "$python" -c "import libcachesim, cachetools" 2>/dev/null; then
 fi
 directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT
-ours=$target/release/examples/cache_speed
-"$ours" generate "$directory/small" 1000000 20000000 0.9
-"$ours" generate "$directory/large" 19000000 50000000 0.8
+"$ours" cache-speed generate "$directory/small" 1000000 20000000 0.9
+"$ours" cache-speed generate "$directory/large" 19000000 50000000 0.8
 python3 -u bench/cache/compare.py "${1:-3}" "$ours" "$target/cache-peer/release/cache-peer" "$python" \
   "$directory/small" "$directory/large"
 [ "${COUNTS:-yes}" = no ] && exit 0
@@ -29,8 +28,8 @@ if [ ! -d ../shared/traces ]; then
   echo "skipped: no ../shared/traces"
   exit 0
 fi
-cargo build --release --quiet --locked -p cli
+terrace=$(bench/program.sh cli terrace)
 for trace in ../shared/traces/cloudphysics_sample/*.vscsi.xz ../shared/traces/arc_lis/*.zst \
   ../shared/traces/ms_dtrs/*.xz ../shared/traces/cache_misc/*.gz; do
-  python3 -u bench/cache/counts.py "$target/release/terrace" "$python" "$trace"
+  python3 -u bench/cache/counts.py "$terrace" "$python" "$trace"
 done

@@ -4,7 +4,7 @@
 # PYTHON names an interpreter that has polars; without it a virtual environment is made below the target directory.
 set -eu
 cd "$(dirname "$0")/.."
-cargo build --release --quiet --locked -p trace --example csv_rows
+bench=$(bench/program.sh)
 target=${CARGO_TARGET_DIR:-target}
 python=${PYTHON:-$target/bench-venv/bin/python}
 if ! "$python" -c "import polars" 2>/dev/null; then
@@ -14,5 +14,5 @@ if ! "$python" -c "import polars" 2>/dev/null; then
 fi
 directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT
-"$target/release/examples/csv_rows" generate "$directory/msr.csv" "${1:-20000000}"
-"$python" bench/csv_read.py "$target/release/examples/csv_rows" "$python" "$directory/msr.csv" "${2:-5}"
+"$bench" csv-rows generate "$directory/msr.csv" "${1:-20000000}"
+"$python" bench/csv_read.py "$bench" "$python" "$directory/msr.csv" "${2:-5}"

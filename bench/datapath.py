@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 
-TERRACE = os.path.abspath("target/release/terrace")
+TERRACE = os.environ.get("TERRACE", os.path.abspath("target/dist/terrace"))
 SIZE_MIB = 1024
 TICKS = os.sysconf("SC_CLK_TCK")
 

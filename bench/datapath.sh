@@ -4,5 +4,6 @@
 # PART: peers (default), filters, inject, move. Needs fio, nbdkit, qemu-storage-daemon.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-cargo build --quiet --release -p cli
+TERRACE=$(bench/program.sh cli terrace)
+export TERRACE
 exec python3 bench/datapath.py "$@"

@@ -10,8 +10,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 runs=${1:-3} blocks=${2:-16384} pages=${3:-256} spare=${4:-0.15}
-cargo build --release --locked -q -p flash --example ftl_speed --example drive_speed --example waf
-examples=${CARGO_TARGET_DIR:-target}/release/examples
+bench=$(bench/program.sh)
 median() { sort -n | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
 ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.3g", a / b }'; }
 
@@ -29,8 +28,8 @@ fi
 ours=() theirs=() timed=()
 for run in $(seq "$runs"); do
   # One after the other, so that all have the same neighbours.
-  ours+=("$("$examples/ftl_speed" "$blocks" "$pages" "$spare" 1 | awk 'NR == 2 { print $2 }')")
-  timed+=("$("$examples/drive_speed" 8000000 1 | awk 'NR == 1 { print $3 }')")
+  ours+=("$("$bench" ftl-speed "$blocks" "$pages" "$spare" 1 | awk 'NR == 2 { print $2 }')")
+  timed+=("$("$bench" drive-speed 8000000 1 | awk 'NR == 1 { print $3 }')")
   if [ -z "$c_needs" ]; then
     # User time of all of it, as ours is the processor's. It writes the drive once in order, then 14 times its pages at random; the
     # first pass is faster and in its favour.
@@ -51,7 +50,7 @@ for run in $(seq "$runs"); do
 done
 
 echo "write amplification by spare space: here, elsewhere, ratio, Desnoyers, Menon, victims, IOPS"
-"$examples/waf"
+"$bench" waf
 untimed=$(printf '%s\n' "${ours[@]}" | median)
 echo "translation layer, $blocks x $pages, spare $spare: $untimed million host writes/s on one core (median of $runs)"
 if [ -z "$c_needs" ]; then

@@ -24,7 +24,7 @@ print(time.process_time() - before, misses)
 
 def ours(tool, path, size):
     """One measurement of each method: rate in millions, miss ratio."""
-    command = [tool, "measure", path + ".trc", str(RATE), "1", str(size), *METHODS]
+    command = [tool, "mrc-native", "measure", path + ".trc", str(RATE), "1", str(size), *METHODS]
     out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return {name: (float(rate), float(ratio)) for name, rate, ratio in (line.split() for line in out.splitlines())}
 

@@ -8,7 +8,7 @@
 # PYTHON names an interpreter that has libcachesim; without it a virtual environment is made below the target directory.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-cargo build --release --locked -q -p trace --example mrc_native
+bench=$(bench/program.sh)
 target=${CARGO_TARGET_DIR:-$PWD/target}
 venv=$target/bench-venv
 python=${PYTHON:-$venv/bin/python}
@@ -51,5 +51,5 @@ elif [ ! -x "$LIBCACHESIM_BIN/mrcProfiler" ]; then
 fi
 directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT
-"$target/release/examples/mrc_native" generate "$directory/t.trc" "${1:-20}" "${2:-1000}"
-"$python" bench/mrc.py "$target/release/examples/mrc_native" "$directory/t" "${1:-20}" "${2:-1000}" "${3:-5}"
+"$bench" mrc-native generate "$directory/t.trc" "${1:-20}" "${2:-1000}"
+"$python" bench/mrc.py "$bench" "$directory/t" "${1:-20}" "${2:-1000}" "${3:-5}"

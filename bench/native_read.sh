@@ -3,8 +3,7 @@
 # Usage: bench/native_read.sh [RECORDS] [RUNS]      (50 million records are 1.2 GB in a temporary directory)
 set -eu
 cd "$(dirname "$0")/.."
-cargo build --release --quiet -p trace --example native_read
+bench=$(bench/program.sh)
 directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT
-target=${CARGO_TARGET_DIR:-target}
-"$target/release/examples/native_read" "${1:-50000000}" "${2:-7}" "$directory"
+"$bench" native-read "${1:-50000000}" "${2:-7}" "$directory"

@@ -3,8 +3,8 @@
 # Usage: bench/plan.sh [VOLUMES [TIERS [RUNS]]]
 set -eu
 cd "$(dirname "$0")/.."
-cargo build --quiet --release -p cli --example plan_speed
-target/release/examples/plan_speed "${1:-10000}" "${2:-5}" "${3:-7}" | awk '
+bench=$(bench/program.sh)
+"$bench" plan-speed "${1:-10000}" "${2:-5}" "${3:-7}" | awk '
     { print }
     NR > 1 { n++; for (i = 4; i <= 7; i++) v[i, n] = $i }
     function median(i,    a, j, k, t) {

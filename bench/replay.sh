@@ -3,5 +3,5 @@
 # usage: bench/replay.sh [REQUESTS]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-cargo build --quiet --release -p cli --example replay_speed
-exec target/release/examples/replay_speed "$@"
+bench=$(bench/program.sh)
+exec "$bench" replay-speed "$@"

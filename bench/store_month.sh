@@ -4,7 +4,7 @@
 # DIRECTORY (the system's place for temporary files) and removed at the end; a month of 1000 volumes needs 4 GiB there.
 set -eu
 cd "$(dirname "$0")/.."
-cargo build --quiet --release --locked -p store --example month
+bench=$(bench/program.sh)
 if [ $# -ge 3 ]; then
   directory=$(mktemp -d -p "$3" store-month.XXXXXX)
 else
@@ -12,4 +12,4 @@ else
 fi
 trap 'rm -rf -- "$directory"' EXIT
 trap 'exit 1' INT TERM
-target/release/examples/month "${1:-30}" "${2:-1000}" "$directory/store.db"
+"$bench" month "${1:-30}" "${2:-1000}" "$directory/store.db"

@@ -30,7 +30,7 @@ def measure(runs, ours, peer, python, trace, first):
     rates, hits, objects = {}, {}, 0
     for _ in range(runs):
         for prefix, command in [
-            ("", [ours, "run", trace, SHARE, *first]),
+            ("", [ours, "cache-speed", "run", trace, SHARE, *first]),
             ("", [peer, trace, SHARE]),
             ("libcachesim ", [python, "bench/cache/peer.py", trace, "0", "OBJECTS", *LIBCACHESIM, "cachetools"]),
         ]:

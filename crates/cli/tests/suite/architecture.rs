@@ -33,6 +33,7 @@ const ORDER: &[&str] = &[
     "agent",
     "daemon",
     "demo",
+    "bench",
     "cli",
 ];
 
@@ -232,6 +233,7 @@ fn the_bans_are_in_force() {
                 "agent",
                 "daemon",
                 "demo",
+                "bench",
                 "cli"
             ]
             .contains(name),

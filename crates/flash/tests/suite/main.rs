@@ -8,6 +8,7 @@ mod presets;
 mod properties;
 mod queueing;
 mod scaled;
+#[path = "../../../bench/src/speed.rs"]
 mod speed;
 mod tenants;
 mod write_amplification;

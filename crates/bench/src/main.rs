@@ -1,0 +1,114 @@
+//! What the scripts in `bench/` measure: one program, so that one build serves all of them.
+//!
+//! `cargo run --release -p bench -- NAME [ARGUMENTS]`; without a name it lists them. Speeds are those of the machine and of the build's
+//! profile, which the first line on standard error names.
+
+mod cache_speed;
+mod control_cycle;
+mod cpu;
+mod csv_rows;
+mod drive_check;
+mod drive_speed;
+mod engine_time;
+mod extent_plan_speed;
+mod extents_speed;
+mod ftl_speed;
+mod heat_time;
+mod host_speed;
+mod map_speed;
+mod month;
+mod mrc_corrections;
+mod mrc_native;
+mod mrc_speed;
+mod native_read;
+mod passive_sensitivity;
+mod plan_speed;
+mod replay_speed;
+mod reuse_time;
+mod sample_time;
+mod speed;
+mod waf;
+
+use std::process::ExitCode;
+
+/// What a measurement ends with.
+type Done = Result<(), Box<dyn std::error::Error>>;
+
+/// Why a measurement was not begun.
+const WRONG: &str = "it needs other arguments";
+
+/// A measurement: its name, its arguments, what it does.
+struct Bench(&'static str, &'static str, fn(&[String]) -> Done);
+
+const BENCHES: &[Bench] = &[
+    Bench(
+        "cache-speed",
+        "generate FILE OBJECTS REFERENCES THETA | run FILE SHARE [NAME…]",
+        cache_speed::main,
+    ),
+    Bench("control-cycle", "[VOLUMES [MINUTES]]", control_cycle::main),
+    Bench("csv-rows", "generate FILE ROWS | read FILE", csv_rows::main),
+    Bench("drive-check", "", drive_check::main),
+    Bench("drive-speed", "[REQUESTS [RUNS]]", drive_speed::main),
+    Bench("engine-time", "", engine_time::main),
+    Bench(
+        "extent-plan-speed",
+        "[VOLUMES [EXTENTS]]",
+        extent_plan_speed::main,
+    ),
+    Bench("extents-speed", "[EXTENTS]", extents_speed::main),
+    Bench("ftl-speed", "[BLOCKS PAGES SPARE RUNS]", ftl_speed::main),
+    Bench("heat-time", "EXTENTS", heat_time::main),
+    Bench("host-speed", "[SECONDS]", host_speed::main),
+    Bench(
+        "map-speed",
+        "DIRECTORY EXTENTS [SECOND-DIRECTORY]",
+        map_speed::main,
+    ),
+    Bench("month", "DAYS VOLUMES FILE", month::main),
+    Bench("mrc-corrections", "[reads] FILE…", mrc_corrections::main),
+    Bench(
+        "mrc-native",
+        "generate FILE.trc MILLION_REQUESTS THOUSAND_PAGES | measure FILE.trc RATE RUNS PAGES METHOD…",
+        mrc_native::main,
+    ),
+    Bench(
+        "mrc-speed",
+        "[MILLION_REFERENCES [THOUSAND_BLOCKS [RUNS]]]",
+        mrc_speed::main,
+    ),
+    Bench(
+        "native-read",
+        "[RECORDS [RUNS [DIRECTORY [json]]]]",
+        native_read::main,
+    ),
+    Bench("passive-sensitivity", "[--json]", passive_sensitivity::main),
+    Bench("plan-speed", "[VOLUMES [TIERS [RUNS]]]", plan_speed::main),
+    Bench("replay-speed", "[REQUESTS]", replay_speed::main),
+    Bench("reuse-time", "", reuse_time::main),
+    Bench("sample-time", "VOLUMES", sample_time::main),
+    Bench("waf", "", waf::main),
+];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let Some((name, args)) = args.split_first() else {
+        eprintln!("usage: terrace-bench NAME [ARGUMENTS]");
+        for Bench(name, arguments, _) in BENCHES {
+            eprintln!("  {name} {arguments}");
+        }
+        return ExitCode::from(2);
+    };
+    let Some(Bench(_, arguments, run)) = BENCHES.iter().find(|b| b.0 == name) else {
+        eprintln!("terrace-bench: {name:?} is no measurement; without arguments it lists them");
+        return ExitCode::from(2);
+    };
+    eprintln!("profile: {}", env!("TERRACE_PROFILE"));
+    match run(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("terrace-bench {name}: {error}\nusage: terrace-bench {name} {arguments}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! How long a decision about many volumes takes, and how far its assignment is from the bound.
+//!
+//! `plan-speed [VOLUMES [TIERS [RUNS]]]`, for `bench/plan.sh`. Each run is a new inventory: loads over four orders of
+//! magnitude, sizes over three, three classes, tiers that get larger and slower and are two thirds full.
+
+use std::time::Instant;
+
+use algo::Rng;
+use model::{
+    CalibrationWindow, Device, DeviceFacts, DeviceSpec, Facts, Flow, LatencySummary, LoadCurve,
+    Measured, Op, Policy, SloClass, Specialty, Tier, Topology, VolumeFacts,
+};
+use planner::assign::{bound, solve};
+use planner::{build, decide};
+use units::{Bytes, BytesPerSec, ClassId, DeviceId, Nanos, TierId, VmId};
+
+use crate::Done;
+
+const DEVICES_PER_TIER: usize = 8;
+
+pub(crate) fn main(args: &[String]) -> Done {
+    let mut args = args.iter().map(|a| a.parse::<usize>().expect("a number"));
+    let (volumes, tiers, runs) = (
+        args.next().unwrap_or(10_000),
+        args.next().unwrap_or(5),
+        args.next().unwrap_or(5),
+    );
+    println!("volumes tiers seed decide_ms assign_ms bound_ms gap wanted_moves");
+    for seed in 0..runs as u64 {
+        let facts = inventory(seed, volumes, tiers);
+        let policy = Policy::default();
+        let strategy = build("autotiering", serde_json::Value::Null).expect("defaults");
+        // The decision before this one knew the calibration; this one only decides.
+        let state = strategy.initial_state();
+        let first = decide(&*strategy, &facts, &policy, &state, seed).expect("a plan");
+        let mut facts = facts;
+        facts.volumes.iter_mut().for_each(|v| v.calibration.clear());
+        let begun = Instant::now();
+        let decision = decide(&*strategy, &facts, &policy, &first.state, seed).expect("a plan");
+        let decide_ms = begun.elapsed().as_secs_f64() * 1e3;
+        let taken = decision.assignment.expect("autotiering assigns");
+        let begun = Instant::now();
+        let solved = solve(&taken.problem).expect("everything has a home");
+        let assign_ms = begun.elapsed().as_secs_f64() * 1e3;
+        assert_eq!(solved, taken.placement);
+        let begun = Instant::now();
+        let most = bound(&taken.problem, Some(solved.value)).value;
+        let bound_ms = begun.elapsed().as_secs_f64() * 1e3;
+        let stay = taken
+            .problem
+            .present()
+            .expect("everything has a home")
+            .value;
+        let gap = (most - solved.value) as f64 / (most - stay).max(1) as f64;
+        let moves = (0..taken.problem.len())
+            .filter(|i| Some(solved.tiers[*i]) != taken.problem.home(*i))
+            .count();
+        println!(
+            "{volumes} {tiers} {seed} {decide_ms:.1} {assign_ms:.1} {bound_ms:.1} {gap:.5} {moves}"
+        );
+    }
+    Ok(())
+}
+
+fn inventory(seed: u64, volumes: usize, tiers: usize) -> Facts {
+    let mut rng = Rng::new(seed, 1);
+    let mut unit = move || rng.below(1 << 30) as f64 / f64::from(1 << 30);
+    let sizes: Vec<f64> = (0..volumes).map(|_| 10f64.powf(3.0 * unit())).collect();
+    let loads: Vec<f64> = (0..volumes).map(|_| 10f64.powf(4.0 * unit())).collect();
+    let gib: f64 = sizes.iter().sum();
+    let iops: f64 = loads.iter().sum();
+    let weights: Vec<f64> = (0..tiers).map(|t| f64::from(1u32 << t)).collect();
+    let weight: f64 = weights.iter().sum();
+    let mut topology = Topology {
+        tiers: vec![],
+        devices: vec![],
+    };
+    for (t, w) in weights.iter().enumerate() {
+        let first = topology.devices.len();
+        for d in 0..DEVICES_PER_TIER {
+            let each = DEVICES_PER_TIER as f64;
+            // A third of all load on every tier would fill it.
+            let cap = iops / each / 3.0;
+            topology.devices.push(Device {
+                name: format!("t{t}-{d}"),
+                tier: TierId::from_index(t),
+                spec: DeviceSpec {
+                    model: "made up".into(),
+                    capacity: Bytes((gib * 1.5 * w / weight / each * (1u64 << 30) as f64) as u64)
+                        .max(Bytes::gib(1_001)),
+                    read_iops: cap,
+                    write_iops: cap / 3.0,
+                    read_bandwidth: BytesPerSec((cap * 16_384.0) as u64),
+                    write_bandwidth: BytesPerSec((cap * 8_192.0) as u64),
+                    read_latency: Nanos::from_micros(80 + 40 * t as u64),
+                    write_latency: Nanos::from_micros(30 + 30 * t as u64),
+                    curve: LoadCurve::new(vec![(0.0, 1.0), (0.7, 1.4), (1.0, 4.0)])
+                        .expect("a curve"),
+                    jitter_sigma: 0.2,
+                    usd_per_gb: 0.6,
+                },
+            });
+        }
+        topology.tiers.push(Tier {
+            name: format!("tier-{t}"),
+            specialty: Specialty::for_tier(t, tiers),
+            devices: (first..topology.devices.len())
+                .map(DeviceId::from_index)
+                .collect(),
+        });
+    }
+    let mut devices = vec![DeviceFacts::default(); topology.devices.len()];
+    let volumes = (0..volumes)
+        .map(|i| {
+            let size = Bytes((sizes[i] * (1u64 << 30) as f64) as u64);
+            // Wherever the largest share is free.
+            let free = |d: &usize| {
+                1.0 - devices[*d].used.as_f64() / topology.devices[*d].spec.capacity.as_f64()
+            };
+            let device = (0..devices.len())
+                .max_by(|a, b| free(a).total_cmp(&free(b)))
+                .expect("there are devices");
+            let spec = &topology.devices[device].spec;
+            devices[device].used += size;
+            devices[device].utilization = (devices[device].utilization
+                + loads[i] * spec.occupancy_s(Op::Read, 4096.0))
+            .min(1.0);
+            let mean_us = spec.bare_latency_us(Op::Read, 4096.0) * (1.0 + unit());
+            let ios = (loads[i] * 60.0) as u64;
+            let flow = |share: f64| Flow {
+                ios: (ios as f64 * share) as u64,
+                bytes: (ios as f64 * share) as u64 * 4096,
+                latency: LatencySummary {
+                    mean_us,
+                    ..LatencySummary::default()
+                },
+            };
+            let reads = unit();
+            let slope = 0.3 + 0.9 * unit();
+            let window = |k: u64| CalibrationWindow {
+                wanted_us: 25.0 * (k % 5) as f64,
+                injected_us: 25.0 * (k % 5) as f64,
+                duration: Nanos::from_secs(1),
+                reads: 1_000,
+                writes: 1_000,
+                read_mean_us: mean_us + slope * 25.0 * (k % 5) as f64 + (k % 3) as f64,
+                write_mean_us: mean_us + slope * 25.0 * (k % 5) as f64 + (k % 2) as f64,
+                device: DeviceId::from_index(device),
+                last: k == 24,
+            };
+            VolumeFacts {
+                name: format!("volume-{i}"),
+                vm: VmId(0),
+                class: ClassId::from_index(i % 3),
+                size,
+                device: DeviceId::from_index(device),
+                measured: Some(Measured {
+                    window: Nanos::from_secs(60),
+                    reads: flow(reads),
+                    writes: flow(1.0 - reads),
+                    outstanding: loads[i] * mean_us / 1e6,
+                }),
+                calibration: (0..25).map(window).collect(),
+                calibrating: false,
+                last_moved: None,
+                extents: None,
+            }
+        })
+        .collect();
+    let class = |i: usize| SloClass {
+        name: format!("class-{i}"),
+        weight: (1 << i) as f64,
+        target: None,
+    };
+    Facts {
+        at: Nanos::from_secs(900),
+        epoch: 15,
+        placement_due: true,
+        generation: 0,
+        topology,
+        classes: (0..3).map(class).collect(),
+        vms: vec!["vm".into()],
+        volumes,
+        devices,
+        moves: vec![],
+    }
+}

@@ -1,0 +1,138 @@
+//! How many requests per second one core replays through the whole array: open, window-limited and closed-loop, with all
+//! percentiles, histograms and series on. Run it through `bench/replay.sh`.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use algo::{Popularity, Rng};
+use model::Op;
+use sim::{Manifest, RunOptions, ScenarioFile};
+use trace::{LoadedTrace, Record, Request};
+
+use crate::Done;
+
+const VOLUMES: u64 = 48;
+const RUNS: usize = 5;
+
+fn scenario(kind: &str, requests: u64) -> String {
+    let mut text = String::from(
+        r#"
+window = "1s"
+[[tiers]]
+name = "nvme"
+preset = "nvme-tlc"
+devices = 2
+[[tiers]]
+name = "sas"
+preset = "sas-ssd"
+devices = 4
+[[tiers]]
+name = "sata"
+preset = "sata-ssd"
+devices = 6
+[[classes]]
+name = "gold"
+latency = "1ms"
+[[classes]]
+name = "bronze"
+latency = "10ms"
+"#,
+    );
+    for v in 0..VOLUMES {
+        let class = if v % 3 == 0 { "gold" } else { "bronze" };
+        text += &format!(
+            "[[volumes]]\nname = \"v{v}\"\nvm = \"vm{}\"\nclass = \"{class}\"\nsize = \"100 GiB\"\n",
+            v / 3
+        );
+    }
+    match kind {
+        "open" => text += "[[traces]]\nfile = \"synthetic\"\nreplay = \"open\"\n",
+        "window" => {
+            text += "[[traces]]\nfile = \"synthetic\"\nreplay = \"window\"\noutstanding = 256\n"
+        }
+        _ => {
+            for v in 0..VOLUMES {
+                text += &format!(
+                    "[[clients]]\nvolume = \"v{v}\"\nhabits = {{ outstanding = 8, read_share = 0.7, skew = 0.9 }}\n"
+                );
+            }
+            // Long enough for about as many requests.
+            text = format!("duration = \"{}s\"\n{text}", (requests / 1_700_000).max(2));
+        }
+    }
+    text
+}
+
+/// Requests of 48 volumes with Zipf popularity and exponential gaps at 500,000 a second in all.
+fn synthetic(requests: u64) -> LoadedTrace {
+    let mut rng = Rng::new(1, 1);
+    let volumes = Popularity::new(VOLUMES, 0.8);
+    let pages = Popularity::new((100 << 30) / 4096 - 8, 0.9);
+    let mut now = 0.0;
+    let records: Vec<Record> = (0..requests)
+        .map(|_| {
+            now += rng.exponential() * 2000.0;
+            let bits = rng.next_u64();
+            Record::new(Request {
+                time_ns: now as u64,
+                volume: volumes.page(rng.next_u64()) as u32,
+                op: if bits & 0xFF < 179 {
+                    Op::Read
+                } else {
+                    Op::Write
+                },
+                offset_bytes: pages.page(rng.next_u64()) * 4096,
+                length_bytes: 4096 << (bits >> 8 & 3),
+            })
+        })
+        .collect();
+    let names: Vec<String> = (0..VOLUMES).map(|v| format!("v{v}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    LoadedTrace::from_records(records, None, &names).expect("records are valid")
+}
+
+pub(crate) fn main(args: &[String]) -> Done {
+    let requests: u64 = args
+        .first()
+        .map_or(20_000_000, |n| n.parse().expect("a number of requests"));
+    let trace = Arc::new(synthetic(requests));
+    println!(
+        "requests per run: about {requests}; {VOLUMES} volumes, 12 devices; medians of {RUNS} runs, one core"
+    );
+    println!(
+        "{:<8} {:>14} {:>22}",
+        "replay", "M requests/s", "(min - max)"
+    );
+    for kind in ["open", "window", "closed"] {
+        let file = ScenarioFile::parse("bench.toml", &scenario(kind, requests)).expect("valid");
+        let traces = if kind == "closed" {
+            vec![]
+        } else {
+            vec![Arc::clone(&trace)]
+        };
+        let model = file.build(traces).expect("valid");
+        let strategy = planner::build("noop", Default::default()).expect("known");
+        let mut rates: Vec<f64> = (0..RUNS)
+            .map(|_| {
+                let manifest = Manifest::default();
+                let options = RunOptions {
+                    series: true,
+                    decisions: true,
+                    optimum: None,
+                };
+                let start = Instant::now();
+                let result =
+                    sim::run(&model, &*strategy, manifest, options, &mut |_| {}).expect("runs");
+                result.total().all.ios as f64 / start.elapsed().as_secs_f64() / 1e6
+            })
+            .collect();
+        rates.sort_by(f64::total_cmp);
+        let (low, high) = (rates[0], rates[RUNS - 1]);
+        println!(
+            "{kind:<8} {:>14.1} {:>22}",
+            rates[RUNS / 2],
+            format!("({low:.1} - {high:.1})")
+        );
+    }
+    Ok(())
+}

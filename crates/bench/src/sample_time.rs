@@ -1,0 +1,89 @@
+//! How long it takes to sample many volumes: `cargo run --release -p bench -- sample-time VOLUMES`.
+//!
+//! Once with volumes that no guest has used, once after each had some requests; inside the process, and by the control
+//! socket, where most of the time is JSON.
+
+use std::time::{Duration, Instant};
+
+use datapath::desk::{Ask, Desk, NewDevice, NewSource, Told};
+use datapath::{Client, Listen, Reach, ServerConfig, Serving, add_device};
+use units::Bytes;
+
+use crate::Done;
+
+/// Samples taken of each kind.
+const ROUNDS: usize = 50;
+
+pub(crate) fn main(args: &[String]) -> Done {
+    let volumes = args.first().and_then(|a| a.parse().ok());
+    let Some(volumes) = volumes else {
+        return Err(crate::WRONG.into());
+    };
+    let dir = tempfile::TempDir::new().expect("a temporary directory");
+    let array = dir.path().join("array");
+    let new = NewDevice {
+        tier: "fast".into(),
+        source: NewSource::Dir(dir.path().into()),
+        size: Some(Bytes::gib(8)),
+        emulate: None,
+    };
+    add_device(&array, None, new).expect("a device");
+    let serving = Serving::start(&array, ServerConfig::default()).expect("a server");
+    let listen = Listen::Unix(dir.path().join("nbd.sock"));
+    serving.listen(&listen).expect("a socket");
+    for i in 0..volumes {
+        let told = serving.desk().ask(Ask::Create {
+            volume: format!("v{i}"),
+            size: Bytes::gib(1),
+            tier: "fast".into(),
+            class: None,
+        });
+        told.expect("a volume");
+    }
+    measure("idle", &array, serving.desk());
+    for i in 0..volumes {
+        use_a_little(&listen.uri(&format!("v{i}")));
+    }
+    measure("used", &array, serving.desk());
+    serving.stop();
+    Ok(())
+}
+
+/// Requests with latencies of many buckets.
+fn use_a_little(uri: &str) {
+    let mut client = Client::connect(&uri.parse().expect("a URI")).expect("a connection");
+    for i in 0..20 {
+        let data = vec![1; 512 << (i % 8)];
+        client.write(0, &data).expect("a write");
+        client.read(0, 512 << (i % 8)).expect("a read");
+    }
+    client.disconnect().expect("the end");
+}
+
+fn measure(what: &str, array: &std::path::Path, desk: &Desk) {
+    let reach = Reach::find(array).expect("it is served");
+    let inside = times(|| desk.ask(Ask::Samples));
+    let outside = times(|| reach.ask(Ask::Samples));
+    for (how, (median, most)) in [("in the process", inside), ("by the socket", outside)] {
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        println!(
+            "{what}, {how}: median {:.2} ms, most {:.2} ms",
+            ms(median),
+            ms(most)
+        );
+    }
+}
+
+/// Median and maximum.
+fn times(mut ask: impl FnMut() -> Result<Told, String>) -> (Duration, Duration) {
+    let once = |_| {
+        let began = Instant::now();
+        let told = ask();
+        let took = began.elapsed();
+        assert!(matches!(told, Ok(Told::Samples(_))), "{told:?}");
+        took
+    };
+    let mut took: Vec<Duration> = (0..ROUNDS).map(once).collect();
+    took.sort_unstable();
+    (took[ROUNDS / 2], took[ROUNDS - 1])
+}
