@@ -1,4 +1,4 @@
-//! Serves the page of a made-up controller, to look at: `cargo run -p controller --example page -- [PORT]`.
+//! Serves the page of a made-up controller, to look at: `cargo run -p controller --example serve_page -- [PORT]`.
 
 #[path = "../tests/suite/support/mod.rs"]
 mod support;

@@ -1,4 +1,4 @@
-//! Writes the page for a small scenario, to look at: `cargo run -p report --example page -- out.html`.
+//! Writes the page for a small scenario, to look at: `cargo run -p report --example write_page -- out.html`.
 
 // An example stands at the edge: it may open the file it was given.
 #![allow(clippy::disallowed_methods)]
