@@ -6,81 +6,28 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use datapath::desk::{Ask, NewDevice, NewSource, Samples, Told, Trouble, TroubleKind};
-use datapath::{Client, Listen, Reach, ServerConfig, Serving, add_device};
+use datapath::desk::{Ask, NewDevice, NewSource, Trouble, TroubleKind};
 use units::Bytes;
 
-const MIB: u64 = 1 << 20;
+use crate::support::{MIB, Site, wait_for};
 
 /// Longest time that anybody may wait for something that has nothing to do with a device that hangs.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
-/// An array that is served.
-struct Site {
-    dir: tempfile::TempDir,
-    _serving: Serving,
+/// A served array: tiers of 64 MiB, and volumes of 32 MiB on the first.
+fn served(tiers: &[&str], volumes: &[&str]) -> Site {
+    let mut site = Site::empty();
+    for tier in tiers {
+        site.add(tier, tier, 64, None);
+    }
+    site.serve(&[]);
+    for volume in volumes {
+        site.create(volume, 32, tiers[0]);
+    }
+    site
 }
 
 impl Site {
-    /// Tiers of 64 MiB, and volumes of 32 MiB on the first.
-    fn new(tiers: &[&str], volumes: &[&str]) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        for tier in tiers {
-            let source = dir.path().join(tier);
-            std::fs::create_dir(&source).unwrap();
-            add_device(&dir.path().join("array"), None, of_dir(tier, &source)).unwrap();
-        }
-        let config = ServerConfig {
-            workers: 1,
-            ..ServerConfig::default()
-        };
-        let serving = Serving::start(&dir.path().join("array"), config).unwrap();
-        serving
-            .listen(&Listen::Unix(dir.path().join("nbd.sock")))
-            .unwrap();
-        let site = Self {
-            dir,
-            _serving: serving,
-        };
-        for volume in volumes {
-            site.create(volume, tiers[0]);
-        }
-        site
-    }
-
-    fn create(&self, volume: &str, tier: &str) {
-        self.ask(Ask::Create {
-            volume: volume.into(),
-            size: Bytes::mib(32),
-            tier: tier.into(),
-            class: None,
-        })
-        .unwrap();
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn uri(&self, volume: &str) -> String {
-        Listen::Unix(self.path("nbd.sock")).uri(volume)
-    }
-
-    fn connect(&self, volume: &str) -> Client {
-        Client::connect(&self.uri(volume).parse().unwrap()).unwrap()
-    }
-
-    fn ask(&self, ask: Ask) -> Result<Told, String> {
-        Reach::find(&self.path("array")).unwrap().ask(ask)
-    }
-
-    fn samples(&self) -> Samples {
-        match self.ask(Ask::Samples) {
-            Ok(Told::Samples(samples)) => samples,
-            other => panic!("{other:?}"),
-        }
-    }
-
     fn trouble(&self, kind: TroubleKind) -> Option<Trouble> {
         let troubles = self.samples().troubles;
         troubles.into_iter().find(|t| t.kind == kind)
@@ -108,14 +55,6 @@ fn of_gate(tier: &str, gate: &Path) -> NewDevice {
         source: NewSource::Nbd(format!("nbd+unix:///?socket={}", gate.display())),
         size: None,
         emulate: None,
-    }
-}
-
-fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(60);
-    while !holds() {
-        assert!(Instant::now() < until, "it does not come true: {what}");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -265,11 +204,11 @@ fn memory_server(path: &Path) {
 
 #[test]
 fn a_silent_server_that_is_added_keeps_nobody() {
-    let site = Site::new(&["fast", "slow"], &["data"]);
+    let site = served(&["fast", "slow"], &["data"]);
     let (server, path) = (site.path("server.sock"), site.path("gate.sock"));
     memory_server(&server);
     let gate = Gate::new(&path, Way::Silent);
-    let mut guest = site.connect("data");
+    let mut guest = site.connect("data").unwrap();
     std::thread::scope(|scope| {
         let adding = scope.spawn(|| site.ask(Ask::AddDevice(of_gate("remote", &path))));
         for extent in 0..20 {
@@ -297,7 +236,7 @@ fn a_silent_server_that_is_added_keeps_nobody() {
 
 #[test]
 fn devices_that_are_added_at_the_same_time_do_not_collide() {
-    let site = Site::new(&["fast"], &[]);
+    let site = served(&["fast"], &[]);
     let dir = site.path("new");
     std::fs::create_dir(&dir).unwrap();
     std::thread::scope(|scope| {
@@ -314,7 +253,7 @@ fn devices_that_are_added_at_the_same_time_do_not_collide() {
 
 #[test]
 fn a_replacement_that_is_refused_leaves_nothing_behind() {
-    let site = Site::new(&["fast", "slow"], &[]);
+    let site = served(&["fast", "slow"], &[]);
     let other = site.path("other");
     std::fs::create_dir(&other).unwrap();
     let replace = |dir: &Path| {
@@ -337,8 +276,8 @@ fn a_replacement_that_is_refused_leaves_nothing_behind() {
 
 #[test]
 fn a_file_that_is_deleted_under_the_server_is_said() {
-    let site = Site::new(&["fast", "slow"], &["data"]);
-    let mut guest = site.connect("data");
+    let site = served(&["fast", "slow"], &["data"]);
+    let mut guest = site.connect("data").unwrap();
     guest.write(0, &[7; 4096]).unwrap();
     let file = site.path("fast/fast-0.extents");
     let away = site.path("fast/away");
@@ -360,17 +299,17 @@ fn a_file_that_is_deleted_under_the_server_is_said() {
 
 #[test]
 fn a_remote_device_that_is_silent_or_another_one_is_named() {
-    let site = Site::new(&["fast", "slow"], &[]);
+    let site = served(&["fast", "slow"], &[]);
     let (right, wrong) = (site.path("right.sock"), site.path("wrong.sock"));
     memory_server(&right);
     memory_server(&wrong);
     let path = site.path("gate.sock");
     let gate = Gate::new(&path, Way::To(right.clone()));
     site.ask(Ask::AddDevice(of_gate("remote", &path))).unwrap();
-    site.create("data", "remote");
+    site.create("data", 32, "remote");
     let connected = || site.samples().devices[2].connected;
     wait_for("it is connected", connected);
-    let mut guest = site.connect("data");
+    let mut guest = site.connect("data").unwrap();
     guest.write(0, &[7; 4096]).unwrap();
     assert_eq!(site.trouble(TroubleKind::DeviceUnreachable), None);
 
@@ -391,6 +330,6 @@ fn a_remote_device_that_is_silent_or_another_one_is_named() {
 
     gate.set(Way::To(right));
     wait_for("it is well again", || trouble().is_none() && connected());
-    let mut guest = site.connect("data");
+    let mut guest = site.connect("data").unwrap();
     assert_eq!(guest.read(0, 4096).unwrap(), [7; 4096]);
 }

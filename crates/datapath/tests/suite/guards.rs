@@ -1,83 +1,33 @@
 //! What an operator must not do by mistake: delete what guests use, name a class that nobody described, promise more room
 //! than is allowed.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use datapath::desk::{Ask, NewDevice, NewSource, Samples, TierInfo, Told};
-use datapath::{Client, Listen, Reach, ServerConfig, Serving, add_device};
+use datapath::desk::{Ask, TierInfo, Told};
 use units::Bytes;
 
-struct Site {
-    dir: tempfile::TempDir,
-    serving: Option<Serving>,
+use crate::support::{Site, wait_for};
+
+/// A served array of two tiers, 64 MiB and 192 MiB.
+fn served() -> Site {
+    let mut site = Site::empty();
+    site.add("fast", "fast", 64, None);
+    site.add("slow", "slow", 192, None);
+    site.serve(&[]);
+    site
+}
+
+fn create(site: &Site, volume: &str, size: Bytes, class: Option<&str>) -> Result<Told, String> {
+    site.ask(Ask::Create {
+        volume: volume.into(),
+        size,
+        tier: "slow".into(),
+        class: class.map(Into::into),
+    })
 }
 
 impl Site {
-    /// An array of two tiers, 64 MiB and 192 MiB.
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let site = Self { dir, serving: None };
-        for (tier, mib) in [("fast", 64), ("slow", 192)] {
-            let source = site.path(tier);
-            std::fs::create_dir(&source).unwrap();
-            let new = NewDevice {
-                tier: tier.into(),
-                source: NewSource::Dir(source),
-                size: Some(Bytes::mib(mib)),
-                emulate: None,
-            };
-            add_device(&site.path("array"), None, new).unwrap();
-        }
-        site
-    }
-
-    fn served() -> Self {
-        let mut site = Self::new();
-        let config = ServerConfig {
-            workers: 2,
-            ..ServerConfig::default()
-        };
-        let serving = Serving::start(&site.path("array"), config).unwrap();
-        serving.listen(&site.listen()).unwrap();
-        site.serving = Some(serving);
-        site
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn listen(&self) -> Listen {
-        Listen::Unix(self.path("nbd.sock"))
-    }
-
-    fn connect(&self, volume: &str) -> Result<Client, datapath::ClientError> {
-        Client::connect(&self.listen().uri(volume).parse().unwrap())
-    }
-
-    /// As another process asks: by the control socket while it is served.
-    fn ask(&self, ask: Ask) -> Result<Told, String> {
-        Reach::find(&self.path("array")).unwrap().ask(ask)
-    }
-
-    fn done(&self, ask: Ask) -> String {
-        match self.ask(ask) {
-            Ok(Told::Done { message }) => message,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn create(&self, volume: &str, size: Bytes, class: Option<&str>) -> Result<Told, String> {
-        self.ask(Ask::Create {
-            volume: volume.into(),
-            size,
-            tier: "slow".into(),
-            class: class.map(Into::into),
-        })
-    }
-
     fn delete(&self, volume: &str, force: bool) -> Result<String, String> {
         let volume = volume.into();
         match self.ask(Ask::Delete { volume, force })? {
@@ -103,13 +53,6 @@ impl Site {
         }
     }
 
-    fn samples(&self) -> Samples {
-        match self.ask(Ask::Samples) {
-            Ok(Told::Samples(samples)) => samples,
-            other => panic!("{other:?}"),
-        }
-    }
-
     fn class(&self, volume: &str) -> String {
         let volumes = self.samples().volumes;
         let found = volumes.into_iter().find(|v| v.name == volume);
@@ -119,8 +62,8 @@ impl Site {
 
 #[test]
 fn a_volume_in_use_is_only_deleted_by_force() {
-    let site = Site::served();
-    site.create("data", Bytes::mib(8), None).unwrap();
+    let site = served();
+    create(&site, "data", Bytes::mib(8), None).unwrap();
     let mut first = site.connect("data").unwrap();
     first.write(0, &[7; 4096]).unwrap();
     assert_eq!(
@@ -141,7 +84,9 @@ fn a_volume_in_use_is_only_deleted_by_force() {
     assert_eq!(third.read(4096, 4096).unwrap(), [8; 4096]);
     third.disconnect().unwrap();
     drop(second);
-    wait_for(|| site.samples().volumes[0].connections == 1);
+    wait_for("guests are gone", || {
+        site.samples().volumes[0].connections == 1
+    });
 
     assert_eq!(
         site.delete("data", true).unwrap(),
@@ -154,12 +99,14 @@ fn a_volume_in_use_is_only_deleted_by_force() {
 
 #[test]
 fn a_volume_that_nobody_uses_is_deleted_at_a_word() {
-    let site = Site::served();
-    site.create("data", Bytes::mib(8), None).unwrap();
+    let site = served();
+    create(&site, "data", Bytes::mib(8), None).unwrap();
     let mut client = site.connect("data").unwrap();
     client.write(0, &[7; 4096]).unwrap();
     client.disconnect().unwrap();
-    wait_for(|| site.samples().volumes[0].connections == 0);
+    wait_for("guests are gone", || {
+        site.samples().volumes[0].connections == 0
+    });
     assert_eq!(site.delete("data", false).unwrap(), "volume data is gone");
     assert_eq!(site.tiers().0[1].used, Bytes(0));
 }
@@ -168,10 +115,10 @@ fn a_volume_that_nobody_uses_is_deleted_at_a_word() {
 /// whose write was answered is cut off without force.
 #[test]
 fn a_guest_that_comes_at_that_moment_is_never_cut_off() {
-    let site = Site::served();
+    let site = served();
     let (mut kept, mut deleted) = (0, 0);
     for round in 0..400u64 {
-        site.create("data", Bytes::mib(1), None).unwrap();
+        create(&site, "data", Bytes::mib(1), None).unwrap();
         let over = AtomicBool::new(false);
         let outcome = std::thread::scope(|scope| {
             let guest = scope.spawn(|| {
@@ -209,10 +156,10 @@ fn a_guest_that_comes_at_that_moment_is_never_cut_off() {
 
 #[test]
 fn a_class_that_nobody_described_is_refused_once_there_is_a_policy() {
-    let site = Site::served();
+    let site = served();
     // Nobody has said anything: a class is a label.
-    site.create("a", Bytes::mib(1), Some("anything")).unwrap();
-    site.create("b", Bytes::mib(1), None).unwrap();
+    create(&site, "a", Bytes::mib(1), Some("anything")).unwrap();
+    create(&site, "b", Bytes::mib(1), None).unwrap();
     assert_eq!(
         (&*site.class("a"), &*site.class("b")),
         ("anything", "default")
@@ -221,7 +168,7 @@ fn a_class_that_nobody_described_is_refused_once_there_is_a_policy() {
     site.policy(Some(&["gold", "silver"]), None);
     let refused = "there is no service class \"glod\", did you mean \"gold\"? (the live manager's configuration has them)";
     assert_eq!(
-        site.create("c", Bytes::mib(1), Some("glod")).unwrap_err(),
+        create(&site, "c", Bytes::mib(1), Some("glod")).unwrap_err(),
         refused
     );
     let set = |volume: &str, class: &str| {
@@ -240,7 +187,7 @@ fn a_class_that_nobody_described_is_refused_once_there_is_a_policy() {
         (&*site.class("a"), &*site.class("b")),
         ("anything", "default")
     );
-    site.create("c", Bytes::mib(1), None).unwrap();
+    create(&site, "c", Bytes::mib(1), None).unwrap();
     assert_eq!(site.class("c"), "default");
 
     site.policy(None, None);
@@ -249,8 +196,8 @@ fn a_class_that_nobody_described_is_refused_once_there_is_a_policy() {
 
 #[test]
 fn what_is_promised_is_shown_and_bounded() {
-    let site = Site::served();
-    site.create("a", Bytes::mib(200), None).unwrap();
+    let site = served();
+    create(&site, "a", Bytes::mib(200), None).unwrap();
     let shown = || {
         let (tiers, most) = site.tiers();
         let of_tiers: Vec<_> = tiers.iter().map(|t| t.provisioned).collect();
@@ -262,15 +209,15 @@ fn what_is_promised_is_shown_and_bounded() {
     assert_eq!(shown().1, Some(1.5));
     // The array has 256 MiB, so 384 MiB may be promised.
     assert_eq!(
-        site.create("b", Bytes::mib(185), None).unwrap_err(),
+        create(&site, "b", Bytes::mib(185), None).unwrap_err(),
         "cannot create volume \"b\" of 185 MiB: volumes of 200 MiB are provisioned on an array of 256 MiB, 385 MiB with it, and policy.overcommit_max allows 1.5 times the array's size (384 MiB)"
     );
-    site.create("b", Bytes::mib(184), None).unwrap();
+    create(&site, "b", Bytes::mib(184), None).unwrap();
     assert_eq!(shown().0, [Bytes(0), Bytes::mib(384)]);
     site.delete("a", false).unwrap();
-    site.create("c", Bytes::mib(200), None).unwrap();
+    create(&site, "c", Bytes::mib(200), None).unwrap();
     site.policy(None, None);
-    site.create("d", Bytes::gib(1 << 17), None).unwrap();
+    create(&site, "d", Bytes::gib(1 << 17), None).unwrap();
     assert_eq!(
         shown().0[1],
         Bytes(Bytes::gib(1 << 17).0 + Bytes::mib(384).0)
@@ -283,14 +230,4 @@ fn what_is_promised_is_shown_and_bounded() {
         refused.unwrap_err(),
         "overcommit_max is how many times the size of the array, above 0, not 0"
     );
-}
-
-fn wait_for(holds: impl Fn() -> bool) {
-    for _ in 0..1000 {
-        if holds() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("it does not come true");
 }

@@ -4,3 +4,4 @@ mod crash;
 mod devices;
 mod guards;
 mod samples;
+mod support;

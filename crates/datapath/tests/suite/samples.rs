@@ -1,99 +1,27 @@
 //! Samples of a served array, moves to a named device and service classes, with real sockets and files.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use datapath::desk::{Ask, DeviceSample, NewDevice, NewSource, Samples, Told, VolumeSample};
-use datapath::{Client, Counts, LastMove, Listen, Reach, ServerConfig, Serving, add_device};
+use datapath::{Counts, LastMove, Reach, add_device};
 use model::ExtentRanges;
-use tempfile::TempDir;
 use units::{Bytes, BytesPerSec, Nanos};
 
-const MIB: u64 = 1 << 20;
+use crate::support::{MIB, PATIENCE, Site};
 
-/// Longest wait for something that happens soon.
-const SOON: Duration = Duration::from_secs(30);
-
-struct Site {
-    dir: TempDir,
-    serving: Option<Serving>,
+/// Tiers `fast` (one device) and `slow` (two, the first of them emulated), nothing served.
+fn array() -> Site {
+    let site = Site::empty();
+    let emulated = model::preset("sata-ssd").unwrap().spec();
+    site.add("fast", "a", 64, None);
+    site.add("slow", "b", 128, Some(emulated));
+    site.add("slow", "c", 32, None);
+    site
 }
 
 impl Site {
-    /// Tiers `fast` (one device) and `slow` (two, the first of them emulated), nothing served.
-    fn new() -> Self {
-        let dir = TempDir::new().unwrap();
-        let site = Self { dir, serving: None };
-        let emulated = model::preset("sata-ssd").unwrap().spec();
-        for (tier, part, mib, emulate) in [
-            ("fast", "a", 64, None),
-            ("slow", "b", 128, Some(emulated)),
-            ("slow", "c", 32, None),
-        ] {
-            let source = site.path(part);
-            std::fs::create_dir(&source).unwrap();
-            let new = NewDevice {
-                tier: tier.into(),
-                source: NewSource::Dir(source),
-                size: Some(Bytes::mib(mib)),
-                emulate,
-            };
-            add_device(&site.path("array"), None, new).unwrap();
-        }
-        site
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn create(&self, volume: &str, mib: u64, tier: &str) {
-        let told = self.ask(Ask::Create {
-            volume: volume.into(),
-            size: Bytes::mib(mib),
-            tier: tier.into(),
-            class: None,
-        });
-        assert!(matches!(told, Ok(Told::Done { .. })), "{told:?}");
-    }
-
-    fn serve(&mut self, volumes: &[&str]) {
-        let config = ServerConfig {
-            workers: 2,
-            ..ServerConfig::default()
-        };
-        let serving = Serving::start(&self.path("array"), config).unwrap();
-        let listen = Listen::Unix(self.path("nbd.sock"));
-        serving.listen(&listen).unwrap();
-        for volume in volumes {
-            serving.desk().export(volume).unwrap();
-        }
-        self.serving = Some(serving);
-    }
-
-    fn stop(&mut self) {
-        self.serving.take().unwrap().stop();
-    }
-
-    fn client(&self, volume: &str) -> Client {
-        let listen = Listen::Unix(self.path("nbd.sock"));
-        Client::connect(&listen.uri(volume).parse().unwrap()).unwrap()
-    }
-
-    /// As another process asks: by the control socket while it is served.
-    fn ask(&self, ask: Ask) -> Result<Told, String> {
-        Reach::find(&self.path("array")).unwrap().ask(ask)
-    }
-
-    fn samples(&self) -> Samples {
-        match self.ask(Ask::Samples) {
-            Ok(Told::Samples(samples)) => samples,
-            other => panic!("{other:?}"),
-        }
-    }
-
     fn until(&self, what: &str, holds: impl Fn(&Samples) -> bool) -> Samples {
-        let until = Instant::now() + SOON;
+        let until = Instant::now() + PATIENCE;
         loop {
             let samples = self.samples();
             if holds(&samples) {
@@ -134,11 +62,11 @@ fn placed(samples: &Samples) -> Vec<(&str, u64)> {
 
 #[test]
 fn what_guests_do_is_counted_of_the_volume_and_of_its_device() {
-    let mut site = Site::new();
+    let mut site = array();
     site.create("data", 16, "fast");
     site.create("idle", 16, "slow");
     site.serve(&["data", "idle"]);
-    let mut client = site.client("data");
+    let mut client = site.connect("data").unwrap();
     // The first write of an extent waits for its place.
     client.write(0, &[1; MIB as usize]).unwrap();
     client.write(MIB, &[2; MIB as usize]).unwrap();
@@ -198,10 +126,10 @@ fn what_guests_do_is_counted_of_the_volume_and_of_its_device() {
 
 #[test]
 fn held_back_is_counted_as_it_was_measured() {
-    let mut site = Site::new();
+    let mut site = array();
     site.create("data", 4, "fast");
     site.serve(&["data"]);
-    let mut client = site.client("data");
+    let mut client = site.connect("data").unwrap();
     client.write(0, &[1; 65536]).unwrap();
     let inject = |lasting| Ask::Inject {
         volume: "data".into(),
@@ -249,11 +177,11 @@ fn held_back_is_counted_as_it_was_measured() {
 
 #[test]
 fn beginning_again_is_seen_and_not_measuring_is_not_zero() {
-    let mut site = Site::new();
+    let mut site = array();
     site.create("data", 4, "fast");
     site.create("cold", 4, "fast");
     site.serve(&["data"]);
-    let mut client = site.client("data");
+    let mut client = site.connect("data").unwrap();
     client.read(0, 512).unwrap();
     let measure = |on| Ask::Measure {
         volume: "data".into(),
@@ -282,10 +210,10 @@ fn beginning_again_is_seen_and_not_measuring_is_not_zero() {
 
 #[test]
 fn an_emulated_device_says_how_long_it_was_busy() {
-    let mut site = Site::new();
+    let mut site = array();
     site.create("data", 8, "slow");
     site.serve(&["data"]);
-    let mut client = site.client("data");
+    let mut client = site.connect("data").unwrap();
     client.write(0, &[1; MIB as usize]).unwrap();
     let before = site.samples();
     let spec = device(&before, "slow-0").emulate.clone().unwrap();
@@ -305,10 +233,10 @@ fn an_emulated_device_says_how_long_it_was_busy() {
 
 #[test]
 fn a_move_goes_to_the_device_that_was_named() {
-    let mut site = Site::new();
+    let mut site = array();
     site.create("data", 64, "fast");
     site.serve(&["data"]);
-    let mut client = site.client("data");
+    let mut client = site.connect("data").unwrap();
     for i in 0..24 {
         client.write(i * MIB, &[i as u8 + 1; MIB as usize]).unwrap();
     }
@@ -357,10 +285,10 @@ fn a_move_goes_to_the_device_that_was_named() {
 
 #[test]
 fn a_move_is_sampled_while_it_runs_and_while_it_waits() {
-    let mut site = Site::new();
+    let mut site = array();
     site.create("data", 32, "fast");
     site.serve(&["data"]);
-    let mut client = site.client("data");
+    let mut client = site.connect("data").unwrap();
     for i in 0..20 {
         client.write(i * MIB, &[7; MIB as usize]).unwrap();
     }
@@ -390,7 +318,7 @@ fn a_move_is_sampled_while_it_runs_and_while_it_waits() {
 
 #[test]
 fn a_class_is_durable_and_survives_a_move() {
-    let mut site = Site::new();
+    let mut site = array();
     site.create("data", 8, "fast");
     let class_of = |site: &Site| volume(&site.samples(), "data").class.clone();
     let set = |site: &Site, volume: &str, class: &str| {
@@ -403,7 +331,7 @@ fn a_class_is_durable_and_survives_a_move() {
     site.serve(&["data"]);
     assert_eq!(class_of(&site), "gold");
     set(&site, "data", "bronze").unwrap();
-    site.client("data").write(0, &[1; 4096]).unwrap();
+    site.connect("data").unwrap().write(0, &[1; 4096]).unwrap();
     site.start_move("slow", None, 100).unwrap();
     site.until("moved", |s| volume(s, "data").moving.is_none());
     assert_eq!(
@@ -423,11 +351,11 @@ fn a_class_is_durable_and_survives_a_move() {
 
 #[test]
 fn a_remote_device_is_connected_while_its_server_is_there() {
-    let mut far = Site::new();
+    let mut far = array();
     far.create("lent", 16, "fast");
     far.serve(&["lent"]);
-    let mut site = Site::new();
-    let uri = Listen::Unix(far.path("nbd.sock")).uri("lent");
+    let mut site = array();
+    let uri = far.listen().uri("lent");
     let new = NewDevice {
         tier: "far".into(),
         source: NewSource::Nbd(uri),
@@ -440,7 +368,7 @@ fn a_remote_device_is_connected_while_its_server_is_there() {
     site.create("data", 8, "far");
     site.serve(&["data"]);
     site.until("connected", connected);
-    let mut client = site.client("data");
+    let mut client = site.connect("data").unwrap();
     client.write(0, &[5; 4096]).unwrap();
     client.read(0, 4096).unwrap();
     let samples = site.samples();
@@ -469,7 +397,7 @@ fn a_remote_device_is_connected_while_its_server_is_there() {
 
 #[test]
 fn several_watch_the_heat_of_extents_each_since_its_own_last_look() {
-    let mut site = Site::new();
+    let mut site = array();
     site.create("data", 16, "fast");
     let heat = |site: &Site, since| match site.ask(Ask::Heat {
         volume: "data".into(),
@@ -482,7 +410,7 @@ fn several_watch_the_heat_of_extents_each_since_its_own_last_look() {
     assert_eq!((at_rest.extents, at_rest.heat), (16, None));
     assert_eq!(String::from(at_rest.places), "16x-");
     site.serve(&["data"]);
-    let mut client = site.client("data");
+    let mut client = site.connect("data").unwrap();
     client.write(3 * MIB, &[1; 2 * MIB as usize]).unwrap();
     for _ in 0..5 {
         client.read(4 * MIB, 512).unwrap();
@@ -522,11 +450,11 @@ fn several_watch_the_heat_of_extents_each_since_its_own_last_look() {
 /// Of two orders at one time one is refused, and it is the other one that is durable.
 #[test]
 fn the_record_of_a_move_is_that_of_the_order_that_was_taken() {
-    let mut site = Site::new();
+    let mut site = array();
     site.create("data", 16, "fast");
     for round in 0..5 {
         site.serve(&["data"]);
-        let mut client = site.client("data");
+        let mut client = site.connect("data").unwrap();
         client
             .write(0, &vec![round + 1; 16 * MIB as usize])
             .unwrap();
