@@ -6,15 +6,15 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-20}
 pg=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | tail -1 || true)
-skip() { echo "skipped: needs $*"; exit 0; }
+. bench/skip.sh
 [ "$(id -u)" = 0 ] || skip "root"
-[ -n "$pg" ] && [ -x "$pg/pgbench" ] && [ -x "$pg/pg_checksums" ] || skip "PostgreSQL with pgbench"
+[ -n "$pg" ] && [ -x "$pg/pgbench" ] && [ -x "$pg/pg_checksums" ] || skip postgresql "with pgbench"
 for program in nbdfuse losetup mkfs.ext4 fusermount3 runuser; do
   command -v $program >/dev/null || skip "$program"
 done
 [ -e /dev/fuse ] || skip "/dev/fuse"
-id postgres >/dev/null 2>&1 || skip "the user postgres"
-losetup -f >/dev/null 2>&1 || skip "a free loop device"
+id postgres >/dev/null 2>&1 || skip postgresql "and its user postgres"
+losetup -f >/dev/null 2>&1 || skip loop "devices, a free one"
 
 terrace=${TERRACE:-$PWD/target/release/terrace}
 [ -x "$terrace" ] || cargo build --release -p cli
@@ -40,7 +40,7 @@ for tier in fast middle slow; do "$terrace" tier add $tier --dir "$dir/$tier" --
 for _ in $(seq 500); do [ -S "$dir/nbd.sock" ] && break; sleep 0.02; done
 nbdfuse "$dir/fuse" "nbd+unix:///pg?socket=$dir/nbd.sock" & fuse=$!
 for _ in $(seq 500); do [ -f "$dir/fuse/nbd" ] && break; sleep 0.02; done
-loop=$(losetup -f --show --direct-io=on "$dir/fuse/nbd") || { loop=; skip "a loop device over FUSE"; }
+loop=$(losetup -f --show --direct-io=on "$dir/fuse/nbd") || { loop=; skip loop "devices over FUSE"; }
 mkfs.ext4 -q "$loop"
 mount "$loop" "$dir/mnt"; mounted=yes
 mkdir "$dir/mnt/data"; chown postgres "$dir/mnt/data"

@@ -7,11 +7,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-6}
-skip() { echo "skipped: needs $*"; exit 0; }
+. bench/skip.sh
 [ "$(id -u)" = 0 ] || skip "root"
 for program in nbdkit fio qemu-io jq; do command -v $program >/dev/null || skip "$program"; done
 python=/usr/bin/python3
-$python -c 'import nbd' 2>/dev/null || skip "libnbd's Python module"
+$python -c 'import nbd' 2>/dev/null || skip libnbd "with its Python module"
 
 terrace=${TERRACE:-$PWD/target/release/terrace}
 [ -x "$terrace" ] || cargo build --release -p cli

@@ -29,8 +29,6 @@
 //! No bit rot, no misdirected writes, no sync that lies, and no file system above it: one disk is one file or one
 //! device. Not for volumes of data: it is held in memory, twice.
 
-pub mod seeds;
-
 mod backend;
 mod change;
 mod disk;

@@ -33,8 +33,6 @@ mod windows;
 #[cfg(test)]
 mod full_disk;
 
-use std::fs::File;
-
 use manager::store::{
     Change, HistoryPoint, HistoryQuery, Store, StoreError, StoredDecision, StoredWindow, Tidied,
 };
@@ -56,7 +54,7 @@ pub struct SqliteStore {
     retention: Retention,
     place: Place,
     /// Whoever has this file locked has the store. Last, so that it is let go of when the database is closed.
-    _lock: File,
+    _lock: open::Lock,
 }
 
 /// What the work inside a transaction needs.

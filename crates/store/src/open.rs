@@ -89,8 +89,19 @@ fn absolute(path: &Path) -> Result<PathBuf, StoreError> {
     Ok(directory.join(name))
 }
 
-/// Takes the store. The kernel lets go of it when this process ends, however it ends.
-fn lock(path: &Path) -> Result<File, StoreError> {
+/// A locked file. The kernel lets go of it when this process ends, however it ends; before that it is let go of by name, since a child that
+/// was started at that very moment would have it a little longer.
+#[derive(Debug)]
+pub(crate) struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
+}
+
+/// Takes the store.
+fn lock(path: &Path) -> Result<Lock, StoreError> {
     let mut name = path.as_os_str().to_os_string();
     name.push(".lock");
     let place = Place(PathBuf::from(&name));
@@ -102,7 +113,7 @@ fn lock(path: &Path) -> Result<File, StoreError> {
         .open(&name)
         .map_err(|e| place.io("open", &e))?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok(Lock(file)),
         Err(TryLockError::WouldBlock) => Err(StoreError::InUse {
             path: path.display().to_string(),
         }),

@@ -2,7 +2,7 @@
 //!
 //! More seeds: `TERRACE_SEEDS=0..20000 cargo test --release -p array crash::`.
 
-use crashdisk::seeds;
+use testkit::seeds;
 
 use crate::support::crash::{Met, run};
 

@@ -24,6 +24,7 @@ const ORDER: &[&str] = &[
     "report",
     "reproduce",
     "nbd",
+    "testkit",
     "crashdisk",
     "store",
     "array",

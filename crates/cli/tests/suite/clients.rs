@@ -5,11 +5,13 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::support::{PATIENCE, Site, have};
+use testkit::needs;
+
+use crate::support::{PATIENCE, Site};
 
 #[test]
 fn libnbd_tools_see_copy_and_script_an_export() {
-    if !have(&["nbdinfo", "nbdcopy", "/usr/bin/python3"]) {
+    if !needs::programs(&["nbdinfo", "nbdcopy", "/usr/bin/python3"]) {
         return;
     }
     let mut site = Site::new(&[("db", 64), ("logs", 32)]);
@@ -76,7 +78,7 @@ h.shutdown()
 
 #[test]
 fn qemu_tools_write_discard_and_compare() {
-    if !have(&["qemu-img", "qemu-io"]) {
+    if !needs::programs(&["qemu-img", "qemu-io"]) {
         return;
     }
     let mut site = Site::new(&[("vm", 128)]);
@@ -124,7 +126,7 @@ fn qemu_tools_write_discard_and_compare() {
 
 #[test]
 fn fio_verifies_while_extents_move_between_three_tiers() {
-    if !have(&["fio"]) {
+    if !needs::programs(&["fio"]) {
         return;
     }
     let mut site = Site::new(&[("db", 256)]);
@@ -165,7 +167,7 @@ fn fio_verifies_while_extents_move_between_three_tiers() {
 
 #[test]
 fn a_full_tier_spills_to_the_next_and_then_guests_get_enospc() {
-    if !have(&["/usr/bin/python3", "nbdinfo"]) {
+    if !needs::programs(&["/usr/bin/python3", "nbdinfo"]) {
         return;
     }
     let mut site = Site::with_tiers(&["4 MiB", "4 MiB", "4 MiB"], &[("db", 64)]);
@@ -204,7 +206,7 @@ assert h.pread(4097, 40 << 20) == b"y" * 4096 + b"\0"
 /// Faults of a device: an nbdkit server with its error and pause filters is the slow tier.
 #[test]
 fn a_device_that_fails_or_hangs_gives_errors_and_comes_back_without_a_restart() {
-    if !have(&["nbdkit", "/usr/bin/python3", "nbdsh"]) {
+    if !needs::programs(&["nbdkit", "/usr/bin/python3", "nbdsh"]) {
         return;
     }
     let mut site = Site::empty();
@@ -450,7 +452,7 @@ fn more_connections_than_allowed_are_closed_at_once() {
 
 #[test]
 fn without_io_uring_threads_serve_the_same() {
-    if !have(&["qemu-io", "fio"]) {
+    if !needs::programs(&["qemu-io", "fio"]) {
         return;
     }
     let mut site = Site::new(&[("db", 64)]);
@@ -515,7 +517,7 @@ fn rates(site: &Site, volumes: &[&str]) -> Vec<f64> {
 
 #[test]
 fn throttles_hold_and_shares_follow_weights() {
-    if !have(&["fio"]) {
+    if !needs::programs(&["fio"]) {
         return;
     }
     let mut site = Site::new(&[("a", 16), ("b", 16)]);

@@ -35,8 +35,7 @@ fn a_volume_in_use_is_deleted_by_force_only() {
 /// The same with QEMU's client, where it is installed: one that is in the middle of reading is not cut off.
 #[test]
 fn qemu_is_not_cut_off() {
-    if Command::new("qemu-io").arg("--version").output().is_err() {
-        eprintln!("skipped: no qemu-io");
+    if !testkit::needs::programs(&["qemu-io"]) {
         return;
     }
     let bench = Bench::with_volume("8M");

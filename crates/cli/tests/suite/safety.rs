@@ -401,8 +401,7 @@ fn a_backup_is_not_replaced_by_an_older_one() {
 fn the_second_copy_stays_where_its_new_place_is_full() {
     let own = fs::metadata("/proc/self").unwrap();
     if std::os::unix::fs::MetadataExt::uid(&own) != 0 {
-        eprintln!("skipped: needs root, to mount a small file system");
-        return;
+        return testkit::needs::skipped("root"); // to mount a small file system
     }
     let site = filled();
     let small = site.path("small");

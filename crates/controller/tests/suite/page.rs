@@ -253,8 +253,7 @@ fn it_is_alive_in_a_browser() {
     let world = World::start(Fake::new(12));
     let url = format!("{}/?token={OPERATE}", world.url());
     let Some(mut browser) = Browser::open(&url) else {
-        println!("skipped: needs chromium");
-        return;
+        return testkit::needs::skipped("chromium");
     };
     assert_eq!(
         browser.eval("location.search"),
@@ -344,8 +343,7 @@ fn a_thousand_volumes_are_painted_soon() {
     let world = World::start(Fake::new(1000));
     let url = format!("{}/?token={READ}", world.url());
     let Some(mut browser) = Browser::open(&url) else {
-        println!("skipped: needs chromium");
-        return;
+        return testkit::needs::skipped("chromium");
     };
     let first_paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? -1";
     let mut best = f64::INFINITY;

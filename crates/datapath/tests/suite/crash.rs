@@ -4,7 +4,7 @@
 
 mod sim;
 
-use crashdisk::seeds;
+use testkit::seeds;
 
 /// Worlds that run with the other tests.
 const BOUNDED: u64 = 250;

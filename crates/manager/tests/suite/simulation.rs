@@ -10,7 +10,7 @@ mod array;
 mod store;
 mod world;
 
-use crashdisk::seeds;
+use testkit::seeds;
 
 /// Seeds that run with the other tests.
 const BOUNDED: u64 = 60;

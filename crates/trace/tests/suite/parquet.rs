@@ -6,9 +6,9 @@ use std::path::Path;
 use trace::LoadedTrace;
 use trace::{TraceStream, convert};
 
-use crate::common::{self, MSR, options};
 #[cfg(feature = "parquet")]
-use crate::common::{BLKPARSE, CAPTURE, LIRS};
+use crate::common::{self, BLKPARSE, CAPTURE, LIRS};
+use crate::common::{MSR, options};
 
 fn to(text: &str, path: &Path) -> Result<trace::Converted, String> {
     let text = std::io::Cursor::new(text.to_owned());

@@ -16,7 +16,7 @@ fn shared_traces() -> Option<PathBuf> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
     let directory = std::env::var_os("TERRACE_SHARED_TRACES").map_or_else(beside, PathBuf::from);
     if !directory.is_dir() {
-        println!("skipped: no ../shared/traces");
+        testkit::needs::skipped("../shared/traces");
         return None;
     }
     Some(directory)

@@ -12,21 +12,6 @@ use tempfile::TempDir;
 /// Longest time that anything here may take before a test gives up.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether programs are installed; says what is missing, as the reason to skip a test.
-pub fn have(programs: &[&str]) -> bool {
-    let missing = |p: &&&str| {
-        let found = Command::new("sh")
-            .args(["-c", &format!("command -v {p}")])
-            .output();
-        !found.is_ok_and(|o| o.status.success())
-    };
-    let missing: Vec<&str> = programs.iter().filter(missing).copied().collect();
-    if !missing.is_empty() {
-        eprintln!("skipped: needs {}", missing.join(", "));
-    }
-    missing.is_empty()
-}
-
 /// An array, and perhaps the process that serves it.
 pub struct Site {
     pub dir: TempDir,
