@@ -61,10 +61,6 @@ pub(crate) fn main(args: &[String]) -> Done {
         }
         all.extend(rows);
     }
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "an example is a program: it has args"
-    )]
     if args.iter().any(|a| a == "--json") {
         println!(
             "{}",

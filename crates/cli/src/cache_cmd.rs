@@ -18,9 +18,9 @@ use crate::cache_checks::{self, Asked};
 use crate::cache_read::{self, Loaded, Ops};
 use crate::cache_sizes::{AskedSize, HitPlace, TwoTimes, UnknownPlace};
 use crate::cache_table::{self, ExtentRow, Row, TraceResult};
-use crate::jobs;
 use crate::progress::CountBar;
 use crate::trace_cmd::{Output, Reading, message};
+use runner::jobs;
 
 /// Name of the optimum, which is no policy: it needs the future.
 const OPTIMUM: &str = "belady";

@@ -7,7 +7,7 @@ use sim::ScenarioFile;
 use sim::counting::CountingResult;
 
 use crate::inputs::Inputs;
-use crate::jobs;
+use runner::jobs;
 
 /// Evaluates these methods on every load of a scenario, loads side by side. `path` is the scenario's.
 pub fn evaluate(

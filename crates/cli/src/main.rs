@@ -23,7 +23,6 @@ mod inject_cmd;
 mod inputs;
 mod job_cmd;
 mod job_watch;
-mod jobs;
 mod live;
 mod live_table;
 mod move_cmd;
@@ -33,10 +32,6 @@ mod plan_cmd;
 mod progress;
 mod record;
 mod reproduce_cmd;
-mod reproduce_dual_period;
-mod reproduce_dynamite;
-mod reproduce_ops;
-mod reproduce_priority_lru;
 mod reuse_cmd;
 mod serve_cmd;
 mod sim_cmd;
@@ -64,7 +59,6 @@ mod volume_cmd;
 mod volume_listed;
 mod why_cmd;
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -121,9 +115,9 @@ enum Command {
     /// Simulate an array under tiering strategies
     #[command(subcommand)]
     Sim(sim_cmd::SimCommand),
-    /// Repeat published experiments and hold the results against what was claimed
-    #[command(subcommand)]
-    Reproduce(reproduce_cmd::ReproduceCommand),
+    /// Repeat published experiments and hold the results against what was claimed (by the program terrace-reproduce)
+    #[command(disable_help_flag = true)]
+    Reproduce(reproduce_cmd::ReproduceArgs),
     /// Say why a volume is where it is, asking a controller or reading the record of a run
     ///
     /// With --run, --strategy or --at, the record of a run is read; with --controller, a controller is asked. Otherwise a
@@ -162,15 +156,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match run(Args::parse().command) {
-        Ok(code) => code,
-        // Whoever reads our output has seen enough.
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            let _ = writeln!(io::stderr(), "error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    runner::end(run(Args::parse().command))
 }
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {
@@ -194,7 +180,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Export(command) => facts_cmd::run(&command),
         Command::Trace(command) => return trace_cmd::run(command),
         Command::Sim(command) => return sim_cmd::run(command),
-        Command::Reproduce(command) => return reproduce_cmd::run(command),
+        Command::Reproduce(args) => return reproduce_cmd::run(&args),
         Command::Why(which) => return why_cmd::why(&which),
         Command::WhyNot { which, tier } => return why_cmd::why_not(&which, &tier),
         Command::Volume(command) => return volume_cmd::run(command),
@@ -209,9 +195,3 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
 
 #[cfg(test)]
 mod tests;
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .downcast_ref::<io::Error>()
-        .is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
-}

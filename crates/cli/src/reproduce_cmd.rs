@@ -1,177 +1,38 @@
-//! `terrace reproduce …`: published experiments, repeated, with what was found beside what was claimed.
+//! `terrace reproduce …`: another program, since who runs an array has no use for it.
 
-use std::fs;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
 
-use anyhow::Context;
-use clap::{Args, Subcommand, ValueEnum};
-use report::Document;
-use reproduce::autotiering::{Outcome, STRATEGIES, Setup, document, regressions};
-use serde::Serialize;
-use sim::{RunOptions, SENSITIVITY_CASES, SensitivityRow, sensitivity_row};
+use anyhow::{Context, anyhow};
+use clap::Args;
 
-use crate::jobs::{self, Job};
-use crate::reproduce_dual_period::{self, DualPeriodArgs};
-use crate::reproduce_dynamite::{self, DynamiteArgs};
-use crate::reproduce_ops::{self, OpsIsolationArgs};
-use crate::reproduce_priority_lru::{self, PriorityLruArgs};
+/// The program, beside this one or on the path.
+const PROGRAM: &str = "terrace-reproduce";
 
 /// `terrace reproduce …`
-#[derive(Debug, Subcommand)]
-pub enum ReproduceCommand {
-    /// Paper 0 (AutoTiering, IPCCC 2017): Figs. 2 to 7 and every claim about them
-    Autotiering(AutotieringArgs),
-    /// Paper 1 (dual-period tier control): Figs. 3 to 9 and every claim about them, at counting level
-    DualPeriod(DualPeriodArgs),
-    /// Paper 2 (Priority-LRU with a QoS-aware back end): tables I and II, Figs. 1 to 5: some minutes on two cores
-    PriorityLru(PriorityLruArgs),
-    /// Paper 4 (OPS isolation in SSDs): both parts of the slides, and every claim in them
-    OpsIsolation(OpsIsolationArgs),
-    /// Paper 3 (Dynamite, 2012): Figs. 1 and 5 to 7: broken objectives answered by caching appliances
-    Dynamite(DynamiteArgs),
-}
-
-/// Form of the output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Output {
-    Table,
-    Json,
-}
-
-/// What to run and where the results go.
 #[derive(Debug, Args)]
-pub struct AutotieringArgs {
-    /// Seeds, at least 2: volumes, their sizes, phases and bursts are drawn from each [default: 5, quick: 2]
-    #[arg(long, value_name = "N")]
-    seeds: Option<u64>,
-    /// First seed
-    #[arg(long, value_name = "SEED", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
-    seed: u64,
-    /// Fewer seeds and a smaller scale: a look, not a result
-    #[arg(long)]
-    quick: bool,
-    /// Divide time and sizes by this; rates stay [default: 45, quick: 150]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=600))]
-    scale: Option<u64>,
-    /// Migration epochs that count, after the warm-up
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    epochs: u64,
-    /// Also compare sensitivity without injection with injection (minutes)
-    #[arg(long)]
-    sensitivity: bool,
-    /// Print the scenario of the first seed and run nothing; `terrace sim run` takes it
-    #[arg(long)]
-    scenario: bool,
-    /// Form of the output
-    #[arg(short, long, value_enum, default_value = "table")]
-    output: Output,
-    /// Write a self-contained HTML page with charts
-    #[arg(long, value_name = "FILE")]
-    report: Option<PathBuf>,
+pub struct ReproduceArgs {
+    /// The experiment and its options; --help lists them
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "EXPERIMENT"
+    )]
+    args: Vec<OsString>,
 }
 
-/// Runs `terrace reproduce …`.
-pub fn run(command: ReproduceCommand) -> anyhow::Result<ExitCode> {
-    match command {
-        ReproduceCommand::Autotiering(args) => autotiering(&args),
-        ReproduceCommand::DualPeriod(args) => reproduce_dual_period::run(&args),
-        ReproduceCommand::PriorityLru(args) => reproduce_priority_lru::run(&args),
-        ReproduceCommand::OpsIsolation(args) => reproduce_ops::run(&args),
-        ReproduceCommand::Dynamite(args) => reproduce_dynamite::run(&args),
-    }
-}
-
-fn autotiering(args: &AutotieringArgs) -> anyhow::Result<ExitCode> {
-    let (seeds, scale) = if args.quick { (2, 150) } else { (5, 45) };
-    let setup = Setup::new(
-        args.seeds.unwrap_or(seeds),
-        args.seed,
-        args.scale.unwrap_or(scale),
-        args.epochs,
-    )?;
-    if args.scenario {
-        write!(io::stdout().lock(), "{}", setup.text(args.seed))?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    check_report(args.report.as_deref())?;
-    let mut scenarios = Vec::with_capacity(setup.seeds.len());
-    for seed in &setup.seeds {
-        let file = setup.scenario(*seed)?;
-        let model = file.build(vec![])?;
-        scenarios.push((file, model));
-    }
-    let options = RunOptions {
-        series: true,
-        decisions: false,
-        optimum: None,
+/// Becomes that program.
+pub fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
+    let own = std::env::current_exe().context("cannot find this program's own file")?;
+    let beside = own.with_file_name(PROGRAM);
+    let program = match beside.exists() {
+        true => beside,
+        false => PROGRAM.into(),
     };
-    let jobs: Vec<Job<'_>> = scenarios
-        .iter()
-        .flat_map(|(file, model)| {
-            STRATEGIES.map(|strategy| Job {
-                file,
-                model,
-                strategy: strategy.into(),
-                traces: &[],
-                options,
-            })
-        })
-        .collect();
-    let runs = jobs::run_all("reproduce autotiering", &jobs)?;
-    let lines = regressions(setup.seeds[0])?;
-    let passive = match args.sensitivity {
-        false => None,
-        true => Some(passive_sensitivity(&setup.seeds)?),
-    };
-    let outcome = Outcome::new(env!("CARGO_PKG_VERSION"), setup, &runs, lines, passive);
-    hand_over(
-        &outcome,
-        document(&outcome),
-        args.output,
-        args.report.as_deref(),
-    )
-}
-
-/// Better now than after the simulation.
-pub(crate) fn check_report(page: Option<&Path>) -> anyhow::Result<()> {
-    let dir = page.and_then(Path::parent);
-    if let Some(dir) = dir.filter(|d| !d.as_os_str().is_empty() && !d.is_dir()) {
-        anyhow::bail!("--report: there is no directory {}", dir.display());
-    }
-    Ok(())
-}
-
-/// Writes the page and prints the outcome.
-pub(crate) fn hand_over(
-    outcome: &impl Serialize,
-    document: Document,
-    output: Output,
-    page: Option<&Path>,
-) -> anyhow::Result<ExitCode> {
-    if let Some(page) = page {
-        fs::write(page, document.page())
-            .with_context(|| format!("cannot write {}", page.display()))?;
-        let _ = writeln!(io::stderr(), "report written to {}", page.display());
-    }
-    let mut out = io::stdout().lock();
-    match output {
-        Output::Table => write!(out, "{}", document.text())?,
-        Output::Json => {
-            serde_json::to_writer_pretty(&mut out, outcome)?;
-            writeln!(out)?;
-        }
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn passive_sensitivity(seeds: &[u64]) -> anyhow::Result<Vec<SensitivityRow>> {
-    let _ = writeln!(io::stderr(), "sensitivity: some minutes");
-    let cases = SENSITIVITY_CASES.iter();
-    let all: Vec<_> = cases
-        .flat_map(|case| seeds.iter().map(move |s| (case, *s)))
-        .collect();
-    let rows = jobs::side_by_side(&all, |(case, seed)| sensitivity_row(case, *seed));
-    Ok(rows.into_iter().collect::<Result<_, _>>()?)
+    let error = Command::new(program).args(&args.args).exec();
+    Err(anyhow!(
+        "cannot run {PROGRAM}, which is neither beside {} nor on the path ({error}): `cargo build --release -p {PROGRAM}` makes it",
+        own.display()
+    ))
 }

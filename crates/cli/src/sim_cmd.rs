@@ -17,7 +17,6 @@ use sim::{Model, RunOptions, RunResult, ScenarioFile, TraceHash};
 use crate::cache_cmd;
 use crate::counting;
 use crate::inputs;
-use crate::jobs::{self, Job};
 use crate::live::OutputArg;
 use crate::record;
 use crate::sim_lists;
@@ -25,6 +24,7 @@ use crate::sim_plan;
 use crate::ssd_cmd;
 use crate::sweep_cmd;
 use crate::trace_cmd::Output;
+use runner::jobs::{self, Job};
 
 /// `terrace sim …`
 #[derive(Debug, Subcommand)]

@@ -12,10 +12,10 @@ use sim::{RunOptions, RunProgress};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::inputs::Inputs;
-use crate::jobs;
 use crate::live::message;
 use crate::sweep_bar::{State, SweepBar};
 use crate::sweep_cells::{self, Cells, Found};
+use runner::jobs;
 
 /// A cell is said to have come further no more often than this many times.
 const REPORTS_MAX: f64 = 200.0;

@@ -27,7 +27,6 @@ pub fn programs(names: &[&str]) -> bool {
     missing.inspect(|name| skipped(name)).is_none()
 }
 
-#[expect(clippy::disallowed_methods, reason = "tests look for programs")]
 fn is_installed(name: &str) -> bool {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("command -v {name}")]);

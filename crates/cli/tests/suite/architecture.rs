@@ -35,6 +35,8 @@ const ORDER: &[&str] = &[
     "daemon",
     "demo",
     "bench",
+    "runner",
+    "terrace-reproduce",
     "cli",
 ];
 
@@ -235,6 +237,8 @@ fn the_bans_are_in_force() {
                 "daemon",
                 "demo",
                 "bench",
+                "runner",
+                "terrace-reproduce",
                 "cli"
             ]
             .contains(name),

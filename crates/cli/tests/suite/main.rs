@@ -15,7 +15,6 @@ mod live_manager;
 mod mrc;
 mod packaging;
 mod remote;
-mod reproduce;
 mod safety;
 mod sim;
 mod ssd;

@@ -10,9 +10,9 @@ use clap::Args;
 use reproduce::dynamite::{
     Outcome, RecordedVolume, Setup, Study, Variant, document, recorded_volumes,
 };
+use runner::jobs;
 
-use crate::jobs;
-use crate::reproduce_cmd::{Output, check_report, hand_over};
+use crate::{Output, check_report, hand_over};
 
 /// Where the repository's own recordings are, from its root.
 const OWN_TRACES: &str = "traces/captured";

@@ -5,8 +5,8 @@ use std::process::Command;
 use serde_json::Value;
 
 fn run(args: &[&str]) -> Vec<u8> {
-    let output = Command::new(env!("CARGO_BIN_EXE_terrace"))
-        .args(["reproduce", "autotiering", "--quick"])
+    let output = Command::new(env!("CARGO_BIN_EXE_terrace-reproduce"))
+        .args(["autotiering", "--quick"])
         .args(["--scale", "600", "--epochs", "1"])
         .args(args)
         .output()
@@ -90,8 +90,8 @@ fn the_scenario_can_be_had_and_what_makes_no_sense_is_refused() {
     let text = String::from_utf8(run(&["--scenario", "--seed", "3"])).unwrap();
     let file = sim::ScenarioFile::parse("x.toml", &text).unwrap();
     assert_eq!(file.scenario.seed, 3);
-    let output = Command::new(env!("CARGO_BIN_EXE_terrace"))
-        .args(["reproduce", "autotiering", "--seeds", "1"])
+    let output = Command::new(env!("CARGO_BIN_EXE_terrace-reproduce"))
+        .args(["autotiering", "--seeds", "1"])
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
@@ -106,8 +106,8 @@ fn dynamite_takes_recordings_and_says_what_it_was_not_given() {
         "/../../traces/captured/redis.csv.zst"
     );
     let run = |args: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_terrace"))
-            .args(["reproduce", "dynamite", "--traces-only", "--trace", trace])
+        let output = Command::new(env!("CARGO_BIN_EXE_terrace-reproduce"))
+            .args(["dynamite", "--traces-only", "--trace", trace])
             .args(args)
             .output()
             .unwrap();

@@ -8,9 +8,9 @@ use std::time::Instant;
 use anyhow::Context;
 use clap::Args;
 use reproduce::ops_isolation::{Cell, Outcome, Setup, document};
+use runner::jobs;
 
-use crate::jobs;
-use crate::reproduce_cmd::{Output, check_report, hand_over};
+use crate::{Output, check_report, hand_over};
 
 /// What to run and where the results go.
 #[derive(Debug, Args)]

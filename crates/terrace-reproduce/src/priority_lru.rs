@@ -7,12 +7,12 @@ use std::time::Instant;
 
 use clap::Args;
 use reproduce::priority_lru::{Intensity, Job, Outcome, Recording, Role, Setup, Sources, document};
+use runner::jobs;
+use runner::progress::StepBar;
 use trace::ReadOptions;
 use trace::measurements::{MEASUREMENT_SLOT, Measurements};
 
-use crate::jobs;
-use crate::progress::StepBar;
-use crate::reproduce_cmd::{Output, check_report, hand_over};
+use crate::{Output, check_report, hand_over};
 
 /// Recordings that are known, by their place in a directory of traces: the repository's own, then public ones.
 const RECORDINGS: [(&str, Role); 16] = [

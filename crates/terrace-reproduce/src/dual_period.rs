@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use clap::Args;
 use reproduce::dual_period::{Job, Outcome, QueueingJob, QueueingSetup, Setup, document};
+use runner::jobs;
 
-use crate::jobs;
-use crate::reproduce_cmd::{Output, check_report, hand_over};
+use crate::{Output, check_report, hand_over};
 
 /// What to run and where the results go.
 #[derive(Debug, Args)]

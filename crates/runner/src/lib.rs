@@ -1,0 +1,27 @@
+//! What the programs share: simulations side by side on all cores, progress on a terminal, how a program ends.
+//!
+//! # What it is not
+//!
+//! No logic of a simulation, and nothing that knows what a command prints.
+
+pub mod jobs;
+pub mod progress;
+
+use std::io::{self, ErrorKind, Write};
+use std::process::ExitCode;
+
+/// Ends a program: an error is said, unless it is that whoever reads its output has seen enough.
+pub fn end(done: anyhow::Result<ExitCode>) -> ExitCode {
+    let enough = |error: &anyhow::Error| {
+        let io = error.downcast_ref::<io::Error>();
+        io.is_some_and(|e| e.kind() == ErrorKind::BrokenPipe)
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) if enough(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Progress of whatever takes more than two seconds, on a terminal only.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use sim::RunProgress;
+
+/// Work that is done sooner shows no bar.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// A bar that appears late, and goes away with its owner.
+pub struct LateBar {
+    started: Instant,
+    bar: Option<ProgressBar>,
+}
+
+impl Default for LateBar {
+    fn default() -> Self {
+        Self {
+            started: Instant::now(),
+            bar: None,
+        }
+    }
+}
+
+impl LateBar {
+    /// The bar, if it is time for one; made when it is first needed.
+    pub fn get(&mut self, make: impl FnOnce() -> ProgressBar) -> Option<&ProgressBar> {
+        if self.bar.is_none() && self.started.elapsed() < QUIET {
+            return None;
+        }
+        Some(self.bar.get_or_insert_with(make))
+    }
+}
+
+impl Drop for LateBar {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// A bar on standard error, if that is a terminal, drawn by a template of `indicatif`. Without a total nothing is known of the end.
+pub fn bar(total: Option<u64>, template: &str) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template(template);
+    bar.with_style(style.expect("templates are constant"))
+}
+
+/// A bar of percents.
+pub fn percents(total: u64) -> ProgressBar {
+    bar(Some(total), "{wide_bar} {percent}% eta {eta}  {msg}")
+}
+
+/// Shows how far the runs of a scenario have come.
+pub struct SimBar {
+    what: String,
+    done: Vec<(f64, u64)>,
+    bar: LateBar,
+}
+
+/// Steps of the bar, over all runs.
+const STEPS: f64 = 10_000.0;
+
+impl SimBar {
+    /// A bar over `runs` runs.
+    pub fn new(what: &str, runs: usize) -> Self {
+        Self {
+            what: what.to_owned(),
+            done: vec![(0.0, 0); runs],
+            bar: LateBar::default(),
+        }
+    }
+
+    /// Reports progress of run `i`.
+    pub fn update(&mut self, i: usize, progress: &RunProgress) {
+        let share = progress.now.as_secs_f64() / progress.duration.as_secs_f64();
+        self.done[i] = (share, progress.requests);
+        let Some(bar) = self.bar.get(|| percents(STEPS as u64)) else {
+            return;
+        };
+        let share = self.done.iter().map(|d| d.0).sum::<f64>() / self.done.len() as f64;
+        let millions = self.done.iter().map(|d| d.1).sum::<u64>() as f64 / 1e6;
+        bar.set_position((share * STEPS) as u64);
+        bar.set_message(format!("{}: {millions:.1} M requests", self.what));
+    }
+}
+
+/// Shows how many equal steps of a longer piece of work are done.
+pub struct StepBar {
+    what: String,
+    steps: u64,
+    done: u64,
+    bar: LateBar,
+}
+
+impl StepBar {
+    /// A bar over `steps` steps.
+    pub fn new(what: &str, steps: u64) -> Self {
+        Self {
+            what: what.to_owned(),
+            steps,
+            done: 0,
+            bar: LateBar::default(),
+        }
+    }
+
+    /// One more step is done.
+    pub fn step(&mut self) {
+        self.done += 1;
+        if let Some(bar) = self.bar.get(|| percents(self.steps)) {
+            bar.set_position(self.done);
+            bar.set_message(self.what.clone());
+        }
+    }
+}
