@@ -14,6 +14,7 @@ mod live_extents;
 mod live_manager;
 mod mrc;
 mod packaging;
+mod programs;
 mod remote;
 mod safety;
 mod sim;
