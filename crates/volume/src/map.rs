@@ -66,7 +66,8 @@ pub enum Submission {
     /// Do every part that was written to `out`; the request is done when all are. If there is a ticket, hand it to
     /// [`VolumeMap::complete`] then. Bytes of a read that no part covers are zeroes.
     Issued(Option<Ticket>),
-    /// Nothing may be done yet. Submit it again after the next completion, copy or switch on this volume.
+    /// Nothing may be done yet. Submit it again after a completion that says so ([`VolumeMap::complete`]), after a copy of a chunk that it
+    /// touches, and after a switch or a cancel.
     Held,
     /// A write to extents of which this one, at least, has no place yet: give it one ([`VolumeMap::place`]) and submit
     /// the write again.
@@ -339,11 +340,10 @@ impl VolumeMap {
         holes.next().map(|extent| (extent, end))
     }
 
-    /// Says that every part of a request that came with a ticket is done.
-    pub fn complete(&mut self, ticket: Ticket) {
-        if let Some(relocation) = &mut self.relocation {
-            relocation.complete(ticket);
-        }
+    /// Says that every part of a request that came with a ticket is done. Requests that were held and touch the bytes that are returned
+    /// may be let in now; `None` where it makes no difference to any.
+    pub fn complete(&mut self, ticket: Ticket) -> Option<std::ops::Range<u64>> {
+        self.relocation.as_mut()?.complete(ticket)
     }
 
     /// Adds the parts of a request on the devices that hold its extents, like neighbours joined.

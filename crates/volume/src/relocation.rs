@@ -1,5 +1,7 @@
 //! One move of a batch of extents: chunk states, mirrored writes, the switch and the drain. See the crate's page for the picture.
 
+use std::ops::Range;
+
 use model::Op;
 use thiserror::Error;
 use units::{Bytes, DeviceId};
@@ -239,7 +241,7 @@ impl Relocation {
     }
 
     /// Chunks of the batch that a range of bytes touches.
-    fn chunks_of(&self, start: u64, end: u64) -> std::ops::Range<usize> {
+    fn chunks_of(&self, start: u64, end: u64) -> Range<usize> {
         let first = self.first as u64 * self.extent_bytes;
         let start = start.max(first);
         let end = end.min(first + self.targets.len() as u64 * self.extent_bytes);
@@ -317,16 +319,19 @@ impl Relocation {
         }
     }
 
-    pub(crate) fn complete(&mut self, ticket: Ticket) {
+    /// The bytes of which a request that was held may be let in now, if any: those of a write to both ends, or of one more than a chunk can
+    /// count.
+    pub(crate) fn complete(&mut self, ticket: Ticket) -> Option<Range<u64>> {
         assert_eq!(
             ticket.generation, self.generation,
             "a relocation ends only when its requests are complete"
         );
         self.in_flight -= 1;
-        if let Some((start, end)) = ticket.write {
-            for i in self.chunks_of(start, end) {
-                self.writes[i] -= 1;
-            }
+        let (start, end) = ticket.write?;
+        let mut full = false;
+        for i in self.chunks_of(start, end) {
+            full |= self.writes[i] == u16::MAX;
+            self.writes[i] -= 1;
         }
         if ticket.mirrored {
             let at = self
@@ -336,6 +341,7 @@ impl Relocation {
                 .expect("a mirrored write is listed");
             self.mirrored.swap_remove(at);
         }
+        (ticket.mirrored || full).then_some(start..end)
     }
 
     pub(crate) fn next_copy(&mut self) -> CopyStep {

@@ -93,7 +93,10 @@ struct World {
     /// Acknowledged contents, where they are certain.
     expected: Vec<Option<u32>>,
     in_flight: Vec<InFlight>,
+    /// Requests that the map holds.
     held: Vec<Request>,
+    /// Writes that wait for a slot.
+    starved: Vec<Request>,
     next_number: u64,
     next_value: u32,
     next_garbage: u32,
@@ -130,6 +133,7 @@ impl World {
             expected: vec![Some(0); SIZE],
             in_flight: vec![],
             held: vec![],
+            starved: vec![],
             next_number: 0,
             next_value: 1000,
             next_garbage: GARBAGE,
@@ -302,7 +306,9 @@ impl World {
             self.give_back(place);
         }
         if free(self) > before {
-            self.retry_held();
+            for request in std::mem::take(&mut self.starved) {
+                self.submit(request);
+            }
         }
     }
 
@@ -332,7 +338,7 @@ impl World {
                     assert!(extent < end && end <= EXTENTS);
                     let number = self.next_number as usize;
                     let Some(place) = self.allocate(number % DEVICES, number) else {
-                        return self.held.push(request);
+                        return self.starved.push(request);
                     };
                     self.fill(place, 0);
                     self.map.place(extent, place);
@@ -402,6 +408,23 @@ impl World {
         }
     }
 
+    /// Nobody waits who could go on: what was tried again was enough.
+    fn check_held(&self) {
+        for request in &self.held {
+            let now = self.map.clone().submit(*request, &mut vec![]).unwrap();
+            assert!(!matches!(now, Submission::Issued(_)), "{request:?} waits");
+        }
+    }
+
+    /// What a request waits for is said to have happened for these bytes: others need not be tried.
+    fn retry_touching(&mut self, bytes: std::ops::Range<u64>) {
+        let touches = |r: &mut Request| r.offset < bytes.end && bytes.start < r.offset + r.length;
+        let some: Vec<Request> = self.held.extract_if(.., touches).collect();
+        for request in some {
+            self.submit(request);
+        }
+    }
+
     fn retry_held(&mut self) {
         for request in std::mem::take(&mut self.held) {
             self.submit(request);
@@ -432,14 +455,14 @@ impl World {
         }
         let done = self.in_flight.swap_remove(i);
         self.answer(&done);
-        if let Some(ticket) = done.ticket {
-            self.map.complete(ticket);
+        if let Some(bytes) = done.ticket.and_then(|t| self.map.complete(t)) {
+            self.retry_touching(bytes);
         }
         if self.in_flight.iter().all(|r| !r.earlier) {
             self.map.earlier_complete();
         }
-        self.retry_held();
         self.release();
+        self.check_held();
     }
 
     /// What the guest was told must be true, and stay true.
@@ -514,11 +537,13 @@ impl World {
         if self.may_hand_out() {
             let remaining = self.map.copied(copy.chunk).unwrap();
             assert_eq!(remaining == Bytes(0), self.map.ready_to_switch());
-            self.retry_held();
+            let chunk = copy.chunk;
+            self.retry_touching(chunk.offset..chunk.offset + chunk.length);
         } else {
             self.map.copy_abandoned(copy.chunk).unwrap();
             self.release();
         }
+        self.check_held();
     }
 
     fn switch(&mut self) {
@@ -572,7 +597,7 @@ impl World {
             self.copy(pick);
         }
         self.release();
-        assert!(self.in_flight.is_empty() && self.held.is_empty());
+        assert!(self.in_flight.is_empty() && self.held.is_empty() && self.starved.is_empty());
         assert!(self.copies.is_empty() && self.quarantine.is_empty());
         assert!(self.moving.is_none() && !self.map.relocating());
         self.check_contents();

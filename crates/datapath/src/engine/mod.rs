@@ -33,8 +33,10 @@ mod grace;
 mod mover;
 mod pace;
 mod places;
+mod retry;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 
 use model::Op;
 use slab::Slab;
@@ -49,6 +51,7 @@ pub use mover::{MoveEnd, MoveOrder, MoveStatus};
 use pace::GuestLatency;
 pub use places::Presence;
 use places::Quarantined;
+use retry::Retry;
 
 /// What a guest may ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,6 +98,13 @@ pub struct GuestRequest {
     pub length: u64,
     /// Durable when it is answered.
     pub fua: bool,
+}
+
+impl GuestRequest {
+    /// The bytes that it is about.
+    fn bytes(&self) -> Range<u64> {
+        self.offset..self.offset + self.length
+    }
 }
 
 /// What to do on a device.
@@ -352,8 +362,8 @@ pub struct Engine<G> {
     parts: Vec<DeviceIo>,
     /// Requests that wait, in order.
     waiting: VecDeque<u32>,
-    /// Set when something happened that a waiting request may have waited for.
-    retry: bool,
+    /// Those of them that may go on now.
+    retry: Retry,
     /// Extents that the store was asked to place.
     placing: BTreeSet<u32>,
     grace: Grace,
@@ -387,7 +397,7 @@ impl<G> Engine<G> {
             ios: Slab::new(),
             parts: Vec::new(),
             waiting: VecDeque::new(),
-            retry: false,
+            retry: Retry::None,
             placing: BTreeSet::new(),
             grace: Grace::new(),
             quarantine: Vec::new(),
@@ -466,7 +476,7 @@ impl<G> Engine<G> {
         if !self.try_issue(id) {
             self.waiting.push_back(id);
         }
-        if self.retry || self.mover.is_some() {
+        if !self.retry.is_none() || self.mover.is_some() {
             self.settle();
         }
     }
@@ -683,8 +693,7 @@ impl<G> Engine<G> {
         state.left = 1;
         let before = std::mem::replace(&mut state.ticket, ticket);
         if let Some(before) = before {
-            self.map.complete(before);
-            self.retry = true;
+            self.ticket_done(before);
         }
         for part in &parts {
             if self.needs_flush(part.device) {
@@ -704,8 +713,7 @@ impl<G> Engine<G> {
     fn complete(&mut self, id: u32) {
         let state = self.requests.remove(id as usize);
         if let Some(ticket) = state.ticket {
-            self.map.complete(ticket);
-            self.retry = true;
+            self.ticket_done(ticket);
         }
         if let Some(epoch) = state.epoch {
             self.grace.leave(epoch);
@@ -728,9 +736,16 @@ impl<G> Engine<G> {
             }
             None if state.request.op.changes() => {
                 self.zombies -= 1;
-                self.retry = true;
+                self.retry.touching(state.request.bytes());
             }
             None => {}
+        }
+    }
+
+    #[inline]
+    fn ticket_done(&mut self, ticket: Ticket) {
+        if let Some(bytes) = self.map.complete(ticket) {
+            self.retry.touching(bytes);
         }
     }
 
@@ -748,17 +763,19 @@ impl<G> Engine<G> {
     /// Goes on with what may go on now.
     fn settle(&mut self) {
         loop {
-            if std::mem::take(&mut self.retry) {
+            let retry = std::mem::take(&mut self.retry);
+            if !retry.is_none() {
                 for _ in 0..self.waiting.len() {
                     let id = self.waiting.pop_front().expect("counted");
-                    if !self.try_issue(id) {
+                    let bytes = self.requests[id as usize].request.bytes();
+                    if !retry.takes(bytes) || !self.try_issue(id) {
                         self.waiting.push_back(id);
                     }
                 }
             }
             self.release_quarantine();
             self.step_move();
-            if !self.retry {
+            if self.retry.is_none() {
                 break;
             }
         }

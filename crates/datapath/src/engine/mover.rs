@@ -20,6 +20,7 @@ use model::{ExtentRanges, Op};
 
 use super::grace::Epoch;
 use super::pace::Pace;
+use super::retry::Retry;
 use super::{DataRef, Effect, Engine, Fault, IoKind, Owner, StoreRequest, Zeroes};
 
 /// How long to wait before the store is asked again for a switch that it could not confirm.
@@ -228,7 +229,7 @@ impl<G> Engine<G> {
         self.map
             .cancel_relocation()
             .expect("a relocation before its switch can be given up");
-        self.retry = true;
+        self.retry = Retry::All;
     }
 
     /// A write, or flush, that was to keep the target alike failed there. Whether that harms nobody but the move.
@@ -425,7 +426,8 @@ impl<G> Engine<G> {
         self.map.copied(chunk).expect("a relocation is under way");
         self.mover.as_mut().expect("a chunk has its move").copied += chunk.length;
         self.set_phase(Phase::Copying { chunk: None });
-        self.retry = true;
+        self.retry
+            .touching(chunk.offset..chunk.offset + chunk.length);
     }
 
     fn chunk_in_flight(&self) -> Option<Chunk> {
@@ -507,7 +509,7 @@ impl<G> Engine<G> {
         let mover = self.mover.as_mut().expect("a switch has its move");
         mover.left = mover.left.saturating_sub(switched);
         self.set_phase(Phase::Switched { free });
-        self.retry = true;
+        self.retry = Retry::All;
     }
 
     fn drain(&mut self) {
@@ -522,7 +524,7 @@ impl<G> Engine<G> {
         self.effects
             .push(Effect::Store(StoreRequest::Free { slots }));
         self.set_phase(Phase::Choose);
-        self.retry = true;
+        self.retry = Retry::All;
     }
 
     fn end_move(&mut self, why: Option<&'static str>) {

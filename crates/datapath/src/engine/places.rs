@@ -4,6 +4,7 @@ use model::Op;
 use volume::Location;
 
 use super::grace::Epoch;
+use super::retry::Retry;
 use super::{Effect, Engine, Fault, GuestOp, GuestRequest, StoreRequest};
 
 /// Slots of extents that were trimmed: free once that is durable and nobody in flight knows them.
@@ -52,7 +53,7 @@ impl<G> Engine<G> {
                     self.map.place(*extent as usize, place);
                     self.unsure.remove(extent);
                 }
-                self.retry = true;
+                self.retry = Retry::All;
             }
             Err(fault) => self.fail_waiting(extents, fault),
         }
@@ -84,7 +85,7 @@ impl<G> Engine<G> {
             self.requests[id as usize].failed = Some(fault);
             self.complete(id);
         }
-        self.retry = true;
+        self.retry = Retry::All;
     }
 
     /// How the volume core routes a request. Zeroes are nothing to write where there is a hole; unless the durable map may
