@@ -5,7 +5,7 @@ use clap::CommandFactory;
 use super::Args;
 
 /// Commands without `-o`, and what they do instead of printing data. A command that prints some has `-o json`.
-const PRINT_NOTHING: [(&str, &str); 22] = [
+const PRINT_NOTHING: [(&str, &str); 23] = [
     ("agent", "runs until it is stopped, and prints messages"),
     ("array backup", "writes a file"),
     ("array copy", "says what was done, on standard error"),
@@ -15,6 +15,7 @@ const PRINT_NOTHING: [(&str, &str); 22] = [
     ("device remove", "says what was done, on standard error"),
     ("device replace", "says what was done, on standard error"),
     ("export facts", "prints a scenario, for terrace sim"),
+    ("reproduce", "calls another program, which has it"),
     ("tier add", "says what was done, on standard error"),
     ("tier limit", "says what was done, on standard error"),
     ("tier remove", "says what was done, on standard error"),

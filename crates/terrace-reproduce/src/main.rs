@@ -189,3 +189,24 @@ fn passive_sensitivity(seeds: &[u64]) -> anyhow::Result<Vec<SensitivityRow>> {
     let rows = jobs::side_by_side(&all, |(case, seed)| sensitivity_row(case, *seed));
     Ok(rows.into_iter().collect::<Result<_, _>>()?)
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::ReproduceCommand;
+
+    #[test]
+    fn every_experiment_prints_json_too() {
+        let command = ReproduceCommand::command();
+        command.clone().debug_assert();
+        let mut experiments = command.get_subcommands().peekable();
+        assert!(experiments.peek().is_some());
+        for experiment in experiments {
+            let mut all = experiment.get_arguments();
+            let output = all.find(|a| a.get_short() == Some('o')).expect("-o");
+            let values = output.get_possible_values();
+            assert!(values.iter().any(|v| v.get_name() == "json"));
+        }
+    }
+}
