@@ -1,13 +1,12 @@
 #!/bin/sh
 # Speeds of this tree beside another commit's, in turn, in one run: replay, planning, flash translation, caches, the engine, NBD.
 # Usage: bench/against.sh COMMIT [RUNS [PART...]]        7 runs of each; PART: the beginning of a name in the table
-# Both are built with the same profile (PROFILE, `dist` if left out) and measured by this tree's crates/bench, which is put into the other one.
+# Both are built with the profile `dist`, as this tree has it, and measured by this tree's crates/bench, which is put into the other one.
 # Prints medians and their ratio (1 or more: no slower) and ends with an error where one is below 0.95. NBD needs fio, else it is skipped.
 set -eu
 cd "$(dirname "$0")/.."
 commit=${1:?usage: bench/against.sh COMMIT [RUNS [PART...]]}
 shift
-profile=${PROFILE:-dist}
 target=${CARGO_TARGET_DIR:-$PWD/target}
 other=$target/against
 rm -rf "$other"
@@ -15,9 +14,9 @@ mkdir -p "$other"
 git archive "$commit" | tar -x -C "$other"
 rm -rf "$other/crates/bench"
 cp -r crates/bench "$other/crates/bench"
-cargo build --quiet --locked --profile "$profile" -p bench -p cli
+cargo build --quiet --locked --profile dist -p bench -p cli
 # Its lock file may not know the crate, nor its manifest the profile.
-(cd "$other" && CARGO_TARGET_DIR=$target/against-target cargo build --quiet --profile "$profile" \
-  --config "profile.$profile.inherits='release'" --config "profile.$profile.lto='thin'" --config "profile.$profile.codegen-units=4" \
-  --config "profile.$profile.debug='line-tables-only'" -p bench -p cli)
-exec python3 bench/against.py "$target/$profile" "$target/against-target/$profile" "$@"
+(cd "$other" && CARGO_TARGET_DIR=$target/against-target cargo build --quiet --profile dist \
+  --config "profile.dist.inherits='release'" --config "profile.dist.lto='thin'" --config "profile.dist.codegen-units=4" \
+  --config "profile.dist.debug='line-tables-only'" -p bench -p cli)
+exec python3 bench/against.py "$target/dist" "$target/against-target/dist" "$@"

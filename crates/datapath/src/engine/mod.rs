@@ -763,8 +763,8 @@ impl<G> Engine<G> {
     /// Goes on with what may go on now.
     fn settle(&mut self) {
         loop {
-            let retry = std::mem::take(&mut self.retry);
-            if !retry.is_none() {
+            if !self.retry.is_none() {
+                let retry = std::mem::take(&mut self.retry);
                 for _ in 0..self.waiting.len() {
                     let id = self.waiting.pop_front().expect("counted");
                     let bytes = self.requests[id as usize].request.bytes();

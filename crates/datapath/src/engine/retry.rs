@@ -15,8 +15,9 @@ pub(super) enum Retry {
 }
 
 impl Retry {
+    #[inline]
     pub(super) fn is_none(&self) -> bool {
-        *self == Retry::None
+        matches!(self, Retry::None)
     }
 
     /// Those that touch these bytes, too.
