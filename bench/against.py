@@ -24,21 +24,26 @@ PROGRAMS = {
     "engine, ns": (["engine-time"], r"^()([\d.]+) ns per request", False),
 }
 CACHES = ["lru", "s3-fifo", "arc", "priority-lru"]
-NBD = {"4k read qd1": True, "4k write qd1": True, "4k read qd32": True}
+NBD = ["4k read qd1", "4k write qd1", "4k read qd32"]
 
 
-def lines(command, pattern):
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    found = re.findall(pattern, done.stdout, re.M)
+def said(build, *args):
+    """What terrace-bench prints."""
+    return subprocess.run([f"{build}/terrace-bench", *args], check=True, capture_output=True, text=True).stdout
+
+
+def lines(build, args, pattern):
+    text = said(build, *args)
+    found = re.findall(pattern, text, re.M)
     if not found:
-        sys.exit(f"{' '.join(command)}: nothing to read in\n{done.stdout}")
+        sys.exit(f"terrace-bench {' '.join(args)}: nothing to read in\n{text}")
     return [(what, float(number)) for what, number in found]
 
 
 def programs(builds, runs, wanted):
     for name, (args, pattern, more) in PROGRAMS.items():
         if wanted(name):
-            yield from in_turn(name, builds, runs, more, lambda b: lines([f"{b}/terrace-bench", *args], pattern))
+            yield from in_turn(name, builds, runs, more, lambda b: lines(b, args, pattern))
 
 
 def caches(builds, runs, wanted):
@@ -46,17 +51,11 @@ def caches(builds, runs, wanted):
         return
     with tempfile.TemporaryDirectory() as dir:
         trace = os.path.join(dir, "trace")
-        generate = ["cache-speed", "generate", trace, "500000", "5000000", "0.9"]
-        subprocess.run([f"{builds[0]}/terrace-bench", *generate], check=True, stderr=subprocess.DEVNULL)
+        said(builds[0], "cache-speed", "generate", trace, "500000", "5000000", "0.9")
 
         def one(build):
-            command = [f"{build}/terrace-bench", "cache-speed", "run", trace, "0.1", *CACHES]
-            rows = []
-            done = subprocess.run(command, check=True, capture_output=True, text=True)
-            for line in done.stdout.splitlines():
-                policy, _, references, seconds, *_ = line.split()
-                rows.append((policy, int(references) / float(seconds) / 1e6))
-            return rows
+            rows = (line.split() for line in said(build, "cache-speed", "run", trace, "0.1", *CACHES).splitlines())
+            return [(policy, int(references) / float(seconds) / 1e6) for policy, _, references, seconds, _ in rows]
 
         yield from in_turn("caches", builds, runs, True, one)
 
@@ -67,7 +66,7 @@ def nbd(builds, runs, wanted):
     if not shutil.which("fio"):
         print("nbd: skipped: needs fio")
         return
-    for job, more in NBD.items():
+    for job in NBD:
         def one(build):
             datapath.TERRACE = f"{build}/terrace"
             with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as dir:
@@ -78,7 +77,7 @@ def nbd(builds, runs, wanted):
                 finally:
                     server.stop()
 
-        yield from in_turn("nbd", builds, runs, more, one)
+        yield from in_turn("nbd", builds, runs, True, one)
 
 
 def in_turn(name, builds, runs, more, one):

@@ -174,8 +174,7 @@ def prepare():
 
 
 def environment():
-    own = {"CARGO_TARGET_DIR": str(WORK / "target"), "CARGO_PROFILE_RELEASE_LTO": "off", "CARGO_PROFILE_RELEASE_DEBUG": "false"}
-    return {**os.environ, **own}
+    return {**os.environ, "CARGO_TARGET_DIR": str(WORK / "target")}
 
 
 def build(source):

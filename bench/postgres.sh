@@ -16,10 +16,9 @@ done
 id postgres >/dev/null 2>&1 || skip postgresql "and its user postgres"
 losetup -f >/dev/null 2>&1 || skip loop "devices, a free one"
 
-terrace=${TERRACE:-$PWD/target/release/terrace}
-[ -x "$terrace" ] || cargo build --release -p cli
-base=/dev/shm; [ -d $base ] || base=${TMPDIR:-/tmp}
-dir=$(mktemp -d $base/terrace-pg-XXXXXX)
+terrace=${TERRACE:-$(PROFILE=release bench/program.sh cli terrace)}
+memory=/dev/shm
+dir=$(mktemp -d $([ ! -d $memory ] || echo "-p $memory"))
 chmod 755 "$dir"
 export TERRACE_ARRAY=$dir/array NO_COLOR=1
 loop= fuse= server= mounted=

@@ -13,8 +13,7 @@ for program in nbdkit fio qemu-io jq; do command -v $program >/dev/null || skip 
 python=/usr/bin/python3
 $python -c 'import nbd' 2>/dev/null || skip libnbd "with its Python module"
 
-terrace=${TERRACE:-$PWD/target/release/terrace}
-[ -x "$terrace" ] || cargo build --release -p cli
+terrace=${TERRACE:-$(PROFILE=release bench/program.sh cli terrace)}
 guest=$PWD/bench/safety.py
 dir=$(mktemp -d)
 export TERRACE_ARRAY=$dir/array TERRACE_CONTROLLER=unix:$dir/state/controller.sock NO_COLOR=1

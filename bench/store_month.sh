@@ -5,11 +5,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 bench=$(bench/program.sh)
-if [ $# -ge 3 ]; then
-  directory=$(mktemp -d -p "$3" store-month.XXXXXX)
-else
-  directory=$(mktemp -d --tmpdir store-month.XXXXXX)
-fi
+directory=$(mktemp -d ${3:+-p "$3"})
 trap 'rm -rf -- "$directory"' EXIT
 trap 'exit 1' INT TERM
 "$bench" month "${1:-30}" "${2:-1000}" "$directory/store.db"

@@ -12,6 +12,7 @@ use cache::{
     evaluate_stack,
 };
 use clap::Args;
+use runner::jobs;
 use units::{Bytes, Nanos};
 
 use crate::cache_checks::{self, Asked};
@@ -20,7 +21,6 @@ use crate::cache_sizes::{AskedSize, HitPlace, TwoTimes, UnknownPlace};
 use crate::cache_table::{self, ExtentRow, Row, TraceResult};
 use crate::progress::CountBar;
 use crate::trace_cmd::{Output, Reading, message};
-use runner::jobs;
 
 /// Name of the optimum, which is no policy: it needs the future.
 const OPTIMUM: &str = "belady";

@@ -3,11 +3,11 @@
 use std::io::{self, Write};
 use std::path::Path;
 
+use runner::jobs;
 use sim::ScenarioFile;
 use sim::counting::CountingResult;
 
 use crate::inputs::Inputs;
-use runner::jobs;
 
 /// Evaluates these methods on every load of a scenario, loads side by side. `path` is the scenario's.
 pub fn evaluate(

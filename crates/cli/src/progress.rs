@@ -1,4 +1,4 @@
-//! A progress bar for whatever takes more than two seconds, on a terminal only.
+//! Progress of what commands do; bars appear late, and on a terminal only ([`runner::progress`]).
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// A bar.
+    /// A bar that says what is done.
     pub fn new(what: &str) -> Self {
         Self {
             what: what.to_owned(),
@@ -52,7 +52,7 @@ pub struct CountBar {
 }
 
 impl CountBar {
-    /// A bar.
+    /// A bar that says what is done.
     pub fn new(what: &str, total: u64) -> Self {
         Self {
             what: what.to_owned(),
@@ -83,7 +83,7 @@ pub struct MoveBar {
 }
 
 impl MoveBar {
-    /// A bar.
+    /// A bar that says what is done.
     pub fn new(what: &str) -> Self {
         Self {
             what: what.to_owned(),

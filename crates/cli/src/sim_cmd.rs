@@ -9,6 +9,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use planner::assign::Problem;
 use planner::horizon::Horizon;
+use runner::jobs::{self, Job};
 use serde::Serialize;
 use sim::counting::CountingResult;
 use sim::optimum::{self, ExactHorizon, Loads, Optimality};
@@ -24,7 +25,6 @@ use crate::sim_plan;
 use crate::ssd_cmd;
 use crate::sweep_cmd;
 use crate::trace_cmd::Output;
-use runner::jobs::{self, Job};
 
 /// `terrace sim …`
 #[derive(Debug, Subcommand)]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
+use runner::jobs;
 use sim::sweep::{Cell, CellResult, CellRow, Metric, SWEEP_SCHEMA, Sweep, SweepResult, means};
 use sim::{RunOptions, RunProgress};
 use xxhash_rust::xxh3::xxh3_64;
@@ -15,7 +16,6 @@ use crate::inputs::Inputs;
 use crate::live::message;
 use crate::sweep_bar::{State, SweepBar};
 use crate::sweep_cells::{self, Cells, Found};
-use runner::jobs;
 
 /// A cell is said to have come further no more often than this many times.
 const REPORTS_MAX: f64 = 200.0;

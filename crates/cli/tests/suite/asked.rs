@@ -8,6 +8,8 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
+use crate::run::{err, out};
+
 /// Runs it without a terminal, and with no controller named.
 fn terrace(dir: &Path, args: &[&str]) -> Output {
     terrace_with(dir, args, &[])
@@ -25,14 +27,6 @@ fn terrace_with(dir: &Path, args: &[&str], environment: &[(&str, &str)]) -> Outp
         .stdin(Stdio::null())
         .output()
         .expect("runs")
-}
-
-fn out(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-fn err(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
 }
 
 /// A command that fails with this exit code; what it said. It prints nothing.

@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::Value;
+
+use crate::run::terrace;
 
 /// Three rounds over four pages, as two requests of 8 KiB each; then the first page is written, and read again.
 fn rounds(directory: &Path) {
@@ -17,12 +19,7 @@ fn rounds(directory: &Path) {
 }
 
 fn cache(directory: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_terrace"))
-        .current_dir(directory)
-        .args(["sim", "cache"])
-        .args(arguments)
-        .output()
-        .expect("terrace runs")
+    terrace(directory, &[&["sim", "cache"], arguments].concat())
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -4,29 +4,14 @@
 //! fields that are read.
 
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::run::{err, out, terrace};
+
 fn sweep() -> String {
     format!("{}/tests/fio/sweep.json", env!("CARGO_MANIFEST_DIR"))
-}
-
-fn terrace(dir: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_terrace"))
-        .args(args)
-        .current_dir(dir)
-        .output()
-        .expect("runs")
-}
-
-fn out(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-fn err(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
 }
 
 /// What fio would write about closed loops on this preset, at these depths, 4 KiB to 1 MiB.

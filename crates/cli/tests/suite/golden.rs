@@ -2,20 +2,13 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
-fn terrace(dir: &Path, args: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_terrace"))
-        .args(args)
-        .current_dir(dir)
-        .output()
-        .expect("runs");
-    assert!(
-        output.status.success(),
-        "{args:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8(output.stdout).unwrap()
+use crate::run::{err, out, terrace};
+
+fn told(dir: &Path, args: &[&str]) -> String {
+    let output = terrace(dir, args);
+    assert!(output.status.success(), "{args:?}: {}", err(&output));
+    out(&output)
 }
 
 /// The comparison, then why each of `volumes` is where it is, under each strategy.
@@ -25,12 +18,12 @@ fn story(scenario: &str, questions: &[&[&str]]) -> String {
         .join("tests/scenarios")
         .join(scenario);
     fs::copy(source, dir.path().join(scenario)).unwrap();
-    let mut text = terrace(dir.path(), &["sim", "compare", scenario]);
+    let mut text = told(dir.path(), &["sim", "compare", scenario]);
     for question in questions {
         text += &format!(
             "\n$ terrace {}\n{}",
             question.join(" "),
-            terrace(dir.path(), question)
+            told(dir.path(), question)
         );
     }
     // Trailing blanks of tables are not worth a difference.

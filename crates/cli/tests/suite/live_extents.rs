@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use datapath::Client;
 use serde_json::Value;
 
-use crate::live::{Bench, MIB, Running};
+use crate::live::{Bench, MIB, Running, wait};
 
 /// Nothing here takes so long on any machine that can run it.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -167,20 +167,6 @@ fn check(running: &Running, mut written: Written) -> Vec<u64> {
     written.versions
 }
 
-fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(
-            Instant::now() < until,
-            "{what} did not happen in {PATIENCE:?}"
-        );
-        std::thread::sleep(Duration::from_millis(100));
-    }
-}
-
 /// The current plan, once it brings extents to the fast tier.
 fn plan_up(bench: &Bench) -> Option<Value> {
     let out = bench.run(&["plan", "-o", "json"]);
@@ -221,7 +207,7 @@ fn extents_move_up_and_nothing_is_lost(strategy: &str) {
     let guest = Guest::on(&server, versions);
 
     // As long as the mode is to recommend, it is said what would move, and why; and nothing does.
-    let plan = wait("a plan", || plan_up(&bench));
+    let plan = wait(PATIENCE, "a plan", || plan_up(&bench));
     let up = plan["moves"]
         .as_array()
         .unwrap()
@@ -267,7 +253,7 @@ fn extents_move_up_and_nothing_is_lost(strategy: &str) {
     assert_eq!(of(&again, "extents"), of(&plan, "extents"));
 
     bench.ok(&["mode", "latency", "auto"]);
-    let copying = wait("a copy", || {
+    let copying = wait(PATIENCE, "a copy", || {
         let begun = |j: &&Value| j["state"] == "copying" && j["copied_bytes"].as_u64() > Some(0);
         jobs(&bench).iter().find(begun).cloned()
     });
@@ -285,11 +271,11 @@ fn extents_move_up_and_nothing_is_lost(strategy: &str) {
     let versions = check(&server, written);
     let guest = Guest::on(&server, versions);
     let hot = (EXTENTS / HOT) as usize;
-    wait("the hot extents on the fast tier", || {
+    wait(PATIENCE, "the hot extents on the fast tier", || {
         let (there, share) = hot_on_fast(&bench);
         (there == hot && share > 0.6).then_some(())
     });
-    let done = wait("the end of the job that was cut", || {
+    let done = wait(PATIENCE, "the end of the job that was cut", || {
         let ended = |j: &&Value| j["job"] == copying["job"] && j["ended_ns"].is_u64();
         jobs(&bench).iter().find(ended).cloned()
     });

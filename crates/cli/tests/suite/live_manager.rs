@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use client::{Address, Client, TlsTrust};
 use manager::question::Choice;
 use manager::view::{HostState, JobView, PlanView};
 
-use crate::live::{Bench, Running, fill, verify};
+use crate::live::{Bench, Running, fill, verify, wait};
 
 /// Nothing here takes so long on any machine that can run it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -124,23 +124,9 @@ impl Drop for Guest {
     }
 }
 
-fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(
-            Instant::now() < until,
-            "{what} did not happen in {PATIENCE:?}"
-        );
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
 /// The plan that moves the volume up.
 fn plan(bench: &Bench) -> PlanView {
-    wait("a plan", || {
+    wait(PATIENCE, "a plan", || {
         let plan = asking(bench).plan(None).ok()?;
         let moves = plan
             .moves
@@ -156,7 +142,7 @@ fn job(bench: &Bench) -> Option<JobView> {
 }
 
 fn approve(bench: &Bench) {
-    wait("an approval", || {
+    wait(PATIENCE, "an approval", || {
         // A newer plan may take its place at any time.
         let plan = plan(bench);
         let choice = Choice {
@@ -181,7 +167,7 @@ fn a_plan_waits_for_approval_a_kill_in_mid_move_loses_nothing_and_the_move_ends_
     assert!(job(&bench).is_none(), "nobody has approved anything");
 
     approve(&bench);
-    let begun = wait("a copy", || {
+    let begun = wait(PATIENCE, "a copy", || {
         job(&bench).filter(|j| j.state == "copying" && j.copied_bytes > 0)
     });
     drop(filler);
@@ -189,12 +175,12 @@ fn a_plan_waits_for_approval_a_kill_in_mid_move_loses_nothing_and_the_move_ends_
     drop(guest);
 
     let server = serve(&bench);
-    let status = wait("a live host", || {
+    let status = wait(PATIENCE, "a live host", || {
         let status = asking(&bench).status().ok()?;
         (status.hosts.first()?.state == HostState::Live).then_some(status)
     });
     assert_eq!(status.problems, Vec::<String>::new());
-    let done = wait("the end of the move", || {
+    let done = wait(PATIENCE, "the end of the move", || {
         job(&bench).filter(|j| j.state == "done")
     });
     assert_eq!(
@@ -229,7 +215,7 @@ fn what_scores_are_made_of_is_told_live() {
     std::fs::write(&file, config).unwrap();
     let server = serve(&bench);
     let guest = Guest::on(uri(&server));
-    let why = wait("a decision that scores tiers", || {
+    let why = wait(PATIENCE, "a decision that scores tiers", || {
         let why = asking(&bench).why("data").ok()?;
         let scored = !why.options.is_empty() && why.options.iter().all(|o| o.parts.is_some());
         scored.then_some(why)
@@ -240,14 +226,14 @@ fn what_scores_are_made_of_is_told_live() {
         assert_eq!(made, option.score, "{option:?}");
     }
     // By the command, as text and as data; a later decision may have been made.
-    let told = wait("a decision in words", || {
+    let told = wait(PATIENCE, "a decision in words", || {
         let told = bench.ok(&["why", "data"]);
         told.contains("what the scores are made of").then_some(told)
     });
     for words in ["move cost", "match = performance", "score = "] {
         assert!(told.contains(words), "{words}\n{told}");
     }
-    let data = wait("a decision as data", || {
+    let data = wait(PATIENCE, "a decision as data", || {
         let data = bench.json(&["why", "data"]);
         data["options"][0]["parts"].is_object().then_some(data)
     });
@@ -342,7 +328,7 @@ fn an_agent_of_its_own_reports_to_a_controller_elsewhere() {
     let export = bench.export();
     let address = format!("unix:{}", socket(&bench).display());
     let agent = bench.start(&["agent", "--host", "there", "--controller", &address], 0);
-    let host = wait("a report", || {
+    let host = wait(PATIENCE, "a report", || {
         let status = asking(&bench).status().ok()?;
         status
             .hosts
@@ -351,7 +337,7 @@ fn an_agent_of_its_own_reports_to_a_controller_elsewhere() {
     });
     assert_eq!(host.name, "there");
     agent.kill_9();
-    wait("a lost host", || {
+    wait(PATIENCE, "a lost host", || {
         let status = asking(&bench).status().ok()?;
         (status.hosts.first()?.state == HostState::Lost).then_some(())
     });
@@ -397,7 +383,7 @@ fn a_configuration_is_read_again_whole_or_not_at_all() {
         status.hosts.iter().find(|h| h.generation > 0)?;
         Some(status.troubles)
     };
-    let said = wait("a plan", troubles);
+    let said = wait(PATIENCE, "a plan", troubles);
     let kinds: Vec<_> = said.iter().map(|t| (t.kind.name(), &*t.subject)).collect();
     assert_eq!(kinds, [("undescribed-tier", "slow")], "{said:?}");
     let typo = undescribed.replace("cooldown", "cooldwon");
@@ -410,11 +396,11 @@ fn a_configuration_is_read_again_whole_or_not_at_all() {
     );
     std::fs::write(&file, CONFIG).unwrap();
     bench.ok(&["reload", "--controller", &controller]);
-    wait("no trouble", || troubles().filter(Vec::is_empty));
+    wait(PATIENCE, "no trouble", || troubles().filter(Vec::is_empty));
     // By the signal; who asked is in the audit.
     std::fs::write(&file, CONFIG.replace("margin = 0.0", "margin = 0.1")).unwrap();
     running.hang_up();
-    wait("the change in the audit", || {
+    wait(PATIENCE, "the change in the audit", || {
         let events = asking(&bench).events(None, None).ok()?;
         let told = |e: &&manager::view::EventView| {
             e.actor == "SIGHUP" && e.text == "configuration read again: changed policy.margin"

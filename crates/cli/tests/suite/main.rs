@@ -16,6 +16,7 @@ mod mrc;
 mod packaging;
 mod programs;
 mod remote;
+mod run;
 mod safety;
 mod sim;
 mod ssd;

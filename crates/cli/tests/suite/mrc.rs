@@ -2,19 +2,16 @@
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::Value;
+
+use crate::run::terrace;
 
 const HEAD: &str = "time_ns,volume,op,offset_bytes,length_bytes,latency_ns\n";
 
 fn mrc(directory: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_terrace"))
-        .current_dir(directory)
-        .args(["trace", "mrc"])
-        .args(arguments)
-        .output()
-        .expect("terrace runs")
+    terrace(directory, &[&["trace", "mrc"], arguments].concat())
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -155,11 +152,8 @@ fn methods_stand_side_by_side_with_their_errors() {
     // The same again, and from the native format too.
     let again = mrc(directory.path(), &["skewed.csv", "-o", "json"]);
     assert_eq!(again.stdout, out.stdout);
-    let convert = Command::new(env!("CARGO_BIN_EXE_terrace"))
-        .current_dir(directory.path())
-        .args(["trace", "convert", "skewed.csv", "s.trc"])
-        .output()
-        .unwrap();
+    let convert = ["trace", "convert", "skewed.csv", "s.trc"];
+    let convert = terrace(directory.path(), &convert);
     assert!(convert.status.success());
     let native = mrc(
         directory.path(),

@@ -1,97 +1,15 @@
 //! A remote device that misbehaves: answers that leave something out must not show one guest another's bytes.
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixListener;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use nbd::{Command, Progress};
-
 use crate::support::Site;
-
-/// Serves a 16 MiB export that keeps its superblocks, and answers every other read with a single byte and says that this is all.
-fn short_server(path: &std::path::Path) {
-    struct One;
-    impl nbd::Exports for One {
-        fn find(&self, name: &str) -> Option<nbd::Export> {
-            let mut flags = nbd::ExportFlags::HAS_FLAGS;
-            for flag in [
-                nbd::ExportFlags::SEND_FLUSH,
-                nbd::ExportFlags::SEND_FUA,
-                nbd::ExportFlags::SEND_WRITE_ZEROES,
-            ] {
-                flags = flags.with(flag);
-            }
-            name.is_empty().then(|| nbd::Export {
-                name: String::new(),
-                description: String::new(),
-                size: 16 << 20,
-                flags,
-                block: nbd::BlockSizes {
-                    minimum: 1,
-                    preferred: 4096,
-                    maximum: 32 << 20,
-                },
-            })
-        }
-        fn list(&self) -> Vec<nbd::Export> {
-            vec![]
-        }
-    }
-    let listener = UnixListener::bind(path).unwrap();
-    let head = Arc::new(Mutex::new(vec![0; 8192]));
-    std::thread::spawn(move || {
-        for socket in listener.incoming() {
-            let mut socket = socket.unwrap();
-            let head = head.clone();
-            std::thread::spawn(move || {
-                let mut handshake = nbd::ServerHandshake::new(nbd::HandshakeLimits::default());
-                socket.write_all(&handshake.greeting()).unwrap();
-                loop {
-                    let (mut input, mut out) = ([0; 4096], vec![]);
-                    let n = socket.read(&mut input).unwrap_or(0);
-                    if n == 0 {
-                        return;
-                    }
-                    let (_, progress) = handshake.step(&input[..n], &One, &mut out).unwrap();
-                    socket.write_all(&out).unwrap();
-                    if matches!(progress, Progress::Ready(_)) {
-                        break;
-                    }
-                }
-                let mut bytes = [0; nbd::REQUEST_BYTES];
-                while socket.read_exact(&mut bytes).is_ok() {
-                    let header = nbd::decode_request(&bytes).unwrap();
-                    let mut payload = vec![0; header.payload_bytes() as usize];
-                    socket.read_exact(&mut payload).unwrap();
-                    let at =
-                        header.offset as usize..(header.offset + u64::from(header.length)) as usize;
-                    let in_head = at.end <= 8192;
-                    if in_head && header.command == Command::Write {
-                        head.lock().unwrap()[at.clone()].copy_from_slice(&payload);
-                    }
-                    let answer = if in_head && header.command == Command::Read {
-                        let chunk =
-                            nbd::data_chunk(header.cookie, header.offset, header.length, true);
-                        [&chunk[..], &head.lock().unwrap()[at]].concat()
-                    } else if header.command == Command::Read {
-                        let head = nbd::data_chunk(header.cookie, header.offset, 1, true);
-                        [&head[..], b"x"].concat()
-                    } else {
-                        nbd::none_chunk(header.cookie).to_vec()
-                    };
-                    let _ = socket.write_all(&answer);
-                }
-            });
-        }
-    });
-}
 
 #[test]
 fn a_read_that_is_answered_in_part_is_an_error_and_shows_nothing() {
     let mut site = Site::empty();
     let remote = site.path("remote.sock");
-    short_server(&remote);
+    // Its superblocks are whole.
+    testkit::export::serve(&remote, 8192);
     let (fast, uri) = (
         site.path("fast"),
         format!("nbd+unix:///?socket={}", remote.display()),

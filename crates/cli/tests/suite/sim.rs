@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
 
 use serde_json::Value;
+
+use crate::run::{err, out, terrace};
 
 const SCENARIO: &str = r#"
 duration = "40s"
@@ -37,22 +38,6 @@ habits = { outstanding = 4 }
 monitor_epoch = "5s"
 migration_epoch = "10s"
 "#;
-
-fn terrace(dir: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_terrace"))
-        .args(args)
-        .current_dir(dir)
-        .output()
-        .expect("runs")
-}
-
-fn out(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-fn err(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
-}
 
 fn with(text: &str) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();

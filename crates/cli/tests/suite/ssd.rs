@@ -2,17 +2,14 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::Value;
 
+use crate::run::terrace;
+
 fn ssd(dir: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_terrace"))
-        .args(["sim", "ssd"])
-        .args(args)
-        .current_dir(dir)
-        .output()
-        .expect("runs")
+    terrace(dir, &[&["sim", "ssd"], args].concat())
 }
 
 /// Results as JSON, without a warm-up.

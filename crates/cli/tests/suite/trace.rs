@@ -1,20 +1,10 @@
 //! `terrace trace` as a user meets it: exit codes, streams, messages.
 
-use std::path::Path;
-use std::process::{Command, Output};
+use crate::run::terrace;
 
 const SSDSIM: &str = "0 0 8 8 1\n979 0 16 8 0\nrubbish\n2000979 1 8 16 1\n";
 const CAPTURE: &str =
     "time_ns,volume,op,offset_bytes,length_bytes,latency_ns\n0,a,R,0,4096,1500\n5000,b,F,0,0,\n";
-
-fn terrace(directory: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_terrace"));
-    command
-        .current_dir(directory)
-        .args(arguments)
-        .output()
-        .expect("terrace runs")
-}
 
 fn directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();

@@ -35,8 +35,13 @@ impl Retry {
     pub(super) fn takes(&self, bytes: Range<u64>) -> bool {
         match self {
             Retry::None => false,
-            Retry::Touching(of) => bytes.start < of.end && of.start < bytes.end,
+            Retry::Touching(of) => overlap(of, &bytes),
             Retry::All => true,
         }
     }
+}
+
+/// Whether two ranges have a byte in common.
+pub(super) fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
 }

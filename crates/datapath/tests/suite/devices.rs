@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use datapath::desk::{Ask, NewDevice, NewSource, Trouble, TroubleKind};
+use testkit::export::serve;
 use units::Bytes;
 
 use crate::support::{MIB, Site, wait_for};
@@ -120,93 +121,11 @@ impl Gate {
     }
 }
 
-/// Serves 16 MiB in memory as the export without a name.
-fn memory_server(path: &Path) {
-    const BYTES: usize = 16 << 20;
-    struct One;
-    impl nbd::Exports for One {
-        fn find(&self, _: &str) -> Option<nbd::Export> {
-            let mut flags = nbd::ExportFlags::HAS_FLAGS;
-            for flag in [
-                nbd::ExportFlags::SEND_FLUSH,
-                nbd::ExportFlags::SEND_FUA,
-                nbd::ExportFlags::SEND_WRITE_ZEROES,
-            ] {
-                flags = flags.with(flag);
-            }
-            Some(nbd::Export {
-                name: String::new(),
-                description: String::new(),
-                size: BYTES as u64,
-                flags,
-                block: nbd::BlockSizes {
-                    minimum: 1,
-                    preferred: 4096,
-                    maximum: 32 << 20,
-                },
-            })
-        }
-        fn list(&self) -> Vec<nbd::Export> {
-            vec![]
-        }
-    }
-    let listener = UnixListener::bind(path).unwrap();
-    let all = Arc::new(Mutex::new(vec![0; BYTES]));
-    let serve = |mut socket: UnixStream, all: Arc<Mutex<Vec<u8>>>| -> std::io::Result<()> {
-        let mut handshake = nbd::ServerHandshake::new(nbd::HandshakeLimits::default());
-        socket.write_all(&handshake.greeting())?;
-        loop {
-            let (mut input, mut out) = ([0; 4096], vec![]);
-            let n = socket.read(&mut input)?;
-            if n == 0 {
-                return Ok(());
-            }
-            let (_, progress) = handshake.step(&input[..n], &One, &mut out).unwrap();
-            socket.write_all(&out)?;
-            if matches!(progress, nbd::Progress::Ready(_)) {
-                break;
-            }
-        }
-        let mut bytes = [0; nbd::REQUEST_BYTES];
-        loop {
-            socket.read_exact(&mut bytes)?;
-            let header = nbd::decode_request(&bytes).unwrap();
-            let mut payload = vec![0; header.payload_bytes() as usize];
-            socket.read_exact(&mut payload)?;
-            let at = header.offset as usize..header.offset as usize + header.length as usize;
-            let mut all = all.lock().unwrap();
-            let answer = match header.command {
-                nbd::Command::Read => {
-                    let chunk = nbd::data_chunk(header.cookie, header.offset, header.length, true);
-                    [&chunk[..], &all[at]].concat()
-                }
-                nbd::Command::Disconnect => return Ok(()),
-                command => {
-                    match command {
-                        nbd::Command::Write => all[at].copy_from_slice(&payload),
-                        nbd::Command::WriteZeroes => all[at].fill(0),
-                        _ => {}
-                    }
-                    nbd::none_chunk(header.cookie).to_vec()
-                }
-            };
-            drop(all);
-            socket.write_all(&answer)?;
-        }
-    };
-    std::thread::spawn(move || {
-        for socket in listener.incoming() {
-            let all = all.clone();
-            std::thread::spawn(move || serve(socket.unwrap(), all));
-        }
-    });
-}
-
 #[test]
 fn a_silent_server_that_is_added_keeps_nobody() {
     let site = served(&["fast", "slow"], &["data"]);
     let (server, path) = (site.path("server.sock"), site.path("gate.sock"));
-    memory_server(&server);
+    serve(&server, usize::MAX);
     let gate = Gate::new(&path, Way::Silent);
     let mut guest = site.connect("data").unwrap();
     std::thread::scope(|scope| {
@@ -301,8 +220,8 @@ fn a_file_that_is_deleted_under_the_server_is_said() {
 fn a_remote_device_that_is_silent_or_another_one_is_named() {
     let site = served(&["fast", "slow"], &[]);
     let (right, wrong) = (site.path("right.sock"), site.path("wrong.sock"));
-    memory_server(&right);
-    memory_server(&wrong);
+    serve(&right, usize::MAX);
+    serve(&wrong, usize::MAX);
     let path = site.path("gate.sock");
     let gate = Gate::new(&path, Way::To(right.clone()));
     site.ask(Ask::AddDevice(of_gate("remote", &path))).unwrap();

@@ -1,6 +1,4 @@
 //! Scenarios of broken objectives.
-#![allow(dead_code)]
-
 use sim::response::{
     ApplianceModel, ArrayModel, Arriving, Generated, Load, LoadPhase, MemoryBefore, Region,
     ResponseModel, ResponseWorkload, Uses, ZonesTold, respond,

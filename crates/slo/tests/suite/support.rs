@@ -1,6 +1,4 @@
 //! A scripted array: a database that peaks beside a scan, ten seconds at a time.
-#![allow(dead_code)]
-
 use slo::curve::Curve;
 use slo::host::Host;
 use slo::ladder::{Deed, RungKind};

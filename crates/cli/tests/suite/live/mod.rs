@@ -1,7 +1,5 @@
 //! An array in a directory of its own, the real binary on it, and its servers, which end with the test.
 
-#![allow(dead_code, reason = "each test file uses its part of it")]
-
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -215,5 +213,18 @@ pub fn verify(client: &mut Client, mib: u64) {
             data == pattern(i as u8, MIB as usize),
             "MiB {i} is not what was written"
         );
+    }
+}
+
+/// What is looked for, once it is there.
+pub fn wait<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + patience;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        let late = Instant::now() >= until;
+        assert!(!late, "{what} did not happen in {patience:?}");
+        std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -1,6 +1,4 @@
 //! Exports to serve, options by hand, and a client and a server on one pipe.
-#![allow(dead_code, reason = "each test file uses its part")]
-
 use nbd::*;
 
 pub struct Shelf(pub Vec<Export>);

@@ -1,6 +1,4 @@
 //! Made-up facts, for tests of decisions.
-#![allow(dead_code)] // every test uses its part
-
 use model::*;
 use planner::{Decision, build, decide};
 use proptest::prelude::*;

@@ -1,6 +1,4 @@
 //! Hand-written traces of a few lines, one for each format, and building blocks for larger ones.
-#![allow(dead_code, reason = "each test binary uses some of these")]
-
 use std::io::Cursor;
 
 use model::Op;

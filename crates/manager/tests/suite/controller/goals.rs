@@ -1,0 +1,142 @@
+//! Drains, cordons and pins: what operators want to be where.
+
+use manager::question::{Answer, Question, Refusal, TierState};
+use manager::view::PlanView;
+use model::Goal;
+
+use super::host::{BASE, Host, volume};
+use super::{AUTO, choice, upside_down, with};
+
+/// The plan that empties the fast tier.
+fn drained(host: &mut Host) -> PlanView {
+    host.order(Question::SetTier {
+        tier: "fast".into(),
+        state: TierState::Draining,
+    });
+    host.until_plan()
+}
+
+#[test]
+fn a_drained_tier_is_emptied_and_a_cordoned_one_gets_nothing() {
+    let mut host = Host::new(&with(AUTO), upside_down());
+    host.windows(1);
+    let plan = drained(&mut host);
+    let gone = plan
+        .moves
+        .iter()
+        .find(|m| m.volume == "idle")
+        .expect("it has to leave");
+    assert_eq!(
+        (gone.goal, gone.to_tier.as_str() == "fast"),
+        (Goal::Drain, false)
+    );
+    assert!(plan.moves.iter().all(|m| m.to_tier != "fast"));
+    let unknown = host.ask(Question::SetTier {
+        tier: "fats".into(),
+        state: TierState::Open,
+    });
+    assert!(
+        matches!(&unknown, Err(Refusal::NotFound(why)) if why.contains("did you mean \"fast\"?")),
+        "{unknown:?}"
+    );
+}
+
+#[test]
+fn pins_of_operators_go_before_the_file_and_outlast_restarts() {
+    let mut host = Host::new(
+        &with(&AUTO.replace("[modes]", "[policy.pins]\nbusy = \"slow\"\n[modes]")),
+        upside_down(),
+    );
+    let plan = host.until_plan();
+    assert!(plan.moves.iter().all(|m| m.volume != "busy"), "{plan:?}");
+    assert_eq!(
+        host.order(Question::Pin {
+            volume: "busy".into(),
+            tier: Some("mid".into())
+        }),
+        "busy belongs on mid"
+    );
+    host.restart_controller();
+    host.register();
+    let plan = host.until_plan();
+    let pinned = plan
+        .moves
+        .iter()
+        .find(|m| m.volume == "busy")
+        .expect("it belongs elsewhere");
+    assert_eq!((pinned.goal, pinned.to_tier.as_str()), (Goal::Rules, "mid"));
+}
+
+#[test]
+fn a_pin_drops_moves_against_it() {
+    let mut host = Host::new(BASE, upside_down());
+    let plan = host.until_plan();
+    let up = plan
+        .moves
+        .iter()
+        .find(|m| m.volume == "busy")
+        .expect("it is to move up");
+    host.order(Question::Pin {
+        volume: "busy".into(),
+        tier: Some("slow".into()),
+    });
+    let applied = host.ask(Question::Apply(choice(
+        plan.generation,
+        Some(vec![up.position]),
+    )));
+    assert!(
+        matches!(&applied, Err(Refusal::Conflict(why)) if why.contains("not open any more")),
+        "{applied:?}"
+    );
+}
+
+#[test]
+fn a_volume_on_two_tiers_is_drained_from_the_one_that_is_emptied() {
+    let mut host = Host::new(&with(AUTO), upside_down());
+    host.volumes[0].rest = Some(("fast-0", 48));
+    host.windows(1);
+    let plan = drained(&mut host);
+    let rest = plan
+        .moves
+        .iter()
+        .find(|m| m.volume == "busy")
+        .expect("a part of it has to leave");
+    assert_eq!((rest.goal, rest.from_tier.as_str()), (Goal::Drain, "fast"));
+}
+
+/// A class is what somebody gave a volume: nobody is held to an objective, or ranked, by a class that was never meant.
+#[test]
+fn a_volume_without_a_class_is_of_none_and_not_of_the_first() {
+    let mut volumes = vec![
+        volume("classed", "slow", "slow-0", 400, 9000),
+        volume("plain", "slow", "slow-0", 400, 9000),
+        volume("unknown", "slow", "slow-0", 400, 9000),
+    ];
+    volumes[1].class = "default";
+    volumes[2].class = "platinum";
+    let mut host = Host::new(BASE, volumes.clone());
+    host.windows(3);
+    let slo = |host: &mut Host| -> Vec<bool> {
+        match host.ask(Question::Volumes) {
+            Ok(Answer::Volumes(views)) => views.iter().map(|v| v.slo.is_some()).collect(),
+            other => panic!("{other:?}"),
+        }
+    };
+    // `gold` has an objective of 2 ms, and all of them take 9 ms.
+    assert_eq!(slo(&mut host), [true, false, false]);
+    let objectives = &host.orders.as_ref().unwrap().objectives;
+    let classes: Vec<&str> = objectives.iter().map(|o| o.class.as_str()).collect();
+    assert_eq!(classes, ["gold"]);
+    let problems = host.status().problems;
+    let said = |class: &str| {
+        let named = format!("is of class \"{class}\"");
+        problems.iter().any(|p| p.contains(&named))
+    };
+    assert!(said("platinum") && !said("default"), "{problems:?}");
+
+    // A class of that name may be described: then it is one like any other.
+    let described = format!("{BASE}[[classes]]\nname = \"default\"\nlatency = \"1ms\"\n");
+    let mut host = Host::new(&described, volumes);
+    host.windows(3);
+    assert_eq!(slo(&mut host), [true, true, true]);
+}

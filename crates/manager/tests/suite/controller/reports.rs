@@ -1,0 +1,214 @@
+//! What agents report, and what is told to them.
+
+use manager::question::{Answer, Question, Refusal};
+use manager::service::{MessageRefusal, Service};
+use manager::view::HostState;
+use manager::wire::WireRefusal;
+
+use super::host::{BASE, Host, WINDOW};
+use super::{AUTO, choice, upside_down, with};
+
+#[test]
+fn a_host_that_is_silent_is_unknown_and_nothing_is_applied() {
+    let mut host = Host::new(BASE, upside_down());
+    let plan = host.until_plan();
+    host.now_ns += 4 * WINDOW;
+    let now = host.now();
+    host.managed.tick(now);
+    let status = host.status();
+    assert_eq!(
+        (status.hosts[0].state, status.unknown),
+        (HostState::Late, 0)
+    );
+    let applied = host.ask(Question::Apply(choice(plan.generation, None)));
+    assert!(
+        matches!(&applied, Err(Refusal::Conflict(why)) if why.contains("does not report")),
+        "{applied:?}"
+    );
+    host.now_ns += 60 * WINDOW;
+    let now = host.now();
+    host.managed.tick(now);
+    assert_eq!(host.status().hosts[0].state, HostState::Lost);
+    assert!(
+        host.status()
+            .problems
+            .iter()
+            .any(|p| p.starts_with("host alpha is lost"))
+    );
+    let Ok(manager::question::Answer::Volumes(volumes)) = host.ask(Question::Volumes) else {
+        panic!("it answers")
+    };
+    assert!(
+        volumes.iter().all(|v| v.load.is_none()),
+        "what is old is not shown as if it were now"
+    );
+}
+
+#[test]
+fn a_report_that_was_late_on_its_way_decides_nothing() {
+    let mut host = Host::new(&with(AUTO), upside_down());
+    host.windows(3);
+    let before = host.status().hosts[0].generation;
+    // What comes now is about a time long ago.
+    for _ in 0..6 {
+        let mut report = {
+            host.now_ns += WINDOW;
+            host.report()
+        };
+        report.as_of_ns = host.now_ns.saturating_sub(30 * WINDOW);
+        report.seq = host.now_ns;
+        let now = host.now();
+        let orders = host.managed.report(now, "alpha", report).unwrap();
+        assert!(orders.moves.is_empty() && orders.calibrations.is_empty());
+    }
+    assert_eq!(host.status().hosts[0].generation, before);
+}
+
+#[test]
+fn what_cannot_be_decided_says_why() {
+    let mut host = Host::new(BASE, upside_down());
+    host.volumes[0].device = "gone-0";
+    host.windows(6);
+    let status = host.status();
+    let problem = status.hosts[0].problem.clone().expect("no such device");
+    assert!(
+        problem.starts_with("a volume is on device \"gone-0\""),
+        "{problem}"
+    );
+    let said = status.problems.iter().any(|p| p.ends_with(&problem));
+    assert!(said, "{:?}", status.problems);
+}
+
+#[test]
+fn nonsense_from_an_agent_is_refused_by_name() {
+    let mut host = Host::new(BASE, upside_down());
+    let now = host.now();
+    let mut twice = host.report();
+    twice.seq = 1;
+    twice.volumes.push(twice.volumes[0].clone());
+    let refused = host.managed.report(now, "alpha", twice);
+    assert!(
+        matches!(&refused, Err(MessageRefusal::Wire(WireRefusal::Nonsense { why })) if why.contains("reported twice")),
+        "{refused:?}"
+    );
+    let mut sums = host.report();
+    sums.seq = 1;
+    sums.volumes[0].load.as_mut().unwrap().reads.ios += 1;
+    let refused = host.managed.report(now, "alpha", sums);
+    assert!(
+        matches!(&refused, Err(MessageRefusal::Wire(WireRefusal::Nonsense { why })) if why.contains("do not add up")),
+        "{refused:?}"
+    );
+    let mut other = host.report();
+    other.session += 1;
+    let refused = host.managed.report(now, "alpha", other);
+    assert!(
+        matches!(&refused, Err(MessageRefusal::Wire(WireRefusal::Register))),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn reports_that_cannot_be_are_refused_and_harm_nobody() {
+    let mut host = Host::new(BASE, upside_down());
+    host.windows(1);
+    type Spoil = fn(&mut manager::wire::WindowReport);
+    let spoils: [Spoil; 5] = [
+        |r| r.tiers = (0..70_000).map(|i| i.to_string()).collect(),
+        |r| r.tiers.push("fast".into()),
+        |r| r.devices[0].size_bytes = 0,
+        |r| r.devices[0].emulate.as_mut().unwrap().read_iops = 0.0,
+        |r| r.volumes[0].placed[0].bytes = u64::MAX,
+    ];
+    for spoil in spoils {
+        let mut report = host.report();
+        report.seq = 1_000;
+        spoil(&mut report);
+        let now = host.now();
+        let refused = host.managed.report(now, "alpha", report);
+        assert!(
+            matches!(
+                refused,
+                Err(MessageRefusal::Wire(WireRefusal::Nonsense { .. }))
+            ),
+            "{refused:?}"
+        );
+    }
+    host.until_plan();
+}
+
+#[test]
+fn a_second_agent_of_the_same_name_is_told_so() {
+    let mut host = Host::new(BASE, upside_down());
+    host.windows(2);
+    let other = manager::wire::Register {
+        protocol: manager::wire::PROTOCOL,
+        session: 99,
+        version: "test".into(),
+    };
+    let now = host.now();
+    let refused = host.managed.register(now, "alpha", other);
+    assert!(
+        matches!(&refused, Err(MessageRefusal::Wire(WireRefusal::Nonsense { why })) if why.starts_with("another agent reports")),
+        "{refused:?}"
+    );
+    host.windows(1);
+}
+
+#[test]
+fn agents_are_told_what_the_array_is_to_hold_its_operators_to() {
+    let config = BASE.replacen("[policy]", "[policy]\novercommit_max = 1.5", 1);
+    let mut host = Host::new(&config, upside_down());
+    let mut register = |session, protocol| {
+        let message = manager::wire::Register {
+            protocol,
+            session,
+            version: "test".into(),
+        };
+        let now = host.now();
+        host.managed.register(now, "alpha", message)
+    };
+    let welcome = register(70, manager::wire::PROTOCOL).unwrap();
+    let policy = welcome.policy.unwrap();
+    assert_eq!(policy.overcommit_max, 1.5);
+    assert!(!policy.classes.is_empty());
+    // An agent of the version before is taken in, and told nothing that it would not understand.
+    let welcome = register(71, 1).unwrap();
+    assert_eq!((welcome.protocol, welcome.policy), (1, None));
+    let refused = register(72, manager::wire::PROTOCOL + 1);
+    assert!(matches!(
+        refused,
+        Err(MessageRefusal::Wire(WireRefusal::Protocol { .. }))
+    ));
+}
+
+#[test]
+fn a_volume_whose_device_hangs_misses_its_objective() {
+    let mut host = Host::new(BASE, upside_down());
+    host.windows(2);
+    let missed = |host: &mut Host| {
+        let Ok(Answer::Volume(v)) = host.ask(Question::Volume {
+            volume: "idle".into(),
+        }) else {
+            panic!("it is known")
+        };
+        let slo = v.slo.expect("gold has an objective");
+        (slo.missed_now, slo.missed, v.load.unwrap().waiting)
+    };
+    assert_eq!(missed(&mut host), (false, 0, 0));
+    // Nothing is answered, nothing is measured: three requests have waited for a window.
+    host.volumes[1].ios = 0;
+    host.volumes[1].waiting = Some((3, 900_000));
+    host.windows(2);
+    assert_eq!(missed(&mut host), (true, 2, 3));
+    assert_eq!(host.status().slo_missed, 1);
+    let Ok(Answer::Counters(counters)) = host.ask(Question::Counters) else {
+        panic!("it answers")
+    };
+    let idle = counters.volumes.iter().find(|v| v.volume == "idle");
+    assert_eq!(idle.unwrap().slo_missed_ns, 2 * WINDOW);
+    // An idle volume misses nothing.
+    host.volumes[1].waiting = None;
+    host.windows(1);
+    assert_eq!(missed(&mut host), (false, 2, 0));
+}

@@ -1,0 +1,223 @@
+//! Restarts, stores that fail, jobs that get stuck: nothing is done twice and nothing is forgotten.
+
+use manager::question::{Answer, Question, Refusal};
+use manager::service::MessageRefusal;
+use manager::service::Service;
+use manager::settings::Mode;
+use manager::store::memory::Fault;
+use manager::view::MoveState;
+use manager::wire::{JobProgress, WireRefusal};
+use model::Goal;
+
+use super::host::{BASE, Host, WINDOW, volume};
+use super::{AUTO, choice, upside_down, with};
+
+#[test]
+fn a_killed_controller_goes_on_and_repeats_nothing() {
+    let mut host = Host::new(&with(AUTO), upside_down());
+    let plan = host.until_plan();
+    host.windows(1);
+    let job = host.ordered()[0];
+    host.progress(
+        job,
+        JobProgress::Copying {
+            copied_bytes: 1,
+            left_bytes: 2 << 20,
+            rate_bytes_per_s: 1,
+        },
+    );
+    host.windows(1);
+    host.restart_controller();
+    let lost = host.window();
+    assert!(
+        matches!(lost, Err(MessageRefusal::Wire(WireRefusal::Register))),
+        "{lost:?}"
+    );
+    host.register();
+    host.windows(1);
+    assert_eq!(host.ordered()[0], job, "the same job, not another one");
+    assert_eq!(host.plan().unwrap().generation, plan.generation);
+    host.finish(job, 100);
+    host.windows(1);
+    assert_eq!(host.job(job).state, "done");
+    host.restart_controller();
+    host.register();
+    host.windows(1);
+    assert_eq!(host.job(job).state, "done");
+    assert!(!host.ordered().contains(&job));
+}
+
+#[test]
+fn a_store_that_fails_orders_nothing_and_comes_back_as_it_was() {
+    let mut host = Host::new(&with(AUTO), upside_down());
+    host.windows(2);
+    host.store.0.borrow_mut().set_fault(Fault::Writes);
+    let refused = host.window().err();
+    assert!(
+        matches!(&refused, Some(MessageRefusal::Unavailable(why)) if why.contains("nothing is decided or ordered")),
+        "{refused:?}"
+    );
+    let status = host.ask(Question::Pause);
+    assert!(matches!(status, Err(Refusal::Unavailable(_))), "{status:?}");
+    host.store.0.borrow_mut().set_fault(Fault::None);
+    assert!(
+        !host.status().paused,
+        "what was not committed did not happen"
+    );
+    host.register();
+    host.until_plan();
+    host.windows(1);
+    assert!(!host.ordered().is_empty());
+}
+
+#[test]
+fn a_stuck_job_is_called_stuck_given_up_and_cancelled_until_the_agent_has_ended_it() {
+    let watch = format!("{AUTO}[watch]\nstuck_after = \"5s\"\ngive_up_after = \"10s\"\n");
+    let mut host = Host::new(&with(&watch), upside_down());
+    host.until_plan();
+    host.windows(1);
+    let job = host.ordered()[0];
+    host.progress(
+        job,
+        JobProgress::Copying {
+            copied_bytes: 1,
+            left_bytes: 99,
+            rate_bytes_per_s: 1,
+        },
+    );
+    host.windows(8);
+    assert!(
+        host.status()
+            .problems
+            .iter()
+            .any(|p| p.contains("is stuck")),
+        "{:?}",
+        host.status().problems
+    );
+    host.windows(6);
+    assert_eq!(host.job(job).state, "cancelled");
+    let cancels = |h: &Host| {
+        h.orders
+            .as_ref()
+            .unwrap()
+            .cancels
+            .iter()
+            .map(|m| m.job)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(cancels(&host), [job]);
+    host.progress(
+        job,
+        JobProgress::Failed {
+            why: "cancelled".into(),
+            copied_bytes: 1,
+        },
+    );
+    host.windows(1);
+    assert!(cancels(&host).is_empty());
+}
+
+/// Monitor epochs of two windows, migration epochs of four.
+const TOO_OLD: u64 = 12 * WINDOW;
+
+#[test]
+fn an_old_plan_begins_nothing_when_its_host_comes_back() {
+    let mut host = Host::new(BASE, upside_down());
+    let plan = host.until_plan();
+    assert!(!plan.moves.is_empty());
+    host.now_ns += TOO_OLD;
+    let now = host.now();
+    host.managed.tick(now);
+    host.order(Question::SetMode {
+        goal: Goal::Latency,
+        mode: Mode::Auto,
+    });
+    host.register();
+    host.windows(1);
+    assert!(host.ordered().is_empty(), "its facts are from before");
+    let state = &host.plan().unwrap().moves[0].state;
+    assert!(
+        matches!(state, MoveState::Ended { why } if why == "its plan is too old"),
+        "{state:?}"
+    );
+    host.until_plan();
+    host.windows(1);
+    assert!(!host.ordered().is_empty(), "a new one begins");
+}
+
+#[test]
+fn copied_bytes_count_once_over_restarts() {
+    let mut host = Host::new(&with(AUTO), upside_down());
+    host.until_plan();
+    host.windows(1);
+    let job = host.ordered()[0];
+    let copying = JobProgress::Copying {
+        copied_bytes: 64,
+        left_bytes: 1 << 20,
+        rate_bytes_per_s: 1,
+    };
+    host.progress(job, copying.clone());
+    host.windows(2);
+    for _ in 0..3 {
+        host.restart_controller();
+        host.register();
+        host.progress(job, copying.clone());
+        host.windows(1);
+    }
+    assert_eq!(host.job(job).copied_bytes, 64);
+}
+
+/// What was approved, has not begun and is not wanted any more ends everywhere: no ghost stands in the list of jobs.
+#[test]
+fn superseded_jobs_end_in_the_store_too() {
+    let mut host = Host::new(BASE, upside_down());
+    let plan = host.until_plan();
+    host.order(Question::Pause);
+    host.order(Question::Apply(choice(plan.generation, None)));
+    let job = plan.moves[0].job.unwrap();
+    assert_eq!(host.job(job).state, "waiting");
+    // The load is another one: nothing is to move any more.
+    host.volumes[0].ios = 10;
+    host.volumes[1].ios = 800;
+    host.until_plan();
+    host.until_plan();
+    let Ok(Answer::Jobs(jobs)) = host.ask(Question::Jobs { limit: 100 }) else {
+        panic!("it answers")
+    };
+    assert!(jobs.iter().all(|j| j.job != job), "{jobs:#?}");
+    let stored = manager::store::Store::jobs(&mut host.store, 100).unwrap();
+    let row = stored
+        .iter()
+        .find(|j| j.job == job)
+        .expect("it was approved");
+    assert_eq!(
+        (
+            row.state.as_str(),
+            row.cause.as_deref(),
+            row.ended_ns.is_some()
+        ),
+        ("cancelled", Some("superseded"), true)
+    );
+}
+
+#[test]
+fn approved_moves_that_had_not_begun_stay_approved_in_the_next_plan() {
+    // One at a time: the second one waits.
+    let one = BASE.replace("hold = 1", "hold = 1\nconcurrent_moves = 1");
+    let mut volumes = upside_down();
+    volumes.push(volume("second", "slow", "slow-0", 700, 900));
+    let mut host = Host::new(&one, volumes);
+    let plan = host.until_plan();
+    assert!(plan.moves.len() >= 2, "{plan:?}");
+    host.order(Question::Apply(choice(plan.generation, None)));
+    host.windows(1);
+    let first = host.ordered();
+    assert_eq!(first.len(), 1);
+    let newer = host.until_plan();
+    let waiting = newer
+        .moves
+        .iter()
+        .filter(|m| m.state == MoveState::Approved)
+        .count();
+    assert!(waiting >= 1, "{newer:?}");
+}

@@ -1,0 +1,114 @@
+//! A server of NBD for tests: it keeps an export in memory, and may answer in part.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nbd::{
+    BlockSizes, Command, Export, ExportFlags, Exports, HandshakeLimits, Progress, REQUEST_BYTES,
+    ServerHandshake,
+};
+
+/// Size of the export.
+const BYTES: usize = 16 << 20;
+
+/// The export, which has no name.
+struct One;
+
+impl Exports for One {
+    fn find(&self, name: &str) -> Option<Export> {
+        let can = [
+            ExportFlags::SEND_FLUSH,
+            ExportFlags::SEND_FUA,
+            ExportFlags::SEND_WRITE_ZEROES,
+        ];
+        name.is_empty().then(|| Export {
+            name: String::new(),
+            description: String::new(),
+            size: BYTES as u64,
+            flags: can
+                .into_iter()
+                .fold(ExportFlags::HAS_FLAGS, ExportFlags::with),
+            block: BlockSizes {
+                minimum: 1,
+                preferred: 4096,
+                maximum: 32 << 20,
+            },
+        })
+    }
+
+    fn list(&self) -> Vec<Export> {
+        vec![]
+    }
+}
+
+/// Serves 16 MiB as the export without a name, for as long as the process is there. Of reads that end beyond the first `whole` bytes only one
+/// byte is answered, and that this is all.
+///
+/// # Panics
+/// When there is something in the socket's place.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a server beside the test that it serves"
+)]
+pub fn serve(socket: &Path, whole: usize) {
+    let listener = UnixListener::bind(socket).expect("the socket's place is free");
+    let bytes = Arc::new(Mutex::new(vec![0; BYTES]));
+    std::thread::spawn(move || {
+        for guest in listener.incoming().flatten() {
+            let bytes = bytes.clone();
+            std::thread::spawn(move || serve_one(guest, &bytes, whole));
+        }
+    });
+}
+
+/// Ends when the guest does.
+fn serve_one(mut guest: UnixStream, bytes: &Mutex<Vec<u8>>, whole: usize) -> io::Result<()> {
+    let mut handshake = ServerHandshake::new(HandshakeLimits::default());
+    guest.write_all(&handshake.greeting())?;
+    loop {
+        let (mut input, mut out) = ([0; 4096], vec![]);
+        let n = guest.read(&mut input)?;
+        if n == 0 {
+            return Ok(());
+        }
+        let stepped = handshake.step(&input[..n], &One, &mut out);
+        let (_, progress) = stepped.map_err(io::Error::other)?;
+        guest.write_all(&out)?;
+        if matches!(progress, Progress::Ready(_)) {
+            break;
+        }
+    }
+    let mut head = [0; REQUEST_BYTES];
+    loop {
+        guest.read_exact(&mut head)?;
+        let asked = nbd::decode_request(&head).map_err(io::Error::other)?;
+        let mut payload = vec![0; asked.payload_bytes() as usize];
+        guest.read_exact(&mut payload)?;
+        let from = asked.offset as usize;
+        let range = from..from + asked.length as usize;
+        let mut bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let answer = match asked.command {
+            Command::Disconnect => return Ok(()),
+            Command::Read if range.end > whole => {
+                let one = nbd::data_chunk(asked.cookie, asked.offset, 1, true);
+                [&one[..], b"x"].concat()
+            }
+            Command::Read => {
+                let all = nbd::data_chunk(asked.cookie, asked.offset, asked.length, true);
+                [&all[..], &bytes[range]].concat()
+            }
+            command => {
+                match command {
+                    Command::Write => bytes[range].copy_from_slice(&payload),
+                    Command::WriteZeroes => bytes[range].fill(0),
+                    _ => {}
+                }
+                nbd::none_chunk(asked.cookie).to_vec()
+            }
+        };
+        drop(bytes);
+        guest.write_all(&answer)?;
+    }
+}

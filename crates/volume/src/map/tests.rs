@@ -1,0 +1,263 @@
+//! The extent map and the routing of requests.
+
+use super::*;
+use model::ExtentRanges;
+
+fn whole(map: &VolumeMap, to: DeviceId) -> Batch {
+    let slots = 0..map.extents() as u32;
+    let at = |slot| Some(Location { device: to, slot });
+    Batch {
+        first: 0,
+        targets: slots.map(at).collect(),
+    }
+}
+
+fn write(offset: u64, length: u64) -> Request {
+    Request {
+        op: Op::Write,
+        offset,
+        length,
+    }
+}
+
+#[test]
+fn a_request_on_a_quiet_volume_is_one_part() {
+    let mut map = VolumeMap::new(Bytes(1000), Bytes(100), DeviceId(3));
+    let mut out = Vec::new();
+    assert_eq!(
+        map.submit(write(50, 500), &mut out),
+        Ok(Submission::Issued(None))
+    );
+    assert_eq!(
+        out,
+        [DeviceIo {
+            device: DeviceId(3),
+            op: Op::Write,
+            offset: 50,
+            length: 500,
+            at: 50,
+            mirror: false
+        }]
+    );
+}
+
+#[test]
+fn out_of_range_is_refused_without_overflow() {
+    let mut map = VolumeMap::new(Bytes(1000), Bytes(100), DeviceId(0));
+    let mut out = Vec::new();
+    for (offset, length) in [
+        (1000, 1),
+        (999, 2),
+        (u64::MAX, 1),
+        (1, u64::MAX),
+        (u64::MAX, u64::MAX),
+    ] {
+        assert!(
+            map.submit(write(offset, length), &mut out).is_err(),
+            "{offset} {length}"
+        );
+    }
+    assert!(map.submit(write(999, 1), &mut out).is_ok());
+    assert!(map.submit(write(1000, 0), &mut out).is_ok());
+}
+
+#[test]
+fn a_flush_during_a_move_reaches_both_ends() {
+    let mut map = VolumeMap::new(Bytes(1000), Bytes(100), DeviceId(0));
+    map.begin_relocation(whole(&map, DeviceId(1)), Bytes(100), Earlier::None)
+        .unwrap();
+    let mut out = Vec::new();
+    let _ = map
+        .submit(
+            Request {
+                op: Op::Flush,
+                offset: 0,
+                length: 0,
+            },
+            &mut out,
+        )
+        .unwrap();
+    assert_eq!(
+        out.iter().map(|io| io.device).collect::<Vec<_>>(),
+        [DeviceId(0), DeviceId(1)]
+    );
+}
+
+#[test]
+fn misuse_is_an_error() {
+    let mut map = VolumeMap::new(Bytes(1000), Bytes(100), DeviceId(0));
+    assert_eq!(map.next_copy(), Err(RelocationError::NotRelocating));
+    assert_eq!(
+        map.begin_relocation(whole(&map, DeviceId(0)), Bytes(10), Earlier::None),
+        Err(RelocationError::AlreadyThere { extent: 0 })
+    );
+    let batch = whole(&map, DeviceId(1));
+    map.begin_relocation(batch.clone(), Bytes(1000), Earlier::None)
+        .unwrap();
+    assert_eq!(
+        map.begin_relocation(batch, Bytes(10), Earlier::None),
+        Err(RelocationError::Busy)
+    );
+    assert_eq!(map.switch(), Err(RelocationError::NotReady));
+    while let CopyStep::Copy(chunk) = map.next_copy().unwrap() {
+        map.copied(chunk).unwrap();
+    }
+    assert!(map.ready_to_switch() && !map.released());
+    map.switch().unwrap();
+    assert_eq!(map.cancel_relocation(), Err(RelocationError::TooLate));
+    assert!(map.released() && !map.released());
+    assert_eq!(map.sole_device(), Some(DeviceId(1)));
+}
+
+#[test]
+fn holes_read_as_nothing_and_ask_for_a_place_before_they_are_written() {
+    let mut map = VolumeMap::at(Bytes(250), Bytes(100), vec![None; 3]);
+    let mut out = Vec::new();
+    let read = |offset, length| Request {
+        op: Op::Read,
+        offset,
+        length,
+    };
+    assert_eq!((map.sole_device(), map.main_device()), (None, None));
+    assert_eq!(
+        map.submit(read(0, 250), &mut out),
+        Ok(Submission::Issued(None))
+    );
+    assert!(out.is_empty());
+    let needs = Submission::NeedsPlace { extent: 1, end: 3 };
+    assert_eq!(map.submit(write(150, 100), &mut out), Ok(needs));
+    let (device, slot) = (DeviceId(2), 7);
+    map.place(1, Location { device, slot });
+    let needs = Submission::NeedsPlace { extent: 2, end: 3 };
+    assert_eq!(map.submit(write(150, 100), &mut out), Ok(needs));
+    map.place(2, Location { device, slot: 8 });
+    assert_eq!(
+        map.submit(write(150, 100), &mut out),
+        Ok(Submission::Issued(None))
+    );
+    // Neighbours on the device are one part.
+    assert_eq!((out.len(), out[0].at, out[0].length), (1, 750, 100));
+    assert_eq!(map.bytes_not_on(Selection::Whole, DeviceId(0)), Bytes(150));
+    assert_eq!(map.vacate(1), Some(Location { device, slot }));
+    assert_eq!(map.vacate(1), None);
+    let _ = map.submit(read(50, 200), &mut out).unwrap();
+    assert_eq!((out.len(), out[0].offset, out[0].at), (1, 200, 800));
+    assert_eq!(map.bytes_not_on(Selection::Whole, DeviceId(0)), Bytes(50));
+    assert_eq!([1, 2].map(|e| map.bytes_of(e)), [Bytes(100), Bytes(50)]);
+}
+
+#[test]
+fn batches_pass_over_what_is_there_already() {
+    let mut map = VolumeMap::new(Bytes(1000), Bytes(100), DeviceId(0));
+    let to = DeviceId(1);
+    assert_eq!(
+        map.next_batch(Selection::Whole, 0, to, Bytes(250)),
+        Some(0..2)
+    );
+    assert_eq!(
+        map.next_batch(Selection::Whole, 9, to, Bytes(250)),
+        Some(9..10)
+    );
+    assert_eq!(map.next_batch(Selection::Whole, 10, to, Bytes(250)), None);
+    assert_eq!(
+        map.next_batch(Selection::Whole, 0, to, Bytes(1)),
+        Some(0..1)
+    );
+    map.begin_relocation(
+        Batch {
+            first: 0,
+            targets: vec![
+                Some(Location {
+                    device: to,
+                    slot: 0,
+                }),
+                None,
+            ],
+        },
+        Bytes(100),
+        Earlier::None,
+    )
+    .unwrap();
+    while let CopyStep::Copy(chunk) = map.next_copy().unwrap() {
+        assert_eq!(chunk.offset, 0);
+        map.copied(chunk).unwrap();
+    }
+    assert_eq!(map.switch().unwrap().len(), 1);
+    assert!(map.released());
+    let next = map.next_batch(Selection::Whole, 0, to, Bytes(250));
+    assert_eq!(next, Some(1..3));
+    assert_eq!(map.holders(), [(DeviceId(0), 9), (to, 1)]);
+}
+
+#[test]
+fn a_selection_moves_what_it_names_and_nothing_else() {
+    let to = DeviceId(1);
+    let mut map = VolumeMap::new(Bytes(95), Bytes(10), DeviceId(0));
+    let ranges: ExtentRanges = "1,3-4,9".parse().unwrap();
+    let selected = Selection::Extents(&ranges);
+    assert_eq!(map.bytes_not_on(selected, to), Bytes(35));
+    let mut cursor = 0;
+    let mut batches = vec![];
+    while let Some(batch) = map.next_batch(selected, cursor, to, Bytes(30)) {
+        cursor = batch.end;
+        batches.push(batch.clone());
+        let target = |e: usize| Location {
+            device: to,
+            slot: e as u32,
+        };
+        let targets = batch
+            .clone()
+            .map(|e| selected.contains(e).then(|| target(e)));
+        let (first, targets) = (batch.start, targets.collect());
+        map.begin_relocation(Batch { first, targets }, Bytes(10), Earlier::None)
+            .unwrap();
+        while let CopyStep::Copy(chunk) = map.next_copy().unwrap() {
+            map.copied(chunk).unwrap();
+        }
+        map.switch().unwrap();
+        assert!(map.released());
+    }
+    assert_eq!(batches, [1..5, 9..10]);
+    assert_eq!(map.bytes_not_on(selected, to), Bytes(0));
+    let there = (0..10).filter(|e| map.location(*e).is_some_and(|l| l.device == to));
+    assert_eq!(there.collect::<Vec<_>>(), [1, 3, 4, 9]);
+}
+
+/// Where the short way has an answer, it is the one that the full way gives.
+#[test]
+fn a_lone_device_is_where_every_part_goes() {
+    let at = |device, slot| {
+        Some(Location {
+            device: DeviceId(device),
+            slot,
+        })
+    };
+    let places = vec![at(0, 0), at(0, 1), at(1, 2), None, at(1, 4), at(0, 5)];
+    let mut map = VolumeMap::at(Bytes(58), Bytes(10), places);
+    let mut parts = vec![];
+    let mut lone = 0;
+    for offset in 0..60 {
+        for length in 0..25 {
+            let device = map.lone_device(offset, length);
+            let read = Request {
+                op: Op::Read,
+                offset,
+                length,
+            };
+            if map.submit(read, &mut parts).is_err() {
+                assert_eq!(device, None, "outside the volume");
+                continue;
+            }
+            let bytes: u64 = parts.iter().map(|p| p.length).sum();
+            let one = parts.iter().all(|p| p.device == parts[0].device);
+            let expected = (length > 0 && bytes == length && one).then(|| parts[0].device);
+            assert_eq!(device, expected, "{offset} {length}");
+            lone += u32::from(device.is_some());
+        }
+    }
+    assert!(lone > 300, "{lone} of them");
+    let (first, targets) = (5, vec![at(1, 5)]);
+    map.begin_relocation(Batch { first, targets }, Bytes(10), Earlier::None)
+        .unwrap();
+    assert_eq!(map.lone_device(0, 5), None, "something moves");
+}

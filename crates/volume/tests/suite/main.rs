@@ -1,0 +1,3 @@
+//! The tests of this crate, in one program.
+
+mod move_under_load;
