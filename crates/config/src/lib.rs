@@ -12,6 +12,7 @@ mod edit;
 mod grid;
 mod origin;
 mod policy;
+pub mod scenario;
 mod strategies;
 mod text;
 mod tiers;

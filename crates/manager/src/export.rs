@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
+use config::scenario::{ClientConfig, Recorded, RecordedFacts, Scenario, VolumeConfig};
 use config::{AffinityConfig, ClassConfig, MemberConfig, PolicyConfig, TierConfig};
 use model::{Facts, Measured, Outcome, Plan, Policy, Report};
 use serde::de::DeserializeOwned;
-use sim::{ClientConfig, Recorded, RecordedFacts, Scenario, VolumeConfig};
 use trace::{Habits, SizeShare};
 use units::{Bytes, Iops, Nanos, TierId, VolumeId};
 

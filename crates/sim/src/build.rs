@@ -10,8 +10,8 @@ use units::{Bytes, ClassId, DeviceId, Nanos, TierId, VmId, VolumeId};
 use volume::BATCH_BYTES;
 
 use crate::flash_config::FlashModel;
-use crate::scenario::{InitialPlacement, Replay, VolumeConfig};
 use crate::{GeneratorModel, ScenarioError, ScenarioFile};
+use config::scenario::{InitialPlacement, Replay, VolumeConfig};
 
 /// Rows of results over time. Bounds the memory of a run: a row is about 100 bytes.
 const SERIES_ROWS_MAX: u64 = 4_000_000;

@@ -24,10 +24,10 @@ use planner::extents::{ExtentNo, Heat};
 use units::Nanos;
 
 pub use cell::{Cell, CellSpec, Counted, IntervalCount, PolicyCell};
-pub use formula::{Aggregation, Directions, Formula, MovementReading, Score, storage_performance};
+pub use formula::{Directions, Formula, Score, storage_performance};
 pub use heats::{Heats, of_measurements, of_trace};
 pub use methods::{METHODS, Method};
-pub use study::{COUNTING_SCHEMA, CountingConfig, CountingLoad, CountingResult, CountingRow};
+pub use study::{COUNTING_SCHEMA, CountingLoad, CountingResult, CountingRow};
 
 /// Feeds all cells from one pass over the heats. `heats` has the requests of each interval, in order of extent; all intervals
 /// are `interval` long, and the first begins at zero.

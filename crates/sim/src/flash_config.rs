@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
+use config::scenario::FlashConfig;
 use config::{find, suggestion};
 use flash::drive::{DriveConfig, PRESETS, preset};
 use flash::ftl::{Sharing, TenantId};
 use flash::{Drive, FlashError};
 use model::Topology;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use units::Bytes;
 
 use crate::build::VolumeModel;
@@ -20,36 +19,6 @@ use crate::{ScenarioError, ScenarioFile};
 const SAMPLED_PAGES: u64 = 1 << 21;
 /// Overwrites of the whole drive at most; it is in its steady state long before.
 const AGE_MAX: f64 = 10.0;
-
-/// The inside of a tier's SSDs. The run then serves requests by pages, erase blocks and their collection instead of by the tier's caps
-/// and load curve; these stay what strategies believe of it.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct FlashConfig {
-    /// A drive by name (`terrace sim presets`).
-    pub preset: Option<String>,
-    /// The drive in full instead of a preset.
-    pub drive: Option<DriveConfig>,
-    /// Spare space: share of the flash that the host does not see; the preset's if left out.
-    pub spare: Option<f64>,
-    /// Programs and erasures that a block stands; the preset's if left out.
-    pub endurance: Option<u32>,
-    /// Only one in so many runs of pages is in the maps, which large drives need; by size if left out.
-    pub scale: Option<u32>,
-    /// How often its capacity was overwritten at random before the run.
-    #[serde(default = "default_age")]
-    pub age: f64,
-    /// Whether space that holds no volume is trimmed: after ageing, and when a move leaves it.
-    #[serde(default = "default_discard")]
-    pub discard: bool,
-}
-
-fn default_age() -> f64 {
-    2.0
-}
-fn default_discard() -> bool {
-    true
-}
 
 /// A drive as it is when a run begins.
 #[derive(Debug, Clone)]

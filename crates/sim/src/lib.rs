@@ -30,7 +30,6 @@ mod parse;
 mod recorded;
 pub mod response;
 mod result;
-mod scenario;
 mod sensitivity;
 mod session;
 mod slots;
@@ -45,17 +44,12 @@ pub use config::ConfigFault as ScenarioError;
 
 pub use build::{ClientModel, Model, TraceModel, VolumeModel};
 pub use engine::{RunError, RunOptions, RunProgress, run};
-pub use flash_config::{FlashConfig, FlashModel};
+pub use flash_config::FlashModel;
 pub use generator::GeneratorModel;
 pub use parse::{ScenarioFile, scenario_schema};
-pub use recorded::{RecordedFacts, RecordedMove, RecordedVolume};
 pub use result::{
     DeviceSeries, DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary,
     Manifest, MoveRecord, MoveTotals, RUN_SCHEMA, RunResult, Series, TraceHash,
-};
-pub use scenario::{
-    ClientConfig, GeneratorConfig, InitialPlacement, MeasurementsConfig, Recorded, Replay,
-    Scenario, TraceConfig, VolumeConfig,
 };
 pub use sensitivity::{
     SENSITIVITY_CASES, SensitivityCase, SensitivityError, SensitivityRow, TierErrors,

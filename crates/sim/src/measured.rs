@@ -4,8 +4,8 @@ use trace::measurements::{MEASUREMENT_PAGE, MEASUREMENT_SLOT, Measurements, Volu
 use trace::{Habits, Phase, SizeShare};
 use units::{Bytes, Iops, Nanos};
 
-use crate::scenario::{ClientConfig, MeasurementsConfig, VolumeConfig};
 use crate::{ScenarioError, ScenarioFile};
+use config::scenario::{ClientConfig, MeasurementsConfig, VolumeConfig};
 
 /// Shorter pieces of time join the one before: clients' phases are no shorter.
 const PHASE_MIN: Nanos = Nanos::from_millis(1);

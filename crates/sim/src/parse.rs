@@ -1,9 +1,10 @@
 //! Reading a scenario.
 
+use config::scenario::Scenario;
 use config::{Text, parameters, strategy};
 use serde_json::Value;
 
-use crate::{Scenario, ScenarioError};
+use crate::ScenarioError;
 
 /// A scenario with its text, so that later faults can name their line too.
 #[derive(Debug, Clone)]

@@ -1,96 +1,13 @@
 //! Deciding again what a live controller decided: a scenario with what was recorded gives the same facts, and so the same
 //! plan, byte for byte. Whoever changes the scenario first sees what the controller would have done instead.
 
-use std::collections::BTreeMap;
-
+use config::scenario::{Recorded, RecordedFacts, RecordedVolume, VolumeConfig};
 use config::{UnknownVolumes, class_of, find, resolve_classes, resolve_policy, resolve_topology};
-use model::{
-    CalibrationWindow, DeviceFacts, ExtentFacts, ExtentRanges, Facts, Measured, Policy,
-    RunningMove, Topology, VolumeFacts,
-};
+use model::{Facts, Policy, RunningMove, Topology, VolumeFacts};
 use planner::{AnyStrategy, Decision, StrategyState, decide};
-use serde::{Deserialize, Serialize};
-use units::{DeviceId, Nanos, VmId, VolumeId};
+use units::{DeviceId, VmId, VolumeId};
 
-use crate::scenario::{Recorded, VolumeConfig};
 use crate::{ScenarioError, ScenarioFile};
-
-/// Measurements by name.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RecordedFacts {
-    /// By volume. One that is not here is unknown.
-    pub volumes: BTreeMap<String, RecordedVolume>,
-    /// By device. One that is not here is idle and empty.
-    pub devices: BTreeMap<String, DeviceFacts>,
-    /// Moves that had not ended.
-    pub moves: Vec<RecordedMove>,
-}
-
-/// What was known of a volume.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RecordedVolume {
-    /// Its load over the last monitor epoch; none is unknown.
-    pub measured: Option<Measured>,
-    /// Windows of calibration that had ended; their devices are those of the scenario, in its order.
-    pub calibration: Vec<CalibrationWindow>,
-    /// Whether a session was under way.
-    pub calibrating: bool,
-    /// When its last move had ended.
-    pub last_moved: Option<Nanos>,
-    /// Its extents, on the scenario's devices in its order; none is unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub extents: Option<ExtentFacts>,
-}
-
-/// A move that had not ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RecordedMove {
-    /// The volume.
-    pub volume: String,
-    /// Source device.
-    pub from: String,
-    /// Target device.
-    pub to: String,
-    /// The extents that moved; none is the whole volume.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub extents: Option<ExtentRanges>,
-}
-
-impl RecordedFacts {
-    /// What of facts a scenario does not say by itself.
-    pub fn of(facts: &Facts) -> Self {
-        let device = |d: DeviceId| facts.topology.device(d).name.clone();
-        let volume = |v: &VolumeFacts| RecordedVolume {
-            measured: v.measured,
-            calibration: v.calibration.clone(),
-            calibrating: v.calibrating,
-            last_moved: v.last_moved,
-            extents: v.extents.clone(),
-        };
-        let devices = facts.topology.devices.iter().zip(&facts.devices);
-        Self {
-            volumes: facts
-                .volumes
-                .iter()
-                .map(|v| (v.name.clone(), volume(v)))
-                .collect(),
-            devices: devices.map(|(d, f)| (d.name.clone(), *f)).collect(),
-            moves: facts
-                .moves
-                .iter()
-                .map(|m| RecordedMove {
-                    volume: facts.volumes[m.volume.index()].name.clone(),
-                    from: device(m.from),
-                    to: device(m.to),
-                    extents: m.extents.clone(),
-                })
-                .collect(),
-        }
-    }
-}
 
 /// What of recorded extents does not fit the scenario.
 fn strange_extents(known: &RecordedVolume, v: &VolumeConfig, devices: usize) -> Option<String> {

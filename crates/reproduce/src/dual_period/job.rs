@@ -1,10 +1,9 @@
 //! One load, and everything that is evaluated on it in one pass.
 
+use config::scenario::{Aggregation, MovementReading};
 use planner::extents::Terms;
 use serde::Serialize;
-use sim::counting::{
-    Aggregation, Cell, CellSpec, Counted, Formula, MovementReading, Score, evaluate,
-};
+use sim::counting::{Cell, CellSpec, Counted, Formula, Score, evaluate};
 use trace::conditions::{Condition, condition};
 use units::{Bytes, Nanos};
 

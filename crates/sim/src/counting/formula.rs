@@ -4,23 +4,13 @@
 //! gives M in percent, movement I/Os over application I/Os, and subtracts it from IOPS, which cannot be meant: see
 //! [`MovementReading`].
 
+use config::scenario::{Aggregation, MovementReading};
 use planner::extents::Terms;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
 use super::cell::{Counted, IntervalCount};
-
-/// What "minus M" means.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum MovementReading {
-    /// P·(1 − M): movement takes a share of what the storage does. Negative where more is moved than asked for.
-    Subtract,
-    /// P/(1 + M): application and movement share the storage in the ratio of their I/Os. The two agree for small M.
-    #[default]
-    Share,
-}
 
 /// Which I/Os of copies count as movement.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -33,17 +23,6 @@ pub enum Directions {
     Copies,
     /// One I/O per piece copied up; what goes down is free.
     Up,
-}
-
-/// In which order to average.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Aggregation {
-    /// Performance per interval, then the mean: as published.
-    #[default]
-    PerInterval,
-    /// Requests, hits and moves are summed up first.
-    Whole,
 }
 
 /// How counts become performance.

@@ -1,14 +1,14 @@
 //! A scenario at counting level: which method serves most of some real loads from a small fast tier.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use config::scenario::CountingConfig;
+use serde::Serialize;
 use trace::LoadedTrace;
 use trace::measurements::Measurements;
 use units::{Bytes, Nanos};
 
 use planner::extents::Terms;
 
-use super::formula::{Aggregation, Directions, Formula, MovementReading, Score};
+use super::formula::{Directions, Formula, Score};
 use super::heats::{self, Heats};
 use super::{CellSpec, evaluate, methods};
 use crate::{ScenarioError, ScenarioFile};
@@ -18,40 +18,6 @@ const INTERVALS_MAX: usize = 1_000_000;
 
 /// Smaller extents are pages.
 const EXTENT_MIN: Bytes = Bytes(4096);
-
-/// The table `counting` of a scenario: it is evaluated by counting instead of being simulated. Then the scenario's tiers,
-/// volumes and policy mean nothing and are left out; `extent`, `traces`, `measurements`, `compare` and `strategies` are used.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct CountingConfig {
-    /// Length of an interval: heat is counted, and a placement may be changed, once in each.
-    pub interval: Nanos,
-    /// Time at the start that is left out of the results: the first placements are nobody's choice.
-    #[serde(default)]
-    pub count_from: Nanos,
-    /// Sizes of the fast tier, as shares of the extents that are ever asked for, above 0 and below 1.
-    pub fast_shares: Vec<f64>,
-    /// Size of one I/O of a move. 128 KiB is an assumption: paper 1 names no size.
-    #[serde(default = "default_movement_io")]
-    pub movement_io: Bytes,
-    /// How many times as many I/Os per second the fast tier can do (paper 1: 180).
-    #[serde(default = "default_speed_ratio")]
-    pub speed_ratio: f64,
-    /// What movement takes away.
-    #[serde(default)]
-    pub movement: MovementReading,
-    /// In which order to average.
-    #[serde(default)]
-    pub average: Aggregation,
-}
-
-fn default_movement_io() -> Bytes {
-    Bytes(128 << 10)
-}
-
-fn default_speed_ratio() -> f64 {
-    180.0
-}
 
 /// One load that methods are held against.
 #[derive(Debug, Clone)]

@@ -1,5 +1,6 @@
 //! The vectors of the formulas, and everything against a slow and obvious simulation.
 
+use config::scenario::{Aggregation, MovementReading};
 use planner::extents::{
     DualPeriod, DualPeriodConfig, ExtentNo, ExtentPolicy, Period, PeriodConfig, Terms,
 };

@@ -1,17 +1,23 @@
 //! A scenario file: the array, the volumes, their loads, the policy and the strategies, as TOML.
 //!
-//! These are the words of the file, not yet resolved: names are text here and become ids in [`crate::Model`].
+//! These are the words of the file, not yet resolved: names are text here and become ids in a model of the simulator.
+
+mod counting;
+mod flash;
+mod recorded;
 
 use std::collections::BTreeMap;
 
-use config::{ClassConfig, PolicyConfig, StrategyTables, TierConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use trace::{Bursts, ClientSpec, Habits, Phase};
 use units::{Bytes, Nanos};
 
-use crate::counting::CountingConfig;
-use crate::flash_config::FlashConfig;
+use crate::{ClassConfig, PolicyConfig, StrategyTables, TierConfig};
+
+pub use counting::{Aggregation, CountingConfig, MovementReading};
+pub use flash::FlashConfig;
+pub use recorded::{Recorded, RecordedFacts, RecordedMove, RecordedVolume};
 
 /// The whole file.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -140,25 +146,6 @@ fn default_extent() -> Bytes {
 }
 fn default_chunk() -> Bytes {
     Bytes(256 << 10)
-}
-
-/// What was known when a live array was decided about. Names are those of the scenario's volumes and devices; what else
-/// the scenario says may be changed before it is decided again.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Recorded {
-    /// The controller's time.
-    pub at: Nanos,
-    /// Number of the monitor epoch.
-    pub epoch: u64,
-    /// Number of the plan before.
-    pub generation: u64,
-    /// Whether data could be placed.
-    pub placement_due: bool,
-    /// Measurements, as JSON.
-    pub facts: String,
-    /// What the strategy remembered, as JSON.
-    pub state: String,
 }
 
 /// Where volumes without a tier start.
