@@ -1,4 +1,4 @@
-//! An array behind its control socket.
+//! An array, as an agent sees it: what it is asked, and what its answers mean.
 
 use std::path::PathBuf;
 
@@ -20,13 +20,14 @@ use units::{BytesPerSec, DeviceId, Nanos};
 const OTHER_VERSION: &str =
     "it answers something else: use the same version of terrace on both sides";
 
-/// An array that a server has.
-pub(crate) struct ControlledArray {
+/// An array that is served, behind its control socket.
+pub struct ServedArray {
     control: PathBuf,
 }
 
-impl ControlledArray {
-    pub(crate) fn new(control: PathBuf) -> Self {
+impl ServedArray {
+    /// The one with that control socket.
+    pub fn new(control: PathBuf) -> Self {
         Self { control }
     }
 
@@ -35,7 +36,10 @@ impl ControlledArray {
     }
 
     /// The array as it is.
-    pub(crate) fn snapshot(&self) -> Result<Snapshot, String> {
+    ///
+    /// # Errors
+    /// Why it does not answer.
+    pub fn snapshot(&self) -> Result<Snapshot, String> {
         match self.ask(&Ask::Samples)? {
             Told::Samples(samples) => Ok(snapshot(samples)),
             _ => Err(OTHER_VERSION.into()),
@@ -43,7 +47,10 @@ impl ControlledArray {
     }
 
     /// Adds the extents of some volumes to a snapshot. Of one that cannot be looked at, as it is gone by now, they stay unknown.
-    pub(crate) fn look_at_extents(
+    ///
+    /// # Errors
+    /// Why it does not answer.
+    pub fn look_at_extents(
         &self,
         wanted: Vec<WantedExtents>,
         snapshot: &mut Snapshot,
@@ -85,7 +92,10 @@ impl ControlledArray {
     }
 
     /// Does what the agent wants.
-    pub(crate) fn carry_out(&self, deed: &Deed) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// Why it is not done.
+    pub fn carry_out(&self, deed: &Deed) -> Result<(), String> {
         let question = match deed {
             Deed::StartMove(order) => Ask::Move {
                 volume: order.volume.clone(),

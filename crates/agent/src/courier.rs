@@ -76,6 +76,10 @@ fn carry(controller: &mut Client, host: &str, message: &Message) -> Letter {
             let orders = controller.report(host, report);
             orders.map(|o| Letter::Orders(Box::new(o)))
         }
+        Message::JobsEnded(jobs) => {
+            let orders = controller.jobs_ended(host, jobs);
+            orders.map(|o| Letter::Orders(Box::new(o)))
+        }
     };
     match answer {
         Ok(letter) => letter,

@@ -2,7 +2,7 @@
 
 use manager::wire::ArrayPolicy;
 
-use crate::array::ControlledArray;
+use crate::array::ServedArray;
 
 /// What was said to the array last.
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ impl Held {
     /// Says what holds, if the array does not know it yet; why it does not take it, once for each reason.
     pub(crate) fn say(
         &mut self,
-        array: &ControlledArray,
+        array: &ServedArray,
         policy: &ArrayPolicy,
         life: Vec<u64>,
     ) -> Option<String> {

@@ -24,7 +24,7 @@ use client::Client;
 use manager::agent::Agent;
 use thiserror::Error;
 
-use array::ControlledArray;
+pub use array::ServedArray;
 use courier::{Courier, Letter};
 use held::Held;
 
@@ -86,7 +86,7 @@ impl RunningAgent {
         let (ended, said) = (stop.clone(), trouble.clone());
         let looker = std::thread::Builder::new()
             .name("terrace-agent".into())
-            .spawn(move || look(&ControlledArray::new(control), &courier, &ended, &said))?;
+            .spawn(move || look(&ServedArray::new(control), &courier, &ended, &said))?;
         Ok(Self {
             stop,
             trouble,
@@ -127,7 +127,7 @@ fn session() -> u64 {
     ns ^ (u64::from(std::process::id()) << 40)
 }
 
-fn look(array: &ControlledArray, courier: &Courier, stop: &AtomicBool, trouble: &Trouble) {
+fn look(array: &ServedArray, courier: &Courier, stop: &AtomicBool, trouble: &Trouble) {
     let began = Instant::now();
     let now = || began.elapsed().as_nanos() as u64;
     let mut agent = Agent::new(session(), env!("CARGO_PKG_VERSION"));

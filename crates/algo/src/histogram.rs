@@ -101,15 +101,22 @@ impl WindowHistograms {
         self.sums[index]
     }
 
-    /// Adds histogram `index` to every one of `totals` and starts it again from nothing; its sums.
-    pub fn drain_into(&mut self, index: usize, totals: &mut [&mut Histogram]) -> WindowSums {
+    /// Adds histogram `index` to every one of `totals` and starts it again from nothing; its sums, and counts by bucket, rising, without
+    /// empty ones.
+    pub fn drain_into(
+        &mut self,
+        index: usize,
+        totals: &mut [&mut Histogram],
+    ) -> (WindowSums, Vec<(u16, u64)>) {
+        let mut buckets = Vec::new();
         let sums = std::mem::take(&mut self.sums[index]);
         if sums.count == 0 {
-            return sums;
+            return (sums, buckets);
         }
         let counts = &mut self.counts[index * BUCKETS..(index + 1) * BUCKETS];
         for (bucket, n) in counts.iter_mut().enumerate().filter(|(_, n)| **n > 0) {
             let n = u64::from(std::mem::take(n));
+            buckets.push((bucket as u16, n));
             for total in totals.iter_mut() {
                 total.counts[bucket] += n;
             }
@@ -119,7 +126,7 @@ impl WindowHistograms {
             total.sum_ns += u128::from(sums.sum_ns);
             total.max_ns = total.max_ns.max(sums.max_ns);
         }
-        sums
+        (sums, buckets)
     }
 }
 
@@ -294,10 +301,12 @@ mod tests {
             for v in &values {
                 windows.record(1, *v, 10);
             }
-            let sums = windows.drain_into(1, &mut [&mut h, &mut twice]);
+            let (sums, buckets) = windows.drain_into(1, &mut [&mut h, &mut twice]);
             prop_assert_eq!(sums.bytes, 10 * values.len() as u64);
+            let counted: Vec<_> = buckets.iter().map(|(b, n)| (usize::from(*b), *n)).collect();
+            prop_assert_eq!(counted, h.buckets().collect::<Vec<_>>());
             prop_assert_eq!(&h, &twice);
-            prop_assert_eq!(windows.drain_into(1, &mut [&mut h]), WindowSums::default());
+            prop_assert_eq!(windows.drain_into(1, &mut [&mut h]), (WindowSums::default(), vec![]));
             values.sort_unstable();
             let summary = h.summary();
             for (q, got) in [(0.5, summary.p50_us), (0.95, summary.p95_us), (0.99, summary.p99_us), (0.999, summary.p999_us)] {

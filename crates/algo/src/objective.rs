@@ -14,7 +14,7 @@
 
 use model::{SloStatistic, SloTarget};
 
-use crate::histogram::bucket_value_ns;
+use crate::histogram::{bucket_of, bucket_value_ns};
 
 /// Requests that were answered in a window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -43,6 +43,15 @@ impl Overdue {
             self.count += 1;
             self.age_ns += u128::from(age_ns);
         }
+    }
+
+    /// As counts by bucket of age, all at their mean.
+    pub fn as_buckets(&self) -> Vec<(u16, u64)> {
+        let Some(mean_ns) = self.age_ns.checked_div(u128::from(self.count)) else {
+            return vec![];
+        };
+        let mean_ns = u64::try_from(mean_ns).unwrap_or(u64::MAX);
+        vec![(bucket_of(mean_ns) as u16, self.count)]
     }
 
     /// So many, of this mean age.

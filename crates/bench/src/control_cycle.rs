@@ -120,6 +120,7 @@ fn report(seq: u64, at_ns: u64, volumes: u64, rng: &mut Rng) -> WindowReport {
             let (device, tier, _) = &names[(i * 7 % names.len() as u64) as usize];
             VolumeWindow {
                 name: format!("vm{:04}/disk{}", i / 3, i % 3),
+                vm: None,
                 class: ["gold", "silver", "bronze"][(i % 3) as usize].into(),
                 size_bytes: 64 * GIB,
                 home: (*tier).into(),
@@ -158,6 +159,7 @@ fn report(seq: u64, at_ns: u64, volumes: u64, rng: &mut Rng) -> WindowReport {
                 write_bytes: 100 << 20,
                 busy_ns: None,
             }),
+            waf: None,
             errors: vec![],
         })
         .collect();

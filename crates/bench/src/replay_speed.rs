@@ -111,7 +111,6 @@ pub(crate) fn main(args: &[String]) -> Done {
             vec![Arc::clone(&trace)]
         };
         let model = file.build(traces).expect("valid");
-        let strategy = planner::build("noop", Default::default()).expect("known");
         let mut rates: Vec<f64> = (0..RUNS)
             .map(|_| {
                 let manifest = Manifest::default();
@@ -120,9 +119,10 @@ pub(crate) fn main(args: &[String]) -> Done {
                     decisions: true,
                     optimum: None,
                 };
+                let strategy = planner::build("noop", Default::default()).expect("known");
                 let start = Instant::now();
                 let result =
-                    sim::run(&model, &*strategy, manifest, options, &mut |_| {}).expect("runs");
+                    sim::run(&model, strategy, manifest, options, &mut |_| {}).expect("runs");
                 result.total().all.ios as f64 / start.elapsed().as_secs_f64() / 1e6
             })
             .collect();

@@ -141,6 +141,8 @@ mod tests {
             bytes: 0,
             left_bytes: 0,
             rate_bytes_per_s: 0,
+            before_us: None,
+            after_us: None,
             planned_ns: 0,
             started_ns: Some(0),
             ended_ns: ended.then_some(1),

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use clap::{Args, ValueEnum};
-use manager::settings::Mode;
 use model::Goal;
+use model::Mode;
 use report::live;
 use serde::Serialize;
 

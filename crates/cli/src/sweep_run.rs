@@ -241,7 +241,7 @@ impl Prepared {
             decisions: false,
             optimum: None,
         };
-        let result = sim::run(model, &*strategy, manifest, options, report)?;
+        let result = sim::run(model, strategy, manifest, options, report)?;
         Ok(CellResult::Run(Box::new(result)))
     }
 

@@ -4,14 +4,14 @@ use std::fmt::Write as _;
 
 use hyper::{Method, StatusCode};
 use manager::question::{Choice, Done, TierState};
-use manager::settings::Mode;
 use manager::store::HistoryPoint;
 use manager::view::{
     EventView, JobView, OutcomeView, PlanView, StatusView, TierView, VolumeView, WhyNotView,
     WhyView,
 };
-use manager::wire::{Orders, Register, Welcome, WindowReport, WireRefusal};
+use manager::wire::{JobsReport, Orders, Register, Welcome, WindowReport, WireRefusal};
 use model::Goal;
+use model::Mode;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -194,6 +194,11 @@ impl Client {
     /// A window of an agent's array.
     pub fn report(&mut self, host: &str, message: &WindowReport) -> Answered<Orders> {
         self.post(format!("/v1/agents/{}/report", part(host)), message)
+    }
+
+    /// Jobs of an agent's array that have ended.
+    pub fn jobs_ended(&mut self, host: &str, message: &JobsReport) -> Answered<Orders> {
+        self.post(format!("/v1/agents/{}/jobs", part(host)), message)
     }
 
     /// The interface as an OpenAPI document.

@@ -8,8 +8,10 @@
 //! A fault names the file, the line, the key and the reason, and guesses what was meant. Nothing here opens a file: the
 //! caller brings the text.
 
+mod autonomy;
 mod edit;
 mod grid;
+mod hours;
 mod origin;
 mod policy;
 pub mod scenario;
@@ -18,8 +20,10 @@ mod text;
 mod tiers;
 mod unknown;
 
+pub use autonomy::{HoursConfig, ModesConfig, WatchConfig};
 pub use edit::Edited;
 pub use grid::{Axis, Setting, axes};
+pub use hours::Hours;
 pub use origin::write_with_origin;
 pub use policy::{
     AffinityConfig, ClassConfig, PolicyConfig, ResolvedPolicy, UnknownVolumes, class_of,

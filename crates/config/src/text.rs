@@ -31,7 +31,7 @@ fn key_part(key: &str) -> String {
 }
 
 /// The text of a file, so that faults that are found later can name their line too.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Text {
     /// Name of the file, as the user wrote it.
     pub file: String,

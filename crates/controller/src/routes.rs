@@ -9,7 +9,7 @@ use manager::view::{
     EventView, JobView, OutcomeView, PlanView, StatusView, TierView, VolumeView, WhyNotView,
     WhyView,
 };
-use manager::wire::{Orders, Register, Welcome, WindowReport};
+use manager::wire::{JobsReport, Orders, Register, Welcome, WindowReport};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use crate::access::Role;
@@ -358,6 +358,13 @@ pub(crate) const ROUTES: &[Route] = &[
         SchemaGenerator::subschema_for::<WindowReport>,
         json::<Orders>(),
         |call| call.message(|service, now, host, m| Ok(service.report(now, host, m)?)),
+    ),
+    Route::agent(
+        "/v1/agents/{host}/jobs",
+        "Jobs of an agent's array that have ended; answered with its orders",
+        SchemaGenerator::subschema_for::<JobsReport>,
+        json::<Orders>(),
+        |call| call.message(|service, now, host, m| Ok(service.jobs_ended(now, host, m)?)),
     ),
     Route::get("/v1/openapi.json", "This document", Form::Document, |_| {
         Reply::json(&openapi::openapi())

@@ -11,46 +11,106 @@ pub struct JobId(pub u32);
 
 /// Where a job stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "state", rename_all = "kebab-case")]
+#[serde(from = "Stored", into = "Stored")]
 pub enum JobState {
     /// For somebody to approve of it.
     Proposed,
     /// For its turn, or for moves that free its space.
     Waiting,
-    /// Space on the target has been asked for.
-    Reserving,
-    /// Bytes are being copied.
-    Copying,
-    /// Everything is copied; the target is becoming the truth.
-    Switching,
-    /// The target is the truth; the source is being freed.
-    Releasing,
-    /// Ended well.
-    Done {
+    /// Its host is told to carry it out, or does so. It takes space and bandwidth.
+    Active,
+    /// Nothing will happen any more.
+    Ended {
         /// When.
         at: Nanos,
+        /// How.
+        end: End,
     },
-    /// Ended, with the source as the truth.
-    Cancelled {
-        /// When.
-        at: Nanos,
-        /// Why, in words.
-        why: String,
-        /// Why, for whoever has to tell one from another.
-        #[serde(default)]
-        cause: EndCause,
-    },
-    /// Ended, with the source as the truth.
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// All that it names is on the target.
+    Done,
+    /// It was not to be, or was given up. What had been switched by then stays on the target.
+    Cancelled(EndCause),
+    /// It could not be carried out, or not to its end. What had been switched by then stays on the target.
     Failed {
-        /// When.
-        at: Nanos,
         /// Why.
         why: String,
     },
 }
 
+/// A state as it is kept: also what was kept when steps of a copy were states of their own.
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+enum Stored {
+    Proposed,
+    Waiting,
+    #[serde(
+        alias = "reserving",
+        alias = "copying",
+        alias = "switching",
+        alias = "releasing"
+    )]
+    Active,
+    Done {
+        at: Nanos,
+    },
+    Cancelled {
+        at: Nanos,
+        why: String,
+        #[serde(default)]
+        cause: Option<EndCause>,
+    },
+    Failed {
+        at: Nanos,
+        why: String,
+    },
+}
+
+impl From<Stored> for JobState {
+    fn from(stored: Stored) -> Self {
+        let ended = |at, end| JobState::Ended { at, end };
+        match stored {
+            Stored::Proposed => JobState::Proposed,
+            Stored::Waiting => JobState::Waiting,
+            Stored::Active => JobState::Active,
+            Stored::Done { at } => ended(at, End::Done),
+            Stored::Failed { at, why } => ended(at, End::Failed { why }),
+            Stored::Cancelled { at, why, cause } => {
+                let cause = match cause {
+                    None | Some(EndCause::Unsaid { .. }) => EndCause::Unsaid { why },
+                    Some(cause) => cause,
+                };
+                ended(at, End::Cancelled(cause))
+            }
+        }
+    }
+}
+
+impl From<JobState> for Stored {
+    fn from(state: JobState) -> Self {
+        match state {
+            JobState::Proposed => Stored::Proposed,
+            JobState::Waiting => Stored::Waiting,
+            JobState::Active => Stored::Active,
+            JobState::Ended { at, end } => match end {
+                End::Done => Stored::Done { at },
+                End::Failed { why } => Stored::Failed { at, why },
+                End::Cancelled(cause) => Stored::Cancelled {
+                    at,
+                    why: cause.to_string(),
+                    cause: Some(cause),
+                },
+            },
+        }
+    }
+}
+
 /// Why a job ended before its time, without a fault.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "cause", rename_all = "kebab-case")]
 pub enum EndCause {
     /// Its plan was, before it had begun.
@@ -74,8 +134,11 @@ pub enum EndCause {
         why: String,
     },
     /// Nobody wrote it down: it ended under an older version.
-    #[default]
-    Unsaid,
+    Unsaid {
+        /// What was said.
+        #[serde(default)]
+        why: String,
+    },
 }
 
 impl EndCause {
@@ -89,7 +152,7 @@ impl EndCause {
             EndCause::Pinned => "pinned",
             EndCause::GivenUp => "given-up",
             EndCause::SpaceNotFreed { .. } => "space-not-freed",
-            EndCause::Unsaid => "unsaid",
+            EndCause::Unsaid { .. } => "unsaid",
         }
     }
 }
@@ -106,7 +169,7 @@ impl std::fmt::Display for EndCause {
             EndCause::SpaceNotFreed { why } => {
                 write!(f, "a move that was to free its space was cancelled: {why}")
             }
-            EndCause::Unsaid => f.write_str("not said"),
+            EndCause::Unsaid { why } => f.write_str(why),
         }
     }
 }
@@ -114,33 +177,63 @@ impl std::fmt::Display for EndCause {
 impl JobState {
     /// Whether a newer plan took the place of its plan before it had begun: it never was more than a proposal.
     pub fn superseded(&self) -> bool {
-        let cause = EndCause::Superseded;
-        matches!(self, JobState::Cancelled { cause: of, .. } if *of == cause)
+        matches!(self.end(), Some(End::Cancelled(EndCause::Superseded)))
     }
 
-    /// Whether nothing will happen any more.
-    pub fn ended(&self) -> bool {
-        self.ended_at().is_some()
+    /// How it ended, if it did.
+    pub fn end(&self) -> Option<&End> {
+        match self {
+            JobState::Ended { end, .. } => Some(end),
+            _ => None,
+        }
     }
 
     /// When it ended, if it did.
     pub fn ended_at(&self) -> Option<Nanos> {
         match self {
-            JobState::Done { at }
-            | JobState::Cancelled { at, .. }
-            | JobState::Failed { at, .. } => Some(*at),
+            JobState::Ended { at, .. } => Some(*at),
             _ => None,
         }
     }
 
+    /// Whether nothing will happen any more.
+    pub fn ended(&self) -> bool {
+        matches!(self, JobState::Ended { .. })
+    }
+
     /// Whether it takes bandwidth and space now.
     pub fn active(&self) -> bool {
-        !self.ended() && !self.queued()
+        *self == JobState::Active
     }
 
     /// Whether it has not started: a newer plan drops it.
     pub fn queued(&self) -> bool {
         matches!(self, JobState::Proposed | JobState::Waiting)
+    }
+
+    /// Its name for people and programs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            JobState::Proposed => "proposed",
+            JobState::Waiting => "waiting",
+            JobState::Active => "active",
+            JobState::Ended { end, .. } => match end {
+                End::Done => "done",
+                End::Cancelled(_) => "cancelled",
+                End::Failed { .. } => "failed",
+            },
+        }
+    }
+}
+
+impl End {
+    /// Why it ended before its time; none if it did not.
+    pub fn why(&self) -> Option<String> {
+        match self {
+            End::Done => None,
+            End::Cancelled(cause) => Some(cause.to_string()),
+            End::Failed { why } => Some(why.clone()),
+        }
     }
 }
 
@@ -161,6 +254,4 @@ pub struct Job {
     pub started: Option<Nanos>,
     /// Bytes copied, those copied again included.
     pub copied: Bytes,
-    /// Earliest time of the next chunk.
-    pub next_copy: Nanos,
 }

@@ -1,32 +1,32 @@
-//! Carries out plans: one state machine per move, sans I/O. It chooses nothing.
+//! The moves of plans and where each stands: one state machine per move, sans I/O. It chooses nothing.
 //!
 //! ```text
-//!            moves it comes after are done          space reserved           all copied            durable          source freed
-//!  waiting ───────────────────────────▶ reserving ───────────────▶ copying ───────────▶ switching ────────▶ releasing ───────────▶ done
-//!     │                                     │ refused                │ error, cancel      │                     (no way back: the
-//!     ▼ superseded by a newer plan          ▼                        ▼                    ▼ error                target is the truth)
-//!  cancelled                              failed                cancelled / failed: the source was never touched
+//!               approved              its turn, moves it comes after are done            the host says so
+//!  proposed ───────────────▶ waiting ──────────────────────────────────────▶ active ─────────────────────▶ ended: done
+//!     │   ◀───────────────     │                                               │
+//!     │       withdrawn        │ superseded, cancelled, its space not freed    │ failed, cancelled
+//!     ▼                        ▼                                               ▼
+//!  ended: cancelled, with its cause                                         ended: what was switched stays on the target
 //! ```
 //!
-//! A plan may be *proposed*: its moves begin as `proposed`, and each waits only once it is approved. While the executor is
-//! *paused* nothing new starts. A move that comes after one that did not end well ends like that one.
+//! Whoever drives it hands all active jobs to their host, again and again, and feeds what the host says as [`Input`]s: how a move is
+//! carried out (reserve, copy, switch, release) is the mover's affair (`volume`). What got to another state is told by
+//! [`Executor::take_changed`]. While the executor is *paused* nothing new starts. A move that comes after one that did not end well
+//! ends like that one.
 //!
-//! The driver feeds [`Input`]s and carries out [`Action`]s; whether that takes simulated or real time is its affair. Every
-//! state is serializable: an executor read back from its store emits again what was under way
-//! ([`Executor::resume`]). A plan that is not newer than the last one accepted is refused, so that a stale controller
-//! never moves the system backwards. Moves of an older plan that have not started are dropped when a newer plan
+//! All of it can be stored and read back. A plan that is not newer than the last one accepted is refused, so that a stale
+//! controller never moves the system backwards. Moves of an older plan that have not started are dropped when a newer plan
 //! arrives: its facts were newer.
 //!
 //! [`Appliances`] are the same for what stands between a guest and its storage for a while.
 //!
-//! What it is not: it does not choose devices, order or rates (the plan does), and does not know about chunks that
-//! guests overwrite (`volume` does).
+//! What it is not: it does not choose devices, order or rates (the plan does), and knows of no copy.
 
 mod appliance;
-mod driver;
+mod input;
 mod job;
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 
 use model::{Move, MoveLimits, Plan};
 use serde::{Deserialize, Serialize};
@@ -38,8 +38,8 @@ pub use appliance::{
     ENDED_MAX, Ignored, LATE_RESTARTS_MAX, REMOVE_ATTEMPTS_MAX, RETURN_ATTEMPTS_MAX, Route, Taken,
     WarmUp,
 };
-pub use driver::{Action, Input};
-pub use job::{EndCause, Job, JobId, JobState};
+pub use input::Input;
+pub use job::{End, EndCause, Job, JobId, JobState};
 
 /// A plan that is not newer than the last one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,16 +75,7 @@ pub struct Executor {
     paused: bool,
     jobs: Vec<Job>,
     #[serde(skip)]
-    actions: VecDeque<Action>,
-}
-
-/// What an answer is followed by.
-#[derive(PartialEq, Eq)]
-enum Then {
-    /// The job alone goes on.
-    Go,
-    /// Another job may start.
-    Start,
+    changed: BTreeMap<JobId, Option<JobState>>,
 }
 
 impl Default for Executor {
@@ -106,7 +97,7 @@ impl Executor {
             base: 0,
             paused: false,
             jobs: Vec::new(),
-            actions: VecDeque::new(),
+            changed: BTreeMap::new(),
         }
     }
 
@@ -142,8 +133,7 @@ impl Executor {
     }
 
     /// Drops jobs from the front of the list that ended before `before`, so that it does not grow for ever; numbers stay
-    /// what they are. What is said of a forgotten job later is ignored, so `before` lies further back than any answer may
-    /// still be on its way: a reservation for a forgotten job would stay.
+    /// what they are. What is said of a forgotten job later is ignored.
     pub fn forget(&mut self, before: Nanos) {
         let kept = |job: &Job| job.state.ended_at().is_none_or(|at| at >= before);
         let forgotten = self.jobs.iter().position(kept).unwrap_or(self.jobs.len());
@@ -151,185 +141,68 @@ impl Executor {
         self.base += forgotten as u32;
     }
 
-    /// The next thing to do.
-    pub fn poll_action(&mut self) -> Option<Action> {
-        self.actions.pop_front()
+    /// Jobs that got to another state since this was last asked, each with the one that it was in then; none for a new one.
+    pub fn take_changed(&mut self) -> BTreeMap<JobId, Option<JobState>> {
+        let mut changed = std::mem::take(&mut self.changed);
+        changed.retain(|job, was| {
+            let is = self.get(*job).map(|j| &j.state);
+            is.is_some() && is != was.as_ref()
+        });
+        changed
     }
 
     /// Takes in what happened.
     ///
     /// # Errors
-    /// A plan that is not newer than the last one, proposed or not.
+    /// A plan that is not newer than the last one.
     pub fn handle(&mut self, now: Nanos, input: Input) -> Result<(), StalePlan> {
         if input.job().is_some_and(|job| self.get(job).is_none()) {
             return Ok(()); // forgotten meanwhile
         }
-        if self.take_in(now, input)? == Then::Start {
-            self.start_ready(now);
+        if let Input::Copied { job, bytes } = input {
+            let job = self.job_mut(job);
+            if job.state.active() {
+                job.copied = job.copied.max(bytes);
+            }
+            return Ok(());
+        }
+        self.take_in(now, input)?;
+        self.start_ready(now);
+        Ok(())
+    }
+
+    /// What is said of a job in a state that it is not in any more is ignored.
+    fn take_in(&mut self, now: Nanos, input: Input) -> Result<(), StalePlan> {
+        let is = |ex: &Self, job, state| ex.job(job).state == state;
+        match input {
+            Input::Propose(plan) => self.accept(now, *plan)?,
+            Input::Pause => self.paused = true,
+            Input::Resume => self.paused = false,
+            Input::Approve(job) if is(self, job, JobState::Proposed) => {
+                self.set(job, JobState::Waiting);
+            }
+            Input::Withdraw(job) if is(self, job, JobState::Waiting) => {
+                self.set(job, JobState::Proposed);
+            }
+            Input::Reject { job, cause } if is(self, job, JobState::Proposed) => {
+                self.end(job, now, End::Cancelled(cause));
+            }
+            Input::Done(job) if is(self, job, JobState::Active) => {
+                self.end(job, now, End::Done);
+            }
+            Input::Failed { job, why } if is(self, job, JobState::Active) => {
+                self.end(job, now, End::Failed { why });
+            }
+            Input::Cancel(job) if !self.job(job).state.ended() => {
+                self.end(job, now, End::Cancelled(EndCause::GivenUp));
+            }
+            _ => {}
         }
         Ok(())
     }
 
-    fn take_in(&mut self, now: Nanos, input: Input) -> Result<Then, StalePlan> {
-        match input {
-            Input::Plan(plan) => self.accept(now, *plan, &JobState::Waiting)?,
-            Input::Propose(plan) => self.accept(now, *plan, &JobState::Proposed)?,
-            Input::Pause => self.paused = true,
-            Input::Resume => self.paused = false,
-            Input::Approve(job) => {
-                // Or it was superseded meanwhile.
-                if self.job(job).state == JobState::Proposed {
-                    self.job_mut(job).state = JobState::Waiting;
-                }
-            }
-            Input::Withdraw(job) => {
-                if self.job(job).state == JobState::Waiting {
-                    self.job_mut(job).state = JobState::Proposed;
-                }
-            }
-            Input::Reject { job, cause } => {
-                if self.job(job).state == JobState::Proposed {
-                    self.cancel(job, now, cause);
-                }
-            }
-            Input::Cancel(job) => self.give_up(job, now),
-            Input::Reserved(job) if self.job(job).state.ended() => {
-                // It was cancelled while the answer was on its way: undo.
-                self.abort(job);
-                return Ok(Then::Go);
-            }
-            Input::Refused(job) if self.job(job).state.ended() => return Ok(Then::Go),
-            Input::Reserved(job) => {
-                self.expect(job, &JobState::Reserving);
-                self.job_mut(job).state = JobState::Copying;
-                self.copy_next(job, now);
-                return Ok(Then::Go);
-            }
-            Input::Refused(job) => {
-                self.expect(job, &JobState::Reserving);
-                self.fail(job, now, "no space on the target");
-            }
-            Input::Copied {
-                job,
-                bytes,
-                remaining,
-            } => {
-                if self.job(job).state != JobState::Copying {
-                    return Ok(Then::Go); // cancelled meanwhile
-                }
-                let state = self.job_mut(job);
-                state.copied += bytes;
-                let pace = state.order.bandwidth.time_for(bytes);
-                state.next_copy = now.max(state.next_copy + pace);
-                if remaining == Bytes::ZERO {
-                    state.state = JobState::Switching;
-                    let (volume, at) = (state.order.volume, state.next_copy);
-                    self.actions.push_back(Action::Switch { job, volume, at });
-                } else {
-                    self.copy_next(job, now);
-                }
-                return Ok(Then::Go);
-            }
-            Input::CopyBlocked { job, retry } => {
-                if self.job(job).state == JobState::Copying {
-                    let state = self.job_mut(job);
-                    state.next_copy = state.next_copy.max(retry);
-                    self.copy_next(job, now);
-                }
-                return Ok(Then::Go);
-            }
-            Input::Switched(job) => {
-                self.expect(job, &JobState::Switching);
-                let state = self.job_mut(job);
-                state.state = JobState::Releasing;
-                let Move {
-                    volume, from, size, ..
-                } = state.order;
-                self.actions.push_back(Action::Release {
-                    job,
-                    volume,
-                    from,
-                    size,
-                });
-            }
-            Input::Released(job) => {
-                self.expect(job, &JobState::Releasing);
-                self.job_mut(job).state = JobState::Done { at: now };
-            }
-            Input::IoError { job, why } => {
-                if !matches!(self.job(job).state, JobState::Copying | JobState::Switching) {
-                    return Ok(Then::Go);
-                }
-                self.abort(job);
-                self.fail(job, now, &why);
-            }
-        }
-        Ok(Then::Start)
-    }
-
-    /// The operator wants a job to end.
-    fn give_up(&mut self, job: JobId, now: Nanos) {
-        match self.job(job).state {
-            // Of one that is reserving the answer tells whether there is anything to undo.
-            JobState::Proposed | JobState::Waiting | JobState::Reserving => {
-                self.cancel(job, now, EndCause::GivenUp);
-            }
-            JobState::Copying => {
-                self.abort(job);
-                self.cancel(job, now, EndCause::GivenUp);
-            }
-            // Past that point the move is as good as done, and going on is the safe way.
-            _ => {}
-        }
-    }
-
-    /// After reading the state back from a store: emits again the actions of every job that was under way.
-    pub fn resume(&mut self, now: Nanos) {
-        self.actions.clear();
-        for i in 0..self.jobs.len() {
-            let job = &self.jobs[i];
-            let (
-                id,
-                Move {
-                    volume,
-                    from,
-                    to,
-                    size,
-                    ..
-                },
-            ) = (job.id, job.order.clone());
-            let action = match job.state {
-                JobState::Reserving => Action::Reserve {
-                    job: id,
-                    volume,
-                    to,
-                    size,
-                },
-                JobState::Copying => Action::Copy {
-                    job: id,
-                    volume,
-                    at: now,
-                },
-                JobState::Switching => Action::Switch {
-                    job: id,
-                    volume,
-                    at: now,
-                },
-                JobState::Releasing => Action::Release {
-                    job: id,
-                    volume,
-                    from,
-                    size,
-                },
-                _ => continue,
-            };
-            self.actions.push_back(action);
-        }
-        self.start_ready(now);
-    }
-
-    /// Takes a plan over, with its moves in their first state.
-    fn accept(&mut self, now: Nanos, plan: Plan, first: &JobState) -> Result<(), StalePlan> {
+    /// Takes a plan over.
+    fn accept(&mut self, now: Nanos, plan: Plan) -> Result<(), StalePlan> {
         if plan.generation <= self.generation {
             return Err(StalePlan {
                 generation: plan.generation,
@@ -339,21 +212,23 @@ impl Executor {
         self.generation = plan.generation;
         for i in 0..self.jobs.len() {
             if self.jobs[i].state.queued() {
-                self.cancel(self.jobs[i].id, now, EndCause::Superseded);
+                let superseded = End::Cancelled(EndCause::Superseded);
+                self.end(self.jobs[i].id, now, superseded);
             }
         }
         self.limits = plan.limits;
         let base = self.base + self.jobs.len() as u32;
         for (i, order) in plan.moves.into_iter().enumerate() {
+            let id = JobId(base + i as u32);
+            self.changed.insert(id, None);
             self.jobs.push(Job {
-                id: JobId(base + i as u32),
+                id,
                 generation: plan.generation,
                 after: order.after.iter().map(|a| JobId(base + a)).collect(),
                 order,
-                state: first.clone(),
+                state: JobState::Proposed,
                 started: None,
                 copied: Bytes::ZERO,
-                next_copy: now,
             });
         }
         Ok(())
@@ -368,52 +243,34 @@ impl Executor {
             // One that is forgotten ended well: otherwise this one would have ended with it.
             let done = |a: &JobId| {
                 self.get(*a)
-                    .is_none_or(|a| matches!(a.state, JobState::Done { .. }))
+                    .is_none_or(|a| a.state.end() == Some(&End::Done))
             };
             let ready = self.jobs[i].state == JobState::Waiting && !self.paused;
-            if !ready
-                || !self.jobs[i].after.iter().all(done)
-                || !self.within_limits(&self.jobs[i].order)
+            if ready
+                && self.jobs[i].after.iter().all(done)
+                && self.within_limits(&self.jobs[i].order)
             {
-                continue;
+                self.jobs[i].started = Some(now);
+                self.set(self.jobs[i].id, JobState::Active);
             }
-            let job = &mut self.jobs[i];
-            job.state = JobState::Reserving;
-            job.started = Some(now);
-            job.next_copy = now;
-            let Move {
-                volume, to, size, ..
-            } = job.order;
-            self.actions.push_back(Action::Reserve {
-                job: job.id,
-                volume,
-                to,
-                size,
-            });
         }
     }
 
     /// Ends a job whose space will not be freed, as the move that was to free it ended; whether it did.
     fn ends_with_predecessor(&mut self, i: usize, now: Nanos) -> bool {
         let after = self.jobs[i].after.iter();
-        let mut states = after.filter_map(|a| self.get(*a)).map(|a| &a.state);
-        let lost = states.find_map(|state| match state {
-            JobState::Failed { .. } => Some(None),
-            JobState::Cancelled { why, .. } => Some(Some(why.clone())),
-            _ => None,
+        let mut ends = after.filter_map(|a| self.get(*a)?.state.end());
+        let end = ends.find_map(|end| match end {
+            End::Done => None,
+            End::Failed { .. } => Some(End::Failed {
+                why: "a move that was to free its space did not end well".into(),
+            }),
+            End::Cancelled(cause) => Some(End::Cancelled(EndCause::SpaceNotFreed {
+                why: cause.to_string(),
+            })),
         });
-        let id = self.jobs[i].id;
-        match lost {
-            None => return false,
-            Some(None) => self.fail(
-                id,
-                now,
-                "a move that was to free its space did not end well",
-            ),
-            Some(Some(why)) => {
-                self.cancel(id, now, EndCause::SpaceNotFreed { why });
-            }
-        }
+        let Some(end) = end else { return false };
+        self.end(self.jobs[i].id, now, end);
         true
     }
 
@@ -432,54 +289,17 @@ impl Executor {
         total < self.limits.concurrent && here < self.limits.concurrent_per_device
     }
 
-    fn copy_next(&mut self, job: JobId, now: Nanos) {
-        let state = self.job(job);
-        let action = Action::Copy {
-            job,
-            volume: state.order.volume,
-            at: state.next_copy.max(now),
-        };
-        self.actions.push_back(action);
+    fn end(&mut self, job: JobId, at: Nanos, end: End) {
+        self.set(job, JobState::Ended { at, end });
     }
 
-    fn abort(&mut self, job: JobId) {
-        let Move {
-            volume, to, size, ..
-        } = self.job(job).order;
-        self.actions.push_back(Action::Abort {
-            job,
-            volume,
-            to,
-            size,
-        });
-    }
-
-    fn fail(&mut self, job: JobId, at: Nanos, why: &str) {
-        self.job_mut(job).state = JobState::Failed {
-            at,
-            why: why.into(),
-        };
-    }
-
-    fn cancel(&mut self, job: JobId, at: Nanos, cause: EndCause) {
-        self.job_mut(job).state = JobState::Cancelled {
-            at,
-            why: cause.to_string(),
-            cause,
-        };
+    fn set(&mut self, job: JobId, state: JobState) {
+        let was = std::mem::replace(&mut self.job_mut(job).state, state);
+        self.changed.entry(job).or_insert(Some(was));
     }
 
     fn job_mut(&mut self, id: JobId) -> &mut Job {
         let place = id.0 - self.base;
         &mut self.jobs[place as usize]
-    }
-
-    fn expect(&self, job: JobId, state: &JobState) {
-        assert_eq!(
-            &self.job(job).state,
-            state,
-            "an answer that job {} did not ask for",
-            job.0
-        );
     }
 }

@@ -3,7 +3,6 @@
 pub mod agent;
 pub mod controller;
 pub mod export;
-mod hours;
 mod load;
 pub mod managed;
 pub mod question;

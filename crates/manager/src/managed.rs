@@ -15,7 +15,7 @@ use crate::settings::Settings;
 use crate::store::{HistoryQuery, Store, StoreError};
 use crate::trouble::{TroubleKind, TroubleView};
 use crate::view::{JobView, OutcomeView};
-use crate::wire::{Orders, Register, Welcome, WindowReport, WireRefusal};
+use crate::wire::{JobsReport, Orders, Register, Welcome, WindowReport, WireRefusal};
 
 /// Most rows that one question gets. Protects the controller's memory and whoever asks.
 const ROWS_MAX: usize = 100_000;
@@ -149,6 +149,16 @@ impl<S: Store> Service for Managed<S> {
         message: WindowReport,
     ) -> Result<Orders, MessageRefusal> {
         let told = self.with(|c| c.report(now, host, message));
+        flatten(told)
+    }
+
+    fn jobs_ended(
+        &mut self,
+        now: Now,
+        host: &str,
+        message: JobsReport,
+    ) -> Result<Orders, MessageRefusal> {
+        let told = self.with(|c| c.jobs_ended(now, host, &message));
         flatten(told)
     }
 

@@ -3,13 +3,13 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::settings::Mode;
 use crate::store::HistoryPoint;
 use crate::view::{
     CountersView, EventView, JobView, OutcomeView, PlanView, StatusView, TierView, VolumeView,
     WhyNotView, WhyView,
 };
 use model::Goal;
+use model::Mode;
 
 /// A question, or an order. Names of volumes and tiers may be `host/name` where several hosts have the same one.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,7 +4,7 @@ use units::Nanos;
 
 use crate::question::{Actor, Answer, Done, Question, Refusal};
 use crate::settings::Settings;
-use crate::wire::{Orders, Register, Welcome, WindowReport, WireRefusal};
+use crate::wire::{JobsReport, Orders, Register, Welcome, WindowReport, WireRefusal};
 
 /// The time, as the edge tells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +41,13 @@ pub trait Service {
         now: Now,
         host: &str,
         message: WindowReport,
+    ) -> Result<Orders, MessageRefusal>;
+    /// Jobs of an agent's array that have ended.
+    fn jobs_ended(
+        &mut self,
+        now: Now,
+        host: &str,
+        message: JobsReport,
     ) -> Result<Orders, MessageRefusal>;
     /// Time passes: agents may be late, jobs stuck. To be called about once a second.
     fn tick(&mut self, now: Now);

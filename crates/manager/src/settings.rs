@@ -3,42 +3,16 @@
 use std::collections::BTreeMap;
 
 use config::{
-    ClassConfig, ConfigFault, PolicyConfig, StrategyTables, Text, TierConfig, UnknownVolumes,
+    ClassConfig, ConfigFault, Hours, HoursConfig, ModesConfig, PolicyConfig, StrategyTables, Text,
+    TierConfig, UnknownVolumes, WatchConfig,
 };
-use model::{DeviceSpec, Goal, NO_CLASS, Policy, SloClass, Specialty};
+use model::{DeviceSpec, Goal, Mode, NO_CLASS, Policy, SloClass, Specialty};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use units::{ClassId, Nanos};
 
-use crate::hours::Hours;
 use crate::wire::ArrayPolicy;
-
-/// How far the controller may go for a goal by itself.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// Nothing is planned for it.
-    Off,
-    /// Moves are proposed; somebody approves them.
-    #[default]
-    Recommend,
-    /// Moves that are predicted to make their volume faster are carried out; others are proposed.
-    Partial,
-    /// Moves are carried out.
-    Auto,
-}
-
-impl std::fmt::Display for Mode {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Mode::Off => "off",
-            Mode::Recommend => "recommend",
-            Mode::Partial => "partial",
-            Mode::Auto => "auto",
-        })
-    }
-}
 
 /// The file of `terrace serve`. The tables are those of a scenario where they have the same names.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -83,6 +57,26 @@ pub struct ManagerConfig {
     /// `prior_confidence` 0.5, unless its form is literal.
     #[serde(default)]
     pub strategies: StrategyTables,
+}
+
+impl Default for ManagerConfig {
+    /// A file that leaves everything out.
+    fn default() -> Self {
+        Self {
+            controller: ControllerConfig::default(),
+            array: None,
+            strategy: default_strategy(),
+            seed: default_seed(),
+            window: default_window(),
+            tiers: vec![],
+            classes: vec![],
+            policy: PolicyConfig::default(),
+            modes: ModesConfig::default(),
+            hours: HoursConfig::default(),
+            watch: WatchConfig::default(),
+            strategies: StrategyTables::new(),
+        }
+    }
 }
 
 /// Where the controller keeps its state, and who may ask it. Paths are taken from the file's directory.
@@ -163,77 +157,6 @@ fn default_window() -> Nanos {
     Nanos::from_secs(10)
 }
 
-/// How far to go without asking.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct ModesConfig {
-    /// Emptying tiers.
-    pub drain: Mode,
-    /// Pins and affinity.
-    pub rules: Mode,
-    /// Devices that run full.
-    pub space: Mode,
-    /// What the strategy wants.
-    pub latency: Mode,
-}
-
-/// When moves may begin by themselves; an operator's approval is good at any time.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct HoursConfig {
-    /// Such as "22:00-06:00", "Sat 00:00-24:00", "Mon-Fri 20:00-23:30"; any time if left out. Moves because a device runs
-    /// full do not wait for them.
-    pub moves: Vec<String>,
-    /// Local time's offset from UTC, such as "+02:00".
-    pub utc_offset: String,
-}
-
-impl Default for HoursConfig {
-    fn default() -> Self {
-        Self {
-            moves: vec![],
-            utc_offset: "+00:00".into(),
-        }
-    }
-}
-
-/// When to worry.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct WatchConfig {
-    /// Windows without a report after which a host is late: nothing is decided about it.
-    pub late_windows: u32,
-    /// Windows without a report after which a host is lost: everything about it is unknown.
-    pub lost_windows: u32,
-    /// A job of which no byte was copied for so long is called stuck.
-    pub stuck_after: Nanos,
-    /// A job that was stuck for so long is given up.
-    pub give_up_after: Nanos,
-    /// Predictions have failed when the median of their errors, |observed − predicted| ÷ observed, is above this.
-    pub prediction_error_max: f64,
-    /// The last so many moves with a known outcome count.
-    pub prediction_outcomes: u32,
-    /// Fewer tell nothing.
-    pub prediction_outcomes_min: u32,
-    /// Injected latency may add this share to all the time that a volume's requests take in a migration epoch, 0..=1.
-    pub calibration_budget: f64,
-}
-
-impl Default for WatchConfig {
-    fn default() -> Self {
-        Self {
-            late_windows: 2,
-            lost_windows: 6,
-            stuck_after: Nanos::from_secs(300),
-            give_up_after: Nanos::from_secs(1800),
-            prediction_error_max: 0.5,
-            prediction_outcomes: 10,
-            prediction_outcomes_min: 4,
-            calibration_budget: 0.05,
-        }
-    }
-}
-
 /// Gates of a live manager where the file gives none: nobody wants ping-pong.
 const HOLD: u32 = 2;
 const COOLDOWN: Nanos = Nanos::from_secs(3600);
@@ -257,6 +180,8 @@ pub struct TierTraits {
 pub struct Settings {
     /// The file with its text, for rules that are resolved when volumes are known.
     text: Text,
+    /// Rules that are resolved already, of a simulated host: its inventory does not change.
+    resolved: Option<Box<Policy>>,
     /// The words.
     pub words: ManagerConfig,
     /// The strategy's own name and its parameters.
@@ -323,6 +248,7 @@ impl Settings {
         cross_checks(&words).map_err(|(key, why)| text.fault(key, why))?;
         let settings = Self {
             text,
+            resolved: None,
             words,
             strategy,
             tiers,
@@ -338,6 +264,26 @@ impl Settings {
             return Err(settings.text.fault("policy.monitor_epoch", why));
         }
         Ok(settings)
+    }
+
+    /// Those of a simulated host: `policy` is that of its inventory.
+    pub fn simulated(
+        words: ManagerConfig,
+        strategy: (String, Value),
+        hours: Hours,
+        tiers: BTreeMap<String, TierTraits>,
+        classes: Vec<SloClass>,
+        policy: Policy,
+    ) -> Self {
+        Self {
+            text: Text::default(),
+            resolved: Some(Box::new(policy)),
+            words,
+            strategy,
+            tiers,
+            classes,
+            hours,
+        }
     }
 
     /// A fault at a key of the file.
@@ -367,6 +313,12 @@ impl Settings {
         volumes: &[&str],
         unknown: UnknownTiers,
     ) -> Result<ResolvedRules, ConfigFault> {
+        if let Some(policy) = &self.resolved {
+            return Ok(ResolvedRules {
+                policy: (**policy).clone(),
+                unknown: vec![],
+            });
+        }
         let mut words = self.words.policy.clone();
         let known = |t: &String| tiers.contains(&t.as_str());
         if unknown == UnknownTiers::Skip {

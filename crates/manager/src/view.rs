@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::question::TierState;
-use crate::settings::Mode;
 use crate::trouble::TroubleView;
+use model::Mode;
 
 /// How everything is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -431,7 +431,7 @@ pub struct JobView {
     pub goal: Goal,
     /// Why.
     pub reason: String,
-    /// `proposed`, `waiting`, `reserving`, `copying`, `switching`, `releasing`, `done`, `cancelled` or `failed`.
+    /// `proposed`, `waiting`, `active`, `done`, `cancelled` or `failed`.
     pub state: String,
     /// Why it ended before its time.
     pub why: Option<String>,
@@ -447,6 +447,12 @@ pub struct JobView {
     pub left_bytes: u64,
     /// Rate that it may take now.
     pub rate_bytes_per_s: u64,
+    /// Mean latency of its volume when it was planned, microseconds, if that was known.
+    #[serde(default)]
+    pub before_us: Option<f64>,
+    /// What was predicted for it on the target, microseconds.
+    #[serde(default)]
+    pub after_us: Option<f64>,
     /// When it was planned, the controller's time.
     pub planned_ns: u64,
     /// When it left the queue.

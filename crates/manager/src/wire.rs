@@ -1,4 +1,4 @@
-//! What agents and the controller say to each other, version 2: plain data, JSON on the wire.
+//! What agents and the controller say to each other, version 3: plain data, JSON on the wire.
 //!
 //! ```text
 //!  agent                                   controller
@@ -6,6 +6,8 @@
 //!    │ ◀──────────────────── Welcome {at} ─── │
 //!    │ ── WindowReport {session, seq, …} ───▶ │   every window
 //!    │ ◀── Orders {session, seq, lease, …} ── │   all that is to be going on, not only what is new
+//!    │ ── JobsReport {session, seq, jobs} ──▶ │   as soon as jobs have ended, in the middle of a window
+//!    │ ◀── Orders ─────────────────────────── │
 //! ```
 //!
 //! Orders are complete and idempotent: a lost answer is made good by the next one, a doubled one changes nothing, and one that
@@ -13,15 +15,15 @@
 //! `as_of_ns` is the controller's own time, carried forward by the agent from the last answer it had, so that a late message
 //! is old and not fresh.
 //!
-//! Version 1 knew no [`ArrayPolicy`], requests that wait, or troubles. A controller takes agents of that version, and tells them nothing
-//! that they would not understand; an agent of this version needs a controller of this version.
+//! Version 1 knew no [`ArrayPolicy`], requests that wait, or troubles; version 2 no [`JobsReport`]. A controller takes agents of those
+//! versions, and tells them nothing that they would not understand; an agent of this version needs a controller of this version.
 
 use model::{CalibrationStep, DeviceSpec, ExtentHeat, ExtentPlaces, ExtentRanges};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Version of these messages.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// The oldest version of an agent that a controller takes in.
 pub const PROTOCOL_OLDEST: u32 = 1;
@@ -166,6 +168,9 @@ pub struct DeviceWindow {
     /// I/Os of the window that failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<FailedIo>,
+    /// Bytes written to flash over bytes written to the device since the monitor epoch began, where the device tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waf: Option<f64>,
 }
 
 /// I/O of a device in a window.
@@ -190,6 +195,9 @@ pub struct DeviceIo {
 pub struct VolumeWindow {
     /// Unique in its array.
     pub name: String,
+    /// The virtual machine that it belongs to, where that is known; else it counts as one of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vm: Option<String>,
     /// Service class.
     pub class: String,
     /// Size that the guest sees.
@@ -321,6 +329,19 @@ pub enum JobProgress {
         /// Bytes copied.
         copied_bytes: u64,
     },
+}
+
+/// Jobs that have ended, told at once: what waits for their turn need not wait for the end of the window too. The next window tells of
+/// them again, so it does no harm when one of these is lost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct JobsReport {
+    /// The session that was registered.
+    pub session: u64,
+    /// One of the numbers of its reports, which are counted together.
+    pub seq: u64,
+    /// The jobs.
+    pub jobs: Vec<JobWindow>,
 }
 
 /// What is to be going on.

@@ -14,6 +14,7 @@ mod extent_facts;
 mod extent_ranges;
 mod facts;
 mod io;
+mod mode;
 mod plan;
 mod policy;
 mod presets;
@@ -27,6 +28,7 @@ pub use facts::{
     CalibrationWindow, DeviceFacts, Facts, Flow, LatencySummary, Measured, RunningMove, VolumeFacts,
 };
 pub use io::Op;
+pub use mode::Mode;
 pub use plan::{
     CalibrationRun, CalibrationStep, Effect, Goal, Move, MoveCost, MoveLimits, Plan, Reason,
 };

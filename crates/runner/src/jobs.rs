@@ -28,7 +28,7 @@ impl Job<'_> {
         let strategy = file.strategy(&self.strategy)?;
         let text = xxh3_64(file.source.text.as_bytes());
         let manifest = manifest(file, model, &self.strategy, self.traces, text);
-        Ok(sim::run(model, &*strategy, manifest, self.options, report)?)
+        Ok(sim::run(model, strategy, manifest, self.options, report)?)
     }
 }
 

@@ -46,17 +46,17 @@ impl Deferred {
         sums.bytes += done.bytes;
     }
 
-    /// Moves everything that belongs to `window` into the live histograms; calls `taken` with index and count of each.
+    /// Moves everything that belongs to `window` into the live histograms; calls `taken` with index and sums of each.
     pub(crate) fn take(
         &mut self,
         window: u64,
         live: &mut WindowHistograms,
-        mut taken: impl FnMut(usize, u64),
+        mut taken: impl FnMut(usize, WindowSums),
     ) {
         for (index, cell) in self.windows.remove(&window).unwrap_or_default() {
             let counts = cell.counts.iter().map(|(b, n)| (*b as usize, *n));
             live.add(index as usize, counts, cell.sums);
-            taken(index as usize, cell.sums.count);
+            taken(index as usize, cell.sums);
         }
     }
 }

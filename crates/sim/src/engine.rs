@@ -11,15 +11,14 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
-use algo::objective::Overdue;
 use algo::{DeviceModel, EventHeap};
-use executor::{Executor, JobId};
+use manager::controller::Controller;
 use model::{Op, Report};
 use planner::assign::{self, Problem};
-use planner::{AnyStrategy, AssignmentTaken, Granularity, PlanError, StrategyState, decide};
+use planner::{AnyStrategy, AssignmentTaken, Granularity};
 use thiserror::Error;
 use units::{Bytes, DeviceId, Nanos, VolumeId};
-use volume::{Chunk, DeviceIo, Request, Submission, Ticket, VolumeMap};
+use volume::{DeviceIo, Request, Submission, Ticket, VolumeMap};
 
 use crate::Model;
 use crate::deferred::Done;
@@ -27,10 +26,12 @@ use crate::device::{Io, SimDevice};
 use crate::flash_config::FlashModel;
 use crate::flash_device::FlashDevice;
 use crate::heat::ExtentCounters;
-use crate::moving::Moving;
+use crate::host::Host;
+use crate::moving::{MoveNo, Moving};
 use crate::optimum::AssignmentRecord;
 use crate::result::{DeviceSeries, Manifest, RUN_SCHEMA, RunResult, Series};
 use crate::session::Session;
+use crate::settings::host_settings;
 use crate::slots::{Slots, first_places};
 use crate::source::{Issue, NEVER, Source, sources};
 use crate::stats::Stats;
@@ -64,32 +65,30 @@ pub struct RunProgress {
 /// Why a run ended early.
 #[derive(Debug, Error)]
 pub enum RunError {
-    /// A plan broke a rule.
-    #[error(transparent)]
-    Plan(#[from] PlanError),
+    /// Nothing could be decided: a plan broke a rule, or the strategy failed.
+    #[error("{0}")]
+    Decision(String),
 }
 
 /// Something rare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
     /// The next piece of a copy may be read.
-    CopyStart(JobId),
+    CopyStart(MoveNo),
     /// A piece was read.
-    CopyRead(JobId),
+    CopyRead(MoveNo),
     /// A piece was written.
-    CopyWritten(JobId),
+    CopyWritten(MoveNo),
     /// Everything is copied, and the rate allows the switch.
-    Switch(JobId),
+    Switch(MoveNo),
     /// A request on a volume that is being moved is complete.
     Complete { volume: u32, entry: u32 },
     /// Every request that was issued before the relocation of a volume's batch began is complete.
     Earlier { volume: u32 },
     /// A calibration window ends.
-    Calibration { volume: u32 },
+    Calibration { volume: u32, session: u64 },
     /// A measurement window ends.
     Window,
-    /// A monitor epoch ends.
-    Epoch,
 }
 
 /// A request that the volume core holds back, with the source that waits for it.
@@ -123,10 +122,9 @@ pub(crate) struct World {
 }
 
 impl Event {
-    /// Order of events at the same time: an epoch sees the window that ends with it, and a window what ended in it.
+    /// Order of events at the same time: a window sees what ended in it.
     fn rank(self) -> u8 {
         match self {
-            Event::Epoch => 2,
             Event::Window => 1,
             _ => 0,
         }
@@ -344,19 +342,13 @@ pub(crate) struct Simulation<'a> {
     pub(crate) model: &'a Model,
     pub(crate) world: World,
     pub(crate) agenda: Agenda,
-    pub(crate) executor: Executor,
-    /// Piece of each job's copy that is in flight.
-    pub(crate) copying: Vec<Option<Chunk>>,
+    pub(crate) host: Host,
     pub(crate) copies: u64,
     pub(crate) used: Vec<Bytes>,
     pub(crate) reserved: Vec<Bytes>,
     /// By volume.
     pub(crate) moving: Vec<Option<Moving>>,
     pub(crate) sessions: Vec<Option<Session>>,
-    pub(crate) session_windows: Vec<Vec<model::CalibrationWindow>>,
-    pub(crate) epoch: u64,
-    pub(crate) busy_before: Vec<algo::DeviceCounters>,
-    pub(crate) planned_at: Vec<Nanos>,
     end_ns: u64,
     heap: EventHeap,
     sources: Vec<Source<'a>>,
@@ -371,26 +363,27 @@ pub(crate) struct Simulation<'a> {
 /// Runs `model` under `strategy`. `progress` is called once per measurement window.
 pub fn run(
     model: &Model,
-    strategy: &dyn AnyStrategy,
+    strategy: Box<dyn AnyStrategy>,
     manifest: Manifest,
     options: RunOptions,
     progress: &mut dyn FnMut(RunProgress),
 ) -> Result<RunResult, RunError> {
-    let mut sim = Simulation::new(model, strategy.granularity(), options);
-    let mut state = strategy.initial_state();
+    let mut sim = Simulation::new(model, strategy, options);
     loop {
         let until = sim.agenda.first_time().min(sim.end_ns);
         sim.run_requests(until);
         let Some((now, event)) = sim.agenda.pop().filter(|e| e.0 <= sim.end_ns) else {
             break;
         };
-        sim.handle(now, event, strategy, &mut state, progress)?;
+        sim.handle(now, event, progress)?;
     }
     Ok(sim.finish(manifest))
 }
 
 impl<'a> Simulation<'a> {
-    fn new(model: &'a Model, granularity: Granularity, options: RunOptions) -> Self {
+    fn new(model: &'a Model, strategy: Box<dyn AnyStrategy>, options: RunOptions) -> Self {
+        let granularity = strategy.granularity();
+        let controller = Controller::in_process(host_settings(model), strategy);
         let (sources, origins, starts) = sources(model);
         let mut heap = EventHeap::new();
         for (id, start) in starts.iter().enumerate().filter(|(_, s)| **s != NEVER) {
@@ -403,7 +396,6 @@ impl<'a> Simulation<'a> {
         }
         let mut agenda = Agenda::default();
         agenda.at(model.window.0, Event::Window);
-        agenda.at(model.policy.epochs.monitor.0, Event::Epoch);
         let devices_over_time = devices
             .iter()
             .map(|d| DeviceSeries {
@@ -417,17 +409,12 @@ impl<'a> Simulation<'a> {
             model,
             world: World::new(model, granularity),
             agenda,
-            executor: Executor::new(),
-            copying: Vec::new(),
+            host: Host::new(controller, model),
             copies: 0,
             used,
             reserved: vec![Bytes::ZERO; devices.len()],
             moving: (0..model.volumes.len()).map(|_| None).collect(),
             sessions: (0..model.volumes.len()).map(|_| None).collect(),
-            session_windows: vec![Vec::new(); model.volumes.len()],
-            epoch: 0,
-            busy_before: vec![algo::DeviceCounters::default(); devices.len()],
-            planned_at: Vec::new(),
             end_ns: model.duration.0,
             heap,
             sources,
@@ -491,15 +478,13 @@ impl<'a> Simulation<'a> {
         &mut self,
         now_ns: u64,
         event: Event,
-        strategy: &dyn AnyStrategy,
-        state: &mut StrategyState,
         progress: &mut dyn FnMut(RunProgress),
     ) -> Result<(), RunError> {
         match event {
-            Event::CopyStart(job) => self.copy_start(now_ns, job),
-            Event::CopyRead(job) => self.copy_read(now_ns, job),
-            Event::CopyWritten(job) => self.copy_written(now_ns, job),
-            Event::Switch(job) => self.switch(now_ns, job),
+            Event::CopyStart(no) => self.copy_start(now_ns, no),
+            Event::CopyRead(no) => self.copy_read(now_ns, no),
+            Event::CopyWritten(no) => self.copy_written(now_ns, no),
+            Event::Switch(no) => self.switch(now_ns, no),
             Event::Complete { volume, entry } => {
                 self.world.complete(volume as usize, entry);
                 self.after_completion(now_ns, volume as usize);
@@ -508,7 +493,9 @@ impl<'a> Simulation<'a> {
                 self.world.maps[volume as usize].earlier_complete();
                 self.after_completion(now_ns, volume as usize);
             }
-            Event::Calibration { volume } => self.end_calibration_window(now_ns, VolumeId(volume)),
+            Event::Calibration { volume, session } => {
+                self.end_calibration_window(now_ns, volume as usize, session);
+            }
             Event::Window => {
                 self.end_window(now_ns);
                 // A trace may take longer than its own span: until everything was issued and answered.
@@ -524,15 +511,13 @@ impl<'a> Simulation<'a> {
                     duration,
                     requests: self.world.requests,
                 });
-            }
-            // A decision at the very end could not be carried out any more.
-            Event::Epoch if now_ns == self.end_ns => {}
-            Event::Epoch => {
-                self.end_epoch(now_ns, strategy, state)?;
-                self.agenda
-                    .at(now_ns + self.model.policy.epochs.monitor.0, Event::Epoch);
+                // What is decided at the very end could not be carried out any more.
+                if now_ns < self.end_ns {
+                    self.report(now_ns)?;
+                }
             }
         }
+        self.tell_of_jobs(now_ns);
         Ok(())
     }
 
@@ -572,13 +557,8 @@ impl<'a> Simulation<'a> {
             ..
         } = &mut self.world;
         let tier_of = |v: usize| tier_of_device[main_device(&maps[v]).index()] as usize;
-        let overdue = |v: usize, target| {
-            let mut overdue = Overdue::default();
-            let ages = held[v].iter().map(|h| now_ns - h.issue.arrival_ns);
-            ages.for_each(|age_ns| overdue.add(target, age_ns));
-            overdue
-        };
-        stats.end_window(now_ns, tier_of, overdue);
+        let arrivals = |v: usize| held[v].iter().map(|h| h.issue.arrival_ns);
+        stats.end_window(now_ns, tier_of, arrivals);
         for (d, series) in self.devices_over_time.iter_mut().enumerate() {
             let busy = devices[d].counters().busy_ns;
             let share = (busy - self.busy_at_window[d]) / self.model.window.as_f64();
@@ -594,32 +574,20 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    fn end_epoch(
-        &mut self,
-        now_ns: u64,
-        strategy: &dyn AnyStrategy,
-        state: &mut StrategyState,
-    ) -> Result<(), RunError> {
-        let facts = self.gather_facts(now_ns);
-        let decision = decide(strategy, &facts, &self.model.policy, state, self.model.seed)?;
-        *state = decision.state;
-        for run in &decision.plan.calibrations {
-            self.start_calibration(now_ns, run);
-        }
-        if facts.placement_due {
-            self.carry_out(now_ns, decision.plan);
-            if self.options.decisions {
-                self.decisions.push(decision.report);
-                let taken = decision.assignment.as_ref();
+    /// Keeps what the controller has decided, as far as that is asked for.
+    pub(crate) fn take_decisions(&mut self) {
+        for made in self.host.controller.take_made() {
+            if made.placement_due && self.options.decisions {
+                self.decisions.push(made.report);
+                let taken = made.assignment.as_ref();
                 let exact = self.options.optimum;
                 self.assignments
-                    .extend(taken.and_then(|a| assignment_record(now_ns, a, exact)));
+                    .extend(taken.and_then(|a| assignment_record(made.at.0, a, exact)));
             }
         }
-        Ok(())
     }
 
-    fn finish(self, manifest: Manifest) -> RunResult {
+    fn finish(mut self, manifest: Manifest) -> RunResult {
         let options = self.options;
         let (moves, move_log) = self.move_results();
         let final_tiers = (0..self.model.volumes.len())

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  sources (traces, clients) ──▶ volume core ──▶ devices            the request path: `engine`
-//!        ▲ completions                │ facts, once per monitor epoch
-//!        └────────────────────────────┼──▶ planner ──▶ executor ──▶ copies that the devices feel: `moving`
+//!        ▲ completions                │ reports, once per window
+//!        └────────────────────────────┼──▶ manager::Controller ──▶ orders ──▶ copies that the devices feel: `moving`
 //!                                     └──▶ results over time: `stats`
 //! ```
 //!
@@ -15,6 +15,7 @@ mod build;
 pub mod cached;
 pub mod counting;
 mod deferred;
+mod depth;
 mod device;
 mod engine;
 mod flash_config;
@@ -22,6 +23,7 @@ mod flash_device;
 mod frames;
 mod generator;
 mod heat;
+mod host;
 mod measured;
 mod moving;
 pub mod optimum;
@@ -32,6 +34,7 @@ pub mod response;
 mod result;
 mod sensitivity;
 mod session;
+mod settings;
 mod slots;
 mod solo;
 mod source;
@@ -55,5 +58,6 @@ pub use sensitivity::{
     SENSITIVITY_CASES, SensitivityCase, SensitivityError, SensitivityRow, TierErrors,
     sensitivity_row,
 };
+pub use settings::host_settings;
 pub use solo::solo_loads;
 pub use wear::{DeviceWear, VmWear, WearSummary};

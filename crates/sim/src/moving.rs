@@ -1,31 +1,58 @@
-//! Moves in the simulated array: carries out the executor's actions against volumes, space and devices.
+//! Moves in the simulated array: carries orders out against volumes, space and devices.
 //!
-//! The executor knows one copy per move. Here it is done in batches: each waits for the requests issued before it, is
-//! copied, switched and released, then the next one begins. While nothing can be copied the executor is told so.
+//! A move is done in batches: each waits for the requests issued before it, is copied at the order's rate, switched and released, then
+//! the next one begins.
 
 use algo::mix;
-use executor::{Action, Input, JobId, JobState};
-use model::{ExtentRanges, Op, Plan};
-use units::{Bytes, DeviceId, Nanos, VolumeId};
-use volume::{BATCH_BYTES, Batch, CopyStep, Earlier, Location, RelocationError, Selection};
+use manager::wire::{JobProgress, MoveOrder};
+use model::{ExtentRanges, Op};
+use units::{Bytes, BytesPerSec, DeviceId, VolumeId};
+use volume::{BATCH_BYTES, Batch, Chunk, CopyStep, Earlier, Location, RelocationError, Selection};
 
 use crate::device::Io;
 use crate::engine::{Event, Simulation};
-use crate::result::{MoveRecord, MoveTotals};
 
 /// How long a copy waits when the piece it wants has guest writes in flight.
 const COPY_RETRY_NS: u64 = 200_000;
 
+/// What a move is at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Batches are copied, switched and released.
+    Copying,
+    /// All is copied; the last batch is switched when the rate allows it.
+    Switching,
+    /// The last batch is switched; its source is being drained.
+    Releasing,
+    /// What was switched stays, what was not is being drained.
+    GivenUp,
+}
+
+/// A move, and the volume that it moves, in events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct MoveNo {
+    pub(crate) job: u32,
+    pub(crate) volume: u32,
+}
+
 /// A move as the array carries it out: batch after batch, each with its own copy, switch and release.
 pub(crate) struct Moving {
-    job: JobId,
-    to: DeviceId,
+    pub(crate) job: u32,
+    pub(crate) to: DeviceId,
     /// What of the volume moves; `None` is all of it.
-    extents: Option<ExtentRanges>,
+    pub(crate) extents: Option<ExtentRanges>,
+    pub(crate) rate: BytesPerSec,
+    /// Bytes copied, those copied again included.
+    pub(crate) copied: Bytes,
+    phase: Phase,
+    /// Earliest time of the next piece.
+    next_copy_ns: u64,
+    /// The piece that is being copied.
+    chunk: Option<Chunk>,
     /// Where to look for the next batch.
     cursor: usize,
     /// Space on the target for what is not released to it yet.
-    reserved: Bytes,
+    pub(crate) reserved: Bytes,
     /// Places that are free once the batch is released: the targets, or what they came to replace after the switch.
     places: Vec<Location>,
     /// Bytes of the batch, by the device that they leave.
@@ -79,58 +106,29 @@ impl Moving {
 }
 
 impl Simulation<'_> {
-    /// Hands a plan to the executor.
-    pub(crate) fn carry_out(&mut self, now_ns: u64, plan: Plan) {
-        let at = plan.at;
-        self.input(now_ns, Input::Plan(Box::new(plan)));
-        self.planned_at.resize(self.executor.jobs().len(), at);
-    }
-
-    pub(crate) fn input(&mut self, now_ns: u64, input: Input) {
-        self.executor
-            .handle(Nanos(now_ns), input)
-            .expect("plans come in order of generation");
-        while let Some(action) = self.executor.poll_action() {
-            self.perform_action(now_ns, action);
-        }
-    }
-
-    fn perform_action(&mut self, now_ns: u64, action: Action) {
-        match action {
-            Action::Reserve {
-                job, volume, to, ..
-            } => {
-                if self.begin_move(now_ns, job, volume.index(), to) {
-                    self.input(now_ns, Input::Reserved(job));
-                } else {
-                    self.input(now_ns, Input::Refused(job));
-                }
-            }
-            Action::Copy { job, at, .. } => self.agenda.at(at.0.max(now_ns), Event::CopyStart(job)),
-            Action::Switch { job, at, .. } => {
-                self.agenda.at(at.0.max(now_ns), Event::Switch(job));
-            }
-            Action::Release { volume, .. } => self.release_if_drained(now_ns, volume.index()),
-            Action::Abort { volume, .. } => {
-                let v = volume.index();
-                match self.world.maps[v].cancel_relocation() {
-                    Ok(()) => self.retry_held(now_ns, v),
-                    // The last batch that was copied is the target's; what follows stays where it is.
-                    Err(RelocationError::TooLate) => {}
-                    Err(e) => unreachable!("a job that is aborted has a relocation: {e}"),
-                }
-                self.release_if_drained(now_ns, v);
-            }
-        }
+    /// The move of that number, if its volume is still at it in that phase.
+    fn moving(&mut self, no: MoveNo, phase: Phase) -> Option<&mut Moving> {
+        let moving = self.moving[no.volume as usize].as_mut();
+        moving.filter(|m| m.job == no.job && m.phase == phase)
     }
 
     /// Reserves space for what is not on the target yet and begins with the first batch; whether there was room.
-    fn begin_move(&mut self, now_ns: u64, job: JobId, volume: usize, to: DeviceId) -> bool {
-        let extents = self.executor.job(job).order.extents.clone();
+    pub(crate) fn begin_move(
+        &mut self,
+        now_ns: u64,
+        volume: usize,
+        to: DeviceId,
+        order: &MoveOrder,
+    ) -> bool {
         let mut moving = Moving {
-            job,
+            job: order.job,
             to,
-            extents,
+            extents: order.extents.clone(),
+            rate: BytesPerSec(order.rate_bytes_per_s),
+            copied: Bytes::ZERO,
+            phase: Phase::Copying,
+            next_copy_ns: now_ns,
+            chunk: None,
             cursor: 0,
             reserved: Bytes::ZERO,
             places: vec![],
@@ -147,7 +145,27 @@ impl Simulation<'_> {
         self.reserved[d] += size;
         moving.reserved = size;
         self.begin_batch(now_ns, volume, moving);
+        let (job, volume) = (order.job, volume as u32);
+        self.agenda
+            .at(now_ns, Event::CopyStart(MoveNo { job, volume }));
         true
+    }
+
+    /// Gives the move of a volume up. The last batch that was copied is the target's; what follows stays where it is.
+    pub(crate) fn cancel_move(&mut self, now_ns: u64, v: usize) {
+        let Some(moving) = self.moving[v].as_mut() else {
+            return;
+        };
+        if moving.phase != Phase::Copying {
+            return; // as good as done
+        }
+        moving.phase = Phase::GivenUp;
+        match self.world.maps[v].cancel_relocation() {
+            Ok(()) => self.retry_held(now_ns, v),
+            Err(RelocationError::TooLate) => {}
+            Err(e) => unreachable!("a move has a relocation: {e}"),
+        }
+        self.release_if_drained(now_ns, v);
     }
 
     /// Begins with the next batch of a move; there is one.
@@ -198,13 +216,14 @@ impl Simulation<'_> {
     }
 
     /// The last batch's switch.
-    pub(crate) fn switch(&mut self, now_ns: u64, job: JobId) {
-        if self.executor.job(job).state != JobState::Switching {
-            return; // failed meanwhile
-        }
-        let v = self.executor.job(job).order.volume.index();
+    pub(crate) fn switch(&mut self, now_ns: u64, no: MoveNo) {
+        let v = no.volume as usize;
+        let Some(moving) = self.moving(no, Phase::Switching) else {
+            return;
+        };
+        moving.phase = Phase::Releasing;
         self.switch_batch(v);
-        self.input(now_ns, Input::Switched(job));
+        self.release_if_drained(now_ns, v);
         self.retry_held(now_ns, v);
     }
 
@@ -238,10 +257,22 @@ impl Simulation<'_> {
                 moving.reserved -= *bytes;
             }
         }
-        match self.executor.job(moving.job).state {
-            JobState::Copying => self.begin_batch(now_ns, volume, moving),
-            JobState::Releasing => self.input(now_ns, Input::Released(moving.job)),
-            _ => self.reserved[to] -= moving.reserved,
+        match moving.phase {
+            Phase::Copying => self.begin_batch(now_ns, volume, moving),
+            Phase::Switching => unreachable!("a batch that is to be switched is not released"),
+            Phase::Releasing => {
+                let copied_bytes = moving.copied.0;
+                let done = JobProgress::Done { copied_bytes };
+                self.move_ended(moving.job, done);
+            }
+            Phase::GivenUp => {
+                self.reserved[to] -= moving.reserved;
+                let failed = JobProgress::Failed {
+                    why: "given up".into(),
+                    copied_bytes: moving.copied.0,
+                };
+                self.move_ended(moving.job, failed);
+            }
         }
     }
 
@@ -266,159 +297,88 @@ impl Simulation<'_> {
         self.world.devices[device.index()].submit(now_ns, &io)
     }
 
-    pub(crate) fn copy_start(&mut self, now_ns: u64, job: JobId) {
-        if self.executor.job(job).state != JobState::Copying {
-            return; // cancelled meanwhile
+    pub(crate) fn copy_start(&mut self, now_ns: u64, no: MoveNo) {
+        let v = no.volume as usize;
+        if self.moving(no, Phase::Copying).is_none() {
+            return; // given up meanwhile
         }
-        let v = self.executor.job(job).order.volume.index();
         match self.world.maps[v]
             .next_copy()
-            .expect("a copying job has a relocation")
+            .expect("a move that copies has a relocation")
         {
             CopyStep::Copy(chunk) => {
                 let (source, _) = self.world.maps[v].copy_ends(chunk);
                 let done = self.copy_io(now_ns, v, Op::Read, source, chunk.length);
-                let slot = job.0 as usize;
-                if self.copying.len() <= slot {
-                    self.copying.resize(slot + 1, None);
+                if let Some(moving) = &mut self.moving[v] {
+                    moving.chunk = Some(chunk);
                 }
-                self.copying[slot] = Some(chunk);
-                self.agenda.at(done, Event::CopyRead(job));
+                self.agenda.at(done, Event::CopyRead(no));
             }
             // Done: the batch was switched, and the next one begins when its source is released.
             CopyStep::Wait | CopyStep::Done => {
-                let moving = self.moving[v].as_ref().expect("a copying job has its move");
-                let retry = Nanos(moving.quiet_ns.max(now_ns + COPY_RETRY_NS));
-                self.input(now_ns, Input::CopyBlocked { job, retry });
+                let moving = self.moving[v].as_mut().expect("it was just looked at");
+                let retry_ns = moving.quiet_ns.max(now_ns + COPY_RETRY_NS);
+                moving.next_copy_ns = moving.next_copy_ns.max(retry_ns);
+                let at_ns = moving.next_copy_ns;
+                self.agenda.at(at_ns, Event::CopyStart(no));
             }
         }
     }
 
-    pub(crate) fn copy_read(&mut self, now_ns: u64, job: JobId) {
-        if self.executor.job(job).state != JobState::Copying {
-            return self.abandon_copy(now_ns, job);
-        }
-        let chunk = self.copying[job.0 as usize].expect("a piece was read");
-        let v = self.executor.job(job).order.volume.index();
+    pub(crate) fn copy_read(&mut self, now_ns: u64, no: MoveNo) {
+        let Some(moving) = self.moving(no, Phase::Copying) else {
+            return self.abandon_copy(now_ns, no);
+        };
+        let chunk = moving.chunk.expect("a piece was read");
+        let v = no.volume as usize;
         let (_, target) = self.world.maps[v].copy_ends(chunk);
         let done = self.copy_io(now_ns, v, Op::Write, target, chunk.length);
-        self.agenda.at(done, Event::CopyWritten(job));
+        self.agenda.at(done, Event::CopyWritten(no));
     }
 
-    pub(crate) fn copy_written(&mut self, now_ns: u64, job: JobId) {
-        if self.executor.job(job).state != JobState::Copying {
-            return self.abandon_copy(now_ns, job);
-        }
-        let chunk = self.copying[job.0 as usize]
-            .take()
-            .expect("a piece was written");
-        let v = self.executor.job(job).order.volume.index();
-        let moving = self.moving[v].as_ref().expect("a copying job has its move");
+    pub(crate) fn copy_written(&mut self, now_ns: u64, no: MoveNo) {
+        let Some(moving) = self.moving(no, Phase::Copying) else {
+            return self.abandon_copy(now_ns, no);
+        };
+        let chunk = moving.chunk.take().expect("a piece was written");
         let after_batch = moving.after_batch();
+        let v = no.volume as usize;
         let map = &mut self.world.maps[v];
-        let of_batch = map.copied(chunk).expect("a copying job has a relocation");
-        // The executor asks for the last switch; those before it are between the array and its volume.
+        let of_batch = map
+            .copied(chunk)
+            .expect("a move that copies has a relocation");
+        // The last switch waits for the rate; those before it need not.
         if map.ready_to_switch() && after_batch > Bytes::ZERO {
             self.switch_batch(v);
             self.release_if_drained(now_ns, v);
         }
-        let remaining = of_batch + after_batch;
         self.retry_held(now_ns, v);
+        let moving = self
+            .moving(no, Phase::Copying)
+            .expect("it is not copied to its end");
         let bytes = Bytes(chunk.length);
-        self.input(
-            now_ns,
-            Input::Copied {
-                job,
-                bytes,
-                remaining,
-            },
-        );
+        moving.copied += bytes;
+        moving.next_copy_ns = now_ns.max(moving.next_copy_ns + moving.rate.time_for(bytes).0);
+        let at_ns = moving.next_copy_ns;
+        if of_batch + after_batch == Bytes::ZERO {
+            moving.phase = Phase::Switching;
+            self.agenda.at(at_ns, Event::Switch(no));
+        } else {
+            self.agenda.at(at_ns, Event::CopyStart(no));
+        }
     }
 
     /// A piece of a move that was given up meanwhile.
-    fn abandon_copy(&mut self, now_ns: u64, job: JobId) {
-        if let Some(chunk) = self.copying[job.0 as usize].take() {
-            let v = self.executor.job(job).order.volume.index();
+    fn abandon_copy(&mut self, now_ns: u64, no: MoveNo) {
+        let v = no.volume as usize;
+        let Some(moving) = self.moving(no, Phase::GivenUp) else {
+            return;
+        };
+        if let Some(chunk) = moving.chunk.take() {
             self.world.maps[v]
                 .copy_abandoned(chunk)
                 .expect("its relocation waits for it");
             self.release_if_drained(now_ns, v);
         }
-    }
-
-    /// When the last move of each volume ended, also one that was given up on the way.
-    pub(crate) fn last_moved(&self) -> Vec<Option<Nanos>> {
-        let mut out = vec![None; self.model.volumes.len()];
-        for job in self.executor.jobs() {
-            let ended = match job.state {
-                JobState::Done { at } => at,
-                JobState::Cancelled { at, .. } | JobState::Failed { at, .. }
-                    if job.copied > Bytes::ZERO =>
-                {
-                    at
-                }
-                _ => continue,
-            };
-            let last = &mut out[job.order.volume.index()];
-            *last = Some(last.map_or(ended, |l: Nanos| l.max(ended)));
-        }
-        out
-    }
-
-    pub(crate) fn move_results(&self) -> (MoveTotals, Vec<MoveRecord>) {
-        let model = self.model;
-        let tier = |d: units::DeviceId| model.topology.tier(model.topology.tier_of(d)).name.clone();
-        let mut totals = MoveTotals::default();
-        let (mut volumes, mut vms) = (vec![], vec![]);
-        let mut log = Vec::new();
-        for (i, job) in self.executor.jobs().iter().enumerate() {
-            let v = &model.volumes[job.order.volume.index()];
-            let (state, ended, why_not) = match &job.state {
-                JobState::Done { at } => ("done", Some(*at), None),
-                JobState::Failed { at, why } => ("failed", Some(*at), Some(why.clone())),
-                JobState::Cancelled { at, why, .. } => ("cancelled", Some(*at), Some(why.clone())),
-                JobState::Proposed => ("proposed", None, None),
-                JobState::Waiting => ("waiting", None, None),
-                JobState::Reserving => ("reserving", None, None),
-                JobState::Copying => ("copying", None, None),
-                JobState::Switching => ("switching", None, None),
-                JobState::Releasing => ("releasing", None, None),
-            };
-            match state {
-                "done" => totals.done += 1,
-                "failed" | "cancelled" if job.started.is_none() => totals.dropped += 1,
-                "failed" | "cancelled" => totals.not_done += 1,
-                _ => totals.under_way += 1,
-            }
-            totals.bytes += job.copied.0;
-            if job.copied > Bytes::ZERO {
-                volumes.push(job.order.volume);
-                vms.push(v.vm);
-            }
-            log.push(MoveRecord {
-                volume: v.name.clone(),
-                vm: model.vms[v.vm.index()].clone(),
-                from: tier(job.order.from),
-                to: tier(job.order.to),
-                planned_s: self.planned_at[i].as_secs_f64(),
-                started_s: job.started.map(Nanos::as_secs_f64),
-                ended_s: ended.map(Nanos::as_secs_f64),
-                state: state.into(),
-                why_not,
-                reason: job.order.reason.to_string(),
-                extents: job.order.extents.as_ref().map(ExtentRanges::count),
-                bytes: job.copied.0,
-                predicted_us: job.order.effect.latency_after_us,
-                before_us: job.order.effect.latency_before_us,
-            });
-        }
-        let distinct = |n: usize| n as u64;
-        volumes.sort();
-        volumes.dedup();
-        vms.sort();
-        vms.dedup();
-        totals.volumes = distinct(volumes.len());
-        totals.vms = distinct(vms.len());
-        (totals, log)
     }
 }

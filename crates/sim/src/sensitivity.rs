@@ -212,7 +212,7 @@ fn result(text: &str, strategy: &str, config: Value) -> Result<RunResult, Sensit
         decisions: true,
         optimum: None,
     };
-    Ok(run(&model, &*built, manifest, options, &mut |_| {})?)
+    Ok(run(&model, built, manifest, options, &mut |_| {})?)
 }
 
 /// What the decisions about the volume say on average, once there was time to learn.

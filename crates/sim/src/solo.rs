@@ -200,7 +200,7 @@ mod tests {
             decisions: false,
             optimum: None,
         };
-        let run = crate::run(&model, &*noop, Default::default(), options, &mut |_| {}).unwrap();
+        let run = crate::run(&model, noop, Default::default(), options, &mut |_| {}).unwrap();
         let fast = run.groups.iter().find(|g| g.name == "fast").unwrap();
         // Both share the device in the full run; the slow one takes nothing of note.
         let (full, sampled) = (fast.all.iops, loads[0][1].iops());

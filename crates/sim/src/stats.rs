@@ -1,12 +1,13 @@
 //! What is measured: per volume and tier in the inner loop, everything else added up when a window ends.
 
-use algo::objective::{Answered, Overdue, misses};
 use algo::{Histogram, WindowHistograms};
+use manager::wire::{Load, LoadOf};
 use model::SloTarget;
 use units::Nanos;
 
 use crate::Model;
 use crate::deferred::{Deferred, Done};
+use crate::depth::Depth;
 use crate::overdue::LateWaiting;
 use crate::result::{DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary};
 
@@ -22,14 +23,6 @@ struct Group {
     total_bytes: [u64; 2],
     violation_ns: u64,
     series: GroupSeries,
-}
-
-/// One volume's load over the monitor epoch that is going on.
-#[derive(Clone, Default)]
-pub(crate) struct EpochLoad {
-    pub(crate) latency: [Histogram; 2],
-    pub(crate) bytes: [u64; 2],
-    pub(crate) injected_ns: [u64; 2],
 }
 
 pub(crate) struct Stats {
@@ -50,7 +43,9 @@ pub(crate) struct Stats {
     completing: Vec<u64>,
     /// End of the window that is going on.
     end_ns: u64,
-    epoch: Vec<EpochLoad>,
+    depth: Vec<Depth>,
+    /// Loads of the window that ended last, by volume.
+    loads: Vec<Load>,
     /// All, tiers, classes, VMs, volumes.
     groups: Vec<Group>,
     class_of: Vec<usize>,
@@ -60,7 +55,6 @@ pub(crate) struct Stats {
     targets: Vec<Option<SloTarget>>,
     /// Requests that wait for longer than their volume's objective, by volume.
     late: Vec<LateWaiting>,
-    both: Histogram,
     pub(crate) counted_ns: u64,
 }
 
@@ -111,7 +105,8 @@ impl Stats {
             in_flight: vec![0; volumes],
             completing: vec![0; volumes],
             end_ns: model.window.0,
-            epoch: vec![EpochLoad::default(); volumes],
+            depth: vec![Depth::default(); volumes],
+            loads: vec![Load::default(); volumes],
             groups,
             class_of: model.volumes.iter().map(|v| v.class.index()).collect(),
             vm_of: model.volumes.iter().map(|v| v.vm.index()).collect(),
@@ -123,7 +118,6 @@ impl Stats {
                 .map(|v| model.classes[v.class.index()].target)
                 .collect(),
             late: vec![LateWaiting::default(); volumes],
-            both: Histogram::default(),
             counted_ns: 0,
         }
     }
@@ -137,6 +131,10 @@ impl Stats {
         issued.1 += latency_ns;
         let (of_volume, of_tier) = (volume * 2 + dir, (self.volumes + tier) * 2 + dir);
         if done.at_ns < self.end_ns {
+            let start_ns = self.end_ns - self.window_ns;
+            if done.arrival_ns < start_ns {
+                self.depth[volume].waited(start_ns - done.arrival_ns);
+            }
             self.live.record(of_volume, latency_ns, done.bytes);
             self.live.record(of_tier, latency_ns, done.bytes);
         } else {
@@ -144,6 +142,7 @@ impl Stats {
             self.deferred.put(window, of_volume, done);
             self.deferred.put(window, of_tier, done);
             self.in_flight[volume] += 1;
+            self.depth[volume].crosses(done, self.end_ns, self.window_ns);
             if let Some(target) = self.targets[volume] {
                 let next = self.end_ns / self.window_ns;
                 self.late[volume].put(target, done, self.window_ns, next);
@@ -167,13 +166,12 @@ impl Stats {
         self.in_flight[volume]
     }
 
-    /// Ends a window at `end_ns`; `tier_of` is where each volume is now, `held` the requests that a move holds back for
-    /// longer than the volume's objective.
-    pub(crate) fn end_window(
+    /// Ends a window at `end_ns`; `tier_of` is where each volume is now, `held` are the arrivals of requests that a move holds back.
+    pub(crate) fn end_window<H: Iterator<Item = u64>>(
         &mut self,
         end_ns: u64,
         tier_of: impl Fn(usize) -> usize,
-        held: impl Fn(usize, SloTarget) -> Overdue,
+        held: impl Fn(usize) -> H,
     ) {
         let start_ns = end_ns.saturating_sub(self.window_ns);
         let counts = start_ns >= self.warmup_ns;
@@ -182,13 +180,12 @@ impl Stats {
         }
         for v in 0..self.volumes {
             self.in_flight[v] -= std::mem::take(&mut self.completing[v]);
-            let held = self.targets[v].map_or(Overdue::default(), |t| held(v, t));
-            self.end_window_of_volume(v, counts, tier_of(v), end_ns, held);
+            self.end_window_of_volume(v, counts, tier_of(v), end_ns, held(v));
         }
         for t in 0..self.tiers {
             for dir in [READS, WRITES] {
                 let group = &mut self.groups[1 + t];
-                let sums = self
+                let (sums, _) = self
                     .live
                     .drain_into((self.volumes + t) * 2 + dir, &mut [&mut group.window[dir]]);
                 group.window_bytes[dir] += sums.bytes;
@@ -216,11 +213,13 @@ impl Stats {
             deferred,
             live,
             completing,
+            depth,
             ..
         } = self;
-        deferred.take(end_ns / self.window_ns, live, |index, count| {
+        deferred.take(end_ns / self.window_ns, live, |index, sums| {
             if let Some(volume) = completing.get_mut(index / 2) {
-                *volume += count;
+                *volume += sums.count;
+                depth[index / 2].waited(sums.sum_ns);
             }
         });
         self.end_ns = end_ns + self.window_ns;
@@ -232,50 +231,57 @@ impl Stats {
         counts: bool,
         tier: usize,
         end_ns: u64,
-        held: Overdue,
+        held: impl Iterator<Item = u64>,
     ) {
         let own = self.groups.len() - self.volumes + v;
         let vm = 1 + self.tiers + self.classes + self.vm_of[v];
         let class = 1 + self.tiers + self.class_of[v];
-        self.both.clear();
-        for dir in [READS, WRITES] {
+        let [mut reads, mut writes] = [LoadOf::default(), LoadOf::default()];
+        for (dir, of) in [(READS, &mut reads), (WRITES, &mut writes)] {
             let i = v * 2 + dir;
-            let now = self.live.sums(i);
-            if now.count == 0 {
+            if self.live.sums(i).count == 0 {
                 continue;
             }
-            let epoch = &mut self.epoch[v];
-            epoch.bytes[dir] += now.bytes;
-            epoch.injected_ns[dir] += std::mem::take(&mut self.injected_ns[i]);
             let [all, c, m, o] = self
                 .groups
                 .get_disjoint_mut([0, class, vm, own])
                 .expect("four different groups");
-            for group in [&mut *all, &mut *c, &mut *m, &mut *o] {
-                group.window_bytes[dir] += now.bytes;
+            let mut groups = [all, c, m, o];
+            let mut windows = groups.each_mut().map(|g| &mut g.window[dir]);
+            let (sums, buckets) = self.live.drain_into(i, &mut windows);
+            for group in groups {
+                group.window_bytes[dir] += sums.bytes;
             }
-            self.live.drain_into(
-                i,
-                &mut [
-                    &mut epoch.latency[dir],
-                    &mut self.both,
-                    &mut all.window[dir],
-                    &mut c.window[dir],
-                    &mut m.window[dir],
-                    &mut o.window[dir],
-                ],
-            );
-        }
-        let issued = self.late[v].at(end_ns, self.window_ns);
-        let violated = self.targets[v].is_some_and(|target| {
-            let both = &self.both;
-            let answered = Answered::of_buckets(target, both.buckets(), both.sum_ns());
-            let overdue = Overdue {
-                count: issued.count + held.count,
-                age_ns: issued.age_ns + held.age_ns,
+            let held_ns = std::mem::take(&mut self.injected_ns[i]);
+            *of = LoadOf {
+                ios: sums.count,
+                bytes: sums.bytes,
+                sum_ns: sums.sum_ns,
+                // What is injected counts when a request is issued, its latency when it is answered.
+                held_ns: held_ns.min(sums.sum_ns),
+                buckets,
             };
-            misses(target, answered, overdue)
-        });
+        }
+        let (mut late, mut waited_ns) = (self.late[v].at(end_ns, self.window_ns), 0);
+        for arrival_ns in held {
+            let age_ns = end_ns - arrival_ns;
+            waited_ns += age_ns.min(self.window_ns);
+            if let Some(target) = self.targets[v] {
+                late.add(target, age_ns);
+            }
+        }
+        let answered_ns = reads.sum_ns + writes.sum_ns;
+        let window = end_ns / self.window_ns - 1;
+        let depth_ns = self.depth[v].end_window(window, self.window_ns, answered_ns);
+        let load = &mut self.loads[v];
+        *load = Load {
+            reads,
+            writes,
+            errors: 0,
+            depth_ns: depth_ns + waited_ns,
+            waiting: late.as_buckets(),
+        };
+        let violated = self.targets[v].is_some_and(|target| load.against(target).missed);
         for group in [0, 1 + tier, class, vm, own] {
             let group = &mut self.groups[group];
             group.series.violating_now(violated);
@@ -285,9 +291,10 @@ impl Stats {
         }
     }
 
-    /// Takes a volume's load of the epoch that ends now. The window must have ended too, or its part is left for later.
-    pub(crate) fn take_epoch(&mut self, volume: usize) -> &mut EpochLoad {
-        &mut self.epoch[volume]
+    /// Takes a volume's load of the window that ended last. Of requests that wait it tells those that wait for longer than the
+    /// objective allows, at their mean age.
+    pub(crate) fn take_load(&mut self, volume: usize) -> Load {
+        std::mem::take(&mut self.loads[volume])
     }
 
     /// Everything, when the run is over.
@@ -353,6 +360,7 @@ impl DirectionSeries {
 mod tests {
     use super::*;
     use algo::bucket_of;
+    use algo::objective::{Answered, Overdue, misses};
     use model::SloStatistic;
     use proptest::prelude::*;
 
@@ -385,7 +393,8 @@ mod tests {
             in_flight: vec![0],
             completing: vec![0],
             end_ns: WINDOW,
-            epoch: vec![EpochLoad::default()],
+            depth: vec![Depth::default()],
+            loads: vec![Load::default()],
             groups: kinds.map(group).into(),
             class_of: vec![0],
             vm_of: vec![0],
@@ -393,7 +402,6 @@ mod tests {
             classes: 1,
             targets: vec![Some(target)],
             late: vec![LateWaiting::default()],
-            both: Histogram::default(),
             counted_ns: 0,
         }
     }
@@ -440,11 +448,7 @@ mod tests {
                     let held = held.iter().map(|at| at * 5 * MS).filter(|at| *at < end);
                     let mut all = requests.clone();
                     all.extend(held.clone().map(|at| (at, 1 << 40)));
-                    stats.end_window(end, |_| 0, |_, target| {
-                        let mut overdue = Overdue::default();
-                        held.clone().for_each(|at| overdue.add(target, end - at));
-                        overdue
-                    });
+                    stats.end_window(end, |_| 0, |_| held.clone());
                     let said = *stats.groups[4].series.violating.last().unwrap() > 0;
                     prop_assert_eq!(said, live(target, &all, end), "{:?} at {}", statistic, end);
                 }
@@ -468,7 +472,7 @@ mod tests {
             if end == 2 * WINDOW {
                 stats.record(0, 0, READS, stuck);
             }
-            stats.end_window(end, |_| 0, |_, _| Overdue::default());
+            stats.end_window(end, |_| 0, |_| std::iter::empty());
         }
         // It is answered in the fifth, late.
         assert_eq!(stats.groups[4].series.violating, [0, 1, 1, 1, 1, 0]);

@@ -162,6 +162,8 @@ impl Plans {
             bytes: 40 << 30,
             left_bytes: 40 << 30,
             rate_bytes_per_s: 100 << 20,
+            before_us: None,
+            after_us: None,
             planned_ns: at_ns,
             started_ns: Some(at_ns),
             ended_ns: None,

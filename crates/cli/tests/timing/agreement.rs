@@ -100,19 +100,23 @@ struct Seen {
     parts: [Histogram; 2],
 }
 
-fn scenario() -> (Model, Box<dyn planner::AnyStrategy>) {
+fn scenario() -> Model {
     let file = ScenarioFile::parse("scenario.toml", SCENARIO).unwrap();
-    let strategy = planner::build(&file.scenario.strategy, serde_json::Value::Null).unwrap();
-    (file.build(vec![]).unwrap(), strategy)
+    file.build(vec![]).unwrap()
 }
 
-fn simulated(model: &Model, strategy: &dyn planner::AnyStrategy) -> Outcome {
+fn strategy() -> Box<dyn planner::AnyStrategy> {
+    let file = ScenarioFile::parse("scenario.toml", SCENARIO).unwrap();
+    file.strategy(&file.scenario.strategy).unwrap()
+}
+
+fn simulated(model: &Model) -> Outcome {
     let options = RunOptions {
         series: true,
         decisions: false,
         optimum: None,
     };
-    let result = sim::run(model, strategy, Manifest::default(), options, &mut |_| {}).unwrap();
+    let result = sim::run(model, strategy(), Manifest::default(), options, &mut |_| {}).unwrap();
     let whole = result.of_kind(GroupKind::Volume);
     let whole = whole.map(|g| (g.all.mean_us, g.all.p99_us, g.all.ios));
     let mut moves: Vec<_> = result.move_log.iter().collect();
@@ -201,11 +205,11 @@ fn compare(model: &Model, sim: &Outcome, live: &Outcome, late: &Late) -> Vec<Str
 #[test]
 fn live_and_simulated_agree() {
     let _alone = alone();
-    let (model, strategy) = scenario();
-    let sim = simulated(&model, &*strategy);
+    let model = scenario();
+    let sim = simulated(&model);
     let mut apart = vec![];
     for _ in 0..TRIES {
-        let (live, late) = live::run(&model, &*strategy, &model.topology);
+        let (live, late) = live::run(&model, strategy());
         apart = compare(&model, &sim, &live, &late);
         if apart.is_empty() || !late.too_busy() {
             break;
@@ -219,12 +223,12 @@ fn live_and_simulated_agree() {
 #[test]
 fn another_device_is_noticed() {
     let _alone = alone();
-    let (model, strategy) = scenario();
+    let model = scenario();
     let mut other = model.clone();
     let spec = &mut other.topology.devices[0].spec;
     spec.read_latency = units::Nanos(spec.read_latency.0 * 2);
     spec.write_latency = units::Nanos(spec.write_latency.0 * 2);
-    let (one, other) = (simulated(&model, &*strategy), simulated(&other, &*strategy));
+    let (one, other) = (simulated(&model), simulated(&other));
     let apart = compare(&model, &one, &other, &LATE_MAX);
     assert!(
         apart.iter().any(|a| a.starts_with("web: mean before")),
@@ -236,8 +240,8 @@ fn another_device_is_noticed() {
 #[test]
 fn the_scenario_moves_by_load() {
     let _alone = alone();
-    let (model, strategy) = scenario();
-    let sim = simulated(&model, &*strategy);
+    let model = scenario();
+    let sim = simulated(&model);
     let moves_of = |volume: &str| -> Vec<String> {
         let of_volume = sim.moves.iter().filter(|m| m.0 == volume);
         of_volume.map(|m| m.2.clone()).collect()

@@ -2,9 +2,9 @@
 
 use client::body::goal_name;
 use manager::question::TierState;
-use manager::settings::Mode;
 use manager::view::{HostState, HostView, StatusView, TierView};
 use maud::{Markup, html};
+use model::Mode;
 
 use super::data::Shown;
 use super::words::{bytes, count, counted, duration, mib_per_s, percent};

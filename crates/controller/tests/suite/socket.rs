@@ -28,7 +28,7 @@ fn its_owner_alone_may_open_it_and_may_do_everything() {
     let mut client = world.local();
     assert_eq!(client.status().unwrap().strategy, "autotiering");
     let done = client
-        .set_mode(model::Goal::Latency, manager::settings::Mode::Auto)
+        .set_mode(model::Goal::Latency, model::Mode::Auto)
         .unwrap();
     let uid = rustix::process::getuid().as_raw();
     assert_eq!(done.message, format!("done for uid {uid}"));

@@ -22,12 +22,12 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::wire::{
     ArrayPolicy, CalibrationOrder, CalibrationResult, Detail, DeviceWindow, JobProgress, JobWindow,
-    MoveOrder, Objective, Orders, PROTOCOL, Register, VolumeWindow, Welcome, WindowReport,
-    WireRefusal,
+    JobsReport, MoveOrder, Objective, Orders, PROTOCOL, Register, VolumeWindow, Welcome,
+    WindowReport, WireRefusal,
 };
 
 pub use extents::{ExtentsSnapshot, HeatCursor, HeatSnapshot, RANGES_PER_MOVE, WantedExtents};
@@ -67,6 +67,8 @@ pub enum Message {
     Register(Register),
     /// A window.
     Report(Box<WindowReport>),
+    /// Jobs have ended in the middle of a window.
+    JobsEnded(JobsReport),
 }
 
 /// How the controller and this agent stand.
@@ -95,6 +97,8 @@ pub struct Agent {
     orders: BTreeMap<u32, MoveOrder>,
     cancels: BTreeMap<u32, MoveOrder>,
     jobs: BTreeMap<u32, moves::Job>,
+    /// Jobs of which the controller was told that they ended.
+    told: BTreeSet<u32>,
     wanted_sessions: Vec<CalibrationOrder>,
     sessions: Vec<sessions::Session>,
     results: Vec<CalibrationResult>,
@@ -123,6 +127,7 @@ impl Agent {
             orders: BTreeMap::new(),
             cancels: BTreeMap::new(),
             jobs: BTreeMap::new(),
+            told: BTreeSet::new(),
             wanted_sessions: Vec::new(),
             sessions: Vec::new(),
             results: Vec::new(),
@@ -174,6 +179,7 @@ impl Agent {
         self.look_after_moves(now_ns, &snapshot);
         self.look_after_sessions(now_ns, &snapshot);
         if !self.window_is_over(now_ns) {
+            self.tell_of_ended();
             return;
         }
         let Some((began_ns, earlier)) = self.began.take() else {
@@ -197,10 +203,37 @@ impl Agent {
             trouble: std::mem::take(&mut self.trouble),
             troubles: snapshot.troubles.clone(),
         };
+        self.told = self.ended().collect();
         // A report that could not be sent yet is old by now.
         self.messages.clear();
         self.messages.push_back(Message::Report(Box::new(report)));
         self.began = Some((now_ns, snapshot));
+    }
+
+    /// Jobs that have ended.
+    fn ended(&self) -> impl Iterator<Item = u32> + '_ {
+        let ended = self.jobs.iter().filter(|(_, job)| !job.runs());
+        ended.map(|(id, _)| *id)
+    }
+
+    /// Tells of jobs that have ended since the controller was last told of any.
+    fn tell_of_ended(&mut self) {
+        let new: Vec<u32> = self.ended().filter(|id| !self.told.contains(id)).collect();
+        if new.is_empty() {
+            return;
+        }
+        let of = |id: &u32| JobWindow {
+            job: *id,
+            state: self.jobs[id].progress(),
+        };
+        self.seq += 1;
+        let message = JobsReport {
+            session: self.session,
+            seq: self.seq,
+            jobs: new.iter().map(of).collect(),
+        };
+        self.told.extend(new);
+        self.messages.push_back(Message::JobsEnded(message));
     }
 
     /// Time until the array has to be looked at again: the end of a window or of a calibration step. While a move is
@@ -256,6 +289,7 @@ impl Agent {
         let (wanted, given_up) = (&self.orders, &self.cancels);
         self.jobs
             .retain(|id, job| wanted.contains_key(id) || given_up.contains_key(id) || job.runs());
+        self.told.retain(|id| self.jobs.contains_key(id));
         self.results
             .retain(|r| !orders.calibrations_taken.contains(&r.id));
         self.objectives = orders.objectives;
@@ -333,6 +367,7 @@ impl Agent {
         volumes
             .map(|(i, v)| VolumeWindow {
                 name: v.name.clone(),
+                vm: None,
                 class: v.class.clone(),
                 size_bytes: v.size_bytes,
                 home: v.home.clone(),
@@ -360,6 +395,7 @@ fn devices(earlier: &Snapshot, now: &Snapshot) -> Vec<DeviceWindow> {
             connected: d.connected,
             io: before(&d.name).and_then(|old| d.io_since(old)),
             errors: before(&d.name).map_or(vec![], |old| d.errors_since(old)),
+            waf: None,
         })
         .collect()
 }

@@ -7,8 +7,8 @@ use units::Nanos;
 use super::Controller;
 use super::host::{Current, Host};
 use crate::question::{Choice, Done, Refusal};
-use crate::settings::Mode;
 use crate::view::{EventKind, HostState};
+use model::Mode;
 
 /// A plan is not applied any more after so many migration epochs: its facts are too old.
 const PLAN_EPOCHS: u64 = 2;
@@ -182,7 +182,7 @@ impl Controller {
                 (state, _) => {
                     let why = format!(
                         "move {position} of plan {generation} is not open any more: {}",
-                        state_name(state)
+                        state.name()
                     );
                     return Err(Refusal::Conflict(why));
                 }
@@ -294,19 +294,4 @@ fn chosen(host: &Host, current: &Current, choice: &Choice) -> Result<Vec<(u32, J
         }
     }
     Ok(jobs)
-}
-
-/// A state as shown.
-pub(super) fn state_name(state: &JobState) -> &'static str {
-    match state {
-        JobState::Proposed => "proposed",
-        JobState::Waiting => "waiting",
-        JobState::Reserving => "reserving",
-        JobState::Copying => "copying",
-        JobState::Switching => "switching",
-        JobState::Releasing => "releasing",
-        JobState::Done { .. } => "done",
-        JobState::Cancelled { .. } => "cancelled",
-        JobState::Failed { .. } => "failed",
-    }
 }

@@ -8,12 +8,13 @@ use planner::{Decision, decide};
 use units::{Nanos, TierId, VolumeId};
 
 use super::host::{Current, Host};
-use super::{Controller, facts};
+use super::{Controller, Made, facts};
 use crate::question::TierState;
-use crate::settings::{Mode, UnknownTiers};
+use crate::settings::UnknownTiers;
 use crate::store::{Change, StoredDecision};
 use crate::view::EventKind;
 use crate::wire::CalibrationOrder;
+use model::Mode;
 
 impl Controller {
     /// Ends a monitor epoch when its time has come.
@@ -73,7 +74,7 @@ impl Controller {
             host.kept.devices = gathered.devices;
         }
         let policy = self.policy_for(host, &facts)?;
-        let before = host.state.to_json();
+        let before = self.stores.then(|| host.state.to_json());
         let seed = self.settings.words.seed;
         let latency_off = self.mode_of(Goal::Latency) == Mode::Off;
         // A fault in a strategy is this host's problem, not everybody's.
@@ -95,7 +96,7 @@ impl Controller {
             plan,
             report,
             state,
-            ..
+            assignment,
         } = decision?;
         if !latency_off {
             host.state = state;
@@ -108,7 +109,15 @@ impl Controller {
             self.counters.calibrations += 1;
         }
         self.order_calibrations(host, &facts, &policy, &plan.calibrations);
-        if placement_due {
+        if !self.stores {
+            self.made.push(Made {
+                at: self.now.at,
+                placement_due,
+                report: report.clone(),
+                assignment,
+            });
+        }
+        if placement_due && let Some(before) = before {
             let json =
                 |v: Result<serde_json::Value, _>| v.map_err(|e: serde_json::Error| e.to_string());
             let (strategy, parameters) = if latency_off {
@@ -133,6 +142,8 @@ impl Controller {
                 plan: json(serde_json::to_value(&plan))?,
                 report: json(serde_json::to_value(&report))?,
             })));
+        }
+        if placement_due {
             self.propose(host, &facts, plan, report);
         }
         Ok(())
@@ -305,7 +316,8 @@ impl Controller {
             let share = added_share(run, known.measured.as_ref(), policy.epochs.migration);
             let volume = known.name.clone();
             let budget = self.settings.words.watch.calibration_budget;
-            if share.is_none_or(|s| s > budget || budget == 0.0) {
+            let within = |s: f64| s <= budget && budget > 0.0;
+            if budget.is_finite() && !share.is_some_and(within) {
                 let text = match share {
                     Some(share) => format!(
                         "no calibration of {volume}: it would add {:.1} % to the time of its requests, the budget is {:.1} %",

@@ -1,5 +1,7 @@
 //! From reports to facts: names become dense ids, silence becomes unknown.
 
+use std::collections::BTreeMap;
+
 use executor::Job;
 use model::{
     CalibrationWindow, Device, DeviceFacts, DeviceSpec, ExtentFacts, ExtentHeat, ExtentPlaces,
@@ -47,6 +49,7 @@ pub(super) fn gather(
     };
     let length = now.saturating_sub(epoch.began).max(Nanos(1));
     let mut volumes = Vec::with_capacity(report.volumes.len());
+    let mut vms = Vms::default();
     let mut moves = Vec::new();
     for (i, v) in report.volumes.iter().enumerate() {
         let extents = extents(epoch, v, report, &topology, length);
@@ -86,7 +89,7 @@ pub(super) fn gather(
         };
         volumes.push(VolumeFacts {
             name: v.name.clone(),
-            vm: VmId::from_index(i),
+            vm: vms.id(v.vm.as_ref().unwrap_or(&v.name)),
             class: settings.class_id(&v.class),
             size: Bytes(size),
             device,
@@ -130,7 +133,7 @@ pub(super) fn gather(
                 utilization: utilization(&io, &device.spec, seconds),
                 read_bytes_per_s: io.read_bytes as f64 / seconds,
                 write_bytes_per_s: io.write_bytes as f64 / seconds,
-                waf: None,
+                waf: window.waf,
             }
         })
         .collect();
@@ -145,7 +148,7 @@ pub(super) fn gather(
         generation: host.executor.generation(),
         topology,
         classes: settings.classes.clone(),
-        vms: report.volumes.iter().map(|v| v.name.clone()).collect(),
+        vms: vms.names,
         volumes,
         devices,
         moves,
@@ -154,6 +157,25 @@ pub(super) fn gather(
         facts,
         devices: named,
     })
+}
+
+/// Virtual machines in the order in which their first volumes are named.
+#[derive(Default)]
+struct Vms {
+    names: Vec<String>,
+    ids: BTreeMap<String, VmId>,
+}
+
+impl Vms {
+    fn id(&mut self, name: &str) -> VmId {
+        if let Some(id) = self.ids.get(name) {
+            return *id;
+        }
+        let id = VmId::from_index(self.names.len());
+        self.names.push(name.into());
+        self.ids.insert(name.into(), id);
+        id
+    }
 }
 
 /// Where a volume's extents are, and how hot over the epoch; none where the report does not tell.
@@ -396,14 +418,13 @@ fn measured(epoch: &Epoch, name: &str, length: Nanos) -> Option<Measured> {
     if !covers(*covered_ns, length) {
         return None;
     }
-    let own_ns = (load.reads.sum_ns + load.writes.sum_ns)
-        .saturating_sub(load.reads.held_ns + load.writes.held_ns);
+    let held_ns = load.reads.held_ns + load.writes.held_ns;
     Some(Measured {
         window: Nanos(*covered_ns),
         reads: flow(&load.reads),
         writes: flow(&load.writes),
-        // By Little's law, without what was injected.
-        outstanding: own_ns as f64 / *covered_ns as f64,
+        // The mean over the time, without those that were only held back on purpose.
+        outstanding: load.depth_ns.saturating_sub(held_ns) as f64 / *covered_ns as f64,
     })
 }
 

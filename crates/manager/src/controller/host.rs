@@ -96,7 +96,6 @@ pub(super) struct Kept {
 /// How a job goes on, as last reported.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Progress {
-    pub(super) copied: u64,
     pub(super) left: Option<u64>,
     pub(super) rate: u64,
     /// When a byte was last copied, or the job began.

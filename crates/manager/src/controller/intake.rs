@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use executor::{Input, JobId, JobState};
+use executor::{Input, JobId};
 use units::{Bytes, Nanos};
 
 use super::host::{Awaited, Epoch, Host, Progress, SPARK_WINDOWS, Totals};
@@ -10,7 +10,7 @@ use super::{Controller, facts};
 use crate::store::{Change, DeviceSummary, FlowSummary, StoredWindow, VolumeSummary};
 use crate::view::{DirectionCounters, EventKind, LATENCY_BOUNDS_NS, OutcomeView};
 use crate::wire::{
-    ExtentWindow, JobProgress, Load, LoadOf, VolumeWindow, WindowReport, WireRefusal,
+    ExtentWindow, JobProgress, JobWindow, Load, LoadOf, VolumeWindow, WindowReport, WireRefusal,
 };
 
 /// Volumes and devices that a report may name. Protects the controller's memory.
@@ -196,10 +196,12 @@ impl Controller {
             self.event(EventKind::Host, Some(name), None, text.clone());
         }
         self.measure(&mut host, as_of, &report);
-        for job in &report.jobs {
-            self.job_progress(&mut host, now, JobId(job.job), &job.state);
-        }
-        cancelled_for_good(&mut host, &report);
+        self.take_in_jobs(&mut host, now, &report.jobs);
+        // A volume that is gone has nothing to give up.
+        let there = |volume: &str| report.volumes.iter().any(|v| v.name == volume);
+        let before = host.kept.cancelling.len();
+        host.kept.cancelling.retain(|_, o| there(&o.volume));
+        host.dirty.kept |= before != host.kept.cancelling.len();
         for result in &report.calibrations {
             let ordered = host.kept.calibrations.iter().any(|c| c.id == result.id);
             let new = !host.results.iter().any(|r| r.id == result.id);
@@ -264,6 +266,9 @@ impl Controller {
             sum.1 += window_ns;
             let totals = host.totals.entry(v.name.clone()).or_default();
             count(totals, load, if missed { window_ns } else { 0 });
+            if !self.stores {
+                continue;
+            }
             stored.volumes.push(VolumeSummary {
                 volume: v.name.clone(),
                 device: facts::main_device(v, report).unwrap_or_default(),
@@ -297,69 +302,63 @@ impl Controller {
                 utilization_milli: (utilization * 1000.0).round() as u64,
             });
         }
-        self.changes.push(Change::Window(stored));
+        if self.stores {
+            self.changes.push(Change::Window(stored));
+        }
+    }
+
+    /// Brings jobs to where the agent says that they are.
+    pub(super) fn take_in_jobs(&mut self, host: &mut Host, now: Nanos, jobs: &[JobWindow]) {
+        for job in jobs {
+            self.job_progress(host, now, JobId(job.job), &job.state);
+            let over = !matches!(job.state, JobProgress::Copying { .. });
+            // What was to be given up has ended.
+            host.dirty.kept |= over && host.kept.cancelling.remove(&job.job).is_some();
+        }
     }
 
     /// Brings a job to where the agent says it is.
     fn job_progress(&mut self, host: &mut Host, now: Nanos, id: JobId, state: &JobProgress) {
-        let Some(job) = host.executor.get(id).filter(|j| j.state.active()) else {
-            return; // ended, or from another life of the store
+        let before = match host.executor.get(id) {
+            Some(job) if job.state.active() => job.copied,
+            _ => return, // ended, or from another life of the store
         };
-        if job.state == JobState::Reserving {
-            self.input(host, now, Input::Reserved(id));
-        }
         match state {
             JobProgress::Copying {
                 copied_bytes,
                 left_bytes,
                 rate_bytes_per_s,
             } => {
-                // After a restart the agent's count goes on where it was.
-                let copied = host.executor.get(id).map_or(0, |j| j.copied.0);
                 let progress = host.progress.entry(id).or_insert(Progress {
                     moved_at: now,
-                    copied,
                     ..Progress::default()
                 });
-                let more = copied_bytes.saturating_sub(progress.copied);
-                if more > 0 || progress.left.is_none_or(|left| *left_bytes < left) {
+                let less = progress.left.is_none_or(|left| *left_bytes < left);
+                if Bytes(*copied_bytes) > before || less {
                     progress.moved_at = now;
                     progress.called_stuck = false;
                 }
-                progress.copied = progress.copied.max(*copied_bytes);
                 progress.left = Some(*left_bytes);
                 progress.rate = *rate_bytes_per_s;
-                let copied = Input::Copied {
-                    job: id,
-                    bytes: Bytes(more),
-                    // All that is left may be the last switch: only the agent says when that is durable.
-                    remaining: Bytes((*left_bytes).max(1)),
-                };
-                self.input(host, now, copied);
+                self.copied(host, now, id, *copied_bytes);
             }
             JobProgress::Done { copied_bytes } => {
-                let before = host.executor.get(id).map_or(0, |j| j.copied.0);
-                let copied = Input::Copied {
-                    job: id,
-                    bytes: Bytes(copied_bytes.saturating_sub(before)),
-                    remaining: Bytes::ZERO,
-                };
-                self.input(host, now, copied);
-                self.input(host, now, Input::Switched(id));
-                self.input(host, now, Input::Released(id));
+                self.copied(host, now, id, *copied_bytes);
+                self.input(host, now, Input::Done(id));
                 self.await_outcome(host, now, id);
             }
-            JobProgress::Failed { why, .. } => {
-                self.input(
-                    host,
-                    now,
-                    Input::IoError {
-                        job: id,
-                        why: why.clone(),
-                    },
-                );
+            JobProgress::Failed { why, copied_bytes } => {
+                self.copied(host, now, id, *copied_bytes);
+                let why = why.clone();
+                self.input(host, now, Input::Failed { job: id, why });
             }
         }
+    }
+
+    /// So much of a job is copied; after a restart the agent's count may begin again, and the executor's goes on.
+    fn copied(&mut self, host: &mut Host, now: Nanos, job: JobId, copied_bytes: u64) {
+        let bytes = Bytes(copied_bytes);
+        self.input(host, now, Input::Copied { job, bytes });
     }
 
     /// A move is done: its effect will be seen in the first whole epoch from now on.
@@ -391,28 +390,12 @@ impl Controller {
             error: None,
         };
         self.changes.push(Change::Outcome(outcome.clone()));
-        host.kept.last_moved.insert(volume, now);
         host.kept.awaited.push(Awaited {
             outcome,
             epoch: host.kept.epoch + 2,
         });
         host.dirty.kept = true;
     }
-}
-
-/// Forgets cancels of jobs that the agent has ended.
-fn cancelled_for_good(host: &mut Host, report: &WindowReport) {
-    let ended = |id: &u32| {
-        let job = report.jobs.iter().find(|j| j.job == *id);
-        job.is_some_and(|j| !matches!(j.state, JobProgress::Copying { .. }))
-    };
-    let before = host.kept.cancelling.len();
-    // A volume that is gone has nothing to give up.
-    let there = |volume: &str| report.volumes.iter().any(|v| v.name == volume);
-    host.kept
-        .cancelling
-        .retain(|id, order| !ended(id) && there(&order.volume));
-    host.dirty.kept |= before != host.kept.cancelling.len();
 }
 
 fn add_io(sum: &mut crate::wire::DeviceIo, io: &crate::wire::DeviceIo, first: bool) {

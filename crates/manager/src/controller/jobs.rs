@@ -1,6 +1,6 @@
 //! A host's jobs: what is fed to its executor, and what of it is told.
 
-use executor::{Executor, Input, JobId, JobState};
+use executor::{End, Executor, Input, JobId, JobState};
 use units::Nanos;
 
 use super::host::Host;
@@ -29,39 +29,13 @@ pub(super) fn too_many_ranges(executor: &Executor) -> Nanos {
 impl Controller {
     /// Feeds a host's executor, and notes what came of it.
     pub(super) fn input(&mut self, host: &mut Host, now: Nanos, input: Input) {
-        let before: Vec<JobState> = host
-            .executor
-            .jobs()
-            .iter()
-            .map(|j| j.state.clone())
-            .collect();
-        let first = host.executor.jobs().first().map_or(0, |j| j.id.0);
         if let Err(stale) = host.executor.handle(now, input) {
             // A plan is made from the executor's own generation.
             unreachable!("{stale}");
         }
         host.dirty.executor = true;
-        while let Some(action) = host.executor.poll_action() {
-            if let executor::Action::Abort { job, .. } = action {
-                let order = order_of(host, job);
-                host.kept.cancelling.insert(job.0, order);
-                host.dirty.kept = true;
-            }
-        }
-        let changed: Vec<_> = host
-            .executor
-            .jobs()
-            .iter()
-            .filter(|j| before.get((j.id.0 - first) as usize) != Some(&j.state))
-            .map(|j| {
-                (
-                    j.id,
-                    j.state.clone(),
-                    before.get((j.id.0 - first) as usize).cloned(),
-                )
-            })
-            .collect();
-        for (id, state, was) in changed {
+        for (id, was) in host.executor.take_changed() {
+            let state = host.executor.job(id).state.clone();
             self.note_job(host, id, &state, was.as_ref());
         }
     }
@@ -97,10 +71,8 @@ impl Controller {
         let several = view.extents.as_ref().is_some_and(|e| e.count() > 1);
         let copied = view.copied_bytes;
         self.changes.push(Change::Job(view));
-        // Ordered and not answered: if it ends like that, the agent may have begun it.
-        let ordered = matches!(was, Some(JobState::Reserving));
-        let (end, text) = match state {
-            JobState::Reserving => {
+        let text = match state {
+            JobState::Active => {
                 // What its last move came to cannot be told any more.
                 host.kept.awaited.retain(|a| a.outcome.volume != volume);
                 host.dirty.kept = true;
@@ -113,34 +85,34 @@ impl Controller {
                 );
                 return;
             }
-            JobState::Done { .. } => (
-                "done",
-                format!(
-                    "job {}: {what} {} on {to}",
-                    id.0,
-                    if several { "are" } else { "is" }
-                ),
-            ),
-            JobState::Failed { why, .. } => (
-                "failed",
-                format!("job {}: move of {what} to {to} failed: {why}", id.0),
-            ),
-            JobState::Cancelled { why, .. } => {
-                if ordered {
-                    let order = order_of(host, id);
-                    host.kept.cancelling.insert(id.0, order);
-                    host.dirty.kept = true;
+            JobState::Ended { end, .. } => match end {
+                End::Done => {
+                    let are = if several { "are" } else { "is" };
+                    format!("job {}: {what} {are} on {to}", id.0)
                 }
-                (
-                    "cancelled",
+                End::Failed { why } => {
+                    format!("job {}: move of {what} to {to} failed: {why}", id.0)
+                }
+                End::Cancelled(cause) => {
+                    // It was ordered, so the agent may have begun it.
+                    if was.is_some_and(JobState::active) {
+                        let order = order_of(host, id);
+                        host.kept.cancelling.insert(id.0, order);
+                        host.dirty.kept = true;
+                    }
                     format!(
-                        "job {}: move of {what} to {to} is not carried out: {why}",
+                        "job {}: move of {what} to {to} is not carried out: {cause}",
                         id.0
-                    ),
-                )
-            }
+                    )
+                }
+            },
             _ => return,
         };
+        if copied > 0 || state.end() == Some(&End::Done) {
+            host.kept.last_moved.insert(volume.clone(), self.now.at);
+            host.dirty.kept = true;
+        }
+        let end = state.name();
         host.progress.remove(&id);
         *self.counters.moves.entry((goal, end)).or_default() += 1;
         self.counters.moved_bytes += copied;

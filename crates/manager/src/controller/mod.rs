@@ -27,20 +27,21 @@ mod watch;
 
 use std::collections::BTreeMap;
 
-use model::Goal;
-use planner::{AnyStrategy, Granularity};
+use model::{Goal, Report};
+use planner::{AnyStrategy, AssignmentTaken, Granularity};
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
 use crate::question::TierState;
 use crate::service::Now;
-use crate::settings::{Mode, Settings};
+use crate::settings::Settings;
 use crate::store::Change;
 use crate::view::{EventKind, EventView};
 use crate::wire::{
-    ArrayPolicy, Detail, MoveOrder, Objective, Orders, PROTOCOL, PROTOCOL_ARRAY_POLICY,
+    ArrayPolicy, Detail, JobsReport, MoveOrder, Objective, Orders, PROTOCOL, PROTOCOL_ARRAY_POLICY,
     PROTOCOL_OLDEST, Register, Welcome, WindowReport, WireRefusal, host_name_fault,
 };
+use model::Mode;
 
 use host::{Current, Host, Kept, Link};
 pub(crate) use reasons::{held_extents, scored};
@@ -104,6 +105,22 @@ pub struct Controller {
     actor: String,
     operator_dirty: bool,
     changes: Vec<Change>,
+    /// Whether a store keeps what happens; else decisions are handed over as they are made.
+    stores: bool,
+    made: Vec<Made>,
+}
+
+/// A decision that is handed over ([`Controller::take_made`]).
+#[derive(Debug)]
+pub struct Made {
+    /// When.
+    pub at: Nanos,
+    /// Whether data could be placed.
+    pub placement_due: bool,
+    /// The decision without the strategy's state.
+    pub report: Report,
+    /// The assignment problem behind it, where the strategy solves one.
+    pub assignment: Option<AssignmentTaken>,
 }
 
 /// What is kept of a host under `host/NAME/executor`, `…/kept` and `…/decision`.
@@ -122,7 +139,24 @@ impl Controller {
     pub fn new(settings: Settings, saved: Vec<(String, String)>) -> Result<Self, String> {
         let (name, parameters) = settings.strategy.clone();
         let strategy = planner::build(&name, parameters).map_err(|e| e.to_string())?;
-        let mut controller = Self {
+        let mut controller = Self::with_strategy(settings, strategy);
+        controller.stores = true;
+        for (key, value) in saved {
+            controller
+                .restore(&key, &value)
+                .map_err(|e| format!("value {key:?} of the store is not understood: {e}"))?;
+        }
+        controller.now.at = Nanos(controller.tallies.at_ns);
+        Ok(controller)
+    }
+
+    /// One that lives as long as its simulated hosts: nothing of it is stored, and its decisions are handed over.
+    pub fn in_process(settings: Settings, strategy: Box<dyn AnyStrategy>) -> Self {
+        Self::with_strategy(settings, strategy)
+    }
+
+    fn with_strategy(settings: Settings, strategy: Box<dyn AnyStrategy>) -> Self {
+        Self {
             strategy,
             operator: Operator::default(),
             tallies: Tallies::default(),
@@ -138,15 +172,25 @@ impl Controller {
             actor: "controller".into(),
             operator_dirty: false,
             changes: Vec::new(),
+            stores: false,
+            made: Vec::new(),
             settings,
-        };
-        for (key, value) in saved {
-            controller
-                .restore(&key, &value)
-                .map_err(|e| format!("value {key:?} of the store is not understood: {e}"))?;
         }
-        controller.now.at = Nanos(controller.tallies.at_ns);
-        Ok(controller)
+    }
+
+    /// What happened since this was last asked, of a controller that stores nothing: events, jobs and outcomes.
+    pub fn take_seen(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// Decisions since this was last asked, of a controller that stores nothing.
+    pub fn take_made(&mut self) -> Vec<Made> {
+        std::mem::take(&mut self.made)
+    }
+
+    /// Why nothing could be decided about a host when that was last tried.
+    pub fn problem(&self, host: &str) -> Option<&str> {
+        self.hosts.get(host)?.problem.as_deref()
     }
 
     fn restore(&mut self, key: &str, value: &str) -> Result<(), serde_json::Error> {
@@ -387,17 +431,44 @@ impl Controller {
         Ok(self.orders(name, session, seq))
     }
 
-    fn accept(&mut self, name: &str, report: &WindowReport) -> Result<(), WireRefusal> {
+    /// Jobs of an agent's array that have ended; what is to be going on there.
+    ///
+    /// # Errors
+    /// [`WireRefusal`].
+    pub fn jobs_ended(
+        &mut self,
+        now: Now,
+        name: &str,
+        message: &JobsReport,
+    ) -> Result<Orders, WireRefusal> {
+        self.advance(now);
+        self.actor = "controller".into();
+        let (session, seq) = (message.session, message.seq);
+        self.link(name, session, seq)?.seq = seq;
+        self.reconsider(name);
+        let mut host = self.hosts.remove(name).expect("it has a session");
+        self.take_in_jobs(&mut host, self.now.at, &message.jobs);
+        self.hosts.insert(name.into(), host);
+        Ok(self.orders(name, session, seq))
+    }
+
+    /// The session of a message that is newer than the last one.
+    fn link(&mut self, name: &str, session: u64, seq: u64) -> Result<&mut Link, WireRefusal> {
         let host = self.hosts.get_mut(name).ok_or(WireRefusal::Register)?;
         let link = host.link.as_mut().ok_or(WireRefusal::Register)?;
-        if link.session != report.session {
+        if link.session != session {
             return Err(WireRefusal::Register);
         }
-        if report.seq <= link.seq {
+        if seq <= link.seq {
             return Err(WireRefusal::Stale { last_seq: link.seq });
         }
+        Ok(link)
+    }
+
+    fn accept(&mut self, name: &str, report: &WindowReport) -> Result<(), WireRefusal> {
+        self.link(name, report.session, report.seq)?;
         intake::check(report)?;
-        link.seq = report.seq;
+        self.link(name, report.session, report.seq)?.seq = report.seq;
         Ok(())
     }
 

@@ -74,11 +74,11 @@ impl Controller {
                         .unwrap_or_else(|| "it is about to be approved".into()),
                 },
                 Some(JobState::Waiting) => MoveState::Approved,
-                Some(JobState::Done { .. }) => MoveState::Done,
-                Some(JobState::Cancelled { why, .. } | JobState::Failed { why, .. }) => {
-                    MoveState::Ended { why: why.clone() }
-                }
-                Some(_) => MoveState::Running,
+                Some(JobState::Active) => MoveState::Running,
+                Some(JobState::Ended { end, .. }) => match end.why() {
+                    None => MoveState::Done,
+                    Some(why) => MoveState::Ended { why },
+                },
             };
             PlannedMove {
                 position: i as u32,

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use executor::{JobId, JobState};
+use executor::{End, JobId, JobState};
 use units::Nanos;
 
 use super::Controller;
-use super::approval::state_name;
 use super::facts::main_device;
 use super::host::Host;
 use crate::question::TierState;
@@ -257,19 +256,13 @@ impl Controller {
         );
         let progress = host.progress.get(&id).copied().unwrap_or_default();
         let active = job.state.active();
-        let (why, ended) = match &job.state {
-            JobState::Done { at } => (None, Some(at.0)),
-            JobState::Cancelled { at, why, .. } | JobState::Failed { at, why } => {
-                (Some(why.clone()), Some(at.0))
-            }
-            _ => (None, None),
-        };
-        let cause = match &job.state {
-            JobState::Cancelled { cause, .. } => Some(cause.name().to_string()),
+        let ended = job.state.ended_at();
+        let cause = match job.state.end() {
+            Some(End::Cancelled(cause)) => Some(cause.name().to_string()),
             _ => None,
         };
-        let left = match (&job.state, progress.left) {
-            (JobState::Done { .. }, _) => 0,
+        let left = match (job.state.end(), progress.left) {
+            (Some(End::Done), _) => 0,
             (_, Some(left)) => left,
             (_, None) => job.order.size.0.saturating_sub(job.copied.0),
         };
@@ -291,19 +284,20 @@ impl Controller {
             extents: job.order.extents.clone(),
             goal: job.order.goal,
             reason: job.order.reason.to_string(),
-            state: state_name(&job.state).into(),
-            why,
+            state: job.state.name().into(),
+            why: job.state.end().and_then(End::why),
             cause,
             copied_bytes: job.copied.0,
             bytes: job.order.size.0,
             left_bytes: left,
             rate_bytes_per_s: progress.rate,
-            planned_ns: planned.map_or(
-                job.started.map_or(ended.unwrap_or(self.now.at.0), |s| s.0),
-                |c| c.plan.at.0,
-            ),
+            planned_ns: planned.map_or(job.started.or(ended).unwrap_or(self.now.at).0, |c| {
+                c.plan.at.0
+            }),
+            before_us: job.order.effect.latency_before_us,
+            after_us: job.order.effect.latency_after_us,
             started_ns: job.started.map(|s| s.0),
-            ended_ns: ended,
+            ended_ns: ended.map(|at| at.0),
             eta_ns: eta,
             stuck_ns: progress
                 .called_stuck

@@ -124,6 +124,8 @@ pub fn job(host: &str, job: u32, planned_ns: u64, ended_ns: Option<u64>) -> JobV
         bytes: 1 << 31,
         left_bytes: 1 << 30,
         rate_bytes_per_s: 100_000_000,
+        before_us: None,
+        after_us: None,
         planned_ns,
         started_ns: Some(planned_ns + 1),
         ended_ns,

@@ -9,10 +9,10 @@ mod trouble;
 
 use host::{BASE, Host, volume};
 use manager::question::{Choice, Question, Refusal};
-use manager::settings::Mode;
 use manager::view::MoveState;
 use manager::wire::JobProgress;
 use model::Goal;
+use model::Mode;
 
 /// The busiest volume is on the slowest tier.
 fn upside_down() -> Vec<host::FakeVolume> {

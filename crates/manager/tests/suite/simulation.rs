@@ -35,7 +35,11 @@ fn every_seed_keeps_the_promises() {
         );
         assert!(sums.calibrations > 0 && sums.decisions > count, "{sums:?}");
         assert!(
-            sums.stale_refused > 0 && sums.store_failures > 0 && sums.adopted > 0 && sums.full > 0,
+            sums.stale_refused > 0
+                && sums.told_at_once > 0
+                && sums.store_failures > 0
+                && sums.adopted > 0
+                && sums.full > 0,
             "{sums:?}"
         );
     }

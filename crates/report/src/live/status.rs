@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use manager::settings::Mode;
 use manager::trouble::TroubleView;
 use manager::view::{HostState, HostView, StatusView, TrustView};
 use model::Goal;
+use model::Mode;
 
 use super::{count, line};
 use crate::format::{NONE, fixed, span};

@@ -1,7 +1,6 @@
 //! Made-up answers of a controller: one host, three tiers, four volumes.
 
 use manager::question::TierState;
-use manager::settings::Mode;
 use manager::store::{FlowSummary, HistoryPoint, VolumeSummary};
 use manager::trouble::{TroubleKind, TroubleView};
 use manager::view::{
@@ -9,6 +8,7 @@ use manager::view::{
     MovingView, OptionView, OutcomeView, PlanState, PlanView, PlannedMove, SloView, StatusView,
     TierView, TrustView, VolumeView, WhyNotView, WhyView,
 };
+use model::Mode;
 use model::{AgedBy, Aging, Goal, MatchPart, MatchParts, Reason, ScoreParts, SloStatistic};
 use units::Nanos;
 
@@ -267,6 +267,8 @@ pub fn jobs() -> Vec<JobView> {
         bytes: 40 * GIB,
         left_bytes: 40 * GIB,
         rate_bytes_per_s: 0,
+        before_us: None,
+        after_us: None,
         planned_ns: NOW.0 - 300 * S,
         started_ns: None,
         ended_ns: None,

@@ -144,7 +144,7 @@ pub fn regressions(seed: u64) -> Result<Vec<Regression>, TsscsError> {
 }
 
 fn regression(name: &str, habits: &str, tier: &str, seed: u64) -> Result<Regression, TsscsError> {
-    let calibrated = result(name, habits, tier, seed, &Probe)?;
+    let calibrated = result(name, habits, tier, seed, Box::new(Probe))?;
     let points: Vec<(f64, f64)> = windows(&calibrated);
     let no_line = || TsscsError::NoLine(name.into());
     let line = fit_line(&levels(&points)).ok_or_else(no_line)?;
@@ -152,8 +152,7 @@ fn regression(name: &str, habits: &str, tier: &str, seed: u64) -> Result<Regress
     let tiers = TIERS
         .iter()
         .map(|t| {
-            let noop = planner::strategies::Noop;
-            let alone = result(name, habits, t, seed, &noop)?;
+            let alone = result(name, habits, t, seed, Box::new(planner::strategies::Noop))?;
             let measured_us = volume(&alone, name).all.mean_us;
             let there = bare_us(name, habits, t, seed)?;
             let predicted_us = line.at(there - here);
@@ -209,7 +208,7 @@ fn result(
     habits: &str,
     tier: &str,
     seed: u64,
-    strategy: &dyn planner::AnyStrategy,
+    strategy: Box<dyn planner::AnyStrategy>,
 ) -> Result<RunResult, TsscsError> {
     let model = scenario(name, habits, tier, seed)?.build(vec![])?;
     let options = RunOptions {

@@ -226,7 +226,7 @@ impl QueueingJob {
             decisions: false,
             optimum: None,
         };
-        let result = sim::run(&model, &*strategy, Default::default(), options, &mut |_| {});
+        let result = sim::run(&model, strategy, Default::default(), options, &mut |_| {});
         let result = result.unwrap_or_else(|e| panic!("a plan keeps the rules: {e}"));
         let all = result.total().all;
         let mut tiers = result.of_kind(GroupKind::Tier);

@@ -22,7 +22,7 @@ fn model(text: &str) -> (ScenarioFile, Model) {
     (file, model)
 }
 
-fn run(model: &Model, strategy: &dyn AnyStrategy) -> RunResult {
+fn run(model: &Model, strategy: Box<dyn AnyStrategy>) -> RunResult {
     let options = RunOptions {
         series: true,
         decisions: true,
@@ -41,8 +41,8 @@ fn hot_extents_are_served_by_the_fast_tier_after_the_first_period() {
     let text = scenario(6, "condition = \"D-not-move\"")
         + "[strategies.hourly]\nuses = \"period\"\nperiod = \"1h\"\n";
     let (file, model) = model(&text.replacen("window", "warmup = \"2h\"\nwindow", 1));
-    let hourly = run(&model, &*file.strategy("hourly").unwrap());
-    let noop = run(&model, &*file.strategy("noop").unwrap());
+    let hourly = run(&model, file.strategy("hourly").unwrap());
+    let noop = run(&model, file.strategy("noop").unwrap());
     let share = |r: &RunResult| tier(r, "fast").all.ios as f64 / r.total().all.ios as f64;
     assert_eq!(share(&noop), 0.0);
     // A tenth of the pages; locality 7 gives them half of the requests, less what noise costs within an hour.
@@ -86,7 +86,7 @@ fn dual_period_without_a_short_share_is_the_single_period() {
         + "[strategies.single]\nuses = \"period\"\nperiod = \"2h\"\n\
            [strategies.dual]\nuses = \"dual-period\"\nlong = \"2h\"\nshort = \"2h\"\nshare = 0.0\n";
     let (file, model) = model(&text);
-    let [single, dual] = ["single", "dual"].map(|name| run(&model, &*file.strategy(name).unwrap()));
+    let [single, dual] = ["single", "dual"].map(|name| run(&model, file.strategy(name).unwrap()));
     assert!(single.moves.bytes > 1 << 30);
     assert_eq!(single.groups, dual.groups);
     assert_eq!(single.series, dual.series);

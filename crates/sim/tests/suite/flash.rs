@@ -57,14 +57,7 @@ fn run(text: &str) -> RunResult {
         decisions: false,
         optimum: None,
     };
-    sim::run(
-        &model,
-        &*strategy,
-        Manifest::default(),
-        options,
-        &mut |_| {},
-    )
-    .unwrap()
+    sim::run(&model, strategy, Manifest::default(), options, &mut |_| {}).unwrap()
 }
 
 fn refused(flash: &str) -> String {

@@ -55,7 +55,7 @@ fn run(text: &str, strategy: &str) -> RunResult {
         optimum: None,
     };
     let strategy = build(strategy, serde_json::Value::Null).unwrap();
-    sim::run(&model, &*strategy, manifest, options, &mut |_| {}).unwrap()
+    sim::run(&model, strategy, manifest, options, &mut |_| {}).unwrap()
 }
 
 fn fault(text: &str) -> String {

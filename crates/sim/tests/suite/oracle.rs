@@ -51,7 +51,7 @@ fn run(model: &Model) -> RunResult {
         decisions: false,
         optimum: None,
     };
-    sim::run(model, &*strategy, Manifest::default(), options, &mut |_| {}).unwrap()
+    sim::run(model, strategy, Manifest::default(), options, &mut |_| {}).unwrap()
 }
 
 /// What the simulator says of reads and writes.

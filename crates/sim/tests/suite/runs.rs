@@ -93,7 +93,7 @@ fn run_with(text: &str, strategy: &str, config: Value) -> RunResult {
     let strategy_box = build(strategy, config).unwrap();
     sim::run(
         &model(text),
-        &*strategy_box,
+        strategy_box,
         manifest(strategy),
         options,
         &mut |_| {},
@@ -363,7 +363,7 @@ fn a_volume_that_must_not_be_delayed_is_learned_from_otherwise_or_not_at_all() {
     };
     let result = sim::run(
         &model(&text),
-        &*strategy,
+        strategy,
         manifest("autotiering"),
         options,
         &mut |_| {},

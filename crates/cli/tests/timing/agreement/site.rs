@@ -1,8 +1,10 @@
 //! The live array of a scenario: emulated devices in memory, volumes full of data, served over a unix socket.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use datapath::desk::{Ask, NewDevice, NewSource, Told, VolumeInfo};
+use datapath::control::CONTROL_SOCKET;
+
+use datapath::desk::{Ask, NewDevice, NewSource, Told};
 use datapath::{Client, EngineLimits, Listen, ServerConfig, Serving, add_device};
 use model::{DeviceSpec, LoadCurve, Topology};
 use sim::Model;
@@ -101,16 +103,13 @@ impl Site {
         Client::connect(&uri).unwrap()
     }
 
-    pub fn ask(&self, ask: Ask) -> Told {
-        self.serving.desk().ask(ask).unwrap()
+    /// Its control socket.
+    pub fn control(&self) -> PathBuf {
+        self.dir.path().join("array").join(CONTROL_SOCKET)
     }
 
-    pub fn show(&self, volume: &str) -> VolumeInfo {
-        let volume = volume.to_owned();
-        match self.ask(Ask::Show { volume }) {
-            Told::Volumes { mut volumes } => volumes.pop().unwrap(),
-            other => panic!("{other:?}"),
-        }
+    pub fn ask(&self, ask: Ask) -> Told {
+        self.serving.desk().ask(ask).unwrap()
     }
 
     pub fn stop(self) {

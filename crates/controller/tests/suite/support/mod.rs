@@ -22,7 +22,7 @@ use manager::view::{
     CountersView, EventKind, EventView, JobView, MoveState, OutcomeView, PlanView, StatusView,
     TierView, VolumeView,
 };
-use manager::wire::{Orders, PROTOCOL, Register, Welcome, WindowReport, WireRefusal};
+use manager::wire::{JobsReport, Orders, PROTOCOL, Register, Welcome, WindowReport, WireRefusal};
 use units::Nanos;
 
 /// A long secret per role.
@@ -179,6 +179,19 @@ impl Service for Fake {
         }
         *last = message.seq;
         self.reports.push(message.volumes.len());
+        Ok(views::orders(*session, message.seq, now.at.0))
+    }
+
+    fn jobs_ended(
+        &mut self,
+        now: Now,
+        host: &str,
+        message: JobsReport,
+    ) -> Result<Orders, MessageRefusal> {
+        let Some((session, _)) = self.sessions.get(host) else {
+            return Err(MessageRefusal::Wire(WireRefusal::Register));
+        };
+        self.reports.push(message.jobs.len());
         Ok(views::orders(*session, message.seq, now.at.0))
     }
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use manager::question::TierState;
-use manager::settings::Mode;
 use manager::store::{FlowSummary, HistoryPoint, VolumeSummary};
 use manager::trouble::{TroubleKind, TroubleView};
 use manager::view::*;
 use manager::wire::*;
+use model::Mode;
 use model::{CalibrationStep, Goal, PriceParts, ScoreParts, SloStatistic};
 use units::Nanos;
 
@@ -286,6 +286,8 @@ pub fn jobs() -> Vec<JobView> {
         bytes: 193 * GIB,
         left_bytes: if state == "done" { 0 } else { 103 * GIB },
         rate_bytes_per_s: 100 << 20,
+        before_us: None,
+        after_us: None,
         planned_ns: 3400 * S,
         started_ns: Some(3410 * S),
         ended_ns: (state != "copying").then_some(3500 * S),
@@ -522,6 +524,7 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
     };
     let volume = |n: usize| VolumeWindow {
         name: format!("volume-{n:05}"),
+        vm: None,
         class: "silver".into(),
         size_bytes: 256 * GIB,
         home: "middle".into(),
@@ -555,6 +558,7 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
             emulate: None,
             connected: true,
             io: Some(DeviceIo::default()),
+            waf: None,
             errors: vec![],
         }],
         volumes: (0..volumes).map(volume).collect(),

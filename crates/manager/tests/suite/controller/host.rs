@@ -202,6 +202,7 @@ impl Host {
                 .then(|| model::preset(model).expect("a preset").spec()),
             connected: !self.unreachable.contains(&name),
             io: Some(DeviceIo::default()),
+            waf: None,
             errors: self
                 .errors
                 .iter()
@@ -369,6 +370,7 @@ fn window(v: &FakeVolume) -> VolumeWindow {
     }
     VolumeWindow {
         name: v.name.into(),
+        vm: None,
         class: v.class.into(),
         size_bytes: v.mib * MIB,
         home: v.tier.into(),

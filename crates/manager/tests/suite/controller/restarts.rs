@@ -3,11 +3,11 @@
 use manager::question::{Answer, Question, Refusal};
 use manager::service::MessageRefusal;
 use manager::service::Service;
-use manager::settings::Mode;
 use manager::store::memory::Fault;
 use manager::view::MoveState;
 use manager::wire::{JobProgress, WireRefusal};
 use model::Goal;
+use model::Mode;
 
 use super::host::{BASE, Host, WINDOW, volume};
 use super::{AUTO, choice, upside_down, with};

@@ -7,12 +7,13 @@ use manager::agent::{Agent, Deed, Message};
 use manager::managed::Managed;
 use manager::question::{Actor, Answer, Choice, Question, TierState};
 use manager::service::{MessageRefusal, Now, Service};
-use manager::settings::{ManagerConfig, Mode, Settings};
+use manager::settings::{ManagerConfig, Settings};
 use manager::store::memory::Fault;
 use manager::store::{Change, Store};
 use manager::view::JobView;
 use manager::wire::{Orders, Welcome, WireRefusal};
 use model::Goal;
+use model::Mode;
 use units::Nanos;
 
 use super::array::FakeArray;
@@ -93,6 +94,7 @@ pub struct Sums {
     pub calibrations: u64,
     pub decisions: u64,
     pub stale_refused: u64,
+    pub told_at_once: u64,
     pub store_failures: u64,
     pub full: u64,
 }
@@ -109,6 +111,7 @@ impl Sums {
         self.calibrations += other.calibrations;
         self.decisions += other.decisions;
         self.stale_refused += other.stale_refused;
+        self.told_at_once += other.told_at_once;
         self.store_failures += other.store_failures;
         self.full += other.full;
     }
@@ -551,6 +554,24 @@ impl World {
                         }
                         refused(e)
                     }
+                }
+            }
+            Message::JobsEnded(jobs) => {
+                if twice {
+                    let _ = controller.jobs_ended(now, &name, jobs.clone());
+                }
+                match controller.jobs_ended(now, &name, jobs) {
+                    Ok(orders) => {
+                        self.sums.told_at_once += 1;
+                        check_orders(controller.store(), &name, &orders);
+                        Some(Packet::Orders {
+                            host,
+                            life,
+                            sent_ns,
+                            orders,
+                        })
+                    }
+                    Err(e) => refused(e),
                 }
             }
         };

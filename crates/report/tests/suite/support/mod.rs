@@ -47,7 +47,7 @@ pub fn run_all(text: &str, strategies: &[&str]) -> Vec<RunResult> {
             optimum: None,
         };
         let strategy = planner::build(strategy, config).unwrap();
-        sim::run(&model, &*strategy, manifest, options, &mut |_| {}).unwrap()
+        sim::run(&model, strategy, manifest, options, &mut |_| {}).unwrap()
     };
     strategies.iter().map(run).collect()
 }

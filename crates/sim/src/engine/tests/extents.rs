@@ -1,6 +1,8 @@
 //! Plans that move any extents anywhere, with moves given up now and then: nothing is lost, no device is over full, and what
 //! was planned is what comes of it.
 
+use std::collections::BTreeSet;
+
 use model::{ExtentRanges, Goal, Reason};
 use planner::{ConfigError, Context, Draft, ExtentWish, Strategy};
 use units::TierId;
@@ -115,22 +117,20 @@ fn shuffled(seed: u64, cancels: u64) -> u64 {
         decisions: false,
         optimum: None,
     };
-    let strategy: &dyn AnyStrategy = &Shuffle;
-    let mut state = strategy.initial_state();
-    let mut sim = Simulation::new(&model, strategy.granularity(), options);
+    let mut sim = Simulation::new(&model, Box::new(Shuffle), options);
     let mut rng = algo::Rng::new(seed, 2);
     let mut expected = places(&sim);
-    let mut ended = vec![];
+    let mut ended = BTreeSet::new();
+    let mut moved = 0;
     while sim.agenda.first_time() <= sim.end_ns {
         sim.run_requests(sim.agenda.first_time());
         let (now, event) = sim.agenda.pop().unwrap();
-        sim.handle(now, event, strategy, &mut state, &mut |_| {})
-            .unwrap();
-        let active = sim.executor.jobs().iter().filter(|j| j.state.active());
-        if let Some(id) = active.map(|j| j.id).next()
+        sim.handle(now, event, &mut |_| {}).unwrap();
+        let active = sim.moving.iter().position(Option::is_some);
+        if let Some(volume) = active
             && rng.below(1000) < cancels
         {
-            sim.input(now, Input::Cancel(id));
+            sim.cancel_move(now, volume);
         }
         check_space(&sim);
         for (d, device) in model.topology.devices.iter().enumerate() {
@@ -139,23 +139,23 @@ fn shuffled(seed: u64, cancels: u64) -> u64 {
         let held: Bytes = sim.used.iter().copied().sum();
         let size: Bytes = model.volumes.iter().map(|v| v.size).sum();
         assert_eq!(held, size, "every extent is on one device");
-        for job in sim.executor.jobs() {
-            if matches!(job.state, JobState::Done { .. }) && !ended.contains(&job.id) {
-                ended.push(job.id);
-                let volume = job.order.volume.index();
-                for e in job.order.extents.as_ref().unwrap().iter() {
-                    expected[volume][e as usize] = job.order.to;
+        for job in sim.host.jobs() {
+            if job.state == "done" && ended.insert(job.job) {
+                let to = |d: &model::Device| d.name == job.to;
+                let to = model.topology.devices.iter().position(to).unwrap();
+                let to = DeviceId::from_index(to);
+                let volume = |v: &crate::VolumeModel| v.name == job.volume;
+                let volume = model.volumes.iter().position(volume).unwrap();
+                let extents = job.extents.unwrap();
+                moved += u64::from(extents.count());
+                for e in extents.iter() {
+                    expected[volume][e as usize] = to;
                     let there = sim.world.maps[volume].location(e as usize);
-                    assert_eq!(there.unwrap().device, job.order.to);
+                    assert_eq!(there.unwrap().device, to);
                 }
             }
         }
     }
-    let moved = ended.iter().map(|id| {
-        let extents = sim.executor.job(*id).order.extents.as_ref();
-        u64::from(extents.unwrap().count())
-    });
-    let moved = moved.sum();
     if cancels == 0 {
         let running = |v: usize| sim.moving[v].is_some();
         let now = places(&sim);

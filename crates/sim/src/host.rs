@@ -1,0 +1,431 @@
+//! The simulated array as a controller's host: a report for every window, orders out of every answer.
+//!
+//! ```text
+//!   end of a window ─▶ report ─▶ manager::Controller: facts, plan, approvals, jobs ─▶ orders ─▶ moves and calibrations begin
+//!   a job has ended ─▶ its jobs ────────────────▶│
+//! ```
+//!
+//! What is decided when is the controller's affair, the same as of a live host; the two share a process, and nothing is serialized
+//! on the way.
+
+use std::collections::BTreeMap;
+
+use manager::controller::Controller;
+use manager::service::Now;
+use manager::store::Change;
+use manager::view::JobView;
+use manager::wire::{
+    CalibrationResult, Detail, DeviceIo, DeviceWindow, ExtentWindow, JobProgress, JobWindow,
+    JobsReport, MoveOrder, MovingWindow, Orders, PROTOCOL, Placed, Register, VolumeWindow,
+    WindowReport,
+};
+use model::{ExtentHeat, ExtentPlaces, ExtentRanges};
+use units::{DeviceId, Nanos};
+use volume::Selection;
+
+use crate::engine::{RunError, Simulation, World};
+use crate::flash_device::FlashDevice;
+use crate::result::{MoveRecord, MoveTotals};
+
+/// The host's name. There is one.
+pub(crate) const HOST: &str = "array";
+
+/// What the array knows as a host.
+pub(crate) struct Host {
+    pub(crate) controller: Controller,
+    /// Volumes and devices by name.
+    volumes: BTreeMap<String, usize>,
+    devices: BTreeMap<String, DeviceId>,
+    session: u64,
+    seq: u64,
+    /// The last message that was answered.
+    answered: u64,
+    /// Jobs that were ordered: none is under way, else how it ended.
+    jobs: BTreeMap<u32, Option<JobProgress>>,
+    /// Calibrations that ended, until the controller has taken them.
+    pub(crate) results: Vec<CalibrationResult>,
+    detail: Detail,
+    /// A job has ended since the controller was last told.
+    news: bool,
+    /// Time that devices were in use, and what they did, when the window began.
+    before: Vec<DeviceIo>,
+    /// Every job that was approved of, as it was last seen.
+    log: BTreeMap<u32, JobView>,
+}
+
+impl Host {
+    pub(crate) fn new(controller: Controller, model: &crate::Model) -> Self {
+        let volumes = model.volumes.iter().enumerate();
+        let devices = model.topology.devices.iter().enumerate();
+        let mut host = Self {
+            controller,
+            volumes: volumes.map(|(i, v)| (v.name.clone(), i)).collect(),
+            devices: devices
+                .map(|(i, d)| (d.name.clone(), DeviceId::from_index(i)))
+                .collect(),
+            session: 0,
+            seq: 0,
+            answered: 0,
+            jobs: BTreeMap::new(),
+            results: vec![],
+            detail: Detail::Volumes,
+            news: false,
+            before: vec![DeviceIo::default(); model.topology.devices.len()],
+            log: BTreeMap::new(),
+        };
+        host.register(0);
+        host
+    }
+
+    /// Another life of the agent: it knows nothing of what was ordered.
+    pub(crate) fn register(&mut self, now_ns: u64) {
+        self.session += 1;
+        (self.seq, self.answered) = (0, 0);
+        self.jobs.clear();
+        let message = Register {
+            protocol: PROTOCOL,
+            session: self.session,
+            version: env!("CARGO_PKG_VERSION").into(),
+        };
+        self.controller
+            .register(now(now_ns), HOST, &message)
+            .expect("no other host has its name");
+    }
+
+    /// Jobs as they were last seen.
+    #[cfg(test)]
+    pub(crate) fn jobs(&mut self) -> Vec<JobView> {
+        self.note_jobs();
+        self.log.values().cloned().collect()
+    }
+
+    /// Takes note of what the controller says of its jobs.
+    fn note_jobs(&mut self) {
+        for change in self.controller.take_seen() {
+            if let Change::Job(mut view) = change {
+                if let Some(before) = self.log.get(&view.job) {
+                    view.planned_ns = before.planned_ns;
+                }
+                self.log.insert(view.job, view);
+            }
+        }
+    }
+}
+
+/// The time, as the controller is told.
+pub(crate) fn now(now_ns: u64) -> Now {
+    Now {
+        at: Nanos(now_ns),
+        unix_ms: now_ns / 1_000_000,
+    }
+}
+
+impl Simulation<'_> {
+    /// The window that has just ended goes to the controller, and what it wants is begun.
+    pub(crate) fn report(&mut self, now_ns: u64) -> Result<(), RunError> {
+        let report = self.window_report(now_ns);
+        let orders = self.host.controller.report(now(now_ns), HOST, report);
+        if let Some(why) = self.host.controller.problem(HOST) {
+            return Err(RunError::Decision(why.into()));
+        }
+        self.take_decisions();
+        if let Ok(orders) = orders {
+            self.obey(now_ns, orders);
+        }
+        self.tell_of_jobs(now_ns);
+        Ok(())
+    }
+
+    /// Tells the controller of jobs that have ended, as long as that lets others begin that end at once.
+    pub(crate) fn tell_of_jobs(&mut self, now_ns: u64) {
+        while std::mem::take(&mut self.host.news) {
+            self.host.seq += 1;
+            let message = JobsReport {
+                session: self.host.session,
+                seq: self.host.seq,
+                jobs: self.job_windows(),
+            };
+            let orders = self.host.controller.jobs_ended(now(now_ns), HOST, &message);
+            if let Ok(orders) = orders {
+                self.obey(now_ns, orders);
+            }
+        }
+    }
+
+    fn window_report(&mut self, now_ns: u64) -> WindowReport {
+        self.host.seq += 1;
+        let topology = &self.model.topology;
+        WindowReport {
+            session: self.host.session,
+            seq: self.host.seq,
+            as_of_ns: now_ns,
+            window_ns: self.model.window.0,
+            tiers: topology.tiers.iter().map(|t| t.name.clone()).collect(),
+            devices: self.device_windows(now_ns),
+            volumes: self.volume_windows(),
+            jobs: self.job_windows(),
+            calibrations: self.host.results.clone(),
+            trouble: vec![],
+            troubles: vec![],
+        }
+    }
+
+    fn device_windows(&mut self, now_ns: u64) -> Vec<DeviceWindow> {
+        let topology = &self.model.topology;
+        let epoch_ends = now_ns.is_multiple_of(self.model.policy.epochs.monitor.0);
+        let devices = topology.devices.iter().enumerate();
+        devices
+            .map(|(d, device)| {
+                let counters = self.world.devices[d].counters();
+                let io = DeviceIo {
+                    reads: counters.reads,
+                    writes: counters.writes,
+                    read_bytes: counters.read_bytes,
+                    write_bytes: counters.write_bytes,
+                    busy_ns: Some(counters.busy_ns as u64),
+                };
+                let before = std::mem::replace(&mut self.host.before[d], io);
+                let flash = self.world.devices[d].flash().filter(|_| epoch_ends);
+                DeviceWindow {
+                    name: device.name.clone(),
+                    tier: topology.tier(device.tier).name.clone(),
+                    size_bytes: device.spec.capacity.0,
+                    used_bytes: self.used[d].0,
+                    emulate: Some(device.spec.clone()),
+                    connected: true,
+                    io: Some(DeviceIo {
+                        reads: io.reads - before.reads,
+                        writes: io.writes - before.writes,
+                        read_bytes: io.read_bytes - before.read_bytes,
+                        write_bytes: io.write_bytes - before.write_bytes,
+                        busy_ns: Some(counters.busy_ns as u64 - before.busy_ns.unwrap_or(0)),
+                    }),
+                    errors: vec![],
+                    waf: flash.and_then(FlashDevice::epoch_waf),
+                }
+            })
+            .collect()
+    }
+
+    fn volume_windows(&mut self) -> Vec<VolumeWindow> {
+        let mut extents = match self.host.detail {
+            Detail::Volumes => None,
+            Detail::Extents => self.extent_windows(),
+        };
+        let model = self.model;
+        let device = |d: DeviceId| model.topology.device(d).name.clone();
+        (0..model.volumes.len())
+            .map(|v| {
+                let (volume, map) = (&model.volumes[v], &self.world.maps[v]);
+                let placed = map.holders().iter().map(|(d, _)| Placed {
+                    device: device(*d),
+                    bytes: (volume.size - map.bytes_not_on(Selection::Whole, *d)).0,
+                });
+                let home = model.topology.tier_of(self.device_of(v));
+                let moving = self.moving[v].as_ref();
+                VolumeWindow {
+                    name: volume.name.clone(),
+                    vm: Some(model.vms[volume.vm.index()].clone()),
+                    class: model.classes[volume.class.index()].name.clone(),
+                    size_bytes: volume.size.0,
+                    home: model.topology.tier(home).name.clone(),
+                    placed: placed.collect(),
+                    movable: true,
+                    moving: moving.map(|m| MovingWindow {
+                        device: device(m.to),
+                        extents: m.extents.clone(),
+                        copied_bytes: m.copied.0,
+                        left_bytes: m.reserved.0,
+                        rate_bytes_per_s: m.rate.0,
+                    }),
+                    calibrating: self.sessions[v].is_some(),
+                    load: Some(self.world.stats.take_load(v)),
+                    extents: extents.as_mut().and_then(Iterator::next),
+                }
+            })
+            .collect()
+    }
+
+    /// Where every extent of each volume is and what was asked of it, where the strategy places extents.
+    fn extent_windows(&mut self) -> Option<impl Iterator<Item = ExtentWindow> + use<>> {
+        let World { maps, heat, .. } = &mut self.world;
+        let heat: Vec<ExtentHeat> = heat.as_mut()?.take();
+        let windows: Vec<ExtentWindow> = maps
+            .iter()
+            .zip(heat)
+            .map(|(map, heat)| ExtentWindow {
+                extent_bytes: map.extent_bytes().0,
+                places: ExtentPlaces::of(
+                    (0..map.extents()).map(|e| map.location(e).map(|l| l.device)),
+                ),
+                heat: Some(heat),
+            })
+            .collect();
+        Some(windows.into_iter())
+    }
+
+    fn job_windows(&self) -> Vec<JobWindow> {
+        let under_way = |job: u32| {
+            let moving = self.moving.iter().flatten().find(|m| m.job == job);
+            moving.map(|m| JobProgress::Copying {
+                copied_bytes: m.copied.0,
+                left_bytes: m.reserved.0,
+                rate_bytes_per_s: m.rate.0,
+            })
+        };
+        let jobs = self.host.jobs.iter();
+        jobs.filter_map(|(job, ended)| {
+            let state = ended.clone().or_else(|| under_way(*job))?;
+            Some(JobWindow { job: *job, state })
+        })
+        .collect()
+    }
+
+    /// Begins what is ordered and does not go on yet, and ends what is not wanted any more.
+    fn obey(&mut self, now_ns: u64, orders: Orders) {
+        if orders.session != self.host.session || orders.seq <= self.host.answered {
+            return; // an answer from before; what is newer has been taken
+        }
+        self.host.answered = orders.seq;
+        self.host.detail = orders.detail;
+        let host = &mut self.host;
+        let named = |id: &u32| {
+            orders
+                .moves
+                .iter()
+                .chain(&orders.cancels)
+                .any(|o| o.job == *id)
+        };
+        host.jobs.retain(|id, ended| ended.is_none() || named(id));
+        host.results
+            .retain(|r| !orders.calibrations_taken.contains(&r.id));
+        host.note_jobs();
+        for order in &orders.cancels {
+            self.give_up(now_ns, order);
+        }
+        for order in &orders.moves {
+            if !self.host.jobs.contains_key(&order.job) {
+                self.begin(now_ns, order);
+            }
+        }
+        for v in 0..self.sessions.len() {
+            let under_way = self.sessions[v].as_ref().map(|s| s.id());
+            let unwanted = |id: &u64| orders.calibrations.iter().all(|o| o.id != *id);
+            if under_way.filter(unwanted).is_some() {
+                self.end_calibration(v, Some("it is not wanted any more".into()));
+            }
+        }
+        for order in orders.calibrations {
+            let Some(v) = self.host.volumes.get(&order.volume).copied() else {
+                continue;
+            };
+            let ended = self.host.results.iter().any(|r| r.id == order.id);
+            if !ended && self.sessions[v].is_none() && !order.steps.is_empty() {
+                self.start_calibration(now_ns, v, order);
+            }
+        }
+    }
+
+    /// A move that was ordered: begun now, or, by a life of the agent before this one, under way or done already.
+    fn begin(&mut self, now_ns: u64, order: &MoveOrder) {
+        let known = self.host.volumes.get(&order.volume);
+        let to = self.host.devices.get(&order.device);
+        let (Some(v), Some(to)) = (known.copied(), to.copied()) else {
+            unreachable!("the controller knows what it was told of");
+        };
+        if self.moving[v].as_ref().is_some_and(|m| m.job == order.job) {
+            self.host.jobs.insert(order.job, None);
+            return;
+        }
+        let named = order.extents.as_ref();
+        let selected = named.map_or(Selection::Whole, Selection::Extents);
+        if self.world.maps[v].bytes_not_on(selected, to).0 == 0 && self.moving[v].is_none() {
+            let done = JobProgress::Done { copied_bytes: 0 };
+            return self.move_ended(order.job, done);
+        }
+        self.host.jobs.insert(order.job, None);
+        if !self.begin_move(now_ns, v, to, order) {
+            let why = match &self.moving[v] {
+                Some(_) => "the volume is being moved already",
+                None => "no space on the target",
+            };
+            self.move_ended(order.job, failed(why));
+        }
+    }
+
+    /// A move that is not wanted any more.
+    fn give_up(&mut self, now_ns: u64, order: &MoveOrder) {
+        let v = self.host.volumes.get(&order.volume).copied();
+        let under_way = v.filter(|v| {
+            let moving = self.moving[*v].as_ref();
+            moving.is_some_and(|m| m.job == order.job)
+        });
+        match (under_way, self.host.jobs.get(&order.job)) {
+            (Some(v), _) => self.cancel_move(now_ns, v),
+            (None, Some(Some(_))) => {} // it has ended, and the controller is told
+            (None, _) => self.move_ended(order.job, failed("given up before it began")),
+        }
+    }
+
+    pub(crate) fn move_ended(&mut self, job: u32, ended: JobProgress) {
+        self.host.jobs.insert(job, Some(ended));
+        self.host.news = true;
+    }
+
+    pub(crate) fn move_results(&mut self) -> (MoveTotals, Vec<MoveRecord>) {
+        self.host.note_jobs();
+        let model = self.model;
+        let mut totals = MoveTotals::default();
+        let (mut volumes, mut vms) = (vec![], vec![]);
+        let mut log = Vec::new();
+        for (job, view) in std::mem::take(&mut self.host.log) {
+            let v = self.host.volumes[&view.volume];
+            let volume = &model.volumes[v];
+            let ended = view.ended_ns.is_some();
+            match view.state.as_str() {
+                "done" => totals.done += 1,
+                _ if !ended => totals.under_way += 1,
+                _ if view.started_ns.is_none() => totals.dropped += 1,
+                _ => totals.not_done += 1,
+            }
+            let moving = self.moving[v].as_ref().filter(|m| m.job == job);
+            let bytes = moving.map_or(view.copied_bytes, |m| m.copied.0);
+            totals.bytes += bytes;
+            if bytes > 0 {
+                volumes.push(v);
+                vms.push(volume.vm);
+            }
+            let seconds = |ns: u64| Nanos(ns).as_secs_f64();
+            log.push(MoveRecord {
+                volume: view.volume,
+                vm: model.vms[volume.vm.index()].clone(),
+                from: view.from_tier,
+                to: view.to_tier,
+                planned_s: seconds(view.planned_ns),
+                started_s: view.started_ns.map(seconds),
+                ended_s: view.ended_ns.map(seconds),
+                state: view.state,
+                why_not: view.why,
+                reason: view.reason,
+                extents: view.extents.as_ref().map(ExtentRanges::count),
+                bytes,
+                predicted_us: view.after_us,
+                before_us: view.before_us,
+            });
+        }
+        volumes.sort_unstable();
+        volumes.dedup();
+        vms.sort_unstable();
+        vms.dedup();
+        totals.volumes = volumes.len() as u64;
+        totals.vms = vms.len() as u64;
+        (totals, log)
+    }
+}
+
+fn failed(why: &str) -> JobProgress {
+    JobProgress::Failed {
+        why: why.into(),
+        copied_bytes: 0,
+    }
+}
