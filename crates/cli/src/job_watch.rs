@@ -159,7 +159,7 @@ mod tests {
     fn all_that_go_on_are_watched_to_their_end() {
         let now = [
             job("a", 1, "done"),
-            job("a", 2, "copying"),
+            job("a", 2, "active"),
             job("a", 3, "proposed"),
         ];
         let mut watch = Watch::new(None, None, &now).unwrap();
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn only_one_host_is_watched_where_one_is_named() {
-        let now = [job("a", 1, "copying"), job("b", 1, "copying")];
+        let now = [job("a", 1, "active"), job("b", 1, "active")];
         let mut watch = Watch::new(None, Some("b"), &now).unwrap();
         let told = watch.take(&now).unwrap();
         assert_eq!(told.going[0].host, "b");
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_job_that_is_gone_is_an_error_and_not_an_end() {
-        let now = [job("a", 1, "copying")];
+        let now = [job("a", 1, "active")];
         let mut watch = Watch::new(None, None, &now).unwrap();
         watch.take(&now).unwrap();
         match watch.take(&[]) {

@@ -31,6 +31,9 @@ pub const PROTOCOL_OLDEST: u32 = 1;
 /// The first version whose agents understand an [`ArrayPolicy`].
 pub const PROTOCOL_ARRAY_POLICY: u32 = 2;
 
+/// The first version whose agents are told at once what reports are to tell.
+pub const PROTOCOL_FIRST_DETAIL: u32 = 3;
+
 /// An agent says that it is there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -58,6 +61,9 @@ pub struct Welcome {
     /// What the array is to hold its operators to; none is unknown, and nothing is to change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<ArrayPolicy>,
+    /// What reports are to tell.
+    #[serde(default, skip_serializing_if = "Detail::is_usual")]
+    pub detail: Detail,
 }
 
 /// What an array is to hold its operators to when they create and change volumes. It is the configuration's, and said again with

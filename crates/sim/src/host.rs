@@ -87,9 +87,8 @@ impl Host {
             session: self.session,
             version: env!("CARGO_PKG_VERSION").into(),
         };
-        self.controller
-            .register(now(now_ns), HOST, &message)
-            .expect("no other host has its name");
+        let welcome = self.controller.register(now(now_ns), HOST, &message);
+        self.detail = welcome.expect("no other host has its name").detail;
     }
 
     /// Jobs as they were last seen.

@@ -155,7 +155,7 @@ impl Plans {
             extents: None,
             goal: model::Goal::Latency,
             reason: "412 us now, 95 us predicted on nvme, at 1,380 requests a second".to_string(),
-            state: "copying".to_string(),
+            state: "active".to_string(),
             why: None,
             cause: None,
             copied_bytes: 0,

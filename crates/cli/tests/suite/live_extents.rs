@@ -254,7 +254,7 @@ fn extents_move_up_and_nothing_is_lost(strategy: &str) {
 
     bench.ok(&["mode", "latency", "auto"]);
     let copying = wait(PATIENCE, "a copy", || {
-        let begun = |j: &&Value| j["state"] == "copying" && j["copied_bytes"].as_u64() > Some(0);
+        let begun = |j: &&Value| j["state"] == "active" && j["copied_bytes"].as_u64() > Some(0);
         jobs(&bench).iter().find(begun).cloned()
     });
     assert!(copying["extents"].is_string(), "{copying}");

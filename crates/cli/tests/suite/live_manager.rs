@@ -168,7 +168,7 @@ fn a_plan_waits_for_approval_a_kill_in_mid_move_loses_nothing_and_the_move_ends_
 
     approve(&bench);
     let begun = wait(PATIENCE, "a copy", || {
-        job(&bench).filter(|j| j.state == "copying" && j.copied_bytes > 0)
+        job(&bench).filter(|j| j.state == "active" && j.copied_bytes > 0)
     });
     drop(filler);
     server.kill_9();

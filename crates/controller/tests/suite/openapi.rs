@@ -69,7 +69,8 @@ impl Schemas {
 
 /// A request for every operation, by method and path of the table.
 fn requests() -> Vec<(&'static str, &'static str, String)> {
-    let register = json!({ "protocol": 2, "session": 9, "version": "x" }).to_string();
+    let ended = json!({ "session": 9, "seq": 2, "jobs": [] }).to_string();
+    let register = json!({ "protocol": 3, "session": 9, "version": "x" }).to_string();
     let report = serde_json::to_string(&views::report(9, 1, 2)).unwrap();
     let order = |method: &str, path: &str, body: &str| send(method, path, "", body);
     let table: [(&str, &str, String); 32] = [
@@ -144,6 +145,11 @@ fn requests() -> Vec<(&'static str, &'static str, String)> {
             "post",
             "/v1/agents/{host}/report",
             order("POST", "/v1/agents/alpha/report", &report),
+        ),
+        (
+            "post",
+            "/v1/agents/{host}/jobs",
+            order("POST", "/v1/agents/alpha/jobs", &ended),
         ),
         ("get", "/v1/openapi.json", get("/v1/openapi.json", "")),
         ("get", "/metrics", get("/metrics", "")),

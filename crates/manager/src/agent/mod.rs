@@ -264,6 +264,7 @@ impl Agent {
         };
         self.window_ns = welcome.window_ns;
         self.objectives = welcome.objectives;
+        self.detail = welcome.detail;
         self.keep_policy(welcome.policy);
         self.began = None;
     }

@@ -73,6 +73,7 @@ fn registered(volumes: Vec<VolumeSnapshot>) -> Agent {
             window_ns: SECOND,
             objectives: vec![objective],
             policy: None,
+            detail: Detail::Volumes,
         },
     );
     agent.beat(0, snapshot(volumes.clone()));

@@ -39,7 +39,8 @@ use crate::store::Change;
 use crate::view::{EventKind, EventView};
 use crate::wire::{
     ArrayPolicy, Detail, JobsReport, MoveOrder, Objective, Orders, PROTOCOL, PROTOCOL_ARRAY_POLICY,
-    PROTOCOL_OLDEST, Register, Welcome, WindowReport, WireRefusal, host_name_fault,
+    PROTOCOL_FIRST_DETAIL, PROTOCOL_OLDEST, Register, Welcome, WindowReport, WireRefusal,
+    host_name_fault,
 };
 use model::Mode;
 
@@ -376,12 +377,24 @@ impl Controller {
             window_ns: self.settings.words.window.0,
             objectives: self.objectives(),
             policy: self.array_policy(message.protocol),
+            detail: match message.protocol >= PROTOCOL_FIRST_DETAIL {
+                true => self.detail(),
+                false => Detail::Volumes,
+            },
         })
     }
 
     /// What an array is to hold its operators to, if its agent understands it.
     fn array_policy(&self, protocol: u32) -> Option<ArrayPolicy> {
         (protocol >= PROTOCOL_ARRAY_POLICY).then(|| self.settings.array_policy())
+    }
+
+    /// What the strategy wants to be told.
+    fn detail(&self) -> Detail {
+        match self.strategy.granularity() {
+            Granularity::Volume => Detail::Volumes,
+            Granularity::Extent => Detail::Extents,
+        }
     }
 
     /// Objectives by class.
@@ -484,7 +497,7 @@ impl Controller {
     fn orders(&mut self, name: &str, session: u64, seq: u64) -> Orders {
         let objectives = self.objectives();
         let lease_ns = self.settings.words.window.0 * LEASE_WINDOWS;
-        let at = self.now.at;
+        let (at, detail) = (self.now.at, self.detail());
         let link = self.hosts[name].link;
         let policy = self.array_policy(link.map_or(PROTOCOL, |l| l.protocol));
         let host = self.hosts.get_mut(name).expect("its agent reports");
@@ -517,10 +530,7 @@ impl Controller {
             calibrations_taken: host.kept.taken.iter().copied().collect(),
             objectives,
             policy,
-            detail: match self.strategy.granularity() {
-                Granularity::Volume => Detail::Volumes,
-                Granularity::Extent => Detail::Extents,
-            },
+            detail,
         }
     }
 }

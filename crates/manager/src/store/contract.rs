@@ -112,12 +112,7 @@ pub fn job(host: &str, job: u32, planned_ns: u64, ended_ns: Option<u64>) -> JobV
         extents: None,
         goal: Goal::Latency,
         reason: "because".to_string(),
-        state: if ended_ns.is_some() {
-            "done"
-        } else {
-            "copying"
-        }
-        .to_string(),
+        state: if ended_ns.is_some() { "done" } else { "active" }.to_string(),
         why: None,
         cause: None,
         copied_bytes: 1 << 30,

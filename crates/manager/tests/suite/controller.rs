@@ -105,7 +105,7 @@ fn automatic_moves_are_ordered_done_and_watched() {
     let view = host.job(job);
     assert_eq!(
         (view.state.as_str(), view.left_bytes, view.eta_ns),
-        ("copying", 1 << 20, Some(1_000_000_000))
+        ("active", 1 << 20, Some(1_000_000_000))
     );
     host.finish(job, 100);
     host.windows(1);

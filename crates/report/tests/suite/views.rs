@@ -281,7 +281,7 @@ pub fn jobs() -> Vec<JobView> {
         rate_bytes_per_s: 100 << 20,
         started_ns: Some(NOW.0 - 100 * S),
         eta_ns: Some(307 * S),
-        ..job(5, "copying")
+        ..job(5, "active")
     };
     let stuck = JobView {
         rate_bytes_per_s: 0,

@@ -160,6 +160,7 @@ impl Service for Fake {
             window_ns: 5_000_000_000,
             objectives: vec![views::objective()],
             policy: None,
+            detail: manager::wire::Detail::Volumes,
         })
     }
 

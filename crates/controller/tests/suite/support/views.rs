@@ -290,12 +290,12 @@ pub fn jobs() -> Vec<JobView> {
         after_us: None,
         planned_ns: 3400 * S,
         started_ns: Some(3410 * S),
-        ended_ns: (state != "copying").then_some(3500 * S),
-        eta_ns: (state == "copying").then_some(1055 * S),
-        stuck_ns: (state == "copying").then_some(45 * S),
+        ended_ns: (state != "active").then_some(3500 * S),
+        eta_ns: (state == "active").then_some(1055 * S),
+        stuck_ns: (state == "active").then_some(45 * S),
     };
     vec![
-        job(117, "home", "copying"),
+        job(117, "home", "active"),
         job(116, "logs", "done"),
         job(115, "mail", "failed"),
     ]

@@ -621,7 +621,7 @@ impl World {
                     self.sums.moves_done += 1;
                     self.sums.extents_done += u64::from(extents.is_some());
                 }
-                Change::Job(job) if job.state == "reserving" => {
+                Change::Job(job) if job.state == "active" => {
                     let plan = self.store.decision(&job.host, Some(job.generation));
                     let plan = plan.expect("it can be read").expect("it is there");
                     let age_ns = job.started_ns.expect("it begins") - plan.at_ns;
@@ -758,7 +758,7 @@ fn check_orders(store: &mut Outliving, host: &str, orders: &Orders) {
         let job =
             job.unwrap_or_else(|| panic!("job {} was ordered and never committed", order.job));
         assert!(
-            ["reserving", "copying", "switching", "releasing"].contains(&job.state.as_str()),
+            job.state == "active",
             "job {} is ordered and {}",
             order.job,
             job.state

@@ -167,7 +167,7 @@ pub fn made_up(strategy: &str, salt: usize, shape: Shape) -> RunResult {
     let move_log: Vec<MoveRecord> = (0..shape.moves)
         .map(|i| {
             let planned_s = end_s * 0.95 * i as f64 / shape.moves as f64;
-            let state = ["done", "done", "done", "failed", "copying"][i % 5];
+            let state = ["done", "done", "done", "failed", "active"][i % 5];
             MoveRecord {
                 volume: format!("volume-{}", i % shape.volumes.max(1)),
                 vm: "vm".into(),
@@ -175,7 +175,7 @@ pub fn made_up(strategy: &str, salt: usize, shape: Shape) -> RunResult {
                 to: tier(i + 1),
                 planned_s,
                 started_s: Some(planned_s + end_s * 0.005),
-                ended_s: (state != "copying").then_some(planned_s + end_s * 0.03),
+                ended_s: (state != "active").then_some(planned_s + end_s * 0.03),
                 state: state.into(),
                 why_not: (state == "failed").then(|| "the target refused".into()),
                 reason: "rank 1 by score on the target (score 0.5, here 0.1)".into(),
