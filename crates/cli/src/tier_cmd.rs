@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use datapath::desk::{Ask, NewDevice, NewSource, Told};
-use manager::question::TierState;
 use model::DevicePreset;
+use model::TierState;
 use units::{Bytes, BytesPerSec, Iops};
 
 use crate::asking::Asking;

@@ -1,8 +1,8 @@
 //! Bodies of orders and of errors: the words of the REST interface that are not the manager's own.
 
-use manager::question::TierState;
 use model::Goal;
 use model::Mode;
+use model::TierState;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use hyper::{Method, StatusCode};
-use manager::question::{Choice, Done, TierState};
+use manager::question::{Choice, Done};
 use manager::store::HistoryPoint;
 use manager::view::{
     EventView, JobView, OutcomeView, PlanView, StatusView, TierView, VolumeView, WhyNotView,
@@ -12,6 +12,7 @@ use manager::view::{
 use manager::wire::{JobsReport, Orders, Register, Welcome, WindowReport, WireRefusal};
 use model::Goal;
 use model::Mode;
+use model::TierState;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

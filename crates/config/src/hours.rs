@@ -84,6 +84,15 @@ fn parse_days(text: &str) -> Option<std::ops::Range<u32>> {
     }
 }
 
+/// Milliseconds since 1970 at a day and hour of the first whole week of that, such as `Mon 08:00`, UTC; none for another text.
+pub fn unix_ms_of(text: &str) -> Option<u64> {
+    let (name, time) = text.trim().split_once(' ')?;
+    let day = DAYS.iter().position(|d| d.eq_ignore_ascii_case(name))? as u64;
+    // 1970 began on a Thursday.
+    let minutes = (4 + day) * u64::from(DAY_MIN) + u64::from(minute(time)?);
+    Some(minutes * 60_000)
+}
+
 fn minute(text: &str) -> Option<u32> {
     let (hour, minute) = text.trim().split_once(':')?;
     let two = |t: &str| (t.len() == 2).then(|| t.parse::<u32>().ok()).flatten();
@@ -125,6 +134,17 @@ mod tests {
         assert!(hours("Sat 22:00-06:00", "+00:00").hold(at + 3_600_000));
         assert!(!hours("Sun 22:00-06:00", "+00:00").hold(at + 3_600_000));
         assert!(Hours::default().hold(at));
+    }
+
+    #[test]
+    fn a_day_and_hour_is_a_time() {
+        let at = |text| unix_ms_of(text).unwrap();
+        assert!(hours("Mon 08:00-09:00", "+00:00").hold(at("Mon 08:30")));
+        assert!(hours("Sun 23:00-24:00", "+00:00").hold(at("sun 23:59")));
+        assert!(!hours("Sun 23:00-24:00", "+00:00").hold(at("Sat 23:59")));
+        for bad in ["Mon", "08:00", "Mon 8:00", "Xyz 08:00"] {
+            assert_eq!(unix_ms_of(bad), None, "{bad}");
+        }
     }
 
     #[test]

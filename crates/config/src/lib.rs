@@ -23,7 +23,7 @@ mod unknown;
 pub use autonomy::{HoursConfig, ModesConfig, WatchConfig};
 pub use edit::Edited;
 pub use grid::{Axis, Setting, axes};
-pub use hours::Hours;
+pub use hours::{Hours, unix_ms_of};
 pub use origin::write_with_origin;
 pub use policy::{
     AffinityConfig, ClassConfig, PolicyConfig, ResolvedPolicy, UnknownVolumes, class_of,

@@ -5,6 +5,7 @@
 mod counting;
 mod flash;
 mod recorded;
+mod running;
 
 use std::collections::BTreeMap;
 
@@ -13,11 +14,14 @@ use serde::{Deserialize, Serialize};
 use trace::{Bursts, ClientSpec, Habits, Phase};
 use units::{Bytes, Nanos};
 
-use crate::{ClassConfig, PolicyConfig, StrategyTables, TierConfig};
+use crate::{
+    ClassConfig, HoursConfig, ModesConfig, PolicyConfig, StrategyTables, TierConfig, WatchConfig,
+};
 
 pub use counting::{Aggregation, CountingConfig, MovementReading};
 pub use flash::FlashConfig;
 pub use recorded::{Recorded, RecordedFacts, RecordedMove, RecordedVolume};
+pub use running::{OperatorConfig, StretchConfig, TroubleConfig};
 
 /// The whole file.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -85,6 +89,24 @@ pub struct Scenario {
     /// Epochs, headroom, budget, rules.
     #[serde(default)]
     pub policy: PolicyConfig,
+    /// How far to go without asking, by goal, as live. Without this table everything is carried out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modes: Option<ModesConfig>,
+    /// When moves may begin by themselves, as live.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hours: Option<HoursConfig>,
+    /// The day and hour of the week at which the run begins, such as "Mon 08:00"; for `hours`.
+    #[serde(default = "default_begins")]
+    pub begins: String,
+    /// When to worry, as live. Without this table predictions are believed and calibrations have no budget.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watch: Option<WatchConfig>,
+    /// What operators do while it runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub operator: Vec<OperatorConfig>,
+    /// What goes wrong between the array and its controller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<TroubleConfig>,
     /// What was known when a live array was decided about: `terrace sim plan` decides again.
     pub recorded: Option<Recorded>,
     /// Evaluated by counting, not simulated: paper 1's measure of how extents are placed.
@@ -120,6 +142,12 @@ impl Default for Scenario {
             measurements: vec![],
             requires: None,
             policy: PolicyConfig::default(),
+            modes: None,
+            hours: None,
+            begins: default_begins(),
+            watch: None,
+            operator: vec![],
+            trouble: None,
             recorded: None,
             counting: None,
             strategies: BTreeMap::new(),
@@ -143,6 +171,9 @@ fn default_compare() -> Vec<String> {
 }
 fn default_extent() -> Bytes {
     Bytes::mib(64)
+}
+fn default_begins() -> String {
+    "Mon 00:00".into()
 }
 fn default_chunk() -> Bytes {
     Bytes(256 << 10)

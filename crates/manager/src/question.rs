@@ -8,8 +8,8 @@ use crate::view::{
     CountersView, EventView, JobView, OutcomeView, PlanView, StatusView, TierView, VolumeView,
     WhyNotView, WhyView,
 };
-use model::Goal;
 use model::Mode;
+use model::{Goal, TierState};
 
 /// A question, or an order. Names of volumes and tiers may be `host/name` where several hosts have the same one.
 #[derive(Debug, Clone, PartialEq)]
@@ -156,19 +156,6 @@ pub struct Choice {
     /// Positions in the plan; all if left out.
     #[serde(default)]
     pub moves: Option<Vec<u32>>,
-}
-
-/// What a tier takes and keeps.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum TierState {
-    /// New data is welcome.
-    #[default]
-    Open,
-    /// No new data.
-    Cordoned,
-    /// No new data, and what is there leaves.
-    Draining,
 }
 
 /// What is answered.

@@ -6,9 +6,9 @@ use model::{ExtentRanges, Goal, Reason, ScoreParts, SloStatistic};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::question::TierState;
 use crate::trouble::TroubleView;
 use model::Mode;
+use model::TierState;
 
 /// How everything is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -28,7 +28,7 @@ pub use facts::{
     CalibrationWindow, DeviceFacts, Facts, Flow, LatencySummary, Measured, RunningMove, VolumeFacts,
 };
 pub use io::Op;
-pub use mode::Mode;
+pub use mode::{Mode, TierState};
 pub use plan::{
     CalibrationRun, CalibrationStep, Effect, Goal, Move, MoveCost, MoveLimits, Plan, Reason,
 };

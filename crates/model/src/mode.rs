@@ -1,4 +1,4 @@
-//! How far decisions are carried out without asking.
+//! What operators set: how far decisions are carried out without asking, what tiers take.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -27,4 +27,17 @@ impl std::fmt::Display for Mode {
             Mode::Auto => "auto",
         })
     }
+}
+
+/// What a tier takes and keeps.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum TierState {
+    /// New data is welcome.
+    #[default]
+    Open,
+    /// No new data.
+    Cordoned,
+    /// No new data, and what is there leaves.
+    Draining,
 }

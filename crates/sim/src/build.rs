@@ -10,6 +10,7 @@ use units::{Bytes, ClassId, DeviceId, Nanos, TierId, VmId, VolumeId};
 use volume::BATCH_BYTES;
 
 use crate::flash_config::FlashModel;
+use crate::running::RunningModel;
 use crate::{GeneratorModel, ScenarioError, ScenarioFile};
 use config::scenario::{InitialPlacement, Replay, VolumeConfig};
 
@@ -60,6 +61,8 @@ pub struct Model {
     pub generators: Vec<GeneratorModel>,
     /// What the operator wants.
     pub policy: Policy,
+    /// How its host is run.
+    pub running: RunningModel,
 }
 
 /// A volume.
@@ -170,6 +173,8 @@ impl ScenarioFile {
         let flash = self.flash(&topology, &volumes)?;
         let duration = self.duration(&traces)?;
         let policy = self.policy(&topology, &volumes)?;
+        let topology_names: Vec<String> = topology.tiers.iter().map(|t| t.name.clone()).collect();
+        let volume_names: Vec<String> = volumes.iter().map(|v| v.name.clone()).collect();
         let entities =
             (volumes.len() + vms.len() + classes.len() + topology.tiers.len() + 1) as u64;
         let windows = duration.0.div_ceil(s.window.0);
@@ -203,6 +208,7 @@ impl ScenarioFile {
             traces,
             clients,
             generators,
+            running: self.running(&topology_names, &volume_names)?,
             policy,
         })
     }

@@ -30,8 +30,8 @@ use crate::host::Host;
 use crate::moving::{MoveNo, Moving};
 use crate::optimum::AssignmentRecord;
 use crate::result::{DeviceSeries, Manifest, RUN_SCHEMA, RunResult, Series};
+use crate::running::host_settings;
 use crate::session::Session;
-use crate::settings::host_settings;
 use crate::slots::{Slots, first_places};
 use crate::source::{Issue, NEVER, Source, sources};
 use crate::stats::Stats;
@@ -87,6 +87,14 @@ pub(crate) enum Event {
     Earlier { volume: u32 },
     /// A calibration window ends.
     Calibration { volume: u32, session: u64 },
+    /// An operator does something.
+    Operator(u32),
+    /// The agent's process ends.
+    AgentLost,
+    /// There is an agent again.
+    AgentBack,
+    /// A report that was late gets to the controller.
+    LateReport(u32),
     /// A measurement window ends.
     Window,
 }
@@ -369,6 +377,7 @@ pub fn run(
     progress: &mut dyn FnMut(RunProgress),
 ) -> Result<RunResult, RunError> {
     let mut sim = Simulation::new(model, strategy, options);
+    sim.foresee();
     loop {
         let until = sim.agenda.first_time().min(sim.end_ns);
         sim.run_requests(until);
@@ -496,6 +505,10 @@ impl<'a> Simulation<'a> {
             Event::Calibration { volume, session } => {
                 self.end_calibration_window(now_ns, volume as usize, session);
             }
+            Event::Operator(which) => self.operate(now_ns, which),
+            Event::AgentLost => self.agent_lost(),
+            Event::AgentBack => self.agent_back(now_ns),
+            Event::LateReport(which) => self.late_report(now_ns, which)?,
             Event::Window => {
                 self.end_window(now_ns);
                 // A trace may take longer than its own span: until everything was issued and answered.
@@ -613,6 +626,7 @@ impl<'a> Simulation<'a> {
             moves,
             move_log,
             wear,
+            events: std::mem::take(&mut self.host.events),
             final_tiers,
             series: options.series.then(|| Series {
                 window_s: self.model.window.as_secs_f64(),

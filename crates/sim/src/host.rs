@@ -25,7 +25,8 @@ use volume::Selection;
 
 use crate::engine::{RunError, Simulation, World};
 use crate::flash_device::FlashDevice;
-use crate::result::{MoveRecord, MoveTotals};
+use crate::result::{MoveRecord, MoveTotals, RunEvent};
+use crate::trouble::Way;
 
 /// The host's name. There is one.
 pub(crate) const HOST: &str = "array";
@@ -51,6 +52,14 @@ pub(crate) struct Host {
     before: Vec<DeviceIo>,
     /// Every job that was approved of, as it was last seen.
     log: BTreeMap<u32, JobView>,
+    /// What the controller noted, if that is to be told.
+    pub(crate) events: Vec<RunEvent>,
+    told: bool,
+    begins_unix_ms: u64,
+    /// The way to the controller.
+    pub(crate) way: Way,
+    /// The first window that begins with this life of the agent.
+    whole_from_ns: u64,
 }
 
 impl Host {
@@ -72,6 +81,11 @@ impl Host {
             news: false,
             before: vec![DeviceIo::default(); model.topology.devices.len()],
             log: BTreeMap::new(),
+            events: vec![],
+            told: model.running.told,
+            begins_unix_ms: model.running.begins_unix_ms,
+            way: Way::new(model.running.trouble.clone(), model.seed),
+            whole_from_ns: 0,
         };
         host.register(0);
         host
@@ -82,71 +96,133 @@ impl Host {
         self.session += 1;
         (self.seq, self.answered) = (0, 0);
         self.jobs.clear();
+        self.whole_from_ns = now_ns;
         let message = Register {
             protocol: PROTOCOL,
             session: self.session,
             version: env!("CARGO_PKG_VERSION").into(),
         };
-        let welcome = self.controller.register(now(now_ns), HOST, &message);
+        let welcome = self.controller.register(self.now(now_ns), HOST, &message);
         self.detail = welcome.expect("no other host has its name").detail;
     }
 
     /// Jobs as they were last seen.
     #[cfg(test)]
     pub(crate) fn jobs(&mut self) -> Vec<JobView> {
-        self.note_jobs();
+        self.note();
         self.log.values().cloned().collect()
     }
 
-    /// Takes note of what the controller says of its jobs.
-    fn note_jobs(&mut self) {
+    /// Takes note of what the controller says.
+    fn note(&mut self) {
         for change in self.controller.take_seen() {
-            if let Change::Job(mut view) = change {
-                if let Some(before) = self.log.get(&view.job) {
-                    view.planned_ns = before.planned_ns;
+            match change {
+                Change::Job(mut view) => {
+                    if let Some(before) = self.log.get(&view.job) {
+                        view.planned_ns = before.planned_ns;
+                    }
+                    self.log.insert(view.job, view);
                 }
-                self.log.insert(view.job, view);
+                Change::Event(event) if self.told => self.events.push(RunEvent {
+                    at_ns: event.at_ns,
+                    actor: event.actor,
+                    volume: event.volume,
+                    text: event.text,
+                }),
+                _ => {}
             }
         }
     }
-}
 
-/// The time, as the controller is told.
-pub(crate) fn now(now_ns: u64) -> Now {
-    Now {
-        at: Nanos(now_ns),
-        unix_ms: now_ns / 1_000_000,
+    /// Which life of the agent it is.
+    pub(crate) fn session(&self) -> u64 {
+        self.session
+    }
+
+    /// Something that the agent has to say.
+    pub(crate) fn remark(&mut self, at_ns: u64, text: String) {
+        self.note();
+        self.events.push(RunEvent {
+            at_ns,
+            actor: "agent".into(),
+            volume: None,
+            text,
+        });
+    }
+
+    /// Jobs of a volume that have not ended.
+    pub(crate) fn open_jobs(&mut self, volume: &str) -> Vec<u32> {
+        self.note();
+        let open = self.log.values();
+        let open = open.filter(|j| j.volume == volume && j.ended_ns.is_none());
+        open.map(|j| j.job).collect()
+    }
+
+    /// The time, as the controller is told.
+    pub(crate) fn now(&self, now_ns: u64) -> Now {
+        Now {
+            at: Nanos(now_ns),
+            unix_ms: self.begins_unix_ms + now_ns / 1_000_000,
+        }
     }
 }
 
 impl Simulation<'_> {
     /// The window that has just ended goes to the controller, and what it wants is begun.
     pub(crate) fn report(&mut self, now_ns: u64) -> Result<(), RunError> {
+        let now = self.host.now(now_ns);
+        self.host.controller.tick(now);
         let report = self.window_report(now_ns);
-        let orders = self.host.controller.report(now(now_ns), HOST, report);
+        // What an agent reports began after it did.
+        let whole = now_ns >= self.host.whole_from_ns + self.model.window.0;
+        if whole && self.host.way.is_open() {
+            self.send(now_ns, report)?;
+        }
+        Ok(())
+    }
+
+    /// A report gets to the controller, and its answer back.
+    pub(crate) fn deliver(
+        &mut self,
+        now_ns: u64,
+        sent_ns: u64,
+        report: WindowReport,
+        answered: bool,
+    ) -> Result<(), RunError> {
+        let now = self.host.now(now_ns);
+        let orders = self.host.controller.report(now, HOST, report);
         if let Some(why) = self.host.controller.problem(HOST) {
             return Err(RunError::Decision(why.into()));
         }
         self.take_decisions();
-        if let Ok(orders) = orders {
-            self.obey(now_ns, orders);
+        match orders {
+            Ok(orders) if answered => self.obey(now_ns, sent_ns, orders),
+            Ok(_) => {}
+            Err(refusal) => self
+                .host
+                .remark(now_ns, format!("a report is refused: {refusal}")),
         }
-        self.tell_of_jobs(now_ns);
         Ok(())
     }
 
     /// Tells the controller of jobs that have ended, as long as that lets others begin that end at once.
     pub(crate) fn tell_of_jobs(&mut self, now_ns: u64) {
-        while std::mem::take(&mut self.host.news) {
+        while self.host.way.is_open() && std::mem::take(&mut self.host.news) {
             self.host.seq += 1;
             let message = JobsReport {
                 session: self.host.session,
                 seq: self.host.seq,
                 jobs: self.job_windows(),
             };
-            let orders = self.host.controller.jobs_ended(now(now_ns), HOST, &message);
-            if let Ok(orders) = orders {
-                self.obey(now_ns, orders);
+            if !self.host.way.arrives() {
+                return; // the next window tells of them again
+            }
+            let now = self.host.now(now_ns);
+            let orders = self.host.controller.jobs_ended(now, HOST, &message);
+            if let Ok(orders) = orders
+                && self.host.way.is_answered()
+            {
+                self.obey(now_ns, now_ns, orders);
             }
         }
     }
@@ -281,7 +357,7 @@ impl Simulation<'_> {
     }
 
     /// Begins what is ordered and does not go on yet, and ends what is not wanted any more.
-    fn obey(&mut self, now_ns: u64, orders: Orders) {
+    fn obey(&mut self, now_ns: u64, sent_ns: u64, orders: Orders) {
         if orders.session != self.host.session || orders.seq <= self.host.answered {
             return; // an answer from before; what is newer has been taken
         }
@@ -298,11 +374,13 @@ impl Simulation<'_> {
         host.jobs.retain(|id, ended| ended.is_none() || named(id));
         host.results
             .retain(|r| !orders.calibrations_taken.contains(&r.id));
-        host.note_jobs();
+        host.note();
         for order in &orders.cancels {
             self.give_up(now_ns, order);
         }
-        for order in &orders.moves {
+        // Nothing new is begun by orders that have run out.
+        let good = now_ns < sent_ns.saturating_add(orders.lease_ns);
+        for order in orders.moves.iter().filter(|_| good) {
             if !self.host.jobs.contains_key(&order.job) {
                 self.begin(now_ns, order);
             }
@@ -314,7 +392,7 @@ impl Simulation<'_> {
                 self.end_calibration(v, Some("it is not wanted any more".into()));
             }
         }
-        for order in orders.calibrations {
+        for order in orders.calibrations.into_iter().filter(|_| good) {
             let Some(v) = self.host.volumes.get(&order.volume).copied() else {
                 continue;
             };
@@ -372,7 +450,7 @@ impl Simulation<'_> {
     }
 
     pub(crate) fn move_results(&mut self) -> (MoveTotals, Vec<MoveRecord>) {
-        self.host.note_jobs();
+        self.host.note();
         let model = self.model;
         let mut totals = MoveTotals::default();
         let (mut volumes, mut vms) = (vec![], vec![]);

@@ -32,14 +32,15 @@ mod parse;
 mod recorded;
 pub mod response;
 mod result;
+mod running;
 mod sensitivity;
 mod session;
-mod settings;
 mod slots;
 mod solo;
 mod source;
 mod stats;
 pub mod sweep;
+mod trouble;
 mod wear;
 
 /// A fault in a scenario.
@@ -52,12 +53,12 @@ pub use generator::GeneratorModel;
 pub use parse::{ScenarioFile, scenario_schema};
 pub use result::{
     DeviceSeries, DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary,
-    Manifest, MoveRecord, MoveTotals, RUN_SCHEMA, RunResult, Series, TraceHash,
+    Manifest, MoveRecord, MoveTotals, RUN_SCHEMA, RunEvent, RunResult, Series, TraceHash,
 };
+pub use running::{RunningModel, host_settings};
 pub use sensitivity::{
     SENSITIVITY_CASES, SensitivityCase, SensitivityError, SensitivityRow, TierErrors,
     sensitivity_row,
 };
-pub use settings::host_settings;
 pub use solo::solo_loads;
 pub use wear::{DeviceWear, VmWear, WearSummary};

@@ -34,6 +34,9 @@ pub struct RunResult {
     /// Wear of devices with flash inside, in the time that counts.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub wear: Option<WearSummary>,
+    /// What the controller noted, where the scenario says how its host is run.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub events: Vec<RunEvent>,
     /// Tier of every volume at the end, in the scenario's order.
     pub final_tiers: Vec<(String, String)>,
     /// The assignment problem of every decision and its value, of strategies that solve one.
@@ -222,6 +225,20 @@ pub struct MoveRecord {
     pub predicted_us: Option<f64>,
     /// Mean latency before, microseconds.
     pub before_us: Option<f64>,
+}
+
+/// Something that the controller noted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunEvent {
+    /// When, nanoseconds.
+    pub at_ns: u64,
+    /// Who did it: `controller`, `agent` or `operator`.
+    pub actor: String,
+    /// The volume that it concerns.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub volume: Option<String>,
+    /// In words.
+    pub text: String,
 }
 
 /// Results over time, one value per window.

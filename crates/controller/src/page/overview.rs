@@ -1,10 +1,10 @@
 //! Overview: how everything is, what needs attention, and the tiers.
 
 use client::body::goal_name;
-use manager::question::TierState;
 use manager::view::{HostState, HostView, StatusView, TierView};
 use maud::{Markup, html};
 use model::Mode;
+use model::TierState;
 
 use super::data::Shown;
 use super::words::{bytes, count, counted, duration, mib_per_s, percent};

@@ -5,10 +5,11 @@ use std::os::unix::fs::PermissionsExt;
 
 use client::{Client, ClientError, Fingerprint, TlsTrust, Token};
 use controller::{Certificate, ControllerServer, StartError};
-use manager::question::{Choice, Question, TierState};
+use manager::question::{Choice, Question};
 use manager::wire::{PROTOCOL, Register, WireRefusal};
 use model::Goal;
 use model::Mode;
+use model::TierState;
 
 use crate::support::{
     ADMIN, AGENT, Fake, OPERATE, READ, World, clock, private, refused, settings, views,

@@ -6,11 +6,12 @@ use units::Nanos;
 use super::Controller;
 use super::approval::Verdict;
 use super::host::Host;
-use crate::question::{Actor, Answer, Done, Question, Refusal, TierState};
+use crate::question::{Actor, Answer, Done, Question, Refusal};
 use crate::service::Now;
 use crate::settings::Settings;
 use crate::view::EventKind;
 use crate::wire::VolumeWindow;
+use model::TierState;
 
 impl Controller {
     /// Answers what needs no history; the rest is the store's.

@@ -9,12 +9,12 @@ use units::{Nanos, TierId, VolumeId};
 
 use super::host::{Current, Host};
 use super::{Controller, Made, facts};
-use crate::question::TierState;
 use crate::settings::UnknownTiers;
 use crate::store::{Change, StoredDecision};
 use crate::view::EventKind;
 use crate::wire::CalibrationOrder;
 use model::Mode;
+use model::TierState;
 
 impl Controller {
     /// Ends a monitor epoch when its time has come.

@@ -32,7 +32,6 @@ use planner::{AnyStrategy, AssignmentTaken, Granularity};
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
-use crate::question::TierState;
 use crate::service::Now;
 use crate::settings::Settings;
 use crate::store::Change;
@@ -43,6 +42,7 @@ use crate::wire::{
     host_name_fault,
 };
 use model::Mode;
+use model::TierState;
 
 use host::{Current, Host, Kept, Link};
 pub(crate) use reasons::{held_extents, scored};

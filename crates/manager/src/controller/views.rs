@@ -8,13 +8,13 @@ use units::Nanos;
 use super::Controller;
 use super::facts::main_device;
 use super::host::Host;
-use crate::question::TierState;
 use crate::settings::UnknownTiers;
 use crate::view::{
     CountersView, DeviceView, HostState, HostView, JobView, LoadView, MoveCounter, MovingView,
     OnTierView, SloView, StatusView, TierView, VolumeCounters, VolumeView,
 };
 use crate::wire::{Load, VolumeWindow, WindowReport};
+use model::TierState;
 
 const GOALS: [model::Goal; 4] = [
     model::Goal::Drain,

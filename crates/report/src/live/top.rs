@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
-use manager::question::TierState;
 use manager::view::{LoadView, SloView, TierView, VolumeView};
+use model::TierState;
 
 use super::{count, named, several};
 use crate::format::{MICROS, NONE, fixed, gib, maybe, mib};

@@ -1,7 +1,7 @@
 //! Views of a live controller as text, word by word. The views are made up; ages are counted from two hours after its start.
 
-use manager::question::TierState;
 use manager::view::{HostState, MoveState, PlanState, StatusView};
+use model::TierState;
 use report::live::{
     PlanDetail, TopOrder, decided_again, diff, diff_plans, event_line, history, in_order, job_line,
     jobs, modes, only_in_one, outcomes, plan, status, to_apply, top, why, why_not,

@@ -1,6 +1,5 @@
 //! Made-up answers of a controller: one host, three tiers, four volumes.
 
-use manager::question::TierState;
 use manager::store::{FlowSummary, HistoryPoint, VolumeSummary};
 use manager::trouble::{TroubleKind, TroubleView};
 use manager::view::{
@@ -9,6 +8,7 @@ use manager::view::{
     TierView, TrustView, VolumeView, WhyNotView, WhyView,
 };
 use model::Mode;
+use model::TierState;
 use model::{AgedBy, Aging, Goal, MatchPart, MatchParts, Reason, ScoreParts, SloStatistic};
 use units::Nanos;
 

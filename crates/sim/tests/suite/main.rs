@@ -8,3 +8,4 @@ mod response;
 mod rungs;
 mod runs;
 mod support;
+mod trouble;

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use manager::question::TierState;
 use manager::store::{FlowSummary, HistoryPoint, VolumeSummary};
 use manager::trouble::{TroubleKind, TroubleView};
 use manager::view::*;
 use manager::wire::*;
 use model::Mode;
+use model::TierState;
 use model::{CalibrationStep, Goal, PriceParts, ScoreParts, SloStatistic};
 use units::Nanos;
 

@@ -1,8 +1,9 @@
 //! Drains, cordons and pins: what operators want to be where.
 
-use manager::question::{Answer, Question, Refusal, TierState};
+use manager::question::{Answer, Question, Refusal};
 use manager::view::PlanView;
 use model::Goal;
+use model::TierState;
 
 use super::host::{BASE, Host, volume};
 use super::{AUTO, choice, upside_down, with};

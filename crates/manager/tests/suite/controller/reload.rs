@@ -1,8 +1,9 @@
 //! A configuration that is read anew while the controller runs.
 
-use manager::question::{Actor, Answer, Question, Refusal, TierState};
+use manager::question::{Actor, Answer, Question, Refusal};
 use manager::service::Service;
 use manager::view::MoveState;
+use model::TierState;
 
 use super::host::{BASE, Host, settings};
 use super::{upside_down, with};

@@ -1,9 +1,10 @@
 //! What is said to be wrong, and what goes on all the same.
 
-use manager::question::{Answer, Question, TierState};
+use manager::question::{Answer, Question};
 use manager::trouble::TroubleKind;
 use manager::view::MoveState;
 use manager::wire::{ArrayTrouble, FailedIo};
+use model::TierState;
 
 use super::host::{BASE, Host, volume};
 use super::{AUTO, upside_down, with};

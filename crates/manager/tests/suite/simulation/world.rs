@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use algo::Rng;
 use manager::agent::{Agent, Deed, Message};
 use manager::managed::Managed;
-use manager::question::{Actor, Answer, Choice, Question, TierState};
+use manager::question::{Actor, Answer, Choice, Question};
 use manager::service::{MessageRefusal, Now, Service};
 use manager::settings::{ManagerConfig, Settings};
 use manager::store::memory::Fault;
@@ -14,6 +14,7 @@ use manager::view::JobView;
 use manager::wire::{Orders, Welcome, WireRefusal};
 use model::Goal;
 use model::Mode;
+use model::TierState;
 use units::Nanos;
 
 use super::array::FakeArray;

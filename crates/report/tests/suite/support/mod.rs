@@ -201,6 +201,7 @@ pub fn made_up(strategy: &str, salt: usize, shape: Shape) -> RunResult {
         },
         move_log,
         wear: None,
+        events: vec![],
         final_tiers: (0..shape.volumes)
             .map(|i| (format!("volume-{i}"), tier(i)))
             .collect(),

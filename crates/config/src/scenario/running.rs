@@ -1,0 +1,62 @@
+//! How a simulated host is run: what its operators say, and what goes wrong between it and its controller.
+
+use std::collections::BTreeMap;
+
+use model::{Goal, Mode, TierState};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use units::Nanos;
+
+/// Something that an operator does while a scenario runs; one thing each.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OperatorConfig {
+    /// When.
+    pub at: Nanos,
+    /// Begin nothing new anywhere; false: go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause: Option<bool>,
+    /// How far the controller may go from then on, by goal.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub modes: BTreeMap<Goal, Mode>,
+    /// States of tiers, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tiers: BTreeMap<String, TierState>,
+    /// The tiers that volumes are kept on, by volume; an empty name is none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pins: BTreeMap<String, String>,
+    /// Approve of all moves of the newest plan; false: reject them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apply: Option<bool>,
+    /// Give the moves of these volumes up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cancel: Vec<String>,
+}
+
+/// What goes wrong between a simulated host and its controller.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TroubleConfig {
+    /// Seed of what is random here; the scenario's if left out.
+    pub seed: Option<u64>,
+    /// Share of the messages to the controller that are lost, 0..=1.
+    pub lost_reports: f64,
+    /// Share of its answers that are lost, 0..=1.
+    pub lost_answers: f64,
+    /// Share of the windows that are reported late, 0..=1.
+    pub late_reports: f64,
+    /// They are late by up to this, uniformly.
+    pub late_by: Nanos,
+    /// When the agent is not there. What it had begun goes on; it comes back as another one, that knows nothing.
+    pub agent_lost: Vec<StretchConfig>,
+}
+
+/// A stretch of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StretchConfig {
+    /// Its beginning.
+    pub at: Nanos,
+    /// Its length.
+    pub lasting: Nanos,
+}

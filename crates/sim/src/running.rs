@@ -1,0 +1,137 @@
+//! How a simulated host is run: what its controller is set to, what operators do, what goes wrong.
+
+use std::collections::BTreeMap;
+
+use config::scenario::{OperatorConfig, TroubleConfig};
+use config::{Hours, HoursConfig, ModesConfig, WatchConfig, find, unix_ms_of};
+use manager::settings::{ManagerConfig, Settings, TierTraits};
+use model::Mode;
+use serde_json::Value;
+
+use crate::{Model, ScenarioError, ScenarioFile};
+
+/// How a scenario's host is run, checked.
+#[derive(Debug, Clone, Default)]
+pub struct RunningModel {
+    /// None is that everything is carried out.
+    modes: Option<ModesConfig>,
+    hours: Hours,
+    /// None is that nothing is doubted.
+    watch: Option<WatchConfig>,
+    /// Wall-clock time at the beginning.
+    pub(crate) begins_unix_ms: u64,
+    pub(crate) operators: Vec<OperatorConfig>,
+    pub(crate) trouble: TroubleConfig,
+    /// Whether the scenario says anything of all this: then what happened is told in the results.
+    pub(crate) told: bool,
+}
+
+impl ScenarioFile {
+    /// The tables `modes`, `hours`, `watch`, `operator` and `trouble`.
+    pub(crate) fn running(
+        &self,
+        tiers: &[String],
+        volumes: &[String],
+    ) -> Result<RunningModel, ScenarioError> {
+        let s = &self.scenario;
+        let words = s.hours.clone().unwrap_or_else(HoursConfig::default);
+        let hours = Hours::parse(&words.moves, &words.utc_offset)
+            .map_err(|why| self.fault("hours", why))?;
+        let begins_unix_ms = unix_ms_of(&s.begins).ok_or_else(|| {
+            let why = format!("{:?} is no day and hour such as \"Mon 08:00\"", s.begins);
+            self.fault("begins", why)
+        })?;
+        let known = |at: String, name: &str, of: &[String]| {
+            find(name, of.iter().map(String::as_str))
+                .map(|_| ())
+                .map_err(|why| self.fault(&at, why))
+        };
+        for (i, o) in s.operator.iter().enumerate() {
+            let at = |key: &str| format!("operator[{i}].{key}");
+            for tier in o.tiers.keys() {
+                known(at("tiers"), tier, tiers)?;
+            }
+            for (volume, tier) in &o.pins {
+                known(at("pins"), volume, volumes)?;
+                if !tier.is_empty() {
+                    known(at("pins"), tier, tiers)?;
+                }
+            }
+            for volume in &o.cancel {
+                known(at("cancel"), volume, volumes)?;
+            }
+        }
+        let trouble = s.trouble.clone().unwrap_or_default();
+        for (key, share) in [
+            ("lost_reports", trouble.lost_reports),
+            ("lost_answers", trouble.lost_answers),
+            ("late_reports", trouble.late_reports),
+        ] {
+            if !(0.0..=1.0).contains(&share) {
+                let why = format!("{share} is not a share, 0 to 1");
+                return Err(self.fault(&format!("trouble.{key}"), why));
+            }
+        }
+        let mut gone: Vec<_> = trouble.agent_lost.iter().collect();
+        gone.sort_by_key(|g| g.at);
+        let overlap = gone.windows(2).any(|p| p[0].at + p[0].lasting > p[1].at);
+        if overlap || gone.iter().any(|g| g.lasting.0 == 0) {
+            let why = "an agent is lost for some time, and back before it is lost again";
+            return Err(self.fault("trouble.agent_lost", why));
+        }
+        let told = s.modes.is_some()
+            || s.hours.is_some()
+            || s.watch.is_some()
+            || s.trouble.is_some()
+            || !s.operator.is_empty();
+        Ok(RunningModel {
+            modes: s.modes,
+            hours,
+            watch: s.watch,
+            begins_unix_ms,
+            operators: s.operator.clone(),
+            trouble,
+            told,
+        })
+    }
+}
+
+/// What the controller of a scenario's host is set to, simulated or live.
+pub fn host_settings(model: &Model) -> Settings {
+    let running = &model.running;
+    let all = ModesConfig {
+        drain: Mode::Auto,
+        rules: Mode::Auto,
+        space: Mode::Auto,
+        latency: Mode::Auto,
+    };
+    let undoubted = WatchConfig {
+        prediction_error_max: f64::INFINITY,
+        calibration_budget: f64::INFINITY,
+        ..WatchConfig::default()
+    };
+    let words = ManagerConfig {
+        seed: model.seed,
+        window: model.window,
+        modes: running.modes.unwrap_or(all),
+        watch: running.watch.unwrap_or(undoubted),
+        ..ManagerConfig::default()
+    };
+    let topology = &model.topology;
+    let traits = |tier: &model::Tier| {
+        let spec = topology.device(tier.devices[0]).spec.clone();
+        let specialty = Some(tier.specialty);
+        (tier.name.clone(), TierTraits { spec, specialty })
+    };
+    let tiers: BTreeMap<String, TierTraits> = topology.tiers.iter().map(traits).collect();
+    let strategy = (String::new(), Value::Null);
+    let (classes, policy) = (model.classes.clone(), model.policy.clone());
+    Settings::simulated(
+        words,
+        strategy,
+        running.hours.clone(),
+        tiers,
+        classes,
+        policy,
+    )
+}

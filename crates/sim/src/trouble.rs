@@ -1,0 +1,210 @@
+//! What goes wrong between a simulated host and its controller, and what operators say to it while it runs.
+//!
+//! ```text
+//!   report ──┬─▶ at once ─────────────▶ controller ──┬─▶ orders
+//!            ├─▶ late, and old by then ─▶             └─▶ lost on the way back
+//!            └─▶ lost
+//! ```
+//!
+//! An agent says one thing at a time: while a report is on its way nothing else is sent, and windows that end meanwhile are a gap.
+//!
+//! What is random is a function of the seed and the message's number, so that a scenario goes wrong the same way every time.
+
+use config::scenario::{OperatorConfig, TroubleConfig};
+use manager::question::{Actor, Answer, Choice, Question, Refusal};
+use manager::wire::WindowReport;
+
+use crate::engine::{Event, RunError, Simulation};
+
+/// Streams of random numbers.
+#[derive(Debug, Clone, Copy)]
+enum Luck {
+    Report,
+    Answer,
+    Late,
+    LateBy,
+}
+
+/// The way between host and controller.
+#[derive(Debug, Default)]
+pub(crate) struct Way {
+    words: TroubleConfig,
+    seed: u64,
+    /// Messages that were sent.
+    sent: u64,
+    /// Reports that are under way, or were, with when they were sent.
+    late: Vec<Option<(u64, WindowReport)>>,
+    /// Whether the agent waits for an answer.
+    busy: bool,
+    /// Whether the agent is not there.
+    agent_lost: bool,
+}
+
+impl Way {
+    pub(crate) fn new(words: TroubleConfig, seed: u64) -> Self {
+        Self {
+            seed: words.seed.unwrap_or(seed),
+            words,
+            ..Self::default()
+        }
+    }
+
+    /// Whether an agent is there that waits for no answer.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.agent_lost && !self.busy
+    }
+
+    fn unit(&self, luck: Luck) -> f64 {
+        let stream = algo::mix(self.seed, 0x7420 + luck as u64);
+        let bits = algo::mix(stream, self.sent);
+        (bits >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Whether the next message gets there.
+    pub(crate) fn arrives(&mut self) -> bool {
+        self.sent += 1;
+        self.unit(Luck::Report) >= self.words.lost_reports
+    }
+
+    /// Whether its answer comes back.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.unit(Luck::Answer) >= self.words.lost_answers
+    }
+
+    /// By how much it is late.
+    fn late_by_ns(&self) -> u64 {
+        match self.unit(Luck::Late) < self.words.late_reports {
+            true => (self.unit(Luck::LateBy) * self.words.late_by.as_f64()) as u64,
+            false => 0,
+        }
+    }
+}
+
+impl Simulation<'_> {
+    /// Notes what is going to happen at times that are known.
+    pub(crate) fn foresee(&mut self) {
+        for (i, order) in self.model.running.operators.iter().enumerate() {
+            self.agenda.at(order.at.0, Event::Operator(i as u32));
+        }
+        for gone in self.host.way.words.agent_lost.clone() {
+            let end_ns = gone.at.0.saturating_add(gone.lasting.0);
+            self.agenda.at(gone.at.0, Event::AgentLost);
+            self.agenda.at(end_ns, Event::AgentBack);
+        }
+    }
+
+    /// A window's report sets out.
+    pub(crate) fn send(&mut self, now_ns: u64, report: WindowReport) -> Result<(), RunError> {
+        if !self.host.way.arrives() {
+            return Ok(());
+        }
+        let late_ns = self.host.way.late_by_ns();
+        if late_ns == 0 {
+            let answered = self.host.way.is_answered();
+            return self.deliver(now_ns, now_ns, report, answered);
+        }
+        self.host.way.busy = true;
+        let late = &mut self.host.way.late;
+        late.push(Some((now_ns, report)));
+        let which = late.len() as u32 - 1;
+        self.agenda.at(now_ns + late_ns, Event::LateReport(which));
+        Ok(())
+    }
+
+    /// A report that was late gets there.
+    pub(crate) fn late_report(&mut self, now_ns: u64, which: u32) -> Result<(), RunError> {
+        let report = self.host.way.late[which as usize].take();
+        let (sent_ns, report) = report.expect("it gets there once");
+        self.host.way.sent += 1;
+        if report.session == self.host.session() {
+            self.host.way.busy = false;
+        }
+        let answered = self.host.way.is_answered();
+        self.deliver(now_ns, sent_ns, report, answered)
+    }
+
+    /// The agent's process ends: what it was doing itself ends with it, what the array does goes on.
+    pub(crate) fn agent_lost(&mut self) {
+        (self.host.way.agent_lost, self.host.way.busy) = (true, false);
+        for v in 0..self.sessions.len() {
+            self.end_calibration(v, Some("the agent has ended".into()));
+        }
+        self.host.results.clear();
+    }
+
+    /// Another agent is there.
+    pub(crate) fn agent_back(&mut self, now_ns: u64) {
+        self.host.way.agent_lost = false;
+        self.host.register(now_ns);
+    }
+
+    /// An operator does something.
+    pub(crate) fn operate(&mut self, now_ns: u64, which: u32) {
+        let order = self.model.running.operators[which as usize].clone();
+        for question in self.questions(now_ns, &order) {
+            let actor = Actor("operator".into());
+            let now = self.host.now(now_ns);
+            let told = self.host.controller.ask(now, &actor, question);
+            if let Err(refusal) = told {
+                self.host
+                    .remark(now_ns, format!("refused to the operator: {refusal}"));
+            }
+        }
+    }
+
+    /// What an order comes to. Each word is one of the controller's own.
+    fn questions(&mut self, now_ns: u64, order: &OperatorConfig) -> Vec<Question> {
+        let mut out = vec![];
+        out.extend(order.pause.map(|pause| match pause {
+            true => Question::Pause,
+            false => Question::Resume,
+        }));
+        out.extend(order.modes.iter().map(|(goal, mode)| Question::SetMode {
+            goal: *goal,
+            mode: *mode,
+        }));
+        out.extend(order.tiers.iter().map(|(tier, state)| Question::SetTier {
+            tier: tier.clone(),
+            state: *state,
+        }));
+        out.extend(order.pins.iter().map(|(volume, tier)| Question::Pin {
+            volume: volume.clone(),
+            tier: Some(tier.clone()).filter(|t| !t.is_empty()),
+        }));
+        if let Some(apply) = order.apply {
+            out.extend(self.newest_plan(now_ns).map(|generation| {
+                let choice = Choice {
+                    host: None,
+                    generation,
+                    moves: None,
+                };
+                match apply {
+                    true => Question::Apply(choice),
+                    false => Question::Reject(choice),
+                }
+            }));
+        }
+        for volume in &order.cancel {
+            let jobs = self.host.open_jobs(volume);
+            out.extend(
+                jobs.into_iter()
+                    .map(|job| Question::CancelJob { host: None, job }),
+            );
+        }
+        out
+    }
+
+    fn newest_plan(&mut self, now_ns: u64) -> Option<u64> {
+        let question = Question::Plan {
+            host: None,
+            generation: None,
+        };
+        let actor = Actor("operator".into());
+        let now = self.host.now(now_ns);
+        match self.host.controller.ask(now, &actor, question) {
+            Ok(Answer::Plan(plan)) => Some(plan.generation),
+            Ok(_) | Err(Refusal::NotFound(_)) => None,
+            Err(other) => unreachable!("a plan can be asked for: {other}"),
+        }
+    }
+}
