@@ -1,7 +1,6 @@
 //! What the engine wants done: I/O on devices, answers, requests to the store, timers.
 
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 
 use model::Op as ModelOp;
 use rustix::io::Errno;
@@ -193,31 +192,24 @@ impl Worker {
         }
         let file = file.clone();
         let at = DATA_START + live.at + live.done;
-        let (from, len) = (
-            live.from + live.done as usize,
-            (live.length - live.done) as usize,
-        );
         let urgency = if live.background {
             Urgency::Background
         } else {
             Urgency::Guest
         };
-        let buf = || -> Arc<Buf> { live.buf.clone().expect("reads and writes have a buffer") };
+        let buf = || live.buf.as_ref().expect("reads and writes have a buffer");
+        let range = live.from + live.done as usize..live.from + live.length as usize;
         let op = match live.kind {
             IoKind::Read => Op::Read {
                 file,
                 at,
-                buf: buf(),
-                from,
-                len,
+                to: buf().target(range),
                 urgency,
             },
             IoKind::Write { durable } => Op::Write {
                 file,
                 at,
-                buf: buf(),
-                from,
-                len,
+                from: buf().source(range),
                 durable,
                 urgency,
             },
@@ -414,7 +406,7 @@ fn copy_memory(file: &std::fs::File, live: &LiveIo, most: u64) -> Outcome {
     let range = from..from + most.min(live.length - live.done) as usize;
     let buf = live.buf.as_ref().expect("reads and writes have a buffer");
     let done = match live.kind {
-        IoKind::Read => buf.fill_part(range, |bytes| file.read_at(bytes, at)),
+        IoKind::Read => buf.fill(range, |bytes| file.read_at(bytes, at)),
         _ => buf.with(range, |bytes| file.write_at(bytes, at)),
     };
     done.map(|n| n as u32)

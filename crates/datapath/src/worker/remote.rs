@@ -341,9 +341,7 @@ impl Worker {
         link.receiving = true;
         let op = Op::Receive {
             socket: link.socket.clone(),
-            buf: link.input.clone(),
-            from: link.end,
-            len: link.input.len() - link.end,
+            to: link.input.target(link.end..link.input.len()),
         };
         self.io.start(Token::RemoteReceive(index as u32).pack(), op);
     }
@@ -382,7 +380,7 @@ impl Worker {
             let live = &self.ios[link.ios[cookie].io as usize];
             let buf = live.buf.as_ref().expect("reads have a buffer");
             link.input.with(link.start..link.start + now, |from| {
-                buf.fill_part(at..at + now, |to| to.copy_from_slice(from));
+                buf.fill(at..at + now, |to| to.copy_from_slice(from));
             });
             link.start += now;
             link.data = (now < left).then_some((cookie, at + now, left - now));
@@ -457,7 +455,7 @@ impl Worker {
                 in_flight.last = done;
                 if matches!(reply, ReplyHeader::Hole { .. }) {
                     let buf = live.buf.as_ref().expect("reads have a buffer");
-                    buf.fill_part(at..at + length as usize, |to| to.fill(0));
+                    buf.fill(at..at + length as usize, |to| to.fill(0));
                     done
                 } else {
                     link.data = Some((cookie, at, length as usize));
