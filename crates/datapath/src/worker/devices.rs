@@ -1,12 +1,13 @@
 //! What the engine wants done: I/O on devices, answers, requests to the store, timers.
 
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use model::Op as ModelOp;
 use rustix::io::Errno;
 
 use crate::clock;
-use crate::device::{Backing, Medium};
+use crate::device::{Backing, Device, Medium};
 use crate::engine::{DataRef, DeviceRequest, Effect, Fault, GuestOp, GuestRequest, IoKind, Zeroes};
 use crate::io::{Allocate, Buf, Op, Outcome, Urgency};
 use crate::keeper::ToKeeper;
@@ -14,6 +15,7 @@ use crate::keeper::ToKeeper;
 use super::guests::{Guest, HEAD};
 use super::timers::Due;
 use super::volumes::LiveIo;
+use super::zeroes::{Zeroing, takes_turns};
 use super::{Token, Worker};
 
 /// A copy for a guest that is longer than this is done in slices, and others are answered in between.
@@ -59,6 +61,19 @@ impl Worker {
             .expect("it has connections");
         live.engine.submit(self.now_ns, guest, request);
         self.carry_out(volume);
+    }
+
+    /// A device takes the place of what had its number.
+    pub(super) fn use_device(&mut self, device: Arc<Device>) {
+        let index = device.id.index();
+        if self.devices.len() <= index {
+            self.devices.resize(index + 1, None);
+        }
+        let number = device.id.0;
+        if let Some(before) = self.devices[index].replace(device) {
+            close_elsewhere(before);
+        }
+        self.renew_turns(number);
     }
 
     /// Carries out what a volume's engine wants.
@@ -153,9 +168,12 @@ impl Worker {
             done: 0,
             background,
             not_before_ns: handle.done_at(self.now_ns, counted_as(kind), length),
+            zeroing: Zeroing::Asked,
+            turn: None,
             result: Ok(()),
         }) as u32;
         match &handle.medium {
+            Medium::File(..) if takes_turns(kind) => self.start_in_turn(id),
             Medium::File(..) => self.start_file(id),
             Medium::Nbd(..) => self.start_remote(id),
             Medium::Lost => self.start_lost(id),
@@ -174,7 +192,7 @@ impl Worker {
     }
 
     /// Starts, or goes on with, an I/O on a file.
-    fn start_file(&mut self, id: u32) {
+    pub(super) fn start_file(&mut self, id: u32) {
         let live = &self.ios[id as usize];
         let device = self.devices[usize::from(live.device)]
             .as_ref()
@@ -192,6 +210,9 @@ impl Worker {
         }
         let file = file.clone();
         let at = DATA_START + live.at + live.done;
+        if live.zeroing == Zeroing::Written {
+            return self.write_next_zeroes(id, file, at);
+        }
         let urgency = if live.background {
             Urgency::Background
         } else {
@@ -271,13 +292,15 @@ impl Worker {
 
     pub(super) fn device_done(&mut self, id: u32, outcome: Outcome) {
         let live = &mut self.ios[id as usize];
+        let written = live.zeroing == Zeroing::Written;
+        let moves_data = matches!(live.kind, IoKind::Read | IoKind::Write { .. }) || written;
         let result = match (outcome, live.kind) {
             // The file ends before its slots do.
-            (Ok(0), IoKind::Read | IoKind::Write { .. }) if live.length > 0 => {
+            (Ok(0), _) if moves_data && live.length > 0 => {
                 self.count_failure(id, Errno::IO);
                 Err(Fault::Io)
             }
-            (Ok(n), IoKind::Read | IoKind::Write { .. }) => {
+            (Ok(n), _) if moves_data => {
                 live.done += u64::from(n);
                 if live.done < live.length {
                     return self.start_file(id);
@@ -287,7 +310,9 @@ impl Worker {
             (Ok(_), _) => Ok(()),
             (Err(Errno::INTR | Errno::AGAIN), _) => return self.start_file(id),
             (Err(Errno::OPNOTSUPP | Errno::NOTTY | Errno::INVAL), IoKind::Discard) => Ok(()),
-            (Err(Errno::OPNOTSUPP | Errno::INVAL), IoKind::Zero | IoKind::ZeroAllocated) => {
+            (Err(Errno::OPNOTSUPP | Errno::INVAL), IoKind::Zero | IoKind::ZeroAllocated)
+                if !written =>
+            {
                 return self.write_zeroes(id);
             }
             (Err(errno @ (Errno::NOSPC | Errno::DQUOT)), _) => {
@@ -321,45 +346,12 @@ impl Worker {
         self.device_over(id);
     }
 
-    /// Where the system cannot zero a range, zeroes are written, a buffer at a time.
-    fn write_zeroes(&mut self, id: u32) {
-        /// Zeroes written at once.
-        const AT_ONCE: u64 = 256 << 10;
-        let live = &mut self.ios[id as usize];
-        let zeroes = Buf::new(live.length.min(AT_ONCE) as usize);
-        live.buf = Some(zeroes);
-        live.from = 0;
-        let device = self.devices[usize::from(live.device)]
-            .as_ref()
-            .expect("in use");
-        let Medium::File(file, _) = &device.medium else {
-            return self.start_lost(id);
-        };
-        // Rare, and blocking: a device that cannot zero is no device for a fast tier.
-        let mut at = DATA_START + live.at;
-        let end = at + live.length;
-        live.result = Ok(());
-        let buf = live.buf.take().expect("just made");
-        while at < end {
-            let now = (end - at).min(AT_ONCE) as usize;
-            let wrote = buf.with(0..now, |b| file.write_all_at(b, at));
-            if let Err(error) = wrote {
-                let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-                device.failed(live.kind.name(), errno.raw_os_error());
-                live.result = Err(match errno {
-                    Errno::NOSPC | Errno::DQUOT => Fault::NoSpace,
-                    _ => Fault::Io,
-                });
-                break;
-            }
-            at += now as u64;
-        }
-        self.device_settled(id);
-    }
-
     /// Tells the engine.
     pub(super) fn device_over(&mut self, id: u32) {
         let live = self.ios.remove(id as usize);
+        if let Some(opening) = live.turn {
+            self.end_turn(live.device, opening);
+        }
         if live.result.is_ok() {
             let device = self.devices[usize::from(live.device)].as_ref();
             let device = device.expect("it was in use");
@@ -383,6 +375,13 @@ impl Worker {
         of.engine.io_done(self.now_ns, live.io, live.result, zeroes);
         self.carry_out(volume);
     }
+}
+
+/// Whoever lets a file go last closes it, which may wait for its file system for as long as that hangs.
+fn close_elsewhere(device: Arc<Device>) {
+    let closing = std::thread::Builder::new().name("terrace-close".into());
+    // Without threads it is closed here: rather late than never.
+    let _ = closing.spawn(move || drop(device));
 }
 
 /// What a device's emulation and its counters take an I/O for.

@@ -269,27 +269,19 @@ impl Worker {
             Message::Attach(setup) => self.attach(*setup),
             Message::Detach(volume, guests, answer) => self.detach(volume, guests, answer),
             Message::Device(device) => {
-                let index = device.id.index();
-                if self.devices.len() <= index {
-                    self.devices.resize(index + 1, None);
-                }
                 self.drop_remote(device.id);
                 self.add_remote(&device);
                 for live in self.volumes.iter_mut().flatten() {
                     live.engine.device_back(device.id);
                 }
-                self.devices[index] = Some(device);
+                self.use_device(device);
             }
             Message::DeviceLost(device) => {
                 self.drop_remote(device.id);
                 for live in self.volumes.iter_mut().flatten() {
                     live.engine.device_lost(device.id, true);
                 }
-                let index = device.id.index();
-                if self.devices.len() <= index {
-                    self.devices.resize(index + 1, None);
-                }
-                self.devices[index] = Some(device);
+                self.use_device(device);
             }
             Message::Store(volume, reply) => {
                 if let Some(live) = self.volumes[volume.index()].as_mut() {

@@ -108,9 +108,8 @@ impl Worker {
                 continue;
             }
             let device = remote.device.clone();
-            remote.connecting = true;
             let inbox = myself.clone();
-            std::thread::spawn(move || {
+            let connect = move || {
                 let Medium::Nbd(uri, start) = &device.medium else {
                     unreachable!("only remote devices are listed");
                 };
@@ -124,7 +123,10 @@ impl Worker {
                     .map(|(socket, session)| Box::new(Connected { socket, session }))
                     .map_err(|e| e.to_string());
                 inbox.send(Message::Reconnected(index, connected));
-            });
+            };
+            // Without threads it is tried again at the next tick.
+            let thread = std::thread::Builder::new().name("terrace-connect".into());
+            remote.connecting = thread.spawn(connect).is_ok();
         }
     }
 

@@ -5,3 +5,4 @@ mod devices;
 mod guards;
 mod samples;
 mod support;
+mod zeroes;
