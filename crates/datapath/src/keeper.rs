@@ -15,7 +15,7 @@ use array::{
 use units::{DeviceId, VolumeId};
 
 use crate::device::{Device, SlotSpace};
-use crate::engine::{Fault, StoreReply, StoreRequest};
+use crate::engine::{Failure, Fault, StoreReply, StoreRequest};
 use crate::worker::{Inbox, Message};
 use commits::Held;
 use places::Waiting;
@@ -335,7 +335,7 @@ impl<D: SlotSpace> Keeper<D> {
         }
         for device in self.lost_flushes.drain(..) {
             for worker in &self.workers {
-                worker.send(Message::FlushFailed(device));
+                worker.send(Message::FlushFailed(Failure::of_flush(device)));
             }
         }
     }

@@ -5,10 +5,13 @@ use std::sync::Arc;
 
 use model::Op as ModelOp;
 use rustix::io::Errno;
+use units::DeviceId;
 
 use crate::clock;
 use crate::device::{Backing, Device, Medium};
-use crate::engine::{DataRef, DeviceRequest, Effect, Fault, GuestOp, GuestRequest, IoKind, Zeroes};
+use crate::engine::{
+    DataRef, DeviceRequest, Effect, Failure, Fault, GuestOp, GuestRequest, IoKind, Zeroes,
+};
 use crate::io::{Allocate, Buf, Op, Outcome, Urgency};
 use crate::keeper::ToKeeper;
 
@@ -102,6 +105,11 @@ impl Worker {
                                 buf.fill(from..from + bytes as usize, |b| b.fill(0));
                             }
                         }
+                        if let Err(Fault::Device(failure)) = result
+                            && failure.is_late()
+                        {
+                            self.count_failure(failure);
+                        }
                         self.ready(volume, guest, request, result);
                     }
                     Effect::Store(request) => {
@@ -185,7 +193,7 @@ impl Worker {
     fn start_lost(&mut self, id: u32) {
         let live = &mut self.ios[id as usize];
         if !matches!(live.kind, IoKind::Flush | IoKind::Discard) {
-            live.result = Err(Fault::Io);
+            live.result = Err(Fault::of(DeviceId(live.device), live.kind, Errno::NODEV));
         }
         // In the next turn: the engine is in the middle of something.
         self.lost.push(id);
@@ -296,10 +304,7 @@ impl Worker {
         let moves_data = matches!(live.kind, IoKind::Read | IoKind::Write { .. }) || written;
         let result = match (outcome, live.kind) {
             // The file ends before its slots do.
-            (Ok(0), _) if moves_data && live.length > 0 => {
-                self.count_failure(id, Errno::IO);
-                Err(Fault::Io)
-            }
+            (Ok(0), _) if moves_data && live.length > 0 => Err(self.failed(id, Errno::IO)),
             (Ok(n), _) if moves_data => {
                 live.done += u64::from(n);
                 if live.done < live.length {
@@ -315,25 +320,26 @@ impl Worker {
             {
                 return self.write_zeroes(id);
             }
-            (Err(errno @ (Errno::NOSPC | Errno::DQUOT)), _) => {
-                self.count_failure(id, errno);
-                Err(Fault::NoSpace)
-            }
-            (Err(errno), _) => {
-                self.count_failure(id, errno);
-                Err(Fault::Io)
-            }
+            (Err(errno), _) => Err(self.failed(id, errno)),
         };
         self.ios[id as usize].result = result;
         self.device_settled(id);
     }
 
-    /// An I/O on a file has failed; what else there is of it goes to the operator.
+    /// A device has failed an I/O: it is counted, and kept with what is answered.
     #[cold]
-    pub(super) fn count_failure(&self, id: u32, errno: Errno) {
+    pub(super) fn failed(&self, id: u32, errno: Errno) -> Fault {
         let live = &self.ios[id as usize];
-        if let Some(device) = &self.devices[usize::from(live.device)] {
-            device.failed(live.kind.name(), errno.raw_os_error());
+        let failure = Failure::new(DeviceId(live.device), live.kind, errno);
+        self.count_failure(failure);
+        Fault::Device(failure)
+    }
+
+    /// What there is of a failure besides the guest's error goes to the operator.
+    #[cold]
+    pub(super) fn count_failure(&self, failure: Failure) {
+        if let Some(device) = &self.devices[failure.device.index()] {
+            device.failed(failure.kind.name(), failure.errno);
         }
     }
 
@@ -364,8 +370,11 @@ impl Worker {
         };
         // A durable write is told by the kernel, as a flush is, of what earlier writes lost.
         let flushes = matches!(live.kind, IoKind::Flush | IoKind::Write { durable: true });
-        if flushes && live.result.is_err() {
-            self.flush_failed(live.volume, live.device);
+        if flushes && let Err(fault) = live.result {
+            let device = DeviceId(live.device);
+            let unknown = || Failure::of_flush(device);
+            let failure = fault.failure().unwrap_or_else(unknown);
+            self.flush_failed(live.volume, failure);
         }
         let volume = live.volume;
         drop(live.buf);

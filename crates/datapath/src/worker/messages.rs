@@ -1,6 +1,7 @@
 //! What other threads ask of a worker.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,9 +16,10 @@ use volume::VolumeMap;
 use crate::clock;
 use crate::desk::{HeatCursor, places};
 use crate::device::Device;
-use crate::engine::{Engine, EngineLimits, MoveEnd, MoveOrder, MoveStatus, StoreReply};
+use crate::engine::{Engine, EngineLimits, Failure, MoveEnd, MoveOrder, MoveStatus, StoreReply};
 use crate::heat::HeatSince;
 use crate::inject::{Injected, Session as InjectSession};
+use crate::keeper::errno_name;
 use crate::measure::{Measure, Measured};
 use crate::record::Recorder;
 use crate::reuse::ReuseCounts;
@@ -78,8 +80,8 @@ pub enum Message {
     DeviceLost(Arc<Device>),
     /// The store answers.
     Store(VolumeId, StoreReply),
-    /// A flush of this device failed for somebody else.
-    FlushFailed(DeviceId),
+    /// A flush of a device failed for somebody else.
+    FlushFailed(Failure),
     /// A remote device is connected again.
     Reconnected(usize, Result<Box<crate::worker::remote::Connected>, String>),
     /// A question about a volume.
@@ -205,11 +207,32 @@ pub enum LastMove {
     },
     /// Given up; what was switched stays where it is.
     Stopped {
-        /// Why.
+        /// Why; names the I/O that failed, too.
         why: String,
         /// Bytes copied.
         copied: Bytes,
+        /// The I/O that failed, if one did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failed: Option<FailedIo>,
     },
+}
+
+/// An I/O that a device failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedIo {
+    /// The device.
+    pub device: String,
+    /// `read`, `write`, `flush`, `zero` or `discard`.
+    pub op: String,
+    /// The errno's name, such as `EIO`.
+    pub errno: String,
+}
+
+impl fmt::Display for FailedIo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FailedIo { device, op, errno } = self;
+        write!(f, "{op} on device {device}: {errno}")
+    }
 }
 
 /// A move under way.
@@ -289,9 +312,9 @@ impl Worker {
                     self.carry_out(volume.0);
                 }
             }
-            Message::FlushFailed(device) => {
+            Message::FlushFailed(failure) => {
                 for live in self.volumes.iter_mut().flatten() {
-                    live.engine.flush_failed_elsewhere(device);
+                    live.engine.flush_failed_elsewhere(failure);
                 }
             }
             Message::Reconnected(remote, connected) => self.reconnected(remote, connected),
@@ -471,29 +494,47 @@ impl Worker {
     }
 
     pub(super) fn move_ended(&mut self, volume: u32, end: MoveEnd) {
-        let live = self.volumes[volume as usize].as_mut().expect("it moved");
-        live.last_move = Some(match end {
+        let end = match end {
             MoveEnd::Done { copied } => LastMove::Done { copied },
-            MoveEnd::Stopped { why, copied } => LastMove::Stopped {
-                why: why.into(),
-                copied,
-            },
-        });
+            MoveEnd::Stopped { why, copied } => {
+                let failed = why.failure().map(|failure| self.failed_io(failure));
+                let why = match &failed {
+                    Some(io) => format!("{why} ({io})"),
+                    None => why.to_string(),
+                };
+                LastMove::Stopped {
+                    why,
+                    copied,
+                    failed,
+                }
+            }
+        };
+        let live = self.volumes[volume as usize].as_mut().expect("it moved");
+        live.last_move = Some(end);
+    }
+
+    /// A failure as people are told of it.
+    pub(super) fn failed_io(&self, failure: Failure) -> FailedIo {
+        let known = self.devices[failure.device.index()].as_ref();
+        FailedIo {
+            device: known.expect("places are on known devices").name.clone(),
+            op: failure.kind.name().into(),
+            errno: errno_name(failure.errno),
+        }
     }
 
     /// Tells everybody with data on a device that one of its flushes failed.
-    pub(super) fn flush_failed(&mut self, volume: u32, device: u16) {
-        let device = DeviceId(device);
+    pub(super) fn flush_failed(&mut self, volume: u32, failure: Failure) {
         for (index, live) in self.volumes.iter_mut().enumerate() {
             if let Some(live) = live
                 && index as u32 != volume
             {
-                live.engine.flush_failed_elsewhere(device);
+                live.engine.flush_failed_elsewhere(failure);
             }
         }
         for (index, peer) in self.peers.iter().enumerate() {
             if index != self.index {
-                peer.send(Message::FlushFailed(device));
+                peer.send(Message::FlushFailed(failure));
             }
         }
     }

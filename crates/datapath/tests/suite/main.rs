@@ -2,6 +2,7 @@
 
 mod crash;
 mod devices;
+mod evidence;
 mod guards;
 mod samples;
 mod support;

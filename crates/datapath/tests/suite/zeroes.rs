@@ -33,10 +33,20 @@ impl StillFile {
         std::fs::copy(path, &bytes).unwrap();
         let mut server = Command::new("nbdkit");
         server.args(["--foreground", "--unix"]).arg(&socket);
-        if !zeroes {
-            server.arg("--filter=nozero");
+        if zeroes {
+            server.args(["--filter=pause", "file"]).arg(&bytes);
+        } else {
+            // One that can only read and write.
+            let file = bytes.display();
+            server.args(["--filter=nozero", "--filter=pause", "eval"]);
+            server.arg(format!("get_size=stat -Lc %s {file}"));
+            server.arg(format!(
+                "pread=dd if={file} skip=$4 count=$3 iflag=count_bytes,skip_bytes status=none"
+            ));
+            server.arg(format!(
+                "pwrite=dd of={file} seek=$4 conv=notrunc oflag=seek_bytes status=none"
+            ));
         }
-        server.args(["--filter=pause", "file"]).arg(&bytes);
         server.arg(format!("pause-control={}", control.display()));
         let server = server.spawn().unwrap();
         wait_for("the server listens", || socket.exists());

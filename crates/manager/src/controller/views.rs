@@ -12,8 +12,8 @@ use super::host::Host;
 use crate::question::TierState;
 use crate::settings::UnknownTiers;
 use crate::view::{
-    CountersView, DeviceView, HostState, HostView, JobView, LoadView, MoveCounter, MovingView,
-    OnTierView, SloView, StatusView, TierView, VolumeCounters, VolumeView,
+    CountersView, DeviceView, FailedCounter, HostState, HostView, JobView, LoadView, MoveCounter,
+    MovingView, OnTierView, SloView, StatusView, TierView, VolumeCounters, VolumeView,
 };
 use crate::wire::{Load, VolumeWindow, WindowReport};
 
@@ -356,6 +356,18 @@ impl Controller {
                 });
             }
         }
+        let mut failed = Vec::new();
+        for host in self.hosts.values() {
+            for (device, kinds) in &host.failed {
+                failed.extend(kinds.iter().map(|((op, errno), count)| FailedCounter {
+                    host: host.name.clone(),
+                    device: device.clone(),
+                    op: op.clone(),
+                    errno: errno.clone(),
+                    count: *count,
+                }));
+            }
+        }
         let counters = &self.counters;
         CountersView {
             volumes,
@@ -373,6 +385,7 @@ impl Controller {
             reports: counters.reports,
             reports_refused: counters.reports_refused,
             calibrations: counters.calibrations,
+            failed,
         }
     }
 }
