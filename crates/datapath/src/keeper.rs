@@ -129,6 +129,8 @@ pub struct Keeper<D: SlotSpace = Device> {
     /// The array's directory.
     pub dir: Option<PathBuf>,
     watch: watch::Watch,
+    /// What was said in the log.
+    logged: log::Logged,
 }
 
 impl Keeper {
@@ -165,6 +167,7 @@ impl Keeper {
                     self.clean_a_little();
                     self.serve_waiting();
                     self.look_after();
+                    self.log();
                     continue;
                 }
             };
@@ -191,6 +194,7 @@ impl Keeper {
             self.serve(together);
             self.serve_waiting();
             self.look_after();
+            self.log();
         }
     }
 
@@ -398,6 +402,7 @@ pub enum KeeperError {
 }
 
 mod commits;
+mod log;
 mod look;
 mod members;
 mod open;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use model::Op as ModelOp;
 use rustix::io::Errno;
+use tracing::warn;
 use units::DeviceId;
 
 use crate::clock;
@@ -15,6 +16,7 @@ use crate::engine::{
 use crate::io::{Allocate, Buf, Op, Outcome, Urgency};
 use crate::keeper::ToKeeper;
 
+use super::FailedIo;
 use super::guests::{Guest, HEAD};
 use super::timers::Due;
 use super::volumes::LiveIo;
@@ -108,7 +110,7 @@ impl Worker {
                         if let Err(Fault::Device(failure)) = result
                             && failure.is_late()
                         {
-                            self.count_failure(failure);
+                            self.count_failure(volume, failure);
                         }
                         self.ready(volume, guest, request, result);
                     }
@@ -331,16 +333,23 @@ impl Worker {
     pub(super) fn failed(&self, id: u32, errno: Errno) -> Fault {
         let live = &self.ios[id as usize];
         let failure = Failure::new(DeviceId(live.device), live.kind, errno);
-        self.count_failure(failure);
+        self.count_failure(live.volume, failure);
         Fault::Device(failure)
     }
 
     /// What there is of a failure besides the guest's error goes to the operator.
     #[cold]
-    pub(super) fn count_failure(&self, failure: Failure) {
-        if let Some(device) = &self.devices[failure.device.index()] {
-            device.failed(failure.kind.name(), failure.errno);
-        }
+    pub(super) fn count_failure(&self, volume: u32, failure: Failure) {
+        let Some(device) = &self.devices[failure.device.index()] else {
+            return;
+        };
+        let Some(times) = device.failed(failure.kind.name(), failure.errno) else {
+            return;
+        };
+        let volume = self.volumes[volume as usize].as_ref();
+        let volume = volume.map(|v| v.name.as_str());
+        let FailedIo { device, op, errno } = self.failed_io(failure);
+        warn!(device, op, errno, volume, times, "a device failed an I/O");
     }
 
     /// The device has done what it was asked; an emulated one may have to look busy for a while.

@@ -10,6 +10,7 @@ use std::sync::mpsc::Sender;
 use model::{ExtentPlaces, ExtentRanges};
 use nbd::Session;
 use serde::{Deserialize, Serialize};
+use tracing::{info, warn};
 use units::{Bytes, BytesPerSec, DeviceId, VolumeId};
 use volume::VolumeMap;
 
@@ -478,8 +479,11 @@ impl Worker {
             }
             Question::Move(order) => {
                 outside(&order, live.engine.map())?;
+                let to = self.devices.get(order.to.index());
+                let device = to.and_then(Option::as_ref).map(|d| d.name.as_str());
                 let started = live.engine.start_move(now_ns, order);
                 started.map_err(|s| format!("it is being moved already ({} left)", s.left))?;
+                info!(volume = live.name, device, "a move begins");
                 self.carry_out(volume.0);
                 Ok(Answer::Done)
             }
@@ -510,6 +514,19 @@ impl Worker {
             }
         };
         let live = self.volumes[volume as usize].as_mut().expect("it moved");
+        let volume = live.name.as_str();
+        match &end {
+            LastMove::Done { copied } => info!(volume, %copied, "the volume has moved"),
+            LastMove::Stopped {
+                why,
+                copied,
+                failed,
+            } => {
+                let device = failed.as_ref().map(|f| f.device.as_str());
+                let errno = failed.as_ref().map(|f| f.errno.as_str());
+                warn!(volume, device, errno, %copied, why, "a move was given up");
+            }
+        }
         live.last_move = Some(end);
     }
 
