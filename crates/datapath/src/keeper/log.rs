@@ -43,10 +43,11 @@ impl Keeper {
             }
         }
         for (kind, about) in before.difference(&self.logged.troubles) {
-            info!(about, ?kind, "no longer wrong");
+            info!(about, kind = name(*kind), "no longer wrong");
         }
     }
 
+    /// Says why the array's own files failed.
     fn log_failure(&mut self, why: String) {
         let said = self.logged.failure.as_ref();
         if said.is_some_and(|(before, at)| *before == why && at.elapsed() < AGAIN) {
@@ -55,4 +56,11 @@ impl Keeper {
         warn!(why, "the array's own files failed");
         self.logged.failure = Some((why, Instant::now()));
     }
+}
+
+/// A kind of trouble as it is called elsewhere.
+fn name(kind: TroubleKind) -> String {
+    let name = serde_json::to_value(kind).ok();
+    name.and_then(|n| n.as_str().map(String::from))
+        .unwrap_or_default()
 }
