@@ -128,7 +128,7 @@ RULES = [
      "            in_use: false,"),
     ("losses untold: guests of a lost device are not told that writes may be lost",
      DATAPATH + "engine/flush.rs",
-     "        if unflushed {\n            self.flush_failed_elsewhere(device);\n        }",
+     "        if unflushed {\n            self.flush_failed_elsewhere(Failure::new(device, IoKind::Flush, Errno::NODEV));\n        }",
      "        let _ = unflushed;"),
     ("back and clean: what is written to a device that is back is not flushed",
      DATAPATH + "engine/flush.rs",

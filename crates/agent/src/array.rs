@@ -231,7 +231,7 @@ fn volume(v: VolumeSample) -> VolumeSnapshot {
             LastMove::Done { copied } => MoveEnd::Done {
                 copied_bytes: copied.0,
             },
-            LastMove::Stopped { why, copied } => MoveEnd::Stopped {
+            LastMove::Stopped { why, copied, .. } => MoveEnd::Stopped {
                 why,
                 copied_bytes: copied.0,
             },

@@ -21,8 +21,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use client::Client;
-use manager::agent::Agent;
+use manager::agent::{Agent, Deed};
 use thiserror::Error;
+use tracing::{debug, info, warn};
 
 pub use array::ServedArray;
 use courier::{Courier, Letter};
@@ -65,8 +66,16 @@ pub struct RunningAgent {
 /// Why it does not report, as long as it does not.
 type Trouble = Arc<Mutex<Option<String>>>;
 
+/// Also to the log, where it is another one than before.
 fn say(trouble: &Trouble, text: Option<String>) {
-    *trouble.lock().unwrap_or_else(PoisonError::into_inner) = text;
+    let mut said = trouble.lock().unwrap_or_else(PoisonError::into_inner);
+    if *said != text {
+        match &text {
+            Some(why) => warn!(why, "the agent does not report"),
+            None => info!("the agent reports"),
+        }
+        *said = text;
+    }
 }
 
 impl RunningAgent {
@@ -156,6 +165,7 @@ fn look(array: &ServedArray, courier: &Courier, stop: &AtomicBool, trouble: &Tro
         }
         while let Some(deed) = agent.poll_deed() {
             let result = array.carry_out(&deed);
+            log(&deed, &result);
             agent.done(&deed, result);
         }
         if let Some(why) = agent.policy().and_then(|p| held.say(array, p, life)) {
@@ -171,6 +181,26 @@ fn look(array: &ServedArray, courier: &Courier, stop: &AtomicBool, trouble: &Tro
             }
         }
         wait(&mut agent, courier, &mut sent_ns, &now, stop, trouble);
+    }
+}
+
+/// One line for what was done at the array. What is told again and again while a calibration lasts is of use to developers only.
+fn log(deed: &Deed, result: &Result<(), String>) {
+    let why = result.as_ref().err();
+    match (deed, why) {
+        (Deed::StartMove(order), None) => {
+            let (job, volume, device) = (order.job, &order.volume, &order.device);
+            info!(job, volume, device, "a job's move was begun");
+        }
+        (Deed::StartMove(order), Some(why)) => {
+            let (job, volume, device) = (order.job, &order.volume, &order.device);
+            warn!(job, volume, device, why, "a job's move was not begun");
+        }
+        (Deed::CancelMove { volume }, None) => info!(volume, "a move was cancelled"),
+        (Deed::CancelMove { volume }, Some(why)) => {
+            warn!(volume, why, "a move was not cancelled");
+        }
+        (Deed::Inject { volume, .. }, why) => debug!(volume, why, "latency was injected"),
     }
 }
 

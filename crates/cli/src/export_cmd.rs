@@ -12,6 +12,7 @@ use serde::Serialize;
 use units::Nanos;
 
 use crate::live::{AcceptLossArg, ArrayArg, Go, OutputArg, Stop, explained, message, unexpected};
+use crate::logging::LogArg;
 
 /// What tiers' volumes share is divided this often.
 const TICK: Duration = Duration::from_millis(100);
@@ -57,6 +58,8 @@ pub struct ServingArgs {
     /// Do not measure from the start
     #[arg(long)]
     no_measure: bool,
+    #[command(flatten)]
+    pub log: LogArg,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -120,13 +123,11 @@ pub fn reachable(listen: Listen) -> Listen {
 /// Runs `terrace volume export`.
 pub fn run(export: Export) -> anyhow::Result<ExitCode> {
     let stop = Stop::listen()?;
+    let _logging = export.serving.log.begin();
     let config = export.serving.config();
     let accept = export.accept.words();
     let mut serving =
         Serving::start_accepting(&export.array.array, config, &accept).map_err(explained)?;
-    if let Some(notice) = &serving.notice {
-        message(&format!("note: {notice}"));
-    }
     let ended = serve(export, &mut serving, &stop);
     serving.stop();
     ended.map(|()| ExitCode::SUCCESS)
@@ -138,7 +139,7 @@ fn serve(export: Export, serving: &mut Serving, stop: &Stop) -> anyhow::Result<(
         serving.desk().export(name).map_err(|why| anyhow!(why))?;
     }
     if let Err(away) = serving.wait_for_remotes(REMOTES) {
-        message(&format!("warning: {away}"));
+        tracing::warn!("{away}");
     }
     let listens = match export.listen {
         given if given.is_empty() => vec![Listen::Unix(default_socket(&export.array.array))],
@@ -155,9 +156,6 @@ fn serve(export: Export, serving: &mut Serving, stop: &Stop) -> anyhow::Result<(
             bail!(
                 "a worker has ended unexpectedly: what was answered is safe; start the export again"
             );
-        }
-        if let Some(trouble) = serving.trouble() {
-            eprintln!("warning: {trouble}");
         }
     }
     Ok(())

@@ -10,7 +10,7 @@ use datapath::{Filter, FilterOptions, Listen};
 use units::{BytesPerSec, Iops, Nanos};
 
 use crate::export_cmd::{ServingArgs, announce, reachable};
-use crate::live::{Go, OutputArg, Stop, explained, message, parse_iops};
+use crate::live::{Go, OutputArg, Stop, explained, parse_iops};
 use crate::{live_table, trace_record};
 
 /// `terrace filter`
@@ -51,6 +51,7 @@ pub fn run(args: FilterArgs) -> anyhow::Result<ExitCode> {
     let record = args.record.as_deref().map(trace_record::target);
     let record = record.transpose()?;
     let stop = Stop::listen()?;
+    let _logging = args.serving.log.begin();
     let options = FilterOptions {
         name: args.name,
         server: args.serving.config(),
@@ -60,9 +61,6 @@ pub fn run(args: FilterArgs) -> anyhow::Result<ExitCode> {
         record,
     };
     let mut filter = Filter::start(&args.remote, options).map_err(explained)?;
-    if let Some(notice) = &filter.server.notice {
-        message(&format!("note: {notice}"));
-    }
     let served = serve(&mut filter, args.listen, &args.output, &stop);
     let status = filter.status().map_err(explained)?;
     let recorded = filter.stop().map_err(explained)?;

@@ -292,7 +292,9 @@ pub fn volume(listed: &ListedVolume) -> String {
 pub fn ended(last: &LastMove) -> String {
     match last {
         LastMove::Done { copied } => format!("done, {} copied", size(*copied)),
-        LastMove::Stopped { why, copied } => format!("stopped: {why}; {} copied", size(*copied)),
+        LastMove::Stopped { why, copied, .. } => {
+            format!("stopped: {why}; {} copied", size(*copied))
+        }
     }
 }
 

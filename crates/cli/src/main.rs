@@ -25,6 +25,7 @@ mod job_cmd;
 mod job_watch;
 mod live;
 mod live_table;
+mod logging;
 mod move_cmd;
 mod mrc_cmd;
 mod past_cmd;

@@ -14,7 +14,8 @@ use manager::settings::{ManagerConfig, Settings};
 use serde::Serialize;
 
 use crate::asking::Credentials;
-use crate::live::{AcceptLossArg, Go, Hangup, OutputArg, Stop, absolute, explained, message};
+use crate::live::{AcceptLossArg, Go, Hangup, OutputArg, Stop, absolute, explained};
+use crate::logging::LogArg;
 
 /// The daemon is ticked this often.
 const TICK: Duration = Duration::from_millis(100);
@@ -27,6 +28,8 @@ pub struct Serve {
     config: PathBuf,
     #[command(flatten)]
     accept: AcceptLossArg,
+    #[command(flatten)]
+    log: LogArg,
     #[command(flatten)]
     output: OutputArg,
 }
@@ -50,6 +53,8 @@ pub struct Agent {
     controller: Address,
     #[command(flatten)]
     credentials: Credentials,
+    #[command(flatten)]
+    log: LogArg,
 }
 
 /// Reads a live configuration; its paths are taken from its directory.
@@ -65,6 +70,7 @@ pub fn serve(what: &Serve) -> anyhow::Result<ExitCode> {
     // Before any thread begins, which would end the process with the signal.
     let hangup = Hangup::listen()?;
     let stop = Stop::listen()?;
+    let _logging = what.log.begin();
     let settings = read_config(&what.config)?;
     let path = absolute(&what.config)?;
     let base = path
@@ -75,25 +81,11 @@ pub fn serve(what: &Serve) -> anyhow::Result<ExitCode> {
     let mut daemon =
         Daemon::start_from(settings, base, Some(read), &what.accept.words()).map_err(explained)?;
     let done = announce(&daemon, &what.output).and_then(|()| {
-        let mut said = daemon.agent_trouble();
         while stop.sleep(TICK) == Go::On {
             daemon.tick().map_err(explained)?;
             if hangup.came() {
-                match daemon.reload("SIGHUP") {
-                    Ok(done) => message(&format!("note: {done}")),
-                    Err(why) => message(&format!("warning: {why}")),
-                }
-            }
-            let trouble = daemon.agent_trouble();
-            if trouble != said {
-                message(&match &trouble {
-                    Some(why) => format!("warning: the agent does not report: {why}"),
-                    None => "note: the agent reports".into(),
-                });
-                said = trouble;
-            }
-            if let Some(trouble) = daemon.array().and_then(|a| a.trouble()) {
-                message(&format!("warning: {trouble}"));
+                // What came of it is in the log.
+                let _ = daemon.reload("SIGHUP");
             }
         }
         Ok(())
@@ -126,9 +118,6 @@ struct PagePlace {
 fn announce(daemon: &Daemon, output: &OutputArg) -> anyhow::Result<()> {
     let mut volumes = vec![];
     if let Some(array) = daemon.array() {
-        for note in &array.notes {
-            message(&format!("note: {note}"));
-        }
         let uris = array.uris().into_iter();
         volumes.extend(uris.map(|(volume, uri)| VolumePlace { volume, uri }));
     }
@@ -163,6 +152,7 @@ fn lines(places: &Places) -> String {
 /// Runs `terrace agent`.
 pub fn agent(what: Agent) -> anyhow::Result<ExitCode> {
     let stop = Stop::listen()?;
+    let _logging = what.log.begin();
     let controller = what.credentials.client(what.controller)?;
     let running = RunningAgent::start(AgentSettings {
         host: what.host,
@@ -170,15 +160,7 @@ pub fn agent(what: Agent) -> anyhow::Result<ExitCode> {
         controller,
     })
     .map_err(explained)?;
-    let mut said = None;
-    while stop.sleep(TICK) == Go::On {
-        let trouble = running.trouble();
-        if trouble != said {
-            let text = trouble.clone().unwrap_or_else(|| "reporting".into());
-            message(&text);
-            said = trouble;
-        }
-    }
+    while stop.sleep(TICK) == Go::On {}
     running.stop();
     Ok(ExitCode::SUCCESS)
 }

@@ -15,6 +15,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use axum::routing::{MethodFilter, on};
 use tokio::time::timeout;
+use tracing::error;
 
 use crate::access::{Caller, Peer, Role, SignIn, Through};
 use crate::call::{Call, Reply, State};
@@ -77,15 +78,19 @@ async fn answer(state: Arc<State>, route: &'static Route, request: Request) -> R
     };
     match worked {
         Ok(Ok(reply)) => replied(reply),
-        Ok(Err(problem)) => refused(route.form, problem),
+        Ok(Err(problem)) => {
+            if problem.status == StatusCode::INTERNAL_SERVER_ERROR {
+                error!(path = route.path, why = problem.words(), "a request failed");
+            }
+            refused(route.form, problem)
+        }
         // It panicked. The service's mutex says so from now on, if it was the service.
-        Err(_) => refused(
-            route.form,
-            Problem::new(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "this request made the controller fail",
-            ),
-        ),
+        Err(why) => {
+            error!(path = route.path, %why, "a request made the controller fail");
+            let words = "this request made the controller fail";
+            let problem = Problem::new(StatusCode::INTERNAL_SERVER_ERROR, words);
+            refused(route.form, problem)
+        }
     }
 }
 

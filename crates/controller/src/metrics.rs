@@ -322,6 +322,17 @@ fn volumes(out: &mut Exposition, volumes: &[VolumeView]) {
 }
 
 fn counters(out: &mut Exposition, counters: &CountersView) {
+    let name = "terrace_device_errors_total";
+    out.metric(name, Kind::Counter, "I/Os that a device failed.");
+    for f in &counters.failed {
+        let labels = [
+            ("host", &*f.host),
+            ("device", &f.device),
+            ("op", &f.op),
+            ("errno", &f.errno),
+        ];
+        out.whole(name, &labels, f.count);
+    }
     let volumes = &counters.volumes;
     for (direction, of) in [
         ("read", (|v| &v.reads) as fn(&VolumeCounters) -> &_),

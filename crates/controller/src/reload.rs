@@ -14,6 +14,7 @@ use client::Fingerprint;
 use manager::question::{Actor, Done, Refusal};
 use manager::settings::Settings;
 use tokio_rustls::TlsAcceptor;
+use tracing::{info, warn};
 
 use crate::call::State;
 use crate::problem::Problem;
@@ -74,6 +75,18 @@ impl SharedTls {
 impl State {
     /// Reads the configuration anew for somebody.
     pub(crate) fn reload(&self, actor: &Actor) -> Result<Done, Problem> {
+        let done = self.read_again(actor);
+        match &done {
+            Ok(done) => info!(actor = actor.0, "{}", done.message),
+            Err(problem) => {
+                let why = problem.words();
+                warn!(actor = actor.0, why, "the configuration was not read again");
+            }
+        }
+        done
+    }
+
+    fn read_again(&self, actor: &Actor) -> Result<Done, Problem> {
         let _one = self
             .reloading
             .lock()

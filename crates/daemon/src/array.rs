@@ -7,6 +7,7 @@ use datapath::desk::{Ask, Told};
 use datapath::{AcceptLoss, Listen, ServerConfig, Serving};
 use manager::settings::ArrayConfig;
 use manager::wire::ArrayPolicy;
+use tracing::warn;
 
 use crate::error::DaemonError;
 
@@ -20,8 +21,6 @@ pub struct ServedArray {
     volumes: Vec<String>,
     /// What it was told last.
     policy: Option<ArrayPolicy>,
-    /// What an operator should know.
-    pub notes: Vec<String>,
 }
 
 impl ServedArray {
@@ -34,7 +33,6 @@ impl ServedArray {
         let dir = base.join(&words.dir);
         let serving = Serving::start_accepting(&dir, ServerConfig::default(), accept)?;
         let mut array = Self {
-            notes: serving.notice.iter().cloned().collect(),
             serving,
             policy: None,
             listens: vec![],
@@ -77,10 +75,11 @@ impl ServedArray {
         };
         for volume in volumes {
             if !volume.healthy {
-                self.notes.push(format!(
-                    "volume {:?} is damaged and not served: `terrace volume check` says how",
-                    volume.name
-                ));
+                let volume = &volume.name;
+                warn!(
+                    volume,
+                    "damaged and not served: `terrace volume check` says how"
+                );
                 continue;
             }
             self.serving
@@ -89,8 +88,9 @@ impl ServedArray {
                 .map_err(DaemonError::Array)?;
             self.volumes.push(volume.name);
         }
-        self.notes
-            .extend(self.serving.wait_for_remotes(REMOTES).err());
+        if let Err(away) = self.serving.wait_for_remotes(REMOTES) {
+            warn!("{away}");
+        }
         let default = Listen::Unix(dir.join("nbd.sock"));
         let given: Result<Vec<Listen>, _> = words.listen.iter().map(|l| l.parse()).collect();
         let given = match given? {
@@ -114,11 +114,6 @@ impl ServedArray {
         volumes
             .flat_map(|v| listens.iter().map(move |l| (v.clone(), l.uri(v))))
             .collect()
-    }
-
-    /// What the array's own files have failed with since this was last asked.
-    pub fn trouble(&self) -> Option<String> {
-        self.serving.trouble()
     }
 
     pub(crate) fn tick(&mut self) -> bool {

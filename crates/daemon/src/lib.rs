@@ -30,6 +30,7 @@ use manager::settings::{ControllerConfig, Serve, Settings};
 use manager::store::Tidied;
 use manager::view::CountersView;
 use store::{Retention, SqliteStore};
+use tracing::warn;
 
 pub use array::ServedArray;
 pub use clock::ControllerClock;
@@ -155,7 +156,11 @@ impl Daemon {
         }
         if Instant::now() >= self.tidy_at {
             let mut managed = self.managed.lock().unwrap_or_else(PoisonError::into_inner);
-            let more = managed.tidy(self.clock.now()) == Ok(Tidied::Some);
+            let tidied = managed.tidy(self.clock.now());
+            if let Err(why) = &tidied {
+                warn!(%why, "the store was not tidied");
+            }
+            let more = tidied == Ok(Tidied::Some);
             self.tidy_at = Instant::now() + if more { TIDY_MORE } else { TIDY };
         }
         Ok(())

@@ -140,8 +140,20 @@ pub struct Failed {
     pub last: Instant,
 }
 
-/// Errors by kind and errno: how many, and when the last one was.
-type Errors = BTreeMap<(&'static str, i32), (u64, Instant)>;
+/// Errors by kind and errno.
+type Errors = BTreeMap<(&'static str, i32), Repeated>;
+
+/// Errors of one kind are said to the log this often.
+const SAID_EVERY: Duration = Duration::from_secs(10);
+
+/// An error that may come again and again.
+#[derive(Debug, Clone, Copy)]
+struct Repeated {
+    count: u64,
+    last: Instant,
+    /// When it was last said, and how many there had been.
+    said: (Instant, u64),
+}
 
 /// I/Os that workers have completed. Each counter by itself is exact; together they are of nearly the same moment.
 #[derive(Debug, Default)]
@@ -323,23 +335,33 @@ impl Device {
         }
     }
 
-    /// Counts a request that failed.
-    pub fn failed(&self, op: &'static str, errno: i32) {
+    /// Counts a request that failed. If it is to be said: how many have since that was last done.
+    pub fn failed(&self, op: &'static str, errno: i32) -> Option<u64> {
         let now = Instant::now();
         let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
-        let (count, last) = errors.entry((op, errno)).or_insert((0, now));
-        (*count, *last) = (*count + 1, now);
+        let error = errors.entry((op, errno)).or_insert(Repeated {
+            count: 0,
+            last: now,
+            said: (now, 0),
+        });
+        (error.count, error.last) = (error.count + 1, now);
         self.failures.fetch_add(1, Ordering::Relaxed);
+        let (at, before) = error.said;
+        let due = before == 0 || now.duration_since(at) >= SAID_EVERY;
+        due.then(|| {
+            error.said = (now, error.count);
+            error.count - before
+        })
     }
 
     /// Requests that failed, by kind and errno.
     pub fn errors(&self) -> Vec<Failed> {
         let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
-        let one = |((op, errno), (count, last)): (&(&'static str, i32), &(u64, Instant))| Failed {
+        let one = |(&(op, errno), error): (&(&'static str, i32), &Repeated)| Failed {
             op,
-            errno: *errno,
-            count: *count,
-            last: *last,
+            errno,
+            count: error.count,
+            last: error.last,
         };
         errors.iter().map(one).collect()
     }

@@ -15,7 +15,7 @@ use array::{
 use units::{DeviceId, VolumeId};
 
 use crate::device::{Device, SlotSpace};
-use crate::engine::{Fault, StoreReply, StoreRequest};
+use crate::engine::{Failure, Fault, StoreReply, StoreRequest};
 use crate::worker::{Inbox, Message};
 use commits::Held;
 use places::Waiting;
@@ -129,6 +129,8 @@ pub struct Keeper<D: SlotSpace = Device> {
     /// The array's directory.
     pub dir: Option<PathBuf>,
     watch: watch::Watch,
+    /// What was said in the log.
+    logged: log::Logged,
 }
 
 impl Keeper {
@@ -165,6 +167,7 @@ impl Keeper {
                     self.clean_a_little();
                     self.serve_waiting();
                     self.look_after();
+                    self.log();
                     continue;
                 }
             };
@@ -191,6 +194,7 @@ impl Keeper {
             self.serve(together);
             self.serve_waiting();
             self.look_after();
+            self.log();
         }
     }
 
@@ -335,7 +339,7 @@ impl<D: SlotSpace> Keeper<D> {
         }
         for device in self.lost_flushes.drain(..) {
             for worker in &self.workers {
-                worker.send(Message::FlushFailed(device));
+                worker.send(Message::FlushFailed(Failure::of_flush(device)));
             }
         }
     }
@@ -398,6 +402,7 @@ pub enum KeeperError {
 }
 
 mod commits;
+mod log;
 mod look;
 mod members;
 mod open;

@@ -37,4 +37,4 @@ pub use record::Recorded;
 pub use server::{Listen, ListenError, Server, ServerConfig, ServerError};
 pub use serving::{ServeError, Serving};
 pub use text::{explain, unknown};
-pub use worker::{LastMove, Moving, VolumeStatus};
+pub use worker::{FailedIo, LastMove, Moving, VolumeStatus};

@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use thiserror::Error;
+use tracing::{error, info, warn};
 
 use crate::device::Device;
 use crate::engine::EngineLimits;
@@ -153,8 +155,6 @@ pub struct Server {
     keeper: Option<(Sender<ToKeeper>, JoinHandle<()>)>,
     sockets: Vec<PathBuf>,
     next: Arc<AtomicUsize>,
-    /// Why workers do not use io_uring, if so.
-    pub notice: Option<String>,
 }
 
 impl Server {
@@ -180,7 +180,6 @@ impl Server {
             keeper: None,
             sockets: vec![],
             next: Arc::new(AtomicUsize::new(0)),
-            notice: None,
         };
         for index in 0..config.workers.max(1) {
             server.start_worker(index)?;
@@ -238,12 +237,15 @@ impl Server {
                 };
                 let (sender, inbox) = channel();
                 let _ = ready.send(Ok((Worker::inbox_of(&io, sender), notice)));
-                Worker::new(index, io, inbox, shared).run()
+                let ended = Worker::new(index, io, inbox, shared).run();
+                ended.inspect_err(|why| error!(worker = index, %why, "a worker has ended"))
             })
             .map_err(ServerError::Worker)?;
         let started = started.recv().map_err(std::io::Error::other);
         let (inbox, notice) = started.and_then(|made| made).map_err(ServerError::Worker)?;
-        self.notice = self.notice.take().or(notice);
+        if let Some(notice) = notice.filter(|_| index == 0) {
+            info!("{notice}");
+        }
         self.workers.push(inbox);
         self.threads.push(thread);
         Ok(())
@@ -285,14 +287,24 @@ impl Server {
         let (open, most) = (self.shared.connections.clone(), self.config.connections_max);
         // It ends with the process: a blocked accept cannot be woken, and holds nothing.
         std::thread::spawn(move || {
+            let mut said = None;
             loop {
-                let Ok(socket) = accept() else {
-                    // Out of descriptors, most likely: do not spin.
-                    std::thread::sleep(std::time::Duration::from_millis(10));
-                    continue;
+                let socket = match accept() {
+                    Ok(socket) => socket,
+                    Err(why) => {
+                        if seldom(&mut said) {
+                            warn!(%why, "cannot accept a connection");
+                        }
+                        // Out of descriptors, most likely: do not spin.
+                        std::thread::sleep(std::time::Duration::from_millis(10));
+                        continue;
+                    }
                 };
                 if open.fetch_add(1, Ordering::AcqRel) >= most {
                     open.fetch_sub(1, Ordering::AcqRel);
+                    if seldom(&mut said) {
+                        warn!(most, "a connection was refused: there are too many");
+                    }
                     continue; // dropped, which closes it
                 }
                 let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES);
@@ -365,4 +377,16 @@ pub(crate) fn clear_stale(path: &std::path::Path) -> Result<(), ListenError> {
         let _ = std::fs::remove_file(path);
     }
     Ok(())
+}
+
+/// What guests can cause as often as they like is said this often.
+const SAID_EVERY: Duration = Duration::from_secs(10);
+
+/// Whether it is time to say something again.
+fn seldom(said: &mut Option<Instant>) -> bool {
+    let due = said.is_none_or(|at| at.elapsed() >= SAID_EVERY);
+    if due {
+        *said = Some(Instant::now());
+    }
+    due
 }

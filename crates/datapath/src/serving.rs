@@ -37,8 +37,6 @@ pub struct Serving {
     desk: Arc<Desk>,
     control: Control,
     shared_at: Instant,
-    /// Why workers do not use io_uring, if so.
-    pub notice: Option<String>,
 }
 
 impl Serving {
@@ -68,14 +66,12 @@ impl Serving {
         // Only a hint, for a start that finds nothing else.
         let _ = keeper.write_hint();
         let server = Server::start(Some(keeper), config)?;
-        let notice = server.notice.clone();
         let desk = Arc::new(Desk::online(server));
         let control = Control::listen(&dir.join(CONTROL_SOCKET), &desk)?;
         Ok(Self {
             desk,
             control,
             shared_at: Instant::now(),
-            notice,
         })
     }
 
@@ -127,11 +123,6 @@ impl Serving {
         let server = self.desk.server().expect("it is served");
         let server = server.lock().unwrap_or_else(PoisonError::into_inner);
         server.healthy()
-    }
-
-    /// What an operator should know of: the last failure of the array's own files since this was last asked.
-    pub fn trouble(&self) -> Option<String> {
-        self.desk.trouble()
     }
 
     /// Ends it in order, so that the next start does not have to look through the whole map.

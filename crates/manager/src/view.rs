@@ -642,6 +642,24 @@ pub struct CountersView {
     pub reports_refused: u64,
     /// Calibration sessions that were taken in.
     pub calibrations: u64,
+    /// I/Os that devices failed.
+    #[serde(default)]
+    pub failed: Vec<FailedCounter>,
+}
+
+/// I/Os of one kind that a device failed with one errno.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FailedCounter {
+    /// The host.
+    pub host: String,
+    /// The device.
+    pub device: String,
+    /// `read`, `write`, `flush`, `zero` or `discard`.
+    pub op: String,
+    /// The errno's name, such as `EIO`.
+    pub errno: String,
+    /// How many.
+    pub count: u64,
 }
 
 /// Totals of a volume.

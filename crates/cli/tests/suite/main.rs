@@ -4,6 +4,7 @@ mod architecture;
 mod asked;
 mod cache;
 mod clients;
+mod dependencies;
 mod device;
 mod docs;
 mod filter;

@@ -119,6 +119,7 @@ fn the_text_parses_and_says_what_is() {
         "terrace_volume_read_bytes_total",
         "terrace_volume_write_bytes_total",
         "terrace_volume_errors_total",
+        "terrace_device_errors_total",
         "terrace_volume_slo_missed_seconds_total",
         "terrace_volume_slo_target_seconds",
         "terrace_tier_size_bytes",
@@ -175,6 +176,13 @@ fn the_text_parses_and_says_what_is() {
         ),
         3.0
     );
+    assert_eq!(
+        value(
+            "terrace_device_errors_total",
+            &[("device", "nvme0"), ("op", "write"), ("errno", "EIO")]
+        ),
+        7.0
+    );
     assert_eq!(value("terrace_host_up", &[("host", "alpha")]), 1.0);
     assert_eq!(
         value("terrace_device_utilization_ratio", &[("device", "nvme0")]),
@@ -185,7 +193,7 @@ fn the_text_parses_and_says_what_is() {
     check_histograms(&samples);
     let allowed = [
         "host", "volume", "class", "tier", "device", "goal", "end", "le", "version", "strategy",
-        "kind", "subject",
+        "kind", "subject", "op", "errno",
     ];
     for sample in &samples {
         assert!(

@@ -148,13 +148,6 @@ impl Desk {
         }
     }
 
-    /// What the store, or the zeroing of slots, has failed with since this was last asked.
-    pub fn trouble(&self) -> Option<String> {
-        self.with_keeper(|keeper| keeper.store_error.take())
-            .ok()
-            .flatten()
-    }
-
     /// Why the map, which is only looked at, cannot be believed.
     pub fn not_believed(&self) -> Option<String> {
         self.with_keeper(|keeper| keeper.not_believed())

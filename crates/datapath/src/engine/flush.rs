@@ -20,11 +20,12 @@
 
 use std::collections::VecDeque;
 
+use rustix::io::Errno;
 use units::DeviceId;
 use volume::DeviceIo;
 
 use super::grace::{Epoch, Grace};
-use super::{DataRef, Engine, Fault, GuestOp, IoKind, IoState, Owner};
+use super::{DataRef, Engine, Failure, Fault, GuestOp, IoKind, IoState, Owner};
 
 /// A write that is durable by itself.
 const DURABLE: IoKind = IoKind::Write { durable: true };
@@ -52,6 +53,8 @@ pub(super) struct Dirt {
     unsettled: VecDeque<Epoch>,
     /// Losses that the guest was told of.
     told: u64,
+    /// How the last of them came about.
+    loss: Option<Failure>,
     /// The device is lost: nothing is written to it that could be lost.
     absent: bool,
 }
@@ -82,6 +85,7 @@ impl Dirt {
             settled: 0,
             unsettled: VecDeque::new(),
             told: 0,
+            loss: None,
             absent: false,
         }
     }
@@ -97,19 +101,21 @@ impl<G> Engine<G> {
     }
 
     /// Writes on a device may be lost: those that are not flushed, and those of requests in flight.
-    fn lost(&mut self, device: DeviceId) {
+    fn lost(&mut self, device: DeviceId, failure: Option<Failure>) {
         let in_flight = self.grace.end_epoch();
         let dirt = self.dirt_of(device);
         dirt.losses += 1;
+        dirt.loss = failure;
         dirt.unsettled.push_back(in_flight);
     }
 
     /// A flush of this device failed for somebody else: writes of this volume may be lost too, and the kernel will not say
     /// so again.
-    pub fn flush_failed_elsewhere(&mut self, device: DeviceId) {
+    pub fn flush_failed_elsewhere(&mut self, failure: Failure) {
+        let device = failure.device;
         let dirt = self.dirt_of(device);
         if dirt.dirty || !dirt.running.is_empty() || dirt.writing > 0 {
-            self.lost(device);
+            self.lost(device, Some(failure));
         }
     }
 
@@ -117,7 +123,7 @@ impl<G> Engine<G> {
     /// that what was written to it and not flushed may be lost, and that its guest is to be told so.
     pub fn device_lost(&mut self, device: DeviceId, unflushed: bool) {
         if unflushed {
-            self.flush_failed_elsewhere(device);
+            self.flush_failed_elsewhere(Failure::new(device, IoKind::Flush, Errno::NODEV));
         }
         let dirt = self.dirt_of(device);
         dirt.dirty = false;
@@ -135,6 +141,12 @@ impl<G> Engine<G> {
     /// Losses of a device that were heard of.
     pub(super) fn losses(&mut self, device: DeviceId) -> u64 {
         self.dirt_of(device).losses
+    }
+
+    /// How the last of them came about.
+    pub(super) fn loss(&mut self, device: DeviceId) -> Fault {
+        let loss = self.dirt_of(device).loss;
+        loss.map_or(Fault::Io, Fault::Device)
     }
 
     /// The volume comes to a device on which it has nothing: what was lost there is not its own.
@@ -173,10 +185,12 @@ impl<G> Engine<G> {
             dirt.dirty |= !dirt.absent;
             dirt.writing -= 1;
         } else if let Some(epoch) = io.epoch {
-            if result.is_err() && !self.dirt_of(io.device).absent {
+            if let Err(fault) = result
+                && !self.dirt_of(io.device).absent
+            {
                 // It flushes, and may have been told of what others lost.
                 self.dirt_of(io.device).dirty = true;
-                self.lost(io.device);
+                self.lost(io.device, fault.failure());
             }
             let dirt = self.dirt_of(io.device);
             dirt.durable.leave(epoch);
@@ -239,19 +253,19 @@ impl<G> Engine<G> {
     fn flush_is_over(&mut self, device: DeviceId, result: Result<(), Fault>) {
         let dirt = self.dirt_of(device);
         let waiters = std::mem::take(&mut dirt.running);
-        if result.is_err() {
+        if let Err(fault) = result {
             dirt.dirty = true;
-            self.lost(device);
+            self.lost(device, fault.failure());
         }
         if !self.dirt_of(device).next.is_empty() {
             self.begin_flush(device);
         }
         for waiter in waiters {
             let lost = self.losses(device) > waiter.told;
-            let result = if lost { Err(Fault::Io) } else { result };
+            let result = if lost { Err(self.loss(device)) } else { result };
             match waiter.owner {
                 Owner::Guest { request, mirror } => {
-                    let harmless = result.is_err() && mirror && self.mirror_failed();
+                    let harmless = result.is_err_and(|fault| mirror && self.mirror_failed(fault));
                     if result.is_err() && !harmless {
                         self.tell(device, waiter, request);
                     }

@@ -28,6 +28,7 @@
 //! - *Late writes*: a write that was answered with an error because its device hangs may still land. Requests that overlap
 //!   it wait until it has ended one way or the other (and are themselves answered with an error when they waited too long).
 
+mod failure;
 mod flush;
 mod grace;
 mod mover;
@@ -39,10 +40,12 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use model::Op;
+use rustix::io::Errno;
 use slab::Slab;
 use units::{Bytes, BytesPerSec, DeviceId};
 use volume::{DeviceIo, Request, Submission, Ticket, VolumeMap};
 
+pub use failure::{Failure, StopReason};
 use flush::Dirt;
 use grace::{Epoch, Grace};
 use mover::Mover;
@@ -304,13 +307,14 @@ impl<G> Engine<G> {
             .map(|(i, _)| i as u32)
             .collect();
         for id in late {
+            let fault = self.late_for(id).map_or(Fault::Io, Fault::Device);
             let state = &mut self.requests[id as usize];
             let (guest, request) = (state.guest.take(), state.request);
             let guest = guest.expect("late requests were not answered");
             self.effects.push(Effect::Reply {
                 guest,
                 request,
-                result: Err(Fault::Io),
+                result: Err(fault),
                 gaps: vec![],
             });
             if state.stage == Stage::Waiting {
@@ -321,6 +325,17 @@ impl<G> Engine<G> {
             }
         }
         self.settle();
+    }
+
+    /// What a request that is late waits for on a device, if it does.
+    fn late_for(&self, id: u32) -> Option<Failure> {
+        self.late_io(|io| matches!(io.owner, Owner::Guest { request, .. } if request == id))
+    }
+
+    /// An I/O in flight that takes too long.
+    fn late_io(&self, is: impl Fn(&IoState) -> bool) -> Option<Failure> {
+        let late = self.ios.iter().map(|(_, io)| io).find(|io| is(io))?;
+        Some(Failure::new(late.device, late.kind, Errno::TIMEDOUT))
     }
 
     fn start_io(&mut self, owner: Owner, part: DeviceIo, kind: IoKind, data: DataRef) {
@@ -431,7 +446,7 @@ impl<G> Engine<G> {
 
     fn part_done(&mut self, id: u32, mirror: bool, result: Result<(), Fault>) {
         if let Err(fault) = result {
-            let harmless = mirror && self.mirror_failed();
+            let harmless = mirror && self.mirror_failed(fault);
             if !harmless {
                 self.requests[id as usize].failed.get_or_insert(fault);
             }

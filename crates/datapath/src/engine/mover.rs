@@ -21,7 +21,7 @@ use model::{ExtentRanges, Op};
 use super::grace::Epoch;
 use super::pace::Pace;
 use super::retry::Retry;
-use super::{DataRef, Effect, Engine, Fault, IoKind, Owner, StoreRequest, Zeroes};
+use super::{DataRef, Effect, Engine, Fault, IoKind, Owner, StopReason, StoreRequest, Zeroes};
 
 /// How long to wait before the store is asked again for a switch that it could not confirm.
 const SWITCH_RETRY_NS: u64 = 200_000_000;
@@ -72,7 +72,7 @@ pub enum MoveEnd {
     /// Given up; what was switched stays where it is.
     Stopped {
         /// Why.
-        why: &'static str,
+        why: StopReason,
         /// Bytes copied.
         copied: Bytes,
     },
@@ -135,7 +135,7 @@ pub(super) struct Mover {
     /// Losses of the target when the batch began: one more, and what was copied may be lost.
     losses: u64,
     /// Set when it is to end, with the reason.
-    stop: Option<&'static str>,
+    stop: Option<StopReason>,
     cursor: usize,
     /// When the copy last made progress.
     progress_ns: u64,
@@ -187,7 +187,7 @@ impl<G> Engine<G> {
     pub fn cancel_move(&mut self, now_ns: u64) -> bool {
         self.now_ns = now_ns;
         let running = self.mover.is_some();
-        self.give_up("cancelled by the operator");
+        self.give_up(StopReason::Cancelled);
         self.settle();
         running
     }
@@ -215,7 +215,7 @@ impl<G> Engine<G> {
     }
 
     /// The move is to end. What is under way ends first.
-    fn give_up(&mut self, why: &'static str) {
+    fn give_up(&mut self, why: StopReason) {
         let Some(mover) = &mut self.mover else { return };
         mover.stop.get_or_insert(why);
         match mover.phase {
@@ -233,8 +233,13 @@ impl<G> Engine<G> {
     }
 
     /// A write, or flush, that was to keep the target alike failed there. Whether that harms nobody but the move.
-    pub(super) fn mirror_failed(&mut self) -> bool {
-        self.give_up("the target failed a write");
+    pub(super) fn mirror_failed(&mut self, fault: Fault) -> bool {
+        self.give_up(match fault.failure() {
+            Some(failure) if failure.kind == IoKind::Flush => {
+                StopReason::TargetFlush(Some(failure))
+            }
+            _ => StopReason::TargetWrite(fault),
+        });
         // From the request for the switch on, the target may be the truth.
         let given_up = |m: &Mover| matches!(m.phase, Phase::Cancelled { .. });
         self.mover.as_ref().is_some_and(given_up)
@@ -273,7 +278,13 @@ impl<G> Engine<G> {
             self.now_ns.saturating_sub(allowed_ns) > STUCK_NS
         });
         if stuck {
-            self.give_up("no progress: a device does not answer");
+            let to = self.mover.as_ref().map(|m| m.order.to);
+            let late = self.late_io(|io| match io.owner {
+                Owner::CopyRead | Owner::CopyWrite => true,
+                Owner::Flush => Some(io.device) == to,
+                _ => false,
+            });
+            self.give_up(StopReason::NoProgress(late));
         }
     }
 
@@ -317,9 +328,9 @@ impl<G> Engine<G> {
             Ok(slots) => slots,
             Err(fault) => {
                 mover.stop.get_or_insert(match fault {
-                    Fault::NoSpace => "no space on the target",
-                    Fault::Lost => "the target is lost",
-                    _ => "the store failed",
+                    Fault::NoSpace => StopReason::NoSpace,
+                    Fault::Lost => StopReason::TargetLost,
+                    _ => StopReason::Store,
                 });
                 return;
             }
@@ -404,8 +415,8 @@ impl<G> Engine<G> {
         let Some(chunk) = self.chunk_in_flight() else {
             return self.abandoned_chunk_is_over();
         };
-        if result.is_err() {
-            return self.copy_failed("the source failed a read");
+        if let Err(fault) = result {
+            return self.copy_failed(StopReason::Source(fault));
         }
         self.set_phase(Phase::Copying { chunk: Some(chunk) });
         let (_, target) = self.map.copy_ends(chunk);
@@ -420,8 +431,8 @@ impl<G> Engine<G> {
         let Some(chunk) = self.chunk_in_flight() else {
             return self.abandoned_chunk_is_over();
         };
-        if result.is_err() {
-            return self.copy_failed("the target failed a write");
+        if let Err(fault) = result {
+            return self.copy_failed(StopReason::TargetWrite(fault));
         }
         self.map.copied(chunk).expect("a relocation is under way");
         self.mover.as_mut().expect("a chunk has its move").copied += chunk.length;
@@ -438,7 +449,7 @@ impl<G> Engine<G> {
     }
 
     /// The chunk that failed is over too.
-    fn copy_failed(&mut self, why: &'static str) {
+    fn copy_failed(&mut self, why: StopReason) {
         self.give_up(why);
         self.abandoned_chunk_is_over();
     }
@@ -481,7 +492,8 @@ impl<G> Engine<G> {
         let over = *left == 0;
         // Whoever's flush it was that failed: what was copied before it may be lost, and this flush does not know of it.
         if self.losses(to) > losses {
-            self.give_up("the target failed a flush");
+            let loss = self.loss(to).failure();
+            self.give_up(StopReason::TargetFlush(loss));
         } else if over {
             self.ask_for_switch();
         }
@@ -527,7 +539,7 @@ impl<G> Engine<G> {
         self.retry = Retry::All;
     }
 
-    fn end_move(&mut self, why: Option<&'static str>) {
+    fn end_move(&mut self, why: Option<StopReason>) {
         let mover = self.mover.take().expect("a move ends once");
         let copied = Bytes(mover.copied);
         self.effects.push(Effect::Store(StoreRequest::MoveOver));

@@ -3,11 +3,12 @@
 use std::ops::Range;
 
 use model::Op;
+use rustix::io::Errno;
 use thiserror::Error;
 use units::DeviceId;
 use volume::Location;
 
-use super::MoveEnd;
+use super::{Failure, MoveEnd};
 
 /// What a guest may ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -192,7 +193,10 @@ pub enum StoreReply {
 /// Why a request failed, as the guest is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Fault {
-    /// A device failed, or did not answer in time.
+    /// A device failed.
+    #[error("input/output error")]
+    Device(Failure),
+    /// Something else failed, or did not come in time: the map, or what the request had to wait for.
     #[error("input/output error")]
     Io,
     /// The device cannot be reached.
@@ -207,6 +211,21 @@ pub enum Fault {
     /// The volume, or the server, goes away.
     #[error("shutting down")]
     Shutdown,
+}
+
+impl Fault {
+    /// A device failed an I/O like this.
+    pub fn of(device: DeviceId, kind: IoKind, errno: Errno) -> Self {
+        Fault::Device(Failure::new(device, kind, errno))
+    }
+
+    /// The I/O that failed, if one did.
+    pub fn failure(self) -> Option<Failure> {
+        match self {
+            Fault::Device(failure) => Some(failure),
+            _ => None,
+        }
+    }
 }
 
 /// What the worker is to do.

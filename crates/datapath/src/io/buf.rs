@@ -1,26 +1,77 @@
 //! Memory that the kernel reads and writes while an I/O is in flight.
 //!
-//! A [`Buf`] is shared by the request that it belongs to and by the I/Os that fill or send it. While any I/O may write to
-//! it, nobody may look at it: `busy` counts them, and access panics instead of racing with the kernel.
+//! A [`Buf`] is shared by the request that it belongs to and by the I/Os that fill or send it. Whoever wants its bytes claims
+//! them first: any number may read at the same time, or several may fill ranges that do not overlap. A claim that conflicts
+//! with another one panics; it never races, whoever made the other one: code further up the stack, an I/O, another thread.
+//!
+//! ```text
+//!            claim to read                         claim to fill          one more, elsewhere in the buffer
+//!   reading ◀──────────────▶ free ◀──────────────────────────▶ one range ─────────────────▶ list of ranges ──▶ free, with the
+//!   (a count)                        that claim is dropped                                                        last of them
+//! ```
+//!
+//! All but the list is one word, changed by one atomic operation: the list is only of requests that lie on several extents.
 
 use std::cell::UnsafeCell;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes for I/O.
 pub struct Buf {
     bytes: Box<[UnsafeCell<u8>]>,
-    /// I/Os in flight that write to it.
-    filling: AtomicU32,
-    /// I/Os in flight that read from it.
-    draining: AtomicU32,
+    /// A [`State`].
+    state: AtomicU64,
+    /// Ranges that are being filled, while the state is [`State::Several`]; changed, and that state left, under the lock.
+    several: Mutex<Vec<Range<usize>>>,
 }
 
-// SAFETY: bytes are only reached through `with` and `fill`, which refuse while an I/O that conflicts is in flight, and
-// through the pointers that I/O in flight holds. A buffer belongs to one worker; helper threads of the fallback only touch
-// it through I/O that is counted.
+// SAFETY: bytes are only reached through claims (`Looking`, `Held`), and claims that are there at the same time either all read,
+// or are of ranges that do not overlap.
 #[allow(unsafe_code)]
 unsafe impl Sync for Buf {}
+
+/// Who has claims on a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// So many that read.
+    Reading(u64),
+    /// One that fills this range.
+    Filling(usize, usize),
+    /// Several that fill; the list says which ranges.
+    Several,
+}
+
+impl State {
+    const FREE: u64 = State::Reading(0).pack();
+
+    /// Bits of the number of those who read, or of either end of the range.
+    const BITS: u32 = 31;
+    const MASK: u64 = (1 << Self::BITS) - 1;
+
+    #[inline]
+    const fn pack(self) -> u64 {
+        match self {
+            State::Reading(claims) => claims,
+            State::Filling(start, end) => {
+                1 << 62 | (start as u64) << Self::BITS | end as u64 & Self::MASK
+            }
+            State::Several => 2 << 62,
+        }
+    }
+
+    #[inline]
+    const fn unpack(word: u64) -> Self {
+        match word >> 62 {
+            0 => State::Reading(word),
+            1 => {
+                let start = word >> Self::BITS & Self::MASK;
+                State::Filling(start as usize, (word & Self::MASK) as usize)
+            }
+            _ => State::Several,
+        }
+    }
+}
 
 impl std::fmt::Debug for Buf {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -31,11 +82,12 @@ impl std::fmt::Debug for Buf {
 impl Buf {
     /// `len` bytes of zeroes.
     pub fn new(len: usize) -> Arc<Self> {
+        assert!(len as u64 <= State::MASK, "a buffer is below 2 GiB");
         let bytes = std::iter::repeat_with(|| UnsafeCell::new(0)).take(len);
         Arc::new(Self {
             bytes: bytes.collect(),
-            filling: AtomicU32::new(0),
-            draining: AtomicU32::new(0),
+            state: AtomicU64::new(State::FREE),
+            several: Mutex::default(),
         })
     }
 
@@ -49,115 +101,258 @@ impl Buf {
         self.bytes.is_empty()
     }
 
-    /// Looks at a range. Panics while an I/O fills the buffer.
-    pub fn with<R>(&self, range: std::ops::Range<usize>, look: impl FnOnce(&[u8]) -> R) -> R {
-        let filling = self.filling.load(Ordering::Acquire);
-        assert_eq!(filling, 0, "a buffer is looked at when no I/O fills it");
-        let cells = &self.bytes[range];
-        // SAFETY: no I/O writes to it (checked), and no other safe code has a reference: `with` and `fill` hand theirs
-        // out for the time of a call, on the one thread that owns the buffer.
+    /// Looks at a range. Panics while anything fills the buffer.
+    #[inline]
+    pub fn with<R>(&self, range: Range<usize>, look: impl FnOnce(&[u8]) -> R) -> R {
+        look(&self.reading(range))
+    }
+
+    /// A range to look at for a while. Panics while anything fills the buffer.
+    #[inline]
+    pub fn reading(&self, range: Range<usize>) -> Reading<'_> {
+        Reading(Claim::to_read(self, range))
+    }
+
+    /// Changes a range. Panics while anything reads the buffer, or fills a part of the range.
+    #[inline]
+    pub fn fill<R>(&self, range: Range<usize>, change: impl FnOnce(&mut [u8]) -> R) -> R {
+        change(&mut Claim::to_fill(self, range))
+    }
+
+    /// A range for an I/O that reads it. Panics while anything fills the buffer.
+    #[inline]
+    pub fn source(self: &Arc<Self>, range: Range<usize>) -> Source {
+        Source(Claim::to_read(self.clone(), range))
+    }
+
+    /// A range for an I/O that fills it. Panics while anything reads the buffer, or fills a part of the range.
+    #[inline]
+    pub fn target(self: &Arc<Self>, range: Range<usize>) -> Target {
+        Target(Claim::to_fill(self.clone(), range))
+    }
+
+    #[inline]
+    fn begin_reading(&self) {
+        let mut word = self.state.load(Ordering::Relaxed);
+        loop {
+            let State::Reading(claims) = State::unpack(word) else {
+                panic!("a buffer is looked at when nothing fills it");
+            };
+            let next = State::Reading(claims + 1).pack();
+            match self.change(word, next, Ordering::Acquire) {
+                Ok(_) => return,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    #[inline]
+    fn end_reading(&self) {
+        self.state.fetch_sub(1, Ordering::Release);
+    }
+
+    #[inline]
+    fn begin_filling(&self, range: &Range<usize>) {
+        let word = State::Filling(range.start, range.end).pack();
+        if self.change(State::FREE, word, Ordering::Acquire).is_err() {
+            self.begin_filling_too(range);
+        }
+    }
+
+    #[inline]
+    fn end_filling(&self, range: &Range<usize>) {
+        let word = State::Filling(range.start, range.end).pack();
+        if self.change(word, State::FREE, Ordering::Release).is_err() {
+            self.end_filling_one(range);
+        }
+    }
+
+    /// There are other claims.
+    #[cold]
+    fn begin_filling_too(&self, range: &Range<usize>) {
+        let mut several = self.several.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut word = self.state.load(Ordering::Acquire);
+        loop {
+            let other = match State::unpack(word) {
+                State::Reading(0) => None,
+                State::Reading(_) => panic!("a buffer is filled when nothing reads it"),
+                State::Filling(start, end) => Some(start..end),
+                State::Several => {
+                    let overlaps = several.iter().any(|other| overlap(other, range));
+                    assert!(!overlaps, "a range is filled by one at a time");
+                    return several.push(range.clone());
+                }
+            };
+            let next = match &other {
+                None => State::Filling(range.start, range.end),
+                Some(_) => State::Several,
+            };
+            let overlaps = other.as_ref().is_some_and(|other| overlap(other, range));
+            assert!(!overlaps, "a range is filled by one at a time");
+            match self.change(word, next.pack(), Ordering::AcqRel) {
+                // Whoever has the other range comes for it to the list, and waits for the lock.
+                Ok(_) => return several.extend(other.into_iter().flat_map(|o| [o, range.clone()])),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// There are, or were, others that fill.
+    #[cold]
+    fn end_filling_one(&self, range: &Range<usize>) {
+        let mut several = self.several.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = several.iter().position(|r| r == range);
+        several.swap_remove(own.expect("what is given back was claimed"));
+        if several.is_empty() {
+            self.state.store(State::FREE, Ordering::Release);
+        }
+    }
+
+    #[inline]
+    fn change(&self, from: u64, to: u64, order: Ordering) -> Result<u64, u64> {
+        let failed = Ordering::Acquire;
+        self.state.compare_exchange(from, to, order, failed)
+    }
+}
+
+/// Whether two ranges cannot be filled at the same time. Empty ones lie between bytes.
+fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
+    one == other || (one.start < other.end && other.start < one.end)
+}
+
+/// The right to read a range, or to fill it, for as long as it is there.
+#[derive(Debug)]
+struct Claim<B: Deref<Target = Buf>, const FILLS: bool> {
+    buf: B,
+    range: Range<usize>,
+}
+
+impl<B: Deref<Target = Buf>> Claim<B, false> {
+    #[inline]
+    fn to_read(buf: B, range: Range<usize>) -> Self {
+        inside(&buf, &range);
+        buf.begin_reading();
+        Self { buf, range }
+    }
+}
+
+impl<B: Deref<Target = Buf>> Claim<B, true> {
+    #[inline]
+    fn to_fill(buf: B, range: Range<usize>) -> Self {
+        inside(&buf, &range);
+        buf.begin_filling(&range);
+        Self { buf, range }
+    }
+}
+
+#[inline]
+fn inside(buf: &Buf, range: &Range<usize>) {
+    let inside = range.start <= range.end && range.end <= buf.len();
+    assert!(inside, "a claim is inside its buffer");
+}
+
+impl<B: Deref<Target = Buf>, const FILLS: bool> Claim<B, FILLS> {
+    /// Its first byte. Valid for as long as the claim is there, to be written only if it fills.
+    #[inline]
+    fn start(&self) -> *mut u8 {
+        UnsafeCell::raw_get(self.buf.bytes[self.range.clone()].as_ptr())
+    }
+}
+
+impl<B: Deref<Target = Buf>, const FILLS: bool> Deref for Claim<B, FILLS> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the bytes are inside the buffer, which lives as long as the claim. Nobody changes them: others that have claims
+        // read as well, or fill elsewhere, and changing them through this claim takes `&mut`.
         #[allow(unsafe_code)]
-        let bytes = unsafe { std::slice::from_raw_parts(cells.as_ptr().cast::<u8>(), cells.len()) };
-        look(bytes)
+        unsafe {
+            std::slice::from_raw_parts(self.start(), self.range.len())
+        }
     }
+}
 
-    /// A range to look at for a while; nothing may fill or change the buffer meanwhile.
-    pub fn reading(&self, range: std::ops::Range<usize>) -> Reading<'_> {
-        let filling = self.filling.load(Ordering::Acquire);
-        assert_eq!(filling, 0, "a buffer is looked at when no I/O fills it");
-        self.draining.fetch_add(1, Ordering::AcqRel);
-        let cells = &self.bytes[range];
-        // SAFETY: as in `with`; `fill` and I/O that fills refuse while it is counted as draining.
+impl<B: Deref<Target = Buf>> DerefMut for Claim<B, true> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`; nobody else has a claim on any of these bytes, and the cells allow changing what they hold.
         #[allow(unsafe_code)]
-        let bytes = unsafe { std::slice::from_raw_parts(cells.as_ptr().cast::<u8>(), cells.len()) };
-        Reading { buf: self, bytes }
+        unsafe {
+            std::slice::from_raw_parts_mut(self.start(), self.range.len())
+        }
     }
+}
 
-    /// Changes a range. Panics while any I/O is in flight on the buffer.
-    pub fn fill<R>(&self, range: std::ops::Range<usize>, change: impl FnOnce(&mut [u8]) -> R) -> R {
-        let filling = self.filling.load(Ordering::Acquire);
-        let draining = self.draining.load(Ordering::Acquire);
-        assert_eq!(
-            filling + draining,
-            0,
-            "a buffer is changed when no I/O is in flight on it"
-        );
-        let cells = &self.bytes[range];
-        // SAFETY: as in `with`; and the cells allow changing what they hold.
-        #[allow(unsafe_code)]
-        let bytes = unsafe {
-            std::slice::from_raw_parts_mut(UnsafeCell::raw_get(cells.as_ptr()), cells.len())
-        };
-        change(bytes)
-    }
-
-    /// As [`Buf::fill`], on behalf of one of several I/Os of a request that fill disjoint ranges at the same time.
-    pub fn fill_part<R>(
-        &self,
-        range: std::ops::Range<usize>,
-        change: impl FnOnce(&mut [u8]) -> R,
-    ) -> R {
-        let draining = self.draining.load(Ordering::Acquire);
-        assert_eq!(draining, 0, "a buffer is filled when nothing reads it");
-        let cells = &self.bytes[range];
-        // SAFETY: as in `fill`; other I/O in flight on the buffer is of other parts of the same request, whose ranges do
-        // not overlap this one, and the request looks at the buffer when all of them are done.
-        #[allow(unsafe_code)]
-        let bytes = unsafe {
-            std::slice::from_raw_parts_mut(UnsafeCell::raw_get(cells.as_ptr()), cells.len())
-        };
-        change(bytes)
-    }
-
-    /// An I/O that fills a range begins; for the kernel.
-    pub(super) fn begin_filling(&self, from: usize, len: usize) -> *mut u8 {
-        assert!(
-            from + len <= self.bytes.len(),
-            "an I/O stays inside its buffer"
-        );
-        let draining = self.draining.load(Ordering::Acquire);
-        assert_eq!(draining, 0, "a buffer is filled when nothing reads it");
-        self.filling.fetch_add(1, Ordering::AcqRel);
-        UnsafeCell::raw_get(self.bytes[from..].as_ptr())
-    }
-
-    pub(super) fn end_filling(&self) {
-        self.filling.fetch_sub(1, Ordering::AcqRel);
-    }
-
-    /// An I/O that reads a range begins; for the kernel.
-    pub(super) fn begin_draining(&self, from: usize, len: usize) -> *const u8 {
-        assert!(
-            from + len <= self.bytes.len(),
-            "an I/O stays inside its buffer"
-        );
-        self.draining.fetch_add(1, Ordering::AcqRel);
-        UnsafeCell::raw_get(self.bytes[from..].as_ptr())
-    }
-
-    pub(super) fn end_draining(&self) {
-        self.draining.fetch_sub(1, Ordering::AcqRel);
+impl<B: Deref<Target = Buf>, const FILLS: bool> Drop for Claim<B, FILLS> {
+    #[inline]
+    fn drop(&mut self) {
+        match FILLS {
+            true => self.buf.end_filling(&self.range),
+            false => self.buf.end_reading(),
+        }
     }
 }
 
 /// A part of a buffer that is being looked at.
 #[derive(Debug)]
-pub struct Reading<'a> {
-    buf: &'a Buf,
-    bytes: &'a [u8],
-}
+pub struct Reading<'a>(Claim<&'a Buf, false>);
 
-impl std::ops::Deref for Reading<'_> {
+impl Deref for Reading<'_> {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
-        self.bytes
+        &self.0
     }
 }
 
-impl Drop for Reading<'_> {
-    fn drop(&mut self) {
-        self.buf.end_draining();
+/// What an I/O reads.
+#[derive(Debug)]
+pub struct Source(Claim<Arc<Buf>, false>);
+
+impl Source {
+    /// For the kernel: valid while this is there.
+    #[inline]
+    pub(super) fn start(&self) -> *const u8 {
+        self.0.start()
+    }
+}
+
+impl Deref for Source {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// What an I/O fills.
+#[derive(Debug)]
+pub struct Target(Claim<Arc<Buf>, true>);
+
+impl Target {
+    /// For the kernel, which may write there while this is there and nothing else is done with it.
+    #[inline]
+    pub(super) fn start(&mut self) -> *mut u8 {
+        self.0.start()
+    }
+}
+
+impl Deref for Target {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl DerefMut for Target {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.0
     }
 }
 
@@ -197,28 +392,4 @@ impl Pool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    #[should_panic(expected = "when no I/O fills it")]
-    fn looking_at_a_buffer_that_is_being_filled_is_refused() {
-        let buf = Buf::new(16);
-        let _ = buf.begin_filling(0, 16);
-        buf.with(0..1, |b| b[0]);
-    }
-
-    #[test]
-    fn the_pool_reuses_only_what_nobody_holds() {
-        let mut pool = Pool::default();
-        let a = pool.take(4096);
-        let held = a.clone();
-        pool.give(a);
-        let b = pool.take(4096);
-        assert!(!Arc::ptr_eq(&held, &b));
-        let at = Arc::as_ptr(&b);
-        pool.give(b);
-        assert_eq!(Arc::as_ptr(&pool.take(100)), at);
-        assert!(pool.take(5 << 20).len() >= 5 << 20);
-    }
-}
+mod tests;

@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use buf::{Buf, Pool, Reading};
+pub use buf::{Buf, Pool, Reading, Source, Target};
 use ring::Ring;
 use rustix::fs::FallocateFlags;
 use threads::Threads;
@@ -65,12 +65,8 @@ pub enum Op {
         file: Arc<File>,
         /// First byte of the file.
         at: u64,
-        /// Where to.
-        buf: Arc<Buf>,
-        /// First byte of the buffer.
-        from: usize,
-        /// Bytes.
-        len: usize,
+        /// Where to, and how much.
+        to: Target,
         /// Whether a guest waits.
         urgency: Urgency,
     },
@@ -81,11 +77,7 @@ pub enum Op {
         /// First byte of the file.
         at: u64,
         /// What.
-        buf: Arc<Buf>,
-        /// First byte of the buffer.
-        from: usize,
-        /// Bytes.
-        len: usize,
+        from: Source,
         /// Durable when it is done.
         durable: bool,
         /// Whether a guest waits.
@@ -111,12 +103,8 @@ pub enum Op {
     Receive {
         /// The socket.
         socket: Arc<OwnedFd>,
-        /// Where to.
-        buf: Arc<Buf>,
-        /// First byte of the buffer.
-        from: usize,
-        /// At most so many bytes.
-        len: usize,
+        /// Where to, and how much at most.
+        to: Target,
     },
     /// Wait until a socket takes bytes again.
     Writable {

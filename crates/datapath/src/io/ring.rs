@@ -18,12 +18,12 @@ use io_uring::{IoUring, opcode};
 use rustix::io::Errno;
 use slab::Slab;
 
-use super::{Buf, Op, Outcome, Urgency, Waker};
+use super::{Buf, Op, Outcome, Source, Target, Urgency, Waker};
 
 /// Entries that may be handed to the kernel at once; more wait here.
 const ENTRIES: u32 = 1024;
 
-/// What an entry in flight owns.
+/// The descriptor of an entry in flight.
 #[derive(Debug)]
 #[expect(dead_code, reason = "owned, not looked at: the kernel does")]
 enum Owned {
@@ -31,11 +31,19 @@ enum Owned {
     Socket(Arc<OwnedFd>),
 }
 
+/// The memory of an entry in flight.
+#[derive(Debug)]
+#[expect(dead_code, reason = "likewise")]
+enum Memory {
+    None,
+    From(Source),
+    To(Target),
+}
+
 #[derive(Debug)]
 struct InFlight {
     token: u64,
-    filling: Option<Arc<Buf>>,
-    draining: Option<Arc<Buf>>,
+    _memory: Memory,
     _owned: Owned,
 }
 
@@ -90,74 +98,64 @@ impl Ring {
 
     #[inline]
     pub(super) fn start(&mut self, token: u64, op: Op) {
-        let none = (None, None);
-        let (entry, (filling, draining), owned) = match op {
+        let (entry, memory, owned) = match op {
             Op::Read {
                 file,
                 at,
-                buf,
-                from,
-                len,
+                mut to,
                 urgency,
             } => {
-                let to = buf.begin_filling(from, len);
                 let fd = Fd(file.as_raw_fd());
-                let entry = opcode::Read::new(fd, to, len as u32).offset(at).build();
-                (urgent(entry, urgency), (Some(buf), None), Owned::File(file))
+                let entry = opcode::Read::new(fd, to.start(), to.len() as u32);
+                let entry = urgent(entry.offset(at).build(), urgency);
+                (entry, Memory::To(to), Owned::File(file))
             }
             Op::Write {
                 file,
                 at,
-                buf,
                 from,
-                len,
                 durable,
                 urgency,
             } => {
-                let what = buf.begin_draining(from, len);
                 let flags = if durable { libc::RWF_DSYNC } else { 0 };
                 let fd = Fd(file.as_raw_fd());
-                let entry = opcode::Write::new(fd, what, len as u32).offset(at);
-                let entry = entry.rw_flags(flags).build();
-                (urgent(entry, urgency), (None, Some(buf)), Owned::File(file))
+                let entry = opcode::Write::new(fd, from.start(), from.len() as u32);
+                let entry = entry.offset(at).rw_flags(flags).build();
+                let entry = urgent(entry, urgency);
+                (entry, Memory::From(from), Owned::File(file))
             }
             Op::Sync { file } => {
                 let fd = Fd(file.as_raw_fd());
                 let entry = opcode::Fsync::new(fd).flags(FsyncFlags::DATASYNC).build();
-                (entry, none, Owned::File(file))
+                (entry, Memory::None, Owned::File(file))
             }
+            // The kernel does it on a thread of its own, as it does flushes.
             Op::Allocate { file, how, at, len } => {
                 let mode = how.flags().bits() as i32;
                 let fd = Fd(file.as_raw_fd());
                 let entry = opcode::Fallocate::new(fd, len).offset(at).mode(mode);
-                (entry.build(), none, Owned::File(file))
+                (entry.build(), Memory::None, Owned::File(file))
             }
-            Op::Receive {
-                socket,
-                buf,
-                from,
-                len,
-            } => {
-                let to = buf.begin_filling(from, len);
-                let entry = opcode::Recv::new(Fd(socket.as_raw_fd()), to, len as u32).build();
-                (entry, (Some(buf), None), Owned::Socket(socket))
+            Op::Receive { socket, mut to } => {
+                let fd = Fd(socket.as_raw_fd());
+                let entry = opcode::Recv::new(fd, to.start(), to.len() as u32).build();
+                (entry, Memory::To(to), Owned::Socket(socket))
             }
             Op::Writable { socket } => {
                 let events = libc::POLLOUT as u32;
                 let entry = opcode::PollAdd::new(Fd(socket.as_raw_fd()), events).build();
-                (entry, none, Owned::Socket(socket))
+                (entry, Memory::None, Owned::Socket(socket))
             }
             Op::Wake => {
-                let buf = self.event_count.clone();
-                let to = buf.begin_filling(0, 8);
-                let entry = opcode::Read::new(Fd(self.event.as_raw_fd()), to, 8).build();
-                (entry, (Some(buf), None), Owned::Socket(self.event.clone()))
+                let mut to = self.event_count.target(0..8);
+                let fd = Fd(self.event.as_raw_fd());
+                let entry = opcode::Read::new(fd, to.start(), 8).build();
+                (entry, Memory::To(to), Owned::Socket(self.event.clone()))
             }
         };
         let slot = self.slots.insert(InFlight {
             token,
-            filling,
-            draining,
+            _memory: memory,
             _owned: owned,
         });
         let entry = entry.user_data(slot as u64);
@@ -217,12 +215,6 @@ impl Ring {
     fn reap(&mut self, done: &mut Vec<(u64, Outcome)>) {
         for entry in self.ring.completion() {
             let slot = self.slots.remove(entry.user_data() as usize);
-            if let Some(buf) = &slot.filling {
-                buf.end_filling();
-            }
-            if let Some(buf) = &slot.draining {
-                buf.end_draining();
-            }
             let result = entry.result();
             done.push((
                 slot.token,

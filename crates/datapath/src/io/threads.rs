@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use rustix::time::Timespec;
 
-use super::{Buf, Op, Outcome, Waker};
+use super::{Op, Outcome, Target, Waker};
 
 /// Helper threads of one worker: calls that may block at the same time.
 const HELPERS: usize = 8;
@@ -23,9 +23,7 @@ const HELPERS: usize = 8;
 struct Receiving {
     token: u64,
     socket: Arc<OwnedFd>,
-    buf: Arc<Buf>,
-    from: usize,
-    len: usize,
+    to: Target,
 }
 
 /// Helper threads, and the sockets that are waited for.
@@ -87,19 +85,8 @@ impl Threads {
 
     pub(super) fn start(&mut self, token: u64, op: Op) {
         match op {
-            Op::Receive {
-                socket,
-                buf,
-                from,
-                len,
-            } => {
-                self.receiving.push(Receiving {
-                    token,
-                    socket,
-                    buf,
-                    from,
-                    len,
-                });
+            Op::Receive { socket, to } => {
+                self.receiving.push(Receiving { token, socket, to });
             }
             Op::Writable { socket } => self.writable.push((token, socket)),
             Op::Wake => self.wake = Some(token),
@@ -150,15 +137,12 @@ impl Threads {
         }
         let receivers = self.receiving.len();
         let mut i = 0;
-        self.receiving.retain(|r| {
+        self.receiving.retain_mut(|r| {
             i += 1;
             if !ready[i] {
                 return true;
             }
-            let got = r.buf.fill(r.from..r.from + r.len, |bytes| {
-                recv(&*r.socket, bytes, RecvFlags::DONTWAIT)
-            });
-            match got {
+            match recv(&*r.socket, &mut *r.to, RecvFlags::DONTWAIT) {
                 Err(Errno::AGAIN | Errno::INTR) => true,
                 Ok((_, n)) => {
                     done.push((r.token, Ok(n as u32)));
@@ -194,26 +178,19 @@ fn perform(op: Op) -> Outcome {
     let errno = |e: std::io::Error| Errno::from_io_error(&e).unwrap_or(Errno::IO);
     match op {
         Op::Read {
-            file,
-            at,
-            buf,
-            from,
-            len,
-            ..
-        } => fill_from(&buf, from, len, |bytes| file.read_at(bytes, at))
-            .map(|n| n as u32)
-            .map_err(errno),
+            file, at, mut to, ..
+        } => {
+            let n = file.read_at(&mut to, at).map_err(errno)?;
+            Ok(n as u32)
+        }
         Op::Write {
             file,
             at,
-            buf,
             from,
-            len,
             durable,
             ..
         } => {
-            let n = buf.with(from..from + len, |bytes| file.write_at(bytes, at));
-            let n = n.map_err(errno)?;
+            let n = file.write_at(&from, at).map_err(errno)?;
             if durable {
                 file.sync_data().map_err(errno)?;
             }
@@ -227,17 +204,4 @@ fn perform(op: Op) -> Outcome {
             unreachable!("sockets are polled by the worker")
         }
     }
-}
-
-/// Parts of one request fill disjoint ranges of one buffer at the same time, so each reads into memory of its own first.
-fn fill_from(
-    buf: &Buf,
-    from: usize,
-    len: usize,
-    read: impl FnOnce(&mut [u8]) -> std::io::Result<usize>,
-) -> std::io::Result<usize> {
-    let mut bytes = vec![0; len];
-    let n = read(&mut bytes)?;
-    buf.fill_part(from..from + n, |to| to.copy_from_slice(&bytes[..n]));
-    Ok(n)
 }

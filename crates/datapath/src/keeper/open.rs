@@ -305,6 +305,7 @@ impl<D: SlotSpace> Keeper<D> {
             proposed: None,
             dir: None,
             watch: watch::Watch::default(),
+            logged: super::log::Logged::default(),
         })
     }
 

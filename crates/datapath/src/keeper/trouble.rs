@@ -183,6 +183,8 @@ pub(crate) fn errno_name(errno: i32) -> String {
         (Errno::PERM, "EPERM"),
         (Errno::STALE, "ESTALE"),
         (Errno::TIMEDOUT, "ETIMEDOUT"),
+        (Errno::NOTCONN, "ENOTCONN"),
+        (Errno::OPNOTSUPP, "EOPNOTSUPP"),
         (Errno::NOMEM, "ENOMEM"),
         (Errno::REMOTEIO, "EREMOTEIO"),
     ];

@@ -67,7 +67,8 @@ impl Segment {
 
 fn error_code(fault: Fault) -> ErrorCode {
     match fault {
-        Fault::Io | Fault::Lost => ErrorCode::Io,
+        Fault::Device(failure) if failure.is_no_space() => ErrorCode::NoSpc,
+        Fault::Device(_) | Fault::Io | Fault::Lost => ErrorCode::Io,
         Fault::NoSpace => ErrorCode::NoSpc,
         Fault::Range => ErrorCode::Inval,
         Fault::Shutdown => ErrorCode::Shutdown,

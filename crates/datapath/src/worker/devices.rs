@@ -5,16 +5,22 @@ use std::sync::Arc;
 
 use model::Op as ModelOp;
 use rustix::io::Errno;
+use tracing::warn;
+use units::DeviceId;
 
 use crate::clock;
-use crate::device::{Backing, Medium};
-use crate::engine::{DataRef, DeviceRequest, Effect, Fault, GuestOp, GuestRequest, IoKind, Zeroes};
+use crate::device::{Backing, Device, Medium};
+use crate::engine::{
+    DataRef, DeviceRequest, Effect, Failure, Fault, GuestOp, GuestRequest, IoKind, Zeroes,
+};
 use crate::io::{Allocate, Buf, Op, Outcome, Urgency};
 use crate::keeper::ToKeeper;
 
+use super::FailedIo;
 use super::guests::{Guest, HEAD};
 use super::timers::Due;
 use super::volumes::LiveIo;
+use super::zeroes::{Zeroing, takes_turns};
 use super::{Token, Worker};
 
 /// A copy for a guest that is longer than this is done in slices, and others are answered in between.
@@ -62,6 +68,19 @@ impl Worker {
         self.carry_out(volume);
     }
 
+    /// A device takes the place of what had its number.
+    pub(super) fn use_device(&mut self, device: Arc<Device>) {
+        let index = device.id.index();
+        if self.devices.len() <= index {
+            self.devices.resize(index + 1, None);
+        }
+        let number = device.id.0;
+        if let Some(before) = self.devices[index].replace(device) {
+            close_elsewhere(before);
+        }
+        self.renew_turns(number);
+    }
+
     /// Carries out what a volume's engine wants.
     pub(super) fn carry_out(&mut self, volume: u32) {
         let mut effects = std::mem::take(&mut self.effects);
@@ -87,6 +106,11 @@ impl Worker {
                                 let from = HEAD + from as usize;
                                 buf.fill(from..from + bytes as usize, |b| b.fill(0));
                             }
+                        }
+                        if let Err(Fault::Device(failure)) = result
+                            && failure.is_late()
+                        {
+                            self.count_failure(volume, failure);
                         }
                         self.ready(volume, guest, request, result);
                     }
@@ -154,9 +178,12 @@ impl Worker {
             done: 0,
             background,
             not_before_ns: handle.done_at(self.now_ns, counted_as(kind), length),
+            zeroing: Zeroing::Asked,
+            turn: None,
             result: Ok(()),
         }) as u32;
         match &handle.medium {
+            Medium::File(..) if takes_turns(kind) => self.start_in_turn(id),
             Medium::File(..) => self.start_file(id),
             Medium::Nbd(..) => self.start_remote(id),
             Medium::Lost => self.start_lost(id),
@@ -168,14 +195,14 @@ impl Worker {
     fn start_lost(&mut self, id: u32) {
         let live = &mut self.ios[id as usize];
         if !matches!(live.kind, IoKind::Flush | IoKind::Discard) {
-            live.result = Err(Fault::Io);
+            live.result = Err(Fault::of(DeviceId(live.device), live.kind, Errno::NODEV));
         }
         // In the next turn: the engine is in the middle of something.
         self.lost.push(id);
     }
 
     /// Starts, or goes on with, an I/O on a file.
-    fn start_file(&mut self, id: u32) {
+    pub(super) fn start_file(&mut self, id: u32) {
         let live = &self.ios[id as usize];
         let device = self.devices[usize::from(live.device)]
             .as_ref()
@@ -193,31 +220,27 @@ impl Worker {
         }
         let file = file.clone();
         let at = DATA_START + live.at + live.done;
-        let (from, len) = (
-            live.from + live.done as usize,
-            (live.length - live.done) as usize,
-        );
+        if live.zeroing == Zeroing::Written {
+            return self.write_next_zeroes(id, file, at);
+        }
         let urgency = if live.background {
             Urgency::Background
         } else {
             Urgency::Guest
         };
-        let buf = || -> Arc<Buf> { live.buf.clone().expect("reads and writes have a buffer") };
+        let buf = || live.buf.as_ref().expect("reads and writes have a buffer");
+        let range = live.from + live.done as usize..live.from + live.length as usize;
         let op = match live.kind {
             IoKind::Read => Op::Read {
                 file,
                 at,
-                buf: buf(),
-                from,
-                len,
+                to: buf().target(range),
                 urgency,
             },
             IoKind::Write { durable } => Op::Write {
                 file,
                 at,
-                buf: buf(),
-                from,
-                len,
+                from: buf().source(range),
                 durable,
                 urgency,
             },
@@ -279,13 +302,12 @@ impl Worker {
 
     pub(super) fn device_done(&mut self, id: u32, outcome: Outcome) {
         let live = &mut self.ios[id as usize];
+        let written = live.zeroing == Zeroing::Written;
+        let moves_data = matches!(live.kind, IoKind::Read | IoKind::Write { .. }) || written;
         let result = match (outcome, live.kind) {
             // The file ends before its slots do.
-            (Ok(0), IoKind::Read | IoKind::Write { .. }) if live.length > 0 => {
-                self.count_failure(id, Errno::IO);
-                Err(Fault::Io)
-            }
-            (Ok(n), IoKind::Read | IoKind::Write { .. }) => {
+            (Ok(0), _) if moves_data && live.length > 0 => Err(self.failed(id, Errno::IO)),
+            (Ok(n), _) if moves_data => {
                 live.done += u64::from(n);
                 if live.done < live.length {
                     return self.start_file(id);
@@ -295,29 +317,39 @@ impl Worker {
             (Ok(_), _) => Ok(()),
             (Err(Errno::INTR | Errno::AGAIN), _) => return self.start_file(id),
             (Err(Errno::OPNOTSUPP | Errno::NOTTY | Errno::INVAL), IoKind::Discard) => Ok(()),
-            (Err(Errno::OPNOTSUPP | Errno::INVAL), IoKind::Zero | IoKind::ZeroAllocated) => {
+            (Err(Errno::OPNOTSUPP | Errno::INVAL), IoKind::Zero | IoKind::ZeroAllocated)
+                if !written =>
+            {
                 return self.write_zeroes(id);
             }
-            (Err(errno @ (Errno::NOSPC | Errno::DQUOT)), _) => {
-                self.count_failure(id, errno);
-                Err(Fault::NoSpace)
-            }
-            (Err(errno), _) => {
-                self.count_failure(id, errno);
-                Err(Fault::Io)
-            }
+            (Err(errno), _) => Err(self.failed(id, errno)),
         };
         self.ios[id as usize].result = result;
         self.device_settled(id);
     }
 
-    /// An I/O on a file has failed; what else there is of it goes to the operator.
+    /// A device has failed an I/O: it is counted, and kept with what is answered.
     #[cold]
-    pub(super) fn count_failure(&self, id: u32, errno: Errno) {
+    pub(super) fn failed(&self, id: u32, errno: Errno) -> Fault {
         let live = &self.ios[id as usize];
-        if let Some(device) = &self.devices[usize::from(live.device)] {
-            device.failed(live.kind.name(), errno.raw_os_error());
-        }
+        let failure = Failure::new(DeviceId(live.device), live.kind, errno);
+        self.count_failure(live.volume, failure);
+        Fault::Device(failure)
+    }
+
+    /// What there is of a failure besides the guest's error goes to the operator.
+    #[cold]
+    pub(super) fn count_failure(&self, volume: u32, failure: Failure) {
+        let Some(device) = &self.devices[failure.device.index()] else {
+            return;
+        };
+        let Some(times) = device.failed(failure.kind.name(), failure.errno) else {
+            return;
+        };
+        let volume = self.volumes[volume as usize].as_ref();
+        let volume = volume.map(|v| v.name.as_str());
+        let FailedIo { device, op, errno } = self.failed_io(failure);
+        warn!(device, op, errno, volume, times, "a device failed an I/O");
     }
 
     /// The device has done what it was asked; an emulated one may have to look busy for a while.
@@ -329,45 +361,12 @@ impl Worker {
         self.device_over(id);
     }
 
-    /// Where the system cannot zero a range, zeroes are written, a buffer at a time.
-    fn write_zeroes(&mut self, id: u32) {
-        /// Zeroes written at once.
-        const AT_ONCE: u64 = 256 << 10;
-        let live = &mut self.ios[id as usize];
-        let zeroes = Buf::new(live.length.min(AT_ONCE) as usize);
-        live.buf = Some(zeroes);
-        live.from = 0;
-        let device = self.devices[usize::from(live.device)]
-            .as_ref()
-            .expect("in use");
-        let Medium::File(file, _) = &device.medium else {
-            return self.start_lost(id);
-        };
-        // Rare, and blocking: a device that cannot zero is no device for a fast tier.
-        let mut at = DATA_START + live.at;
-        let end = at + live.length;
-        live.result = Ok(());
-        let buf = live.buf.take().expect("just made");
-        while at < end {
-            let now = (end - at).min(AT_ONCE) as usize;
-            let wrote = buf.with(0..now, |b| file.write_all_at(b, at));
-            if let Err(error) = wrote {
-                let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-                device.failed(live.kind.name(), errno.raw_os_error());
-                live.result = Err(match errno {
-                    Errno::NOSPC | Errno::DQUOT => Fault::NoSpace,
-                    _ => Fault::Io,
-                });
-                break;
-            }
-            at += now as u64;
-        }
-        self.device_settled(id);
-    }
-
     /// Tells the engine.
     pub(super) fn device_over(&mut self, id: u32) {
         let live = self.ios.remove(id as usize);
+        if let Some(opening) = live.turn {
+            self.end_turn(live.device, opening);
+        }
         if live.result.is_ok() {
             let device = self.devices[usize::from(live.device)].as_ref();
             let device = device.expect("it was in use");
@@ -380,8 +379,11 @@ impl Worker {
         };
         // A durable write is told by the kernel, as a flush is, of what earlier writes lost.
         let flushes = matches!(live.kind, IoKind::Flush | IoKind::Write { durable: true });
-        if flushes && live.result.is_err() {
-            self.flush_failed(live.volume, live.device);
+        if flushes && let Err(fault) = live.result {
+            let device = DeviceId(live.device);
+            let unknown = || Failure::of_flush(device);
+            let failure = fault.failure().unwrap_or_else(unknown);
+            self.flush_failed(live.volume, failure);
         }
         let volume = live.volume;
         drop(live.buf);
@@ -391,6 +393,13 @@ impl Worker {
         of.engine.io_done(self.now_ns, live.io, live.result, zeroes);
         self.carry_out(volume);
     }
+}
+
+/// Whoever lets a file go last closes it, which may wait for its file system for as long as that hangs.
+fn close_elsewhere(device: Arc<Device>) {
+    let closing = std::thread::Builder::new().name("terrace-close".into());
+    // Without threads it is closed here: rather late than never.
+    let _ = closing.spawn(move || drop(device));
 }
 
 /// What a device's emulation and its counters take an I/O for.
@@ -414,7 +423,7 @@ fn copy_memory(file: &std::fs::File, live: &LiveIo, most: u64) -> Outcome {
     let range = from..from + most.min(live.length - live.done) as usize;
     let buf = live.buf.as_ref().expect("reads and writes have a buffer");
     let done = match live.kind {
-        IoKind::Read => buf.fill_part(range, |bytes| file.read_at(bytes, at)),
+        IoKind::Read => buf.fill(range, |bytes| file.read_at(bytes, at)),
         _ => buf.with(range, |bytes| file.write_at(bytes, at)),
     };
     done.map(|n| n as u32)

@@ -154,12 +154,11 @@ impl Worker {
         if c.receiving || full || matches!(c.stage, Stage::Closing) {
             return;
         }
-        let (buf, from, len) = match &c.payload {
-            Some(p) => (
-                p.buf.clone(),
-                HEAD + p.filled,
-                p.header.length as usize - p.filled,
-            ),
+        let to = match &c.payload {
+            Some(p) => {
+                let end = HEAD + p.header.length as usize;
+                p.buf.target(HEAD + p.filled..end)
+            }
             None => {
                 let input = c.input.get_or_insert_with(|| Buf::new(INPUT_BYTES));
                 if c.start > 0 && (c.start == c.end || c.end == input.len()) {
@@ -167,20 +166,13 @@ impl Worker {
                     input.fill(0..end, |bytes| bytes.copy_within(start..end, 0));
                     (c.start, c.end) = (0, end - start);
                 }
-                (input.clone(), c.end, input.len() - c.end)
+                input.target(c.end..input.len())
             }
         };
         c.receiving = true;
         let socket = c.socket.clone();
-        self.io.start(
-            Token::Receive(connection).pack(),
-            Op::Receive {
-                socket,
-                buf,
-                from,
-                len,
-            },
-        );
+        let token = Token::Receive(connection).pack();
+        self.io.start(token, Op::Receive { socket, to });
     }
 
     pub(super) fn received(&mut self, connection: u32, outcome: Outcome) {

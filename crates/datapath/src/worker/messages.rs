@@ -1,6 +1,7 @@
 //! What other threads ask of a worker.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,15 +10,17 @@ use std::sync::mpsc::Sender;
 use model::{ExtentPlaces, ExtentRanges};
 use nbd::Session;
 use serde::{Deserialize, Serialize};
+use tracing::{info, warn};
 use units::{Bytes, BytesPerSec, DeviceId, VolumeId};
 use volume::VolumeMap;
 
 use crate::clock;
 use crate::desk::{HeatCursor, places};
 use crate::device::Device;
-use crate::engine::{Engine, EngineLimits, MoveEnd, MoveOrder, MoveStatus, StoreReply};
+use crate::engine::{Engine, EngineLimits, Failure, MoveEnd, MoveOrder, MoveStatus, StoreReply};
 use crate::heat::HeatSince;
 use crate::inject::{Injected, Session as InjectSession};
+use crate::keeper::errno_name;
 use crate::measure::{Measure, Measured};
 use crate::record::Recorder;
 use crate::reuse::ReuseCounts;
@@ -78,8 +81,8 @@ pub enum Message {
     DeviceLost(Arc<Device>),
     /// The store answers.
     Store(VolumeId, StoreReply),
-    /// A flush of this device failed for somebody else.
-    FlushFailed(DeviceId),
+    /// A flush of a device failed for somebody else.
+    FlushFailed(Failure),
     /// A remote device is connected again.
     Reconnected(usize, Result<Box<crate::worker::remote::Connected>, String>),
     /// A question about a volume.
@@ -205,11 +208,32 @@ pub enum LastMove {
     },
     /// Given up; what was switched stays where it is.
     Stopped {
-        /// Why.
+        /// Why; names the I/O that failed, too.
         why: String,
         /// Bytes copied.
         copied: Bytes,
+        /// The I/O that failed, if one did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failed: Option<FailedIo>,
     },
+}
+
+/// An I/O that a device failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedIo {
+    /// The device.
+    pub device: String,
+    /// `read`, `write`, `flush`, `zero` or `discard`.
+    pub op: String,
+    /// The errno's name, such as `EIO`.
+    pub errno: String,
+}
+
+impl fmt::Display for FailedIo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FailedIo { device, op, errno } = self;
+        write!(f, "{op} on device {device}: {errno}")
+    }
 }
 
 /// A move under way.
@@ -269,27 +293,19 @@ impl Worker {
             Message::Attach(setup) => self.attach(*setup),
             Message::Detach(volume, guests, answer) => self.detach(volume, guests, answer),
             Message::Device(device) => {
-                let index = device.id.index();
-                if self.devices.len() <= index {
-                    self.devices.resize(index + 1, None);
-                }
                 self.drop_remote(device.id);
                 self.add_remote(&device);
                 for live in self.volumes.iter_mut().flatten() {
                     live.engine.device_back(device.id);
                 }
-                self.devices[index] = Some(device);
+                self.use_device(device);
             }
             Message::DeviceLost(device) => {
                 self.drop_remote(device.id);
                 for live in self.volumes.iter_mut().flatten() {
                     live.engine.device_lost(device.id, true);
                 }
-                let index = device.id.index();
-                if self.devices.len() <= index {
-                    self.devices.resize(index + 1, None);
-                }
-                self.devices[index] = Some(device);
+                self.use_device(device);
             }
             Message::Store(volume, reply) => {
                 if let Some(live) = self.volumes[volume.index()].as_mut() {
@@ -297,9 +313,9 @@ impl Worker {
                     self.carry_out(volume.0);
                 }
             }
-            Message::FlushFailed(device) => {
+            Message::FlushFailed(failure) => {
                 for live in self.volumes.iter_mut().flatten() {
-                    live.engine.flush_failed_elsewhere(device);
+                    live.engine.flush_failed_elsewhere(failure);
                 }
             }
             Message::Reconnected(remote, connected) => self.reconnected(remote, connected),
@@ -463,8 +479,11 @@ impl Worker {
             }
             Question::Move(order) => {
                 outside(&order, live.engine.map())?;
+                let to = self.devices.get(order.to.index());
+                let device = to.and_then(Option::as_ref).map(|d| d.name.as_str());
                 let started = live.engine.start_move(now_ns, order);
                 started.map_err(|s| format!("it is being moved already ({} left)", s.left))?;
+                info!(volume = live.name, device, "a move begins");
                 self.carry_out(volume.0);
                 Ok(Answer::Done)
             }
@@ -479,29 +498,60 @@ impl Worker {
     }
 
     pub(super) fn move_ended(&mut self, volume: u32, end: MoveEnd) {
-        let live = self.volumes[volume as usize].as_mut().expect("it moved");
-        live.last_move = Some(match end {
+        let end = match end {
             MoveEnd::Done { copied } => LastMove::Done { copied },
-            MoveEnd::Stopped { why, copied } => LastMove::Stopped {
-                why: why.into(),
+            MoveEnd::Stopped { why, copied } => {
+                let failed = why.failure().map(|failure| self.failed_io(failure));
+                let why = match &failed {
+                    Some(io) => format!("{why} ({io})"),
+                    None => why.to_string(),
+                };
+                LastMove::Stopped {
+                    why,
+                    copied,
+                    failed,
+                }
+            }
+        };
+        let live = self.volumes[volume as usize].as_mut().expect("it moved");
+        let volume = live.name.as_str();
+        match &end {
+            LastMove::Done { copied } => info!(volume, %copied, "the volume has moved"),
+            LastMove::Stopped {
+                why,
                 copied,
-            },
-        });
+                failed,
+            } => {
+                let device = failed.as_ref().map(|f| f.device.as_str());
+                let errno = failed.as_ref().map(|f| f.errno.as_str());
+                warn!(volume, device, errno, %copied, why, "a move was given up");
+            }
+        }
+        live.last_move = Some(end);
+    }
+
+    /// A failure as people are told of it.
+    pub(super) fn failed_io(&self, failure: Failure) -> FailedIo {
+        let known = self.devices[failure.device.index()].as_ref();
+        FailedIo {
+            device: known.expect("places are on known devices").name.clone(),
+            op: failure.kind.name().into(),
+            errno: errno_name(failure.errno),
+        }
     }
 
     /// Tells everybody with data on a device that one of its flushes failed.
-    pub(super) fn flush_failed(&mut self, volume: u32, device: u16) {
-        let device = DeviceId(device);
+    pub(super) fn flush_failed(&mut self, volume: u32, failure: Failure) {
         for (index, live) in self.volumes.iter_mut().enumerate() {
             if let Some(live) = live
                 && index as u32 != volume
             {
-                live.engine.flush_failed_elsewhere(device);
+                live.engine.flush_failed_elsewhere(failure);
             }
         }
         for (index, peer) in self.peers.iter().enumerate() {
             if index != self.index {
-                peer.send(Message::FlushFailed(device));
+                peer.send(Message::FlushFailed(failure));
             }
         }
     }

@@ -19,6 +19,7 @@ pub mod remote;
 mod samples;
 mod timers;
 mod volumes;
+mod zeroes;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,18 +32,19 @@ use slab::Slab;
 use crate::clock;
 use crate::device::Device;
 use crate::engine::Effect;
-use crate::io::{Io, Op, Outcome, Pool, Waker};
+use crate::io::{Buf, Io, Op, Outcome, Pool, Waker};
 use crate::keeper::ToKeeper;
 use crate::registry::Registry;
 use guests::{Connection, Guest};
 pub use messages::{
-    Answer, DetachRefusal, Detached, LastMove, Message, Moving, OfGuests, Question, VolumeSetup,
-    VolumeStatus,
+    Answer, DetachRefusal, Detached, FailedIo, LastMove, Message, Moving, OfGuests, Question,
+    VolumeSetup, VolumeStatus,
 };
 use remote::Remote;
 pub use samples::{LiveSample, WorkerSamples};
 use timers::Timers;
 use volumes::{LiveIo, LiveVolume};
+use zeroes::Turns;
 
 /// Before a timer the worker stops sleeping and spins for at most this long, so that it is not late. Bounds the processor
 /// time that a held answer costs.
@@ -149,6 +151,10 @@ pub struct Worker {
     lost: Vec<u32>,
     /// Long copies, done slice by slice.
     large: VecDeque<u32>,
+    /// Zeroes and trims, by device.
+    turns: Vec<Turns>,
+    /// What is written where the system cannot zero; made when it is first needed.
+    zeroes: Option<Arc<Buf>>,
     stopping: bool,
     next_tick_ns: u64,
 }
@@ -176,6 +182,8 @@ impl Worker {
             at_once: vec![],
             lost: vec![],
             large: VecDeque::new(),
+            turns: vec![],
+            zeroes: None,
             stopping: false,
             next_tick_ns: 0,
         }

@@ -20,7 +20,7 @@ use units::DeviceId;
 use crate::client;
 use crate::clock;
 use crate::device::{Device, Medium};
-use crate::engine::{Fault, IoKind};
+use crate::engine::{Failure, Fault, IoKind};
 use crate::io::{Buf, Op, Outcome};
 
 use super::messages::Message;
@@ -72,7 +72,7 @@ struct Link {
 #[derive(Debug, Clone, Copy)]
 struct InFlight {
     io: u32,
-    failed: Option<Fault>,
+    failed: Option<ErrorCode>,
     /// A read's answer is over with this piece of data.
     last: bool,
     /// Bytes of a read that have come. Its buffer holds somebody else's bytes where nothing came.
@@ -108,9 +108,8 @@ impl Worker {
                 continue;
             }
             let device = remote.device.clone();
-            remote.connecting = true;
             let inbox = myself.clone();
-            std::thread::spawn(move || {
+            let connect = move || {
                 let Medium::Nbd(uri, start) = &device.medium else {
                     unreachable!("only remote devices are listed");
                 };
@@ -124,7 +123,10 @@ impl Worker {
                     .map(|(socket, session)| Box::new(Connected { socket, session }))
                     .map_err(|e| e.to_string());
                 inbox.send(Message::Reconnected(index, connected));
-            });
+            };
+            // Without threads it is tried again at the next tick.
+            let thread = std::thread::Builder::new().name("terrace-connect".into());
+            remote.connecting = thread.spawn(connect).is_ok();
         }
     }
 
@@ -191,7 +193,7 @@ impl Worker {
             unreachable!("only remote devices are listed");
         };
         let Some(link) = &mut remote.link else {
-            return self.remote_failed(id, Fault::Io);
+            return self.remote_failed(id, Errno::NOTCONN);
         };
         let can = |flag| link.session.export.flags.contains(flag);
         let mut flags = RequestFlags(0);
@@ -212,10 +214,12 @@ impl Worker {
             IoKind::Discard => return self.device_settled(id),
             IoKind::Flush if can(nbd::ExportFlags::SEND_FLUSH) => Command::Flush,
             IoKind::Flush => return self.device_settled(id),
-            IoKind::Zero | IoKind::ZeroAllocated => return self.remote_failed(id, Fault::Io),
+            IoKind::Zero | IoKind::ZeroAllocated => {
+                return self.remote_failed(id, Errno::OPNOTSUPP);
+            }
         };
         if flags == RequestFlags::FUA && !can(nbd::ExportFlags::SEND_FUA) {
-            return self.remote_failed(id, Fault::Io);
+            return self.remote_failed(id, Errno::OPNOTSUPP);
         }
         let cookie = link.ios.insert(InFlight {
             io: id,
@@ -244,8 +248,10 @@ impl Worker {
         self.remote_send(index);
     }
 
-    fn remote_failed(&mut self, id: u32, fault: Fault) {
-        self.ios[id as usize].result = Err(fault);
+    /// There is no way to do it. What the connection is, the array says: this counts as no error of the device.
+    fn remote_failed(&mut self, id: u32, errno: Errno) {
+        let live = &mut self.ios[id as usize];
+        live.result = Err(Fault::of(DeviceId(live.device), live.kind, errno));
         self.device_settled(id);
     }
 
@@ -341,9 +347,7 @@ impl Worker {
         link.receiving = true;
         let op = Op::Receive {
             socket: link.socket.clone(),
-            buf: link.input.clone(),
-            from: link.end,
-            len: link.input.len() - link.end,
+            to: link.input.target(link.end..link.input.len()),
         };
         self.io.start(Token::RemoteReceive(index as u32).pack(), op);
     }
@@ -382,7 +386,7 @@ impl Worker {
             let live = &self.ios[link.ios[cookie].io as usize];
             let buf = live.buf.as_ref().expect("reads have a buffer");
             link.input.with(link.start..link.start + now, |from| {
-                buf.fill_part(at..at + now, |to| to.copy_from_slice(from));
+                buf.fill(at..at + now, |to| to.copy_from_slice(from));
             });
             link.start += now;
             link.data = (now < left).then_some((cookie, at + now, left - now));
@@ -403,10 +407,6 @@ impl Worker {
             }
         };
         link.start += consumed;
-        let fault = |error| match error {
-            ErrorCode::NoSpc => Fault::NoSpace,
-            _ => Fault::Io,
-        };
         let cookie = match &reply {
             ReplyHeader::Simple { cookie, .. }
             | ReplyHeader::Data { cookie, .. }
@@ -422,7 +422,7 @@ impl Worker {
         let live = &self.ios[in_flight.io as usize];
         let done = match reply {
             ReplyHeader::Simple { error, .. } => {
-                in_flight.failed = error.map(fault);
+                in_flight.failed = error;
                 if error.is_none() && live.kind == IoKind::Read {
                     in_flight.last = true;
                     in_flight.covered = live.length;
@@ -457,7 +457,7 @@ impl Worker {
                 in_flight.last = done;
                 if matches!(reply, ReplyHeader::Hole { .. }) {
                     let buf = live.buf.as_ref().expect("reads have a buffer");
-                    buf.fill_part(at..at + length as usize, |to| to.fill(0));
+                    buf.fill(at..at + length as usize, |to| to.fill(0));
                     done
                 } else {
                     link.data = Some((cookie, at, length as usize));
@@ -467,7 +467,7 @@ impl Worker {
             ReplyHeader::None { .. } => true,
             ReplyHeader::Status { done, .. } => done,
             ReplyHeader::Error { error, done, .. } => {
-                in_flight.failed = Some(fault(error));
+                in_flight.failed = Some(error);
                 done
             }
         };
@@ -491,7 +491,11 @@ impl Worker {
             return self.remote_broken(index);
         }
         link.ios.remove(cookie);
-        self.ios[io as usize].result = failed.map_or(Ok(()), Err);
+        if let Some(error) = failed {
+            // Numbers on the wire are those of the system.
+            let errno = Errno::from_raw_os_error(error.number() as i32);
+            self.ios[io as usize].result = Err(self.failed(io, errno));
+        }
         self.device_settled(io);
     }
 
@@ -506,16 +510,17 @@ impl Worker {
         // What was answered and not flushed may be lost: the other server may not be the same any more.
         let device = remote.device.id;
         for live in self.volumes.iter_mut().flatten() {
-            live.engine.flush_failed_elsewhere(device);
+            let gone = Failure::new(device, IoKind::Flush, Errno::NOTCONN);
+            live.engine.flush_failed_elsewhere(gone);
         }
         for (_, in_flight) in link.ios {
             let live = &mut self.ios[in_flight.io as usize];
             if matches!(live.kind, IoKind::Read | IoKind::Flush) {
-                self.remote_failed(in_flight.io, Fault::Io);
+                self.remote_failed(in_flight.io, Errno::NOTCONN);
             } else {
                 // The other server may have it and do it yet. Until that is over nothing else is sent there: the guest
                 // has its error after its timeout, and slots that are given up stay so.
-                live.result = Err(Fault::Io);
+                live.result = Err(Fault::of(device, live.kind, Errno::NOTCONN));
                 let over_ns = clock::now_ns() + LINGER_NS;
                 self.timers.at(over_ns, Due::Device(in_flight.io));
             }

@@ -14,6 +14,7 @@ use crate::record::Recorder;
 use crate::share::Share;
 
 use super::guests::Guest;
+use super::zeroes::Zeroing;
 
 /// One volume and its filters; each can be switched on and off while I/O runs.
 pub(super) struct LiveVolume {
@@ -60,6 +61,9 @@ pub(super) struct LiveIo {
     /// Bytes done; the kernel may do less than was asked for.
     pub(super) done: u64,
     pub(super) background: bool,
+    pub(super) zeroing: Zeroing,
+    /// It has its turn, of this opening of its device.
+    pub(super) turn: Option<u32>,
     /// When an emulated device would be done.
     pub(super) not_before_ns: u64,
     pub(super) result: Result<(), crate::engine::Fault>,

@@ -2,6 +2,8 @@
 
 mod crash;
 mod devices;
+mod evidence;
 mod guards;
 mod samples;
 mod support;
+mod zeroes;

@@ -47,15 +47,20 @@ impl Site {
 
     /// Serves it, with some of its volumes exported; those that are created from here on are as well.
     pub fn serve(&mut self, volumes: &[&str]) {
-        let config = ServerConfig {
+        self.serve_as(ServerConfig {
             workers: 2,
             ..ServerConfig::default()
-        };
-        let serving = Serving::start(&self.path("array"), config).unwrap();
-        serving.listen(&self.listen()).unwrap();
+        });
+        let serving = self.serving.as_ref().unwrap();
         for volume in volumes {
             serving.desk().export(volume).unwrap();
         }
+    }
+
+    /// Serves it in some way; volumes that are created from here on are exported.
+    pub fn serve_as(&mut self, config: ServerConfig) {
+        let serving = Serving::start(&self.path("array"), config).unwrap();
+        serving.listen(&self.listen()).unwrap();
         self.serving = Some(serving);
     }
 

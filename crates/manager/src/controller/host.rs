@@ -187,6 +187,8 @@ pub(super) struct Host {
     pub(super) progress: BTreeMap<JobId, Progress>,
     pub(super) sparks: BTreeMap<String, Spark>,
     pub(super) totals: BTreeMap<String, Totals>,
+    /// I/Os that devices failed, by device, kind of request and errno, since the controller was started.
+    pub(super) failed: BTreeMap<String, BTreeMap<(String, String), u64>>,
     pub(super) problem: Option<String>,
     /// Why each volume was not calibrated when that was last said.
     pub(super) uncalibrated: BTreeMap<String, &'static str>,
@@ -218,6 +220,7 @@ impl Host {
             progress: BTreeMap::new(),
             sparks: BTreeMap::new(),
             totals: BTreeMap::new(),
+            failed: BTreeMap::new(),
             problem: None,
             uncalibrated: BTreeMap::new(),
             called: crate::view::HostState::Lost,

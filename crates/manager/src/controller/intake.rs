@@ -10,7 +10,8 @@ use super::{Controller, facts};
 use crate::store::{Change, DeviceSummary, FlowSummary, StoredWindow, VolumeSummary};
 use crate::view::{DirectionCounters, EventKind, LATENCY_BOUNDS_NS, OutcomeView};
 use crate::wire::{
-    ExtentWindow, JobProgress, JobWindow, Load, LoadOf, VolumeWindow, WindowReport, WireRefusal,
+    ExtentWindow, FailedIo, JobProgress, JobWindow, Load, LoadOf, VolumeWindow, WindowReport,
+    WireRefusal,
 };
 
 /// Volumes and devices that a report may name. Protects the controller's memory.
@@ -280,7 +281,18 @@ impl Controller {
                     as u64,
             });
         }
+        let names: BTreeSet<&str> = report.devices.iter().map(|d| d.name.as_str()).collect();
+        host.failed.retain(|name, _| names.contains(name.as_str()));
         for d in &report.devices {
+            for FailedIo { op, errno, count } in &d.errors {
+                let of_device = host.failed.entry(d.name.clone()).or_default();
+                let kind = (op.clone(), errno.clone());
+                // No more kinds than one report may have.
+                if of_device.len() < TROUBLES_MAX || of_device.contains_key(&kind) {
+                    let total = of_device.entry(kind).or_default();
+                    *total = total.saturating_add(*count);
+                }
+            }
             let Some(io) = d.io else { continue };
             let sum = epoch.devices.entry(d.name.clone()).or_default();
             add_io(&mut sum.0, &io, sum.1 == 0);

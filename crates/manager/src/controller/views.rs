@@ -10,8 +10,8 @@ use super::facts::main_device;
 use super::host::Host;
 use crate::settings::UnknownTiers;
 use crate::view::{
-    CountersView, DeviceView, HostState, HostView, JobView, LoadView, MoveCounter, MovingView,
-    OnTierView, SloView, StatusView, TierView, VolumeCounters, VolumeView,
+    CountersView, DeviceView, FailedCounter, HostState, HostView, JobView, LoadView, MoveCounter,
+    MovingView, OnTierView, SloView, StatusView, TierView, VolumeCounters, VolumeView,
 };
 use crate::wire::{Load, VolumeWindow, WindowReport};
 use model::TierState;
@@ -350,6 +350,18 @@ impl Controller {
                 });
             }
         }
+        let mut failed = Vec::new();
+        for host in self.hosts.values() {
+            for (device, kinds) in &host.failed {
+                failed.extend(kinds.iter().map(|((op, errno), count)| FailedCounter {
+                    host: host.name.clone(),
+                    device: device.clone(),
+                    op: op.clone(),
+                    errno: errno.clone(),
+                    count: *count,
+                }));
+            }
+        }
         let counters = &self.counters;
         CountersView {
             volumes,
@@ -367,6 +379,7 @@ impl Controller {
             reports: counters.reports,
             reports_refused: counters.reports_refused,
             calibrations: counters.calibrations,
+            failed,
         }
     }
 }

@@ -401,6 +401,13 @@ pub fn counters(volumes: usize) -> CountersView {
         reports: 720,
         reports_refused: 1,
         calibrations: 33,
+        failed: vec![FailedCounter {
+            host: "alpha".into(),
+            device: "nvme0".into(),
+            op: "write".into(),
+            errno: "EIO".into(),
+            count: 7,
+        }],
     }
 }
 

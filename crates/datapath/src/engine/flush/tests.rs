@@ -4,8 +4,8 @@ use units::{Bytes, DeviceId};
 use volume::{Location, VolumeMap};
 
 use crate::engine::{
-    DeviceRequest, Effect, Engine, EngineLimits, Fault, GuestOp, GuestRequest, IoKind, StoreReply,
-    StoreRequest, Zeroes,
+    DeviceRequest, Effect, Engine, EngineLimits, Failure, Fault, GuestOp, GuestRequest, IoKind,
+    StoreReply, StoreRequest, Zeroes,
 };
 
 const EXTENT: u64 = 1 << 20;
@@ -13,7 +13,11 @@ const DEVICE: DeviceId = DeviceId(0);
 const PLAIN: IoKind = IoKind::Write { durable: false };
 const DURABLE: IoKind = IoKind::Write { durable: true };
 const OK: Result<(), Fault> = Ok(());
-const LOST: Result<(), Fault> = Err(Fault::Io);
+const LOST: Result<(), Fault> = Err(Fault::Device(Failure {
+    device: DEVICE,
+    kind: IoKind::Flush,
+    errno: 5,
+}));
 
 /// An engine, the I/Os that it has started, and what it has answered. Guests are numbers.
 struct Driven {
@@ -194,21 +198,29 @@ fn a_loss_is_told_for_good_once_all_that_it_may_have_hit_is_answered() {
 #[test]
 fn a_loss_that_somebody_else_was_told_of_fails_the_next_flush_if_there_was_something_to_lose() {
     let mut driven = Driven::clean();
-    driven.engine.flush_failed_elsewhere(DEVICE);
+    driven
+        .engine
+        .flush_failed_elsewhere(Failure::of_flush(DEVICE));
     assert_eq!(driven.flushed_at_once(1), OK, "nothing was to be flushed");
     driven.written(2);
-    driven.engine.flush_failed_elsewhere(DEVICE);
+    driven
+        .engine
+        .flush_failed_elsewhere(Failure::of_flush(DEVICE));
     assert_eq!(driven.flushed(3), LOST);
     assert_eq!(driven.flushed_at_once(4), OK);
     driven.write(5);
-    driven.engine.flush_failed_elsewhere(DEVICE);
+    driven
+        .engine
+        .flush_failed_elsewhere(Failure::of_flush(DEVICE));
     driven.end(PLAIN, OK);
     driven.answers();
     assert_eq!(driven.flushed(6), LOST, "a write in flight may be lost too");
     // A flush that runs meanwhile fails as well, whatever its own device says.
     driven.written(7);
     driven.flush(8);
-    driven.engine.flush_failed_elsewhere(DEVICE);
+    driven
+        .engine
+        .flush_failed_elsewhere(Failure::of_flush(DEVICE));
     driven.end(IoKind::Flush, OK);
     assert_eq!(driven.answers(), [(8, LOST)]);
 }
@@ -269,7 +281,9 @@ fn a_durable_write_that_fails_is_no_answer_for_the_writes_before_it() {
 fn what_was_lost_before_a_volume_came_to_a_device_is_not_its_own() {
     let map = VolumeMap::at(Bytes(EXTENT), Bytes(EXTENT), vec![None]);
     let mut driven = Driven::of(map);
-    driven.engine.flush_failed_elsewhere(DEVICE);
+    driven
+        .engine
+        .flush_failed_elsewhere(Failure::of_flush(DEVICE));
     driven.write(1);
     let asked = StoreRequest::Place {
         extents: vec![0],

@@ -1,6 +1,6 @@
 //! I/O of the engines on simulated devices: executed in pieces, at any time; delivered at any later time.
 
-use datapath::engine::{DataRef, DeviceRequest, Fault, IoKind, Zeroes};
+use datapath::engine::{DataRef, DeviceRequest, Failure, Fault, IoKind, Zeroes};
 use units::DeviceId;
 
 use std::sync::atomic::Ordering;
@@ -131,7 +131,7 @@ impl Life<'_> {
         self.tally.losses += 1;
         for (i, engine) in self.engines.iter_mut().enumerate() {
             if i != but {
-                engine.flush_failed_elsewhere(device);
+                engine.flush_failed_elsewhere(Failure::of_flush(device));
             }
         }
     }

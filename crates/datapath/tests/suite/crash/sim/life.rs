@@ -14,7 +14,9 @@ use algo::Rng;
 use array::{Change, CopyHealth, CopyId, CopyPlace, MoveRecord};
 use crashdisk::CrashDisk;
 use datapath::device::SlotSpace;
-use datapath::engine::{DeviceRequest, Effect, Engine, Fault, MoveOrder, StoreReply, StoreRequest};
+use datapath::engine::{
+    DeviceRequest, Effect, Engine, Failure, Fault, MoveOrder, StoreReply, StoreRequest,
+};
 use datapath::keeper::{AcceptLoss, FoundCopy, Host, Keeper, KeeperError, with_superblock};
 use model::ExtentRanges;
 use units::{BytesPerSec, DeviceId, TierId, VolumeId};
@@ -616,7 +618,7 @@ impl<'a> Life<'a> {
         for device in std::mem::take(&mut self.keeper.lost_flushes) {
             self.tally.losses += 1;
             for engine in &mut self.engines {
-                engine.flush_failed_elsewhere(device);
+                engine.flush_failed_elsewhere(Failure::of_flush(device));
             }
         }
         for device in std::mem::take(&mut self.keeper.newly_lost) {

@@ -1,0 +1,271 @@
+//! What servers say while they run: lines on standard error, for people and for the journal.
+//!
+//! ```text
+//!   2026-07-31T12:00:00.000000Z warning: a device failed an I/O device=slow-0 op=write errno=EIO volume=mail      a terminal, a file
+//!   <4>a device failed an I/O device=slow-0 op=write errno=EIO volume=mail                                        under systemd
+//! ```
+//!
+//! systemd sets `JOURNAL_STREAM`, knows the time itself, and takes the priority from `<4>`. Lines are written by a thread of their own:
+//! standard error may be a pipe that nobody reads, and guests' requests must not wait for that. What does not fit is counted, and lost.
+
+use std::fmt::{self, Write as _};
+use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
+use tracing_subscriber::registry::LookupSpan;
+
+/// Lines that may wait to be written. Bounds memory while nobody reads them.
+const LINES_MAX: usize = 1024;
+
+/// How long the end of the program waits for the last lines.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
+/// How much a server says.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct LogArg {
+    /// How much to say on standard error
+    #[arg(
+        long = "log",
+        value_name = "LEVEL",
+        env = "TERRACE_LOG",
+        default_value = "info"
+    )]
+    level: LogLevel,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LogLevel {
+    /// Nothing
+    Off,
+    /// What ends a part of the server
+    Error,
+    /// What is wrong
+    Warn,
+    /// And what was done
+    Info,
+    /// And what is only of use to developers
+    Debug,
+}
+
+impl LogArg {
+    /// From here on, what servers say is written.
+    pub fn begin(self) -> Logging {
+        let max = match self.level {
+            LogLevel::Off => LevelFilter::OFF,
+            LogLevel::Error => LevelFilter::ERROR,
+            LogLevel::Warn => LevelFilter::WARN,
+            LogLevel::Info => LevelFilter::INFO,
+            LogLevel::Debug => LevelFilter::DEBUG,
+        };
+        let (lines, incoming) = sync_channel(LINES_MAX);
+        let lost = Arc::new(AtomicU64::new(0));
+        let counted = lost.clone();
+        let thread = std::thread::Builder::new().name("terrace-log".into());
+        // Without threads there is nothing to be said either.
+        let _ = thread.spawn(move || write_lines(&incoming, &counted));
+        let lines = Lines { lines, lost };
+        let journal = std::env::var_os("JOURNAL_STREAM").is_some();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(max)
+            .log_internal_errors(false)
+            .event_format(Form { journal })
+            .with_writer(lines.clone())
+            .finish();
+        // Only the first one counts; there is only one.
+        let _ = tracing::subscriber::set_global_default(subscriber);
+        Logging(lines)
+    }
+}
+
+/// Waits for the last lines when it goes.
+pub struct Logging(Lines);
+
+impl Drop for Logging {
+    fn drop(&mut self) {
+        let (done, over) = sync_channel(1);
+        if self.0.lines.try_send(Line::Last(done)).is_ok() {
+            let _ = over.recv_timeout(LAST_LINES);
+        }
+    }
+}
+
+enum Line {
+    Text(Vec<u8>),
+    /// Everything before it is written.
+    Last(SyncSender<()>),
+}
+
+/// The way to the thread that writes.
+#[derive(Clone)]
+struct Lines {
+    lines: SyncSender<Line>,
+    lost: Arc<AtomicU64>,
+}
+
+impl<'a> MakeWriter<'a> for Lines {
+    type Writer = &'a Lines;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        self
+    }
+}
+
+impl io::Write for &Lines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if self.lines.try_send(Line::Text(line.into())).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn write_lines(lines: &Receiver<Line>, lost: &AtomicU64) {
+    // What cannot be written is no reason to end.
+    for line in lines {
+        match line {
+            Line::Text(text) => drop(io::stderr().write_all(&text)),
+            Line::Last(done) => drop(done.send(())),
+        }
+        let lost = lost.swap(0, Ordering::Relaxed);
+        if lost > 0 {
+            let _ = writeln!(io::stderr(), "warning: {lost} lines were not written");
+        }
+    }
+}
+
+/// How a line looks.
+struct Form {
+    journal: bool,
+}
+
+impl<S, N> FormatEvent<S, N> for Form
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut to: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let (priority, word) = match *event.metadata().level() {
+            Level::ERROR => (3, "error"),
+            Level::WARN => (4, "warning"),
+            Level::INFO => (6, "note"),
+            Level::DEBUG | Level::TRACE => (7, "debug"),
+        };
+        if self.journal {
+            write!(to, "<{priority}>")?;
+        } else {
+            SystemTime.format_time(&mut to)?;
+            write!(to, " {word}: ")?;
+        }
+        let mut said = Said::default();
+        event.record(&mut said);
+        // Names are others': no line may pretend to be two.
+        writeln!(to, "{}", report::printable(&(said.message + &said.fields)))
+    }
+}
+
+/// An event as text.
+#[derive(Default)]
+struct Said {
+    message: String,
+    fields: String,
+}
+
+impl Said {
+    fn add(&mut self, field: &Field, value: &str) {
+        if field.name() == "message" {
+            self.message.push_str(value);
+            return;
+        }
+        let plain = |c: char| !c.is_whitespace() && c != '"' && c != '=';
+        let quoted = value.is_empty() || !value.chars().all(plain);
+        let _ = match quoted {
+            true => write!(self.fields, " {}={value:?}", field.name()),
+            false => write!(self.fields, " {}={value}", field.name()),
+        };
+    }
+}
+
+impl Visit for Said {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.add(field, value);
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.add(field, &format!("{value:?}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is written of an event.
+    fn written(journal: bool, event: impl FnOnce()) -> String {
+        let (lines, incoming) = sync_channel(LINES_MAX);
+        let lost = Arc::default();
+        let subscriber = tracing_subscriber::fmt()
+            .event_format(Form { journal })
+            .with_writer(Lines { lines, lost })
+            .finish();
+        tracing::subscriber::with_default(subscriber, event);
+        let texts = incoming.try_iter().map(|line| match line {
+            Line::Text(text) => String::from_utf8(text).unwrap(),
+            Line::Last(_) => String::new(),
+        });
+        texts.collect()
+    }
+
+    #[test]
+    fn the_journal_gets_priorities_and_no_time() {
+        let said = written(true, || {
+            tracing::warn!(device = "slow-0", errno = "EIO", "a device failed an I/O");
+            tracing::info!(job = 7, why = "no \"room\"\nat all", "given up");
+            tracing::debug!("not shown");
+        });
+        let expected = "<4>a device failed an I/O device=slow-0 errno=EIO\n<6>given up job=7 why=\"no \\\"room\\\"\\nat all\"\n";
+        assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn people_get_the_time_and_a_word() {
+        let said = written(false, || tracing::error!("it\u{1b}[2J ended"));
+        let (time, rest) = said.split_once(' ').unwrap();
+        assert!(time.ends_with('Z') && time.len() == "2026-07-31T12:00:00.000000Z".len());
+        assert_eq!(rest, "error: it\u{fffd}[2J ended\n");
+    }
+
+    #[test]
+    fn who_says_something_never_waits_for_a_reader() {
+        let (lines, incoming) = sync_channel(1);
+        let lost = Arc::new(AtomicU64::new(0));
+        let lines = Lines {
+            lines,
+            lost: lost.clone(),
+        };
+        for _ in 0..5 {
+            (&lines).write_all(b"line\n").unwrap();
+        }
+        assert_eq!(lost.load(Ordering::Relaxed), 4);
+        drop(incoming);
+        (&lines).write_all(b"line\n").unwrap();
+    }
+}

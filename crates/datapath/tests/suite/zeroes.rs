@@ -1,0 +1,160 @@
+//! A device on which zeroing takes long: whoever asked for it waits, other volumes of the same worker do not.
+
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use std::io::{Read, Write};
+
+use datapath::{IoChoice, ServerConfig};
+use testkit::needs;
+
+use crate::support::{MIB, Site, wait_for};
+
+/// Longest time that a request may take that has nothing to do with the slow device.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+/// A file that is served from elsewhere, and stands still when it is told to.
+struct StillFile {
+    path: PathBuf,
+    control: UnixStream,
+    server: Child,
+    mount: Child,
+}
+
+impl StillFile {
+    /// Puts itself in the place of a file, with its bytes. Whether it can zero a range by itself is chosen.
+    fn over(path: &Path, dir: &Path, zeroes: bool) -> Self {
+        let there = std::fs::metadata(path).unwrap();
+        let (bytes, socket) = (dir.join("bytes"), dir.join("still.sock"));
+        let control = dir.join("pause.sock");
+        std::fs::copy(path, &bytes).unwrap();
+        let mut server = Command::new("nbdkit");
+        server.args(["--foreground", "--unix"]).arg(&socket);
+        if zeroes {
+            server.args(["--filter=pause", "file"]).arg(&bytes);
+        } else {
+            // One that can only read and write.
+            let file = bytes.display();
+            server.args(["--filter=nozero", "--filter=pause", "eval"]);
+            server.arg(format!("get_size=stat -Lc %s {file}"));
+            server.arg(format!(
+                "pread=dd if={file} skip=$4 count=$3 iflag=count_bytes,skip_bytes status=none"
+            ));
+            server.arg(format!(
+                "pwrite=dd of={file} seek=$4 conv=notrunc oflag=seek_bytes status=none"
+            ));
+        }
+        server.arg(format!("pause-control={}", control.display()));
+        let server = server.spawn().unwrap();
+        wait_for("the server listens", || socket.exists());
+        let uri = format!("nbd+unix:///?socket={}", socket.display());
+        let mount = Command::new("nbdfuse").arg(path).arg(uri).spawn().unwrap();
+        let mounted = |m: std::fs::Metadata| m.dev() != there.dev();
+        wait_for("the file is in place", || {
+            std::fs::metadata(path).is_ok_and(mounted)
+        });
+        wait_for("it can be told", || UnixStream::connect(&control).is_ok());
+        Self {
+            path: path.into(),
+            control: UnixStream::connect(&control).unwrap(),
+            server,
+            mount,
+        }
+    }
+
+    fn tell(&mut self, word: &[u8; 1], answer: u8) {
+        self.control.write_all(word).unwrap();
+        let mut said = [0];
+        self.control.read_exact(&mut said).unwrap();
+        assert_eq!(said[0], answer);
+    }
+}
+
+impl Drop for StillFile {
+    fn drop(&mut self) {
+        let _ = self.control.write_all(b"r");
+        let _ = Command::new("fusermount3")
+            .args(["-u", "-z"])
+            .arg(&self.path)
+            .status();
+        for child in [&mut self.mount, &mut self.server] {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn others_go_on(io: IoChoice, zeroes: bool) {
+    if !needs::programs(&["nbdkit", "nbdfuse", "fusermount3"]) {
+        return;
+    }
+    if std::fs::File::open("/dev/fuse").is_err() {
+        return needs::skipped("/dev/fuse");
+    }
+    let mut site = Site::empty();
+    site.add("fast", "fast", 64, None);
+    site.add("slow", "slow", 64, None);
+    let device = std::fs::read_dir(site.path("slow")).unwrap();
+    let device = device.flatten().next().unwrap().path();
+    let mut still = StillFile::over(&device, &site.path(""), zeroes);
+    site.serve_as(ServerConfig {
+        io,
+        workers: 1,
+        ..ServerConfig::default()
+    });
+    site.create("quick", 16, "fast");
+    site.create("slow", 32, "slow");
+    let mut quick = site.connect("quick").unwrap();
+    let mut slow = site.connect("slow").unwrap();
+    let whole = vec![7; 8 << 20];
+    slow.write(0, &whole).unwrap();
+    slow.flush().unwrap();
+    quick.write(0, &[1; 4096]).unwrap();
+
+    still.tell(b"p", b'P');
+    // All but the ends, so that no extent is given back as a whole at either of them.
+    let zeroed = 512..whole.len() - 512;
+    let length = zeroed.len() as u32;
+    let asked = std::thread::spawn(move || {
+        slow.zero(512, length).unwrap();
+        slow
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    for round in 0..50 {
+        let began = Instant::now();
+        quick
+            .write(MIB * (round % 16), &[round as u8; 4096])
+            .unwrap();
+        quick.flush().unwrap();
+        let read = quick.read(MIB * (round % 16), 4096).unwrap();
+        assert_eq!(read, [round as u8; 4096]);
+        let took = began.elapsed();
+        assert!(
+            took < AT_ONCE,
+            "a volume waited {took:?} for another one's zeroes"
+        );
+    }
+    assert!(!asked.is_finished(), "the slow device stands still");
+    still.tell(b"r", b'R');
+    let mut slow = asked.join().unwrap();
+    let mut expected = whole;
+    expected[zeroed].fill(0);
+    assert!(slow.read(0, 8 << 20).unwrap() == expected);
+    drop((quick, slow));
+    site.stop();
+}
+
+#[test]
+fn zeroes_that_take_long_keep_no_other_volume() {
+    others_go_on(IoChoice::Auto, true);
+    others_go_on(IoChoice::Threads, true);
+}
+
+#[test]
+fn zeroes_that_have_to_be_written_keep_no_other_volume() {
+    others_go_on(IoChoice::Auto, false);
+    others_go_on(IoChoice::Threads, false);
+}
