@@ -38,6 +38,7 @@ mod serve_cmd;
 mod sim_cmd;
 mod sim_lists;
 mod sim_plan;
+mod sim_replay;
 mod ssd_cmd;
 mod ssd_table;
 mod ssd_tenants;

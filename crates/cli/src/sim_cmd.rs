@@ -22,6 +22,7 @@ use crate::live::OutputArg;
 use crate::record;
 use crate::sim_lists;
 use crate::sim_plan;
+use crate::sim_replay;
 use crate::ssd_cmd;
 use crate::sweep_cmd;
 use crate::trace_cmd::Output;
@@ -59,6 +60,8 @@ pub enum SimCommand {
     Cache(cache_cmd::CacheArgs),
     /// Decide again what a live controller decided, from `terrace export facts`
     Plan(sim_plan::PlanArgs),
+    /// Tell a controller again what a live one was told, from its recording, and hold the plans against one another
+    Replay(sim_replay::ReplayArgs),
     /// Run tenants on one simulated SSD: write amplification, who moves whose pages, latencies, wear
     #[command(after_help = ssd_cmd::EXAMPLES)]
     Ssd(Box<ssd_cmd::SsdArgs>),
@@ -153,6 +156,7 @@ pub fn run(command: SimCommand) -> anyhow::Result<ExitCode> {
         SimCommand::Sweep(args) => sweep_cmd::run(&args),
         SimCommand::Cache(args) => cache_cmd::run(&args),
         SimCommand::Plan(args) => sim_plan::run(&args),
+        SimCommand::Replay(args) => sim_replay::run(&args),
         SimCommand::Ssd(args) => ssd_cmd::run(&args),
         SimCommand::Strategies { output } => sim_lists::strategies(&output),
         SimCommand::Presets { output } => sim_lists::presets(&output),
@@ -356,6 +360,10 @@ fn print_tables(
     for r in results.iter().filter(|r| !r.move_log.is_empty()) {
         writeln!(out, "moves of {}", r.manifest.strategy)?;
         writeln!(out, "{}", report::moves(r))?;
+    }
+    for r in results.iter().filter(|r| !r.events.is_empty()) {
+        writeln!(out, "what happened under {}", r.manifest.strategy)?;
+        writeln!(out, "{}", report::events(r))?;
     }
     Ok(())
 }

@@ -21,6 +21,14 @@ pub enum DaemonError {
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The file that a recording goes to.
+    #[error("cannot record to {file}")]
+    Record {
+        /// The file.
+        file: String,
+        /// Why.
+        source: std::io::Error,
+    },
     /// The controller's sockets.
     #[error(transparent)]
     Controller(#[from] StartError),

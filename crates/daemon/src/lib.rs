@@ -12,6 +12,7 @@
 mod array;
 mod clock;
 mod error;
+mod recording;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -93,7 +94,10 @@ impl Daemon {
         let store = SqliteStore::open(&state.join(STORE_FILE), retention)?;
         let unix_ms = clock::unix_ms();
         let policy = settings.array_policy();
-        let managed = Managed::new(settings, store, unix_ms)?;
+        let mut managed = Managed::new(settings, store, unix_ms)?;
+        if let Some(file) = &words.record {
+            managed.record(recording::to_file(&base.join(file))?)?;
+        }
         let clock = ControllerClock::starting_at(managed.time());
         let managed = Arc::new(Mutex::new(managed));
         let array = match &array_words {

@@ -6,6 +6,7 @@ pub mod export;
 mod load;
 pub mod managed;
 pub mod question;
+pub mod recording;
 mod reload;
 pub mod service;
 pub mod settings;

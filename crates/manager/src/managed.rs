@@ -10,9 +10,10 @@ use units::Nanos;
 use crate::controller::Controller;
 use crate::export;
 use crate::question::{Actor, Answer, Done, Question, Refusal};
+use crate::recording::{Call, Entry, RECORDING_SCHEMA};
 use crate::service::{MessageRefusal, Now, Service};
 use crate::settings::Settings;
-use crate::store::{HistoryQuery, Store, StoreError};
+use crate::store::{Change, HistoryQuery, Store, StoreError};
 use crate::trouble::{TroubleKind, TroubleView};
 use crate::view::{JobView, OutcomeView};
 use crate::wire::{JobsReport, Orders, Register, Welcome, WindowReport, WireRefusal};
@@ -36,7 +37,11 @@ pub struct Managed<S> {
     failure: Option<String>,
     /// Since when it has failed, in the controller's time.
     failing_since: Option<Nanos>,
+    recorder: Option<Recorder>,
 }
+
+/// Takes what is recorded.
+pub type Recorder = Box<dyn FnMut(&Entry) + Send>;
 
 impl<S: Store> Managed<S> {
     /// What the operator's file says.
@@ -60,7 +65,45 @@ impl<S: Store> Managed<S> {
             controller: Some(controller),
             failure: None,
             failing_since: None,
+            recorder: None,
         })
+    }
+
+    /// Records everything from here on.
+    ///
+    /// # Errors
+    /// The store, of which a recording begins with what it has.
+    pub fn record(&mut self, recorder: Recorder) -> Result<(), StoreError> {
+        self.recorder = Some(recorder);
+        self.record_beginning()
+    }
+
+    fn record_beginning(&mut self) -> Result<(), StoreError> {
+        let Some(recorder) = &mut self.recorder else {
+            return Ok(());
+        };
+        let text = self.settings.text();
+        recorder(&Entry::Begin {
+            schema: RECORDING_SCHEMA.into(),
+            file: text.file.clone(),
+            text: text.text.clone(),
+            saved: self.store.values()?,
+        });
+        Ok(())
+    }
+
+    /// Notes what the controller is about to be told.
+    fn record_call(&mut self, now: Now, call: impl FnOnce() -> Call) {
+        if self.recorder.is_none() || self.ready().is_err() {
+            return;
+        }
+        if let Some(recorder) = &mut self.recorder {
+            recorder(&Entry::Called {
+                at_ns: now.at.0,
+                unix_ms: now.unix_ms,
+                call: call(),
+            });
+        }
     }
 
     /// The controller's time when it was last told: a clock goes on from here.
@@ -97,6 +140,7 @@ impl<S: Store> Managed<S> {
         if self.controller.is_none() {
             let read = load(&self.settings, &mut self.store);
             self.controller = Some(read.map_err(|e| e.to_string())?);
+            self.record_beginning().map_err(|e| e.to_string())?;
         }
         Ok(self.controller.as_mut().expect("it was just read"))
     }
@@ -113,6 +157,17 @@ impl<S: Store> Managed<S> {
         match self.store.commit(&changes) {
             Ok(()) => {
                 (self.failure, self.failing_since) = (None, None);
+                if let Some(recorder) = &mut self.recorder {
+                    for change in changes {
+                        if let Change::Decision(d) = change {
+                            recorder(&Entry::Decided {
+                                host: d.host,
+                                generation: d.generation,
+                                plan: d.plan,
+                            });
+                        }
+                    }
+                }
                 Ok(result)
             }
             Err(error) => {
@@ -138,6 +193,10 @@ impl<S: Store> Service for Managed<S> {
         host: &str,
         message: Register,
     ) -> Result<Welcome, MessageRefusal> {
+        self.record_call(now, || Call::Register {
+            host: host.into(),
+            message: message.clone(),
+        });
         let told = self.with(|c| c.register(now, host, &message));
         flatten(told)
     }
@@ -148,6 +207,10 @@ impl<S: Store> Service for Managed<S> {
         host: &str,
         message: WindowReport,
     ) -> Result<Orders, MessageRefusal> {
+        self.record_call(now, || Call::Report {
+            host: host.into(),
+            message: Box::new(message.clone()),
+        });
         let told = self.with(|c| c.report(now, host, message));
         flatten(told)
     }
@@ -158,11 +221,16 @@ impl<S: Store> Service for Managed<S> {
         host: &str,
         message: JobsReport,
     ) -> Result<Orders, MessageRefusal> {
+        self.record_call(now, || Call::JobsEnded {
+            host: host.into(),
+            message: message.clone(),
+        });
         let told = self.with(|c| c.jobs_ended(now, host, &message));
         flatten(told)
     }
 
     fn tick(&mut self, now: Now) {
+        self.record_call(now, || Call::Tick);
         // A store that fails says so to everybody who asks.
         let _ = self.with(|c| c.tick(now));
     }
@@ -171,6 +239,11 @@ impl<S: Store> Service for Managed<S> {
         settings
             .check_reload(&self.settings)
             .map_err(|fault| Refusal::Invalid(fault.to_string()))?;
+        self.record_call(now, || Call::Reload {
+            actor: actor.clone(),
+            file: settings.text().file.clone(),
+            text: settings.text().text.clone(),
+        });
         let done = self
             .with(|c| c.reload(now, actor, settings.clone()))
             .map_err(Refusal::Unavailable)??;
@@ -180,6 +253,12 @@ impl<S: Store> Service for Managed<S> {
 
     fn ask(&mut self, now: Now, actor: &Actor, question: Question) -> Result<Answer, Refusal> {
         let unavailable = |e: StoreError| Refusal::Unavailable(e.to_string());
+        if question.is_order() {
+            self.record_call(now, || Call::Order {
+                actor: actor.clone(),
+                order: question.clone(),
+            });
+        }
         match question {
             Question::History { volume, last_ns } => {
                 let controller = self.ready().map_err(Refusal::Unavailable)?;

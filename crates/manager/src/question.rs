@@ -12,7 +12,8 @@ use model::Mode;
 use model::{Goal, TierState};
 
 /// A question, or an order. Names of volumes and tiers may be `host/name` where several hosts have the same one.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Question {
     /// How everything is.
     Status,

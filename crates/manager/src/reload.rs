@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::settings::{ManagerConfig, Settings};
 
 /// What is opened or agreed upon at a start. The rest takes effect with the next answer, window or decision.
-const FIXED: [&str; 7] = [
+const FIXED: [&str; 8] = [
     "window",
     "array",
     "controller.state",
@@ -14,6 +14,7 @@ const FIXED: [&str; 7] = [
     "controller.listen",
     "controller.raw",
     "controller.rolled",
+    "controller.record",
 ];
 
 impl Settings {

@@ -99,6 +99,9 @@ pub struct ControllerConfig {
     pub raw: Nanos,
     /// Windows of five minutes, and the audit, are kept for so long.
     pub rolled: Nanos,
+    /// A file that everything the controller is told is added to, and what it decides, for `terrace sim replay`. It grows by all reports;
+    /// nothing is recorded if left out.
+    pub record: Option<String>,
 }
 
 impl Default for ControllerConfig {
@@ -112,6 +115,7 @@ impl Default for ControllerConfig {
             key: None,
             raw: Nanos::from_secs(7 * 86_400),
             rolled: Nanos::from_secs(400 * 86_400),
+            record: None,
         }
     }
 }
@@ -284,6 +288,11 @@ impl Settings {
             classes,
             hours,
         }
+    }
+
+    /// The file that they are from.
+    pub fn text(&self) -> &Text {
+        &self.text
     }
 
     /// A fault at a key of the file.

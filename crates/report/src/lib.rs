@@ -44,7 +44,9 @@ pub use html::page;
 pub use optimality::optimality;
 pub use run::labels;
 pub use sweep::{sweep, sweep_csv};
-pub use tables::{Align, Column, by_group, moves, number, printable, summary, table, words};
+pub use tables::{
+    Align, Column, by_group, events, moves, number, printable, summary, table, words,
+};
 pub use wear::wear;
 pub use why::{WhyError, why, why_not};
 pub use why_data::{

@@ -259,6 +259,16 @@ pub fn moves(result: &RunResult) -> String {
     table(&columns, rows.collect())
 }
 
+/// What the controller noted in a run, where its scenario says how its host is run.
+pub fn events(result: &RunResult) -> String {
+    let columns = [number("at", "s"), words("who"), words("what")];
+    let rows = result.events.iter().map(|e| {
+        let at_s = e.at_ns as f64 / 1e9;
+        vec![fixed(at_s, 1), e.actor.clone(), e.text.clone()]
+    });
+    table(&columns, rows.collect())
+}
+
 /// Seconds from the start of the copy to the end of the move.
 pub(crate) fn took_s(record: &MoveRecord) -> Option<f64> {
     Some(record.ended_s? - record.started_s?)

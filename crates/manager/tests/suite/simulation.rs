@@ -33,7 +33,10 @@ fn every_seed_keeps_the_promises() {
             sums.lost > count && sums.late > count && sums.kills > count / 2,
             "{sums:?}"
         );
-        assert!(sums.calibrations > 0 && sums.decisions > count, "{sums:?}");
+        assert!(
+            sums.calibrations > 0 && sums.decisions > count && sums.made_again > count,
+            "{sums:?}"
+        );
         assert!(
             sums.stale_refused > 0
                 && sums.told_at_once > 0

@@ -1,11 +1,13 @@
 //! One simulated run.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use algo::Rng;
 use manager::agent::{Agent, Deed, Message};
 use manager::managed::Managed;
 use manager::question::{Actor, Answer, Choice, Question};
+use manager::recording::{Entry, Replay};
 use manager::service::{MessageRefusal, Now, Service};
 use manager::settings::{ManagerConfig, Settings};
 use manager::store::memory::Fault;
@@ -96,6 +98,7 @@ pub struct Sums {
     pub decisions: u64,
     pub stale_refused: u64,
     pub told_at_once: u64,
+    pub made_again: u64,
     pub store_failures: u64,
     pub full: u64,
 }
@@ -113,6 +116,7 @@ impl Sums {
         self.decisions += other.decisions;
         self.stale_refused += other.stale_refused;
         self.told_at_once += other.told_at_once;
+        self.made_again += other.made_again;
         self.store_failures += other.store_failures;
         self.full += other.full;
     }
@@ -174,15 +178,19 @@ struct World {
     cut_until_ns: u64,
     /// When the report that the controller is taking in was sent.
     at_hand_ns: Option<u64>,
+    /// What controllers were told, of some worlds: it takes as long as everything else.
+    recording: Option<Arc<Mutex<Vec<String>>>>,
     sums: Sums,
 }
 
 pub fn run(seed: u64) -> Sums {
     let mut world = World::new(seed);
+    world.recording = seed.is_multiple_of(4).then(Default::default);
     while world.now_ns < TROUBLE_NS + PEACE_NS {
         world.step();
     }
     world.all_is_well();
+    world.made_again();
     world.sums
 }
 
@@ -222,6 +230,7 @@ impl World {
             packet_number: 0,
             cut_until_ns: 0,
             at_hand_ns: None,
+            recording: None,
             sums: Sums::default(),
         }
     }
@@ -375,14 +384,39 @@ impl World {
         }
     }
 
+    /// Whoever is told the same decides the same.
+    fn made_again(&mut self) {
+        let Some(recording) = self.recording.take() else {
+            return;
+        };
+        let mut replay = Replay::default();
+        for (i, line) in recording.lock().unwrap().iter().enumerate() {
+            let made = replay
+                .line(line)
+                .unwrap_or_else(|why| panic!("line {}: {why}", i + 1));
+            if let Some(made) = made {
+                assert!(made.same, "line {}: {made:?}", i + 1);
+                self.sums.made_again += 1;
+            }
+        }
+        assert_eq!(replay.surplus(), 0);
+    }
+
     fn controller_lives(&mut self) {
         if self.controller.is_none() && self.now_ns >= self.controller_back_ns {
             self.store.set_fault(Fault::None);
             let strategy = STRATEGIES[self.rng.below(STRATEGIES.len() as u64) as usize];
             let settings = settings(strategy);
             let unix_ms = self.now().unix_ms;
-            let made =
+            let mut made =
                 Managed::new(settings, self.store.clone(), unix_ms).expect("the store works");
+            if let Some(recording) = self.recording.clone() {
+                let recorder = move |entry: &Entry| {
+                    let line = serde_json::to_string(entry).expect("plain data");
+                    recording.lock().unwrap().push(line);
+                };
+                made.record(Box::new(recorder)).expect("the store works");
+            }
             // Its clock goes on where the store and the wall clock say that it was.
             self.ahead_ns = made.time().0.saturating_sub(self.now_ns);
             self.controller = Some(made);

@@ -1,0 +1,74 @@
+//! `terrace sim replay`: tells a controller again what a live one was told.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use manager::recording::{MadeAgain, Replay};
+use units::Nanos;
+
+use crate::live::Form;
+
+/// `terrace sim replay`
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// What a controller with `record` in its configuration has written
+    #[arg(value_name = "RECORDING")]
+    recording: PathBuf,
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Form,
+}
+
+/// Runs `terrace sim replay`; exit status 1 where a plan is another one than was recorded.
+pub fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
+    let name = args.recording.display();
+    let file = File::open(&args.recording).with_context(|| format!("cannot read {name}"))?;
+    let mut replay = Replay::default();
+    let mut plans = Vec::new();
+    for (i, line) in BufReader::new(file).lines().enumerate() {
+        let line = line.with_context(|| format!("cannot read {name}"))?;
+        match replay.line(&line) {
+            Ok(made) => plans.extend(made),
+            Err(why) => bail!("{name}:{}: {why}", i + 1),
+        }
+    }
+    let mut out = io::stdout().lock();
+    match args.output {
+        Form::Json => writeln!(out, "{}", serde_json::to_string_pretty(&plans)?)?,
+        Form::Table => table(&mut out, &plans)?,
+    }
+    out.flush()?;
+    let all = plans.iter().all(|p| p.same) && replay.surplus() == 0;
+    Ok(match all {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+fn table(out: &mut impl Write, plans: &[MadeAgain]) -> io::Result<()> {
+    use report::{number, table, words};
+    let columns = [
+        number("plan", ""),
+        words("host"),
+        words("at"),
+        number("moves", ""),
+        words("made again"),
+    ];
+    let rows = plans.iter().map(|p| {
+        let same = if p.same { "the same" } else { "ANOTHER ONE" };
+        vec![
+            p.generation.to_string(),
+            p.host.clone(),
+            Nanos(p.at_ns).words(),
+            p.moves.to_string(),
+            same.into(),
+        ]
+    });
+    write!(out, "{}", table(&columns, rows.collect()))?;
+    let same = plans.iter().filter(|p| p.same).count();
+    writeln!(out, "\n{same} of {} plans are the same", plans.len())
+}

@@ -1,0 +1,34 @@
+//! Where a recording goes.
+
+use std::fs::OpenOptions;
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use manager::managed::Recorder;
+use tracing::error;
+
+use crate::error::DaemonError;
+
+/// Adds to a file, which only its owner may read. One that cannot be written is given up: nothing that is decided depends on it.
+pub(crate) fn to_file(path: &Path) -> Result<Recorder, DaemonError> {
+    let mut options = OpenOptions::new();
+    let name = path.display().to_string();
+    let file = options.append(true).create(true).mode(0o600).open(path);
+    let file = file.map_err(|source| DaemonError::Record {
+        file: name.clone(),
+        source,
+    })?;
+    let mut file = Some(BufWriter::new(file));
+    Ok(Box::new(move |entry| {
+        let Some(out) = &mut file else { return };
+        let written = serde_json::to_writer(&mut *out, entry)
+            .map_err(io::Error::from)
+            .and_then(|()| out.write_all(b"\n"))
+            .and_then(|()| out.flush());
+        if let Err(why) = written {
+            error!(file = name, "the recording ends here: {why}");
+            file = None;
+        }
+    }))
+}

@@ -1,0 +1,225 @@
+//! What a controller was told, and what it decided, line by line: so that a decision that nobody understands can be made again elsewhere.
+//!
+//! ```text
+//!   begin {configuration, stored values} ─ call ─ call ─ decided ─ call ─ …     one JSON object to a line
+//! ```
+//!
+//! A controller is a function of what its store has and what it is told ([`crate::controller`]), so whoever reads a recording again
+//! comes to the same plans. Whoever does not has found a difference between two versions, or a fault.
+//!
+//! It is not an audit and not a backup: questions that change nothing are left out, and a recording is as large as all reports
+//! together.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use units::Nanos;
+
+use crate::controller::Controller;
+use crate::question::{Actor, Question};
+use crate::service::Now;
+use crate::settings::{ManagerConfig, Settings};
+use crate::store::Change;
+use crate::wire::{JobsReport, Register, WindowReport};
+
+/// Of the first line.
+pub const RECORDING_SCHEMA: &str = "terrace.recording/1";
+
+/// A line of a recording.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "entry", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Entry {
+    /// A controller begins, or has read its store again.
+    Begin {
+        /// [`RECORDING_SCHEMA`].
+        schema: String,
+        /// Name of the configuration file.
+        file: String,
+        /// Its text.
+        text: String,
+        /// What the store had.
+        saved: Vec<(String, String)>,
+    },
+    /// It was told something.
+    Called {
+        /// The controller's time.
+        at_ns: u64,
+        /// Wall-clock time.
+        unix_ms: u64,
+        /// What.
+        call: Call,
+    },
+    /// It decided where data is to be.
+    Decided {
+        /// The host.
+        host: String,
+        /// Number of the plan.
+        generation: u64,
+        /// The plan.
+        plan: Value,
+    },
+}
+
+/// What a controller is told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Call {
+    /// An agent is there.
+    Register {
+        /// Its host.
+        host: String,
+        /// Its message.
+        message: Register,
+    },
+    /// A window.
+    Report {
+        /// Its host.
+        host: String,
+        /// Its message.
+        message: Box<WindowReport>,
+    },
+    /// Jobs that have ended.
+    JobsEnded {
+        /// Their host.
+        host: String,
+        /// The message.
+        message: JobsReport,
+    },
+    /// Time passes.
+    Tick,
+    /// Somebody orders something.
+    Order {
+        /// Who.
+        actor: Actor,
+        /// What.
+        order: Question,
+    },
+    /// The configuration was read anew.
+    Reload {
+        /// Who asked for that.
+        actor: Actor,
+        /// Name of the file.
+        file: String,
+        /// Its text.
+        text: String,
+    },
+}
+
+impl Call {
+    /// Tells a controller. What it answers was answered when it was recorded.
+    fn tell(self, now: Now, controller: &mut Controller) -> Result<(), String> {
+        match self {
+            Call::Register { host, message } => {
+                let _ = controller.register(now, &host, &message);
+            }
+            Call::Report { host, message } => {
+                let _ = controller.report(now, &host, *message);
+            }
+            Call::JobsEnded { host, message } => {
+                let _ = controller.jobs_ended(now, &host, &message);
+            }
+            Call::Tick => controller.tick(now),
+            Call::Order { actor, order } => {
+                let _ = controller.ask(now, &actor, order);
+            }
+            Call::Reload { actor, file, text } => {
+                let _ = controller.reload(now, &actor, settings(&file, &text)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn settings(file: &str, text: &str) -> Result<Settings, String> {
+    let (words, text) = config::read::<ManagerConfig>(file, text).map_err(|e| e.to_string())?;
+    Settings::new(text, words).map_err(|e| e.to_string())
+}
+
+/// A plan that was made again.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MadeAgain {
+    /// The host.
+    pub host: String,
+    /// Its number.
+    pub generation: u64,
+    /// When, the controller's time.
+    pub at_ns: u64,
+    /// Its moves.
+    pub moves: usize,
+    /// Whether it is the recorded one, field by field.
+    pub same: bool,
+}
+
+/// A recording that is read again.
+#[derive(Default)]
+pub struct Replay {
+    controller: Option<Controller>,
+    now: Nanos,
+    /// Plans that were made, and are to be in the recording next.
+    made: VecDeque<(String, u64, Value)>,
+}
+
+impl Replay {
+    /// Takes the next line in; the plan that it has, and whether that was made again.
+    ///
+    /// # Errors
+    /// A line that is not understood, or does not belong here.
+    pub fn line(&mut self, line: &str) -> Result<Option<MadeAgain>, String> {
+        let entry = serde_json::from_str(line).map_err(|e| e.to_string())?;
+        match entry {
+            Entry::Begin {
+                schema,
+                file,
+                text,
+                saved,
+            } => {
+                if schema != RECORDING_SCHEMA {
+                    let want = RECORDING_SCHEMA;
+                    return Err(format!("it is of {schema:?}, this version reads {want:?}"));
+                }
+                let controller = Controller::new(settings(&file, &text)?, saved)?;
+                self.controller = Some(controller);
+                self.made.clear();
+                Ok(None)
+            }
+            Entry::Called {
+                at_ns,
+                unix_ms,
+                call,
+            } => {
+                let began = "a recording begins with what the controller began with";
+                let controller = self.controller.as_mut().ok_or(began)?;
+                self.now = Nanos(at_ns);
+                let at = self.now;
+                call.tell(Now { at, unix_ms }, controller)?;
+                for change in controller.take_changes() {
+                    if let Change::Decision(d) = change {
+                        self.made.push_back((d.host, d.generation, d.plan));
+                    }
+                }
+                Ok(None)
+            }
+            Entry::Decided {
+                host,
+                generation,
+                plan,
+            } => {
+                let made = self.made.pop_front();
+                let moves = plan.get("moves").and_then(Value::as_array);
+                Ok(Some(MadeAgain {
+                    at_ns: self.now.0,
+                    moves: moves.map_or(0, Vec::len),
+                    same: made.is_some_and(|m| m == (host.clone(), generation, plan)),
+                    host,
+                    generation,
+                }))
+            }
+        }
+    }
+
+    /// Plans that were made and are not in what was read.
+    pub fn surplus(&self) -> usize {
+        self.made.len()
+    }
+}
