@@ -46,6 +46,8 @@ pub(crate) struct Host {
     /// Calibrations that ended, until the controller has taken them.
     pub(crate) results: Vec<CalibrationResult>,
     detail: Detail,
+    /// Bytes that moves which ended have copied, whoever was told of that.
+    copied: BTreeMap<u32, u64>,
     /// A job has ended since the controller was last told.
     news: bool,
     /// Time that devices were in use, and what they did, when the window began.
@@ -78,6 +80,7 @@ impl Host {
             jobs: BTreeMap::new(),
             results: vec![],
             detail: Detail::Volumes,
+            copied: BTreeMap::new(),
             news: false,
             before: vec![DeviceIo::default(); model.topology.devices.len()],
             log: BTreeMap::new(),
@@ -96,7 +99,7 @@ impl Host {
         self.session += 1;
         (self.seq, self.answered) = (0, 0);
         self.jobs.clear();
-        self.whole_from_ns = now_ns;
+        (self.whole_from_ns, self.news) = (now_ns, false);
         let message = Register {
             protocol: PROTOCOL,
             session: self.session,
@@ -445,6 +448,11 @@ impl Simulation<'_> {
     }
 
     pub(crate) fn move_ended(&mut self, job: u32, ended: JobProgress) {
+        if let JobProgress::Done { copied_bytes } | JobProgress::Failed { copied_bytes, .. } = ended
+        {
+            let copied = self.host.copied.entry(job).or_default();
+            *copied = copied_bytes.max(*copied);
+        }
         self.host.jobs.insert(job, Some(ended));
         self.host.news = true;
     }
@@ -466,7 +474,9 @@ impl Simulation<'_> {
                 _ => totals.not_done += 1,
             }
             let moving = self.moving[v].as_ref().filter(|m| m.job == job);
-            let bytes = moving.map_or(view.copied_bytes, |m| m.copied.0);
+            let under_way = moving.map(|m| m.copied.0);
+            let bytes = under_way.or(self.host.copied.get(&job).copied());
+            let bytes = bytes.unwrap_or(view.copied_bytes);
             totals.bytes += bytes;
             if bytes > 0 {
                 volumes.push(v);

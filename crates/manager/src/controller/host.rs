@@ -233,11 +233,14 @@ impl Host {
         self.last.as_ref().map(|l| &l.1)
     }
 
-    /// Tier of a device, by the last report.
+    /// Tier of a device, by the last report; without one, as of the last decision.
     pub(super) fn tier_of(&self, device: &str) -> &str {
-        let found = self
+        let reported = self
             .report()
             .and_then(|r| r.devices.iter().find(|d| d.name == device));
-        found.map_or("unknown", |d| &d.tier)
+        let decided = || self.kept.devices.iter().find(|d| d.0 == device);
+        let tier = reported.map(|d| &d.tier);
+        tier.or_else(|| decided().map(|d| &d.1))
+            .map_or("unknown", String::as_str)
     }
 }
