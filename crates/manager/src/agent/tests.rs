@@ -149,6 +149,43 @@ fn a_move_is_begun_once_followed_and_done() {
 }
 
 #[test]
+fn a_job_that_ends_is_told_at_once_and_once() {
+    let mut agent = registered(vec![volume("slow", None)]);
+    agent.ordered(SECOND, SECOND, orders(&agent, vec![order()]));
+    agent.beat(SECOND + 1, snapshot(vec![volume("slow", None)]));
+    agent.poll_deed().expect("it begins");
+    agent.beat(SECOND + 2, snapshot(vec![volume("slow", Some("fast"))]));
+    assert_eq!(agent.poll_message(), None);
+    // In the middle of a window.
+    agent.beat(SECOND + 3, snapshot(vec![volume("fast", None)]));
+    let Some(Message::JobsEnded(told)) = agent.poll_message() else {
+        panic!("it has ended")
+    };
+    assert!(matches!(
+        told.jobs[..],
+        [JobWindow {
+            job: 3,
+            state: JobProgress::Done { .. }
+        }]
+    ));
+    assert_eq!(told.seq, agent.seq);
+    agent.beat(SECOND + 4, snapshot(vec![volume("fast", None)]));
+    assert_eq!(agent.poll_message(), None);
+    // Should that be lost, the window tells of it again.
+    agent.beat(2 * SECOND, snapshot(vec![volume("fast", None)]));
+    let window = report(&mut agent);
+    assert_eq!((window.seq, window.jobs.len()), (told.seq + 1, 1));
+    // Its answer may come after that of the window, and is old then.
+    let late = Orders {
+        seq: told.seq,
+        ..orders(&agent, vec![order()])
+    };
+    agent.ordered(2 * SECOND, 2 * SECOND, orders(&agent, vec![]));
+    agent.ordered(2 * SECOND, 2 * SECOND, late);
+    assert!(agent.orders.is_empty() && agent.jobs.is_empty());
+}
+
+#[test]
 fn what_was_going_on_before_a_restart_is_adopted_or_done_never_begun_again() {
     for (found, done) in [
         (volume("slow", Some("fast")), false),

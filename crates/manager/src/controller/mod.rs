@@ -118,7 +118,7 @@ pub struct Made {
     pub at: Nanos,
     /// Whether data could be placed.
     pub placement_due: bool,
-    /// The decision without the strategy's state.
+    /// Why, and why not.
     pub report: Report,
     /// The assignment problem behind it, where the strategy solves one.
     pub assignment: Option<AssignmentTaken>,

@@ -132,6 +132,6 @@ impl Manager {
 /// The control is nobody's to decide about.
 fn without_control(snapshot: &mut Snapshot) {
     snapshot.tiers.retain(|t| t != CONTROL);
-    snapshot.devices.retain(|d| d.name != CONTROL);
+    snapshot.devices.retain(|d| d.tier != CONTROL);
     snapshot.volumes.retain(|v| v.name != CONTROL);
 }

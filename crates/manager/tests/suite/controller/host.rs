@@ -243,6 +243,23 @@ impl Host {
         Ok(self.orders.insert(orders))
     }
 
+    /// What tells of the jobs now.
+    pub fn jobs_report(&self) -> manager::wire::JobsReport {
+        manager::wire::JobsReport {
+            session: self.session,
+            seq: self.seq,
+            jobs: self.jobs.clone(),
+        }
+    }
+
+    /// Half a window later jobs that have ended are told of.
+    pub fn tell_of_jobs(&mut self) -> Result<Orders, MessageRefusal> {
+        self.now_ns += WINDOW / 2;
+        self.seq += 1;
+        let message = self.jobs_report();
+        self.managed.jobs_ended(self.now(), "alpha", message)
+    }
+
     pub fn windows(&mut self, count: u64) {
         for _ in 0..count {
             self.window().expect("it is taken");

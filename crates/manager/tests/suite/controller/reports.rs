@@ -212,3 +212,44 @@ fn a_volume_whose_device_hangs_misses_its_objective() {
     host.windows(1);
     assert_eq!(missed(&mut host), (false, 2, 0));
 }
+
+#[test]
+fn the_next_job_begins_when_the_one_before_it_is_said_to_have_ended() {
+    // One move at a time.
+    let rules = "[policy]\nconcurrent_moves = 1\npins = { busy = \"fast\", idle = \"mid\" }";
+    let config = with(AUTO).replacen("[policy]", rules, 1);
+    let mut host = Host::new(&config, upside_down());
+    let plan = host.until_plan();
+    assert!(plan.moves.len() >= 2, "{plan:?}");
+    host.windows(1);
+    let [first] = host.ordered()[..] else {
+        panic!("{:?}", host.ordered())
+    };
+    host.finish(first, 100);
+    // Half a window later: no window has ended, and its load is not told.
+    let orders = host.tell_of_jobs().expect("it is taken");
+    let next: Vec<u32> = orders.moves.iter().map(|m| m.job).collect();
+    assert_eq!(next.len(), 1);
+    assert_ne!(next, [first]);
+    assert_eq!(host.job(first).state, "done");
+    // The same message again is old; another agent's is not known.
+    let again = host.jobs_report();
+    let now = host.now();
+    let refused = host.managed.jobs_ended(now, "alpha", again.clone());
+    assert!(matches!(
+        refused,
+        Err(MessageRefusal::Wire(WireRefusal::Stale { .. }))
+    ));
+    let stranger = manager::wire::JobsReport {
+        session: 4711,
+        seq: 1_000,
+        ..again
+    };
+    let refused = host.managed.jobs_ended(now, "alpha", stranger);
+    assert!(matches!(
+        refused,
+        Err(MessageRefusal::Wire(WireRefusal::Register))
+    ));
+    host.windows(1);
+    assert_eq!(host.ordered(), next, "and it goes on");
+}
