@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use manager::recording::{MadeAgain, Replay};
+use manager::recording::{self, MadeAgain, Replay};
 use units::Nanos;
 
 use crate::live::Form;
@@ -29,10 +29,18 @@ pub fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     let file = File::open(&args.recording).with_context(|| format!("cannot read {name}"))?;
     let mut replay = Replay::default();
     let mut plans = Vec::new();
-    for (i, line) in BufReader::new(file).lines().enumerate() {
+    let mut lines = BufReader::new(file).lines().enumerate().peekable();
+    while let Some((i, line)) = lines.next() {
         let line = line.with_context(|| format!("cannot read {name}"))?;
+        let after = |(_, next): &(usize, io::Result<String>)| {
+            next.as_ref().is_ok_and(|n| recording::begins(n))
+        };
         match replay.line(&line) {
             Ok(made) => plans.extend(made),
+            // A controller that was killed while it wrote: the next one begins anew.
+            Err(why) if lines.peek().is_some_and(after) => {
+                writeln!(io::stderr(), "{name}:{}: cut off: {why}", i + 1)?;
+            }
             Err(why) => bail!("{name}:{}: {why}", i + 1),
         }
     }

@@ -1,8 +1,8 @@
 //! Where a recording goes.
 
-use std::fs::OpenOptions;
-use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use manager::managed::Recorder;
@@ -14,7 +14,8 @@ use crate::error::DaemonError;
 pub(crate) fn to_file(path: &Path) -> Result<Recorder, DaemonError> {
     let mut options = OpenOptions::new();
     let name = path.display().to_string();
-    let file = options.append(true).create(true).mode(0o600).open(path);
+    options.read(true).append(true).create(true).mode(0o600);
+    let file = options.open(path).and_then(after_whole_lines);
     let file = file.map_err(|source| DaemonError::Record {
         file: name.clone(),
         source,
@@ -31,4 +32,17 @@ pub(crate) fn to_file(path: &Path) -> Result<Recorder, DaemonError> {
             file = None;
         }
     }))
+}
+
+/// A line that was cut off, as its controller was killed, ends here.
+fn after_whole_lines(mut file: File) -> io::Result<File> {
+    let size = file.seek(SeekFrom::End(0))?;
+    let mut last = [b'\n'];
+    if size > 0 {
+        file.read_exact_at(&mut last, size - 1)?;
+    }
+    if last != [b'\n'] {
+        file.write_all(b"\n")?;
+    }
+    Ok(file)
 }

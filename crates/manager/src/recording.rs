@@ -136,6 +136,11 @@ fn settings(file: &str, text: &str) -> Result<Settings, String> {
     Settings::new(text, words).map_err(|e| e.to_string())
 }
 
+/// Whether a line is one that a controller begins with.
+pub fn begins(line: &str) -> bool {
+    matches!(serde_json::from_str(line), Ok(Entry::Begin { .. }))
+}
+
 /// A plan that was made again.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MadeAgain {

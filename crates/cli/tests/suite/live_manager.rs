@@ -409,3 +409,56 @@ fn a_configuration_is_read_again_whole_or_not_at_all() {
     });
     running.stop();
 }
+
+/// One life of a controller after the other is recorded, a person's word and a kill between them; whoever is told the same, decides the same.
+#[test]
+fn what_was_recorded_is_decided_again() {
+    let extra = "[controller]\nrecord = \"told.jsonl\"\n";
+    let bench = bench(extra);
+    let running = serve(&bench);
+    fill(&mut datapath::Client::connect(&uri(&running)).unwrap(), 64);
+    let guest = Guest::on(uri(&running));
+    plan(&bench);
+    approve(&bench);
+    wait(PATIENCE, "the move", || {
+        job(&bench).filter(|j| j.state == "active" && j.copied_bytes > 0)
+    });
+    running.kill_9();
+    drop(guest);
+    let running = serve(&bench);
+    let guest = Guest::on(uri(&running));
+    wait(PATIENCE, "the end of the move", || {
+        job(&bench).filter(|j| j.state == "done")
+    });
+    let generation = asking(&bench).plan(None).unwrap().generation;
+    drop(guest);
+    running.stop();
+    let again = bench.json(&["sim", "replay", "told.jsonl"]);
+    let plans = again.as_array().unwrap();
+    assert!(plans.len() as u64 >= generation, "{again}");
+    assert!(plans.iter().all(|p| p["same"] == true), "{again}");
+    assert!(plans.iter().any(|p| p["moves"].as_u64() > Some(0)));
+    let table = bench.ok(&["sim", "replay", "told.jsonl"]);
+    let said = format!("{n} of {n} plans are the same", n = plans.len());
+    assert!(table.contains(&said), "{table}");
+    // Another plan than was recorded is seen, and so is a line that nobody wrote.
+    let told = std::fs::read_to_string(bench.path().join("told.jsonl")).unwrap();
+    let other = told.replacen("\"strategy\":\"idt\"", "\"strategy\":\"other\"", 1);
+    assert_ne!(told, other);
+    std::fs::write(bench.path().join("other.jsonl"), other).unwrap();
+    let output = bench.run(&["sim", "replay", "other.jsonl"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("ANOTHER ONE"));
+    // A life that was cut off in the middle of a line, and the next one.
+    let cut = &told[..told.len() - 20];
+    std::fs::write(bench.path().join("lives.jsonl"), format!("{cut}\n{told}")).unwrap();
+    let twice = bench.json(&["sim", "replay", "lives.jsonl"]);
+    assert!(
+        twice.as_array().unwrap().len() + 2 > 2 * plans.len(),
+        "{twice}"
+    );
+    std::fs::write(bench.path().join("cut.jsonl"), cut).unwrap();
+    let lines = cut.lines().count();
+    let said = bench.refused(&["sim", "replay", "cut.jsonl"]);
+    assert!(said.contains(&format!("cut.jsonl:{lines}: ")), "{said}");
+}
