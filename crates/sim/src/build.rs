@@ -1,6 +1,7 @@
 //! From the words of a scenario to a model that can run: names become ids, presets become devices, and everything
 //! that cannot work is refused with its key.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use config::{UnknownVolumes, class_of, find, resolve_classes, resolve_policy, resolve_topology};
@@ -119,19 +120,13 @@ impl ScenarioFile {
         );
         let topology = resolve_topology(&self.source, &s.tiers)?;
         let mut classes = resolve_classes(&self.source, &s.classes)?;
-        let mut vms: Vec<String> = Vec::new();
         let mut volumes = Vec::new();
         if s.volumes.is_empty() {
             return Err(self.fault("volumes", "there is none"));
         }
+        let (belonging, vms) = self.belonging(&mut classes)?;
         for (i, v) in s.volumes.iter().enumerate() {
             let at = |key: &str| format!("volumes[{i}].{key}");
-            if s.volumes[..i].iter().any(|o| o.name == v.name) {
-                return Err(self.fault(
-                    &at("name"),
-                    format!("volume \"{}\" is listed twice", v.name),
-                ));
-            }
             if v.size < Bytes(4096) {
                 return Err(self.fault(
                     &at("size"),
@@ -146,16 +141,10 @@ impl ScenarioFile {
                 );
                 return Err(self.fault(&at("size"), why));
             }
-            let class = class_of(&mut classes, v.class.as_deref())
-                .map_err(|why| self.fault(&at("class"), why))?;
-            let vm_name = v.vm.as_ref().unwrap_or(&v.name);
-            let vm = vms.iter().position(|n| n == vm_name).unwrap_or_else(|| {
-                vms.push(vm_name.clone());
-                vms.len() - 1
-            });
+            let (class, vm) = belonging[i];
             volumes.push(VolumeModel {
                 name: v.name.clone(),
-                vm: VmId::from_index(vm),
+                vm,
                 class,
                 size: v.size,
                 device: DeviceId(0),
@@ -211,6 +200,32 @@ impl ScenarioFile {
             running: self.running(&topology_names, &volume_names)?,
             policy,
         })
+    }
+
+    /// Class and VM of every volume, whose names are their own; and the names of the VMs.
+    pub(crate) fn belonging(
+        &self,
+        classes: &mut Vec<SloClass>,
+    ) -> Result<(Vec<(ClassId, VmId)>, Vec<String>), ScenarioError> {
+        let (mut vms, mut names) = (Vec::new(), BTreeMap::new());
+        let mut seen = BTreeSet::new();
+        let mut out = Vec::with_capacity(self.scenario.volumes.len());
+        for (i, v) in self.scenario.volumes.iter().enumerate() {
+            let at = |key: &str| format!("volumes[{i}].{key}");
+            if !seen.insert(&v.name) {
+                let why = format!("volume \"{}\" is listed twice", v.name);
+                return Err(self.fault(&at("name"), why));
+            }
+            let class = class_of(classes, v.class.as_deref())
+                .map_err(|why| self.fault(&at("class"), why))?;
+            let name = v.vm.as_ref().unwrap_or(&v.name);
+            let vm = *names.entry(name).or_insert_with(|| {
+                vms.push(name.clone());
+                VmId::from_index(vms.len() - 1)
+            });
+            out.push((class, vm));
+        }
+        Ok((out, vms))
     }
 
     /// Sizes that would take more memory than they are worth.

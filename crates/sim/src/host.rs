@@ -38,6 +38,7 @@ pub(crate) struct Host {
     volumes: BTreeMap<String, usize>,
     devices: BTreeMap<String, DeviceId>,
     session: u64,
+    registered: bool,
     seq: u64,
     /// The last message that was answered.
     answered: u64,
@@ -75,6 +76,7 @@ impl Host {
                 .map(|(i, d)| (d.name.clone(), DeviceId::from_index(i)))
                 .collect(),
             session: 0,
+            registered: false,
             seq: 0,
             answered: 0,
             jobs: BTreeMap::new(),
@@ -94,7 +96,8 @@ impl Host {
         host
     }
 
-    /// Another life of the agent: it knows nothing of what was ordered.
+    /// Another life of the agent: it knows nothing of what was ordered. While the one before counts as there it is not taken in, and
+    /// tries again with each window.
     pub(crate) fn register(&mut self, now_ns: u64) {
         self.session += 1;
         (self.seq, self.answered) = (0, 0);
@@ -106,7 +109,11 @@ impl Host {
             version: env!("CARGO_PKG_VERSION").into(),
         };
         let welcome = self.controller.register(self.now(now_ns), HOST, &message);
-        self.detail = welcome.expect("no other host has its name").detail;
+        self.registered = welcome.is_ok();
+        match welcome {
+            Ok(welcome) => self.detail = welcome.detail,
+            Err(refusal) => self.remark(now_ns, format!("not registered: {refusal}")),
+        }
     }
 
     /// Jobs as they were last seen.
@@ -145,6 +152,9 @@ impl Host {
     /// Something that the agent has to say.
     pub(crate) fn remark(&mut self, at_ns: u64, text: String) {
         self.note();
+        if !self.told {
+            return;
+        }
         self.events.push(RunEvent {
             at_ns,
             actor: "agent".into(),
@@ -178,8 +188,10 @@ impl Simulation<'_> {
         let report = self.window_report(now_ns);
         // What an agent reports began after it did.
         let whole = now_ns >= self.host.whole_from_ns + self.model.window.0;
-        if whole && self.host.way.is_open() {
-            self.send(now_ns, report)?;
+        match (self.host.way.is_open(), self.host.registered) {
+            (true, true) if whole => self.send(now_ns, report)?,
+            (true, false) => self.host.register(now_ns),
+            _ => {}
         }
         Ok(())
     }
@@ -210,7 +222,8 @@ impl Simulation<'_> {
 
     /// Tells the controller of jobs that have ended, as long as that lets others begin that end at once.
     pub(crate) fn tell_of_jobs(&mut self, now_ns: u64) {
-        while self.host.way.is_open() && std::mem::take(&mut self.host.news) {
+        while self.host.registered && self.host.way.is_open() && self.host.news {
+            self.host.news = false;
             self.host.seq += 1;
             let message = JobsReport {
                 session: self.host.session,

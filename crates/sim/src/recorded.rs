@@ -2,10 +2,10 @@
 //! plan, byte for byte. Whoever changes the scenario first sees what the controller would have done instead.
 
 use config::scenario::{Recorded, RecordedFacts, RecordedVolume, VolumeConfig};
-use config::{UnknownVolumes, class_of, find, resolve_classes, resolve_policy, resolve_topology};
+use config::{UnknownVolumes, find, resolve_classes, resolve_policy, resolve_topology};
 use model::{Facts, Policy, RunningMove, Topology, VolumeFacts};
 use planner::{AnyStrategy, Decision, StrategyState, decide};
-use units::{DeviceId, VmId, VolumeId};
+use units::{DeviceId, VolumeId};
 
 use crate::{ScenarioError, ScenarioFile};
 
@@ -68,23 +68,11 @@ impl ScenarioFile {
             .map_err(|e| self.fault("recorded.facts", e.to_string()))?;
         let topology = resolve_topology(&self.source, &s.tiers)?;
         let mut classes = resolve_classes(&self.source, &s.classes)?;
-        let mut vms: Vec<String> = Vec::new();
+        let (belonging, vms) = self.belonging(&mut classes)?;
         let mut volumes = Vec::new();
         for (i, v) in s.volumes.iter().enumerate() {
             let at = |key: &str| format!("volumes[{i}].{key}");
-            if s.volumes[..i].iter().any(|o| o.name == v.name) {
-                return Err(self.fault(
-                    &at("name"),
-                    format!("volume \"{}\" is listed twice", v.name),
-                ));
-            }
-            let class = class_of(&mut classes, v.class.as_deref())
-                .map_err(|why| self.fault(&at("class"), why))?;
-            let vm_name = v.vm.as_ref().unwrap_or(&v.name);
-            let vm = vms.iter().position(|n| n == vm_name).unwrap_or_else(|| {
-                vms.push(vm_name.clone());
-                vms.len() - 1
-            });
+            let (class, vm) = belonging[i];
             let measured = known.volumes.get(&v.name).cloned().unwrap_or_default();
             let strange = measured
                 .calibration
@@ -103,7 +91,7 @@ impl ScenarioFile {
             }
             volumes.push(VolumeFacts {
                 name: v.name.clone(),
-                vm: VmId::from_index(vm),
+                vm,
                 class,
                 size: v.size,
                 device: self.recorded_device(&at("device"), v, &topology)?,

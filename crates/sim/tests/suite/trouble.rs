@@ -99,6 +99,19 @@ fn a_move_goes_on_while_its_agent_is_gone_and_is_taken_up_again() {
 }
 
 #[test]
+fn an_agent_that_is_back_before_it_was_missed_waits_until_it_was() {
+    let result = run("[trouble]\nagent_lost = [{ at = \"100s\", lasting = \"5s\" }]\n");
+    assert_eq!(noted(&result, "not registered: another agent"), Some(105.0));
+    let registered = result
+        .events
+        .iter()
+        .filter(|e| e.text.contains("registered ("))
+        .count();
+    assert_eq!(registered, 2);
+    assert_eq!(result.moves.done, 1);
+}
+
+#[test]
 fn what_is_paused_does_not_begin_and_what_runs_goes_on() {
     let result =
         run("[[operator]]\nat = \"30s\"\npause = true\n[[operator]]\nat = \"5m\"\npause = false\n");
