@@ -62,10 +62,16 @@
 //! # What it is not
 //!
 //! No durability: the driver makes the switch durable before it calls [`VolumeMap::switch`], and frees the sources only
-//! after [`VolumeMap::released`] says so. No choice of slots, and no account of the free ones. No bandwidth control: that
-//! is the executor's.
+//! after [`VolumeMap::released`] says so. No choice of slots, and no account of the free ones.
+//!
+//! # What drives a move
+//!
+//! [`Mover`] takes a volume, or some of its extents, from batch to batch, and [`Pace`] says how fast; both are as free of I/O and time as
+//! the map. The data path and the simulator carry out the same steps ([`MoveStep`]), each in its own way.
 
 mod map;
+mod mover;
+mod pace;
 mod relocation;
 mod selection;
 mod throttle;
@@ -74,6 +80,8 @@ pub use map::{
     BATCH_BYTES, BATCH_SPAN, Batch, DeviceIo, Earlier, Location, RangeError, Request, Submission,
     VolumeMap,
 };
+pub use mover::{Flushed, MoveLimits, MoveOrder, MoveStep, Mover, Reserved};
+pub use pace::{FLOOR, GuestLatency, Pace, YIELD_ABOVE};
 pub use relocation::{Chunk, CopyStep, RelocationError, SEAL_AFTER, Ticket};
 pub use selection::Selection;
 pub use throttle::{BURST_NS, Claim, Limits, Throttle, shares};

@@ -23,7 +23,6 @@ use model::ExtentRanges;
 use units::{TierId, VolumeId};
 use volume::{Limits, VolumeMap};
 
-use crate::engine::MoveOrder;
 use crate::keeper::{Keeper, ToKeeper};
 use crate::record::Recorded;
 use crate::registry::{Access, Home};
@@ -204,7 +203,7 @@ impl Desk {
             let order = moves
                 .into_iter()
                 .find(|m| m.volume == id)
-                .map(|m| MoveOrder::of(&m));
+                .map(|m| m.order());
             if let Some(last) = order.iter().flat_map(|o| &o.extents).filter_map(ExtentRanges::last).next()
                 && last as usize >= map.extents()
             {

@@ -25,8 +25,8 @@ const RECENT: f64 = 1.0 / 64.0;
 const BEFORE: f64 = 1.0 / 1024.0;
 
 /// Latency of the guest, before a move and now.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct GuestLatency {
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct GuestLatency {
     recent_ns: f64,
     before_ns: f64,
 }
@@ -34,7 +34,7 @@ pub(super) struct GuestLatency {
 impl GuestLatency {
     /// A guest request took so long. What it took while a move was under way says nothing of the time before it.
     #[inline]
-    pub(super) fn observe(&mut self, latency_ns: u64, moving: bool) {
+    pub fn observe(&mut self, latency_ns: u64, moving: bool) {
         let latency = latency_ns as f64;
         if self.recent_ns == 0.0 {
             self.recent_ns = latency;
@@ -47,11 +47,39 @@ impl GuestLatency {
             self.before_ns += (latency - self.before_ns) * BEFORE;
         }
     }
+
+    /// So many requests took `sum_ns` together while nothing moved: as if each of them had taken the mean.
+    pub fn observe_before(&mut self, count: u64, sum_ns: u64) {
+        if count == 0 {
+            return;
+        }
+        let mean = sum_ns as f64 / count as f64;
+        for (known, weight) in [(&mut self.recent_ns, RECENT), (&mut self.before_ns, BEFORE)] {
+            let rest = match *known == 0.0 {
+                true => 0.0,
+                false => power(1.0 - weight, count),
+            };
+            *known = mean + (*known - mean) * rest;
+        }
+    }
+}
+
+/// `base` to the power of a whole number, the same everywhere.
+fn power(mut base: f64, mut exponent: u64) -> f64 {
+    let mut result = 1.0;
+    while exponent > 0 {
+        if exponent % 2 == 1 {
+            result *= base;
+        }
+        base *= base;
+        exponent /= 2;
+    }
+    result
 }
 
 /// The rate of one move.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub struct Pace {
     cap: BytesPerSec,
     /// Share of the cap.
     share: f64,
@@ -60,7 +88,8 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub(super) fn new(cap: BytesPerSec) -> Self {
+    /// At most so fast, and so fast at first.
+    pub fn new(cap: BytesPerSec) -> Self {
         Self {
             cap,
             share: 1.0,
@@ -70,17 +99,17 @@ impl Pace {
     }
 
     /// When the next chunk may be read.
-    pub(super) fn next_ns(&self) -> u64 {
+    pub fn next_ns(&self) -> u64 {
         self.next_ns
     }
 
     /// The present rate.
-    pub(super) fn rate(&self) -> BytesPerSec {
+    pub fn rate(&self) -> BytesPerSec {
         BytesPerSec((self.cap.0 as f64 * self.share) as u64)
     }
 
     /// Starts to copy `bytes` at `now_ns`: says when the next chunk may begin.
-    pub(super) fn took(&mut self, now_ns: u64, bytes: u64, guest: &GuestLatency) {
+    pub fn took(&mut self, now_ns: u64, bytes: u64, guest: &GuestLatency) {
         if now_ns >= self.look_ns {
             self.look_ns = now_ns + LOOK_NS;
             let limit = (guest.before_ns * YIELD_ABOVE).max(NOISE_NS);
@@ -92,7 +121,7 @@ impl Pace {
         }
         let rate = self.cap.0 as f64 * self.share;
         let pause_ns = bytes as f64 * 1e9 / rate.max(1.0);
-        // As the executor paces in simulation: what was missed is made up for by less than one piece.
+        // What was missed is made up for by less than one piece.
         self.next_ns = self.next_ns.saturating_add(pause_ns as u64).max(now_ns);
     }
 }
@@ -100,6 +129,18 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requests_together_count_as_one_by_one() {
+        let (mut one_by_one, mut together) = (GuestLatency::default(), GuestLatency::default());
+        for (count, latency_ns) in [(700, 200_000), (1, 90_000), (0, 5), (33, 1_000_000)] {
+            (0..count).for_each(|_| one_by_one.observe(latency_ns, false));
+            together.observe_before(count, count * latency_ns);
+        }
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-6 * a;
+        assert!(near(one_by_one.recent_ns, together.recent_ns));
+        assert!(near(one_by_one.before_ns, together.before_ns));
+    }
 
     #[test]
     fn a_quiet_guest_gets_the_cap_and_a_suffering_one_the_floor() {
