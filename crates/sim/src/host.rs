@@ -307,11 +307,11 @@ impl Simulation<'_> {
                     placed: placed.collect(),
                     movable: true,
                     moving: moving.map(|m| MovingWindow {
-                        device: device(m.to),
-                        extents: m.extents.clone(),
-                        copied_bytes: m.copied.0,
+                        device: device(m.to()),
+                        extents: m.extents().cloned(),
+                        copied_bytes: m.copied().0,
                         left_bytes: m.reserved.0,
-                        rate_bytes_per_s: m.rate.0,
+                        rate_bytes_per_s: m.rate().0,
                     }),
                     calibrating: self.sessions[v].is_some(),
                     load: Some(self.world.stats.take_load(v)),
@@ -343,9 +343,9 @@ impl Simulation<'_> {
         let under_way = |job: u32| {
             let moving = self.moving.iter().flatten().find(|m| m.job == job);
             moving.map(|m| JobProgress::Copying {
-                copied_bytes: m.copied.0,
+                copied_bytes: m.copied().0,
                 left_bytes: m.reserved.0,
-                rate_bytes_per_s: m.rate.0,
+                rate_bytes_per_s: m.rate().0,
             })
         };
         let jobs = self.host.jobs.iter();
@@ -466,7 +466,7 @@ impl Simulation<'_> {
                 _ => totals.not_done += 1,
             }
             let moving = self.moving[v].as_ref().filter(|m| m.job == job);
-            let bytes = moving.map_or(view.copied_bytes, |m| m.copied.0);
+            let bytes = moving.map_or(view.copied_bytes, |m| m.copied().0);
             totals.bytes += bytes;
             if bytes > 0 {
                 volumes.push(v);

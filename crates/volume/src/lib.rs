@@ -67,21 +67,26 @@
 //! # What drives a move
 //!
 //! [`Mover`] takes a volume, or some of its extents, from batch to batch, and [`Pace`] says how fast; both are as free of I/O and time as
-//! the map. The data path and the simulator carry out the same steps ([`MoveStep`]), each in its own way.
+//! the map. The data path and the simulator carry out the same steps ([`MoveStep`]), each in its own way. A move yields to those who share
+//! its devices by what they have left of their objectives ([`SlackBoard`]).
 
+mod judged;
 mod map;
 mod mover;
 mod pace;
 mod relocation;
 mod selection;
+mod slack;
 mod throttle;
 
+pub use judged::JudgedLatency;
 pub use map::{
     BATCH_BYTES, BATCH_SPAN, Batch, DeviceIo, Earlier, Location, RangeError, Request, Submission,
     VolumeMap,
 };
-pub use mover::{Flushed, MoveLimits, MoveOrder, MoveStep, Mover, Reserved};
-pub use pace::{FLOOR, GuestLatency, Pace, YIELD_ABOVE};
+pub use mover::{Flushed, Guests, MoveLimits, MoveOrder, MoveStep, Mover, Reserved};
+pub use pace::{CONSERVATIVE, FLOOR, GuestLatency, NEAR, Pace, YIELD_ABOVE};
 pub use relocation::{Chunk, CopyStep, RelocationError, SEAL_AFTER, Ticket};
 pub use selection::Selection;
+pub use slack::{Slack, SlackBoard};
 pub use throttle::{BURST_NS, Claim, Limits, Throttle, shares};

@@ -23,6 +23,7 @@ use crate::map::{Batch, Earlier, Location, VolumeMap};
 use crate::pace::{GuestLatency, Pace};
 use crate::relocation::{Chunk, CopyStep};
 use crate::selection::Selection;
+use crate::slack::Slack;
 
 /// How long to wait before the store is asked again for a switch that it could not confirm.
 const SWITCH_RETRY_NS: u64 = 200_000_000;
@@ -60,6 +61,15 @@ pub struct MoveLimits {
     pub batch: Bytes,
     /// Bytes of one chunk of a copy.
     pub chunk: Bytes,
+}
+
+/// To whom a move yields.
+#[derive(Debug, Clone, Copy)]
+pub struct Guests<'a> {
+    /// The volume's own.
+    pub own: &'a GuestLatency,
+    /// Those of the source and of the target.
+    pub others: Slack,
 }
 
 /// What the driver is to do next.
@@ -250,15 +260,15 @@ impl<W> Mover<W> {
         &mut self,
         now_ns: u64,
         map: &mut VolumeMap,
-        guest: &GuestLatency,
+        guests: Guests<'_>,
     ) -> Option<MoveStep> {
         match &self.phase {
             Phase::Choose => Some(self.choose_batch(now_ns, map)),
             Phase::Earlier if !self.earlier => {
                 self.enter(now_ns, Phase::Copying { chunk: None });
-                self.copy_next(now_ns, map, guest)
+                self.copy_next(now_ns, map, guests)
             }
-            Phase::Copying { chunk: None } => self.copy_next(now_ns, map, guest),
+            Phase::Copying { chunk: None } => self.copy_next(now_ns, map, guests),
             Phase::SwitchUnknown { again_ns } if *again_ns <= now_ns => {
                 self.enter(now_ns, Phase::Switching);
                 Some(MoveStep::Switch)
@@ -362,7 +372,7 @@ impl<W> Mover<W> {
         &mut self,
         now_ns: u64,
         map: &mut VolumeMap,
-        guest: &GuestLatency,
+        guests: Guests<'_>,
     ) -> Option<MoveStep> {
         let next_ns = self.pace.next_ns();
         if now_ns < next_ns {
@@ -371,7 +381,8 @@ impl<W> Mover<W> {
         }
         match map.next_copy().expect("a relocation is under way") {
             CopyStep::Copy(chunk) => {
-                self.pace.took(now_ns, chunk.length, guest);
+                self.pace
+                    .took(now_ns, chunk.length, guests.own, guests.others);
                 self.enter(now_ns, Phase::Copying { chunk: Some(chunk) });
                 let (from, _) = map.copy_ends(chunk);
                 Some(MoveStep::Read { chunk, from })

@@ -7,6 +7,7 @@ mod heat;
 mod limits;
 mod losses;
 mod moves;
+mod objectives;
 mod policy;
 mod reuse;
 mod samples;
@@ -34,7 +35,9 @@ use moves::MoveGoal;
 use policy::Allowed;
 use underway::Underway;
 
-pub use data::{Ask, CopyInfo, DeviceInfo, NewDevice, NewSource, TierInfo, Told, VolumeInfo};
+pub use data::{
+    Ask, ClassObjective, CopyInfo, DeviceInfo, NewDevice, NewSource, TierInfo, Told, VolumeInfo,
+};
 pub(crate) use heat::places;
 pub use heat::{HeatCounts, HeatCursor, HeatSample};
 use limits::VolumeLimits;
@@ -296,6 +299,10 @@ impl Desk {
                 classes,
                 overcommit_max,
             }),
+            Ask::Objectives {
+                objectives,
+                lasting,
+            } => self.hold_to(&objectives, lasting),
             Ask::Move {
                 volume,
                 to,

@@ -42,7 +42,9 @@ use model::Op;
 use rustix::io::Errno;
 use slab::Slab;
 use units::{Bytes, DeviceId};
-use volume::{DeviceIo, GuestLatency, Mover, Request, Submission, Ticket, VolumeMap};
+use volume::{
+    DeviceIo, GuestLatency, JudgedLatency, Mover, Request, Slack, Submission, Ticket, VolumeMap,
+};
 
 pub use failure::{Failure, StopReason};
 use flush::Dirt;
@@ -163,6 +165,9 @@ pub struct Engine<G> {
     /// Ends with the last request from before the batch that is being moved.
     earlier: Option<Epoch>,
     latency: GuestLatency,
+    judged: JudgedLatency,
+    /// What guests have left who share the devices of the move.
+    others: Slack,
     now_ns: u64,
     /// Batches of moves that were begun.
     batches: u64,
@@ -191,6 +196,8 @@ impl<G> Engine<G> {
             mover: None,
             earlier: None,
             latency: GuestLatency::default(),
+            judged: JudgedLatency::default(),
+            others: Slack::Unbound,
             now_ns: 0,
             batches: 0,
             effects: Vec::new(),
@@ -522,6 +529,7 @@ impl<G> Engine<G> {
                 self.told(&state.tells);
                 let latency_ns = self.now_ns.saturating_sub(state.since_ns);
                 self.latency.observe(latency_ns, self.mover.is_some());
+                self.judged.observe(latency_ns);
                 self.effects.push(Effect::Reply {
                     guest,
                     request: state.request,

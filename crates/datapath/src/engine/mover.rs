@@ -1,12 +1,17 @@
 //! Carries out a move: slots and switches from the store, chunks and flushes on devices, grace periods for requests from
 //! before. What a move does, and when, is [`volume::Mover`]'s.
 
-use model::{ExtentRanges, Op};
+use model::{ExtentRanges, Op, SloTarget};
 use units::{Bytes, BytesPerSec, DeviceId};
-use volume::{Chunk, DeviceIo, Flushed, Location, MoveLimits, MoveOrder, MoveStep, Mover};
+use volume::{
+    Chunk, DeviceIo, Flushed, Guests, Location, MoveLimits, MoveOrder, MoveStep, Mover, Slack,
+};
 
 use super::retry::Retry;
 use super::{DataRef, Effect, Engine, Fault, IoKind, Owner, StopReason, StoreRequest, Zeroes};
+
+/// A request that waits for longer counts for its guest's objective before it is answered.
+const LATE_NS: u64 = 250_000_000;
 
 /// How a move ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,9 +85,28 @@ impl<G> Engine<G> {
         })
     }
 
+    /// Where the running move goes.
+    pub fn move_target(&self) -> Option<DeviceId> {
+        self.mover.as_ref().map(|m| m.order().to)
+    }
+
     /// Bandwidth that the running move has now.
     pub fn move_rate(&self) -> Option<BytesPerSec> {
         self.mover.as_ref().map(Mover::rate)
+    }
+
+    /// What the guest has used of its objective since this was last asked.
+    pub fn slack(&mut self, target: Option<SloTarget>) -> Slack {
+        self.judged.hold_to(target);
+        let unanswered = self.requests.iter().map(|(_, s)| s);
+        let oldest_ns = unanswered.filter(|s| s.guest.is_some()).map(|s| s.since_ns);
+        let age_ns = oldest_ns.min().map(|at| self.now_ns.saturating_sub(at));
+        self.judged.look(age_ns.filter(|age| *age > LATE_NS))
+    }
+
+    /// What guests have left who share the devices of the move: it yields to them.
+    pub fn yield_to(&mut self, others: Slack) {
+        self.others = others;
     }
 
     fn give_up(&mut self, why: StopReason) {
@@ -116,9 +140,14 @@ impl<G> Engine<G> {
 
     /// Takes the move on as far as it goes by itself, or until others may go on.
     fn take_steps(&mut self) {
-        while let Some(mover) = &mut self.mover
-            && let Some(step) = mover.step(self.now_ns, &mut self.map, &self.latency)
-        {
+        while let Some(mover) = &mut self.mover {
+            let guests = Guests {
+                own: &self.latency,
+                others: self.others,
+            };
+            let Some(step) = mover.step(self.now_ns, &mut self.map, guests) else {
+                return;
+            };
             match step {
                 MoveStep::Reserve { device, count } => {
                     let reserve = StoreRequest::Reserve { device, count };
@@ -157,7 +186,12 @@ impl<G> Engine<G> {
     }
 
     pub(super) fn reserved(&mut self, slots: Result<Vec<Location>, Fault>) {
-        let to = self.mover.as_ref().expect("slots are for a move").order().to;
+        let to = self
+            .mover
+            .as_ref()
+            .expect("slots are for a move")
+            .order()
+            .to;
         let losses = self.losses(to);
         let slots = slots.map_err(|fault| match fault {
             Fault::NoSpace => StopReason::NoSpace,
@@ -168,7 +202,8 @@ impl<G> Engine<G> {
         let reserved = mover.reserved(self.now_ns, &mut self.map, slots, losses);
         if !reserved.unused.is_empty() {
             let slots = reserved.unused;
-            self.effects.push(Effect::Store(StoreRequest::Free { slots }));
+            self.effects
+                .push(Effect::Store(StoreRequest::Free { slots }));
         }
         if reserved.begun {
             self.earlier = Some(self.grace.end_epoch());
