@@ -287,9 +287,16 @@ impl Stats {
         };
         let judged = self.targets[v].map(|target| (target, load.against(target)));
         let violated = judged.is_some_and(|(_, judged)| judged.missed);
+        let held_ns = load.reads.held_ns + load.writes.held_ns;
         let used = judged.and_then(|(target, judged)| {
-            let statistic_ns = judged.statistic_ns? as f32;
-            Some(Slack::Used(statistic_ns / target.latency.0 as f32))
+            // What is injected is no device's doing; of the rest no more than the mean is known then.
+            let without_ns = (answered_ns - held_ns).checked_div(load.reads.ios + load.writes.ios);
+            let used_ns = if held_ns > 0 {
+                without_ns
+            } else {
+                judged.statistic_ns
+            };
+            Some(Slack::Used(used_ns? as f32 / target.latency.0 as f32))
         });
         self.slack[v] = used.unwrap_or(Slack::Unbound);
         for group in [0, 1 + tier, class, vm, own] {
