@@ -48,9 +48,10 @@ impl Slack {
     }
 
     fn of_code(code: u32) -> Self {
-        match f32::from_bits(code) {
-            ratio if ratio == 0.0 => Slack::Unbound,
-            ratio if ratio.is_finite() => Slack::Used(ratio),
+        let ratio = f32::from_bits(code);
+        match code {
+            0 => Slack::Unbound,
+            _ if ratio.is_finite() => Slack::Used(ratio),
             _ => Slack::Unknown,
         }
     }
