@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "target" / "broken-rules"
 ARRAY = "crates/array/src/"
 DATAPATH = "crates/datapath/src/"
+VOLUME = "crates/volume/src/"
 
 # name: what is broken; file; what stands there; what takes its place.
 RULES = [
@@ -151,12 +152,12 @@ RULES = [
      None),
     ("switch unflushed: a move switches before its target is flushed",
      DATAPATH + "engine/mover.rs",
-     "            self.start_flush(Owner::MoveFlush { batch }, device);",
-     "            let _ = (device, |e: &mut Self, d| e.start_flush(Owner::MoveFlush { batch }, d));\n            self.move_flush_done(batch);"),
+     "                    self.start_flush(Owner::MoveFlush { batch }, device);",
+     "                    let _ = (device, |e: &mut Self, d| e.start_flush(Owner::MoveFlush { batch }, d));\n                    self.move_flush_done(batch);"),
     ("switch after a loss: a failed flush of the target does not end the move",
-     DATAPATH + "engine/mover.rs",
-     "        if self.losses(to) > losses {",
-     "        if self.losses(to) > losses + 1_000_000 {"),
+     VOLUME + "mover.rs",
+     "        if losses > self.losses {",
+     "        if losses > self.losses + 1_000_000 {"),
     ("others' losses: a flush that failed for the keeper is not told to volumes",
      DATAPATH + "engine/flush.rs",
      "        if dirt.dirty || !dirt.running.is_empty() || dirt.writing > 0 {",

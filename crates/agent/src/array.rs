@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use datapath::control::ask;
 use datapath::desk::{
-    self, Ask, DeviceSample, HeatCounts, HeatSample, Samples, Told, TroubleKind, VolumeSample,
+    self, Ask, ClassObjective, DeviceSample, HeatCounts, HeatSample, Samples, Told, TroubleKind,
+    VolumeSample,
 };
 use datapath::{DirectionCounts, LastMove, explain};
 use manager::agent::{
@@ -12,7 +13,7 @@ use manager::agent::{
     VolumeSnapshot, WantedExtents,
 };
 use manager::wire::{
-    ArrayPolicy, ArrayTrouble, DeviceIo, FailedIo, Load, LoadOf, MovingWindow, Placed,
+    ArrayPolicy, ArrayTrouble, DeviceIo, FailedIo, Load, LoadOf, MovingWindow, Objective, Placed,
 };
 use model::ExtentPlaces;
 use units::{BytesPerSec, DeviceId, Nanos};
@@ -87,6 +88,20 @@ impl ServedArray {
         let told = self.ask(&Ask::Policy {
             classes: Some(policy.classes.clone()),
             overcommit_max: Some(policy.overcommit_max),
+        });
+        told.map(|_| ())
+    }
+
+    /// Says what guests were promised, and for how long that holds.
+    pub(crate) fn promise(&self, objectives: &[Objective], lasting: Nanos) -> Result<(), String> {
+        let class_of = |o: &Objective| ClassObjective {
+            class: o.class.clone(),
+            statistic: o.statistic,
+            latency: Nanos(o.latency_ns),
+        };
+        let told = self.ask(&Ask::Objectives {
+            objectives: objectives.iter().map(class_of).collect(),
+            lasting,
         });
         told.map(|_| ())
     }

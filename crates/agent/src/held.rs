@@ -1,6 +1,8 @@
 //! What the array was told to hold its operators to: it keeps that in memory, so it is told again when its server is another one.
 
-use manager::wire::ArrayPolicy;
+use manager::wire::{ArrayPolicy, Objective};
+use tracing::debug;
+use units::Nanos;
 
 use crate::array::ServedArray;
 
@@ -11,9 +13,29 @@ pub(crate) struct Held {
     said: Option<(ArrayPolicy, Vec<u64>)>,
     /// Why it was not taken, if so.
     refused: Option<String>,
+    /// Until when the objectives hold that were said last.
+    promised_until_ns: u64,
 }
 
 impl Held {
+    /// Says what guests were promised, once for each answer of the controller. Servers from before know of no objectives: their moves
+    /// yield to the guests of their volumes only.
+    pub(crate) fn promise(
+        &mut self,
+        array: &ServedArray,
+        objectives: &[Objective],
+        now_ns: u64,
+        until_ns: u64,
+    ) {
+        if until_ns == self.promised_until_ns || until_ns <= now_ns {
+            return;
+        }
+        self.promised_until_ns = until_ns;
+        if let Err(why) = array.promise(objectives, Nanos(until_ns - now_ns)) {
+            debug!(why, "the array does not take objectives");
+        }
+    }
+
     /// Says what holds, if the array does not know it yet; why it does not take it, once for each reason.
     pub(crate) fn say(
         &mut self,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use model::{DeviceSpec, ExtentRanges};
 use units::{Bytes, BytesPerSec, DeviceId, TierId, VolumeId};
-use volume::Location;
+use volume::{Location, MoveOrder};
 
 /// Names an array; its devices carry it, so that none is taken for another's. Chosen at random by whoever creates it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -126,6 +126,17 @@ pub struct MoveRecord {
     pub bandwidth: BytesPerSec,
     /// The extents that move; `None` is all of them.
     pub extents: Option<ExtentRanges>,
+}
+
+impl MoveRecord {
+    /// To go on with it.
+    pub fn order(&self) -> MoveOrder {
+        MoveOrder {
+            to: self.to,
+            bandwidth: self.bandwidth,
+            extents: self.extents.clone(),
+        }
+    }
 }
 
 /// What the map says about one extent of a volume, damaged or not.

@@ -351,7 +351,11 @@ pub fn ask(path: &Path, ask: &Ask) -> Result<Told, ControlError> {
 
 #[cfg(test)]
 mod tests {
+    use model::SloStatistic;
+    use units::Nanos;
+
     use super::*;
+    use crate::desk::ClassObjective;
 
     fn refused(line: &str) -> String {
         parse(line.as_bytes()).expect_err("it is nonsense")
@@ -410,6 +414,16 @@ mod tests {
             overcommit_max: Some(1.5),
         };
         assert_eq!(parse(policy.as_bytes()), Ok(taken));
+        let objectives = r#"{"v":1,"ask":"objectives","objectives":[{"class":"gold","statistic":"p99","latency":"2 ms"}],"lasting":"30 s"}"#;
+        let taken = Ask::Objectives {
+            objectives: vec![ClassObjective {
+                class: "gold".into(),
+                statistic: SloStatistic::P99,
+                latency: Nanos(2_000_000),
+            }],
+            lasting: Nanos(30_000_000_000),
+        };
+        assert_eq!(parse(objectives.as_bytes()), Ok(taken));
     }
 
     #[test]

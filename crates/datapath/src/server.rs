@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 use tracing::{error, info, warn};
+use volume::SlackBoard;
 
 use crate::device::Device;
 use crate::engine::EngineLimits;
 use crate::io::{Io, IoChoice};
 use crate::keeper::{Keeper, ToKeeper};
 use crate::registry::Registry;
-use crate::worker::{Inbox, Message, Shared, TICK, Worker};
+use crate::worker::{Inbox, Message, SLACK_OLD_NS, Shared, TICK, Worker};
 
 /// Bytes that the kernel may hold of what goes to, or comes from, one guest. Large enough for a few sequential requests.
 const SOCKET_BYTES: usize = 2 << 20;
@@ -171,6 +172,7 @@ impl Server {
             connections: Arc::new(AtomicUsize::new(0)),
             bytes: Arc::new(AtomicU64::new(0)),
             keeper: keeper.is_some().then(|| to_keeper.clone()),
+            slack: Arc::new(SlackBoard::new(config.workers.max(1), SLACK_OLD_NS)),
         };
         let mut server = Self {
             shared,

@@ -1,8 +1,10 @@
-//! What a volume's worker and the sharer of its tier tell one another: counts up, limits down. Read for each request.
+//! What a volume's worker and the sharer of its tier tell one another: counts up, limits and the objective down. Limits are read for each
+//! request.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use units::{BytesPerSec, Iops};
+use model::{SloStatistic, SloTarget};
+use units::{BytesPerSec, Iops, Nanos};
 use volume::Limits;
 
 /// No limit.
@@ -16,7 +18,27 @@ pub struct Share {
     /// Requests per second as the bits of an `f64`, or [`NONE`].
     iops: AtomicU64,
     bandwidth: AtomicU64,
+    /// Latency of the objective in nanoseconds, or [`NONE`].
+    objective_ns: AtomicU64,
+    /// Number of its statistic.
+    statistic: AtomicU64,
+    /// How long what was said of the objective holds; 0 if nothing was.
+    holds_until_ns: AtomicU64,
 }
+
+/// What is known of a volume's objective.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Objective {
+    /// It has none, or nobody has ever said anything of it.
+    None,
+    /// It is this.
+    Is(SloTarget),
+    /// What was said does not hold any more.
+    Old,
+}
+
+/// Statistics by number.
+const STATISTICS: [SloStatistic; 3] = [SloStatistic::Mean, SloStatistic::P95, SloStatistic::P99];
 
 impl Default for Share {
     fn default() -> Self {
@@ -25,6 +47,9 @@ impl Default for Share {
             bytes: AtomicU64::new(0),
             iops: AtomicU64::new(NONE),
             bandwidth: AtomicU64::new(NONE),
+            objective_ns: AtomicU64::new(NONE),
+            statistic: AtomicU64::new(0),
+            holds_until_ns: AtomicU64::new(0),
         }
     }
 }
@@ -51,6 +76,30 @@ impl Share {
         let bandwidth = limits.bandwidth.map_or(NONE, |b| b.0);
         self.iops.store(iops, Ordering::Relaxed);
         self.bandwidth.store(bandwidth, Ordering::Relaxed);
+    }
+
+    /// Says what the objective is until then. Whoever reads it meanwhile may take parts of what was said before, once.
+    pub fn hold_to(&self, target: Option<SloTarget>, until_ns: u64) {
+        let number = |t: SloTarget| STATISTICS.iter().position(|s| *s == t.statistic);
+        let statistic = target.and_then(number).unwrap_or(0);
+        self.statistic.store(statistic as u64, Ordering::Relaxed);
+        let latency_ns = target.map_or(NONE, |t| t.latency.0);
+        self.objective_ns.store(latency_ns, Ordering::Relaxed);
+        self.holds_until_ns.store(until_ns, Ordering::Relaxed);
+    }
+
+    /// The objective now.
+    pub fn objective(&self, now_ns: u64) -> Objective {
+        let latency_ns = self.objective_ns.load(Ordering::Relaxed);
+        match self.holds_until_ns.load(Ordering::Relaxed) {
+            0 => Objective::None,
+            until_ns if until_ns < now_ns => Objective::Old,
+            _ if latency_ns == NONE => Objective::None,
+            _ => Objective::Is(SloTarget {
+                statistic: STATISTICS[self.statistic.load(Ordering::Relaxed) as usize],
+                latency: Nanos(latency_ns),
+            }),
+        }
     }
 
     /// The limits now.

@@ -18,7 +18,7 @@ use planner::assign::{self, Problem};
 use planner::{AnyStrategy, AssignmentTaken, Granularity};
 use thiserror::Error;
 use units::{Bytes, DeviceId, Nanos, VolumeId};
-use volume::{DeviceIo, Request, Submission, Ticket, VolumeMap};
+use volume::{DeviceIo, Request, Slack, SlackBoard, Submission, Ticket, VolumeMap};
 
 use crate::Model;
 use crate::deferred::Done;
@@ -38,6 +38,9 @@ use crate::stats::Stats;
 
 /// A volume that is not simply on one device.
 const COMPLEX: u16 = u16::MAX;
+
+/// What was measured in a window is old after so many of them.
+const SLACK_OLD_WINDOWS: u64 = 3;
 
 /// What to keep besides the summary.
 #[derive(Debug, Clone, Copy)]
@@ -73,14 +76,12 @@ pub enum RunError {
 /// Something rare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
-    /// The next piece of a copy may be read.
-    CopyStart(MoveNo),
+    /// The time that a move asked for: mostly that of its next piece.
+    MoveWake(MoveNo),
     /// A piece was read.
     CopyRead(MoveNo),
     /// A piece was written.
     CopyWritten(MoveNo),
-    /// Everything is copied, and the rate allows the switch.
-    Switch(MoveNo),
     /// A request on a volume that is being moved is complete.
     Complete { volume: u32, entry: u32 },
     /// Every request that was issued before the relocation of a volume's batch began is complete.
@@ -121,6 +122,8 @@ pub(crate) struct World {
     /// When the last of all requests issued so far completes, by volume.
     pub(crate) last_done_ns: Vec<u64>,
     pub(crate) stats: Stats,
+    /// What guests left of their objectives in the last window, for moves to yield to.
+    pub(crate) slack: SlackBoard,
     pub(crate) held: Vec<VecDeque<Held>>,
     /// Tickets of requests in flight on volumes that are being moved.
     tickets: Vec<Option<Ticket>>,
@@ -187,6 +190,7 @@ impl World {
             },
             last_done_ns: vec![0; n],
             stats: Stats::new(model),
+            slack: SlackBoard::new(1, SLACK_OLD_WINDOWS * model.window.0),
             held: (0..n).map(|_| VecDeque::new()).collect(),
             tickets: Vec::new(),
             free_tickets: Vec::new(),
@@ -490,17 +494,15 @@ impl<'a> Simulation<'a> {
         progress: &mut dyn FnMut(RunProgress),
     ) -> Result<(), RunError> {
         match event {
-            Event::CopyStart(no) => self.copy_start(now_ns, no),
+            Event::MoveWake(no) => self.wake_move(now_ns, no),
             Event::CopyRead(no) => self.copy_read(now_ns, no),
             Event::CopyWritten(no) => self.copy_written(now_ns, no),
-            Event::Switch(no) => self.switch(now_ns, no),
             Event::Complete { volume, entry } => {
                 self.world.complete(volume as usize, entry);
                 self.after_completion(now_ns, volume as usize);
             }
             Event::Earlier { volume } => {
-                self.world.maps[volume as usize].earlier_complete();
-                self.after_completion(now_ns, volume as usize);
+                self.earlier_complete(now_ns, volume as usize);
             }
             Event::Calibration { volume, session } => {
                 self.end_calibration_window(now_ns, volume as usize, session);
@@ -567,11 +569,19 @@ impl<'a> Simulation<'a> {
             stats,
             devices,
             held,
+            slack,
             ..
         } = &mut self.world;
         let tier_of = |v: usize| tier_of_device[main_device(&maps[v]).index()] as usize;
         let arrivals = |v: usize| held[v].iter().map(|h| h.issue.arrival_ns);
         stats.end_window(now_ns, tier_of, arrivals);
+        for d in 0..devices.len() {
+            let device = DeviceId::from_index(d);
+            let there = |map: &VolumeMap| map.holders().iter().any(|h| h.0 == device);
+            let of_device = maps.iter().enumerate().filter(|(_, map)| there(map));
+            let worst = of_device.fold(Slack::Unbound, |all, (v, _)| all.worse(stats.slack(v)));
+            slack.say(now_ns, 0, device, worst);
+        }
         for (d, series) in self.devices_over_time.iter_mut().enumerate() {
             let busy = devices[d].counters().busy_ns;
             let share = (busy - self.busy_at_window[d]) / self.model.window.as_f64();

@@ -323,11 +323,11 @@ impl Simulation<'_> {
                     placed: placed.collect(),
                     movable: true,
                     moving: moving.map(|m| MovingWindow {
-                        device: device(m.to),
-                        extents: m.extents.clone(),
-                        copied_bytes: m.copied.0,
+                        device: device(m.to()),
+                        extents: m.extents().cloned(),
+                        copied_bytes: m.copied().0,
                         left_bytes: m.reserved.0,
-                        rate_bytes_per_s: m.rate.0,
+                        rate_bytes_per_s: m.rate().0,
                     }),
                     calibrating: self.sessions[v].is_some(),
                     load: Some(self.world.stats.take_load(v)),
@@ -359,9 +359,9 @@ impl Simulation<'_> {
         let under_way = |job: u32| {
             let moving = self.moving.iter().flatten().find(|m| m.job == job);
             moving.map(|m| JobProgress::Copying {
-                copied_bytes: m.copied.0,
+                copied_bytes: m.copied().0,
                 left_bytes: m.reserved.0,
-                rate_bytes_per_s: m.rate.0,
+                rate_bytes_per_s: m.rate().0,
             })
         };
         let jobs = self.host.jobs.iter();
@@ -487,7 +487,7 @@ impl Simulation<'_> {
                 _ => totals.not_done += 1,
             }
             let moving = self.moving[v].as_ref().filter(|m| m.job == job);
-            let under_way = moving.map(|m| m.copied.0);
+            let under_way = moving.map(|m| m.copied().0);
             let bytes = under_way.or(self.host.copied.get(&job).copied());
             let bytes = bytes.unwrap_or(view.copied_bytes);
             totals.bytes += bytes;

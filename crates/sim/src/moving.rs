@@ -1,32 +1,20 @@
-//! Moves in the simulated array: carries orders out against volumes, space and devices.
+//! Moves in the simulated array: carries out the steps of [`volume::Mover`] against volumes, space and devices.
 //!
-//! A move is done in batches: each waits for the requests issued before it, is copied at the order's rate, switched and released, then
-//! the next one begins.
+//! What a move does is the same as live, and so is its pace: it yields to guests by what they have left of their objectives, as measured by
+//! window. The store answers at once: slots are there, a flush takes no time, and a
+//! switch is durable when it is asked for. Space on the target is reserved for all of the move when it begins; the source's is free batch by
+//! batch.
 
 use algo::mix;
 use manager::wire::{JobProgress, MoveOrder};
 use model::{ExtentRanges, Op};
 use units::{Bytes, BytesPerSec, DeviceId, VolumeId};
-use volume::{BATCH_BYTES, Batch, Chunk, CopyStep, Earlier, Location, RelocationError, Selection};
+use volume::{
+    BATCH_BYTES, Flushed, GuestLatency, Guests, Location, MoveLimits, MoveStep, Mover, Slack,
+};
 
 use crate::device::Io;
 use crate::engine::{Event, Simulation};
-
-/// How long a copy waits when the piece it wants has guest writes in flight.
-const COPY_RETRY_NS: u64 = 200_000;
-
-/// What a move is at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// Batches are copied, switched and released.
-    Copying,
-    /// All is copied; the last batch is switched when the rate allows it.
-    Switching,
-    /// The last batch is switched; its source is being drained.
-    Releasing,
-    /// What was switched stays, what was not is being drained.
-    GivenUp,
-}
 
 /// A move, and the volume that it moves, in events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,39 +23,41 @@ pub(crate) struct MoveNo {
     pub(crate) volume: u32,
 }
 
-/// A move as the array carries it out: batch after batch, each with its own copy, switch and release.
+/// The only reason for which a simulated move ends early: it is not wanted any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Unwanted;
+
+/// A move under way, and the space that it takes.
 pub(crate) struct Moving {
     pub(crate) job: u32,
-    pub(crate) to: DeviceId,
-    /// What of the volume moves; `None` is all of it.
-    pub(crate) extents: Option<ExtentRanges>,
-    pub(crate) rate: BytesPerSec,
-    /// Bytes copied, those copied again included.
-    pub(crate) copied: Bytes,
-    phase: Phase,
-    /// Earliest time of the next piece.
-    next_copy_ns: u64,
-    /// The piece that is being copied.
-    chunk: Option<Chunk>,
-    /// Where to look for the next batch.
-    cursor: usize,
+    mover: Mover<Unwanted>,
     /// Space on the target for what is not released to it yet.
     pub(crate) reserved: Bytes,
     /// Places that are free once the batch is released: the targets, or what they came to replace after the switch.
     places: Vec<Location>,
-    /// Bytes of the batch, by the device that they leave.
+    /// Bytes of a batch that was switched and is not released yet, by the device that they leave.
     leaving: Vec<(DeviceId, Bytes)>,
-    /// The batch is on the target; what was its place waits for the requests that know it.
-    switched: bool,
-    /// When the requests that the batch waits for before its copy, or after its switch, are complete.
-    quiet_ns: u64,
 }
 
 impl Moving {
-    fn selected(&self) -> Selection<'_> {
-        self.extents
-            .as_ref()
-            .map_or(Selection::Whole, Selection::Extents)
+    /// The target.
+    pub(crate) fn to(&self) -> DeviceId {
+        self.mover.order().to
+    }
+
+    /// What of the volume moves; `None` is all of it.
+    pub(crate) fn extents(&self) -> Option<&ExtentRanges> {
+        self.mover.order().extents.as_ref()
+    }
+
+    /// Bandwidth that it may take now.
+    pub(crate) fn rate(&self) -> BytesPerSec {
+        self.mover.rate()
+    }
+
+    /// Bytes copied, those copied again included.
+    pub(crate) fn copied(&self) -> Bytes {
+        self.mover.copied()
     }
 
     fn leaves(&mut self, device: DeviceId, bytes: Bytes) {
@@ -77,10 +67,10 @@ impl Moving {
         }
     }
 
-    /// Whether the batch waits to be released.
+    /// Whether a batch was switched and waits to be released.
     #[cfg(test)]
     pub(crate) fn switched(&self) -> bool {
-        self.switched
+        !self.leaving.is_empty()
     }
 
     /// Places that the batch holds besides its volume's.
@@ -92,27 +82,25 @@ impl Moving {
     /// Adds what the move has reserved by device; what left its place and is not released yet is still used there.
     #[cfg(test)]
     pub(crate) fn count(&self, used: &mut [Bytes], reserved: &mut [Bytes]) {
-        reserved[self.to.index()] += self.reserved;
-        for (from, bytes) in self.leaving.iter().filter(|_| self.switched) {
+        reserved[self.to().index()] += self.reserved;
+        for (from, bytes) in &self.leaving {
             used[from.index()] += *bytes;
-            used[self.to.index()] -= *bytes;
+            used[self.to().index()] -= *bytes;
         }
     }
+}
 
-    /// Bytes still to copy after the batch that is being copied: what is reserved and not for the batch.
-    fn after_batch(&self) -> Bytes {
-        self.reserved - self.leaving.iter().map(|l| l.1).sum()
+/// To whom a move yields. How long a guest's own requests took before the move is not measured in simulation.
+fn guests(others: Slack) -> Guests<'static> {
+    const NOT_MEASURED: &GuestLatency = &GuestLatency::NONE;
+    Guests {
+        own: NOT_MEASURED,
+        others,
     }
 }
 
 impl Simulation<'_> {
-    /// The move of that number, if its volume is still at it in that phase.
-    fn moving(&mut self, no: MoveNo, phase: Phase) -> Option<&mut Moving> {
-        let moving = self.moving[no.volume as usize].as_mut();
-        moving.filter(|m| m.job == no.job && m.phase == phase)
-    }
-
-    /// Reserves space for what is not on the target yet and begins with the first batch; whether there was room.
+    /// Reserves space for what is not on the target yet and begins; whether there was room.
     pub(crate) fn begin_move(
         &mut self,
         now_ns: u64,
@@ -120,160 +108,183 @@ impl Simulation<'_> {
         to: DeviceId,
         order: &MoveOrder,
     ) -> bool {
-        let mut moving = Moving {
-            job: order.job,
-            to,
-            extents: order.extents.clone(),
-            rate: BytesPerSec(order.rate_bytes_per_s),
-            copied: Bytes::ZERO,
-            phase: Phase::Copying,
-            next_copy_ns: now_ns,
-            chunk: None,
-            cursor: 0,
-            reserved: Bytes::ZERO,
-            places: vec![],
-            leaving: vec![],
-            switched: false,
-            quiet_ns: now_ns,
+        let limits = MoveLimits {
+            batch: BATCH_BYTES,
+            chunk: self.model.copy_chunk,
         };
-        let size = self.world.maps[volume].bytes_not_on(moving.selected(), to);
+        let map = &self.world.maps[volume];
+        let order_of = volume::MoveOrder {
+            to,
+            bandwidth: BytesPerSec(order.rate_bytes_per_s),
+            extents: order.extents.clone(),
+        };
+        let size = map.bytes_not_on(order_of.selection(), to);
         let d = to.index();
         let capacity = self.model.topology.device(to).spec.capacity;
         if self.used[d] + self.reserved[d] + size > capacity || self.moving[volume].is_some() {
             return false;
         }
         self.reserved[d] += size;
-        moving.reserved = size;
-        self.begin_batch(now_ns, volume, moving);
-        let (job, volume) = (order.job, volume as u32);
-        self.agenda
-            .at(now_ns, Event::CopyStart(MoveNo { job, volume }));
+        self.moving[volume] = Some(Moving {
+            job: order.job,
+            mover: Mover::new(now_ns, order_of, limits, map),
+            reserved: size,
+            places: vec![],
+            leaving: vec![],
+        });
+        self.step_move(now_ns, volume);
         true
     }
 
-    /// Gives the move of a volume up. The last batch that was copied is the target's; what follows stays where it is.
+    /// Gives the move of a volume up. The last batch that was switched is the target's; what follows stays where it is.
     pub(crate) fn cancel_move(&mut self, now_ns: u64, v: usize) {
         let Some(moving) = self.moving[v].as_mut() else {
             return;
         };
-        if moving.phase != Phase::Copying {
-            return; // as good as done
+        if moving.mover.give_up(&mut self.world.maps[v], Unwanted) {
+            self.retry_held(now_ns, v);
         }
-        moving.phase = Phase::GivenUp;
-        match self.world.maps[v].cancel_relocation() {
-            Ok(()) => self.retry_held(now_ns, v),
-            Err(RelocationError::TooLate) => {}
-            Err(e) => unreachable!("a move has a relocation: {e}"),
-        }
-        self.release_if_drained(now_ns, v);
-    }
-
-    /// Begins with the next batch of a move; there is one.
-    fn begin_batch(&mut self, now_ns: u64, volume: usize, mut moving: Moving) {
-        let map = &mut self.world.maps[volume];
-        let to = moving.to;
-        let extents = map
-            .next_batch(moving.selected(), moving.cursor, to, BATCH_BYTES)
-            .expect("the last batch ends the copy");
-        moving.cursor = extents.end;
-        moving.leaving.clear();
-        moving.switched = false;
-        moving.quiet_ns = self.world.last_done_ns[volume];
-        let first = extents.start;
-        let mut targets = Vec::with_capacity(extents.len());
-        for extent in extents {
-            let meant = moving.selected().contains(extent);
-            let source = map.location(extent);
-            let source = source.filter(|l| l.device != to && meant);
-            if let Some(source) = source {
-                moving.leaves(source.device, map.bytes_of(extent));
-            }
-            let slots = &mut self.world.slots[to.index()];
-            let target = source.map(|_| Location {
-                device: to,
-                slot: slots.take(),
-            });
-            targets.push(target);
-        }
-        moving.places = targets.iter().flatten().copied().collect();
-        let earlier = if moving.quiet_ns > now_ns {
-            let volume = volume as u32;
-            self.agenda.at(moving.quiet_ns, Event::Earlier { volume });
-            Earlier::InFlight
-        } else {
-            Earlier::None
-        };
-        map.begin_relocation(Batch { first, targets }, self.model.copy_chunk, earlier)
-            .expect("the volume is at rest, and the batch is elsewhere");
-        self.moving[volume] = Some(moving);
-        self.world.refresh_route(volume);
+        self.step_move(now_ns, v);
     }
 
     /// A request on a volume that is being moved is complete: what waited for it may go on.
     pub(crate) fn after_completion(&mut self, now_ns: u64, volume: usize) {
         self.retry_held(now_ns, volume);
-        self.release_if_drained(now_ns, volume);
+        self.step_move(now_ns, volume);
     }
 
-    /// The last batch's switch.
-    pub(crate) fn switch(&mut self, now_ns: u64, no: MoveNo) {
+    /// Every request from before the batch is complete.
+    pub(crate) fn earlier_complete(&mut self, now_ns: u64, volume: usize) {
+        let moving = self.moving[volume].as_mut();
+        let mover = &mut moving.expect("a batch waits for its requests").mover;
+        mover.earlier_complete(&mut self.world.maps[volume]);
+        self.after_completion(now_ns, volume);
+    }
+
+    /// The time that a move asked for has come.
+    pub(crate) fn wake_move(&mut self, now_ns: u64, no: MoveNo) {
         let v = no.volume as usize;
-        let Some(moving) = self.moving(no, Phase::Switching) else {
-            return;
+        if self.moving[v].as_ref().is_some_and(|m| m.job == no.job) {
+            self.step_move(now_ns, v);
+        }
+    }
+
+    /// What guests have left on the devices of a move.
+    fn slack_around(&self, now_ns: u64, v: usize) -> Slack {
+        let Some(moving) = &self.moving[v] else {
+            return Slack::Unbound;
         };
-        moving.phase = Phase::Releasing;
-        self.switch_batch(v);
-        self.release_if_drained(now_ns, v);
+        let sources = self.world.maps[v].holders().iter().map(|h| h.0);
+        let devices = sources.chain([moving.to()]);
+        devices.fold(Slack::Unbound, |all, device| {
+            all.worse(self.world.slack.hear(now_ns, device))
+        })
+    }
+
+    /// Takes a move on as far as it goes by itself.
+    fn step_move(&mut self, now_ns: u64, v: usize) {
+        let slack = self.slack_around(now_ns, v);
+        while let Some(moving) = &mut self.moving[v]
+            && let map = &mut self.world.maps[v]
+            && let Some(step) = moving.mover.step(now_ns, map, guests(slack))
+        {
+            let no = MoveNo {
+                job: moving.job,
+                volume: v as u32,
+            };
+            match step {
+                MoveStep::Reserve { device, count } => self.reserve(now_ns, v, device, count),
+                MoveStep::Wake(at_ns) => self.agenda.at(at_ns, Event::MoveWake(no)),
+                MoveStep::Read { chunk, from } => {
+                    let done_ns = self.copy_io(now_ns, v, Op::Read, from, chunk.length);
+                    self.agenda.at(done_ns, Event::CopyRead(no));
+                }
+                MoveStep::Flush { .. } => {
+                    let flushed = moving.mover.flushed(now_ns, 0);
+                    assert_eq!(flushed, Flushed::Durable, "nothing is lost in simulation");
+                    self.switch(now_ns, v);
+                }
+                MoveStep::Switch => unreachable!("no switch is in doubt in simulation"),
+                MoveStep::Free { slots } => {
+                    self.release(v, slots);
+                    self.retry_held(now_ns, v);
+                }
+                MoveStep::Over => self.end_move(v),
+            }
+        }
+    }
+
+    /// Slots for a batch, which begins.
+    fn reserve(&mut self, now_ns: u64, v: usize, device: DeviceId, count: usize) {
+        let free = &mut self.world.slots[device.index()];
+        let slots = std::iter::repeat_with(|| free.take()).take(count);
+        let slots: Vec<Location> = slots.map(|slot| Location { device, slot }).collect();
+        let moving = self.moving[v].as_mut().expect("slots are for a move");
+        moving.places.clone_from(&slots);
+        let map = &mut self.world.maps[v];
+        let reserved = moving.mover.reserved(now_ns, map, Ok(slots), 0);
+        assert!(
+            reserved.begun && reserved.unused.is_empty(),
+            "nothing comes between a batch and its slots"
+        );
+        let quiet_ns = self.world.last_done_ns[v];
+        if quiet_ns > now_ns {
+            let volume = v as u32;
+            self.agenda.at(quiet_ns, Event::Earlier { volume });
+        } else {
+            moving.mover.earlier_complete(map);
+        }
+        self.world.refresh_route(v);
+    }
+
+    /// Makes the target the truth for one batch.
+    fn switch(&mut self, now_ns: u64, v: usize) {
+        let map = &mut self.world.maps[v];
+        let moving = self.moving[v].as_mut().expect("a switch has its move");
+        moving.places.clear();
+        for (extent, _) in map.batch_targets() {
+            let source = map
+                .location(extent)
+                .expect("simulated volumes have no holes");
+            moving.places.push(source);
+            moving.leaves(source.device, map.bytes_of(extent));
+        }
+        moving.mover.switched(now_ns, map);
+        self.world.refresh_route(v);
         self.retry_held(now_ns, v);
     }
 
-    /// Makes the target the truth for one batch. In the simulation a switch is durable at once.
-    fn switch_batch(&mut self, volume: usize) {
-        let left = self.world.maps[volume]
-            .switch()
-            .expect("switched when all of the batch is copied");
-        self.world.refresh_route(volume);
-        let moving = self.moving[volume].as_mut().expect("a batch has its move");
-        moving.switched = true;
-        moving.places = left;
-        moving.quiet_ns = self.world.last_done_ns[volume];
+    /// No request knows what a batch gave up: the source of one that was switched, or the target of one that was not.
+    fn release(&mut self, v: usize, mut slots: Vec<Location>) {
+        self.world.refresh_route(v);
+        self.world.give_back(&mut slots);
+        let moving = self.moving[v].as_mut().expect("a batch has its move");
+        moving.places.clear();
+        let to = moving.to().index();
+        for (from, bytes) in moving.leaving.drain(..) {
+            self.used[from.index()] -= bytes;
+            self.used[to] += bytes;
+            self.reserved[to] -= bytes;
+            moving.reserved -= bytes;
+        }
     }
 
-    /// Once no request knows what a batch gave up: frees the source of one that was switched, and goes on to the next batch
-    /// or to the end. Of a move that was given up the space that it did not come to use is free.
-    fn release_if_drained(&mut self, now_ns: u64, volume: usize) {
-        if !self.world.maps[volume].released() {
-            return;
-        }
-        self.world.refresh_route(volume);
-        let mut moving = self.moving[volume].take().expect("a batch has its move");
-        let to = moving.to.index();
-        self.world.give_back(&mut moving.places);
-        if moving.switched {
-            for (from, bytes) in &moving.leaving {
-                self.used[from.index()] -= *bytes;
-                self.used[to] += *bytes;
-                self.reserved[to] -= *bytes;
-                moving.reserved -= *bytes;
-            }
-        }
-        match moving.phase {
-            Phase::Copying => self.begin_batch(now_ns, volume, moving),
-            Phase::Switching => unreachable!("a batch that is to be switched is not released"),
-            Phase::Releasing => {
-                let copied_bytes = moving.copied.0;
-                let done = JobProgress::Done { copied_bytes };
-                self.move_ended(moving.job, done);
-            }
-            Phase::GivenUp => {
-                self.reserved[to] -= moving.reserved;
-                let failed = JobProgress::Failed {
+    /// Of a move that was given up the space that it did not come to use is free.
+    fn end_move(&mut self, v: usize) {
+        let moving = self.moving[v].take().expect("a move ends once");
+        self.reserved[moving.to().index()] -= moving.reserved;
+        let (why, copied) = moving.mover.into_end();
+        let copied_bytes = copied.0;
+        self.move_ended(
+            moving.job,
+            match why {
+                None => JobProgress::Done { copied_bytes },
+                Some(Unwanted) => JobProgress::Failed {
                     why: "given up".into(),
-                    copied_bytes: moving.copied.0,
-                };
-                self.move_ended(moving.job, failed);
-            }
-        }
+                    copied_bytes,
+                },
+            },
+        );
     }
 
     /// Half of the copy of a piece; when it is done.
@@ -297,88 +308,31 @@ impl Simulation<'_> {
         self.world.devices[device.index()].submit(now_ns, &io)
     }
 
-    pub(crate) fn copy_start(&mut self, now_ns: u64, no: MoveNo) {
-        let v = no.volume as usize;
-        if self.moving(no, Phase::Copying).is_none() {
-            return; // given up meanwhile
-        }
-        match self.world.maps[v]
-            .next_copy()
-            .expect("a move that copies has a relocation")
-        {
-            CopyStep::Copy(chunk) => {
-                let (source, _) = self.world.maps[v].copy_ends(chunk);
-                let done = self.copy_io(now_ns, v, Op::Read, source, chunk.length);
-                if let Some(moving) = &mut self.moving[v] {
-                    moving.chunk = Some(chunk);
-                }
-                self.agenda.at(done, Event::CopyRead(no));
-            }
-            // Done: the batch was switched, and the next one begins when its source is released.
-            CopyStep::Wait | CopyStep::Done => {
-                let moving = self.moving[v].as_mut().expect("it was just looked at");
-                let retry_ns = moving.quiet_ns.max(now_ns + COPY_RETRY_NS);
-                moving.next_copy_ns = moving.next_copy_ns.max(retry_ns);
-                let at_ns = moving.next_copy_ns;
-                self.agenda.at(at_ns, Event::CopyStart(no));
-            }
-        }
-    }
-
+    /// A piece was read.
     pub(crate) fn copy_read(&mut self, now_ns: u64, no: MoveNo) {
-        let Some(moving) = self.moving(no, Phase::Copying) else {
-            return self.abandon_copy(now_ns, no);
-        };
-        let chunk = moving.chunk.expect("a piece was read");
         let v = no.volume as usize;
-        let (_, target) = self.world.maps[v].copy_ends(chunk);
-        let done = self.copy_io(now_ns, v, Op::Write, target, chunk.length);
-        self.agenda.at(done, Event::CopyWritten(no));
+        let moving = self.moving[v]
+            .as_mut()
+            .expect("a move ends after its pieces");
+        match moving.mover.chunk_read(now_ns, &mut self.world.maps[v]) {
+            Some((chunk, target)) => {
+                let done_ns = self.copy_io(now_ns, v, Op::Write, target, chunk.length);
+                self.agenda.at(done_ns, Event::CopyWritten(no));
+            }
+            None => self.step_move(now_ns, v),
+        }
     }
 
+    /// A piece was written.
     pub(crate) fn copy_written(&mut self, now_ns: u64, no: MoveNo) {
-        let Some(moving) = self.moving(no, Phase::Copying) else {
-            return self.abandon_copy(now_ns, no);
-        };
-        let chunk = moving.chunk.take().expect("a piece was written");
-        let after_batch = moving.after_batch();
         let v = no.volume as usize;
-        let map = &mut self.world.maps[v];
-        let of_batch = map
-            .copied(chunk)
-            .expect("a move that copies has a relocation");
-        // The last switch waits for the rate; those before it need not.
-        if map.ready_to_switch() && after_batch > Bytes::ZERO {
-            self.switch_batch(v);
-            self.release_if_drained(now_ns, v);
+        let moving = self.moving[v]
+            .as_mut()
+            .expect("a move ends after its pieces");
+        let copied = moving.mover.chunk_written(now_ns, &mut self.world.maps[v]);
+        if copied.is_some() {
+            self.retry_held(now_ns, v);
         }
-        self.retry_held(now_ns, v);
-        let moving = self
-            .moving(no, Phase::Copying)
-            .expect("it is not copied to its end");
-        let bytes = Bytes(chunk.length);
-        moving.copied += bytes;
-        moving.next_copy_ns = now_ns.max(moving.next_copy_ns + moving.rate.time_for(bytes).0);
-        let at_ns = moving.next_copy_ns;
-        if of_batch + after_batch == Bytes::ZERO {
-            moving.phase = Phase::Switching;
-            self.agenda.at(at_ns, Event::Switch(no));
-        } else {
-            self.agenda.at(at_ns, Event::CopyStart(no));
-        }
-    }
-
-    /// A piece of a move that was given up meanwhile.
-    fn abandon_copy(&mut self, now_ns: u64, no: MoveNo) {
-        let v = no.volume as usize;
-        let Some(moving) = self.moving(no, Phase::GivenUp) else {
-            return;
-        };
-        if let Some(chunk) = moving.chunk.take() {
-            self.world.maps[v]
-                .copy_abandoned(chunk)
-                .expect("its relocation waits for it");
-            self.release_if_drained(now_ns, v);
-        }
+        self.step_move(now_ns, v);
     }
 }

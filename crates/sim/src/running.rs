@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use config::scenario::{OperatorConfig, TroubleConfig};
-use config::{Hours, HoursConfig, ModesConfig, WatchConfig, find, unix_ms_of};
+use config::{Hours, ModesConfig, WatchConfig, find, unix_ms_of};
 use manager::settings::{ManagerConfig, Settings, TierTraits};
 use model::Mode;
 use serde_json::Value;
@@ -34,7 +34,7 @@ impl ScenarioFile {
         volumes: &[String],
     ) -> Result<RunningModel, ScenarioError> {
         let s = &self.scenario;
-        let words = s.hours.clone().unwrap_or_else(HoursConfig::default);
+        let words = s.hours.clone().unwrap_or_default();
         let hours = Hours::parse(&words.moves, &words.utc_offset)
             .map_err(|why| self.fault("hours", why))?;
         let begins_unix_ms = unix_ms_of(&s.begins).ok_or_else(|| {

@@ -4,6 +4,7 @@ use algo::{Histogram, WindowHistograms};
 use manager::wire::{Load, LoadOf};
 use model::SloTarget;
 use units::Nanos;
+use volume::Slack;
 
 use crate::Model;
 use crate::deferred::{Deferred, Done};
@@ -53,6 +54,8 @@ pub(crate) struct Stats {
     tiers: usize,
     classes: usize,
     targets: Vec<Option<SloTarget>>,
+    /// What each volume used of its objective in the window that ended last.
+    slack: Vec<Slack>,
     /// Requests that wait for longer than their volume's objective, by volume.
     late: Vec<LateWaiting>,
     pub(crate) counted_ns: u64,
@@ -106,6 +109,7 @@ impl Stats {
             completing: vec![0; volumes],
             end_ns: model.window.0,
             depth: vec![Depth::default(); volumes],
+            slack: vec![Slack::Unbound; volumes],
             loads: vec![Load::default(); volumes],
             groups,
             class_of: model.volumes.iter().map(|v| v.class.index()).collect(),
@@ -281,7 +285,20 @@ impl Stats {
             depth_ns: depth_ns + waited_ns,
             waiting: late.as_buckets(),
         };
-        let violated = self.targets[v].is_some_and(|target| load.against(target).missed);
+        let judged = self.targets[v].map(|target| (target, load.against(target)));
+        let violated = judged.is_some_and(|(_, judged)| judged.missed);
+        let held_ns = load.reads.held_ns + load.writes.held_ns;
+        let used = judged.and_then(|(target, judged)| {
+            // What is injected is no device's doing; of the rest no more than the mean is known then.
+            let without_ns = (answered_ns - held_ns).checked_div(load.reads.ios + load.writes.ios);
+            let used_ns = if held_ns > 0 {
+                without_ns
+            } else {
+                judged.statistic_ns
+            };
+            Some(Slack::Used(used_ns? as f32 / target.latency.0 as f32))
+        });
+        self.slack[v] = used.unwrap_or(Slack::Unbound);
         for group in [0, 1 + tier, class, vm, own] {
             let group = &mut self.groups[group];
             group.series.violating_now(violated);
@@ -289,6 +306,11 @@ impl Stats {
                 group.violation_ns += self.window_ns;
             }
         }
+    }
+
+    /// What a volume used of its objective in the window that ended last.
+    pub(crate) fn slack(&self, volume: usize) -> Slack {
+        self.slack[volume]
     }
 
     /// Takes a volume's load of the window that ended last. Of requests that wait it tells those that wait for longer than the
@@ -401,6 +423,7 @@ mod tests {
             tiers: 1,
             classes: 1,
             targets: vec![Some(target)],
+            slack: vec![Slack::Unbound],
             late: vec![LateWaiting::default()],
             counted_ns: 0,
         }

@@ -62,18 +62,31 @@
 //! # What it is not
 //!
 //! No durability: the driver makes the switch durable before it calls [`VolumeMap::switch`], and frees the sources only
-//! after [`VolumeMap::released`] says so. No choice of slots, and no account of the free ones. No bandwidth control: that
-//! is the executor's.
+//! after [`VolumeMap::released`] says so. No choice of slots, and no account of the free ones.
+//!
+//! # What drives a move
+//!
+//! [`Mover`] takes a volume, or some of its extents, from batch to batch, and [`Pace`] says how fast; both are as free of I/O and time as
+//! the map. The data path and the simulator carry out the same steps ([`MoveStep`]), each in its own way. A move yields to those who share
+//! its devices by what they have left of their objectives ([`SlackBoard`]).
 
+mod judged;
 mod map;
+mod mover;
+mod pace;
 mod relocation;
 mod selection;
+mod slack;
 mod throttle;
 
+pub use judged::JudgedLatency;
 pub use map::{
     BATCH_BYTES, BATCH_SPAN, Batch, DeviceIo, Earlier, Location, RangeError, Request, Submission,
     VolumeMap,
 };
+pub use mover::{Flushed, Guests, MoveLimits, MoveOrder, MoveStep, Mover, Reserved};
+pub use pace::{CONSERVATIVE, FLOOR, GuestLatency, NEAR, Pace, YIELD_ABOVE};
 pub use relocation::{Chunk, CopyStep, RelocationError, SEAL_AFTER, Ticket};
 pub use selection::Selection;
+pub use slack::{Slack, SlackBoard};
 pub use throttle::{BURST_NS, Claim, Limits, Throttle, shares};

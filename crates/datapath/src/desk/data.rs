@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use model::{DeviceSpec, ExtentRanges};
+use model::{DeviceSpec, ExtentRanges, SloStatistic};
 use serde::{Deserialize, Serialize};
 use units::{Bytes, BytesPerSec, Iops, Nanos};
 
@@ -10,6 +10,17 @@ use super::heat::{HeatCursor, HeatSample};
 use super::reuse::ReuseSample;
 use super::samples::Samples;
 use crate::worker::VolumeStatus;
+
+/// A latency objective that the volumes of a class have.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClassObjective {
+    /// The class.
+    pub class: String,
+    /// Which statistic of the latency.
+    pub statistic: SloStatistic,
+    /// It must not exceed this.
+    pub latency: Nanos,
+}
 
 /// What may be asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -118,6 +129,13 @@ pub enum Ask {
         /// The sizes of all volumes together over the size of the array, at most; not bounded if left out.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         overcommit_max: Option<f64>,
+    },
+    /// What guests were promised, for moves to yield to; in place of all that was said before.
+    Objectives {
+        /// By class; volumes of other classes have none.
+        objectives: Vec<ClassObjective>,
+        /// For so long. After that moves are careful until it is said again.
+        lasting: Nanos,
     },
     /// To another tier.
     Move {

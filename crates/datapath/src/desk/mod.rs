@@ -7,6 +7,7 @@ mod heat;
 mod limits;
 mod losses;
 mod moves;
+mod objectives;
 mod policy;
 mod reuse;
 mod samples;
@@ -23,7 +24,6 @@ use model::ExtentRanges;
 use units::{TierId, VolumeId};
 use volume::{Limits, VolumeMap};
 
-use crate::engine::MoveOrder;
 use crate::keeper::{Keeper, ToKeeper};
 use crate::record::Recorded;
 use crate::registry::{Access, Home};
@@ -35,7 +35,9 @@ use moves::MoveGoal;
 use policy::Allowed;
 use underway::Underway;
 
-pub use data::{Ask, CopyInfo, DeviceInfo, NewDevice, NewSource, TierInfo, Told, VolumeInfo};
+pub use data::{
+    Ask, ClassObjective, CopyInfo, DeviceInfo, NewDevice, NewSource, TierInfo, Told, VolumeInfo,
+};
 pub(crate) use heat::places;
 pub use heat::{HeatCounts, HeatCursor, HeatSample};
 use limits::VolumeLimits;
@@ -204,7 +206,7 @@ impl Desk {
             let order = moves
                 .into_iter()
                 .find(|m| m.volume == id)
-                .map(|m| MoveOrder::of(&m));
+                .map(|m| m.order());
             if let Some(last) = order.iter().flat_map(|o| &o.extents).filter_map(ExtentRanges::last).next()
                 && last as usize >= map.extents()
             {
@@ -297,6 +299,10 @@ impl Desk {
                 classes,
                 overcommit_max,
             }),
+            Ask::Objectives {
+                objectives,
+                lasting,
+            } => self.hold_to(&objectives, lasting),
             Ask::Move {
                 volume,
                 to,

@@ -15,7 +15,6 @@ use super::{
 };
 use crate::clock;
 use crate::device::{Device, DeviceCounts, Failed};
-use crate::engine::MoveOrder;
 use crate::keeper::{Keeper, errno_name};
 use crate::worker::{LiveSample, Message, WorkerSamples};
 
@@ -212,7 +211,7 @@ fn at_rest(keeper: &Keeper, record: &VolumeRecord, moves: &[MoveRecord]) -> Resu
     let holders = map.holders().iter();
     let placed = holders.map(|(d, n)| (*d, Bytes(u64::from(*n) * extent.0)));
     let order = moves.iter().find(|m| m.volume == record.id);
-    let order = order.map(MoveOrder::of);
+    let order = order.map(MoveRecord::order);
     let moving = order.map(|order| MovingSample {
         to: device_name(keeper, order.to),
         extents: order.extents.clone(),

@@ -32,7 +32,6 @@ mod failure;
 mod flush;
 mod grace;
 mod mover;
-mod pace;
 mod places;
 mod retry;
 mod words;
@@ -42,18 +41,19 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use model::Op;
 use rustix::io::Errno;
 use slab::Slab;
-use units::{Bytes, BytesPerSec, DeviceId};
-use volume::{DeviceIo, Request, Submission, Ticket, VolumeMap};
+use units::{Bytes, DeviceId};
+use volume::{
+    DeviceIo, GuestLatency, JudgedLatency, Mover, Request, Slack, Submission, Ticket, VolumeMap,
+};
 
 pub use failure::{Failure, StopReason};
 use flush::Dirt;
 use grace::{Epoch, Grace};
-use mover::Mover;
-pub use mover::{MoveEnd, MoveOrder, MoveStatus};
-use pace::GuestLatency;
+pub use mover::{MoveEnd, MoveStatus};
 pub use places::Presence;
 use places::Quarantined;
 use retry::{Retry, overlap};
+pub use volume::MoveOrder;
 pub use words::{
     DataRef, DeviceRequest, Effect, Fault, GuestOp, GuestRequest, IoKind, StoreReply, StoreRequest,
     Zeroes,
@@ -161,8 +161,13 @@ pub struct Engine<G> {
     unsure: BTreeMap<u32, DeviceId>,
     /// Writes that were answered with an error and may still land.
     zombies: u32,
-    mover: Option<Mover>,
+    mover: Option<Mover<StopReason>>,
+    /// Ends with the last request from before the batch that is being moved.
+    earlier: Option<Epoch>,
     latency: GuestLatency,
+    judged: JudgedLatency,
+    /// What guests have left who share the devices of the move.
+    others: Slack,
     now_ns: u64,
     /// Batches of moves that were begun.
     batches: u64,
@@ -189,7 +194,10 @@ impl<G> Engine<G> {
             unsure: BTreeMap::new(),
             zombies: 0,
             mover: None,
+            earlier: None,
             latency: GuestLatency::default(),
+            judged: JudgedLatency::default(),
+            others: Slack::Unbound,
             now_ns: 0,
             batches: 0,
             effects: Vec::new(),
@@ -521,6 +529,7 @@ impl<G> Engine<G> {
                 self.told(&state.tells);
                 let latency_ns = self.now_ns.saturating_sub(state.since_ns);
                 self.latency.observe(latency_ns, self.mover.is_some());
+                self.judged.observe(latency_ns);
                 self.effects.push(Effect::Reply {
                     guest,
                     request: state.request,
@@ -572,11 +581,6 @@ impl<G> Engine<G> {
                 break;
             }
         }
-    }
-
-    /// Bandwidth that the running move has now.
-    pub fn move_rate(&self) -> Option<BytesPerSec> {
-        self.mover.as_ref().map(|m| m.rate())
     }
 }
 

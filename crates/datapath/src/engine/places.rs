@@ -27,7 +27,7 @@ impl<G> Engine<G> {
         }
         self.placing.extend(&wanted);
         // What moves is placed where it is going; the others are at home.
-        let order = self.mover.as_ref().map(|m| m.order());
+        let order = self.mover.as_ref().map(volume::Mover::order);
         let moves = |e: &u32| order.is_some_and(|o| o.selection().contains(*e as usize));
         let to = order.map(|o| o.to);
         let (moving, staying): (Vec<u32>, Vec<u32>) = wanted.into_iter().partition(moves);

@@ -17,6 +17,7 @@ mod guests;
 mod messages;
 pub mod remote;
 mod samples;
+mod slack;
 mod timers;
 mod volumes;
 mod zeroes;
@@ -28,6 +29,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
 use slab::Slab;
+use volume::{Slack, SlackBoard};
 
 use crate::clock;
 use crate::device::Device;
@@ -42,6 +44,7 @@ pub use messages::{
 };
 use remote::Remote;
 pub use samples::{LiveSample, WorkerSamples};
+pub use slack::SLACK_OLD_NS;
 use timers::Timers;
 use volumes::{LiveIo, LiveVolume};
 use zeroes::Turns;
@@ -124,6 +127,8 @@ pub struct Shared {
     pub bytes: Arc<AtomicU64>,
     /// To the array's keeper; none without an array.
     pub keeper: Option<Sender<ToKeeper>>,
+    /// What guests leave of their objectives.
+    pub slack: Arc<SlackBoard>,
 }
 
 /// One worker.
@@ -155,6 +160,8 @@ pub struct Worker {
     turns: Vec<Turns>,
     /// What is written where the system cannot zero; made when it is first needed.
     zeroes: Option<Arc<Buf>>,
+    /// What its volumes use of their objectives, by device.
+    slack: Vec<Slack>,
     stopping: bool,
     next_tick_ns: u64,
 }
@@ -184,6 +191,7 @@ impl Worker {
             large: VecDeque::new(),
             turns: vec![],
             zeroes: None,
+            slack: vec![],
             stopping: false,
             next_tick_ns: 0,
         }
@@ -266,6 +274,7 @@ impl Worker {
                 self.detach_if_over(volume);
             }
         }
+        self.share_slack();
         self.close_idle_handshakes();
         self.resume_paused();
         self.reconnect_remotes();

@@ -4,6 +4,7 @@ mod crash;
 mod devices;
 mod evidence;
 mod guards;
+mod objectives;
 mod samples;
 mod support;
 mod zeroes;

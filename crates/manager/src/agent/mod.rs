@@ -305,6 +305,11 @@ impl Agent {
         self.policy.as_ref()
     }
 
+    /// Objectives by class, and until when they hold: as long as the orders that they came with.
+    pub fn objectives(&self) -> (&[Objective], u64) {
+        (&self.objectives, self.lease_until_ns)
+    }
+
     fn keep_policy(&mut self, said: Option<ArrayPolicy>) {
         if said.is_some() {
             self.policy = said;

@@ -110,7 +110,7 @@ fn run_and_cancel(cancel: impl Fn(&Simulation) -> bool) -> Bytes {
 #[test]
 fn a_move_given_up_leaves_a_whole_volume_on_two_devices_and_its_space_in_order() {
     let batches = |sim: &Simulation| sim.world.maps[0].holders().len() == 2;
-    let copied = |sim: &Simulation| sim.moving[0].as_ref().map_or(Bytes::ZERO, |m| m.copied);
+    let copied = |sim: &Simulation| sim.moving[0].as_ref().map_or(Bytes::ZERO, Moving::copied);
     // In the first batch; in a later one; between two.
     let first = run_and_cancel(|sim| copied(sim) > Bytes::mib(20));
     assert_eq!(first, Bytes::ZERO);

@@ -6,6 +6,7 @@
 //! was acknowledged here last". Where two writes raced either may win; what won is then what has to stay.
 
 mod cases;
+mod mover;
 
 use model::Op;
 use units::{Bytes, DeviceId};
@@ -287,8 +288,6 @@ impl World {
 
     /// Frees what nobody in flight knows any more, and gives it to those who wait for a slot.
     fn release(&mut self) {
-        let free = |world: &Self| world.free.iter().map(Vec::len).sum::<usize>();
-        let before = free(self);
         if self.map.released() {
             let moving = self.moving.take().expect("something was given up");
             assert_ne!(moving.phase, Phase::Copying);
@@ -296,6 +295,11 @@ impl World {
                 self.give_back(place);
             }
         }
+        self.release_quarantine();
+    }
+
+    /// Frees the slots of what was trimmed. Whoever waits for a slot looks again.
+    fn release_quarantine(&mut self) {
         let oldest = self.in_flight.iter().map(|r| r.number).min();
         let waits = |since: &u64| oldest.is_some_and(|o| o < *since);
         let done: Vec<_> = self
@@ -306,15 +310,18 @@ impl World {
         for place in done {
             self.give_back(place);
         }
-        if free(self) > before {
-            for request in std::mem::take(&mut self.starved) {
-                self.submit(request);
-            }
+        for request in std::mem::take(&mut self.starved) {
+            self.submit(request);
         }
     }
 
     /// The guest trims a whole extent, and its slot is given up.
     fn vacate(&mut self, extent: usize) {
+        self.vacate_alone(extent);
+        self.release();
+    }
+
+    fn vacate_alone(&mut self, extent: usize) {
         let Some(place) = self.map.vacate(extent) else {
             return;
         };
@@ -326,7 +333,6 @@ impl World {
             request.race(&bytes_of(extent));
         }
         self.quarantine.push((place, self.next_number));
-        self.release();
     }
 
     fn submit(&mut self, request: Request) {
@@ -434,6 +440,15 @@ impl World {
 
     /// Lands one part of one request; completes the request after its last part.
     fn land(&mut self, pick: usize) {
+        self.land_alone(pick);
+        if self.in_flight.iter().all(|r| !r.earlier) {
+            self.map.earlier_complete();
+        }
+        self.release();
+        self.check_held();
+    }
+
+    fn land_alone(&mut self, pick: usize) {
         if self.in_flight.is_empty() {
             return;
         }
@@ -459,11 +474,6 @@ impl World {
         if let Some(bytes) = done.ticket.and_then(|t| self.map.complete(t)) {
             self.retry_touching(bytes);
         }
-        if self.in_flight.iter().all(|r| !r.earlier) {
-            self.map.earlier_complete();
-        }
-        self.release();
-        self.check_held();
     }
 
     /// What the guest was told must be true, and stay true.

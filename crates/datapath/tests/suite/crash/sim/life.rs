@@ -313,7 +313,7 @@ impl<'a> Life<'a> {
         }
         life.after(TIMEOUT_NS / 3, Event::Tick);
         for record in moves {
-            let order = MoveOrder::of(&record);
+            let order = record.order();
             let started = life.engines[record.volume.index()].start_move(1, order.clone());
             started.map_err(|_| wrong(&"a move is there before it was resumed"))?;
             life.tally.resumed += 1;

@@ -1,0 +1,39 @@
+//! Latency objectives: a live manager says them, and for how long they hold; moves yield to volumes that miss theirs.
+//!
+//! They are said again with every window. When nobody does any more it is not known what guests were promised, and moves are careful;
+//! where nobody ever did, volumes have none.
+
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+
+use model::SloTarget;
+use units::{Nanos, VolumeId};
+
+use super::data::ClassObjective;
+use super::{Desk, Result, Told, done};
+use crate::clock;
+
+impl Desk {
+    pub(super) fn hold_to(&self, objectives: &[ClassObjective], lasting: Nanos) -> Result<Told> {
+        if objectives.iter().any(|o| o.latency == Nanos::ZERO) {
+            return Err("an objective is a latency above 0".into());
+        }
+        let until_ns = clock::now_ns().saturating_add(lasting.0);
+        let classes = self.with_keeper(|keeper| {
+            let all = keeper.volumes.values();
+            all.map(|v| (v.id, v.class.clone()))
+                .collect::<BTreeMap<VolumeId, String>>()
+        })?;
+        let volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
+        for (id, volume) in volumes.iter() {
+            let class = classes.get(id);
+            let of_class = objectives.iter().find(|o| Some(&o.class) == class);
+            let target = of_class.map(|o| SloTarget {
+                statistic: o.statistic,
+                latency: o.latency,
+            });
+            volume.share.hold_to(target, until_ns);
+        }
+        done("the objectives are taken".into())
+    }
+}
