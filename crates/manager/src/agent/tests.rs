@@ -126,6 +126,18 @@ fn the_controllers_time_is_carried_forward_and_never_ahead() {
 }
 
 #[test]
+fn objectives_hold_as_long_as_the_orders_beside_them() {
+    let mut agent = registered(vec![volume("slow", None)]);
+    let until_ns = |agent: &Agent| agent.objectives().1;
+    assert_eq!(until_ns(&agent), 0, "nothing was ordered yet");
+    agent.ordered(2 * SECOND, SECOND, orders(&agent, vec![]));
+    assert_eq!(agent.objectives().0[0].class, "gold");
+    assert_eq!(until_ns(&agent), 4 * SECOND, "counted from the report");
+    agent.refused(&WireRefusal::Register);
+    assert_eq!(until_ns(&agent), 0);
+}
+
+#[test]
 fn a_move_is_begun_once_followed_and_done() {
     let mut agent = registered(vec![volume("slow", None)]);
     agent.ordered(SECOND, SECOND, orders(&agent, vec![order()]));

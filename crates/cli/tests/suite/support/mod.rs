@@ -83,8 +83,11 @@ impl Site {
     /// Runs it; it must succeed. What it printed.
     pub fn ok(&self, args: &[&str]) -> String {
         let out = self.run(args);
-        let stderr = String::from_utf8_lossy(&out.stderr);
-        assert!(out.status.success(), "terrace {args:?} failed: {stderr}");
+        let [stdout, stderr] = [&out.stdout, &out.stderr].map(|o| String::from_utf8_lossy(o));
+        assert!(
+            out.status.success(),
+            "terrace {args:?} failed: {stderr}{stdout}"
+        );
         String::from_utf8(out.stdout).unwrap()
     }
 
