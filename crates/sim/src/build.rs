@@ -109,6 +109,15 @@ pub struct ClientModel {
     pub spec: ClientSpec,
 }
 
+/// What volumes belong to.
+#[derive(Default)]
+pub(crate) struct Belonging {
+    /// Class and VM of each.
+    pub(crate) of_volumes: Vec<(ClassId, VmId)>,
+    /// Names of the VMs.
+    pub(crate) vms: Vec<String>,
+}
+
 impl ScenarioFile {
     /// The model. `traces` are the scenario's traces, loaded, in its order.
     pub fn build(&self, traces: Vec<Arc<LoadedTrace>>) -> Result<Model, ScenarioError> {
@@ -124,7 +133,7 @@ impl ScenarioFile {
         if s.volumes.is_empty() {
             return Err(self.fault("volumes", "there is none"));
         }
-        let (belonging, vms) = self.belonging(&mut classes)?;
+        let Belonging { of_volumes, vms } = self.belonging(&mut classes)?;
         for (i, v) in s.volumes.iter().enumerate() {
             let at = |key: &str| format!("volumes[{i}].{key}");
             if v.size < Bytes(4096) {
@@ -141,7 +150,7 @@ impl ScenarioFile {
                 );
                 return Err(self.fault(&at("size"), why));
             }
-            let (class, vm) = belonging[i];
+            let (class, vm) = of_volumes[i];
             volumes.push(VolumeModel {
                 name: v.name.clone(),
                 vm,
@@ -202,14 +211,13 @@ impl ScenarioFile {
         })
     }
 
-    /// Class and VM of every volume, whose names are their own; and the names of the VMs.
+    /// Class and VM of every volume, whose names are their own.
     pub(crate) fn belonging(
         &self,
         classes: &mut Vec<SloClass>,
-    ) -> Result<(Vec<(ClassId, VmId)>, Vec<String>), ScenarioError> {
-        let (mut vms, mut names) = (Vec::new(), BTreeMap::new());
-        let mut seen = BTreeSet::new();
-        let mut out = Vec::with_capacity(self.scenario.volumes.len());
+    ) -> Result<Belonging, ScenarioError> {
+        let mut out = Belonging::default();
+        let (mut seen, mut names) = (BTreeSet::new(), BTreeMap::new());
         for (i, v) in self.scenario.volumes.iter().enumerate() {
             let at = |key: &str| format!("volumes[{i}].{key}");
             if !seen.insert(&v.name) {
@@ -220,12 +228,12 @@ impl ScenarioFile {
                 .map_err(|why| self.fault(&at("class"), why))?;
             let name = v.vm.as_ref().unwrap_or(&v.name);
             let vm = *names.entry(name).or_insert_with(|| {
-                vms.push(name.clone());
-                VmId::from_index(vms.len() - 1)
+                out.vms.push(name.clone());
+                VmId::from_index(out.vms.len() - 1)
             });
-            out.push((class, vm));
+            out.of_volumes.push((class, vm));
         }
-        Ok((out, vms))
+        Ok(out)
     }
 
     /// Sizes that would take more memory than they are worth.

@@ -7,6 +7,7 @@ use model::{Facts, Policy, RunningMove, Topology, VolumeFacts};
 use planner::{AnyStrategy, Decision, StrategyState, decide};
 use units::{DeviceId, VolumeId};
 
+use crate::build::Belonging;
 use crate::{ScenarioError, ScenarioFile};
 
 /// What of recorded extents does not fit the scenario.
@@ -68,11 +69,11 @@ impl ScenarioFile {
             .map_err(|e| self.fault("recorded.facts", e.to_string()))?;
         let topology = resolve_topology(&self.source, &s.tiers)?;
         let mut classes = resolve_classes(&self.source, &s.classes)?;
-        let (belonging, vms) = self.belonging(&mut classes)?;
+        let Belonging { of_volumes, vms } = self.belonging(&mut classes)?;
         let mut volumes = Vec::new();
         for (i, v) in s.volumes.iter().enumerate() {
             let at = |key: &str| format!("volumes[{i}].{key}");
-            let (class, vm) = belonging[i];
+            let (class, vm) = of_volumes[i];
             let measured = known.volumes.get(&v.name).cloned().unwrap_or_default();
             let strange = measured
                 .calibration
