@@ -136,6 +136,19 @@ impl Site {
         child.wait().unwrap();
     }
 
+    /// Ends the server in order.
+    #[allow(
+        dead_code,
+        reason = "one of the two programs that share this file only kills"
+    )]
+    pub fn stop(&mut self) {
+        let pid = self.server_pid().to_string();
+        let told = Command::new("kill").args(["-TERM", &pid]).status();
+        assert!(told.unwrap().success());
+        let mut child = self.server.take().expect("served");
+        assert!(child.wait().unwrap().success());
+    }
+
     /// Starts a move and waits for its end.
     pub fn move_to(&self, volume: &str, tier: &str) {
         self.ok(&[
