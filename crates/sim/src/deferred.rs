@@ -23,6 +23,8 @@ pub(crate) struct Done {
 struct Cell {
     counts: BTreeMap<u32, u32>,
     sums: WindowSums,
+    /// Time in that window before they complete, added up.
+    within_ns: u64,
 }
 
 /// All later windows.
@@ -32,9 +34,9 @@ pub(crate) struct Deferred {
 }
 
 impl Deferred {
-    /// One value of histogram `index` that belongs to window `window`.
+    /// One value of histogram `index` that belongs to window `window`, and completes so long after its beginning.
     #[cold]
-    pub(crate) fn put(&mut self, window: u64, index: usize, done: Done) {
+    pub(crate) fn put(&mut self, window: u64, index: usize, done: Done, within_ns: u64) {
         let latency_ns = done.at_ns - done.arrival_ns;
         let cells = self.windows.entry(window).or_default();
         let cell = cells.entry(index as u32).or_default();
@@ -44,19 +46,21 @@ impl Deferred {
         sums.sum_ns += latency_ns;
         sums.max_ns = sums.max_ns.max(latency_ns);
         sums.bytes += done.bytes;
+        cell.within_ns += within_ns;
     }
 
-    /// Moves everything that belongs to `window` into the live histograms; calls `taken` with index and sums of each.
+    /// Moves everything that belongs to `window` into the live histograms; calls `taken` with index and
+    /// sums of each, and the time in the window before they complete.
     pub(crate) fn take(
         &mut self,
         window: u64,
         live: &mut WindowHistograms,
-        mut taken: impl FnMut(usize, WindowSums),
+        mut taken: impl FnMut(usize, WindowSums, u64),
     ) {
         for (index, cell) in self.windows.remove(&window).unwrap_or_default() {
             let counts = cell.counts.iter().map(|(b, n)| (*b as usize, *n));
             live.add(index as usize, counts, cell.sums);
-            taken(index as usize, cell.sums);
+            taken(index as usize, cell.sums, cell.within_ns);
         }
     }
 }

@@ -543,6 +543,8 @@ impl<'a> Simulation<'a> {
                 self.world.held[volume].push_front(held);
                 return;
             };
+            let arrival_ns = held.issue.arrival_ns;
+            self.world.stats.was_held(volume, arrival_ns, done);
             self.world.requests += 1;
             let Some(id) = held.id else { continue };
             let (source, _) = self.origins[id as usize];

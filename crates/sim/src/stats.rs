@@ -135,22 +135,27 @@ impl Stats {
         issued.1 += latency_ns;
         let (of_volume, of_tier) = (volume * 2 + dir, (self.volumes + tier) * 2 + dir);
         if done.at_ns < self.end_ns {
-            let start_ns = self.end_ns - self.window_ns;
-            if done.arrival_ns < start_ns {
-                self.depth[volume].waited(start_ns - done.arrival_ns);
-            }
             self.live.record(of_volume, latency_ns, done.bytes);
             self.live.record(of_tier, latency_ns, done.bytes);
         } else {
             let window = done.at_ns / self.window_ns;
-            self.deferred.put(window, of_volume, done);
-            self.deferred.put(window, of_tier, done);
+            let within_ns = done.at_ns % self.window_ns;
+            self.deferred.put(window, of_volume, done, within_ns);
+            self.deferred.put(window, of_tier, done, within_ns);
             self.in_flight[volume] += 1;
-            self.depth[volume].crosses(done, self.end_ns, self.window_ns);
+            self.depth[volume].crosses(done, self.end_ns - self.window_ns, self.end_ns);
             if let Some(target) = self.targets[volume] {
                 let next = self.end_ns / self.window_ns;
                 self.late[volume].put(target, done, self.window_ns, next);
             }
+        }
+    }
+
+    /// A request that was held back since `arrival_ns` is issued now; what of that was before the window is not in it.
+    pub(crate) fn was_held(&mut self, volume: usize, arrival_ns: u64, done_ns: u64) {
+        let start_ns = self.end_ns - self.window_ns;
+        if arrival_ns < start_ns && done_ns < self.end_ns {
+            self.depth[volume].began_before(start_ns - arrival_ns, 0);
         }
     }
 
@@ -220,12 +225,16 @@ impl Stats {
             depth,
             ..
         } = self;
-        deferred.take(end_ns / self.window_ns, live, |index, sums| {
+        deferred.take(end_ns / self.window_ns, live, |index, sums, within_ns| {
             if let Some(volume) = completing.get_mut(index / 2) {
                 *volume += sums.count;
-                depth[index / 2].waited(sums.sum_ns);
+                depth[index / 2].began_before(sums.sum_ns, within_ns);
             }
         });
+        let ends = self.in_flight.iter().zip(completing);
+        for (depth, (in_flight, completing)) in depth.iter_mut().zip(ends) {
+            depth.begin_window(*in_flight - *completing);
+        }
         self.end_ns = end_ns + self.window_ns;
     }
 
@@ -275,8 +284,7 @@ impl Stats {
             }
         }
         let answered_ns = reads.sum_ns + writes.sum_ns;
-        let window = end_ns / self.window_ns - 1;
-        let depth_ns = self.depth[v].end_window(window, self.window_ns, answered_ns);
+        let depth_ns = self.depth[v].end_window(self.window_ns, answered_ns);
         let load = &mut self.loads[v];
         *load = Load {
             reads,
@@ -475,6 +483,30 @@ mod tests {
                     let said = *stats.groups[4].series.violating.last().unwrap() > 0;
                     prop_assert_eq!(said, live(target, &all, end), "{:?} at {}", statistic, end);
                 }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn time_in_flight_is_what_a_list_of_all_requests_says(mut requests in prop::collection::vec((0u64..1_000, 0u64..700), 0..60)) {
+            let target = SloTarget { statistic: SloStatistic::P99, latency: Nanos(MS) };
+            let mut stats = one_volume(target);
+            requests.iter_mut().for_each(|r| *r = (r.0 * MS, r.1 * MS));
+            requests.sort_unstable();
+            let mut next = requests.iter().peekable();
+            for end in (1..=20).map(|k| k * WINDOW) {
+                let start = end - WINDOW;
+                while let Some((arrival_ns, latency)) = next.next_if(|r| r.0 < end) {
+                    let done = Done { arrival_ns: *arrival_ns, at_ns: arrival_ns + latency, bytes: 512 };
+                    stats.record(0, 0, READS, done);
+                }
+                stats.end_window(end, |_| 0, |_| std::iter::empty());
+                let want: u64 = requests
+                    .iter()
+                    .map(|(at, more)| (at + more).min(end).saturating_sub((*at).max(start)))
+                    .sum();
+                prop_assert_eq!(stats.take_load(0).depth_ns, want);
             }
         }
     }
