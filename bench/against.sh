@@ -1,7 +1,8 @@
 #!/bin/sh
 # Speeds of this tree beside another commit's, in turn, in one run: replay, planning, flash translation, caches, the engine, NBD.
 # Usage: bench/against.sh COMMIT [RUNS [PART...]]        7 runs of each; PART: the beginning of a name in the table
-# Both are built with the profile `dist`, as this tree has it, and measured by this tree's crates/bench, which is put into the other one.
+# Both are built with the profile `dist`, as this tree has it, and measured by their own crates/bench; a commit from before there was one gets
+# this tree's.
 # Prints medians and their ratio (1 or more: no slower) and ends with an error where one is below 0.95. NBD needs fio, else it is skipped.
 set -eu
 cd "$(dirname "$0")/.."
@@ -12,8 +13,7 @@ other=$target/against
 rm -rf "$other"
 mkdir -p "$other"
 git archive "$commit" | tar -x -C "$other"
-rm -rf "$other/crates/bench"
-cp -r crates/bench "$other/crates/bench"
+[ -d "$other/crates/bench" ] || cp -r crates/bench "$other/crates/bench"
 cargo build --quiet --locked --profile dist -p bench -p cli
 # Its lock file may not know the crate, nor its manifest the profile.
 (cd "$other" && CARGO_TARGET_DIR=$target/against-target cargo build --quiet --profile dist \
