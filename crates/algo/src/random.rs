@@ -58,7 +58,7 @@ impl Rng {
 
 /// The top 53 bits as a fraction in [0, 1).
 #[inline]
-pub(crate) fn unit(bits: u64) -> f64 {
+pub fn unit(bits: u64) -> f64 {
     (bits >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
 }
 

@@ -4,7 +4,23 @@ use algo::objective::{self, Answered, Overdue};
 use algo::{bucket_value_ns, buckets_since};
 use model::SloTarget;
 
-use crate::wire::{Load, LoadOf};
+use crate::wire::{DeviceIo, Load, LoadOf};
+
+impl DeviceIo {
+    /// What was added since an earlier reading of the same counters; none if something went backwards.
+    pub fn since(&self, earlier: &DeviceIo) -> Option<DeviceIo> {
+        Some(DeviceIo {
+            reads: self.reads.checked_sub(earlier.reads)?,
+            writes: self.writes.checked_sub(earlier.writes)?,
+            read_bytes: self.read_bytes.checked_sub(earlier.read_bytes)?,
+            write_bytes: self.write_bytes.checked_sub(earlier.write_bytes)?,
+            busy_ns: match (self.busy_ns, earlier.busy_ns) {
+                (Some(now), Some(old)) => Some(now.checked_sub(old)?),
+                _ => None,
+            },
+        })
+    }
+}
 
 impl LoadOf {
     /// What was added since an earlier reading of the same counters; none if something went backwards.

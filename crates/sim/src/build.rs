@@ -171,8 +171,6 @@ impl ScenarioFile {
         let flash = self.flash(&topology, &volumes)?;
         let duration = self.duration(&traces)?;
         let policy = self.policy(&topology, &volumes)?;
-        let topology_names: Vec<String> = topology.tiers.iter().map(|t| t.name.clone()).collect();
-        let volume_names: Vec<String> = volumes.iter().map(|v| v.name.clone()).collect();
         let entities =
             (volumes.len() + vms.len() + classes.len() + topology.tiers.len() + 1) as u64;
         let windows = duration.0.div_ceil(s.window.0);
@@ -189,6 +187,7 @@ impl ScenarioFile {
         } else {
             open_ended.max(duration)
         };
+        let running = self.running(&topology, &volumes)?;
         Ok(Model {
             name: s.name.clone(),
             seed: s.seed,
@@ -206,7 +205,7 @@ impl ScenarioFile {
             traces,
             clients,
             generators,
-            running: self.running(&topology_names, &volume_names)?,
+            running,
             policy,
         })
     }

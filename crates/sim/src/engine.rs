@@ -602,7 +602,7 @@ impl<'a> Simulation<'a> {
     /// Keeps what the controller has decided, as far as that is asked for.
     pub(crate) fn take_decisions(&mut self) {
         for made in self.host.controller.take_made() {
-            if made.placement_due && self.options.decisions {
+            if self.options.decisions {
                 self.decisions.push(made.report);
                 let taken = made.assignment.as_ref();
                 let exact = self.options.optimum;

@@ -31,6 +31,15 @@ use crate::trouble::Way;
 /// The host's name. There is one.
 pub(crate) const HOST: &str = "array";
 
+/// What a simulated device has done at first.
+const NOTHING: DeviceIo = DeviceIo {
+    reads: 0,
+    writes: 0,
+    read_bytes: 0,
+    write_bytes: 0,
+    busy_ns: Some(0),
+};
+
 /// What the array knows as a host.
 pub(crate) struct Host {
     pub(crate) controller: Controller,
@@ -84,7 +93,7 @@ impl Host {
             detail: Detail::Volumes,
             copied: BTreeMap::new(),
             news: false,
-            before: vec![DeviceIo::default(); model.topology.devices.len()],
+            before: vec![NOTHING; model.topology.devices.len()],
             log: BTreeMap::new(),
             events: vec![],
             told: model.running.told,
@@ -284,13 +293,7 @@ impl Simulation<'_> {
                     used_bytes: self.used[d].0,
                     emulate: Some(device.spec.clone()),
                     connected: true,
-                    io: Some(DeviceIo {
-                        reads: io.reads - before.reads,
-                        writes: io.writes - before.writes,
-                        read_bytes: io.read_bytes - before.read_bytes,
-                        write_bytes: io.write_bytes - before.write_bytes,
-                        busy_ns: Some(counters.busy_ns as u64 - before.busy_ns.unwrap_or(0)),
-                    }),
+                    io: io.since(&before),
                     errors: vec![],
                     waf: flash.and_then(FlashDevice::epoch_waf),
                 }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use config::scenario::{OperatorConfig, TroubleConfig};
 use config::{Hours, ModesConfig, WatchConfig, find, unix_ms_of};
 use manager::settings::{ManagerConfig, Settings, TierTraits};
-use model::Mode;
+use model::{Mode, Topology};
 use serde_json::Value;
 
-use crate::{Model, ScenarioError, ScenarioFile};
+use crate::{Model, ScenarioError, ScenarioFile, VolumeModel};
 
 /// How a scenario's host is run, checked.
 #[derive(Debug, Clone, Default)]
@@ -30,8 +30,8 @@ impl ScenarioFile {
     /// The tables `modes`, `hours`, `watch`, `operator` and `trouble`.
     pub(crate) fn running(
         &self,
-        tiers: &[String],
-        volumes: &[String],
+        topology: &Topology,
+        volumes: &[VolumeModel],
     ) -> Result<RunningModel, ScenarioError> {
         let s = &self.scenario;
         let words = s.hours.clone().unwrap_or_default();
@@ -41,24 +41,28 @@ impl ScenarioFile {
             let why = format!("{:?} is no day and hour such as \"Mon 08:00\"", s.begins);
             self.fault("begins", why)
         })?;
-        let known = |at: String, name: &str, of: &[String]| {
-            find(name, of.iter().map(String::as_str))
-                .map(|_| ())
-                .map_err(|why| self.fault(&at, why))
+        let fault = |at: String| move |why| self.fault(&at, why);
+        let tier = |at, name: &str| {
+            let tiers = topology.tiers.iter().map(|t| t.name.as_str());
+            find(name, tiers).map_err(fault(at))
+        };
+        let volume = |at, name: &str| {
+            let volumes = volumes.iter().map(|v| v.name.as_str());
+            find(name, volumes).map_err(fault(at))
         };
         for (i, o) in s.operator.iter().enumerate() {
             let at = |key: &str| format!("operator[{i}].{key}");
-            for tier in o.tiers.keys() {
-                known(at("tiers"), tier, tiers)?;
+            for name in o.tiers.keys() {
+                tier(at("tiers"), name)?;
             }
-            for (volume, tier) in &o.pins {
-                known(at("pins"), volume, volumes)?;
-                if !tier.is_empty() {
-                    known(at("pins"), tier, tiers)?;
+            for (name, to) in &o.pins {
+                volume(at("pins"), name)?;
+                if !to.is_empty() {
+                    tier(at("pins"), to)?;
                 }
             }
-            for volume in &o.cancel {
-                known(at("cancel"), volume, volumes)?;
+            for name in &o.cancel {
+                volume(at("cancel"), name)?;
             }
         }
         let trouble = s.trouble.clone().unwrap_or_default();

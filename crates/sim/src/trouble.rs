@@ -56,8 +56,7 @@ impl Way {
 
     fn unit(&self, luck: Luck) -> f64 {
         let stream = algo::mix(self.seed, 0x7420 + luck as u64);
-        let bits = algo::mix(stream, self.sent);
-        (bits >> 11) as f64 / (1u64 << 53) as f64
+        algo::unit(algo::mix(stream, self.sent))
     }
 
     /// Whether the next message gets there.

@@ -44,20 +44,9 @@ pub struct DeviceSnapshot {
 impl DeviceSnapshot {
     /// I/O since an earlier snapshot; none if the counters began again.
     pub fn io_since(&self, earlier: &DeviceSnapshot) -> Option<DeviceIo> {
-        let (now, old) = (&self.io, &earlier.io);
-        if self.since_ns != earlier.since_ns {
-            return None;
-        }
-        Some(DeviceIo {
-            reads: now.reads.checked_sub(old.reads)?,
-            writes: now.writes.checked_sub(old.writes)?,
-            read_bytes: now.read_bytes.checked_sub(old.read_bytes)?,
-            write_bytes: now.write_bytes.checked_sub(old.write_bytes)?,
-            busy_ns: match (now.busy_ns, old.busy_ns) {
-                (Some(now), Some(old)) => Some(now.checked_sub(old)?),
-                _ => None,
-            },
-        })
+        (self.since_ns == earlier.since_ns)
+            .then(|| self.io.since(&earlier.io))
+            .flatten()
     }
 }
 

@@ -109,10 +109,9 @@ impl Controller {
             self.counters.calibrations += 1;
         }
         self.order_calibrations(host, &facts, &policy, &plan.calibrations);
-        if !self.stores {
+        if placement_due && !self.stores {
             self.made.push(Made {
                 at: self.now.at,
-                placement_due,
                 report: report.clone(),
                 assignment,
             });

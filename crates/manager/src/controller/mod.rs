@@ -111,13 +111,11 @@ pub struct Controller {
     made: Vec<Made>,
 }
 
-/// A decision that is handed over ([`Controller::take_made`]).
+/// A decision that could place data, handed over ([`Controller::take_made`]).
 #[derive(Debug)]
 pub struct Made {
     /// When.
     pub at: Nanos,
-    /// Whether data could be placed.
-    pub placement_due: bool,
     /// Why, and why not.
     pub report: Report,
     /// The assignment problem behind it, where the strategy solves one.
