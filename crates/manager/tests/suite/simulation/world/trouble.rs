@@ -1,0 +1,124 @@
+//! What goes wrong in a simulated run, and what operators do in it.
+
+use manager::question::{Actor, Choice, Question};
+use manager::service::Service;
+use manager::store::memory::Fault;
+use model::{Goal, Mode, TierState};
+
+use super::{SECOND, TROUBLE_NS, World};
+
+impl World {
+    pub(super) fn trouble(&mut self) {
+        if self.chance(300) {
+            self.controller = None;
+            self.controller_back_ns = self.now_ns + self.rng.below(20) * SECOND;
+            self.sums.kills += 1;
+        }
+        if self.chance(200) {
+            self.cut_until_ns = self.now_ns + self.rng.below(10) * SECOND;
+        }
+        if self.chance(400) {
+            // The machine was suspended, or the wall clock was set: after a restart the controller's time may be far ahead.
+            self.ahead_ns += self.rng.below(600) * SECOND;
+        }
+        if self.chance(400) {
+            self.unix_ms = self
+                .unix_ms
+                .wrapping_add_signed(self.rng.below(20_000_000) as i64 - 10_000_000);
+        }
+        if self.chance(250) {
+            let fails = self.rng.below(2) == 0;
+            if let Some(controller) = &mut self.controller {
+                controller
+                    .store()
+                    .set_fault(if fails { Fault::Writes } else { Fault::None });
+                self.sums.store_failures += u64::from(fails);
+            }
+        }
+        if self.now_ns >= TROUBLE_NS
+            && let Some(controller) = &mut self.controller
+        {
+            controller.store().set_fault(Fault::None);
+        }
+        for h in 0..self.hosts.len() {
+            if self.chance(300) {
+                self.hosts[h].agent = None;
+                self.hosts[h].back_ns = self.now_ns + self.rng.below(15) * SECOND;
+                self.hosts[h].leases.clear();
+                self.hosts[h].newest = (0, vec![]);
+                self.sums.kills += 1;
+            }
+            if self.chance(300) {
+                let for_ns = self.rng.below(40) * SECOND;
+                self.hosts[h].array.frozen_until_ns = self.now_ns + for_ns;
+            }
+            if self.chance(100) {
+                // Guests write where they have not written before; tiers run full.
+                let volumes = self.hosts[h].array.volumes.len() as u64;
+                let v = self.rng.below(volumes) as usize;
+                self.sums.full += u64::from(self.hosts[h].array.grow(v, 1 + self.rng.below(6)));
+            }
+            if self.chance(60) {
+                let volumes = self.hosts[h].array.volumes.len() as u64;
+                let v = self.rng.below(volumes) as usize;
+                self.hosts[h].array.volumes[v].rate = (20 << self.rng.below(8)) as f64;
+                self.hosts[h].array.volumes[v].hot = self.rng.below(10) as usize;
+            }
+            if self.chance(300) {
+                let volumes = self.hosts[h].array.volumes.len() as u64;
+                let v = self.rng.below(volumes) as usize;
+                self.hosts[h].array.volumes[v].forget_heat();
+            }
+        }
+        if self.chance(25) {
+            self.operator();
+        }
+    }
+
+    fn operator(&mut self) {
+        let host = self.rng.below(self.hosts.len() as u64) as usize;
+        let name = self.hosts[host].name.clone();
+        let tier = format!(
+            "{name}/{}",
+            ["fast", "mid", "slow"][self.rng.below(3) as usize]
+        );
+        let volumes = &self.hosts[host].array.volumes;
+        let volume = &volumes[self.rng.below(volumes.len() as u64) as usize].name;
+        let volume = format!("{name}/{volume}");
+        let mode =
+            [Mode::Off, Mode::Recommend, Mode::Partial, Mode::Auto][self.rng.below(4) as usize];
+        let goal =
+            [Goal::Drain, Goal::Rules, Goal::Space, Goal::Latency][self.rng.below(4) as usize];
+        let generation = self.rng.below(20);
+        let moves = (self.rng.below(2) == 0).then(|| vec![self.rng.below(4) as u32]);
+        let choice = Choice {
+            host: Some(name.clone()),
+            generation,
+            moves,
+        };
+        let question = match self.rng.below(9) {
+            0 => Question::Pause,
+            1 | 2 => Question::Resume,
+            3 => Question::CancelJob {
+                host: Some(name),
+                job: self.rng.below(20) as u32,
+            },
+            4 => {
+                let state = [TierState::Open, TierState::Cordoned, TierState::Draining]
+                    [self.rng.below(3) as usize];
+                Question::SetTier { tier, state }
+            }
+            5 => Question::Pin {
+                volume,
+                tier: (self.rng.below(2) == 0).then_some(tier),
+            },
+            6 => Question::SetMode { goal, mode },
+            7 => Question::Apply(choice),
+            _ => Question::Reject(choice),
+        };
+        let now = self.now();
+        if let Some(controller) = &mut self.controller {
+            let _ = controller.ask(now, &Actor("operator".into()), question);
+        }
+    }
+}
