@@ -431,6 +431,22 @@ pub struct CalibrationOrder {
     pub steps: Vec<CalibrationStep>,
 }
 
+impl CalibrationOrder {
+    /// What came of it: the windows that were measured, and why it was cut off, if it was.
+    pub fn ended(
+        self,
+        windows: Vec<CalibrationMeasured>,
+        cut_off: Option<String>,
+    ) -> CalibrationResult {
+        CalibrationResult {
+            id: self.id,
+            volume: self.volume,
+            windows,
+            cut_off,
+        }
+    }
+}
+
 /// A calibration session that ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -354,7 +354,7 @@ pub(crate) struct Simulation<'a> {
     pub(crate) model: &'a Model,
     pub(crate) world: World,
     pub(crate) agenda: Agenda,
-    pub(crate) host: Host,
+    pub(crate) host: Host<'a>,
     pub(crate) copies: u64,
     pub(crate) used: Vec<Bytes>,
     pub(crate) reserved: Vec<Bytes>,

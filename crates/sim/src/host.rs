@@ -26,6 +26,7 @@ use volume::Selection;
 use crate::engine::{RunError, Simulation, World};
 use crate::flash_device::FlashDevice;
 use crate::result::{MoveRecord, MoveTotals, RunEvent};
+use crate::running::RunningModel;
 use crate::trouble::Way;
 
 /// The host's name. There is one.
@@ -41,7 +42,7 @@ const NOTHING: DeviceIo = DeviceIo {
 };
 
 /// What the array knows as a host.
-pub(crate) struct Host {
+pub(crate) struct Host<'a> {
     pub(crate) controller: Controller,
     /// Volumes and devices by name.
     volumes: BTreeMap<String, usize>,
@@ -66,16 +67,16 @@ pub(crate) struct Host {
     log: BTreeMap<u32, JobView>,
     /// What the controller noted, if that is to be told.
     pub(crate) events: Vec<RunEvent>,
-    told: bool,
-    begins_unix_ms: u64,
+    /// How the scenario has it run.
+    running: &'a RunningModel,
     /// The way to the controller.
-    pub(crate) way: Way,
+    pub(crate) way: Way<'a>,
     /// The first window that begins with this life of the agent.
     whole_from_ns: u64,
 }
 
-impl Host {
-    pub(crate) fn new(controller: Controller, model: &crate::Model) -> Self {
+impl<'a> Host<'a> {
+    pub(crate) fn new(controller: Controller, model: &'a crate::Model) -> Self {
         let volumes = model.volumes.iter().enumerate();
         let devices = model.topology.devices.iter().enumerate();
         let mut host = Self {
@@ -96,9 +97,8 @@ impl Host {
             before: vec![NOTHING; model.topology.devices.len()],
             log: BTreeMap::new(),
             events: vec![],
-            told: model.running.told,
-            begins_unix_ms: model.running.begins_unix_ms,
-            way: Way::new(model.running.trouble.clone(), model.seed),
+            running: &model.running,
+            way: Way::new(&model.running.trouble, model.seed),
             whole_from_ns: 0,
         };
         host.register(0);
@@ -142,7 +142,7 @@ impl Host {
                     }
                     self.log.insert(view.job, view);
                 }
-                Change::Event(event) if self.told => self.events.push(RunEvent {
+                Change::Event(event) if self.running.told => self.events.push(RunEvent {
                     at_ns: event.at_ns,
                     actor: event.actor,
                     volume: event.volume,
@@ -161,7 +161,7 @@ impl Host {
     /// Something that the agent has to say.
     pub(crate) fn remark(&mut self, at_ns: u64, text: String) {
         self.note();
-        if !self.told {
+        if !self.running.told {
             return;
         }
         self.events.push(RunEvent {
@@ -184,7 +184,7 @@ impl Host {
     pub(crate) fn now(&self, now_ns: u64) -> Now {
         Now {
             at: Nanos(now_ns),
-            unix_ms: self.begins_unix_ms + now_ns / 1_000_000,
+            unix_ms: self.running.begins_unix_ms + now_ns / 1_000_000,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Calibration sessions on simulated volumes: latency is injected window by window, and what becomes of the volume is measured.
 
-use manager::wire::{CalibrationMeasured, CalibrationOrder, CalibrationResult};
+use manager::wire::{CalibrationMeasured, CalibrationOrder};
 
 use crate::engine::{Event, Simulation};
 
@@ -16,15 +16,6 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) fn id(&self) -> u64 {
         self.order.id
-    }
-
-    fn ended(self, cut_off: Option<String>) -> CalibrationResult {
-        CalibrationResult {
-            id: self.order.id,
-            volume: self.order.volume,
-            windows: self.windows,
-            cut_off,
-        }
     }
 }
 
@@ -99,7 +90,8 @@ impl Simulation<'_> {
     pub(crate) fn end_calibration(&mut self, v: usize, cut_off: Option<String>) {
         if let Some(session) = self.sessions[v].take() {
             self.world.inject_ns[v] = 0;
-            self.host.results.push(session.ended(cut_off));
+            let result = session.order.ended(session.windows, cut_off);
+            self.host.results.push(result);
         }
     }
 }

@@ -26,9 +26,9 @@ enum Luck {
 }
 
 /// The way between host and controller.
-#[derive(Debug, Default)]
-pub(crate) struct Way {
-    words: TroubleConfig,
+#[derive(Debug)]
+pub(crate) struct Way<'a> {
+    words: &'a TroubleConfig,
     seed: u64,
     /// Messages that were sent.
     sent: u64,
@@ -40,12 +40,15 @@ pub(crate) struct Way {
     agent_lost: bool,
 }
 
-impl Way {
-    pub(crate) fn new(words: TroubleConfig, seed: u64) -> Self {
+impl<'a> Way<'a> {
+    pub(crate) fn new(words: &'a TroubleConfig, seed: u64) -> Self {
         Self {
             seed: words.seed.unwrap_or(seed),
             words,
-            ..Self::default()
+            sent: 0,
+            late: vec![],
+            busy: false,
+            agent_lost: false,
         }
     }
 
@@ -85,7 +88,7 @@ impl Simulation<'_> {
         for (i, order) in self.model.running.operators.iter().enumerate() {
             self.agenda.at(order.at.0, Event::Operator(i as u32));
         }
-        for gone in self.host.way.words.agent_lost.clone() {
+        for gone in &self.model.running.trouble.agent_lost {
             let end_ns = gone.at.0.saturating_add(gone.lasting.0);
             self.agenda.at(gone.at.0, Event::AgentLost);
             self.agenda.at(end_ns, Event::AgentBack);
@@ -139,8 +142,8 @@ impl Simulation<'_> {
 
     /// An operator does something.
     pub(crate) fn operate(&mut self, now_ns: u64, which: u32) {
-        let order = self.model.running.operators[which as usize].clone();
-        for question in self.questions(now_ns, &order) {
+        let order = &self.model.running.operators[which as usize];
+        for question in self.questions(now_ns, order) {
             let actor = Actor("operator".into());
             let now = self.host.now(now_ns);
             let told = self.host.controller.ask(now, &actor, question);

@@ -41,12 +41,7 @@ impl Session {
     }
 
     fn ended(self, cut_off: Option<String>) -> CalibrationResult {
-        CalibrationResult {
-            id: self.order.id,
-            volume: self.order.volume,
-            windows: self.windows,
-            cut_off,
-        }
+        self.order.ended(self.windows, cut_off)
     }
 }
 
@@ -97,12 +92,8 @@ impl Agent {
             let busy = self.sessions.iter().any(|s| s.is_on(&order.volume))
                 || volume.is_some_and(|v| v.moving.is_some());
             let (Some(volume), Some(counts), false) = (volume, counts, busy) else {
-                self.results.push(CalibrationResult {
-                    id: order.id,
-                    volume: order.volume,
-                    windows: vec![],
-                    cut_off: Some("the volume is being moved, or is not measured".into()),
-                });
+                let why = "the volume is being moved, or is not measured";
+                self.results.push(order.ended(vec![], Some(why.into())));
                 continue;
             };
             let objective = self.objectives.iter().find(|o| o.class == volume.class);
