@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use datapath::control::ask;
 use datapath::desk::{
-    self, Ask, ClassObjective, DeviceSample, HeatCounts, HeatSample, Samples, Told, TroubleKind,
-    VolumeSample,
+    self, Ask, DeviceSample, HeatCounts, HeatSample, Samples, Told, TroubleKind, VolumeSample,
 };
 use datapath::{DirectionCounts, LastMove, explain};
 use manager::agent::{
@@ -13,9 +12,9 @@ use manager::agent::{
     VolumeSnapshot, WantedExtents,
 };
 use manager::wire::{
-    ArrayPolicy, ArrayTrouble, DeviceIo, FailedIo, Load, LoadOf, MovingWindow, Objective, Placed,
+    ArrayPolicy, ArrayTrouble, DeviceIo, FailedIo, Load, LoadOf, MovingWindow, Placed,
 };
-use model::ExtentPlaces;
+use model::{ClassObjective, ExtentPlaces};
 use units::{BytesPerSec, DeviceId, Nanos};
 
 const OTHER_VERSION: &str =
@@ -93,14 +92,13 @@ impl ServedArray {
     }
 
     /// Says what guests were promised, and for how long that holds.
-    pub(crate) fn promise(&self, objectives: &[Objective], lasting: Nanos) -> Result<(), String> {
-        let class_of = |o: &Objective| ClassObjective {
-            class: o.class.clone(),
-            statistic: o.statistic,
-            latency: Nanos(o.latency_ns),
-        };
+    pub(crate) fn promise(
+        &self,
+        objectives: &[ClassObjective],
+        lasting: Nanos,
+    ) -> Result<(), String> {
         let told = self.ask(&Ask::Objectives {
-            objectives: objectives.iter().map(class_of).collect(),
+            objectives: objectives.to_vec(),
             lasting,
         });
         told.map(|_| ())

@@ -1,6 +1,7 @@
 //! What the array was told to hold its operators to: it keeps that in memory, so it is told again when its server is another one.
 
-use manager::wire::{ArrayPolicy, Objective};
+use manager::wire::ArrayPolicy;
+use model::ClassObjective;
 use tracing::debug;
 use units::Nanos;
 
@@ -23,7 +24,7 @@ impl Held {
     pub(crate) fn promise(
         &mut self,
         array: &ServedArray,
-        objectives: &[Objective],
+        objectives: &[ClassObjective],
         now_ns: u64,
         until_ns: u64,
     ) {

@@ -12,7 +12,7 @@
 //! wait will end. A device that hangs and answers nothing has no latencies, and still misses; a volume that nobody asks for
 //! anything does not.
 
-use model::{SloStatistic, SloTarget};
+use model::{Objective, SloStatistic};
 
 use crate::histogram::{bucket_of, bucket_value_ns};
 
@@ -38,7 +38,7 @@ pub struct Overdue {
 
 impl Overdue {
     /// Adds a request that has waited for so long, if that is longer than the objective.
-    pub fn add(&mut self, target: SloTarget, age_ns: u64) {
+    pub fn add(&mut self, target: Objective, age_ns: u64) {
         if age_ns > target.latency.0 {
             self.count += 1;
             self.age_ns += u128::from(age_ns);
@@ -63,7 +63,7 @@ impl Overdue {
     }
 
     /// Those of requests whose ages are counted by bucket.
-    pub fn of_buckets(target: SloTarget, waiting: impl IntoIterator<Item = (usize, u64)>) -> Self {
+    pub fn of_buckets(target: Objective, waiting: impl IntoIterator<Item = (usize, u64)>) -> Self {
         let mut overdue = Self::default();
         for (bucket, n) in late(target, waiting) {
             overdue.count += n;
@@ -85,7 +85,7 @@ impl Answered {
 
     /// Of latencies that are counted by bucket, and add up to `sum_ns`.
     pub fn of_buckets(
-        target: SloTarget,
+        target: Objective,
         latencies: impl IntoIterator<Item = (usize, u64)>,
         sum_ns: u128,
     ) -> Self {
@@ -106,7 +106,7 @@ fn total_ns(count: u64, mean_us: f64) -> u128 {
 
 /// The buckets whose value is above the objective.
 pub fn late(
-    target: SloTarget,
+    target: Objective,
     buckets: impl IntoIterator<Item = (usize, u64)>,
 ) -> impl Iterator<Item = (usize, u64)> {
     let above = move |bucket: usize| bucket_value_ns(bucket) > target.latency.0;
@@ -123,7 +123,7 @@ pub fn quantile(statistic: SloStatistic) -> Option<f64> {
 }
 
 /// Whether a window missed its objective.
-pub fn misses(target: SloTarget, answered: Answered, overdue: Overdue) -> bool {
+pub fn misses(target: Objective, answered: Answered, overdue: Overdue) -> bool {
     let count = answered.count + overdue.count;
     if count == 0 {
         return false;
@@ -150,14 +150,14 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn target(statistic: SloStatistic, latency_ns: u64) -> SloTarget {
-        SloTarget {
+    fn target(statistic: SloStatistic, latency_ns: u64) -> Objective {
+        Objective {
             statistic,
             latency: Nanos(latency_ns),
         }
     }
 
-    fn judge(target: SloTarget, answered: &[u64], waiting: &[u64]) -> bool {
+    fn judge(target: Objective, answered: &[u64], waiting: &[u64]) -> bool {
         let mut latencies = Histogram::default();
         answered.iter().for_each(|ns| latencies.record(*ns));
         let mut overdue = Overdue::default();

@@ -135,7 +135,7 @@ pub(crate) fn main(args: &[String]) -> Done {
             state = decision.state;
             array.facts.generation = decision.plan.generation;
             bytes = bytes.max(serde_json::to_string(&decision.plan)?.len());
-            for m in &decision.plan.moves {
+            for m in decision.plan.moves() {
                 for extent in m.extents.iter().flat_map(|r| r.iter()) {
                     array.places[m.volume.index()][extent as usize] = m.to.0;
                     moved += 1;

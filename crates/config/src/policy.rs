@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use model::{
-    Affinity, AffinityKind, Budget, Epochs, Gates, Headroom, NO_CLASS, Pin, Policy, SloClass,
-    SloStatistic, SloTarget,
+    Affinity, AffinityKind, Budget, Epochs, Gates, Headroom, NO_CLASS, Objective, Pin, Policy,
+    SloClass, SloStatistic,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -148,7 +148,7 @@ pub fn resolve_classes(
             let why = format!("{} is not above 0, up to {WEIGHT_MAX}", c.weight);
             return Err(text.fault(&format!("classes[{i}].weight"), why));
         }
-        let target = c.latency.map(|latency| SloTarget {
+        let target = c.latency.map(|latency| Objective {
             statistic: c.statistic,
             latency,
         });

@@ -351,11 +351,10 @@ pub fn ask(path: &Path, ask: &Ask) -> Result<Told, ControlError> {
 
 #[cfg(test)]
 mod tests {
-    use model::SloStatistic;
+    use model::{ClassObjective, Objective, SloStatistic};
     use units::Nanos;
 
     use super::*;
-    use crate::desk::ClassObjective;
 
     fn refused(line: &str) -> String {
         parse(line.as_bytes()).expect_err("it is nonsense")
@@ -418,8 +417,10 @@ mod tests {
         let taken = Ask::Objectives {
             objectives: vec![ClassObjective {
                 class: "gold".into(),
-                statistic: SloStatistic::P99,
-                latency: Nanos(2_000_000),
+                objective: Objective {
+                    statistic: SloStatistic::P99,
+                    latency: Nanos(2_000_000),
+                },
             }],
             lasting: Nanos(30_000_000_000),
         };

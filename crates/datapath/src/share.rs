@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use model::{SloStatistic, SloTarget};
+use model::{Objective, SloStatistic};
 use units::{BytesPerSec, Iops, Nanos};
 use volume::Limits;
 
@@ -26,13 +26,13 @@ pub struct Share {
     holds_until_ns: AtomicU64,
 }
 
-/// What is known of a volume's objective.
+/// What is known of what a volume was promised.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Objective {
-    /// It has none, or nobody has ever said anything of it.
+pub enum Promised {
+    /// Nothing, or nobody has ever said anything of it.
     None,
     /// It is this.
-    Is(SloTarget),
+    Is(Objective),
     /// What was said does not hold any more.
     Old,
 }
@@ -79,8 +79,8 @@ impl Share {
     }
 
     /// Says what the objective is until then. Whoever reads it meanwhile may take parts of what was said before, once.
-    pub fn hold_to(&self, target: Option<SloTarget>, until_ns: u64) {
-        let number = |t: SloTarget| STATISTICS.iter().position(|s| *s == t.statistic);
+    pub fn hold_to(&self, target: Option<Objective>, until_ns: u64) {
+        let number = |t: Objective| STATISTICS.iter().position(|s| *s == t.statistic);
         let statistic = target.and_then(number).unwrap_or(0);
         self.statistic.store(statistic as u64, Ordering::Relaxed);
         let latency_ns = target.map_or(NONE, |t| t.latency.0);
@@ -89,13 +89,13 @@ impl Share {
     }
 
     /// The objective now.
-    pub fn objective(&self, now_ns: u64) -> Objective {
+    pub fn objective(&self, now_ns: u64) -> Promised {
         let latency_ns = self.objective_ns.load(Ordering::Relaxed);
         match self.holds_until_ns.load(Ordering::Relaxed) {
-            0 => Objective::None,
-            until_ns if until_ns < now_ns => Objective::Old,
-            _ if latency_ns == NONE => Objective::None,
-            _ => Objective::Is(SloTarget {
+            0 => Promised::None,
+            until_ns if until_ns < now_ns => Promised::Old,
+            _ if latency_ns == NONE => Promised::None,
+            _ => Promised::Is(Objective {
                 statistic: STATISTICS[self.statistic.load(Ordering::Relaxed) as usize],
                 latency: Nanos(latency_ns),
             }),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use algo::Histogram;
 use algo::objective::{Answered, Overdue, misses};
-use model::{SloStatistic, SloTarget};
+use model::{Objective, SloStatistic};
 use units::Nanos;
 
 use crate::loads::{CLASSES, LOADS};
@@ -190,7 +190,7 @@ impl Tally {
 impl VolumeTally {
     /// Ends windows until so many have ended. Those in which nothing was sent or answered are ended late, by what came next: until
     /// then the same requests waited.
-    fn roll(&mut self, target: SloTarget, windows: u64) {
+    fn roll(&mut self, target: Objective, windows: u64) {
         while self.ended < windows {
             self.ended += 1;
             let end_ns = self.ended * WINDOW_NS;
@@ -206,9 +206,9 @@ impl VolumeTally {
 }
 
 /// The objective of a volume's class.
-fn target(volume: usize) -> SloTarget {
+fn target(volume: usize) -> Objective {
     let class = CLASSES.iter().find(|c| c.name == LOADS[volume].class);
-    SloTarget {
+    Objective {
         statistic: SloStatistic::P99,
         latency: Nanos(nanos(class.expect("loads name classes").p99)),
     }

@@ -28,7 +28,7 @@ mod job;
 
 use std::collections::BTreeMap;
 
-use model::{Move, MoveLimits, Plan};
+use model::{Action, Move, MoveLimits, Plan};
 use serde::{Deserialize, Serialize};
 use units::{Bytes, DeviceId, Nanos};
 
@@ -218,7 +218,12 @@ impl Executor {
         }
         self.limits = plan.limits;
         let base = self.base + self.jobs.len() as u32;
-        for (i, order) in plan.moves.into_iter().enumerate() {
+        // Positions among the moves are those in the plan: they come first.
+        let moves = plan.actions.into_iter().filter_map(|action| match action {
+            Action::Move(order) => Some(order),
+            _ => None,
+        });
+        for (i, order) in moves.enumerate() {
             let id = JobId(base + i as u32);
             self.changed.insert(id, None);
             self.jobs.push(Job {

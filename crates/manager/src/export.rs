@@ -226,7 +226,7 @@ pub fn old_plan(decision: &StoredDecision) -> Result<PlanView, String> {
         facts.as_ref().map_or_else(|| "unknown".into(), of)
     };
     let mut scored = scored(&report);
-    let moves = plan.moves.iter().enumerate().map(|(i, m)| PlannedMove {
+    let moves = plan.moves().into_iter().enumerate().map(|(i, m)| PlannedMove {
         position: i as u32,
         job: None,
         volume: volume(m.volume),
@@ -235,12 +235,12 @@ pub fn old_plan(decision: &StoredDecision) -> Result<PlanView, String> {
         from: device(m.from),
         to: device(m.to),
         extents: m.extents.clone(),
-        goal: m.goal,
-        reason: m.reason.to_string(),
-        bytes: m.cost.bytes.0,
-        duration_ns: m.cost.duration.0,
-        before_us: m.effect.latency_before_us,
-        after_us: m.effect.latency_after_us,
+        goal: m.terms.goal,
+        reason: m.terms.reason.to_string(),
+        bytes: m.terms.cost.bytes.0,
+        duration_ns: m.terms.cost.duration.0,
+        before_us: m.terms.effect.latency_before_us,
+        after_us: m.terms.effect.latency_after_us,
         after_moves: m.after.clone(),
         scored: scored
             .remove(volume(m.volume).as_str())

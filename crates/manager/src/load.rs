@@ -2,7 +2,7 @@
 
 use algo::objective::{self, Answered, Overdue};
 use algo::{bucket_value_ns, buckets_since};
-use model::SloTarget;
+use model::Objective;
 
 use crate::wire::{DeviceIo, Load, LoadOf};
 
@@ -112,7 +112,7 @@ impl Load {
     }
 
     /// How the window kept to an objective.
-    pub fn against(&self, target: SloTarget) -> Judged {
+    pub fn against(&self, target: Objective) -> Judged {
         let answered = merged(&self.reads.buckets, &self.writes.buckets);
         let sum_ns = u128::from(self.reads.sum_ns) + u128::from(self.writes.sum_ns);
         let waiting = || self.waiting.iter().map(|(b, n)| (usize::from(*b), *n));
@@ -260,8 +260,8 @@ mod tests {
         assert_eq!((nothing.statistic_ns, nothing.missed), (None, false));
     }
 
-    fn target(statistic: SloStatistic, ns: u64) -> SloTarget {
-        SloTarget {
+    fn target(statistic: SloStatistic, ns: u64) -> Objective {
+        Objective {
             statistic,
             latency: Nanos(ns),
         }

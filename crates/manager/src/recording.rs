@@ -12,6 +12,7 @@
 
 use std::collections::VecDeque;
 
+use model::Plan;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use units::Nanos;
@@ -162,7 +163,7 @@ pub struct Replay {
     controller: Option<Controller>,
     now: Nanos,
     /// Plans that were made, and are to be in the recording next.
-    made: VecDeque<(String, u64, Value)>,
+    made: VecDeque<(String, u64, Plan)>,
 }
 
 impl Replay {
@@ -200,7 +201,8 @@ impl Replay {
                 call.tell(Now { at, unix_ms }, controller)?;
                 for change in controller.take_changes() {
                     if let Change::Decision(d) = change {
-                        self.made.push_back((d.host, d.generation, d.plan));
+                        let plan = plan_of(d.plan)?;
+                        self.made.push_back((d.host, d.generation, plan));
                     }
                 }
                 Ok(None)
@@ -211,10 +213,10 @@ impl Replay {
                 plan,
             } => {
                 let made = self.made.pop_front();
-                let moves = plan.get("moves").and_then(Value::as_array);
+                let plan = plan_of(plan)?;
                 Ok(Some(MadeAgain {
                     at_ns: self.now.0,
-                    moves: moves.map_or(0, Vec::len),
+                    moves: plan.moves().len(),
                     same: made.is_some_and(|m| m == (host.clone(), generation, plan)),
                     host,
                     generation,
@@ -227,4 +229,9 @@ impl Replay {
     pub fn surplus(&self) -> usize {
         self.made.len()
     }
+}
+
+/// A plan of any version: what counts is what it says.
+fn plan_of(value: Value) -> Result<Plan, String> {
+    serde_json::from_value(value).map_err(|e| format!("its plan is not understood: {e}"))
 }

@@ -18,7 +18,7 @@
 //! Version 1 knew no [`ArrayPolicy`], requests that wait, or troubles; version 2 no [`JobsReport`]. A controller takes agents of those
 //! versions, and tells them nothing that they would not understand; an agent of this version needs a controller of this version.
 
-use model::{CalibrationStep, DeviceSpec, ExtentHeat, ExtentPlaces, ExtentRanges};
+use model::{CalibrationStep, ClassObjective, DeviceSpec, ExtentHeat, ExtentPlaces, ExtentRanges};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -57,7 +57,9 @@ pub struct Welcome {
     /// Length of a window.
     pub window_ns: u64,
     /// Objectives that injected latency has to leave room for, by class: the agent looks while it injects.
-    pub objectives: Vec<Objective>,
+    #[serde(with = "objectives")]
+    #[schemars(with = "Vec<objectives::Word>")]
+    pub objectives: Vec<ClassObjective>,
     /// What the array is to hold its operators to; none is unknown, and nothing is to change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<ArrayPolicy>,
@@ -77,25 +79,49 @@ pub struct ArrayPolicy {
     pub overcommit_max: f64,
 }
 
-/// The latency objective of a class.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Objective {
-    /// The class.
-    pub class: String,
-    /// Which statistic.
-    pub statistic: model::SloStatistic,
-    /// It must not exceed this.
-    pub latency_ns: u64,
-}
+/// Objectives as they travel: with the unit in the name of the field.
+mod objectives {
+    use model::{ClassObjective, Objective, SloStatistic};
+    use schemars::JsonSchema;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use units::Nanos;
 
-impl Objective {
-    /// As the rules take it.
-    pub fn target(&self) -> model::SloTarget {
-        model::SloTarget {
-            statistic: self.statistic,
-            latency: units::Nanos(self.latency_ns),
-        }
+    /// The latency objective of a class.
+    #[derive(Serialize, Deserialize, JsonSchema)]
+    #[schemars(rename = "Objective")]
+    #[serde(deny_unknown_fields)]
+    pub(super) struct Word {
+        /// The class.
+        class: String,
+        /// Which statistic.
+        statistic: SloStatistic,
+        /// It must not exceed this.
+        latency_ns: u64,
+    }
+
+    pub(super) fn serialize<S: Serializer>(
+        said: &[ClassObjective],
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.collect_seq(said.iter().map(|o| Word {
+            class: o.class.clone(),
+            statistic: o.objective.statistic,
+            latency_ns: o.objective.latency.0,
+        }))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Vec<ClassObjective>, D::Error> {
+        let words = Vec::<Word>::deserialize(from)?.into_iter();
+        let said = words.map(|w| ClassObjective {
+            class: w.class,
+            objective: Objective {
+                statistic: w.statistic,
+                latency: Nanos(w.latency_ns),
+            },
+        });
+        Ok(said.collect())
     }
 }
 
@@ -371,7 +397,9 @@ pub struct Orders {
     /// Calibration results that were taken in.
     pub calibrations_taken: Vec<u64>,
     /// Objectives by class.
-    pub objectives: Vec<Objective>,
+    #[serde(with = "objectives")]
+    #[schemars(with = "Vec<objectives::Word>")]
+    pub objectives: Vec<ClassObjective>,
     /// What the array is to hold its operators to; none is unknown, and nothing is to change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<ArrayPolicy>,

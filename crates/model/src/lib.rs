@@ -9,6 +9,7 @@
 //! Nothing here decides anything: a rule lives in `planner`, `volume` or `executor`. Every type is serializable, so
 //! that a decision can be stored and made again.
 
+mod action;
 mod device;
 mod extent_facts;
 mod extent_ranges;
@@ -18,9 +19,14 @@ mod mode;
 mod plan;
 mod policy;
 mod presets;
+mod reason;
 mod report;
 mod score;
 
+pub use action::{
+    Action, Appliance, CacheShare, CalibrationRun, CalibrationStep, Cost, Effect, Mirror, Move,
+    OverProvisioning, Terms, Throttle,
+};
 pub use device::{Device, DeviceSpec, LoadCurve, LoadCurveError, Specialty, Tier, Topology};
 pub use extent_facts::{ExtentFacts, ExtentFactsError, ExtentHeat, ExtentPlaces};
 pub use extent_ranges::{ExtentRanges, ExtentRangesError};
@@ -29,14 +35,13 @@ pub use facts::{
 };
 pub use io::Op;
 pub use mode::{Mode, TierState};
-pub use plan::{
-    CalibrationRun, CalibrationStep, Effect, Goal, Move, MoveCost, MoveLimits, Plan, Reason,
-};
+pub use plan::{Goal, MoveLimits, Plan};
 pub use policy::{
-    Affinity, AffinityKind, Budget, Epochs, Gates, Headroom, NO_CLASS, Pin, Policy, SloClass,
-    SloStatistic, SloTarget,
+    Affinity, AffinityKind, Budget, ClassObjective, Epochs, Gates, Headroom, NO_CLASS, Objective,
+    Pin, Policy, SloClass, SloStatistic,
 };
 pub use presets::{DevicePreset, PRESETS, preset};
+pub use reason::{Reason, ReasonValue};
 pub use report::{
     ExtentOutcome, Outcome, Prediction, Rejection, Report, TierOption, Verdict, VolumeReport,
 };

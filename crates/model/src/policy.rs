@@ -12,16 +12,26 @@ pub struct SloClass {
     /// Weight in scores (paper 0's SLA); higher is more important.
     pub weight: f64,
     /// The objective, if the class has one.
-    pub target: Option<SloTarget>,
+    pub target: Option<Objective>,
 }
 
-/// A latency objective.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct SloTarget {
+/// A latency objective: the one type for it, in every world and on every wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Objective {
     /// Which statistic of the latency of all requests in a window.
     pub statistic: SloStatistic,
     /// It must not exceed this.
     pub latency: Nanos,
+}
+
+/// The latency objective of a class.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassObjective {
+    /// The class.
+    pub class: String,
+    /// What its volumes were promised.
+    #[serde(flatten)]
+    pub objective: Objective,
 }
 
 /// A statistic of latency.

@@ -8,8 +8,8 @@ mod extents;
 mod room;
 
 use model::{
-    AffinityKind, Effect, ExtentOutcome, Facts, Goal, Move, MoveCost, Outcome, Policy, Rejection,
-    VolumeReport,
+    AffinityKind, Cost, Effect, ExtentOutcome, Facts, Goal, Move, Outcome, Policy, Rejection,
+    Terms, VolumeReport,
 };
 use units::{Bytes, DeviceId, TierId, VolumeId};
 
@@ -370,16 +370,18 @@ impl<'a> Arranger<'a> {
             size: volume.size,
             after,
             bandwidth,
-            goal: wish.goal,
-            reason: wish.reason.clone(),
-            effect: if tier == wish.tier {
-                wish.effect
-            } else {
-                Effect::default() // nothing was predicted there
-            },
-            cost: MoveCost {
-                bytes: volume.size,
-                duration: bandwidth.time_for(volume.size),
+            terms: Terms {
+                goal: wish.goal,
+                reason: wish.reason.clone(),
+                effect: if tier == wish.tier {
+                    wish.effect
+                } else {
+                    Effect::default() // nothing was predicted there
+                },
+                cost: Cost {
+                    bytes: volume.size,
+                    duration: bandwidth.time_for(volume.size),
+                },
             },
         });
         self.bytes += volume.size;

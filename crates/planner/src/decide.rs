@@ -1,6 +1,6 @@
 //! One decision, from facts to a checked plan.
 
-use model::{Facts, MoveLimits, Plan, Policy, Report};
+use model::{Action, Facts, MoveLimits, Plan, Policy, Report};
 use thiserror::Error;
 
 use crate::arrange::arrange;
@@ -54,7 +54,7 @@ pub fn decide(
     let Draft {
         mut wishes,
         mut extent_wishes,
-        calibrations,
+        actions,
         notes,
         assignment,
     } = draft;
@@ -70,13 +70,13 @@ pub fn decide(
         extent_wishes.clear();
     }
     let arranged = arrange(&context, wishes, &extent_wishes);
+    let moves = arranged.moves.into_iter().map(Action::Move);
     let plan = Plan {
         generation: facts.generation + 1,
         parent: facts.generation,
         at: facts.at,
         strategy: strategy.name().into(),
-        moves: arranged.moves,
-        calibrations,
+        actions: moves.chain(actions).collect(),
         limits: MoveLimits {
             concurrent: policy.budget.concurrent,
             concurrent_per_device: policy.budget.concurrent_per_device,

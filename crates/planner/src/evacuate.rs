@@ -42,9 +42,7 @@ pub(crate) fn drain(context: &Context<'_>, wishes: &mut Vec<Wish>) {
         wish.value = gib * gib;
         wish.goal = Goal::Drain;
         wish.elsewhere = open;
-        wish.reason = Reason::Drained {
-            tier: facts.topology.tier(here).name.clone(),
-        };
+        wish.reason = drained(&facts.topology.tier(here).name);
     }
     wishes.sort_by_key(|w| w.volume);
 }
@@ -61,10 +59,7 @@ pub(crate) fn relieve(context: &Context<'_>, arranger: &mut Arranger<'_>, pendin
         if used_share <= high || policy.draining.contains(&facts.topology.tier_of(device)) {
             continue;
         }
-        let reason = Reason::SpaceRelief {
-            device: facts.topology.device(device).name.clone(),
-            used_share,
-        };
+        let reason = space_relief(&facts.topology.device(device).name, used_share);
         for volume in least_used(facts, device) {
             if arranger.used_share(device) <= high {
                 break;
@@ -178,4 +173,20 @@ fn nowhere(facts: &Facts, volume: VolumeId) -> Rejection {
         need: facts.volumes[volume.index()].size,
         most_free: Bytes::ZERO,
     }
+}
+
+/// The tier where it is is to be emptied.
+pub(crate) fn drained(tier: &str) -> Reason {
+    Reason::new("drained", format!("tier {tier} is being emptied")).with("tier", tier)
+}
+
+/// Its device is fuller than it should be, and this volume is among the least used ones there. `used_share` is of its space, 0..=1.
+fn space_relief(device: &str, used_share: f64) -> Reason {
+    let text = format!(
+        "little used, and {device} is {:.1} % full",
+        used_share * 100.0
+    );
+    Reason::new("space-relief", text)
+        .with("device", device)
+        .with("used_share", used_share)
 }

@@ -22,6 +22,7 @@ pub(crate) mod layout;
 mod moving_averages;
 mod period;
 mod periods;
+mod reason;
 mod strategy;
 mod swaps;
 #[cfg(test)]
@@ -41,6 +42,7 @@ pub use clairvoyant::{Clairvoyant, ClairvoyantConfig, Foresight};
 pub use dual_period::{DualPeriod, DualPeriodConfig};
 pub use moving_averages::{Blend, MovingAverages, MovingAveragesConfig};
 pub use period::{Period, PeriodConfig};
+pub use reason::ExtentReason;
 pub use strategy::{ExtentState, Extents};
 
 /// The extents of all volumes of one decision get dense numbers: volume after volume, 0..len.

@@ -1,6 +1,6 @@
 //! Rules that every plan keeps, checked on every plan, in simulation and live.
 
-use model::{AffinityKind, Facts, Goal, Plan, Policy};
+use model::{Action, AffinityKind, Facts, Goal, Move, Plan, Policy};
 use thiserror::Error;
 use units::{Bytes, DeviceId, Nanos, VolumeId};
 
@@ -75,6 +75,10 @@ pub enum LintError {
     BytesMoved { bytes: Bytes, budget: Bytes },
     #[error("moves without a migration epoch")]
     NotDue,
+    #[error("action {position}: nobody carries out one of the kind {action} yet")]
+    NotCarriedOut { position: u32, action: &'static str },
+    #[error("action {position} is a move, but comes after one of another kind")]
+    MovesFirst { position: u32 },
     #[error("volume {volume} must not be delayed, but is to be calibrated by injection")]
     Injection { volume: String },
     #[error("volume {volume}: a calibration without a step, or one while another runs")]
@@ -93,14 +97,16 @@ pub fn lint(plan: &Plan, facts: &Facts, policy: &Policy) -> Vec<LintError> {
             parent: facts.generation,
         });
     }
-    if !plan.moves.is_empty() && !facts.placement_due {
+    in_order(plan, &mut errors);
+    let moves = plan.moves();
+    if !moves.is_empty() && !facts.placement_due {
         errors.push(LintError::NotDue);
     }
-    for (i, m) in plan.moves.iter().enumerate() {
+    for (i, m) in moves.iter().enumerate() {
         let volume = volume_name(m.volume);
         let v = &facts.volumes[m.volume.index()];
-        let twice = |o: &model::Move| o.volume == m.volume && extents::overlap(o, m);
-        if plan.moves[..i].iter().any(twice) {
+        let twice = |o: &&Move| o.volume == m.volume && extents::overlap(o, m);
+        if moves[..i].iter().any(twice) {
             errors.push(LintError::Twice {
                 volume: volume.clone(),
             });
@@ -154,7 +160,7 @@ pub fn lint(plan: &Plan, facts: &Facts, policy: &Policy) -> Vec<LintError> {
         }
         let cooldown = policy.gates.cooldown;
         // The gates are for whole volumes: extents come and go with their heat.
-        let gated = m.goal == Goal::Latency && m.extents.is_none();
+        let gated = m.terms.goal == Goal::Latency && m.extents.is_none();
         let left = cooldown_left(facts.at, v, cooldown).filter(|_| gated);
         if let Some(left) = left {
             errors.push(LintError::Cooldown {
@@ -169,19 +175,19 @@ pub fn lint(plan: &Plan, facts: &Facts, policy: &Policy) -> Vec<LintError> {
             });
         }
     }
-    capacity(plan, facts, &mut errors);
-    different_devices(plan, facts, policy, &mut errors);
-    if plan.moves.len() > policy.budget.moves_per_epoch as usize {
+    capacity(&moves, facts, &mut errors);
+    different_devices(&moves, facts, policy, &mut errors);
+    if moves.len() > policy.budget.moves_per_epoch as usize {
         errors.push(LintError::Moves {
-            count: plan.moves.len(),
+            count: moves.len(),
             budget: policy.budget.moves_per_epoch,
         });
     }
-    let bytes: Bytes = plan.moves.iter().map(|m| m.size).sum();
+    let bytes: Bytes = moves.iter().map(|m| m.size).sum();
     if let Some(budget) = policy.budget.bytes_per_epoch.filter(|b| bytes > *b) {
         errors.push(LintError::BytesMoved { bytes, budget });
     }
-    for run in &plan.calibrations {
+    for run in plan.calibrations() {
         if !policy.may_inject(run.volume) {
             errors.push(LintError::Injection {
                 volume: volume_name(run.volume),
@@ -196,18 +202,37 @@ pub fn lint(plan: &Plan, facts: &Facts, policy: &Policy) -> Vec<LintError> {
     errors
 }
 
+/// Kinds of actions that some world carries out, with moves first.
+fn in_order(plan: &Plan, errors: &mut Vec<LintError>) {
+    let mut others = false;
+    for (position, action) in (0..).zip(&plan.actions) {
+        match action {
+            Action::Move(_) if others => errors.push(LintError::MovesFirst { position }),
+            Action::Move(_) => {}
+            Action::Calibrate(_) => others = true,
+            Action::Throttle(_)
+            | Action::CacheShare(_)
+            | Action::OverProvisioning(_)
+            | Action::Appliance(_)
+            | Action::Mirror(_) => {
+                others = true;
+                errors.push(LintError::NotCarriedOut {
+                    position,
+                    action: action.name(),
+                });
+            }
+        }
+    }
+}
+
 /// Space in the worst order of events: a move may start as soon as those it comes after have ended, and no other has.
-fn capacity(plan: &Plan, facts: &Facts, errors: &mut Vec<LintError>) {
+fn capacity(moves: &[&Move], facts: &Facts, errors: &mut Vec<LintError>) {
     let footprint = Footprint::new(facts);
     for (d, device) in facts.topology.devices.iter().enumerate() {
         let id = DeviceId::from_index(d);
         let now = facts.devices[d].used + facts.devices[d].reserved;
-        let arriving: Vec<(usize, &model::Move)> = plan
-            .moves
-            .iter()
-            .enumerate()
-            .filter(|(_, m)| m.to == id)
-            .collect();
+        let all = moves.iter().copied().enumerate();
+        let arriving: Vec<(usize, &Move)> = all.filter(|(_, m)| m.to == id).collect();
         if arriving.is_empty() {
             continue;
         }
@@ -222,7 +247,7 @@ fn capacity(plan: &Plan, facts: &Facts, errors: &mut Vec<LintError>) {
             let left: u64 = m
                 .after
                 .iter()
-                .map(|a| &plan.moves[*a as usize])
+                .map(|a| moves[*a as usize])
                 .map(|o| footprint.leaving(o, id).0)
                 .sum();
             let came: u64 = arriving
@@ -244,9 +269,9 @@ fn capacity(plan: &Plan, facts: &Facts, errors: &mut Vec<LintError>) {
 }
 
 /// No move may bring two volumes together that must be apart (volumes that are together already are not its doing).
-fn different_devices(plan: &Plan, facts: &Facts, policy: &Policy, errors: &mut Vec<LintError>) {
+fn different_devices(moves: &[&Move], facts: &Facts, policy: &Policy, errors: &mut Vec<LintError>) {
     // Extents of volumes that a rule binds do not move.
-    let whole = plan.moves.iter().filter(|m| m.extents.is_none());
+    let whole = moves.iter().filter(|m| m.extents.is_none());
     let moved_to = |v: VolumeId| whole.clone().find(|m| m.volume == v).map(|m| m.to);
     // One that is being moved already is on both of its devices until that has ended well.
     let at = |v: VolumeId| match moved_to(v) {

@@ -37,8 +37,8 @@ pub(crate) fn report_row(
             set(to, Verdict::Chosen);
             Outcome::Move {
                 to: name(to),
-                reason: m.reason.to_string(),
-                why: Some(m.reason.clone()),
+                reason: m.terms.reason.to_string(),
+                why: Some(m.terms.reason.clone()),
             }
         }
         (None, Some(by)) => {

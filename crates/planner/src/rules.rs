@@ -60,7 +60,7 @@ fn pin_wish(facts: &Facts, volume: VolumeId, tier: TierId) -> Wish {
         volume,
         tier,
         goal: Goal::Rules,
-        reason: Reason::Pinned,
+        reason: Reason::pinned(),
         effect: Effect::default(),
         // Rules come before latency, whatever the size.
         value: 1e6 * (size.as_f64() / (1u64 << 30) as f64).max(1.0),

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use model::{
-    CalibrationRun, Effect, Epochs, ExtentRanges, Facts, Goal, Policy, Reason, Rejection,
-    TierOption, Verdict,
+    Action, Effect, Epochs, ExtentRanges, Facts, Goal, Policy, Reason, Rejection, TierOption,
+    Verdict,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -13,6 +13,7 @@ use thiserror::Error;
 use units::{TierId, VolumeId};
 
 use crate::assign::{Placement, Problem};
+use crate::extents::ExtentReason;
 use crate::ledger::tier_now;
 
 /// What a strategy may look at.
@@ -61,7 +62,7 @@ impl Wish {
             volume,
             tier: tier_now(facts, volume),
             goal: Goal::Latency,
-            reason: Reason::Pinned,
+            reason: Reason::pinned(),
             effect: Effect::default(),
             value: 0.0,
             device_share: 0.0,
@@ -101,11 +102,19 @@ pub struct ExtentWish {
     /// What a move there is for.
     pub goal: Goal,
     /// Why.
-    pub reason: Reason,
+    pub reason: ExtentReason,
     /// Requests of those of the extents that had any, rising: what goes first when not everything can.
     pub heat: Vec<(u32, u32)>,
     /// What keeps them where they are.
     pub refused: Option<Rejection>,
+}
+
+impl ExtentWish {
+    /// Why, for all of them together.
+    pub fn reason(&self) -> Reason {
+        let requests = self.heat.iter().map(|h| u64::from(h.1)).sum();
+        self.reason.of(requests)
+    }
 }
 
 /// What a strategy places.
@@ -135,8 +144,8 @@ pub struct Draft {
     pub wishes: Vec<Wish>,
     /// Of extents; no extent is in two.
     pub extent_wishes: Vec<ExtentWish>,
-    /// Calibration sessions to start.
-    pub calibrations: Vec<CalibrationRun>,
+    /// What is to be done besides moves: those come of wishes.
+    pub actions: Vec<Action>,
     /// Remarks for the report.
     pub notes: Vec<String>,
     /// The assignment problem behind the wishes, where the strategy solves one.

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use algo::objective::Overdue;
-use model::SloTarget;
+use model::Objective;
 
 use crate::deferred::Done;
 
@@ -24,7 +24,7 @@ pub(crate) struct LateWaiting {
 impl LateWaiting {
     /// A request that is not answered by the end of window `next`, the first whose end is still to come.
     #[cold]
-    pub(crate) fn put(&mut self, target: SloTarget, done: Done, window_ns: u64, next: u64) {
+    pub(crate) fn put(&mut self, target: Objective, done: Done, window_ns: u64, next: u64) {
         // Late at the ends of windows that are after this moment, waiting at those not after its completion.
         let late_ns = done.arrival_ns.saturating_add(target.latency.0);
         let first = (late_ns / window_ns + 1).max(next);
@@ -65,7 +65,7 @@ mod tests {
         #[test]
         fn they_are_those_that_a_list_of_all_requests_has(requests in prop::collection::vec((0u64..1_000, 0u64..700), 0..60), limit in 1u64..300) {
             const WINDOW: u64 = 100;
-            let target = SloTarget { statistic: SloStatistic::P99, latency: Nanos(limit) };
+            let target = Objective { statistic: SloStatistic::P99, latency: Nanos(limit) };
             let mut late = LateWaiting::default();
             let mut sorted = requests;
             sorted.sort_unstable();

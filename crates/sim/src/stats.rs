@@ -2,7 +2,7 @@
 
 use algo::{Histogram, WindowHistograms};
 use manager::wire::{Load, LoadOf};
-use model::SloTarget;
+use model::Objective;
 use units::Nanos;
 use volume::Slack;
 
@@ -53,7 +53,7 @@ pub(crate) struct Stats {
     vm_of: Vec<usize>,
     tiers: usize,
     classes: usize,
-    targets: Vec<Option<SloTarget>>,
+    targets: Vec<Option<Objective>>,
     /// What each volume used of its objective in the window that ended last.
     slack: Vec<Slack>,
     /// Requests that wait for longer than their volume's objective, by volume.
@@ -397,7 +397,7 @@ mod tests {
     const MS: u64 = 1_000_000;
     const WINDOW: u64 = 100 * MS;
 
-    fn one_volume(target: SloTarget) -> Stats {
+    fn one_volume(target: Objective) -> Stats {
         let kinds = [
             GroupKind::Total,
             GroupKind::Tier,
@@ -438,7 +438,7 @@ mod tests {
     }
 
     /// What a live manager makes of the same requests, which it has by buckets of latencies and of ages.
-    fn live(target: SloTarget, requests: &[(u64, u64)], end: u64) -> bool {
+    fn live(target: Objective, requests: &[(u64, u64)], end: u64) -> bool {
         let (mut answered, mut waiting) = (Histogram::default(), Histogram::default());
         for (arrival, latency) in requests.iter().filter(|r| r.0 < end) {
             let done = arrival + latency;
@@ -466,7 +466,7 @@ mod tests {
             requests.iter_mut().for_each(|r| *r = (r.0 * 5 * MS, r.1 * 5 * MS));
             requests.sort_unstable();
             for statistic in [SloStatistic::P95, SloStatistic::P99] {
-                let target = SloTarget { statistic, latency: Nanos(42 * MS) };
+                let target = Objective { statistic, latency: Nanos(42 * MS) };
                 prop_assert_ne!(bucket_of(40 * MS), bucket_of(42 * MS));
                 let mut stats = one_volume(target);
                 let mut next = requests.iter().peekable();
@@ -490,7 +490,7 @@ mod tests {
     proptest! {
         #[test]
         fn time_in_flight_is_what_a_list_of_all_requests_says(mut requests in prop::collection::vec((0u64..1_000, 0u64..700), 0..60)) {
-            let target = SloTarget { statistic: SloStatistic::P99, latency: Nanos(MS) };
+            let target = Objective { statistic: SloStatistic::P99, latency: Nanos(MS) };
             let mut stats = one_volume(target);
             requests.iter_mut().for_each(|r| *r = (r.0 * MS, r.1 * MS));
             requests.sort_unstable();
@@ -513,7 +513,7 @@ mod tests {
 
     #[test]
     fn a_device_that_answers_nothing_misses_in_every_window() {
-        let target = SloTarget {
+        let target = Objective {
             statistic: SloStatistic::P99,
             latency: Nanos(2 * MS),
         };

@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::sample::{Objective, Sample, Standing};
+use crate::sample::{Promise, Sample, Standing};
 
 /// How patient detection is.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -67,7 +67,7 @@ pub struct DetectEvidence {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Detector {
     config: DetectConfig,
-    objective: Objective,
+    objective: Promise,
     recent: VecDeque<Standing>,
     broken: State,
 }
@@ -81,7 +81,7 @@ enum State {
 
 impl Detector {
     /// For one objective.
-    pub fn new(mut config: DetectConfig, objective: Objective) -> Self {
+    pub fn new(mut config: DetectConfig, objective: Promise) -> Self {
         config.samples = config.samples.max(1);
         config.violating_min = config.violating_min.clamp(1, config.samples);
         Self {
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     fn detector() -> Detector {
-        let objective = Objective {
+        let objective = Promise {
             rate_min_per_s: Some(1000.0),
             latency_max: None,
         };

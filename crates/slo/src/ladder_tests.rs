@@ -5,7 +5,7 @@ use units::BytesPerSec;
 use super::*;
 use crate::curve::Curve;
 use crate::load::{Cost, Place, Resource};
-use crate::sample::Objective;
+use crate::sample::Promise;
 use crate::solutions::{Temper, solutions};
 
 struct World {
@@ -36,7 +36,7 @@ fn world() -> World {
             memory_misses: 1.0,
             curve: Some(Curve::new((1..=16).map(size).collect())),
             part: None,
-            objective: Objective {
+            objective: Promise {
                 rate_min_per_s: promised,
                 latency_max: None,
             },
@@ -136,7 +136,7 @@ fn promised_neighbours_are_not_throttled_and_the_appliance_is_sized_and_placed()
 #[test]
 fn a_neighbour_without_a_promise_is_held_first() {
     let mut world = world();
-    world.streams[1].objective = Objective::default();
+    world.streams[1].objective = Promise::default();
     let rungs = look(&world, &RungKind::ALL);
     let taken = taken(&rungs).unwrap();
     assert_eq!(taken.kind, RungKind::Throttle);
@@ -193,7 +193,7 @@ fn a_neighbour_is_held_to_the_highest_rate_that_would_do() {
 fn the_neighbour_who_would_lose_least_is_held() {
     let mut world = world();
     // The second one's requests cost twice as much: of them fewer have to go.
-    world.streams[1].objective = Objective::default();
+    world.streams[1].objective = Promise::default();
     let mut dear = world.streams[1].clone();
     dear.workload = WorkloadId(2);
     dear.reads_per_s = 250.0;
@@ -212,7 +212,7 @@ fn the_neighbour_who_would_lose_least_is_held() {
 #[test]
 fn who_is_held_already_may_be_held_tighter_and_who_was_promised_a_latency_is_not_held() {
     let mut world = world();
-    world.streams[1].objective = Objective::default();
+    world.streams[1].objective = Promise::default();
     let held = |rate_per_s, asked_per_s| Held {
         workload: WorkloadId(1),
         rate_per_s,
@@ -237,7 +237,7 @@ fn who_is_held_already_may_be_held_tighter_and_who_was_promised_a_latency_is_not
 #[test]
 fn who_is_held_tighter_is_held_tighter_by_a_tenth() {
     let mut world = world();
-    world.streams[1].objective = Objective::default();
+    world.streams[1].objective = Promise::default();
     // What would do of the 600 that it asks for; then it is held to a little more, and gets more than that.
     let (_, enough) = throttled(&world);
     let held_to = |rate_per_s| {
@@ -353,14 +353,14 @@ fn a_part_is_made_larger_and_leaves_the_others_theirs() {
 #[test]
 fn a_violation_that_the_model_does_not_see_is_answered_only_by_what_takes_load_away() {
     let mut world = world();
-    world.streams[0].objective = Objective {
+    world.streams[0].objective = Promise {
         rate_min_per_s: None,
         latency_max: Some(Nanos::from_millis(5)),
     };
     for (w, rate) in [(0, 450.0), (1, 50.0)] {
         (world.streams[w].reads_per_s, world.streams[w].writes_per_s) = (0.0, rate);
     }
-    world.streams[1].objective = Objective::default();
+    world.streams[1].objective = Promise::default();
     world.elsewhere = None;
     // All of the neighbour's is a tenth, and a fifth of it stays.
     let rungs = look(&world, &RungKind::ALL);

@@ -49,7 +49,7 @@ pub use in_force::ReleaseConfig;
 pub use measured::Habit;
 pub use responder::{DECISIONS_MAX, Responder, ResponderConfig};
 pub use sample::{
-    Busy, HostId, LIMITED_MIN, OCCUPIED_MIN, Objective, RATE_SLACK, ResourceId, SAMPLE, Sample,
+    Busy, HostId, LIMITED_MIN, OCCUPIED_MIN, Promise, RATE_SLACK, ResourceId, SAMPLE, Sample,
     Standing, WorkloadId,
 };
 pub use site::{

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use units::Bytes;
 
 use crate::curve::Curve;
-use crate::sample::{Objective, WorkloadId};
+use crate::sample::{Promise, WorkloadId};
 
 /// Whether the array's memory stands before a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,7 +73,7 @@ pub struct Stream {
     #[serde(default)]
     pub part: Option<Bytes>,
     /// What it was promised.
-    pub objective: Objective,
+    pub objective: Promise,
 }
 
 fn all_pass() -> f64 {

@@ -42,7 +42,7 @@ fn uniform(id: u16, reads_per_s: f64, bytes: u64) -> Stream {
         memory_misses: 0.5,
         curve: Some(Curve::new(points.collect())),
         part: None,
-        objective: Objective::default(),
+        objective: Promise::default(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is told about a workload every ten seconds or so, and what it was promised.
 
 use algo::objective::{self, Answered, Overdue};
-use model::{SloStatistic, SloTarget};
+use model::{Objective, SloStatistic};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos};
@@ -54,13 +54,23 @@ impl ResourceId {
 /// that a rate could miss. Both parts may be there; one that is not, is not looked at.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Objective {
+pub struct Promise {
     /// Requests per second that it gets if it asks for as many.
     #[serde(default)]
     pub rate_min_per_s: Option<f64>,
     /// Mean latency that it does not exceed.
     #[serde(default)]
     pub latency_max: Option<Nanos>,
+}
+
+impl Promise {
+    /// What it says of latency.
+    pub fn objective(&self) -> Option<Objective> {
+        self.latency_max.map(|latency| Objective {
+            statistic: SloStatistic::Mean,
+            latency,
+        })
+    }
 }
 
 /// What a workload did on one resource, per second of the sample.
@@ -169,12 +179,8 @@ impl Sample {
         self.occupied >= OCCUPIED_MIN && (self.waiting > 0 || self.limited >= LIMITED_MIN)
     }
 
-    /// Whether a mean latency was missed, by the rule that there is for it.
-    pub fn misses(&self, latency_max: Nanos) -> bool {
-        let target = SloTarget {
-            statistic: SloStatistic::Mean,
-            latency: latency_max,
-        };
+    /// Whether an objective was missed, by the rule that there is for it. Samples know the mean, so it is one for that.
+    pub fn misses(&self, objective: Objective) -> bool {
         let answered = self
             .latency_us
             .map(|us| Answered::of_mean(self.completed(), us))
@@ -183,7 +189,7 @@ impl Sample {
             .overdue_us
             .map(|us| Overdue::of_mean(self.overdue, us))
             .unwrap_or_default();
-        objective::misses(target, answered, overdue)
+        objective::misses(objective, answered, overdue)
     }
 
     /// Share of the requests that write, 0..=1; 0 for no requests.
@@ -197,7 +203,7 @@ impl Sample {
     }
 }
 
-/// How a sample stands to an objective.
+/// How a sample stands to what was promised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Standing {
@@ -224,11 +230,11 @@ pub const SAMPLE: Nanos = Nanos::from_secs(10);
 
 impl Standing {
     /// Judges one sample; a workload that asks for little is not in violation.
-    pub fn of(objective: &Objective, sample: &Sample) -> Self {
-        if objective.latency_max.is_some_and(|max| sample.misses(max)) {
+    pub fn of(promise: &Promise, sample: &Sample) -> Self {
+        if promise.objective().is_some_and(|o| sample.misses(o)) {
             return Standing::TooLate;
         }
-        match objective.rate_min_per_s {
+        match promise.rate_min_per_s {
             Some(min) if sample.rate_per_s() < RATE_SLACK * min => {
                 if sample.backlogged() {
                     Standing::TooSlow
@@ -252,7 +258,7 @@ mod tests {
 
     #[test]
     fn low_load_is_not_a_violation_and_a_backlog_is() {
-        let objective = Objective {
+        let objective = Promise {
             rate_min_per_s: Some(1800.0),
             latency_max: None,
         };
@@ -271,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_closed_loop_at_its_depth_asks_for_more_and_a_trickle_does_not() {
-        let objective = Objective {
+        let objective = Promise {
             rate_min_per_s: Some(1800.0),
             latency_max: None,
         };
@@ -294,7 +300,7 @@ mod tests {
 
     #[test]
     fn what_waits_for_longer_than_the_promise_is_late() {
-        let objective = Objective {
+        let objective = Promise {
             rate_min_per_s: None,
             latency_max: Some(Nanos::from_millis(5)),
         };
@@ -370,7 +376,7 @@ mod tests {
 
     #[test]
     fn latency_counts_also_at_low_load_but_not_without_requests() {
-        let objective = Objective {
+        let objective = Promise {
             rate_min_per_s: None,
             latency_max: Some(Nanos::from_millis(5)),
         };

@@ -9,7 +9,7 @@ use crate::ladder::{Deed, Elsewhere, SpareOps};
 use crate::load::Backend;
 use crate::measured::Habit;
 use crate::reroute::Attachment;
-use crate::sample::{HostId, Objective, ResourceId, WorkloadId};
+use crate::sample::{HostId, Promise, ResourceId, WorkloadId};
 use crate::warm::Warm;
 use crate::zones::Zone;
 
@@ -19,7 +19,7 @@ pub struct Workload {
     /// For people.
     pub name: String,
     /// What it was promised.
-    pub objective: Objective,
+    pub objective: Promise,
     /// Where its virtual machine runs.
     pub host: HostId,
     /// How it reaches its storage.

@@ -5,7 +5,7 @@
 //! requests to rise tenfold and some thousands to fall again, is off by a tenth or so, and costs a multiplication. The mean is that of
 //! the recent requests.
 
-use model::{SloStatistic, SloTarget};
+use model::{Objective, SloStatistic};
 
 use crate::slack::Slack;
 
@@ -18,7 +18,7 @@ const RECENT: f64 = 1.0 / 64.0;
 /// The latency that an objective is about.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct JudgedLatency {
-    target: Option<SloTarget>,
+    target: Option<Objective>,
     now_ns: f64,
     /// Requests since the last look.
     requests: u64,
@@ -26,7 +26,7 @@ pub struct JudgedLatency {
 
 impl JudgedLatency {
     /// The objective is this from now on.
-    pub fn hold_to(&mut self, target: Option<SloTarget>) {
+    pub fn hold_to(&mut self, target: Option<Objective>) {
         if self.target.map(|t| t.statistic) != target.map(|t| t.statistic) {
             *self = Self::default();
         }
@@ -81,7 +81,7 @@ mod tests {
     fn judged(statistic: SloStatistic) -> JudgedLatency {
         let mut judged = JudgedLatency::default();
         let latency = Nanos(1_000_000);
-        judged.hold_to(Some(SloTarget { statistic, latency }));
+        judged.hold_to(Some(Objective { statistic, latency }));
         judged
     }
 

@@ -401,7 +401,7 @@ fn a_decision_is_made_again_to_the_same_bytes() {
     fs::write(dir.path().join("f.toml"), SCENARIO).unwrap();
     let file = sim::ScenarioFile::parse("f.toml", SCENARIO).unwrap();
     let (_, decision) = file.decide_again().unwrap();
-    assert!(!decision.plan.moves.is_empty());
+    assert!(!decision.plan.moves().is_empty());
     let json = terrace(dir.path(), &["sim", "plan", "f.toml", "-o", "json"]);
     assert!(json.status.success(), "{}", err(&json));
     let plan = serde_json::to_string_pretty(&decision.plan).unwrap();

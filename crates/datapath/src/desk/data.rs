@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use model::{DeviceSpec, ExtentRanges, SloStatistic};
+use model::{ClassObjective, DeviceSpec, ExtentRanges};
 use serde::{Deserialize, Serialize};
 use units::{Bytes, BytesPerSec, Iops, Nanos};
 
@@ -10,17 +10,6 @@ use super::heat::{HeatCursor, HeatSample};
 use super::reuse::ReuseSample;
 use super::samples::Samples;
 use crate::worker::VolumeStatus;
-
-/// A latency objective that the volumes of a class have.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ClassObjective {
-    /// The class.
-    pub class: String,
-    /// Which statistic of the latency.
-    pub statistic: SloStatistic,
-    /// It must not exceed this.
-    pub latency: Nanos,
-}
 
 /// What may be asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

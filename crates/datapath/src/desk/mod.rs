@@ -35,9 +35,7 @@ use moves::MoveGoal;
 use policy::Allowed;
 use underway::Underway;
 
-pub use data::{
-    Ask, ClassObjective, CopyInfo, DeviceInfo, NewDevice, NewSource, TierInfo, Told, VolumeInfo,
-};
+pub use data::{Ask, CopyInfo, DeviceInfo, NewDevice, NewSource, TierInfo, Told, VolumeInfo};
 pub(crate) use heat::places;
 pub use heat::{HeatCounts, HeatCursor, HeatSample};
 use limits::VolumeLimits;

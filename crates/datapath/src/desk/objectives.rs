@@ -6,16 +6,18 @@
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
-use model::SloTarget;
+use model::ClassObjective;
 use units::{Nanos, VolumeId};
 
-use super::data::ClassObjective;
 use super::{Desk, Result, Told, done};
 use crate::clock;
 
 impl Desk {
     pub(super) fn hold_to(&self, objectives: &[ClassObjective], lasting: Nanos) -> Result<Told> {
-        if objectives.iter().any(|o| o.latency == Nanos::ZERO) {
+        if objectives
+            .iter()
+            .any(|o| o.objective.latency == Nanos::ZERO)
+        {
             return Err("an objective is a latency above 0".into());
         }
         let until_ns = clock::now_ns().saturating_add(lasting.0);
@@ -28,11 +30,9 @@ impl Desk {
         for (id, volume) in volumes.iter() {
             let class = classes.get(id);
             let of_class = objectives.iter().find(|o| Some(&o.class) == class);
-            let target = of_class.map(|o| SloTarget {
-                statistic: o.statistic,
-                latency: o.latency,
-            });
-            volume.share.hold_to(target, until_ns);
+            volume
+                .share
+                .hold_to(of_class.map(|o| o.objective), until_ns);
         }
         done("the objectives are taken".into())
     }

@@ -1,7 +1,7 @@
 //! Carries out a move: slots and switches from the store, chunks and flushes on devices, grace periods for requests from
 //! before. What a move does, and when, is [`volume::Mover`]'s.
 
-use model::{ExtentRanges, Op, SloTarget};
+use model::{ExtentRanges, Objective, Op};
 use units::{Bytes, BytesPerSec, DeviceId};
 use volume::{
     Chunk, DeviceIo, Flushed, Guests, Location, MoveLimits, MoveOrder, MoveStep, Mover, Slack,
@@ -96,7 +96,7 @@ impl<G> Engine<G> {
     }
 
     /// What the guest has used of its objective since this was last asked.
-    pub fn slack(&mut self, target: Option<SloTarget>) -> Slack {
+    pub fn slack(&mut self, target: Option<Objective>) -> Slack {
         self.judged.hold_to(target);
         let unanswered = self.requests.iter().map(|(_, s)| s);
         let oldest_ns = unanswered.filter(|s| s.guest.is_some()).map(|s| s.since_ns);

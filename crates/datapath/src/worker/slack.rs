@@ -1,10 +1,10 @@
-//! Objectives on their worker: what its volumes use of them is said for others to yield to, and its moves hear what others say.
+//! Promiseds on their worker: what its volumes use of them is said for others to yield to, and its moves hear what others say.
 
 use units::DeviceId;
 use volume::Slack;
 
 use super::Worker;
-use crate::share::Objective;
+use crate::share::Promised;
 
 /// What a worker said of a device is old after this time: some ticks ([`super::TICK`]) in which it did nothing.
 pub const SLACK_OLD_NS: u64 = 3_000_000_000;
@@ -16,9 +16,9 @@ impl Worker {
         self.slack.resize(self.devices.len(), Slack::Unbound);
         for live in self.volumes.iter_mut().flatten() {
             let used = match live.share.objective(self.now_ns) {
-                Objective::None => live.engine.slack(None),
-                Objective::Is(target) => live.engine.slack(Some(target)),
-                Objective::Old => Slack::Unknown,
+                Promised::None => live.engine.slack(None),
+                Promised::Is(target) => live.engine.slack(Some(target)),
+                Promised::Old => Slack::Unknown,
             };
             for (device, _) in live.engine.map().holders() {
                 if let Some(of_device) = self.slack.get_mut(device.index()) {

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use datapath::desk::{Ask, ClassObjective, Told, VolumeSample};
-use model::SloStatistic;
+use datapath::desk::{Ask, Told, VolumeSample};
+use model::{ClassObjective, Objective, SloStatistic};
 use units::{Bytes, BytesPerSec, Nanos};
 use volume::CONSERVATIVE;
 
@@ -14,8 +14,10 @@ const RATE: u64 = 4 * MIB;
 fn promise(site: &Site, latency: Nanos, lasting: Nanos) -> Result<Told, String> {
     let objective = ClassObjective {
         class: "gold".into(),
-        statistic: SloStatistic::P99,
-        latency,
+        objective: Objective {
+            statistic: SloStatistic::P99,
+            latency,
+        },
     };
     site.ask(Ask::Objectives {
         objectives: vec![objective],

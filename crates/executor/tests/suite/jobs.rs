@@ -1,7 +1,7 @@
 //! The job state machine against a driver that answers at random.
 
 use executor::{End, EndCause, Executor, Input, JobId, JobState};
-use model::{Effect, Goal, Move, MoveCost, MoveLimits, Plan, Reason};
+use model::{Action, Cost, Effect, Goal, Move, MoveLimits, Plan, Reason, Terms};
 use proptest::prelude::*;
 use units::{Bytes, BytesPerSec, DeviceId, Nanos, VolumeId};
 
@@ -13,12 +13,14 @@ fn order(volume: u32, from: u16, to: u16, after: Vec<u32>) -> Move {
         size: Bytes::mib(4),
         after,
         bandwidth: BytesPerSec(1 << 20),
-        goal: Goal::Latency,
-        reason: Reason::ClassOrder { weight: 1.0 },
-        effect: Effect::default(),
-        cost: MoveCost {
-            bytes: Bytes::mib(4),
-            duration: Nanos::from_secs(4),
+        terms: Terms {
+            goal: Goal::Latency,
+            reason: Reason::pinned(),
+            effect: Effect::default(),
+            cost: Cost {
+                bytes: Bytes::mib(4),
+                duration: Nanos::from_secs(4),
+            },
         },
         extents: None,
     }
@@ -30,8 +32,7 @@ fn plan_of(generation: u64, moves: Vec<Move>) -> Box<Plan> {
         parent: generation - 1,
         at: Nanos::ZERO,
         strategy: "test".into(),
-        moves,
-        calibrations: vec![],
+        actions: moves.into_iter().map(Action::Move).collect(),
         limits: MoveLimits {
             concurrent: 2,
             concurrent_per_device: 1,

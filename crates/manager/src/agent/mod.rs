@@ -24,10 +24,12 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use model::ClassObjective;
+
 use crate::wire::{
     ArrayPolicy, CalibrationOrder, CalibrationResult, Detail, DeviceWindow, JobProgress, JobWindow,
-    JobsReport, MoveOrder, Objective, Orders, PROTOCOL, Register, VolumeWindow, Welcome,
-    WindowReport, WireRefusal,
+    JobsReport, MoveOrder, Orders, PROTOCOL, Register, VolumeWindow, Welcome, WindowReport,
+    WireRefusal,
 };
 
 pub use extents::{ExtentsSnapshot, HeatCursor, HeatSnapshot, RANGES_PER_MOVE, WantedExtents};
@@ -102,7 +104,7 @@ pub struct Agent {
     wanted_sessions: Vec<CalibrationOrder>,
     sessions: Vec<sessions::Session>,
     results: Vec<CalibrationResult>,
-    objectives: Vec<Objective>,
+    objectives: Vec<ClassObjective>,
     policy: Option<ArrayPolicy>,
     detail: Detail,
     /// Counters of extents, by volume.
@@ -306,7 +308,7 @@ impl Agent {
     }
 
     /// Objectives by class, and until when they hold: as long as the orders that they came with.
-    pub fn objectives(&self) -> (&[Objective], u64) {
+    pub fn objectives(&self) -> (&[ClassObjective], u64) {
         (&self.objectives, self.lease_until_ns)
     }
 

@@ -4,11 +4,11 @@
 //! orders do not name it any more. What was measured until then is reported; latency that was to be injected for the next
 //! window is not.
 
-use model::CalibrationStep;
+use model::{CalibrationStep, ClassObjective};
 use units::Nanos;
 
 use super::{Agent, Counts, Deed, Snapshot};
-use crate::wire::{CalibrationMeasured, CalibrationOrder, CalibrationResult, Load, Objective};
+use crate::wire::{CalibrationMeasured, CalibrationOrder, CalibrationResult, Load};
 
 /// Injected latency ends by itself so long after the end of its window, should nobody renew it.
 const LINGER_NS: u64 = 2_000_000_000;
@@ -102,7 +102,7 @@ impl Agent {
                 let old = earlier.volumes.iter().find(|v| v.name == order.volume)?;
                 volume
                     .load_since(old)?
-                    .against(objective?.target())
+                    .against(objective?.objective)
                     .statistic_ns
             });
             let session = Session {
@@ -178,7 +178,7 @@ fn next_step(
     session: &mut Session,
     now_ns: u64,
     counts: &Counts,
-    objective: Option<&Objective>,
+    objective: Option<&ClassObjective>,
 ) -> Step {
     let step = session.current();
     let duration_ns = now_ns.saturating_sub(session.began_ns);
@@ -189,7 +189,7 @@ fn next_step(
         return Step::Over(Some("its counters went backwards".into()));
     };
     session.windows.push(measured(step, duration_ns, &load));
-    let judged = objective.map(|o| load.against(o.target()));
+    let judged = objective.map(|o| load.against(o.objective));
     let statistic_ns = judged.and_then(|j| j.statistic_ns);
     if step.inject.0 == 0 {
         session.undisturbed_ns = statistic_ns.or(session.undisturbed_ns);
@@ -203,9 +203,9 @@ fn next_step(
         return Step::Over(Some(format!(
             "the objective of class {} is missed: {} of {}, the target is {}",
             objective.class,
-            objective.statistic.name(),
+            objective.objective.statistic.name(),
             Nanos(now).words(),
-            Nanos(objective.latency_ns).words()
+            objective.objective.latency.words()
         )));
     }
     session.step += 1;
@@ -221,18 +221,18 @@ fn next_step(
 fn no_room(
     session: &Session,
     step: CalibrationStep,
-    objective: Option<&Objective>,
+    objective: Option<&ClassObjective>,
 ) -> Option<String> {
     let (objective, undisturbed_ns) = (objective?, session.undisturbed_ns?);
     let with_it = undisturbed_ns.saturating_add(step.inject.0);
-    (step.inject.0 > 0 && with_it > objective.latency_ns).then(|| {
+    (step.inject.0 > 0 && with_it > objective.objective.latency.0).then(|| {
         format!(
             "the objective of class {} leaves no room: {} of {} and {} injected are above {}",
             objective.class,
-            objective.statistic.name(),
+            objective.objective.statistic.name(),
             Nanos(undisturbed_ns).words(),
             step.inject.words(),
-            Nanos(objective.latency_ns).words()
+            objective.objective.latency.words()
         )
     })
 }

@@ -1,6 +1,9 @@
 //! One agent, its array and its orders, by hand.
 
-use model::{CalibrationStep, ExtentHeat, ExtentPlaces, ExtentRanges, SloStatistic};
+use model::{
+    CalibrationStep, ClassObjective, ExtentHeat, ExtentPlaces, ExtentRanges, Objective,
+    SloStatistic,
+};
 use units::{DeviceId, Nanos};
 
 use super::*;
@@ -60,10 +63,12 @@ fn registered(volumes: Vec<VolumeSnapshot>) -> Agent {
     let mut agent = Agent::new(7, "test");
     agent.beat(0, snapshot(volumes.clone()));
     assert!(matches!(agent.poll_message(), Some(Message::Register(_))));
-    let objective = Objective {
+    let objective = ClassObjective {
         class: "gold".into(),
-        statistic: SloStatistic::P99,
-        latency_ns: 2_000_000,
+        objective: Objective {
+            statistic: SloStatistic::P99,
+            latency: Nanos(2_000_000),
+        },
     };
     agent.welcomed(
         0,

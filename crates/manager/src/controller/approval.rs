@@ -16,7 +16,7 @@ const PLAN_EPOCHS: u64 = 2;
 impl Controller {
     /// Why the controller does not approve a move by itself; none if it does.
     pub(super) fn waits_for(&self, job: &Job) -> Option<String> {
-        let goal = job.order.goal;
+        let goal = job.order.terms.goal;
         let mode = self.mode_of(goal);
         if self.operator.paused {
             return Some("everything is paused".into());
@@ -266,7 +266,7 @@ impl Verdict {
 
 /// Whether a move is predicted to make its volume faster.
 fn faster(job: &Job) -> bool {
-    let effect = &job.order.effect;
+    let effect = &job.order.terms.effect;
     match (effect.latency_before_us, effect.latency_after_us) {
         (Some(before), Some(after)) => after < before,
         _ => false,
@@ -275,7 +275,7 @@ fn faster(job: &Job) -> bool {
 
 /// Positions and jobs that a choice means.
 fn chosen(host: &Host, current: &Current, choice: &Choice) -> Result<Vec<(u32, JobId)>, Refusal> {
-    let count = current.plan.moves.len() as u32;
+    let count = current.plan.moves().len() as u32;
     let positions: Vec<u32> = match &choice.moves {
         None => (0..count).collect(),
         Some(moves) => moves.clone(),

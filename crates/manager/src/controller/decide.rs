@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use executor::{Input, JobId, JobState};
-use model::{CalibrationRun, Facts, Goal, Move, Pin, Plan, Policy};
+use model::{Action, CalibrationRun, Facts, Goal, Move, Pin, Plan, Policy};
 use planner::{Decision, decide};
 use units::{Nanos, TierId, VolumeId};
 
@@ -108,7 +108,7 @@ impl Controller {
             host.kept.taken.insert(result.id);
             self.counters.calibrations += 1;
         }
-        self.order_calibrations(host, &facts, &policy, &plan.calibrations);
+        self.order_calibrations(host, &facts, &policy, &plan.calibrations());
         if placement_due && !self.stores {
             self.made.push(Made {
                 at: self.now.at,
@@ -248,20 +248,25 @@ impl Controller {
             .map(|j| wanted(&j.order))
             .collect();
         let names = &mut host.kept.names;
-        let moves = plan.moves.iter().map(|m| Move {
+        let by_name = |m: &Move| Move {
             volume: names.volume(&facts.volumes[m.volume.index()].name),
             from: names.device(&facts.topology.device(m.from).name),
             to: names.device(&facts.topology.device(m.to).name),
             ..m.clone()
-        });
+        };
+        let moves: Vec<Action> = plan
+            .moves()
+            .into_iter()
+            .map(by_name)
+            .map(Action::Move)
+            .collect();
+        let count = moves.len();
         let for_executor = Plan {
-            moves: moves.collect(),
-            calibrations: vec![],
+            actions: moves,
             ..plan.clone()
         };
         host.dirty.kept = true;
         let first_job = host.executor.next_job().0;
-        let count = plan.moves.len();
         let held = report.volumes.iter();
         let held = held
             .filter(|v| matches!(v.outcome, model::Outcome::Held { .. }))
@@ -308,7 +313,7 @@ impl Controller {
         host: &mut Host,
         facts: &Facts,
         policy: &Policy,
-        runs: &[CalibrationRun],
+        runs: &[&CalibrationRun],
     ) {
         for run in runs {
             let known = &facts.volumes[run.volume.index()];

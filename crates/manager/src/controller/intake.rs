@@ -385,7 +385,7 @@ impl Controller {
             names.of_device(job.order.from).to_string(),
             names.of_device(job.order.to).to_string(),
         );
-        let effect = job.order.effect;
+        let effect = job.order.terms.effect;
         let outcome = OutcomeView {
             host: host.name.clone(),
             job: id.0,

@@ -144,7 +144,7 @@ impl Controller {
 #[cfg(test)]
 mod tests {
     use executor::{EndCause, Executor, Input, JobId};
-    use model::{Effect, ExtentRanges, Goal, Move, MoveCost, MoveLimits, Plan, Reason};
+    use model::{Action, Cost, Effect, ExtentRanges, Goal, Move, MoveLimits, Plan, Reason, Terms};
     use units::{Bytes, BytesPerSec, DeviceId, Nanos, VolumeId};
 
     use super::*;
@@ -159,12 +159,11 @@ mod tests {
             size: Bytes(1),
             after: vec![],
             bandwidth: BytesPerSec(1),
-            goal: Goal::Latency,
-            reason: Reason::Pinned,
-            effect: Effect::default(),
-            cost: MoveCost {
-                bytes: Bytes(1),
-                duration: Nanos(1),
+            terms: Terms {
+                goal: Goal::Latency,
+                reason: Reason::pinned(),
+                effect: Effect::default(),
+                cost: Cost::default(),
             },
         }
     }
@@ -179,8 +178,7 @@ mod tests {
                 parent: i as u64,
                 at: Nanos(i as u64),
                 strategy: "test".into(),
-                moves: vec![scattered(ranges)],
-                calibrations: vec![],
+                actions: vec![Action::Move(scattered(ranges))],
                 limits: MoveLimits {
                     concurrent: 1,
                     concurrent_per_device: 1,

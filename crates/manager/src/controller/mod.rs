@@ -27,7 +27,7 @@ mod watch;
 
 use std::collections::BTreeMap;
 
-use model::{Goal, Report};
+use model::{ClassObjective, Goal, Report, SloClass};
 use planner::{AnyStrategy, AssignmentTaken, Granularity};
 use serde::{Deserialize, Serialize};
 use units::Nanos;
@@ -37,7 +37,7 @@ use crate::settings::Settings;
 use crate::store::Change;
 use crate::view::{EventKind, EventView};
 use crate::wire::{
-    ArrayPolicy, Detail, JobsReport, MoveOrder, Objective, Orders, PROTOCOL, PROTOCOL_ARRAY_POLICY,
+    ArrayPolicy, Detail, JobsReport, MoveOrder, Orders, PROTOCOL, PROTOCOL_ARRAY_POLICY,
     PROTOCOL_FIRST_DETAIL, PROTOCOL_OLDEST, Register, Welcome, WindowReport, WireRefusal,
     host_name_fault,
 };
@@ -396,18 +396,14 @@ impl Controller {
     }
 
     /// Objectives by class.
-    fn objectives(&self) -> Vec<Objective> {
-        let classes = self.settings.classes.iter();
-        classes
-            .filter_map(|c| {
-                let target = c.target?;
-                Some(Objective {
-                    class: c.name.clone(),
-                    statistic: target.statistic,
-                    latency_ns: target.latency.0,
-                })
+    fn objectives(&self) -> Vec<ClassObjective> {
+        let of = |c: &SloClass| {
+            Some(ClassObjective {
+                class: c.name.clone(),
+                objective: c.target?,
             })
-            .collect()
+        };
+        self.settings.classes.iter().filter_map(of).collect()
     }
 
     /// A window of an agent's array; what is to be going on there.

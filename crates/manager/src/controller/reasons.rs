@@ -61,7 +61,7 @@ impl Controller {
         let tier = |d: units::DeviceId| current.tiers[d.index()].clone();
         let device = |d: units::DeviceId| current.devices[d.index()].clone();
         let mut scored = scored(&current.report);
-        let moves = plan.moves.iter().enumerate().map(|(i, m)| {
+        let moves = plan.moves().into_iter().enumerate().map(|(i, m)| {
             let id = JobId(current.first_job + i as u32);
             let job = host.executor.get(id);
             let state = match job.map(|j| &j.state) {
@@ -89,12 +89,12 @@ impl Controller {
                 from: device(m.from),
                 to: device(m.to),
                 extents: m.extents.clone(),
-                goal: m.goal,
-                reason: m.reason.to_string(),
-                bytes: m.cost.bytes.0,
-                duration_ns: m.cost.duration.0,
-                before_us: m.effect.latency_before_us,
-                after_us: m.effect.latency_after_us,
+                goal: m.terms.goal,
+                reason: m.terms.reason.to_string(),
+                bytes: m.terms.cost.bytes.0,
+                duration_ns: m.terms.cost.duration.0,
+                before_us: m.terms.effect.latency_before_us,
+                after_us: m.terms.effect.latency_after_us,
                 after_moves: m.after.clone(),
                 scored: scored
                     .remove(current.volumes[m.volume.index()].as_str())

@@ -282,8 +282,8 @@ impl Controller {
             from: from.into(),
             to: to.into(),
             extents: job.order.extents.clone(),
-            goal: job.order.goal,
-            reason: job.order.reason.to_string(),
+            goal: job.order.terms.goal,
+            reason: job.order.terms.reason.to_string(),
             state: job.state.name().into(),
             why: job.state.end().and_then(End::why),
             cause,
@@ -294,8 +294,8 @@ impl Controller {
             planned_ns: planned.map_or(job.started.or(ended).unwrap_or(self.now.at).0, |c| {
                 c.plan.at.0
             }),
-            before_us: job.order.effect.latency_before_us,
-            after_us: job.order.effect.latency_after_us,
+            before_us: job.order.terms.effect.latency_before_us,
+            after_us: job.order.terms.effect.latency_after_us,
             started_ns: job.started.map(|s| s.0),
             ended_ns: ended.map(|at| at.0),
             eta_ns: eta,

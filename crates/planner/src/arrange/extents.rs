@@ -9,9 +9,7 @@ mod swap;
 
 use std::collections::BTreeMap;
 
-use model::{
-    Effect, ExtentFacts, ExtentOutcome, ExtentRanges, Goal, Move, MoveCost, Reason, Rejection,
-};
+use model::{Cost, Effect, ExtentFacts, ExtentOutcome, ExtentRanges, Goal, Move, Rejection, Terms};
 use units::{Bytes, DeviceId, TierId, VolumeId};
 
 use super::Arranger;
@@ -278,16 +276,14 @@ impl Placing<'_, '_> {
             size,
             after,
             bandwidth,
-            goal: wish.goal,
-            reason: match wish.reason.clone() {
-                Reason::HotExtents { period, .. } => Reason::HotExtents { period, requests },
-                Reason::CoolExtents { period, .. } => Reason::CoolExtents { period, requests },
-                other => other,
-            },
-            effect: Effect::default(),
-            cost: MoveCost {
-                bytes: size,
-                duration: bandwidth.time_for(size),
+            terms: Terms {
+                goal: wish.goal,
+                reason: wish.reason.of(requests),
+                effect: Effect::default(),
+                cost: Cost {
+                    bytes: size,
+                    duration: bandwidth.time_for(size),
+                },
             },
         });
         arranger.bytes += size;
@@ -328,7 +324,7 @@ impl Placing<'_, '_> {
             extents: 0,
             bytes: Bytes::ZERO,
             requests: 0,
-            reason: wish.reason.to_string(),
+            reason: wish.reason().to_string(),
             refused: by.cloned(),
         });
         row.extents += group.units.len() as u32;

@@ -5,7 +5,8 @@
 use model::{ExtentRanges, Goal, Reason};
 use units::{TierId, VolumeId};
 
-use crate::evacuate::outwards;
+use super::ExtentReason;
+use crate::evacuate::{drained, outwards};
 use crate::ledger::tier_now;
 use crate::{Context, ExtentWish};
 
@@ -45,20 +46,18 @@ pub(crate) fn gather(context: &Context<'_>, wishes: &mut Vec<ExtentWish>) {
                     extents: ExtentRanges::from_ranges(ranges).expect("runs rise"),
                     tiers: tiers.clone(),
                     goal,
-                    reason,
+                    reason: ExtentReason::Other(reason),
                     heat: vec![],
                     refused: None,
                 });
             }
         };
         if pinned {
-            leave(Goal::Rules, Reason::Pinned, &|tier| tier != home);
+            leave(Goal::Rules, Reason::pinned(), &|tier| tier != home);
             continue;
         }
         for tier in &policy.draining {
-            let reason = Reason::Drained {
-                tier: facts.topology.tier(*tier).name.clone(),
-            };
+            let reason = drained(&facts.topology.tier(*tier).name);
             leave(Goal::Drain, reason, &|t| t == *tier);
         }
     }

@@ -4,13 +4,13 @@
 //! the target until it decides again, so that what a budget or a full device held back is asked for once more.
 
 use algo::HeatCounters;
-use model::{ExtentRanges, Goal, Reason};
+use model::{ExtentRanges, Goal};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos, TierId};
 
 use super::layout::{Layout, Placed, View};
-use super::{ExtentPolicy, FastSet, Heat, Remark, Terms};
+use super::{ExtentPolicy, ExtentReason, FastSet, Heat, Remark, Terms};
 use crate::{ConfigError, Context, Draft, ExtentWish, Granularity, Strategy};
 
 /// The strategy of an [`ExtentPolicy`].
@@ -220,30 +220,31 @@ fn wish<P: ExtentPolicy>(
     let mut down = now.difference(target).peekable();
     for placed in &view.volumes {
         let end = placed.first + placed.count;
-        let mut add = |numbers: Vec<u32>, tiers: Vec<TierId>, reason: fn(Nanos, u64) -> Reason| {
+        let mut add = |numbers: Vec<u32>, tiers: Vec<TierId>, reason: ExtentReason| {
             if numbers.is_empty() {
                 return;
             }
             let own = |no: u32| no - placed.first;
             let ios = |no: &u32| (own(*no), kept.since.count(*no));
             let heat: Vec<(u32, u32)> = numbers.iter().map(ios).filter(|h| h.1 > 0).collect();
-            let requests = heat.iter().map(|h| u64::from(h.1)).sum();
             draft.extent_wishes.push(ExtentWish {
                 volume: placed.volume,
                 extents: ExtentRanges::from_sorted(numbers.into_iter().map(own)),
                 tiers,
                 goal: Goal::Latency,
-                reason: reason(period, requests),
+                reason,
                 heat,
                 refused: placed.frozen.clone(),
             });
         };
-        let cool = |period, requests| Reason::CoolExtents { period, requests };
-        let hot = |period, requests| Reason::HotExtents { period, requests };
         let leaving = std::iter::from_fn(|| down.next_if(|no| *no < end)).collect();
-        add(leaving, below(context, view, placed), cool);
+        add(
+            leaving,
+            below(context, view, placed),
+            ExtentReason::Cool { period },
+        );
         let coming = std::iter::from_fn(|| up.next_if(|no| *no < end)).collect();
-        add(coming, vec![view.fast], hot);
+        add(coming, vec![view.fast], ExtentReason::Hot { period });
     }
 }
 

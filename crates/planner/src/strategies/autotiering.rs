@@ -26,7 +26,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use model::{Measured, Rejection, ScoreParts, TierOption, Verdict};
+use model::{Action, Measured, Rejection, ScoreParts, TierOption, Verdict};
 use serde::{Deserialize, Serialize};
 use units::{Nanos, VolumeId};
 
@@ -101,7 +101,8 @@ impl Strategy for AutoTiering {
             );
             next.volumes.insert(v.name.clone(), own);
         }
-        draft.calibrations = calibrate::sessions(&self.config, &self.switches, context, &mut next);
+        let sessions = calibrate::sessions(&self.config, &self.switches, context, &mut next);
+        draft.actions = sessions.into_iter().map(Action::Calibrate).collect();
         let scored: Vec<Option<Vec<Scored>>> = facts
             .volumes
             .iter()

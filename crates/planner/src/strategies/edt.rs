@@ -294,10 +294,7 @@ fn correct(
                 load -= own;
                 let wish = &mut wishes[item.volume.index()];
                 wish_for(facts, wish, item, to);
-                wish.reason = Reason::Relief {
-                    device: facts.topology.device(*device).name.clone(),
-                    load: own,
-                };
+                wish.reason = relief(&facts.topology.device(*device).name, own);
             }
         }
     }
@@ -352,6 +349,24 @@ fn describe(wish: &mut Wish, item: &Item) {
     wish.evidence.insert("iops".into(), item.measured.iops());
 }
 
+/// The volume costs least there: the tier's price times the share of it that the volume needs, in dollars of hardware, and where it is,
+/// or was meant to be first.
+fn cheapest_tier(usd: f64, usd_here: f64) -> Reason {
+    let text = format!("takes up {usd:.2} dollars of the target (here {usd_here:.2})");
+    Reason::new("cheapest-tier", text)
+        .with("usd", usd)
+        .with("usd_here", usd_here)
+}
+
+/// Its device is asked for more than it can do, and this volume is among its largest loads (EDT's correction). `load` is the volume's, as
+/// a share of what the device can do.
+fn relief(device: &str, load: f64) -> Reason {
+    let text = format!("relieves {device}, which is throttled, of {load:.2} of what it can do");
+    Reason::new("relief", text)
+        .with("device", device)
+        .with("load", load)
+}
+
 fn wish_for(facts: &Facts, wish: &mut Wish, item: &Item, tier: TierId) {
     let here = wish.tier;
     if tier == here {
@@ -364,10 +379,7 @@ fn wish_for(facts: &Facts, wish: &mut Wish, item: &Item, tier: TierId) {
             .map_or(0.0, |p| p.0)
     };
     wish.tier = tier;
-    wish.reason = Reason::CheapestTier {
-        usd: cost(tier),
-        usd_here: cost(here),
-    };
+    wish.reason = cheapest_tier(cost(tier), cost(here));
     wish.effect = Effect {
         iops_before: Some(item.measured.iops()),
         ..Effect::default()

@@ -106,7 +106,7 @@ fn place(
     wish.evidence.insert("iops".into(), iops);
     Wish {
         tier,
-        reason: Reason::RankedByIops { rank, iops },
+        reason: ranked_by_iops(rank, iops),
         effect: Effect {
             iops_before: Some(iops),
             ..Effect::default()
@@ -115,4 +115,12 @@ fn place(
         device_share: demand.iops / demand.iops_max * devices,
         ..wish
     }
+}
+
+/// Busier volumes go to faster tiers; rank 1 is the busiest.
+fn ranked_by_iops(rank: u32, iops: f64) -> Reason {
+    let text = format!("rank {rank} by IOPS ({iops:.0}/s)");
+    Reason::new("ranked-by-iops", text)
+        .with("rank", rank)
+        .with("iops", iops)
 }

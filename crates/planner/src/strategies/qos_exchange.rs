@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use algo::{HeatCounters, ServiceTime};
-use model::{DeviceSpec, ExtentRanges, Goal, Op, Reason};
+use model::{DeviceSpec, ExtentRanges, Goal, Op};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos, TierId, VolumeId};
 
 use crate::exchange::{ExchangeTerms, ExtentLoad, Station, exchange, next_factor};
+use crate::extents::ExtentReason;
 use crate::extents::layout::{Layout, Placed, View, space_share};
 use crate::{ConfigError, Context, Draft, ExtentWish, Granularity, Strategy};
 
@@ -322,7 +323,6 @@ fn wish(
         }
         let ios = |e: &u32| (*e, state.since.count(placed.first + e));
         let heat: Vec<(u32, u32)> = extents.iter().map(ios).filter(|h| h.1 > 0).collect();
-        let requests = heat.iter().map(|h| u64::from(h.1)).sum();
         let up = tier == TierId::from_index(0);
         draft.extent_wishes.push(ExtentWish {
             volume: placed.volume,
@@ -330,9 +330,9 @@ fn wish(
             tiers: vec![tier],
             goal: Goal::Latency,
             reason: if up {
-                Reason::HotExtents { period, requests }
+                ExtentReason::Hot { period }
             } else {
-                Reason::CoolExtents { period, requests }
+                ExtentReason::Cool { period }
             },
             heat,
             refused: None,

@@ -108,7 +108,7 @@ impl StaticOrder {
         ledger.assign(volume, tier, &demand);
         Wish {
             tier,
-            reason: Reason::ClassOrder { weight },
+            reason: class_order(weight),
             effect: Effect::default(),
             value: weight,
             ..wish
@@ -127,10 +127,16 @@ fn remembered(
     let tier = decided_tier(context.facts, state, volume).unwrap_or(wish.tier);
     Wish {
         tier,
-        reason: Reason::ClassOrder { weight },
+        reason: class_order(weight),
         value: weight,
         ..wish
     }
+}
+
+/// Higher service classes go to higher tiers.
+fn class_order(weight: f64) -> Reason {
+    let text = format!("service class of weight {weight}");
+    Reason::new("class-order", text).with("weight", weight)
 }
 
 fn decided_tier(facts: &Facts, state: &StaticOrderState, volume: VolumeId) -> Option<TierId> {

@@ -6,14 +6,14 @@ use proptest::prelude::*;
 use serde_json::json;
 use units::*;
 
-use crate::support::{STRATEGIES, facts, inventory, plan_with, v};
+use crate::support::{STRATEGIES, facts, inventory, moved, plan_with, v};
 
 /// The facts after the plan: volumes elsewhere, their latency changed as the calibration says (by 0.8 of what the devices
 /// differ), everything else as it was measured.
 fn apply(facts: &Facts, plan: &Plan) -> Facts {
     let mut next = facts.clone();
     next.volumes.iter_mut().for_each(|v| v.calibration.clear());
-    for m in &plan.moves {
+    for m in &plan.moves() {
         let volume = &mut next.volumes[m.volume.index()];
         volume.device = m.to;
         let spec = |d: DeviceId| &facts.topology.device(d).spec;
@@ -48,7 +48,7 @@ fn rounds(
             let d = decide(&*strategy, &facts, policy, &state, 7).unwrap();
             state = d.state;
             facts = apply(&facts, &d.plan);
-            d.plan.moves.len()
+            d.plan.moves().len()
         })
         .collect()
 }
@@ -74,7 +74,7 @@ proptest! {
             }
             // Every outcome in the report agrees with the plan.
             for (i, row) in d.report.volumes.iter().enumerate() {
-                let moved = d.plan.moves.iter().any(|m| m.volume.index() == i);
+                let moved = d.plan.moves().iter().any(|m| m.volume.index() == i);
                 prop_assert_eq!(matches!(row.outcome, Outcome::Move { .. }), moved);
                 let chosen = row.options.iter().filter(|o| o.verdict == Verdict::Chosen).count();
                 prop_assert_eq!(chosen, 1, "{} {:?}", name, row);
@@ -171,7 +171,7 @@ fn noise_causes_no_ping_pong() {
         }
         let d = decide(&*strategy, &noisy, &Policy::default(), &state, 7).unwrap();
         state = d.state;
-        for m in &d.plan.moves {
+        for m in &d.plan.moves() {
             moves_of[m.volume.index()] += 1;
         }
         current = apply(&current, &d.plan);
@@ -187,7 +187,7 @@ fn unknown_load_is_not_idle() {
     for name in ["idt", "autotiering"] {
         let d = plan_with(name, json!({}), &f, &Policy::default());
         assert!(
-            d.plan.moves.iter().all(|m| m.volume != VolumeId(0)),
+            d.plan.moves().iter().all(|m| m.volume != VolumeId(0)),
             "{name}"
         );
         let row = &d.report.volumes[0];
@@ -221,11 +221,11 @@ fn a_move_that_needs_anothers_space_waits_for_it() {
         .iter()
         .position(|m| m.volume == VolumeId(2))
         .expect("moved");
-    let m = &d.plan.moves[busy];
+    let m = &d.plan.moves()[busy];
     assert_eq!(f.topology.tier_of(m.to), TierId(0));
-    assert!(!m.after.is_empty(), "{:?}", d.plan.moves);
+    assert!(!m.after.is_empty(), "{:?}", d.plan.moves());
     for a in &m.after {
-        assert_eq!(d.plan.moves[*a as usize].from, m.to);
+        assert_eq!(d.plan.moves()[*a as usize].from, m.to);
     }
     // Leave out what it waits for, and the check refuses the plan.
     let mut wrong = d.plan.clone();
@@ -249,7 +249,7 @@ fn lint_finds_what_is_wrong() {
         &Policy::default(),
     )
     .plan;
-    let m = good.moves[0].clone();
+    let m = good.moves()[0].clone();
     let broken = |change: &dyn Fn(&mut Plan)| {
         let mut plan = good.clone();
         change(&mut plan);
@@ -260,12 +260,15 @@ fn lint_finds_what_is_wrong() {
             .join("; ")
     };
     assert_eq!(broken(&|_| {}), "");
-    assert!(broken(&|p| p.moves.push(m.clone())).contains("moved twice"));
-    assert!(broken(&|p| p.moves[0].from = DeviceId(0)).contains("but it is on"));
-    assert!(broken(&|p| p.moves[0].to = p.moves[0].from).contains("to where it is"));
-    assert!(broken(&|p| p.moves[0].size = Bytes(1)).contains("size in the plan"));
-    assert!(broken(&|p| p.moves[0].after = vec![0]).contains("not before it"));
+    assert!(broken(&|p| p.actions.push(Action::Move(m.clone()))).contains("moved twice"));
+    assert!(broken(&|p| moved(p, 0).from = DeviceId(0)).contains("but it is on"));
+    assert!(broken(&|p| moved(p, 0).to = moved(p, 0).from).contains("to where it is"));
+    assert!(broken(&|p| moved(p, 0).size = Bytes(1)).contains("size in the plan"));
+    assert!(broken(&|p| moved(p, 0).after = vec![0]).contains("not before it"));
     assert!(broken(&|p| p.generation = 0).contains("does not follow"));
+    let session = CalibrationRun::new(m.volume, vec![]);
+    let first = |p: &mut Plan| p.actions.insert(0, Action::Calibrate(session.clone()));
+    assert!(broken(&first).contains("action 1 is a move, but comes after one of another kind"));
     let policy = Policy {
         pins: vec![Pin {
             volume: m.volume,
@@ -288,14 +291,13 @@ fn lint_finds_what_is_wrong() {
             .any(|e| e.to_string().contains("cordoned"))
     );
     let calibrating = model::Plan {
-        moves: vec![],
-        calibrations: vec![model::CalibrationRun {
-            volume: m.volume,
-            steps: vec![model::CalibrationStep {
+        actions: vec![Action::Calibrate(CalibrationRun::new(
+            m.volume,
+            vec![model::CalibrationStep {
                 inject: Nanos::from_micros(50),
                 duration: Nanos::from_secs(1),
             }],
-        }],
+        ))],
         ..good.clone()
     };
     assert_eq!(lint(&calibrating, &f, &Policy::default()), []);
@@ -359,4 +361,68 @@ fn the_state_survives_a_store() {
         serde_json::to_string(&a.plan).unwrap(),
         serde_json::to_string(&b.plan).unwrap()
     );
+}
+
+#[test]
+fn what_no_world_carries_out_is_refused_by_name() {
+    let f = facts(&[v(1, 10, 500.0, 1.0, 1.0)]);
+    let terms = Terms {
+        goal: Goal::Latency,
+        reason: Reason::new("test", "for a test"),
+        effect: Effect::default(),
+        cost: Cost::default(),
+    };
+    let (volume, device, terms) = (VolumeId(0), DeviceId(0), || terms.clone());
+    let actions = [
+        Action::Throttle(Throttle {
+            volume,
+            iops: Some(Iops(100.0)),
+            bandwidth: None,
+            terms: terms(),
+        }),
+        Action::CacheShare(CacheShare {
+            volume,
+            share: 0.5,
+            priority: 1,
+            terms: terms(),
+        }),
+        Action::OverProvisioning(OverProvisioning {
+            volume,
+            device,
+            share: 0.5,
+            terms: terms(),
+        }),
+        Action::Appliance(Appliance {
+            volume,
+            cache: Bytes::gib(1),
+            terms: terms(),
+        }),
+        Action::Mirror(Mirror {
+            volume,
+            to: device,
+            extents: "0".parse().unwrap(),
+            terms: terms(),
+        }),
+    ];
+    let plan = Plan {
+        generation: f.generation + 1,
+        parent: f.generation,
+        at: f.at,
+        strategy: "test".into(),
+        actions: actions.to_vec(),
+        limits: MoveLimits {
+            concurrent: 1,
+            concurrent_per_device: 1,
+        },
+    };
+    let errors = lint(&plan, &f, &Policy::default());
+    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    let expected = actions.iter().enumerate().map(|(i, action)| {
+        let kind = action.name();
+        format!("action {i}: nobody carries out one of the kind {kind} yet")
+    });
+    assert_eq!(texts, expected.collect::<Vec<_>>());
+    // They are words that are understood.
+    let kept = serde_json::to_string(&plan).unwrap();
+    assert_eq!(serde_json::from_str::<Plan>(&kept).unwrap(), plan);
 }

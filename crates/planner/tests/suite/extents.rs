@@ -5,7 +5,7 @@ use planner::{AnyStrategy, Decision, LintError, PlanError, StrategyState, build,
 use proptest::prelude::*;
 use units::*;
 
-use crate::support;
+use crate::support::{self, moved};
 
 const HOUR: Nanos = Nanos::from_secs(3600);
 const EXTENT: Bytes = Bytes::mib(10);
@@ -96,7 +96,7 @@ impl Array {
 
     /// Carries a plan out in order; the fullest that each device was, were a move to begin when those it names have ended.
     fn carry_out(&mut self, plan: &Plan) {
-        for m in &plan.moves {
+        for m in plan.moves() {
             let places = &mut self.places[m.volume.index()];
             match &m.extents {
                 Some(ranges) => {
@@ -163,7 +163,7 @@ impl Run {
 }
 
 fn moved(decision: &Decision) -> Vec<(u32, u16, u16, String, Vec<u32>)> {
-    let moves = decision.plan.moves.iter();
+    let moves = decision.plan.moves().into_iter();
     let row = |m: &Move| {
         let ranges = m.extents.as_ref().map_or("all".into(), ToString::to_string);
         (m.volume.0, m.from.0, m.to.0, ranges, m.after.clone())
@@ -193,7 +193,7 @@ fn hot_extents_come_up_and_cool_ones_make_room_first() {
     // Ties fill the tier with low numbers: extents 0 and 1 of the first volume were never asked for.
     let first = run.hour(&[Some(vec![(3, 9), (7, 5)]), Some(vec![])]);
     assert_eq!(moved(&first), [(0, 1, 0, "0-1,3,7".into(), vec![])]);
-    assert_eq!(first.plan.moves[0].size, Bytes(4 * EXTENT.0));
+    assert_eq!(first.plan.moves()[0].size, Bytes(4 * EXTENT.0));
     run.array.carry_out(&first.plan);
     // Two of the second volume are hotter than what is there: two have to go, and before.
     let second = run.hour(&[Some(vec![(3, 9), (7, 5)]), Some(vec![(0, 1), (9, 4)])]);
@@ -203,9 +203,9 @@ fn hot_extents_come_up_and_cool_ones_make_room_first() {
     ];
     assert_eq!(moved(&second), expected);
     // The last extent of the volume is short.
-    assert_eq!(second.plan.moves[1].size, Bytes(2 * EXTENT.0 - 4096));
+    assert_eq!(second.plan.moves()[1].size, Bytes(2 * EXTENT.0 - 4096));
     assert_eq!(
-        second.plan.moves[1].reason.to_string(),
+        second.plan.moves()[1].terms.reason.to_string(),
         "hot enough for the fast tier (5 requests in 1h)"
     );
     assert_eq!(
@@ -370,7 +370,7 @@ fn goals_of_whole_volumes_go_first_and_gather_what_lies_apart() {
     }];
     let fourth = run.hour(&[Some(vec![]), Some(vec![])]);
     assert!(moved(&fourth).contains(&(1, 0, 2, "0-1".to_string(), vec![])));
-    assert_eq!(fourth.plan.moves[0].goal, Goal::Rules);
+    assert_eq!(fourth.plan.moves()[0].terms.goal, Goal::Rules);
 }
 
 #[test]
@@ -447,24 +447,24 @@ fn lint_knows_moves_of_extents() {
     // Two moves of one volume may be in one plan if they are about other extents.
     assert_eq!(
         text(&|p, _, _| {
-            let mut other = p.moves[1].clone();
+            let mut other = moved(p, 1).clone();
             other.extents = ranges("7");
             other.size = EXTENT;
-            p.moves.insert(1, other);
-            p.moves[0].extents = ranges("0");
-            p.moves[0].size = EXTENT;
+            p.actions.insert(1, Action::Move(other));
+            moved(p, 0).extents = ranges("0");
+            moved(p, 0).size = EXTENT;
         }),
         ""
     );
     assert!(matches!(
-        &faults(&|p, _, _| p.moves.push(p.moves[1].clone()))[..],
+        &faults(&|p, _, _| p.actions.push(p.actions[1].clone()))[..],
         [LintError::Twice { .. }, ..]
     ));
     assert!(matches!(
-        &faults(&|p, _, _| p.moves[1].extents = None)[..],
+        &faults(&|p, _, _| moved(p, 1).extents = None)[..],
         [LintError::Size { .. }, ..]
     ));
-    let wrong = text(&|p, _, _| p.moves[1].size = EXTENT + EXTENT);
+    let wrong = text(&|p, _, _| moved(p, 1).size = EXTENT + EXTENT);
     assert!(
         wrong.starts_with("volume v1: the size in the plan is 20 MiB"),
         "{wrong}"
@@ -477,9 +477,9 @@ fn lint_knows_moves_of_extents() {
         there,
         "volume v1: extent 2 is moved from device t1-0, but it is not there"
     );
-    let outside = text(&|p, _, _| p.moves[1].extents = ranges("2,10"));
+    let outside = text(&|p, _, _| moved(p, 1).extents = ranges("2,10"));
     assert_eq!(outside, "volume v1 has no extent 10");
-    let none = text(&|p, _, _| p.moves[1].extents = ranges(""));
+    let none = text(&|p, _, _| moved(p, 1).extents = ranges(""));
     assert_eq!(none, "volume v1: no extent is to be moved");
     let unknown = text(&|_, f, _| f.volumes[1].extents = None);
     assert!(unknown.contains("its extents are not known"), "{unknown}");
@@ -603,7 +603,7 @@ fn far_apart() -> Array {
 
 /// Classes with targets of 1 and 10 ms, one volume of each, equally hot; the first is the class of `first`.
 fn of_two_classes(first: u32) -> Run {
-    let target = |ms| SloTarget {
+    let target = |ms| Objective {
         statistic: SloStatistic::Mean,
         latency: Nanos::from_millis(ms),
     };

@@ -35,7 +35,7 @@ impl planner::Strategy for Told {
             let mut wish = Wish::stay(context, VolumeId::from_index(i));
             if let Some((_, tier, effect)) = self.0.wants.iter().find(|w| w.0 as usize == i) {
                 wish.tier = TierId(*tier);
-                wish.reason = Reason::ClassOrder { weight: 1.0 };
+                wish.reason = Reason::new("test", "for a test");
                 wish.value = 1.0;
                 wish.effect = Effect {
                     latency_before_us: effect.map(|e| e.0),
@@ -95,14 +95,14 @@ fn a_draining_tier_empties_into_the_nearest_one_the_lower_first() {
     let d = plan_with("noop", json!({}), &f, &draining(&[1]));
     // The largest first, and one whose load is not known as well.
     assert_eq!(moves(&d, &f), [(1, 2, Goal::Drain), (0, 2, Goal::Drain)]);
-    let reason = d.plan.moves[0].reason.to_string();
+    let reason = d.plan.moves()[0].terms.reason.to_string();
     assert_eq!(reason, "tier t2 is being emptied");
     // The lower one is closed: the upper one, on a device of its own each, since one holds 100 GiB.
     let mut policy = draining(&[1]);
     policy.cordoned = vec![TierId(2)];
     let d = plan_with("noop", json!({}), &f, &policy);
     assert_eq!(moves(&d, &f), [(1, 0, Goal::Drain), (0, 0, Goal::Drain)]);
-    assert_ne!(d.plan.moves[0].to, d.plan.moves[1].to);
+    assert_ne!(d.plan.moves()[0].to, d.plan.moves()[1].to);
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn room_is_counted_over_the_whole_decision_and_who_finds_none_is_held() {
         "{:?}",
         held(&d, 2)
     );
-    assert_eq!(d.plan.moves.len(), 2);
+    assert_eq!(d.plan.moves().len(), 2);
 }
 
 #[test]
@@ -151,11 +151,11 @@ fn a_drained_volume_goes_where_its_strategy_or_its_pin_wants_it() {
     let strategy = told(&[(0, 0, Some((100.0, 80.0)))]);
     let d = decided(&strategy, &f, &draining(&[1]));
     assert_eq!(moves(&d, &f), [(0, 0, Goal::Drain), (1, 2, Goal::Drain)]);
-    assert_eq!(d.plan.moves[0].effect.latency_after_us, Some(80.0));
+    assert_eq!(d.plan.moves()[0].terms.effect.latency_after_us, Some(80.0));
     // Where it wants it is being emptied too.
     let d = decided(&strategy, &f, &draining(&[0, 1]));
     assert_eq!(moves(&d, &f), [(0, 2, Goal::Drain), (1, 2, Goal::Drain)]);
-    assert_eq!(d.plan.moves[0].effect, Effect::default());
+    assert_eq!(d.plan.moves()[0].terms.effect, Effect::default());
     let mut policy = draining(&[1]);
     let pin = |volume, tier| Pin {
         volume: VolumeId(volume),
@@ -212,7 +212,7 @@ fn the_least_used_volumes_leave_a_device_that_is_too_full() {
     let at = |d: &Decision, f: &Facts| moves(d, f).iter().map(|m| (m.0, m.1)).collect::<Vec<_>>();
     let d = plan_with("noop", json!({}), &f, &high(0.9));
     assert_eq!(moves(&d, &f), [(1, 1, Goal::Space)]);
-    let reason = d.plan.moves[0].reason.to_string();
+    let reason = d.plan.moves()[0].terms.reason.to_string();
     assert_eq!(reason, "little used, and t1-0 is 95.0 % full");
     let d = plan_with("noop", json!({}), &f, &high(0.6));
     assert_eq!(at(&d, &f), [(1, 1), (0, 1)], "until it is below");
@@ -238,10 +238,10 @@ fn the_least_used_volumes_leave_a_device_that_is_too_full() {
     f.devices[4].reserved = Bytes::gib(440);
     let d = plan_with("noop", json!({}), &f, &high(0.9));
     assert_eq!(at(&d, &f), [(0, 0)]);
-    assert_eq!(d.plan.moves[0].to, DeviceId(1));
+    assert_eq!(d.plan.moves()[0].to, DeviceId(1));
     f.devices[1].reserved = Bytes::gib(80);
     let d = plan_with("noop", json!({}), &f, &high(0.9));
-    assert!(d.plan.moves.is_empty());
+    assert!(d.plan.moves().is_empty());
     assert!(matches!(held(&d, 0), Rejection::NoDevice { .. }));
 }
 
@@ -378,7 +378,7 @@ fn small_gains_and_fast_volumes_are_left_alone_and_so_is_who_made_room_for_them(
         (3, 2, Some((60.0, 70.0))),
     ]);
     let volumes = |d: &Decision| {
-        let mut list: Vec<u32> = d.plan.moves.iter().map(|m| m.volume.0).collect();
+        let mut list: Vec<u32> = d.plan.moves().iter().map(|m| m.volume.0).collect();
         list.sort();
         list
     };
@@ -536,10 +536,10 @@ proptest! {
 fn check(d: &Decision, facts: &Facts, policy: &Policy) -> Result<(), TestCaseError> {
     prop_assert_eq!(planner::lint(&d.plan, facts, policy), []);
     if !facts.placement_due {
-        prop_assert!(d.plan.moves.is_empty() && d.report.volumes.is_empty());
+        prop_assert!(d.plan.moves().is_empty() && d.report.volumes.is_empty());
         return Ok(());
     }
-    for m in &d.plan.moves {
+    for m in &d.plan.moves() {
         let (from, to) = (facts.topology.tier_of(m.from), facts.topology.tier_of(m.to));
         prop_assert!(!policy.draining.contains(&to));
         prop_assert!(from == to || !policy.cordoned.contains(&to));

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use manager::view::HeldMove;
-use model::{Facts, Outcome, Plan, Report};
+use model::{Facts, Move, Outcome, Plan, Report};
 use units::DeviceId;
 
 use super::count;
@@ -20,15 +20,16 @@ pub fn decided_again(facts: &Facts, plan: &Plan, report: &Report) -> String {
         count(facts.volumes.len(), "volume")
     ));
     out.push('\n');
-    if plan.moves.is_empty() {
+    let all = plan.moves();
+    if all.is_empty() {
         out += "\nit moves nothing\n";
     } else {
-        let _ = write!(out, "\n{}", moves(facts, plan));
+        let _ = write!(out, "\n{}", moves(facts, &all));
         out += "\nreasons\n";
-        for (i, m) in plan.moves.iter().enumerate() {
+        for (i, m) in all.iter().enumerate() {
             let name = &facts.volumes[m.volume.index()].name;
             let (from, to) = (device(facts, m.from), device(facts, m.to));
-            let text = format!("  {i} {name}: {from} → {to}: {}", m.reason);
+            let text = format!("  {i} {name}: {from} → {to}: {}", m.terms.reason);
             let _ = writeln!(out, "{}", printable(&text));
         }
     }
@@ -41,7 +42,7 @@ fn device(facts: &Facts, id: DeviceId) -> &str {
     &facts.topology.device(id).name
 }
 
-fn moves(facts: &Facts, plan: &Plan) -> String {
+fn moves(facts: &Facts, moves: &[&Move]) -> String {
     let columns = [
         number("move", ""),
         words("volume"),
@@ -53,16 +54,16 @@ fn moves(facts: &Facts, plan: &Plan) -> String {
         number("time", ""),
     ];
     let tier = |d: DeviceId| &facts.topology.tier(facts.topology.tier_of(d)).name;
-    let rows = plan.moves.iter().enumerate().map(|(i, m)| {
+    let rows = moves.iter().enumerate().map(|(i, m)| {
         vec![
             i.to_string(),
             facts.volumes[m.volume.index()].name.clone(),
-            m.goal.to_string(),
+            m.terms.goal.to_string(),
             format!("{} → {}", tier(m.from), tier(m.to)),
-            maybe(m.effect.latency_before_us, 0),
-            maybe(m.effect.latency_after_us, 0),
-            fixed(gib(m.cost.bytes.0), 2),
-            span(m.cost.duration.0),
+            maybe(m.terms.effect.latency_before_us, 0),
+            maybe(m.terms.effect.latency_after_us, 0),
+            fixed(gib(m.terms.cost.bytes.0), 2),
+            span(m.terms.cost.duration.0),
         ]
     });
     table(&columns, rows.collect())

@@ -153,7 +153,7 @@ fn a_decision_that_is_made_again_names_moves_and_filters() {
     let text = include_str!("support/recorded.toml");
     let file = sim::ScenarioFile::parse("recorded.toml", text).unwrap_or_else(|e| panic!("{e}"));
     let (facts, decision) = file.decide_again().unwrap_or_else(|e| panic!("{e}"));
-    assert!(!decision.plan.moves.is_empty());
+    assert!(!decision.plan.moves().is_empty());
     insta::assert_snapshot!(
         "decided_again",
         decided_again(&facts, &decision.plan, &decision.report)

@@ -443,11 +443,7 @@ pub fn why() -> WhyView {
         generation: Some(12),
         at_ns: Some(NOW.0 - 180 * S),
         outcome: "it is to move to fast: rank 1 by score".into(),
-        reason: Some(Reason::RankedByScore {
-            rank: 1,
-            score: 0.5,
-            score_here: 0.1,
-        }),
+        reason: Some(Reason::new("ranked-by-score", "rank 1 by score").with("rank", 1u32)),
         options: vec![
             option("fast", Some(0.5), "chosen"),
             option(

@@ -4,7 +4,7 @@
 //! of it. Then each volume runs alone on each tier, which is the truth that the lines are held against.
 
 use algo::fit_line;
-use model::{CalibrationRun, CalibrationStep, Op};
+use model::{Action, CalibrationRun, CalibrationStep, Op};
 use planner::{Context, Draft, Strategy, Wish};
 use serde::{Deserialize, Serialize};
 use sim::{GroupKind, Manifest, RunError, RunOptions, RunResult, ScenarioError, ScenarioFile, run};
@@ -115,10 +115,8 @@ impl Strategy for Probe {
             };
             let levels = INJECTED_US.iter().map(step);
             let steps = levels.cycle().take(INJECTED_US.len() * WINDOWS_PER_LEVEL);
-            draft.calibrations = vec![CalibrationRun {
-                volume,
-                steps: steps.collect(),
-            }];
+            let session = CalibrationRun::new(volume, steps.collect());
+            draft.actions = vec![Action::Calibrate(session)];
             seen.asked = true;
         }
         if context.facts.placement_due {

@@ -15,7 +15,7 @@ use sim::response::{
 };
 use slo::cacheable::why_not;
 use slo::ladder::{Deed, taken};
-use slo::{HostId, Objective, ResponderConfig};
+use slo::{HostId, Promise, ResponderConfig};
 use trace::{LoadedTrace, Record};
 use units::{Bytes, Nanos};
 
@@ -225,7 +225,7 @@ impl RecordedVolume {
             objects,
             object_bytes: OBJECT,
             outstanding_max: 16,
-            objective: Objective {
+            objective: Promise {
                 rate_min_per_s: Some(rate),
                 latency_max: None,
             },

@@ -7,7 +7,7 @@ use sim::response::{
 };
 use slo::host::Host;
 use slo::reroute::{Attachment, Hypervisor, Protocol, Proxy};
-use slo::{HostId, Objective};
+use slo::{HostId, Promise};
 use units::{Bytes, Nanos};
 
 /// Number of USR-1 among the workloads.
@@ -182,7 +182,7 @@ fn sys(seed: u64) -> ResponseWorkload {
         objects: 100_000,
         object_bytes: 16 << 10,
         outstanding_max: 16,
-        objective: Objective::default(),
+        objective: Promise::default(),
         host: HostId(0),
         attachment: attachment(),
         memory_before: MemoryBefore::Empty,
@@ -190,8 +190,8 @@ fn sys(seed: u64) -> ResponseWorkload {
     }
 }
 
-fn promised(rate: f64) -> Objective {
-    Objective {
+fn promised(rate: f64) -> Promise {
+    Promise {
         rate_min_per_s: Some(rate),
         latency_max: None,
     }

@@ -6,7 +6,7 @@ use slo::host::Host;
 use slo::ladder::{Elsewhere, SpareOps};
 use slo::reroute::Attachment;
 use slo::zones::Zone;
-use slo::{Decision, Forecast, HostId, Objective, ResponderConfig, Sample, Standing};
+use slo::{Decision, Forecast, HostId, Promise, ResponderConfig, Sample, Standing};
 use units::{Bytes, Nanos};
 
 use super::backend::ArrayModel;
@@ -27,7 +27,7 @@ pub struct ResponseWorkload {
     /// Requests that are outstanding at once, at most (16 in the paper: the buffer of Linux's asynchronous I/O).
     pub outstanding_max: usize,
     /// What it was promised.
-    pub objective: Objective,
+    pub objective: Promise,
     /// Where its virtual machine runs.
     pub host: HostId,
     /// How it reaches its storage.

@@ -154,12 +154,12 @@ fn sample(model: &ResponseModel, world: &mut World, series: &mut [ResponseSeries
     let lasting = Nanos(world.now - since);
     let now = Nanos(world.now);
     for (w, series) in series.iter_mut().enumerate() {
-        let objective = model.workloads[w].objective;
-        let queue = world.queue(w, since, objective.latency_max);
+        let promise = model.workloads[w].objective;
+        let queue = world.queue(w, since, promise.objective());
         let disks = model.array.data_disks;
         let sample = world.monitors[w].sample(lasting, disks, queue);
         series.served += sample.completed();
-        series.standings.push(Standing::of(&objective, &sample));
+        series.standings.push(Standing::of(&promise, &sample));
         series.samples.push(sample);
         // What has not arrived by now belongs to no mark before now.
         let next = world.next_arrival(w).unwrap_or(u64::MAX);

@@ -2,7 +2,7 @@
 
 use algo::Rng;
 use sim::response::{Load, LoadOp, RecordedRequest, ResponseFault, Uses, Writes, respond};
-use slo::{Objective, Standing};
+use slo::{Promise, Standing};
 use units::Nanos;
 
 use crate::support::{database, host, s, scenario, told, workload};
@@ -143,7 +143,7 @@ fn what_waits_counts_for_a_latency_that_was_promised() {
     let mut burst = workload("burst", Load::Recorded(requests.collect()), 0.0);
     burst.outstanding_max = 5000;
     burst.uses = Uses::OwnDisks;
-    burst.objective = Objective {
+    burst.objective = Promise {
         rate_min_per_s: None,
         latency_max: Some(s(8)),
     };

@@ -3,7 +3,7 @@
 
 use sim::response::{Load, ResponseFault, ResponseModel, ResponseResult, respond};
 use slo::ladder::{Elsewhere, RungKind, SpareOps, taken};
-use slo::{Objective, WorkloadId};
+use slo::{Promise, WorkloadId};
 use units::{Bytes, BytesPerSec};
 
 use crate::support::{peaking, reading_all_over, s, scenario};
@@ -71,7 +71,7 @@ fn a_throttle_holds_and_does_not_flap() {
     model.workloads = vec![peaking(850.0, (400, 1200), 0.05), reading_all_over(700.0)];
     model.array.data_disks = 5;
     model.duration = s(5200);
-    model.workloads[1].objective = Objective::default();
+    model.workloads[1].objective = Promise::default();
     let result = does_as_predicted(&model, (460, 520), (700, 1200));
     assert_eq!(
         events(&result),

@@ -9,7 +9,7 @@ use slo::interference::InterferenceConfig;
 use slo::ladder::RungKind;
 use slo::removal::RemovalConfig;
 use slo::reroute::{Attachment, Hypervisor, Protocol, Proxy};
-use slo::{HostId, Objective, ResponderConfig};
+use slo::{HostId, Promise, ResponderConfig};
 use units::{Bytes, Nanos};
 
 pub fn s(n: u64) -> Nanos {
@@ -84,7 +84,7 @@ pub fn workload(name: &str, load: Load, promised: f64) -> ResponseWorkload {
         objects: 900_000,
         object_bytes: 16 << 10,
         outstanding_max: 16,
-        objective: Objective {
+        objective: Promise {
             rate_min_per_s: Some(promised),
             latency_max: None,
         },

@@ -1,14 +1,14 @@
 //! Answers that are taken back, and forecasts.
 
 use slo::ladder::taken;
-use slo::{ApplianceEvent, Cause, Objective, ResponderConfig};
+use slo::{ApplianceEvent, Cause, Promise, ResponderConfig};
 
 use crate::support::{DB, SCAN, Script, appliance_only, forecast, site};
 
 /// Nobody promised the scan anything.
 fn generous() -> Script {
     let mut generous = site();
-    generous.workloads[1].objective = Objective::default();
+    generous.workloads[1].objective = Promise::default();
     Script::new(ResponderConfig::default(), generous)
 }
 
@@ -29,7 +29,7 @@ fn a_throttled_neighbour_is_let_go_when_its_demand_fits_and_not_before() {
 fn a_throttle_that_does_not_do_what_was_predicted_is_tightened_before_anything_dearer() {
     let mut generous = site();
     generous.workloads[0].objective.rate_min_per_s = Some(700.0);
-    generous.workloads[1].objective = Objective::default();
+    generous.workloads[1].objective = Promise::default();
     let mut script = Script::new(ResponderConfig::default(), generous);
     script.run(100, 300.0, 0.5);
     script.run(44, 500.0, 1.0);
@@ -52,7 +52,7 @@ fn a_throttle_that_does_not_do_what_was_predicted_is_tightened_before_anything_d
 fn a_neighbour_who_gets_a_little_more_than_he_is_held_to_is_held_tighter_at_once() {
     let mut generous = site();
     generous.workloads[0].objective.rate_min_per_s = Some(700.0);
-    generous.workloads[1].objective = Objective::default();
+    generous.workloads[1].objective = Promise::default();
     let mut script = Script::new(ResponderConfig::default(), generous);
     script.overshoot = 1.05;
     script.run(100, 300.0, 0.5);

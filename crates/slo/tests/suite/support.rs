@@ -6,7 +6,7 @@ use slo::load::{Backend, Cost, Place, Resource};
 use slo::reroute::{Attachment, Hypervisor, Protocol, Proxy};
 use slo::zones::Zone;
 use slo::{
-    ApplianceEvent, Busy, Forecast, Habit, HostId, Knowledge, Objective, Order, ResourceId,
+    ApplianceEvent, Busy, Forecast, Habit, HostId, Knowledge, Order, Promise, ResourceId,
     Responder, ResponderConfig, Sample, Site, WarmForecast, Workload, WorkloadId,
 };
 use units::{Bytes, Nanos};
@@ -54,7 +54,7 @@ pub fn known() -> Known {
 pub fn site() -> Site {
     let workload = |name: &str, promised| Workload {
         name: name.into(),
-        objective: Objective {
+        objective: Promise {
             rate_min_per_s: promised,
             latency_max: None,
         },

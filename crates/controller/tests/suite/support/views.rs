@@ -8,7 +8,9 @@ use manager::view::*;
 use manager::wire::*;
 use model::Mode;
 use model::TierState;
-use model::{CalibrationStep, Goal, PriceParts, ScoreParts, SloStatistic};
+use model::{
+    CalibrationStep, ClassObjective, Goal, Objective, PriceParts, ScoreParts, SloStatistic,
+};
 use units::Nanos;
 
 const GIB: u64 = 1 << 30;
@@ -475,11 +477,13 @@ pub fn why_not(volume: &VolumeView, tier: &str) -> WhyNotView {
     }
 }
 
-pub fn objective() -> Objective {
-    Objective {
+pub fn objective() -> ClassObjective {
+    ClassObjective {
         class: "gold".into(),
-        statistic: SloStatistic::P99,
-        latency_ns: 1_000_000,
+        objective: Objective {
+            statistic: SloStatistic::P99,
+            latency: Nanos(1_000_000),
+        },
     }
 }
 

@@ -34,7 +34,10 @@ fn what_was_changed_is_in_force_and_in_the_audit() {
     // The next answer carries it, and what waited for a person begins by itself.
     host.windows(1);
     let orders = host.orders.as_ref().unwrap();
-    assert_eq!(orders.objectives[0].latency_ns, 5_000_000);
+    assert_eq!(
+        orders.objectives[0].objective.latency,
+        units::Nanos(5_000_000)
+    );
     assert_eq!(orders.policy.as_ref().unwrap().overcommit_max, 3.0);
     assert!(!host.ordered().is_empty());
     let again = reload(&mut host, &config).unwrap();

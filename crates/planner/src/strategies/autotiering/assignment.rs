@@ -309,22 +309,11 @@ impl AutoTiering {
         wish.tier = tier;
         let tier_major = self.switches.assignment == Assignment::TierMajor;
         wish.reason = if tier_major && (tier < here || to.score > from.score) {
-            Reason::RankedByScore {
-                rank,
-                score: to.score,
-                score_here: from.score,
-            }
+            ranked_by_score(rank, to.score, from.score)
         } else if to.score > from.score {
-            Reason::BetterMatch {
-                rank,
-                score: to.score,
-                score_here: from.score,
-            }
+            better_match(rank, to.score, from.score)
         } else {
-            Reason::Displaced {
-                score: to.score,
-                score_here: from.score,
-            }
+            displaced(to.score, from.score)
         };
         wish.effect = Effect {
             latency_before_us: measured.latency_mean_us(),
@@ -376,6 +365,33 @@ fn price_overload(
         }
         problem.price_overload(tier, prices);
     }
+}
+
+/// The target tier is filled in order of score, and it came in at this rank (1 is the highest).
+fn ranked_by_score(rank: u32, score: f64, score_here: f64) -> Reason {
+    let text =
+        format!("rank {rank} by score on the target (score {score:.4}, here {score_here:.4})");
+    scores(Reason::new("ranked-by-score", text), score, score_here).with("rank", rank)
+}
+
+/// All volumes together score most with this one on the target, and it scores higher there itself. Rank 1 gains most.
+fn better_match(rank: u32, score: f64, score_here: f64) -> Reason {
+    let text = format!(
+        "gain {rank} in size: matches the target better (score {score:.4}, here {score_here:.4})"
+    );
+    scores(Reason::new("better-match", text), score, score_here).with("rank", rank)
+}
+
+/// Volumes with higher scores fill the tier where it is.
+fn displaced(score: f64, score_here: f64) -> Reason {
+    let text = format!(
+        "displaced by volumes with higher scores (score on the target {score:.4}, here {score_here:.4})"
+    );
+    scores(Reason::new("displaced", text), score, score_here)
+}
+
+fn scores(reason: Reason, score: f64, score_here: f64) -> Reason {
+    reason.with("score", score).with("score_here", score_here)
 }
 
 fn moving(facts: &Facts, volume: VolumeId) -> bool {

@@ -297,7 +297,7 @@ fn session(
     if switches.controls == Controls::Interleaved {
         steps.push(step(0));
     }
-    CalibrationRun { volume, steps }
+    CalibrationRun::new(volume, steps)
 }
 
 /// Long enough for the requests that a window needs, within limits.

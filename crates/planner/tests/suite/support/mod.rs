@@ -161,6 +161,14 @@ pub fn plan_with(
     decide(&*strategy, facts, policy, &strategy.initial_state(), 7).unwrap()
 }
 
+/// One move of a plan, to change it.
+pub fn moved(plan: &mut Plan, position: usize) -> &mut Move {
+    match &mut plan.actions[position] {
+        Action::Move(m) => m,
+        other => panic!("{other:?}"),
+    }
+}
+
 pub fn volume() -> impl Strategy<Value = V> {
     (
         0u16..5,

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use model::{ExtentRanges, Goal, Reason};
+use model::{ExtentRanges, Goal};
+use planner::extents::ExtentReason;
 use planner::{ConfigError, Context, Draft, ExtentWish, Strategy};
 use units::TierId;
 
@@ -86,9 +87,8 @@ impl Strategy for Shuffle {
                     extents: ExtentRanges::from_sorted(numbers),
                     tiers: (tier..3).map(TierId::from_index).collect(),
                     goal: Goal::Latency,
-                    reason: Reason::CoolExtents {
+                    reason: ExtentReason::Cool {
                         period: Nanos::ZERO,
-                        requests: 0,
                     },
                     heat,
                     refused: None,

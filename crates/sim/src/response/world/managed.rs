@@ -1,8 +1,8 @@
 //! What the management side asks of the request path, and does to it.
 
 use algo::objective::Overdue;
-use model::{SloStatistic, SloTarget};
-use units::{Bytes, Nanos};
+use model::Objective;
+use units::Bytes;
 
 use super::{Path, Source, WarmRun, World};
 use crate::response::backend::Access;
@@ -15,12 +15,10 @@ impl World {
         &mut self,
         w: usize,
         since: u64,
-        latency_max: Option<Nanos>,
+        objective: Option<Objective>,
     ) -> Queue {
         let waiting = self.waiting(w);
-        let overdue = latency_max
-            .map(|max| self.overdue(w, max))
-            .unwrap_or_default();
+        let overdue = objective.map(|o| self.overdue(w, o)).unwrap_or_default();
         let (now, c) = (self.now, &mut self.clients[w]);
         if c.outstanding > 0 {
             c.occupied_ns += now - c.occupied_since;
@@ -39,25 +37,21 @@ impl World {
         }
     }
 
-    /// Requests of a workload that were issued and have waited for longer than this, as latencies are from issue on. While its path
+    /// Requests of a workload that were issued and have waited for longer than their objective, as latencies are from issue on. While its path
     /// stands still, the next one is one that its guest has sent.
-    fn overdue(&self, w: usize, max: Nanos) -> Overdue {
-        let target = SloTarget {
-            statistic: SloStatistic::Mean,
-            latency: max,
-        };
+    fn overdue(&self, w: usize, objective: Objective) -> Overdue {
         let mut overdue = Overdue::default();
         let c = &self.clients[w];
         let first = w * self.slots_each;
         let all = first..first + c.free.len() + c.outstanding as usize;
         for slot in all.filter(|s| !c.free.contains(&(*s as u32))) {
-            overdue.add(target, self.now - self.slots[slot].issued);
+            overdue.add(objective, self.now - self.slots[slot].issued);
         }
         if self.stands_still(w)
             && let Some(arrived) = self.next_arrival(w)
         {
             let sent = arrived.max(self.lost_at);
-            overdue.add(target, self.now.saturating_sub(sent));
+            overdue.add(objective, self.now.saturating_sub(sent));
         }
         overdue
     }

@@ -1,0 +1,242 @@
+//! What a plan can order: one type for each kind of action, and what all of them say of themselves.
+
+use serde::{Deserialize, Serialize};
+use units::{Bytes, BytesPerSec, DeviceId, Iops, Nanos, VolumeId};
+
+use crate::{ExtentRanges, Goal, Reason};
+
+/// One thing to do.
+///
+/// What is moved and calibrated is carried out in every world, and what became of it is kept beside what was predicted. The other kinds
+/// are words that no world carries out yet: a plan that has one is refused, whole, before anybody sees it (`planner::lint`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "action", rename_all = "kebab-case")]
+pub enum Action {
+    /// Data goes to another device.
+    Move(Move),
+    /// What latency does to a volume is measured.
+    Calibrate(CalibrationRun),
+    /// A volume is held to limits.
+    Throttle(Throttle),
+    /// A volume's part of a host's cache.
+    CacheShare(CacheShare),
+    /// A volume's part of an SSD's over-provisioned space.
+    OverProvisioning(OverProvisioning),
+    /// A cache of its own in front of a volume.
+    Appliance(Appliance),
+    /// Extents get a second copy, or lose it.
+    Mirror(Mirror),
+}
+
+/// What every action says of itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Terms {
+    /// What it is for.
+    #[serde(default)]
+    pub goal: Goal,
+    /// Why.
+    pub reason: Reason,
+    /// The prediction: what it is expected to change.
+    pub effect: Effect,
+    /// The price: what it costs.
+    pub cost: Cost,
+}
+
+/// Predicted change for the volume; `None` where the strategy predicts nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Effect {
+    /// Mean latency before, microseconds.
+    pub latency_before_us: Option<f64>,
+    /// Mean latency after, microseconds.
+    pub latency_after_us: Option<f64>,
+    /// Request rate before.
+    pub iops_before: Option<f64>,
+    /// Request rate after.
+    pub iops_after: Option<f64>,
+}
+
+/// Price of an action.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cost {
+    /// Bytes read from the source and written to the target.
+    pub bytes: Bytes,
+    /// Time it takes, of a move at the planned rate.
+    pub duration: Nanos,
+}
+
+/// One volume from one device to another, or some of its extents.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Move {
+    /// The volume.
+    pub volume: VolumeId,
+    /// Its source: the device that the facts showed.
+    pub from: DeviceId,
+    /// Its target.
+    pub to: DeviceId,
+    /// The extents that move, all of them on the source when planned; `None` is the whole volume, wherever it lies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extents: Option<ExtentRanges>,
+    /// The volume's size, or that of the extents.
+    pub size: Bytes,
+    /// Positions in the plan of moves that must have ended first, because this one needs the space they free.
+    pub after: Vec<u32>,
+    /// Copy rate, at most.
+    pub bandwidth: BytesPerSec,
+    /// For what, why, and at what price.
+    #[serde(flatten)]
+    pub terms: Terms,
+}
+
+/// A session of injected latency on one volume (paper 0's TSSCS), with control windows between. What comes of it is the volume's
+/// sensitivity.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CalibrationRun {
+    /// The volume.
+    pub volume: VolumeId,
+    /// Windows, in order.
+    pub steps: Vec<CalibrationStep>,
+    /// For what, why, and at what price.
+    #[serde(flatten)]
+    pub terms: Terms,
+}
+
+impl CalibrationRun {
+    /// Of these steps, to learn what latency does to the volume.
+    pub fn new(volume: VolumeId, steps: Vec<CalibrationStep>) -> Self {
+        let duration = steps.iter().map(|s| s.duration).sum();
+        let text = "what latency does to it is to be measured";
+        Self {
+            volume,
+            steps,
+            terms: Terms {
+                goal: Goal::Latency,
+                reason: Reason::new("calibration", text),
+                effect: Effect::default(),
+                cost: Cost {
+                    bytes: Bytes::ZERO,
+                    duration,
+                },
+            },
+        }
+    }
+}
+
+/// One window of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CalibrationStep {
+    /// Latency to add to every request; zero is a control window.
+    pub inject: Nanos,
+    /// Length of the window.
+    pub duration: Nanos,
+}
+
+/// Limits of one volume's requests, until the next ones; without any it is free.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Throttle {
+    /// The volume.
+    pub volume: VolumeId,
+    /// Requests, at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iops: Option<Iops>,
+    /// Bytes, at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<BytesPerSec>,
+    /// For what, why, and at what price.
+    #[serde(flatten)]
+    pub terms: Terms,
+}
+
+/// One volume's part of the cache of its host (paper 2).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CacheShare {
+    /// The volume.
+    pub volume: VolumeId,
+    /// Share of the cache that is its own, 0..=1.
+    pub share: f64,
+    /// Its priority in what is shared, from 1; higher ones are evicted last.
+    pub priority: u32,
+    /// For what, why, and at what price.
+    #[serde(flatten)]
+    pub terms: Terms,
+}
+
+/// One volume's part of an SSD's over-provisioned space (paper 4).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OverProvisioning {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The SSD.
+    pub device: DeviceId,
+    /// Share of the space, 0..=1.
+    pub share: f64,
+    /// For what, why, and at what price.
+    #[serde(flatten)]
+    pub terms: Terms,
+}
+
+/// A caching appliance in front of one volume (paper 3).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Appliance {
+    /// The volume.
+    pub volume: VolumeId,
+    /// Size of its cache; zero takes the appliance away.
+    pub cache: Bytes,
+    /// For what, why, and at what price.
+    #[serde(flatten)]
+    pub terms: Terms,
+}
+
+/// A second copy of extents on another device, for reads.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Mirror {
+    /// The volume.
+    pub volume: VolumeId,
+    /// Where the copy is to be.
+    pub to: DeviceId,
+    /// The extents that have a copy there from then on; those that are not named have none.
+    pub extents: ExtentRanges,
+    /// For what, why, and at what price.
+    #[serde(flatten)]
+    pub terms: Terms,
+}
+
+impl Action {
+    /// Its kind, as it is stored and told.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Action::Move(_) => "move",
+            Action::Calibrate(_) => "calibrate",
+            Action::Throttle(_) => "throttle",
+            Action::CacheShare(_) => "cache-share",
+            Action::OverProvisioning(_) => "over-provisioning",
+            Action::Appliance(_) => "appliance",
+            Action::Mirror(_) => "mirror",
+        }
+    }
+
+    /// The volume that it is about.
+    pub fn volume(&self) -> VolumeId {
+        match self {
+            Action::Move(a) => a.volume,
+            Action::Calibrate(a) => a.volume,
+            Action::Throttle(a) => a.volume,
+            Action::CacheShare(a) => a.volume,
+            Action::OverProvisioning(a) => a.volume,
+            Action::Appliance(a) => a.volume,
+            Action::Mirror(a) => a.volume,
+        }
+    }
+
+    /// For what, why, and at what price.
+    pub fn terms(&self) -> &Terms {
+        match self {
+            Action::Move(a) => &a.terms,
+            Action::Calibrate(a) => &a.terms,
+            Action::Throttle(a) => &a.terms,
+            Action::CacheShare(a) => &a.terms,
+            Action::OverProvisioning(a) => &a.terms,
+            Action::Appliance(a) => &a.terms,
+            Action::Mirror(a) => &a.terms,
+        }
+    }
+}
