@@ -256,6 +256,13 @@ impl Standing {
 mod tests {
     use super::*;
 
+    fn mean(millis: u64) -> Objective {
+        Objective {
+            statistic: SloStatistic::Mean,
+            latency: Nanos::from_millis(millis),
+        }
+    }
+
     #[test]
     fn low_load_is_not_a_violation_and_a_backlog_is() {
         let objective = Promise {
@@ -335,7 +342,7 @@ mod tests {
                 overdue_us: Some(1e6),
                 ..Sample::default()
             };
-            sample.misses(Nanos::from_millis(5))
+            sample.misses(mean(5))
         };
         assert!(of(10), "5.9 ms of 2,010 requests");
         assert!(!of(60), "1.7 ms of 12,010 requests");
@@ -350,7 +357,7 @@ mod tests {
                 latency_us: Some(latency_us),
                 ..Sample::default()
             };
-            sample.misses(Nanos::from_millis(5))
+            sample.misses(mean(5))
         };
         assert!(of(6000.0) && !of(4000.0));
     }

@@ -10,17 +10,12 @@
 //!   worst latency / objective    0 ──────────────── [`NEAR`] ─────────── 1 ──────────────▶
 //!   share of the cap             grows up to all      grows no more        at most [`CONSERVATIVE`], as where it is not known
 //! ```
-//!
-//! Somebody who misses an objective when the move begins is no reason to slow down, since the move may be what ends it: in place of 1 is
-//! then [`YIELD_ABOVE`] times what it was. Devices tell of the worst of their guests only, so those who are pushed over their objective
-//! beside one who was far above it are not seen before they are as far.
 
 use units::BytesPerSec;
 
 use crate::slack::Slack;
 
-/// A move slows down when the guest's mean latency is above so many times its latency before the move, or when one who misses an objective
-/// anyway misses it by so many times as much.
+/// A move slows down when the guest's mean latency is above so many times its latency before the move.
 pub const YIELD_ABOVE: f64 = 1.5;
 
 /// The least share of its cap that a move keeps, so that it ends.
@@ -30,7 +25,7 @@ pub const FLOOR: f64 = 0.1;
 /// whether somebody does. Small enough to be felt little, large enough that a move which is to help them is done in time.
 pub const CONSERVATIVE: f64 = 0.2;
 
-/// Above this share of an objective, or of what stands for it, the rate of a move does not grow: what it takes more may be what is missing.
+/// Above this share of an objective the rate of a move does not grow: what it takes more may be what is missing.
 pub const NEAR: f32 = 0.8;
 
 /// Latency below this is never a reason to slow down, in nanoseconds: it is noise of the host's scheduler.
@@ -84,8 +79,6 @@ pub struct Pace {
     share: f64,
     next_ns: u64,
     look_ns: u64,
-    /// What may be used of the objectives: all of them, or more where one was missed at the first look that told. None before that.
-    limit: Option<f32>,
 }
 
 impl Pace {
@@ -96,7 +89,6 @@ impl Pace {
             share: 1.0,
             next_ns: 0,
             look_ns: 0,
-            limit: None,
         }
     }
 
@@ -116,15 +108,14 @@ impl Pace {
             self.look_ns = now_ns + LOOK_NS;
             let limit = (guest.before_ns * YIELD_ABOVE).max(NOISE_NS);
             let suffers = guest.before_ns > 0.0 && guest.recent_ns > limit;
-            let used = self.used(others);
-            self.share = match used {
+            self.share = match others {
                 _ if suffers => (self.share * 0.75).max(FLOOR),
-                Slack::Used(used) if used > NEAR => self.share,
+                Slack::Used(ratio) if ratio > NEAR => self.share,
                 _ => (self.share + 1.0 / 16.0).min(1.0),
             };
-            let missed = match used {
+            let missed = match others {
                 Slack::Unbound => false,
-                Slack::Used(used) => used > 1.0,
+                Slack::Used(ratio) => ratio > 1.0,
                 Slack::Unknown => true,
             };
             if missed {
@@ -135,25 +126,6 @@ impl Pace {
         let pause_ns = bytes as f64 * 1e9 / rate.max(1.0);
         // What was missed is made up for by less than one piece.
         self.next_ns = self.next_ns.saturating_add(pause_ns as u64).max(now_ns);
-    }
-
-    /// What the guests use of what they may: of their objectives, or of what stands for one that was missed before.
-    fn used(&mut self, others: Slack) -> Slack {
-        let ratio = match others {
-            Slack::Used(ratio) => ratio,
-            Slack::Unbound => {
-                self.limit.get_or_insert(1.0);
-                return others;
-            }
-            Slack::Unknown => return others,
-        };
-        let missed = ratio > 1.0;
-        let at_first = if missed {
-            ratio * YIELD_ABOVE as f32
-        } else {
-            1.0
-        };
-        Slack::Used(ratio / *self.limit.get_or_insert(at_first))
     }
 }
 
@@ -168,18 +140,8 @@ mod tests {
     /// What a move of 100 MiB/s copies in so many seconds.
     fn copied_mib(seconds: u64, guest: &GuestLatency, others: Slack) -> u64 {
         let mut pace = Pace::new(BytesPerSec(100 * MIB));
-        copied_by(&mut pace, 0, seconds, guest, others)
-    }
-
-    fn copied_by(
-        pace: &mut Pace,
-        since: u64,
-        seconds: u64,
-        guest: &GuestLatency,
-        others: Slack,
-    ) -> u64 {
-        let (mut now, mut bytes) = (since, 0);
-        while now < since + seconds * 1_000_000_000 {
+        let (mut now, mut bytes) = (0, 0);
+        while now < seconds * 1_000_000_000 {
             pace.took(now, MIB, guest, others);
             bytes += MIB;
             now = now.max(pace.next_ns());
@@ -201,37 +163,15 @@ mod tests {
         assert!((10..35).contains(&yielding), "{yielding} MiB");
     }
 
-    /// What a move of 100 MiB/s copies in 10 s beside those who used so much of their objectives at first, and use so much now.
-    fn copied_beside(guest: &GuestLatency, first: Slack, now: f32) -> u64 {
-        let mut pace = Pace::new(BytesPerSec(100 * MIB));
-        pace.took(0, 0, guest, first);
-        copied_by(&mut pace, LOOK_NS, 10, guest, Slack::Used(now))
-    }
-
-    #[test]
-    fn a_move_that_is_to_end_a_miss_is_not_slowed_by_it() {
-        let quiet = GuestLatency::default();
-        let copied = |first, now| copied_beside(&quiet, first, now);
-        assert!((1000..=1002).contains(&copied(Slack::Used(3.0), 3.0)));
-        assert!((1000..=1002).contains(&copied(Slack::Used(3.0), 4.4)));
-        assert!(copied(Slack::Used(3.0), 4.6) <= 202);
-        assert!(copied(Slack::Used(0.9), 1.1) <= 202);
-        // Who came later misses because of the move, as far as anybody knows.
-        assert!(copied(Slack::Unbound, 3.0) <= 202);
-        assert!((1000..=1002).contains(&copied(Slack::Unknown, 3.0)));
-    }
-
     proptest! {
         #[test]
-        fn guests_who_share_a_device_have_their_objectives_first(
-            first in 0.0f32..4.0, ratio in 0.0f32..8.0, latency_ns in 0u64..5_000_000,
-        ) {
+        fn guests_who_share_a_device_have_their_objectives_first(ratio in 0.0f32..4.0, latency_ns in 0u64..5_000_000) {
             let mut guest = GuestLatency::default();
             (0..200).for_each(|_| guest.observe(latency_ns, false));
-            let copied = copied_beside(&guest, Slack::Used(first), ratio);
-            let limit = if first > 1.0 { first * YIELD_ABOVE as f32 } else { 1.0 };
-            match ratio > limit {
-                true => prop_assert!(copied <= (1000.0 * CONSERVATIVE) as u64 + 2, "{}", copied),
+            let copied = copied_mib(10, &guest, Slack::Used(ratio));
+            let conservative = (1000.0 * CONSERVATIVE) as u64;
+            match ratio > 1.0 {
+                true => prop_assert!(copied <= conservative + 2, "{}", copied),
                 false => prop_assert!((1000..=1002).contains(&copied), "{}", copied),
             }
             prop_assert!(copied >= (1000.0 * FLOOR) as u64);
@@ -251,8 +191,7 @@ mod tests {
         fn a_rate_that_was_cut_comes_back_only_with_room(ratios in prop::collection::vec(0.0f32..2.0, 1..200)) {
             let guest = GuestLatency::default();
             let mut pace = Pace::new(BytesPerSec(100 * MIB));
-            pace.took(0, 0, &guest, Slack::Unbound);
-            let mut now = LOOK_NS;
+            let mut now = 0;
             for ratio in ratios {
                 let before = pace.rate();
                 pace.took(now, MIB, &guest, Slack::Used(ratio));

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::json;
 use units::*;
 
-use crate::support::{STRATEGIES, facts, inventory, moved, plan_with, v};
+use crate::support::{STRATEGIES, change, facts, inventory, plan_with, v};
 
 /// The facts after the plan: volumes elsewhere, their latency changed as the calibration says (by 0.8 of what the devices
 /// differ), everything else as it was measured.
@@ -217,7 +217,7 @@ fn a_move_that_needs_anothers_space_waits_for_it() {
     );
     let busy = d
         .plan
-        .moves
+        .moves()
         .iter()
         .position(|m| m.volume == VolumeId(2))
         .expect("moved");
@@ -229,7 +229,7 @@ fn a_move_that_needs_anothers_space_waits_for_it() {
     }
     // Leave out what it waits for, and the check refuses the plan.
     let mut wrong = d.plan.clone();
-    wrong.moves[busy].after.clear();
+    change(&mut wrong, busy).after.clear();
     let errors = lint(&wrong, &f, &Policy::default());
     assert!(
         errors
@@ -261,10 +261,10 @@ fn lint_finds_what_is_wrong() {
     };
     assert_eq!(broken(&|_| {}), "");
     assert!(broken(&|p| p.actions.push(Action::Move(m.clone()))).contains("moved twice"));
-    assert!(broken(&|p| moved(p, 0).from = DeviceId(0)).contains("but it is on"));
-    assert!(broken(&|p| moved(p, 0).to = moved(p, 0).from).contains("to where it is"));
-    assert!(broken(&|p| moved(p, 0).size = Bytes(1)).contains("size in the plan"));
-    assert!(broken(&|p| moved(p, 0).after = vec![0]).contains("not before it"));
+    assert!(broken(&|p| change(p, 0).from = DeviceId(0)).contains("but it is on"));
+    assert!(broken(&|p| change(p, 0).to = change(p, 0).from).contains("to where it is"));
+    assert!(broken(&|p| change(p, 0).size = Bytes(1)).contains("size in the plan"));
+    assert!(broken(&|p| change(p, 0).after = vec![0]).contains("not before it"));
     assert!(broken(&|p| p.generation = 0).contains("does not follow"));
     let session = CalibrationRun::new(m.volume, vec![]);
     let first = |p: &mut Plan| p.actions.insert(0, Action::Calibrate(session.clone()));

@@ -135,7 +135,7 @@ fn a_volume_goes_where_it_takes_up_least_money_and_stays_where_that_is_nearly_so
     assert!(
         plan(&facts(&[(0, 10, 500.0, 1.0)]), r#"{"hysteresis":2.0}"#)
             .plan
-            .moves
+            .moves()
             .is_empty()
     );
 }

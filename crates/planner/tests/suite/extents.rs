@@ -5,7 +5,7 @@ use planner::{AnyStrategy, Decision, LintError, PlanError, StrategyState, build,
 use proptest::prelude::*;
 use units::*;
 
-use crate::support::{self, moved};
+use crate::support::{self, change};
 
 const HOUR: Nanos = Nanos::from_secs(3600);
 const EXTENT: Bytes = Bytes::mib(10);
@@ -447,12 +447,12 @@ fn lint_knows_moves_of_extents() {
     // Two moves of one volume may be in one plan if they are about other extents.
     assert_eq!(
         text(&|p, _, _| {
-            let mut other = moved(p, 1).clone();
+            let mut other = change(p, 1).clone();
             other.extents = ranges("7");
             other.size = EXTENT;
             p.actions.insert(1, Action::Move(other));
-            moved(p, 0).extents = ranges("0");
-            moved(p, 0).size = EXTENT;
+            change(p, 0).extents = ranges("0");
+            change(p, 0).size = EXTENT;
         }),
         ""
     );
@@ -461,10 +461,10 @@ fn lint_knows_moves_of_extents() {
         [LintError::Twice { .. }, ..]
     ));
     assert!(matches!(
-        &faults(&|p, _, _| moved(p, 1).extents = None)[..],
+        &faults(&|p, _, _| change(p, 1).extents = None)[..],
         [LintError::Size { .. }, ..]
     ));
-    let wrong = text(&|p, _, _| moved(p, 1).size = EXTENT + EXTENT);
+    let wrong = text(&|p, _, _| change(p, 1).size = EXTENT + EXTENT);
     assert!(
         wrong.starts_with("volume v1: the size in the plan is 20 MiB"),
         "{wrong}"
@@ -477,9 +477,9 @@ fn lint_knows_moves_of_extents() {
         there,
         "volume v1: extent 2 is moved from device t1-0, but it is not there"
     );
-    let outside = text(&|p, _, _| moved(p, 1).extents = ranges("2,10"));
+    let outside = text(&|p, _, _| change(p, 1).extents = ranges("2,10"));
     assert_eq!(outside, "volume v1 has no extent 10");
-    let none = text(&|p, _, _| moved(p, 1).extents = ranges(""));
+    let none = text(&|p, _, _| change(p, 1).extents = ranges(""));
     assert_eq!(none, "volume v1: no extent is to be moved");
     let unknown = text(&|_, f, _| f.volumes[1].extents = None);
     assert!(unknown.contains("its extents are not known"), "{unknown}");

@@ -61,9 +61,9 @@ fn decided(strategy: &dyn AnyStrategy, facts: &Facts, policy: &Policy) -> Decisi
 fn moves(d: &Decision, facts: &Facts) -> Vec<(u32, u16, Goal)> {
     let target = |m: &Move| facts.topology.tier_of(m.to).0;
     d.plan
-        .moves
+        .moves()
         .iter()
-        .map(|m| (m.volume.0, target(m), m.goal))
+        .map(|m| (m.volume.0, target(m), m.terms.goal))
         .collect()
 }
 
@@ -219,13 +219,13 @@ fn the_least_used_volumes_leave_a_device_that_is_too_full() {
     assert!(
         plan_with("noop", json!({}), &f, &high(0.95))
             .plan
-            .moves
+            .moves()
             .is_empty()
     );
     assert!(
         plan_with("noop", json!({}), &f, &Policy::default())
             .plan
-            .moves
+            .moves()
             .is_empty()
     );
     // Unknown is not idle.
@@ -548,10 +548,10 @@ fn check(d: &Decision, facts: &Facts, policy: &Policy) -> Result<(), TestCaseErr
             "{:?}",
             m
         );
-        prop_assert!(from != to || m.goal == Goal::Space, "{:?}", m);
+        prop_assert!(from != to || m.terms.goal == Goal::Space, "{:?}", m);
         let unknown = facts.volumes[m.volume.index()].measured.is_none();
         prop_assert!(
-            !unknown || m.goal < Goal::Space || d.plan.strategy == "static",
+            !unknown || m.terms.goal < Goal::Space || d.plan.strategy == "static",
             "{:?}",
             m
         );

@@ -162,7 +162,7 @@ pub fn plan_with(
 }
 
 /// One move of a plan, to change it.
-pub fn moved(plan: &mut Plan, position: usize) -> &mut Move {
+pub fn change(plan: &mut Plan, position: usize) -> &mut Move {
     match &mut plan.actions[position] {
         Action::Move(m) => m,
         other => panic!("{other:?}"),

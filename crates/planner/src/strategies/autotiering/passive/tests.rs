@@ -400,7 +400,7 @@ fn planned(config: serde_json::Value, policy: &Policy) -> Vec<VolumeId> {
         seed: 1,
     };
     strategy.plan(&context, &AutoTieringState::default(), &mut draft);
-    let mut volumes: Vec<VolumeId> = draft.calibrations.iter().map(|c| c.volume).collect();
+    let mut volumes: Vec<VolumeId> = draft.actions.iter().map(Action::volume).collect();
     volumes.sort();
     volumes
 }
