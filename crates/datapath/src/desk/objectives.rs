@@ -32,7 +32,7 @@ impl Desk {
                 statistic: o.statistic,
                 latency: o.latency,
             });
-            volume.share.hold_to(target, until_ns);
+            volume.objective.hold_to(target, until_ns);
         }
         done("the objectives are taken".into())
     }

@@ -4,7 +4,7 @@ use units::DeviceId;
 use volume::Slack;
 
 use super::Worker;
-use crate::share::Objective;
+use crate::objective::Objective;
 
 /// What a worker said of a device is old after this time: some ticks ([`super::TICK`]) in which it did nothing.
 pub const SLACK_OLD_NS: u64 = 3_000_000_000;
@@ -15,7 +15,7 @@ impl Worker {
         self.slack.clear();
         self.slack.resize(self.devices.len(), Slack::Unbound);
         for live in self.volumes.iter_mut().flatten() {
-            let used = match live.share.objective(self.now_ns) {
+            let used = match live.objective.read(self.now_ns) {
                 Objective::None => live.engine.slack(None),
                 Objective::Is(target) => live.engine.slack(Some(target)),
                 Objective::Old => Slack::Unknown,
