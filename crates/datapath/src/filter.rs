@@ -22,10 +22,9 @@ use crate::client::{self, ClientError};
 use crate::device::Device;
 use crate::registry::{Home, REQUEST_BYTES_MAX};
 use crate::server::{Server, ServerConfig, ServerError};
-use crate::stages::StagesSetup;
 use crate::stages::record::{Recorded, Recorder};
 use crate::stages::throttle::Share;
-use crate::stages::Served;
+use crate::stages::{Served, StagesSetup};
 use crate::worker::{Answer, Message, Question, VolumeSetup, VolumeStatus};
 
 /// The worker's connection to the remote must be there within this time, since another one just was.

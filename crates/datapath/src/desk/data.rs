@@ -186,13 +186,11 @@ impl Serialize for Ask {
 impl<'de> Deserialize<'de> for Ask {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let request = Value::deserialize(deserializer)?;
-        let tag = request.get("ask").and_then(Value::as_str).map(String::from);
-        let of_stage = tag.and_then(|tag| Word::read(&tag, request.clone()));
-        match of_stage {
+        let ask = match Word::read(&request) {
             Some(word) => word.map(Ask::Stage),
             None => Ask::deserialize(request),
-        }
-        .map_err(D::Error::custom)
+        };
+        ask.map_err(D::Error::custom)
     }
 }
 

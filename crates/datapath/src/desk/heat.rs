@@ -94,7 +94,9 @@ impl Desk {
         let record = self.volume(name)?;
         let id = record.id;
         let since = since.map(|s| (s.since_ns, s.turn));
-        let asked = self.ask_stages(id, move |v| Ok((places(v.map), v.stages.measure.heat(since))));
+        let asked = self.ask_stages(id, move |v| {
+            Ok((places(v.map), v.stages.measure.heat(since)))
+        });
         let (held, heat) = match asked {
             Ok((held, heat)) => (held, heat.map(HeatCounts::from)),
             Err(_) => {

@@ -47,7 +47,9 @@ impl Inbox {
     ) -> Receiver<Result<R, String>> {
         let (answer, answered) = channel();
         let call = Call(Box::new(move |volume| {
-            let done = volume.ok_or_else(|| "it is not served".into()).and_then(what);
+            let done = volume
+                .ok_or_else(|| "it is not served".into())
+                .and_then(what);
             let _ = answer.send(done); // whoever asked may have gone
         }));
         self.send(Message::AtStages(volume, call));

@@ -55,12 +55,13 @@ impl Session {
         }
     }
 
+    /// None for what a session leaves alone.
     #[inline]
-    fn wanted_ns(&self, op: GuestOp) -> u64 {
+    fn wanted_ns(&self, op: GuestOp) -> Option<u64> {
         match op {
-            GuestOp::Read => self.delay_ns[0],
-            GuestOp::Write => self.delay_ns[1],
-            _ => 0,
+            GuestOp::Read => Some(self.delay_ns[0]),
+            GuestOp::Write => Some(self.delay_ns[1]),
+            _ => None,
         }
     }
 }
@@ -131,12 +132,13 @@ impl Stage for Inject {
     #[inline]
     fn hold_ns(&self, request: &GuestRequest) -> u64 {
         let session = self.session.as_ref();
-        session.map_or(0, |s| s.wanted_ns(request.op))
+        session.and_then(|s| s.wanted_ns(request.op)).unwrap_or(0)
     }
 
     fn held(&mut self, request: &GuestRequest, held_ns: u64) {
-        if let Some(session) = &mut self.session {
-            let wanted_ns = session.wanted_ns(request.op);
+        if let Some(session) = &mut self.session
+            && let Some(wanted_ns) = session.wanted_ns(request.op)
+        {
             session.added.record(held_ns);
             session.late.record(held_ns.saturating_sub(wanted_ns));
         }

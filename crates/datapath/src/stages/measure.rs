@@ -527,7 +527,7 @@ mod tests {
         let map = crate::stages::tests::map();
         let mut measure = Measure::new(true, &map, 0);
         let read = request(GuestOp::Read, 0, 4096);
-        let mut serve = |measure: &mut Measure| {
+        let serve = |measure: &mut Measure| {
             measure.arrived(1000, &read);
             measure.answered(&read, &answered(2000, 1000));
             let sample = measure.sample(2000);

@@ -26,6 +26,7 @@ use array::DeviceRecord;
 use model::Op;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use volume::VolumeMap;
 
 use crate::desk::{Ask, Desk, Told};
@@ -87,7 +88,7 @@ pub trait Stage: Sized {
         let _ = (request, how);
     }
 
-    /// Some time has passed ([`crate::worker::TICK`]).
+    /// Some time has passed, some hundred milliseconds at most.
     fn tick(&mut self, now_ns: u64) {
         let _ = now_ns;
     }
@@ -113,8 +114,7 @@ pub trait Stage: Sized {
         Ok(())
     }
 
-    /// Does what an operator says, on the thread of whoever asks; what of it is the worker's is done there
-    /// ([`Desk::at_stages`]).
+    /// Does what an operator says, on the thread of whoever asks; what of it is the worker's is done there (`Desk::at_stages`).
     ///
     /// # Errors
     /// A sentence that says what is wrong.
@@ -267,10 +267,12 @@ macro_rules! stages {
         }
 
         impl Word {
-            /// Reads a request whose tag is `tag`; none if no stage has such a word.
-            pub fn read(tag: &str, request: serde_json::Value) -> Option<serde_json::Result<Self>> {
+            /// Reads a request; none if no stage has its word.
+            pub fn read(request: &Value) -> Option<serde_json::Result<Self>> {
+                let tag = request.get("ask")?.as_str()?;
                 $($(#[$only])* if <$stage::$Stage as Stage>::WORDS.contains(&tag) {
-                    return Some(serde_json::from_value(request).map(Word::$Stage));
+                    let word = <$stage::$Stage as Stage>::Word::deserialize(request);
+                    return Some(word.map(Word::$Stage));
                 })*
                 None
             }

@@ -1,4 +1,4 @@
-//! What holds for all stages, and one more that is there in tests only ([`super::probe`]).
+//! What holds for all stages; one of them is there in tests only (`probe`).
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -43,7 +43,9 @@ fn every_stage_and_every_word_has_a_name_of_its_own_and_is_documented() {
     let mut seen = BTreeSet::new();
     for (name, words) in stages() {
         assert!(seen.insert(format!("stage {name}")), "{name} comes twice");
-        let row = page.lines().find(|l| l.starts_with(&format!("| `{name}` |")));
+        let row = page
+            .lines()
+            .find(|l| l.starts_with(&format!("| `{name}` |")));
         let row = row.unwrap_or_else(|| panic!("the table has no row for {name}"));
         for word in *words {
             assert!(seen.insert(format!("word {word}")), "{word} comes twice");
@@ -60,14 +62,14 @@ fn every_stage_and_every_word_has_a_name_of_its_own_and_is_documented() {
 fn every_word_is_read_by_the_stage_that_has_it_and_the_desk_has_no_such_word() {
     for word in Stages::ALL.iter().flat_map(|s| s.1) {
         let request = json!({ "ask": word });
-        let read = Word::read(word, request.clone()).expect("a stage has it");
+        let read = Word::read(&request).expect("a stage has it");
         let why = read.expect_err("it has no volume").to_string();
         assert_eq!(why, "missing field `volume`", "{word}");
         // The desk's own words are not asked first.
         let why = Ask::deserialize(request).expect_err("it has a stage's word");
         assert!(why.to_string().contains("unknown variant"), "{word}: {why}");
     }
-    assert!(Word::read("volumes", json!({ "ask": "volumes" })).is_none());
+    assert!(Word::read(&json!({ "ask": "volumes" })).is_none());
 }
 
 #[test]

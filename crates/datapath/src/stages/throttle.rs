@@ -170,7 +170,10 @@ mod tests {
         assert!(go_ns(&mut throttle, GuestOp::Write) <= SECOND_NS);
         let second = go_ns(&mut throttle, GuestOp::Read);
         assert!(second > SECOND_NS, "{second}");
-        assert_eq!(go_ns(&mut throttle, GuestOp::Write) - second, SECOND_NS / 10);
+        assert_eq!(
+            go_ns(&mut throttle, GuestOp::Write) - second,
+            SECOND_NS / 10
+        );
         // What moves no data neither waits nor counts.
         for op in [GuestOp::Flush, GuestOp::Trim, GuestOp::Zero] {
             assert_eq!(go_ns(&mut throttle, op), 0);

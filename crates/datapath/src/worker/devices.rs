@@ -10,9 +10,7 @@ use units::DeviceId;
 
 use crate::clock;
 use crate::device::{Backing, Device, Medium};
-use crate::engine::{
-    DataRef, DeviceRequest, Effect, Failure, Fault, GuestRequest, IoKind, Zeroes,
-};
+use crate::engine::{DataRef, DeviceRequest, Effect, Failure, Fault, GuestRequest, IoKind, Zeroes};
 use crate::io::{Allocate, Buf, Op, Outcome, Urgency};
 use crate::keeper::ToKeeper;
 
@@ -167,9 +165,7 @@ impl Worker {
             from,
             done: 0,
             background,
-            not_before_ns: handle
-                .stages
-                .over_at(self.now_ns, counted_as(kind), length),
+            not_before_ns: handle.stages.over_at(self.now_ns, counted_as(kind), length),
             zeroing: Zeroing::Asked,
             turn: None,
             result: Ok(()),

@@ -1,10 +1,10 @@
 //! One worker: a thread with its ring, the volumes that belong to it and the connections of their guests.
 //!
 //! ```text
-//!            ┌───────────────────────────── one turn of the loop ─────────────────────────────┐
+//!            ┌───────────────────────────────── one turn of the loop ─────────────────────────────────┐
 //!  sockets ─▶│ receive ─▶ decode ─▶ stages ─▶ engine ─▶ I/O ─▶ device's stages ─▶ engine ─▶ stages ─▶ │─▶ sockets
-//!            └─────────────────────────────────────────────────────────────────────────────────┘
-//!  other threads ─▶ inbox (messages)                            timers: what stages hold back, moves
+//!            └────────────────────────────────────────────────────────────────────────────────────────┘
+//!  other threads ─▶ inbox (messages)                                  timers: what stages hold back, moves
 //! ```
 //!
 //! A volume belongs to one worker for its life, and so do all connections to it: its state needs no locks. What arrives
