@@ -385,6 +385,38 @@ mod tests {
     }
 
     #[test]
+    fn words_of_stages_are_understood_in_full_or_not_at_all_as_others_are() {
+        let inject =
+            r#"{"v":1,"ask":"inject","volume":"v","read":"2 us","write":"0 us","lasting":"1 s"}"#;
+        let word = inject::Word::Inject {
+            volume: "v".into(),
+            read: Nanos(2_000),
+            write: Nanos::ZERO,
+            lasting: Nanos(1_000_000_000),
+        };
+        assert_eq!(parse(inject.as_bytes()), Ok(word.into()));
+        let limit = r#"{"v":1,"ask":"limit","volume":"v","weight":2.0}"#;
+        let word = throttle::Word::Limit {
+            volume: "v".into(),
+            iops: None,
+            bandwidth: None,
+            weight: Some(2.0),
+        };
+        assert_eq!(parse(limit.as_bytes()), Ok(word.into()));
+        for known in [inject, limit] {
+            assert_eq!(
+                refused(&known.replace("}", ",\"x\":0}")),
+                "the request has a field \"x\" that is not known"
+            );
+        }
+        assert_eq!(
+            refused(r#"{"v":1,"ask":"measure","volume":"v"}"#),
+            "the request is not understood: missing field `on`"
+        );
+        assert!(refused(r#"{"ask":"record-end","volume":"v"}"#).contains("no version"));
+    }
+
+    #[test]
     fn what_was_added_may_be_left_out_and_is_not_said_to_older_servers() {
         let delete = |force| Ask::Delete {
             volume: "v".into(),

@@ -1,5 +1,5 @@
-//! The filters of the data path: stages that a volume's requests pass, or the I/O of a device. Each can be switched on and off
-//! while I/O runs.
+//! The filters of the data path: stages that a volume's requests pass, or the I/O of a device. Those of volumes are switched on
+//! and off while I/O runs; a device has its own from the start.
 //!
 //! ```text
 //!  guests ──▶ measure ─▶ throttle ─▶ engine ─▶ I/O ──▶ device
@@ -9,7 +9,7 @@
 //! A stage is a file: its state, what it does at each point of the path, the words that it understands, what it says of itself, and
 //! tests. The lists at the end of this file have a line for each, and there is no other place that knows them all. A list
 //! becomes a struct with a field for each stage: calls are static, a point of the path that a stage leaves out costs nothing, and
-//! a stage that is off costs the look at whether it is on. `docs/internals/filters.md` says how to add one.
+//! one that is off costs a look at whether it is on. `docs/internals/filters.md` says how to add one.
 
 mod calls;
 pub mod emulate;
