@@ -23,7 +23,9 @@ pub struct Served<'a> {
 }
 
 /// What to do there. Without a volume it is told so.
-pub struct Call(Box<dyn FnOnce(Option<Served<'_>>) + Send>);
+pub struct Call(Box<Work>);
+
+type Work = dyn FnOnce(Option<Served<'_>>) + Send;
 
 impl Call {
     /// Does it.
