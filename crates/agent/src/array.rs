@@ -6,6 +6,7 @@ use datapath::control::ask;
 use datapath::desk::{
     self, Ask, DeviceSample, HeatCounts, HeatSample, Samples, Told, TroubleKind, VolumeSample,
 };
+use datapath::stages::inject;
 use datapath::{DirectionCounts, LastMove, explain};
 use manager::agent::{
     Counts, Deed, DeviceSnapshot, ExtentsSnapshot, HeatCursor, HeatSnapshot, MoveEnd, Snapshot,
@@ -124,12 +125,12 @@ impl ServedArray {
                 volume,
                 delay_ns,
                 lasting_ns,
-            } => Ask::Inject {
+            } => Ask::from(inject::Word::Inject {
                 volume: volume.clone(),
                 read: Nanos(*delay_ns),
                 write: Nanos(*delay_ns),
                 lasting: Nanos(*lasting_ns),
-            },
+            }),
         };
         self.ask(&question).map(|_| ())
     }
@@ -204,7 +205,7 @@ fn device(d: DeviceSample) -> DeviceSnapshot {
             writes: d.writes,
             read_bytes: d.read_bytes,
             write_bytes: d.write_bytes,
-            busy_ns: d.busy_ns,
+            busy_ns: d.stages.emulate.busy_ns,
         },
         errors: d
             .errors
@@ -249,7 +250,7 @@ fn volume(v: VolumeSample) -> VolumeSnapshot {
                 copied_bytes: copied.0,
             },
         }),
-        counts: v.counts.map(|c| Counts {
+        counts: v.stages.measure.counts.map(|c| Counts {
             since_ns: c.since_ns,
             total: Load {
                 reads: direction(c.reads),

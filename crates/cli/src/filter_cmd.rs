@@ -65,8 +65,8 @@ pub fn run(args: FilterArgs) -> anyhow::Result<ExitCode> {
     let status = filter.status().map_err(explained)?;
     let recorded = filter.stop().map_err(explained)?;
     let text = |s: &datapath::VolumeStatus| {
-        let measured = s.measured.as_ref().map(live_table::measured);
-        let injected = s.injected.as_ref().map(live_table::injected);
+        let measured = s.stages.measure.measured.as_ref().map(live_table::measured);
+        let injected = s.stages.inject.injected.as_ref().map(live_table::injected);
         [measured, injected]
             .into_iter()
             .flatten()
@@ -76,7 +76,7 @@ pub fn run(args: FilterArgs) -> anyhow::Result<ExitCode> {
     served?;
     args.output.print("terrace.filter/1", &status, text)?;
     if let Some(recorded) = recorded {
-        trace_record::say(&recorded.path, recorded.requests, recorded.lost);
+        trace_record::say(&recorded);
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use clap::Args;
 use datapath::desk::Ask;
+use datapath::stages::inject::Word;
 use units::Nanos;
 
 use crate::live::{Go, OutputArg, Stop, message};
@@ -45,11 +46,13 @@ pub fn run(inject: &Inject) -> anyhow::Result<ExitCode> {
     if inject.lasting == Nanos::ZERO {
         bail!("--for needs some time");
     }
-    let ask = |read, write, lasting| Ask::Inject {
-        volume: volume.clone(),
-        read,
-        write,
-        lasting,
+    let ask = |read, write, lasting| {
+        Ask::from(Word::Inject {
+            volume: volume.clone(),
+            read,
+            write,
+            lasting,
+        })
     };
     let stop = Stop::listen()?;
     array.order(ask(inject.read, inject.write, inject.lasting))?;
@@ -58,7 +61,7 @@ pub fn run(inject: &Inject) -> anyhow::Result<ExitCode> {
         message("ended early");
     }
     let status = array.show(volume)?.status;
-    let injected = status.and_then(|s| s.injected);
+    let injected = status.and_then(|s| s.stages.inject.injected);
     let injected = injected.ok_or_else(|| anyhow!("volume {volume:?} is not served any more"))?;
     inject
         .output

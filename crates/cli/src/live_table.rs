@@ -244,7 +244,7 @@ pub fn volume(listed: &ListedVolume) -> String {
         return out;
     };
     line("connections", status.connections.to_string());
-    if let Some(path) = &status.recording {
+    if let Some(path) = &status.stages.record.recording {
         line("recording to", path.display().to_string());
     }
     if !status.away.is_empty() {
@@ -264,8 +264,8 @@ pub fn volume(listed: &ListedVolume) -> String {
         (None, Some(last)) => line("last move", ended(last)),
         (None, None) => {}
     }
-    if let Some(injected) = &status.injected {
-        let what = if status.injecting {
+    if let Some(injected) = &status.stages.inject.injected {
+        let what = if status.stages.inject.injecting {
             "injecting"
         } else {
             "last injection"
@@ -281,7 +281,7 @@ pub fn volume(listed: &ListedVolume) -> String {
             ),
         );
     }
-    match &status.measured {
+    match &status.stages.measure.measured {
         Some(m) => out += &measured(m),
         None => line("measured", "no: `terrace volume set --measure on`".into()),
     }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use clap::Args;
-use datapath::desk::{Ask, Told};
+use datapath::desk::Told;
+use datapath::stages::record::{Recorded, Word};
 use units::Nanos;
 
 use crate::live::{ArrayArg, Go, Stop, absolute, message, unexpected};
@@ -48,9 +49,14 @@ pub fn target(path: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// Says what was recorded.
-pub fn say(path: &Path, requests: u64, lost: u64) {
+pub fn say(recorded: &Recorded) {
+    let Recorded {
+        path,
+        requests,
+        lost,
+    } = recorded;
     message(&format!("{}: {requests} requests recorded", path.display()));
-    if lost > 0 {
+    if *lost > 0 {
         message(&format!(
             "warning: {lost} more did not fit: the recording is not complete"
         ));
@@ -62,20 +68,17 @@ pub fn run(record: &Record) -> anyhow::Result<ExitCode> {
     let volume = record.volume.clone();
     if let Some(out) = &record.out {
         let stop = Stop::listen()?;
-        record.array.order(Ask::Record {
+        let begin = Word::Record {
             volume: volume.clone(),
             path: target(out)?,
-        })?;
+        };
+        record.array.order(begin.into())?;
         let time = record.lasting.map(|t| Duration::from_nanos(t.0));
         // Without a time: once more whenever a day has passed.
         while stop.sleep(time.unwrap_or(Duration::from_secs(86_400))) == Go::On && time.is_none() {}
     }
-    match record.array.ask(Ask::RecordEnd { volume })? {
-        Told::Recorded {
-            path,
-            requests,
-            lost,
-        } => say(&path, requests, lost),
+    match record.array.ask(Word::RecordEnd { volume }.into())? {
+        Told::Recorded(recorded) => say(&recorded),
         _ => return Err(unexpected()),
     }
     Ok(ExitCode::SUCCESS)

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
 use datapath::desk::Ask;
+use datapath::stages::{measure, throttle};
 use model::NO_CLASS;
 use units::{Bytes, BytesPerSec, Iops};
 
@@ -214,16 +215,17 @@ fn set(set: Set) -> anyhow::Result<()> {
         measure,
     } = set.what;
     if iops.is_some() || bandwidth.is_some() || weight.is_some() {
-        array.order(Ask::Limit {
+        let limit = throttle::Word::Limit {
             volume: volume.clone(),
             iops,
             bandwidth,
             weight,
-        })?;
+        };
+        array.order(limit.into())?;
     }
     if let Some(measure) = measure {
         let on = measure == OnOff::On;
-        array.order(Ask::Measure { volume, on })?;
+        array.order(measure::Word::Measure { volume, on }.into())?;
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::desk::{Ask, Desk, Told, boundable, weighable};
+use crate::desk::{Ask, Desk, Told, boundable};
 use crate::server::{ListenError, clear_stale};
 
 /// The socket in an array's directory.
@@ -310,13 +310,9 @@ pub fn ask(path: &Path, ask: &Ask) -> Result<Told, ControlError> {
         path: path.into(),
         source,
     };
-    if let Ask::Limit {
-        weight: Some(weight),
-        ..
-    } = ask
-    {
+    if let Ask::Stage(word) = ask {
         // JSON has no words for infinite and for not a number: the server would take it for left out.
-        weighable(*weight).map_err(ControlError::Refused)?;
+        word.check().map_err(ControlError::Refused)?;
     }
     if let Ask::Policy {
         overcommit_max: Some(most),
@@ -355,6 +351,7 @@ mod tests {
     use units::Nanos;
 
     use super::*;
+    use crate::stages::{inject, measure, record, throttle};
 
     fn refused(line: &str) -> String {
         parse(line.as_bytes()).expect_err("it is nonsense")
@@ -384,6 +381,38 @@ mod tests {
         assert!(refused("[]").contains("not a JSON object"));
         assert!(refused("\u{1}").contains("not JSON"));
         assert!(parse(&[0xff]).is_err_and(|e| e.contains("UTF-8")));
+    }
+
+    #[test]
+    fn words_of_stages_are_understood_in_full_or_not_at_all_as_others_are() {
+        let inject =
+            r#"{"v":1,"ask":"inject","volume":"v","read":"2 us","write":"0 us","lasting":"1 s"}"#;
+        let word = inject::Word::Inject {
+            volume: "v".into(),
+            read: Nanos(2_000),
+            write: Nanos::ZERO,
+            lasting: Nanos(1_000_000_000),
+        };
+        assert_eq!(parse(inject.as_bytes()), Ok(word.into()));
+        let limit = r#"{"v":1,"ask":"limit","volume":"v","weight":2.0}"#;
+        let word = throttle::Word::Limit {
+            volume: "v".into(),
+            iops: None,
+            bandwidth: None,
+            weight: Some(2.0),
+        };
+        assert_eq!(parse(limit.as_bytes()), Ok(word.into()));
+        for known in [inject, limit] {
+            assert_eq!(
+                refused(&known.replace("}", ",\"x\":0}")),
+                "the request has a field \"x\" that is not known"
+            );
+        }
+        assert_eq!(
+            refused(r#"{"v":1,"ask":"measure","volume":"v"}"#),
+            "the request is not understood: missing field `on`"
+        );
+        assert!(refused(r#"{"ask":"record-end","volume":"v"}"#).contains("no version"));
     }
 
     #[test]
@@ -454,12 +483,13 @@ mod tests {
     #[test]
     fn a_weight_that_json_cannot_say_is_refused_before_it_is_sent() {
         for (weight, word) in [(f64::NAN, "NaN"), (f64::INFINITY, "inf"), (0.0, "0")] {
-            let limit = Ask::Limit {
+            let limit = throttle::Word::Limit {
                 volume: "v".into(),
                 iops: None,
                 bandwidth: None,
                 weight: Some(weight),
             };
+            let limit = Ask::from(limit);
             let refused = ask(Path::new("nobody"), &limit).unwrap_err();
             let said = format!("a weight is between 0.01 and 100, not {word}");
             assert_eq!(refused.to_string(), said);
@@ -519,12 +549,27 @@ mod tests {
             },
             to(Some("t-1")),
             to(None),
-            Ask::Limit {
+            Ask::from(throttle::Word::Limit {
                 volume: "v".into(),
                 iops: Some(units::Iops(1500.0)),
                 bandwidth: None,
                 weight: Some(0.1),
-            },
+            }),
+            Ask::from(inject::Word::Inject {
+                volume: "v".into(),
+                read: Nanos(1_500),
+                write: Nanos::ZERO,
+                lasting: Nanos(60_000_000_000),
+            }),
+            Ask::from(measure::Word::Measure {
+                volume: "v".into(),
+                on: false,
+            }),
+            Ask::from(record::Word::Record {
+                volume: "v".into(),
+                path: "/x/seen.trc".into(),
+            }),
+            Ask::from(record::Word::RecordEnd { volume: "v".into() }),
         ];
         for ask in asks {
             let mut value = serde_json::to_value(&ask).unwrap();

@@ -1,5 +1,4 @@
-//! Devices of the tiers, as workers see them: an open file or block device, or a remote export, with an emulated latency
-//! if the array says so.
+//! Devices of the tiers, as workers see them: an open file or block device, or a remote export.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -10,13 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use algo::{DeviceModel, mix};
 use array::{ArrayId, DATA_START, DeviceKind, DeviceRecord, SUPERBLOCKS_BYTES, Stamp, Superblock};
 use model::Op;
 use thiserror::Error;
 use units::{Bytes, DeviceId};
 
 use crate::hand::Hand;
+use crate::stages::DeviceStages;
 use crate::{client, clock};
 use lock::lock;
 use space::{Late, ZERO_HANGS};
@@ -110,8 +109,8 @@ pub struct Device {
     pub medium: Medium,
     /// The file with this process's lock on it.
     locked: Option<Arc<File>>,
-    emulated: Option<Mutex<DeviceModel>>,
-    requests: AtomicU64,
+    /// The stages that I/O on it passes.
+    pub(crate) stages: DeviceStages,
     since_ns: u64,
     done: Done,
     errors: Mutex<Errors>,
@@ -177,9 +176,6 @@ pub struct DeviceCounts {
     pub read_bytes: u64,
     /// Bytes written.
     pub write_bytes: u64,
-    /// Time that an emulated device has been asked to be busy, in nanoseconds: it may lie ahead by what is in flight. A
-    /// real device does not say.
-    pub busy_ns: Option<u64>,
 }
 
 impl Device {
@@ -291,39 +287,30 @@ impl Device {
             }
             DeviceKind::Gone => Medium::Lost,
         };
-        let emulated = record
-            .emulate
-            .as_ref()
-            .map(|s| Mutex::new(DeviceModel::new(s)));
         Ok(Self {
             locked,
-            ..Self::with(record.id, record.name.clone(), medium, emulated)
+            stages: DeviceStages::new(record),
+            ..Self::with(record.id, record.name.clone(), medium)
         })
     }
 
     /// One that cannot be used.
     pub fn lost(id: DeviceId, name: String) -> Self {
-        Self::with(id, name, Medium::Lost, None)
+        Self::with(id, name, Medium::Lost)
     }
 
     /// A remote export that belongs to no array.
     pub fn remote(name: String, uri: nbd::Uri) -> Self {
-        Self::with(DeviceId(0), name, Medium::Nbd(uri, 0), None)
+        Self::with(DeviceId(0), name, Medium::Nbd(uri, 0))
     }
 
-    fn with(
-        id: DeviceId,
-        name: String,
-        medium: Medium,
-        emulated: Option<Mutex<DeviceModel>>,
-    ) -> Self {
+    fn with(id: DeviceId, name: String, medium: Medium) -> Self {
         Self {
             id,
             name,
             medium,
             locked: None,
-            emulated,
-            requests: AtomicU64::new(0),
+            stages: DeviceStages::default(),
             since_ns: clock::now_ns(),
             done: Done::default(),
             errors: Mutex::default(),
@@ -412,30 +399,13 @@ impl Device {
     /// What was done up to now.
     pub fn counts(&self) -> DeviceCounts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let busy_ns = |emulated: &Mutex<DeviceModel>| {
-            let device = emulated.lock().unwrap_or_else(PoisonError::into_inner);
-            device.counters().busy_ns as u64
-        };
         DeviceCounts {
             since_ns: self.since_ns,
             reads: read(&self.done.reads),
             writes: read(&self.done.writes),
             read_bytes: read(&self.done.read_bytes),
             write_bytes: read(&self.done.write_bytes),
-            busy_ns: self.emulated.as_ref().map(busy_ns),
         }
-    }
-
-    /// When an emulated device would be done with a request; 0 on a real one.
-    #[inline]
-    pub fn done_at(&self, now_ns: u64, op: Op, bytes: u64) -> u64 {
-        let Some(emulated) = &self.emulated else {
-            return 0;
-        };
-        let number = self.requests.fetch_add(1, Ordering::Relaxed);
-        let bits = mix(u64::from(self.id.0), number);
-        let mut device = emulated.lock().unwrap_or_else(PoisonError::into_inner);
-        device.submit(now_ns, op, bytes, bits)
     }
 }
 

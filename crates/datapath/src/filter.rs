@@ -10,7 +10,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use nbd::{BlockSizes, Export, ExportFlags, Uri};
@@ -20,10 +20,11 @@ use volume::{Limits, VolumeMap};
 
 use crate::client::{self, ClientError};
 use crate::device::Device;
-use crate::record::Recorded;
 use crate::registry::{Home, REQUEST_BYTES_MAX};
 use crate::server::{Server, ServerConfig, ServerError};
-use crate::share::Share;
+use crate::stages::record::{Recorded, Recorder};
+use crate::stages::throttle::Share;
+use crate::stages::{Served, StagesSetup};
 use crate::worker::{Answer, Message, Question, VolumeSetup, VolumeStatus};
 
 /// The worker's connection to the remote must be there within this time, since another one just was.
@@ -124,8 +125,12 @@ impl Filter {
             map: VolumeMap::new(bytes, bytes, DeviceId(0)),
             limits: config.limits,
             resume: None,
-            share,
-            measured: config.measured,
+            stages: StagesSetup {
+                measure: config.measured,
+                throttle: share,
+                ..StagesSetup::default()
+            },
+            objective: Arc::default(),
         })));
         let filter = Self {
             server,
@@ -135,13 +140,14 @@ impl Filter {
         };
         filter.wait_for_remote(uri)?;
         if options.delays != [Nanos::ZERO; 2] {
-            filter.ask(Question::Inject {
-                delay_ns: options.delays.map(|d| d.0),
-                for_ns: u64::MAX,
+            let delays = options.delays.map(|d| d.0);
+            filter.at_stages(move |v| {
+                v.stages.inject.begin(v.now_ns, delays, u64::MAX);
+                Ok(())
             })?;
         }
         if let Some(path) = options.record {
-            filter.ask(Question::Record(path))?;
+            filter.at_stages(|v| v.stages.record.begin(path, v.name))?;
         }
         let home = Home {
             worker: 0,
@@ -164,11 +170,11 @@ impl Filter {
         Ok(())
     }
 
-    fn ask(&self, question: Question) -> Result<Answer, FilterError> {
-        let (answer, answered) = channel();
-        self.server.workers[0].send(Message::Ask(VOLUME, question, answer));
-        let gone = |_| FilterError::Worker("the worker has ended".into());
-        answered.recv().map_err(gone)?.map_err(FilterError::Worker)
+    fn at_stages<R: Send + 'static>(
+        &self,
+        what: impl FnOnce(Served<'_>) -> Result<R, String> + Send + 'static,
+    ) -> Result<R, FilterError> {
+        answer(&self.server.workers[0].at_stages(VOLUME, what))
     }
 
     /// What was measured.
@@ -176,7 +182,9 @@ impl Filter {
     /// # Errors
     /// When the worker has ended.
     pub fn status(&self) -> Result<VolumeStatus, FilterError> {
-        match self.ask(Question::Status)? {
+        let (sender, answered) = channel();
+        self.server.workers[0].send(Message::Ask(VOLUME, Question::Status, sender));
+        match answer(&answered)? {
             Answer::Status(status) => Ok(*status),
             _ => Err(FilterError::Worker(
                 "the worker answered something else".into(),
@@ -190,17 +198,18 @@ impl Filter {
     /// When the recording cannot be written.
     pub fn stop(self) -> Result<Option<Recorded>, FilterError> {
         let recorder = match self.recording {
-            true => Some(self.ask(Question::RecordEnd)?),
+            true => Some(self.at_stages(|v| v.stages.record.end())?),
             false => None,
         };
         self.server.stop();
-        match recorder {
-            Some(Answer::Recorded(recorder)) => {
-                recorder.finish().map(Some).map_err(FilterError::Record)
-            }
-            _ => Ok(None),
-        }
+        let recorded = recorder.map(Recorder::finish).transpose();
+        recorded.map_err(FilterError::Record)
     }
+}
+
+fn answer<R>(answered: &Receiver<Result<R, String>>) -> Result<R, FilterError> {
+    let gone = |_| FilterError::Worker("the worker has ended".into());
+    answered.recv().map_err(gone)?.map_err(FilterError::Worker)
 }
 
 /// What can be passed on of what the remote offers.

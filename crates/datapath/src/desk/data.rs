@@ -3,17 +3,21 @@
 use std::path::PathBuf;
 
 use model::{ClassObjective, DeviceSpec, ExtentRanges};
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 use units::{Bytes, BytesPerSec, Iops, Nanos};
 
 use super::heat::{HeatCursor, HeatSample};
 use super::reuse::ReuseSample;
 use super::samples::Samples;
+use crate::stages::Word;
+use crate::stages::record::Recorded;
 use crate::worker::VolumeStatus;
 
 /// What may be asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "ask", rename_all = "kebab-case")]
+#[serde(tag = "ask", rename_all = "kebab-case", remote = "Self")]
 pub enum Ask {
     /// All tiers.
     Tiers,
@@ -153,47 +157,30 @@ pub enum Ask {
         /// Its name.
         volume: String,
     },
-    /// Limits and weight; `None` leaves as it is, a limit of zero lifts it.
-    Limit {
-        /// Its name.
-        volume: String,
-        /// Requests per second.
-        iops: Option<Iops>,
-        /// Bytes per second.
-        bandwidth: Option<BytesPerSec>,
-        /// Weight among the volumes of a limited tier.
-        weight: Option<f64>,
-    },
-    /// Hold answers back.
-    Inject {
-        /// Its name.
-        volume: String,
-        /// Delay of reads.
-        read: Nanos,
-        /// Delay of writes.
-        write: Nanos,
-        /// For so long.
-        lasting: Nanos,
-    },
-    /// Measure or not; switching on starts from zero.
-    Measure {
-        /// Its name.
-        volume: String,
-        /// Whether to.
-        on: bool,
-    },
-    /// Record to a file.
-    Record {
-        /// Its name.
-        volume: String,
-        /// The file.
-        path: PathBuf,
-    },
-    /// End a recording and write it.
-    RecordEnd {
-        /// Its name.
-        volume: String,
-    },
+    /// To a stage of a volume, in the stage's own words.
+    #[serde(skip)]
+    Stage(Word),
+}
+
+// Beside what is derived: words of stages are theirs to write and to read.
+impl Serialize for Ask {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Ask::Stage(word) => word.serialize(serializer),
+            own => Ask::serialize(own, serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Ask {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let request = Value::deserialize(deserializer)?;
+        let ask = match Word::read(&request) {
+            Some(word) => word.map(Ask::Stage),
+            None => Ask::deserialize(request),
+        };
+        ask.map_err(D::Error::custom)
+    }
 }
 
 /// A device to add.
@@ -340,12 +327,12 @@ pub enum Told {
         volumes: Vec<VolumeInfo>,
     },
     /// A recording.
-    Recorded {
-        /// The file.
-        path: PathBuf,
-        /// Requests in it.
-        requests: u64,
-        /// Requests that did not fit.
-        lost: u64,
-    },
+    Recorded(Recorded),
+}
+
+impl Told {
+    /// Done, and what a person would like to read of it.
+    pub(crate) fn done(message: String) -> Self {
+        Told::Done { message }
+    }
 }

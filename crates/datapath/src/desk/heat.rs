@@ -7,7 +7,6 @@ use volume::VolumeMap;
 
 use super::{Desk, Result, Told, text};
 use crate::heat::{Heat, HeatSince};
-use crate::worker::{Answer, Question};
 
 /// Where a watcher of heat is: what is asked next is what was touched since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,7 +84,7 @@ impl From<HeatSince> for HeatCounts {
 }
 
 /// Where the extents of a map are.
-pub(crate) fn places(map: &VolumeMap) -> ExtentPlaces {
+fn places(map: &VolumeMap) -> ExtentPlaces {
     let extents = 0..map.extents();
     ExtentPlaces::of(extents.map(|e| map.location(e).map(|l| l.device)))
 }
@@ -94,10 +93,13 @@ impl Desk {
     pub(super) fn heat(&self, name: &str, since: Option<HeatCursor>) -> Result<Told> {
         let record = self.volume(name)?;
         let id = record.id;
-        let asked = self.ask_worker(id, Question::Heat(since));
+        let since = since.map(|s| (s.since_ns, s.turn));
+        let asked = self.ask_stages(id, move |v| {
+            Ok((places(v.map), v.stages.measure.heat(since)))
+        });
         let (held, heat) = match asked {
-            Ok(Answer::Heat(live)) => (live.places, live.heat.map(HeatCounts::from)),
-            _ => {
+            Ok((held, heat)) => (held, heat.map(HeatCounts::from)),
+            Err(_) => {
                 let size = record.size;
                 let held = self.with_keeper(move |keeper| -> Result<ExtentPlaces> {
                     let at = keeper.map.places(id).map_err(text)?;

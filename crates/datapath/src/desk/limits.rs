@@ -7,12 +7,14 @@ use units::{BytesPerSec, Iops, TierId, VolumeId};
 use volume::{Claim, Limits, shares};
 
 use super::{Desk, NOT_SERVED, Result, Told, done, tier_named};
-use crate::share::Share;
+use crate::objective::SharedObjective;
+use crate::stages::throttle::Share;
 
-/// Limits of one volume, as its operator set them.
+/// Limits and objective of one volume, as its operator and the live manager set them.
 #[derive(Debug, Clone)]
 pub(super) struct VolumeLimits {
     pub(super) share: Arc<Share>,
+    pub(super) objective: Arc<SharedObjective>,
     pub(super) own: Limits,
     pub(super) weight: f64,
     pub(super) before: (u64, u64),
@@ -28,14 +30,13 @@ pub(crate) fn weighable(weight: f64) -> Result<()> {
 }
 
 impl Desk {
-    pub(super) fn limit_volume(
+    pub(crate) fn limit_volume(
         &self,
         name: &str,
         iops: Option<Iops>,
         bandwidth: Option<BytesPerSec>,
         weight: Option<f64>,
     ) -> Result<Told> {
-        weight.map_or(Ok(()), weighable)?;
         let id = self.volume(name)?.id;
         let mut volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
         let limits = volumes

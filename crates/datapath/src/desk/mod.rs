@@ -16,7 +16,7 @@ mod underway;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use array::{Health, VolumeRecord};
@@ -25,18 +25,17 @@ use units::{TierId, VolumeId};
 use volume::{Limits, VolumeMap};
 
 use crate::keeper::{Keeper, ToKeeper};
-use crate::record::Recorded;
 use crate::registry::{Access, Home};
 use crate::server::Server;
-use crate::share::Share;
+use crate::stages::throttle::Share;
+use crate::stages::{Served, StagesSetup};
 use crate::text::{explain, unknown};
-use crate::worker::{Answer, Message, OfGuests, Question, VolumeSetup};
+use crate::worker::{Answer, Inbox, Message, OfGuests, Question, VolumeSetup};
 use moves::MoveGoal;
 use policy::Allowed;
 use underway::Underway;
 
 pub use data::{Ask, CopyInfo, DeviceInfo, NewDevice, NewSource, TierInfo, Told, VolumeInfo};
-pub(crate) use heat::places;
 pub use heat::{HeatCounts, HeatCursor, HeatSample};
 use limits::VolumeLimits;
 pub(crate) use limits::weighable;
@@ -155,16 +154,38 @@ impl Desk {
             .flatten()
     }
 
-    fn ask_worker(&self, volume: VolumeId, question: Question) -> Result<Answer> {
+    /// The worker of a volume.
+    fn worker(&self, volume: VolumeId) -> Result<Inbox> {
         let server = self.server.as_ref().ok_or(NOT_SERVED)?;
         let server = server.lock().unwrap_or_else(PoisonError::into_inner);
-        let worker = server.workers[home_of(volume, server.workers.len())].clone();
-        drop(server);
+        Ok(server.workers[home_of(volume, server.workers.len())].clone())
+    }
+
+    fn ask_worker(&self, volume: VolumeId, question: Question) -> Result<Answer> {
         let (answer, answered) = channel();
-        worker.send(Message::Ask(volume, question, answer));
-        answered
-            .recv()
-            .map_err(|_| "its worker has ended".to_string())?
+        let message = Message::Ask(volume, question, answer);
+        self.worker(volume)?.send(message);
+        wait(&answered)
+    }
+
+    fn ask_stages<R: Send + 'static>(
+        &self,
+        volume: VolumeId,
+        what: impl FnOnce(Served<'_>) -> Result<R> + Send + 'static,
+    ) -> Result<R> {
+        wait(&self.worker(volume)?.at_stages(volume, what))
+    }
+
+    /// Does something at the stages of a volume, on its worker, and waits for what comes of it; an error says which volume it is
+    /// about.
+    pub(crate) fn at_stages<R: Send + 'static>(
+        &self,
+        volume: &str,
+        what: impl FnOnce(Served<'_>) -> Result<R> + Send + 'static,
+    ) -> Result<R> {
+        let id = self.volume(volume)?.id;
+        let done = self.ask_stages(id, what);
+        done.map_err(|why| format!("volume {volume:?}: {why}"))
     }
 
     /// Asks the worker of a volume; an error says which volume it is about.
@@ -218,9 +239,10 @@ impl Desk {
         })??;
         let server = self.server.as_ref().ok_or("there is no server")?;
         let server = server.lock().unwrap_or_else(PoisonError::into_inner);
-        let share = Arc::new(Share::default());
+        let (share, objective) = (Arc::new(Share::default()), Arc::default());
         let limits = VolumeLimits {
             share: share.clone(),
+            objective: Arc::clone(&objective),
             own: Limits::default(),
             weight: 1.0,
             before: (0, 0),
@@ -236,8 +258,12 @@ impl Desk {
             map,
             limits: server.config.limits,
             resume,
-            share,
-            measured: server.config.measured,
+            stages: StagesSetup {
+                measure: server.config.measured,
+                throttle: share,
+                ..StagesSetup::default()
+            },
+            objective,
             lost,
         })));
         let home = Home { worker, volume: id };
@@ -320,61 +346,21 @@ impl Desk {
                 self.order(&volume, Question::CancelMove)?;
                 done(format!("the move of {volume} is being given up"))
             }
-            Ask::Limit {
-                volume,
-                iops,
-                bandwidth,
-                weight,
-            } => self.limit_volume(&volume, iops, bandwidth, weight),
-            Ask::Inject {
-                volume,
-                read,
-                write,
-                lasting,
-            } => {
-                let question = Question::Inject {
-                    delay_ns: [read.0, write.0],
-                    for_ns: lasting.0,
-                };
-                self.order(&volume, question)?;
-                done(format!(
-                    "answers of {volume} are held back: reads {read}, writes {write}, for {lasting}"
-                ))
-            }
-            Ask::Measure { volume, on } => {
-                self.order(&volume, Question::Measure(on))?;
-                let how = if on {
-                    "measured from now on"
-                } else {
-                    "not measured"
-                };
-                done(format!("{volume} is {how}"))
-            }
-            Ask::Record { volume, path } => {
-                self.order(&volume, Question::Record(path.clone()))?;
-                done(format!("{volume} is being recorded to {}", path.display()))
-            }
-            Ask::RecordEnd { volume } => {
-                let Answer::Recorded(recorder) = self.order(&volume, Question::RecordEnd)? else {
-                    return Err("its worker answered something else".into());
-                };
-                let Recorded {
-                    path,
-                    requests,
-                    lost,
-                } = recorder.finish().map_err(text)?;
-                Ok(Told::Recorded {
-                    path,
-                    requests,
-                    lost,
-                })
+            Ask::Stage(word) => {
+                word.check()?;
+                word.carry_out(self)
             }
         }
     }
 }
 
+fn wait<R>(answered: &Receiver<Result<R>>) -> Result<R> {
+    let gone = |_| "its worker has ended".to_string();
+    answered.recv().map_err(gone)?
+}
+
 fn done(message: String) -> Result<Told> {
-    Ok(Told::Done { message })
+    Ok(Told::done(message))
 }
 
 /// The worker of a volume.

@@ -31,7 +31,7 @@ impl Desk {
             let class = classes.get(id);
             let of_class = objectives.iter().find(|o| Some(&o.class) == class);
             volume
-                .share
+                .objective
                 .hold_to(of_class.map(|o| o.objective), until_ns);
         }
         done("the objectives are taken".into())

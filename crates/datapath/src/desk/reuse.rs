@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{Desk, Result, Told};
 use crate::reuse::ReuseCounts;
-use crate::worker::{Answer, Question};
 
 /// How the pages of a volume are used again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -18,10 +17,8 @@ pub struct ReuseSample {
 impl Desk {
     pub(super) fn reuse(&self, name: &str) -> Result<Told> {
         let record = self.volume(name)?;
-        let counts = match self.ask_worker(record.id, Question::Reuse) {
-            Ok(Answer::Reuse(counts)) => counts.map(|counts| *counts),
-            _ => None,
-        };
+        let counts = self.ask_stages(record.id, |v| Ok(v.stages.measure.reuse()));
+        let counts = counts.ok().flatten();
         Ok(Told::Reuse(ReuseSample {
             volume: record.name,
             counts,

@@ -6,7 +6,7 @@ use model::{DeviceSpec, ExtentRanges};
 use serde::{Deserialize, Serialize};
 use units::{Bytes, BytesPerSec};
 
-use crate::counts::Counts;
+use crate::stages::{DeviceStagesSample, StagesSample};
 use crate::worker::LastMove;
 
 /// The tiers, devices and volumes of an array as they are, with counters that only grow while the server runs.
@@ -100,9 +100,9 @@ pub struct DeviceSample {
     pub read_bytes: u64,
     /// Bytes written.
     pub write_bytes: u64,
-    /// Time that an emulated device has been asked to be busy, in nanoseconds: it may lie ahead by what is in flight. A
-    /// real device does not say.
-    pub busy_ns: Option<u64>,
+    /// Its stages.
+    #[serde(flatten)]
+    pub stages: DeviceStagesSample,
     /// I/Os that failed since the counters began, by kind of request and errno.
     #[serde(default)]
     pub errors: Vec<DeviceErrors>,
@@ -142,10 +142,9 @@ pub struct VolumeSample {
     pub moving: Option<MovingSample>,
     /// How the last move ended, since the server runs.
     pub last_move: Option<LastMove>,
-    /// Whether a latency session is under way.
-    pub injecting: bool,
-    /// Its counters; none where it is not served, or not measured.
-    pub counts: Option<Counts>,
+    /// Its stages.
+    #[serde(flatten)]
+    pub stages: StagesSample,
 }
 
 /// A move as it is.

@@ -16,6 +16,7 @@ use super::{
 use crate::clock;
 use crate::device::{Device, DeviceCounts, Failed};
 use crate::keeper::{Keeper, errno_name};
+use crate::stages::StagesSample;
 use crate::worker::{LiveSample, Message, WorkerSamples};
 
 /// What a move is that waits for its volume to be served.
@@ -116,7 +117,7 @@ fn device(keeper: &Keeper, id: DeviceId, linked: bool) -> DeviceSample {
         writes: counts.writes,
         read_bytes: counts.read_bytes,
         write_bytes: counts.write_bytes,
-        busy_ns: counts.busy_ns,
+        stages: handle.map(|d| d.stages.sample()).unwrap_or_default(),
         errors: handle.map_or(vec![], |d| errors(d)),
     }
 }
@@ -128,7 +129,6 @@ const NO_COUNTS: DeviceCounts = DeviceCounts {
     writes: 0,
     read_bytes: 0,
     write_bytes: 0,
-    busy_ns: None,
 };
 
 fn errors(device: &Device) -> Vec<DeviceErrors> {
@@ -189,8 +189,7 @@ fn served(keeper: &Keeper, record: &VolumeRecord, live: LiveSample) -> VolumeSam
         connections: live.connections,
         moving,
         last_move: live.last_move,
-        injecting: live.injecting,
-        counts: live.counts,
+        stages: live.stages,
         ..known(keeper, record, live.placed)
     }
 }
@@ -240,7 +239,6 @@ fn known(keeper: &Keeper, record: &VolumeRecord, placed: Vec<(DeviceId, Bytes)>)
         connections: 0,
         moving: None,
         last_move: None,
-        injecting: false,
-        counts: None,
+        stages: StagesSample::default(),
     }
 }

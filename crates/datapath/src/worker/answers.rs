@@ -1,4 +1,4 @@
-//! Answers: held back, measured, framed, and sent together.
+//! Answers: held back, framed, and sent together.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use crate::clock;
 use crate::engine::{Fault, GuestOp, GuestRequest};
 use crate::io::{Buf, Op};
-use crate::measure::Answered;
+use crate::stages::Answered;
 
 use super::guests::{Guest, HEAD, Stage};
 use super::timers::Due;
@@ -76,7 +76,7 @@ fn error_code(fault: Fault) -> ErrorCode {
 }
 
 impl Worker {
-    /// The engine is done with a request: hold it back, if a session says so, then answer.
+    /// The engine is done with a request: hold it back, if a stage says so, then answer.
     pub(super) fn ready(
         &mut self,
         volume: u32,
@@ -87,17 +87,13 @@ impl Worker {
         let live = self.volumes[volume as usize]
             .as_mut()
             .expect("it has requests");
-        let delay_ns = match (&live.inject, request.op) {
-            (Some(session), GuestOp::Read) => session.delay_ns[0],
-            (Some(session), GuestOp::Write) => session.delay_ns[1],
-            _ => 0,
-        };
-        if delay_ns == 0 {
+        let hold_ns = live.stages.hold_ns(&request);
+        if hold_ns == 0 {
             return self.answer(volume, guest, request, result, 0);
         }
         let ready_ns = clock::now_ns();
         self.timers.at(
-            ready_ns + delay_ns,
+            ready_ns + hold_ns,
             Due::Answer {
                 volume,
                 guest,
@@ -127,10 +123,7 @@ impl Worker {
                         .as_mut()
                         .expect("it has requests");
                     let held_ns = self.now_ns.saturating_sub(ready_ns);
-                    if let Some(session) = &mut live.inject {
-                        let dir = usize::from(request.op != GuestOp::Read);
-                        session.held(session.delay_ns[dir], held_ns);
-                    }
+                    live.stages.held(&request, held_ns);
                     self.answer(volume, guest, request, result, held_ns);
                 }
                 Due::Device(io) => self.device_over(io),
@@ -161,20 +154,13 @@ impl Worker {
         let live = self.volumes[volume as usize]
             .as_mut()
             .expect("it has requests");
-        let latency_ns = self.now_ns.saturating_sub(guest.arrival_ns);
-        if let Some(measure) = &mut live.measure {
-            let how = Answered {
-                latency_ns,
-                held_ns,
-                ok: result.is_ok(),
-            };
-            measure.answered(self.now_ns, &request, how);
-        }
-        if let Some(recorder) = &mut live.recorder
-            && result.is_ok()
-        {
-            recorder.record(&request, guest.arrival_ns, latency_ns);
-        }
+        let how = Answered {
+            at_ns: self.now_ns,
+            arrival_ns: guest.arrival_ns,
+            held_ns,
+            ok: result.is_ok(),
+        };
+        live.stages.answered(&request, &how);
         let Guest {
             connection,
             cookie,

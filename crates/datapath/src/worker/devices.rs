@@ -10,9 +10,7 @@ use units::DeviceId;
 
 use crate::clock;
 use crate::device::{Backing, Device, Medium};
-use crate::engine::{
-    DataRef, DeviceRequest, Effect, Failure, Fault, GuestOp, GuestRequest, IoKind, Zeroes,
-};
+use crate::engine::{DataRef, DeviceRequest, Effect, Failure, Fault, GuestRequest, IoKind, Zeroes};
 use crate::io::{Allocate, Buf, Op, Outcome, Urgency};
 use crate::keeper::ToKeeper;
 
@@ -33,29 +31,19 @@ const BACKGROUND_SLICE_BYTES: u64 = 8 << 10;
 const DATA_START: u64 = array::DATA_START;
 
 impl Worker {
-    /// A guest's request has arrived: measure it, throttle it, hand it to the engine.
+    /// A guest's request has arrived: when the volume's stages let it, it goes to the engine.
     pub(super) fn arrive(&mut self, volume: u32, guest: Guest, request: GuestRequest) {
         let live = self.volumes[volume as usize]
             .as_mut()
             .expect("it has connections");
-        if let Some(measure) = &mut live.measure {
-            measure.arrived(self.now_ns, &request);
-        }
-        let moves_data = matches!(request.op, GuestOp::Read | GuestOp::Write);
-        if moves_data {
-            live.share.arrived(request.length);
-            live.throttle.set(live.share.limits());
-            if live.throttle.limits_anything() {
-                let go_ns = live.throttle.admit(self.now_ns, request.length);
-                if go_ns > self.now_ns {
-                    let due = Due::Submit {
-                        volume,
-                        guest,
-                        request,
-                    };
-                    return self.timers.at(go_ns, due);
-                }
-            }
+        let go_ns = live.stages.arrived(self.now_ns, &request);
+        if go_ns > self.now_ns {
+            let due = Due::Submit {
+                volume,
+                guest,
+                request,
+            };
+            return self.timers.at(go_ns, due);
         }
         self.submit(volume, guest, request);
     }
@@ -177,7 +165,7 @@ impl Worker {
             from,
             done: 0,
             background,
-            not_before_ns: handle.done_at(self.now_ns, counted_as(kind), length),
+            not_before_ns: handle.stages.over_at(self.now_ns, counted_as(kind), length),
             zeroing: Zeroing::Asked,
             turn: None,
             result: Ok(()),
@@ -352,7 +340,7 @@ impl Worker {
         warn!(device, op, errno, volume, times, "a device failed an I/O");
     }
 
-    /// The device has done what it was asked; an emulated one may have to look busy for a while.
+    /// The device has done what it was asked; its stages may not let it be over yet.
     pub(super) fn device_settled(&mut self, id: u32) {
         let not_before_ns = self.ios[id as usize].not_before_ns;
         if not_before_ns > 0 && not_before_ns > clock::now_ns() {
@@ -402,7 +390,7 @@ fn close_elsewhere(device: Arc<Device>) {
     let _ = closing.spawn(move || drop(device));
 }
 
-/// What a device's emulation and its counters take an I/O for.
+/// What a device's stages and its counters take an I/O for.
 fn counted_as(kind: IoKind) -> ModelOp {
     match kind {
         IoKind::Read => ModelOp::Read,

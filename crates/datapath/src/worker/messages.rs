@@ -3,28 +3,21 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use model::{ExtentPlaces, ExtentRanges};
+use model::ExtentRanges;
 use nbd::Session;
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 use units::{Bytes, BytesPerSec, DeviceId, VolumeId};
 use volume::VolumeMap;
 
-use crate::clock;
-use crate::desk::{HeatCursor, places};
 use crate::device::Device;
 use crate::engine::{Engine, EngineLimits, Failure, MoveEnd, MoveOrder, MoveStatus, StoreReply};
-use crate::heat::HeatSince;
-use crate::inject::{Injected, Session as InjectSession};
 use crate::keeper::errno_name;
-use crate::measure::{Measure, Measured};
-use crate::record::Recorder;
-use crate::reuse::ReuseCounts;
-use crate::share::Share;
+use crate::objective::SharedObjective;
+use crate::stages::{Call, Served, Stages, StagesSetup, StagesStatus};
 
 use super::answers::Segment;
 use super::volumes::LiveVolume;
@@ -43,10 +36,10 @@ pub struct VolumeSetup {
     pub limits: EngineLimits,
     /// A move to go on with.
     pub resume: Option<MoveOrder>,
-    /// Its part of what its tier's volumes share.
-    pub share: Arc<Share>,
-    /// Whether it is measured from the start.
-    pub measured: bool,
+    /// What its stages begin with.
+    pub stages: StagesSetup,
+    /// Its latency objective.
+    pub objective: Arc<SharedObjective>,
     /// Devices that are lost, and whether what was written to them and not flushed may be.
     pub lost: Vec<(DeviceId, bool)>,
 }
@@ -85,6 +78,8 @@ pub enum Message {
     FlushFailed(Failure),
     /// A remote device is connected again.
     Reconnected(usize, Result<Box<crate::worker::remote::Connected>, String>),
+    /// Something to do at a volume's stages.
+    AtStages(VolumeId, Call),
     /// A question about a volume.
     Ask(VolumeId, Question, Sender<Result<Answer, String>>),
     /// How are all volumes? The time is when that was asked, in nanoseconds.
@@ -121,23 +116,6 @@ pub enum DetachRefusal {
 pub enum Question {
     /// How is it?
     Status,
-    /// How often were its extents touched since then, and where are they?
-    Heat(Option<HeatCursor>),
-    /// How are its pages used again?
-    Reuse,
-    /// Measure or not; switching on starts from zero.
-    Measure(bool),
-    /// Hold answers back: reads and writes, in nanoseconds, for so long.
-    Inject {
-        /// Delays of reads and writes.
-        delay_ns: [u64; 2],
-        /// For so long.
-        for_ns: u64,
-    },
-    /// Record to this file.
-    Record(PathBuf),
-    /// End the recording.
-    RecordEnd,
     /// How many bytes would this move copy?
     Elsewhere(MoveOrder),
     /// Move it.
@@ -153,23 +131,8 @@ pub enum Answer {
     Done,
     /// How the volume is.
     Status(Box<VolumeStatus>),
-    /// Its extents.
-    Heat(Box<LiveHeat>),
-    /// How its pages are used again; none where it is not measured, or nothing was read or written yet.
-    Reuse(Option<Box<ReuseCounts>>),
     /// Bytes.
     Bytes(Bytes),
-    /// What was recorded, to be written by whoever asked.
-    Recorded(Box<Recorder>),
-}
-
-/// The extents of a volume.
-#[derive(Debug)]
-pub struct LiveHeat {
-    /// Where they are.
-    pub places: ExtentPlaces,
-    /// What was touched; none where it is not measured, or too large for that.
-    pub heat: Option<HeatSince>,
 }
 
 /// How a volume is.
@@ -181,14 +144,9 @@ pub struct VolumeStatus {
     pub connections: usize,
     /// Requests in flight or waiting.
     pub outstanding: usize,
-    /// Measurements, if switched on.
-    pub measured: Option<Measured>,
-    /// The latency session under way, or else the last one.
-    pub injected: Option<Injected>,
-    /// Whether a latency session is under way.
-    pub injecting: bool,
-    /// The file that it is being recorded to.
-    pub recording: Option<PathBuf>,
+    /// Its stages.
+    #[serde(flatten)]
+    pub stages: StagesStatus,
     /// The move under way.
     pub moving: Option<Moving>,
     /// How the last move ended.
@@ -319,6 +277,16 @@ impl Worker {
                 }
             }
             Message::Reconnected(remote, connected) => self.reconnected(remote, connected),
+            Message::AtStages(volume, call) => {
+                let live = self.volumes.get_mut(volume.index());
+                let live = live.and_then(Option::as_mut);
+                call.make(live.map(|live| Served {
+                    stages: &mut live.stages,
+                    map: live.engine.map(),
+                    name: &live.name,
+                    now_ns: self.now_ns,
+                }));
+            }
             Message::Ask(volume, question, sender) => {
                 let answer = self.ask(volume, question);
                 let _ = sender.send(answer); // whoever asked may have gone
@@ -335,10 +303,7 @@ impl Worker {
         if self.volumes.len() <= index {
             self.volumes.resize_with(index + 1, || None);
         }
-        let (extents, extent_bytes) = (setup.map.extents(), setup.map.extent_bytes().0);
-        let measure = setup
-            .measured
-            .then(|| Measure::new(self.now_ns, extents, extent_bytes));
+        let stages = Stages::new(setup.stages, &setup.map, self.now_ns);
         let mut engine = Engine::new(setup.map, setup.limits);
         for (device, unflushed) in setup.lost {
             engine.device_lost(device, unflushed);
@@ -352,12 +317,8 @@ impl Worker {
             id: setup.id,
             name: setup.name,
             engine,
-            measure,
-            inject: None,
-            injected: None,
-            throttle: volume::Throttle::new(),
-            share: setup.share,
-            recorder: None,
+            stages,
+            objective: setup.objective,
             copy: None,
             last_move: None,
             detached: None,
@@ -430,48 +391,6 @@ impl Worker {
                 connections,
                 away,
             )))),
-            Question::Heat(since) => {
-                let heat = live.measure.as_mut().and_then(Measure::heat);
-                let since = since.map(|s| (s.since_ns, s.turn));
-                Ok(Answer::Heat(Box::new(LiveHeat {
-                    places: places(live.engine.map()),
-                    heat: heat.map(|h| h.look(since)),
-                })))
-            }
-            Question::Reuse => {
-                let counts = live.measure.as_ref().and_then(Measure::reuse);
-                Ok(Answer::Reuse(counts.map(Box::new)))
-            }
-            Question::Measure(on) => {
-                let map = live.engine.map();
-                let fresh = || Measure::new(now_ns, map.extents(), map.extent_bytes().0);
-                live.measure = on.then(fresh);
-                Ok(Answer::Done)
-            }
-            Question::Inject { delay_ns, for_ns } => {
-                let until_ns = now_ns.saturating_add(for_ns);
-                // No time at all ends the session before it, and is none itself.
-                let session = (for_ns > 0).then(|| InjectSession::new(delay_ns, until_ns));
-                if let Some(before) = std::mem::replace(&mut live.inject, session) {
-                    live.injected = Some(before.read());
-                }
-                Ok(Answer::Done)
-            }
-            Question::Record(path) => {
-                if let Some(recorder) = &live.recorder {
-                    let path = recorder.path().display();
-                    return Err(format!("it is being recorded to {path} already"));
-                }
-                let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-                let unix_ns = unix.map_or(0, |d| d.as_nanos() as i64);
-                let recorder = Recorder::new(path, live.name.clone(), clock::now_ns(), unix_ns);
-                live.recorder = Some(recorder);
-                Ok(Answer::Done)
-            }
-            Question::RecordEnd => {
-                let recorder = live.recorder.take().ok_or("it is not being recorded")?;
-                Ok(Answer::Recorded(Box::new(recorder)))
-            }
             Question::Elsewhere(order) => {
                 let map = live.engine.map();
                 outside(&order, map)?;
@@ -584,14 +503,7 @@ fn status(live: &LiveVolume, now_ns: u64, connections: usize, away: Vec<u16>) ->
             .collect(),
         connections,
         outstanding: live.engine.outstanding(),
-        measured: live.measure.as_ref().map(|m| m.read(now_ns)),
-        injected: live
-            .inject
-            .as_ref()
-            .map(InjectSession::read)
-            .or(live.injected),
-        injecting: live.inject.is_some(),
-        recording: live.recorder.as_ref().map(|r| r.path().to_path_buf()),
+        stages: live.stages.status(now_ns),
         moving: live.engine.move_status().map(Moving::from),
         last_move: live.last_move.clone(),
         away,

@@ -1,11 +1,10 @@
 //! One worker: a thread with its ring, the volumes that belong to it and the connections of their guests.
 //!
 //! ```text
-//!            ┌───────────────────────────── one turn of the loop ─────────────────────────────┐
-//!  sockets ─▶│ receive ─▶ decode ─▶ throttle ─▶ engine ─▶ I/O ─▶ emulate ─▶ engine ─▶ inject ─▶ │─▶ sockets
-//!            │              │ measure: arrived                               measure: answered │
-//!            └─────────────────────────────────────────────────────────────────────────────────┘
-//!  other threads ─▶ inbox (messages)              timers: held answers, emulated devices, throttled requests, moves
+//!            ┌───────────────────────────────── one turn of the loop ─────────────────────────────────┐
+//!  sockets ─▶│ receive ─▶ decode ─▶ stages ─▶ engine ─▶ I/O ─▶ device's stages ─▶ engine ─▶ stages ─▶ │─▶ sockets
+//!            └────────────────────────────────────────────────────────────────────────────────────────┘
+//!  other threads ─▶ inbox (messages)                                  timers: what stages hold back, moves
 //! ```
 //!
 //! A volume belongs to one worker for its life, and so do all connections to it: its state needs no locks. What arrives
@@ -269,7 +268,7 @@ impl Worker {
         for volume in 0..self.volumes.len() as u32 {
             if let Some(live) = self.volumes[volume as usize].as_mut() {
                 live.engine.tick(self.now_ns);
-                live.end_session(self.now_ns);
+                live.stages.tick(self.now_ns);
                 self.carry_out(volume);
                 self.detach_if_over(volume);
             }

@@ -3,8 +3,7 @@
 use units::{Bytes, DeviceId, VolumeId};
 
 use crate::clock;
-use crate::counts::Counts;
-use crate::measure::Measure;
+use crate::stages::StagesSample;
 
 use super::guests::Stage;
 use super::volumes::LiveVolume;
@@ -32,10 +31,8 @@ pub struct LiveSample {
     pub moving: Option<Moving>,
     /// How the last one ended.
     pub last_move: Option<LastMove>,
-    /// Whether a latency session is under way.
-    pub injecting: bool,
-    /// Its counters, if it is measured.
-    pub counts: Option<Counts>,
+    /// Its stages.
+    pub stages: StagesSample,
 }
 
 impl Worker {
@@ -69,7 +66,6 @@ fn sample(live: &LiveVolume, connections: usize, at_ns: u64) -> LiveSample {
         connections,
         moving: live.engine.move_status().map(Moving::from),
         last_move: live.last_move.clone(),
-        injecting: live.inject.is_some(),
-        counts: live.measure.as_ref().map(|m: &Measure| m.counts(at_ns)),
+        stages: live.stages.sample(at_ns),
     }
 }

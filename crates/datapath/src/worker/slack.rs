@@ -1,10 +1,10 @@
-//! Promiseds on their worker: what its volumes use of them is said for others to yield to, and its moves hear what others say.
+//! Objectives on their worker: what its volumes use of them is said for others to yield to, and its moves hear what others say.
 
 use units::DeviceId;
 use volume::Slack;
 
 use super::Worker;
-use crate::share::Promised;
+use crate::objective::Promised;
 
 /// What a worker said of a device is old after this time: some ticks ([`super::TICK`]) in which it did nothing.
 pub const SLACK_OLD_NS: u64 = 3_000_000_000;
@@ -15,7 +15,7 @@ impl Worker {
         self.slack.clear();
         self.slack.resize(self.devices.len(), Slack::Unbound);
         for live in self.volumes.iter_mut().flatten() {
-            let used = match live.share.objective(self.now_ns) {
+            let used = match live.objective.read(self.now_ns) {
                 Promised::None => live.engine.slack(None),
                 Promised::Is(target) => live.engine.slack(Some(target)),
                 Promised::Old => Slack::Unknown,

@@ -18,9 +18,9 @@ pub(super) enum Due {
         result: Result<(), Fault>,
         ready_ns: u64,
     },
-    /// An emulated device would be done.
+    /// An I/O that a device's stages held back is over.
     Device(u32),
-    /// A throttled request may go.
+    /// A request that stages held back may go to the engine.
     Submit {
         volume: u32,
         guest: Guest,
@@ -60,7 +60,7 @@ impl Ord for Entry {
 /// All that waits, earliest first; at the same time in the order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
-    /// What must not be late: held answers and emulated devices.
+    /// What must not be late: answers and I/Os that are held back.
     exact: BinaryHeap<Reverse<Entry>>,
     /// What may be late by what the kernel's timers are.
     rough: BinaryHeap<Reverse<Entry>>,

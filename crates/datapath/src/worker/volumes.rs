@@ -1,34 +1,25 @@
-//! A volume on its worker, with the filters of its stack.
+//! A volume on its worker, with the stages that its requests pass.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use units::VolumeId;
-use volume::Throttle;
 
 use crate::engine::{Engine, IoKind};
-use crate::inject::{Injected, Session};
 use crate::io::Buf;
-use crate::measure::Measure;
-use crate::record::Recorder;
-use crate::share::Share;
+use crate::objective::SharedObjective;
+use crate::stages::Stages;
 
 use super::guests::Guest;
 use super::zeroes::Zeroing;
 
-/// One volume and its filters; each can be switched on and off while I/O runs.
+/// One volume.
 pub(super) struct LiveVolume {
     pub(super) id: VolumeId,
     pub(super) name: String,
     pub(super) engine: Engine<Guest>,
-    pub(super) measure: Option<Measure>,
-    pub(super) inject: Option<Session>,
-    /// What the last session measured.
-    pub(super) injected: Option<Injected>,
-    pub(super) throttle: Throttle,
-    /// Its part of what a tier's volumes share.
-    pub(super) share: Arc<Share>,
-    pub(super) recorder: Option<Recorder>,
+    pub(super) stages: Stages,
+    pub(super) objective: Arc<SharedObjective>,
     /// For chunks of a move, made when the first one is copied.
     pub(super) copy: Option<Arc<Buf>>,
     /// How the last move ended.
@@ -37,16 +28,7 @@ pub(super) struct LiveVolume {
     pub(super) detached: Option<(Sender<super::Detached>, usize)>,
 }
 
-impl LiveVolume {
-    /// Ends a latency session whose time is over.
-    pub(super) fn end_session(&mut self, now_ns: u64) {
-        if let Some(session) = self.inject.take_if(|s| s.until_ns <= now_ns) {
-            self.injected = Some(session.read());
-        }
-    }
-}
-
-/// An I/O on a device, in flight or waiting for an emulated device.
+/// An I/O on a device, in flight or held back by a stage of the device.
 #[derive(Debug)]
 pub(super) struct LiveIo {
     pub(super) volume: u32,
@@ -64,7 +46,7 @@ pub(super) struct LiveIo {
     pub(super) zeroing: Zeroing,
     /// It has its turn, of this opening of its device.
     pub(super) turn: Option<u32>,
-    /// When an emulated device would be done.
+    /// A stage of the device lets it be over no earlier.
     pub(super) not_before_ns: u64,
     pub(super) result: Result<(), crate::engine::Fault>,
 }

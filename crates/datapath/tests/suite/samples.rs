@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use datapath::desk::{Ask, DeviceSample, NewDevice, NewSource, Samples, Told, VolumeSample};
+use datapath::stages::{inject, measure};
 use datapath::{Counts, LastMove, Reach, add_device};
 use model::ExtentRanges;
 use units::{Bytes, BytesPerSec, Nanos};
@@ -52,7 +53,12 @@ fn device<'a>(samples: &'a Samples, name: &str) -> &'a DeviceSample {
 }
 
 fn counts(samples: &Samples) -> &Counts {
-    volume(samples, "data").counts.as_ref().unwrap()
+    volume(samples, "data")
+        .stages
+        .measure
+        .counts
+        .as_ref()
+        .unwrap()
 }
 
 fn placed(samples: &Samples) -> Vec<(&str, u64)> {
@@ -105,7 +111,10 @@ fn what_guests_do_is_counted_of_the_volume_and_of_its_device() {
     assert_eq!(is.read_bytes - was.read_bytes, 100 * 4096);
     assert_eq!(is.writes - was.writes, 41, "and the flush");
     assert_eq!(is.write_bytes - was.write_bytes, 40 * 8192);
-    assert_eq!((is.since_ns, is.busy_ns), (was.since_ns, None));
+    assert_eq!(
+        (is.since_ns, is.stages.emulate.busy_ns),
+        (was.since_ns, None)
+    );
     assert_eq!((is.size, is.used), (Bytes::mib(64), Bytes::mib(2)));
     assert_eq!((device(&after, "slow-0").writes, is.connected), (0, true));
 
@@ -118,7 +127,7 @@ fn what_guests_do_is_counted_of_the_volume_and_of_its_device() {
     assert_eq!(placed(&after), [("fast-0", 2)]);
     let idle = volume(&after, "idle");
     assert_eq!((idle.connections, idle.placed.len()), (0, 0));
-    assert_eq!(idle.counts.as_ref().unwrap().reads.ios, 0);
+    assert_eq!(idle.stages.measure.counts.as_ref().unwrap().reads.ios, 0);
     assert_eq!(after.tiers, ["fast", "slow"]);
     assert_eq!(after.extent, Bytes::mib(1));
     site.stop();
@@ -131,15 +140,17 @@ fn held_back_is_counted_as_it_was_measured() {
     site.serve(&["data"]);
     let mut client = site.connect("data").unwrap();
     client.write(0, &[1; 65536]).unwrap();
-    let inject = |lasting| Ask::Inject {
-        volume: "data".into(),
-        read: Nanos::from_millis(4),
-        write: Nanos::from_millis(2),
-        lasting,
+    let inject = |lasting| {
+        Ask::from(inject::Word::Inject {
+            volume: "data".into(),
+            read: Nanos::from_millis(4),
+            write: Nanos::from_millis(2),
+            lasting,
+        })
     };
     site.ask(inject(Nanos::from_millis(60_000))).unwrap();
     let before = site.samples();
-    assert!(volume(&before, "data").injecting);
+    assert!(volume(&before, "data").stages.inject.injecting);
     for i in 0..20 {
         client.read(i * 512, 512).unwrap();
     }
@@ -160,7 +171,7 @@ fn held_back_is_counted_as_it_was_measured() {
     let injected = match site.ask(Ask::Show {
         volume: "data".into(),
     }) {
-        Ok(Told::Volumes { volumes }) => volumes[0].status.as_ref().unwrap().injected,
+        Ok(Told::Volumes { volumes }) => volumes[0].status.as_ref().unwrap().stages.inject.injected,
         other => panic!("{other:?}"),
     };
     let added = injected.unwrap().added;
@@ -170,7 +181,7 @@ fn held_back_is_counted_as_it_was_measured() {
     site.ask(inject(Nanos::ZERO)).unwrap();
     client.read(0, 512).unwrap();
     let now = site.samples();
-    assert!(!volume(&now, "data").injecting);
+    assert!(!volume(&now, "data").stages.inject.injecting);
     assert_eq!(counts(&now).reads.held_ns, counts(&after).reads.held_ns);
     site.stop();
 }
@@ -183,15 +194,17 @@ fn beginning_again_is_seen_and_not_measuring_is_not_zero() {
     site.serve(&["data"]);
     let mut client = site.connect("data").unwrap();
     client.read(0, 512).unwrap();
-    let measure = |on| Ask::Measure {
-        volume: "data".into(),
-        on,
+    let measure = |on| {
+        Ask::from(measure::Word::Measure {
+            volume: "data".into(),
+            on,
+        })
     };
     let before = site.samples();
-    assert_eq!(volume(&before, "cold").counts, None);
+    assert_eq!(volume(&before, "cold").stages.measure.counts, None);
     assert!(!volume(&before, "cold").exported);
     site.ask(measure(false)).unwrap();
-    assert_eq!(volume(&site.samples(), "data").counts, None);
+    assert_eq!(volume(&site.samples(), "data").stages.measure.counts, None);
     site.ask(measure(true)).unwrap();
     let again = site.samples();
     assert_eq!(counts(&again).since(counts(&before)), None);
@@ -222,12 +235,12 @@ fn an_emulated_device_says_how_long_it_was_busy() {
         client.read(i * 4096, 4096).unwrap();
     }
     let after = site.samples();
-    let busy = |s: &Samples| device(s, "slow-0").busy_ns.unwrap();
+    let busy = |s: &Samples| device(s, "slow-0").stages.emulate.busy_ns.unwrap();
     let each_ns = 1e9 / spec.read_iops;
     let want = 50.0 * each_ns.max(4096.0 * 1e9 / spec.read_bandwidth.as_f64());
     let got = (busy(&after) - busy(&before)) as f64;
     assert!((got - want).abs() < want / 100.0, "{got} {want}");
-    assert_eq!(device(&after, "slow-1").busy_ns, None);
+    assert_eq!(device(&after, "slow-1").stages.emulate.busy_ns, None);
     site.stop();
 }
 
@@ -435,11 +448,11 @@ fn several_watch_the_heat_of_extents_each_since_its_own_last_look() {
         let nothing = heat(&site, Some(seen.cursor)).heat.unwrap();
         assert_eq!(nothing.touched(), []);
     }
-    let before = Ask::Measure {
+    let anew = measure::Word::Measure {
         volume: "data".into(),
         on: true,
     };
-    site.ask(before).unwrap();
+    site.ask(anew.into()).unwrap();
     client.read(0, 512).unwrap();
     let anew = heat(&site, Some(first.cursor)).heat.unwrap();
     assert!(anew.cursor.since_ns > first.cursor.since_ns);

@@ -8,10 +8,13 @@ use std::collections::VecDeque;
 
 use algo::Histogram;
 use serde::{Deserialize, Serialize};
+use volume::VolumeMap;
 
+use super::{Answered, Stage};
 use crate::counts::{Counts, DirectionCounts, saturated};
+use crate::desk::{Desk, Told};
 use crate::engine::{GuestOp, GuestRequest};
-use crate::heat::{Heat, HeatMap};
+use crate::heat::{Heat, HeatMap, HeatSince};
 use crate::reuse::{Reuse, ReuseCounts};
 
 /// Upper bounds of the size classes in bytes; one more class is above the last.
@@ -23,9 +26,13 @@ pub const SIZE_NAMES: [&str; 5] = ["≤4 KiB", "≤16 KiB", "≤64 KiB", "≤256
 /// Names of the directions.
 pub const DIRECTIONS: [&str; 3] = ["read", "write", "other"];
 
+/// Measures from the arrival of a request to its answer.
+#[derive(Debug)]
+pub struct Measure(Option<Measurements>);
+
 /// Measurements of one volume.
 #[derive(Debug)]
-pub struct Measure {
+struct Measurements {
     since_ns: u64,
     latency: Vec<Histogram>,
     requests: [u64; 3],
@@ -43,15 +50,108 @@ pub struct Measure {
     reuse: Reuse,
 }
 
-/// How a request was answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answered {
-    /// From its arrival to its answer, in nanoseconds.
-    pub latency_ns: u64,
-    /// How much of that its answer was held back by a latency session, in nanoseconds.
-    pub held_ns: u64,
-    /// Whether without an error.
-    pub ok: bool,
+/// What may be asked of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "kebab-case")]
+pub enum Word {
+    /// Measure or not; switching on starts from zero.
+    Measure {
+        /// The volume's name.
+        volume: String,
+        /// Whether to.
+        on: bool,
+    },
+}
+
+/// How it is.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Measurements, if switched on.
+    pub measured: Option<Measured>,
+}
+
+/// How it is, briefly.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sample {
+    /// The volume's counters; none where it is not served, or not measured.
+    pub counts: Option<Counts>,
+}
+
+impl Measure {
+    /// Switches it on or off; what was measured is forgotten either way.
+    pub(crate) fn switch(&mut self, on: bool, map: &VolumeMap, now_ns: u64) {
+        let fresh = || Measurements::new(now_ns, map.extents(), map.extent_bytes().0);
+        self.0 = on.then(fresh);
+    }
+
+    /// How often extents were touched, since a turn of counters that began then; none where it is off, or the volume has more than
+    /// [`crate::heat::HEAT_EXTENTS_MAX`].
+    pub(crate) fn heat(&mut self, since: Option<(u64, u32)>) -> Option<HeatSince> {
+        let heat = self.0.as_mut()?.heat.as_mut();
+        heat.map(|h| h.look(since))
+    }
+
+    /// How pages are used again; none where it is off, and before the first read or write.
+    pub(crate) fn reuse(&self) -> Option<ReuseCounts> {
+        self.0.as_ref()?.reuse.look()
+    }
+}
+
+impl Stage for Measure {
+    const NAME: &'static str = "measure";
+    /// Whether it is on from the start.
+    type Setup = bool;
+    type Word = Word;
+    const WORDS: &'static [&'static str] = &["measure"];
+    type Status = Status;
+    type Sample = Sample;
+
+    fn new(on: bool, map: &VolumeMap, now_ns: u64) -> Self {
+        let mut measure = Self(None);
+        measure.switch(on, map, now_ns);
+        measure
+    }
+
+    #[inline]
+    fn arrived(&mut self, now_ns: u64, request: &GuestRequest) -> u64 {
+        if let Some(measurements) = &mut self.0 {
+            measurements.arrived(now_ns, request);
+        }
+        0
+    }
+
+    #[inline]
+    fn answered(&mut self, request: &GuestRequest, how: &Answered) {
+        if let Some(measurements) = &mut self.0 {
+            measurements.answered(request, how);
+        }
+    }
+
+    fn status(&self, now_ns: u64) -> Status {
+        Status {
+            measured: self.0.as_ref().map(|m| m.read(now_ns)),
+        }
+    }
+
+    fn sample(&self, at_ns: u64) -> Sample {
+        Sample {
+            counts: self.0.as_ref().map(|m| m.counts(at_ns)),
+        }
+    }
+
+    fn carry_out(word: Word, desk: &Desk) -> Result<Told, String> {
+        let Word::Measure { volume, on } = word;
+        desk.at_stages(&volume, move |v| {
+            v.stages.measure.switch(on, v.map, v.now_ns);
+            Ok(())
+        })?;
+        let how = if on {
+            "measured from now on"
+        } else {
+            "not measured"
+        };
+        Ok(Told::done(format!("{volume} is {how}")))
+    }
 }
 
 /// Measurements as they are now.
@@ -205,9 +305,9 @@ fn direction(op: GuestOp) -> usize {
 /// Extents listed as the hottest.
 const HOTTEST: usize = 16;
 
-impl Measure {
+impl Measurements {
     /// Nothing yet.
-    pub fn new(now_ns: u64, extents: usize, extent_bytes: u64) -> Self {
+    fn new(now_ns: u64, extents: usize, extent_bytes: u64) -> Self {
         Self {
             since_ns: now_ns,
             latency: vec![Histogram::default(); DIRECTIONS.len() * SIZE_NAMES.len()],
@@ -237,7 +337,7 @@ impl Measure {
 
     /// A request arrives.
     #[inline]
-    pub fn arrived(&mut self, now_ns: u64, request: &GuestRequest) {
+    fn arrived(&mut self, now_ns: u64, request: &GuestRequest) {
         self.depth_until(now_ns);
         self.outstanding += 1;
         self.outstanding_max = self.outstanding_max.max(self.outstanding);
@@ -248,22 +348,12 @@ impl Measure {
         self.reuse.count(request);
     }
 
-    /// How its pages are used again; none before the first read or write.
-    pub fn reuse(&self) -> Option<ReuseCounts> {
-        self.reuse.look()
-    }
-
-    /// How often extents were touched; none for a volume of more than [`crate::heat::HEAT_EXTENTS_MAX`].
-    pub fn heat(&mut self) -> Option<&mut HeatMap> {
-        self.heat.as_mut()
-    }
-
     /// A request is answered. One that arrived before the measurement began counts as an answer, not as outstanding.
     #[inline]
-    pub fn answered(&mut self, now_ns: u64, request: &GuestRequest, how: Answered) {
-        self.depth_until(now_ns);
+    fn answered(&mut self, request: &GuestRequest, how: &Answered) {
+        self.depth_until(how.at_ns);
         self.outstanding = self.outstanding.saturating_sub(1);
-        self.waiting.answered(now_ns.saturating_sub(how.latency_ns));
+        self.waiting.answered(how.arrival_ns);
         let dir = direction(request.op);
         if !how.ok {
             self.errors += 1;
@@ -276,11 +366,11 @@ impl Measure {
         }
         let above = |bound: &&u64| request.length > **bound;
         let size = SIZE_CLASSES.iter().filter(above).count();
-        self.latency[dir * SIZE_NAMES.len() + size].record(how.latency_ns);
+        self.latency[dir * SIZE_NAMES.len() + size].record(how.latency_ns());
     }
 
     /// The counters; the queue depth's up to `at_ns`, or up to the last change if that was later.
-    pub fn counts(&self, at_ns: u64) -> Counts {
+    fn counts(&self, at_ns: u64) -> Counts {
         let n = SIZE_NAMES.len();
         let of = |directions: &[Histogram], dir: usize| {
             let mut all = Histogram::default();
@@ -299,7 +389,7 @@ impl Measure {
     }
 
     /// Everything up to now.
-    pub fn read(&self, now_ns: u64) -> Measured {
+    fn read(&self, now_ns: u64) -> Measured {
         let n = SIZE_NAMES.len();
         let directions = (0..DIRECTIONS.len()).map(|d| {
             let mut all = Histogram::default();
@@ -338,19 +428,12 @@ impl Measure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stages::tests::request;
 
-    fn request(op: GuestOp, offset: u64, length: u64) -> GuestRequest {
-        GuestRequest {
-            op,
-            offset,
-            length,
-            fua: false,
-        }
-    }
-
-    fn after(latency_ns: u64) -> Answered {
+    fn answered(at_ns: u64, latency_ns: u64) -> Answered {
         Answered {
-            latency_ns,
+            at_ns,
+            arrival_ns: at_ns - latency_ns,
             held_ns: 0,
             ok: true,
         }
@@ -358,29 +441,30 @@ mod tests {
 
     #[test]
     fn counters_of_two_directions_and_no_bytes_for_the_rest() {
-        let mut measure = Measure::new(100, 4, 1 << 20);
+        let at = |ns: u64| 1_000_000 + ns;
+        let mut measure = Measurements::new(at(100), 4, 1 << 20);
         let read = request(GuestOp::Read, 0, 4096);
         let write = request(GuestOp::Write, 0, 1 << 20);
         let trim = request(GuestOp::Trim, 0, 1 << 20);
         let flush = request(GuestOp::Flush, 0, 0);
         for one in [&read, &read, &write, &trim, &flush, &read] {
-            measure.arrived(1000, one);
+            measure.arrived(at(1000), one);
         }
-        let held = |latency_ns, held_ns| Answered {
+        let held = |at_ns, latency_ns, held_ns| Answered {
             held_ns,
-            ..after(latency_ns)
+            ..answered(at_ns, latency_ns)
         };
-        measure.answered(2000, &read, held(1000, 300));
-        measure.answered(2000, &read, held(1_000_000, 200));
-        measure.answered(2000, &write, held(1000, 50));
-        measure.answered(2000, &trim, after(5000));
-        measure.answered(2000, &flush, after(5000));
+        measure.answered(&read, &held(at(2000), 1000, 300));
+        measure.answered(&read, &held(at(2000), 1_000_000, 200));
+        measure.answered(&write, &held(at(2000), 1000, 50));
+        measure.answered(&trim, &answered(at(2000), 5000));
+        measure.answered(&flush, &answered(at(2000), 5000));
         let failed = Answered {
             ok: false,
-            ..held(9000, 7000)
+            ..held(at(3000), 9000, 7000)
         };
-        measure.answered(3000, &read, failed);
-        let counts = measure.counts(3500);
+        measure.answered(&read, &failed);
+        let counts = measure.counts(at(3500));
         let Counts { reads, writes, .. } = &counts;
         assert_eq!((reads.ios, reads.bytes), (2, 8192));
         assert_eq!((reads.sum_ns, reads.held_ns), (1_001_000, 500));
@@ -389,27 +473,27 @@ mod tests {
         assert_eq!((writes.ios, writes.bytes), (3, 1 << 20));
         assert_eq!((writes.sum_ns, writes.held_ns), (11_000, 50));
         assert_eq!(writes.buckets, [(bucket(1000), 1), (bucket(5000), 2)]);
-        assert_eq!((counts.since_ns, counts.errors), (100, 1));
+        assert_eq!((counts.since_ns, counts.errors), (at(100), 1));
         assert_eq!((counts.outstanding, counts.depth_ns), (0, 6000 + 1000));
     }
 
     #[test]
     fn requests_that_wait_are_known_by_their_age() {
-        let mut measure = Measure::new(0, 1, 1 << 20);
+        let mut measure = Measurements::new(0, 1, 1 << 20);
         let read = request(GuestOp::Read, 0, 512);
         for at in [1_000, 1_000, 400_000, 900_000] {
             measure.arrived(at, &read);
         }
-        measure.answered(950_000, &read, after(550_000)); // the one of 400 us
+        measure.answered(&read, &answered(950_000, 550_000)); // the one of 400 us
         let bucket = |ns| algo::bucket_of(ns) as u16;
         let want = vec![(bucket(100_000), 1), (bucket(999_000), 2)];
         assert_eq!(measure.counts(1_000_000).waiting, want);
-        measure.answered(1_000_000, &read, after(999_000));
-        measure.answered(1_000_000, &read, after(100_000));
+        measure.answered(&read, &answered(1_000_000, 999_000));
+        measure.answered(&read, &answered(1_000_000, 100_000));
         assert_eq!(measure.counts(2_001_000).waiting, [(bucket(2_000_000), 1)]);
         // One from before the measurement began is nobody's.
-        measure.answered(2_001_000, &read, after(2_000_500));
-        measure.answered(3_001_000, &read, after(3_000_000));
+        measure.answered(&read, &answered(2_001_000, 2_000_500));
+        measure.answered(&read, &answered(3_001_000, 3_000_000));
         assert_eq!(measure.counts(9_000_000).waiting, []);
     }
 
@@ -439,24 +523,45 @@ mod tests {
     }
 
     #[test]
+    fn what_is_off_says_nothing_and_switching_on_begins_anew() {
+        let map = crate::stages::tests::map();
+        let mut measure = Measure::new(true, &map, 0);
+        let read = request(GuestOp::Read, 0, 4096);
+        let serve = |measure: &mut Measure| {
+            measure.arrived(1000, &read);
+            measure.answered(&read, &answered(2000, 1000));
+            let sample = measure.sample(2000);
+            sample.counts.map(|c| (c.since_ns, c.reads.ios))
+        };
+        assert_eq!(serve(&mut measure), Some((0, 1)));
+        assert!(measure.reuse().is_some() && measure.heat(None).is_some());
+        measure.switch(false, &map, 3000);
+        assert_eq!(serve(&mut measure), None);
+        assert_eq!(measure.status(4000), Status::default());
+        assert!(measure.reuse().is_none() && measure.heat(None).is_none());
+        measure.switch(true, &map, 500);
+        assert_eq!(serve(&mut measure), Some((500, 1)));
+    }
+
+    #[test]
     fn depth_goes_on_between_events_and_never_backwards() {
-        let mut measure = Measure::new(0, 1, 1 << 20);
+        let mut measure = Measurements::new(0, 1, 1 << 20);
         measure.arrived(1000, &request(GuestOp::Read, 0, 512));
         assert_eq!(measure.counts(1500).depth_ns, 500);
         assert_eq!(measure.counts(900).depth_ns, 0);
-        measure.answered(1500, &request(GuestOp::Read, 0, 512), after(500));
+        measure.answered(&request(GuestOp::Read, 0, 512), &answered(1500, 500));
         assert_eq!(measure.counts(1400).depth_ns, 500);
     }
 
     #[test]
     fn counts_what_passed() {
-        let mut measure = Measure::new(0, 4, 1 << 20);
+        let mut measure = Measurements::new(0, 4, 1 << 20);
         let a = request(GuestOp::Read, 0, 4096);
         let b = request(GuestOp::Write, 1 << 20, 1 << 20);
         measure.arrived(0, &a);
         measure.arrived(500, &b);
-        measure.answered(1000, &a, after(1000));
-        measure.answered(2000, &b, after(1500));
+        measure.answered(&a, &answered(1000, 1000));
+        measure.answered(&b, &answered(2000, 1500));
         let read = measure.read(2000);
         assert_eq!((read.outstanding, read.outstanding_max), (0, 2));
         assert!((read.queue_depth_mean - 1.25).abs() < 1e-9);

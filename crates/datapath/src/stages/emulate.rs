@@ -1,0 +1,105 @@
+//! A device that behaves like another one: what it is asked to do is over when that one would be done.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use algo::{DeviceModel, mix};
+use array::DeviceRecord;
+use model::Op;
+use serde::{Deserialize, Serialize};
+
+use super::DeviceStage;
+
+/// Lets I/O be over no earlier than on the device whose description the array's record has.
+#[derive(Debug, Default)]
+pub struct Emulate(Option<Emulated>);
+
+#[derive(Debug)]
+struct Emulated {
+    /// What its jitter is drawn from, with the number of the request.
+    source: u64,
+    requests: AtomicU64,
+    device: Mutex<DeviceModel>,
+}
+
+/// How it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Time that an emulated device has been asked to be busy, in nanoseconds: it may lie ahead by what is in flight. A
+    /// real device does not say.
+    pub busy_ns: Option<u64>,
+}
+
+impl DeviceStage for Emulate {
+    const NAME: &'static str = "emulate";
+    type Sample = Sample;
+
+    fn new(record: &DeviceRecord) -> Self {
+        Self(record.emulate.as_ref().map(|like| Emulated {
+            source: u64::from(record.id.0),
+            requests: AtomicU64::new(0),
+            device: Mutex::new(DeviceModel::new(like)),
+        }))
+    }
+
+    #[inline]
+    fn over_at(&self, now_ns: u64, op: Op, bytes: u64) -> u64 {
+        let Some(emulated) = &self.0 else {
+            return 0;
+        };
+        let number = emulated.requests.fetch_add(1, Ordering::Relaxed);
+        let bits = mix(emulated.source, number);
+        let device = emulated.device.lock();
+        let mut device = device.unwrap_or_else(PoisonError::into_inner);
+        device.submit(now_ns, op, bytes, bits)
+    }
+
+    fn sample(&self) -> Sample {
+        let busy_ns = |emulated: &Emulated| {
+            let device = emulated.device.lock();
+            let device = device.unwrap_or_else(PoisonError::into_inner);
+            device.counters().busy_ns as u64
+        };
+        Sample {
+            busy_ns: self.0.as_ref().map(busy_ns),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use array::DeviceKind;
+    use units::{DeviceId, TierId};
+
+    use super::*;
+
+    #[test]
+    fn an_emulated_device_takes_its_time_and_a_real_one_is_not_held_back() {
+        let record = |emulate| DeviceRecord {
+            id: DeviceId(3),
+            tier: TierId(0),
+            name: "slow-0".into(),
+            kind: DeviceKind::File,
+            path: String::new(),
+            slots: 1,
+            high_water: 0,
+            emulate,
+        };
+        let real = Emulate::new(&record(None));
+        assert_eq!(real.over_at(1_000, Op::Read, 4096), 0);
+        assert_eq!(real.sample(), Sample { busy_ns: None });
+        let like = model::preset("pm953").map(|p| p.spec());
+        let emulated = Emulate::new(&record(like.clone()));
+        assert_eq!(emulated.sample(), Sample { busy_ns: Some(0) });
+        let over: Vec<u64> = (0..100)
+            .map(|_| emulated.over_at(1_000, Op::Write, 4096))
+            .collect();
+        assert!(over.iter().all(|ns| *ns > 1_000));
+        assert!(over[99] > over[0], "they wait for one another");
+        assert!(emulated.sample().busy_ns > Some(0));
+        // The same requests take the same time.
+        let again = Emulate::new(&record(like));
+        let times = (0..100).map(|_| again.over_at(1_000, Op::Write, 4096));
+        assert!(times.eq(over));
+    }
+}

@@ -1,0 +1,105 @@
+//! A filter that is there in tests only: it says what a filter can do with a file and a line of the registry.
+
+use serde::{Deserialize, Serialize};
+use volume::VolumeMap;
+
+use super::{Answered, Stage};
+use crate::desk::{Desk, Told};
+use crate::engine::GuestRequest;
+
+/// Counts what passes, and holds it back at both ends once it was asked to.
+#[derive(Debug)]
+pub struct Probe {
+    hold_ns: u64,
+    seen: Status,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "kebab-case")]
+pub enum Word {
+    ProbeHold { volume: String, hold_ns: u64 },
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    #[serde(default)]
+    pub probe_arrived: u64,
+    #[serde(default)]
+    pub probe_held: u64,
+    #[serde(default)]
+    pub probe_answered: u64,
+    #[serde(default)]
+    pub probe_ticks: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sample {
+    #[serde(default)]
+    pub probe_latency_ns: u64,
+}
+
+impl Stage for Probe {
+    const NAME: &'static str = "probe";
+    type Setup = ();
+    type Word = Word;
+    const WORDS: &'static [&'static str] = &["probe-hold"];
+    type Status = Status;
+    type Sample = Sample;
+
+    fn new((): (), _: &VolumeMap, _: u64) -> Self {
+        Self {
+            hold_ns: 0,
+            seen: Status::default(),
+        }
+    }
+
+    fn arrived(&mut self, now_ns: u64, _: &GuestRequest) -> u64 {
+        self.seen.probe_arrived += 1;
+        now_ns + self.hold_ns
+    }
+
+    fn hold_ns(&self, _: &GuestRequest) -> u64 {
+        self.hold_ns
+    }
+
+    fn held(&mut self, _: &GuestRequest, held_ns: u64) {
+        assert!(held_ns >= self.hold_ns);
+        self.seen.probe_held += 1;
+    }
+
+    fn answered(&mut self, _: &GuestRequest, how: &Answered) {
+        assert!(how.ok && how.latency_ns() >= 2 * self.hold_ns);
+        self.seen.probe_answered += 1;
+    }
+
+    fn tick(&mut self, _: u64) {
+        self.seen.probe_ticks += 1;
+    }
+
+    fn status(&self, _: u64) -> Status {
+        self.seen
+    }
+
+    fn sample(&self, _: u64) -> Sample {
+        Sample {
+            probe_latency_ns: 2 * self.hold_ns,
+        }
+    }
+
+    fn check(word: &Word) -> Result<(), String> {
+        let Word::ProbeHold { hold_ns, .. } = word;
+        match hold_ns {
+            ..1_000_000_000 => Ok(()),
+            _ => Err("nobody waits that long".into()),
+        }
+    }
+
+    fn carry_out(word: Word, desk: &Desk) -> Result<Told, String> {
+        let Word::ProbeHold { volume, hold_ns } = word;
+        desk.at_stages(&volume, move |v| {
+            v.stages.probe.hold_ns = hold_ns;
+            Ok(())
+        })?;
+        Ok(Told::done(format!("{volume} is held back")))
+    }
+}

@@ -1,0 +1,161 @@
+//! What holds for all stages; one of them is there in tests only (`probe`).
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::json;
+use units::{Bytes, DeviceId};
+use volume::VolumeMap;
+
+use super::probe::{Sample, Word as ProbeWord};
+use super::{DeviceStages, Stages, StagesSample, StagesStatus, Word};
+use crate::client::Client;
+use crate::desk::{Ask, NewDevice, NewSource, Told};
+use crate::engine::{GuestOp, GuestRequest};
+use crate::reach::add_device;
+use crate::server::{Listen, ServerConfig};
+use crate::serving::Serving;
+
+pub(super) fn request(op: GuestOp, offset: u64, length: u64) -> GuestRequest {
+    GuestRequest {
+        op,
+        offset,
+        length,
+        fua: false,
+    }
+}
+
+/// Of a volume of four extents.
+pub(super) fn map() -> VolumeMap {
+    VolumeMap::new(Bytes::mib(4), Bytes::mib(1), DeviceId(0))
+}
+
+/// Those of the product.
+fn stages() -> impl Iterator<Item = &'static (&'static str, &'static [&'static str])> {
+    let probe = |s: &&(&str, &[&str])| s.0 != "probe";
+    Stages::ALL.iter().filter(probe)
+}
+
+#[test]
+fn every_stage_and_every_word_has_a_name_of_its_own_and_is_documented() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/internals/filters.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let mut seen = BTreeSet::new();
+    for (name, words) in stages() {
+        assert!(seen.insert(format!("stage {name}")), "{name} comes twice");
+        let row = page
+            .lines()
+            .find(|l| l.starts_with(&format!("| `{name}` |")));
+        let row = row.unwrap_or_else(|| panic!("the table has no row for {name}"));
+        for word in *words {
+            assert!(seen.insert(format!("word {word}")), "{word} comes twice");
+            assert!(row.contains(&format!("`{word}`")), "{word} in: {row}");
+        }
+    }
+    for name in DeviceStages::ALL {
+        assert!(seen.insert(format!("stage {name}")), "{name} comes twice");
+        assert!(page.contains(&format!("| `{name}` |")), "{name}");
+    }
+}
+
+#[test]
+fn every_word_is_read_by_the_stage_that_has_it_and_the_desk_has_no_such_word() {
+    for word in Stages::ALL.iter().flat_map(|s| s.1) {
+        let request = json!({ "ask": word });
+        let read = Word::read(&request).expect("a stage has it");
+        let why = read.expect_err("it has no volume").to_string();
+        assert_eq!(why, "missing field `volume`", "{word}");
+        // The desk's own words are not asked first.
+        let why = Ask::deserialize(request).expect_err("it has a stage's word");
+        assert!(why.to_string().contains("unknown variant"), "{word}: {why}");
+    }
+    assert!(Word::read(&json!({ "ask": "volumes" })).is_none());
+}
+
+#[test]
+fn fields_of_stages_are_those_of_the_volume() {
+    let map = map();
+    let stages = Stages::new(super::StagesSetup::default(), &map, 0);
+    let fields = |value: serde_json::Value| -> Vec<String> {
+        let fields = value.as_object().unwrap().keys();
+        let fields = fields.filter(|f| !f.starts_with("probe"));
+        fields.cloned().collect()
+    };
+    let status = serde_json::to_value(stages.status(0)).unwrap();
+    let names = ["injected", "injecting", "measured", "recording"];
+    assert_eq!(fields(status.clone()), names);
+    let back: StagesStatus = serde_json::from_value(status).unwrap();
+    assert_eq!(back, stages.status(0));
+    let sample = serde_json::to_value(stages.sample(0)).unwrap();
+    assert_eq!(fields(sample.clone()), ["counts", "injecting"]);
+    let back: StagesSample = serde_json::from_value(sample).unwrap();
+    assert_eq!(back, stages.sample(0));
+    let device = serde_json::to_value(DeviceStages::default().sample()).unwrap();
+    assert_eq!(device, json!({ "busy_ns": null }));
+}
+
+/// All that a filter can do, from the control socket's words to a guest's requests, done by one that nothing else knows of.
+#[test]
+fn a_filter_is_a_file_and_a_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let new = NewDevice {
+        tier: "fast".into(),
+        source: NewSource::Dir(dir.path().into()),
+        size: Some(Bytes::mib(8)),
+        emulate: None,
+    };
+    let array = dir.path().join("array");
+    add_device(&array, None, new).unwrap();
+    let serving = Serving::start(&array, ServerConfig::default()).unwrap();
+    let listen = Listen::Unix(dir.path().join("nbd.sock"));
+    serving.listen(&listen).unwrap();
+    let desk = serving.desk();
+    desk.ask(Ask::Create {
+        volume: "data".into(),
+        size: Bytes::mib(1),
+        tier: "fast".into(),
+        class: None,
+    })
+    .unwrap();
+
+    let hold = |hold_ns| ProbeWord::ProbeHold {
+        volume: "data".into(),
+        hold_ns,
+    };
+    let said = serde_json::to_value(Ask::from(hold(3_000_000))).unwrap();
+    let wire = json!({ "ask": "probe-hold", "volume": "data", "hold_ns": 3_000_000 });
+    assert_eq!(said, wire);
+    let understood: Ask = serde_json::from_value(wire).unwrap();
+    assert_eq!(understood, Ask::from(hold(3_000_000)));
+    let refused = desk.ask(hold(u64::MAX).into()).unwrap_err();
+    assert_eq!(refused, "nobody waits that long");
+
+    let mut guest = Client::connect(&listen.uri("data").parse().unwrap()).unwrap();
+    guest.write(0, &[3; 512]).unwrap();
+    desk.ask(understood).unwrap();
+    assert_eq!(guest.read(0, 512).unwrap(), [3; 512]);
+    guest.flush().unwrap();
+    let show = Ask::Show {
+        volume: "data".into(),
+    };
+    let Told::Volumes { volumes } = desk.ask(show).unwrap() else {
+        panic!("it answers something else");
+    };
+    let status = volumes[0].status.as_ref().unwrap();
+    let seen = status.stages.probe;
+    assert_eq!((seen.probe_arrived, seen.probe_answered), (3, 3));
+    assert_eq!(seen.probe_held, 2);
+    let measured = status.stages.measure.measured.as_ref().unwrap();
+    let reads = measured.directions[0].latency;
+    assert!(reads.mean_us >= 6_000.0, "both times count: {reads:?}");
+    let told = serde_json::to_value(status).unwrap();
+    assert_eq!(told["probe_answered"], 3, "{told}");
+    let Told::Samples(samples) = desk.ask(Ask::Samples).unwrap() else {
+        panic!("it answers something else");
+    };
+    let sample = Sample {
+        probe_latency_ns: 6_000_000,
+    };
+    assert_eq!(samples.volumes[0].stages.probe, sample);
+    serving.stop();
+}

@@ -1,0 +1,186 @@
+//! The limits of a volume: reads and writes wait until they may go.
+//!
+//! The limits are its operator's, or its part of what the volumes of a tier share: the desk sets them, about ten times a second, from what it reads
+//! here of how much each volume wants. Both ways go over a [`Share`], which is read for each request.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::{Deserialize, Serialize};
+use units::{BytesPerSec, Iops};
+use volume::{Limits, VolumeMap};
+
+use super::Stage;
+use crate::desk::{Desk, Told, weighable};
+use crate::engine::{GuestOp, GuestRequest};
+
+/// No limit.
+const NONE: u64 = u64::MAX;
+
+/// Holds requests that move data until their limits let them go. It is never off: what a volume wants is counted always.
+#[derive(Debug)]
+pub struct Throttle {
+    clocks: volume::Throttle,
+    share: Arc<Share>,
+}
+
+/// What a volume's worker and the desk tell one another: counts up, limits down.
+#[derive(Debug)]
+pub struct Share {
+    requests: AtomicU64,
+    bytes: AtomicU64,
+    /// Requests per second as the bits of an `f64`, or [`NONE`].
+    iops: AtomicU64,
+    bandwidth: AtomicU64,
+}
+
+impl Default for Share {
+    fn default() -> Self {
+        Self {
+            requests: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            iops: AtomicU64::new(NONE),
+            bandwidth: AtomicU64::new(NONE),
+        }
+    }
+}
+
+impl Share {
+    /// A request of so many bytes wants to be served.
+    #[inline]
+    fn arrived(&self, bytes: u64) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Requests and bytes up to now.
+    pub fn totals(&self) -> (u64, u64) {
+        (
+            self.requests.load(Ordering::Relaxed),
+            self.bytes.load(Ordering::Relaxed),
+        )
+    }
+
+    /// Sets the limits.
+    pub fn limit(&self, limits: Limits) {
+        let iops = limits.iops.map_or(NONE, |i| i.0.to_bits());
+        let bandwidth = limits.bandwidth.map_or(NONE, |b| b.0);
+        self.iops.store(iops, Ordering::Relaxed);
+        self.bandwidth.store(bandwidth, Ordering::Relaxed);
+    }
+
+    /// The limits now.
+    #[inline]
+    fn limits(&self) -> Limits {
+        let iops = self.iops.load(Ordering::Relaxed);
+        let bandwidth = self.bandwidth.load(Ordering::Relaxed);
+        Limits {
+            iops: (iops != NONE).then(|| Iops(f64::from_bits(iops))),
+            bandwidth: (bandwidth != NONE).then_some(BytesPerSec(bandwidth)),
+        }
+    }
+}
+
+/// What may be asked of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "kebab-case")]
+pub enum Word {
+    /// Limits and weight; `None` leaves as it is, a limit of zero lifts it.
+    Limit {
+        /// The volume's name.
+        volume: String,
+        /// Requests per second.
+        iops: Option<Iops>,
+        /// Bytes per second.
+        bandwidth: Option<BytesPerSec>,
+        /// Weight among the volumes of a limited tier.
+        weight: Option<f64>,
+    },
+}
+
+impl Stage for Throttle {
+    const NAME: &'static str = "throttle";
+    /// Where its limits come from.
+    type Setup = Arc<Share>;
+    type Word = Word;
+    const WORDS: &'static [&'static str] = &["limit"];
+    type Status = ();
+    type Sample = ();
+
+    fn new(share: Arc<Share>, _: &VolumeMap, _: u64) -> Self {
+        Self {
+            clocks: volume::Throttle::new(),
+            share,
+        }
+    }
+
+    #[inline]
+    fn arrived(&mut self, now_ns: u64, request: &GuestRequest) -> u64 {
+        if !matches!(request.op, GuestOp::Read | GuestOp::Write) {
+            return 0;
+        }
+        self.share.arrived(request.length);
+        self.clocks.set(self.share.limits());
+        if !self.clocks.limits_anything() {
+            return 0;
+        }
+        self.clocks.admit(now_ns, request.length)
+    }
+
+    fn check(word: &Word) -> Result<(), String> {
+        let Word::Limit { weight, .. } = word;
+        weight.map_or(Ok(()), weighable)
+    }
+
+    fn carry_out(word: Word, desk: &Desk) -> Result<Told, String> {
+        let Word::Limit {
+            volume,
+            iops,
+            bandwidth,
+            weight,
+        } = word;
+        desk.limit_volume(&volume, iops, bandwidth, weight)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stages::tests::{map, request};
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    fn go_ns(throttle: &mut Throttle, op: GuestOp) -> u64 {
+        throttle.arrived(SECOND_NS, &request(op, 0, 4096))
+    }
+
+    #[test]
+    fn reads_and_writes_wait_for_their_limits_and_what_they_want_is_counted() {
+        let share = Arc::new(Share::default());
+        let mut throttle = Throttle::new(share.clone(), &map(), 0);
+        for _ in 0..100 {
+            assert!(go_ns(&mut throttle, GuestOp::Read) <= SECOND_NS);
+        }
+        assert_eq!(share.totals(), (100, 100 * 4096));
+        share.limit(Limits {
+            iops: Some(Iops(10.0)),
+            bandwidth: None,
+        });
+        // One at once, from a burst that is smaller than two of them; each further one a tenth of a second later.
+        assert!(go_ns(&mut throttle, GuestOp::Write) <= SECOND_NS);
+        let second = go_ns(&mut throttle, GuestOp::Read);
+        assert!(second > SECOND_NS, "{second}");
+        assert_eq!(
+            go_ns(&mut throttle, GuestOp::Write) - second,
+            SECOND_NS / 10
+        );
+        // What moves no data neither waits nor counts.
+        for op in [GuestOp::Flush, GuestOp::Trim, GuestOp::Zero] {
+            assert_eq!(go_ns(&mut throttle, op), 0);
+        }
+        assert_eq!(share.totals().0, 103);
+        // Limits that are lifted are forgotten, with what was owed.
+        share.limit(Limits::default());
+        assert!(go_ns(&mut throttle, GuestOp::Read) <= SECOND_NS);
+    }
+}
