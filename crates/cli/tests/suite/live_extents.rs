@@ -243,12 +243,8 @@ fn extents_move_up_and_nothing_is_lost(strategy: &str) {
     std::fs::write(bench.path().join("facts.toml"), facts).unwrap();
     let again = bench.json(&["sim", "plan", "facts.toml"]);
     let of = |plan: &Value, key: &str| -> Vec<Value> {
-        plan["moves"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|m| m[key].clone())
-            .collect()
+        let list = ["moves", "actions"].iter().find_map(|l| plan[l].as_array());
+        list.unwrap().iter().map(|m| m[key].clone()).collect()
     };
     assert_eq!(of(&again, "extents"), of(&plan, "extents"));
 
