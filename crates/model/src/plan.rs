@@ -26,18 +26,18 @@ pub struct Plan {
 
 impl Plan {
     /// Its moves, by position.
-    pub fn moves(&self) -> Vec<&Move> {
-        let of = |action| match action {
-            &Action::Move(ref m) => Some(m),
+    pub fn moves<'a>(&'a self) -> Vec<&'a Move> {
+        let of = |action: &'a Action| match action {
+            Action::Move(m) => Some(m),
             _ => None,
         };
         self.actions.iter().filter_map(of).collect()
     }
 
     /// Its calibration sessions, to start now.
-    pub fn calibrations(&self) -> Vec<&CalibrationRun> {
-        let of = |action| match action {
-            &Action::Calibrate(ref run) => Some(run),
+    pub fn calibrations<'a>(&'a self) -> Vec<&'a CalibrationRun> {
+        let of = |action: &'a Action| match action {
+            Action::Calibrate(run) => Some(run),
             _ => None,
         };
         self.actions.iter().filter_map(of).collect()
