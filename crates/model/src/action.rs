@@ -226,17 +226,4 @@ impl Action {
             Action::Mirror(a) => a.volume,
         }
     }
-
-    /// For what, why, and at what price.
-    pub fn terms(&self) -> &Terms {
-        match self {
-            Action::Move(a) => &a.terms,
-            Action::Calibrate(a) => &a.terms,
-            Action::Throttle(a) => &a.terms,
-            Action::CacheShare(a) => &a.terms,
-            Action::OverProvisioning(a) => &a.terms,
-            Action::Appliance(a) => &a.terms,
-            Action::Mirror(a) => &a.terms,
-        }
-    }
 }

@@ -26,21 +26,21 @@ pub struct Plan {
 
 impl Plan {
     /// Its moves, by position.
-    pub fn moves<'a>(&'a self) -> Vec<&'a Move> {
-        let of = |action: &'a Action| match action {
+    pub fn moves(&self) -> Vec<&Move> {
+        let moves = self.actions.iter().filter_map(|action| match action {
             Action::Move(m) => Some(m),
             _ => None,
-        };
-        self.actions.iter().filter_map(of).collect()
+        });
+        moves.collect()
     }
 
     /// Its calibration sessions, to start now.
-    pub fn calibrations<'a>(&'a self) -> Vec<&'a CalibrationRun> {
-        let of = |action: &'a Action| match action {
+    pub fn calibrations(&self) -> Vec<&CalibrationRun> {
+        let runs = self.actions.iter().filter_map(|action| match action {
             Action::Calibrate(run) => Some(run),
             _ => None,
-        };
-        self.actions.iter().filter_map(of).collect()
+        });
+        runs.collect()
     }
 }
 

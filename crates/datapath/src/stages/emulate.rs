@@ -31,7 +31,6 @@ pub struct Sample {
 }
 
 impl DeviceStage for Emulate {
-    const NAME: &'static str = "emulate";
     type Sample = Sample;
 
     fn new(record: &DeviceRecord) -> Self {

@@ -115,7 +115,6 @@ impl Inject {
 }
 
 impl Stage for Inject {
-    const NAME: &'static str = "inject";
     type Setup = ();
     type Word = Word;
     const WORDS: &'static [&'static str] = &["inject"];

@@ -98,7 +98,6 @@ impl Measure {
 }
 
 impl Stage for Measure {
-    const NAME: &'static str = "measure";
     /// Whether it is on from the start.
     type Setup = bool;
     type Word = Word;

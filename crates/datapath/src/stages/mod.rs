@@ -38,9 +38,6 @@ pub use calls::{Call, Served};
 ///
 /// What it leaves out it does not do. Nothing here may wait, or allocate for each request.
 pub trait Stage: Sized {
-    /// Its name: that of its field, and in the documentation.
-    const NAME: &'static str;
-
     /// What is decided before the volume is served; by default, what it begins with where nothing was.
     type Setup: Default;
 
@@ -144,9 +141,6 @@ impl Answered {
 
 /// A stage that all I/O on a device passes, from all workers.
 pub trait DeviceStage: Default {
-    /// Its name: that of its field, and in the documentation.
-    const NAME: &'static str;
-
     /// Its fields in samples ([`crate::desk::DeviceSample`]); by default, those of a device that cannot be used. `()` for none.
     type Sample: Default + Serialize + DeserializeOwned;
 
@@ -206,9 +200,9 @@ macro_rules! stages {
         }
 
         impl Stages {
-            /// Names and words of all.
+            /// Names of all, which are those of their fields, and their words.
             pub const ALL: &[(&str, &[&str])] = &[
-                $($(#[$only])* (<$stage::$Stage as Stage>::NAME, <$stage::$Stage as Stage>::WORDS),)*
+                $($(#[$only])* (stringify!($stage), <$stage::$Stage as Stage>::WORDS),)*
             ];
 
             /// A volume is served from now on.
@@ -325,7 +319,7 @@ macro_rules! device_stages {
 
         impl DeviceStages {
             /// Names of all.
-            pub const ALL: &[&str] = &[$(<$stage::$Stage as DeviceStage>::NAME,)*];
+            pub const ALL: &[&str] = &[$(stringify!($stage),)*];
 
             /// A device is opened.
             pub fn new(record: &DeviceRecord) -> Self {

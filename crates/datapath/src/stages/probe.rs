@@ -39,7 +39,6 @@ pub struct Sample {
 }
 
 impl Stage for Probe {
-    const NAME: &'static str = "probe";
     type Setup = ();
     type Word = Word;
     const WORDS: &'static [&'static str] = &["probe-hold"];

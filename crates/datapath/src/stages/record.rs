@@ -95,7 +95,6 @@ impl Recording {
 }
 
 impl Stage for Recording {
-    const NAME: &'static str = "record";
     type Setup = ();
     type Word = Word;
     const WORDS: &'static [&'static str] = &["record", "record-end"];

@@ -99,7 +99,6 @@ pub enum Word {
 }
 
 impl Stage for Throttle {
-    const NAME: &'static str = "throttle";
     /// Where its limits come from.
     type Setup = Arc<Share>;
     type Word = Word;

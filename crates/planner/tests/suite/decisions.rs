@@ -422,7 +422,13 @@ fn what_no_world_carries_out_is_refused_by_name() {
         format!("action {i}: nobody carries out one of the kind {kind} yet")
     });
     assert_eq!(texts, expected.collect::<Vec<_>>());
-    // They are words that are understood.
+    // They are words that are understood, and they are called what they are stored as.
+    for action in &actions {
+        assert_eq!(
+            serde_json::to_value(action).unwrap()["action"],
+            action.name()
+        );
+    }
     let kept = serde_json::to_string(&plan).unwrap();
     assert_eq!(serde_json::from_str::<Plan>(&kept).unwrap(), plan);
 }

@@ -117,7 +117,7 @@ switch!(
 );
 switch!(
     /// Unit and occasion of the migration cost (Alg. 2 l. 16–18).
-    Cost {
+    MoveCost {
         /// Seconds; staying is charged like moving.
         literal Seconds,
         /// Migration epochs; staying is free.
@@ -247,7 +247,7 @@ pub struct AutoTieringConfig {
     /// Demand above the caps.
     pub over_demand: Option<OverDemand>,
     /// Unit of the migration cost.
-    pub move_cost: Option<Cost>,
+    pub move_cost: Option<MoveCost>,
     /// Aged history.
     pub history: Option<History>,
     /// Control windows.
@@ -328,7 +328,7 @@ pub(crate) struct Switches {
     pub(crate) intercept: Intercept,
     pub(crate) concurrency: Concurrency,
     pub(crate) over_demand: OverDemand,
-    pub(crate) move_cost: Cost,
+    pub(crate) move_cost: MoveCost,
     pub(crate) history: History,
     pub(crate) controls: Controls,
     pub(crate) space_term: SpaceTerm,
@@ -357,7 +357,7 @@ impl AutoTieringConfig {
             intercept: self.intercept.unwrap_or(Intercept::of(form)),
             concurrency: self.concurrency.unwrap_or(Concurrency::of(form)),
             over_demand: self.over_demand.unwrap_or(OverDemand::of(form)),
-            move_cost: self.move_cost.unwrap_or(Cost::of(form)),
+            move_cost: self.move_cost.unwrap_or(MoveCost::of(form)),
             history: self.history.unwrap_or(History::of(form)),
             controls: self.controls.unwrap_or(Controls::of(form)),
             space_term: self.space_term.unwrap_or(SpaceTerm::of(form)),

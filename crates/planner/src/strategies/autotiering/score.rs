@@ -4,7 +4,7 @@ use model::{AgedBy, Aging, MatchPart, MatchParts, Measured, Prediction, Rejectio
 use units::{DeviceId, TierId, VolumeId};
 
 use super::VolumeState;
-use super::config::{AutoTieringConfig, Cost, History, OverDemand, SpaceTerm, Switches};
+use super::config::{AutoTieringConfig, History, MoveCost, OverDemand, SpaceTerm, Switches};
 use super::predict;
 use crate::assign::Shares;
 use crate::ledger::Demand;
@@ -77,8 +77,8 @@ pub(crate) fn score(
     // Eq. 7's g, on the device where it is least: the paper's rate is all that source and target have to spare; ours is
     // what the copy will be planned with.
     let rate = |d: DeviceId| match switches.move_cost {
-        Cost::Seconds => spare_bandwidth(facts, volume, d).max(MIGRATION_RATE_MIN),
-        Cost::Epochs => copy_bandwidth(facts, context.policy, volume, d).as_f64(),
+        MoveCost::Seconds => spare_bandwidth(facts, volume, d).max(MIGRATION_RATE_MIN),
+        MoveCost::Epochs => copy_bandwidth(facts, context.policy, volume, d).as_f64(),
     };
     let devices = &facts.topology.tier(tier).devices;
     let move_s = devices
@@ -86,9 +86,9 @@ pub(crate) fn score(
         .map(|d| v.size.as_f64() / rate(*d))
         .fold(f64::INFINITY, f64::min);
     let cost = match switches.move_cost {
-        Cost::Epochs if tier == here => 0.0,
+        MoveCost::Epochs if tier == here => 0.0,
         // Seconds weigh as much as epochs, so that the two forms differ in what is charged and not in how much.
-        Cost::Epochs | Cost::Seconds => {
+        MoveCost::Epochs | MoveCost::Seconds => {
             objective.move_cost(context.policy, move_s) / config.payback()
         }
     };
