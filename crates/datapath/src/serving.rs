@@ -145,3 +145,27 @@ impl Serving {
         }
     }
 }
+
+/// A served array with a device of 8 MiB on the tier `fast` and a volume `data` of 1 MiB, in a directory, and where it listens.
+#[cfg(test)]
+pub(crate) fn one_volume(dir: &Path) -> (Serving, Listen) {
+    let new = crate::desk::NewDevice {
+        tier: "fast".into(),
+        source: crate::desk::NewSource::Dir(dir.into()),
+        size: Some(units::Bytes::mib(8)),
+        emulate: None,
+    };
+    let array = dir.join("array");
+    crate::reach::add_device(&array, None, new).unwrap();
+    let serving = Serving::start(&array, ServerConfig::default()).unwrap();
+    let listen = Listen::Unix(dir.join("nbd.sock"));
+    serving.listen(&listen).unwrap();
+    let create = crate::desk::Ask::Create {
+        volume: "data".into(),
+        size: units::Bytes::mib(1),
+        tier: "fast".into(),
+        class: None,
+    };
+    serving.desk().ask(create).unwrap();
+    (serving, listen)
+}

@@ -8,28 +8,17 @@ use std::collections::BTreeMap;
 use config::scenario::{ClientConfig, Recorded, RecordedFacts, Scenario, VolumeConfig};
 use config::{AffinityConfig, ClassConfig, MemberConfig, PolicyConfig, TierConfig};
 use model::{Facts, Measured, Outcome, Plan, Policy, Report};
-use serde::de::DeserializeOwned;
 use trace::{Habits, SizeShare};
 use units::{Bytes, Iops, Nanos, TierId, VolumeId};
 
-use crate::controller::{held_extents, scored};
 use crate::settings::Settings;
-use crate::store::StoredDecision;
-use crate::view::{HeldMove, MoveState, PlanState, PlanView, PlannedMove};
+use crate::store::{StoredDecision, read};
 
 /// Length of a run of the exported scenario.
 const DURATION: Nanos = Nanos::from_secs(3600);
 
 /// Requests of the made-up clients have whole pages.
 const PAGE: u64 = 4096;
-
-fn read<T: DeserializeOwned>(what: &str, value: &serde_json::Value) -> Result<T, String> {
-    if value.is_null() {
-        return Err(format!("the {what} of this decision are not kept any more"));
-    }
-    serde_json::from_value(value.clone())
-        .map_err(|e| format!("the {what} of this decision are not understood: {e}"))
-}
 
 /// The file's text.
 ///
@@ -199,78 +188,4 @@ fn policy_words(policy: &Policy, facts: &Facts) -> PolicyConfig {
         threshold: Some(gates.threshold),
         no_injection: policy.no_injection.iter().map(|v| volume(*v)).collect(),
     }
-}
-
-/// A plan that is not the newest any more, as it was made.
-///
-/// # Errors
-/// A decision that is not understood.
-pub fn old_plan(decision: &StoredDecision) -> Result<PlanView, String> {
-    let plan: Plan = read("moves", &decision.plan)?;
-    let report: Report = read("reasons", &decision.report)?;
-    let facts: Option<Facts> = read("facts", &decision.facts).ok();
-    let volume = |v: VolumeId| {
-        facts.as_ref().map_or_else(
-            || format!("volume {}", v.0),
-            |f| f.volumes[v.index()].name.clone(),
-        )
-    };
-    let device = |d: units::DeviceId| {
-        facts.as_ref().map_or_else(
-            || format!("device {}", d.0),
-            |f| f.topology.device(d).name.clone(),
-        )
-    };
-    let tier = |d: units::DeviceId| {
-        let of = |f: &Facts| f.topology.tier(f.topology.tier_of(d)).name.clone();
-        facts.as_ref().map_or_else(|| "unknown".into(), of)
-    };
-    let mut scored = scored(&report);
-    let moves = plan.moves().into_iter().enumerate().map(|(i, m)| PlannedMove {
-        position: i as u32,
-        job: None,
-        volume: volume(m.volume),
-        from_tier: tier(m.from),
-        to_tier: tier(m.to),
-        from: device(m.from),
-        to: device(m.to),
-        extents: m.extents.clone(),
-        goal: m.terms.goal,
-        reason: m.terms.reason.to_string(),
-        bytes: m.terms.cost.bytes.0,
-        duration_ns: m.terms.cost.duration.0,
-        before_us: m.terms.effect.latency_before_us,
-        after_us: m.terms.effect.latency_after_us,
-        after_moves: m.after.clone(),
-        scored: scored
-            .remove(volume(m.volume).as_str())
-            .unwrap_or_default(),
-        state: MoveState::Ended {
-            why: "a newer plan has taken this one's place; `terrace job list` says what became of its moves".into(),
-        },
-    });
-    let held = report.volumes.iter().filter_map(|v| match &v.outcome {
-        Outcome::Held { wanted, by } => Some(HeldMove {
-            volume: v.volume.clone(),
-            tier: v.tier.clone(),
-            wanted: wanted.clone(),
-            why: by.to_string(),
-        }),
-        _ => None,
-    });
-    let mut held: Vec<HeldMove> = held.collect();
-    held.extend(held_extents(&report));
-    let stays = |o: &Outcome| matches!(o, Outcome::Stay);
-    Ok(PlanView {
-        host: decision.host.clone(),
-        generation: plan.generation,
-        parent: plan.parent,
-        at_ns: plan.at.0,
-        strategy: plan.strategy.clone(),
-        state: PlanState::Superseded,
-        moves: moves.collect(),
-        held,
-        staying: report.volumes.iter().filter(|v| stays(&v.outcome)).count() as u32,
-        notes: report.notes.clone(),
-    })
 }

@@ -5,6 +5,7 @@ pub mod controller;
 pub mod export;
 mod load;
 pub mod managed;
+pub mod planned;
 pub mod question;
 pub mod recording;
 mod reload;

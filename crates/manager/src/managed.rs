@@ -9,6 +9,7 @@ use units::Nanos;
 
 use crate::controller::Controller;
 use crate::export;
+use crate::planned;
 use crate::question::{Actor, Answer, Done, Question, Refusal};
 use crate::recording::{Call, Entry, RECORDING_SCHEMA};
 use crate::service::{MessageRefusal, Now, Service};
@@ -374,7 +375,7 @@ impl<S: Store> Managed<S> {
             .map_err(|e| Refusal::Unavailable(e.to_string()))?;
         let decision = found
             .ok_or_else(|| Refusal::NotFound(format!("there is no plan {generation} of {host}")))?;
-        export::old_plan(&decision)
+        planned::old(&decision)
             .map(|p| Answer::Plan(Box::new(p)))
             .map_err(Refusal::Conflict)
     }

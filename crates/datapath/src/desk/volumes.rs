@@ -244,35 +244,15 @@ fn info(keeper: &Keeper, volume: &VolumeRecord, moves: &[MoveRecord]) -> Result<
 mod tests {
     use super::*;
     use crate::client::Client;
-    use crate::desk::{Ask, NewDevice, NewSource};
-    use crate::reach::add_device;
-    use crate::server::{Listen, ServerConfig};
-    use crate::serving::Serving;
+    use crate::serving::one_volume;
 
     /// A guest that connects after the first look at a volume is met by its worker, which counts again: what is looked at
     /// first is left out here.
     #[test]
     fn the_worker_itself_refuses_to_cut_a_guest_off() {
         let dir = tempfile::tempdir().unwrap();
-        let new = NewDevice {
-            tier: "fast".into(),
-            source: NewSource::Dir(dir.path().into()),
-            size: Some(Bytes::mib(8)),
-            emulate: None,
-        };
-        let array = dir.path().join("array");
-        add_device(&array, None, new).unwrap();
-        let serving = Serving::start(&array, ServerConfig::default()).unwrap();
-        let listen = Listen::Unix(dir.path().join("nbd.sock"));
-        serving.listen(&listen).unwrap();
+        let (serving, listen) = one_volume(dir.path());
         let desk = serving.desk();
-        let create = Ask::Create {
-            volume: "data".into(),
-            size: Bytes::mib(1),
-            tier: "fast".into(),
-            class: None,
-        };
-        desk.ask(create).unwrap();
         let id = desk.volume("data").unwrap().id;
         let connect = || Client::connect(&listen.uri("data").parse().unwrap());
 

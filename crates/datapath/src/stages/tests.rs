@@ -10,11 +10,9 @@ use volume::VolumeMap;
 use super::probe::{Sample, Word as ProbeWord};
 use super::{DeviceStages, Stages, StagesSample, StagesStatus, Word};
 use crate::client::Client;
-use crate::desk::{Ask, NewDevice, NewSource, Told};
+use crate::desk::{Ask, Told};
 use crate::engine::{GuestOp, GuestRequest};
-use crate::reach::add_device;
-use crate::server::{Listen, ServerConfig};
-use crate::serving::Serving;
+use crate::serving::one_volume;
 
 pub(super) fn request(op: GuestOp, offset: u64, length: u64) -> GuestRequest {
     GuestRequest {
@@ -98,25 +96,8 @@ fn fields_of_stages_are_those_of_the_volume() {
 #[test]
 fn a_filter_is_a_file_and_a_line() {
     let dir = tempfile::tempdir().unwrap();
-    let new = NewDevice {
-        tier: "fast".into(),
-        source: NewSource::Dir(dir.path().into()),
-        size: Some(Bytes::mib(8)),
-        emulate: None,
-    };
-    let array = dir.path().join("array");
-    add_device(&array, None, new).unwrap();
-    let serving = Serving::start(&array, ServerConfig::default()).unwrap();
-    let listen = Listen::Unix(dir.path().join("nbd.sock"));
-    serving.listen(&listen).unwrap();
+    let (serving, listen) = one_volume(dir.path());
     let desk = serving.desk();
-    desk.ask(Ask::Create {
-        volume: "data".into(),
-        size: Bytes::mib(1),
-        tier: "fast".into(),
-        class: None,
-    })
-    .unwrap();
 
     let hold = |hold_ns| ProbeWord::ProbeHold {
         volume: "data".into(),

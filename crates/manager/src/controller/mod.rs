@@ -45,7 +45,6 @@ use model::Mode;
 use model::TierState;
 
 use host::{Current, Host, Kept, Link};
-pub(crate) use reasons::{held_extents, scored};
 
 /// Orders are good for so many windows after the report that they answer.
 const LEASE_WINDOWS: u64 = 3;

@@ -1,69 +1,23 @@
 //! Plans with their reasons, and why a volume is where it is.
 
-use std::collections::BTreeMap;
-
 use executor::{JobId, JobState};
-use model::{Outcome, Report, TierOption, Verdict, VolumeReport};
+use model::Outcome;
 
 use super::Controller;
 use super::host::{Current, Host};
-use crate::view::{
-    ExtentsWhyView, HeldMove, MoveState, OptionView, PlanState, PlanView, PlannedMove, WhyNotView,
-    WhyView,
-};
+use crate::planned::{self, Names, option_view};
+use crate::view::{ExtentsWhyView, MoveState, PlanView, WhyNotView, WhyView};
 use crate::wire::VolumeWindow;
-
-/// Extents that were wanted on another tier and stay.
-pub(crate) fn held_extents(report: &Report) -> impl Iterator<Item = HeldMove> + '_ {
-    report.volumes.iter().flat_map(|v| {
-        v.extents.iter().filter_map(|e| {
-            let by = e.refused.as_ref()?;
-            let s = if e.extents == 1 { "" } else { "s" };
-            Some(HeldMove {
-                volume: v.volume.clone(),
-                tier: e.from.clone(),
-                wanted: e.to.clone(),
-                why: format!("{} extent{s}, {}: {by}", e.extents, e.reason),
-            })
-        })
-    })
-}
-
-/// A tier as it was weighed for a volume.
-fn option_view(option: &TierOption) -> OptionView {
-    OptionView {
-        tier: option.tier.clone(),
-        score: option.score,
-        parts: option.parts,
-        latency_us: option.predicted.map(|p| p.latency_us),
-        iops: option.predicted.map(|p| p.iops),
-        verdict: match &option.verdict {
-            Verdict::Chosen => "chosen".into(),
-            Verdict::NotNeeded => "possible, another one was better".into(),
-            Verdict::Rejected { by } => by.to_string(),
-        },
-    }
-}
-
-/// Of every volume of a report the tiers whose scores have parts.
-pub(crate) fn scored(report: &Report) -> BTreeMap<&str, Vec<OptionView>> {
-    let of = |row: &VolumeReport| {
-        let with_parts = row.options.iter().filter(|o| o.parts.is_some());
-        with_parts.map(option_view).collect()
-    };
-    let rows = report.volumes.iter();
-    rows.map(|row| (row.volume.as_str(), of(row))).collect()
-}
 
 impl Controller {
     pub(super) fn plan_view(&self, host: &Host, current: &Current) -> PlanView {
-        let plan = &current.plan;
-        let tier = |d: units::DeviceId| current.tiers[d.index()].clone();
-        let device = |d: units::DeviceId| current.devices[d.index()].clone();
-        let mut scored = scored(&current.report);
-        let moves = plan.moves().into_iter().enumerate().map(|(i, m)| {
-            let id = JobId(current.first_job + i as u32);
-            let job = host.executor.get(id);
+        let names = Names {
+            volume: &|v| current.volumes[v.index()].clone(),
+            device: &|d| current.devices[d.index()].clone(),
+            tier: &|d| current.tiers[d.index()].clone(),
+        };
+        planned::view(&host.name, &current.plan, &current.report, &names, |i| {
+            let job = host.executor.get(JobId(current.first_job + i as u32));
             let state = match job.map(|j| &j.state) {
                 None => MoveState::Ended {
                     why: "it ended some time ago".into(),
@@ -80,58 +34,8 @@ impl Controller {
                     Some(why) => MoveState::Ended { why },
                 },
             };
-            PlannedMove {
-                position: i as u32,
-                job: job.map(|j| j.id.0),
-                volume: current.volumes[m.volume.index()].clone(),
-                from_tier: tier(m.from),
-                to_tier: tier(m.to),
-                from: device(m.from),
-                to: device(m.to),
-                extents: m.extents.clone(),
-                goal: m.terms.goal,
-                reason: m.terms.reason.to_string(),
-                bytes: m.terms.cost.bytes.0,
-                duration_ns: m.terms.cost.duration.0,
-                before_us: m.terms.effect.latency_before_us,
-                after_us: m.terms.effect.latency_after_us,
-                after_moves: m.after.clone(),
-                scored: scored
-                    .remove(current.volumes[m.volume.index()].as_str())
-                    .unwrap_or_default(),
-                state,
-            }
-        });
-        let held = current
-            .report
-            .volumes
-            .iter()
-            .filter_map(|v| match &v.outcome {
-                Outcome::Held { wanted, by } => Some(HeldMove {
-                    volume: v.volume.clone(),
-                    tier: v.tier.clone(),
-                    wanted: wanted.clone(),
-                    why: by.to_string(),
-                }),
-                _ => None,
-            });
-        let mut held: Vec<HeldMove> = held.collect();
-        held.extend(held_extents(&current.report));
-        let stays = |v: &&VolumeReport| {
-            v.outcome == Outcome::Stay && v.extents.iter().all(|e| e.refused.is_some())
-        };
-        PlanView {
-            host: host.name.clone(),
-            generation: plan.generation,
-            parent: plan.parent,
-            at_ns: plan.at.0,
-            strategy: plan.strategy.clone(),
-            state: PlanState::Current,
-            moves: moves.collect(),
-            held,
-            staying: current.report.volumes.iter().filter(stays).count() as u32,
-            notes: current.report.notes.clone(),
-        }
+            (job.map(|j| j.id.0), state)
+        })
     }
 
     pub(super) fn why(&self, host: &Host, v: &VolumeWindow) -> WhyView {

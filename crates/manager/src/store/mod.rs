@@ -11,6 +11,7 @@ pub mod contract;
 pub mod memory;
 
 use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -141,6 +142,21 @@ pub struct StoredDecision {
     pub plan: serde_json::Value,
     /// `model::Report`.
     pub report: serde_json::Value,
+}
+
+/// A part of a stored decision.
+///
+/// # Errors
+/// It is not kept any more, or not understood.
+pub(crate) fn read<T: DeserializeOwned>(
+    what: &str,
+    value: &serde_json::Value,
+) -> Result<T, String> {
+    if value.is_null() {
+        return Err(format!("the {what} of this decision are not kept any more"));
+    }
+    serde_json::from_value(value.clone())
+        .map_err(|e| format!("the {what} of this decision are not understood: {e}"))
 }
 
 /// What the store is asked for a volume's past: windows that end from `from_ns` to `to_ns`, both included.

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use manager::view::HeldMove;
-use model::{Facts, Move, Outcome, Plan, Report};
+use manager::planned::held;
+use model::{Facts, Move, Plan, Report};
 use units::DeviceId;
 
 use super::count;
@@ -67,18 +67,4 @@ fn moves(facts: &Facts, moves: &[&Move]) -> String {
         ]
     });
     table(&columns, rows.collect())
-}
-
-fn held(report: &Report) -> Vec<HeldMove> {
-    let rows = report.volumes.iter();
-    rows.filter_map(|v| match &v.outcome {
-        Outcome::Held { wanted, by } => Some(HeldMove {
-            volume: v.volume.clone(),
-            tier: v.tier.clone(),
-            wanted: wanted.clone(),
-            why: by.to_string(),
-        }),
-        Outcome::Stay | Outcome::Move { .. } => None,
-    })
-    .collect()
 }

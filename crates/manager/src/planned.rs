@@ -1,0 +1,152 @@
+//! A plan as it is shown, with its reasons: the same of one that is being carried out and of one from the store.
+
+use std::collections::BTreeMap;
+
+use model::{Facts, Outcome, Plan, Report, TierOption, Verdict, VolumeReport};
+use units::{DeviceId, VolumeId};
+
+use crate::store::{StoredDecision, read};
+use crate::view::{HeldMove, MoveState, OptionView, PlanState, PlanView, PlannedMove};
+
+/// What the ids of a plan are called.
+pub(crate) struct Names<'a> {
+    /// A volume.
+    pub volume: &'a dyn Fn(VolumeId) -> String,
+    /// A device.
+    pub device: &'a dyn Fn(DeviceId) -> String,
+    /// The tier of a device.
+    pub tier: &'a dyn Fn(DeviceId) -> String,
+}
+
+/// The plan of a host; `state` says of the move at a position its job and what became of it.
+pub(crate) fn view(
+    host: &str,
+    plan: &Plan,
+    report: &Report,
+    names: &Names<'_>,
+    state: impl Fn(usize) -> (Option<u32>, MoveState),
+) -> PlanView {
+    let mut scored = scored(report);
+    let moves = plan.moves().into_iter().enumerate().map(|(i, m)| {
+        let (job, state) = state(i);
+        let volume = (names.volume)(m.volume);
+        PlannedMove {
+            position: i as u32,
+            job,
+            from_tier: (names.tier)(m.from),
+            to_tier: (names.tier)(m.to),
+            from: (names.device)(m.from),
+            to: (names.device)(m.to),
+            extents: m.extents.clone(),
+            goal: m.terms.goal,
+            reason: m.terms.reason.to_string(),
+            bytes: m.terms.cost.bytes.0,
+            duration_ns: m.terms.cost.duration.0,
+            before_us: m.terms.effect.latency_before_us,
+            after_us: m.terms.effect.latency_after_us,
+            after_moves: m.after.clone(),
+            scored: scored.remove(volume.as_str()).unwrap_or_default(),
+            volume,
+            state,
+        }
+    });
+    let stays = |v: &&VolumeReport| {
+        v.outcome == Outcome::Stay && v.extents.iter().all(|e| e.refused.is_some())
+    };
+    PlanView {
+        host: host.into(),
+        generation: plan.generation,
+        parent: plan.parent,
+        at_ns: plan.at.0,
+        strategy: plan.strategy.clone(),
+        state: PlanState::Current,
+        moves: moves.collect(),
+        held: held(report),
+        staying: report.volumes.iter().filter(stays).count() as u32,
+        notes: report.notes.clone(),
+    }
+}
+
+/// A plan that is not the newest any more, as it was made.
+///
+/// # Errors
+/// A decision that is not understood.
+pub fn old(decision: &StoredDecision) -> Result<PlanView, String> {
+    let plan: Plan = read("moves", &decision.plan)?;
+    let report: Report = read("reasons", &decision.report)?;
+    let facts: Option<Facts> = read("facts", &decision.facts).ok();
+    let facts = facts.as_ref();
+    let names = Names {
+        volume: &|v| match facts {
+            Some(f) => f.volumes[v.index()].name.clone(),
+            None => format!("volume {}", v.0),
+        },
+        device: &|d| match facts {
+            Some(f) => f.topology.device(d).name.clone(),
+            None => format!("device {}", d.0),
+        },
+        tier: &|d| match facts {
+            Some(f) => f.topology.tier(f.topology.tier_of(d)).name.clone(),
+            None => "unknown".into(),
+        },
+    };
+    let why =
+        "a newer plan has taken this one's place; `terrace job list` says what became of its moves";
+    let ended = |_| (None, MoveState::Ended { why: why.into() });
+    Ok(PlanView {
+        state: PlanState::Superseded,
+        ..view(&decision.host, &plan, &report, &names, ended)
+    })
+}
+
+/// Volumes, then extents, that were wanted on another tier and stay.
+pub fn held(report: &Report) -> Vec<HeldMove> {
+    let volumes = report.volumes.iter().filter_map(|v| match &v.outcome {
+        Outcome::Held { wanted, by } => Some(HeldMove {
+            volume: v.volume.clone(),
+            tier: v.tier.clone(),
+            wanted: wanted.clone(),
+            why: by.to_string(),
+        }),
+        Outcome::Stay | Outcome::Move { .. } => None,
+    });
+    let extents = report.volumes.iter().flat_map(|v| {
+        v.extents.iter().filter_map(|e| {
+            let by = e.refused.as_ref()?;
+            let s = if e.extents == 1 { "" } else { "s" };
+            Some(HeldMove {
+                volume: v.volume.clone(),
+                tier: e.from.clone(),
+                wanted: e.to.clone(),
+                why: format!("{} extent{s}, {}: {by}", e.extents, e.reason),
+            })
+        })
+    });
+    volumes.chain(extents).collect()
+}
+
+/// A tier as it was weighed for a volume.
+pub(crate) fn option_view(option: &TierOption) -> OptionView {
+    OptionView {
+        tier: option.tier.clone(),
+        score: option.score,
+        parts: option.parts,
+        latency_us: option.predicted.map(|p| p.latency_us),
+        iops: option.predicted.map(|p| p.iops),
+        verdict: match &option.verdict {
+            Verdict::Chosen => "chosen".into(),
+            Verdict::NotNeeded => "possible, another one was better".into(),
+            Verdict::Rejected { by } => by.to_string(),
+        },
+    }
+}
+
+/// Of every volume of a report the tiers whose scores have parts.
+fn scored(report: &Report) -> BTreeMap<&str, Vec<OptionView>> {
+    let of = |row: &VolumeReport| {
+        let with_parts = row.options.iter().filter(|o| o.parts.is_some());
+        with_parts.map(option_view).collect()
+    };
+    let rows = report.volumes.iter();
+    rows.map(|row| (row.volume.as_str(), of(row))).collect()
+}
