@@ -14,25 +14,29 @@ pub(crate) struct Held {
     said: Option<(ArrayPolicy, Vec<u64>)>,
     /// Why it was not taken, if so.
     refused: Option<String>,
-    /// Until when the objectives hold that were said last.
-    promised_until_ns: u64,
+    /// Until when the objectives hold that were said last, and to which life of the server.
+    promised: (u64, Vec<u64>),
 }
 
 impl Held {
-    /// Says what guests were promised, once for each answer of the controller. Servers from before know of no objectives: their moves
-    /// yield to the guests of their volumes only.
+    /// Says what guests were promised, once for each answer of the controller and each life of the server; one that begins after they are
+    /// over is told so, and its moves are as careful as those of one that knew them. Servers from before know of no objectives: their
+    /// moves yield to the guests of their volumes only.
     pub(crate) fn promise(
         &mut self,
         array: &ServedArray,
         objectives: &[ClassObjective],
         now_ns: u64,
         until_ns: u64,
+        life: &[u64],
     ) {
-        if until_ns == self.promised_until_ns || until_ns <= now_ns {
+        let known = self.promised.0 == until_ns && self.promised.1 == life;
+        if known || until_ns == 0 {
             return;
         }
-        self.promised_until_ns = until_ns;
-        if let Err(why) = array.promise(objectives, Nanos(until_ns - now_ns)) {
+        self.promised = (until_ns, life.to_vec());
+        let lasting_ns = until_ns.saturating_sub(now_ns).max(1);
+        if let Err(why) = array.promise(objectives, Nanos(lasting_ns)) {
             debug!(why, "the array does not take objectives");
         }
     }

@@ -168,11 +168,11 @@ fn look(array: &ServedArray, courier: &Courier, stop: &AtomicBool, trouble: &Tro
             log(&deed, &result);
             agent.done(&deed, result);
         }
+        let (objectives, until_ns) = agent.objectives();
+        held.promise(array, objectives, at_ns, until_ns, &life);
         if let Some(why) = agent.policy().and_then(|p| held.say(array, p, life)) {
             agent.remark(why);
         }
-        let (objectives, until_ns) = agent.objectives();
-        held.promise(array, objectives, at_ns, until_ns);
         // One letter at a time; the agent replaces what could not be sent by what is newer.
         if sent_ns.is_none()
             && let Some(message) = agent.poll_message()

@@ -275,6 +275,46 @@ pub fn buckets_since(now: &[(u16, u64)], earlier: &[(u16, u64)]) -> Option<Vec<(
     left.next().is_none().then_some(differences)
 }
 
+/// Sparse counts by bucket of two as those of one; all ascend.
+pub fn merged_buckets(a: &[(u16, u64)], b: &[(u16, u64)]) -> Vec<(u16, u64)> {
+    let mut out = Vec::with_capacity(a.len() + b.len());
+    let (mut i, mut j) = (0, 0);
+    while i < a.len() || j < b.len() {
+        let next = match (a.get(i), b.get(j)) {
+            (Some(x), Some(y)) if x.0 == y.0 => {
+                (i, j) = (i + 1, j + 1);
+                (x.0, x.1 + y.1)
+            }
+            (Some(x), Some(y)) if x.0 > y.0 => {
+                j += 1;
+                *y
+            }
+            (Some(x), _) => {
+                i += 1;
+                *x
+            }
+            (None, Some(y)) => {
+                j += 1;
+                *y
+            }
+            (None, None) => unreachable!("one of them goes on"),
+        };
+        out.push(next);
+    }
+    out
+}
+
+/// The value that a share `q` of sparse counts does not exceed, nanoseconds; none without values.
+pub fn bucket_quantile_ns(buckets: &[(u16, u64)], q: f64) -> Option<u64> {
+    let count: u64 = buckets.iter().map(|b| b.1).sum();
+    let rank = ((q * count as f64).ceil() as u64).clamp(1, count.max(1));
+    let mut seen = 0;
+    buckets.iter().find_map(|(bucket, n)| {
+        seen += n;
+        (seen >= rank).then(|| bucket_value_ns(usize::from(*bucket)))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

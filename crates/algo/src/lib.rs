@@ -43,7 +43,8 @@ pub use device_fit::{
 pub use heap::EventHeap;
 pub use heat::HeatCounters;
 pub use histogram::{
-    BUCKETS, Histogram, WindowHistograms, WindowSums, bucket_of, bucket_value_ns, buckets_since,
+    BUCKETS, Histogram, WindowHistograms, WindowSums, bucket_of, bucket_quantile_ns,
+    bucket_value_ns, buckets_since, merged_buckets,
 };
 pub use interference::{
     Correlation, Interference, InterferenceRule, MeasuredSeries, PairTest, interference,

@@ -14,7 +14,7 @@
 
 use model::{Objective, SloStatistic};
 
-use crate::histogram::{bucket_of, bucket_value_ns};
+use crate::histogram::{bucket_of, bucket_quantile_ns, bucket_value_ns, merged_buckets};
 
 /// Requests that were answered in a window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -138,6 +138,52 @@ pub fn misses(target: Objective, answered: Answered, overdue: Overdue) -> bool {
             let rank = ((q * count as f64).ceil() as u64).clamp(1, count);
             answered.count - answered.late < rank
         }
+    }
+}
+
+/// How requests kept to an objective.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Judged {
+    /// The statistic of the latency as the guest sees it, requests that wait for longer than the objective by their age so far:
+    /// then it is the least that it will be. None without requests.
+    pub statistic_ns: Option<u64>,
+    /// Requests that wait at the window's end, for longer than the objective.
+    pub waiting_late: u64,
+    /// Whether it was missed.
+    pub missed: bool,
+}
+
+fn wide(buckets: &[(u16, u64)]) -> impl Iterator<Item = (usize, u64)> + '_ {
+    buckets.iter().map(|(b, n)| (usize::from(*b), *n))
+}
+
+/// How requests kept to an objective: those that were answered, by their latencies, which add up to `sum_ns`, and those that wait, by
+/// their ages; both by bucket, ascending.
+pub fn judge(
+    target: Objective,
+    answered: &[(u16, u64)],
+    sum_ns: u128,
+    waiting: &[(u16, u64)],
+) -> Judged {
+    let of_answered = Answered::of_buckets(target, wide(answered), sum_ns);
+    let overdue = Overdue::of_buckets(target, wide(waiting));
+    let statistic_ns = match quantile(target.statistic) {
+        None => {
+            let count = u128::from(of_answered.count + overdue.count);
+            let mean_ns = (sum_ns + overdue.age_ns).checked_div(count);
+            mean_ns.map(|ns| u64::try_from(ns).unwrap_or(u64::MAX))
+        }
+        Some(q) => {
+            let late: Vec<_> = late(target, wide(waiting))
+                .map(|(b, n)| (b as u16, n))
+                .collect();
+            bucket_quantile_ns(&merged_buckets(answered, &late), q)
+        }
+    };
+    Judged {
+        statistic_ns,
+        waiting_late: overdue.count,
+        missed: misses(target, of_answered, overdue),
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use config::scenario::{ClientConfig, Recorded, RecordedFacts, Scenario, VolumeConfig};
 use config::{AffinityConfig, ClassConfig, MemberConfig, PolicyConfig, TierConfig};
-use model::{Facts, Measured, Outcome, Plan, Policy, Report};
+use model::{Facts, Measured, Policy};
 use trace::{Habits, SizeShare};
 use units::{Bytes, Iops, Nanos, TierId, VolumeId};
 

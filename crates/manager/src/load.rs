@@ -1,7 +1,7 @@
 //! Sums and differences of measured loads, and what can be said of one.
 
-use algo::objective::{self, Answered, Overdue};
-use algo::{bucket_value_ns, buckets_since};
+use algo::objective::{self, Judged};
+use algo::{bucket_quantile_ns, bucket_value_ns, buckets_since, merged_buckets};
 use model::Objective;
 
 use crate::wire::{DeviceIo, Load, LoadOf};
@@ -40,7 +40,7 @@ impl LoadOf {
         self.bytes += other.bytes;
         self.sum_ns += other.sum_ns;
         self.held_ns += other.held_ns;
-        self.buckets = merged(&self.buckets, &other.buckets);
+        self.buckets = merged_buckets(&self.buckets, &other.buckets);
     }
 
     /// Mean latency without what was injected, microseconds; none without requests.
@@ -56,7 +56,7 @@ impl LoadOf {
 
     /// The latency that a share `q` of the requests does not exceed, as the guest sees it; none without requests.
     pub fn quantile_ns(&self, q: f64) -> Option<u64> {
-        quantile_ns(&self.buckets, q)
+        bucket_quantile_ns(&self.buckets, q)
     }
 }
 
@@ -108,31 +108,17 @@ impl Load {
 
     /// The latency that a share `q` of all requests does not exceed, as the guest sees it; none without requests.
     pub fn quantile_ns(&self, q: f64) -> Option<u64> {
-        quantile_ns(&merged(&self.reads.buckets, &self.writes.buckets), q)
+        bucket_quantile_ns(
+            &merged_buckets(&self.reads.buckets, &self.writes.buckets),
+            q,
+        )
     }
 
     /// How the window kept to an objective.
     pub fn against(&self, target: Objective) -> Judged {
-        let answered = merged(&self.reads.buckets, &self.writes.buckets);
+        let answered = merged_buckets(&self.reads.buckets, &self.writes.buckets);
         let sum_ns = u128::from(self.reads.sum_ns) + u128::from(self.writes.sum_ns);
-        let waiting = || self.waiting.iter().map(|(b, n)| (usize::from(*b), *n));
-        let buckets = answered.iter().map(|(b, n)| (usize::from(*b), *n));
-        let answered_of = Answered::of_buckets(target, buckets, sum_ns);
-        let overdue = Overdue::of_buckets(target, waiting());
-        let late: Vec<_> = objective::late(target, waiting())
-            .map(|(b, n)| (b as u16, n))
-            .collect();
-        let count = u128::from(answered_of.count + overdue.count);
-        Judged {
-            statistic_ns: match objective::quantile(target.statistic) {
-                None => (sum_ns + overdue.age_ns)
-                    .checked_div(count)
-                    .map(|ns| u64::try_from(ns).unwrap_or(u64::MAX)),
-                Some(q) => quantile_ns(&merged(&answered, &late), q),
-            },
-            waiting_late: overdue.count,
-            missed: objective::misses(target, answered_of, overdue),
-        }
+        objective::judge(target, &answered, sum_ns, &self.waiting)
     }
 
     /// Requests that wait at the window's end.
@@ -145,57 +131,6 @@ impl Load {
         let oldest = self.waiting.last()?;
         Some(bucket_value_ns(usize::from(oldest.0)))
     }
-}
-
-/// How a window kept to an objective ([`algo::objective`]).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Judged {
-    /// The statistic of the latency as the guest sees it, requests that wait for longer than the objective by their age so far:
-    /// then it is the least that it will be. None without requests.
-    pub statistic_ns: Option<u64>,
-    /// Requests that wait at the window's end, for longer than the objective.
-    pub waiting_late: u64,
-    /// Whether it was missed.
-    pub missed: bool,
-}
-
-/// Two sparse histograms as one.
-fn merged(a: &[(u16, u64)], b: &[(u16, u64)]) -> Vec<(u16, u64)> {
-    let mut out = Vec::with_capacity(a.len() + b.len());
-    let (mut i, mut j) = (0, 0);
-    while i < a.len() || j < b.len() {
-        let next = match (a.get(i), b.get(j)) {
-            (Some(x), Some(y)) if x.0 == y.0 => {
-                (i, j) = (i + 1, j + 1);
-                (x.0, x.1 + y.1)
-            }
-            (Some(x), Some(y)) if x.0 > y.0 => {
-                j += 1;
-                *y
-            }
-            (Some(x), _) => {
-                i += 1;
-                *x
-            }
-            (None, Some(y)) => {
-                j += 1;
-                *y
-            }
-            (None, None) => unreachable!("one of them goes on"),
-        };
-        out.push(next);
-    }
-    out
-}
-
-fn quantile_ns(buckets: &[(u16, u64)], q: f64) -> Option<u64> {
-    let count: u64 = buckets.iter().map(|b| b.1).sum();
-    let rank = ((q * count as f64).ceil() as u64).clamp(1, count.max(1));
-    let mut seen = 0;
-    buckets.iter().find_map(|(bucket, n)| {
-        seen += n;
-        (seen >= rank).then(|| bucket_value_ns(usize::from(*bucket)))
-    })
 }
 
 #[cfg(test)]

@@ -123,7 +123,10 @@ pub(crate) struct World {
     pub(crate) last_done_ns: Vec<u64>,
     pub(crate) stats: Stats,
     /// What guests left of their objectives in the last window, for moves to yield to.
+    /// By device the word of the volume that has least, then that of all others.
     pub(crate) slack: SlackBoard,
+    /// By device the volume that has least.
+    pub(crate) worst: Vec<usize>,
     pub(crate) held: Vec<VecDeque<Held>>,
     /// Tickets of requests in flight on volumes that are being moved.
     tickets: Vec<Option<Ticket>>,
@@ -190,7 +193,8 @@ impl World {
             },
             last_done_ns: vec![0; n],
             stats: Stats::new(model),
-            slack: SlackBoard::new(1, SLACK_OLD_WINDOWS * model.window.0),
+            slack: SlackBoard::new(2, SLACK_OLD_WINDOWS * model.window.0),
+            worst: vec![usize::MAX; model.flash.len()],
             held: (0..n).map(|_| VecDeque::new()).collect(),
             tickets: Vec::new(),
             free_tickets: Vec::new(),
@@ -572,6 +576,7 @@ impl<'a> Simulation<'a> {
             devices,
             held,
             slack,
+            worst,
             ..
         } = &mut self.world;
         let tier_of = |v: usize| tier_of_device[main_device(&maps[v]).index()] as usize;
@@ -581,8 +586,18 @@ impl<'a> Simulation<'a> {
             let device = DeviceId::from_index(d);
             let there = |map: &VolumeMap| map.holders().iter().any(|h| h.0 == device);
             let of_device = maps.iter().enumerate().filter(|(_, map)| there(map));
-            let worst = of_device.fold(Slack::Unbound, |all, (v, _)| all.worse(stats.slack(v)));
-            slack.say(now_ns, 0, device, worst);
+            let (mut first, mut others) = (Slack::Unbound, Slack::Unbound);
+            for (v, _) in of_device {
+                let of_volume = stats.slack(v);
+                if first == Slack::Unbound || first.worse(of_volume) != first {
+                    others = others.worse(std::mem::replace(&mut first, of_volume));
+                    worst[d] = v;
+                } else {
+                    others = others.worse(of_volume);
+                }
+            }
+            slack.say(now_ns, 0, device, first);
+            slack.say(now_ns, 1, device, others);
         }
         for (d, series) in self.devices_over_time.iter_mut().enumerate() {
             let busy = devices[d].counters().busy_ns;

@@ -1,7 +1,7 @@
 //! Moves in the simulated array: carries out the steps of [`volume::Mover`] against volumes, space and devices.
 //!
-//! What a move does is the same as live, and so is its pace: it yields to guests by what they have left of their objectives, as measured by
-//! window. The store answers at once: slots are there, a flush takes no time, and a
+//! What a move does is the same as live, and so is its pace: it yields to guests of other volumes by what they have left of their
+//! objectives, as measured by window. It does not yield to its own volume's guest, as a live one does. The store answers at once: slots are there, a flush takes no time, and a
 //! switch is durable when it is asked for. Space on the target is reserved for all of the move when it begins; the source's is free batch by
 //! batch.
 
@@ -10,11 +10,11 @@ use manager::wire::{JobProgress, MoveOrder};
 use model::{ExtentRanges, Op};
 use units::{Bytes, BytesPerSec, DeviceId, VolumeId};
 use volume::{
-    BATCH_BYTES, Flushed, GuestLatency, Guests, Location, MoveLimits, MoveStep, Mover, Slack,
+    BATCH_BYTES, Flushed, GuestLatency, Guests, Location, MoveLimits, MoveStep, Mover, Others,
 };
 
 use crate::device::Io;
-use crate::engine::{Event, Simulation};
+use crate::engine::{Event, Simulation, World};
 
 /// A move, and the volume that it moves, in events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,15 +90,6 @@ impl Moving {
     }
 }
 
-/// To whom a move yields. How long a guest's own requests took before the move is not measured in simulation.
-fn guests(others: Slack) -> Guests<'static> {
-    const NOT_MEASURED: &GuestLatency = &GuestLatency::NONE;
-    Guests {
-        own: NOT_MEASURED,
-        others,
-    }
-}
-
 impl Simulation<'_> {
     /// Reserves space for what is not on the target yet and begins; whether there was room.
     pub(crate) fn begin_move(
@@ -169,24 +160,32 @@ impl Simulation<'_> {
         }
     }
 
-    /// What guests have left on the devices of a move.
-    fn slack_around(&self, now_ns: u64, v: usize) -> Slack {
+    /// What guests of other volumes have left on the devices of a move, by what was measured in the last window.
+    fn others(&self, now_ns: u64, v: usize) -> Others {
         let Some(moving) = &self.moving[v] else {
-            return Slack::Unbound;
+            return Others::UNKNOWN;
         };
-        let sources = self.world.maps[v].holders().iter().map(|h| h.0);
-        let devices = sources.chain([moving.to()]);
-        devices.fold(Slack::Unbound, |all, device| {
-            all.worse(self.world.slack.hear(now_ns, device))
+        let World {
+            maps, slack, worst, ..
+        } = &self.world;
+        Others::around(&maps[v], moving.to(), |device| {
+            match worst[device.index()] == v {
+                true => slack.hear_others(now_ns, 0, device),
+                false => slack.hear(now_ns, device),
+            }
         })
     }
 
     /// Takes a move on as far as it goes by itself.
     fn step_move(&mut self, now_ns: u64, v: usize) {
-        let slack = self.slack_around(now_ns, v);
+        let guests = Guests {
+            // A window is too long to be measured by, where a look is taken each 20 ms.
+            own: &GuestLatency::NONE,
+            others: self.others(now_ns, v),
+        };
         while let Some(moving) = &mut self.moving[v]
             && let map = &mut self.world.maps[v]
-            && let Some(step) = moving.mover.step(now_ns, map, guests(slack))
+            && let Some(step) = moving.mover.step(now_ns, map, guests)
         {
             let no = MoveNo {
                 job: moving.job,

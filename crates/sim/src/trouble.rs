@@ -121,7 +121,9 @@ impl Simulation<'_> {
         if report.session == self.host.session() {
             self.host.way.busy = false;
         }
-        let answered = self.host.way.is_answered();
+        // An agent that is gone, and one that has come since, hear nothing of the answer.
+        let heard = !self.host.way.agent_lost && report.session == self.host.session();
+        let answered = self.host.way.is_answered() && heard;
         self.deliver(now_ns, sent_ns, report, answered)
     }
 

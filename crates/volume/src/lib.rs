@@ -70,7 +70,6 @@
 //! the map. The data path and the simulator carry out the same steps ([`MoveStep`]), each in its own way. A move yields to those who share
 //! its devices by what they have left of their objectives ([`SlackBoard`]).
 
-mod judged;
 mod map;
 mod mover;
 mod pace;
@@ -79,7 +78,6 @@ mod selection;
 mod slack;
 mod throttle;
 
-pub use judged::JudgedLatency;
 pub use map::{
     BATCH_BYTES, BATCH_SPAN, Batch, DeviceIo, Earlier, Location, RangeError, Request, Submission,
     VolumeMap,
@@ -88,5 +86,5 @@ pub use mover::{Flushed, Guests, MoveLimits, MoveOrder, MoveStep, Mover, Reserve
 pub use pace::{CONSERVATIVE, FLOOR, GuestLatency, NEAR, Pace, YIELD_ABOVE};
 pub use relocation::{Chunk, CopyStep, RelocationError, SEAL_AFTER, Ticket};
 pub use selection::Selection;
-pub use slack::{Slack, SlackBoard};
+pub use slack::{Others, Slack, SlackBoard};
 pub use throttle::{BURST_NS, Claim, Limits, Throttle, shares};

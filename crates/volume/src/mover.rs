@@ -23,7 +23,7 @@ use crate::map::{Batch, Earlier, Location, VolumeMap};
 use crate::pace::{GuestLatency, Pace};
 use crate::relocation::{Chunk, CopyStep};
 use crate::selection::Selection;
-use crate::slack::Slack;
+use crate::slack::Others;
 
 /// How long to wait before the store is asked again for a switch that it could not confirm.
 const SWITCH_RETRY_NS: u64 = 200_000_000;
@@ -68,8 +68,8 @@ pub struct MoveLimits {
 pub struct Guests<'a> {
     /// The volume's own.
     pub own: &'a GuestLatency,
-    /// Those of the source and of the target.
-    pub others: Slack,
+    /// Those of other volumes, on the source and on the target.
+    pub others: Others,
 }
 
 /// What the driver is to do next.

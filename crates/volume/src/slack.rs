@@ -3,6 +3,7 @@
 //! ```text
 //!  worker 0: its volumes on device d ─ worst latency / objective, now ─▶ [ word ]─┐
 //!  worker 1: likewise ─────────────────────────────────────────────────▶ [ word ]─┼─▶ worst of them ─▶ pace of moves on d
+//!  worker of the move: the same, but for the volume that moves ───────────────────┤
 //!                                                                                  └─ one is old: conservative
 //! ```
 //!
@@ -12,6 +13,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use units::DeviceId;
+
+use crate::map::VolumeMap;
 
 /// Words of one worker. Bounds the memory of the board; devices with higher numbers are as if nobody knew of them.
 const DEVICES_MAX: usize = 4096;
@@ -57,6 +60,33 @@ impl Slack {
     }
 }
 
+/// What guests of other volumes leave on the devices of a move.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Others {
+    /// Where its volume is.
+    pub source: Slack,
+    /// Where it goes.
+    pub target: Slack,
+}
+
+impl Others {
+    /// Nothing is known.
+    pub const UNKNOWN: Self = Self {
+        source: Slack::Unknown,
+        target: Slack::Unknown,
+    };
+
+    /// Those of the devices that hold a volume which moves to a device; `hear` says of one how its other guests stand.
+    pub fn around(map: &VolumeMap, to: DeviceId, mut hear: impl FnMut(DeviceId) -> Slack) -> Self {
+        let sources = map.holders().iter().map(|h| h.0).filter(|d| *d != to);
+        let target = hear(to);
+        Self {
+            source: sources.map(hear).fold(Slack::Unbound, Slack::worse),
+            target,
+        }
+    }
+}
+
 /// The words of all workers.
 #[derive(Debug)]
 pub struct SlackBoard {
@@ -85,6 +115,21 @@ impl SlackBoard {
 
     /// How the guests of a device stand now, all workers together.
     pub fn hear(&self, now_ns: u64, device: DeviceId) -> Slack {
+        self.heard(now_ns, device, self.words.iter())
+    }
+
+    /// Likewise, all workers but this one.
+    pub fn hear_others(&self, now_ns: u64, worker: usize, device: DeviceId) -> Slack {
+        let (before, after) = self.words.split_at(worker);
+        self.heard(now_ns, device, before.iter().chain(&after[1..]))
+    }
+
+    fn heard<'a>(
+        &self,
+        now_ns: u64,
+        device: DeviceId,
+        of: impl Iterator<Item = &'a Box<[AtomicU64]>>,
+    ) -> Slack {
         let heard = |words: &[AtomicU64]| {
             let word = words.get(device.index())?.load(Ordering::Relaxed);
             // Another worker's clock may be ahead of what this one last read.
@@ -94,11 +139,9 @@ impl SlackBoard {
             let young = word > 0 && i64::from(age_ms) * 1_000_000 <= self.old_ns.cast_signed();
             young.then(|| Slack::of_code(word as u32))
         };
-        let all = self
-            .words
-            .iter()
-            .map(|w| heard(w).unwrap_or(Slack::Unknown));
-        all.fold(Slack::Unbound, Slack::worse)
+        of.fold(Slack::Unbound, |all, words| {
+            all.worse(heard(words).unwrap_or(Slack::Unknown))
+        })
     }
 }
 
@@ -127,6 +170,8 @@ mod tests {
         );
         board.say(now_ns, 1, D, Slack::Unbound);
         assert_eq!(board.hear(now_ns, D), Slack::Used(0.25));
+        assert_eq!(board.hear_others(now_ns, 0, D), Slack::Unbound);
+        assert_eq!(board.hear_others(now_ns, 1, D), Slack::Used(0.25));
         now_ns += OLD_NS;
         board.say(now_ns, 1, D, Slack::Used(4.0));
         assert_eq!(board.hear(now_ns, D), Slack::Used(4.0));

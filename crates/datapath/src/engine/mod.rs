@@ -31,6 +31,7 @@
 mod failure;
 mod flush;
 mod grace;
+mod judged;
 mod mover;
 mod places;
 mod retry;
@@ -42,13 +43,12 @@ use model::Op;
 use rustix::io::Errno;
 use slab::Slab;
 use units::{Bytes, DeviceId};
-use volume::{
-    DeviceIo, GuestLatency, JudgedLatency, Mover, Request, Slack, Submission, Ticket, VolumeMap,
-};
+use volume::{DeviceIo, GuestLatency, Mover, Others, Request, Submission, Ticket, VolumeMap};
 
 pub use failure::{Failure, StopReason};
 use flush::Dirt;
 use grace::{Epoch, Grace};
+use judged::JudgedLatency;
 pub use mover::{MoveEnd, MoveStatus};
 pub use places::Presence;
 use places::Quarantined;
@@ -58,6 +58,9 @@ pub use words::{
     DataRef, DeviceRequest, Effect, Fault, GuestOp, GuestRequest, IoKind, StoreReply, StoreRequest,
     Zeroes,
 };
+
+/// A guest without a request for so long is at rest.
+const RESTS_NS: u64 = 1_000_000_000;
 
 /// Where a request stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,8 +169,10 @@ pub struct Engine<G> {
     earlier: Option<Epoch>,
     latency: GuestLatency,
     judged: JudgedLatency,
-    /// What guests have left who share the devices of the move.
-    others: Slack,
+    /// When the guest was answered last.
+    answered_ns: u64,
+    /// What guests of other volumes have left on the devices of the move.
+    others: Others,
     now_ns: u64,
     /// Batches of moves that were begun.
     batches: u64,
@@ -197,7 +202,8 @@ impl<G> Engine<G> {
             earlier: None,
             latency: GuestLatency::default(),
             judged: JudgedLatency::default(),
-            others: Slack::Unbound,
+            answered_ns: 0,
+            others: Others::UNKNOWN,
             now_ns: 0,
             batches: 0,
             effects: Vec::new(),
@@ -306,6 +312,10 @@ impl<G> Engine<G> {
     /// To be called about once a second: answers what took too long.
     pub fn tick(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
+        let waits = self.requests.iter().any(|(_, s)| s.guest.is_some());
+        if !waits && now_ns.saturating_sub(self.answered_ns) > RESTS_NS {
+            self.latency.rests();
+        }
         let deadline = now_ns.saturating_sub(self.limits.timeout_ns);
         let overdue = |s: &GuestState<G>| s.guest.is_some() && s.since_ns < deadline;
         let late: Vec<u32> = self
@@ -530,6 +540,7 @@ impl<G> Engine<G> {
                 let latency_ns = self.now_ns.saturating_sub(state.since_ns);
                 self.latency.observe(latency_ns, self.mover.is_some());
                 self.judged.observe(latency_ns);
+                self.answered_ns = self.now_ns;
                 self.effects.push(Effect::Reply {
                     guest,
                     request: state.request,

@@ -4,14 +4,12 @@
 use model::{ExtentRanges, Objective, Op};
 use units::{Bytes, BytesPerSec, DeviceId};
 use volume::{
-    Chunk, DeviceIo, Flushed, Guests, Location, MoveLimits, MoveOrder, MoveStep, Mover, Slack,
+    Chunk, DeviceIo, Flushed, Guests, Location, MoveLimits, MoveOrder, MoveStep, Mover, Others,
+    Slack,
 };
 
 use super::retry::Retry;
 use super::{DataRef, Effect, Engine, Fault, IoKind, Owner, StopReason, StoreRequest, Zeroes};
-
-/// A request that waits for longer counts for its guest's objective before it is answered.
-const LATE_NS: u64 = 250_000_000;
 
 /// How a move ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,12 +46,18 @@ pub struct MoveStatus {
 }
 
 impl<G> Engine<G> {
-    /// Starts a move; refused while there is another.
-    pub fn start_move(&mut self, now_ns: u64, order: MoveOrder) -> Result<(), MoveStatus> {
+    /// Starts a move beside such guests of other volumes; refused while there is another.
+    pub fn start_move(
+        &mut self,
+        now_ns: u64,
+        order: MoveOrder,
+        others: Others,
+    ) -> Result<(), MoveStatus> {
         if let Some(status) = self.move_status() {
             return Err(status);
         }
         self.now_ns = now_ns;
+        self.others = others;
         let limits = MoveLimits {
             batch: self.limits.batch,
             chunk: self.limits.copy_chunk,
@@ -95,17 +99,17 @@ impl<G> Engine<G> {
         self.mover.as_ref().map(Mover::rate)
     }
 
-    /// What the guest has used of its objective since this was last asked.
+    /// What the guest uses of its objective.
     pub fn slack(&mut self, target: Option<Objective>) -> Slack {
-        self.judged.hold_to(target);
-        let unanswered = self.requests.iter().map(|(_, s)| s);
-        let oldest_ns = unanswered.filter(|s| s.guest.is_some()).map(|s| s.since_ns);
-        let age_ns = oldest_ns.min().map(|at| self.now_ns.saturating_sub(at));
-        self.judged.look(age_ns.filter(|age| *age > LATE_NS))
+        self.judged.hold_to(self.now_ns, target);
+        let asked = self.requests.iter().map(|(_, s)| s);
+        let unanswered = asked.filter(|s| s.guest.is_some());
+        let ages_ns = unanswered.map(|s| self.now_ns.saturating_sub(s.since_ns));
+        self.judged.look(self.now_ns, ages_ns)
     }
 
-    /// What guests have left who share the devices of the move: it yields to them.
-    pub fn yield_to(&mut self, others: Slack) {
+    /// What guests of other volumes have left on the devices of the move: it yields to them.
+    pub fn yield_to(&mut self, others: Others) {
         self.others = others;
     }
 

@@ -196,3 +196,10 @@ impl Io {
         }
     }
 }
+
+/// Whoever lets a file go last closes it, which may wait for its file system for as long as that hangs: a thread of its own does.
+pub(crate) fn close_elsewhere(last: impl Send + 'static) {
+    let closing = std::thread::Builder::new().name("terrace-close".into());
+    // Without threads it is closed here: rather late than never.
+    let _ = closing.spawn(move || drop(last));
+}

@@ -18,16 +18,16 @@ use io_uring::{IoUring, opcode};
 use rustix::io::Errno;
 use slab::Slab;
 
-use super::{Buf, Op, Outcome, Source, Target, Urgency, Waker};
+use super::{Buf, Op, Outcome, Source, Target, Urgency, Waker, close_elsewhere};
 
 /// Entries that may be handed to the kernel at once; more wait here.
 const ENTRIES: u32 = 1024;
 
 /// The descriptor of an entry in flight.
 #[derive(Debug)]
-#[expect(dead_code, reason = "owned, not looked at: the kernel does")]
 enum Owned {
     File(Arc<File>),
+    #[expect(dead_code, reason = "owned, not looked at: the kernel does")]
     Socket(Arc<OwnedFd>),
 }
 
@@ -44,7 +44,7 @@ enum Memory {
 struct InFlight {
     token: u64,
     _memory: Memory,
-    _owned: Owned,
+    owned: Owned,
 }
 
 /// The ring of one worker.
@@ -156,7 +156,7 @@ impl Ring {
         let slot = self.slots.insert(InFlight {
             token,
             _memory: memory,
-            _owned: owned,
+            owned,
         });
         let entry = entry.user_data(slot as u64);
         // SAFETY: pointers and descriptors of the entry are kept alive by the slot until its completion was taken.
@@ -215,6 +215,11 @@ impl Ring {
     fn reap(&mut self, done: &mut Vec<(u64, Outcome)>) {
         for entry in self.ring.completion() {
             let slot = self.slots.remove(entry.user_data() as usize);
+            if let Owned::File(file) = slot.owned
+                && let Some(last) = Arc::into_inner(file)
+            {
+                close_elsewhere(last);
+            }
             let result = entry.result();
             done.push((
                 slot.token,

@@ -11,7 +11,7 @@ use units::DeviceId;
 use crate::clock;
 use crate::device::{Backing, Device, Medium};
 use crate::engine::{DataRef, DeviceRequest, Effect, Failure, Fault, GuestRequest, IoKind, Zeroes};
-use crate::io::{Allocate, Buf, Op, Outcome, Urgency};
+use crate::io::{Allocate, Buf, Op, Outcome, Urgency, close_elsewhere};
 use crate::keeper::ToKeeper;
 
 use super::FailedIo;
@@ -381,13 +381,6 @@ impl Worker {
         of.engine.io_done(self.now_ns, live.io, live.result, zeroes);
         self.carry_out(volume);
     }
-}
-
-/// Whoever lets a file go last closes it, which may wait for its file system for as long as that hangs.
-fn close_elsewhere(device: Arc<Device>) {
-    let closing = std::thread::Builder::new().name("terrace-close".into());
-    // Without threads it is closed here: rather late than never.
-    let _ = closing.spawn(move || drop(device));
 }
 
 /// What a device's stages and its counters take an I/O for.

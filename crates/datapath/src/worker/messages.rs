@@ -11,7 +11,7 @@ use nbd::Session;
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 use units::{Bytes, BytesPerSec, DeviceId, VolumeId};
-use volume::VolumeMap;
+use volume::{Others, Slack, VolumeMap};
 
 use crate::device::Device;
 use crate::engine::{Engine, EngineLimits, Failure, MoveEnd, MoveOrder, MoveStatus, StoreReply};
@@ -310,7 +310,7 @@ impl Worker {
         }
         if let Some(order) = setup.resume {
             engine
-                .start_move(self.now_ns, order)
+                .start_move(self.now_ns, order, Others::UNKNOWN)
                 .expect("it has just come");
         }
         self.volumes[index] = Some(LiveVolume {
@@ -319,6 +319,7 @@ impl Worker {
             engine,
             stages,
             objective: setup.objective,
+            slack: Slack::Unbound,
             copy: None,
             last_move: None,
             detached: None,
@@ -379,6 +380,10 @@ impl Worker {
         let now_ns = self.now_ns;
         let connections = self.connections_of(volume.0).len();
         let away = self.remotes_away();
+        let others = match &question {
+            Question::Move(order) => self.others(volume.index(), order.to),
+            _ => Others::UNKNOWN,
+        };
         let live = self
             .volumes
             .get_mut(volume.index())
@@ -400,7 +405,7 @@ impl Worker {
                 outside(&order, live.engine.map())?;
                 let to = self.devices.get(order.to.index());
                 let device = to.and_then(Option::as_ref).map(|d| d.name.as_str());
-                let started = live.engine.start_move(now_ns, order);
+                let started = live.engine.start_move(now_ns, order, others);
                 started.map_err(|s| format!("it is being moved already ({} left)", s.left))?;
                 info!(volume = live.name, device, "a move begins");
                 self.carry_out(volume.0);

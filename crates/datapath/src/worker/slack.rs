@@ -1,9 +1,9 @@
 //! Objectives on their worker: what its volumes use of them is said for others to yield to, and its moves hear what others say.
 
 use units::DeviceId;
-use volume::Slack;
+use volume::{Others, Slack};
 
-use super::Worker;
+use super::{LiveVolume, Worker};
 use crate::objective::Promised;
 
 /// What a worker said of a device is old after this time: some ticks ([`super::TICK`]) in which it did nothing.
@@ -15,14 +15,14 @@ impl Worker {
         self.slack.clear();
         self.slack.resize(self.devices.len(), Slack::Unbound);
         for live in self.volumes.iter_mut().flatten() {
-            let used = match live.objective.read(self.now_ns) {
+            live.slack = match live.objective.read(self.now_ns) {
                 Promised::None => live.engine.slack(None),
                 Promised::Is(target) => live.engine.slack(Some(target)),
                 Promised::Old => Slack::Unknown,
             };
             for (device, _) in live.engine.map().holders() {
                 if let Some(of_device) = self.slack.get_mut(device.index()) {
-                    *of_device = of_device.worse(used);
+                    *of_device = of_device.worse(live.slack);
                 }
             }
         }
@@ -35,14 +35,33 @@ impl Worker {
                 *slack,
             );
         }
-        for live in self.volumes.iter_mut().flatten() {
-            let Some(to) = live.engine.move_target() else {
-                continue;
-            };
-            let sources = live.engine.map().holders().iter().map(|h| h.0);
-            let heard = sources.chain([to]).map(|d| board.hear(self.now_ns, d));
-            let others = heard.fold(Slack::Unbound, Slack::worse);
-            live.engine.yield_to(others);
+        for v in 0..self.volumes.len() {
+            let to = |l: &LiveVolume| l.engine.move_target();
+            if let Some(to) = self.volumes[v].as_ref().and_then(to) {
+                let others = self.others(v, to);
+                let live = self.volumes[v].as_mut().expect("it was just looked at");
+                live.engine.yield_to(others);
+            }
         }
+    }
+
+    /// How the guests of other volumes stand on the devices of a volume that moves there.
+    pub(super) fn others(&self, v: usize, to: DeviceId) -> Others {
+        let live = self.volumes.get(v).and_then(Option::as_ref);
+        let Some(map) = live.map(|l| l.engine.map()) else {
+            return Others::UNKNOWN;
+        };
+        Others::around(map, to, |device| {
+            let board = &self.shared.slack;
+            let heard = board.hear_others(self.now_ns, self.index, device);
+            let volumes = self.volumes.iter().enumerate();
+            let others = volumes
+                .filter(|(i, _)| *i != v)
+                .filter_map(|(_, l)| l.as_ref());
+            let there = |l: &&LiveVolume| l.engine.map().holders().iter().any(|h| h.0 == device);
+            others
+                .filter(there)
+                .fold(heard, |all, l| all.worse(l.slack))
+        })
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use units::VolumeId;
+use volume::Slack;
 
 use crate::engine::{Engine, IoKind};
 use crate::io::Buf;
@@ -20,6 +21,8 @@ pub(super) struct LiveVolume {
     pub(super) engine: Engine<Guest>,
     pub(super) stages: Stages,
     pub(super) objective: Arc<SharedObjective>,
+    /// What its guest used of it at the last look.
+    pub(super) slack: Slack,
     /// For chunks of a move, made when the first one is copied.
     pub(super) copy: Option<Arc<Buf>>,
     /// How the last move ended.

@@ -122,6 +122,7 @@ fn a_guest_that_comes_at_that_moment_is_never_cut_off() {
         let over = AtomicBool::new(false);
         let outcome = std::thread::scope(|scope| {
             let guest = scope.spawn(|| {
+                std::thread::sleep(Duration::from_micros(round * 13 % 3000));
                 let mut client = site.connect("data").ok()?;
                 client.write(0, &[9; 512]).ok()?;
                 // It was answered: from here on it must not be cut off.

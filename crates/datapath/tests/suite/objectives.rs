@@ -7,7 +7,7 @@ use model::{ClassObjective, Objective, SloStatistic};
 use units::{Bytes, BytesPerSec, Nanos};
 use volume::CONSERVATIVE;
 
-use crate::support::{MIB, PATIENCE, Site};
+use crate::support::{MIB, PATIENCE, Site, wait_for};
 
 const RATE: u64 = 4 * MIB;
 
@@ -73,27 +73,54 @@ fn a_move_yields_to_guests_of_other_volumes_and_when_nobody_knows() {
     let careful = |rate: u64| rate <= (RATE as f64 * CONSERVATIVE) as u64;
     let long = Nanos::from_millis(600_000);
 
-    promise(&site, Nanos(1), long).unwrap();
-    let started = site.ask(Ask::Move {
-        volume: "moved".into(),
-        to: "slow".into(),
-        device: None,
-        bandwidth: BytesPerSec(RATE),
-        extents: None,
-    });
-    started.unwrap();
-    rate_gets("careful beside a missed objective", &careful);
     promise(&site, long, long).unwrap();
+    let start = || {
+        let started = site.ask(Ask::Move {
+            volume: "moved".into(),
+            to: "slow".into(),
+            device: None,
+            bandwidth: BytesPerSec(RATE),
+            extents: None,
+        });
+        started.unwrap();
+    };
+    start();
     rate_gets("at the ordered rate beside one with room", &|rate| {
         rate == RATE
     });
+    promise(&site, Nanos(1), long).unwrap();
+    rate_gets("careful beside an objective that is missed since", &careful);
     promise(&site, long, Nanos(1)).unwrap();
     rate_gets("careful when objectives are old", &careful);
     promise(&site, long, long).unwrap();
     rate_gets("at the ordered rate again", &|rate| rate == RATE);
 
     assert!(promise(&site, Nanos::ZERO, long).is_err());
-    let volume = "moved".into();
-    site.ask(Ask::CancelMove { volume }).unwrap();
+    // What was missed before a move began does not slow it down, also where another move had kept to it.
+    let cancelled = site.ask(Ask::CancelMove {
+        volume: "moved".into(),
+    });
+    cancelled.unwrap();
+    wait_for("the move is over", || {
+        sample(&site, "moved").moving.is_none()
+    });
+    promise(&site, Nanos(1), long).unwrap();
+    for _ in 0..100 {
+        other.read(0, 4096).unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    start();
+    let began = Instant::now();
+    loop {
+        other.read(0, 4096).unwrap();
+        let moving = sample(&site, "moved").moving;
+        let rate = moving.expect("it takes long enough").rate.0;
+        let passed = began.elapsed();
+        if passed > Duration::from_millis(300) && rate == RATE {
+            break;
+        }
+        assert!(passed < PATIENCE, "{rate} of {RATE}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     site.stop();
 }

@@ -5,7 +5,7 @@ use model::ExtentRanges;
 use proptest::prelude::*;
 use units::BytesPerSec;
 use volume::{
-    Flushed, GuestLatency, Guests, MoveLimits, MoveOrder, MoveStep, Mover, Reserved, Slack,
+    Flushed, GuestLatency, Guests, MoveLimits, MoveOrder, MoveStep, Mover, Others, Reserved, Slack,
 };
 
 use super::*;
@@ -35,6 +35,7 @@ struct Driver {
     asked: Vec<Asked>,
     now_ns: u64,
     wake_ns: u64,
+    others: Others,
     /// Losses of the target that were heard of.
     losses: u64,
     /// The last batch was copied while there were so many.
@@ -50,6 +51,7 @@ impl Driver {
             asked: vec![],
             now_ns: 0,
             wake_ns: 0,
+            others: Others::UNKNOWN,
             losses: 0,
             losses_at_begin: 0,
             ended: vec![],
@@ -62,7 +64,11 @@ impl Driver {
         }
         let order = MoveOrder {
             to: DeviceId::from_index(to),
-            bandwidth: BytesPerSec(1 << 30),
+            bandwidth: BytesPerSec(if (self.now_ns / 1_000_000).is_multiple_of(2) {
+                1 << 30
+            } else {
+                1 << 14
+            }),
             extents,
         };
         let limits = MoveLimits {
@@ -76,7 +82,7 @@ impl Driver {
     fn step(&mut self) {
         while let Some(mover) = &mut self.mover {
             let own = &GuestLatency::NONE;
-            let others = Slack::Unbound;
+            let others = self.others;
             let world = &mut self.world;
             let Some(step) = mover.step(self.now_ns, &mut world.map, Guests { own, others }) else {
                 return;
@@ -189,7 +195,10 @@ impl Driver {
     /// Something that was asked for happens.
     fn happen(&mut self, pick: usize) {
         if self.asked.is_empty() {
-            self.now_ns = self.now_ns.max(self.wake_ns) + 1_000_000;
+            if pick.is_multiple_of(2) {
+                self.now_ns = self.now_ns.max(self.wake_ns);
+            }
+            self.now_ns += 1_000_000;
             return self.step();
         }
         let fails = pick.is_multiple_of(31);
@@ -277,6 +286,14 @@ proptest! {
                     let some = (0..EXTENTS as u32).filter(|e| pick >> (e + 1) & 1 == 1);
                     let extents = ExtentRanges::from_sorted(some);
                     driver.start(pick % DEVICES, (pick % 2 == 0).then_some(extents));
+                }
+                36 => {
+                    let of = |pick: usize| match pick % 4 {
+                        0 => Slack::Unbound,
+                        1 => Slack::Unknown,
+                        _ => Slack::Used((pick % 64) as f32 / 16.0),
+                    };
+                    driver.others = Others { source: of(pick), target: of(pick / 64) };
                 }
                 _ => driver.happen(pick),
             }

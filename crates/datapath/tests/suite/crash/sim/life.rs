@@ -20,7 +20,7 @@ use datapath::engine::{
 use datapath::keeper::{AcceptLoss, FoundCopy, Host, Keeper, KeeperError, with_superblock};
 use model::ExtentRanges;
 use units::{BytesPerSec, DeviceId, TierId, VolumeId};
-use volume::VolumeMap;
+use volume::{Others, VolumeMap};
 
 use super::Tally;
 use super::copies::SimPlace;
@@ -314,7 +314,8 @@ impl<'a> Life<'a> {
         life.after(TIMEOUT_NS / 3, Event::Tick);
         for record in moves {
             let order = record.order();
-            let started = life.engines[record.volume.index()].start_move(1, order.clone());
+            let started =
+                life.engines[record.volume.index()].start_move(1, order.clone(), Others::UNKNOWN);
             started.map_err(|_| wrong(&"a move is there before it was resumed"))?;
             life.tally.resumed += 1;
             life.tally.resumed_of_extents += u64::from(record.extents.is_some());
@@ -672,7 +673,7 @@ impl<'a> Life<'a> {
         self.watch_move(volume, &order);
         self.tally.moves += 1;
         self.tally.moves_of_extents += u64::from(order.extents.is_some());
-        let started = self.engines[volume].start_move(self.now_ns, order);
+        let started = self.engines[volume].start_move(self.now_ns, order, Others::UNKNOWN);
         started.map_err(|s| format!("a move under way that has no status: {s:?}"))?;
         self.settle(volume)
     }
