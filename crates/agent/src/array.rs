@@ -15,7 +15,7 @@ use manager::agent::{
 use manager::wire::{
     ArrayPolicy, ArrayTrouble, DeviceIo, FailedIo, Load, LoadOf, MovingWindow, Placed,
 };
-use model::{ClassObjective, ExtentPlaces};
+use model::{ClassObjective, ExtentPlaces, IoFailure};
 use units::{BytesPerSec, DeviceId, Nanos};
 
 const OTHER_VERSION: &str =
@@ -245,9 +245,18 @@ fn volume(v: VolumeSample) -> VolumeSnapshot {
             LastMove::Done { copied } => MoveEnd::Done {
                 copied_bytes: copied.0,
             },
-            LastMove::Stopped { why, copied, .. } => MoveEnd::Stopped {
+            LastMove::Stopped {
+                why,
+                copied,
+                failed,
+            } => MoveEnd::Stopped {
                 why,
                 copied_bytes: copied.0,
+                failed_io: failed.map(|io| IoFailure {
+                    device: io.device,
+                    op: io.op,
+                    errno: io.errno,
+                }),
             },
         }),
         counts: v.stages.measure.counts.map(|c| Counts {

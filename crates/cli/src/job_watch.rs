@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{anyhow, bail};
 use manager::view::JobView;
+use model::JobStatus;
 
 /// A job: its host and its number there.
 type Key = (String, u32);
@@ -75,7 +76,7 @@ impl Watch {
             let asked_for = self.only.as_ref() == Some(&key);
             if (asked_for || self.seen.contains(&key)) && self.ended.insert(key.clone()) {
                 self.seen.insert(key);
-                self.failed += usize::from(job.state == "failed");
+                self.failed += usize::from(job.state == JobStatus::Failed);
                 told.ended.push(job);
             }
         }
@@ -101,7 +102,10 @@ impl Watch {
         match &self.only {
             Some(only) => key(job) == *only,
             // A proposed one may wait for somebody for ever.
-            None => self.host.as_ref().is_none_or(|h| *h == job.host) && job.state != "proposed",
+            None => {
+                let of_host = self.host.as_ref().is_none_or(|h| *h == job.host);
+                of_host && job.state != JobStatus::Proposed
+            }
         }
     }
 }
@@ -118,10 +122,10 @@ fn has_ended(job: &JobView) -> bool {
 mod tests {
     use model::Goal;
 
+    use super::JobStatus::{Active, Done, Failed, Proposed, Waiting};
     use super::*;
 
-    fn job(host: &str, job: u32, state: &str) -> JobView {
-        let ended = ["done", "failed", "cancelled"].contains(&state);
+    fn job(host: &str, job: u32, state: JobStatus) -> JobView {
         JobView {
             host: host.into(),
             job,
@@ -134,9 +138,10 @@ mod tests {
             extents: None,
             goal: Goal::Latency,
             reason: String::new(),
-            state: state.into(),
+            state,
             why: None,
             cause: None,
+            failed_io: None,
             copied_bytes: 0,
             bytes: 0,
             left_bytes: 0,
@@ -145,7 +150,7 @@ mod tests {
             after_us: None,
             planned_ns: 0,
             started_ns: Some(0),
-            ended_ns: ended.then_some(1),
+            ended_ns: state.ended().then_some(1),
             eta_ns: None,
             stuck_ns: None,
         }
@@ -158,9 +163,9 @@ mod tests {
     #[test]
     fn all_that_go_on_are_watched_to_their_end() {
         let now = [
-            job("a", 1, "done"),
-            job("a", 2, "active"),
-            job("a", 3, "proposed"),
+            job("a", 1, Done),
+            job("a", 2, Active),
+            job("a", 3, Proposed),
         ];
         let mut watch = Watch::new(None, None, &now).unwrap();
         let told = watch.take(&now).unwrap();
@@ -169,13 +174,13 @@ mod tests {
             (vec![], vec![2])
         );
         // One that begins meanwhile is watched too.
-        let now = [job("a", 2, "failed"), job("a", 3, "waiting")];
+        let now = [job("a", 2, Failed), job("a", 3, Waiting)];
         let told = watch.take(&now).unwrap();
         assert_eq!(
             (numbers(&told.ended), numbers(&told.going)),
             (vec![2], vec![3])
         );
-        let now = [job("a", 2, "failed"), job("a", 3, "done")];
+        let now = [job("a", 2, Failed), job("a", 3, Done)];
         let told = watch.take(&now).unwrap();
         assert_eq!(
             (numbers(&told.ended), numbers(&told.going)),
@@ -187,9 +192,9 @@ mod tests {
     #[test]
     fn one_is_watched_even_if_it_has_ended_or_waits() {
         let now = [
-            job("a", 1, "failed"),
-            job("a", 2, "proposed"),
-            job("b", 2, "done"),
+            job("a", 1, Failed),
+            job("a", 2, Proposed),
+            job("b", 2, Done),
         ];
         let mut watch = Watch::new(Some(1), None, &now).unwrap();
         assert_eq!(numbers(&watch.take(&now).unwrap().ended), [1]);
@@ -216,7 +221,7 @@ mod tests {
 
     #[test]
     fn only_one_host_is_watched_where_one_is_named() {
-        let now = [job("a", 1, "active"), job("b", 1, "active")];
+        let now = [job("a", 1, Active), job("b", 1, Active)];
         let mut watch = Watch::new(None, Some("b"), &now).unwrap();
         let told = watch.take(&now).unwrap();
         assert_eq!(told.going[0].host, "b");
@@ -225,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_job_that_is_gone_is_an_error_and_not_an_end() {
-        let now = [job("a", 1, "active")];
+        let now = [job("a", 1, Active)];
         let mut watch = Watch::new(None, None, &now).unwrap();
         watch.take(&now).unwrap();
         match watch.take(&[]) {

@@ -4,7 +4,7 @@ use model::Plan;
 use units::Bytes;
 
 use crate::JobId;
-use crate::job::EndCause;
+use crate::job::{EndCause, FailCause};
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,7 +40,7 @@ pub enum Input {
         /// The job.
         job: JobId,
         /// Why.
-        why: String,
+        cause: FailCause,
     },
     /// The operator wants it to end.
     Cancel(JobId),

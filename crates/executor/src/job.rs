@@ -1,6 +1,6 @@
 //! One move and where it stands.
 
-use model::Move;
+use model::{IoFailure, JobStatus, Move};
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos};
 
@@ -36,10 +36,7 @@ pub enum End {
     /// It was not to be, or was given up. What had been switched by then stays on the target.
     Cancelled(EndCause),
     /// It could not be carried out, or not to its end. What had been switched by then stays on the target.
-    Failed {
-        /// Why.
-        why: String,
-    },
+    Failed(FailCause),
 }
 
 /// A state as it is kept: also what was kept when steps of a copy were states of their own.
@@ -67,6 +64,8 @@ enum Stored {
     Failed {
         at: Nanos,
         why: String,
+        #[serde(default)]
+        cause: Option<FailCause>,
     },
 }
 
@@ -78,7 +77,10 @@ impl From<Stored> for JobState {
             Stored::Waiting => JobState::Waiting,
             Stored::Active => JobState::Active,
             Stored::Done { at } => ended(at, End::Done),
-            Stored::Failed { at, why } => ended(at, End::Failed { why }),
+            Stored::Failed { at, why, cause } => {
+                let cause = cause.unwrap_or(FailCause::HostGaveUp { why });
+                ended(at, End::Failed(cause))
+            }
             Stored::Cancelled { at, why, cause } => {
                 let cause = match cause {
                     None | Some(EndCause::Unsaid { .. }) => EndCause::Unsaid { why },
@@ -98,7 +100,11 @@ impl From<JobState> for Stored {
             JobState::Active => Stored::Active,
             JobState::Ended { at, end } => match end {
                 End::Done => Stored::Done { at },
-                End::Failed { why } => Stored::Failed { at, why },
+                End::Failed(cause) => Stored::Failed {
+                    at,
+                    why: cause.to_string(),
+                    cause: Some(cause),
+                },
                 End::Cancelled(cause) => Stored::Cancelled {
                     at,
                     why: cause.to_string(),
@@ -174,6 +180,56 @@ impl std::fmt::Display for EndCause {
     }
 }
 
+/// Why a job could not be carried out, or not to its end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "cause", rename_all = "kebab-case")]
+pub enum FailCause {
+    /// A device failed an I/O of it.
+    FailedIo {
+        /// What its host said, the I/O named.
+        why: String,
+        /// The I/O.
+        io: IoFailure,
+    },
+    /// Its host gave it up, for something that only words tell.
+    HostGaveUp {
+        /// What it said.
+        why: String,
+    },
+    /// A move that was to free its space failed.
+    SpaceNotFreed,
+}
+
+impl FailCause {
+    /// Its name in what programs read.
+    pub fn name(&self) -> &'static str {
+        match self {
+            FailCause::FailedIo { .. } => "failed-io",
+            FailCause::HostGaveUp { .. } => "host-gave-up",
+            FailCause::SpaceNotFreed => "space-not-freed",
+        }
+    }
+
+    /// What its host said, with the I/O that failed, if one did.
+    pub fn of_host(why: String, io: Option<IoFailure>) -> Self {
+        match io {
+            Some(io) => FailCause::FailedIo { why, io },
+            None => FailCause::HostGaveUp { why },
+        }
+    }
+}
+
+impl std::fmt::Display for FailCause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            FailCause::FailedIo { why, .. } | FailCause::HostGaveUp { why } => f.write_str(why),
+            FailCause::SpaceNotFreed => {
+                f.write_str("a move that was to free its space did not end well")
+            }
+        }
+    }
+}
+
 impl JobState {
     /// Whether a newer plan took the place of its plan before it had begun: it never was more than a proposal.
     pub fn superseded(&self) -> bool {
@@ -211,16 +267,16 @@ impl JobState {
         matches!(self, JobState::Proposed | JobState::Waiting)
     }
 
-    /// Its name for people and programs.
-    pub fn name(&self) -> &'static str {
+    /// Where it stands, without when and why.
+    pub fn status(&self) -> JobStatus {
         match self {
-            JobState::Proposed => "proposed",
-            JobState::Waiting => "waiting",
-            JobState::Active => "active",
+            JobState::Proposed => JobStatus::Proposed,
+            JobState::Waiting => JobStatus::Waiting,
+            JobState::Active => JobStatus::Active,
             JobState::Ended { end, .. } => match end {
-                End::Done => "done",
-                End::Cancelled(_) => "cancelled",
-                End::Failed { .. } => "failed",
+                End::Done => JobStatus::Done,
+                End::Cancelled(_) => JobStatus::Cancelled,
+                End::Failed(_) => JobStatus::Failed,
             },
         }
     }
@@ -232,7 +288,24 @@ impl End {
         match self {
             End::Done => None,
             End::Cancelled(cause) => Some(cause.to_string()),
-            End::Failed { why } => Some(why.clone()),
+            End::Failed(cause) => Some(cause.to_string()),
+        }
+    }
+
+    /// The name of its cause in what programs read; none if it did not end before its time.
+    pub fn cause(&self) -> Option<&'static str> {
+        match self {
+            End::Done => None,
+            End::Cancelled(cause) => Some(cause.name()),
+            End::Failed(cause) => Some(cause.name()),
+        }
+    }
+
+    /// The I/O that it failed by, if it did by one.
+    pub fn failed_io(&self) -> Option<&IoFailure> {
+        match self {
+            End::Failed(FailCause::FailedIo { io, .. }) => Some(io),
+            _ => None,
         }
     }
 }

@@ -39,7 +39,7 @@ pub use appliance::{
     WarmUp,
 };
 pub use input::Input;
-pub use job::{End, EndCause, Job, JobId, JobState};
+pub use job::{End, EndCause, FailCause, Job, JobId, JobState};
 
 /// A plan that is not newer than the last one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -190,8 +190,8 @@ impl Executor {
             Input::Done(job) if is(self, job, JobState::Active) => {
                 self.end(job, now, End::Done);
             }
-            Input::Failed { job, why } if is(self, job, JobState::Active) => {
-                self.end(job, now, End::Failed { why });
+            Input::Failed { job, cause } if is(self, job, JobState::Active) => {
+                self.end(job, now, End::Failed(cause));
             }
             Input::Cancel(job) if !self.job(job).state.ended() => {
                 self.end(job, now, End::Cancelled(EndCause::GivenUp));
@@ -267,9 +267,7 @@ impl Executor {
         let mut ends = after.filter_map(|a| self.get(*a)?.state.end());
         let end = ends.find_map(|end| match end {
             End::Done => None,
-            End::Failed { .. } => Some(End::Failed {
-                why: "a move that was to free its space did not end well".into(),
-            }),
+            End::Failed(_) => Some(End::Failed(FailCause::SpaceNotFreed)),
             End::Cancelled(cause) => Some(End::Cancelled(EndCause::SpaceNotFreed {
                 why: cause.to_string(),
             })),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{ExtentRanges, Goal, Reason, ScoreParts, SloStatistic};
+use model::{ExtentRanges, Goal, IoFailure, JobStatus, Reason, ScoreParts, SloStatistic};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -431,14 +431,17 @@ pub struct JobView {
     pub goal: Goal,
     /// Why.
     pub reason: String,
-    /// `proposed`, `waiting`, `active`, `done`, `cancelled` or `failed`.
-    pub state: String,
+    /// Where it stands.
+    pub state: JobStatus,
     /// Why it ended before its time.
     pub why: Option<String>,
-    /// Of a cancelled one why, by name: `superseded`, `rejected`, `plan-too-old`, `tier-closed`, `pinned`, `given-up`,
-    /// `space-not-freed` or `unsaid`.
+    /// That by name. Of a cancelled one: `superseded`, `rejected`, `plan-too-old`, `tier-closed`, `pinned`, `given-up`,
+    /// `space-not-freed` or `unsaid`. Of a failed one: `failed-io`, `host-gave-up` or `space-not-freed`.
     #[serde(default)]
     pub cause: Option<String>,
+    /// The I/O that it failed by, if it did by one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_io: Option<IoFailure>,
     /// Bytes copied.
     pub copied_bytes: u64,
     /// Bytes to copy, when it was planned.
@@ -546,6 +549,9 @@ pub struct EventView {
     pub volume: Option<String>,
     /// In words.
     pub text: String,
+    /// The I/O that it came of, where a device failed one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_io: Option<IoFailure>,
 }
 
 /// Why a volume is where it is.

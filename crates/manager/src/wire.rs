@@ -18,7 +18,9 @@
 //! Version 1 knew no [`ArrayPolicy`], requests that wait, or troubles; version 2 no [`JobsReport`]. A controller takes agents of those
 //! versions, and tells them nothing that they would not understand; an agent of this version needs a controller of this version.
 
-use model::{CalibrationStep, ClassObjective, DeviceSpec, ExtentHeat, ExtentPlaces, ExtentRanges};
+use model::{
+    CalibrationStep, ClassObjective, DeviceSpec, ExtentHeat, ExtentPlaces, ExtentRanges, IoFailure,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -334,6 +336,9 @@ pub struct JobWindow {
     pub job: u32,
     /// How far it is.
     pub state: JobProgress,
+    /// The I/O that it failed by, if it did by one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_io: Option<IoFailure>,
 }
 
 /// How far a job is.

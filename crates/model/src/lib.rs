@@ -15,6 +15,7 @@ mod extent_facts;
 mod extent_ranges;
 mod facts;
 mod io;
+mod job;
 mod mode;
 mod plan;
 mod policy;
@@ -34,6 +35,7 @@ pub use facts::{
     CalibrationWindow, DeviceFacts, Facts, Flow, LatencySummary, Measured, RunningMove, VolumeFacts,
 };
 pub use io::Op;
+pub use job::{IoFailure, JobStatus};
 pub use mode::{Mode, TierState};
 pub use plan::{Goal, MoveLimits, Plan};
 pub use policy::{

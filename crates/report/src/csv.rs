@@ -73,7 +73,7 @@ pub fn moves_csv(results: &[RunResult]) -> String {
                 number(m.started_s),
                 number(m.ended_s),
                 number(took_s(m)),
-                m.state.clone(),
+                m.state.to_string(),
                 m.bytes.to_string(),
                 number(m.before_us),
                 number(m.predicted_us),

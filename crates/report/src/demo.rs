@@ -147,7 +147,7 @@ fn moves(result: &DemoTable<'_>) -> String {
             j.to_tier.clone(),
             mib(j.copied_bytes),
             took.map_or_else(|| "-".into(), |s| format!("{s:.1}")),
-            j.state.clone(),
+            j.state.to_string(),
             j.why.clone().unwrap_or_else(|| j.reason.clone()),
         ]
     });

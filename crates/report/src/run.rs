@@ -1,5 +1,6 @@
 //! What the parts of this crate want to know about a run beyond its summary.
 
+use model::JobStatus;
 use sim::{GroupKind, MoveRecord, RunResult};
 
 use crate::series;
@@ -73,11 +74,6 @@ pub(crate) fn tiers(result: &RunResult) -> Vec<&str> {
         .collect()
 }
 
-/// Whether guests were served from the target when it ended: from then on the volume is there.
-fn switched(record: &MoveRecord) -> bool {
-    matches!(record.state.as_str(), "done" | "releasing")
-}
-
 /// A stretch of time that a volume spent on a tier.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Stay<'a> {
@@ -115,7 +111,7 @@ pub(crate) fn stays<'a>(result: &'a RunResult, volume: &str) -> Vec<Stay<'a>> {
     let Some(first) = first else { return vec![] };
     let mut switches: Vec<(f64, &str)> = moves
         .iter()
-        .filter(|m| switched(m))
+        .filter(|m| m.state == JobStatus::Done)
         .map(|m| (m.ended_s.unwrap_or(end_s), m.to.as_str()))
         .collect();
     switches.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -145,7 +141,7 @@ pub(crate) fn tier_at_start<'a>(result: &'a RunResult, volume: &str) -> Option<&
 /// Mean latency that a moved volume then had on its target, microseconds: from the first window after the move to its
 /// next move or the end. `None` without results over time, without requests, or if the move did not end well.
 pub(crate) fn measured_after_us(result: &RunResult, record: &MoveRecord) -> Option<f64> {
-    let ended_s = record.ended_s.filter(|_| record.state == "done")?;
+    let ended_s = record.ended_s.filter(|_| record.state == JobStatus::Done)?;
     let next = moves_of(result, &record.volume)
         .into_iter()
         .filter_map(|m| m.started_s)

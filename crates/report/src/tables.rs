@@ -249,7 +249,7 @@ pub fn moves(result: &RunResult) -> String {
             m.volume.clone(),
             format!("{} → {}", m.from, m.to),
             fixed(gib(m.bytes), 2),
-            m.state.clone(),
+            m.state.to_string(),
             maybe(m.before_us, 1),
             maybe(m.predicted_us, 1),
             maybe(measured_after_us(result, m), 1),

@@ -217,7 +217,7 @@ fn where_it_was(out: &mut String, result: &RunResult, volume: &str) {
             seconds(m.planned_s),
             printable(&m.from),
             printable(&m.to),
-            printable(&m.state),
+            m.state,
             fixed(gib(m.bytes), 2),
             printable(&reason(m))
         );

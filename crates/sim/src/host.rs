@@ -19,7 +19,7 @@ use manager::wire::{
     JobsReport, MoveOrder, MovingWindow, Orders, PROTOCOL, Placed, Register, VolumeWindow,
     WindowReport,
 };
-use model::{ExtentHeat, ExtentPlaces, ExtentRanges};
+use model::{ExtentHeat, ExtentPlaces, ExtentRanges, JobStatus};
 use units::{DeviceId, Nanos};
 use volume::Selection;
 
@@ -370,7 +370,11 @@ impl Simulation<'_> {
         let jobs = self.host.jobs.iter();
         jobs.filter_map(|(job, ended)| {
             let state = ended.clone().or_else(|| under_way(*job))?;
-            Some(JobWindow { job: *job, state })
+            Some(JobWindow {
+                job: *job,
+                state,
+                failed_io: None,
+            })
         })
         .collect()
     }
@@ -483,8 +487,8 @@ impl Simulation<'_> {
             let v = self.host.volumes[&view.volume];
             let volume = &model.volumes[v];
             let ended = view.ended_ns.is_some();
-            match view.state.as_str() {
-                "done" => totals.done += 1,
+            match view.state {
+                JobStatus::Done => totals.done += 1,
                 _ if !ended => totals.under_way += 1,
                 _ if view.started_ns.is_none() => totals.dropped += 1,
                 _ => totals.not_done += 1,

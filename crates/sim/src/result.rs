@@ -1,7 +1,7 @@
 //! What a run leaves behind. The schema's version is part of it: a reader of version 1 never meets a changed meaning.
 
 use algo::Histogram;
-use model::Report;
+use model::{JobStatus, Report};
 use serde::{Deserialize, Serialize};
 
 use crate::optimum::AssignmentRecord;
@@ -210,8 +210,8 @@ pub struct MoveRecord {
     pub started_s: Option<f64>,
     /// When it ended.
     pub ended_s: Option<f64>,
-    /// `done`, `failed`, `cancelled`, or what it was doing at the end of the run.
-    pub state: String,
+    /// How it ended, or where it stood at the end of the run.
+    pub state: JobStatus,
     /// Why it failed, if it did.
     pub why_not: Option<String>,
     /// Why it was planned.

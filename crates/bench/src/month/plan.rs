@@ -52,7 +52,7 @@ impl Plans {
             job.left_bytes = job.bytes.saturating_sub(job.copied_bytes);
             job.eta_ns = Some(job.left_bytes * 10);
             if job.left_bytes == 0 {
-                job.state = "done".to_string();
+                job.state = model::JobStatus::Done;
                 job.ended_ns = Some(at_ns);
                 changes.push(Change::Outcome(self.outcome(job)));
                 changes.push(self.event(at_ns, EventKind::Job, "the move is done"));
@@ -155,9 +155,10 @@ impl Plans {
             extents: None,
             goal: model::Goal::Latency,
             reason: "412 us now, 95 us predicted on nvme, at 1,380 requests a second".to_string(),
-            state: "active".to_string(),
+            state: model::JobStatus::Active,
             why: None,
             cause: None,
+            failed_io: None,
             copied_bytes: 0,
             bytes: 40 << 30,
             left_bytes: 40 << 30,
@@ -202,6 +203,7 @@ impl Plans {
             host: Some(HOST.to_string()),
             volume: Some(volume_name(self.events as usize % self.volumes)),
             text: format!("{text}: generation {}", self.generation),
+            failed_io: None,
         })
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use client::{Address, Client, TlsTrust};
 use manager::question::Choice;
 use manager::view::{HostState, JobView, PlanView};
+use model::JobStatus;
 
 use crate::live::{Bench, Running, fill, verify, wait};
 
@@ -168,7 +169,7 @@ fn a_plan_waits_for_approval_a_kill_in_mid_move_loses_nothing_and_the_move_ends_
 
     approve(&bench);
     let begun = wait(PATIENCE, "a copy", || {
-        job(&bench).filter(|j| j.state == "active" && j.copied_bytes > 0)
+        job(&bench).filter(|j| j.state == JobStatus::Active && j.copied_bytes > 0)
     });
     drop(filler);
     server.kill_9();
@@ -181,7 +182,7 @@ fn a_plan_waits_for_approval_a_kill_in_mid_move_loses_nothing_and_the_move_ends_
     });
     assert_eq!(status.problems, Vec::<String>::new());
     let done = wait(PATIENCE, "the end of the move", || {
-        job(&bench).filter(|j| j.state == "done")
+        job(&bench).filter(|j| j.state == JobStatus::Done)
     });
     assert_eq!(
         (done.job, done.generation),
@@ -421,14 +422,14 @@ fn what_was_recorded_is_decided_again() {
     plan(&bench);
     approve(&bench);
     wait(PATIENCE, "the move", || {
-        job(&bench).filter(|j| j.state == "active" && j.copied_bytes > 0)
+        job(&bench).filter(|j| j.state == JobStatus::Active && j.copied_bytes > 0)
     });
     running.kill_9();
     drop(guest);
     let running = serve(&bench);
     let guest = Guest::on(uri(&running));
     wait(PATIENCE, "the end of the move", || {
-        job(&bench).filter(|j| j.state == "done")
+        job(&bench).filter(|j| j.state == JobStatus::Done)
     });
     let generation = asking(&bench).plan(None).unwrap().generation;
     drop(guest);

@@ -120,7 +120,10 @@ fn simulated(model: &Model) -> Outcome {
     let whole = result.of_kind(GroupKind::Volume);
     let whole = whole.map(|g| (g.all.mean_us, g.all.p99_us, g.all.ios));
     let mut moves: Vec<_> = result.move_log.iter().collect();
-    assert!(moves.iter().all(|m| m.state == "done"), "{moves:?}");
+    assert!(
+        moves.iter().all(|m| m.state == model::JobStatus::Done),
+        "{moves:?}"
+    );
     moves.sort_by(|a, b| a.started_s.partial_cmp(&b.started_s).unwrap());
     let made = |m: &&sim::MoveRecord| (m.volume.clone(), m.from.clone(), m.to.clone());
     Outcome {

@@ -2,6 +2,7 @@
 
 use manager::view::{EventKind, EventView, JobView, OutcomeView};
 use maud::{Markup, html};
+use model::JobStatus;
 use serde_json::json;
 
 use super::data::Shown;
@@ -55,7 +56,7 @@ fn job_row(shown: &Shown, job: &JobView, now_ns: u64, hand: Hand) -> Markup {
             th scope="row" { (shown.named(&job.host, &job.volume)) @if let Some(extents) = &job.extents { br; span class="faint" { (counted(extents.count(), "extent", "extents")) } } }
             td { (job.from_tier) " → " (job.to_tier) br; span class="faint" { (job.from) " → " (job.to) } }
             td class="state" {
-                span class=(mark(&job.state)) { (job.state) }
+                span class=(mark(job.state)) { (job.state) }
                 @if let Some(stuck) = job.stuck_ns { " " span class="mark bad" { "stuck for " (duration(stuck)) } }
                 @if let Some(at) = job.ended_ns { br; span class="faint" { (ago(now_ns, at)) } }
                 @if let Some(why) = &job.why { br; span class="faint" { (why) } }
@@ -75,18 +76,18 @@ fn job_row(shown: &Shown, job: &JobView, now_ns: u64, hand: Hand) -> Markup {
 /// Bytes that were copied twice count twice on both sides.
 fn progress(job: &JobView) -> f64 {
     let all = job.copied_bytes.saturating_add(job.left_bytes);
-    match (&*job.state, all) {
-        ("done", _) => 1.0,
+    match (job.state, all) {
+        (JobStatus::Done, _) => 1.0,
         (_, 0) => 0.0,
         (_, all) => job.copied_bytes as f64 / all as f64,
     }
 }
 
-fn mark(state: &str) -> &'static str {
+fn mark(state: JobStatus) -> &'static str {
     match state {
-        "done" => "mark good",
-        "failed" | "cancelled" => "mark bad",
-        _ => "mark",
+        JobStatus::Done => "mark good",
+        JobStatus::Failed | JobStatus::Cancelled => "mark bad",
+        JobStatus::Proposed | JobStatus::Waiting | JobStatus::Active => "mark",
     }
 }
 

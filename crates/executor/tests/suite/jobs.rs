@@ -1,7 +1,7 @@
 //! The job state machine against a driver that answers at random.
 
-use executor::{End, EndCause, Executor, Input, JobId, JobState};
-use model::{Action, Cost, Effect, Goal, Move, MoveLimits, Plan, Reason, Terms};
+use executor::{End, EndCause, Executor, FailCause, Input, JobId, JobState};
+use model::{Action, Cost, Effect, Goal, IoFailure, Move, MoveLimits, Plan, Reason, Terms};
 use proptest::prelude::*;
 use units::{Bytes, BytesPerSec, DeviceId, Nanos, VolumeId};
 
@@ -60,7 +60,11 @@ fn active(ex: &Executor) -> Vec<u32> {
 }
 
 fn states(executor: &Executor) -> Vec<&'static str> {
-    executor.jobs().iter().map(|j| j.state.name()).collect()
+    executor
+        .jobs()
+        .iter()
+        .map(|j| j.state.status().name())
+        .collect()
 }
 
 /// Everything that is under way, and what may start after it, is done at once.
@@ -107,9 +111,9 @@ fn a_move_goes_through_its_states_and_they_are_told_once() {
         [(job, was)]
     );
     // What comes later about it is old news.
-    let why = "EIO".into();
+    let cause = FailCause::of_host("EIO".into(), None);
     for late in [
-        Input::Failed { job, why },
+        Input::Failed { job, cause },
         Input::Cancel(job),
         Input::Approve(job),
         Input::Done(job),
@@ -157,13 +161,25 @@ fn what_needs_the_space_of_a_failed_move_fails_too() {
     let mut ex = Executor::new();
     let moves = vec![order(1, 0, 1, vec![]), order(2, 2, 0, vec![0])];
     carry_out(&mut ex, Nanos::ZERO, 1, moves);
-    let (job, why) = (JobId(0), "no space on the target".into());
-    ex.handle(Nanos::ZERO, Input::Failed { job, why }).unwrap();
-    let end = ex.job(JobId(1)).state.end();
-    assert!(
-        matches!(end, Some(End::Failed { why }) if why.contains("free its space")),
-        "{end:?}"
+    let io = IoFailure {
+        device: "fast-0".into(),
+        op: "write".into(),
+        errno: "EIO".into(),
+    };
+    let job = JobId(0);
+    let cause = FailCause::of_host("the target failed a write".into(), Some(io.clone()));
+    ex.handle(Nanos::ZERO, Input::Failed { job, cause })
+        .unwrap();
+    let end = |job| ex.job(JobId(job)).state.end().unwrap();
+    assert_eq!(end(0).why().unwrap(), "the target failed a write");
+    assert_eq!(end(0).cause(), Some("failed-io"));
+    assert_eq!(end(0).failed_io(), Some(&io));
+    assert_eq!(
+        end(1).why().unwrap(),
+        "a move that was to free its space did not end well"
     );
+    assert_eq!(end(1).cause(), Some("space-not-freed"));
+    assert_eq!(end(1).failed_io(), None);
 }
 
 #[test]
@@ -329,13 +345,31 @@ fn every_end_survives_a_restart_and_keeps_its_name() {
         },
     ];
     let cancelled = causes.into_iter().map(End::Cancelled);
-    let others = [End::Done, End::Failed { why: "EIO".into() }];
-    for end in cancelled.chain(others) {
+    let io = IoFailure {
+        device: "d".into(),
+        op: "read".into(),
+        errno: "EIO".into(),
+    };
+    let failed = [
+        FailCause::of_host("EIO".into(), Some(io)),
+        FailCause::of_host("no space".into(), None),
+        FailCause::SpaceNotFreed,
+    ];
+    let failed = failed.into_iter().map(End::Failed);
+    for end in cancelled.chain(failed).chain([End::Done]) {
         let state = JobState::Ended { at: Nanos(7), end };
         let kept = serde_json::to_value(&state).unwrap();
-        assert_eq!(kept["state"], state.name());
+        assert_eq!(kept["state"], state.status().name());
         assert_eq!(serde_json::from_value::<JobState>(kept).unwrap(), state);
     }
+    // Only words were kept once.
+    let kept = serde_json::json!({"state": "failed", "at": "7ns", "why": "EIO"});
+    let state: JobState = serde_json::from_value(kept).unwrap();
+    let end = state.end().unwrap();
+    assert_eq!(
+        (end.why().as_deref(), end.cause()),
+        (Some("EIO"), Some("host-gave-up"))
+    );
 }
 
 proptest! {
@@ -379,7 +413,7 @@ proptest! {
             let Some(job) = running.get(which % running.len().max(1)) else { break };
             let job = JobId(*job);
             ex.handle(now, match answer {
-                0 => Input::Failed { job, why: "EIO".into() },
+                0 => Input::Failed { job, cause: FailCause::of_host("EIO".into(), None) },
                 1 => Input::Cancel(job),
                 2 => Input::Withdraw(job),
                 3 => Input::Pause,

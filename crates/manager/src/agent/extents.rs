@@ -115,7 +115,7 @@ impl Agent {
         let window_ends = self.detail == Detail::Extents && self.window_is_over(now_ns);
         let jobs = self.jobs.values().filter_map(|job| match job {
             Job::Runs { order, .. } => Some(order),
-            Job::Ended(_) => None,
+            Job::Ended { .. } => None,
         });
         let new = |id: &&u32| !self.jobs.contains_key(*id);
         let orders = self.orders.iter().chain(&self.cancels);

@@ -224,15 +224,11 @@ impl Agent {
         if new.is_empty() {
             return;
         }
-        let of = |id: &u32| JobWindow {
-            job: *id,
-            state: self.jobs[id].progress(),
-        };
         self.seq += 1;
         let message = JobsReport {
             session: self.session,
             seq: self.seq,
-            jobs: new.iter().map(of).collect(),
+            jobs: new.iter().map(|id| self.jobs[id].window(*id)).collect(),
         };
         self.told.extend(new);
         self.messages.push_back(Message::JobsEnded(message));
@@ -346,7 +342,7 @@ impl Agent {
                     why,
                     copied_bytes: 0,
                 };
-                self.jobs.insert(order.job, moves::Job::Ended(ended));
+                self.jobs.insert(order.job, moves::Job::ended(ended));
             }
             (Deed::CancelMove { volume }, Err(why)) => {
                 self.remark(format!("cannot give the move of {volume} up: {why}"));
@@ -357,12 +353,7 @@ impl Agent {
 
     fn job_windows(&self) -> Vec<JobWindow> {
         let known = self.jobs.iter();
-        known
-            .map(|(job, state)| JobWindow {
-                job: *job,
-                state: state.progress(),
-            })
-            .collect()
+        known.map(|(id, job)| job.window(*id)).collect()
     }
 
     fn volumes(&mut self, earlier: &Snapshot, now: &Snapshot) -> Vec<VolumeWindow> {

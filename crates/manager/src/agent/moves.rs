@@ -1,10 +1,11 @@
 //! Moves that the orders want, and what the array says of them.
 
+use model::IoFailure;
 use units::DeviceId;
 
 use super::extents::{left, part, within};
 use super::{Agent, Deed, MoveEnd, Snapshot, VolumeSnapshot};
-use crate::wire::{JobProgress, MoveOrder};
+use crate::wire::{JobProgress, JobWindow, MoveOrder};
 
 /// A job at this agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +20,12 @@ pub(super) enum Job {
         seen: (u64, u64, u64),
     },
     /// It is over.
-    Ended(JobProgress),
+    Ended {
+        /// How.
+        state: JobProgress,
+        /// The I/O that it failed by, if it did by one.
+        failed_io: Option<IoFailure>,
+    },
 }
 
 impl Job {
@@ -27,14 +33,31 @@ impl Job {
         matches!(self, Job::Runs { .. })
     }
 
-    pub(super) fn progress(&self) -> JobProgress {
-        match self {
-            Job::Ended(progress) => progress.clone(),
-            Job::Runs { seen, .. } => JobProgress::Copying {
-                copied_bytes: seen.0,
-                left_bytes: seen.1,
-                rate_bytes_per_s: seen.2,
-            },
+    /// One that is over, without a failed I/O.
+    pub(super) fn ended(state: JobProgress) -> Self {
+        Job::Ended {
+            state,
+            failed_io: None,
+        }
+    }
+
+    /// What is reported of it.
+    pub(super) fn window(&self, id: u32) -> JobWindow {
+        let (state, failed_io) = match self {
+            Job::Ended { state, failed_io } => (state.clone(), failed_io.clone()),
+            Job::Runs { seen, .. } => {
+                let copying = JobProgress::Copying {
+                    copied_bytes: seen.0,
+                    left_bytes: seen.1,
+                    rate_bytes_per_s: seen.2,
+                };
+                (copying, None)
+            }
+        };
+        JobWindow {
+            job: id,
+            state,
+            failed_io,
         }
     }
 }
@@ -60,7 +83,7 @@ impl Agent {
                     *before = seen.0;
                     self.deeds.push_back(Deed::StartMove(rest));
                 }
-                Look::Ended(ended) => *job = Job::Ended(ended),
+                Look::Ended(ended) => *job = ended,
             }
         }
         for (id, order) in &self.cancels {
@@ -78,7 +101,7 @@ impl Agent {
                 Some(Job::Runs { order, seen, .. }) => {
                     (order.extents.is_some(), "given up", seen.0)
                 }
-                Some(Job::Ended(_)) => (false, "", 0),
+                Some(Job::Ended { .. }) => (false, "", 0),
             };
             if let Some(v) = found.filter(|v| rests && v.movable && v.moving.is_none()) {
                 let ended = match is_there(v, order, snapshot) {
@@ -89,10 +112,10 @@ impl Agent {
                         copied_bytes,
                     },
                 };
-                self.jobs.insert(*id, Job::Ended(ended));
+                self.jobs.insert(*id, Job::ended(ended));
             } else if rests && found.is_some_and(|v| v.movable) && !self.jobs.contains_key(id) {
                 let ended = failed("given up before it began");
-                self.jobs.insert(*id, Job::Ended(ended));
+                self.jobs.insert(*id, Job::ended(ended));
             }
         }
         if !goes_on {
@@ -103,20 +126,20 @@ impl Agent {
                 continue;
             }
             let job = match volume(&order.volume) {
-                None => Job::Ended(failed("there is no such volume on this host")),
+                None => Job::ended(failed("there is no such volume on this host")),
                 // It may be resumed when it is served again: nothing is concluded yet.
                 Some(v) if !v.movable && !v.is_on(&order.device, &order.tier) => continue,
                 Some(v) if carries_out(v, order) => runs(order),
                 Some(VolumeSnapshot {
                     moving: Some(other),
                     ..
-                }) => Job::Ended(failed(&format!(
+                }) => Job::ended(failed(&format!(
                     "the volume is being moved to {} already",
                     other.device
                 ))),
                 Some(v) => match is_there(v, order, snapshot) {
                     None => continue,
-                    Some(true) => Job::Ended(JobProgress::Done { copied_bytes: 0 }),
+                    Some(true) => Job::ended(JobProgress::Done { copied_bytes: 0 }),
                     Some(false) => {
                         let first = next_part(v, order, snapshot).unwrap_or_else(|| order.clone());
                         self.deeds.push_back(Deed::StartMove(first));
@@ -187,7 +210,8 @@ enum Look {
     Runs,
     /// A part of it is done: this comes next.
     Rest(MoveOrder),
-    Ended(JobProgress),
+    /// It is over.
+    Ended(Job),
 }
 
 /// How a running job stands.
@@ -199,7 +223,7 @@ fn look_at(
     snapshot: &Snapshot,
 ) -> Look {
     let Some(volume) = volume else {
-        return Look::Ended(failed("the volume is gone"));
+        return Look::Ended(Job::ended(failed("the volume is gone")));
     };
     if carries_out(volume, order) {
         let moving = volume.moving.as_ref().expect("it moves");
@@ -227,17 +251,23 @@ fn look_at(
         None => seen.0,
     };
     if there {
-        return Look::Ended(JobProgress::Done { copied_bytes });
+        return Look::Ended(Job::ended(JobProgress::Done { copied_bytes }));
     }
-    let why = match (&volume.last_move, &order.extents) {
-        (Some(MoveEnd::Stopped { why, .. }), _) => why.clone(),
+    let (why, failed_io) = match (&volume.last_move, &order.extents) {
+        (Some(MoveEnd::Stopped { why, failed_io, .. }), _) => (why.clone(), failed_io.clone()),
         (_, Some(_)) if volume.moving.is_none() => {
             seen.0 = copied_bytes;
             let rest = next_part(volume, order, snapshot);
             return Look::Rest(rest.expect("its extents were just looked at"));
         }
-        (_, Some(_)) => "the volume is being moved otherwise".into(),
-        (_, None) => "it ended before all of the volume was on its target".into(),
+        (_, Some(_)) => ("the volume is being moved otherwise".into(), None),
+        (_, None) => (
+            "it ended before all of the volume was on its target".into(),
+            None,
+        ),
     };
-    Look::Ended(JobProgress::Failed { why, copied_bytes })
+    Look::Ended(Job::Ended {
+        state: JobProgress::Failed { why, copied_bytes },
+        failed_io,
+    })
 }

@@ -1,6 +1,6 @@
 //! An array as it is at one moment: places and counters that only rise.
 
-use model::DeviceSpec;
+use model::{DeviceSpec, IoFailure};
 
 use super::ExtentsSnapshot;
 use crate::wire::{ArrayTrouble, DeviceIo, FailedIo, Load, MovingWindow, Placed};
@@ -135,5 +135,7 @@ pub enum MoveEnd {
         why: String,
         /// Bytes copied.
         copied_bytes: u64,
+        /// The I/O that failed, if one did.
+        failed_io: Option<IoFailure>,
     },
 }

@@ -1,7 +1,7 @@
 //! One agent, its array and its orders, by hand.
 
 use model::{
-    CalibrationStep, ClassObjective, ExtentHeat, ExtentPlaces, ExtentRanges, Objective,
+    CalibrationStep, ClassObjective, ExtentHeat, ExtentPlaces, ExtentRanges, IoFailure, Objective,
     SloStatistic,
 };
 use units::{DeviceId, Nanos};
@@ -182,7 +182,8 @@ fn a_job_that_ends_is_told_at_once_and_once() {
         told.jobs[..],
         [JobWindow {
             job: 3,
-            state: JobProgress::Done { .. }
+            state: JobProgress::Done { .. },
+            ..
         }]
     ));
     assert_eq!(told.seq, agent.seq);
@@ -268,6 +269,32 @@ fn refused_by_the_array_is_failed_with_its_words() {
         matches!(&state, JobProgress::Failed { why, .. } if why == "no room"),
         "{state:?}"
     );
+}
+
+#[test]
+fn a_move_that_a_device_failed_says_which_io() {
+    let io = IoFailure {
+        device: "fast-0".into(),
+        op: "write".into(),
+        errno: "EIO".into(),
+    };
+    let mut agent = registered(vec![volume("slow", None)]);
+    agent.ordered(SECOND, SECOND, orders(&agent, vec![order()]));
+    agent.beat(SECOND + 1, snapshot(vec![volume("slow", None)]));
+    let stopped = VolumeSnapshot {
+        last_move: Some(MoveEnd::Stopped {
+            why: "the target failed a write".into(),
+            copied_bytes: 5,
+            failed_io: Some(io.clone()),
+        }),
+        ..volume("slow", None)
+    };
+    agent.beat(2 * SECOND, snapshot(vec![stopped]));
+    let job = report(&mut agent).jobs[0].clone();
+    let why = "the target failed a write".to_string();
+    let copied_bytes = 5;
+    assert_eq!(job.state, JobProgress::Failed { why, copied_bytes });
+    assert_eq!(job.failed_io, Some(io));
 }
 
 /// The volume after so many reads of one latency, held back by so much.
@@ -438,7 +465,7 @@ fn started(agent: &mut Agent) -> Option<String> {
 }
 
 fn progress(agent: &Agent) -> JobProgress {
-    agent.jobs[&3].progress()
+    agent.jobs[&3].window(3).state
 }
 
 #[test]

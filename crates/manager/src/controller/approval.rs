@@ -182,7 +182,7 @@ impl Controller {
                 (state, _) => {
                     let why = format!(
                         "move {position} of plan {generation} is not open any more: {}",
-                        state.name()
+                        state.status()
                     );
                     return Err(Refusal::Conflict(why));
                 }

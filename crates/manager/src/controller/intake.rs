@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use executor::{Input, JobId};
+use executor::{FailCause, Input, JobId};
+use model::IoFailure;
 use units::{Bytes, Nanos};
 
 use super::host::{Awaited, Epoch, Host, Progress, SPARK_WINDOWS, Totals};
@@ -24,6 +25,12 @@ const TIERS_MAX: usize = 256;
 /// Troubles that a report may name, and bytes of what is said of one.
 const TROUBLES_MAX: usize = 1_024;
 const TROUBLE_BYTES_MAX: usize = 4_096;
+
+/// Jobs that a message may name: a volume has one move at a time. Protects the controller's memory.
+const JOBS_MAX: usize = VOLUMES_MAX;
+
+/// Bytes of what is said of why a job failed, the I/O included. It is kept with the job and its event for long.
+const WHY_BYTES_MAX: usize = 4_096;
 
 /// No counter, size or sum of them is larger: so that sums of sums do not wrap.
 const COUNT_MAX: u64 = 1 << 60;
@@ -109,6 +116,7 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
             ));
         }
     }
+    check_jobs(&report.jobs)?;
     let bucket_max = algo::BUCKETS as u16;
     for v in &report.volumes {
         let placed = v.placed.iter().map(|p| p.bytes);
@@ -151,6 +159,57 @@ pub(super) fn check(report: &WindowReport) -> Result<(), WireRefusal> {
                     v.name, flow.ios
                 ));
             }
+        }
+    }
+    Ok(())
+}
+
+/// Jobs that make no sense.
+pub(super) fn check_jobs(jobs: &[JobWindow]) -> Result<(), WireRefusal> {
+    let nonsense = |why: String| Err(WireRefusal::Nonsense { why });
+    if jobs.len() > JOBS_MAX {
+        return nonsense(format!(
+            "jobs: {} of them are more than {JOBS_MAX}",
+            jobs.len()
+        ));
+    }
+    for JobWindow {
+        job,
+        state,
+        failed_io,
+    } in jobs
+    {
+        let (copied, left, why) = match state {
+            JobProgress::Copying {
+                copied_bytes,
+                left_bytes,
+                ..
+            } => (*copied_bytes, *left_bytes, ""),
+            JobProgress::Done { copied_bytes } => (*copied_bytes, 0, ""),
+            JobProgress::Failed { why, copied_bytes } => (*copied_bytes, 0, why.as_str()),
+        };
+        for (field, bytes) in [("copied_bytes", copied), ("left_bytes", left)] {
+            if bytes > COUNT_MAX {
+                return nonsense(format!("job {job}: {field} of {bytes} cannot be"));
+            }
+        }
+        if why.len() > WHY_BYTES_MAX {
+            return nonsense(format!(
+                "job {job}: why has {} bytes, more than {WHY_BYTES_MAX}",
+                why.len()
+            ));
+        }
+        let Some(IoFailure { device, op, errno }) = failed_io else {
+            continue;
+        };
+        if !matches!(state, JobProgress::Failed { .. }) {
+            return nonsense(format!("job {job}: failed_io of a job that has not failed"));
+        }
+        let length = device.len() + op.len() + errno.len();
+        if length > WHY_BYTES_MAX {
+            return nonsense(format!(
+                "job {job}: failed_io has {length} bytes, more than {WHY_BYTES_MAX}"
+            ));
         }
     }
     Ok(())
@@ -322,7 +381,7 @@ impl Controller {
     /// Brings jobs to where the agent says that they are.
     pub(super) fn take_in_jobs(&mut self, host: &mut Host, now: Nanos, jobs: &[JobWindow]) {
         for job in jobs {
-            self.job_progress(host, now, JobId(job.job), &job.state);
+            self.job_progress(host, now, job);
             let over = !matches!(job.state, JobProgress::Copying { .. });
             // What was to be given up has ended.
             host.dirty.kept |= over && host.kept.cancelling.remove(&job.job).is_some();
@@ -330,12 +389,13 @@ impl Controller {
     }
 
     /// Brings a job to where the agent says it is.
-    fn job_progress(&mut self, host: &mut Host, now: Nanos, id: JobId, state: &JobProgress) {
+    fn job_progress(&mut self, host: &mut Host, now: Nanos, job: &JobWindow) {
+        let id = JobId(job.job);
         let before = match host.executor.get(id) {
             Some(job) if job.state.active() => job.copied,
             _ => return, // ended, or from another life of the store
         };
-        match state {
+        match &job.state {
             JobProgress::Copying {
                 copied_bytes,
                 left_bytes,
@@ -361,8 +421,8 @@ impl Controller {
             }
             JobProgress::Failed { why, copied_bytes } => {
                 self.copied(host, now, id, *copied_bytes);
-                let why = why.clone();
-                self.input(host, now, Input::Failed { job: id, why });
+                let cause = FailCause::of_host(why.clone(), job.failed_io.clone());
+                self.input(host, now, Input::Failed { job: id, cause });
             }
         }
     }

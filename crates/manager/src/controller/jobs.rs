@@ -90,8 +90,8 @@ impl Controller {
                     let are = if several { "are" } else { "is" };
                     format!("job {}: {what} {are} on {to}", id.0)
                 }
-                End::Failed { why } => {
-                    format!("job {}: move of {what} to {to} failed: {why}", id.0)
+                End::Failed(cause) => {
+                    format!("job {}: move of {what} to {to} failed: {cause}", id.0)
                 }
                 End::Cancelled(cause) => {
                     // It was ordered, so the agent may have begun it.
@@ -112,15 +112,17 @@ impl Controller {
             host.kept.last_moved.insert(volume.clone(), self.now.at);
             host.dirty.kept = true;
         }
-        let end = state.name();
+        let end = state.status().name();
         host.progress.remove(&id);
         *self.counters.moves.entry((goal, end)).or_default() += 1;
-        self.counters.moved_bytes += copied;
-        self.event(
+        self.counters.moved_bytes = self.counters.moved_bytes.saturating_add(copied);
+        let failed_io = state.end().and_then(End::failed_io).cloned();
+        self.event_with(
             EventKind::Job,
             Some(&host.name.clone()),
             Some(&volume),
             text,
+            failed_io,
         );
     }
 

@@ -27,7 +27,7 @@ mod watch;
 
 use std::collections::BTreeMap;
 
-use model::{ClassObjective, Goal, Report, SloClass};
+use model::{ClassObjective, Goal, IoFailure, Report, SloClass};
 use planner::{AnyStrategy, AssignmentTaken, Granularity};
 use serde::{Deserialize, Serialize};
 use units::Nanos;
@@ -302,6 +302,18 @@ impl Controller {
 
     /// Writes a line of the audit.
     fn event(&mut self, kind: EventKind, host: Option<&str>, volume: Option<&str>, text: String) {
+        self.event_with(kind, host, volume, text, None);
+    }
+
+    /// Writes a line of the audit, with the I/O that it came of.
+    fn event_with(
+        &mut self,
+        kind: EventKind,
+        host: Option<&str>,
+        volume: Option<&str>,
+        text: String,
+        failed_io: Option<IoFailure>,
+    ) {
         self.tallies.next_event += 1;
         self.changes.push(Change::Event(EventView {
             id: self.tallies.next_event,
@@ -312,6 +324,7 @@ impl Controller {
             host: host.map(Into::into),
             volume: volume.map(Into::into),
             text,
+            failed_io,
         }));
     }
 
@@ -450,6 +463,8 @@ impl Controller {
         self.advance(now);
         self.actor = "controller".into();
         let (session, seq) = (message.session, message.seq);
+        self.link(name, session, seq)?;
+        intake::check_jobs(&message.jobs)?;
         self.link(name, session, seq)?.seq = seq;
         self.reconsider(name);
         let mut host = self.hosts.remove(name).expect("it has a session");

@@ -257,11 +257,8 @@ impl Controller {
         let progress = host.progress.get(&id).copied().unwrap_or_default();
         let active = job.state.active();
         let ended = job.state.ended_at();
-        let cause = match job.state.end() {
-            Some(End::Cancelled(cause)) => Some(cause.name().to_string()),
-            _ => None,
-        };
-        let left = match (job.state.end(), progress.left) {
+        let end = job.state.end();
+        let left = match (end, progress.left) {
             (Some(End::Done), _) => 0,
             (_, Some(left)) => left,
             (_, None) => job.order.size.0.saturating_sub(job.copied.0),
@@ -284,9 +281,10 @@ impl Controller {
             extents: job.order.extents.clone(),
             goal: job.order.terms.goal,
             reason: job.order.terms.reason.to_string(),
-            state: job.state.name().into(),
-            why: job.state.end().and_then(End::why),
-            cause,
+            state: job.state.status(),
+            why: end.and_then(End::why),
+            cause: end.and_then(End::cause).map(Into::into),
+            failed_io: end.and_then(End::failed_io).cloned(),
             copied_bytes: job.copied.0,
             bytes: job.order.size.0,
             left_bytes: left,

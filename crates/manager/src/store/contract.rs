@@ -1,6 +1,6 @@
 //! What every store has to do, as tests that run on any of them.
 
-use model::Goal;
+use model::{Goal, JobStatus};
 use serde_json::json;
 
 use super::{
@@ -95,6 +95,7 @@ pub fn event(id: u64, at_ns: u64) -> EventView {
         host: Some("alpha".to_string()),
         volume: None,
         text: format!("event {id}"),
+        failed_io: None,
     }
 }
 
@@ -112,9 +113,13 @@ pub fn job(host: &str, job: u32, planned_ns: u64, ended_ns: Option<u64>) -> JobV
         extents: None,
         goal: Goal::Latency,
         reason: "because".to_string(),
-        state: if ended_ns.is_some() { "done" } else { "active" }.to_string(),
+        state: match ended_ns {
+            Some(_) => JobStatus::Done,
+            None => JobStatus::Active,
+        },
         why: None,
         cause: None,
+        failed_io: None,
         copied_bytes: 1 << 30,
         bytes: 1 << 31,
         left_bytes: 1 << 30,

@@ -12,6 +12,7 @@ use manager::question::{Choice, Question, Refusal};
 use manager::view::MoveState;
 use manager::wire::JobProgress;
 use model::Goal;
+use model::JobStatus;
 use model::Mode;
 
 /// The busiest volume is on the slowest tier.
@@ -104,12 +105,12 @@ fn automatic_moves_are_ordered_done_and_watched() {
     host.windows(1);
     let view = host.job(job);
     assert_eq!(
-        (view.state.as_str(), view.left_bytes, view.eta_ns),
-        ("active", 1 << 20, Some(1_000_000_000))
+        (view.state, view.left_bytes, view.eta_ns),
+        (JobStatus::Active, 1 << 20, Some(1_000_000_000))
     );
     host.finish(job, 100);
     host.windows(1);
-    assert_eq!(host.job(job).state, "done");
+    assert_eq!(host.job(job).state, JobStatus::Done);
     assert!(!host.ordered().contains(&job), "it is not ordered again");
     let said = host.events();
     assert!(

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use maud::{Markup, html};
+use model::JobStatus;
 use sim::{GroupKind, GroupSeries, GroupSummary, MoveRecord, RunResult, Series};
 
 use super::Compared;
@@ -127,10 +128,10 @@ fn timeline(compared: &Compared<'_>, result: &RunResult) -> Markup {
 }
 
 fn bar(m: &MoveRecord, tier: usize, end_s: f64) -> Bar {
-    let state = match m.state.as_str() {
-        "done" => BarState::Done,
-        "failed" | "cancelled" => BarState::NotDone,
-        _ => BarState::UnderWay,
+    let state = match m.state {
+        JobStatus::Done => BarState::Done,
+        JobStatus::Failed | JobStatus::Cancelled => BarState::NotDone,
+        JobStatus::Proposed | JobStatus::Waiting | JobStatus::Active => BarState::UnderWay,
     };
     let to_s = m.ended_s.unwrap_or(end_s);
     // A move that never started is a mark where it ended.

@@ -35,7 +35,7 @@ pub fn jobs(jobs: &[JobView]) -> String {
             named(&j.host, &j.subject(), several),
             j.goal.to_string(),
             format!("{} → {}", j.from_tier, j.to_tier),
-            j.state.clone(),
+            j.state.to_string(),
             fixed(gib(j.copied_bytes), 2),
             fixed(gib(j.bytes), 2),
             rate.unwrap_or(NONE.into()),
@@ -46,13 +46,7 @@ pub fn jobs(jobs: &[JobView]) -> String {
     let mut remarks = String::new();
     for j in jobs {
         if let Some(why) = &j.why {
-            let _ = writeln!(
-                remarks,
-                "job {} {}: {}",
-                j.job,
-                printable(&j.state),
-                printable(why)
-            );
+            let _ = writeln!(remarks, "job {} {}: {}", j.job, j.state, printable(why));
         }
         if let Some(stuck) = j.stuck_ns {
             let _ = writeln!(

@@ -9,7 +9,9 @@ use manager::view::{
 };
 use model::Mode;
 use model::TierState;
-use model::{AgedBy, Aging, Goal, MatchPart, MatchParts, Reason, ScoreParts, SloStatistic};
+use model::{
+    AgedBy, Aging, Goal, JobStatus, MatchPart, MatchParts, Reason, ScoreParts, SloStatistic,
+};
 use units::Nanos;
 
 /// A second.
@@ -248,7 +250,7 @@ pub fn plan(generation: u64) -> PlanView {
 }
 
 pub fn jobs() -> Vec<JobView> {
-    let job = |job: u32, state: &str| JobView {
+    let job = |job: u32, state: JobStatus| JobView {
         host: "alpha".into(),
         job,
         generation: 12,
@@ -260,9 +262,10 @@ pub fn jobs() -> Vec<JobView> {
         extents: None,
         goal: Goal::Latency,
         reason: "rank 1".into(),
-        state: state.into(),
+        state,
         why: None,
         cause: None,
+        failed_io: None,
         copied_bytes: 0,
         bytes: 40 * GIB,
         left_bytes: 40 * GIB,
@@ -281,7 +284,7 @@ pub fn jobs() -> Vec<JobView> {
         rate_bytes_per_s: 100 << 20,
         started_ns: Some(NOW.0 - 100 * S),
         eta_ns: Some(307 * S),
-        ..job(5, "active")
+        ..job(5, JobStatus::Active)
     };
     let stuck = JobView {
         rate_bytes_per_s: 0,
@@ -298,7 +301,7 @@ pub fn jobs() -> Vec<JobView> {
         eta_ns: None,
         copied_bytes: 5 * GIB,
         ..JobView {
-            state: "failed".into(),
+            state: JobStatus::Failed,
             job: 3,
             ..copying.clone()
         }
@@ -307,12 +310,12 @@ pub fn jobs() -> Vec<JobView> {
         why: None,
         copied_bytes: 40 * GIB,
         ..JobView {
-            state: "done".into(),
+            state: JobStatus::Done,
             job: 2,
             ..failed.clone()
         }
     };
-    vec![job(6, "proposed"), copying, stuck, failed, done]
+    vec![job(6, JobStatus::Proposed), copying, stuck, failed, done]
 }
 
 pub fn outcomes() -> Vec<OutcomeView> {
@@ -378,6 +381,7 @@ pub fn events() -> Vec<EventView> {
         host: host.map(Into::into),
         volume: None,
         text: text.into(),
+        failed_io: None,
     };
     vec![
         event(

@@ -96,7 +96,7 @@ fn run_and_cancel(cancel: impl Fn(&Simulation) -> bool) -> Bytes {
         }
     }
     let jobs = sim.host.jobs();
-    let states: Vec<_> = jobs.iter().map(|j| j.state.as_str()).collect();
+    let states: Vec<_> = jobs.iter().map(|j| j.state.name()).collect();
     assert_eq!(states, ["failed", "done"], "the next plan moves the rest");
     // The chunks of a batch that was given up are copied twice, nothing else.
     let copied: Vec<_> = jobs.iter().map(|j| Bytes(j.copied_bytes)).collect();

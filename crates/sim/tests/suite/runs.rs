@@ -1,6 +1,6 @@
 //! Whole runs on small scenarios.
 
-use model::{NO_CLASS, ScoreParts, SloClass};
+use model::{JobStatus, NO_CLASS, ScoreParts, SloClass};
 use planner::build;
 use serde_json::Value;
 use sim::{GroupKind, Manifest, Model, RunOptions, RunResult, ScenarioFile};
@@ -239,7 +239,7 @@ fn a_move_is_charged_to_both_devices() {
 #[test]
 fn a_volume_under_way_is_on_both_devices() {
     let result = run(ARRAY, "idt");
-    let moved = |m: &&sim::MoveRecord| m.volume == "busy" && m.state == "done";
+    let moved = |m: &&sim::MoveRecord| m.volume == "busy" && m.state == JobStatus::Done;
     let record = result.move_log.iter().find(moved).unwrap();
     let (started, ended) = (record.started_s.unwrap(), record.ended_s.unwrap());
     let window = (started / 10.0) as usize + 1;

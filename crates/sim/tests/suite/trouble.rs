@@ -75,7 +75,7 @@ fn a_move_goes_on_while_its_agent_is_gone_and_is_taken_up_again() {
         let [job] = &r.move_log[..] else {
             panic!("{:?}", r.move_log)
         };
-        assert_eq!((job.state.as_str(), job.volume.as_str()), ("done", "a"));
+        assert_eq!((job.state.name(), job.volume.as_str()), ("done", "a"));
         assert_eq!(job.bytes >> 30, 2);
         (job.started_s.unwrap(), job.ended_s.unwrap())
     };
@@ -130,7 +130,7 @@ fn what_is_paused_does_not_begin_and_what_runs_goes_on() {
     let [job] = &result.move_log[..] else {
         panic!("{:?}", result.move_log)
     };
-    assert_eq!(job.state, "done");
+    assert_eq!(job.state, model::JobStatus::Done);
     assert!((300.0..=310.0).contains(&job.started_s.unwrap()), "{job:?}");
     let result = run("[[operator]]\nat = \"100s\"\npause = true\n");
     assert_eq!(result.moves.done, 1, "it had begun");
@@ -146,7 +146,7 @@ fn modes_hours_and_approvals_are_those_of_a_live_controller() {
     let [job] = &applied.move_log[..] else {
         panic!("{:?}", applied.move_log)
     };
-    assert_eq!((job.state.as_str(), job.started_s), ("done", Some(185.0)));
+    assert_eq!((job.state.name(), job.started_s), ("done", Some(185.0)));
     assert!(noted(&applied, "approved").is_some());
     // Its order goes out with the next window.
     let took = job.ended_s.unwrap() - 190.0;
@@ -169,7 +169,7 @@ fn operators_drain_pin_and_cancel() {
     let states: Vec<_> = result
         .move_log
         .iter()
-        .map(|m| (m.volume.as_str(), m.state.as_str()))
+        .map(|m| (m.volume.as_str(), m.state.name()))
         .collect();
     assert_eq!(states, [("a", "cancelled"), ("b", "done")]);
     assert!(result.moves.bytes > 1 << 30, "a part of a was copied too");
@@ -192,7 +192,7 @@ fn a_flaky_way_delays_what_is_done_and_changes_nothing_else() {
     let mut moves: Vec<_> = result
         .move_log
         .iter()
-        .map(|m| (m.volume.as_str(), m.state.as_str(), m.bytes >> 30))
+        .map(|m| (m.volume.as_str(), m.state.name(), m.bytes >> 30))
         .collect();
     moves.sort_unstable();
     assert_eq!(moves, [("a", "done", 2), ("b", "done", 1)]);

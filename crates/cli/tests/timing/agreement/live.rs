@@ -107,7 +107,7 @@ impl Manager {
         let seconds = |ns: Option<u64>| Nanos(ns.unwrap()).as_secs_f64();
         let p99 = |s: &Seen| s.whole.quantile_ns(0.99) as f64 / 1e3;
         for job in &self.jobs {
-            assert_eq!(job.state, "done", "{job:?}");
+            assert_eq!(job.state, model::JobStatus::Done, "{job:?}");
         }
         let jobs = self.jobs.iter();
         Outcome {

@@ -137,6 +137,7 @@ impl Fake {
             host: None,
             volume: None,
             text: format!("events were asked for {} times", self.asked_events),
+            failed_io: None,
         });
         events
     }

@@ -6,6 +6,7 @@ use manager::store::{FlowSummary, HistoryPoint, VolumeSummary};
 use manager::trouble::{TroubleKind, TroubleView};
 use manager::view::*;
 use manager::wire::*;
+use model::JobStatus;
 use model::Mode;
 use model::TierState;
 use model::{
@@ -269,7 +270,7 @@ pub fn plan() -> PlanView {
 }
 
 pub fn jobs() -> Vec<JobView> {
-    let job = |job: u32, volume: &str, state: &str| JobView {
+    let job = |job: u32, volume: &str, state: JobStatus| JobView {
         host: "alpha".into(),
         job,
         generation: 42,
@@ -281,25 +282,30 @@ pub fn jobs() -> Vec<JobView> {
         extents: None,
         goal: Goal::Space,
         reason: "device sata2 is 91 % full".into(),
-        state: state.into(),
-        why: (state == "failed").then(|| "the target refused: no space left".into()),
-        cause: None,
+        state,
+        why: (state == JobStatus::Failed).then(|| "the target refused: no space left".into()),
+        cause: (state == JobStatus::Failed).then(|| "host-gave-up".into()),
+        failed_io: None,
         copied_bytes: 90 * GIB,
         bytes: 193 * GIB,
-        left_bytes: if state == "done" { 0 } else { 103 * GIB },
+        left_bytes: if state == JobStatus::Done {
+            0
+        } else {
+            103 * GIB
+        },
         rate_bytes_per_s: 100 << 20,
         before_us: None,
         after_us: None,
         planned_ns: 3400 * S,
         started_ns: Some(3410 * S),
-        ended_ns: (state != "active").then_some(3500 * S),
-        eta_ns: (state == "active").then_some(1055 * S),
-        stuck_ns: (state == "active").then_some(45 * S),
+        ended_ns: (state != JobStatus::Active).then_some(3500 * S),
+        eta_ns: (state == JobStatus::Active).then_some(1055 * S),
+        stuck_ns: (state == JobStatus::Active).then_some(45 * S),
     };
     vec![
-        job(117, "home", "active"),
-        job(116, "logs", "done"),
-        job(115, "mail", "failed"),
+        job(117, "home", JobStatus::Active),
+        job(116, "logs", JobStatus::Done),
+        job(115, "mail", JobStatus::Failed),
     ]
 }
 
@@ -335,6 +341,7 @@ pub fn events() -> Vec<EventView> {
         host: Some("alpha".into()),
         volume: volume.map(Into::into),
         text: text.into(),
+        failed_io: None,
     };
     vec![
         event(
@@ -580,6 +587,7 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
                 left_bytes: 2,
                 rate_bytes_per_s: 3,
             },
+            failed_io: None,
         }],
         calibrations: vec![],
         trouble: vec![],

@@ -345,7 +345,11 @@ impl Host {
     /// The agent says how far a job is.
     pub fn progress(&mut self, job: u32, state: JobProgress) {
         self.jobs.retain(|j| j.job != job);
-        self.jobs.push(JobWindow { job, state });
+        self.jobs.push(JobWindow {
+            job,
+            state,
+            failed_io: None,
+        });
     }
 
     /// The agent has moved a volume.

@@ -3,7 +3,8 @@
 use manager::question::{Answer, Question, Refusal};
 use manager::service::{MessageRefusal, Service};
 use manager::view::HostState;
-use manager::wire::WireRefusal;
+use manager::wire::{JobProgress, WireRefusal};
+use model::{IoFailure, JobStatus};
 
 use super::host::{BASE, Host, WINDOW};
 use super::{AUTO, choice, upside_down, with};
@@ -231,7 +232,7 @@ fn the_next_job_begins_when_the_one_before_it_is_said_to_have_ended() {
     let next: Vec<u32> = orders.moves.iter().map(|m| m.job).collect();
     assert_eq!(next.len(), 1);
     assert_ne!(next, [first]);
-    assert_eq!(host.job(first).state, "done");
+    assert_eq!(host.job(first).state, JobStatus::Done);
     // The same message again is old; another agent's is not known.
     let again = host.jobs_report();
     let now = host.now();
@@ -252,4 +253,104 @@ fn the_next_job_begins_when_the_one_before_it_is_said_to_have_ended() {
     ));
     host.windows(1);
     assert_eq!(host.ordered(), next, "and it goes on");
+}
+
+#[test]
+fn jobs_that_cannot_be_are_refused_by_field_in_both_messages() {
+    let mut host = Host::new(&with(AUTO), upside_down());
+    host.until_plan();
+    host.windows(1);
+    let job = host.ordered()[0];
+    let failed = |why: String, copied_bytes| JobProgress::Failed { why, copied_bytes };
+    let too_large = failed("no space".into(), u64::MAX);
+    let left_too_large = JobProgress::Copying {
+        copied_bytes: 0,
+        left_bytes: u64::MAX,
+        rate_bytes_per_s: u64::MAX,
+    };
+    for (state, field) in [
+        (failed("x".repeat(5_000), 0), "why has 5000 bytes"),
+        (too_large, "copied_bytes of"),
+        (left_too_large, "left_bytes of"),
+    ] {
+        host.progress(job, state);
+        let wanted = format!("job {job}: {field}");
+        refused_by_both(&mut host, &wanted);
+    }
+    let io = |device: String| {
+        Some(IoFailure {
+            device,
+            op: "write".into(),
+            errno: "EIO".into(),
+        })
+    };
+    host.progress(job, failed("EIO".into(), 0));
+    host.jobs[0].failed_io = io("d".repeat(5_000));
+    refused_by_both(&mut host, &format!("job {job}: failed_io has 5008 bytes"));
+    host.progress(job, JobProgress::Done { copied_bytes: 1 });
+    host.jobs[0].failed_io = io("fast-0".into());
+    refused_by_both(&mut host, &format!("job {job}: failed_io of a job"));
+    host.jobs = vec![host.jobs[0].clone(); 100_001];
+    refused_by_both(&mut host, "jobs: 100001 of them");
+    // None of it has come to anything.
+    host.jobs.clear();
+    host.windows(1);
+    assert_eq!(host.job(job).state, JobStatus::Active);
+}
+
+fn refused_by_both(host: &mut Host, wanted: &str) {
+    let nonsense = |refusal: MessageRefusal| match refusal {
+        MessageRefusal::Wire(WireRefusal::Nonsense { why }) => {
+            assert!(why.contains(wanted), "{why}")
+        }
+        other => panic!("{other:?}"),
+    };
+    nonsense(host.tell_of_jobs().unwrap_err());
+    nonsense(host.window().unwrap_err());
+}
+
+#[test]
+fn an_io_that_a_job_failed_by_is_kept_to_its_view_and_its_event() {
+    let mut host = Host::new(&with(AUTO), upside_down());
+    host.until_plan();
+    host.windows(1);
+    let job = host.ordered()[0];
+    let io = IoFailure {
+        device: "fast-0".into(),
+        op: "write".into(),
+        errno: "EIO".into(),
+    };
+    let why = "the target failed a write (write on device fast-0: EIO)";
+    let copied_bytes = 4096;
+    host.progress(
+        job,
+        JobProgress::Failed {
+            why: why.into(),
+            copied_bytes,
+        },
+    );
+    host.jobs[0].failed_io = Some(io.clone());
+    host.tell_of_jobs().expect("it is taken");
+    let view = host.job(job);
+    assert_eq!(
+        (view.state, view.why.as_deref()),
+        (JobStatus::Failed, Some(why))
+    );
+    assert_eq!(view.cause.as_deref(), Some("failed-io"));
+    assert_eq!(view.failed_io.as_ref(), Some(&io));
+    // A restart forgets none of it.
+    host.restart_controller();
+    let again = host.job(job);
+    assert_eq!((again.cause, again.failed_io), (view.cause, view.failed_io));
+    let events = manager::store::Store::events(&mut host.store, None, 1000).unwrap();
+    let told = events
+        .iter()
+        .find(|e| e.failed_io.is_some())
+        .expect("it is told");
+    assert!(
+        told.text.ends_with(&format!("failed: {why}")),
+        "{}",
+        told.text
+    );
+    assert_eq!(told.failed_io.as_ref(), Some(&io));
 }

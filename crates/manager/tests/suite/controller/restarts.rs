@@ -7,6 +7,7 @@ use manager::store::memory::Fault;
 use manager::view::MoveState;
 use manager::wire::{JobProgress, WireRefusal};
 use model::Goal;
+use model::JobStatus;
 use model::Mode;
 
 use super::host::{BASE, Host, WINDOW, volume};
@@ -39,11 +40,11 @@ fn a_killed_controller_goes_on_and_repeats_nothing() {
     assert_eq!(host.plan().unwrap().generation, plan.generation);
     host.finish(job, 100);
     host.windows(1);
-    assert_eq!(host.job(job).state, "done");
+    assert_eq!(host.job(job).state, JobStatus::Done);
     host.restart_controller();
     host.register();
     host.windows(1);
-    assert_eq!(host.job(job).state, "done");
+    assert_eq!(host.job(job).state, JobStatus::Done);
     assert!(!host.ordered().contains(&job));
 }
 
@@ -95,7 +96,7 @@ fn a_stuck_job_is_called_stuck_given_up_and_cancelled_until_the_agent_has_ended_
         host.status().problems
     );
     host.windows(6);
-    assert_eq!(host.job(job).state, "cancelled");
+    assert_eq!(host.job(job).state, JobStatus::Cancelled);
     let cancels = |h: &Host| {
         h.orders
             .as_ref()
@@ -175,7 +176,7 @@ fn superseded_jobs_end_in_the_store_too() {
     host.order(Question::Pause);
     host.order(Question::Apply(choice(plan.generation, None)));
     let job = plan.moves[0].job.unwrap();
-    assert_eq!(host.job(job).state, "waiting");
+    assert_eq!(host.job(job).state, JobStatus::Waiting);
     // The load is another one: nothing is to move any more.
     host.volumes[0].ios = 10;
     host.volumes[1].ios = 800;
@@ -191,12 +192,8 @@ fn superseded_jobs_end_in_the_store_too() {
         .find(|j| j.job == job)
         .expect("it was approved");
     assert_eq!(
-        (
-            row.state.as_str(),
-            row.cause.as_deref(),
-            row.ended_ns.is_some()
-        ),
-        ("cancelled", Some("superseded"), true)
+        (row.state, row.cause.as_deref(), row.ended_ns.is_some()),
+        (JobStatus::Cancelled, Some("superseded"), true)
     );
 }
 

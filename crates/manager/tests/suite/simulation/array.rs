@@ -287,6 +287,7 @@ impl FakeArray {
             self.volumes[i].last_move = Some(MoveEnd::Stopped {
                 why: "cancelled".into(),
                 copied_bytes: moving.copied,
+                failed_io: None,
             });
             return;
         }
@@ -301,6 +302,7 @@ impl FakeArray {
                 self.volumes[i].last_move = Some(MoveEnd::Stopped {
                     why: "no space on the target".into(),
                     copied_bytes: moving.copied,
+                    failed_io: None,
                 });
                 return;
             };

@@ -2,6 +2,7 @@
 
 #![allow(dead_code)] // each user takes a part
 
+use model::JobStatus;
 use serde_json::Value;
 use sim::{
     DeviceSeries, DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary,
@@ -167,7 +168,8 @@ pub fn made_up(strategy: &str, salt: usize, shape: Shape) -> RunResult {
     let move_log: Vec<MoveRecord> = (0..shape.moves)
         .map(|i| {
             let planned_s = end_s * 0.95 * i as f64 / shape.moves as f64;
-            let state = ["done", "done", "done", "failed", "active"][i % 5];
+            use JobStatus::{Active, Done, Failed};
+            let state = [Done, Done, Done, Failed, Active][i % 5];
             MoveRecord {
                 volume: format!("volume-{}", i % shape.volumes.max(1)),
                 vm: "vm".into(),
@@ -175,9 +177,9 @@ pub fn made_up(strategy: &str, salt: usize, shape: Shape) -> RunResult {
                 to: tier(i + 1),
                 planned_s,
                 started_s: Some(planned_s + end_s * 0.005),
-                ended_s: (state != "active").then_some(planned_s + end_s * 0.03),
-                state: state.into(),
-                why_not: (state == "failed").then(|| "the target refused".into()),
+                ended_s: (state != Active).then_some(planned_s + end_s * 0.03),
+                state,
+                why_not: (state == Failed).then(|| "the target refused".into()),
                 reason: "rank 1 by score on the target (score 0.5, here 0.1)".into(),
                 bytes: 5 << 30,
                 predicted_us: Some(80.0),

@@ -140,7 +140,7 @@ fn shuffled(seed: u64, cancels: u64) -> u64 {
         let size: Bytes = model.volumes.iter().map(|v| v.size).sum();
         assert_eq!(held, size, "every extent is on one device");
         for job in sim.host.jobs() {
-            if job.state == "done" && ended.insert(job.job) {
+            if job.state == model::JobStatus::Done && ended.insert(job.job) {
                 let to = |d: &model::Device| d.name == job.to;
                 let to = model.topology.devices.iter().position(to).unwrap();
                 let to = DeviceId::from_index(to);

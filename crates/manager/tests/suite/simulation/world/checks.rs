@@ -8,6 +8,7 @@ use manager::service::Service;
 use manager::store::{Change, Store};
 use manager::view::JobView;
 use manager::wire::Orders;
+use model::JobStatus;
 
 use super::super::store::Outliving;
 use super::{Host, LATE_WINDOWS, SECOND, STRATEGIES, WINDOW_NS, World, settings};
@@ -48,11 +49,11 @@ impl World {
                         "decided on a report that was {age_ns} ns on its way"
                     );
                 }
-                Change::Job(JobView { state, extents, .. }) if state == "done" => {
+                Change::Job(JobView { state, extents, .. }) if state == JobStatus::Done => {
                     self.sums.moves_done += 1;
                     self.sums.extents_done += u64::from(extents.is_some());
                 }
-                Change::Job(job) if job.state == "active" => {
+                Change::Job(job) if job.state == JobStatus::Active => {
                     let plan = self.store.decision(&job.host, Some(job.generation));
                     let plan = plan.expect("it can be read").expect("it is there");
                     let age_ns = job.started_ns.expect("it begins") - plan.at_ns;
@@ -97,7 +98,7 @@ impl World {
                 assert!(known, "{} moves to {to}, and nobody knows why", v.name);
             }
         }
-        for job in jobs.iter().filter(|j| j.state == "failed") {
+        for job in jobs.iter().filter(|j| j.state == JobStatus::Failed) {
             let why = job.why.clone().unwrap_or_default();
             let own = format!("being moved to {} already", job.to);
             assert!(
@@ -107,7 +108,7 @@ impl World {
         }
         let old = now.at.0.saturating_sub(60 * SECOND);
         for job in &jobs {
-            let ended = ["done", "cancelled", "failed"].contains(&job.state.as_str());
+            let ended = job.state.ended();
             if job.started_ns.is_some_and(|s| s < old) {
                 assert!(ended, "{job:?} never ended");
             }
@@ -122,7 +123,7 @@ impl World {
             }
         }
         for ((host, volume), job) in last {
-            if job.state != "done" {
+            if job.state != JobStatus::Done {
                 continue;
             }
             let host = self
@@ -186,7 +187,7 @@ pub(super) fn check_orders(store: &mut Outliving, host: &str, orders: &Orders) {
         let job =
             job.unwrap_or_else(|| panic!("job {} was ordered and never committed", order.job));
         assert!(
-            job.state == "active",
+            job.state == JobStatus::Active,
             "job {} is ordered and {}",
             order.job,
             job.state
