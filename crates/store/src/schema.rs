@@ -1,8 +1,9 @@
 //! The tables.
 
-/// Version of the layout, in SQLite's `user_version`. 2 has the tables of 1, and values that speak of some extents of a volume: a
-/// program that knows only 1 would take them for all of it.
-pub const LAYOUT: i64 = 2;
+/// Version of the layout, in SQLite's `user_version`. All have the same tables, and values that programs of the ones before do not
+/// understand: those of 2 speak of some extents of a volume, which a program that knows only 1 would take for all of it; in those of 3
+/// plans are lists of actions, and jobs are active without a word on the step of their copy.
+pub const LAYOUT: i64 = 3;
 
 /// The oldest layout that is read; a file of it becomes one of [`LAYOUT`] when it is opened.
 pub const LAYOUT_OLDEST: i64 = 1;
