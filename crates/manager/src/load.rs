@@ -6,6 +6,9 @@ use model::Objective;
 
 use crate::wire::{DeviceIo, Load, LoadOf};
 
+/// A queue grows where so many times as many requests are in flight as those that are answered account for, and one more.
+const GROWING: f64 = 2.0;
+
 impl DeviceIo {
     /// What was added since an earlier reading of the same counters; none if something went backwards.
     pub fn since(&self, earlier: &DeviceIo) -> Option<DeviceIo> {
@@ -85,6 +88,19 @@ impl Load {
     /// Requests.
     pub fn ios(&self) -> u64 {
         self.reads.ios + self.writes.ios
+    }
+
+    /// Requests in flight in the time that was measured, without those that were only held back on purpose. By Little's law, so that
+    /// it goes with rate and latency; where a queue grows, what was answered tells less than the mean in flight.
+    pub fn in_flight(&self, measured_ns: u64) -> f64 {
+        let held_ns = self.reads.held_ns + self.writes.held_ns;
+        let answered_ns = self.reads.sum_ns + self.writes.sum_ns;
+        let mean = |ns: u64| ns.saturating_sub(held_ns) as f64 / measured_ns as f64;
+        let (answered, in_flight) = (mean(answered_ns), mean(self.depth_ns));
+        match in_flight > GROWING * answered + 1.0 {
+            true => in_flight,
+            false => answered,
+        }
     }
 
     /// Mean latency of all requests without what was injected, microseconds; none without requests.
@@ -193,6 +209,21 @@ mod tests {
         );
         let nothing = Load::default().against(target(SloStatistic::P99, 1));
         assert_eq!((nothing.statistic_ns, nothing.missed), (None, false));
+    }
+
+    #[test]
+    fn what_is_held_back_is_not_in_flight_and_a_queue_that_grows_is() {
+        let mut load = Load {
+            reads: of(&[400_000_000, 600_000_000]),
+            depth_ns: 1_100_000_000,
+            ..Load::default()
+        };
+        assert_eq!(load.in_flight(1_000_000_000), 1.0);
+        load.reads.held_ns = 500_000_000;
+        assert_eq!(load.in_flight(1_000_000_000), 0.5);
+        // Of those that have only just come nothing is answered.
+        load.depth_ns = 9_500_000_000;
+        assert_eq!(load.in_flight(1_000_000_000), 9.0);
     }
 
     fn target(statistic: SloStatistic, ns: u64) -> Objective {

@@ -232,7 +232,7 @@ pub struct LoadView {
     pub p50_us: Option<f64>,
     /// 99th percentile of all requests.
     pub p99_us: Option<f64>,
-    /// Mean requests in flight.
+    /// Requests in flight: rate times latency, or the mean where a queue grows, without what was held back on purpose.
     pub outstanding: f64,
     /// Requests that wait at the window's end.
     #[serde(default)]

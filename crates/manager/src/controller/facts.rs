@@ -16,9 +16,6 @@ use crate::wire::{DeviceIo, Load, LoadOf, VolumeWindow, WindowReport};
 /// A load that covers less of an epoch than this is not taken for the epoch's.
 const COVERAGE_MIN: f64 = 0.5;
 
-/// A queue grows where so many times as many requests are in flight as those that are answered account for, and one more.
-const GROWING: f64 = 2.0;
-
 /// No volume counts as smaller: what a page of the array takes.
 const SIZE_MIN: u64 = 4096;
 
@@ -421,20 +418,11 @@ fn measured(epoch: &Epoch, name: &str, length: Nanos) -> Option<Measured> {
     if !covers(*covered_ns, length) {
         return None;
     }
-    let held_ns = load.reads.held_ns + load.writes.held_ns;
-    let answered_ns = load.reads.sum_ns + load.writes.sum_ns;
-    let mean = |ns: u64| ns.saturating_sub(held_ns) as f64 / *covered_ns as f64;
-    let (answered, in_flight) = (mean(answered_ns), mean(load.depth_ns));
     Some(Measured {
         window: Nanos(*covered_ns),
         reads: flow(&load.reads),
         writes: flow(&load.writes),
-        // By Little's law, so that it goes with rate and latency, and without those that were only held back on purpose. Where a
-        // queue grows, what was answered tells less than what is in flight.
-        outstanding: match in_flight > GROWING * answered + 1.0 {
-            true => in_flight,
-            false => answered,
-        },
+        outstanding: load.in_flight(*covered_ns),
     })
 }
 

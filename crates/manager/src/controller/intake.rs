@@ -336,8 +336,7 @@ impl Controller {
                 writes: summary(&load.writes),
                 p99_ns: p99_ns.unwrap_or(0),
                 slo_ns: slo_ns.unwrap_or(0),
-                outstanding_milli: (u128::from(load.depth_ns) * 1000 / u128::from(window_ns))
-                    as u64,
+                outstanding_milli: (load.in_flight(window_ns) * 1000.0).round() as u64,
             });
         }
         let names: BTreeSet<&str> = report.devices.iter().map(|d| d.name.as_str()).collect();

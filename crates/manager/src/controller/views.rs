@@ -395,7 +395,7 @@ fn load_view(load: &Load, window_ns: u64) -> LoadView {
         mean_us: load.guest_mean_us(),
         p50_us: us(0.5),
         p99_us: us(0.99),
-        outstanding: load.depth_ns as f64 / window_ns as f64,
+        outstanding: load.in_flight(window_ns),
         waiting: load.waiting(),
         oldest_waiting_us: load.oldest_waiting_ns().map(|ns| ns as f64 / 1e3),
         errors: load.errors,

@@ -75,7 +75,7 @@ pub struct VolumeSummary {
     pub p99_ns: u64,
     /// The statistic of its objective, whichever that is; 0 without one or when idle.
     pub slo_ns: u64,
-    /// Mean requests in flight, thousandths.
+    /// Requests in flight ([`crate::wire::Load::in_flight`]), thousandths.
     pub outstanding_milli: u64,
 }
 
