@@ -164,6 +164,10 @@ pub struct Replay {
     now: Nanos,
     /// Plans that were made, and are to be in the recording next.
     made: VecDeque<(String, u64, Plan)>,
+    /// Whether the last call made any.
+    just_made: bool,
+    /// Plans that were made, and were not in the recording when another beginning came.
+    missed: usize,
 }
 
 impl Replay {
@@ -186,6 +190,10 @@ impl Replay {
                 }
                 let controller = Controller::new(settings(&file, &text)?, saved)?;
                 self.controller = Some(controller);
+                // A plan stands in a recording once it is committed. A stop, or a store that fails, can come in between: then the
+                // last call's plan was never committed, and it is made anew. All others should have been there.
+                let cut_off = usize::from(std::mem::take(&mut self.just_made));
+                self.missed += self.made.len().saturating_sub(cut_off);
                 self.made.clear();
                 Ok(None)
             }
@@ -199,10 +207,12 @@ impl Replay {
                 self.now = Nanos(at_ns);
                 let at = self.now;
                 call.tell(Now { at, unix_ms }, controller)?;
+                self.just_made = false;
                 for change in controller.take_changes() {
                     if let Change::Decision(d) = change {
                         let plan = plan_of(d.plan)?;
                         self.made.push_back((d.host, d.generation, plan));
+                        self.just_made = true;
                     }
                 }
                 Ok(None)
@@ -227,7 +237,7 @@ impl Replay {
 
     /// Plans that were made and are not in what was read.
     pub fn surplus(&self) -> usize {
-        self.made.len()
+        self.missed + self.made.len()
     }
 }
 

@@ -1,14 +1,19 @@
 //! Restarts, stores that fail, jobs that get stuck: nothing is done twice and nothing is forgotten.
 
+use std::sync::{Arc, Mutex};
+
 use manager::question::{Answer, Question, Refusal};
+use manager::recording::{Entry, Replay, begins};
 use manager::service::MessageRefusal;
 use manager::service::Service;
 use manager::store::memory::Fault;
+use manager::store::{Change, Store};
 use manager::view::MoveState;
 use manager::wire::{JobProgress, WireRefusal};
 use model::Goal;
 use model::JobStatus;
 use model::Mode;
+use serde_json::{Value, json};
 
 use super::host::{BASE, Host, WINDOW, volume};
 use super::{AUTO, choice, upside_down, with};
@@ -217,4 +222,103 @@ fn approved_moves_that_had_not_begun_stay_approved_in_the_next_plan() {
         .filter(|m| m.state == MoveState::Approved)
         .count();
     assert!(waiting >= 1, "{newer:?}");
+}
+
+/// What the version before kept: plans with moves and calibrations, jobs in the steps of their copy.
+#[test]
+fn a_store_of_the_version_before_is_read_and_its_jobs_go_on() {
+    let mut host = Host::new(&with(AUTO), upside_down());
+    let plan = host.until_plan();
+    host.windows(1);
+    let job = host.ordered()[0];
+    let values = host.store.values().unwrap();
+    let mut older = Vec::new();
+    for (key, value) in values {
+        let mut value: Value = serde_json::from_str(&value).unwrap();
+        match key.as_str() {
+            "host/alpha/executor" => {
+                for job in value["jobs"].as_array_mut().unwrap() {
+                    job["next_copy"] = "9ns".into();
+                    if job["state"]["state"] == "active" {
+                        job["state"] = json!({"state": "switching"});
+                    }
+                }
+            }
+            "host/alpha/decision" => {
+                let plan = value["current"]["plan"].as_object_mut().unwrap();
+                let mut moves = plan.remove("actions").unwrap();
+                for m in moves.as_array_mut().unwrap() {
+                    assert_eq!(m.as_object_mut().unwrap().remove("action").unwrap(), "move");
+                    m["reason"].as_object_mut().unwrap().remove("text").unwrap();
+                }
+                plan.insert("moves".into(), moves);
+                plan.insert("calibrations".into(), json!([]));
+            }
+            _ => continue,
+        }
+        let value = value.to_string();
+        older.push(Change::Put { key, value });
+    }
+    assert_eq!(older.len(), 2);
+    host.store.commit(&older).unwrap();
+    host.restart_controller();
+    host.register();
+    host.windows(1);
+    assert_eq!(host.ordered(), [job], "it goes on, and not twice");
+    assert_eq!(host.job(job).state, JobStatus::Active);
+    let again = host.plan().unwrap();
+    assert_eq!(
+        (again.generation, again.moves.len()),
+        (plan.generation, plan.moves.len())
+    );
+    host.finish(job, 100);
+    host.windows(1);
+    assert_eq!(host.job(job).state, JobStatus::Done);
+}
+
+/// Of two lives, the second from a restart of the controller.
+fn recorded() -> Vec<String> {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let mut host = Host::new(BASE, upside_down());
+    for life in 0..2 {
+        if life > 0 {
+            host.restart_controller();
+        }
+        let taken = lines.clone();
+        let recorder = move |entry: &Entry| {
+            let line = serde_json::to_string(entry).expect("plain data");
+            taken.lock().unwrap().push(line);
+        };
+        host.managed.record(Box::new(recorder)).unwrap();
+        host.register();
+        host.until_plan();
+        host.windows(1);
+    }
+    let lines = lines.lock().unwrap();
+    lines.clone()
+}
+
+/// How many of the plans are the same, and how many there are too many.
+fn replayed<'a>(lines: impl IntoIterator<Item = &'a String>) -> (usize, usize) {
+    let mut replay = Replay::default();
+    let made = lines.into_iter().filter_map(|l| replay.line(l).unwrap());
+    let same = made.filter(|m| m.same).count();
+    (same, replay.surplus())
+}
+
+#[test]
+fn a_plan_that_is_not_in_the_recording_is_noticed_over_a_restart_too() {
+    let lines = recorded();
+    let decided = |l: &String| l.contains(r#""entry":"decided""#);
+    let plans = lines.iter().filter(|l| decided(l)).count();
+    assert_eq!(replayed(&lines), (plans, 0));
+    let second = lines.iter().rposition(|l| begins(l)).unwrap();
+    let last = lines[..second].iter().rposition(decided).unwrap();
+    // The first controller went on after that plan, so it was committed.
+    assert!(last + 1 < second);
+    let without = lines.iter().enumerate().filter(|(i, _)| *i != last);
+    assert_eq!(replayed(without.map(|(_, l)| l)), (plans - 1, 1));
+    // Where it was stopped while it committed that plan, nothing is missed.
+    let cut_off = lines[..last].iter().chain(&lines[second..]);
+    assert_eq!(replayed(cut_off), (plans - 1, 0));
 }
