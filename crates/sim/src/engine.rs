@@ -582,7 +582,7 @@ impl<'a> Simulation<'a> {
         let tier_of = |v: usize| tier_of_device[main_device(&maps[v]).index()] as usize;
         let arrivals = |v: usize| held[v].iter().map(|h| h.issue.arrival_ns);
         stats.end_window(now_ns, tier_of, arrivals);
-        for d in 0..devices.len() {
+        for (d, worst) in worst.iter_mut().enumerate() {
             let device = DeviceId::from_index(d);
             let there = |map: &VolumeMap| map.holders().iter().any(|h| h.0 == device);
             let of_device = maps.iter().enumerate().filter(|(_, map)| there(map));
@@ -591,7 +591,7 @@ impl<'a> Simulation<'a> {
                 let of_volume = stats.slack(v);
                 if first == Slack::Unbound || first.worse(of_volume) != first {
                     others = others.worse(std::mem::replace(&mut first, of_volume));
-                    worst[d] = v;
+                    *worst = v;
                 } else {
                     others = others.worse(of_volume);
                 }

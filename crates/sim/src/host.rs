@@ -140,7 +140,7 @@ impl<'a> Host<'a> {
                     if let Some(before) = self.log.get(&view.job) {
                         view.planned_ns = before.planned_ns;
                     }
-                    self.log.insert(view.job, view);
+                    self.log.insert(view.job, *view);
                 }
                 Change::Event(event) if self.running.told => self.events.push(RunEvent {
                     at_ns: event.at_ns,

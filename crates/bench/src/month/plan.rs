@@ -57,7 +57,7 @@ impl Plans {
                 changes.push(Change::Outcome(self.outcome(job)));
                 changes.push(self.event(at_ns, EventKind::Job, "the move is done"));
             }
-            changes.push(Change::Job(job.clone()));
+            changes.push(Change::Job(Box::new(job.clone())));
         }
         going_on.retain(|job| job.ended_ns.is_none());
         self.jobs.append(&mut going_on);

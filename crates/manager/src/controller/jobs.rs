@@ -57,7 +57,7 @@ impl Controller {
             if host.kept.recorded.remove(&id.0) {
                 host.dirty.kept = true;
                 let view = self.job_view(host, id);
-                self.changes.push(Change::Job(view));
+                self.changes.push(Change::Job(Box::new(view)));
             }
             return;
         }
@@ -70,7 +70,7 @@ impl Controller {
         let what = view.subject();
         let several = view.extents.as_ref().is_some_and(|e| e.count() > 1);
         let copied = view.copied_bytes;
-        self.changes.push(Change::Job(view));
+        self.changes.push(Change::Job(Box::new(view)));
         let text = match state {
             JobState::Active => {
                 // What its last move came to cannot be told any more.

@@ -283,9 +283,13 @@ fn jobs_are_replaced_and_newest_first(store: &mut impl Store) {
         job("beta", 2, 10, None),
         job("alpha", 3, 5, None),
     ];
-    store.commit(&jobs.clone().map(Change::Job)).unwrap();
+    store
+        .commit(&jobs.clone().map(|job| Change::Job(Box::new(job))))
+        .unwrap();
     let ended = job("alpha", 1, 10, Some(50));
-    store.commit(&[Change::Job(ended.clone())]).unwrap();
+    store
+        .commit(&[Change::Job(Box::new(ended.clone()))])
+        .unwrap();
     let found = store.jobs(100).unwrap();
     let wanted = [jobs[2].clone(), jobs[1].clone(), ended, jobs[3].clone()];
     assert_eq!(found, wanted);
@@ -319,7 +323,7 @@ fn nothing_is_old_yet(store: &mut impl Store) {
     let changes = [
         Change::Window(kept.clone()),
         Change::Event(event(1, 10)),
-        Change::Job(job("alpha", 1, 10, Some(20))),
+        Change::Job(Box::new(job("alpha", 1, 10, Some(20)))),
     ];
     store.commit(&changes).unwrap();
     assert_eq!(store.tidy(100).unwrap(), Tidied::All);

@@ -79,7 +79,7 @@ impl MemoryStore {
                 self.events.insert(e.id, e);
             }
             Change::Job(j) => {
-                self.jobs.insert((j.host.clone(), j.job), j);
+                self.jobs.insert((j.host.clone(), j.job), *j);
             }
             Change::Outcome(o) => {
                 self.outcomes.insert((o.host.clone(), o.job), o);

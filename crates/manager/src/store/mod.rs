@@ -40,7 +40,7 @@ pub enum Change {
     /// Something that happened; replaces one with the same number.
     Event(EventView),
     /// A job, as it is now; replaces what is known of the same host and number.
-    Job(JobView),
+    Job(Box<JobView>),
     /// What came of a move; replaces what is known of the same host and job.
     Outcome(OutcomeView),
 }

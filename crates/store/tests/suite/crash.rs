@@ -46,7 +46,7 @@ fn commit_of(n: u64) -> Vec<Change> {
         },
         Change::Event(event(n, n * STEP_NS)),
         Change::Window(window),
-        Change::Job(job("alpha", n as u32, n * STEP_NS, None)),
+        Change::Job(Box::new(job("alpha", n as u32, n * STEP_NS, None))),
         Change::Decision(Box::new(decision("alpha", n, n * STEP_NS))),
     ]
 }

@@ -205,7 +205,7 @@ fn the_past_is_forgotten_by_age_but_not_what_goes_on() {
         let at_ns = u64::from(n) * SECOND;
         let ended_ns = (!n.is_multiple_of(400)).then_some(at_ns);
         changes.push(Change::Event(event(at_ns / SECOND, at_ns)));
-        changes.push(Change::Job(job("alpha", n, at_ns, ended_ns)));
+        changes.push(Change::Job(Box::new(job("alpha", n, at_ns, ended_ns))));
         changes.push(Change::Outcome(outcome("alpha", n, at_ns)));
     }
     store.commit(&changes).unwrap();
@@ -232,7 +232,12 @@ fn the_past_is_forgotten_by_number() {
         let running = n == 7;
         let changes = [
             Change::Event(event(at_ns / SECOND, at_ns)),
-            Change::Job(job("alpha", n, at_ns, (!running).then_some(at_ns))),
+            Change::Job(Box::new(job(
+                "alpha",
+                n,
+                at_ns,
+                (!running).then_some(at_ns),
+            ))),
             Change::Outcome(outcome("alpha", n, at_ns)),
         ];
         store.commit(&changes).unwrap();

@@ -77,7 +77,7 @@ impl Manager {
         for change in self.controller.take_seen() {
             if let Change::Job(view) = change {
                 self.jobs.retain(|j| j.job != view.job);
-                self.jobs.push(view);
+                self.jobs.push(*view);
             }
         }
     }

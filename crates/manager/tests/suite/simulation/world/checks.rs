@@ -49,9 +49,9 @@ impl World {
                         "decided on a report that was {age_ns} ns on its way"
                     );
                 }
-                Change::Job(JobView { state, extents, .. }) if state == JobStatus::Done => {
+                Change::Job(job) if job.state == JobStatus::Done => {
                     self.sums.moves_done += 1;
-                    self.sums.extents_done += u64::from(extents.is_some());
+                    self.sums.extents_done += u64::from(job.extents.is_some());
                 }
                 Change::Job(job) if job.state == JobStatus::Active => {
                     let plan = self.store.decision(&job.host, Some(job.generation));
