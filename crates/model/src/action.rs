@@ -7,8 +7,9 @@ use crate::{ExtentRanges, Goal, Reason};
 
 /// One thing to do.
 ///
-/// What is moved and calibrated is carried out in every world, and what became of it is kept beside what was predicted. The other kinds
-/// are words that no world carries out yet: a plan that has one is refused, whole, before anybody sees it (`planner::lint`).
+/// What is moved and calibrated is carried out in every world. What became of a volume's move is kept beside what was predicted of it;
+/// moves of extents have no prediction yet, and a calibration has none: what comes of it is what it measures. The other kinds are words
+/// that no world carries out yet: a plan that has one is refused, whole, before anybody sees it (`planner::lint`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "kebab-case")]
 pub enum Action {
