@@ -7,5 +7,6 @@ mod oracle;
 mod response;
 mod rungs;
 mod runs;
+mod suites;
 mod support;
 mod trouble;

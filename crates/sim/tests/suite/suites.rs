@@ -1,0 +1,34 @@
+//! The scenarios that strategies are judged by.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use sim::ScenarioFile;
+
+#[test]
+fn every_situation_can_be_run_and_is_told_in_the_table() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../suites/decisions");
+    let page = std::fs::read_to_string(dir.join("README.md")).unwrap();
+    let mut told = BTreeSet::new();
+    for entry in std::fs::read_dir(&dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|e| e != "toml") {
+            continue;
+        }
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let file = ScenarioFile::parse(name, &text).unwrap_or_else(|e| panic!("{e}"));
+        let row = format!("| `{name}` | {} |", file.scenario.about);
+        assert!(page.contains(&row), "no row begins with: {row}");
+        assert!(told.insert(row), "{name}");
+        let model = file.build(vec![]).unwrap_or_else(|e| panic!("{e}"));
+        assert!(
+            model.volumes.len() >= 4 && model.topology.tiers.len() == 3,
+            "{name}"
+        );
+    }
+    assert_eq!(
+        page.lines().filter(|l| l.starts_with("| `")).count(),
+        told.len()
+    );
+}
