@@ -17,7 +17,7 @@ LEAST = 0.95
 PROGRAMS = {
     "replay": (["replay-speed", "4000000"], r"^(open|window|closed) +([\d.]+)", True),
     "planning, ms": (["plan-speed", "10000", "5", "1"], r"^\d+ (\d+) \d+ ([\d.]+) ", False),
-    "extents, ms": (["extents-speed", "300000"], r"^(\w[\w-]*) +\d+ extents: decide +([\d.]+)", False),
+    "extents, ms": (["extents-speed", "1200000"], r"^(\w[\w-]*) +\d+ extents: decide +([\d.]+)", False),
     "flash translation": (["ftl-speed", "4096", "256", "0.15", "1"], r"^()[\d.]+ ([\d.]+) [\d.]+$", True),
     "flash drive": (["drive-speed", "4000000", "1"], r"^([\d.]+) [\d.]+ ([\d.]+) ", True),
     "curves": (["mrc-speed", "4", "200", "1"], r"^(.*?\S)  +([\d.]+) M references/s", True),
