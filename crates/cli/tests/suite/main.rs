@@ -21,6 +21,7 @@ mod run;
 mod safety;
 mod sim;
 mod ssd;
+mod suites;
 mod support;
 mod sweep;
 mod trace;

@@ -7,6 +7,5 @@ mod oracle;
 mod response;
 mod rungs;
 mod runs;
-mod suites;
 mod support;
 mod trouble;
