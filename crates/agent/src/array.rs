@@ -15,7 +15,7 @@ use manager::agent::{
 use manager::wire::{
     ArrayPolicy, ArrayTrouble, DeviceIo, FailedIo, Load, LoadOf, MovingWindow, Placed,
 };
-use model::{ClassObjective, ExtentPlaces, IoFailure};
+use model::{ClassObjective, ExtentPlaces};
 use units::{BytesPerSec, DeviceId, Nanos};
 
 const OTHER_VERSION: &str =
@@ -252,11 +252,7 @@ fn volume(v: VolumeSample) -> VolumeSnapshot {
             } => MoveEnd::Stopped {
                 why,
                 copied_bytes: copied.0,
-                failed_io: failed.map(|io| IoFailure {
-                    device: io.device,
-                    op: io.op,
-                    errno: io.errno,
-                }),
+                failed_io: failed,
             },
         }),
         counts: v.stages.measure.counts.map(|c| Counts {

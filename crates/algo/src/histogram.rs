@@ -208,6 +208,11 @@ impl Histogram {
         counts.enumerate().filter(|(_, n)| *n > 0)
     }
 
+    /// The same as sparse counts, as they are kept and sent: there are some thousand buckets.
+    pub fn sparse(&self) -> Vec<(u16, u64)> {
+        self.buckets().map(|(b, n)| (b as u16, n)).collect()
+    }
+
     /// Exact sum of the values, nanoseconds.
     pub fn sum_ns(&self) -> u128 {
         self.sum_ns

@@ -69,14 +69,12 @@ impl Counts {
 
 impl DirectionCounts {
     pub(crate) fn of(latency: &Histogram, bytes: u64, held_ns: u128) -> Self {
-        let buckets = latency.buckets();
         Self {
             ios: latency.count(),
             bytes,
             sum_ns: saturated(latency.sum_ns()),
             held_ns: saturated(held_ns),
-            // There are some thousand buckets.
-            buckets: buckets.map(|(bucket, n)| (bucket as u16, n)).collect(),
+            buckets: latency.sparse(),
         }
     }
 

@@ -35,4 +35,4 @@ pub use stages::inject::Injected;
 pub use stages::measure::{Direction, Latency, Measured};
 pub use stages::record::Recorded;
 pub use text::{explain, unknown};
-pub use worker::{FailedIo, LastMove, Moving, VolumeStatus};
+pub use worker::{LastMove, Moving, VolumeStatus};

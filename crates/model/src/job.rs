@@ -70,6 +70,13 @@ pub struct IoFailure {
     pub errno: String,
 }
 
+impl fmt::Display for IoFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let IoFailure { device, op, errno } = self;
+        write!(f, "{op} on device {device}: {errno}")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

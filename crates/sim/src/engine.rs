@@ -122,8 +122,8 @@ pub(crate) struct World {
     /// When the last of all requests issued so far completes, by volume.
     pub(crate) last_done_ns: Vec<u64>,
     pub(crate) stats: Stats,
-    /// What guests left of their objectives in the last window, for moves to yield to.
-    /// By device the word of the volume that has least, then that of all others.
+    /// What guests left of their objectives in the last window, for moves to yield to: by device the word of the volume that has least,
+    /// then that of all others.
     pub(crate) slack: SlackBoard,
     /// By device the volume that has least.
     pub(crate) worst: Vec<usize>,

@@ -118,11 +118,12 @@ impl Simulation<'_> {
         let report = self.host.way.late[which as usize].take();
         let (sent_ns, report) = report.expect("it gets there once");
         self.host.way.sent += 1;
-        if report.session == self.host.session() {
+        let session_goes_on = report.session == self.host.session();
+        if session_goes_on {
             self.host.way.busy = false;
         }
         // An agent that is gone, and one that has come since, hear nothing of the answer.
-        let heard = !self.host.way.agent_lost && report.session == self.host.session();
+        let heard = session_goes_on && !self.host.way.agent_lost;
         let answered = self.host.way.is_answered() && heard;
         self.deliver(now_ns, sent_ns, report, answered)
     }

@@ -71,8 +71,7 @@ impl JudgedLatency {
         let mut waiting: Vec<_> = ages_ns.map(|ns| (algo::bucket_of(ns) as u16, 1)).collect();
         waiting.sort_unstable();
         let [now, before] = &held_to.turns;
-        let buckets = |h: &Histogram| h.buckets().map(|(b, n)| (b as u16, n)).collect::<Vec<_>>();
-        let answered = merged_buckets(&buckets(now), &buckets(before));
+        let answered = merged_buckets(&now.sparse(), &before.sparse());
         let sum_ns = now.sum_ns() + before.sum_ns();
         let judged = objective::judge(held_to.target, &answered, sum_ns, &waiting);
         let target_ns = held_to.target.latency.0.max(1);

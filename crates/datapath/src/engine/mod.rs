@@ -312,8 +312,8 @@ impl<G> Engine<G> {
     /// To be called about once a second: answers what took too long.
     pub fn tick(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
-        let waits = self.requests.iter().any(|(_, s)| s.guest.is_some());
-        if !waits && now_ns.saturating_sub(self.answered_ns) > RESTS_NS {
+        let waits = || self.requests.iter().any(|(_, s)| s.guest.is_some());
+        if now_ns.saturating_sub(self.answered_ns) > RESTS_NS && !waits() {
             self.latency.rests();
         }
         let deadline = now_ns.saturating_sub(self.limits.timeout_ns);

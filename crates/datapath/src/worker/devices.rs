@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use model::Op as ModelOp;
+use model::{IoFailure, Op as ModelOp};
 use rustix::io::Errno;
 use tracing::warn;
 use units::DeviceId;
@@ -14,7 +14,6 @@ use crate::engine::{DataRef, DeviceRequest, Effect, Failure, Fault, GuestRequest
 use crate::io::{Allocate, Buf, Op, Outcome, Urgency, close_elsewhere};
 use crate::keeper::ToKeeper;
 
-use super::FailedIo;
 use super::guests::{Guest, HEAD};
 use super::timers::Due;
 use super::volumes::LiveIo;
@@ -336,7 +335,7 @@ impl Worker {
         };
         let volume = self.volumes[volume as usize].as_ref();
         let volume = volume.map(|v| v.name.as_str());
-        let FailedIo { device, op, errno } = self.failed_io(failure);
+        let IoFailure { device, op, errno } = self.failed_io(failure);
         warn!(device, op, errno, volume, times, "a device failed an I/O");
     }
 

@@ -1,12 +1,11 @@
 //! What other threads ask of a worker.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use model::ExtentRanges;
+use model::{ExtentRanges, IoFailure};
 use nbd::Session;
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
@@ -172,26 +171,8 @@ pub enum LastMove {
         copied: Bytes,
         /// The I/O that failed, if one did.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        failed: Option<FailedIo>,
+        failed: Option<IoFailure>,
     },
-}
-
-/// An I/O that a device failed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FailedIo {
-    /// The device.
-    pub device: String,
-    /// `read`, `write`, `flush`, `zero` or `discard`.
-    pub op: String,
-    /// The errno's name, such as `EIO`.
-    pub errno: String,
-}
-
-impl fmt::Display for FailedIo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let FailedIo { device, op, errno } = self;
-        write!(f, "{op} on device {device}: {errno}")
-    }
 }
 
 /// A move under way.
@@ -380,10 +361,6 @@ impl Worker {
         let now_ns = self.now_ns;
         let connections = self.connections_of(volume.0).len();
         let away = self.remotes_away();
-        let others = match &question {
-            Question::Move(order) => self.others(volume.index(), order.to),
-            _ => Others::UNKNOWN,
-        };
         let live = self
             .volumes
             .get_mut(volume.index())
@@ -403,6 +380,9 @@ impl Worker {
             }
             Question::Move(order) => {
                 outside(&order, live.engine.map())?;
+                let others = self.others(volume.index(), order.to);
+                let live = self.volumes[volume.index()].as_mut();
+                let live = live.expect("it was just looked at");
                 let to = self.devices.get(order.to.index());
                 let device = to.and_then(Option::as_ref).map(|d| d.name.as_str());
                 let started = live.engine.start_move(now_ns, order, others);
@@ -455,9 +435,9 @@ impl Worker {
     }
 
     /// A failure as people are told of it.
-    pub(super) fn failed_io(&self, failure: Failure) -> FailedIo {
+    pub(super) fn failed_io(&self, failure: Failure) -> IoFailure {
         let known = self.devices[failure.device.index()].as_ref();
-        FailedIo {
+        IoFailure {
             device: known.expect("places are on known devices").name.clone(),
             op: failure.kind.name().into(),
             errno: errno_name(failure.errno),

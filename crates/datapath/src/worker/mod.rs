@@ -38,8 +38,8 @@ use crate::keeper::ToKeeper;
 use crate::registry::Registry;
 use guests::{Connection, Guest};
 pub use messages::{
-    Answer, DetachRefusal, Detached, FailedIo, LastMove, Message, Moving, OfGuests, Question,
-    VolumeSetup, VolumeStatus,
+    Answer, DetachRefusal, Detached, LastMove, Message, Moving, OfGuests, Question, VolumeSetup,
+    VolumeStatus,
 };
 use remote::Remote;
 pub use samples::{LiveSample, WorkerSamples};

@@ -3,7 +3,8 @@
 use std::process::Command;
 
 use datapath::desk::{Ask, NewDevice, NewSource, TroubleKind};
-use datapath::{FailedIo, LastMove, add_device};
+use datapath::{LastMove, add_device};
+use model::IoFailure;
 use testkit::needs;
 use units::BytesPerSec;
 
@@ -55,7 +56,7 @@ fn a_move_that_its_target_fails_says_on_which_device_and_how() {
         panic!("it cannot have moved: {:?}", ended());
     };
     let device = site.samples().devices.remove(1);
-    let expected = FailedIo {
+    let expected = IoFailure {
         device: device.name.clone(),
         op: "write".into(),
         errno: "EIO".into(),

@@ -463,9 +463,9 @@ impl Controller {
         self.advance(now);
         self.actor = "controller".into();
         let (session, seq) = (message.session, message.seq);
-        self.link(name, session, seq)?;
+        let link = self.link(name, session, seq)?;
         intake::check_jobs(&message.jobs)?;
-        self.link(name, session, seq)?.seq = seq;
+        link.seq = seq;
         self.reconsider(name);
         let mut host = self.hosts.remove(name).expect("it has a session");
         self.take_in_jobs(&mut host, self.now.at, &message.jobs);

@@ -30,6 +30,15 @@ fn with(extra: &str) -> String {
 const AUTO: &str =
     "[modes]\ndrain = \"auto\"\nrules = \"auto\"\nspace = \"auto\"\nlatency = \"auto\"\n";
 
+/// A host that has been ordered its first move, with the job's number.
+fn with_a_job() -> (Host, u32) {
+    let mut host = Host::new(&with(AUTO), upside_down());
+    host.until_plan();
+    host.windows(1);
+    let job = host.ordered()[0];
+    (host, job)
+}
+
 fn choice(generation: u64, moves: Option<Vec<u32>>) -> Choice {
     Choice {
         host: None,

@@ -7,7 +7,7 @@ use manager::wire::{JobProgress, WireRefusal};
 use model::{IoFailure, JobStatus};
 
 use super::host::{BASE, Host, WINDOW};
-use super::{AUTO, choice, upside_down, with};
+use super::{AUTO, choice, upside_down, with, with_a_job};
 
 #[test]
 fn a_host_that_is_silent_is_unknown_and_nothing_is_applied() {
@@ -257,10 +257,7 @@ fn the_next_job_begins_when_the_one_before_it_is_said_to_have_ended() {
 
 #[test]
 fn jobs_that_cannot_be_are_refused_by_field_in_both_messages() {
-    let mut host = Host::new(&with(AUTO), upside_down());
-    host.until_plan();
-    host.windows(1);
-    let job = host.ordered()[0];
+    let (mut host, job) = with_a_job();
     let failed = |why: String, copied_bytes| JobProgress::Failed { why, copied_bytes };
     let too_large = failed("no space".into(), u64::MAX);
     let left_too_large = JobProgress::Copying {
@@ -311,10 +308,7 @@ fn refused_by_both(host: &mut Host, wanted: &str) {
 
 #[test]
 fn an_io_that_a_job_failed_by_is_kept_to_its_view_and_its_event() {
-    let mut host = Host::new(&with(AUTO), upside_down());
-    host.until_plan();
-    host.windows(1);
-    let job = host.ordered()[0];
+    let (mut host, job) = with_a_job();
     let io = IoFailure {
         device: "fast-0".into(),
         op: "write".into(),

@@ -16,7 +16,7 @@ use model::Mode;
 use serde_json::{Value, json};
 
 use super::host::{BASE, Host, WINDOW, volume};
-use super::{AUTO, choice, upside_down, with};
+use super::{AUTO, choice, upside_down, with, with_a_job};
 
 #[test]
 fn a_killed_controller_goes_on_and_repeats_nothing() {
@@ -153,10 +153,7 @@ fn an_old_plan_begins_nothing_when_its_host_comes_back() {
 
 #[test]
 fn copied_bytes_count_once_over_restarts() {
-    let mut host = Host::new(&with(AUTO), upside_down());
-    host.until_plan();
-    host.windows(1);
-    let job = host.ordered()[0];
+    let (mut host, job) = with_a_job();
     let copying = JobProgress::Copying {
         copied_bytes: 64,
         left_bytes: 1 << 20,
