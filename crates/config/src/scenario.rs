@@ -2,6 +2,7 @@
 //!
 //! These are the words of the file, not yet resolved: names are text here and become ids in a model of the simulator.
 
+mod actual;
 mod counting;
 mod flash;
 mod recorded;
@@ -18,6 +19,7 @@ use crate::{
     ClassConfig, HoursConfig, ModesConfig, PolicyConfig, StrategyTables, TierConfig, WatchConfig,
 };
 
+pub use actual::ActualConfig;
 pub use counting::{Aggregation, CountingConfig, MovementReading};
 pub use flash::FlashConfig;
 pub use recorded::{Recorded, RecordedFacts, RecordedMove, RecordedVolume};
@@ -66,6 +68,9 @@ pub struct Scenario {
     /// their caps and load curve.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub flash: BTreeMap<String, FlashConfig>,
+    /// In what the devices of tiers differ from what strategies are told of them, by the tier's name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub actual: BTreeMap<String, ActualConfig>,
     /// Service classes.
     #[serde(default)]
     pub classes: Vec<ClassConfig>,
@@ -134,6 +139,7 @@ impl Default for Scenario {
             copy_chunk: default_chunk(),
             tiers: vec![],
             flash: BTreeMap::new(),
+            actual: BTreeMap::new(),
             classes: vec![],
             volumes: vec![],
             traces: vec![],

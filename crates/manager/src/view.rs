@@ -494,6 +494,9 @@ pub struct OutcomeView {
     pub before_us: Option<f64>,
     /// What was predicted, microseconds.
     pub predicted_us: Option<f64>,
+    /// Between what bounds it was predicted with 90 % confidence, microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predicted_range_us: Option<(f64, f64)>,
     /// What was measured in the first whole epoch after it, microseconds; none when the volume was idle or unknown.
     pub observed_us: Option<f64>,
     /// Requests per second when it was planned.

@@ -50,6 +50,9 @@ pub struct Effect {
     pub latency_before_us: Option<f64>,
     /// Mean latency after, microseconds.
     pub latency_after_us: Option<f64>,
+    /// Between what bounds it is expected with 90 % confidence, microseconds; none from a strategy that does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_after_range_us: Option<(f64, f64)>,
     /// Request rate before.
     pub iops_before: Option<f64>,
     /// Request rate after.

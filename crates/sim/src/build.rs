@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use config::{UnknownVolumes, class_of, find, resolve_classes, resolve_policy, resolve_topology};
-use model::{Policy, SloClass, Topology};
+use model::{DeviceSpec, Policy, SloClass, Topology};
 use trace::{ClientSpec, LoadedTrace, Times};
 use units::{Bytes, ClassId, DeviceId, Nanos, TierId, VmId, VolumeId};
 use volume::BATCH_BYTES;
@@ -46,6 +46,8 @@ pub struct Model {
     pub copy_chunk: Bytes,
     /// The array.
     pub topology: Topology,
+    /// The devices as they are, by device; the array says what strategies are told of them.
+    pub actual: Vec<DeviceSpec>,
     /// What is inside the devices, by device; none where the device is known by its caps.
     pub flash: Vec<Option<Arc<FlashModel>>>,
     /// Service classes.
@@ -169,6 +171,7 @@ impl ScenarioFile {
         }
         self.check_sizes(&volumes)?;
         let flash = self.flash(&topology, &volumes)?;
+        let actual = self.actual(&topology, &flash)?;
         let duration = self.duration(&traces)?;
         let policy = self.policy(&topology, &volumes)?;
         let entities =
@@ -198,6 +201,7 @@ impl ScenarioFile {
             extent: s.extent,
             copy_chunk: s.copy_chunk,
             topology,
+            actual,
             flash,
             classes,
             vms,
@@ -208,6 +212,32 @@ impl ScenarioFile {
             running,
             policy,
         })
+    }
+
+    /// The devices as they are.
+    fn actual(
+        &self,
+        topology: &Topology,
+        flash: &[Option<Arc<FlashModel>>],
+    ) -> Result<Vec<DeviceSpec>, ScenarioError> {
+        let mut actual: Vec<DeviceSpec> = topology.devices.iter().map(|d| d.spec.clone()).collect();
+        for (name, config) in &self.scenario.actual {
+            let names = topology.tiers.iter().map(|t| t.name.as_str());
+            let at = format!("actual.{name}");
+            let tier = find(name, names).map_err(|why| self.fault(&at, why))?;
+            if let Some((key, factor)) = config.fault() {
+                let why = format!("{factor} is not a factor between 0.001 and 1000");
+                return Err(self.fault(&format!("{at}.{key}"), why));
+            }
+            for device in &topology.tiers[tier].devices {
+                if flash[device.index()].is_some() {
+                    let why = "the inside of its SSDs says what they are, in [flash]";
+                    return Err(self.fault(&at, why));
+                }
+                actual[device.index()] = config.of(&actual[device.index()]);
+            }
+        }
+        Ok(actual)
     }
 
     /// Class and VM of every volume, whose names are their own.

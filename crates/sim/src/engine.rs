@@ -176,7 +176,7 @@ impl World {
         let all = &model.topology.devices;
         let (slots, maps) = first_places(&model.volumes, model.extent, all.len());
         let device = |(d, flash): (usize, &Option<Arc<FlashModel>>)| match flash {
-            None => SimDevice::Queue(DeviceModel::new(&all[d].spec)),
+            None => SimDevice::Queue(DeviceModel::new(&model.actual[d])),
             Some(flash) => SimDevice::Flash(Box::new(FlashDevice::new(flash, d, &maps))),
         };
         let devices: Vec<SimDevice> = model.flash.iter().enumerate().map(device).collect();

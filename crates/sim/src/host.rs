@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use manager::controller::Controller;
 use manager::service::Now;
 use manager::store::Change;
-use manager::view::JobView;
+use manager::view::{JobView, OutcomeView};
 use manager::wire::{
     CalibrationResult, Detail, DeviceIo, DeviceWindow, ExtentWindow, JobProgress, JobWindow,
     JobsReport, MoveOrder, MovingWindow, Orders, PROTOCOL, Placed, Register, VolumeWindow,
@@ -65,6 +65,8 @@ pub(crate) struct Host<'a> {
     before: Vec<DeviceIo>,
     /// Every job that was approved of, as it was last seen.
     log: BTreeMap<u32, JobView>,
+    /// What came of moves of whole volumes, by job.
+    outcomes: BTreeMap<u32, OutcomeView>,
     /// What the controller noted, if that is to be told.
     pub(crate) events: Vec<RunEvent>,
     /// How the scenario has it run.
@@ -96,6 +98,7 @@ impl<'a> Host<'a> {
             news: false,
             before: vec![NOTHING; model.topology.devices.len()],
             log: BTreeMap::new(),
+            outcomes: BTreeMap::new(),
             events: vec![],
             running: &model.running,
             way: Way::new(&model.running.trouble, model.seed),
@@ -141,6 +144,9 @@ impl<'a> Host<'a> {
                         view.planned_ns = before.planned_ns;
                     }
                     self.log.insert(view.job, *view);
+                }
+                Change::Outcome(outcome) => {
+                    self.outcomes.insert(outcome.job, outcome);
                 }
                 Change::Event(event) if self.running.told => self.events.push(RunEvent {
                     at_ns: event.at_ns,
@@ -503,6 +509,7 @@ impl Simulation<'_> {
                 vms.push(volume.vm);
             }
             let seconds = |ns: u64| Nanos(ns).as_secs_f64();
+            let outcome = self.host.outcomes.get(&job);
             log.push(MoveRecord {
                 volume: view.volume,
                 vm: model.vms[volume.vm.index()].clone(),
@@ -518,6 +525,8 @@ impl Simulation<'_> {
                 bytes,
                 predicted_us: view.after_us,
                 before_us: view.before_us,
+                range_us: outcome.and_then(|o| o.predicted_range_us),
+                observed_us: outcome.and_then(|o| o.observed_us),
             });
         }
         volumes.sort_unstable();

@@ -53,7 +53,7 @@ pub use generator::GeneratorModel;
 pub use parse::{ScenarioFile, scenario_schema};
 pub use result::{
     DeviceSeries, DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary,
-    Manifest, MoveRecord, MoveTotals, RUN_SCHEMA, RunEvent, RunResult, Series, TraceHash,
+    EXCESS_MAX, Manifest, MoveRecord, MoveTotals, RUN_SCHEMA, RunEvent, RunResult, Series, TraceHash,
 };
 pub use running::{RunningModel, host_settings};
 pub use sensitivity::{

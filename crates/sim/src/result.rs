@@ -7,6 +7,10 @@ use serde::{Deserialize, Serialize};
 use crate::optimum::AssignmentRecord;
 use crate::wear::WearSummary;
 
+/// What a window in which an objective is missed counts at most in [`GroupSummary::slo_excess_s`]: from five times the objective on
+/// it makes no difference how late answers are.
+pub const EXCESS_MAX: f64 = 4.0;
+
 /// Name and version of the layout.
 pub const RUN_SCHEMA: &str = "terrace.sim.run/1";
 
@@ -131,6 +135,10 @@ pub struct GroupSummary {
     /// Seconds in which volumes of the group missed their objective (two volumes in one second are two); `None` without
     /// an objective.
     pub slo_violation_s: Option<f64>,
+    /// By how much they missed it, as a share of the objective and at most [`EXCESS_MAX`], times the seconds of the windows in which
+    /// they did; `None` without an objective.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slo_excess_s: Option<f64>,
 }
 
 /// One direction over the whole run.
@@ -225,6 +233,13 @@ pub struct MoveRecord {
     pub predicted_us: Option<f64>,
     /// Mean latency before, microseconds.
     pub before_us: Option<f64>,
+    /// Between what bounds it was predicted with 90 % confidence, microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range_us: Option<(f64, f64)>,
+    /// Mean latency in the first whole monitor epoch after a move of a whole volume, microseconds; none where the run or the volume's
+    /// stay there ended before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_us: Option<f64>,
 }
 
 /// Something that the controller noted.

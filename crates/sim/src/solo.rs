@@ -53,7 +53,7 @@ struct Solo {
 /// device of this tier.
 pub fn solo_loads(model: &Model, tier: TierId) -> Vec<Vec<Measured>> {
     let device = model.topology.tier(tier).devices[0];
-    let spec = &model.topology.device(device).spec;
+    let spec = &model.actual[device.index()];
     let slice_ns = (model.window.0 / SLICES).max(1);
     let epoch_ns = model.policy.epochs.migration.0;
     let epochs = epochs(model);

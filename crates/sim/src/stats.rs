@@ -10,7 +10,7 @@ use crate::Model;
 use crate::deferred::{Deferred, Done};
 use crate::depth::Depth;
 use crate::overdue::LateWaiting;
-use crate::result::{DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary};
+use crate::result::{EXCESS_MAX, DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary};
 
 const READS: usize = 0;
 const WRITES: usize = 1;
@@ -23,6 +23,8 @@ struct Group {
     total: [Histogram; 2],
     total_bytes: [u64; 2],
     violation_ns: u64,
+    /// Of windows, not of time: all are of one length.
+    excess: f64,
     series: GroupSeries,
 }
 
@@ -295,6 +297,11 @@ impl Stats {
         };
         let judged = self.targets[v].map(|target| (target, load.against(target)));
         let violated = judged.is_some_and(|(_, judged)| judged.missed);
+        let excess = judged.and_then(|(target, judged)| {
+            let used = judged.statistic_ns? as f64 / target.latency.0 as f64;
+            Some((used - 1.0).clamp(0.0, EXCESS_MAX))
+        });
+        let excess = excess.unwrap_or(0.0);
         let held_ns = load.reads.held_ns + load.writes.held_ns;
         let used = judged.and_then(|(target, judged)| {
             // What is injected is no device's doing; of the rest no more than the mean is known then.
@@ -312,6 +319,7 @@ impl Stats {
             group.series.violating_now(violated);
             if violated && counts {
                 group.violation_ns += self.window_ns;
+                group.excess += excess;
             }
         }
     }
@@ -348,6 +356,7 @@ impl Stats {
             all.merge(&group.total[WRITES]);
             let bytes = group.total_bytes[READS] + group.total_bytes[WRITES];
             let (kind, name) = (group.series.kind, group.series.name.clone());
+            let objective = has_target(kind, &name);
             summaries.push(GroupSummary {
                 kind,
                 reads: DirectionSummary::new(
@@ -361,8 +370,9 @@ impl Stats {
                     seconds,
                 ),
                 all: DirectionSummary::new(&all, bytes, seconds),
-                slo_violation_s: has_target(kind, &name)
-                    .then(|| Nanos(group.violation_ns).as_secs_f64()),
+                slo_violation_s: objective.then(|| Nanos(group.violation_ns).as_secs_f64()),
+                slo_excess_s: objective
+                    .then(|| group.excess * Nanos(self.window_ns).as_secs_f64()),
                 name,
             });
             series.push(group.series);

@@ -184,6 +184,7 @@ impl Plans {
             ended_ns: job.ended_ns.unwrap_or(0),
             before_us: Some(412.0),
             predicted_us: Some(95.0),
+            predicted_range_us: None,
             observed_us: Some(observed),
             before_iops: Some(1380.0),
             predicted_iops: Some(1500.0),

@@ -454,6 +454,7 @@ impl Controller {
             ended_ns: now.0,
             before_us: effect.latency_before_us,
             predicted_us: effect.latency_after_us,
+            predicted_range_us: effect.latency_after_range_us,
             observed_us: None,
             before_iops: effect.iops_before,
             predicted_iops: effect.iops_after,

@@ -145,6 +145,7 @@ pub fn outcome(host: &str, job: u32, ended_ns: u64) -> OutcomeView {
         ended_ns,
         before_us: Some(81.3),
         predicted_us: Some(0.1 + 0.2),
+        predicted_range_us: None,
         observed_us: None,
         before_iops: Some(1e9),
         predicted_iops: None,

@@ -328,6 +328,7 @@ pub fn outcomes() -> Vec<OutcomeView> {
         ended_ns: NOW.0 - 600 * S,
         before_us: Some(720.0),
         predicted_us: Some(90.0),
+        predicted_range_us: None,
         observed_us,
         before_iops: Some(2000.0),
         predicted_iops: Some(2400.0),

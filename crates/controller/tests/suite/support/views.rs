@@ -319,6 +319,7 @@ pub fn outcomes() -> Vec<OutcomeView> {
         ended_ns: 3000 * S,
         before_us: Some(540.0),
         predicted_us: Some(150.0),
+        predicted_range_us: None,
         observed_us: observed,
         before_iops: Some(2100.0),
         predicted_iops: Some(7600.0),

@@ -318,6 +318,7 @@ impl AutoTiering {
         wish.effect = Effect {
             latency_before_us: measured.latency_mean_us(),
             latency_after_us: Some(to.prediction.latency_us),
+            latency_after_range_us: None,
             iops_before: Some(measured.iops()),
             iops_after: Some(to.prediction.iops),
         };
