@@ -4,6 +4,8 @@
 
 mod array_cmd;
 mod asking;
+mod bench_cmd;
+mod bench_run;
 mod cache_checks;
 mod cache_cmd;
 mod cache_read;
@@ -117,6 +119,9 @@ enum Command {
     /// Simulate an array under tiering strategies
     #[command(subcommand)]
     Sim(sim_cmd::SimCommand),
+    /// Hold strategies against one another on many scenarios
+    #[command(subcommand)]
+    Bench(bench_cmd::BenchCommand),
     /// Repeat published experiments and hold the results against what was claimed (by the program terrace-reproduce)
     #[command(disable_help_flag = true)]
     Reproduce(reproduce_cmd::ReproduceArgs),
@@ -182,6 +187,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Export(command) => facts_cmd::run(&command),
         Command::Trace(command) => return trace_cmd::run(command),
         Command::Sim(command) => return sim_cmd::run(command),
+        Command::Bench(command) => return bench_cmd::run(command),
         Command::Reproduce(args) => return reproduce_cmd::run(&args),
         Command::Why(which) => return why_cmd::why(&which),
         Command::WhyNot { which, tier } => return why_cmd::why_not(&which, &tier),

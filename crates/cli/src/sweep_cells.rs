@@ -15,6 +15,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sim::RUN_SCHEMA;
@@ -31,9 +32,21 @@ pub fn name(identity: &Value) -> String {
     format!("{:032x}", xxh3_128(all.to_string().as_bytes()))
 }
 
+/// What can be kept.
+pub trait Kept: Serialize + DeserializeOwned {
+    /// Whether it is of a version that this program reads.
+    fn readable(&self) -> bool;
+}
+
+impl Kept for CellResult {
+    fn readable(&self) -> bool {
+        self.schema().is_some()
+    }
+}
+
 /// A result with what says that it is whole.
 #[derive(Serialize, Deserialize)]
-struct CellFile {
+struct CellFile<R> {
     schema: String,
     /// Its own name.
     cell: String,
@@ -41,17 +54,17 @@ struct CellFile {
     took_s: f64,
     /// XXH3-64 of the result as compact JSON.
     xxh3: String,
-    result: CellResult,
+    result: R,
 }
 
 /// What is there of a cell.
-pub enum Found {
+pub enum Found<R = CellResult> {
     /// Nothing.
     Missing,
     /// A file that is not what it should be, and why.
     Damaged(String),
     /// Its result, and the seconds that it took.
-    Result(Box<CellResult>, f64),
+    Result(Box<R>, f64),
 }
 
 /// A directory of results.
@@ -72,7 +85,7 @@ impl Cells {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 bail!(
-                    "another sweep writes into {}: use another --out",
+                    "another command writes into {}: use another --out",
                     dir.display()
                 )
             }
@@ -92,7 +105,7 @@ impl Cells {
     }
 
     /// What is there of a cell.
-    pub fn read(&self, name: &str) -> Found {
+    pub fn read<R: Kept>(&self, name: &str) -> Found<R> {
         let bytes = match fs::read(self.path(name)) {
             Ok(bytes) => bytes,
             Err(e) if e.kind() == ErrorKind::NotFound => return Found::Missing,
@@ -105,7 +118,7 @@ impl Cells {
     }
 
     /// Writes the result of a cell: it is there in full or not at all.
-    pub fn write(&self, name: &str, result: CellResult, took_s: f64) -> anyhow::Result<()> {
+    pub fn write<R: Kept>(&self, name: &str, result: R, took_s: f64) -> anyhow::Result<()> {
         let file = CellFile {
             schema: CELL_SCHEMA.into(),
             cell: name.into(),
@@ -124,20 +137,20 @@ impl Cells {
     }
 }
 
-fn checksum(result: &CellResult) -> serde_json::Result<String> {
+fn checksum<R: Kept>(result: &R) -> serde_json::Result<String> {
     let bytes = serde_json::to_vec(result)?;
     Ok(format!("{:016x}", xxh3_64(&bytes)))
 }
 
-fn whole(name: &str, bytes: &[u8]) -> Result<CellFile, String> {
-    let file: CellFile = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+fn whole<R: Kept>(name: &str, bytes: &[u8]) -> Result<CellFile<R>, String> {
+    let file: CellFile<R> = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
     if file.schema != CELL_SCHEMA {
         return Err(format!("its schema is {}, not {CELL_SCHEMA}", file.schema));
     }
     if file.cell != name {
         return Err(format!("it is the result of {}", file.cell));
     }
-    if file.result.schema().is_none() {
+    if !file.result.readable() {
         return Err("its result is of another version".into());
     }
     // What was read is written with the same bytes.

@@ -6,6 +6,7 @@
 //!            ├─▶ why      one volume: where it was, what was decided and on which numbers
 //!            └─▶ html     one self-contained page that compares all runs
 //!  SweepResult ──▶ sweep    a row per cell, or means over seeds
+//!  Comparison   ──▶ decisions  strategies over a suite, as text and as a page
 //!  views of a live controller ──▶ live   status, volumes at work, plans, jobs, reasons, for a terminal
 //!  anything else ──▶ document   text, tables and charts, for a terminal and as a page
 //! ```
@@ -16,6 +17,7 @@
 mod chart;
 mod counting;
 mod csv;
+mod decisions;
 mod demo;
 mod document;
 mod format;
@@ -37,6 +39,7 @@ pub use chart::{
 };
 pub use counting::{counting, counting_csv};
 pub use csv::{csv, moves_csv};
+pub use decisions::{decisions, decisions_page};
 pub use demo::{DemoClass, DemoTable, demo, demo_compared};
 pub use document::{Block, Cell, Chart, Document, Section, Tone};
 pub use format::utc;

@@ -292,6 +292,19 @@ impl ScenarioFile {
         Ok(())
     }
 
+    /// Whether all volumes have room where the scenario has them begin.
+    pub fn places_fit(&self, topology: &Topology) -> bool {
+        let volume = |v: &VolumeConfig| VolumeModel {
+            name: v.name.clone(),
+            vm: VmId(0),
+            class: ClassId(0),
+            size: v.size,
+            device: DeviceId(0),
+        };
+        let mut volumes: Vec<VolumeModel> = self.scenario.volumes.iter().map(volume).collect();
+        self.place(topology, &mut volumes).is_ok()
+    }
+
     /// Chooses each volume's first device.
     fn place(&self, topology: &Topology, volumes: &mut [VolumeModel]) -> Result<(), ScenarioError> {
         let mut free: Vec<u64> = topology.devices.iter().map(|d| d.spec.capacity.0).collect();

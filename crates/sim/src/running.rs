@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use config::scenario::{OperatorConfig, TroubleConfig};
 use config::{Hours, ModesConfig, WatchConfig, find, unix_ms_of};
 use manager::settings::{ManagerConfig, Settings, TierTraits};
-use model::{Mode, Topology};
+use model::{Mode, TierState, Topology};
 use serde_json::Value;
 
 use crate::{Model, ScenarioError, ScenarioFile, VolumeModel};
@@ -24,6 +24,16 @@ pub struct RunningModel {
     pub(crate) trouble: TroubleConfig,
     /// Whether the scenario says anything of all this: then what happened is told in the results.
     pub(crate) told: bool,
+}
+
+impl RunningModel {
+    /// Whether an operator empties the tier of this name at some time.
+    pub fn drains(&self, tier: &str) -> bool {
+        let state = |o: &OperatorConfig| o.tiers.get(tier).copied();
+        self.operators
+            .iter()
+            .any(|o| state(o) == Some(TierState::Draining))
+    }
 }
 
 impl ScenarioFile {

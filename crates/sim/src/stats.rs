@@ -10,7 +10,9 @@ use crate::Model;
 use crate::deferred::{Deferred, Done};
 use crate::depth::Depth;
 use crate::overdue::LateWaiting;
-use crate::result::{EXCESS_MAX, DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary};
+use crate::result::{
+    DirectionSeries, DirectionSummary, EXCESS_MAX, GroupKind, GroupSeries, GroupSummary,
+};
 
 const READS: usize = 0;
 const WRITES: usize = 1;
@@ -371,8 +373,7 @@ impl Stats {
                 ),
                 all: DirectionSummary::new(&all, bytes, seconds),
                 slo_violation_s: objective.then(|| Nanos(group.violation_ns).as_secs_f64()),
-                slo_excess_s: objective
-                    .then(|| group.excess * Nanos(self.window_ns).as_secs_f64()),
+                slo_excess_s: objective.then(|| group.excess * Nanos(self.window_ns).as_secs_f64()),
                 name,
             });
             series.push(group.series);

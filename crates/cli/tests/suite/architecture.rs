@@ -21,6 +21,7 @@ const ORDER: &[&str] = &[
     "config",
     "manager",
     "sim",
+    "decisions",
     "report",
     "reproduce",
     "nbd",
@@ -73,6 +74,7 @@ const CORE_MAY_USE: &[(&str, &[&str])] = &[
     ("executor", &["serde"]),
     ("slo", &["libm", "schemars", "serde", "thiserror"]),
     ("sim", &["schemars", "serde", "serde_json", "thiserror"]),
+    ("decisions", &["libm", "schemars", "serde", "serde_json"]),
     (
         "report",
         &[

@@ -32,15 +32,14 @@ impl ActualConfig {
             ("iops", self.iops),
             ("bandwidth", self.bandwidth),
         ];
-        factors
-            .into_iter()
-            .find(|(_, f)| !(1e-3..=1e3).contains(f))
+        factors.into_iter().find(|(_, f)| !(1e-3..=1e3).contains(f))
     }
 
     /// The device as it is.
     pub fn of(&self, told: &DeviceSpec) -> DeviceSpec {
         let time = |t: Nanos| Nanos((t.0 as f64 * self.latency).round() as u64);
-        let rate = |b: BytesPerSec| BytesPerSec(((b.0 as f64 * self.bandwidth).round() as u64).max(1));
+        let rate =
+            |b: BytesPerSec| BytesPerSec(((b.0 as f64 * self.bandwidth).round() as u64).max(1));
         DeviceSpec {
             read_iops: told.read_iops * self.iops,
             write_iops: told.write_iops * self.iops,

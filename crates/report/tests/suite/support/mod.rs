@@ -142,6 +142,7 @@ pub fn made_up(strategy: &str, salt: usize, shape: Shape) -> RunResult {
             reads: summary(salt + i),
             writes: summary(salt + i + 1),
             all: summary(salt + i + 2),
+            slo_excess_s: None,
             slo_violation_s: Some(10.0 * (i % 5) as f64),
         });
     let group_series = names
@@ -183,6 +184,8 @@ pub fn made_up(strategy: &str, salt: usize, shape: Shape) -> RunResult {
                 reason: "rank 1 by score on the target (score 0.5, here 0.1)".into(),
                 bytes: 5 << 30,
                 predicted_us: Some(80.0),
+                range_us: None,
+                observed_us: None,
                 before_us: Some(120.0),
                 extents: None,
             }

@@ -1,0 +1,449 @@
+//! A suite of scenarios, and its runs: found on disk or made, as many at once as there are cores.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use decisions::{
+    Comparison, Fixed, Hindsight, Judged, Offered, Score, Script, Search, compare, draw, generate,
+    judge, path_of, search, solo_violation,
+};
+use runner::jobs;
+use runner::progress::StepBar;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sim::{GroupKind, Model, RunOptions, RunResult, ScenarioFile};
+use units::TierId;
+
+use crate::inputs::{Inputs, Loaded};
+use crate::live::message;
+use crate::sim_cmd::missing_requirement;
+use crate::sweep_cells::{self, Cells, Found, Kept};
+
+/// Name and version of what is kept.
+const CELL_SCHEMA: &str = "terrace.bench.cell/1";
+/// The file of a suite's words.
+const SUITE_FILE: &str = "suite.toml";
+
+/// What a suite says besides its scenarios.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct SuiteWords {
+    /// Strategies, the one that the others are rivals of first.
+    #[serde(default)]
+    compare: Vec<String>,
+    /// What seeds leave as it is, by scenario.
+    #[serde(default)]
+    fixed: BTreeMap<String, BTreeSet<Fixed>>,
+    /// Parameters of strategies, for all scenarios.
+    #[serde(default)]
+    strategies: BTreeMap<String, Value>,
+}
+
+/// A suite.
+pub struct Suite {
+    name: String,
+    words: SuiteWords,
+    scenarios: Vec<(PathBuf, ScenarioFile)>,
+}
+
+impl Suite {
+    /// All scenarios of a directory, by name. Those that need what is not there are skipped, and that is said.
+    pub fn read(dir: &Path) -> anyhow::Result<Self> {
+        let at = |what: &Path| format!("cannot read {}", what.display());
+        let mut paths: Vec<PathBuf> = fs::read_dir(dir)
+            .with_context(|| at(dir))?
+            .map(|entry| entry.map(|e| e.path()))
+            .collect::<Result<_, _>>()
+            .with_context(|| at(dir))?;
+        paths.retain(|p| p.extension().is_some_and(|e| e == "toml"));
+        paths.sort();
+        let (mut words, mut scenarios) = (SuiteWords::default(), vec![]);
+        for path in paths {
+            let text = fs::read_to_string(&path).with_context(|| at(&path))?;
+            if path.file_name().is_some_and(|n| n == SUITE_FILE) {
+                words = config::read::<SuiteWords>(&path.display().to_string(), &text)?.0;
+                continue;
+            }
+            let mut file = ScenarioFile::parse(&path.display().to_string(), &text)?;
+            file.scenario.name = path
+                .file_stem()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into();
+            if let Some(missing) = missing_requirement(&path, &file) {
+                message(&format!("{}: skipped: no {missing}", path.display()));
+                continue;
+            }
+            scenarios.push((path, file));
+        }
+        if scenarios.is_empty() {
+            bail!("{}: there is no scenario", dir.display());
+        }
+        if let Some(unknown) = words
+            .fixed
+            .keys()
+            .find(|k| !dir.join(format!("{k}.toml")).exists())
+        {
+            bail!(
+                "{}: fixed.{unknown}: there is no such scenario",
+                dir.join(SUITE_FILE).display()
+            );
+        }
+        Ok(Self {
+            name: dir.display().to_string(),
+            words,
+            scenarios,
+        })
+    }
+
+    /// Random arrays of these numbers.
+    pub fn generated(numbers: &[u64]) -> anyhow::Result<Self> {
+        let all = [Fixed::Class, Fixed::Place, Fixed::Phase, Fixed::Rate];
+        let (mut words, mut scenarios) = (SuiteWords::default(), vec![]);
+        for number in numbers {
+            let name = format!("array-{number}");
+            let mut file = ScenarioFile::parse(&name, &generate(*number))?;
+            file.scenario.name.clone_from(&name);
+            words.fixed.insert(name, all.into());
+            scenarios.push((PathBuf::from("generated"), file));
+        }
+        Ok(Self {
+            name: format!("{} random arrays", numbers.len()),
+            words,
+            scenarios,
+        })
+    }
+
+    /// With these scenarios only, if any are named.
+    pub fn only(mut self, names: &[String]) -> Result<Self, String> {
+        let has = |n: &String| self.scenarios.iter().any(|(_, f)| f.scenario.name == *n);
+        if let Some(unknown) = names.iter().find(|n| !has(n)) {
+            return Err(format!("there is no scenario {unknown:?} in {}", self.name));
+        }
+        if !names.is_empty() {
+            self.scenarios
+                .retain(|(_, f)| names.contains(&f.scenario.name));
+        }
+        Ok(self)
+    }
+
+    /// Strategies that it compares: all, where it does not say.
+    pub fn strategies(&self) -> Vec<String> {
+        match self.words.compare.is_empty() {
+            true => planner::REGISTRY
+                .iter()
+                .rev()
+                .map(|e| e.name.to_owned())
+                .collect(),
+            false => self.words.compare.clone(),
+        }
+    }
+}
+
+/// What is asked for.
+pub struct Asked {
+    /// The first is the one that the others are rivals of.
+    pub strategies: Vec<String>,
+    /// Seeds.
+    pub seeds: Vec<u64>,
+    /// Candidates of the search in hindsight.
+    pub candidates: u32,
+    /// Strategies that are run again.
+    pub again: Vec<String>,
+}
+
+/// What is kept of a run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct RunCell {
+    schema: String,
+    judged: Judged,
+    /// Where its volumes were to be, and by volume the weighted seconds missed: where the search begins.
+    path: Vec<Vec<u16>>,
+    missed: Vec<f64>,
+}
+
+/// What is kept of a search.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct SearchCell {
+    schema: String,
+    found: Hindsight,
+}
+
+impl Kept for RunCell {
+    fn readable(&self) -> bool {
+        self.schema == CELL_SCHEMA
+    }
+}
+
+impl Kept for SearchCell {
+    fn readable(&self) -> bool {
+        self.schema == CELL_SCHEMA
+    }
+}
+
+/// One scenario of one seed.
+struct Case {
+    scenario: usize,
+    seed: u64,
+    file: ScenarioFile,
+    loaded: Loaded,
+}
+
+const OPTIONS: RunOptions = RunOptions {
+    series: false,
+    decisions: false,
+    optimum: None,
+};
+
+/// Runs what is missing, and puts all side by side.
+pub fn run_suite(suite: &Suite, asked: &Asked, cells: &Cells) -> anyhow::Result<Comparison> {
+    let cases = cases(suite, asked)?;
+    let jobs: Vec<(usize, &String)> = (0..cases.len())
+        .flat_map(|c| asked.strategies.iter().map(move |s| (c, s)))
+        .collect();
+    let mut bar = StepBar::new("runs", jobs.len() as u64);
+    let runs = jobs::with_events(
+        &jobs,
+        |(case, strategy), say: &mut dyn FnMut(())| {
+            let run = one_run(&cases[*case], strategy, asked, cells);
+            say(());
+            run
+        },
+        |_, ()| bar.step(),
+    );
+    drop(bar);
+    let mut of_case: Vec<BTreeMap<String, RunCell>> =
+        cases.iter().map(|_| BTreeMap::new()).collect();
+    let mut unsuited = BTreeMap::new();
+    for ((case, strategy), run) in jobs.iter().zip(runs) {
+        match run? {
+            Ok(run) => _ = of_case[*case].insert((*strategy).clone(), run),
+            Err(why) => {
+                _ = unsuited
+                    .entry(((*strategy).clone(), why))
+                    .or_insert(cases[*case].scenario)
+            }
+        }
+    }
+    for ((strategy, why), scenario) in unsuited {
+        let name = &suite.scenarios[scenario].1.scenario.name;
+        message(&format!(
+            "{strategy} is left out where it cannot run, as in {name}: {why}"
+        ));
+    }
+    let mut bar = StepBar::new("searches in hindsight", cases.len() as u64);
+    let numbers: Vec<usize> = (0..cases.len()).collect();
+    let found = jobs::with_events(
+        &numbers,
+        |i, say: &mut dyn FnMut(())| {
+            let found = match asked.candidates {
+                0 => Ok(None),
+                n => one_search(&cases[*i], &of_case[*i], asked, n, cells).map(Some),
+            };
+            say(());
+            found
+        },
+        |_, ()| bar.step(),
+    );
+    drop(bar);
+    let found: Vec<Option<Hindsight>> = found.into_iter().collect::<anyhow::Result<_>>()?;
+    let rows: Vec<_> = suite
+        .scenarios
+        .iter()
+        .enumerate()
+        .map(|(s, (_, file))| {
+            let own: Vec<usize> = (0..cases.len())
+                .filter(|i| cases[*i].scenario == s)
+                .collect();
+            let runs = asked.strategies.iter().map(|name| {
+                let of_seed = |i: &usize| of_case[*i].get(name).map(|r| r.judged.clone());
+                (name.clone(), own.iter().map(of_seed).collect())
+            });
+            let hindsight = own.iter().map(|i| found[*i].clone()).collect();
+            (file.scenario.name.clone(), runs.collect(), hindsight)
+        })
+        .collect();
+    let own = asked.strategies.first().cloned().unwrap_or_default();
+    Ok(compare(
+        &suite.name,
+        &own,
+        &asked.strategies,
+        &asked.seeds,
+        &rows,
+    ))
+}
+
+/// Every scenario as every seed draws it, all built before anything runs.
+fn cases(suite: &Suite, asked: &Asked) -> anyhow::Result<Vec<Case>> {
+    let mut inputs = Inputs::default();
+    let mut cases = vec![];
+    let none = BTreeSet::new();
+    for (i, (path, file)) in suite.scenarios.iter().enumerate() {
+        let fixed = suite.words.fixed.get(&file.scenario.name).unwrap_or(&none);
+        inputs.read(path, file)?;
+        for seed in &asked.seeds {
+            let mut drawn = draw(file, fixed, *seed).file;
+            for (name, config) in &suite.words.strategies {
+                drawn
+                    .scenario
+                    .strategies
+                    .insert(name.clone(), config.clone());
+            }
+            let loaded = inputs.build(path, &drawn)?;
+            cases.push(Case {
+                scenario: i,
+                seed: *seed,
+                file: drawn,
+                loaded,
+            });
+        }
+    }
+    Ok(cases)
+}
+
+impl Case {
+    /// What every run of it depends on.
+    fn identity(&self, what: Value) -> String {
+        let mut scenario = self.file.scenario.clone();
+        scenario.strategies.clear();
+        (scenario.compare, scenario.strategy) = (vec![], String::new());
+        (scenario.name, scenario.about) = (String::new(), String::new());
+        let traces: Vec<&String> = self.loaded.traces.iter().map(|t| &t.xxh3).collect();
+        let identity = json!([
+            CELL_SCHEMA,
+            scenario,
+            traces,
+            self.loaded.measurements,
+            what
+        ]);
+        sweep_cells::name(&identity)
+    }
+
+    fn simulate(
+        &self,
+        strategy: Box<dyn planner::AnyStrategy>,
+        name: &str,
+    ) -> anyhow::Result<RunResult> {
+        let (file, model) = (&self.file, &self.loaded.model);
+        let manifest = jobs::manifest(file, model, name, &self.loaded.traces, 0);
+        Ok(sim::run(model, strategy, manifest, OPTIONS, &mut |_| {})?)
+    }
+}
+
+/// Weighted seconds missed, by volume.
+fn missed(model: &Model, run: &RunResult) -> Vec<f64> {
+    let groups = run.of_kind(GroupKind::Volume);
+    let of = |(v, g): (&sim::VolumeModel, &sim::GroupSummary)| {
+        model.classes[v.class.index()].weight * g.slo_violation_s.unwrap_or(0.0)
+    };
+    model.volumes.iter().zip(groups).map(of).collect()
+}
+
+/// Migration epochs in which something can be decided.
+fn epochs(model: &Model) -> usize {
+    (model.duration.0 / model.policy.epochs.migration.0.max(1)).max(1) as usize
+}
+
+/// A run; or why the strategy cannot run there. An error if it cannot be kept.
+fn one_run(
+    case: &Case,
+    strategy: &str,
+    asked: &Asked,
+    cells: &Cells,
+) -> anyhow::Result<Result<RunCell, String>> {
+    let parameters = case.file.parameters(strategy)?;
+    let name = case.identity(json!(["run", parameters]));
+    if !asked.again.iter().any(|a| a == strategy)
+        && let Found::Result(kept, _) = cells.read::<RunCell>(&name)
+    {
+        return Ok(Ok(*kept));
+    }
+    let built = match case.file.strategy(strategy) {
+        Ok(built) => built,
+        Err(why) => return Ok(Err(why.to_string())),
+    };
+    let started = std::time::Instant::now();
+    let model = &case.loaded.model;
+    let run = match case.simulate(built, strategy) {
+        Ok(run) => run,
+        Err(why) => return Ok(Err(format!("{why:#}"))),
+    };
+    let path = path_of(model, &run, epochs(model));
+    let kept = RunCell {
+        schema: CELL_SCHEMA.into(),
+        judged: judge(model, &run, &Offered::of(model)),
+        path: path
+            .iter()
+            .map(|p| p.iter().map(|t| t.0).collect())
+            .collect(),
+        missed: missed(model, &run),
+    };
+    cells.write(&name, kept.clone(), started.elapsed().as_secs_f64())?;
+    Ok(Ok(kept))
+}
+
+/// A search in hindsight, which begins with what the rivals did.
+fn one_search(
+    case: &Case,
+    runs: &BTreeMap<String, RunCell>,
+    asked: &Asked,
+    candidates: u32,
+    cells: &Cells,
+) -> anyhow::Result<Hindsight> {
+    let model = &case.loaded.model;
+    let own = asked.strategies.first();
+    let rivals: Vec<&String> = runs.keys().filter(|s| Some(*s) != own).collect();
+    let name = case.identity(json!(["hindsight", candidates, rivals]));
+    if let Found::Result(kept, _) = cells.read::<SearchCell>(&name) {
+        return Ok(kept.found);
+    }
+    let started = std::time::Instant::now();
+    let scored = |judged: &Judged| Score {
+        violation: judged.violation,
+        excess: judged.excess,
+        bytes: judged.bytes as f64,
+    };
+    let mut given: Vec<_> = rivals
+        .iter()
+        .map(|s| {
+            let run = &runs[*s];
+            let path = run
+                .path
+                .iter()
+                .map(|p| p.iter().map(|t| TierId(*t)).collect());
+            (path.collect(), scored(&run.judged), run.missed.clone())
+        })
+        .collect();
+    let mut try_path = |path: &decisions::Path| -> anyhow::Result<(Score, Vec<f64>)> {
+        let run = case.simulate(Box::new(Script::of(model, path)), "hindsight")?;
+        let judged = judge(model, &run, &Offered::none());
+        Ok((scored(&judged), missed(model, &run)))
+    };
+    if given.is_empty() {
+        let home = |v: &sim::VolumeModel| vec![model.topology.tier_of(v.device); epochs(model)];
+        let stay: decisions::Path = model.volumes.iter().map(home).collect();
+        let (score, missed) = try_path(&stay)?;
+        given.push((stay, score, missed));
+    }
+    let how = Search {
+        candidates,
+        seed: case.seed,
+    };
+    let tiers = model.topology.tiers.len();
+    let (score, improvements) = search(how, tiers, given, try_path)?;
+    let found = Hindsight {
+        score,
+        candidates,
+        improvements,
+        solo: solo_violation(model)?,
+    };
+    let kept = SearchCell {
+        schema: CELL_SCHEMA.into(),
+        found: found.clone(),
+    };
+    cells.write(&name, kept, started.elapsed().as_secs_f64())?;
+    Ok(found)
+}

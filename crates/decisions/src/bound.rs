@@ -1,0 +1,81 @@
+//! An optimistic figure: what would be missed if every volume had the best tier to itself in every window.
+
+use model::{Device, Tier, Topology};
+use serde_json::Value;
+use sim::{Model, RunError, RunOptions};
+use units::{DeviceId, TierId};
+
+/// Class-weighted seconds in which objectives would be missed if each volume were alone on a device of the tier that suits it best, window
+/// by window. No plan is better on open loads; plans for volumes that share devices, and copies that take time, are as a rule far worse.
+///
+/// # Errors
+/// None but faults of the engine.
+pub fn solo_violation(model: &Model) -> Result<f64, RunError> {
+    let mut least: Vec<Vec<u32>> = vec![];
+    for tier in model.topology.tier_ids() {
+        let missed = alone_on(model, tier)?;
+        if least.is_empty() {
+            least = missed;
+            continue;
+        }
+        for (best, own) in least.iter_mut().zip(missed) {
+            for (b, o) in best.iter_mut().zip(own) {
+                *b = (*b).min(o);
+            }
+        }
+    }
+    let window_s = model.window.as_secs_f64();
+    let first = (model.warmup.0 / model.window.0) as usize;
+    let weighted = model.volumes.iter().zip(&least).map(|(v, missed)| {
+        let windows: u32 = missed.iter().skip(first).sum();
+        model.classes[v.class.index()].weight * f64::from(windows) * window_s
+    });
+    Ok(weighted.sum())
+}
+
+/// By volume and window, 1 where it misses its objective.
+fn alone_on(model: &Model, tier: TierId) -> Result<Vec<Vec<u32>>, RunError> {
+    let mut alone = model.clone();
+    let own = model.topology.tier(tier);
+    let device = own.devices[0];
+    let spec = &model.topology.device(device).spec;
+    let n = model.volumes.len();
+    let devices = (0..n).map(|i| Device {
+        name: format!("{}-{i}", own.name),
+        tier: TierId(0),
+        spec: spec.clone(),
+    });
+    alone.topology = Topology {
+        devices: devices.collect(),
+        tiers: vec![Tier {
+            name: own.name.clone(),
+            specialty: own.specialty,
+            devices: (0..n).map(DeviceId::from_index).collect(),
+        }],
+    };
+    alone.actual = vec![model.actual[device.index()].clone(); n];
+    for d in 0..n {
+        alone.topology.devices[d].spec.capacity = model.topology.largest_device();
+        alone.actual[d].capacity = model.topology.largest_device();
+        alone.volumes[d].device = DeviceId::from_index(d);
+    }
+    alone.flash = vec![None; n]; // its caps and curve stand for a drive with flash inside
+    alone.running = sim::RunningModel::default();
+    alone.policy = model::Policy {
+        epochs: model.policy.epochs,
+        ..model::Policy::default()
+    };
+    let noop = planner::build("noop", Value::Null).expect("it takes no parameters");
+    let options = RunOptions {
+        series: true,
+        decisions: false,
+        optimum: None,
+    };
+    let run = sim::run(&alone, noop, Default::default(), options, &mut |_| {})?;
+    let series = run.series.expect("asked for");
+    let volumes = series.groups.len() - n;
+    Ok(series.groups[volumes..]
+        .iter()
+        .map(|g| g.violating.clone())
+        .collect())
+}

@@ -1,0 +1,433 @@
+//! Strategies side by side, over scenarios and seeds.
+
+use std::collections::BTreeMap;
+
+use algo::Rng;
+use serde::Serialize;
+
+use crate::hindsight::Hindsight;
+use crate::judge::Judged;
+
+/// Name and version of the layout of [`Comparison`].
+pub const DECISIONS_SCHEMA: &str = "terrace.bench.decisions/1";
+/// What is added to violations before they are divided, as a share of what could be missed: nothing against nothing is one.
+const EPSILON: f64 = 0.005;
+/// There is something to be avoided where the best plan in hindsight misses no more than this share of what the best rival misses.
+const AVOIDABLE: f64 = 0.9;
+/// Samples of a bootstrap.
+const SAMPLES: u64 = 2_000;
+/// A scenario is lost if its interval lies above this ratio.
+const LOST: f64 = 1.05;
+
+/// A ratio and its 95 % interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct RatioInterval {
+    /// Geometric mean.
+    pub ratio: f64,
+    /// Lower end.
+    pub ci95_low: f64,
+    /// Upper end.
+    pub ci95_high: f64,
+}
+
+/// A strategy on one scenario, means over seeds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StrategyRow {
+    /// Its name.
+    pub strategy: String,
+    /// V.
+    pub violation: f64,
+    /// Capped excess.
+    pub excess: f64,
+    /// (V+ε)/(B+ε) by paired seeds, interval by a bootstrap over them; none for B itself.
+    pub ratio: Option<RatioInterval>,
+    /// (V−H)/(B−H); none where there is nothing to be avoided, or no H.
+    pub avoidable: Option<f64>,
+    /// Moves begun.
+    pub moves: f64,
+    /// GiB copied.
+    pub gib: f64,
+    /// Moves back without cause.
+    pub back: f64,
+    /// Moves whose volume did worse than its interval.
+    pub worse: f64,
+    /// Mean latency of volumes without objective, against `noop`'s.
+    pub free_mean: Option<f64>,
+    /// Seeds whose runs failed: they are left out for all strategies.
+    pub failed: usize,
+    /// Every seed's run.
+    pub runs: Vec<Judged>,
+}
+
+/// A scenario.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ScenarioRow {
+    /// Its name.
+    pub scenario: String,
+    /// Weighted seconds that could be missed, mean over seeds.
+    pub possible: f64,
+    /// The rival with the lowest mean V.
+    pub rival: String,
+    /// H, mean over seeds; none where it was not searched for.
+    pub hindsight: Option<f64>,
+    /// What would be missed if every volume had its best tier to itself: optimistic.
+    pub solo: Option<f64>,
+    /// Whether there is something to be avoided.
+    pub avoidable: bool,
+    /// By strategy.
+    pub strategies: Vec<StrategyRow>,
+}
+
+/// A strategy over all scenarios.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StrategyTotals {
+    /// Its name.
+    pub strategy: String,
+    /// Geometric mean of (V+ε)/(B+ε) over scenarios with something to avoid; bootstrap over scenarios, then seeds.
+    pub ratio: Option<RatioInterval>,
+    /// The same over all scenarios.
+    pub ratio_all: Option<RatioInterval>,
+    /// Share of H's gain over B that it has, over scenarios with something to avoid: 1 − Σ(V−H)/Σ(B−H).
+    pub gained: Option<f64>,
+    /// Scenarios whose interval lies above 1.05.
+    pub lost: Vec<String>,
+    /// Moves, per seed over the suite.
+    pub moves: f64,
+    /// GiB.
+    pub gib: f64,
+    /// Moves back without cause, of all runs.
+    pub back: u64,
+    /// Moves that told an interval and were seen to end, of all runs.
+    pub told: u64,
+    /// Of those, within it.
+    pub held: u64,
+    /// Of those, worse.
+    pub worse: u64,
+    /// Their mean width, as a share of the prediction.
+    pub width: Option<f64>,
+    /// Median error of predicted means.
+    pub error_median: Option<f64>,
+    /// Largest of the scenarios' ratios of mean latency of volumes without objective against `noop`.
+    pub free_mean_worst: Option<f64>,
+}
+
+/// All of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Comparison {
+    /// [`DECISIONS_SCHEMA`].
+    pub schema: &'static str,
+    /// Version of the program.
+    pub version: String,
+    /// The suite.
+    pub suite: String,
+    /// Seeds.
+    pub seeds: Vec<u64>,
+    /// The strategy that the others are rivals of.
+    pub own: String,
+    /// By strategy.
+    pub totals: Vec<StrategyTotals>,
+    /// By scenario.
+    pub scenarios: Vec<ScenarioRow>,
+}
+
+/// Runs of one scenario: by strategy and seed, none where one failed.
+pub type Runs = BTreeMap<String, Vec<Option<Judged>>>;
+
+fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
+    let (mut sum, mut n) = (0.0, 0.0);
+    for v in values {
+        sum += v;
+        n += 1.0;
+    }
+    if n > 0.0 { sum / n } else { 0.0 }
+}
+
+/// 2.5 % and 97.5 % of samples.
+fn ends(mut samples: Vec<f64>) -> (f64, f64) {
+    samples.sort_by(f64::total_cmp);
+    let at = |q: f64| samples[((samples.len() - 1) as f64 * q).round() as usize];
+    (at(0.025), at(0.975))
+}
+
+/// Geometric mean over groups of logarithms, each group counting once: bootstrap over groups, then over what is in each.
+fn bootstrap(groups: &[Vec<f64>], seed: u64) -> Option<RatioInterval> {
+    if groups.is_empty() || groups.iter().any(Vec::is_empty) {
+        return None;
+    }
+    let centre = mean(groups.iter().map(|g| mean(g.iter().copied())));
+    let mut rng = Rng::new(seed, 0xB007);
+    let pick = |n: usize, rng: &mut Rng| rng.below(n as u64) as usize;
+    let samples = (0..SAMPLES).map(|_| {
+        mean((0..groups.len()).map(|_| {
+            let group = match groups.len() {
+                1 => &groups[0],
+                n => &groups[pick(n, &mut rng)],
+            };
+            let values: Vec<f64> = group
+                .iter()
+                .map(|_| group[pick(group.len(), &mut rng)])
+                .collect();
+            mean(values)
+        }))
+    });
+    let (low, high) = ends(samples.collect());
+    Some(RatioInterval {
+        ratio: libm::exp(centre),
+        ci95_low: libm::exp(low),
+        ci95_high: libm::exp(high),
+    })
+}
+
+/// Puts runs side by side. `own` is the strategy that is no rival; scenarios come with a search in hindsight for each seed, if there was one.
+pub fn compare(
+    suite: &str,
+    own: &str,
+    order: &[String],
+    seeds: &[u64],
+    scenarios: &[(String, Runs, Vec<Option<Hindsight>>)],
+) -> Comparison {
+    let rows: Vec<ScenarioRow> = scenarios
+        .iter()
+        .map(|(name, runs, hindsight)| scenario_row(name, own, order, runs, hindsight))
+        .collect();
+    let totals = order.iter().map(|s| totals(s, &rows)).collect();
+    Comparison {
+        schema: DECISIONS_SCHEMA,
+        version: env!("CARGO_PKG_VERSION").into(),
+        suite: suite.into(),
+        seeds: seeds.to_vec(),
+        own: own.into(),
+        totals,
+        scenarios: rows,
+    }
+}
+
+fn scenario_row(
+    name: &str,
+    own: &str,
+    order: &[String],
+    runs: &Runs,
+    hindsight: &[Option<Hindsight>],
+) -> ScenarioRow {
+    // A strategy none of whose runs succeeded does not suit the scenario; a seed counts if all others have it.
+    let seeds = runs.values().map(Vec::len).max().unwrap_or(0);
+    let able = |s: &str| runs.get(s).is_some_and(|r| r.iter().any(Option::is_some));
+    let whole: Vec<usize> = (0..seeds)
+        .filter(|i| {
+            let suits = order.iter().filter(|s| able(s));
+            suits
+                .into_iter()
+                .all(|s| runs[s].get(*i).is_some_and(Option::is_some))
+        })
+        .collect();
+    let of = |s: &str| -> Vec<&Judged> {
+        whole
+            .iter()
+            .filter_map(|i| runs.get(s)?.get(*i)?.as_ref())
+            .collect()
+    };
+    let v = |s: &str| mean(of(s).iter().map(|j| j.violation));
+    let rivals = order.iter().filter(|s| *s != own && able(s));
+    let rival = rivals
+        .min_by(|a, b| v(a).total_cmp(&v(b)))
+        .cloned()
+        .unwrap_or_default();
+    let all_runs = |i: usize| {
+        order
+            .iter()
+            .filter_map(move |s| runs.get(s)?.get(i)?.as_ref())
+    };
+    // What somebody did without knowing the future is a plan in hindsight too.
+    let found = |i: usize| -> Option<f64> {
+        let h = hindsight.get(i)?.as_ref()?;
+        Some(
+            all_runs(i)
+                .map(|j| j.violation)
+                .fold(h.score.violation, f64::min),
+        )
+    };
+    let h: Option<Vec<f64>> = whole.iter().map(|i| found(*i)).collect();
+    let h = h.filter(|h| !h.is_empty()).map(mean);
+    let solo: Option<Vec<f64>> = whole
+        .iter()
+        .map(|i| Some(hindsight.get(*i)?.as_ref()?.solo))
+        .collect();
+    let b = v(&rival);
+    let possible = mean(of(&rival).iter().map(|j| j.possible));
+    let avoidable = h.is_some_and(|h| h <= AVOIDABLE * b && b - h > EPSILON * possible);
+    let noop_free = |i: usize| runs.get("noop")?.get(i)?.as_ref()?.free_mean_us;
+    let row = |s: &String| {
+        let own_runs = of(s);
+        let ratio = (*s != rival).then(|| {
+            let logs = own_runs.iter().zip(of(&rival)).map(|(a, b)| {
+                let epsilon = EPSILON * b.possible;
+                libm::log((a.violation + epsilon) / (b.violation + epsilon))
+            });
+            bootstrap(&[logs.filter(|l| l.is_finite()).collect()], 1)
+        });
+        let free: Option<Vec<f64>> = whole
+            .iter()
+            .zip(&own_runs)
+            .map(|(i, j)| Some(j.free_mean_us? / noop_free(*i)?))
+            .collect();
+        StrategyRow {
+            strategy: s.clone(),
+            violation: v(s),
+            excess: mean(own_runs.iter().map(|j| j.excess)),
+            ratio: ratio.flatten(),
+            avoidable: h.filter(|_| avoidable).map(|h| (v(s) - h) / (b - h)),
+            moves: mean(own_runs.iter().map(|j| j.moves as f64)),
+            gib: mean(
+                own_runs
+                    .iter()
+                    .map(|j| j.bytes as f64 / (1u64 << 30) as f64),
+            ),
+            back: mean(own_runs.iter().map(|j| j.back as f64)),
+            worse: mean(own_runs.iter().map(|j| j.worse as f64)),
+            free_mean: free.filter(|f| !f.is_empty()).map(mean),
+            failed: seeds - whole.len(),
+            runs: own_runs.into_iter().cloned().collect(),
+        }
+    };
+    ScenarioRow {
+        scenario: name.into(),
+        possible,
+        hindsight: h,
+        solo: solo.filter(|s| !s.is_empty()).map(mean),
+        avoidable,
+        strategies: order.iter().filter(|s| able(s)).map(row).collect(),
+        rival,
+    }
+}
+
+fn totals(strategy: &str, rows: &[ScenarioRow]) -> StrategyTotals {
+    let own = |r: &ScenarioRow| {
+        r.strategies
+            .iter()
+            .find(|s| s.strategy == strategy)
+            .cloned()
+    };
+    let logs = |r: &ScenarioRow| -> Option<Vec<f64>> {
+        let rival = r.strategies.iter().find(|s| s.strategy == r.rival)?;
+        let pairs = own(r)?.runs.into_iter().zip(&rival.runs).map(|(a, b)| {
+            let epsilon = (EPSILON * b.possible).max(1e-9);
+            libm::log((a.violation + epsilon) / (b.violation + epsilon))
+        });
+        Some(pairs.collect()).filter(|l: &Vec<f64>| !l.is_empty())
+    };
+    let avoidable: Vec<&ScenarioRow> = rows.iter().filter(|r| r.avoidable).collect();
+    let over: Vec<Vec<f64>> = avoidable.iter().filter_map(|r| logs(r)).collect();
+    let all: Vec<Vec<f64>> = rows.iter().filter_map(logs).collect();
+    let (mut gain, mut most) = (0.0, 0.0);
+    for r in &avoidable {
+        let rival = r.strategies.iter().find(|s| s.strategy == r.rival);
+        if let (Some(rival), Some(h), Some(own)) = (rival, r.hindsight, own(r)) {
+            // Scenarios count alike, whatever there is to be missed in them.
+            gain += (rival.violation - own.violation) / (rival.violation - h);
+            most += 1.0;
+        }
+    }
+    let lost = rows.iter().filter(|r| {
+        let ratio = own(r).and_then(|s| s.ratio);
+        ratio.is_some_and(|i| i.ci95_low > LOST)
+    });
+    let rows_of: Vec<StrategyRow> = rows.iter().filter_map(own).collect();
+    let runs = || rows_of.iter().flat_map(|r| &r.runs);
+    let mut errors: Vec<f64> = runs().flat_map(|j| j.errors.iter().copied()).collect();
+    errors.sort_by(f64::total_cmp);
+    let told: u64 = runs().map(|j| j.told).sum();
+    StrategyTotals {
+        strategy: strategy.into(),
+        ratio: bootstrap(&over, 2),
+        ratio_all: bootstrap(&all, 3),
+        gained: (most > 0.0).then(|| gain / most),
+        lost: lost.map(|r| r.scenario.clone()).collect(),
+        moves: rows_of.iter().map(|r| r.moves).sum(),
+        gib: rows_of.iter().map(|r| r.gib).sum(),
+        back: runs().map(|j| j.back).sum(),
+        told,
+        held: runs().map(|j| j.held).sum(),
+        worse: runs().map(|j| j.worse).sum(),
+        width: (told > 0).then(|| runs().map(|j| j.width).sum::<f64>() / told as f64),
+        error_median: (!errors.is_empty()).then(|| errors[errors.len() / 2]),
+        free_mean_worst: rows_of
+            .iter()
+            .filter_map(|r| r.free_mean)
+            .max_by(f64::total_cmp),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(violation: f64) -> Option<Judged> {
+        Some(Judged {
+            violation,
+            possible: 1000.0,
+            ..Judged::default()
+        })
+    }
+
+    fn found(violation: f64) -> Option<Hindsight> {
+        let score = crate::Score {
+            violation,
+            excess: 0.0,
+            bytes: 0.0,
+        };
+        Some(Hindsight {
+            score,
+            candidates: 1,
+            improvements: 0,
+            solo: 0.0,
+        })
+    }
+
+    #[test]
+    fn ratios_are_against_the_best_rival_and_hindsight_is_the_least_of_all() {
+        let runs = Runs::from([
+            ("noop".into(), vec![run(100.0), run(120.0)]),
+            ("edt".into(), vec![run(200.0), run(220.0)]),
+            ("own".into(), vec![run(40.0), run(20.0)]),
+            ("odd".into(), vec![None, None]),
+        ]);
+        let order: Vec<String> = ["own", "noop", "edt", "odd"].map(Into::into).into();
+        let scenarios = [("one".to_owned(), runs, vec![found(30.0), found(30.0)])];
+        let c = compare("s", "own", &order, &[1, 2], &scenarios);
+        let row = &c.scenarios[0];
+        assert_eq!((row.rival.as_str(), row.avoidable), ("noop", true));
+        assert_eq!(
+            row.hindsight,
+            Some(25.0),
+            "20 by the strategy itself in the second seed"
+        );
+        assert_eq!(row.strategies.len(), 3, "what never ran is not told");
+        let own = &row.strategies[0];
+        let (avoided, ratio) = (own.avoidable.unwrap(), own.ratio.unwrap());
+        assert!((avoided - 5.0 / 85.0).abs() < 1e-9);
+        assert!((ratio.ratio - (45.0f64 / 105.0 * 25.0 / 125.0).sqrt()).abs() < 1e-9);
+        assert!(ratio.ci95_low < ratio.ratio && ratio.ratio < ratio.ci95_high);
+        assert_eq!(c.totals[2].lost, ["one"], "twice as much as the best rival");
+        assert!(c.totals[0].lost.is_empty());
+    }
+
+    #[test]
+    fn where_nothing_is_missed_nothing_is_lost() {
+        let runs = Runs::from([
+            ("noop".into(), vec![run(0.0), run(0.0)]),
+            ("own".into(), vec![run(0.0), run(0.0)]),
+        ]);
+        let order: Vec<String> = ["own", "noop"].map(Into::into).into();
+        let c = compare(
+            "s",
+            "own",
+            &order,
+            &[1, 2],
+            &[("one".into(), runs, vec![found(0.0); 2])],
+        );
+        assert!(!c.scenarios[0].avoidable);
+        assert_eq!(c.scenarios[0].strategies[0].ratio.unwrap().ratio, 1.0);
+        assert_eq!(c.totals[0].ratio, None);
+        assert_eq!(c.totals[0].ratio_all.unwrap().ratio, 1.0);
+    }
+}

@@ -1,0 +1,218 @@
+//! What a run is judged by.
+
+use model::JobStatus;
+use serde::{Deserialize, Serialize};
+use sim::{GroupKind, Model, MoveRecord, RunResult, solo_loads};
+use units::TierId;
+
+/// A move back within so many migration epochs needs a cause.
+const BACK_EPOCHS: f64 = 10.0;
+/// An offered load that changes by this share ...
+const CAUSE_SHARE: f64 = 0.25;
+/// ... over so many epochs is one ...
+const CAUSE_EPOCHS: usize = 2;
+/// ... if it is the volume's own, or that of one which is at least this share of what the array is asked for.
+const CAUSE_VOLUME_SHARE: f64 = 0.05;
+
+/// Requests per second that volumes would make on the array's fastest tier, each alone there, by volume and migration epoch from the first
+/// decision on: what is offered, whatever strategies do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Offered(Vec<Vec<f64>>);
+
+impl Offered {
+    /// Of a model.
+    pub fn of(model: &Model) -> Self {
+        let tiers = model.topology.tier_ids().map(|t| solo_loads(model, t));
+        let mut most: Vec<Vec<f64>> = vec![];
+        for loads in tiers {
+            let iops: Vec<Vec<f64>> = loads
+                .iter()
+                .map(|v| v.iter().map(model::Measured::iops).collect())
+                .collect();
+            if most.is_empty() {
+                most = iops;
+                continue;
+            }
+            for (m, own) in most.iter_mut().flatten().zip(iops.into_iter().flatten()) {
+                *m = m.max(own);
+            }
+        }
+        Self(most)
+    }
+
+    /// Nothing known: every move back has no cause.
+    pub fn none() -> Self {
+        Self(vec![])
+    }
+
+    /// By volume and epoch.
+    #[cfg(test)]
+    pub(crate) fn new(loads: Vec<Vec<f64>>) -> Self {
+        Self(loads)
+    }
+
+    /// Whether there was a cause for a volume to move between two epochs, the first of them at 1 (the first decision ends epoch 0).
+    fn changed(&self, volume: usize, from: usize, to: usize) -> bool {
+        let total = |e: usize| self.0.iter().filter_map(|v| v.get(e)).sum::<f64>();
+        let at = |v: usize, e: usize| self.0[v].get(e).copied().unwrap_or(0.0);
+        (0..self.0.len()).any(|v| {
+            (from.saturating_sub(CAUSE_EPOCHS)..=to).any(|e| {
+                let (before, after) = (at(v, e), at(v, e + CAUSE_EPOCHS));
+                let most = before.max(after);
+                let counts = v == volume
+                    || most >= CAUSE_VOLUME_SHARE * total(e).max(total(e + CAUSE_EPOCHS));
+                counts && most > 0.0 && (after - before).abs() >= CAUSE_SHARE * before.min(after)
+            })
+        })
+    }
+}
+
+/// A service class in a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClassJudged {
+    /// Its name.
+    pub class: String,
+    /// Mean latency, microseconds; none without requests.
+    pub mean_us: Option<f64>,
+    /// 99th percentile.
+    pub p99_us: Option<f64>,
+    /// Seconds in which its volumes missed their objective; none without one.
+    pub violation_s: Option<f64>,
+}
+
+/// One run of one strategy.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Judged {
+    /// V: seconds in which volumes missed their objective, each times the weight of its class.
+    pub violation: f64,
+    /// What could have been missed: seconds of volumes with an objective, times weights.
+    pub possible: f64,
+    /// Excess over objectives, as a share of them and capped ([`sim::EXCESS_MAX`]), times seconds and weights.
+    pub excess: f64,
+    /// By class.
+    pub classes: Vec<ClassJudged>,
+    /// Mean latency of volumes without an objective, microseconds.
+    pub free_mean_us: Option<f64>,
+    /// Moves that were begun.
+    pub moves: u64,
+    /// Of those, such as empty a tier by an operator's order.
+    pub ordered: u64,
+    /// Bytes copied.
+    pub bytes: u64,
+    /// Moves of whole volumes to where they came from, within ten epochs and without a cause.
+    pub back: u64,
+    /// Moves that said between what bounds the mean latency would be, and were seen to end.
+    pub told: u64,
+    /// Of those, ones whose volume did worse.
+    pub worse: u64,
+    /// Of those, ones whose volume did as told: neither worse nor better.
+    pub held: u64,
+    /// Widths of those bounds as a share of the prediction, added up.
+    pub width: f64,
+    /// Moves with a prediction that were seen to end, by its error: absolute, as a share of what was observed.
+    pub errors: Vec<f64>,
+    /// Bytes programmed into flash, where devices say.
+    pub programmed: Option<u64>,
+}
+
+/// Judges a run.
+pub fn judge(model: &Model, run: &RunResult, offered: &Offered) -> Judged {
+    let mut judged = Judged::default();
+    let (mut free_ios, mut free_us) = (0u64, 0.0);
+    for (v, group) in model.volumes.iter().zip(run.of_kind(GroupKind::Volume)) {
+        let class = &model.classes[v.class.index()];
+        match group.slo_violation_s {
+            Some(seconds) => {
+                judged.violation += class.weight * seconds;
+                judged.excess += class.weight * group.slo_excess_s.unwrap_or(0.0);
+                judged.possible += class.weight * run.counted_s;
+            }
+            None => {
+                free_ios += group.all.ios;
+                free_us += group.all.ios as f64 * group.all.mean_us;
+            }
+        }
+    }
+    judged.free_mean_us = (free_ios > 0).then(|| free_us / free_ios as f64);
+    judged.classes = run
+        .of_kind(GroupKind::Class)
+        .map(|g| ClassJudged {
+            class: g.name.clone(),
+            mean_us: (g.all.ios > 0).then_some(g.all.mean_us),
+            p99_us: (g.all.ios > 0).then_some(g.all.p99_us),
+            violation_s: g.slo_violation_s,
+        })
+        .collect();
+    judged.bytes = run.moves.bytes;
+    judged.programmed = run.wear.as_ref().map(sim::WearSummary::programmed_bytes);
+    let begun: Vec<&MoveRecord> = run
+        .move_log
+        .iter()
+        .filter(|m| m.started_s.is_some())
+        .collect();
+    judged.moves = begun.len() as u64;
+    judged.ordered = begun.iter().filter(|m| ordered(model, m)).count() as u64;
+    judged.back = moves_back(model, &begun, offered);
+    for m in begun.iter().filter(|m| m.state == JobStatus::Done) {
+        let (Some(observed), Some(predicted)) = (m.observed_us, m.predicted_us) else {
+            continue;
+        };
+        if observed > 0.0 {
+            judged.errors.push((observed - predicted).abs() / observed);
+        }
+        if let Some((low, high)) = m.range_us {
+            judged.told += 1;
+            judged.worse += u64::from(observed > high);
+            judged.held += u64::from((low..=high).contains(&observed));
+            judged.width += (high - low) / predicted.max(1e-9);
+        }
+    }
+    judged
+}
+
+/// Whether an operator's order empties the tier that it leaves.
+fn ordered(model: &Model, m: &MoveRecord) -> bool {
+    let drained = |t: &TierId| model.topology.tier(*t).name == m.from;
+    model.policy.draining.iter().any(drained) || model.running.drains(&m.from)
+}
+
+/// Moves to where the volume came from, soon and without a cause. Emptying a tier is one.
+fn moves_back(model: &Model, begun: &[&MoveRecord], offered: &Offered) -> u64 {
+    let epoch_s = model.policy.epochs.migration.as_secs_f64();
+    let epoch = |m: &MoveRecord| ((m.planned_s / epoch_s).round() as usize).saturating_sub(1);
+    let mut back = 0;
+    for (v, volume) in model.volumes.iter().enumerate() {
+        let of_volume: Vec<&&MoveRecord> = begun
+            .iter()
+            .filter(|m| m.volume == volume.name && m.extents.is_none())
+            .collect();
+        for pair in of_volume.windows(2) {
+            let [there, again] = pair else { continue };
+            let soon = again.planned_s - there.planned_s <= BACK_EPOCHS * epoch_s + 1e-6;
+            let caused = ordered(model, again) || offered.changed(v, epoch(there), epoch(again));
+            back += u64::from(again.to == there.from && soon && !caused);
+        }
+    }
+    back
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_that_changes_by_a_quarter_is_a_cause_and_a_small_stranger_is_none() {
+        let steady = vec![100.0; 12];
+        let mut step = steady.clone();
+        step[6..].fill(130.0);
+        let small: Vec<f64> = (0..12)
+            .map(|e| if e % 2 == 0 { 1.0 } else { 3.0 })
+            .collect();
+        let offered = Offered::new(vec![steady.clone(), step, small]);
+        assert!(offered.changed(0, 4, 6), "its neighbour asks for more");
+        assert!(!offered.changed(0, 8, 9), "after the step nothing changes");
+        assert!(offered.changed(1, 5, 6));
+        let calm = Offered::new(vec![steady.clone(), steady]);
+        assert!(!calm.changed(0, 0, 8));
+    }
+}

@@ -1,0 +1,30 @@
+//! How good decisions are: scenarios as seeds draw them, what a run is judged by, the best plan in hindsight, strategies side by side.
+//!
+//! ```text
+//!  scenario ─▶ draw(seed) ─▶ run (strategy) ─▶ Judged: V, excess, moves, moves back …   ─┐
+//!                     └────▶ search with perfect knowledge (hindsight) ─▶ H             ─┴─▶ Comparison: ratios with intervals
+//! ```
+//!
+//! Everything here is fixed before the strategies that it judges: what is changed later is followed by running all of them again.
+//!
+//! # What it is not
+//!
+//! No files, threads or tables: the caller runs simulations, keeps results and shows them.
+
+mod bound;
+mod compare;
+mod draw;
+mod generate;
+mod hindsight;
+mod judge;
+mod script;
+
+pub use bound::solo_violation;
+pub use compare::{
+    Comparison, DECISIONS_SCHEMA, RatioInterval, ScenarioRow, StrategyRow, StrategyTotals, compare,
+};
+pub use draw::{Drawn, Fixed, draw};
+pub use generate::generate;
+pub use hindsight::{Hindsight, Score, Search, search};
+pub use judge::{ClassJudged, Judged, Offered, judge};
+pub use script::{Path, Script, path_of};

@@ -1,0 +1,92 @@
+//! A strategy that does what it was told beforehand: how plans made in hindsight are carried out by the engine that carries out all others.
+
+use std::collections::BTreeMap;
+
+use model::{Goal, JobStatus, Reason};
+use planner::{ConfigError, Context, Draft, Strategy, Wish};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sim::{Model, RunResult};
+use units::{TierId, VolumeId};
+
+/// A tier for each volume and migration epoch: the plan at the end of epoch `e` (from zero) is for `[volume][e]`.
+pub type Path = Vec<Vec<TierId>>;
+
+/// Plays a [`Path`]. Not in the registry: it knows what no strategy knows.
+pub struct Script {
+    by_volume: BTreeMap<String, Vec<u16>>,
+}
+
+/// What is to be played.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScriptConfig {
+    by_volume: BTreeMap<String, Vec<u16>>,
+}
+
+impl Script {
+    /// One that plays this path on this model.
+    pub fn of(model: &Model, path: &Path) -> Self {
+        let tiers = |p: &Vec<TierId>| p.iter().map(|t| t.0).collect();
+        let names = model.volumes.iter().map(|v| v.name.clone());
+        let by_volume = names.zip(path.iter().map(tiers)).collect();
+        Self { by_volume }
+    }
+}
+
+impl Strategy for Script {
+    type Config = ScriptConfig;
+    type State = ();
+    const NAME: &'static str = "script";
+    const SUMMARY: &'static str = "does what it was told beforehand";
+
+    fn new(config: ScriptConfig) -> Result<Self, ConfigError> {
+        Ok(Self {
+            by_volume: config.by_volume,
+        })
+    }
+
+    fn plan(&self, context: &Context<'_>, _: &(), draft: &mut Draft) {
+        let facts = context.facts;
+        if !facts.placement_due {
+            return;
+        }
+        let migration = context.policy.epochs.migration.0.max(1);
+        let epoch = (facts.at.0 / migration).saturating_sub(1) as usize;
+        for (i, v) in facts.volumes.iter().enumerate() {
+            let mut wish = Wish::stay(context, VolumeId::from_index(i));
+            let path = self.by_volume.get(&v.name);
+            let tier = path.and_then(|p| p.get(epoch).or(p.last()));
+            if let Some(tier) = tier.map(|t| TierId(*t)).filter(|t| *t != wish.tier) {
+                wish.tier = tier;
+                wish.goal = Goal::Latency;
+                wish.reason = Reason::new("script", "it was told so beforehand");
+                wish.value = 1.0;
+            }
+            draft.wishes.push(wish);
+        }
+    }
+}
+
+/// Where a run had its volumes planned to be, epoch by epoch: its moves of whole volumes that were done.
+pub fn path_of(model: &Model, run: &RunResult, epochs: usize) -> Path {
+    let tier_named = |name: &str| {
+        let found = model.topology.tiers.iter().position(|t| t.name == name);
+        found.map(TierId::from_index)
+    };
+    let migration_s = model.policy.epochs.migration.as_secs_f64();
+    let of = |v: &sim::VolumeModel| {
+        let begin = model.topology.tier_of(v.device);
+        let done = |m: &&sim::MoveRecord| {
+            m.volume == v.name && m.extents.is_none() && m.state == JobStatus::Done
+        };
+        let moves: Vec<_> = run.move_log.iter().filter(done).collect();
+        let at = |e: usize| {
+            let until_s = (e as f64 + 1.0) * migration_s + 1e-6;
+            let last = moves.iter().rfind(|m| m.planned_s <= until_s);
+            last.and_then(|m| tier_named(&m.to)).unwrap_or(begin)
+        };
+        (0..epochs).map(at).collect()
+    };
+    model.volumes.iter().map(of).collect()
+}

@@ -1,0 +1,230 @@
+//! How good decisions are: strategies side by side over a suite, as text and as a page.
+
+use decisions::{Comparison, RatioInterval, ScenarioRow, StrategyRow, StrategyTotals};
+
+use crate::document::{Block, Cell, Document, Section, Tone};
+use crate::format::{NONE, fixed, maybe};
+use crate::tables::{Column, number, words};
+
+/// For a terminal.
+pub fn decisions(comparison: &Comparison) -> String {
+    document(comparison, false).text()
+}
+
+/// As one page, with every number of every scenario.
+pub fn decisions_page(comparison: &Comparison) -> String {
+    document(comparison, true).page()
+}
+
+fn document(c: &Comparison, whole: bool) -> Document {
+    let seeds: Vec<String> = c.seeds.iter().map(u64::to_string).collect();
+    let avoidable = c.scenarios.iter().filter(|s| s.avoidable).count();
+    let mut sections = vec![over_all(c), by_scenario(c)];
+    if whole {
+        sections.extend(c.scenarios.iter().enumerate().map(|(i, s)| one(i, s)));
+    }
+    Document {
+        title: format!("Decisions over {}", c.suite),
+        facts: vec![
+            (
+                "scenarios".into(),
+                format!("{}, {avoidable} with something to avoid", c.scenarios.len()),
+            ),
+            ("seeds".into(), seeds.join(", ")),
+            ("version".into(), c.version.clone()),
+        ],
+        sections,
+    }
+}
+
+fn ratio(r: Option<RatioInterval>) -> String {
+    r.map_or_else(
+        || NONE.into(),
+        |r| {
+            let [at, low, high] = [r.ratio, r.ci95_low, r.ci95_high].map(|x| fixed(x, 2));
+            format!("{at} [{low}, {high}]")
+        },
+    )
+}
+
+fn toned(text: String, good: bool, bad: bool) -> Cell {
+    let tone = match (good, bad) {
+        (true, _) => Tone::Good,
+        (_, true) => Tone::Bad,
+        _ => Tone::Plain,
+    };
+    Cell { text, tone }
+}
+
+fn ratio_cell(r: Option<RatioInterval>) -> Cell {
+    let good = r.is_some_and(|r| r.ci95_high < 1.0);
+    let bad = r.is_some_and(|r| r.ci95_low > 1.0);
+    toned(ratio(r), good, bad)
+}
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| NONE.into(), |s| format!("{} %", fixed(100.0 * s, 0)))
+}
+
+fn over_all(c: &Comparison) -> Section {
+    let columns = vec![
+        words("strategy"),
+        number("V/B", "where avoidable"),
+        number("V/B", "all"),
+        number("of H's gain", ""),
+        number("lost", "scenarios"),
+        number("moves", ""),
+        number("copied", "GiB"),
+        number("back", "all runs"),
+        number("in interval", "of told"),
+        number("worse", "of told"),
+        number("width", ""),
+        number("error", "median"),
+        number("no objective", "worst vs noop"),
+    ];
+    let row = |t: &StrategyTotals| -> Vec<Cell> {
+        let told = |n: u64| percent((t.told > 0).then(|| n as f64 / t.told as f64));
+        vec![
+            t.strategy.clone().into(),
+            ratio_cell(t.ratio),
+            ratio_cell(t.ratio_all),
+            percent(t.gained).into(),
+            t.lost.len().to_string().into(),
+            fixed(t.moves, 1).into(),
+            fixed(t.gib, 1).into(),
+            t.back.to_string().into(),
+            told(t.held).into(),
+            told(t.worse).into(),
+            percent(t.width).into(),
+            percent(t.error_median).into(),
+            maybe(t.free_mean_worst, 2).into(),
+        ]
+    };
+    let lost = c
+        .totals
+        .iter()
+        .filter(|t| t.strategy == c.own && !t.lost.is_empty());
+    let lost: Vec<String> = lost
+        .map(|t| format!("{} loses {}.", t.strategy, t.lost.join(", ")))
+        .collect();
+    Section {
+        id: "all".into(),
+        title: "All scenarios".into(),
+        blocks: vec![
+            Block::Text(
+                "V is the seconds in which objectives are missed, times the weight of the class. V/B is the geometric mean of \
+                 (V+ε)/(B+ε) with its 95 % interval, B the best rival of each scenario; moves and bytes are per seed over all scenarios."
+                    .into(),
+            ),
+            Block::Table(columns, c.totals.iter().map(row).collect()),
+            Block::List(lost),
+        ],
+    }
+}
+
+fn by_scenario(c: &Comparison) -> Section {
+    let names: Vec<&String> = c.totals.iter().map(|t| &t.strategy).collect();
+    let fixed_columns = [
+        words("scenario"),
+        number("possible", "s"),
+        number("alone", "s"),
+        number("H", "s"),
+    ];
+    let mut columns: Vec<Column> = fixed_columns.into();
+    columns.extend(names.iter().map(|n| Column {
+        name: (*n).clone().into(),
+        ..number("", "s")
+    }));
+    columns.extend([number("V/B", ""), number("(V−H)/(B−H)", "")]);
+    let row = |s: &ScenarioRow| -> Vec<Cell> {
+        let own = s.strategies.iter().find(|r| r.strategy == c.own);
+        let mut cells: Vec<Cell> = vec![
+            s.scenario.clone().into(),
+            fixed(s.possible, 0).into(),
+            maybe(s.solo, 0).into(),
+            maybe(s.hindsight, 0).into(),
+        ];
+        cells.extend(names.iter().map(|name| {
+            let of = s.strategies.iter().find(|r| r.strategy == **name);
+            let text = maybe(of.map(|r| r.violation), 0);
+            toned(text, **name == s.rival, false)
+        }));
+        let own_ratio = own.and_then(|o| o.ratio);
+        cells.push(ratio_cell(own_ratio));
+        cells.push(percent(own.and_then(|o| o.avoidable)).into());
+        cells
+    };
+    Section {
+        id: "scenarios".into(),
+        title: "By scenario".into(),
+        blocks: vec![
+            Block::Text(format!(
+                "V by strategy, means over seeds; H is the best plan in hindsight that was found, \"alone\" what would be missed if every \
+                 volume had its best tier to itself (optimistic). The last two columns are {}'s.",
+                c.own
+            )),
+            Block::Table(columns, c.scenarios.iter().map(row).collect()),
+        ],
+    }
+}
+
+fn one(i: usize, s: &ScenarioRow) -> Section {
+    let mut columns = vec![
+        words("strategy"),
+        number("V", "s"),
+        number("excess", "s"),
+        number("V/B", ""),
+        number("moves", ""),
+        number("copied", "GiB"),
+        number("back", ""),
+        number("worse", ""),
+        number("no objective", "vs noop"),
+    ];
+    let first = s.strategies.first().and_then(|r| r.runs.first());
+    let classes: Vec<String> = first.map_or(vec![], |j| {
+        j.classes.iter().map(|c| c.class.clone()).collect()
+    });
+    for class in &classes {
+        for statistic in ["mean", "p99"] {
+            columns.push(Column {
+                name: format!("{class} {statistic}").into(),
+                ..number("", crate::format::MICROS)
+            });
+        }
+    }
+    let row = |r: &StrategyRow| -> Vec<Cell> {
+        let mut cells: Vec<Cell> = vec![
+            r.strategy.clone().into(),
+            toned(fixed(r.violation, 0), r.strategy == s.rival, false),
+            fixed(r.excess, 0).into(),
+            ratio_cell(r.ratio),
+            fixed(r.moves, 1).into(),
+            fixed(r.gib, 2).into(),
+            fixed(r.back, 1).into(),
+            fixed(r.worse, 1).into(),
+            maybe(r.free_mean, 2).into(),
+        ];
+        for class in 0..classes.len() {
+            let of = |value: fn(&decisions::ClassJudged) -> Option<f64>| {
+                let values: Option<Vec<f64>> = r
+                    .runs
+                    .iter()
+                    .map(|j| value(j.classes.get(class)?))
+                    .collect();
+                let values = values.filter(|v| !v.is_empty());
+                maybe(values.map(|v| v.iter().sum::<f64>() / v.len() as f64), 0)
+            };
+            cells.push(of(|c| c.mean_us).into());
+            cells.push(of(|c| c.p99_us).into());
+        }
+        cells
+    };
+    Section {
+        id: format!("scenario-{i}"),
+        title: s.scenario.clone(),
+        blocks: vec![Block::Table(
+            columns,
+            s.strategies.iter().map(row).collect(),
+        )],
+    }
+}
