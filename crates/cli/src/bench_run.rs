@@ -417,7 +417,7 @@ fn one_search(
             (path.collect(), scored(&run.judged), run.missed.clone())
         })
         .collect();
-    let mut try_path = |path: &decisions::Path| -> anyhow::Result<(Score, Vec<f64>)> {
+    let try_path = |path: &decisions::Path| -> anyhow::Result<(Score, Vec<f64>)> {
         let run = case.simulate(Box::new(Script::of(model, path)), "hindsight")?;
         let judged = judge(model, &run, &Offered::none());
         Ok((scored(&judged), missed(model, &run)))

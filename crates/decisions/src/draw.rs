@@ -12,7 +12,7 @@ use units::{Iops, Nanos};
 
 /// Spread of a client's rate: sigma of a log-normal factor.
 const RATE_SIGMA: f64 = 0.15;
-/// Spread of a trace's speed.
+/// Spread of the speed of traces.
 const SPEED_SIGMA: f64 = 0.05;
 /// By how much the first phase of clients is longer or shorter, as a share; one draw for all of them, so that they keep step.
 const PHASE_SHIFT: f64 = 0.3;
@@ -126,8 +126,11 @@ fn rates(s: &mut Scenario, rng: &mut Rng) {
             h.think = h.think.map(|t| times(t, 1.0 / factor));
         }
     }
+    // One draw for all traces: those of one recording keep step.
+    let factor = libm::exp(SPEED_SIGMA * rng.normal());
     for t in &mut s.traces {
-        t.speed *= libm::exp(SPEED_SIGMA * rng.normal());
+        t.speed *= factor;
+        t.period = t.period.map(|p| times(p, 1.001 / factor));
     }
 }
 
