@@ -178,14 +178,16 @@ impl Prepared {
 
     /// The values of runs whose results are there, with the seconds that they took. Says which are damaged.
     fn find(&self, cells: &Cells) -> Vec<Option<(Result<Values, String>, f64)>> {
-        jobs::side_by_side(&self.runs, |(_, name)| match cells.read::<CellResult>(name) {
-            Found::Missing => None,
-            Found::Result(result, took_s) => Some((Ok(result.values(&self.metrics)), took_s)),
-            Found::Damaged(why) => {
-                let path = cells.path(name);
-                let path = path.display();
-                message(&format!("{path} is damaged and is run again: {why}"));
-                None
+        jobs::side_by_side(&self.runs, |(_, name)| {
+            match cells.read::<CellResult>(name) {
+                Found::Missing => None,
+                Found::Result(result, took_s) => Some((Ok(result.values(&self.metrics)), took_s)),
+                Found::Damaged(why) => {
+                    let path = cells.path(name);
+                    let path = path.display();
+                    message(&format!("{path} is damaged and is run again: {why}"));
+                    None
+                }
             }
         })
     }

@@ -114,7 +114,11 @@ fn refuse_without_beneficiary(facts: &Facts, wishes: &mut [Wish]) {
         let in_vain = |w: &&mut Wish| {
             let slower = promise(w).is_some_and(|(before, after)| after > before);
             let from = tier_now(facts, w.volume);
-            pending(facts, w) && w.goal == Goal::Latency && slower && !coming[from.index()]
+            pending(facts, w)
+                && w.goal == Goal::Latency
+                && slower
+                && !w.relieves
+                && !coming[from.index()]
         };
         let mut changed = false;
         for wish in wishes.iter_mut().filter(in_vain) {

@@ -6,6 +6,7 @@ mod idt;
 mod noop;
 mod qos_exchange;
 mod static_order;
+mod terrace;
 
 pub use autotiering::{AutoTiering, AutoTieringConfig, Form};
 pub use edt::{Edt, EdtConfig};
@@ -13,3 +14,4 @@ pub use idt::{Idt, IdtConfig};
 pub use noop::{Noop, NoopConfig};
 pub use qos_exchange::{QosExchange, QosExchangeConfig};
 pub use static_order::{StaticOrder, StaticOrderConfig};
+pub use terrace::{Terrace, TerraceConfig};

@@ -42,6 +42,8 @@ pub struct Wish {
     pub effect: Effect,
     /// Moves with a higher value per byte come first.
     pub value: f64,
+    /// Whether a move there is for those who stay on the device that it leaves: then nobody has to come for it to make sense.
+    pub relieves: bool,
     /// Share of one target device's time that its load is expected to take, to spread load over a tier's devices.
     pub device_share: f64,
     /// Every tier as an option, for the report.
@@ -65,6 +67,7 @@ impl Wish {
             reason: Reason::pinned(),
             effect: Effect::default(),
             value: 0.0,
+            relieves: false,
             device_share: 0.0,
             options: facts
                 .topology

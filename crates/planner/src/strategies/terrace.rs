@@ -1,0 +1,241 @@
+//! `terrace`: keeps latency objectives with few moves, from what was measured, with no settings but classes and objectives.
+//!
+//! ```text
+//!  every monitor epoch:    loads by volume ─▶ history (since its load last changed)      latencies, use of devices ─▶ what devices are
+//!  every migration epoch:  for each epoch of the history: what would be missed, with every volume where it is and where it could be
+//!                          ─▶ bundles (a move, or one that makes room for another), best first
+//!                          ─▶ made if forecast benefit > cost, and realised regret ≥ cost
+//! ```
+//!
+//! A placement is worth what it would have missed in the epochs of the history: volumes that are busy at the same time meet, those that take
+//! turns do not, and a burst counts by how often it comes. The price of a bundle is what its copies take from guests, and their bytes. *Regret*
+//! is what staying has cost, by the same epochs, against the bundle's placement: it has to be as much as the price before anything moves, so
+//! moves never cost more than twice what the best waiting would have (the argument of ski rental; Karlin et al., Algorithmica 1988).
+//!
+//! When not to use it: where nothing has an objective, since faster is worth next to nothing to it.
+
+mod history;
+mod learned;
+mod rates;
+mod search;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use model::{Effect, Prediction, Reason, Rejection, TierOption, Verdict};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use units::{TierId, VolumeId};
+
+use crate::ledger::tier_now;
+use crate::{ConfigError, Context, Draft, Strategy, Wish};
+
+use history::History;
+use learned::Learned;
+use rates::RATES;
+use search::{Bundle, Search};
+
+/// The strategy. See the module's page.
+pub struct Terrace;
+
+/// Nothing to configure: classes and objectives are all the input.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TerraceConfig {}
+
+/// A move that is asked for.
+struct Planned {
+    volume: usize,
+    from: String,
+    to: String,
+    /// Mean latency that is predicted.
+    predicted_us: Option<f64>,
+}
+
+/// What it remembers, by name: ids are only good for one inventory.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct TerraceState {
+    /// Loads of volumes.
+    volumes: BTreeMap<String, History>,
+    /// What devices turned out to be.
+    learned: Learned,
+}
+
+impl Strategy for Terrace {
+    type Config = TerraceConfig;
+    type State = TerraceState;
+    const NAME: &'static str = "terrace";
+    const SUMMARY: &'static str =
+        "keeps objectives: forecast violations and regret against the price of moves";
+
+    fn new(_: TerraceConfig) -> Result<Self, ConfigError> {
+        Ok(Self)
+    }
+
+    fn plan(&self, context: &Context<'_>, state: &TerraceState, draft: &mut Draft) -> TerraceState {
+        let facts = context.facts;
+        let mut next = TerraceState {
+            volumes: BTreeMap::new(),
+            learned: state.learned.absorbed(facts),
+        };
+        for v in &facts.volumes {
+            let mut history = state.volumes.get(&v.name).cloned().unwrap_or_default();
+            history.absorb(facts, v, &mut next.learned);
+            next.volumes.insert(v.name.clone(), history);
+        }
+        if !facts.placement_due {
+            return next;
+        }
+        let histories: Vec<&History> = facts
+            .volumes
+            .iter()
+            .map(|v| &next.volumes[&v.name])
+            .collect();
+        let mut search = Search::new(context, &histories, &next.learned);
+        let bundles = search.bundles();
+        let mut wishes: Vec<Wish> = (0..facts.volumes.len())
+            .map(|i| self.stay(context, &search, VolumeId::from_index(i)))
+            .collect();
+        let sigma = next.learned.sigma();
+        let planned: Vec<Planned> = bundles
+            .iter()
+            .flat_map(|b| self.wish(context, &search, b, sigma, &mut wishes))
+            .collect();
+        draft.wishes = wishes;
+        draft.notes = search.into_notes();
+        for p in planned {
+            let history = next.volumes.get_mut(&facts.volumes[p.volume].name);
+            history.expect("inserted before").planned(facts.at, p);
+        }
+        next
+    }
+}
+
+impl Terrace {
+    /// A wish to stay, with what every tier would be.
+    fn stay(&self, context: &Context<'_>, search: &Search<'_>, id: VolumeId) -> Wish {
+        let facts = context.facts;
+        let mut wish = Wish::stay(context, id);
+        let measured = facts.volumes[id.index()].measured;
+        wish.options = facts
+            .topology
+            .tier_ids()
+            .map(|t| {
+                let predicted = search.predicted(id.index(), t);
+                TierOption {
+                    tier: facts.topology.tier(t).name.clone(),
+                    score: predicted.map(|p| -p.cost),
+                    parts: None,
+                    predicted: predicted.zip(measured).map(|(p, m)| Prediction {
+                        latency_us: p.mean_us,
+                        iops: m.iops(),
+                        mib_per_s: m.bytes_per_s() / (1u64 << 20) as f64,
+                    }),
+                    move_s: None,
+                    verdict: match predicted {
+                        None if t != wish.tier => Verdict::Rejected {
+                            by: Rejection::NoMeasurement,
+                        },
+                        _ => Verdict::NotNeeded,
+                    },
+                }
+            })
+            .collect();
+        if let Some(m) = measured {
+            wish.evidence.insert("iops".into(), m.iops());
+            if let Some(us) = m.latency_mean_us() {
+                wish.evidence.insert("latency_mean_us".into(), us);
+            }
+        }
+        wish
+    }
+
+    /// Makes a bundle's moves wishes.
+    fn wish(
+        &self,
+        context: &Context<'_>,
+        search: &Search<'_>,
+        bundle: &Bundle,
+        sigma: f64,
+        wishes: &mut [Wish],
+    ) -> Vec<Planned> {
+        let facts = context.facts;
+        let mut planned = vec![];
+        for m in &bundle.moves {
+            let v = &facts.volumes[m.volume];
+            let wish = &mut wishes[m.volume];
+            let tier = facts.topology.tier_of(m.to);
+            if tier == tier_now(facts, wish.volume) {
+                continue;
+            }
+            let from = facts.topology.tier_of(v.device);
+            let (from, to) = (
+                &facts.topology.tier(from).name,
+                &facts.topology.tier(tier).name,
+            );
+            wish.tier = tier;
+            wish.value = bundle.gain / bundle.bytes_gib.max(1e-3);
+            wish.device_share = search.use_of(m.volume, m.to);
+            wish.relieves = bundle.relieves;
+            wish.reason = reason(bundle, m.volume, facts);
+            let after = search.after(m.volume, m.to);
+            let before = v.measured.and_then(|m| m.latency_mean_us());
+            wish.effect = Effect {
+                latency_before_us: before,
+                latency_after_us: after,
+                latency_after_range_us: after.map(|us| {
+                    let wide = libm::exp(RATES.interval_z * sigma);
+                    (us / wide, us * wide)
+                }),
+                iops_before: v.measured.map(|m| m.iops()),
+                iops_after: v.measured.map(|m| m.iops()),
+            };
+            planned.push(Planned {
+                volume: m.volume,
+                from: from.clone(),
+                to: to.clone(),
+                predicted_us: after,
+            });
+        }
+        planned
+    }
+}
+
+/// Why a volume of a bundle moves.
+fn reason(bundle: &Bundle, volume: usize, facts: &model::Facts) -> Reason {
+    let first = &facts.volumes[bundle.moves[0].volume].name;
+    let (gain, price) = (bundle.gain, bundle.price);
+    let for_others = bundle.moves[0].volume != volume;
+    let (kind, text) = match (for_others, bundle.relieves) {
+        (true, _) => (
+            "makes-room",
+            format!(
+                "makes room for {first}: together they are forecast to miss {gain:.1} weighted seconds less"
+            ),
+        ),
+        (false, true) => (
+            "relieves",
+            format!(
+                "others on its device are forecast to miss {gain:.1} weighted seconds less without it"
+            ),
+        ),
+        (false, false) => (
+            "keeps-objective",
+            format!("{gain:.1} weighted seconds are forecast to be missed less there"),
+        ),
+    };
+    let text = format!(
+        "{text}; the price is {price:.1}, {:.1} have been missed by staying",
+        bundle.regret
+    );
+    Reason::new(kind, text)
+        .with("gain_s", model::ReasonValue::Number(gain))
+        .with("price_s", model::ReasonValue::Number(price))
+        .with("regret_s", model::ReasonValue::Number(bundle.regret))
+}
+
+/// The tier that a device belongs to, by its number.
+fn tier_of(facts: &model::Facts, device: usize) -> TierId {
+    facts.topology.devices[device].tier
+}

@@ -1,0 +1,238 @@
+//! What is known of a volume: its load, epoch by epoch, since it last changed.
+
+use model::{Facts, Measured, Op, SloStatistic, VolumeFacts};
+use serde::{Deserialize, Serialize};
+use units::Nanos;
+
+use super::learned::{Learned, model_mean_us};
+
+/// Epochs that are kept.
+pub(super) const EPOCHS: usize = 16;
+/// A load that differs by this share from what it was ...
+const CHANGE: f64 = 0.25;
+/// ... for so many epochs has changed.
+const CHANGE_EPOCHS: usize = 2;
+/// Requests per second below which a load does not change.
+const CHANGE_IOPS_MIN: f64 = 5.0;
+/// Who changed this often within [`TURNS_WITHIN`] takes turns: what it did before goes on counting.
+const TURNS: usize = 3;
+/// Monitor epochs.
+const TURNS_WITHIN: u64 = 80;
+/// Requests from which an epoch says something about latency.
+pub(super) const REQUESTS_MIN: u64 = 20;
+
+/// One monitor epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(super) struct Sample {
+    /// Its number.
+    pub epoch: u64,
+    /// Requests per second, reads and writes.
+    pub iops: [f64; 2],
+    /// Their mean bytes.
+    pub bytes: [f64; 2],
+    /// The objective's statistic, microseconds; none for an idle volume.
+    pub stat_us: Option<f64>,
+    /// Mean latency.
+    pub mean_us: Option<f64>,
+    /// Whether its device was full: then it may have asked for more than it got.
+    pub full: bool,
+}
+
+impl Sample {
+    pub(super) fn total(&self) -> f64 {
+        self.iops[0] + self.iops[1]
+    }
+}
+
+/// A move that was asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Planned {
+    at: Nanos,
+    from: String,
+    to: String,
+    /// Mean latency that was predicted.
+    predicted_us: Option<f64>,
+    /// Whether it was seen to have come true, or not.
+    seen: bool,
+}
+
+/// A volume's history.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct History {
+    /// In order of time.
+    pub samples: Vec<Sample>,
+    /// Epochs at which its load changed, newest last.
+    changes: Vec<u64>,
+    /// Statistic over mean where its device was not full.
+    ratio: Option<f64>,
+    planned: Option<Planned>,
+}
+
+/// The objective's statistic; of the mean without an objective.
+fn stat_us(m: &Measured, statistic: SloStatistic) -> Option<f64> {
+    let mean = m.latency_mean_us()?;
+    let of = |l: &model::LatencySummary| match statistic {
+        SloStatistic::Mean => mean,
+        SloStatistic::P95 => l.p95_us,
+        SloStatistic::P99 => l.p99_us,
+    };
+    // Of a mixture no more is known than those of its parts.
+    let share = m.read_share();
+    Some(share * of(&m.reads.latency) + (1.0 - share) * of(&m.writes.latency))
+}
+
+impl History {
+    /// The epoch that has just ended.
+    pub(super) fn absorb(&mut self, facts: &Facts, v: &VolumeFacts, learned: &mut Learned) {
+        let Some(m) = v.measured.filter(|_| !v.calibrating) else {
+            return;
+        };
+        if self.samples.last().is_some_and(|s| s.epoch >= facts.epoch) {
+            return;
+        }
+        let statistic = facts.classes[v.class.index()].target.map(|t| t.statistic);
+        let seconds = m.window.as_secs_f64();
+        let rho = facts.devices[v.device.index()].utilization;
+        let known = m.ios() >= REQUESTS_MIN;
+        let sample = Sample {
+            epoch: facts.epoch,
+            iops: [m.reads.ios as f64 / seconds, m.writes.ios as f64 / seconds],
+            bytes: [m.mean_bytes(Op::Read), m.mean_bytes(Op::Write)],
+            stat_us: stat_us(&m, statistic.unwrap_or(SloStatistic::Mean)).filter(|_| m.ios() > 0),
+            mean_us: m.latency_mean_us(),
+            full: rho > 0.93,
+        };
+        if let (Some(stat), Some(mean)) = (sample.stat_us, sample.mean_us)
+            && known
+            && rho < 0.9
+            && mean > 0.0
+        {
+            let now = (stat / mean).clamp(0.5, 10.0);
+            self.ratio = Some(self.ratio.map_or(now, |r| 0.7 * r + 0.3 * now));
+        }
+        self.samples.push(sample);
+        self.look_for_change(facts.epoch);
+        if self.samples.len() > EPOCHS {
+            self.samples.remove(0);
+        }
+        self.look_at_outcome(facts, v, &sample, known, learned);
+    }
+
+    fn look_for_change(&mut self, epoch: u64) {
+        let n = self.samples.len();
+        if n < CHANGE_EPOCHS + 2 {
+            return;
+        }
+        let (before, after) = self.samples.split_at(n - CHANGE_EPOCHS);
+        let mean = before.iter().map(Sample::total).sum::<f64>() / before.len() as f64;
+        let differs = |s: &Sample| {
+            let by = s.total() - mean;
+            (by.abs() > CHANGE * mean.max(s.total()) && by.abs() > CHANGE_IOPS_MIN)
+                .then_some(by > 0.0)
+        };
+        let first = differs(&after[0]);
+        if first.is_none() || after.iter().any(|s| differs(s) != first) {
+            return;
+        }
+        // While it changes it changes with every look: one change.
+        if self
+            .changes
+            .last()
+            .is_none_or(|c| epoch - c > CHANGE_EPOCHS as u64)
+        {
+            self.changes.push(epoch);
+        }
+        self.changes.retain(|c| epoch - c <= TURNS_WITHIN);
+        if self.changes.len() < TURNS {
+            self.samples.drain(..n - CHANGE_EPOCHS);
+        }
+    }
+
+    /// A prediction that can be looked at now.
+    fn look_at_outcome(
+        &mut self,
+        facts: &Facts,
+        v: &VolumeFacts,
+        sample: &Sample,
+        known: bool,
+        learned: &mut Learned,
+    ) {
+        let Some(planned) = &mut self.planned else {
+            return;
+        };
+        let here = &facts.topology.tier(facts.topology.tier_of(v.device)).name;
+        let window = v.measured.map_or(Nanos::ZERO, |m| m.window);
+        let whole = v
+            .last_moved
+            .is_some_and(|at| at >= planned.at && at + window <= facts.at);
+        if !whole || *here != planned.to || planned.seen {
+            return;
+        }
+        planned.seen = true;
+        if let (Some(predicted), Some(observed)) = (planned.predicted_us, sample.mean_us)
+            && known
+            && observed > 0.0
+        {
+            learned.outcome(libm::log(observed / predicted));
+        }
+    }
+
+    /// A move is asked for.
+    pub(super) fn planned(&mut self, at: Nanos, planned: super::Planned) {
+        self.planned = Some(Planned {
+            at,
+            from: planned.from,
+            to: planned.to,
+            predicted_us: planned.predicted_us,
+            seen: false,
+        });
+    }
+
+    /// Since when its load is what it is: monitor epochs.
+    pub(super) fn steady_epochs(&self, epoch: u64) -> u64 {
+        match self.changes.as_slice() {
+            [] => u64::MAX,
+            // It takes turns: it will again.
+            [first, .., last] if self.changes.len() >= TURNS => {
+                (last - first) / (self.changes.len() as u64 - 1)
+            }
+            [.., last] => (epoch - last) + CHANGE_EPOCHS as u64,
+        }
+    }
+
+    /// When its load last changed, if that is known.
+    pub(super) fn changed(&self) -> Option<u64> {
+        self.changes.last().copied()
+    }
+
+    /// The objective's statistic over the mean.
+    pub(super) fn ratio(&self, statistic: SloStatistic, jitter_sigma: f64) -> f64 {
+        let z = match statistic {
+            SloStatistic::Mean => return 1.0,
+            SloStatistic::P95 => 1.645,
+            SloStatistic::P99 => 2.326,
+        };
+        let prior = libm::exp(z * jitter_sigma - jitter_sigma * jitter_sigma / 2.0);
+        self.ratio.unwrap_or(prior)
+    }
+
+    /// The tier that it came from by the last move that was asked for, and when.
+    pub(super) fn came_from(&self) -> Option<(&str, Nanos)> {
+        self.planned.as_ref().map(|p| (p.from.as_str(), p.at))
+    }
+}
+
+/// Measured mean over the model's, of a sample on the device where it was measured.
+pub(super) fn residual(
+    sample: &Sample,
+    facts: &Facts,
+    device: usize,
+    rho: f64,
+    learned: &Learned,
+) -> f64 {
+    let modelled = model_mean_us(facts, device, sample, rho, learned);
+    match sample.mean_us {
+        Some(mean) if mean > 0.0 && modelled > 0.0 => (mean / modelled).clamp(0.3, 3.0),
+        _ => 1.0,
+    }
+}

@@ -1,0 +1,47 @@
+//! All exchange rates and assumptions in one place. An ablation takes each at half and at twice its value.
+
+/// What is worth what; seconds are those in which an objective of weight 1 is missed.
+pub(super) struct Rates {
+    /// A second in which an objective is missed by all of itself (twice the objective), beside the second itself.
+    pub excess: f64,
+    /// A second at the objective against one at no latency: faster earns next to nothing.
+    pub faster: f64,
+    /// A second of a volume without objective at e times the latency.
+    pub free: f64,
+    /// Requests per second from which a volume without objective counts in full.
+    pub free_iops: f64,
+    /// Wear and risk of copying a GiB.
+    pub gib: f64,
+    /// Realised regret that a price needs (γ).
+    pub regret: f64,
+    /// Migration epochs for which loads are taken to stay as they are, at most.
+    pub horizon_epochs: f64,
+    /// A load that stayed for so long is taken to stay for this many times as long.
+    pub lasting: f64,
+    /// Share of the history's epochs in which a bundle has to help.
+    pub epochs_helped: f64,
+    /// Spread of a percentile about its prediction where the volume is, and elsewhere (sigma of a log-normal).
+    pub sigma_here: f64,
+    /// Elsewhere, at first.
+    pub sigma_there: f64,
+    /// Normal quantile of the bounds that are told: 5 and 95 %.
+    pub interval_z: f64,
+    /// Migration epochs after a move in which its volume goes nowhere else without a cause.
+    pub rest_epochs: u64,
+}
+
+pub(super) const RATES: Rates = Rates {
+    excess: 0.1,
+    faster: 0.01,
+    free: 0.05,
+    free_iops: 50.0,
+    gib: 0.5,
+    regret: 1.0,
+    horizon_epochs: 10.0,
+    lasting: 2.0,
+    epochs_helped: 0.3,
+    sigma_here: 0.1,
+    sigma_there: 0.3,
+    interval_z: 1.645,
+    rest_epochs: 10,
+};

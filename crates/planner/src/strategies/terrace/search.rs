@@ -1,0 +1,478 @@
+//! What every placement would have missed in the epochs of the history, and the bundles of moves that are worth their price.
+
+use model::Facts;
+use units::{DeviceId, TierId};
+
+use super::history::{EPOCHS, History, Sample, residual};
+use super::learned::{Learned, model_mean_us, occupancy};
+use super::rates::RATES;
+use super::tier_of;
+use crate::Context;
+use crate::rate::copy_bandwidth;
+
+/// Bundles of one plan.
+const BUNDLES_MAX: usize = 12;
+/// Volumes of a device that are tried to make room with.
+const EVICTED_MAX: usize = 24;
+/// A cost below which a volume is no reason to look for anything.
+const COST_MIN: f64 = 0.02;
+/// A volume that carries this share of what the array is asked for is a cause for others when its load changes.
+const CAUSE_SHARE: f64 = 0.05;
+
+/// One move.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Moved {
+    pub volume: usize,
+    pub to: DeviceId,
+}
+
+/// Moves that only make sense together: the first is what they are for.
+#[derive(Debug, Clone)]
+pub(super) struct Bundle {
+    pub moves: Vec<Moved>,
+    /// Forecast benefit over the horizon, weighted seconds.
+    pub gain: f64,
+    /// What copies take from guests, and their bytes.
+    pub price: f64,
+    /// What staying has cost.
+    pub regret: f64,
+    pub bytes_gib: f64,
+    /// The first leaves for the sake of others.
+    pub relieves: bool,
+}
+
+/// A volume on a tier.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Predicted {
+    pub mean_us: f64,
+    pub cost: f64,
+}
+
+/// One volume in one epoch of the history on one device.
+#[derive(Clone, Copy, Default)]
+struct Cell {
+    /// Share of the device's time.
+    usage: f64,
+}
+
+/// The search for one plan.
+pub(super) struct Search<'a> {
+    context: &'a Context<'a>,
+    histories: &'a [&'a History],
+    learned: &'a Learned,
+    /// Epochs of the history, oldest first.
+    epochs: Vec<u64>,
+    /// By volume and epoch: its load; none before it is known.
+    samples: Vec<Vec<Option<Sample>>>,
+    /// By volume: measured over modelled where it is.
+    residuals: Vec<f64>,
+    /// By volume, device, epoch.
+    cells: Vec<Cell>,
+    /// Where every volume is by now, in this plan.
+    place: Vec<usize>,
+    /// Free space by device, in this plan.
+    free: Vec<i128>,
+    /// Volumes that take no further part.
+    done: Vec<bool>,
+    notes: Vec<String>,
+}
+
+fn normal_cdf(x: f64) -> f64 {
+    0.5 * libm::erfc(-x / std::f64::consts::SQRT_2)
+}
+
+impl<'a> Search<'a> {
+    pub(super) fn new(
+        context: &'a Context<'a>,
+        histories: &'a [&'a History],
+        learned: &'a Learned,
+    ) -> Self {
+        let facts = context.facts;
+        let last = facts.epoch;
+        let first = (last + 1).saturating_sub(EPOCHS as u64);
+        let epochs: Vec<u64> = (first..=last).collect();
+        let samples: Vec<Vec<Option<Sample>>> = histories
+            .iter()
+            .map(|h| {
+                // What came before a change is taken to have been as after it: only what goes on is asked for.
+                let oldest = h.samples.first().copied();
+                let at = |e: &u64| {
+                    let own = h.samples.iter().find(|s| s.epoch == *e).copied();
+                    own.or(oldest)
+                };
+                epochs.iter().map(at).collect()
+            })
+            .collect();
+        let place: Vec<usize> = facts.volumes.iter().map(|v| v.device.index()).collect();
+        let devices = facts.topology.devices.len();
+        let mut cells = vec![Cell::default(); facts.volumes.len() * devices * epochs.len()];
+        for (v, of_volume) in samples.iter().enumerate() {
+            for d in 0..devices {
+                let spec = &facts.topology.devices[d].spec;
+                let factor = learned.usage(facts, d);
+                for (e, s) in of_volume.iter().enumerate() {
+                    let cell = &mut cells[(v * devices + d) * epochs.len() + e];
+                    cell.usage = s.map_or(0.0, |s| factor * occupancy(spec, &s));
+                }
+            }
+        }
+        let free = facts
+            .devices
+            .iter()
+            .zip(&facts.topology.devices)
+            .map(|(now, d)| {
+                let capacity = d.spec.capacity.as_f64() * context.policy.headroom.space.min(1.0);
+                capacity as i128 - i128::from(now.used.0) - i128::from(now.reserved.0)
+            })
+            .collect();
+        let moving = |v: usize| facts.moves.iter().any(|m| m.volume.index() == v);
+        let done = (0..facts.volumes.len())
+            .map(|v| facts.volumes[v].measured.is_none() || moving(v))
+            .collect();
+        let mut search = Self {
+            context,
+            histories,
+            learned,
+            epochs,
+            samples,
+            residuals: vec![1.0; place.len()],
+            cells,
+            place,
+            free,
+            done,
+            notes: vec![],
+        };
+        for v in 0..search.place.len() {
+            let newest = search.samples[v].last().copied().flatten();
+            let d = search.place[v];
+            let rho = facts.devices[d].utilization;
+            search.residuals[v] = newest
+                .filter(|s| !s.full)
+                .map_or(1.0, |s| residual(&s, facts, d, rho, learned));
+        }
+        search
+    }
+
+    pub(super) fn into_notes(self) -> Vec<String> {
+        self.notes
+    }
+
+    fn facts(&self) -> &'a Facts {
+        self.context.facts
+    }
+
+    fn usage(&self, v: usize, d: usize, e: usize) -> f64 {
+        let devices = self.facts().topology.devices.len();
+        self.cells[(v * devices + d) * self.epochs.len() + e].usage
+    }
+
+    /// What a volume would miss on a device that is so busy, per second, and its mean latency.
+    fn cost(&self, v: usize, d: usize, e: usize, rho: f64) -> (f64, f64) {
+        let facts = self.facts();
+        let Some(sample) = self.samples[v][e].filter(|s| s.total() > 0.0) else {
+            return (0.0, 0.0);
+        };
+        let volume = &facts.volumes[v];
+        let here = volume.device.index() == d;
+        let class = &facts.classes[volume.class.index()];
+        let modelled = model_mean_us(facts, d, &sample, rho, self.learned);
+        let carried = if here { 1.0 } else { 0.5 };
+        let mean_us = modelled * libm::pow(self.residuals[v], carried);
+        let Some(target) = class.target else {
+            let counts = (sample.total() / RATES.free_iops).min(1.0);
+            let cost = RATES.free * class.weight * counts * libm::log((mean_us / 10.0).max(1.0));
+            return (cost, mean_us);
+        };
+        let spec = &facts.topology.devices[d].spec;
+        let ratio = self.histories[v].ratio(target.statistic, spec.jitter_sigma);
+        let used = mean_us * ratio / target.latency.as_micros_f64();
+        let sigma = match here {
+            true => RATES.sigma_here,
+            false => self.learned.sigma(),
+        };
+        let missed = normal_cdf(libm::log(used.max(1e-6)) / sigma);
+        let excess = (used - 1.0).clamp(0.0, 4.0);
+        let cost = missed + RATES.excess * excess + RATES.faster * used.min(1.0);
+        (class.weight * cost, mean_us)
+    }
+
+    /// Costs of all volumes on a device by epoch, with these on it and so much more to do.
+    fn device_cost(&self, d: usize, volumes: &[usize], more: f64) -> Vec<f64> {
+        (0..self.epochs.len())
+            .map(|e| {
+                let rho: f64 = volumes.iter().map(|v| self.usage(*v, d, e)).sum::<f64>() + more;
+                volumes.iter().map(|v| self.cost(*v, d, e, rho).0).sum()
+            })
+            .collect()
+    }
+
+    fn on(&self, d: usize) -> Vec<usize> {
+        (0..self.place.len())
+            .filter(|v| self.place[*v] == d)
+            .collect()
+    }
+
+    /// Bundles that are worth their price, most valuable first; each volume is in one at most.
+    pub(super) fn bundles(&mut self) -> Vec<Bundle> {
+        let devices = self.facts().topology.devices.len();
+        let mut taken = vec![];
+        while taken.len() < BUNDLES_MAX {
+            let on: Vec<Vec<usize>> = (0..devices).map(|d| self.on(d)).collect();
+            let now: Vec<Vec<f64>> = (0..devices)
+                .map(|d| self.device_cost(d, &on[d], 0.0))
+                .collect();
+            let mut best: Option<Bundle> = None;
+            for v in 0..self.place.len() {
+                if self.done[v] {
+                    continue;
+                }
+                let from = self.place[v];
+                if mean(&now[from]) < COST_MIN {
+                    continue;
+                }
+                for to in 0..devices {
+                    if to == from || tier_of(self.facts(), to) == tier_of(self.facts(), from) {
+                        continue;
+                    }
+                    for moves in self.ways(v, to, &on) {
+                        let better = best.as_ref().map_or(0.0, |b| b.gain - b.price);
+                        if let Some(bundle) = self.judged(moves, &on, &now)
+                            && bundle.gain - bundle.price > better
+                        {
+                            best = Some(bundle);
+                        }
+                    }
+                }
+            }
+            let Some(bundle) = best else { break };
+            for m in &bundle.moves {
+                let size = i128::from(self.facts().volumes[m.volume].size.0);
+                self.free[self.place[m.volume]] += size;
+                self.free[m.to.index()] -= size;
+                self.place[m.volume] = m.to.index();
+                self.done[m.volume] = true;
+            }
+            taken.push(bundle);
+        }
+        taken
+    }
+
+    /// Ways to bring a volume to a device: by itself, or with one that makes room and goes wherever there is room for it.
+    fn ways(&self, v: usize, to: usize, on: &[Vec<usize>]) -> Vec<Vec<Moved>> {
+        let facts = self.facts();
+        let tier = tier_of(facts, to);
+        if !self.may(v, tier) {
+            return vec![];
+        }
+        let size = |v: usize| i128::from(facts.volumes[v].size.0);
+        let first = Moved {
+            volume: v,
+            to: DeviceId::from_index(to),
+        };
+        let mut ways = vec![];
+        if self.free[to] >= size(v) {
+            ways.push(vec![first]);
+        }
+        let from = self.place[v];
+        let mut others: Vec<usize> = on[to].iter().copied().filter(|u| !self.done[*u]).collect();
+        let weight = |u: &usize| facts.classes[facts.volumes[*u].class.index()].weight;
+        others.sort_by(|a, b| weight(a).total_cmp(&weight(b)).then(a.cmp(b)));
+        for u in others.into_iter().take(EVICTED_MAX) {
+            if self.free[to] + size(u) < size(v) {
+                continue;
+            }
+            for other in 0..self.free.len() {
+                let tier = tier_of(facts, other);
+                if other == to || tier == tier_of(facts, to) || !self.may(u, tier) {
+                    continue;
+                }
+                let left = self.free[other] + if other == from { size(v) } else { 0 };
+                // One of the two has to find room before the other has left.
+                let begins = self.free[to] >= size(v) || self.free[other] >= size(u);
+                if left >= size(u) && begins {
+                    let second = Moved {
+                        volume: u,
+                        to: DeviceId::from_index(other),
+                    };
+                    ways.push(vec![first, second]);
+                }
+            }
+        }
+        ways
+    }
+
+    /// Whether a volume may go to a tier: rules, and rest after its last move.
+    fn may(&self, v: usize, tier: TierId) -> bool {
+        let Context { facts, policy, .. } = *self.context;
+        if policy.takes_no_data(tier) {
+            return false;
+        }
+        let rest = policy.epochs.migration.0.saturating_mul(RATES.rest_epochs);
+        match self.histories[v].came_from() {
+            Some((_, at)) if facts.at.saturating_sub(at).0 < rest => self.changed_since(v, at.0),
+            _ => true,
+        }
+    }
+
+    /// Whether its load, or one that counts, has changed since.
+    fn changed_since(&self, v: usize, at_ns: u64) -> bool {
+        let Context { facts, policy, .. } = *self.context;
+        let monitor = policy.epochs.monitor.0.max(1);
+        let ago = (facts.at.0 - at_ns) / monitor;
+        let since = facts.epoch.saturating_sub(ago);
+        let newest = |u: usize| self.samples[u].last().copied().flatten();
+        let total: f64 = (0..self.place.len())
+            .filter_map(newest)
+            .map(|s| s.total())
+            .sum();
+        (0..self.place.len()).any(|u| {
+            let counts = u == v || newest(u).is_some_and(|s| s.total() >= CAUSE_SHARE * total);
+            counts && self.histories[u].changed().is_some_and(|c| c > since)
+        })
+    }
+
+    /// What a bundle is worth; none if it is not worth its price, or staying has not cost as much yet.
+    fn judged(&self, moves: Vec<Moved>, on: &[Vec<usize>], now: &[Vec<f64>]) -> Option<Bundle> {
+        let Context { facts, policy, .. } = *self.context;
+        let mut touched: Vec<usize> = moves
+            .iter()
+            .flat_map(|m| [self.place[m.volume], m.to.index()])
+            .collect();
+        touched.sort_unstable();
+        touched.dedup();
+        let mut gains = vec![0.0; self.epochs.len()];
+        for d in &touched {
+            let stays = |v: &usize| moves.iter().all(|m| m.volume != *v);
+            let mut volumes: Vec<usize> = on[*d].iter().copied().filter(stays).collect();
+            volumes.extend(
+                moves
+                    .iter()
+                    .filter(|m| m.to.index() == *d)
+                    .map(|m| m.volume),
+            );
+            let after = self.device_cost(*d, &volumes, 0.0);
+            for ((gain, before), after) in gains.iter_mut().zip(&now[*d]).zip(after) {
+                *gain += before - after;
+            }
+        }
+        let rate = mean(&gains);
+        if rate <= 0.0 {
+            return None;
+        }
+        let helped = gains.iter().filter(|g| **g > 0.25 * rate).count() as f64;
+        if helped < RATES.epochs_helped * gains.len() as f64 {
+            return None; // a burst
+        }
+        let monitor_s = policy.epochs.monitor.as_secs_f64();
+        let migration_s = policy.epochs.migration.as_secs_f64();
+        let steady = moves
+            .iter()
+            .map(|m| self.histories[m.volume].steady_epochs(facts.epoch))
+            .min()
+            .unwrap_or(u64::MAX);
+        let lasting = (steady as f64 * monitor_s * RATES.lasting).max(migration_s);
+        let gain = rate * lasting.min(RATES.horizon_epochs * migration_s);
+        let (mut price, mut bytes_gib) = (0.0, 0.0);
+        for m in &moves {
+            let (from, to) = (self.place[m.volume], m.to.index());
+            let size = facts.volumes[m.volume].size;
+            let volume = units::VolumeId::from_index(m.volume);
+            let bandwidth = copy_bandwidth(facts, policy, volume, m.to);
+            let seconds = bandwidth.time_for(size).as_secs_f64();
+            let read =
+                bandwidth.as_f64() / facts.topology.devices[from].spec.read_bandwidth.as_f64();
+            let written =
+                bandwidth.as_f64() / facts.topology.devices[to].spec.write_bandwidth.as_f64();
+            let suffer =
+                |d: usize, more: f64| mean(&self.device_cost(d, &on[d], more)) - mean(&now[d]);
+            let suffered = suffer(from, read) + suffer(to, written);
+            price += seconds * suffered.max(0.0);
+            bytes_gib += size.as_f64() / (1u64 << 30) as f64;
+        }
+        price += bytes_gib * RATES.gib;
+        // What was realised: only epochs that are known to have been so, and that no move was made for before.
+        let known = moves
+            .iter()
+            .map(|m| self.regretted(m.volume))
+            .min()
+            .unwrap_or(0);
+        let realised = gains.iter().rev().take(known).sum::<f64>() * monitor_s;
+        if gain <= price || realised < RATES.regret * price {
+            return None;
+        }
+        let first = &moves[0];
+        let after: Vec<usize> = on[first.to.index()]
+            .iter()
+            .copied()
+            .chain([first.volume])
+            .collect();
+        let e = self.epochs.len() - 1;
+        let rho = |d: usize, volumes: &[usize]| -> f64 {
+            volumes.iter().map(|v| self.usage(*v, d, e)).sum()
+        };
+        let from = self.place[first.volume];
+        let own_before = self.cost(first.volume, from, e, rho(from, &on[from])).0;
+        let to = first.to.index();
+        let own_after = self.cost(first.volume, to, e, rho(to, &after)).0;
+        Some(Bundle {
+            relieves: own_after >= own_before && moves.len() == 1,
+            moves,
+            gain,
+            price,
+            regret: realised,
+            bytes_gib,
+        })
+    }
+
+    /// Epochs of a volume's history that may be regretted: since its load changed, or it was last moved.
+    fn regretted(&self, v: usize) -> usize {
+        let Context { facts, policy, .. } = *self.context;
+        let own = self.histories[v].samples.len();
+        let since = match self.histories[v].came_from() {
+            Some((_, at)) => {
+                let epochs = facts.at.saturating_sub(at).0 / policy.epochs.monitor.0.max(1);
+                usize::try_from(epochs).unwrap_or(usize::MAX)
+            }
+            None => usize::MAX,
+        };
+        own.min(since)
+    }
+
+    /// A volume on the best device of a tier, everything else as it is in this plan.
+    pub(super) fn predicted(&self, v: usize, tier: TierId) -> Option<Predicted> {
+        let facts = self.facts();
+        facts.volumes[v].measured?;
+        let e = self.epochs.len().checked_sub(1)?;
+        let of = |d: &DeviceId| {
+            let d = d.index();
+            let mut volumes = self.on(d);
+            if self.place[v] != d {
+                volumes.push(v);
+            }
+            let rho: f64 = volumes.iter().map(|u| self.usage(*u, d, e)).sum();
+            let (cost, mean_us) = self.cost(v, d, e, rho);
+            Predicted { mean_us, cost }
+        };
+        let devices = &facts.topology.tier(tier).devices;
+        let all = devices.iter().map(of);
+        all.min_by(|a, b| a.cost.total_cmp(&b.cost))
+    }
+
+    /// Mean latency of a volume where this plan has it.
+    pub(super) fn after(&self, v: usize, to: DeviceId) -> Option<f64> {
+        let e = self.epochs.len().checked_sub(1)?;
+        let d = to.index();
+        let rho: f64 = self.on(d).iter().map(|u| self.usage(*u, d, e)).sum();
+        let mean_us = self.cost(v, d, e, rho).1;
+        (mean_us > 0.0).then_some(mean_us)
+    }
+
+    /// Share of a device's time that a volume takes.
+    pub(super) fn use_of(&self, v: usize, d: DeviceId) -> f64 {
+        self.usage(v, d.index(), self.epochs.len() - 1)
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
