@@ -34,7 +34,7 @@ use crate::{ConfigError, Context, Draft, Strategy, Wish};
 use history::History;
 use learned::Learned;
 use rates::RATES;
-use search::{Bundle, Search};
+use search::{Bundle, Moved, Search};
 
 /// The strategy. See the module's page.
 pub struct Terrace;
@@ -60,6 +60,9 @@ pub struct TerraceState {
     volumes: BTreeMap<String, History>,
     /// What devices turned out to be.
     learned: Learned,
+    /// Bundles that were decided, as volumes and devices, until all of their moves have begun.
+    #[serde(default)]
+    decided: Vec<Vec<(String, String)>>,
 }
 
 impl Strategy for Terrace {
@@ -78,6 +81,7 @@ impl Strategy for Terrace {
         let mut next = TerraceState {
             volumes: BTreeMap::new(),
             learned: state.learned.absorbed(facts),
+            decided: state.decided.clone(),
         };
         for v in &facts.volumes {
             let mut history = state.volumes.get(&v.name).cloned().unwrap_or_default();
@@ -93,9 +97,17 @@ impl Strategy for Terrace {
             .map(|v| &next.volumes[&v.name])
             .collect();
         let mut search = Search::new(context, &histories, &next.learned);
-        let bundles = search.bundles();
+        let bundles = search.bundles(&known(facts, &state.decided));
         let mut wishes: Vec<Wish> = (0..facts.volumes.len())
             .map(|i| self.stay(context, &search, VolumeId::from_index(i)))
+            .collect();
+        let named = |m: &Moved| {
+            let device = facts.topology.device(m.to).name.clone();
+            (facts.volumes[m.volume].name.clone(), device)
+        };
+        let decided = bundles
+            .iter()
+            .map(|b| b.moves.iter().map(named).collect())
             .collect();
         let sigma = next.learned.sigma();
         let planned: Vec<Planned> = bundles
@@ -104,6 +116,7 @@ impl Strategy for Terrace {
             .collect();
         draft.wishes = wishes;
         draft.notes = search.into_notes();
+        next.decided = decided;
         for p in planned {
             let history = next.volumes.get_mut(&facts.volumes[p.volume].name);
             history.expect("inserted before").planned(facts.at, p);
@@ -233,6 +246,22 @@ fn reason(bundle: &Bundle, volume: usize, facts: &model::Facts) -> Reason {
         .with("gain_s", model::ReasonValue::Number(gain))
         .with("price_s", model::ReasonValue::Number(price))
         .with("regret_s", model::ReasonValue::Number(bundle.regret))
+}
+
+/// Bundles by ids; without those of which something is gone.
+fn known(facts: &model::Facts, decided: &[Vec<(String, String)>]) -> Vec<Vec<Moved>> {
+    let of = |(volume, device): &(String, String)| {
+        let volume = facts.volumes.iter().position(|v| v.name == *volume)?;
+        let to = facts
+            .topology
+            .devices
+            .iter()
+            .position(|d| d.name == *device)?;
+        let to = units::DeviceId::from_index(to);
+        Some(Moved { volume, to })
+    };
+    let of_bundle = |b: &Vec<(String, String)>| b.iter().map(of).collect();
+    decided.iter().filter_map(of_bundle).collect()
 }
 
 /// The tier that a device belongs to, by its number.

@@ -18,6 +18,16 @@ const CHANGE_IOPS_MIN: f64 = 5.0;
 const TURNS: usize = 3;
 /// Monitor epochs.
 const TURNS_WITHIN: u64 = 80;
+/// Use of a device from which it counts as full.
+const FULL: f64 = 0.93;
+/// What an epoch on a full device leaves of what was known of a volume's demand.
+const DEMAND_KEEPS: f64 = 0.99;
+/// Monitor epochs after a move in which a load changes for that.
+const AFTER_MOVE: u64 = 4;
+/// Requests in flight of a volume that never had to wait.
+const DEPTH_MIN: f64 = 3.0;
+/// A volume on a full device is taken to ask for so much more than it gets, where nothing else is known.
+const HIDDEN: f64 = 1.3;
 /// Requests from which an epoch says something about latency.
 pub(super) const REQUESTS_MIN: u64 = 20;
 
@@ -34,8 +44,12 @@ pub(super) struct Sample {
     pub stat_us: Option<f64>,
     /// Mean latency.
     pub mean_us: Option<f64>,
+    /// Requests in flight, on average.
+    pub outstanding: f64,
     /// Whether its device was full: then it may have asked for more than it got.
     pub full: bool,
+    /// Measured mean over what the model says of the device at its measured use.
+    pub residual: f64,
 }
 
 impl Sample {
@@ -63,6 +77,10 @@ pub(super) struct History {
     pub samples: Vec<Sample>,
     /// Epochs at which its load changed, newest last.
     changes: Vec<u64>,
+    /// Requests per second that it would make where nothing is full, as far as is known.
+    demand: f64,
+    /// Requests that it keeps in flight where it has to wait.
+    depth: f64,
     /// Statistic over mean where its device was not full.
     ratio: Option<f64>,
     planned: Option<Planned>,
@@ -94,14 +112,34 @@ impl History {
         let seconds = m.window.as_secs_f64();
         let rho = facts.devices[v.device.index()].utilization;
         let known = m.ios() >= REQUESTS_MIN;
-        let sample = Sample {
+        let mut sample = Sample {
             epoch: facts.epoch,
             iops: [m.reads.ios as f64 / seconds, m.writes.ios as f64 / seconds],
             bytes: [m.mean_bytes(Op::Read), m.mean_bytes(Op::Write)],
             stat_us: stat_us(&m, statistic.unwrap_or(SloStatistic::Mean)).filter(|_| m.ios() > 0),
             mean_us: m.latency_mean_us(),
-            full: rho > 0.93,
+            outstanding: m.outstanding,
+            full: rho > FULL,
+            residual: 1.0,
         };
+        let device = v.device.index();
+        let modelled = model_mean_us(facts, device, &sample, rho, m.outstanding.max(1.0), learned);
+        if let Some(mean) = sample
+            .mean_us
+            .filter(|us| known && *us > 0.0 && modelled > 0.0)
+        {
+            sample.residual = (mean / modelled).clamp(0.3, 3.0);
+        }
+        // What it gets where nothing is full is what it asks for; elsewhere it is at least that.
+        self.demand = match sample.full {
+            true => sample.total().max(self.demand * DEMAND_KEEPS),
+            false => sample.total(),
+        };
+        self.depth = sample.outstanding.max(self.depth * DEMAND_KEEPS);
+        let moved = v
+            .last_moved
+            .is_some_and(|at| facts.at.saturating_sub(at).0 <= AFTER_MOVE * m.window.0);
+        let own_doing = moved || sample.full || self.samples.iter().any(|s| s.full);
         if let (Some(stat), Some(mean)) = (sample.stat_us, sample.mean_us)
             && known
             && rho < 0.9
@@ -111,14 +149,14 @@ impl History {
             self.ratio = Some(self.ratio.map_or(now, |r| 0.7 * r + 0.3 * now));
         }
         self.samples.push(sample);
-        self.look_for_change(facts.epoch);
+        self.look_for_change(facts.epoch, own_doing);
         if self.samples.len() > EPOCHS {
             self.samples.remove(0);
         }
         self.look_at_outcome(facts, v, &sample, known, learned);
     }
 
-    fn look_for_change(&mut self, epoch: u64) {
+    fn look_for_change(&mut self, epoch: u64, own_doing: bool) {
         let n = self.samples.len();
         if n < CHANGE_EPOCHS + 2 {
             return;
@@ -132,6 +170,11 @@ impl History {
         };
         let first = differs(&after[0]);
         if first.is_none() || after.iter().any(|s| differs(s) != first) {
+            return;
+        }
+        if own_doing {
+            // Faster or slower answers change what is asked for: no change of the load.
+            self.samples.drain(..n - CHANGE_EPOCHS);
             return;
         }
         // While it changes it changes with every look: one change.
@@ -161,6 +204,14 @@ impl History {
             return;
         };
         let here = &facts.topology.tier(facts.topology.tier_of(v.device)).name;
+        let moving = facts
+            .moves
+            .iter()
+            .any(|m| facts.volumes[m.volume.index()].name == v.name);
+        if *here != planned.to && !moving {
+            self.planned = None; // nothing came of it
+            return;
+        }
         let window = v.measured.map_or(Nanos::ZERO, |m| m.window);
         let whole = v
             .last_moved
@@ -216,23 +267,21 @@ impl History {
         self.ratio.unwrap_or(prior)
     }
 
+    /// What it would ask for over what it got in an epoch.
+    pub(super) fn hidden(&self, s: &Sample) -> f64 {
+        match s.full && s.total() > 0.0 {
+            true => (self.demand / s.total()).clamp(HIDDEN, 10.0),
+            false => 1.0,
+        }
+    }
+
+    /// Requests in flight at most, as far as is known.
+    pub(super) fn depth(&self) -> f64 {
+        self.depth.max(DEPTH_MIN)
+    }
+
     /// The tier that it came from by the last move that was asked for, and when.
     pub(super) fn came_from(&self) -> Option<(&str, Nanos)> {
         self.planned.as_ref().map(|p| (p.from.as_str(), p.at))
-    }
-}
-
-/// Measured mean over the model's, of a sample on the device where it was measured.
-pub(super) fn residual(
-    sample: &Sample,
-    facts: &Facts,
-    device: usize,
-    rho: f64,
-    learned: &Learned,
-) -> f64 {
-    let modelled = model_mean_us(facts, device, sample, rho, learned);
-    match sample.mean_us {
-        Some(mean) if mean > 0.0 && modelled > 0.0 => (mean / modelled).clamp(0.3, 3.0),
-        _ => 1.0,
     }
 }

@@ -14,8 +14,8 @@ const KEEPS: f64 = 0.8;
 const PRIOR: f64 = 0.5;
 /// Use of a device from which it says what it can do.
 const USE_MIN: f64 = 0.03;
-/// Waits for a full device, in requests.
-const FULL_WAIT: f64 = 40.0;
+/// Nobody waits behind more requests than this.
+const WAIT_MAX: f64 = 4096.0;
 
 /// What is known of devices, by name.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -56,6 +56,8 @@ impl Learned {
                     iops: [m.reads.ios as f64 / seconds, m.writes.ios as f64 / seconds],
                     bytes: [m.mean_bytes(Op::Read), m.mean_bytes(Op::Write)],
                     stat_us: None,
+                    outstanding: m.outstanding,
+                    residual: 1.0,
                     mean_us: m.latency_mean_us(),
                     full: false,
                 };
@@ -63,7 +65,7 @@ impl Learned {
                 if m.ios() < REQUESTS_MIN || v.calibrating || rho > 0.9 {
                     continue;
                 }
-                let plain = plain_mean_us(&device.spec, &sample, rho);
+                let plain = plain_mean_us(&device.spec, &sample, rho, f64::INFINITY);
                 if let Some(mean) = sample.mean_us.filter(|us| *us > 0.0 && plain > 0.0) {
                     let weight = libm::sqrt(m.ios() as f64);
                     ratios += weight * libm::log(mean / plain).clamp(-2.0, 2.0);
@@ -131,8 +133,9 @@ pub(super) fn occupancy(spec: &DeviceSpec, s: &Sample) -> f64 {
 }
 
 /// Mean latency of a load on a device that is so busy, by what is told of it: the bare one on its load curve, and a wait for its turn
-/// (Poisson arrivals, even service: Pollaczek and Khinchine), which stops growing where clients wait for answers.
-fn plain_mean_us(spec: &DeviceSpec, s: &Sample, rho: f64) -> f64 {
+/// (Poisson arrivals, even service: Pollaczek and Khinchine), which stops growing where
+/// all who wait for answers, `in_flight` requests of the device, do so.
+fn plain_mean_us(spec: &DeviceSpec, s: &Sample, rho: f64, in_flight: f64) -> f64 {
     let total = s.total();
     if total <= 0.0 {
         return 0.0;
@@ -141,22 +144,23 @@ fn plain_mean_us(spec: &DeviceSpec, s: &Sample, rho: f64) -> f64 {
     let bare = share * spec.bare_latency_us(Op::Read, s.bytes[0])
         + (1.0 - share) * spec.bare_latency_us(Op::Write, s.bytes[1]);
     let turn_us = occupancy(spec, s) / total * 1e6;
-    let wait = if rho < 0.98 {
-        (rho / (2.0 * (1.0 - rho))).min(FULL_WAIT)
-    } else {
-        FULL_WAIT * (1.0 + 4.0 * (rho - 0.98).min(2.0))
+    let most = in_flight.min(WAIT_MAX);
+    let wait = match rho < 0.995 {
+        true => (rho / (2.0 * (1.0 - rho))).min(most),
+        false => most,
     };
     bare * spec.curve.factor(rho.min(1.0)) + turn_us * wait
 }
 
-/// The same by what it turned out to be.
+/// The same by what the device turned out to be.
 pub(super) fn model_mean_us(
     facts: &Facts,
     device: usize,
     sample: &Sample,
     rho: f64,
+    in_flight: f64,
     learned: &Learned,
 ) -> f64 {
     let spec = &facts.topology.devices[device].spec;
-    plain_mean_us(spec, sample, rho) * learned.latency(facts, device)
+    plain_mean_us(spec, sample, rho, in_flight) * learned.latency(facts, device)
 }

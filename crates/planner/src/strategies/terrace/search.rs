@@ -3,7 +3,7 @@
 use model::Facts;
 use units::{DeviceId, TierId};
 
-use super::history::{EPOCHS, History, Sample, residual};
+use super::history::{EPOCHS, History, Sample};
 use super::learned::{Learned, model_mean_us, occupancy};
 use super::rates::RATES;
 use super::tier_of;
@@ -41,6 +41,15 @@ pub(super) struct Bundle {
     pub relieves: bool,
 }
 
+/// What a bundle has to pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gate {
+    /// Staying has to have cost as much as the move would.
+    Regret,
+    /// It has been decided before.
+    Decided,
+}
+
 /// A volume on a tier.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Predicted {
@@ -64,8 +73,6 @@ pub(super) struct Search<'a> {
     epochs: Vec<u64>,
     /// By volume and epoch: its load; none before it is known.
     samples: Vec<Vec<Option<Sample>>>,
-    /// By volume: measured over modelled where it is.
-    residuals: Vec<f64>,
     /// By volume, device, epoch.
     cells: Vec<Cell>,
     /// Where every volume is by now, in this plan.
@@ -103,7 +110,10 @@ impl<'a> Search<'a> {
                 epochs.iter().map(at).collect()
             })
             .collect();
-        let place: Vec<usize> = facts.volumes.iter().map(|v| v.device.index()).collect();
+        let mut place: Vec<usize> = facts.volumes.iter().map(|v| v.device.index()).collect();
+        for m in facts.moves.iter().filter(|m| m.extents.is_none()) {
+            place[m.volume.index()] = m.to.index(); // where it will be
+        }
         let devices = facts.topology.devices.len();
         let mut cells = vec![Cell::default(); facts.volumes.len() * devices * epochs.len()];
         for (v, of_volume) in samples.iter().enumerate() {
@@ -112,7 +122,8 @@ impl<'a> Search<'a> {
                 let factor = learned.usage(facts, d);
                 for (e, s) in of_volume.iter().enumerate() {
                     let cell = &mut cells[(v * devices + d) * epochs.len() + e];
-                    cell.usage = s.map_or(0.0, |s| factor * occupancy(spec, &s));
+                    let asked = s.map(|s| histories[v].hidden(&s) * occupancy(spec, &s));
+                    cell.usage = factor * asked.unwrap_or(0.0);
                 }
             }
         }
@@ -129,28 +140,18 @@ impl<'a> Search<'a> {
         let done = (0..facts.volumes.len())
             .map(|v| facts.volumes[v].measured.is_none() || moving(v))
             .collect();
-        let mut search = Self {
+        Self {
             context,
             histories,
             learned,
             epochs,
             samples,
-            residuals: vec![1.0; place.len()],
             cells,
             place,
             free,
             done,
             notes: vec![],
-        };
-        for v in 0..search.place.len() {
-            let newest = search.samples[v].last().copied().flatten();
-            let d = search.place[v];
-            let rho = facts.devices[d].utilization;
-            search.residuals[v] = newest
-                .filter(|s| !s.full)
-                .map_or(1.0, |s| residual(&s, facts, d, rho, learned));
         }
-        search
     }
 
     pub(super) fn into_notes(self) -> Vec<String> {
@@ -167,7 +168,7 @@ impl<'a> Search<'a> {
     }
 
     /// What a volume would miss on a device that is so busy, per second, and its mean latency.
-    fn cost(&self, v: usize, d: usize, e: usize, rho: f64) -> (f64, f64) {
+    fn cost(&self, v: usize, d: usize, e: usize, (rho, in_flight): (f64, f64)) -> (f64, f64) {
         let facts = self.facts();
         let Some(sample) = self.samples[v][e].filter(|s| s.total() > 0.0) else {
             return (0.0, 0.0);
@@ -175,16 +176,23 @@ impl<'a> Search<'a> {
         let volume = &facts.volumes[v];
         let here = volume.device.index() == d;
         let class = &facts.classes[volume.class.index()];
-        let modelled = model_mean_us(facts, d, &sample, rho, self.learned);
-        let carried = if here { 1.0 } else { 0.5 };
-        let mean_us = modelled * libm::pow(self.residuals[v], carried);
+        let modelled = model_mean_us(facts, d, &sample, rho, in_flight, self.learned);
+        let carried = match here {
+            true => sample.residual,
+            false => libm::sqrt(sample.residual),
+        };
+        let mean_us = modelled * carried;
         let Some(target) = class.target else {
             let counts = (sample.total() / RATES.free_iops).min(1.0);
             let cost = RATES.free * class.weight * counts * libm::log((mean_us / 10.0).max(1.0));
             return (cost, mean_us);
         };
         let spec = &facts.topology.devices[d].spec;
-        let ratio = self.histories[v].ratio(target.statistic, spec.jitter_sigma);
+        let usual = self.histories[v].ratio(target.statistic, spec.jitter_sigma);
+        let ratio = match (here, sample.stat_us, sample.mean_us) {
+            (true, Some(stat), Some(mean)) if mean > 0.0 => stat / mean,
+            _ => usual,
+        };
         let used = mean_us * ratio / target.latency.as_micros_f64();
         let sigma = match here {
             true => RATES.sigma_here,
@@ -200,10 +208,19 @@ impl<'a> Search<'a> {
     fn device_cost(&self, d: usize, volumes: &[usize], more: f64) -> Vec<f64> {
         (0..self.epochs.len())
             .map(|e| {
-                let rho: f64 = volumes.iter().map(|v| self.usage(*v, d, e)).sum::<f64>() + more;
-                volumes.iter().map(|v| self.cost(*v, d, e, rho).0).sum()
+                let (rho, in_flight) = self.load(d, e, volumes);
+                let load = (rho + more, in_flight);
+                volumes.iter().map(|v| self.cost(*v, d, e, load).0).sum()
             })
             .collect()
+    }
+
+    /// Use of a device in an epoch with these volumes on it, and the requests that they would have in flight if it were full.
+    fn load(&self, d: usize, e: usize, volumes: &[usize]) -> (f64, f64) {
+        let busy = volumes.iter().filter(|v| self.usage(**v, d, e) > 0.0);
+        let in_flight = busy.map(|v| self.histories[*v].depth()).sum();
+        let rho = volumes.iter().map(|v| self.usage(*v, d, e)).sum();
+        (rho, in_flight)
     }
 
     fn on(&self, d: usize) -> Vec<usize> {
@@ -213,9 +230,25 @@ impl<'a> Search<'a> {
     }
 
     /// Bundles that are worth their price, most valuable first; each volume is in one at most.
-    pub(super) fn bundles(&mut self) -> Vec<Bundle> {
+    pub(super) fn bundles(&mut self, begun: &[Vec<Moved>]) -> Vec<Bundle> {
         let devices = self.facts().topology.devices.len();
         let mut taken = vec![];
+        // What was decided and has not begun yet goes on, if it still pays.
+        for moves in begun {
+            let on: Vec<Vec<usize>> = (0..devices).map(|d| self.on(d)).collect();
+            let now: Vec<Vec<f64>> = (0..devices)
+                .map(|d| self.device_cost(d, &on[d], 0.0))
+                .collect();
+            let free = |m: &Moved| !self.done[m.volume] && self.place[m.volume] != m.to.index();
+            let left: Vec<Moved> = moves.iter().copied().filter(free).collect();
+            if left.is_empty() || !self.room_for(&left) {
+                continue;
+            }
+            if let Some(bundle) = self.judged(left, &on, &now, Gate::Decided) {
+                self.take(&bundle);
+                taken.push(bundle);
+            }
+        }
         while taken.len() < BUNDLES_MAX {
             let on: Vec<Vec<usize>> = (0..devices).map(|d| self.on(d)).collect();
             let now: Vec<Vec<f64>> = (0..devices)
@@ -236,7 +269,7 @@ impl<'a> Search<'a> {
                     }
                     for moves in self.ways(v, to, &on) {
                         let better = best.as_ref().map_or(0.0, |b| b.gain - b.price);
-                        if let Some(bundle) = self.judged(moves, &on, &now)
+                        if let Some(bundle) = self.judged(moves, &on, &now, Gate::Regret)
                             && bundle.gain - bundle.price > better
                         {
                             best = Some(bundle);
@@ -245,16 +278,31 @@ impl<'a> Search<'a> {
                 }
             }
             let Some(bundle) = best else { break };
-            for m in &bundle.moves {
-                let size = i128::from(self.facts().volumes[m.volume].size.0);
-                self.free[self.place[m.volume]] += size;
-                self.free[m.to.index()] -= size;
-                self.place[m.volume] = m.to.index();
-                self.done[m.volume] = true;
-            }
+            self.take(&bundle);
             taken.push(bundle);
         }
         taken
+    }
+
+    fn take(&mut self, bundle: &Bundle) {
+        for m in &bundle.moves {
+            let size = i128::from(self.facts().volumes[m.volume].size.0);
+            self.free[self.place[m.volume]] += size;
+            self.free[m.to.index()] -= size;
+            self.place[m.volume] = m.to.index();
+            self.done[m.volume] = true;
+        }
+    }
+
+    /// Whether all of them have room when all of them are made.
+    fn room_for(&self, moves: &[Moved]) -> bool {
+        let mut free = self.free.clone();
+        for m in moves {
+            let size = i128::from(self.facts().volumes[m.volume].size.0);
+            free[self.place[m.volume]] += size;
+            free[m.to.index()] -= size;
+        }
+        moves.iter().all(|m| free[m.to.index()] >= 0)
     }
 
     /// Ways to bring a volume to a device: by itself, or with one that makes room and goes wherever there is room for it.
@@ -332,7 +380,13 @@ impl<'a> Search<'a> {
     }
 
     /// What a bundle is worth; none if it is not worth its price, or staying has not cost as much yet.
-    fn judged(&self, moves: Vec<Moved>, on: &[Vec<usize>], now: &[Vec<f64>]) -> Option<Bundle> {
+    fn judged(
+        &self,
+        moves: Vec<Moved>,
+        on: &[Vec<usize>],
+        now: &[Vec<f64>],
+        gate: Gate,
+    ) -> Option<Bundle> {
         let Context { facts, policy, .. } = *self.context;
         let mut touched: Vec<usize> = moves
             .iter()
@@ -397,7 +451,8 @@ impl<'a> Search<'a> {
             .min()
             .unwrap_or(0);
         let realised = gains.iter().rev().take(known).sum::<f64>() * monitor_s;
-        if gain <= price || realised < RATES.regret * price {
+        let regretted = gate == Gate::Decided || realised >= RATES.regret * price;
+        if gain <= price || !regretted {
             return None;
         }
         let first = &moves[0];
@@ -407,13 +462,13 @@ impl<'a> Search<'a> {
             .chain([first.volume])
             .collect();
         let e = self.epochs.len() - 1;
-        let rho = |d: usize, volumes: &[usize]| -> f64 {
-            volumes.iter().map(|v| self.usage(*v, d, e)).sum()
-        };
+
         let from = self.place[first.volume];
-        let own_before = self.cost(first.volume, from, e, rho(from, &on[from])).0;
+        let own_before = self
+            .cost(first.volume, from, e, self.load(from, e, &on[from]))
+            .0;
         let to = first.to.index();
-        let own_after = self.cost(first.volume, to, e, rho(to, &after)).0;
+        let own_after = self.cost(first.volume, to, e, self.load(to, e, &after)).0;
         Some(Bundle {
             relieves: own_after >= own_before && moves.len() == 1,
             moves,
@@ -449,8 +504,7 @@ impl<'a> Search<'a> {
             if self.place[v] != d {
                 volumes.push(v);
             }
-            let rho: f64 = volumes.iter().map(|u| self.usage(*u, d, e)).sum();
-            let (cost, mean_us) = self.cost(v, d, e, rho);
+            let (cost, mean_us) = self.cost(v, d, e, self.load(d, e, &volumes));
             Predicted { mean_us, cost }
         };
         let devices = &facts.topology.tier(tier).devices;
@@ -462,8 +516,7 @@ impl<'a> Search<'a> {
     pub(super) fn after(&self, v: usize, to: DeviceId) -> Option<f64> {
         let e = self.epochs.len().checked_sub(1)?;
         let d = to.index();
-        let rho: f64 = self.on(d).iter().map(|u| self.usage(*u, d, e)).sum();
-        let mean_us = self.cost(v, d, e, rho).1;
+        let mean_us = self.cost(v, d, e, self.load(d, e, &self.on(d))).1;
         (mean_us > 0.0).then_some(mean_us)
     }
 
