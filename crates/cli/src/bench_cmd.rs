@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::bench_run::{Asked, Suite, run_suite};
+use crate::bench_run::{Asked, Suite, run_suite, save_suite};
 use crate::live::message;
 use crate::sweep_cells::Cells;
 
@@ -52,6 +52,9 @@ pub struct DecisionsArgs {
     /// Run these strategies again, also what is in the directory
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     again: Vec<String>,
+    /// Write the scenarios as seeds draw them into this directory, and run nothing
+    #[arg(long, value_name = "DIR")]
+    save: Option<PathBuf>,
     /// Also write a page with all of it
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -90,6 +93,11 @@ pub fn run(command: BenchCommand) -> anyhow::Result<ExitCode> {
         Some(_) => vec![1],
         None => args.seeds.0.clone(),
     };
+    if let Some(dir) = &args.save {
+        let written = save_suite(&suite, &seeds, dir)?;
+        message(&format!("{written} scenarios are in {}", dir.display()));
+        return Ok(ExitCode::SUCCESS);
+    }
     let strategies = match args.strategies.is_empty() {
         true => suite.strategies(),
         false => args.strategies.clone(),

@@ -276,6 +276,40 @@ pub fn run_suite(suite: &Suite, asked: &Asked, cells: &Cells) -> anyhow::Result<
     ))
 }
 
+/// Writes every scenario as every seed draws it. Files that they name are named as from their own directory.
+pub fn save_suite(suite: &Suite, seeds: &[u64], dir: &Path) -> anyhow::Result<usize> {
+    fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let none = BTreeSet::new();
+    let mut written = 0;
+    for (path, file) in &suite.scenarios {
+        let fixed = suite.words.fixed.get(&file.scenario.name).unwrap_or(&none);
+        for seed in seeds {
+            let mut scenario = draw(file, fixed, *seed).file.scenario;
+            let base = path.parent().unwrap_or(Path::new("."));
+            let from_here = |name: &String| -> anyhow::Result<String> {
+                let found = base.join(name);
+                let full = found
+                    .canonicalize()
+                    .with_context(|| format!("cannot find {}", found.display()))?;
+                Ok(full.display().to_string())
+            };
+            for t in &mut scenario.traces {
+                t.file = from_here(&t.file)?;
+            }
+            for m in &mut scenario.measurements {
+                m.file = from_here(&m.file)?;
+            }
+            scenario.requires = None;
+            let to = dir.join(format!("{}-{seed}.toml", file.scenario.name));
+            let text = toml_edit::ser::to_string_pretty(&scenario)
+                .with_context(|| format!("cannot write {}", to.display()))?;
+            fs::write(&to, text).with_context(|| format!("cannot write {}", to.display()))?;
+            written += 1;
+        }
+    }
+    Ok(written)
+}
+
 /// Every scenario as every seed draws it, all built before anything runs.
 fn cases(suite: &Suite, asked: &Asked) -> anyhow::Result<Vec<Case>> {
     let mut inputs = Inputs::default();

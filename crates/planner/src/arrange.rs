@@ -175,7 +175,7 @@ impl<'a> Arranger<'a> {
             wishes.iter().map(|w| w.refused.clone()).collect();
         let mut movers: Vec<usize> = Vec::new();
         for (i, wish) in wishes.iter().enumerate() {
-            if wish.refused.is_some() || wish.tier == self.ledger.tier_now(wish.volume) {
+            if wish.refused.is_some() || !wish.moves(facts) {
                 continue;
             }
             match self.ledger.permits(wish.volume, wish.tier) {

@@ -27,7 +27,7 @@ pub(crate) type Holds = BTreeMap<String, Hold>;
 pub(crate) fn remembered(facts: &Facts, wishes: &[Wish], before: &Holds) -> Holds {
     let elsewhere = wishes
         .iter()
-        .filter(|w| w.tier != tier_now(facts, w.volume));
+        .filter(|w| w.moves(facts));
     let hold = |wish: &Wish| {
         let name = facts.volumes[wish.volume.index()].name.clone();
         let tier = facts.topology.tier(wish.tier).name.clone();
@@ -55,7 +55,7 @@ pub(crate) fn gate(context: &Context<'_>, holds: &Holds, wishes: &mut [Wish]) {
 
 /// Whether a wish is still to become a move.
 fn pending(facts: &Facts, wish: &Wish) -> bool {
-    wish.refused.is_none() && wish.tier != tier_now(facts, wish.volume)
+    wish.refused.is_none() && wish.moves(facts)
 }
 
 fn passes(context: &Context<'_>, holds: &Holds, wish: &Wish) -> Result<(), Rejection> {

@@ -63,6 +63,7 @@ fn pin_wish(facts: &Facts, volume: VolumeId, tier: TierId) -> Wish {
         reason: Reason::pinned(),
         effect: Effect::default(),
         // Rules come before latency, whatever the size.
+        device: None,
         relieves: false,
         value: 1e6 * (size.as_f64() / (1u64 << 30) as f64).max(1.0),
         device_share: 0.0,

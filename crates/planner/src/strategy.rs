@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
-use units::{TierId, VolumeId};
+use units::{DeviceId, TierId, VolumeId};
 
 use crate::assign::{Placement, Problem};
 use crate::extents::ExtentReason;
@@ -34,6 +34,8 @@ pub struct Wish {
     pub volume: VolumeId,
     /// Where it should be; its current tier to stay.
     pub tier: TierId,
+    /// The device of that tier, where the strategy has one in mind; another of the tier's where that one has no room.
+    pub device: Option<DeviceId>,
     /// What a move there is for.
     pub goal: Goal,
     /// Why, if that is another tier.
@@ -57,12 +59,22 @@ pub struct Wish {
 }
 
 impl Wish {
+    /// Whether it is for another place than the volume's: another tier, or another device of its own.
+    pub(crate) fn moves(&self, facts: &Facts) -> bool {
+        let elsewhere = |d: DeviceId| {
+            let bound_for = facts.moves.iter().rfind(|m| m.volume == self.volume);
+            d != bound_for.map_or(facts.volumes[self.volume.index()].device, |m| m.to)
+        };
+        self.tier != tier_now(facts, self.volume) || self.device.is_some_and(elsewhere)
+    }
+
     /// To stay, with nothing known about any tier.
     pub fn stay(context: &Context<'_>, volume: VolumeId) -> Self {
         let facts = context.facts;
         Self {
             volume,
             tier: tier_now(facts, volume),
+            device: None,
             goal: Goal::Latency,
             reason: Reason::pinned(),
             effect: Effect::default(),

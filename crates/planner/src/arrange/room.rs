@@ -27,7 +27,9 @@ impl Arranger<'_> {
             .min_by_key(|d| {
                 let s = &self.space[d.index()];
                 let must_wait = s.now < i128::from(need(d).0);
+                let another = wish.device.is_some_and(|wanted| wanted != **d);
                 (
+                    another,
                     (s.utilization * 1e3).round() as i64,
                     must_wait,
                     std::cmp::Reverse(s.later),

@@ -28,7 +28,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{TierId, VolumeId};
 
-use crate::ledger::tier_now;
 use crate::{ConfigError, Context, Draft, Strategy, Wish};
 
 use history::History;
@@ -179,15 +178,14 @@ impl Terrace {
             let v = &facts.volumes[m.volume];
             let wish = &mut wishes[m.volume];
             let tier = facts.topology.tier_of(m.to);
-            if tier == tier_now(facts, wish.volume) {
-                continue;
-            }
+            
             let from = facts.topology.tier_of(v.device);
             let (from, to) = (
                 &facts.topology.tier(from).name,
                 &facts.topology.tier(tier).name,
             );
             wish.tier = tier;
+            wish.device = Some(m.to);
             wish.value = bundle.gain / bundle.bytes_gib.max(1e-3);
             wish.device_share = search.use_of(m.volume, m.to);
             wish.relieves = bundle.relieves;
