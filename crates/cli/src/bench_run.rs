@@ -23,7 +23,7 @@ use crate::sim_cmd::missing_requirement;
 use crate::sweep_cells::{self, Cells, Found, Kept};
 
 /// Name and version of what is kept.
-const CELL_SCHEMA: &str = "terrace.bench.cell/1";
+const CELL_SCHEMA: &str = "terrace.bench.cell/2";
 /// The file of a suite's words.
 const SUITE_FILE: &str = "suite.toml";
 

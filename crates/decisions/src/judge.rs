@@ -190,7 +190,7 @@ fn moves_back(model: &Model, begun: &[&MoveRecord], offered: &Offered) -> u64 {
             let [there, again] = pair else { continue };
             let soon = again.planned_s - there.planned_s <= BACK_EPOCHS * epoch_s + 1e-6;
             let caused = ordered(model, again) || offered.changed(v, epoch(there), epoch(again));
-            back += u64::from(again.to == there.from && soon && !caused);
+            back += u64::from(again.devices.1 == there.devices.0 && soon && !caused);
         }
     }
     back

@@ -25,9 +25,7 @@ pub(crate) type Holds = BTreeMap<String, Hold>;
 
 /// What to remember after a placement decision that came to these wishes.
 pub(crate) fn remembered(facts: &Facts, wishes: &[Wish], before: &Holds) -> Holds {
-    let elsewhere = wishes
-        .iter()
-        .filter(|w| w.moves(facts));
+    let elsewhere = wishes.iter().filter(|w| w.moves(facts));
     let hold = |wish: &Wish| {
         let name = facts.volumes[wish.volume.index()].name.clone();
         let tier = facts.topology.tier(wish.tier).name.clone();

@@ -515,6 +515,7 @@ impl Simulation<'_> {
                 vm: model.vms[volume.vm.index()].clone(),
                 from: view.from_tier,
                 to: view.to_tier,
+                devices: (view.from, view.to),
                 planned_s: seconds(view.planned_ns),
                 started_s: view.started_ns.map(seconds),
                 ended_s: view.ended_ns.map(seconds),

@@ -212,6 +212,9 @@ pub struct MoveRecord {
     pub from: String,
     /// Tier that it went to.
     pub to: String,
+    /// Devices that it left and went to.
+    #[serde(default)]
+    pub devices: (String, String),
     /// When it was planned, seconds.
     pub planned_s: f64,
     /// When the copy started.

@@ -178,12 +178,7 @@ impl Terrace {
             let v = &facts.volumes[m.volume];
             let wish = &mut wishes[m.volume];
             let tier = facts.topology.tier_of(m.to);
-            
-            let from = facts.topology.tier_of(v.device);
-            let (from, to) = (
-                &facts.topology.tier(from).name,
-                &facts.topology.tier(tier).name,
-            );
+
             wish.tier = tier;
             wish.device = Some(m.to);
             wish.value = bundle.gain / bundle.bytes_gib.max(1e-3);
@@ -204,8 +199,8 @@ impl Terrace {
             };
             planned.push(Planned {
                 volume: m.volume,
-                from: from.clone(),
-                to: to.clone(),
+                from: facts.topology.device(v.device).name.clone(),
+                to: facts.topology.device(m.to).name.clone(),
                 predicted_us: after,
             });
         }

@@ -26,8 +26,11 @@ const DEMAND_KEEPS: f64 = 0.99;
 const AFTER_MOVE: u64 = 4;
 /// Requests in flight of a volume that never had to wait.
 const DEPTH_MIN: f64 = 3.0;
-/// A volume on a full device is taken to ask for so much more than it gets, where nothing else is known.
-const HIDDEN: f64 = 1.3;
+/// A volume on a full device, of which nothing else is known, is taken to ask for more than it gets by this power of how much slower its
+/// answers are than those of the idle device ...
+const HIDDEN_POWER: f64 = 0.4;
+/// ... and at most by this factor.
+const HIDDEN_MAX: f64 = 12.0;
 /// Requests from which an epoch says something about latency.
 pub(super) const REQUESTS_MIN: u64 = 20;
 
@@ -79,6 +82,9 @@ pub(super) struct History {
     changes: Vec<u64>,
     /// Requests per second that it would make where nothing is full, as far as is known.
     demand: f64,
+    /// Whether it was ever seen where nothing was full.
+    #[serde(default)]
+    seen_free: bool,
     /// Requests that it keeps in flight where it has to wait.
     depth: f64,
     /// Statistic over mean where its device was not full.
@@ -131,10 +137,15 @@ impl History {
             sample.residual = (mean / modelled).clamp(0.3, 3.0);
         }
         // What it gets where nothing is full is what it asks for; elsewhere it is at least that.
-        self.demand = match sample.full {
-            true => sample.total().max(self.demand * DEMAND_KEEPS),
-            false => sample.total(),
+        let slower = sample.mean_us.unwrap_or(0.0)
+            / model_mean_us(facts, device, &sample, 0.0, 0.0, learned).max(1e-3);
+        let hidden = libm::pow(slower.max(1.0), HIDDEN_POWER).min(HIDDEN_MAX);
+        self.demand = match (sample.full, self.seen_free) {
+            (true, true) => sample.total().max(self.demand * DEMAND_KEEPS),
+            (true, false) => (sample.total() * hidden).max(self.demand * DEMAND_KEEPS),
+            (false, _) => sample.total(),
         };
+        self.seen_free |= !sample.full && known;
         self.depth = sample.outstanding.max(self.depth * DEMAND_KEEPS);
         let moved = v
             .last_moved
@@ -203,7 +214,7 @@ impl History {
         let Some(planned) = &mut self.planned else {
             return;
         };
-        let here = &facts.topology.tier(facts.topology.tier_of(v.device)).name;
+        let here = &facts.topology.device(v.device).name;
         let moving = facts
             .moves
             .iter()
@@ -270,7 +281,7 @@ impl History {
     /// What it would ask for over what it got in an epoch.
     pub(super) fn hidden(&self, s: &Sample) -> f64 {
         match s.full && s.total() > 0.0 {
-            true => (self.demand / s.total()).clamp(HIDDEN, 10.0),
+            true => (self.demand / s.total()).clamp(1.0, HIDDEN_MAX),
             false => 1.0,
         }
     }

@@ -264,7 +264,7 @@ impl<'a> Search<'a> {
                     continue;
                 }
                 for to in 0..devices {
-                    if to == from || tier_of(self.facts(), to) == tier_of(self.facts(), from) {
+                    if to == from {
                         continue;
                     }
                     for moves in self.ways(v, to, &on) {
@@ -331,7 +331,7 @@ impl<'a> Search<'a> {
             }
             for other in 0..self.free.len() {
                 let tier = tier_of(facts, other);
-                if other == to || tier == tier_of(facts, to) || !self.may(u, tier) {
+                if other == to || !self.may(u, tier) {
                     continue;
                 }
                 let left = self.free[other] + if other == from { size(v) } else { 0 };

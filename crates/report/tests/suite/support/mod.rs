@@ -184,6 +184,7 @@ pub fn made_up(strategy: &str, salt: usize, shape: Shape) -> RunResult {
                 reason: "rank 1 by score on the target (score 0.5, here 0.1)".into(),
                 bytes: 5 << 30,
                 predicted_us: Some(80.0),
+                devices: Default::default(),
                 range_us: None,
                 observed_us: None,
                 before_us: Some(120.0),
