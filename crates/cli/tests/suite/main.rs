@@ -2,6 +2,7 @@
 
 mod architecture;
 mod asked;
+mod bench;
 mod cache;
 mod clients;
 mod dependencies;

@@ -28,7 +28,7 @@ const AFTER_MOVE: u64 = 4;
 const DEPTH_MIN: f64 = 3.0;
 /// A volume on a full device, of which nothing else is known, is taken to ask for more than it gets by this power of how much slower its
 /// answers are than those of the idle device ...
-const HIDDEN_POWER: f64 = 0.4;
+const HIDDEN_POWER: f64 = 0.3;
 /// ... and at most by this factor.
 const HIDDEN_MAX: f64 = 12.0;
 /// Requests from which an epoch says something about latency.
