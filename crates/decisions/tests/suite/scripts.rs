@@ -23,7 +23,8 @@ fn a_path_is_played_and_read_back_and_moving_back_without_cause_is_told() {
     // a goes up in the first epoch, c goes up in the second and back in the fourth.
     let path = vec![vec![fast; 6], vec![slow; 6], vec![slow; 6]];
     let up = run(&model, Box::new(Script::of(&model, &path)));
-    assert_eq!(path_of(&model, &up, 6)[0], vec![fast; 6]);
+    // One copy at a time on a device: it may have to wait for the next plan.
+    assert_eq!(path_of(&model, &up, 6)[0][1..], [fast; 5]);
     let offered = Offered::of(&model);
     let judged = judge(&model, &up, &offered);
     assert_eq!((judged.moves, judged.back), (2, 0));
