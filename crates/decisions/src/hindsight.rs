@@ -108,11 +108,8 @@ fn neighbour(path: &Path, tiers: usize, missed: &[f64], rng: &mut Rng) -> Path {
         0..5 => next[volume][from..to].fill(tier),
         5..8 => {
             let other = rng.below(path.len() as u64) as usize;
-            for e in from..to {
-                let own = next[volume][e];
-                next[volume][e] = next[other][e];
-                next[other][e] = own;
-            }
+            next[volume][from..to].copy_from_slice(&path[other][from..to]);
+            next[other][from..to].copy_from_slice(&path[volume][from..to]);
         }
         _ => {
             // One change earlier, later, or not at all.

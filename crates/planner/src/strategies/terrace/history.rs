@@ -159,12 +159,17 @@ impl History {
             let now = (stat / mean).clamp(0.5, 10.0);
             self.ratio = Some(self.ratio.map_or(now, |r| 0.7 * r + 0.3 * now));
         }
+        self.push(sample, own_doing);
+        self.look_at_outcome(facts, v, &sample, known, learned);
+    }
+
+    /// One more epoch; `own_doing` says that a change would be that of a move, or of a device that was full.
+    pub(super) fn push(&mut self, sample: Sample, own_doing: bool) {
         self.samples.push(sample);
-        self.look_for_change(facts.epoch, own_doing);
+        self.look_for_change(sample.epoch, own_doing);
         if self.samples.len() > EPOCHS {
             self.samples.remove(0);
         }
-        self.look_at_outcome(facts, v, &sample, known, learned);
     }
 
     fn look_for_change(&mut self, epoch: u64, own_doing: bool) {
@@ -173,10 +178,13 @@ impl History {
             return;
         }
         let (before, after) = self.samples.split_at(n - CHANGE_EPOCHS);
-        let mean = before.iter().map(Sample::total).sum::<f64>() / before.len() as f64;
+        let mut rates: Vec<f64> = before.iter().map(Sample::total).collect();
+        rates.sort_by(f64::total_cmp);
+        // The median: a burst that is over is no change either.
+        let usual = rates[rates.len() / 2];
         let differs = |s: &Sample| {
-            let by = s.total() - mean;
-            (by.abs() > CHANGE * mean.max(s.total()) && by.abs() > CHANGE_IOPS_MIN)
+            let by = s.total() - usual;
+            (by.abs() > CHANGE * usual.max(s.total()) && by.abs() > CHANGE_IOPS_MIN)
                 .then_some(by > 0.0)
         };
         let first = differs(&after[0]);
