@@ -55,7 +55,7 @@ pub use least_squares::least_squares;
 pub use lossy::{Frequent, LossyCounter};
 pub use nonnegative::NonNegativeFit;
 pub use popularity::Popularity;
-pub use random::{JitterTable, Rng, mix, unit};
+pub use random::{JitterTable, Rng, mix, normal_cdf, unit};
 pub use regression::{Line, fit_line};
 pub use reuse::ReuseStack;
 pub use service::{OfferedLoad, RequestLoad, ServiceTime};

@@ -96,12 +96,17 @@ impl JitterTable {
     }
 }
 
+/// The standard normal distribution function.
+pub fn normal_cdf(x: f64) -> f64 {
+    0.5 * libm::erfc(-x / std::f64::consts::SQRT_2)
+}
+
 /// Inverse of the standard normal distribution function, by bisection of erfc: exact to about 1e-12, for tables only.
 fn normal_quantile(p: f64) -> f64 {
     let (mut low, mut high) = (-9.0, 9.0);
     for _ in 0..50 {
         let mid = 0.5 * (low + high);
-        if 0.5 * libm::erfc(-mid / std::f64::consts::SQRT_2) < p {
+        if normal_cdf(mid) < p {
             low = mid;
         } else {
             high = mid;

@@ -3,27 +3,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use anyhow::{Context, bail};
 use decisions::{
     Comparison, Fixed, Hindsight, Judged, Offered, Score, Script, Search, compare, draw, generate,
-    judge, path_of, search, solo_violation,
+    judge, missed, path_of, search, solo_violation,
 };
 use runner::jobs;
 use runner::progress::StepBar;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use sim::{GroupKind, Model, RunOptions, RunResult, ScenarioFile};
-use units::TierId;
+use sim::{Model, RunOptions, RunResult, ScenarioFile};
 
 use crate::inputs::{Inputs, Loaded};
 use crate::live::message;
 use crate::sim_cmd::missing_requirement;
-use crate::sweep_cells::{self, Cells, Found, Kept};
+use crate::sweep_cells::{self, Cells, Kept};
 
 /// Name and version of what is kept.
-const CELL_SCHEMA: &str = "terrace.bench.cell/2";
+const CELL_SCHEMA: &str = "terrace.bench.cell/3";
 /// The file of a suite's words.
 const SUITE_FILE: &str = "suite.toml";
 
@@ -130,6 +130,18 @@ impl Suite {
         Ok(self)
     }
 
+    /// A scenario as a seed draws it, with the suite's parameters of strategies.
+    fn drawn(&self, file: &ScenarioFile, seed: u64) -> ScenarioFile {
+        let none = BTreeSet::new();
+        let fixed = self.words.fixed.get(&file.scenario.name).unwrap_or(&none);
+        let mut drawn = draw(file, fixed, seed);
+        drawn
+            .scenario
+            .strategies
+            .extend(self.words.strategies.clone());
+        drawn
+    }
+
     /// Strategies that it compares: all, where it does not say.
     pub fn strategies(&self) -> Vec<String> {
         match self.words.compare.is_empty() {
@@ -158,31 +170,14 @@ pub struct Asked {
 /// What is kept of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct RunCell {
-    schema: String,
     judged: Judged,
     /// Where its volumes were to be, and by volume the weighted seconds missed: where the search begins.
-    path: Vec<Vec<u16>>,
+    path: decisions::Path,
     missed: Vec<f64>,
 }
 
-/// What is kept of a search.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct SearchCell {
-    schema: String,
-    found: Hindsight,
-}
-
-impl Kept for RunCell {
-    fn readable(&self) -> bool {
-        self.schema == CELL_SCHEMA
-    }
-}
-
-impl Kept for SearchCell {
-    fn readable(&self) -> bool {
-        self.schema == CELL_SCHEMA
-    }
-}
+impl Kept for RunCell {}
+impl Kept for Hindsight {}
 
 /// One scenario of one seed.
 struct Case {
@@ -190,6 +185,8 @@ struct Case {
     seed: u64,
     file: ScenarioFile,
     loaded: Loaded,
+    /// What its volumes ask for, found out when it is first needed.
+    offered: OnceLock<Offered>,
 }
 
 const OPTIONS: RunOptions = RunOptions {
@@ -279,12 +276,10 @@ pub fn run_suite(suite: &Suite, asked: &Asked, cells: &Cells) -> anyhow::Result<
 /// Writes every scenario as every seed draws it. Files that they name are named as from their own directory.
 pub fn save_suite(suite: &Suite, seeds: &[u64], dir: &Path) -> anyhow::Result<usize> {
     fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    let none = BTreeSet::new();
     let mut written = 0;
     for (path, file) in &suite.scenarios {
-        let fixed = suite.words.fixed.get(&file.scenario.name).unwrap_or(&none);
         for seed in seeds {
-            let mut scenario = draw(file, fixed, *seed).file.scenario;
+            let mut scenario = suite.drawn(file, *seed).scenario;
             let base = path.parent().unwrap_or(Path::new("."));
             let from_here = |name: &String| -> anyhow::Result<String> {
                 let found = base.join(name);
@@ -314,24 +309,17 @@ pub fn save_suite(suite: &Suite, seeds: &[u64], dir: &Path) -> anyhow::Result<us
 fn cases(suite: &Suite, asked: &Asked) -> anyhow::Result<Vec<Case>> {
     let mut inputs = Inputs::default();
     let mut cases = vec![];
-    let none = BTreeSet::new();
     for (i, (path, file)) in suite.scenarios.iter().enumerate() {
-        let fixed = suite.words.fixed.get(&file.scenario.name).unwrap_or(&none);
         inputs.read(path, file)?;
         for seed in &asked.seeds {
-            let mut drawn = draw(file, fixed, *seed).file;
-            for (name, config) in &suite.words.strategies {
-                drawn
-                    .scenario
-                    .strategies
-                    .insert(name.clone(), config.clone());
-            }
+            let drawn = suite.drawn(file, *seed);
             let loaded = inputs.build(path, &drawn)?;
             cases.push(Case {
                 scenario: i,
                 seed: *seed,
                 file: drawn,
                 loaded,
+                offered: OnceLock::new(),
             });
         }
     }
@@ -367,15 +355,6 @@ impl Case {
     }
 }
 
-/// Weighted seconds missed, by volume.
-fn missed(model: &Model, run: &RunResult) -> Vec<f64> {
-    let groups = run.of_kind(GroupKind::Volume);
-    let of = |(v, g): (&sim::VolumeModel, &sim::GroupSummary)| {
-        model.classes[v.class.index()].weight * g.slo_violation_s.unwrap_or(0.0)
-    };
-    model.volumes.iter().zip(groups).map(of).collect()
-}
-
 /// Migration epochs in which something can be decided.
 fn epochs(model: &Model) -> usize {
     (model.duration.0 / model.policy.epochs.migration.0.max(1)).max(1) as usize
@@ -391,9 +370,9 @@ fn one_run(
     let parameters = case.file.parameters(strategy)?;
     let name = case.identity(json!(["run", parameters]));
     if !asked.again.iter().any(|a| a == strategy)
-        && let Found::Result(kept, _) = cells.read::<RunCell>(&name)
+        && let Some((kept, _)) = cells.find(&name)
     {
-        return Ok(Ok(*kept));
+        return Ok(Ok(kept));
     }
     let built = match case.file.strategy(strategy) {
         Ok(built) => built,
@@ -405,14 +384,10 @@ fn one_run(
         Ok(run) => run,
         Err(why) => return Ok(Err(format!("{why:#}"))),
     };
-    let path = path_of(model, &run, epochs(model));
+    let offered = case.offered.get_or_init(|| Offered::of(model));
     let kept = RunCell {
-        schema: CELL_SCHEMA.into(),
-        judged: judge(model, &run, &Offered::of(model)),
-        path: path
-            .iter()
-            .map(|p| p.iter().map(|t| t.0).collect())
-            .collect(),
+        judged: judge(model, &run, offered),
+        path: path_of(model, &run, epochs(model)),
         missed: missed(model, &run),
     };
     cells.write(&name, kept.clone(), started.elapsed().as_secs_f64())?;
@@ -431,30 +406,21 @@ fn one_search(
     let own = asked.strategies.first();
     let rivals: Vec<&String> = runs.keys().filter(|s| Some(*s) != own).collect();
     let name = case.identity(json!(["hindsight", candidates, rivals]));
-    if let Found::Result(kept, _) = cells.read::<SearchCell>(&name) {
-        return Ok(kept.found);
+    if let Some((kept, _)) = cells.find(&name) {
+        return Ok(kept);
     }
     let started = std::time::Instant::now();
-    let scored = |judged: &Judged| Score {
-        violation: judged.violation,
-        excess: judged.excess,
-        bytes: judged.bytes as f64,
-    };
     let mut given: Vec<_> = rivals
         .iter()
         .map(|s| {
             let run = &runs[*s];
-            let path = run
-                .path
-                .iter()
-                .map(|p| p.iter().map(|t| TierId(*t)).collect());
-            (path.collect(), scored(&run.judged), run.missed.clone())
+            (run.path.clone(), Score::of(&run.judged), run.missed.clone())
         })
         .collect();
     let try_path = |path: &decisions::Path| -> anyhow::Result<(Score, Vec<f64>)> {
         let run = case.simulate(Box::new(Script::of(model, path)), "hindsight")?;
         let judged = judge(model, &run, &Offered::none());
-        Ok((scored(&judged), missed(model, &run)))
+        Ok((Score::of(&judged), missed(model, &run)))
     };
     if given.is_empty() {
         let home = |v: &sim::VolumeModel| vec![model.topology.tier_of(v.device); epochs(model)];
@@ -474,10 +440,6 @@ fn one_search(
         improvements,
         solo: solo_violation(model)?,
     };
-    let kept = SearchCell {
-        schema: CELL_SCHEMA.into(),
-        found: found.clone(),
-    };
-    cells.write(&name, kept, started.elapsed().as_secs_f64())?;
+    cells.write(&name, found.clone(), started.elapsed().as_secs_f64())?;
     Ok(found)
 }

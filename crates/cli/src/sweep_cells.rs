@@ -22,6 +22,8 @@ use sim::RUN_SCHEMA;
 use sim::sweep::CellResult;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
+use crate::live::message;
+
 /// Name and version of the layout of a file.
 const CELL_SCHEMA: &str = "terrace.sim.cell/1";
 
@@ -34,8 +36,10 @@ pub fn name(identity: &Value) -> String {
 
 /// What can be kept.
 pub trait Kept: Serialize + DeserializeOwned {
-    /// Whether it is of a version that this program reads.
-    fn readable(&self) -> bool;
+    /// Whether it is of a version that this program reads. Where the version is in the name, no other one has it.
+    fn readable(&self) -> bool {
+        true
+    }
 }
 
 impl Kept for CellResult {
@@ -58,7 +62,7 @@ struct CellFile<R> {
 }
 
 /// What is there of a cell.
-pub enum Found<R = CellResult> {
+enum Found<R> {
     /// Nothing.
     Missing,
     /// A file that is not what it should be, and why.
@@ -100,12 +104,26 @@ impl Cells {
     }
 
     /// Where the result of a cell is.
-    pub fn path(&self, name: &str) -> PathBuf {
+    fn path(&self, name: &str) -> PathBuf {
         self.dir.join(format!("{name}.json"))
     }
 
+    /// The result of a cell and the seconds that it took, if it is there. One that is damaged is told, and is not.
+    pub fn find<R: Kept>(&self, name: &str) -> Option<(R, f64)> {
+        match self.read(name) {
+            Found::Missing => None,
+            Found::Result(result, took_s) => Some((*result, took_s)),
+            Found::Damaged(why) => {
+                let path = self.path(name);
+                let path = path.display();
+                message(&format!("{path} is damaged and is run again: {why}"));
+                None
+            }
+        }
+    }
+
     /// What is there of a cell.
-    pub fn read<R: Kept>(&self, name: &str) -> Found<R> {
+    fn read<R: Kept>(&self, name: &str) -> Found<R> {
         let bytes = match fs::read(self.path(name)) {
             Ok(bytes) => bytes,
             Err(e) if e.kind() == ErrorKind::NotFound => return Found::Missing,

@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::inputs::Inputs;
 use crate::live::message;
 use crate::sweep_bar::{State, SweepBar};
-use crate::sweep_cells::{self, Cells, Found};
+use crate::sweep_cells::{self, Cells};
 
 /// A cell is said to have come further no more often than this many times.
 const REPORTS_MAX: f64 = 200.0;
@@ -179,16 +179,8 @@ impl Prepared {
     /// The values of runs whose results are there, with the seconds that they took. Says which are damaged.
     fn find(&self, cells: &Cells) -> Vec<Option<(Result<Values, String>, f64)>> {
         jobs::side_by_side(&self.runs, |(_, name)| {
-            match cells.read::<CellResult>(name) {
-                Found::Missing => None,
-                Found::Result(result, took_s) => Some((Ok(result.values(&self.metrics)), took_s)),
-                Found::Damaged(why) => {
-                    let path = cells.path(name);
-                    let path = path.display();
-                    message(&format!("{path} is damaged and is run again: {why}"));
-                    None
-                }
-            }
+            let (result, took_s) = cells.find::<CellResult>(name)?;
+            Some((Ok(result.values(&self.metrics)), took_s))
         })
     }
 

@@ -87,7 +87,7 @@ pub struct StrategyTotals {
     pub ratio: Option<RatioInterval>,
     /// The same over all scenarios.
     pub ratio_all: Option<RatioInterval>,
-    /// Share of H's gain over B that it has, over scenarios with something to avoid: 1 − Σ(V−H)/Σ(B−H).
+    /// Share of H's gain over B that it has, over scenarios with something to avoid: the mean of (B−V)/(B−H).
     pub gained: Option<f64>,
     /// Scenarios whose interval lies above 1.05.
     pub lost: Vec<String>,
@@ -140,6 +140,12 @@ fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
         n += 1.0;
     }
     if n > 0.0 { sum / n } else { 0.0 }
+}
+
+/// The logarithm of (V+ε)/(B+ε) of two runs of one seed.
+fn log_ratio(own: &Judged, rival: &Judged) -> f64 {
+    let epsilon = (EPSILON * rival.possible).max(1e-9);
+    libm::log((own.violation + epsilon) / (rival.violation + epsilon))
 }
 
 /// 2.5 % and 97.5 % of samples.
@@ -214,10 +220,8 @@ fn scenario_row(
     let able = |s: &str| runs.get(s).is_some_and(|r| r.iter().any(Option::is_some));
     let whole: Vec<usize> = (0..seeds)
         .filter(|i| {
-            let suits = order.iter().filter(|s| able(s));
-            suits
-                .into_iter()
-                .all(|s| runs[s].get(*i).is_some_and(Option::is_some))
+            let mut suits = order.iter().filter(|s| able(s));
+            suits.all(|s| runs[s].get(*i).is_some_and(Option::is_some))
         })
         .collect();
     let of = |s: &str| -> Vec<&Judged> {
@@ -258,13 +262,13 @@ fn scenario_row(
     let noop_free = |i: usize| runs.get("noop")?.get(i)?.as_ref()?.free_mean_us;
     let row = |s: &String| {
         let own_runs = of(s);
-        let ratio = (*s != rival).then(|| {
-            let logs = own_runs.iter().zip(of(&rival)).map(|(a, b)| {
-                let epsilon = EPSILON * b.possible;
-                libm::log((a.violation + epsilon) / (b.violation + epsilon))
-            });
-            bootstrap(&[logs.filter(|l| l.is_finite()).collect()], 1)
-        });
+        let logs = || {
+            own_runs
+                .iter()
+                .zip(of(&rival))
+                .map(|(a, b)| log_ratio(a, b))
+        };
+        let ratio = (*s != rival).then(|| bootstrap(&[logs().collect()], 1));
         let free: Option<Vec<f64>> = whole
             .iter()
             .zip(&own_runs)
@@ -309,11 +313,9 @@ fn totals(strategy: &str, rows: &[ScenarioRow]) -> StrategyTotals {
     };
     let logs = |r: &ScenarioRow| -> Option<Vec<f64>> {
         let rival = r.strategies.iter().find(|s| s.strategy == r.rival)?;
-        let pairs = own(r)?.runs.into_iter().zip(&rival.runs).map(|(a, b)| {
-            let epsilon = (EPSILON * b.possible).max(1e-9);
-            libm::log((a.violation + epsilon) / (b.violation + epsilon))
-        });
-        Some(pairs.collect()).filter(|l: &Vec<f64>| !l.is_empty())
+        let runs = own(r)?.runs;
+        let pairs = runs.iter().zip(&rival.runs);
+        Some(pairs.map(|(a, b)| log_ratio(a, b)).collect()).filter(|l: &Vec<f64>| !l.is_empty())
     };
     let avoidable: Vec<&ScenarioRow> = rows.iter().filter(|r| r.avoidable).collect();
     let over: Vec<Vec<f64>> = avoidable.iter().filter_map(|r| logs(r)).collect();

@@ -39,19 +39,12 @@ pub enum Fixed {
     Rate,
 }
 
-/// A scenario as a seed has it.
-#[derive(Debug, Clone)]
-pub struct Drawn {
-    /// With its seed.
-    pub file: ScenarioFile,
-}
-
 /// The scenario of a seed: a pure function of its words, what is fixed, and the seed.
 ///
 /// Drawn are a permutation of the classes among volumes, a tier with room for each volume, a common shift of the first phase, of bursts
 /// and of traces' beginnings, and a log-normal factor on each rate (think times by its inverse). Volumes and loads of `[[measurements]]` are
 /// not known here: their classes are dealt in another order, and they begin where the simulator puts them.
-pub fn draw(file: &ScenarioFile, fixed: &BTreeSet<Fixed>, seed: u64) -> Drawn {
+pub fn draw(file: &ScenarioFile, fixed: &BTreeSet<Fixed>, seed: u64) -> ScenarioFile {
     let mut drawn = file.clone();
     let s = &mut drawn.scenario;
     s.seed = seed;
@@ -67,7 +60,7 @@ pub fn draw(file: &ScenarioFile, fixed: &BTreeSet<Fixed>, seed: u64) -> Drawn {
     if !fixed.contains(&Fixed::Place) {
         places(&mut drawn, &mut Rng::new(seed, 4));
     }
-    Drawn { file: drawn }
+    drawn
 }
 
 fn shuffle<T>(items: &mut [T], rng: &mut Rng) {
@@ -130,6 +123,7 @@ fn rates(s: &mut Scenario, rng: &mut Rng) {
     let factor = libm::exp(SPEED_SIGMA * rng.normal());
     for t in &mut s.traces {
         t.speed *= factor;
+        // A little more, so that no rounding makes it shorter than the replay.
         t.period = t.period.map(|p| times(p, 1.001 / factor));
     }
 }

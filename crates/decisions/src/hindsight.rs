@@ -8,6 +8,7 @@ use algo::Rng;
 use serde::{Deserialize, Serialize};
 use units::TierId;
 
+use crate::judge::Judged;
 use crate::script::Path;
 
 /// What a candidate is worth; less is better.
@@ -22,6 +23,15 @@ pub struct Score {
 }
 
 impl Score {
+    /// Of a run.
+    pub fn of(judged: &Judged) -> Self {
+        Self {
+            violation: judged.violation,
+            excess: judged.excess,
+            bytes: judged.bytes as f64,
+        }
+    }
+
     /// One number: what decides between candidates. Excess and bytes (per GiB) count a little.
     pub fn value(&self) -> f64 {
         self.violation + 0.05 * self.excess + 0.01 * self.bytes / (1u64 << 30) as f64

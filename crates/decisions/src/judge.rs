@@ -2,7 +2,7 @@
 
 use model::JobStatus;
 use serde::{Deserialize, Serialize};
-use sim::{GroupKind, Model, MoveRecord, RunResult, solo_loads};
+use sim::{GroupKind, GroupSummary, Model, MoveRecord, RunResult, VolumeModel, solo_loads};
 use units::TierId;
 
 /// A move back within so many migration epochs needs a cause.
@@ -14,7 +14,7 @@ const CAUSE_EPOCHS: usize = 2;
 /// ... if it is the volume's own, or that of one which is at least this share of what the array is asked for.
 const CAUSE_VOLUME_SHARE: f64 = 0.05;
 
-/// Requests per second that volumes would make on the array's fastest tier, each alone there, by volume and migration epoch from the first
+/// Requests per second that volumes would make on the tier where they make most, each alone there, by volume and migration epoch from the first
 /// decision on: what is offered, whatever strategies do.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Offered(Vec<Vec<f64>>);
@@ -87,7 +87,7 @@ pub struct Judged {
     pub violation: f64,
     /// What could have been missed: seconds of volumes with an objective, times weights.
     pub possible: f64,
-    /// Excess over objectives, as a share of them and capped ([`sim::EXCESS_MAX`]), times seconds and weights.
+    /// Excess over objectives, as a share of them and capped ([`algo::objective::excess`]), times seconds and weights.
     pub excess: f64,
     /// By class.
     pub classes: Vec<ClassJudged>,
@@ -117,13 +117,15 @@ pub struct Judged {
 
 /// Judges a run.
 pub fn judge(model: &Model, run: &RunResult, offered: &Offered) -> Judged {
-    let mut judged = Judged::default();
+    let mut judged = Judged {
+        violation: missed(model, run).iter().sum(),
+        ..Judged::default()
+    };
     let (mut free_ios, mut free_us) = (0u64, 0.0);
     for (v, group) in model.volumes.iter().zip(run.of_kind(GroupKind::Volume)) {
         let class = &model.classes[v.class.index()];
         match group.slo_violation_s {
-            Some(seconds) => {
-                judged.violation += class.weight * seconds;
+            Some(_) => {
                 judged.excess += class.weight * group.slo_excess_s.unwrap_or(0.0);
                 judged.possible += class.weight * run.counted_s;
             }
@@ -168,6 +170,15 @@ pub fn judge(model: &Model, run: &RunResult, offered: &Offered) -> Judged {
         }
     }
     judged
+}
+
+/// Seconds in which volumes missed their objective, each times the weight of its class, by volume.
+pub fn missed(model: &Model, run: &RunResult) -> Vec<f64> {
+    let of = |(v, group): (&VolumeModel, &GroupSummary)| {
+        model.classes[v.class.index()].weight * group.slo_violation_s.unwrap_or(0.0)
+    };
+    let groups = run.of_kind(GroupKind::Volume);
+    model.volumes.iter().zip(groups).map(of).collect()
 }
 
 /// Whether an operator's order empties the tier that it leaves.

@@ -23,8 +23,8 @@ pub use bound::solo_violation;
 pub use compare::{
     Comparison, DECISIONS_SCHEMA, RatioInterval, ScenarioRow, StrategyRow, StrategyTotals, compare,
 };
-pub use draw::{Drawn, Fixed, draw};
+pub use draw::{Fixed, draw};
 pub use generate::generate;
 pub use hindsight::{Hindsight, Score, Search, search};
-pub use judge::{ClassJudged, Judged, Offered, judge};
+pub use judge::{ClassJudged, Judged, Offered, judge, missed};
 pub use script::{Path, Script, path_of};

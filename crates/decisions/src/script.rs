@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use model::{Goal, JobStatus, Reason};
 use planner::{ConfigError, Context, Draft, Strategy, Wish};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use sim::{Model, RunResult};
 use units::{TierId, VolumeId};
 
@@ -14,36 +12,28 @@ pub type Path = Vec<Vec<TierId>>;
 
 /// Plays a [`Path`]. Not in the registry: it knows what no strategy knows.
 pub struct Script {
-    by_volume: BTreeMap<String, Vec<u16>>,
-}
-
-/// What is to be played.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ScriptConfig {
-    by_volume: BTreeMap<String, Vec<u16>>,
+    by_volume: BTreeMap<String, Vec<TierId>>,
 }
 
 impl Script {
     /// One that plays this path on this model.
     pub fn of(model: &Model, path: &Path) -> Self {
-        let tiers = |p: &Vec<TierId>| p.iter().map(|t| t.0).collect();
         let names = model.volumes.iter().map(|v| v.name.clone());
-        let by_volume = names.zip(path.iter().map(tiers)).collect();
+        let by_volume = names.zip(path.iter().cloned()).collect();
         Self { by_volume }
     }
 }
 
 impl Strategy for Script {
-    type Config = ScriptConfig;
+    type Config = ();
     type State = ();
     const NAME: &'static str = "script";
     const SUMMARY: &'static str = "does what it was told beforehand";
 
-    fn new(config: ScriptConfig) -> Result<Self, ConfigError> {
-        Ok(Self {
-            by_volume: config.by_volume,
-        })
+    /// One that has nothing to do.
+    fn new((): ()) -> Result<Self, ConfigError> {
+        let by_volume = BTreeMap::new();
+        Ok(Self { by_volume })
     }
 
     fn plan(&self, context: &Context<'_>, _: &(), draft: &mut Draft) {
@@ -57,7 +47,7 @@ impl Strategy for Script {
             let mut wish = Wish::stay(context, VolumeId::from_index(i));
             let path = self.by_volume.get(&v.name);
             let tier = path.and_then(|p| p.get(epoch).or(p.last()));
-            if let Some(tier) = tier.map(|t| TierId(*t)).filter(|t| *t != wish.tier) {
+            if let Some(tier) = tier.copied().filter(|t| *t != wish.tier) {
                 wish.tier = tier;
                 wish.goal = Goal::Latency;
                 wish.reason = Reason::new("script", "it was told so beforehand");

@@ -161,7 +161,9 @@ impl ScenarioFile {
                 device: DeviceId(0),
             });
         }
-        self.place(&topology, &mut volumes)?;
+        for (volume, device) in volumes.iter_mut().zip(self.place(&topology)?) {
+            volume.device = device;
+        }
         let traces = self.traces(traces, &volumes)?;
         let clients = self.clients(&volumes)?;
         let generators = self.generators(&volumes)?;
@@ -294,23 +296,16 @@ impl ScenarioFile {
 
     /// Whether all volumes have room where the scenario has them begin.
     pub fn places_fit(&self, topology: &Topology) -> bool {
-        let volume = |v: &VolumeConfig| VolumeModel {
-            name: v.name.clone(),
-            vm: VmId(0),
-            class: ClassId(0),
-            size: v.size,
-            device: DeviceId(0),
-        };
-        let mut volumes: Vec<VolumeModel> = self.scenario.volumes.iter().map(volume).collect();
-        self.place(topology, &mut volumes).is_ok()
+        self.place(topology).is_ok()
     }
 
     /// Chooses each volume's first device.
-    fn place(&self, topology: &Topology, volumes: &mut [VolumeModel]) -> Result<(), ScenarioError> {
+    fn place(&self, topology: &Topology) -> Result<Vec<DeviceId>, ScenarioError> {
         let mut free: Vec<u64> = topology.devices.iter().map(|d| d.spec.capacity.0).collect();
         // Volumes with a device first, then those with a tier: the others take what is left.
         let configs = &self.scenario.volumes;
-        let mut order: Vec<usize> = (0..volumes.len()).collect();
+        let mut places = vec![DeviceId(0); configs.len()];
+        let mut order: Vec<usize> = (0..configs.len()).collect();
         order.sort_by_key(|i| (configs[*i].device.is_none(), configs[*i].tier.is_none()));
         for i in order {
             let key = if configs[i].device.is_some() {
@@ -320,7 +315,7 @@ impl ScenarioFile {
             };
             let at = format!("volumes[{i}].{key}");
             let devices = self.first_devices(topology, i, &configs[i])?;
-            let size = volumes[i].size.0;
+            let size = configs[i].size.0;
             let share_free = |d: &DeviceId| {
                 (free[d.index()] as f64 / topology.device(*d).spec.capacity.as_f64() * 1e6).round()
                     as u64
@@ -336,16 +331,16 @@ impl ScenarioFile {
                 let most = devices.iter().map(|d| free[d.index()]).max();
                 let why = format!(
                     "no room for volume \"{}\" of {}: the emptiest device has {} free beside the other volumes",
-                    volumes[i].name,
-                    volumes[i].size,
+                    configs[i].name,
+                    configs[i].size,
                     Bytes(most.unwrap_or(0))
                 );
                 return Err(self.fault(&at, why));
             };
             free[device.index()] -= size;
-            volumes[i].device = *device;
+            places[i] = *device;
         }
-        Ok(())
+        Ok(places)
     }
 
     /// Devices that a volume may start on, by what the scenario says.

@@ -52,9 +52,8 @@ pub use flash_config::FlashModel;
 pub use generator::GeneratorModel;
 pub use parse::{ScenarioFile, scenario_schema};
 pub use result::{
-    DeviceSeries, DirectionSeries, DirectionSummary, EXCESS_MAX, GroupKind, GroupSeries,
-    GroupSummary, Manifest, MoveRecord, MoveTotals, RUN_SCHEMA, RunEvent, RunResult, Series,
-    TraceHash,
+    DeviceSeries, DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary,
+    Manifest, MoveRecord, MoveTotals, RUN_SCHEMA, RunEvent, RunResult, Series, TraceHash,
 };
 pub use running::{RunningModel, host_settings};
 pub use sensitivity::{

@@ -7,10 +7,6 @@ use serde::{Deserialize, Serialize};
 use crate::optimum::AssignmentRecord;
 use crate::wear::WearSummary;
 
-/// What a window in which an objective is missed counts at most in [`GroupSummary::slo_excess_s`]: from five times the objective on
-/// it makes no difference how late answers are.
-pub const EXCESS_MAX: f64 = 4.0;
-
 /// Name and version of the layout.
 pub const RUN_SCHEMA: &str = "terrace.sim.run/1";
 
@@ -135,7 +131,7 @@ pub struct GroupSummary {
     /// Seconds in which volumes of the group missed their objective (two volumes in one second are two); `None` without
     /// an objective.
     pub slo_violation_s: Option<f64>,
-    /// By how much they missed it, as a share of the objective and at most [`EXCESS_MAX`], times the seconds of the windows in which
+    /// By how much they missed it, as a share of the objective and capped ([`algo::objective::excess`]), times the seconds of the windows in which
     /// they did; `None` without an objective.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slo_excess_s: Option<f64>,

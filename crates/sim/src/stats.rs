@@ -1,5 +1,6 @@
 //! What is measured: per volume and tier in the inner loop, everything else added up when a window ends.
 
+use algo::objective::excess;
 use algo::{Histogram, WindowHistograms};
 use manager::wire::{Load, LoadOf};
 use model::Objective;
@@ -10,9 +11,7 @@ use crate::Model;
 use crate::deferred::{Deferred, Done};
 use crate::depth::Depth;
 use crate::overdue::LateWaiting;
-use crate::result::{
-    DirectionSeries, DirectionSummary, EXCESS_MAX, GroupKind, GroupSeries, GroupSummary,
-};
+use crate::result::{DirectionSeries, DirectionSummary, GroupKind, GroupSeries, GroupSummary};
 
 const READS: usize = 0;
 const WRITES: usize = 1;
@@ -299,11 +298,11 @@ impl Stats {
         };
         let judged = self.targets[v].map(|target| (target, load.against(target)));
         let violated = judged.is_some_and(|(_, judged)| judged.missed);
-        let excess = judged.and_then(|(target, judged)| {
-            let used = judged.statistic_ns? as f64 / target.latency.0 as f64;
-            Some((used - 1.0).clamp(0.0, EXCESS_MAX))
+        let late = judged.and_then(|(target, judged)| {
+            Some(excess(
+                judged.statistic_ns? as f64 / target.latency.0 as f64,
+            ))
         });
-        let excess = excess.unwrap_or(0.0);
         let held_ns = load.reads.held_ns + load.writes.held_ns;
         let used = judged.and_then(|(target, judged)| {
             // What is injected is no device's doing; of the rest no more than the mean is known then.
@@ -321,7 +320,7 @@ impl Stats {
             group.series.violating_now(violated);
             if violated && counts {
                 group.violation_ns += self.window_ns;
-                group.excess += excess;
+                group.excess += late.unwrap_or(0.0);
             }
         }
     }

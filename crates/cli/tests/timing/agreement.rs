@@ -228,9 +228,10 @@ fn another_device_is_noticed() {
     let _alone = alone();
     let model = scenario();
     let mut other = model.clone();
-    let spec = &mut other.topology.devices[0].spec;
-    spec.read_latency = units::Nanos(spec.read_latency.0 * 2);
-    spec.write_latency = units::Nanos(spec.write_latency.0 * 2);
+    for spec in [&mut other.topology.devices[0].spec, &mut other.actual[0]] {
+        spec.read_latency = units::Nanos(spec.read_latency.0 * 2);
+        spec.write_latency = units::Nanos(spec.write_latency.0 * 2);
+    }
     let (one, other) = (simulated(&model), simulated(&other));
     let apart = compare(&model, &one, &other, &LATE_MAX);
     assert!(

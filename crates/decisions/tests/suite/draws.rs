@@ -69,7 +69,7 @@ fn file() -> ScenarioFile {
 fn a_draw_is_a_function_of_its_seed_and_can_be_built() {
     let mut seen = BTreeSet::new();
     for seed in 1..=40 {
-        let [one, two] = [0, 1].map(|_| draw(&file(), &BTreeSet::new(), seed).file);
+        let [one, two] = [0, 1].map(|_| draw(&file(), &BTreeSet::new(), seed));
         let text = serde_json::to_string(&one.scenario).unwrap();
         assert_eq!(text, serde_json::to_string(&two.scenario).unwrap());
         assert!(seen.insert(text), "{seed}");
@@ -90,7 +90,7 @@ fn a_draw_is_a_function_of_its_seed_and_can_be_built() {
 #[test]
 fn what_is_fixed_is_as_in_the_file() {
     let all = [Fixed::Class, Fixed::Place, Fixed::Phase, Fixed::Rate];
-    let drawn = draw(&file(), &all.into(), 7).file.scenario;
+    let drawn = draw(&file(), &all.into(), 7).scenario;
     let mut own = file().scenario;
     own.seed = 7;
     let json = |s| serde_json::to_value(s).unwrap();
@@ -101,11 +101,7 @@ fn what_is_fixed_is_as_in_the_file() {
             .map(|v| (v.name.clone(), v.tier.clone()))
             .collect()
     };
-    let some = |seed| {
-        draw(&file(), &[Fixed::Class, Fixed::Rate].into(), seed)
-            .file
-            .scenario
-    };
+    let some = |seed| draw(&file(), &[Fixed::Class, Fixed::Rate].into(), seed).scenario;
     assert!((1..20).any(|seed| places(&some(seed)) != places(&own)));
     assert!((1..20).all(|seed| some(seed).clients[0].habits == own.clients[0].habits));
 }

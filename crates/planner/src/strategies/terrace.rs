@@ -23,10 +23,10 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use model::{Effect, Prediction, Reason, Rejection, TierOption, Verdict};
+use model::{Effect, Prediction, Reason, Rejection, Verdict};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use units::{TierId, VolumeId};
+use units::VolumeId;
 
 use crate::{ConfigError, Context, Draft, Strategy, Wish};
 
@@ -43,15 +43,6 @@ pub struct Terrace;
 #[serde(deny_unknown_fields)]
 pub struct TerraceConfig {}
 
-/// A move that is asked for.
-struct Planned {
-    volume: usize,
-    from: String,
-    to: String,
-    /// Mean latency that is predicted.
-    predicted_us: Option<f64>,
-}
-
 /// What it remembers, by name: ids are only good for one inventory.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct TerraceState {
@@ -60,7 +51,6 @@ pub struct TerraceState {
     /// What devices turned out to be.
     learned: Learned,
     /// Bundles that were decided, as volumes and devices, until all of their moves have begun.
-    #[serde(default)]
     decided: Vec<Vec<(String, String)>>,
 }
 
@@ -98,7 +88,7 @@ impl Strategy for Terrace {
         let mut search = Search::new(context, &histories, &next.learned);
         let bundles = search.bundles(&known(facts, &state.decided));
         let mut wishes: Vec<Wish> = (0..facts.volumes.len())
-            .map(|i| self.stay(context, &search, VolumeId::from_index(i)))
+            .map(|i| stay(context, &search, VolumeId::from_index(i)))
             .collect();
         let named = |m: &Moved| {
             let device = facts.topology.device(m.to).name.clone();
@@ -109,102 +99,80 @@ impl Strategy for Terrace {
             .map(|b| b.moves.iter().map(named).collect())
             .collect();
         let sigma = next.learned.sigma();
-        let planned: Vec<Planned> = bundles
-            .iter()
-            .flat_map(|b| self.wish(context, &search, b, sigma, &mut wishes))
-            .collect();
-        draft.wishes = wishes;
-        draft.notes = search.into_notes();
-        next.decided = decided;
-        for p in planned {
-            let history = next.volumes.get_mut(&facts.volumes[p.volume].name);
-            history.expect("inserted before").planned(facts.at, p);
+        for bundle in &bundles {
+            wish(context, &search, bundle, sigma, &mut wishes);
         }
+        next.decided = decided;
+        for m in bundles.iter().flat_map(|b| &b.moves) {
+            let to = &facts.topology.device(m.to).name;
+            let predicted_us = wishes[m.volume].effect.latency_after_us;
+            let history = next.volumes.get_mut(&facts.volumes[m.volume].name);
+            history
+                .expect("inserted before")
+                .planned(facts.at, to, predicted_us);
+        }
+        draft.wishes = wishes;
         next
     }
 }
 
-impl Terrace {
-    /// A wish to stay, with what every tier would be.
-    fn stay(&self, context: &Context<'_>, search: &Search<'_>, id: VolumeId) -> Wish {
-        let facts = context.facts;
-        let mut wish = Wish::stay(context, id);
-        let measured = facts.volumes[id.index()].measured;
-        wish.options = facts
-            .topology
-            .tier_ids()
-            .map(|t| {
-                let predicted = search.predicted(id.index(), t);
-                TierOption {
-                    tier: facts.topology.tier(t).name.clone(),
-                    score: predicted.map(|p| -p.cost),
-                    parts: None,
-                    predicted: predicted.zip(measured).map(|(p, m)| Prediction {
-                        latency_us: p.mean_us,
-                        iops: m.iops(),
-                        mib_per_s: m.bytes_per_s() / (1u64 << 20) as f64,
-                    }),
-                    move_s: None,
-                    verdict: match predicted {
-                        None if t != wish.tier => Verdict::Rejected {
-                            by: Rejection::NoMeasurement,
-                        },
-                        _ => Verdict::NotNeeded,
-                    },
-                }
-            })
-            .collect();
-        if let Some(m) = measured {
-            wish.evidence.insert("iops".into(), m.iops());
-            if let Some(us) = m.latency_mean_us() {
-                wish.evidence.insert("latency_mean_us".into(), us);
-            }
+/// A wish to stay, with what every tier would be.
+fn stay(context: &Context<'_>, search: &Search<'_>, id: VolumeId) -> Wish {
+    let facts = context.facts;
+    let mut wish = Wish::stay(context, id);
+    let measured = facts.volumes[id.index()].measured;
+    for (t, option) in facts.topology.tier_ids().zip(&mut wish.options) {
+        let predicted = search.predicted(id.index(), t);
+        option.score = predicted.map(|p| -p.cost);
+        option.predicted = predicted.zip(measured).map(|(p, m)| Prediction {
+            latency_us: p.mean_us,
+            iops: m.iops(),
+            mib_per_s: m.bytes_per_s() / (1u64 << 20) as f64,
+        });
+        if predicted.is_none() && t != wish.tier {
+            let by = Rejection::NoMeasurement;
+            option.verdict = Verdict::Rejected { by };
         }
-        wish
     }
-
-    /// Makes a bundle's moves wishes.
-    fn wish(
-        &self,
-        context: &Context<'_>,
-        search: &Search<'_>,
-        bundle: &Bundle,
-        sigma: f64,
-        wishes: &mut [Wish],
-    ) -> Vec<Planned> {
-        let facts = context.facts;
-        let mut planned = vec![];
-        for m in &bundle.moves {
-            let v = &facts.volumes[m.volume];
-            let wish = &mut wishes[m.volume];
-            let tier = facts.topology.tier_of(m.to);
-
-            wish.tier = tier;
-            wish.device = Some(m.to);
-            wish.value = bundle.gain / bundle.bytes_gib.max(1e-3);
-            wish.device_share = search.use_of(m.volume, m.to);
-            wish.relieves = bundle.relieves;
-            wish.reason = reason(bundle, m.volume, facts);
-            let after = search.after(m.volume, m.to);
-            let before = v.measured.and_then(|m| m.latency_mean_us());
-            wish.effect = Effect {
-                latency_before_us: before,
-                latency_after_us: after,
-                latency_after_range_us: after.map(|us| {
-                    let wide = libm::exp(RATES.interval_z * sigma);
-                    (us / wide, us * wide)
-                }),
-                iops_before: v.measured.map(|m| m.iops()),
-                iops_after: v.measured.map(|m| m.iops()),
-            };
-            planned.push(Planned {
-                volume: m.volume,
-                from: facts.topology.device(v.device).name.clone(),
-                to: facts.topology.device(m.to).name.clone(),
-                predicted_us: after,
-            });
+    if let Some(m) = measured {
+        wish.evidence.insert("iops".into(), m.iops());
+        if let Some(us) = m.latency_mean_us() {
+            wish.evidence.insert("latency_mean_us".into(), us);
         }
-        planned
+    }
+    wish
+}
+
+/// Makes a bundle's moves wishes.
+fn wish(
+    context: &Context<'_>,
+    search: &Search<'_>,
+    bundle: &Bundle,
+    sigma: f64,
+    wishes: &mut [Wish],
+) {
+    let facts = context.facts;
+    for m in &bundle.moves {
+        let v = &facts.volumes[m.volume];
+        let wish = &mut wishes[m.volume];
+        wish.tier = facts.topology.tier_of(m.to);
+        wish.device = Some(m.to);
+        wish.value = bundle.gain / bundle.bytes_gib.max(1e-3);
+        wish.device_share = search.use_of(m.volume, m.to);
+        wish.relieves = bundle.relieves;
+        wish.reason = reason(bundle, m.volume, facts);
+        let after = search.after(m.volume, m.to);
+        let before = v.measured.and_then(|m| m.latency_mean_us());
+        wish.effect = Effect {
+            latency_before_us: before,
+            latency_after_us: after,
+            latency_after_range_us: after.map(|us| {
+                let wide = libm::exp(RATES.interval_z * sigma);
+                (us / wide, us * wide)
+            }),
+            iops_before: v.measured.map(|m| m.iops()),
+            iops_after: v.measured.map(|m| m.iops()),
+        };
     }
 }
 
@@ -255,9 +223,4 @@ fn known(facts: &model::Facts, decided: &[Vec<(String, String)>]) -> Vec<Vec<Mov
     };
     let of_bundle = |b: &Vec<(String, String)>| b.iter().map(of).collect();
     decided.iter().filter_map(of_bundle).collect()
-}
-
-/// The tier that a device belongs to, by its number.
-fn tier_of(facts: &model::Facts, device: usize) -> TierId {
-    facts.topology.devices[device].tier
 }

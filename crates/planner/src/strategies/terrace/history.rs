@@ -20,6 +20,8 @@ const TURNS: usize = 3;
 const TURNS_WITHIN: u64 = 80;
 /// Use of a device from which it counts as full.
 const FULL: f64 = 0.93;
+/// Use of a device up to which latencies say what it is, and not who waits for it.
+pub(super) const CALM: f64 = 0.9;
 /// What an epoch on a full device leaves of what was known of a volume's demand.
 const DEMAND_KEEPS: f64 = 0.99;
 /// Monitor epochs after a move in which a load changes for that.
@@ -56,6 +58,21 @@ pub(super) struct Sample {
 }
 
 impl Sample {
+    /// What was measured; what it means is not known yet.
+    pub(super) fn of(epoch: u64, m: &Measured) -> Self {
+        let seconds = m.window.as_secs_f64();
+        Self {
+            epoch,
+            iops: [m.reads.ios as f64 / seconds, m.writes.ios as f64 / seconds],
+            bytes: [m.mean_bytes(Op::Read), m.mean_bytes(Op::Write)],
+            stat_us: None,
+            mean_us: m.latency_mean_us(),
+            outstanding: m.outstanding,
+            full: false,
+            residual: 1.0,
+        }
+    }
+
     pub(super) fn total(&self) -> f64 {
         self.iops[0] + self.iops[1]
     }
@@ -65,7 +82,7 @@ impl Sample {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Planned {
     at: Nanos,
-    from: String,
+    /// The device that it is for.
     to: String,
     /// Mean latency that was predicted.
     predicted_us: Option<f64>,
@@ -83,7 +100,6 @@ pub(super) struct History {
     /// Requests per second that it would make where nothing is full, as far as is known.
     demand: f64,
     /// Whether it was ever seen where nothing was full.
-    #[serde(default)]
     seen_free: bool,
     /// Requests that it keeps in flight where it has to wait.
     depth: f64,
@@ -115,18 +131,12 @@ impl History {
             return;
         }
         let statistic = facts.classes[v.class.index()].target.map(|t| t.statistic);
-        let seconds = m.window.as_secs_f64();
         let rho = facts.devices[v.device.index()].utilization;
         let known = m.ios() >= REQUESTS_MIN;
         let mut sample = Sample {
-            epoch: facts.epoch,
-            iops: [m.reads.ios as f64 / seconds, m.writes.ios as f64 / seconds],
-            bytes: [m.mean_bytes(Op::Read), m.mean_bytes(Op::Write)],
             stat_us: stat_us(&m, statistic.unwrap_or(SloStatistic::Mean)).filter(|_| m.ios() > 0),
-            mean_us: m.latency_mean_us(),
-            outstanding: m.outstanding,
             full: rho > FULL,
-            residual: 1.0,
+            ..Sample::of(facts.epoch, &m)
         };
         let device = v.device.index();
         let modelled = model_mean_us(facts, device, &sample, rho, m.outstanding.max(1.0), learned);
@@ -153,7 +163,7 @@ impl History {
         let own_doing = moved || sample.full || self.samples.iter().any(|s| s.full);
         if let (Some(stat), Some(mean)) = (sample.stat_us, sample.mean_us)
             && known
-            && rho < 0.9
+            && rho < CALM
             && mean > 0.0
         {
             let now = (stat / mean).clamp(0.5, 10.0);
@@ -248,12 +258,11 @@ impl History {
     }
 
     /// A move is asked for.
-    pub(super) fn planned(&mut self, at: Nanos, planned: super::Planned) {
+    pub(super) fn planned(&mut self, at: Nanos, to: &str, predicted_us: Option<f64>) {
         self.planned = Some(Planned {
             at,
-            from: planned.from,
-            to: planned.to,
-            predicted_us: planned.predicted_us,
+            to: to.into(),
+            predicted_us,
             seen: false,
         });
     }
@@ -299,8 +308,8 @@ impl History {
         self.depth.max(DEPTH_MIN)
     }
 
-    /// The tier that it came from by the last move that was asked for, and when.
-    pub(super) fn came_from(&self) -> Option<(&str, Nanos)> {
-        self.planned.as_ref().map(|p| (p.from.as_str(), p.at))
+    /// When its last move was asked for, if that came to be.
+    pub(super) fn sent_at(&self) -> Option<Nanos> {
+        self.planned.as_ref().map(|p| p.at)
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use model::{DeviceSpec, Facts, Op};
 use serde::{Deserialize, Serialize};
 
-use super::history::{REQUESTS_MIN, Sample};
+use super::history::{CALM, REQUESTS_MIN, Sample};
 use super::rates::RATES;
 
 /// What an epoch keeps of what was known before.
@@ -50,19 +50,9 @@ impl Learned {
             let (mut told, mut ratios, mut weights) = (0.0, 0.0, 0.0);
             for v in facts.volumes.iter().filter(|v| v.device.index() == d) {
                 let Some(m) = v.measured else { continue };
-                let seconds = m.window.as_secs_f64();
-                let sample = Sample {
-                    epoch: 0,
-                    iops: [m.reads.ios as f64 / seconds, m.writes.ios as f64 / seconds],
-                    bytes: [m.mean_bytes(Op::Read), m.mean_bytes(Op::Write)],
-                    stat_us: None,
-                    outstanding: m.outstanding,
-                    residual: 1.0,
-                    mean_us: m.latency_mean_us(),
-                    full: false,
-                };
+                let sample = Sample::of(facts.epoch, &m);
                 told += occupancy(&device.spec, &sample);
-                if m.ios() < REQUESTS_MIN || v.calibrating || rho > 0.9 {
+                if m.ios() < REQUESTS_MIN || v.calibrating || rho > CALM {
                     continue;
                 }
                 let plain = plain_mean_us(&device.spec, &sample, rho, f64::INFINITY);
@@ -135,7 +125,7 @@ pub(super) fn occupancy(spec: &DeviceSpec, s: &Sample) -> f64 {
 /// Mean latency of a load on a device that is so busy, by what is told of it: the bare one on its load curve, and a wait for its turn
 /// (Poisson arrivals, even service: Pollaczek and Khinchine), which stops growing where
 /// all who wait for answers, `in_flight` requests of the device, do so.
-fn plain_mean_us(spec: &DeviceSpec, s: &Sample, rho: f64, in_flight: f64) -> f64 {
+pub(super) fn plain_mean_us(spec: &DeviceSpec, s: &Sample, rho: f64, in_flight: f64) -> f64 {
     let total = s.total();
     if total <= 0.0 {
         return 0.0;

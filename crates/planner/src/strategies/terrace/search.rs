@@ -1,12 +1,12 @@
 //! What every placement would have missed in the epochs of the history, and the bundles of moves that are worth their price.
 
+use algo::{normal_cdf, objective::excess};
 use model::Facts;
 use units::{DeviceId, TierId};
 
 use super::history::{EPOCHS, History, Sample};
-use super::learned::{Learned, model_mean_us, occupancy};
+use super::learned::{Learned, occupancy, plain_mean_us};
 use super::rates::RATES;
-use super::tier_of;
 use crate::Context;
 use crate::rate::copy_bandwidth;
 
@@ -57,35 +57,29 @@ pub(super) struct Predicted {
     pub cost: f64,
 }
 
-/// One volume in one epoch of the history on one device.
-#[derive(Clone, Copy, Default)]
-struct Cell {
-    /// Share of the device's time.
-    usage: f64,
-}
-
 /// The search for one plan.
 pub(super) struct Search<'a> {
     context: &'a Context<'a>,
     histories: &'a [&'a History],
-    learned: &'a Learned,
-    /// Epochs of the history, oldest first.
-    epochs: Vec<u64>,
+    /// Measured over modelled latency, by device.
+    slower: Vec<f64>,
+    /// Spread of predictions elsewhere.
+    sigma_there: f64,
+    /// Epochs of the history.
+    epochs: usize,
     /// By volume and epoch: its load; none before it is known.
     samples: Vec<Vec<Option<Sample>>>,
-    /// By volume, device, epoch.
-    cells: Vec<Cell>,
+    /// Share of a device's time that a volume takes, by volume, device, epoch.
+    usage: Vec<f64>,
     /// Where every volume is by now, in this plan.
     place: Vec<usize>,
+    /// The volumes of each device, rising, and what they cost there, by epoch: kept as `place` changes.
+    on: Vec<Vec<usize>>,
+    now: Vec<Vec<f64>>,
     /// Free space by device, in this plan.
     free: Vec<i128>,
     /// Volumes that take no further part.
     done: Vec<bool>,
-    notes: Vec<String>,
-}
-
-fn normal_cdf(x: f64) -> f64 {
-    0.5 * libm::erfc(-x / std::f64::consts::SQRT_2)
 }
 
 impl<'a> Search<'a> {
@@ -115,17 +109,19 @@ impl<'a> Search<'a> {
             place[m.volume.index()] = m.to.index(); // where it will be
         }
         let devices = facts.topology.devices.len();
-        let mut cells = vec![Cell::default(); facts.volumes.len() * devices * epochs.len()];
-        for (v, of_volume) in samples.iter().enumerate() {
-            for d in 0..devices {
-                let spec = &facts.topology.devices[d].spec;
-                let factor = learned.usage(facts, d);
-                for (e, s) in of_volume.iter().enumerate() {
-                    let cell = &mut cells[(v * devices + d) * epochs.len() + e];
-                    let asked = s.map(|s| histories[v].hidden(&s) * occupancy(spec, &s));
-                    cell.usage = factor * asked.unwrap_or(0.0);
-                }
+        let factors: Vec<f64> = (0..devices).map(|d| learned.usage(facts, d)).collect();
+        let mut usage = Vec::with_capacity(facts.volumes.len() * devices * epochs.len());
+        for (history, of_volume) in histories.iter().zip(&samples) {
+            for (device, factor) in facts.topology.devices.iter().zip(&factors) {
+                usage.extend(of_volume.iter().map(|s| {
+                    let asked = s.map(|s| history.hidden(&s) * occupancy(&device.spec, &s));
+                    factor * asked.unwrap_or(0.0)
+                }));
             }
+        }
+        let mut on = vec![vec![]; devices];
+        for (v, d) in place.iter().enumerate() {
+            on[*d].push(v);
         }
         let free = facts
             .devices
@@ -140,22 +136,23 @@ impl<'a> Search<'a> {
         let done = (0..facts.volumes.len())
             .map(|v| facts.volumes[v].measured.is_none() || moving(v))
             .collect();
-        Self {
+        let mut search = Self {
             context,
             histories,
-            learned,
-            epochs,
+            slower: (0..devices).map(|d| learned.latency(facts, d)).collect(),
+            sigma_there: learned.sigma(),
+            epochs: epochs.len(),
             samples,
-            cells,
+            usage,
             place,
+            on,
+            now: vec![],
             free,
             done,
-            notes: vec![],
-        }
-    }
-
-    pub(super) fn into_notes(self) -> Vec<String> {
-        self.notes
+        };
+        let cost = |d: usize| search.device_cost(d, &search.on[d], 0.0);
+        search.now = (0..devices).map(cost).collect();
+        search
     }
 
     fn facts(&self) -> &'a Facts {
@@ -164,7 +161,7 @@ impl<'a> Search<'a> {
 
     fn usage(&self, v: usize, d: usize, e: usize) -> f64 {
         let devices = self.facts().topology.devices.len();
-        self.cells[(v * devices + d) * self.epochs.len() + e].usage
+        self.usage[(v * devices + d) * self.epochs + e]
     }
 
     /// What a volume would miss on a device that is so busy, per second, and its mean latency.
@@ -176,7 +173,8 @@ impl<'a> Search<'a> {
         let volume = &facts.volumes[v];
         let here = volume.device.index() == d;
         let class = &facts.classes[volume.class.index()];
-        let modelled = model_mean_us(facts, d, &sample, rho, in_flight, self.learned);
+        let spec = &facts.topology.devices[d].spec;
+        let modelled = plain_mean_us(spec, &sample, rho, in_flight) * self.slower[d];
         let carried = match here {
             true => sample.residual,
             false => libm::sqrt(sample.residual),
@@ -187,7 +185,6 @@ impl<'a> Search<'a> {
             let cost = RATES.free * class.weight * counts * libm::log((mean_us / 10.0).max(1.0));
             return (cost, mean_us);
         };
-        let spec = &facts.topology.devices[d].spec;
         let usual = self.histories[v].ratio(target.statistic, spec.jitter_sigma);
         let ratio = match (here, sample.stat_us, sample.mean_us) {
             (true, Some(stat), Some(mean)) if mean > 0.0 => stat / mean,
@@ -196,17 +193,17 @@ impl<'a> Search<'a> {
         let used = mean_us * ratio / target.latency.as_micros_f64();
         let sigma = match here {
             true => RATES.sigma_here,
-            false => self.learned.sigma(),
+            false => self.sigma_there,
         };
         let missed = normal_cdf(libm::log(used.max(1e-6)) / sigma);
-        let excess = (used - 1.0).clamp(0.0, 4.0);
+        let excess = excess(used);
         let cost = missed + RATES.excess * excess + RATES.faster * used.min(1.0);
         (class.weight * cost, mean_us)
     }
 
     /// Costs of all volumes on a device by epoch, with these on it and so much more to do.
     fn device_cost(&self, d: usize, volumes: &[usize], more: f64) -> Vec<f64> {
-        (0..self.epochs.len())
+        (0..self.epochs)
             .map(|e| {
                 let (rho, in_flight) = self.load(d, e, volumes);
                 let load = (rho + more, in_flight);
@@ -223,53 +220,38 @@ impl<'a> Search<'a> {
         (rho, in_flight)
     }
 
-    fn on(&self, d: usize) -> Vec<usize> {
-        (0..self.place.len())
-            .filter(|v| self.place[*v] == d)
-            .collect()
-    }
-
     /// Bundles that are worth their price, most valuable first; each volume is in one at most.
     pub(super) fn bundles(&mut self, begun: &[Vec<Moved>]) -> Vec<Bundle> {
-        let devices = self.facts().topology.devices.len();
         let mut taken = vec![];
         // What was decided and has not begun yet goes on, if it still pays.
         for moves in begun {
-            let on: Vec<Vec<usize>> = (0..devices).map(|d| self.on(d)).collect();
-            let now: Vec<Vec<f64>> = (0..devices)
-                .map(|d| self.device_cost(d, &on[d], 0.0))
-                .collect();
             let free = |m: &Moved| !self.done[m.volume] && self.place[m.volume] != m.to.index();
             let left: Vec<Moved> = moves.iter().copied().filter(free).collect();
             if left.is_empty() || !self.room_for(&left) {
                 continue;
             }
-            if let Some(bundle) = self.judged(left, &on, &now, Gate::Decided) {
+            if let Some(bundle) = self.judged(left, Gate::Decided) {
                 self.take(&bundle);
                 taken.push(bundle);
             }
         }
         while taken.len() < BUNDLES_MAX {
-            let on: Vec<Vec<usize>> = (0..devices).map(|d| self.on(d)).collect();
-            let now: Vec<Vec<f64>> = (0..devices)
-                .map(|d| self.device_cost(d, &on[d], 0.0))
-                .collect();
             let mut best: Option<Bundle> = None;
             for v in 0..self.place.len() {
                 if self.done[v] {
                     continue;
                 }
                 let from = self.place[v];
-                if mean(&now[from]) < COST_MIN {
+                if mean(&self.now[from]) < COST_MIN {
                     continue;
                 }
-                for to in 0..devices {
+                for to in 0..self.on.len() {
                     if to == from {
                         continue;
                     }
-                    for moves in self.ways(v, to, &on) {
+                    for moves in self.ways(v, to) {
                         let better = best.as_ref().map_or(0.0, |b| b.gain - b.price);
-                        if let Some(bundle) = self.judged(moves, &on, &now, Gate::Regret)
+                        if let Some(bundle) = self.judged(moves, Gate::Regret)
                             && bundle.gain - bundle.price > better
                         {
                             best = Some(bundle);
@@ -285,13 +267,32 @@ impl<'a> Search<'a> {
     }
 
     fn take(&mut self, bundle: &Bundle) {
+        let touched = self.touched(&bundle.moves);
         for m in &bundle.moves {
             let size = i128::from(self.facts().volumes[m.volume].size.0);
-            self.free[self.place[m.volume]] += size;
-            self.free[m.to.index()] -= size;
-            self.place[m.volume] = m.to.index();
+            let (from, to) = (self.place[m.volume], m.to.index());
+            self.free[from] += size;
+            self.free[to] -= size;
+            self.place[m.volume] = to;
             self.done[m.volume] = true;
+            self.on[from].retain(|v| *v != m.volume);
+            let at = self.on[to].partition_point(|v| *v < m.volume);
+            self.on[to].insert(at, m.volume);
         }
+        for d in touched {
+            self.now[d] = self.device_cost(d, &self.on[d], 0.0);
+        }
+    }
+
+    /// The devices that moves leave and come to.
+    fn touched(&self, moves: &[Moved]) -> Vec<usize> {
+        let mut touched: Vec<usize> = moves
+            .iter()
+            .flat_map(|m| [self.place[m.volume], m.to.index()])
+            .collect();
+        touched.sort_unstable();
+        touched.dedup();
+        touched
     }
 
     /// Whether all of them have room when all of them are made.
@@ -306,10 +307,9 @@ impl<'a> Search<'a> {
     }
 
     /// Ways to bring a volume to a device: by itself, or with one that makes room and goes wherever there is room for it.
-    fn ways(&self, v: usize, to: usize, on: &[Vec<usize>]) -> Vec<Vec<Moved>> {
+    fn ways(&self, v: usize, to: usize) -> Vec<Vec<Moved>> {
         let facts = self.facts();
-        let tier = tier_of(facts, to);
-        if !self.may(v, tier) {
+        if !self.may(v, to) {
             return vec![];
         }
         let size = |v: usize| i128::from(facts.volumes[v].size.0);
@@ -322,7 +322,8 @@ impl<'a> Search<'a> {
             ways.push(vec![first]);
         }
         let from = self.place[v];
-        let mut others: Vec<usize> = on[to].iter().copied().filter(|u| !self.done[*u]).collect();
+        let stays = |u: &usize| !self.done[*u];
+        let mut others: Vec<usize> = self.on[to].iter().copied().filter(stays).collect();
         let weight = |u: &usize| facts.classes[facts.volumes[*u].class.index()].weight;
         others.sort_by(|a, b| weight(a).total_cmp(&weight(b)).then(a.cmp(b)));
         for u in others.into_iter().take(EVICTED_MAX) {
@@ -330,8 +331,7 @@ impl<'a> Search<'a> {
                 continue;
             }
             for other in 0..self.free.len() {
-                let tier = tier_of(facts, other);
-                if other == to || !self.may(u, tier) {
+                if other == to || !self.may(u, other) {
                     continue;
                 }
                 let left = self.free[other] + if other == from { size(v) } else { 0 };
@@ -349,15 +349,15 @@ impl<'a> Search<'a> {
         ways
     }
 
-    /// Whether a volume may go to a tier: rules, and rest after its last move.
-    fn may(&self, v: usize, tier: TierId) -> bool {
+    /// Whether a volume may go to a device: rules, and rest after its last move.
+    fn may(&self, v: usize, d: usize) -> bool {
         let Context { facts, policy, .. } = *self.context;
-        if policy.takes_no_data(tier) {
+        if policy.takes_no_data(facts.topology.devices[d].tier) {
             return false;
         }
         let rest = policy.epochs.migration.0.saturating_mul(RATES.rest_epochs);
-        match self.histories[v].came_from() {
-            Some((_, at)) if facts.at.saturating_sub(at).0 < rest => self.changed_since(v, at.0),
+        match self.histories[v].sent_at() {
+            Some(at) if facts.at.saturating_sub(at).0 < rest => self.changed_since(v, at.0),
             _ => true,
         }
     }
@@ -380,22 +380,11 @@ impl<'a> Search<'a> {
     }
 
     /// What a bundle is worth; none if it is not worth its price, or staying has not cost as much yet.
-    fn judged(
-        &self,
-        moves: Vec<Moved>,
-        on: &[Vec<usize>],
-        now: &[Vec<f64>],
-        gate: Gate,
-    ) -> Option<Bundle> {
+    fn judged(&self, moves: Vec<Moved>, gate: Gate) -> Option<Bundle> {
         let Context { facts, policy, .. } = *self.context;
-        let mut touched: Vec<usize> = moves
-            .iter()
-            .flat_map(|m| [self.place[m.volume], m.to.index()])
-            .collect();
-        touched.sort_unstable();
-        touched.dedup();
-        let mut gains = vec![0.0; self.epochs.len()];
-        for d in &touched {
+        let (on, now) = (&self.on, &self.now);
+        let mut gains = vec![0.0; self.epochs];
+        for d in &self.touched(&moves) {
             let stays = |v: &usize| moves.iter().all(|m| m.volume != *v);
             let mut volumes: Vec<usize> = on[*d].iter().copied().filter(stays).collect();
             volumes.extend(
@@ -461,8 +450,7 @@ impl<'a> Search<'a> {
             .copied()
             .chain([first.volume])
             .collect();
-        let e = self.epochs.len() - 1;
-
+        let e = self.epochs - 1;
         let from = self.place[first.volume];
         let own_before = self
             .cost(first.volume, from, e, self.load(from, e, &on[from]))
@@ -483,8 +471,8 @@ impl<'a> Search<'a> {
     fn regretted(&self, v: usize) -> usize {
         let Context { facts, policy, .. } = *self.context;
         let own = self.histories[v].samples.len();
-        let since = match self.histories[v].came_from() {
-            Some((_, at)) => {
+        let since = match self.histories[v].sent_at() {
+            Some(at) => {
                 let epochs = facts.at.saturating_sub(at).0 / policy.epochs.monitor.0.max(1);
                 usize::try_from(epochs).unwrap_or(usize::MAX)
             }
@@ -497,10 +485,10 @@ impl<'a> Search<'a> {
     pub(super) fn predicted(&self, v: usize, tier: TierId) -> Option<Predicted> {
         let facts = self.facts();
         facts.volumes[v].measured?;
-        let e = self.epochs.len().checked_sub(1)?;
+        let e = self.epochs.checked_sub(1)?;
         let of = |d: &DeviceId| {
             let d = d.index();
-            let mut volumes = self.on(d);
+            let mut volumes = self.on[d].clone();
             if self.place[v] != d {
                 volumes.push(v);
             }
@@ -514,15 +502,15 @@ impl<'a> Search<'a> {
 
     /// Mean latency of a volume where this plan has it.
     pub(super) fn after(&self, v: usize, to: DeviceId) -> Option<f64> {
-        let e = self.epochs.len().checked_sub(1)?;
+        let e = self.epochs.checked_sub(1)?;
         let d = to.index();
-        let mean_us = self.cost(v, d, e, self.load(d, e, &self.on(d))).1;
+        let mean_us = self.cost(v, d, e, self.load(d, e, &self.on[d])).1;
         (mean_us > 0.0).then_some(mean_us)
     }
 
     /// Share of a device's time that a volume takes.
     pub(super) fn use_of(&self, v: usize, d: DeviceId) -> f64 {
-        self.usage(v, d.index(), self.epochs.len() - 1)
+        self.usage(v, d.index(), self.epochs - 1)
     }
 }
 
