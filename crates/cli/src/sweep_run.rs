@@ -13,7 +13,6 @@ use sim::{RunOptions, RunProgress};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::inputs::Inputs;
-use crate::live::message;
 use crate::sweep_bar::{State, SweepBar};
 use crate::sweep_cells::{self, Cells};
 
