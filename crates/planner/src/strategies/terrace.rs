@@ -15,7 +15,9 @@
 //! When not to use it: where nothing has an objective, since faster is worth next to nothing to it.
 
 mod history;
+mod latency;
 mod learned;
+mod patterns;
 mod rates;
 mod search;
 #[cfg(test)]
@@ -67,14 +69,15 @@ impl Strategy for Terrace {
 
     fn plan(&self, context: &Context<'_>, state: &TerraceState, draft: &mut Draft) -> TerraceState {
         let facts = context.facts;
+        let (learned, now) = state.learned.absorbed(facts);
         let mut next = TerraceState {
             volumes: BTreeMap::new(),
-            learned: state.learned.absorbed(facts),
+            learned,
             decided: state.decided.clone(),
         };
         for v in &facts.volumes {
             let mut history = state.volumes.get(&v.name).cloned().unwrap_or_default();
-            history.absorb(facts, v, &mut next.learned);
+            history.absorb(facts, v, &now[v.device.index()], &mut next.learned);
             next.volumes.insert(v.name.clone(), history);
         }
         if !facts.placement_due {
@@ -99,17 +102,22 @@ impl Strategy for Terrace {
             .map(|b| b.moves.iter().map(named).collect())
             .collect();
         let sigma = next.learned.sigma();
-        for bundle in &bundles {
-            wish(context, &search, bundle, sigma, &mut wishes);
+        for (rank, bundle) in bundles.iter().enumerate() {
+            wish(context, &search, (bundle, rank), sigma, &mut wishes);
         }
         next.decided = decided;
-        for m in bundles.iter().flat_map(|b| &b.moves) {
-            let to = &facts.topology.device(m.to).name;
-            let predicted_us = wishes[m.volume].effect.latency_after_us;
-            let history = next.volumes.get_mut(&facts.volumes[m.volume].name);
-            history
-                .expect("inserted before")
-                .planned(facts.at, to, predicted_us);
+        for bundle in &bundles {
+            for (m, (planned_s, strained)) in bundle.moves.iter().zip(&bundle.copies) {
+                let volume = &facts.volumes[m.volume];
+                let to = &facts.topology.device(m.to).name;
+                let from = &facts.topology.device(volume.device).name;
+                let predicted_us = wishes[m.volume].effect.latency_after_us;
+                let history = next.volumes.get_mut(&volume.name);
+                let history = history.expect("inserted before");
+                history.planned(facts.at, from, to, predicted_us);
+                next.learned
+                    .asked_for(&volume.name, to, *planned_s, *strained);
+            }
         }
         draft.wishes = wishes;
         next
@@ -147,21 +155,22 @@ fn stay(context: &Context<'_>, search: &Search<'_>, id: VolumeId) -> Wish {
 fn wish(
     context: &Context<'_>,
     search: &Search<'_>,
-    bundle: &Bundle,
+    (bundle, rank): (&Bundle, usize),
     sigma: f64,
     wishes: &mut [Wish],
 ) {
     let facts = context.facts;
-    for m in &bundle.moves {
+    for (m, after) in bundle.moves.iter().zip(&bundle.after_us) {
         let v = &facts.volumes[m.volume];
         let wish = &mut wishes[m.volume];
         wish.tier = facts.topology.tier_of(m.to);
         wish.device = Some(m.to);
-        wish.value = bundle.gain / bundle.bytes_gib.max(1e-3);
+        // In the order of bundles, whatever their bytes.
+        wish.value = (1000.0 - rank as f64) * v.size.as_f64() / (1u64 << 30) as f64;
         wish.device_share = search.use_of(m.volume, m.to);
         wish.relieves = bundle.relieves;
         wish.reason = reason(bundle, m.volume, facts);
-        let after = search.after(m.volume, m.to);
+        let after = *after;
         let before = v.measured.and_then(|m| m.latency_mean_us());
         wish.effect = Effect {
             latency_before_us: before,

@@ -1,10 +1,11 @@
 //! What is known of a volume: its load, epoch by epoch, since it last changed.
 
-use model::{Facts, Measured, Op, SloStatistic, VolumeFacts};
+use model::{Facts, LatencySummary, Measured, Op, SloStatistic, VolumeFacts};
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
-use super::learned::{Learned, model_mean_us};
+use super::latency::{Busy, Latency, Load};
+use super::learned::{DeviceNow, Learned};
 
 /// Epochs that are kept.
 pub(super) const EPOCHS: usize = 16;
@@ -18,7 +19,7 @@ const CHANGE_IOPS_MIN: f64 = 5.0;
 const TURNS: usize = 3;
 /// Monitor epochs.
 const TURNS_WITHIN: u64 = 80;
-/// Use of a device from which it counts as full.
+/// Use of a device from which who waits for it may ask for more than it gets.
 const FULL: f64 = 0.93;
 /// Use of a device up to which latencies say what it is, and not who waits for it.
 pub(super) const CALM: f64 = 0.9;
@@ -28,6 +29,8 @@ const DEMAND_KEEPS: f64 = 0.99;
 const AFTER_MOVE: u64 = 4;
 /// Requests in flight of a volume that never had to wait.
 const DEPTH_MIN: f64 = 3.0;
+/// Share of its requests in flight below which a volume is not held up by their number.
+const DEPTH_USED: f64 = 0.8;
 /// A volume on a full device, of which nothing else is known, is taken to ask for more than it gets by this power of how much slower its
 /// answers are than those of the idle device ...
 const HIDDEN_POWER: f64 = 0.3;
@@ -35,6 +38,8 @@ const HIDDEN_POWER: f64 = 0.3;
 const HIDDEN_MAX: f64 = 12.0;
 /// Requests from which an epoch says something about latency.
 pub(super) const REQUESTS_MIN: u64 = 20;
+/// What an epoch keeps of how a volume differs from what the model says.
+const DIFFERS_KEEPS: f64 = 0.7;
 
 /// One monitor epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -51,10 +56,10 @@ pub(super) struct Sample {
     pub mean_us: Option<f64>,
     /// Requests in flight, on average.
     pub outstanding: f64,
-    /// Whether its device was full: then it may have asked for more than it got.
-    pub full: bool,
-    /// Measured mean over what the model says of the device at its measured use.
-    pub residual: f64,
+    /// Whether its device was full and it had as much in flight as it ever has: then it may have asked for more than it got.
+    pub held_up: bool,
+    /// Whether a copy was going on on its device: what it was like without one is not known.
+    pub disturbed: bool,
 }
 
 impl Sample {
@@ -68,13 +73,20 @@ impl Sample {
             stat_us: None,
             mean_us: m.latency_mean_us(),
             outstanding: m.outstanding,
-            full: false,
-            residual: 1.0,
+            held_up: false,
+            disturbed: false,
         }
     }
 
     pub(super) fn total(&self) -> f64 {
         self.iops[0] + self.iops[1]
+    }
+
+    pub(super) fn load(&self) -> Load {
+        Load {
+            iops: self.iops,
+            bytes: self.bytes,
+        }
     }
 }
 
@@ -82,7 +94,8 @@ impl Sample {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Planned {
     at: Nanos,
-    /// The device that it is for.
+    /// The device that it is from, and the one that it is for.
+    from: String,
     to: String,
     /// Mean latency that was predicted.
     predicted_us: Option<f64>,
@@ -103,71 +116,123 @@ pub(super) struct History {
     seen_free: bool,
     /// Requests that it keeps in flight where it has to wait.
     depth: f64,
-    /// Statistic over mean where its device was not full.
-    ratio: Option<f64>,
+    /// Logarithms of measured over modelled, where its device was calm: of the mean, and of the objective's statistic over the mean.
+    differs: Option<(f64, f64)>,
     planned: Option<Planned>,
 }
 
-/// The objective's statistic; of the mean without an objective.
+/// The share of requests that take longer, of latencies of which some quantiles are known; logarithms are interpolated.
+fn share_above(l: &LatencySummary, us: f64) -> f64 {
+    let (median, p95) = (l.p50_us.max(1e-3), l.p95_us.max(1e-3));
+    // Below the median: as far as above it.
+    let low = median * median / p95.max(median);
+    let points = [
+        (low, 0.95),
+        (median, 0.5),
+        (p95, 0.05),
+        (l.p99_us, 0.01),
+        (l.p999_us, 0.001),
+    ];
+    if us < low {
+        return 1.0;
+    }
+    for pair in points.windows(2) {
+        let [(x0, y0), (x1, y1)] = [pair[0], pair[1]];
+        if us < x1 {
+            let at = libm::log(us / x0) / libm::log(x1 / x0).max(1e-9);
+            return libm::exp(libm::log(y0) + at.clamp(0.0, 1.0) * libm::log(y1 / y0));
+        }
+    }
+    0.0
+}
+
+/// The objective's statistic of reads and writes together; of the mean without an objective.
 fn stat_us(m: &Measured, statistic: SloStatistic) -> Option<f64> {
     let mean = m.latency_mean_us()?;
-    let of = |l: &model::LatencySummary| match statistic {
-        SloStatistic::Mean => mean,
-        SloStatistic::P95 => l.p95_us,
-        SloStatistic::P99 => l.p99_us,
+    let (above, of): (f64, fn(&LatencySummary) -> f64) = match statistic {
+        SloStatistic::Mean => return Some(mean),
+        SloStatistic::P95 => (0.05, |l| l.p95_us),
+        SloStatistic::P99 => (0.01, |l| l.p99_us),
     };
-    // Of a mixture no more is known than those of its parts.
-    let share = m.read_share();
-    Some(share * of(&m.reads.latency) + (1.0 - share) * of(&m.writes.latency))
+    let reads = m.read_share();
+    let (read, write) = (of(&m.reads.latency), of(&m.writes.latency));
+    if m.reads.ios == 0 || m.writes.ios == 0 {
+        return Some(if m.reads.ios > 0 { read } else { write });
+    }
+    // It lies between those of the two.
+    let (mut low, mut high) = (read.min(write).max(1e-3), read.max(write).max(1e-3));
+    for _ in 0..20 {
+        let middle = libm::sqrt(low * high);
+        let share = reads * share_above(&m.reads.latency, middle)
+            + (1.0 - reads) * share_above(&m.writes.latency, middle);
+        match share > above {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    Some(high)
 }
 
 impl History {
-    /// The epoch that has just ended.
-    pub(super) fn absorb(&mut self, facts: &Facts, v: &VolumeFacts, learned: &mut Learned) {
+    /// The epoch that has just ended, and what its device was like.
+    pub(super) fn absorb(
+        &mut self,
+        facts: &Facts,
+        v: &VolumeFacts,
+        now: &DeviceNow,
+        learned: &mut Learned,
+    ) {
+        let busy = &now.busy;
         let Some(m) = v.measured.filter(|_| !v.calibrating) else {
             return;
         };
         if self.samples.last().is_some_and(|s| s.epoch >= facts.epoch) {
             return;
         }
-        let statistic = facts.classes[v.class.index()].target.map(|t| t.statistic);
-        let rho = facts.devices[v.device.index()].utilization;
+        let target = facts.classes[v.class.index()].target;
+        let statistic = target.map_or(SloStatistic::Mean, |t| t.statistic);
+        let device = v.device.index();
+        let spec = &facts.topology.devices[device].spec;
         let known = m.ios() >= REQUESTS_MIN;
-        let mut sample = Sample {
-            stat_us: stat_us(&m, statistic.unwrap_or(SloStatistic::Mean)).filter(|_| m.ios() > 0),
-            full: rho > FULL,
+        self.depth = m.outstanding.max(self.depth * DEMAND_KEEPS);
+        let full = busy.rho > FULL;
+        let sample = Sample {
+            stat_us: stat_us(&m, statistic).filter(|_| m.ios() > 0),
+            held_up: full && m.outstanding >= DEPTH_USED * self.depth(),
+            disturbed: now.disturbed,
             ..Sample::of(facts.epoch, &m)
         };
-        let device = v.device.index();
-        let modelled = model_mean_us(facts, device, &sample, rho, m.outstanding.max(1.0), learned);
-        if let Some(mean) = sample
-            .mean_us
-            .filter(|us| known && *us > 0.0 && modelled > 0.0)
-        {
-            sample.residual = (mean / modelled).clamp(0.3, 3.0);
-        }
-        // What it gets where nothing is full is what it asks for; elsewhere it is at least that.
-        let slower = sample.mean_us.unwrap_or(0.0)
-            / model_mean_us(facts, device, &sample, 0.0, 0.0, learned).max(1e-3);
+        let load = sample.load();
+        // What it gets where it is not held up is what it asks for; elsewhere it is at least that.
+        let bare =
+            Latency::of(spec, &load, &Busy::default()).mean_us * learned.latency(facts, device);
+        let slower = sample.mean_us.unwrap_or(0.0) / bare.max(1e-3);
         let hidden = libm::pow(slower.max(1.0), HIDDEN_POWER).min(HIDDEN_MAX);
-        self.demand = match (sample.full, self.seen_free) {
+        self.demand = match (sample.held_up, self.seen_free) {
             (true, true) => sample.total().max(self.demand * DEMAND_KEEPS),
             (true, false) => (sample.total() * hidden).max(self.demand * DEMAND_KEEPS),
             (false, _) => sample.total(),
         };
-        self.seen_free |= !sample.full && known;
-        self.depth = sample.outstanding.max(self.depth * DEMAND_KEEPS);
+        self.seen_free |= !full && known;
         let moved = v
             .last_moved
             .is_some_and(|at| facts.at.saturating_sub(at).0 <= AFTER_MOVE * m.window.0);
-        let own_doing = moved || sample.full || self.samples.iter().any(|s| s.full);
+        let own_doing = moved || full || self.samples.iter().any(|s| s.held_up);
         if let (Some(stat), Some(mean)) = (sample.stat_us, sample.mean_us)
             && known
-            && rho < CALM
+            && !sample.disturbed
+            && busy.rho < CALM
             && mean > 0.0
         {
-            let now = (stat / mean).clamp(0.5, 10.0);
-            self.ratio = Some(self.ratio.map_or(now, |r| 0.7 * r + 0.3 * now));
+            let modelled = Latency::of(spec, &load, busy);
+            let of_mean = libm::log(mean / (modelled.mean_us * learned.latency(facts, device)));
+            let of_stat = libm::log(stat / mean / modelled.ratio(statistic));
+            let now = (of_mean.clamp(-1.0, 1.0), of_stat.clamp(-1.0, 1.0));
+            let kept = |before: f64, now: f64| DIFFERS_KEEPS * before + (1.0 - DIFFERS_KEEPS) * now;
+            self.differs = Some(match self.differs {
+                Some(before) => (kept(before.0, now.0), kept(before.1, now.1)),
+                None => now,
+            });
         }
         self.push(sample, own_doing);
         self.look_at_outcome(facts, v, &sample, known, learned);
@@ -258,9 +323,10 @@ impl History {
     }
 
     /// A move is asked for.
-    pub(super) fn planned(&mut self, at: Nanos, to: &str, predicted_us: Option<f64>) {
+    pub(super) fn planned(&mut self, at: Nanos, from: &str, to: &str, predicted_us: Option<f64>) {
         self.planned = Some(Planned {
             at,
+            from: from.into(),
             to: to.into(),
             predicted_us,
             seen: false,
@@ -284,20 +350,15 @@ impl History {
         self.changes.last().copied()
     }
 
-    /// The objective's statistic over the mean.
-    pub(super) fn ratio(&self, statistic: SloStatistic, jitter_sigma: f64) -> f64 {
-        let z = match statistic {
-            SloStatistic::Mean => return 1.0,
-            SloStatistic::P95 => 1.645,
-            SloStatistic::P99 => 2.326,
-        };
-        let prior = libm::exp(z * jitter_sigma - jitter_sigma * jitter_sigma / 2.0);
-        self.ratio.unwrap_or(prior)
+    /// How it differs from the model where nothing is full: factors of the mean, and of the objective's statistic over the mean.
+    pub(super) fn differs(&self) -> (f64, f64) {
+        let (mean, stat) = self.differs.unwrap_or_default();
+        (libm::exp(mean), libm::exp(stat))
     }
 
     /// What it would ask for over what it got in an epoch.
     pub(super) fn hidden(&self, s: &Sample) -> f64 {
-        match s.full && s.total() > 0.0 {
+        match s.held_up && s.total() > 0.0 {
             true => (self.demand / s.total()).clamp(1.0, HIDDEN_MAX),
             false => 1.0,
         }
@@ -308,8 +369,8 @@ impl History {
         self.depth.max(DEPTH_MIN)
     }
 
-    /// When its last move was asked for, if that came to be.
-    pub(super) fn sent_at(&self) -> Option<Nanos> {
-        self.planned.as_ref().map(|p| p.at)
+    /// When its last move was asked for, if that came to be, and where it came from.
+    pub(super) fn sent(&self) -> Option<(Nanos, &str)> {
+        self.planned.as_ref().map(|p| (p.at, p.from.as_str()))
     }
 }

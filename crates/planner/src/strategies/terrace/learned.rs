@@ -1,11 +1,13 @@
-//! What devices turned out to be, against what was told of them, and how well predictions did.
+//! What devices turned out to be, against what was told of them, how fast copies went, and how well predictions did.
 
 use std::collections::BTreeMap;
 
-use model::{DeviceSpec, Facts, Op};
+use model::Facts;
 use serde::{Deserialize, Serialize};
+use units::Nanos;
 
 use super::history::{CALM, REQUESTS_MIN, Sample};
+use super::latency::{Busy, Latency, Use};
 use super::rates::RATES;
 
 /// What an epoch keeps of what was known before.
@@ -14,8 +16,10 @@ const KEEPS: f64 = 0.8;
 const PRIOR: f64 = 0.5;
 /// Use of a device from which it says what it can do.
 const USE_MIN: f64 = 0.03;
-/// Nobody waits behind more requests than this.
-const WAIT_MAX: f64 = 4096.0;
+/// What one more copy leaves of what was known of their speed.
+const COPY_KEEPS: f64 = 0.7;
+/// Share of the planned rate that copies reach, at first: where nobody misses an objective, and where somebody does.
+const COPY_PRIOR: [f64; 2] = [0.8, 0.3];
 
 /// What is known of devices, by name.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -23,6 +27,11 @@ pub(super) struct Learned {
     devices: BTreeMap<String, DeviceLearned>,
     /// Squared logarithmic errors of predictions, and how many, decayed.
     errors: (f64, f64),
+    /// Copies under way, by volume.
+    copies: BTreeMap<String, Copy>,
+    /// Logarithms of reached over planned speed, where nobody misses an objective and where somebody does.
+    #[serde(default)]
+    speed: [Option<f64>; 2],
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -33,29 +42,71 @@ struct DeviceLearned {
     usage: (f64, f64),
 }
 
+/// A copy that was asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Copy {
+    /// Where it goes.
+    to: String,
+    /// When it was first seen to be under way.
+    begun: Option<Nanos>,
+    /// Seconds that it takes at the planned rate.
+    planned_s: f64,
+    /// Whether somebody on its devices missed an objective.
+    strained: bool,
+}
+
+/// What a device was like in the epoch that has just ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DeviceNow {
+    /// By its measured use.
+    pub busy: Busy,
+    /// Whether something was copied from it or to it.
+    pub disturbed: bool,
+}
+
 fn factor((sum, weight): (f64, f64)) -> f64 {
     libm::exp(sum / (weight + PRIOR))
 }
 
 impl Learned {
-    /// With the epoch that has just ended.
-    pub(super) fn absorbed(&self, facts: &Facts) -> Self {
+    /// With the epoch that has just ended; and what devices were like in it.
+    pub(super) fn absorbed(&self, facts: &Facts) -> (Self, Vec<DeviceNow>) {
         let mut next = self.clone();
-        for (d, device) in facts.topology.devices.iter().enumerate() {
+        next.look_at_copies(facts);
+        let mut by_device: Vec<Vec<usize>> = vec![vec![]; facts.topology.devices.len()];
+        for (i, v) in facts.volumes.iter().enumerate() {
+            by_device[v.device.index()].push(i);
+        }
+        let mut now = Vec::with_capacity(by_device.len());
+        for (d, (device, on)) in facts.topology.devices.iter().zip(&by_device).enumerate() {
+            let measured = || {
+                let volumes = on.iter().map(|i| &facts.volumes[*i]);
+                volumes.filter_map(|v| Some((v, v.measured?)))
+            };
             let copying = |m: &model::RunningMove| m.from.index() == d || m.to.index() == d;
+            let lately = |at: Nanos, window: Nanos| facts.at.saturating_sub(at) < window;
+            let disturbed = facts.moves.iter().any(copying)
+                || measured().any(|(v, m)| v.last_moved.is_some_and(|at| lately(at, m.window)));
+            let rho = facts.devices[d].utilization;
+            let uses: Vec<Use> = measured()
+                .map(|(_, m)| {
+                    let load = Sample::of(facts.epoch, &m).load();
+                    Use::of(&device.spec, &load, m.outstanding.max(1.0), 1.0)
+                })
+                .collect();
+            let told: f64 = uses.iter().map(|u| u.share).sum();
+            let busy = Busy::of(uses.iter().copied(), rho - told);
+            now.push(DeviceNow { busy, disturbed });
             if facts.moves.iter().any(copying) {
                 continue;
             }
-            let rho = facts.devices[d].utilization;
-            let (mut told, mut ratios, mut weights) = (0.0, 0.0, 0.0);
-            for v in facts.volumes.iter().filter(|v| v.device.index() == d) {
-                let Some(m) = v.measured else { continue };
-                let sample = Sample::of(facts.epoch, &m);
-                told += occupancy(&device.spec, &sample);
+            let (mut ratios, mut weights) = (0.0, 0.0);
+            for (v, m) in measured() {
                 if m.ios() < REQUESTS_MIN || v.calibrating || rho > CALM {
                     continue;
                 }
-                let plain = plain_mean_us(&device.spec, &sample, rho, f64::INFINITY);
+                let sample = Sample::of(facts.epoch, &m);
+                let plain = Latency::of(&device.spec, &sample.load(), &busy).mean_us;
                 if let Some(mean) = sample.mean_us.filter(|us| *us > 0.0 && plain > 0.0) {
                     let weight = libm::sqrt(m.ios() as f64);
                     ratios += weight * libm::log(mean / plain).clamp(-2.0, 2.0);
@@ -72,7 +123,7 @@ impl Learned {
                 own.usage.1 = KEEPS * own.usage.1 + 1.0;
             }
         }
-        next
+        (next, now)
     }
 
     fn of(&self, facts: &Facts, device: usize) -> DeviceLearned {
@@ -114,43 +165,59 @@ impl Learned {
         let squares = self.errors.0 + prior * RATES.sigma_there * RATES.sigma_there;
         libm::sqrt(squares / (self.errors.1 + prior)).clamp(0.05, 1.0)
     }
-}
 
-/// Share of a device's time that a load takes, by what is told of it.
-pub(super) fn occupancy(spec: &DeviceSpec, s: &Sample) -> f64 {
-    s.iops[0] * spec.occupancy_s(Op::Read, s.bytes[0])
-        + s.iops[1] * spec.occupancy_s(Op::Write, s.bytes[1])
-}
-
-/// Mean latency of a load on a device that is so busy, by what is told of it: the bare one on its load curve, and a wait for its turn
-/// (Poisson arrivals, even service: Pollaczek and Khinchine), which stops growing where
-/// all who wait for answers, `in_flight` requests of the device, do so.
-pub(super) fn plain_mean_us(spec: &DeviceSpec, s: &Sample, rho: f64, in_flight: f64) -> f64 {
-    let total = s.total();
-    if total <= 0.0 {
-        return 0.0;
+    /// A copy is asked for that would take so long at the planned rate.
+    pub(super) fn asked_for(&mut self, volume: &str, to: &str, planned_s: f64, strained: bool) {
+        let copy = Copy {
+            to: to.into(),
+            begun: None,
+            planned_s,
+            strained,
+        };
+        self.copies.insert(volume.into(), copy);
     }
-    let share = s.iops[0] / total;
-    let bare = share * spec.bare_latency_us(Op::Read, s.bytes[0])
-        + (1.0 - share) * spec.bare_latency_us(Op::Write, s.bytes[1]);
-    let turn_us = occupancy(spec, s) / total * 1e6;
-    let most = in_flight.min(WAIT_MAX);
-    let wait = match rho < 0.995 {
-        true => (rho / (2.0 * (1.0 - rho))).min(most),
-        false => most,
-    };
-    bare * spec.curve.factor(rho.min(1.0)) + turn_us * wait
-}
 
-/// The same by what the device turned out to be.
-pub(super) fn model_mean_us(
-    facts: &Facts,
-    device: usize,
-    sample: &Sample,
-    rho: f64,
-    in_flight: f64,
-    learned: &Learned,
-) -> f64 {
-    let spec = &facts.topology.devices[device].spec;
-    plain_mean_us(spec, sample, rho, in_flight) * learned.latency(facts, device)
+    /// Share of the planned rate that copies reach.
+    pub(super) fn speed(&self, strained: bool) -> f64 {
+        let known = self.speed[usize::from(strained)];
+        known.map_or(COPY_PRIOR[usize::from(strained)], libm::exp)
+    }
+
+    /// How long a copy under way will go on, seconds; none where nothing is known of it.
+    pub(super) fn left_s(&self, volume: &str, now: Nanos) -> Option<f64> {
+        let copy = self.copies.get(volume)?;
+        let begun = copy.begun.unwrap_or(now);
+        let whole_s = copy.planned_s / self.speed(copy.strained);
+        Some((whole_s - now.saturating_sub(begun).as_secs_f64()).max(0.2 * whole_s))
+    }
+
+    fn look_at_copies(&mut self, facts: &Facts) {
+        if self.copies.is_empty() {
+            return;
+        }
+        let speed = &mut self.speed;
+        self.copies.retain(|name, copy| {
+            let Some(v) = facts.volumes.iter().position(|v| v.name == *name) else {
+                return false;
+            };
+            if facts.moves.iter().any(|m| m.volume.index() == v) {
+                copy.begun.get_or_insert(facts.at);
+                return true;
+            }
+            let volume = &facts.volumes[v];
+            let there = facts.topology.device(volume.device).name == copy.to;
+            let (Some(begun), Some(ended), true) = (copy.begun, volume.last_moved, there) else {
+                // One that has not begun yet, unless another plan came.
+                return copy.begun.is_none() && !there;
+            };
+            // It was seen some time in the epoch after it began.
+            let window = volume.measured.map_or(0.0, |m| m.window.as_secs_f64());
+            let took_s = ended.saturating_sub(begun).as_secs_f64() + 0.5 * window;
+            let reached = (copy.planned_s / took_s.max(0.1)).clamp(0.02, 1.5);
+            let of = &mut speed[usize::from(copy.strained)];
+            let before = of.unwrap_or(libm::log(COPY_PRIOR[usize::from(copy.strained)]));
+            *of = Some(COPY_KEEPS * before + (1.0 - COPY_KEEPS) * libm::log(reached));
+            false
+        });
+    }
 }

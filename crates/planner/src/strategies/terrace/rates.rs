@@ -12,6 +12,8 @@ pub(super) struct Rates {
     pub free_iops: f64,
     /// Wear and risk of copying a GiB.
     pub gib: f64,
+    /// Seconds that a bundle takes besides its copies, when bundles are held against one another.
+    pub copy_s: f64,
     /// Realised regret that a price needs (γ).
     pub regret: f64,
     /// Migration epochs for which loads are taken to stay as they are, at most.
@@ -35,7 +37,8 @@ pub(super) const RATES: Rates = Rates {
     faster: 0.01,
     free: 0.05,
     free_iops: 50.0,
-    gib: 0.5,
+    gib: 1.0,
+    copy_s: 20.0,
     regret: 1.0,
     horizon_epochs: 10.0,
     lasting: 2.0,

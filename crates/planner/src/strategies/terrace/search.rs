@@ -1,11 +1,20 @@
 //! What every placement would have missed in the epochs of the history, and the bundles of moves that are worth their price.
+//!
+//! ```text
+//!  gain  = (missed per second here − there) × (how long the load is taken to stay − until the copies are done)
+//!  price = what the copies take from guests + their bytes
+//!  made if gain > price, staying has cost as much as the price, and no burst is all there is;
+//!  of those, the one with the most gain − price per second of copying first
+//! ```
 
 use algo::{normal_cdf, objective::excess};
 use model::Facts;
-use units::{DeviceId, TierId};
+use units::{DeviceId, TierId, VolumeId};
 
-use super::history::{EPOCHS, History, Sample};
-use super::learned::{Learned, occupancy, plain_mean_us};
+use super::history::{EPOCHS, History};
+use super::latency::{Busy, Latency, Load, Use};
+use super::learned::Learned;
+use super::patterns::Patterns;
 use super::rates::RATES;
 use crate::Context;
 use crate::rate::copy_bandwidth;
@@ -13,11 +22,18 @@ use crate::rate::copy_bandwidth;
 /// Bundles of one plan.
 const BUNDLES_MAX: usize = 12;
 /// Volumes of a device that are tried to make room with.
-const EVICTED_MAX: usize = 24;
-/// A cost below which a volume is no reason to look for anything.
+const EVICTED_MAX: usize = 12;
+/// Moves that are looked at closely for one bundle, of those that promise most; and of those, ones that room is made for.
+const LOOKED_AT_MAX: usize = 64;
+const PAIRS_MAX: usize = 12;
+/// Devices that one who makes room is tried on.
+const ELSEWHERE_MAX: usize = 2;
+/// A cost of a device's volumes below which nothing is looked for, and harm to others below which nobody has to go for it.
 const COST_MIN: f64 = 0.02;
 /// A volume that carries this share of what the array is asked for is a cause for others when its load changes.
 const CAUSE_SHARE: f64 = 0.05;
+/// How far what is measured of a volume may be from the model where it is: a factor.
+const HERE_MAX: f64 = 5.0;
 
 /// One move.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -36,9 +52,21 @@ pub(super) struct Bundle {
     pub price: f64,
     /// What staying has cost.
     pub regret: f64,
-    pub bytes_gib: f64,
+    /// When its first copy can begin, and when all are done: seconds from now.
+    pub begins_s: f64,
+    pub ends_s: f64,
+    /// Of each move: seconds at the planned rate, and whether somebody on its devices misses an objective.
+    pub copies: Vec<(f64, bool)>,
+    /// Of each move: mean latency that is expected after it, microseconds.
+    pub after_us: Vec<Option<f64>>,
     /// The first leaves for the sake of others.
     pub relieves: bool,
+}
+
+impl Bundle {
+    fn worth(&self) -> f64 {
+        (self.gain - self.price) / (self.ends_s - self.begins_s + RATES.copy_s)
+    }
 }
 
 /// What a bundle has to pass.
@@ -57,27 +85,45 @@ pub(super) struct Predicted {
     pub cost: f64,
 }
 
+/// A volume in the epochs of one pattern.
+#[derive(Debug, Clone, Copy, Default)]
+struct Typical {
+    /// What it asks for.
+    load: Load,
+    /// Mean and the objective's statistic where it is, microseconds; none where nothing was measured without a copy beside it.
+    here: Option<(f64, f64)>,
+    /// Measured over modelled where it is, of both.
+    differs_here: Option<(f64, f64)>,
+    /// Whether its device is full there.
+    full_here: bool,
+}
+
 /// The search for one plan.
 pub(super) struct Search<'a> {
     context: &'a Context<'a>,
     histories: &'a [&'a History],
+    learned: &'a Learned,
     /// Measured over modelled latency, by device.
     slower: Vec<f64>,
     /// Spread of predictions elsewhere.
     sigma_there: f64,
     /// Epochs of the history.
-    epochs: usize,
-    /// By volume and epoch: its load; none before it is known.
-    samples: Vec<Vec<Option<Sample>>>,
-    /// Share of a device's time that a volume takes, by volume, device, epoch.
-    usage: Vec<f64>,
+    patterns: Patterns,
+    /// By volume and pattern.
+    typical: Vec<Typical>,
+    /// What a volume takes of a device, by volume, device, pattern.
+    uses: Vec<Use>,
     /// Where every volume is by now, in this plan.
     place: Vec<usize>,
-    /// The volumes of each device, rising, and what they cost there, by epoch: kept as `place` changes.
+    /// The volumes of each device, rising, and what they cost there, by pattern: kept as `place` changes.
     on: Vec<Vec<usize>>,
     now: Vec<Vec<f64>>,
+    /// Those of them that are taken to miss an objective there.
+    missing: Vec<Vec<usize>>,
     /// Free space by device, in this plan.
     free: Vec<i128>,
+    /// Seconds until a device has no copy to make any more.
+    copying_s: Vec<f64>,
     /// Volumes that take no further part.
     done: Vec<bool>,
 }
@@ -89,34 +135,58 @@ impl<'a> Search<'a> {
         learned: &'a Learned,
     ) -> Self {
         let facts = context.facts;
+        let devices = facts.topology.devices.len();
         let last = facts.epoch;
         let first = (last + 1).saturating_sub(EPOCHS as u64);
-        let epochs: Vec<u64> = (first..=last).collect();
-        let samples: Vec<Vec<Option<Sample>>> = histories
-            .iter()
-            .map(|h| {
-                // What came before a change is taken to have been as after it: only what goes on is asked for.
-                let oldest = h.samples.first().copied();
-                let at = |e: &u64| {
-                    let own = h.samples.iter().find(|s| s.epoch == *e).copied();
-                    own.or(oldest)
-                };
-                epochs.iter().map(at).collect()
+        // What came before a change is taken to have been as after it: only what goes on is asked for.
+        let sample = |h: &'a History, e: u64| {
+            let own = h.samples.iter().find(|s| s.epoch == e);
+            own.or(h.samples.first())
+        };
+        let loads: Vec<Vec<f64>> = (first..=last)
+            .map(|e| {
+                let asked = |h: &&'a History| sample(h, e).map_or(0.0, |s| h.hidden(s) * s.total());
+                histories.iter().map(asked).collect()
             })
             .collect();
-        let mut place: Vec<usize> = facts.volumes.iter().map(|v| v.device.index()).collect();
-        for m in facts.moves.iter().filter(|m| m.extents.is_none()) {
-            place[m.volume.index()] = m.to.index(); // where it will be
+        let patterns = Patterns::of(&loads);
+        let mut typical = Vec::with_capacity(histories.len() * patterns.len());
+        for h in histories {
+            for p in 0..patterns.len() {
+                let of_pattern = || {
+                    let all = (first..=last).zip(&patterns.of);
+                    all.filter(|(_, of)| **of == p)
+                        .filter_map(|(e, _)| sample(h, e))
+                };
+                typical.push(Typical::of(h, of_pattern));
+            }
         }
-        let devices = facts.topology.devices.len();
+        let mut place: Vec<usize> = facts.volumes.iter().map(|v| v.device.index()).collect();
+        let mut copying_s = vec![0.0; devices];
+        let mut moving = vec![false; place.len()];
+        for m in facts.moves.iter().filter(|m| m.extents.is_none()) {
+            let v = m.volume.index();
+            moving[v] = true;
+            place[v] = m.to.index(); // where it will be
+            let planned = || {
+                let rate = copy_bandwidth(facts, context.policy, m.volume, m.to);
+                rate.time_for(facts.volumes[v].size).as_secs_f64()
+            };
+            let left = learned.left_s(&facts.volumes[v].name, facts.at);
+            let left = left.unwrap_or_else(planned);
+            for d in [m.from, m.to] {
+                copying_s[d.index()] = f64::max(copying_s[d.index()], left);
+            }
+        }
         let factors: Vec<f64> = (0..devices).map(|d| learned.usage(facts, d)).collect();
-        let mut usage = Vec::with_capacity(facts.volumes.len() * devices * epochs.len());
-        for (history, of_volume) in histories.iter().zip(&samples) {
+        let mut uses = Vec::with_capacity(place.len() * devices * patterns.len());
+        for (v, history) in histories.iter().enumerate() {
+            let own = &typical[v * patterns.len()..][..patterns.len()];
             for (device, factor) in facts.topology.devices.iter().zip(&factors) {
-                usage.extend(of_volume.iter().map(|s| {
-                    let asked = s.map(|s| history.hidden(&s) * occupancy(&device.spec, &s));
-                    factor * asked.unwrap_or(0.0)
-                }));
+                uses.extend(
+                    own.iter()
+                        .map(|t| Use::of(&device.spec, &t.load, history.depth(), *factor)),
+                );
             }
         }
         let mut on = vec![vec![]; devices];
@@ -132,95 +202,144 @@ impl<'a> Search<'a> {
                 capacity as i128 - i128::from(now.used.0) - i128::from(now.reserved.0)
             })
             .collect();
-        let moving = |v: usize| facts.moves.iter().any(|m| m.volume.index() == v);
-        let done = (0..facts.volumes.len())
-            .map(|v| facts.volumes[v].measured.is_none() || moving(v))
+        let done = (0..place.len())
+            .map(|v| facts.volumes[v].measured.is_none() || moving[v])
             .collect();
         let mut search = Self {
             context,
             histories,
+            learned,
             slower: (0..devices).map(|d| learned.latency(facts, d)).collect(),
             sigma_there: learned.sigma(),
-            epochs: epochs.len(),
-            samples,
-            usage,
+            patterns,
+            typical,
+            uses,
             place,
             on,
-            now: vec![],
+            now: vec![vec![]; devices],
+            missing: vec![vec![]; devices],
             free,
+            copying_s,
             done,
         };
-        let cost = |d: usize| search.device_cost(d, &search.on[d], 0.0);
-        search.now = (0..devices).map(cost).collect();
+        search.look_here();
+        (0..devices).for_each(|d| search.look_at(d));
         search
+    }
+
+    /// How volumes differ from what the model says of them where they are now.
+    fn look_here(&mut self) {
+        let facts = self.facts();
+        let mut here = vec![vec![]; self.on.len()];
+        for (v, volume) in facts.volumes.iter().enumerate() {
+            here[volume.device.index()].push(v);
+        }
+        for (d, volumes) in here.iter().enumerate() {
+            for p in 0..self.patterns.len() {
+                let busy = self.busy(d, p, volumes, 0.0);
+                for v in volumes {
+                    let t = &self.typical[v * self.patterns.len() + p];
+                    let model = Latency::of(&facts.topology.devices[d].spec, &t.load, &busy);
+                    let statistic = self.statistic(*v);
+                    let differs = t.here.filter(|_| model.mean_us > 0.0).map(|(mean, stat)| {
+                        let modelled = model.mean_us * self.slower[d];
+                        let limit = |x: f64| x.clamp(1.0 / HERE_MAX, HERE_MAX);
+                        let of_mean = limit(mean / modelled);
+                        (
+                            of_mean,
+                            limit(stat / (modelled * of_mean * model.ratio(statistic))),
+                        )
+                    });
+                    let t = &mut self.typical[v * self.patterns.len() + p];
+                    t.differs_here = differs;
+                    t.full_here = busy.full();
+                }
+            }
+        }
+    }
+
+    /// Keeps what the volumes of a device cost there, as they are by now in this plan.
+    fn look_at(&mut self, d: usize) {
+        self.now[d] = self.device_cost(d, &self.on[d], 0.0);
+        let p = self.newest();
+        let busy = self.busy(d, p, &self.on[d], 0.0);
+        let missing = |v: &usize| {
+            let class = &self.facts().classes[self.facts().volumes[*v].class.index()];
+            class.target.is_some() && self.cost(*v, d, p, &busy).0 > 0.5 * class.weight
+        };
+        self.missing[d] = self.on[d].iter().copied().filter(missing).collect();
+    }
+
+    /// The pattern of the newest epoch.
+    fn newest(&self) -> usize {
+        self.patterns.of.last().copied().unwrap_or(0)
     }
 
     fn facts(&self) -> &'a Facts {
         self.context.facts
     }
 
-    fn usage(&self, v: usize, d: usize, e: usize) -> f64 {
-        let devices = self.facts().topology.devices.len();
-        self.usage[(v * devices + d) * self.epochs + e]
+    fn statistic(&self, v: usize) -> model::SloStatistic {
+        let class = &self.facts().classes[self.facts().volumes[v].class.index()];
+        class
+            .target
+            .map_or(model::SloStatistic::Mean, |t| t.statistic)
+    }
+
+    fn use_at(&self, v: usize, d: usize, p: usize) -> Use {
+        self.uses[(v * self.on.len() + d) * self.patterns.len() + p]
+    }
+
+    /// How busy a device is in a pattern with these volumes on it, and so much more to do.
+    fn busy(&self, d: usize, p: usize, volumes: &[usize], more: f64) -> Busy {
+        Busy::of(volumes.iter().map(|v| self.use_at(*v, d, p)), more)
     }
 
     /// What a volume would miss on a device that is so busy, per second, and its mean latency.
-    fn cost(&self, v: usize, d: usize, e: usize, (rho, in_flight): (f64, f64)) -> (f64, f64) {
+    fn cost(&self, v: usize, d: usize, p: usize, busy: &Busy) -> (f64, f64) {
         let facts = self.facts();
-        let Some(sample) = self.samples[v][e].filter(|s| s.total() > 0.0) else {
+        let t = &self.typical[v * self.patterns.len() + p];
+        let total = t.load.total();
+        if total <= 0.0 {
             return (0.0, 0.0);
-        };
+        }
         let volume = &facts.volumes[v];
-        let here = volume.device.index() == d;
         let class = &facts.classes[volume.class.index()];
-        let spec = &facts.topology.devices[d].spec;
-        let modelled = plain_mean_us(spec, &sample, rho, in_flight) * self.slower[d];
-        let carried = match here {
-            true => sample.residual,
-            false => libm::sqrt(sample.residual),
+        let model = Latency::of(&facts.topology.devices[d].spec, &t.load, busy);
+        // What is measured where it is says how it differs there, as long as it is the same kind of there: waiting or not.
+        let same = volume.device.index() == d && t.full_here == busy.full();
+        let (of_mean, of_stat, sigma) = match t.differs_here.filter(|_| same) {
+            Some((mean, stat)) => (mean, stat, RATES.sigma_here),
+            None if busy.full() => (1.0, 1.0, self.sigma_there),
+            None => {
+                let (mean, stat) = self.histories[v].differs();
+                (libm::sqrt(mean), libm::sqrt(stat), self.sigma_there)
+            }
         };
-        let mean_us = modelled * carried;
+        let mean_us = model.mean_us * self.slower[d] * of_mean;
         let Some(target) = class.target else {
-            let counts = (sample.total() / RATES.free_iops).min(1.0);
+            let counts = (total / RATES.free_iops).min(1.0);
             let cost = RATES.free * class.weight * counts * libm::log((mean_us / 10.0).max(1.0));
             return (cost, mean_us);
         };
-        let usual = self.histories[v].ratio(target.statistic, spec.jitter_sigma);
-        let ratio = match (here, sample.stat_us, sample.mean_us) {
-            (true, Some(stat), Some(mean)) if mean > 0.0 => stat / mean,
-            _ => usual,
-        };
-        let used = mean_us * ratio / target.latency.as_micros_f64();
-        let sigma = match here {
-            true => RATES.sigma_here,
-            false => self.sigma_there,
-        };
+        let used =
+            mean_us * model.ratio(target.statistic) * of_stat / target.latency.as_micros_f64();
         let missed = normal_cdf(libm::log(used.max(1e-6)) / sigma);
-        let excess = excess(used);
-        let cost = missed + RATES.excess * excess + RATES.faster * used.min(1.0);
+        let cost = missed + RATES.excess * excess(used) + RATES.faster * used.min(1.0);
         (class.weight * cost, mean_us)
     }
 
-    /// Costs of all volumes on a device by epoch, with these on it and so much more to do.
+    /// Costs of all volumes on a device by pattern, with these on it and so much more to do.
     fn device_cost(&self, d: usize, volumes: &[usize], more: f64) -> Vec<f64> {
-        (0..self.epochs)
-            .map(|e| {
-                let (rho, in_flight) = self.load(d, e, volumes);
-                let load = (rho + more, in_flight);
-                volumes.iter().map(|v| self.cost(*v, d, e, load).0).sum()
+        (0..self.patterns.len())
+            .map(|p| {
+                let busy = self.busy(d, p, volumes, more);
+                volumes.iter().map(|v| self.cost(*v, d, p, &busy).0).sum()
             })
             .collect()
     }
 
-    /// Use of a device in an epoch with these volumes on it, and the requests that they would have in flight if it were full.
-    fn load(&self, d: usize, e: usize, volumes: &[usize]) -> (f64, f64) {
-        let busy = volumes.iter().filter(|v| self.usage(**v, d, e) > 0.0);
-        let in_flight = busy.map(|v| self.histories[*v].depth()).sum();
-        let rho = volumes.iter().map(|v| self.usage(*v, d, e)).sum();
-        (rho, in_flight)
-    }
-
-    /// Bundles that are worth their price, most valuable first; each volume is in one at most.
+    /// Bundles that are worth their price, in the order in which they are to be made; each volume is in one at most.
     pub(super) fn bundles(&mut self, begun: &[Vec<Moved>]) -> Vec<Bundle> {
         let mut taken = vec![];
         // What was decided and has not begun yet goes on, if it still pays.
@@ -236,40 +355,108 @@ impl<'a> Search<'a> {
             }
         }
         while taken.len() < BUNDLES_MAX {
-            let mut best: Option<Bundle> = None;
-            for v in 0..self.place.len() {
-                if self.done[v] {
-                    continue;
-                }
-                let from = self.place[v];
-                if mean(&self.now[from]) < COST_MIN {
-                    continue;
-                }
-                for to in 0..self.on.len() {
-                    if to == from {
-                        continue;
-                    }
-                    for moves in self.ways(v, to) {
-                        let better = best.as_ref().map_or(0.0, |b| b.gain - b.price);
-                        if let Some(bundle) = self.judged(moves, Gate::Regret)
-                            && bundle.gain - bundle.price > better
-                        {
-                            best = Some(bundle);
-                        }
-                    }
-                }
-            }
-            let Some(bundle) = best else { break };
+            let Some(bundle) = self.best() else { break };
             self.take(&bundle);
             taken.push(bundle);
         }
+        // What cannot begin before the next plan is that one's to decide.
+        let epoch_s = self.context.policy.epochs.migration.as_secs_f64();
+        taken.retain(|b| b.begins_s < epoch_s);
         taken
+    }
+
+    /// The bundle that is worth most per second of copying, of those that promise most at first sight.
+    fn best(&self) -> Option<Bundle> {
+        let mut promising: Vec<(f64, Moved)> = vec![];
+        for from in 0..self.on.len() {
+            if self.patterns.mean(&self.now[from]) < COST_MIN {
+                continue;
+            }
+            for v in self.on[from].iter().copied().filter(|v| !self.done[*v]) {
+                let without: Vec<usize> =
+                    self.on[from].iter().copied().filter(|u| *u != v).collect();
+                let left = self.patterns.mean(&self.device_cost(from, &without, 0.0));
+                let most = self.patterns.mean(&self.now[from]) - left;
+                if most < COST_MIN {
+                    continue;
+                }
+                for to in (0..self.on.len()).filter(|to| *to != from && self.may(v, *to)) {
+                    let promise = most - self.own_cost(v, to);
+                    if promise > COST_MIN {
+                        let to = DeviceId::from_index(to);
+                        let seconds = self.planned_s(v, to) + RATES.copy_s;
+                        promising.push((promise / seconds, Moved { volume: v, to }));
+                    }
+                }
+            }
+        }
+        promising.sort_by(|a, b| {
+            let of = |m: &Moved| (m.volume, m.to);
+            b.0.total_cmp(&a.0).then_with(|| of(&a.1).cmp(&of(&b.1)))
+        });
+        let mut best: Option<Bundle> = None;
+        let mut pairs = 0;
+        for (_, first) in promising.into_iter().take(LOOKED_AT_MAX) {
+            let mut offer = |moves: Vec<Moved>| {
+                if let Some(b) = self.judged(moves, Gate::Regret)
+                    && best.as_ref().is_none_or(|a| b.worth() > a.worth())
+                {
+                    best = Some(b);
+                }
+            };
+            let (v, to) = (first.volume, first.to.index());
+            if self.free[to] >= self.size(v) {
+                offer(vec![first]);
+                if !self.crowded(v, to) {
+                    continue;
+                }
+            }
+            if pairs < PAIRS_MAX {
+                pairs += 1;
+                for second in self.makes_room(first) {
+                    offer(vec![first, second]);
+                }
+            }
+        }
+        best
+    }
+
+    /// What a volume would cost by itself on a device beside those that are there.
+    fn own_cost(&self, v: usize, d: usize) -> f64 {
+        let of = |p: usize| {
+            let with = self.on[d].iter().copied().chain([v]);
+            let busy = Busy::of(with.map(|u| self.use_at(u, d, p)), 0.0);
+            self.cost(v, d, p, &busy).0
+        };
+        let costs: Vec<f64> = (0..self.patterns.len()).map(of).collect();
+        self.patterns.mean(&costs)
+    }
+
+    /// Seconds that a copy takes at the planned rate.
+    fn planned_s(&self, v: usize, to: DeviceId) -> f64 {
+        let Context { facts, policy, .. } = *self.context;
+        let rate = copy_bandwidth(facts, policy, VolumeId::from_index(v), to);
+        rate.time_for(facts.volumes[v].size).as_secs_f64()
+    }
+
+    fn size(&self, v: usize) -> i128 {
+        i128::from(self.facts().volumes[v].size.0)
+    }
+
+    /// Whether those on a device, or the volume itself, would miss something if it came.
+    fn crowded(&self, v: usize, to: usize) -> bool {
+        let mut with = self.on[to].clone();
+        with.push(v);
+        let after = self.patterns.mean(&self.device_cost(to, &with, 0.0));
+        after - self.patterns.mean(&self.now[to]) > COST_MIN
     }
 
     fn take(&mut self, bundle: &Bundle) {
         let touched = self.touched(&bundle.moves);
+        let (_, ends) = self.timed(&bundle.moves);
+        self.copying_s = ends;
         for m in &bundle.moves {
-            let size = i128::from(self.facts().volumes[m.volume].size.0);
+            let size = self.size(m.volume);
             let (from, to) = (self.place[m.volume], m.to.index());
             self.free[from] += size;
             self.free[to] -= size;
@@ -279,9 +466,7 @@ impl<'a> Search<'a> {
             let at = self.on[to].partition_point(|v| *v < m.volume);
             self.on[to].insert(at, m.volume);
         }
-        for d in touched {
-            self.now[d] = self.device_cost(d, &self.on[d], 0.0);
-        }
+        touched.into_iter().for_each(|d| self.look_at(d));
     }
 
     /// The devices that moves leave and come to.
@@ -299,65 +484,61 @@ impl<'a> Search<'a> {
     fn room_for(&self, moves: &[Moved]) -> bool {
         let mut free = self.free.clone();
         for m in moves {
-            let size = i128::from(self.facts().volumes[m.volume].size.0);
-            free[self.place[m.volume]] += size;
-            free[m.to.index()] -= size;
+            free[self.place[m.volume]] += self.size(m.volume);
+            free[m.to.index()] -= self.size(m.volume);
         }
         moves.iter().all(|m| free[m.to.index()] >= 0)
     }
 
-    /// Ways to bring a volume to a device: by itself, or with one that makes room and goes wherever there is room for it.
-    fn ways(&self, v: usize, to: usize) -> Vec<Vec<Moved>> {
+    /// Moves that make room for one: of volumes of little weight on its target, wherever there is room for them.
+    fn makes_room(&self, first: Moved) -> Vec<Moved> {
         let facts = self.facts();
-        if !self.may(v, to) {
-            return vec![];
-        }
-        let size = |v: usize| i128::from(facts.volumes[v].size.0);
-        let first = Moved {
-            volume: v,
-            to: DeviceId::from_index(to),
-        };
-        let mut ways = vec![];
-        if self.free[to] >= size(v) {
-            ways.push(vec![first]);
-        }
-        let from = self.place[v];
-        let stays = |u: &usize| !self.done[*u];
+        let (v, to) = (first.volume, first.to.index());
+        let (from, size) = (self.place[v], self.size(v));
+        let stays = |u: &usize| !self.done[*u] && self.free[to] + self.size(*u) >= size;
         let mut others: Vec<usize> = self.on[to].iter().copied().filter(stays).collect();
         let weight = |u: &usize| facts.classes[facts.volumes[*u].class.index()].weight;
-        others.sort_by(|a, b| weight(a).total_cmp(&weight(b)).then(a.cmp(b)));
+        others.sort_by(|a, b| {
+            let by_size = || self.size(*a).cmp(&self.size(*b));
+            weight(a)
+                .total_cmp(&weight(b))
+                .then_with(by_size)
+                .then(a.cmp(b))
+        });
+        let mut found = vec![];
         for u in others.into_iter().take(EVICTED_MAX) {
-            if self.free[to] + size(u) < size(v) {
-                continue;
-            }
-            for other in 0..self.free.len() {
-                if other == to || !self.may(u, other) {
-                    continue;
-                }
-                let left = self.free[other] + if other == from { size(v) } else { 0 };
-                // One of the two has to find room before the other has left.
-                let begins = self.free[to] >= size(v) || self.free[other] >= size(u);
-                if left >= size(u) && begins {
-                    let second = Moved {
-                        volume: u,
-                        to: DeviceId::from_index(other),
-                    };
-                    ways.push(vec![first, second]);
-                }
-            }
+            let mut elsewhere: Vec<(f64, usize)> = (0..self.free.len())
+                .filter(|d| *d != to && self.may(u, *d))
+                .filter(|other| {
+                    let left = self.free[*other] + if *other == from { size } else { 0 };
+                    // One of the two has to find room before the other has left.
+                    let begins = self.free[to] >= size || self.free[*other] >= self.size(u);
+                    left >= self.size(u) && begins
+                })
+                .map(|other| (self.own_cost(u, other), other))
+                .collect();
+            elsewhere.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+            let there = elsewhere.into_iter().take(ELSEWHERE_MAX);
+            found.extend(there.map(|(_, other)| Moved {
+                volume: u,
+                to: DeviceId::from_index(other),
+            }));
         }
-        ways
+        found
     }
 
     /// Whether a volume may go to a device: rules, and rest after its last move.
     fn may(&self, v: usize, d: usize) -> bool {
         let Context { facts, policy, .. } = *self.context;
-        if policy.takes_no_data(facts.topology.devices[d].tier) {
+        let device = &facts.topology.devices[d];
+        if policy.takes_no_data(device.tier) {
             return false;
         }
         let rest = policy.epochs.migration.0.saturating_mul(RATES.rest_epochs);
-        match self.histories[v].sent_at() {
-            Some(at) if facts.at.saturating_sub(at).0 < rest => self.changed_since(v, at.0),
+        match self.histories[v].sent() {
+            Some((at, from)) if facts.at.saturating_sub(at).0 < rest => {
+                device.name != from && self.changed_since(v, at.0)
+            }
             _ => true,
         }
     }
@@ -368,42 +549,67 @@ impl<'a> Search<'a> {
         let monitor = policy.epochs.monitor.0.max(1);
         let ago = (facts.at.0 - at_ns) / monitor;
         let since = facts.epoch.saturating_sub(ago);
-        let newest = |u: usize| self.samples[u].last().copied().flatten();
-        let total: f64 = (0..self.place.len())
-            .filter_map(newest)
-            .map(|s| s.total())
-            .sum();
+        let newest = |u: usize| self.histories[u].samples.last().map_or(0.0, |s| s.total());
+        let total: f64 = (0..self.place.len()).map(newest).sum();
         (0..self.place.len()).any(|u| {
-            let counts = u == v || newest(u).is_some_and(|s| s.total() >= CAUSE_SHARE * total);
-            counts && self.histories[u].changed().is_some_and(|c| c > since)
+            let changed = self.histories[u].changed().is_some_and(|c| c > since);
+            changed && (u == v || newest(u) >= CAUSE_SHARE * total)
         })
+    }
+
+    /// Seconds at the planned rate and whether somebody misses an objective, of each move; and until when devices copy if all are made. What
+    /// makes room goes first where there is none; a device makes one copy at a time.
+    fn timed(&self, moves: &[Moved]) -> (Vec<(f64, bool, f64, f64)>, Vec<f64>) {
+        let mut until = self.copying_s.clone();
+        let mut timed = vec![(0.0, false, 0.0, 0.0); moves.len()];
+        let fits = self.free[moves[0].to.index()] >= self.size(moves[0].volume);
+        let order: Vec<usize> = match fits {
+            true => (0..moves.len()).collect(),
+            false => (0..moves.len()).rev().collect(),
+        };
+        for i in order {
+            let m = &moves[i];
+            let (from, to) = (self.place[m.volume], m.to.index());
+            let planned_s = self.planned_s(m.volume, m.to);
+            let strained = self.strained(from, m.volume) || self.strained(to, m.volume);
+            let begins = until[from].max(until[to]);
+            let ends = begins + planned_s / self.learned.speed(strained);
+            (until[from], until[to]) = (ends, ends);
+            timed[i] = (planned_s, strained, begins, ends);
+        }
+        (timed, until)
+    }
+
+    /// Whether somebody but the volume itself is taken to miss an objective on a device.
+    fn strained(&self, d: usize, but: usize) -> bool {
+        self.missing[d].iter().any(|v| *v != but)
     }
 
     /// What a bundle is worth; none if it is not worth its price, or staying has not cost as much yet.
     fn judged(&self, moves: Vec<Moved>, gate: Gate) -> Option<Bundle> {
         let Context { facts, policy, .. } = *self.context;
         let (on, now) = (&self.on, &self.now);
-        let mut gains = vec![0.0; self.epochs];
+        let mut gains = vec![0.0; self.patterns.len()];
         for d in &self.touched(&moves) {
             let stays = |v: &usize| moves.iter().all(|m| m.volume != *v);
             let mut volumes: Vec<usize> = on[*d].iter().copied().filter(stays).collect();
-            volumes.extend(
-                moves
-                    .iter()
-                    .filter(|m| m.to.index() == *d)
-                    .map(|m| m.volume),
-            );
+            let comes = moves.iter().filter(|m| m.to.index() == *d);
+            volumes.extend(comes.map(|m| m.volume));
             let after = self.device_cost(*d, &volumes, 0.0);
             for ((gain, before), after) in gains.iter_mut().zip(&now[*d]).zip(after) {
                 *gain += before - after;
             }
         }
-        let rate = mean(&gains);
+        let rate = self.patterns.mean(&gains);
         if rate <= 0.0 {
             return None;
         }
-        let helped = gains.iter().filter(|g| **g > 0.25 * rate).count() as f64;
-        if helped < RATES.epochs_helped * gains.len() as f64 {
+        let shares = self.patterns.share.iter().zip(&gains);
+        let helped: f64 = shares
+            .filter(|(_, g)| **g > 0.25 * rate)
+            .map(|(s, _)| s)
+            .sum();
+        if helped < RATES.epochs_helped {
             return None; // a burst
         }
         let monitor_s = policy.epochs.monitor.as_secs_f64();
@@ -414,56 +620,74 @@ impl<'a> Search<'a> {
             .min()
             .unwrap_or(u64::MAX);
         let lasting = (steady as f64 * monitor_s * RATES.lasting).max(migration_s);
-        let gain = rate * lasting.min(RATES.horizon_epochs * migration_s);
-        let (mut price, mut bytes_gib) = (0.0, 0.0);
-        for m in &moves {
-            let (from, to) = (self.place[m.volume], m.to.index());
-            let size = facts.volumes[m.volume].size;
-            let volume = units::VolumeId::from_index(m.volume);
-            let bandwidth = copy_bandwidth(facts, policy, volume, m.to);
-            let seconds = bandwidth.time_for(size).as_secs_f64();
-            let read =
-                bandwidth.as_f64() / facts.topology.devices[from].spec.read_bandwidth.as_f64();
-            let written =
-                bandwidth.as_f64() / facts.topology.devices[to].spec.write_bandwidth.as_f64();
-            let suffer =
-                |d: usize, more: f64| mean(&self.device_cost(d, &on[d], more)) - mean(&now[d]);
-            let suffered = suffer(from, read) + suffer(to, written);
-            price += seconds * suffered.max(0.0);
-            bytes_gib += size.as_f64() / (1u64 << 30) as f64;
+        let (timed, _) = self.timed(&moves);
+        let begins_s = timed.iter().map(|t| t.2).fold(f64::MAX, f64::min);
+        let ends_s = timed.iter().map(|t| t.3).fold(0.0, f64::max);
+        let gain = rate * (lasting.min(RATES.horizon_epochs * migration_s) - ends_s);
+        if gain <= 0.0 {
+            return None;
         }
-        price += bytes_gib * RATES.gib;
+        let mut price = 0.0;
+        for (m, (planned_s, _, begins, ends)) in moves.iter().zip(&timed) {
+            let (from, to) = (self.place[m.volume], m.to.index());
+            let bytes = facts.volumes[m.volume].size.as_f64();
+            let share = planned_s / f64::max(ends - begins, 1e-3);
+            let rate = bytes / planned_s.max(1e-3) * share;
+            let read = rate / facts.topology.devices[from].spec.read_bandwidth.as_f64();
+            let written = rate / facts.topology.devices[to].spec.write_bandwidth.as_f64();
+            let suffer = |d: usize, more: f64| {
+                self.patterns.mean(&self.device_cost(d, &on[d], more)) - self.patterns.mean(&now[d])
+            };
+            let suffered = suffer(from, read) + suffer(to, written);
+            price += (ends - begins) * suffered.max(0.0);
+            price += bytes / (1u64 << 30) as f64 * RATES.gib;
+        }
         // What was realised: only epochs that are known to have been so, and that no move was made for before.
         let known = moves
             .iter()
             .map(|m| self.regretted(m.volume))
             .min()
             .unwrap_or(0);
-        let realised = gains.iter().rev().take(known).sum::<f64>() * monitor_s;
+        let newest = self.patterns.of.iter().rev().take(known);
+        let realised = newest.map(|p| gains[*p]).sum::<f64>() * monitor_s;
         let regretted = gate == Gate::Decided || realised >= RATES.regret * price;
         if gain <= price || !regretted {
             return None;
         }
         let first = &moves[0];
-        let after: Vec<usize> = on[first.to.index()]
-            .iter()
-            .copied()
-            .chain([first.volume])
-            .collect();
-        let e = self.epochs - 1;
-        let from = self.place[first.volume];
-        let own_before = self
-            .cost(first.volume, from, e, self.load(from, e, &on[from]))
-            .0;
         let to = first.to.index();
-        let own_after = self.cost(first.volume, to, e, self.load(to, e, &after)).0;
+        let p = self.newest();
+        let from = self.place[first.volume];
+        let mut there = on[to].clone();
+        there.push(first.volume);
+        let own_before = self
+            .cost(first.volume, from, p, &self.busy(from, p, &on[from], 0.0))
+            .0;
+        let own_after = self
+            .cost(first.volume, to, p, &self.busy(to, p, &there, 0.0))
+            .0;
+        let after_us = moves
+            .iter()
+            .map(|m| {
+                let d = m.to.index();
+                let stays = |v: &usize| moves.iter().all(|m| m.volume != *v);
+                let mut volumes: Vec<usize> = on[d].iter().copied().filter(stays).collect();
+                let comes = moves.iter().filter(|m| m.to.index() == d);
+                volumes.extend(comes.map(|m| m.volume));
+                let us = self.cost(m.volume, d, p, &self.busy(d, p, &volumes, 0.0)).1;
+                (us > 0.0).then_some(us)
+            })
+            .collect();
         Some(Bundle {
             relieves: own_after >= own_before && moves.len() == 1,
-            moves,
             gain,
             price,
             regret: realised,
-            bytes_gib,
+            begins_s,
+            ends_s,
+            copies: timed.iter().map(|t| (t.0, t.1)).collect(),
+            after_us,
+            moves,
         })
     }
 
@@ -471,8 +695,8 @@ impl<'a> Search<'a> {
     fn regretted(&self, v: usize) -> usize {
         let Context { facts, policy, .. } = *self.context;
         let own = self.histories[v].samples.len();
-        let since = match self.histories[v].sent_at() {
-            Some(at) => {
+        let since = match self.histories[v].sent() {
+            Some((at, _)) => {
                 let epochs = facts.at.saturating_sub(at).0 / policy.epochs.monitor.0.max(1);
                 usize::try_from(epochs).unwrap_or(usize::MAX)
             }
@@ -485,14 +709,14 @@ impl<'a> Search<'a> {
     pub(super) fn predicted(&self, v: usize, tier: TierId) -> Option<Predicted> {
         let facts = self.facts();
         facts.volumes[v].measured?;
-        let e = self.epochs.checked_sub(1)?;
+        let p = self.newest();
         let of = |d: &DeviceId| {
             let d = d.index();
             let mut volumes = self.on[d].clone();
             if self.place[v] != d {
                 volumes.push(v);
             }
-            let (cost, mean_us) = self.cost(v, d, e, self.load(d, e, &volumes));
+            let (cost, mean_us) = self.cost(v, d, p, &self.busy(d, p, &volumes, 0.0));
             Predicted { mean_us, cost }
         };
         let devices = &facts.topology.tier(tier).devices;
@@ -500,20 +724,45 @@ impl<'a> Search<'a> {
         all.min_by(|a, b| a.cost.total_cmp(&b.cost))
     }
 
-    /// Mean latency of a volume where this plan has it.
-    pub(super) fn after(&self, v: usize, to: DeviceId) -> Option<f64> {
-        let e = self.epochs.checked_sub(1)?;
-        let d = to.index();
-        let mean_us = self.cost(v, d, e, self.load(d, e, &self.on[d])).1;
-        (mean_us > 0.0).then_some(mean_us)
-    }
-
     /// Share of a device's time that a volume takes.
     pub(super) fn use_of(&self, v: usize, d: DeviceId) -> f64 {
-        self.usage(v, d.index(), self.epochs - 1)
+        let p = self.newest();
+        self.use_at(v, d.index(), p).share
     }
 }
 
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
+impl Typical {
+    /// Of a volume's samples in a pattern.
+    fn of<'s, I>(history: &History, samples: impl Fn() -> I) -> Self
+    where
+        I: Iterator<Item = &'s super::history::Sample>,
+    {
+        let mut typical = Self::default();
+        let (mut n, mut bytes) = (0.0, [0.0; 2]);
+        for s in samples() {
+            n += 1.0;
+            let hidden = history.hidden(s);
+            for d in 0..2 {
+                let asked = hidden * s.iops[d];
+                typical.load.iops[d] += asked;
+                bytes[d] += asked * s.bytes[d];
+            }
+        }
+        if n == 0.0 {
+            return typical;
+        }
+        for (d, bytes) in bytes.into_iter().enumerate() {
+            let asked = typical.load.iops[d];
+            typical.load.bytes[d] = if asked > 0.0 { bytes / asked } else { 4096.0 };
+            typical.load.iops[d] = asked / n;
+        }
+        let (mut mean, mut stat, mut known) = (0.0, 0.0, 0.0);
+        for s in samples().filter(|s| !s.disturbed) {
+            if let (Some(m), Some(of)) = (s.mean_us, s.stat_us) {
+                (mean, stat, known) = (mean + m, stat + of, known + 1.0);
+            }
+        }
+        typical.here = (known > 0.0).then(|| (mean / known, stat / known));
+        typical
+    }
 }

@@ -1,5 +1,3 @@
-use model::SloStatistic;
-
 use super::history::{EPOCHS, History, Sample};
 use super::learned::Learned;
 
@@ -11,8 +9,8 @@ fn sample(epoch: u64, iops: f64) -> Sample {
         stat_us: Some(200.0),
         mean_us: Some(100.0),
         outstanding: 1.0,
-        full: false,
-        residual: 1.0,
+        held_up: false,
+        disturbed: false,
     }
 }
 
@@ -56,15 +54,6 @@ fn a_change_of_ones_own_doing_is_none() {
     h.push(sample(6, 300.0), true);
     h.push(sample(7, 300.0), true);
     assert_eq!((known(&h), h.changed()), (vec![300.0; 2], None));
-}
-
-#[test]
-fn a_percentile_that_was_never_measured_is_the_devices_own() {
-    let h = History::default();
-    assert_eq!(h.ratio(SloStatistic::Mean, 0.5), 1.0);
-    let p95 = h.ratio(SloStatistic::P95, 0.5);
-    assert!((p95 - 2.01).abs() < 0.01, "{p95}");
-    assert!(h.ratio(SloStatistic::P99, 0.5) > p95);
 }
 
 #[test]
