@@ -15,8 +15,8 @@ const CHANGE: f64 = 0.25;
 const CHANGE_EPOCHS: usize = 2;
 /// Requests per second below which a load does not change.
 const CHANGE_IOPS_MIN: f64 = 5.0;
-/// Who changed this often within [`TURNS_WITHIN`] takes turns: what it did before goes on counting.
-const TURNS: usize = 3;
+/// Whose load turned round this often within [`TURNS_WITHIN`] takes turns: what it did before goes on counting.
+const TURNS: usize = 2;
 /// Monitor epochs.
 const TURNS_WITHIN: u64 = 80;
 /// Use of a device from which who waits for it may ask for more than it gets.
@@ -108,8 +108,8 @@ struct Planned {
 pub(super) struct History {
     /// In order of time.
     pub samples: Vec<Sample>,
-    /// Epochs at which its load changed, newest last.
-    changes: Vec<u64>,
+    /// Epochs at which its load changed and whether it rose, newest last.
+    changes: Vec<(u64, bool)>,
     /// Requests per second that it would make where nothing is full, as far as is known.
     demand: f64,
     /// Whether it was ever seen where nothing was full.
@@ -272,17 +272,28 @@ impl History {
             return;
         }
         // While it changes it changes with every look: one change.
-        if self
-            .changes
-            .last()
-            .is_none_or(|c| epoch - c > CHANGE_EPOCHS as u64)
-        {
-            self.changes.push(epoch);
+        let rose = first == Some(true);
+        let last = self.changes.last();
+        if last.is_none_or(|c| epoch - c.0 > CHANGE_EPOCHS as u64 || c.1 != rose) {
+            self.changes.push((epoch, rose));
         }
-        self.changes.retain(|c| epoch - c <= TURNS_WITHIN);
-        if self.changes.len() < TURNS {
+        self.changes.retain(|c| epoch - c.0 <= TURNS_WITHIN);
+        if self.turns().len() <= TURNS {
             self.samples.drain(..n - CHANGE_EPOCHS);
         }
+    }
+
+    /// The first change of each run of changes in one direction, oldest first: one that goes on rising has changed once.
+    fn turns(&self) -> Vec<u64> {
+        let mut turns = vec![];
+        let mut rose = None;
+        for (epoch, up) in &self.changes {
+            if rose != Some(*up) {
+                turns.push(*epoch);
+            }
+            rose = Some(*up);
+        }
+        turns
     }
 
     /// A prediction that can be looked at now.
@@ -335,11 +346,11 @@ impl History {
 
     /// Since when its load is what it is: monitor epochs.
     pub(super) fn steady_epochs(&self, epoch: u64) -> u64 {
-        match self.changes.as_slice() {
+        match self.turns().as_slice() {
             [] => u64::MAX,
             // It takes turns: it will again.
-            [first, .., last] if self.changes.len() >= TURNS => {
-                (last - first) / (self.changes.len() as u64 - 1)
+            [first, .., last] if self.turns().len() > TURNS => {
+                (last - first) / (self.turns().len() as u64 - 1)
             }
             [.., last] => (epoch - last) + CHANGE_EPOCHS as u64,
         }
@@ -347,7 +358,7 @@ impl History {
 
     /// When its load last changed, if that is known.
     pub(super) fn changed(&self) -> Option<u64> {
-        self.changes.last().copied()
+        self.changes.last().map(|c| c.0)
     }
 
     /// How it differs from the model where nothing is full: factors of the mean, and of the objective's statistic over the mean.

@@ -2,7 +2,8 @@
 
 /// What is worth what; seconds are those in which an objective of weight 1 is missed.
 pub(super) struct Rates {
-    /// A second in which an objective is missed by all of itself (twice the objective), beside the second itself.
+    /// A second at e times the objective, beside the second itself: without a cap, so that a device that is far beyond what it can do shows which
+    /// way out is.
     pub excess: f64,
     /// A second at the objective against one at no latency: faster earns next to nothing.
     pub faster: f64,
@@ -33,7 +34,7 @@ pub(super) struct Rates {
 }
 
 pub(super) const RATES: Rates = Rates {
-    excess: 0.1,
+    excess: 0.2,
     faster: 0.01,
     free: 0.05,
     free_iops: 50.0,

@@ -7,12 +7,12 @@
 //!  of those, the one with the most gain − price per second of copying first
 //! ```
 
-use algo::{normal_cdf, objective::excess};
+use algo::normal_cdf;
 use model::Facts;
 use units::{DeviceId, TierId, VolumeId};
 
 use super::history::{EPOCHS, History};
-use super::latency::{Busy, Latency, Load, Use};
+use super::latency::{Busy, FULL, Latency, Load, Use};
 use super::learned::Learned;
 use super::patterns::Patterns;
 use super::rates::RATES;
@@ -26,12 +26,13 @@ const EVICTED_MAX: usize = 12;
 /// Moves that are looked at closely for one bundle, of those that promise most; and of those, ones that room is made for.
 const LOOKED_AT_MAX: usize = 64;
 const PAIRS_MAX: usize = 12;
+/// Volumes that leave a full device together, and the use that it, and those that take them, are brought to.
+const WAY_OUT_MAX: usize = 6;
+const UNLOADED: f64 = 0.8;
 /// Devices that one who makes room is tried on.
 const ELSEWHERE_MAX: usize = 2;
 /// A cost of a device's volumes below which nothing is looked for, and harm to others below which nobody has to go for it.
 const COST_MIN: f64 = 0.02;
-/// A volume that carries this share of what the array is asked for is a cause for others when its load changes.
-const CAUSE_SHARE: f64 = 0.05;
 /// How far what is measured of a volume may be from the model where it is: a factor.
 const HERE_MAX: f64 = 5.0;
 
@@ -199,7 +200,9 @@ impl<'a> Search<'a> {
             .zip(&facts.topology.devices)
             .map(|(now, d)| {
                 let capacity = d.spec.capacity.as_f64() * context.policy.headroom.space.min(1.0);
-                capacity as i128 - i128::from(now.used.0) - i128::from(now.reserved.0)
+                let free = capacity as i128 - i128::from(now.used.0) - i128::from(now.reserved.0);
+                // What is fuller than it should be stays so: volumes may change places there.
+                free.max(0)
             })
             .collect();
         let done = (0..place.len())
@@ -325,7 +328,8 @@ impl<'a> Search<'a> {
         let used =
             mean_us * model.ratio(target.statistic) * of_stat / target.latency.as_micros_f64();
         let missed = normal_cdf(libm::log(used.max(1e-6)) / sigma);
-        let cost = missed + RATES.excess * excess(used) + RATES.faster * used.min(1.0);
+        let late = libm::log(used.max(1.0));
+        let cost = missed + RATES.excess * late + RATES.faster * used.min(1.0);
         (class.weight * cost, mean_us)
     }
 
@@ -395,6 +399,17 @@ impl<'a> Search<'a> {
             b.0.total_cmp(&a.0).then_with(|| of(&a.1).cmp(&of(&b.1)))
         });
         let mut best: Option<Bundle> = None;
+        for d in 0..self.on.len() {
+            // One of them by itself would change little: each prefix of a way out is looked at as a whole.
+            let out = self.way_out(d);
+            for n in 2..=out.len() {
+                if let Some(b) = self.judged(out[..n].to_vec(), Gate::Regret)
+                    && best.as_ref().is_none_or(|a| b.worth() > a.worth())
+                {
+                    best = Some(b);
+                }
+            }
+        }
         let mut pairs = 0;
         for (_, first) in promising.into_iter().take(LOOKED_AT_MAX) {
             let mut offer = |moves: Vec<Moved>| {
@@ -419,6 +434,89 @@ impl<'a> Search<'a> {
             }
         }
         best
+    }
+
+    /// Moves that bring a device which is asked for more than it can do back below its caps: of those that take most of it for their bytes, to where
+    /// they do least harm; where there is no room they change places with one that takes little.
+    fn way_out(&self, d: usize) -> Vec<Moved> {
+        let p = self.newest();
+        let share = |v: usize, d: usize| self.use_at(v, d, p).share;
+        let mut used: Vec<f64> = (0..self.on.len())
+            .map(|d| self.on[d].iter().map(|v| share(*v, d)).sum())
+            .collect();
+        let mut way = vec![];
+        if used[d] < FULL {
+            return way;
+        }
+        let mut free = self.free.clone();
+        let mut hot: Vec<usize> = self.on[d]
+            .iter()
+            .copied()
+            .filter(|v| !self.done[*v])
+            .collect();
+        let per_byte = |v: &usize| share(*v, d) / self.size(*v).max(1) as f64;
+        hot.sort_by(|a, b| per_byte(b).total_cmp(&per_byte(a)).then(a.cmp(b)));
+        let mut cold_taken = vec![];
+        for u in hot.into_iter().take(WAY_OUT_MAX) {
+            if used[d] < UNLOADED {
+                break;
+            }
+            let mut best: Option<(f64, usize, Option<usize>)> = None;
+            for to in (0..self.on.len()).filter(|to| *to != d && self.may(u, *to)) {
+                if used[to] + share(u, to) > UNLOADED {
+                    continue;
+                }
+                let room = free[to] >= self.size(u);
+                let takes_its_place = |w: &&usize| {
+                    !self.done[**w]
+                        && !cold_taken.contains(*w)
+                        && share(**w, d) < 0.3 * share(u, d)
+                        && free[to] + self.size(**w) >= self.size(u)
+                        && free[d] + self.size(u) >= self.size(**w)
+                        && self.may(**w, d)
+                };
+                let weight = |w: &usize| {
+                    let facts = self.facts();
+                    facts.classes[facts.volumes[*w].class.index()].weight
+                };
+                let by = |a: &&usize, b: &&usize| {
+                    weight(a)
+                        .total_cmp(&weight(b))
+                        .then_with(|| share(**a, d).total_cmp(&share(**b, d)))
+                        .then(a.cmp(b))
+                };
+                let cold = match room {
+                    true => None,
+                    false => self.on[to]
+                        .iter()
+                        .filter(takes_its_place)
+                        .min_by(by)
+                        .copied(),
+                };
+                if !room && cold.is_none() {
+                    continue;
+                }
+                let harm = self.own_cost(u, to) + cold.map_or(0.0, |w| weight(&w));
+                if best.is_none_or(|(least, ..)| harm < least) {
+                    best = Some((harm, to, cold));
+                }
+            }
+            let Some((_, to, cold)) = best else { continue };
+            let mut step = |v: usize, from: usize, to: usize| {
+                free[from] += self.size(v);
+                free[to] -= self.size(v);
+                used[from] -= share(v, from);
+                used[to] += share(v, to);
+                let to = DeviceId::from_index(to);
+                way.push(Moved { volume: v, to });
+            };
+            step(u, d, to);
+            if let Some(w) = cold {
+                step(w, to, d);
+                cold_taken.push(w);
+            }
+        }
+        way
     }
 
     /// What a volume would cost by itself on a device beside those that are there.
@@ -543,18 +641,13 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Whether its load, or one that counts, has changed since.
+    /// Whether its load has changed since.
     fn changed_since(&self, v: usize, at_ns: u64) -> bool {
         let Context { facts, policy, .. } = *self.context;
         let monitor = policy.epochs.monitor.0.max(1);
         let ago = (facts.at.0 - at_ns) / monitor;
         let since = facts.epoch.saturating_sub(ago);
-        let newest = |u: usize| self.histories[u].samples.last().map_or(0.0, |s| s.total());
-        let total: f64 = (0..self.place.len()).map(newest).sum();
-        (0..self.place.len()).any(|u| {
-            let changed = self.histories[u].changed().is_some_and(|c| c > since);
-            changed && (u == v || newest(u) >= CAUSE_SHARE * total)
-        })
+        self.histories[v].changed().is_some_and(|c| c > since)
     }
 
     /// Seconds at the planned rate and whether somebody misses an objective, of each move; and until when devices copy if all are made. What
