@@ -16,6 +16,7 @@
 
 mod history;
 mod learned;
+mod place;
 mod rates;
 mod search;
 #[cfg(test)]
@@ -28,7 +29,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::VolumeId;
 
-use crate::{ConfigError, Context, Draft, Strategy, Wish};
+use crate::{ConfigError, Context, DeviceOption, Draft, Newcomer, Strategy, Wish};
 
 use history::History;
 use learned::Learned;
@@ -113,6 +114,15 @@ impl Strategy for Terrace {
         }
         draft.wishes = wishes;
         next
+    }
+
+    fn place(
+        &self,
+        context: &Context<'_>,
+        state: &TerraceState,
+        newcomer: &Newcomer,
+    ) -> Option<Vec<DeviceOption>> {
+        Some(place::options(context.facts, &state.learned, newcomer))
     }
 }
 
