@@ -233,7 +233,7 @@ fn reason(facts: &Facts, tiers: &[TierAdvice], within: i64) -> Reason {
     let as_good = others.take_while(|t| (cost(t) - cost(&tiers[0])).abs() <= within);
     let higher: Vec<String> = as_good.map(name).collect();
     let text = format!(
-        "as good for it as {}, which is left to those who need it",
+        "no worse for it than {}, and keeps space there for volumes that need it",
         higher.join(" and ")
     );
     Reason::new("as-good", text).with("as", higher.join(",").as_str())

@@ -97,7 +97,7 @@ fn without_a_load_the_lowest_tier_will_do() {
     let reason = advice.reason.unwrap();
     assert_eq!(
         reason.to_string(),
-        "as good for it as t2 and t1, which is left to those who need it"
+        "no worse for it than t2 and t1, and keeps space there for volumes that need it"
     );
 }
 
