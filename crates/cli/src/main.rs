@@ -31,6 +31,7 @@ mod logging;
 mod move_cmd;
 mod mrc_cmd;
 mod past_cmd;
+mod place_cmd;
 mod plan_cmd;
 mod progress;
 mod record;
@@ -125,6 +126,8 @@ enum Command {
     /// Repeat published experiments and hold the results against what was claimed (by the program terrace-reproduce)
     #[command(disable_help_flag = true)]
     Reproduce(reproduce_cmd::ReproduceArgs),
+    /// Ask a controller on which tier a new volume would do best
+    Place(place_cmd::PlaceArgs),
     /// Say why a volume is where it is, asking a controller or reading the record of a run
     ///
     /// With --run, --strategy or --at, the record of a run is read; with --controller, a controller is asked. Otherwise a
@@ -143,7 +146,7 @@ enum Command {
         #[arg(long)]
         tier: String,
     },
-    /// Serve, move, measure and look after the volumes of an array; `pin` and `history` ask a controller
+    /// Serve, move, measure and look after the volumes of an array; `pin` and `history` ask a controller, `create` one for a tier
     #[command(subcommand)]
     Volume(volume_cmd::VolumeCommand),
     /// Look at the tiers of an array and add devices; `cordon`, `drain` and `open` ask a controller
@@ -189,6 +192,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Sim(command) => return sim_cmd::run(command),
         Command::Bench(command) => return bench_cmd::run(command),
         Command::Reproduce(args) => return reproduce_cmd::run(&args),
+        Command::Place(args) => place_cmd::place(&args),
         Command::Why(which) => return why_cmd::why(&which),
         Command::WhyNot { which, tier } => return why_cmd::why_not(&which, &tier),
         Command::Volume(command) => return volume_cmd::run(command),

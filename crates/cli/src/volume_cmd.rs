@@ -1,4 +1,4 @@
-//! `terrace volume …`: the volumes of an array, served or not; `pin` and `history` are for a controller.
+//! `terrace volume …`: the volumes of an array, served or not; `pin` and `history` are for a controller, and `create` asks one for a tier.
 
 use std::process::ExitCode;
 
@@ -11,10 +11,11 @@ use units::{Bytes, BytesPerSec, Iops};
 use crate::live::{ArrayArg, OutputArg, parse_iops, wrong_usage};
 use crate::volume_listed::{ListedVolume, ListedVolumes};
 use crate::{
-    check_cmd, export_cmd, heat_cmd, inject_cmd, live_table, move_cmd, reuse_cmd, volume_asked,
+    check_cmd, export_cmd, heat_cmd, inject_cmd, live_table, move_cmd, place_cmd, reuse_cmd,
+    volume_asked,
 };
 
-/// `terrace volume …`: `pin` and `history` ask a controller, all others act on an array.
+/// `terrace volume …`: `pin` and `history` ask a controller, and `create` does for a tier; all others act on an array.
 #[derive(Debug, Subcommand)]
 pub enum VolumeCommand {
     /// Create a volume; it takes space where it is written
@@ -27,12 +28,14 @@ pub enum VolumeCommand {
         /// Its size, such as 100G or "100 GiB"
         #[arg(long, value_name = "SIZE")]
         size: Bytes,
-        /// The tier of its data until it is moved
-        #[arg(long, value_name = "TIER")]
-        tier: String,
+        /// The tier of its data until it is moved; the one that a controller advises if left out, as `terrace place` does
+        #[arg(long, value_name = "TIER", conflicts_with_all = ["like", "host"])]
+        tier: Option<String>,
         /// Its service class; none, so no objective, if left out
         #[arg(long, value_name = "CLASS")]
         class: Option<String>,
+        #[command(flatten)]
+        advised: place_cmd::Advised,
     },
     /// List the volumes
     List {
@@ -158,12 +161,19 @@ pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
             size,
             tier,
             class,
-        } => array.order(Ask::Create {
-            volume,
-            size,
-            tier,
-            class,
-        })?,
+            advised,
+        } => {
+            let tier = match tier {
+                Some(tier) => tier,
+                None => advised.tier(&volume, size, class.as_deref())?,
+            };
+            array.order(Ask::Create {
+                volume,
+                size,
+                tier,
+                class,
+            })?;
+        }
         VolumeCommand::List { array, output } => {
             let all = ListedVolumes::of(&array)?;
             let text = |v: &ListedVolumes| live_table::volumes(&v.volumes);

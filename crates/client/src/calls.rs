@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use hyper::{Method, StatusCode};
-use manager::question::{Choice, Done};
+use manager::question::{Choice, Done, PlaceQuestion};
 use manager::store::HistoryPoint;
 use manager::view::{
-    EventView, JobView, OutcomeView, PlanView, StatusView, TierView, VolumeView, WhyNotView,
-    WhyView,
+    EventView, JobView, OutcomeView, PlaceView, PlanView, StatusView, TierView, VolumeView,
+    WhyNotView, WhyView,
 };
 use manager::wire::{JobsReport, Orders, Register, Welcome, WindowReport, WireRefusal};
 use model::Goal;
@@ -81,6 +81,23 @@ impl Client {
     pub fn why_not(&mut self, volume: &str, tier: &str) -> Answered<WhyNotView> {
         let (volume, tier) = (part(volume), part(tier));
         self.get(format!("/v1/volumes/{volume}/why-not/{tier}"))
+    }
+
+    /// Where a volume that does not exist yet would do best.
+    pub fn place(&mut self, asked: &PlaceQuestion) -> Answered<PlaceView> {
+        let PlaceQuestion {
+            size,
+            class,
+            like,
+            host,
+        } = asked.clone();
+        let keys = [
+            ("size", Some(size.to_string())),
+            ("class", class),
+            ("like", like),
+            ("host", host),
+        ];
+        self.get(with_query("/v1/place".into(), &keys))
     }
 
     /// The current plan of a host; it may be left out when there is one.

@@ -3,11 +3,11 @@
 mod asked;
 
 use client::body::{HostBody, ModeBody, MovesBody, PinBody, TierStateBody};
-use manager::question::{Answer, Done, Question, Refusal};
+use manager::question::{Answer, Done, PlaceQuestion, Question, Refusal};
 use manager::store::HistoryPoint;
 use manager::view::{
-    EventView, JobView, OutcomeView, PlanView, StatusView, TierView, VolumeView, WhyNotView,
-    WhyView,
+    EventView, JobView, OutcomeView, PlaceView, PlanView, StatusView, TierView, VolumeView,
+    WhyNotView, WhyView,
 };
 use manager::wire::{JobsReport, Orders, Register, Welcome, WindowReport};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -194,6 +194,13 @@ pub(crate) const ROUTES: &[Route] = &[
             call.answer(Question::WhyNot { volume, tier })
         },
     ),
+    Route::get(
+        "/v1/place",
+        "Where a volume that does not exist yet would do best",
+        json::<PlaceView>(),
+        |call| call.answer(Question::Place(call.query()?)),
+    )
+    .query::<PlaceQuestion>(),
     Route::get(
         "/v1/plan",
         "The current plan of a host",

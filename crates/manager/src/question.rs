@@ -5,11 +5,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::HistoryPoint;
 use crate::view::{
-    CountersView, EventView, JobView, OutcomeView, PlanView, StatusView, TierView, VolumeView,
-    WhyNotView, WhyView,
+    CountersView, EventView, JobView, OutcomeView, PlaceView, PlanView, StatusView, TierView,
+    VolumeView, WhyNotView, WhyView,
 };
 use model::Mode;
 use model::{Goal, TierState};
+use units::Bytes;
 
 /// A question, or an order. Names of volumes and tiers may be `host/name` where several hosts have the same one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -69,6 +70,8 @@ pub enum Question {
         /// The tier.
         tier: String,
     },
+    /// Where a volume that does not exist yet would do best.
+    Place(PlaceQuestion),
     /// A host's facts, policy and state as a scenario file.
     ExportFacts {
         /// The host; may be left out when there is one.
@@ -139,10 +142,28 @@ impl Question {
             | Question::Outcomes { .. }
             | Question::Why { .. }
             | Question::WhyNot { .. }
+            | Question::Place(_)
             | Question::ExportFacts { .. }
             | Question::Counters => false,
         }
     }
+}
+
+/// A volume that does not exist yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PlaceQuestion {
+    /// Its size, such as `100 GiB`.
+    pub size: Bytes,
+    /// Its service class; none, so no objective, if left out.
+    #[serde(default)]
+    pub class: Option<String>,
+    /// A volume that has the load which it is expected to have; guessed by those of its class if left out.
+    #[serde(default)]
+    pub like: Option<String>,
+    /// The host; may be left out when there is one.
+    #[serde(default)]
+    pub host: Option<String>,
 }
 
 /// Moves of a plan.
@@ -176,6 +197,7 @@ pub enum Answer {
     Counters(Box<CountersView>),
     Why(Box<WhyView>),
     WhyNot(Box<WhyNotView>),
+    Place(Box<PlaceView>),
     /// A file's text.
     Text(String),
     Done(Done),

@@ -1,7 +1,7 @@
 //! What is left of every tier while a decision is being made, and the filters that every strategy obeys.
 
 use model::{Affinity, AffinityKind, Facts, Headroom, Measured, Op, Policy, Rejection, Topology};
-use units::{Bytes, TierId, VolumeId};
+use units::{Bytes, DeviceId, TierId, VolumeId};
 
 use crate::Context;
 use crate::assign::Shares;
@@ -208,9 +208,7 @@ impl<'a> Ledger<'a> {
         if tier == here {
             return Ok(());
         }
-        if self.policy.takes_no_data(tier) {
-            return Err(Rejection::Cordoned);
-        }
+        self.takes_data(tier)?;
         for rule in self
             .policy
             .affinity
@@ -231,19 +229,57 @@ impl<'a> Ledger<'a> {
                 }
             }
         }
-        let largest = facts
-            .topology
-            .specs(tier)
-            .map(|s| s.capacity)
-            .max()
-            .unwrap_or(Bytes::ZERO);
-        if v.size > largest {
-            return Err(Rejection::TooBig {
-                need: v.size,
-                largest,
-            });
+        self.fits_when_empty(tier, v.size)
+    }
+
+    /// The devices of a tier that have room for a volume which is nowhere yet; the filter that refuses, with its numbers. Of a device's
+    /// space only the share counts that may be planned with, whatever was assigned in this decision.
+    pub fn admits_new(&self, tier: TierId, size: Bytes) -> Result<Vec<DeviceId>, Rejection> {
+        self.takes_data(tier)?;
+        self.fits_when_empty(tier, size)?;
+        let devices = self.devices(tier).iter().copied();
+        let planned = |d: DeviceId| {
+            let capacity = self.facts.topology.device(d).spec.capacity;
+            let kept = capacity.as_f64() * (1.0 - self.policy.headroom.space).max(0.0);
+            self.free(d) - kept as i128
+        };
+        let need = i128::from(size.0);
+        let room: Vec<DeviceId> = devices.clone().filter(|d| planned(*d) >= need).collect();
+        if room.is_empty() {
+            let most = devices.map(planned).max().unwrap_or(0);
+            let most_free = Bytes(u64::try_from(most).unwrap_or(0));
+            let need = size;
+            return Err(Rejection::NoDevice { need, most_free });
         }
-        Ok(())
+        Ok(room)
+    }
+
+    /// The devices of a tier.
+    pub fn devices(&self, tier: TierId) -> &'a [DeviceId] {
+        &self.facts.topology.tier(tier).devices
+    }
+
+    /// What of a device's space is neither taken nor reserved, bytes; below zero where more is reserved than there is.
+    pub fn free(&self, device: DeviceId) -> i128 {
+        let now = &self.facts.devices[device.index()];
+        let capacity = self.facts.topology.device(device).spec.capacity;
+        i128::from(capacity.0) - i128::from(now.used.0) - i128::from(now.reserved.0)
+    }
+
+    fn takes_data(&self, tier: TierId) -> Result<(), Rejection> {
+        match self.policy.takes_no_data(tier) {
+            true => Err(Rejection::Cordoned),
+            false => Ok(()),
+        }
+    }
+
+    fn fits_when_empty(&self, tier: TierId, need: Bytes) -> Result<(), Rejection> {
+        let capacities = self.facts.topology.specs(tier).map(|s| s.capacity);
+        let largest = capacities.max().unwrap_or(Bytes::ZERO);
+        match need > largest {
+            true => Err(Rejection::TooBig { need, largest }),
+            false => Ok(()),
+        }
     }
 
     /// Size of the volumes that must be on one tier with this one and are not assigned yet.

@@ -9,7 +9,8 @@
 //! A [`Strategy`] only says which tier suits which volume. What holds for every strategy is done once, here: the
 //! constraints ([`Ledger`]), the goals that outrank a strategy's (to empty a tier, to keep rules, to keep devices from
 //! filling up), the gates that a strategy's wishes have to pass, the choice of a device, the order of moves and the space
-//! they need meanwhile ([`decide`]), and the check of the result ([`lint`]). Nothing in this crate keeps anything between
+//! they need meanwhile ([`decide`]), and the check of the result ([`lint`]). Where a volume that does not exist yet would do best is asked apart
+//! ([`place`]). Nothing in this crate keeps anything between
 //! decisions, reads a clock or draws a random number that is not derived from the seed it is given.
 
 mod arrange;
@@ -24,6 +25,7 @@ pub mod horizon;
 mod ledger;
 mod lint;
 mod objective;
+mod place;
 mod rate;
 mod registry;
 mod rows;
@@ -36,6 +38,10 @@ pub use decide::{Decision, PlanError, decide};
 pub use ledger::{Demand, Ledger};
 pub use lint::{LintError, lint};
 pub use objective::Objective;
+pub use place::{
+    DeviceOption, GuessedLoad, GuessedOf, KnownLoad, Newcomer, PlaceAdvice, PlaceCost,
+    PlaceVerdict, TierAdvice, guess_load, place,
+};
 pub use registry::{BuildError, Entry, REGISTRY, UnknownStrategy, build, find};
 pub use state::{AnyStrategy, StrategyState};
 pub use strategy::{

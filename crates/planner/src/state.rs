@@ -6,7 +6,7 @@ use model::Epochs;
 use serde::{Deserialize, Serialize};
 
 use crate::gates::Holds;
-use crate::{ConfigError, Context, Draft, Granularity, Strategy};
+use crate::{ConfigError, Context, DeviceOption, Draft, Granularity, Newcomer, Strategy};
 
 /// Marks the form in which states are stored.
 const STATE_SCHEMA: &str = "terrace.planner.state/1";
@@ -89,6 +89,19 @@ pub trait AnyStrategy: Send {
         state: &StrategyState,
         draft: &mut Draft,
     ) -> StrategyState;
+    /// What a volume that does not exist yet would be on every device, where the strategy has a model; the state must be this strategy's own.
+    fn place(
+        &self,
+        context: &Context<'_>,
+        state: &StrategyState,
+        newcomer: &Newcomer,
+    ) -> Option<Vec<DeviceOption>>;
+}
+
+/// The strategy's own part of a state.
+fn own<T: Strategy>(state: &StrategyState) -> &T::State {
+    let own = (*state.own).as_any().downcast_ref();
+    own.expect("a state of this strategy")
 }
 
 impl<T: Strategy> AnyStrategy for T {
@@ -128,11 +141,16 @@ impl<T: Strategy> AnyStrategy for T {
         state: &StrategyState,
         draft: &mut Draft,
     ) -> StrategyState {
-        let own: &T::State = (*state.own)
-            .as_any()
-            .downcast_ref()
-            .expect("a state of this strategy");
-        let next = Strategy::plan(self, context, own, draft);
+        let next = Strategy::plan(self, context, own::<T>(state), draft);
         StrategyState::new(next, state.holds.clone())
+    }
+
+    fn place(
+        &self,
+        context: &Context<'_>,
+        state: &StrategyState,
+        newcomer: &Newcomer,
+    ) -> Option<Vec<DeviceOption>> {
+        Strategy::place(self, context, own::<T>(state), newcomer)
     }
 }

@@ -15,6 +15,7 @@ use units::{DeviceId, TierId, VolumeId};
 use crate::assign::{Placement, Problem};
 use crate::extents::ExtentReason;
 use crate::ledger::tier_now;
+use crate::place::{DeviceOption, Newcomer};
 
 /// What a strategy may look at.
 #[derive(Debug, Clone, Copy)]
@@ -206,4 +207,15 @@ pub trait Strategy: Sized + Send + 'static {
 
     /// One decision.
     fn plan(&self, context: &Context<'_>, state: &Self::State, draft: &mut Draft) -> Self::State;
+
+    /// What a volume that does not exist yet would be on every device, where the strategy has a model to say so by; devices of which it says
+    /// nothing may be left out. Rules and space are no concern of it: [`crate::place`] knows them.
+    fn place(
+        &self,
+        _context: &Context<'_>,
+        _state: &Self::State,
+        _newcomer: &Newcomer,
+    ) -> Option<Vec<DeviceOption>> {
+        None
+    }
 }

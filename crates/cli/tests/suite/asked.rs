@@ -43,7 +43,7 @@ fn fails(dir: &Path, args: &[&str], code: i32) -> String {
 }
 
 /// Every command that asks a controller.
-const ASKING: [&[&str]; 24] = [
+const ASKING: [&[&str]; 25] = [
     &["status"],
     &["top"],
     &["plan"],
@@ -53,6 +53,7 @@ const ASKING: [&[&str]; 24] = [
     &["apply", "7", "--yes"],
     &["apply", "7", "--only", "1", "--only", "2,3", "--yes"],
     &["reject", "7"],
+    &["place", "--size", "1G", "--class", "gold", "--like", "db"],
     &["pause"],
     &["resume"],
     &["reload"],
@@ -127,6 +128,14 @@ fn wrong_usage_is_exit_code_2_with_a_sentence() {
         (&["mode", "latency", "on"], "recommend"),
         (&["mode", "speed", "auto"], "latency"),
         (&["volume", "pin", "db"], "<TIER>"),
+        (&["place", "--size", "1G"], "--class"),
+        (&["place", "--size", "1", "--class", "gold"], "has no unit"),
+        (
+            &[
+                "volume", "create", "db", "--size", "1G", "--tier", "fast", "--like", "db",
+            ],
+            "cannot be used with",
+        ),
         (&["volume", "pin", "db", "fast", "--none"], "--none"),
         (&["top", "-n", "0"], "0"),
         (&["top", "--interval", "1ms"], "at least 200ms"),
@@ -145,6 +154,21 @@ fn wrong_usage_is_exit_code_2_with_a_sentence() {
         let text = fails(dir.path(), args, 2);
         assert!(text.contains(said), "{args:?}: {text}");
     }
+}
+
+#[test]
+fn a_volume_without_a_tier_is_refused_where_nobody_can_advise_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let create = ["volume", "create", "db", "--size", "1G"];
+    let text = fails(dir.path(), &create, 1);
+    assert!(
+        text.starts_with("error: give --tier: no controller can advise one for volume \"db\": nobody answers on unix:/run/terrace/controller.sock"),
+        "{text}"
+    );
+    let named = [&create[..], &["--controller", "unix:none.sock"]].concat();
+    let text = fails(dir.path(), &named, 1);
+    assert!(text.contains("on unix:none.sock"), "{text}");
+    assert!(text.contains("give --tier"), "{text}");
 }
 
 #[test]

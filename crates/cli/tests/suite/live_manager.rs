@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use client::{Address, Client, TlsTrust};
-use manager::question::Choice;
+use manager::question::{Choice, PlaceQuestion};
 use manager::view::{HostState, JobView, PlanView};
 use model::JobStatus;
 
@@ -240,6 +240,71 @@ fn what_scores_are_made_of_is_told_live() {
     });
     assert_eq!(data["options"][0]["parts"]["formula"], "match", "{data:#}");
     drop(guest);
+    server.stop();
+}
+
+#[test]
+fn a_new_volume_goes_where_the_controller_advises() {
+    let bench = bench("");
+    let file = bench.path().join("live.toml");
+    let config = std::fs::read_to_string(&file).unwrap();
+    // The fast tier can do what is asked for, and the slow one not.
+    let config = config
+        .replace("strategy = \"idt\"", "strategy = \"terrace\"")
+        .replace(
+            "name = \"default\"",
+            "name = \"default\"\nlatency = \"100us\"",
+        );
+    std::fs::write(&file, &config).unwrap();
+    let server = serve(&bench);
+    let mut filler = datapath::Client::connect(&uri(&server)).unwrap();
+    fill(&mut filler, 64);
+    let guest = Guest::on(uri(&server));
+    let ask = [
+        "place", "--size", "8M", "--class", "default", "--like", "data",
+    ];
+    wait(PATIENCE, "a load that is known", || {
+        let place = asking(&bench)
+            .place(&PlaceQuestion {
+                size: units::Bytes(8 << 20),
+                class: None,
+                like: Some("data".into()),
+                host: None,
+            })
+            .ok()?;
+        (place.load.reads_per_s > 0.0).then_some(())
+    });
+    let data = bench.json(&ask);
+    assert_eq!(data["schema"], "terrace.place/1");
+    let advised = data["tier"].as_str().unwrap().to_owned();
+    assert_eq!(data["tiers"][0]["tier"], advised);
+    assert!(bench.ok(&ask).contains("note: load assumed: that of data"));
+
+    let created = bench.run(&["volume", "create", "new", "--size", "8M", "--like", "data"]);
+    let said = String::from_utf8(created.stderr).unwrap();
+    assert!(created.status.success(), "{said}");
+    let tier = said.strip_prefix("tier ").unwrap().split(',').next();
+    let tier = tier.unwrap().to_owned();
+    assert!(["fast", "slow"].contains(&tier.as_str()), "{said}");
+    assert!(
+        said.contains("controller.sock advises for here: "),
+        "{said}"
+    );
+    let new = bench.json(&["volume", "show", "new"]);
+    assert_eq!(new["home"], tier, "{new:#}");
+    drop(guest);
+    drop(filler);
+    server.stop();
+
+    // One without a model advises nothing.
+    let config = config.replace("\"terrace\"", "\"idt\"");
+    std::fs::write(&file, &config).unwrap();
+    let server = bench.start(&["serve", "--config", "live.toml"], 4);
+    let refused = wait(PATIENCE, "a decision", || {
+        let refused = bench.refused(&["volume", "create", "other", "--size", "8M"]);
+        refused.contains("idt has no model").then_some(refused)
+    });
+    assert!(refused.contains("give --tier"), "{refused}");
     server.stop();
 }
 

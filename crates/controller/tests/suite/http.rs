@@ -36,6 +36,17 @@ fn what_is_not_known_is_refused_by_its_name() {
         400,
         "\"x\" is not the number of a generation",
     );
+    asked(
+        &get("/v1/place?class=gold", ""),
+        400,
+        "missing field `size`",
+    );
+    asked(&get("/v1/place?size=big", ""), 400, "is not understood");
+    asked(
+        &get("/v1/place?size=1GiB&tier=fast", ""),
+        400,
+        "unknown field `tier`",
+    );
     asked(&get("/v1/plans/7", ""), 404, "no such plan");
     asked(
         &get("/v1/volumes/nothing", ""),
@@ -117,6 +128,13 @@ fn queries_and_names_arrive() {
     assert_eq!(points("?last=2h"), 12);
     let answer = local(&world, &get("/v1/volumes/alpha%2Fvdi%20%3Cgold%3E", ""));
     assert_eq!(answer.json()["name"], "vdi <gold>");
+    let query = "size=1.5%20TiB&class=gold&like=alpha%2Fdb&host=alpha";
+    let place = local(&world, &get(&format!("/v1/place?{query}"), "")).json();
+    assert_eq!(place["size_bytes"], 3u64 << 39);
+    assert_eq!(
+        (&place["class"], &place["like"]),
+        (&"gold".into(), &"alpha/db".into())
+    );
     let why_not = local(&world, &get("/v1/volumes/db-main/why-not/s%2Fl", ""));
     assert_eq!(why_not.json()["tier"], "s/l");
 }

@@ -73,7 +73,7 @@ fn requests() -> Vec<(&'static str, &'static str, String)> {
     let register = json!({ "protocol": 3, "session": 9, "version": "x" }).to_string();
     let report = serde_json::to_string(&views::report(9, 1, 2)).unwrap();
     let order = |method: &str, path: &str, body: &str| send(method, path, "", body);
-    let table: [(&str, &str, String); 33] = [
+    let table: [(&str, &str, String); 34] = [
         ("get", "/v1/status", get("/v1/status", "")),
         ("get", "/v1/tiers", get("/v1/tiers", "")),
         ("get", "/v1/volumes", get("/v1/volumes", "")),
@@ -96,6 +96,11 @@ fn requests() -> Vec<(&'static str, &'static str, String)> {
             "get",
             "/v1/volumes/{volume}/why-not/{tier}",
             get("/v1/volumes/mail/why-not/fast", ""),
+        ),
+        (
+            "get",
+            "/v1/place",
+            get("/v1/place?size=100GiB&class=gold", ""),
         ),
         ("get", "/v1/plan", get("/v1/plan?host=alpha", "")),
         ("get", "/v1/plans/{generation}", get("/v1/plans/42", "")),

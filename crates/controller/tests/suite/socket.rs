@@ -6,6 +6,8 @@ use std::os::unix::net::UnixListener;
 use client::{Address, Client, ClientError, TlsTrust};
 use controller::{ControllerServer, Limits, ServerSettings};
 
+use manager::question::PlaceQuestion;
+
 use crate::support::{Fake, World, clock, refused, settings};
 
 fn only_socket(path: std::path::PathBuf) -> ServerSettings {
@@ -43,6 +45,19 @@ fn its_owner_alone_may_open_it_and_may_do_everything() {
         client.register("any", &register).unwrap().window_ns,
         5_000_000_000
     );
+}
+
+#[test]
+fn what_is_asked_about_a_new_volume_arrives_as_it_was_asked() {
+    let world = World::start(Fake::new(12));
+    let asked = PlaceQuestion {
+        size: units::Bytes((3 << 30) + 4096),
+        class: Some("gold & more".into()),
+        like: Some("alpha/db main".into()),
+        host: None,
+    };
+    let place = world.local().place(&asked).unwrap();
+    assert_eq!(place, crate::support::views::place(&asked));
 }
 
 #[test]

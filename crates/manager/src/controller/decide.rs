@@ -145,6 +145,7 @@ impl Controller {
         if placement_due {
             self.propose(host, &facts, plan, report);
         }
+        host.facts = Some(facts);
         Ok(())
     }
 
@@ -155,7 +156,7 @@ impl Controller {
     }
 
     /// The file's rules for this inventory, with what operators have set since.
-    fn policy_for(&self, host: &Host, facts: &Facts) -> Result<Policy, String> {
+    pub(super) fn policy_for(&self, host: &Host, facts: &Facts) -> Result<Policy, String> {
         let tiers: Vec<&str> = facts
             .topology
             .tiers

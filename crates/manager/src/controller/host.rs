@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use executor::{Executor, JobId};
-use model::{ExtentHeat, Plan, Report};
+use model::{ExtentHeat, Facts, Plan, Report};
 use planner::StrategyState;
 use serde::{Deserialize, Serialize};
 use units::{DeviceId, Nanos, VolumeId};
@@ -178,6 +178,8 @@ pub(super) struct Host {
     pub(super) kept: Kept,
     pub(super) executor: Executor,
     pub(super) state: StrategyState,
+    /// What the last decision knew; none until there was one since the controller was started.
+    pub(super) facts: Option<Facts>,
     pub(super) current: Option<Current>,
     pub(super) link: Option<Link>,
     /// The last report that was taken, and the time that it is about.
@@ -212,6 +214,7 @@ impl Host {
             kept: Kept::default(),
             executor: Executor::new(),
             state,
+            facts: None,
             current: None,
             link: None,
             last: None,
@@ -231,6 +234,19 @@ impl Host {
     /// The last report, if there was one.
     pub(super) fn report(&self) -> Option<&WindowReport> {
         self.last.as_ref().map(|l| &l.1)
+    }
+
+    /// Names of the devices by the last report, in the order of facts, with their tiers.
+    pub(super) fn devices_of_report(&self) -> Vec<(String, String)> {
+        let Some(report) = self.report() else {
+            return vec![];
+        };
+        let mut all = vec![];
+        for tier in &report.tiers {
+            let devices = report.devices.iter().filter(|d| d.tier == *tier);
+            all.extend(devices.map(|d| (d.name.clone(), tier.clone())));
+        }
+        all
     }
 
     /// Tier of a device, by the last report; without one, as of the last decision.

@@ -20,6 +20,7 @@ mod host;
 mod intake;
 mod jobs;
 mod outcomes;
+mod place;
 mod reasons;
 mod trouble;
 mod views;

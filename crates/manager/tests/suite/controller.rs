@@ -2,6 +2,7 @@
 
 mod goals;
 mod host;
+mod place;
 mod reload;
 mod reports;
 mod restarts;

@@ -18,6 +18,7 @@ mod history;
 mod latency;
 mod learned;
 mod patterns;
+mod place;
 mod rates;
 mod search;
 #[cfg(test)]
@@ -30,7 +31,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::VolumeId;
 
-use crate::{ConfigError, Context, Draft, Strategy, Wish};
+use crate::{ConfigError, Context, DeviceOption, Draft, Newcomer, Strategy, Wish};
 
 use history::History;
 use learned::Learned;
@@ -121,6 +122,26 @@ impl Strategy for Terrace {
         }
         draft.wishes = wishes;
         next
+    }
+
+    fn place(
+        &self,
+        context: &Context<'_>,
+        state: &TerraceState,
+        newcomer: &Newcomer,
+    ) -> Option<Vec<DeviceOption>> {
+        // Of an epoch that no decision has seen yet, too.
+        let facts = context.facts;
+        let (mut learned, now) = state.learned.absorbed(facts);
+        let history = |v: &model::VolumeFacts| {
+            let mut history = state.volumes.get(&v.name).cloned().unwrap_or_default();
+            history.absorb(facts, v, &now[v.device.index()], &mut learned);
+            history
+        };
+        let histories: Vec<History> = facts.volumes.iter().map(history).collect();
+        let histories: Vec<&History> = histories.iter().collect();
+        let search = Search::new(context, &histories, &learned);
+        Some(place::options(&search, &now, newcomer))
     }
 }
 

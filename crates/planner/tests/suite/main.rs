@@ -4,4 +4,5 @@ mod decisions;
 mod edt;
 mod extents;
 mod goals;
+mod place;
 mod support;

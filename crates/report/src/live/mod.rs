@@ -3,6 +3,7 @@
 //! ```text
 //!  StatusView ──▶ status          PlanView ──▶ plan, to_apply, diff, diff_plans
 //!  TierView, VolumeView ──▶ top   JobView ──▶ jobs, job_line      OutcomeView ──▶ outcomes
+//!  PlaceView ──▶ place
 //!  WhyView ──▶ why, why_not       EventView ──▶ event_line        HistoryPoint ──▶ history
 //!  a decision that was made again ──▶ decided_again
 //! ```
@@ -15,6 +16,7 @@ mod diff;
 mod events;
 mod jobs;
 mod outcomes;
+mod place;
 mod plan;
 mod status;
 mod top;
@@ -30,6 +32,7 @@ pub use diff::{OnlyInOne, diff, diff_plans, only_in_one};
 pub use events::event_line;
 pub use jobs::{job_line, jobs};
 pub use outcomes::{history, outcomes};
+pub use place::place;
 pub use plan::{PlanDetail, plan, to_apply};
 pub use status::{modes, status};
 pub use top::{TopOrder, in_order, top};

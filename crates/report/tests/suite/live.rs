@@ -4,7 +4,7 @@ use manager::view::{HostState, MoveState, PlanState, StatusView};
 use model::TierState;
 use report::live::{
     PlanDetail, TopOrder, decided_again, diff, diff_plans, event_line, history, in_order, job_line,
-    jobs, modes, only_in_one, outcomes, plan, status, to_apply, top, why, why_not,
+    jobs, modes, only_in_one, outcomes, place, plan, status, to_apply, top, why, why_not,
 };
 use units::Nanos;
 
@@ -147,6 +147,24 @@ fn reasons_have_their_numbers() {
     assert_eq!(why_not(&here), "volume db is on fast\n");
 }
 
+#[test]
+fn advice_about_a_new_volume_has_a_row_for_every_tier() {
+    let mut advice = views::place();
+    insta::assert_snapshot!("place", place(&advice, NOW));
+    let why = "strategy idt has no model to place by";
+    advice.tier = None;
+    advice.why_not = Some(why.into());
+    for tier in &mut advice.tiers[..2] {
+        tier.standing = manager::view::PlaceStanding::Unknown;
+        tier.verdict = why.into();
+    }
+    for tier in &mut advice.tiers {
+        (tier.latency_us, tier.latency_range_us) = (None, None);
+        (tier.cost, tier.device_use, tier.device) = (None, None, None);
+    }
+    insta::assert_snapshot!("place_without_a_model", place(&advice, NOW));
+}
+
 /// Empties a tier: what is known of the volumes is of no account for that, but for one whose load is unknown.
 #[test]
 fn a_decision_that_is_made_again_names_moves_and_filters() {
@@ -160,6 +178,12 @@ fn a_decision_that_is_made_again_names_moves_and_filters() {
     );
 }
 
+/// Without sentences, which may be long.
+fn table_of(text: &str) -> String {
+    let table = text.lines().filter(|l| l.starts_with([' ', '-']));
+    table.collect::<Vec<_>>().join("\n")
+}
+
 #[test]
 fn tables_fit_a_terminal() {
     let p = views::plan(12);
@@ -171,6 +195,7 @@ fn tables_fit_a_terminal() {
         jobs(&views::jobs()),
         outcomes(&views::outcomes(), NOW),
         history(&views::history(), NOW),
+        table_of(&place(&views::place(), NOW)),
     ];
     for line in texts.iter().flat_map(|t| t.lines()) {
         assert!(line.chars().count() <= 100, "{line}");

@@ -4,8 +4,9 @@ use manager::store::{FlowSummary, HistoryPoint, VolumeSummary};
 use manager::trouble::{TroubleKind, TroubleView};
 use manager::view::{
     DeviceView, EventKind, EventView, HeldMove, HostState, HostView, JobView, LoadView, MoveState,
-    MovingView, OptionView, OutcomeView, PlanState, PlanView, PlannedMove, SloView, StatusView,
-    TierView, TrustView, VolumeView, WhyNotView, WhyView,
+    MovingView, OptionView, OutcomeView, PlaceCostView, PlaceLoadView, PlaceStanding,
+    PlaceTierView, PlaceView, PlanState, PlanView, PlannedMove, SloView, StatusView, TierView,
+    TrustView, VolumeView, WhyNotView, WhyView,
 };
 use model::Mode;
 use model::TierState;
@@ -471,5 +472,57 @@ pub fn why_not() -> WhyNotView {
         here: "slow".into(),
         generation: Some(12),
         why: "hold: wanted there by 1 decisions in a row, 2 are needed (score 0.5000)".into(),
+    }
+}
+
+pub fn place() -> PlaceView {
+    let tier = |tier: &str, us: f64, own: f64| PlaceTierView {
+        tier: tier.into(),
+        standing: PlaceStanding::Possible,
+        verdict: "possible".into(),
+        device: Some(format!("{tier}-0")),
+        latency_us: Some(us),
+        latency_range_us: Some((us * 0.6, us / 0.6)),
+        cost: Some(PlaceCostView {
+            total_per_s: own + 0.004,
+            own_per_s: own,
+            others_per_s: Some(0.004),
+        }),
+        device_use: Some(0.21),
+        free_after_bytes: Some(170 * GIB),
+    };
+    let less = "0.702 weighted seconds of missed objectives less per second than on slow";
+    PlaceView {
+        host: "alpha".into(),
+        strategy: "terrace".into(),
+        at_ns: NOW.0 - 12 * S,
+        size_bytes: 20 * GIB,
+        class: "gold".into(),
+        like: None,
+        load: PlaceLoadView {
+            reads_per_s: 500.0,
+            writes_per_s: 120.0,
+            read_bytes_per_s: 4.0 * MIB,
+            write_bytes_per_s: MIB,
+        },
+        tier: Some("middle".into()),
+        reason: Some(Reason::new("misses-less", less).with("less_per_s", 0.702)),
+        why_not: None,
+        tiers: vec![
+            PlaceTierView {
+                standing: PlaceStanding::Best,
+                verdict: less.into(),
+                ..tier("middle", 153.0, 0.021)
+            },
+            tier("slow", 2412.0, 0.723),
+            PlaceTierView {
+                standing: PlaceStanding::Refused,
+                verdict: "no device: needs 20.00 GiB in one piece, the emptiest device has 3.00 GiB free"
+                    .into(),
+                free_after_bytes: None,
+                ..tier("fast", 97.0, 0.001)
+            },
+        ],
+        notes: vec!["load assumed: that of db by size (of class gold there is no other), 500 r/s and 120 w/s, 5.0 MiB/s; --like VOLUME names another".into()],
     }
 }

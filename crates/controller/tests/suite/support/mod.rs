@@ -241,6 +241,7 @@ impl Service for Fake {
             Question::WhyNot { volume, tier } => {
                 Answer::WhyNot(Box::new(views::why_not(self.volume(&volume)?, &tier)))
             }
+            Question::Place(asked) => Answer::Place(Box::new(views::place(&asked))),
             Question::ExportFacts { .. } => Answer::Text("# facts\nseed = 1\n".into()),
             Question::Counters => Answer::Counters(Box::new(self.counters.clone())),
             order => self.order(actor, order)?,

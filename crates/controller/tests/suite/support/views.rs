@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use manager::question::PlaceQuestion;
 use manager::store::{FlowSummary, HistoryPoint, VolumeSummary};
 use manager::trouble::{TroubleKind, TroubleView};
 use manager::view::*;
@@ -10,7 +11,7 @@ use model::JobStatus;
 use model::Mode;
 use model::TierState;
 use model::{
-    CalibrationStep, ClassObjective, Goal, Objective, PriceParts, ScoreParts, SloStatistic,
+    CalibrationStep, ClassObjective, Goal, Objective, PriceParts, Reason, ScoreParts, SloStatistic,
 };
 use units::Nanos;
 
@@ -482,6 +483,47 @@ pub fn why_not(volume: &VolumeView, tier: &str) -> WhyNotView {
         here: volume.tier.clone(),
         generation: Some(42),
         why: "gate margin: gains 3 %, 5 % are asked for".into(),
+    }
+}
+
+/// What was asked, and two tiers.
+pub fn place(asked: &PlaceQuestion) -> PlaceView {
+    let tier = |tier: &str, standing: PlaceStanding, verdict: &str| PlaceTierView {
+        tier: tier.into(),
+        standing,
+        verdict: verdict.into(),
+        device: Some(format!("{tier}-0")),
+        latency_us: Some(103.5),
+        latency_range_us: Some((63.2, 169.6)),
+        cost: Some(PlaceCostView {
+            total_per_s: 0.25,
+            own_per_s: 0.2,
+            others_per_s: Some(0.05),
+        }),
+        device_use: Some(0.31),
+        free_after_bytes: (standing == PlaceStanding::Best).then_some(7 << 30),
+    };
+    PlaceView {
+        host: asked.host.clone().unwrap_or_else(|| "alpha".into()),
+        strategy: "terrace".into(),
+        at_ns: 3400 * S,
+        size_bytes: asked.size.0,
+        class: asked.class.clone().unwrap_or_else(|| "default".into()),
+        like: asked.like.clone(),
+        load: PlaceLoadView {
+            reads_per_s: 800.0,
+            writes_per_s: 90.0,
+            read_bytes_per_s: 4e6,
+            write_bytes_per_s: 5e5,
+        },
+        tier: Some("fast".into()),
+        reason: Some(Reason::new("misses-less", "less than on slow").with("less_per_s", 0.5)),
+        why_not: None,
+        tiers: vec![
+            tier("fast", PlaceStanding::Best, "less than on slow"),
+            tier("slow", PlaceStanding::Refused, "the tier is cordoned"),
+        ],
+        notes: vec!["load assumed: that of mail".into()],
     }
 }
 

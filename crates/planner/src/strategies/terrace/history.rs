@@ -28,7 +28,7 @@ const DEMAND_KEEPS: f64 = 0.99;
 /// Monitor epochs after a move in which a load changes for that.
 const AFTER_MOVE: u64 = 4;
 /// Requests in flight of a volume that never had to wait.
-const DEPTH_MIN: f64 = 3.0;
+pub(super) const DEPTH_MIN: f64 = 3.0;
 /// Share of its requests in flight below which a volume is not held up by their number.
 const DEPTH_USED: f64 = 0.8;
 /// A volume on a full device, of which nothing else is known, is taken to ask for more than it gets by this power of how much slower its

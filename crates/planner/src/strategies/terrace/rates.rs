@@ -1,5 +1,8 @@
 //! All exchange rates and assumptions in one place. An ablation takes each at half and at twice its value.
 
+use algo::normal_cdf;
+use model::SloClass;
+
 /// What is worth what; seconds are those in which an objective of weight 1 is missed.
 pub(super) struct Rates {
     /// A second at e times the objective, beside the second itself: without a cap, so that a device that is far beyond what it can do shows which
@@ -49,3 +52,25 @@ pub(super) const RATES: Rates = Rates {
     interval_z: 1.645,
     rest_epochs: 10,
 };
+
+impl Rates {
+    /// What a volume of a class costs per second at this mean latency and this statistic of its objective, microseconds; `sigma` is the spread of
+    /// that statistic about its prediction.
+    pub(super) fn cost(
+        &self,
+        class: &SloClass,
+        mean_us: f64,
+        statistic_us: f64,
+        sigma: f64,
+        iops: f64,
+    ) -> f64 {
+        let Some(target) = class.target else {
+            let counts = (iops / self.free_iops).min(1.0);
+            return self.free * class.weight * counts * libm::log((mean_us / 10.0).max(1.0));
+        };
+        let used = statistic_us / target.latency.as_micros_f64();
+        let missed = normal_cdf(libm::log(used.max(1e-6)) / sigma);
+        let late = libm::log(used.max(1.0));
+        class.weight * (missed + self.excess * late + self.faster * used.min(1.0))
+    }
+}

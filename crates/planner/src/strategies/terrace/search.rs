@@ -7,7 +7,6 @@
 //!  of those, the one with the most gain − price per second of copying first
 //! ```
 
-use algo::normal_cdf;
 use model::Facts;
 use units::{DeviceId, TierId, VolumeId};
 
@@ -70,6 +69,18 @@ impl Bundle {
     }
 }
 
+/// When a move of a bundle is made.
+#[derive(Debug, Clone, Copy, Default)]
+struct Timed {
+    /// Seconds that it takes at the planned rate.
+    planned_s: f64,
+    /// Whether somebody on its devices misses an objective: then it goes slower.
+    strained: bool,
+    /// Seconds from now.
+    begins_s: f64,
+    ends_s: f64,
+}
+
 /// What a bundle has to pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Gate {
@@ -103,11 +114,11 @@ struct Typical {
 pub(super) struct Search<'a> {
     context: &'a Context<'a>,
     histories: &'a [&'a History],
-    learned: &'a Learned,
+    pub(super) learned: &'a Learned,
     /// Measured over modelled latency, by device.
-    slower: Vec<f64>,
+    pub(super) slower: Vec<f64>,
     /// Spread of predictions elsewhere.
-    sigma_there: f64,
+    pub(super) sigma_there: f64,
     /// Epochs of the history.
     patterns: Patterns,
     /// By volume and pattern.
@@ -117,7 +128,7 @@ pub(super) struct Search<'a> {
     /// Where every volume is by now, in this plan.
     place: Vec<usize>,
     /// The volumes of each device, rising, and what they cost there, by pattern: kept as `place` changes.
-    on: Vec<Vec<usize>>,
+    pub(super) on: Vec<Vec<usize>>,
     now: Vec<Vec<f64>>,
     /// Those of them that are taken to miss an objective there.
     missing: Vec<Vec<usize>>,
@@ -274,11 +285,11 @@ impl<'a> Search<'a> {
     }
 
     /// The pattern of the newest epoch.
-    fn newest(&self) -> usize {
+    pub(super) fn newest(&self) -> usize {
         self.patterns.of.last().copied().unwrap_or(0)
     }
 
-    fn facts(&self) -> &'a Facts {
+    pub(super) fn facts(&self) -> &'a Facts {
         self.context.facts
     }
 
@@ -289,7 +300,7 @@ impl<'a> Search<'a> {
             .map_or(model::SloStatistic::Mean, |t| t.statistic)
     }
 
-    fn use_at(&self, v: usize, d: usize, p: usize) -> Use {
+    pub(super) fn use_at(&self, v: usize, d: usize, p: usize) -> Use {
         self.uses[(v * self.on.len() + d) * self.patterns.len() + p]
     }
 
@@ -299,7 +310,7 @@ impl<'a> Search<'a> {
     }
 
     /// What a volume would miss on a device that is so busy, per second, and its mean latency.
-    fn cost(&self, v: usize, d: usize, p: usize, busy: &Busy) -> (f64, f64) {
+    pub(super) fn cost(&self, v: usize, d: usize, p: usize, busy: &Busy) -> (f64, f64) {
         let facts = self.facts();
         let t = &self.typical[v * self.patterns.len() + p];
         let total = t.load.total();
@@ -320,17 +331,10 @@ impl<'a> Search<'a> {
             }
         };
         let mean_us = model.mean_us * self.slower[d] * of_mean;
-        let Some(target) = class.target else {
-            let counts = (total / RATES.free_iops).min(1.0);
-            let cost = RATES.free * class.weight * counts * libm::log((mean_us / 10.0).max(1.0));
-            return (cost, mean_us);
-        };
-        let used =
-            mean_us * model.ratio(target.statistic) * of_stat / target.latency.as_micros_f64();
-        let missed = normal_cdf(libm::log(used.max(1e-6)) / sigma);
-        let late = libm::log(used.max(1.0));
-        let cost = missed + RATES.excess * late + RATES.faster * used.min(1.0);
-        (class.weight * cost, mean_us)
+        let statistic = class
+            .target
+            .map_or(0.0, |t| mean_us * model.ratio(t.statistic) * of_stat);
+        (RATES.cost(class, mean_us, statistic, sigma, total), mean_us)
     }
 
     /// Costs of all volumes on a device by pattern, with these on it and so much more to do.
@@ -650,11 +654,11 @@ impl<'a> Search<'a> {
         self.histories[v].changed().is_some_and(|c| c > since)
     }
 
-    /// Seconds at the planned rate and whether somebody misses an objective, of each move; and until when devices copy if all are made. What
+    /// When each move is made; and until when devices copy if all are made. What
     /// makes room goes first where there is none; a device makes one copy at a time.
-    fn timed(&self, moves: &[Moved]) -> (Vec<(f64, bool, f64, f64)>, Vec<f64>) {
+    fn timed(&self, moves: &[Moved]) -> (Vec<Timed>, Vec<f64>) {
         let mut until = self.copying_s.clone();
-        let mut timed = vec![(0.0, false, 0.0, 0.0); moves.len()];
+        let mut timed = vec![Timed::default(); moves.len()];
         let fits = self.free[moves[0].to.index()] >= self.size(moves[0].volume);
         let order: Vec<usize> = match fits {
             true => (0..moves.len()).collect(),
@@ -668,7 +672,12 @@ impl<'a> Search<'a> {
             let begins = until[from].max(until[to]);
             let ends = begins + planned_s / self.learned.speed(strained);
             (until[from], until[to]) = (ends, ends);
-            timed[i] = (planned_s, strained, begins, ends);
+            timed[i] = Timed {
+                planned_s,
+                strained,
+                begins_s: begins,
+                ends_s: ends,
+            };
         }
         (timed, until)
     }
@@ -714,25 +723,25 @@ impl<'a> Search<'a> {
             .unwrap_or(u64::MAX);
         let lasting = (steady as f64 * monitor_s * RATES.lasting).max(migration_s);
         let (timed, _) = self.timed(&moves);
-        let begins_s = timed.iter().map(|t| t.2).fold(f64::MAX, f64::min);
-        let ends_s = timed.iter().map(|t| t.3).fold(0.0, f64::max);
+        let begins_s = timed.iter().map(|t| t.begins_s).fold(f64::MAX, f64::min);
+        let ends_s = timed.iter().map(|t| t.ends_s).fold(0.0, f64::max);
         let gain = rate * (lasting.min(RATES.horizon_epochs * migration_s) - ends_s);
         if gain <= 0.0 {
             return None;
         }
         let mut price = 0.0;
-        for (m, (planned_s, _, begins, ends)) in moves.iter().zip(&timed) {
+        for (m, t) in moves.iter().zip(&timed) {
             let (from, to) = (self.place[m.volume], m.to.index());
             let bytes = facts.volumes[m.volume].size.as_f64();
-            let share = planned_s / f64::max(ends - begins, 1e-3);
-            let rate = bytes / planned_s.max(1e-3) * share;
+            let seconds = t.ends_s - t.begins_s;
+            let rate = bytes / seconds.max(1e-3);
             let read = rate / facts.topology.devices[from].spec.read_bandwidth.as_f64();
             let written = rate / facts.topology.devices[to].spec.write_bandwidth.as_f64();
             let suffer = |d: usize, more: f64| {
                 self.patterns.mean(&self.device_cost(d, &on[d], more)) - self.patterns.mean(&now[d])
             };
             let suffered = suffer(from, read) + suffer(to, written);
-            price += (ends - begins) * suffered.max(0.0);
+            price += seconds * suffered.max(0.0);
             price += bytes / (1u64 << 30) as f64 * RATES.gib;
         }
         // What was realised: only epochs that are known to have been so, and that no move was made for before.
@@ -778,7 +787,7 @@ impl<'a> Search<'a> {
             regret: realised,
             begins_s,
             ends_s,
-            copies: timed.iter().map(|t| (t.0, t.1)).collect(),
+            copies: timed.iter().map(|t| (t.planned_s, t.strained)).collect(),
             after_us,
             moves,
         })
@@ -835,10 +844,10 @@ impl Typical {
         for s in samples() {
             n += 1.0;
             let hidden = history.hidden(s);
-            for d in 0..2 {
+            for (d, of_direction) in bytes.iter_mut().enumerate() {
                 let asked = hidden * s.iops[d];
                 typical.load.iops[d] += asked;
-                bytes[d] += asked * s.bytes[d];
+                *of_direction += asked * s.bytes[d];
             }
         }
         if n == 0.0 {

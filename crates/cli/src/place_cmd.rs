@@ -1,0 +1,103 @@
+//! `terrace place`: on which tier a new volume would do best, and what `terrace volume create` makes of it.
+
+use anyhow::{Context, bail};
+use clap::Args;
+use manager::question::PlaceQuestion;
+use manager::view::PlaceView;
+use report::live;
+use units::Bytes;
+
+use crate::asking::{Asking, ControllerArg, time};
+use crate::live::message;
+
+/// `terrace place`
+#[derive(Debug, Args)]
+pub struct PlaceArgs {
+    /// Its size, such as 100G or "100 GiB"
+    #[arg(long, value_name = "SIZE")]
+    size: Bytes,
+    /// Its service class
+    #[arg(long, value_name = "CLASS")]
+    class: String,
+    #[command(flatten)]
+    expected: Expected,
+    #[command(flatten)]
+    asking: Asking,
+}
+
+/// What a new volume is expected to be like.
+#[derive(Debug, Args)]
+pub struct Expected {
+    /// A volume with the load that it is expected to have; guessed by the volumes of its class if left out
+    #[arg(long, value_name = "VOLUME")]
+    like: Option<String>,
+    /// The host; may be left out when there is one
+    #[arg(long, value_name = "HOST")]
+    host: Option<String>,
+}
+
+/// What `terrace volume create` asks a controller for a tier with.
+#[derive(Debug, Args)]
+pub struct Advised {
+    #[command(flatten)]
+    expected: Expected,
+    #[command(flatten)]
+    controller: ControllerArg,
+}
+
+impl Expected {
+    fn of(&self, size: Bytes, class: Option<&str>) -> PlaceQuestion {
+        PlaceQuestion {
+            size,
+            class: class.map(str::to_owned),
+            like: self.like.clone(),
+            host: self.host.clone(),
+        }
+    }
+}
+
+/// Runs `terrace place`.
+pub fn place(args: &PlaceArgs) -> anyhow::Result<()> {
+    let mut client = args.asking.client()?;
+    let place = client.place(&args.expected.of(args.size, Some(&args.class)))?;
+    let now = time(&mut client)?;
+    let text = |p: &PlaceView| live::place(p, now);
+    args.asking.output.print("terrace.place/1", &place, text)
+}
+
+impl Advised {
+    /// The tier that a controller advises for a volume. Says which, why, and who was asked.
+    ///
+    /// # Errors
+    /// Nobody answers, or what answers has no advice: what to do then is said.
+    pub fn tier(&self, volume: &str, size: Bytes, class: Option<&str>) -> anyhow::Result<String> {
+        let (address, _) = self.controller.address()?;
+        let asked = self.controller.client_at(address.clone());
+        let asked = asked.and_then(|mut c| Ok(c.place(&self.expected.of(size, class))?));
+        let place = asked.with_context(|| {
+            format!("give --tier: no controller can advise one for volume {volume:?}")
+        })?;
+        let PlaceView {
+            host,
+            tier,
+            reason,
+            why_not,
+            notes,
+            ..
+        } = place;
+        let Some(tier) = tier else {
+            let why = why_not.unwrap_or_default();
+            bail!(
+                "give --tier: the controller on {address} advises none for volume {volume:?} ({why}); `terrace place` says more"
+            );
+        };
+        let why = reason.map_or(String::new(), |r| format!(": {r}"));
+        message(&format!(
+            "tier {tier}, as the controller on {address} advises for {host}{why}"
+        ));
+        for note in notes {
+            message(&format!("note: {note}"));
+        }
+        Ok(tier)
+    }
+}

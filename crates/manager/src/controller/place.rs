@@ -1,0 +1,311 @@
+//! Where a volume that does not exist yet would do best, by the facts of the last decision.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use model::{Facts, Measured, NO_CLASS, Policy, Rejection, TierState};
+use planner::{GuessedOf, KnownLoad, Newcomer, PlaceAdvice, PlaceVerdict, TierAdvice};
+use units::{Bytes, ClassId, Nanos};
+
+use super::Controller;
+use super::host::Host;
+use crate::question::{PlaceQuestion, Refusal};
+use crate::view::{
+    HostState, PlaceCostView, PlaceLoadView, PlaceStanding, PlaceTierView, PlaceView,
+};
+
+/// A volume on a device that is busier than this share of its time may ask for more than it gets.
+const BUSY: f64 = 0.93;
+
+/// What is known of the load of a volume that does not exist yet.
+struct Expected {
+    load: Measured,
+    /// Where it is from, for people.
+    note: String,
+}
+
+impl Controller {
+    /// Says where a volume would do best.
+    ///
+    /// # Errors
+    /// What is not known: the host, the class, the load; a host whose agent is late.
+    pub(super) fn place(&self, asked: &PlaceQuestion) -> Result<PlaceView, Refusal> {
+        if asked.size == Bytes::ZERO {
+            return Err(Refusal::Invalid("a volume has a size".into()));
+        }
+        let like = asked.like.as_deref();
+        let like = like.map(|like| self.volume_of(asked.host.as_deref(), like));
+        let like = like.transpose()?;
+        let name = match (&like, asked.host.as_deref()) {
+            (Some((host, _)), None) => host.clone(),
+            (_, host) => self.host_named(host)?,
+        };
+        let host = &self.hosts[&name];
+        let mut facts = self.facts_now(host)?;
+        let class = class_named(&facts, asked.class.as_deref().unwrap_or(NO_CLASS))?;
+        let expected = match &like {
+            Some((_, volume)) => load_of(&facts, volume)?,
+            None => guessed(host, &facts, class, asked.size)?,
+        };
+        let policy = self
+            .policy_for(host, &facts)
+            .map_err(|why| Refusal::Conflict(format!("nothing can be said about {name}: {why}")))?;
+        take_space_of(host, &mut facts);
+        let newcomer = Newcomer {
+            size: asked.size,
+            class,
+            load: expected.load,
+        };
+        let advice = self.advised(host, &facts, &policy, &newcomer)?;
+        let tiers = advice.tiers.iter();
+        let tiers = tiers
+            .map(|t| self.place_tier(host, &facts, &advice, t))
+            .collect();
+        let best = advice.best().map(|t| facts.topology.tier(t.tier));
+        let mut notes = vec![expected.note];
+        notes.extend(best.and_then(|tier| promised(host, &tier.name, asked.size)));
+        Ok(PlaceView {
+            host: name,
+            strategy: advice.strategy.into(),
+            at_ns: facts.at.0,
+            size_bytes: asked.size.0,
+            class: facts.classes[class.index()].name.clone(),
+            like: like.map(|(_, volume)| volume),
+            load: load_view(&newcomer.load),
+            tier: best.map(|tier| tier.name.clone()),
+            reason: advice.reason.clone(),
+            why_not: advice.why_not.clone(),
+            tiers,
+            notes,
+        })
+    }
+
+    /// Host and name of a volume that may be named with its host or beside it.
+    fn volume_of(&self, host: Option<&str>, volume: &str) -> Result<(String, String), Refusal> {
+        let (found, v) = match host {
+            Some(host) => {
+                let host = self.host_named(Some(host))?;
+                let bare = volume.strip_prefix(&format!("{host}/")).unwrap_or(volume);
+                self.volume_named(&format!("{host}/{bare}"))?
+            }
+            None => self.volume_named(volume)?,
+        };
+        Ok((found.name.clone(), v.name.clone()))
+    }
+
+    /// The facts of the last decision about a host, if they are still worth something.
+    fn facts_now(&self, host: &Host) -> Result<Facts, Refusal> {
+        let name = &host.name;
+        if self.state_of(host) != HostState::Live {
+            let why = format!("the agent of {name} does not report: what is known of it is old");
+            return Err(Refusal::Conflict(why));
+        }
+        let facts = host.facts.clone().ok_or_else(|| {
+            let why = match &host.problem {
+                Some(problem) => format!("nothing could be concluded about {name}: {problem}"),
+                None => format!(
+                    "nothing is known of {name} yet: its first monitor epoch has not ended since the controller was started"
+                ),
+            };
+            Refusal::Conflict(why)
+        })?;
+        let old = host.devices_of_report() != host.kept.devices;
+        match old {
+            true => Err(Refusal::Conflict(format!(
+                "the devices of {name} have changed: wait until the monitor epoch has ended"
+            ))),
+            false => Ok(facts),
+        }
+    }
+
+    /// Asks the strategy. A fault in it is no reason to stop.
+    fn advised(
+        &self,
+        host: &Host,
+        facts: &Facts,
+        policy: &Policy,
+        newcomer: &Newcomer,
+    ) -> Result<PlaceAdvice, Refusal> {
+        let asked = catch_unwind(AssertUnwindSafe(|| {
+            planner::place(&*self.strategy, facts, policy, &host.state, newcomer)
+        }));
+        asked.map_err(|_| {
+            let why = "the strategy has failed on what is known: this is a fault of terrace";
+            Refusal::Conflict(why.into())
+        })
+    }
+
+    fn place_tier(
+        &self,
+        host: &Host,
+        facts: &Facts,
+        advice: &PlaceAdvice,
+        row: &TierAdvice,
+    ) -> PlaceTierView {
+        let tier = facts.topology.tier(row.tier).name.clone();
+        let (standing, verdict) = match &row.verdict {
+            PlaceVerdict::Best => {
+                let why = advice.reason.as_ref().map(ToString::to_string);
+                (PlaceStanding::Best, why.unwrap_or_default())
+            }
+            PlaceVerdict::Possible => (PlaceStanding::Possible, "possible".into()),
+            PlaceVerdict::NotJudged => {
+                let why = advice.why_not.clone();
+                let why = why.unwrap_or_else(|| "nothing is known of it".into());
+                (PlaceStanding::Unknown, why)
+            }
+            PlaceVerdict::Refused {
+                by: Rejection::Cordoned,
+            } => (PlaceStanding::Refused, self.why_closed(host, &tier)),
+            PlaceVerdict::Refused { by } => (PlaceStanding::Refused, by.to_string()),
+        };
+        PlaceTierView {
+            device: row
+                .best
+                .map(|b| facts.topology.device(b.device).name.clone()),
+            latency_us: row.best.and_then(|b| b.latency_us),
+            latency_range_us: row.best.and_then(|b| b.range_us),
+            cost: row.best.map(|b| PlaceCostView {
+                total_per_s: b.cost.total(),
+                own_per_s: b.cost.own,
+                others_per_s: b.cost.others,
+            }),
+            device_use: row.best.map(|b| b.use_after),
+            free_after_bytes: row.free_after.map(|b| b.0),
+            tier,
+            standing,
+            verdict,
+        }
+    }
+
+    /// Why a tier takes no data.
+    fn why_closed(&self, host: &Host, tier: &str) -> String {
+        let state = self.tier_state(&host.name, tier);
+        let report = host.report();
+        let undescribed = report.is_some_and(|r| {
+            super::facts::undescribed(r, &self.settings).any(|t| t.as_str() == tier)
+        });
+        match state {
+            TierState::Draining => "the tier is being emptied".into(),
+            TierState::Cordoned => Rejection::Cordoned.to_string(),
+            TierState::Open if undescribed => {
+                "nothing says what the tier can do: describe it in the configuration".into()
+            }
+            TierState::Open => "no device of the tier can be reached".into(),
+        }
+    }
+}
+
+/// The class of that name.
+fn class_named(facts: &Facts, name: &str) -> Result<ClassId, Refusal> {
+    let found = facts.classes.iter().position(|c| c.name == name);
+    found.map(ClassId::from_index).ok_or_else(|| {
+        let names = facts.classes.iter().map(|c| c.name.as_str());
+        let hint = config::suggestion(name, names);
+        Refusal::NotFound(format!("unknown class {name:?}{hint}"))
+    })
+}
+
+/// The load of a volume that is there.
+fn load_of(facts: &Facts, name: &str) -> Result<Expected, Refusal> {
+    let found = facts.volumes.iter().find(|v| v.name == name);
+    let measured = found.and_then(|v| Some((v, v.measured?)));
+    let (v, load) = measured.ok_or_else(|| {
+        Refusal::Conflict(format!(
+            "the load of {name} is not known: it was not measured in the last monitor epoch"
+        ))
+    })?;
+    let mut note = format!("load assumed: that of {name}, {}", in_words(&load));
+    if facts.devices[v.device.index()].utilization > BUSY {
+        note += "; its device is full, so it may ask for more than it gets";
+    }
+    Ok(Expected { load, note })
+}
+
+/// The load of a volume of which nothing is known but class and size: what others promised to their guests is what counts as size,
+/// since space is taken as they write.
+fn guessed(host: &Host, facts: &Facts, class: ClassId, size: Bytes) -> Result<Expected, Refusal> {
+    let report = host.report().expect("its agent reports");
+    let known = facts.volumes.iter().filter_map(|v| {
+        let told = report.volumes.iter().find(|w| w.name == v.name)?;
+        Some(KnownLoad {
+            name: &v.name,
+            class: v.class,
+            size: Bytes(told.size_bytes),
+            load: v.measured.as_ref()?,
+        })
+    });
+    let known: Vec<KnownLoad<'_>> = known.collect();
+    let guess = planner::guess_load(&known, class, size).ok_or_else(|| {
+        Refusal::Conflict(format!(
+            "no volume of {} has a load that is known: there is nothing to guess the load of a new one by",
+            host.name
+        ))
+    })?;
+    let class = &facts.classes[class.index()].name;
+    let of = match (guess.of, guess.volumes) {
+        (GuessedOf::Class, 1) => format!("of class {class} there is no other"),
+        (GuessedOf::Class, n) => format!("the median of {n} volumes of class {class}"),
+        (GuessedOf::All, 1) => format!("no volume of class {class} is measured, and no other one"),
+        (GuessedOf::All, n) => {
+            format!("no volume of class {class} is measured, so the median of all {n}")
+        }
+    };
+    let note = format!(
+        "load assumed: that of {} by size ({of}), {}; --like VOLUME names another",
+        guess.like,
+        in_words(&guess.load)
+    );
+    let load = guess.load;
+    Ok(Expected { load, note })
+}
+
+/// A load for people.
+fn in_words(load: &Measured) -> String {
+    let seconds = load.window.as_secs_f64();
+    let rate = |ios: u64| ios as f64 / seconds;
+    format!(
+        "{:.0} r/s and {:.0} w/s, {:.1} MiB/s",
+        rate(load.reads.ios),
+        rate(load.writes.ios),
+        load.bytes_per_s() / (1u64 << 20) as f64
+    )
+}
+
+/// What is taken may have grown since the facts were gathered.
+fn take_space_of(host: &Host, facts: &mut Facts) {
+    let report = host.report().expect("its agent reports");
+    let devices = facts.topology.devices.iter().zip(&mut facts.devices);
+    for (device, now) in devices {
+        let told = report.devices.iter().find(|d| d.name == device.name);
+        if let Some(told) = told {
+            now.used = Bytes(told.used_bytes);
+        }
+    }
+}
+
+/// A remark where guests of a tier were promised more than there is, with a volume of this size more.
+fn promised(host: &Host, tier: &str, size: Bytes) -> Option<String> {
+    let report = host.report()?;
+    let at_home = report.volumes.iter().filter(|v| v.home == tier);
+    let promised = Bytes(at_home.map(|v| v.size_bytes).sum::<u64>()) + size;
+    let of_tier = report.devices.iter().filter(|d| d.tier == tier);
+    let there = Bytes(of_tier.map(|d| d.size_bytes).sum());
+    let gib = |b: Bytes| b.as_f64() / (1u64 << 30) as f64;
+    (promised > there).then(|| {
+        format!(
+            "guests of {tier} would be promised {:.1} GiB, of {:.1} GiB that there are: space is taken as they write",
+            gib(promised),
+            gib(there)
+        )
+    })
+}
+
+fn load_view(load: &Measured) -> PlaceLoadView {
+    let seconds = Nanos::as_secs_f64(load.window);
+    PlaceLoadView {
+        reads_per_s: load.reads.ios as f64 / seconds,
+        writes_per_s: load.writes.ios as f64 / seconds,
+        read_bytes_per_s: load.reads.bytes as f64 / seconds,
+        write_bytes_per_s: load.writes.bytes as f64 / seconds,
+    }
+}

@@ -1,0 +1,229 @@
+//! Advice about volumes that do not exist yet.
+
+use manager::question::{Answer, PlaceQuestion, Question, Refusal};
+use manager::service::Service;
+use manager::view::{PlaceStanding, PlaceView};
+use model::TierState;
+use units::Bytes;
+
+use super::host::{BASE, Host, WINDOW};
+use super::upside_down;
+
+/// Decided by a strategy with a model, under an objective that only the fast tier keeps.
+fn host() -> Host {
+    let config = BASE.replace("\"idt\"", "\"terrace\"");
+    Host::new(&config.replace("\"2ms\"", "\"130us\""), upside_down())
+}
+
+fn like(volume: &str) -> PlaceQuestion {
+    PlaceQuestion {
+        size: Bytes::gib(1),
+        class: Some("gold".into()),
+        like: Some(volume.into()),
+        host: None,
+    }
+}
+
+fn asked(host: &mut Host, question: PlaceQuestion) -> Result<PlaceView, Refusal> {
+    match host.ask(Question::Place(question))? {
+        Answer::Place(place) => Ok(*place),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn refused(host: &mut Host, question: PlaceQuestion) -> String {
+    match asked(host, question) {
+        Err(Refusal::NotFound(why) | Refusal::Conflict(why) | Refusal::Invalid(why)) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_new_volume_like_a_busy_one_belongs_on_the_tier_that_keeps_its_objective() {
+    let mut host = host();
+    host.windows(3);
+    let place = asked(&mut host, like("busy")).unwrap();
+    assert_eq!(place.tier.as_deref(), Some("fast"), "{place:#?}");
+    assert_eq!(
+        (place.host.as_str(), place.class.as_str()),
+        ("alpha", "gold")
+    );
+    assert_eq!(place.strategy, "terrace");
+    assert_eq!(
+        place.notes,
+        ["load assumed: that of busy, 800 r/s and 0 w/s, 3.1 MiB/s"]
+    );
+    assert_eq!(place.load.reads_per_s, 800.0);
+    let best = &place.tiers[0];
+    assert_eq!(
+        (best.tier.as_str(), best.standing),
+        ("fast", PlaceStanding::Best)
+    );
+    assert_eq!(best.device.as_deref(), Some("fast-0"));
+    assert!(
+        best.verdict.contains("less per second than on mid"),
+        "{best:?}"
+    );
+    let (low, high) = best.latency_range_us.unwrap();
+    assert!(low < 95.0 && high > 95.0, "{best:?}");
+    // Of 4 GiB the idle volume has half a one.
+    assert_eq!(best.free_after_bytes, Some(5 << 29));
+    let cost = best.cost.unwrap();
+    assert!(cost.own_per_s < place.tiers[1].cost.unwrap().own_per_s);
+    // The host may be named, with the volume or beside it.
+    let named = PlaceQuestion {
+        host: Some("alpha".into()),
+        ..like("alpha/busy")
+    };
+    assert_eq!(asked(&mut host, named).unwrap(), place);
+}
+
+#[test]
+fn tiers_that_an_operator_has_closed_are_not_advised() {
+    let mut host = host();
+    host.windows(3);
+    for (tier, state) in [("fast", TierState::Cordoned), ("mid", TierState::Draining)] {
+        let tier = tier.into();
+        host.order(Question::SetTier { tier, state });
+    }
+    let place = asked(&mut host, like("busy")).unwrap();
+    assert_eq!(place.tier.as_deref(), Some("slow"));
+    let told = |tier: &str| {
+        let found = place.tiers.iter().find(|t| t.tier == tier).unwrap();
+        (found.standing, found.verdict.as_str())
+    };
+    assert_eq!(
+        told("fast"),
+        (PlaceStanding::Refused, "the tier is cordoned")
+    );
+    assert_eq!(
+        told("mid"),
+        (PlaceStanding::Refused, "the tier is being emptied")
+    );
+    assert_eq!(
+        told("slow"),
+        (PlaceStanding::Best, "no other tier takes it")
+    );
+}
+
+#[test]
+fn without_another_volume_named_the_load_is_guessed_and_that_is_said() {
+    let mut host = host();
+    host.windows(3);
+    let mut question = like("");
+    question.like = None;
+    let place = asked(&mut host, question.clone()).unwrap();
+    assert_eq!(
+        place.notes,
+        [
+            "load assumed: that of idle by size (the median of 2 volumes of class gold), 20 r/s and 0 w/s, 0.1 MiB/s; --like VOLUME names another"
+        ]
+    );
+    question.class = None;
+    let place = asked(&mut host, question).unwrap();
+    assert_eq!(place.class, "default");
+    let of_all = "(no volume of class default is measured, so the median of all 2)";
+    assert!(place.notes[0].contains(of_all), "{:?}", place.notes);
+}
+
+#[test]
+fn what_has_no_room_is_said_by_tier() {
+    let mut host = host();
+    host.windows(3);
+    let place = asked(
+        &mut host,
+        PlaceQuestion {
+            size: Bytes::gib(9),
+            ..like("busy")
+        },
+    )
+    .unwrap();
+    assert_eq!(place.tier, None);
+    assert_eq!(place.why_not.as_deref(), Some("no tier takes it"));
+    let verdicts = place.tiers.iter().map(|t| &t.verdict);
+    for verdict in verdicts {
+        assert!(verdict.starts_with("too big: needs 9.00 GiB"), "{verdict}");
+    }
+    // What was written since the last decision counts.
+    host.volumes[1].mib = 3500;
+    host.windows(1);
+    let place = asked(&mut host, like("busy")).unwrap();
+    let fast = place.tiers.iter().find(|t| t.tier == "fast").unwrap();
+    assert_eq!(fast.standing, PlaceStanding::Refused);
+    assert!(
+        fast.verdict.starts_with("no device: needs 1.00 GiB"),
+        "{fast:?}"
+    );
+    // Without room it would still have been the fastest.
+    assert!(fast.latency_us.is_some());
+}
+
+#[test]
+fn a_strategy_without_a_model_advises_nothing() {
+    let mut host = Host::new(BASE, upside_down());
+    host.windows(3);
+    let place = asked(&mut host, like("busy")).unwrap();
+    assert_eq!(place.tier, None);
+    let why = "strategy idt has no model to place by";
+    assert_eq!(place.why_not.as_deref(), Some(why));
+    assert!(
+        place
+            .tiers
+            .iter()
+            .all(|t| t.standing == PlaceStanding::Unknown)
+    );
+    assert_eq!(place.tiers[0].verdict, why);
+}
+
+#[test]
+fn what_is_unknown_or_old_is_not_concluded_from() {
+    let mut host = host();
+    let why = refused(&mut host, like("busy"));
+    assert_eq!(why, "unknown volume \"busy\": there is none");
+    host.windows(1);
+    let why = refused(&mut host, like("busy"));
+    assert!(why.starts_with("nothing is known of alpha yet"), "{why}");
+    host.windows(2);
+    for (question, said) in [
+        (
+            like("bussy"),
+            "unknown volume \"bussy\", did you mean \"busy\"?",
+        ),
+        (
+            PlaceQuestion {
+                class: Some("golf".into()),
+                ..like("busy")
+            },
+            "unknown class \"golf\", did you mean \"gold\"?",
+        ),
+        (
+            PlaceQuestion {
+                size: Bytes::ZERO,
+                ..like("busy")
+            },
+            "a volume has a size",
+        ),
+        (
+            PlaceQuestion {
+                host: Some("beta".into()),
+                ..like("busy")
+            },
+            "there is no host \"beta\"; known: alpha",
+        ),
+    ] {
+        assert_eq!(refused(&mut host, question), said);
+    }
+    host.now_ns += 4 * WINDOW;
+    let now = host.now();
+    host.managed.tick(now);
+    let why = refused(&mut host, like("busy"));
+    assert!(why.contains("does not report"), "{why}");
+    // A restart forgets what was measured, until the next epoch has ended.
+    host.restart_controller();
+    host.register();
+    host.windows(1);
+    let why = refused(&mut host, like("busy"));
+    assert!(why.starts_with("nothing is known of alpha yet"), "{why}");
+    host.windows(2);
+    assert!(asked(&mut host, like("busy")).is_ok());
+}

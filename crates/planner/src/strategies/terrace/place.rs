@@ -1,0 +1,66 @@
+//! What a volume that does not exist yet would miss on every device, and what others would miss more with it there: by the costs that moves
+//! are judged by.
+
+use units::DeviceId;
+
+use super::history::{DEPTH_MIN, Sample};
+use super::latency::{Busy, Latency, Use};
+use super::learned::DeviceNow;
+use super::rates::RATES;
+use super::search::Search;
+use crate::{DeviceOption, Newcomer, PlaceCost};
+
+/// Every device as a place for the volume.
+pub(super) fn options(
+    search: &Search<'_>,
+    now: &[DeviceNow],
+    newcomer: &Newcomer,
+) -> Vec<DeviceOption> {
+    let devices = now.iter().enumerate();
+    devices
+        .map(|(d, now)| option(search, now, newcomer, d))
+        .collect()
+}
+
+fn option(search: &Search<'_>, seen: &DeviceNow, newcomer: &Newcomer, d: usize) -> DeviceOption {
+    let facts = search.facts();
+    let spec = &facts.topology.devices[d].spec;
+    let load = Sample::of(facts.epoch, &newcomer.load).load();
+    let depth = newcomer.load.outstanding.max(DEPTH_MIN);
+    let own_use = Use::of(spec, &load, depth, search.learned.usage(facts, d));
+    let p = search.newest();
+    let there = &search.on[d];
+    let uses = there.iter().map(|v| search.use_at(*v, d, p));
+    // What is in use without anybody being known to use it; what copies use is over soon.
+    let known: f64 = uses.clone().map(|u| u.share).sum();
+    let unknown = match seen.disturbed {
+        true => 0.0,
+        false => (seen.busy.rho - known).max(0.0),
+    };
+    let now = Busy::of(uses.clone(), unknown);
+    let after = Busy::of(uses.chain([own_use]), unknown);
+    let latency = Latency::of(spec, &load, &after);
+    let mean_us = latency.mean_us * search.slower[d];
+    let (mut own, mut latency_us, mut range_us) = (0.0, None, None);
+    if load.total() > 0.0 && mean_us > 0.0 {
+        let class = &facts.classes[newcomer.class.index()];
+        let statistic = class
+            .target
+            .map_or(0.0, |t| mean_us * latency.ratio(t.statistic));
+        own = RATES.cost(class, mean_us, statistic, search.sigma_there, load.total());
+        let wide = libm::exp(RATES.interval_z * search.sigma_there);
+        latency_us = Some(mean_us);
+        range_us = Some((mean_us / wide, mean_us * wide));
+    }
+    let harm = |v: &usize| search.cost(*v, d, p, &after).0 - search.cost(*v, d, p, &now).0;
+    DeviceOption {
+        device: DeviceId::from_index(d),
+        cost: PlaceCost {
+            own,
+            others: Some(there.iter().map(harm).sum::<f64>().max(0.0)),
+        },
+        latency_us,
+        range_us,
+        use_after: after.rho,
+    }
+}

@@ -1,0 +1,87 @@
+//! `terrace place`: where a volume that does not exist yet would do best.
+
+use std::fmt::Write;
+
+use manager::view::{PlaceCostView, PlaceStanding, PlaceTierView, PlaceView};
+use units::Nanos;
+
+use super::ago;
+use crate::format::{MICROS, NONE, fixed, gib, maybe};
+use crate::tables::{number, printable, table, words};
+
+/// The tiers, best first, why each is a place or none, and remarks. `now` is the controller's time.
+pub fn place(place: &PlaceView, now: Nanos) -> String {
+    let mut out = String::new();
+    let what = format!(
+        "a volume of {} GiB, class {}, on {} by {}, from what was known {}: {}",
+        fixed(gib(place.size_bytes), 2),
+        place.class,
+        place.host,
+        place.strategy,
+        ago(now, place.at_ns),
+        match (&place.tier, &place.why_not) {
+            (Some(tier), _) => format!("best on {tier}"),
+            (None, Some(why)) => format!("nothing is advised, {why}"),
+            (None, None) => "nothing is advised".into(),
+        }
+    );
+    let _ = writeln!(out, "{}\n", printable(&what));
+    let columns = [
+        words("tier"),
+        number("latency", MICROS),
+        number("5–95 %", MICROS),
+        number("missed", "/s"),
+        number("others", "/s"),
+        number("busy", "%"),
+        number("free after", "GiB"),
+        words("verdict"),
+    ];
+    let rows = place.tiers.iter().map(row).collect();
+    out += &table(&columns, rows);
+    out.push('\n');
+    // Where nothing is advised that has been said.
+    let told = |t: &&PlaceTierView| match t.standing {
+        PlaceStanding::Best | PlaceStanding::Refused => true,
+        PlaceStanding::Unknown => Some(&t.verdict) != place.why_not.as_ref(),
+        PlaceStanding::Possible => false,
+    };
+    for tier in place.tiers.iter().filter(told) {
+        let why = format!(
+            "{}, {}: {}",
+            tier.tier,
+            standing(tier.standing),
+            tier.verdict
+        );
+        let _ = writeln!(out, "{}", printable(&why));
+    }
+    for note in &place.notes {
+        let _ = writeln!(out, "note: {}", printable(note));
+    }
+    out
+}
+
+fn row(tier: &PlaceTierView) -> Vec<String> {
+    let range = tier.latency_range_us;
+    let cost = |of: fn(&PlaceCostView) -> Option<f64>| maybe(tier.cost.as_ref().and_then(of), 3);
+    vec![
+        tier.tier.clone(),
+        maybe(tier.latency_us, 0),
+        range.map_or(NONE.into(), |(low, high)| {
+            format!("{}–{}", fixed(low, 0), fixed(high, 0))
+        }),
+        cost(|c| Some(c.own_per_s)),
+        cost(|c| c.others_per_s),
+        maybe(tier.device_use.map(|u| u * 100.0), 1),
+        maybe(tier.free_after_bytes.map(gib), 1),
+        standing(tier.standing).into(),
+    ]
+}
+
+fn standing(standing: PlaceStanding) -> &'static str {
+    match standing {
+        PlaceStanding::Best => "best",
+        PlaceStanding::Possible => "possible",
+        PlaceStanding::Unknown => "unknown",
+        PlaceStanding::Refused => "refused",
+    }
+}
