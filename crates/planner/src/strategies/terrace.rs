@@ -3,14 +3,15 @@
 //! ```text
 //!  every monitor epoch:    loads by volume ─▶ history (since its load last changed)      latencies, use of devices ─▶ what devices are
 //!  every migration epoch:  for each epoch of the history: what would be missed, with every volume where it is and where it could be
-//!                          ─▶ bundles (a move, or one that makes room for another), best first
+//!                          ─▶ bundles (a move, one that makes room for another, a way out of a full device), best per second of copying first
 //!                          ─▶ made if forecast benefit > cost, and realised regret ≥ cost
 //! ```
 //!
 //! A placement is worth what it would have missed in the epochs of the history: volumes that are busy at the same time meet, those that take
-//! turns do not, and a burst counts by how often it comes. The price of a bundle is what its copies take from guests, and their bytes. *Regret*
-//! is what staying has cost, by the same epochs, against the bundle's placement: it has to be as much as the price before anything moves, so
-//! moves never cost more than twice what the best waiting would have (the argument of ski rental; Karlin et al., Algorithmica 1988).
+//! turns do not, and a burst counts by how often it comes; it counts from when the copies are done. The price of a bundle is what its copies
+//! take from guests, and their bytes. *Regret* is what staying has cost, by the same epochs, against the bundle's placement: it has to be as
+//! much as the price before anything moves, so moves never cost more than twice what the best waiting would have (the argument of ski rental;
+//! Karlin et al., Algorithmica 1988).
 //!
 //! When not to use it: where nothing has an objective, since faster is worth next to nothing to it.
 
