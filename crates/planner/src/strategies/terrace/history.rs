@@ -313,8 +313,9 @@ impl History {
             .moves
             .iter()
             .any(|m| facts.volumes[m.volume.index()].name == v.name);
-        if *here != planned.to && !moving {
-            self.planned = None; // nothing came of it
+        // One that waits for its turn may still begin, until the next plan.
+        if *here != planned.to && !moving && facts.placement_due {
+            self.planned = None;
             return;
         }
         let window = v.measured.map_or(Nanos::ZERO, |m| m.window);

@@ -1,5 +1,7 @@
 use super::history::{EPOCHS, History, Sample};
+use super::latency::{Busy, FULL, Use};
 use super::learned::Learned;
+use super::patterns::Patterns;
 
 fn sample(epoch: u64, iops: f64) -> Sample {
     Sample {
@@ -65,4 +67,62 @@ fn predictions_that_fail_are_told_with_wider_bounds() {
     (0..20).for_each(|i| learned.outcome(if i % 2 == 0 { 0.8 } else { -0.8 }));
     let bad = learned.sigma();
     assert!(good < at_first && bad > at_first, "{good} {at_first} {bad}");
+}
+
+/// Of requests that take a millisecond each.
+fn asks(share: f64, in_flight: f64) -> Use {
+    Use {
+        share,
+        residual_s: share * 1e-3,
+        queue_s: in_flight * 1e-3,
+    }
+}
+
+#[test]
+fn the_wait_is_that_of_an_open_queue_until_all_who_can_wait_do() {
+    let half = Busy::of([asks(0.2, 50.0), asks(0.3, 50.0)].into_iter(), 0.0);
+    assert!((half.wait_s - 0.5e-3).abs() < 1e-9, "{half:?}");
+    assert!(!half.full());
+    // Two requests in flight never wait for more than two.
+    let few = Busy::of([asks(0.95, 2.0)].into_iter(), 0.0);
+    assert!((few.wait_s - 2e-3).abs() < 1e-9, "{few:?}");
+}
+
+#[test]
+fn on_a_full_device_who_asks_for_little_gets_it_and_the_others_share_the_rest() {
+    // The first asks for a tenth, with more slots than it needs; the second for more than the device has, with eight.
+    let busy = Busy::of([asks(0.1, 40.0), asks(2.0, 8.0)].into_iter(), 0.0);
+    assert!(busy.full());
+    let expected_s = 8e-3 / (FULL - 0.1);
+    assert!((busy.wait_s / expected_s - 1.0).abs() < 0.01, "{busy:?}");
+    let more = Busy::of([asks(0.1, 40.0), asks(3.0, 16.0)].into_iter(), 0.0);
+    assert!(more.wait_s > 1.9 * busy.wait_s, "{more:?}");
+}
+
+#[test]
+fn steady_loads_are_one_pattern_and_turns_are_two() {
+    let steady = vec![vec![100.0, 50.0]; 8];
+    assert_eq!(Patterns::of(&steady).len(), 1);
+    let turns: Vec<Vec<f64>> = (0..8)
+        .map(|e| {
+            if e % 4 < 2 {
+                vec![500.0, 50.0]
+            } else {
+                vec![50.0, 500.0]
+            }
+        })
+        .collect();
+    let patterns = Patterns::of(&turns);
+    assert_eq!(patterns.share, [0.5, 0.5]);
+    assert_eq!(patterns.of, [1, 1, 0, 0, 1, 1, 0, 0]);
+    assert!((patterns.mean(&[4.0, 2.0]) - 3.0).abs() < 1e-12);
+}
+
+#[test]
+fn a_load_that_goes_on_rising_has_changed_once() {
+    let ramp = history((0..12).map(|i| 100.0 * 1.3f64.powi(i)));
+    assert!(ramp.samples.len() < 12, "what was before is forgotten");
+    let epochs = ramp.steady_epochs(11);
+    let later = history((0..16).map(|i| 100.0 * 1.3f64.powi(i))).steady_epochs(15);
+    assert!(later > epochs && later < u64::MAX, "{epochs} {later}");
 }
