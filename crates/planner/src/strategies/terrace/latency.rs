@@ -112,7 +112,7 @@ impl Busy {
         }
         Self {
             rho,
-            wait_s: response_s.max(open_s.min(sum.queue_s)).min(WAIT_MAX_S),
+            wait_s: response_s.min(WAIT_MAX_S),
             wait_cv2: FULL_CV2,
         }
     }
