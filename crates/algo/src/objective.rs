@@ -123,9 +123,9 @@ pub fn quantile(statistic: SloStatistic) -> Option<f64> {
 }
 
 /// What being late counts at most, as a share of the objective: from five times the objective on it makes no difference how late answers are.
-pub const EXCESS_MAX: f64 = 4.0;
+const EXCESS_MAX: f64 = 4.0;
 
-/// By how much an objective is missed, as a share of it and at most [`EXCESS_MAX`]; `used` is the statistic over the objective.
+/// By how much an objective is missed, as a share of it and at most four times it; `used` is the statistic over the objective.
 pub fn excess(used: f64) -> f64 {
     (used - 1.0).clamp(0.0, EXCESS_MAX)
 }

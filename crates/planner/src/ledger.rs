@@ -108,6 +108,20 @@ pub struct Ledger<'a> {
     assigned: Vec<Option<TierId>>,
 }
 
+/// See [`Ledger::free`].
+fn free(facts: &Facts, device: DeviceId) -> i128 {
+    let now = &facts.devices[device.index()];
+    let capacity = facts.topology.device(device).spec.capacity;
+    i128::from(capacity.0) - i128::from(now.used.0) - i128::from(now.reserved.0)
+}
+
+/// What of a device's free space may be planned with, whatever was assigned in this decision.
+pub(crate) fn plannable(facts: &Facts, policy: &Policy, device: DeviceId) -> i128 {
+    let capacity = facts.topology.device(device).spec.capacity;
+    let kept = capacity.as_f64() * (1.0 - policy.headroom.space).max(0.0);
+    free(facts, device) - kept as i128
+}
+
 impl<'a> Ledger<'a> {
     /// Nothing assigned.
     pub fn new(context: &Context<'a>) -> Self {
@@ -238,11 +252,7 @@ impl<'a> Ledger<'a> {
         self.takes_data(tier)?;
         self.fits_when_empty(tier, size)?;
         let devices = self.devices(tier).iter().copied();
-        let planned = |d: DeviceId| {
-            let capacity = self.facts.topology.device(d).spec.capacity;
-            let kept = capacity.as_f64() * (1.0 - self.policy.headroom.space).max(0.0);
-            self.free(d) - kept as i128
-        };
+        let planned = |d: DeviceId| plannable(self.facts, self.policy, d);
         let need = i128::from(size.0);
         let room: Vec<DeviceId> = devices.clone().filter(|d| planned(*d) >= need).collect();
         if room.is_empty() {
@@ -261,9 +271,7 @@ impl<'a> Ledger<'a> {
 
     /// What of a device's space is neither taken nor reserved, bytes; below zero where more is reserved than there is.
     pub fn free(&self, device: DeviceId) -> i128 {
-        let now = &self.facts.devices[device.index()];
-        let capacity = self.facts.topology.device(device).spec.capacity;
-        i128::from(capacity.0) - i128::from(now.used.0) - i128::from(now.reserved.0)
+        free(self.facts, device)
     }
 
     fn takes_data(&self, tier: TierId) -> Result<(), Rejection> {

@@ -137,10 +137,7 @@ pub(super) fn gather(
             }
         })
         .collect();
-    let named = topology.devices.iter();
-    let named = named
-        .map(|d| (d.name.clone(), topology.tier(d.tier).name.clone()))
-        .collect();
+    let named = named_devices(&topology);
     let facts = Facts {
         at: now,
         epoch: host.kept.epoch,
@@ -353,8 +350,15 @@ fn stand_in(report: &WindowReport, settings: &Settings, tier: usize) -> DeviceSp
     described.unwrap_or_else(|| model::PRESETS[0].spec())
 }
 
+/// Names of the devices by id, with their tiers.
+pub(super) fn named_devices(topology: &Topology) -> Vec<(String, String)> {
+    let tier = |d: &Device| topology.tier(d.tier).name.clone();
+    let devices = topology.devices.iter();
+    devices.map(|d| (d.name.clone(), tier(d))).collect()
+}
+
 /// Tiers and devices with what they can do. Devices are ordered by tier, then as the array has them.
-fn topology(report: &WindowReport, settings: &Settings) -> Topology {
+pub(super) fn topology(report: &WindowReport, settings: &Settings) -> Topology {
     let mut topology = Topology {
         tiers: vec![],
         devices: vec![],

@@ -236,19 +236,6 @@ impl Host {
         self.last.as_ref().map(|l| &l.1)
     }
 
-    /// Names of the devices by the last report, in the order of facts, with their tiers.
-    pub(super) fn devices_of_report(&self) -> Vec<(String, String)> {
-        let Some(report) = self.report() else {
-            return vec![];
-        };
-        let mut all = vec![];
-        for tier in &report.tiers {
-            let devices = report.devices.iter().filter(|d| d.tier == *tier);
-            all.extend(devices.map(|d| (d.name.clone(), tier.clone())));
-        }
-        all
-    }
-
     /// Tier of a device, by the last report; without one, as of the last decision.
     pub(super) fn tier_of(&self, device: &str) -> &str {
         let reported = self

@@ -4,10 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use model::{Facts, Measured, NO_CLASS, Policy, Rejection, TierState};
 use planner::{GuessedOf, KnownLoad, Newcomer, PlaceAdvice, PlaceVerdict, TierAdvice};
-use units::{Bytes, ClassId, Nanos};
+use units::{Bytes, ClassId};
 
-use super::Controller;
 use super::host::Host;
+use super::{Controller, facts};
 use crate::question::{PlaceQuestion, Refusal};
 use crate::view::{
     HostState, PlaceCostView, PlaceLoadView, PlaceStanding, PlaceTierView, PlaceView,
@@ -108,12 +108,13 @@ impl Controller {
             };
             Refusal::Conflict(why)
         })?;
-        let old = host.devices_of_report() != host.kept.devices;
-        match old {
-            true => Err(Refusal::Conflict(format!(
+        let report = host.report().expect("its agent reports");
+        let now = facts::named_devices(&facts::topology(report, &self.settings));
+        match now == host.kept.devices {
+            true => Ok(facts),
+            false => Err(Refusal::Conflict(format!(
                 "the devices of {name} have changed: wait until the monitor epoch has ended"
             ))),
-            false => Ok(facts),
         }
     }
 
@@ -181,9 +182,8 @@ impl Controller {
     fn why_closed(&self, host: &Host, tier: &str) -> String {
         let state = self.tier_state(&host.name, tier);
         let report = host.report();
-        let undescribed = report.is_some_and(|r| {
-            super::facts::undescribed(r, &self.settings).any(|t| t.as_str() == tier)
-        });
+        let undescribed = report
+            .is_some_and(|r| facts::undescribed(r, &self.settings).any(|t| t.as_str() == tier));
         match state {
             TierState::Draining => "the tier is being emptied".into(),
             TierState::Cordoned => Rejection::Cordoned.to_string(),
@@ -261,12 +261,11 @@ fn guessed(host: &Host, facts: &Facts, class: ClassId, size: Bytes) -> Result<Ex
 
 /// A load for people.
 fn in_words(load: &Measured) -> String {
-    let seconds = load.window.as_secs_f64();
-    let rate = |ios: u64| ios as f64 / seconds;
+    let view = load_view(load);
     format!(
         "{:.0} r/s and {:.0} w/s, {:.1} MiB/s",
-        rate(load.reads.ios),
-        rate(load.writes.ios),
+        view.reads_per_s,
+        view.writes_per_s,
         load.bytes_per_s() / (1u64 << 20) as f64
     )
 }
@@ -301,7 +300,7 @@ fn promised(host: &Host, tier: &str, size: Bytes) -> Option<String> {
 }
 
 fn load_view(load: &Measured) -> PlaceLoadView {
-    let seconds = Nanos::as_secs_f64(load.window);
+    let seconds = load.window.as_secs_f64();
     PlaceLoadView {
         reads_per_s: load.reads.ios as f64 / seconds,
         writes_per_s: load.writes.ios as f64 / seconds,

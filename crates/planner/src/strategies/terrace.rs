@@ -15,6 +15,7 @@
 //!
 //! When not to use it: where nothing has an objective, since faster is worth next to nothing to it.
 
+mod forecast;
 mod history;
 mod latency;
 mod learned;
@@ -24,6 +25,7 @@ mod rates;
 mod search;
 #[cfg(test)]
 mod tests;
+mod ways;
 
 use std::collections::BTreeMap;
 
@@ -35,7 +37,7 @@ use units::VolumeId;
 use crate::{ConfigError, Context, DeviceOption, Draft, Newcomer, Strategy, Wish};
 
 use history::History;
-use learned::Learned;
+use learned::{DeviceNow, Learned};
 use rates::RATES;
 use search::{Bundle, Moved, Search};
 
@@ -58,6 +60,33 @@ pub struct TerraceState {
     decided: Vec<Vec<(String, String)>>,
 }
 
+impl TerraceState {
+    /// With the epoch that has just ended, of the volumes that there are; and what devices were like in it.
+    fn absorbed(&self, facts: &model::Facts) -> (Self, Vec<DeviceNow>) {
+        let (learned, now) = self.learned.absorbed(facts);
+        let mut next = Self {
+            volumes: BTreeMap::new(),
+            learned,
+            decided: self.decided.clone(),
+        };
+        for v in &facts.volumes {
+            let mut history = self.volumes.get(&v.name).cloned().unwrap_or_default();
+            history.absorb(facts, v, &now[v.device.index()], &mut next.learned);
+            next.volumes.insert(v.name.clone(), history);
+        }
+        (next, now)
+    }
+
+    /// By volume; all of them are known.
+    fn histories(&self, facts: &model::Facts) -> Vec<&History> {
+        facts
+            .volumes
+            .iter()
+            .map(|v| &self.volumes[&v.name])
+            .collect()
+    }
+}
+
 impl Strategy for Terrace {
     type Config = TerraceConfig;
     type State = TerraceState;
@@ -71,25 +100,11 @@ impl Strategy for Terrace {
 
     fn plan(&self, context: &Context<'_>, state: &TerraceState, draft: &mut Draft) -> TerraceState {
         let facts = context.facts;
-        let (learned, now) = state.learned.absorbed(facts);
-        let mut next = TerraceState {
-            volumes: BTreeMap::new(),
-            learned,
-            decided: state.decided.clone(),
-        };
-        for v in &facts.volumes {
-            let mut history = state.volumes.get(&v.name).cloned().unwrap_or_default();
-            history.absorb(facts, v, &now[v.device.index()], &mut next.learned);
-            next.volumes.insert(v.name.clone(), history);
-        }
+        let (mut next, _) = state.absorbed(facts);
         if !facts.placement_due {
             return next;
         }
-        let histories: Vec<&History> = facts
-            .volumes
-            .iter()
-            .map(|v| &next.volumes[&v.name])
-            .collect();
+        let histories = next.histories(facts);
         let mut search = Search::new(context, &histories, &next.learned);
         let bundles = search.bundles(&known(facts, &state.decided));
         let mut wishes: Vec<Wish> = (0..facts.volumes.len())
@@ -101,7 +116,7 @@ impl Strategy for Terrace {
         };
         let decided = bundles
             .iter()
-            .map(|b| b.moves.iter().map(named).collect())
+            .map(|b| b.offer.moves.iter().map(named).collect())
             .collect();
         let sigma = next.learned.sigma();
         for (rank, bundle) in bundles.iter().enumerate() {
@@ -109,7 +124,7 @@ impl Strategy for Terrace {
         }
         next.decided = decided;
         for bundle in &bundles {
-            for (m, (planned_s, strained)) in bundle.moves.iter().zip(&bundle.copies) {
+            for (m, t) in bundle.offer.moves.iter().zip(&bundle.offer.timed) {
                 let volume = &facts.volumes[m.volume];
                 let to = &facts.topology.device(m.to).name;
                 let from = &facts.topology.device(volume.device).name;
@@ -118,7 +133,7 @@ impl Strategy for Terrace {
                 let history = history.expect("inserted before");
                 history.planned(facts.at, from, to, predicted_us);
                 next.learned
-                    .asked_for(&volume.name, to, *planned_s, *strained);
+                    .asked_for(&volume.name, to, t.planned_s, t.strained);
             }
         }
         draft.wishes = wishes;
@@ -132,16 +147,9 @@ impl Strategy for Terrace {
         newcomer: &Newcomer,
     ) -> Option<Vec<DeviceOption>> {
         // Of an epoch that no decision has seen yet, too.
-        let facts = context.facts;
-        let (mut learned, now) = state.learned.absorbed(facts);
-        let history = |v: &model::VolumeFacts| {
-            let mut history = state.volumes.get(&v.name).cloned().unwrap_or_default();
-            history.absorb(facts, v, &now[v.device.index()], &mut learned);
-            history
-        };
-        let histories: Vec<History> = facts.volumes.iter().map(history).collect();
-        let histories: Vec<&History> = histories.iter().collect();
-        let search = Search::new(context, &histories, &learned);
+        let (known, now) = state.absorbed(context.facts);
+        let histories = known.histories(context.facts);
+        let search = Search::new(context, &histories, &known.learned);
         Some(place::options(&search, &now, newcomer))
     }
 }
@@ -153,12 +161,14 @@ fn stay(context: &Context<'_>, search: &Search<'_>, id: VolumeId) -> Wish {
     let measured = facts.volumes[id.index()].measured;
     for (t, option) in facts.topology.tier_ids().zip(&mut wish.options) {
         let predicted = search.predicted(id.index(), t);
-        option.score = predicted.map(|p| -p.cost);
-        option.predicted = predicted.zip(measured).map(|(p, m)| Prediction {
-            latency_us: p.mean_us,
-            iops: m.iops(),
-            mib_per_s: m.bytes_per_s() / (1u64 << 20) as f64,
-        });
+        option.score = predicted.map(|(_, cost)| -cost);
+        option.predicted = predicted
+            .zip(measured)
+            .map(|((latency_us, _), m)| Prediction {
+                latency_us,
+                iops: m.iops(),
+                mib_per_s: m.bytes_per_s() / (1u64 << 20) as f64,
+            });
         if predicted.is_none() && t != wish.tier {
             let by = Rejection::NoMeasurement;
             option.verdict = Verdict::Rejected { by };
@@ -182,7 +192,7 @@ fn wish(
     wishes: &mut [Wish],
 ) {
     let facts = context.facts;
-    for (m, after) in bundle.moves.iter().zip(&bundle.after_us) {
+    for (m, after) in bundle.offer.moves.iter().zip(&bundle.after_us) {
         let v = &facts.volumes[m.volume];
         let wish = &mut wishes[m.volume];
         wish.tier = facts.topology.tier_of(m.to);
@@ -192,11 +202,10 @@ fn wish(
         wish.device_share = search.use_of(m.volume, m.to);
         wish.relieves = bundle.relieves;
         wish.reason = reason(bundle, m.volume, facts);
-        let after = *after;
         let before = v.measured.and_then(|m| m.latency_mean_us());
         wish.effect = Effect {
             latency_before_us: before,
-            latency_after_us: after,
+            latency_after_us: *after,
             latency_after_range_us: after.map(|us| {
                 let wide = libm::exp(RATES.interval_z * sigma);
                 (us / wide, us * wide)
@@ -209,9 +218,11 @@ fn wish(
 
 /// Why a volume of a bundle moves.
 fn reason(bundle: &Bundle, volume: usize, facts: &model::Facts) -> Reason {
-    let first = &facts.volumes[bundle.moves[0].volume].name;
-    let (gain, price) = (bundle.gain, bundle.price);
-    let for_others = bundle.moves[0].volume != volume;
+    let offer = &bundle.offer;
+    let first = offer.moves[0].volume;
+    let (gain, price) = (offer.gain, offer.price);
+    let for_others = first != volume;
+    let first = &facts.volumes[first].name;
     let (kind, text) = match (for_others, bundle.relieves) {
         (true, _) => (
             "makes-room",
@@ -232,12 +243,12 @@ fn reason(bundle: &Bundle, volume: usize, facts: &model::Facts) -> Reason {
     };
     let text = format!(
         "{text}; the price is {price:.1}, {:.1} have been missed by staying",
-        bundle.regret
+        offer.regret
     );
     Reason::new(kind, text)
         .with("gain_s", model::ReasonValue::Number(gain))
         .with("price_s", model::ReasonValue::Number(price))
-        .with("regret_s", model::ReasonValue::Number(bundle.regret))
+        .with("regret_s", model::ReasonValue::Number(offer.regret))
 }
 
 /// Bundles by ids; without those of which something is gone.

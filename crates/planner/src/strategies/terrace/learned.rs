@@ -28,9 +28,8 @@ pub(super) struct Learned {
     /// Squared logarithmic errors of predictions, and how many, decayed.
     errors: (f64, f64),
     /// Copies under way, by volume.
-    copies: BTreeMap<String, Copy>,
+    copies: BTreeMap<String, CopyUnderWay>,
     /// Logarithms of reached over planned speed, where nobody misses an objective and where somebody does.
-    #[serde(default)]
     speed: [Option<f64>; 2],
 }
 
@@ -44,7 +43,7 @@ struct DeviceLearned {
 
 /// A copy that was asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Copy {
+struct CopyUnderWay {
     /// Where it goes.
     to: String,
     /// When it was first seen to be under way.
@@ -168,7 +167,7 @@ impl Learned {
 
     /// A copy is asked for that would take so long at the planned rate.
     pub(super) fn asked_for(&mut self, volume: &str, to: &str, planned_s: f64, strained: bool) {
-        let copy = Copy {
+        let copy = CopyUnderWay {
             to: to.into(),
             begun: None,
             planned_s,

@@ -23,14 +23,15 @@ pub(super) fn options(
 }
 
 fn option(search: &Search<'_>, seen: &DeviceNow, newcomer: &Newcomer, d: usize) -> DeviceOption {
-    let facts = search.facts();
+    let forecast = &search.forecast;
+    let facts = forecast.facts;
     let spec = &facts.topology.devices[d].spec;
     let load = Sample::of(facts.epoch, &newcomer.load).load();
     let depth = newcomer.load.outstanding.max(DEPTH_MIN);
-    let own_use = Use::of(spec, &load, depth, search.learned.usage(facts, d));
-    let p = search.newest();
+    let own_use = Use::of(spec, &load, depth, forecast.factors[d]);
+    let p = forecast.newest();
     let there = &search.on[d];
-    let uses = there.iter().map(|v| search.use_at(*v, d, p));
+    let uses = there.iter().map(|v| forecast.use_at(*v, d, p));
     // What is in use without anybody being known to use it; what copies use is over soon.
     let known: f64 = uses.clone().map(|u| u.share).sum();
     let unknown = match seen.disturbed {
@@ -40,19 +41,25 @@ fn option(search: &Search<'_>, seen: &DeviceNow, newcomer: &Newcomer, d: usize) 
     let now = Busy::of(uses.clone(), unknown);
     let after = Busy::of(uses.chain([own_use]), unknown);
     let latency = Latency::of(spec, &load, &after);
-    let mean_us = latency.mean_us * search.slower[d];
+    let mean_us = latency.mean_us * forecast.slower[d];
     let (mut own, mut latency_us, mut range_us) = (0.0, None, None);
     if load.total() > 0.0 && mean_us > 0.0 {
         let class = &facts.classes[newcomer.class.index()];
         let statistic = class
             .target
             .map_or(0.0, |t| mean_us * latency.ratio(t.statistic));
-        own = RATES.cost(class, mean_us, statistic, search.sigma_there, load.total());
-        let wide = libm::exp(RATES.interval_z * search.sigma_there);
+        own = RATES.cost(
+            class,
+            mean_us,
+            statistic,
+            forecast.sigma_there,
+            load.total(),
+        );
+        let wide = libm::exp(RATES.interval_z * forecast.sigma_there);
         latency_us = Some(mean_us);
         range_us = Some((mean_us / wide, mean_us * wide));
     }
-    let harm = |v: &usize| search.cost(*v, d, p, &after).0 - search.cost(*v, d, p, &now).0;
+    let harm = |v: &usize| forecast.cost(*v, d, p, &after).0 - forecast.cost(*v, d, p, &now).0;
     DeviceOption {
         device: DeviceId::from_index(d),
         cost: PlaceCost {

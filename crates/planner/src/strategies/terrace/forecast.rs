@@ -1,0 +1,211 @@
+//! What volumes would do and miss, by what was measured of them and of devices: for any volumes on any device.
+
+use model::{Facts, SloClass, SloStatistic};
+
+use super::history::{EPOCHS, History, Sample};
+use super::latency::{Busy, Latency, Load, Use};
+use super::learned::Learned;
+use super::patterns::Patterns;
+use super::rates::RATES;
+
+/// How far what is measured of a volume may be from the model where it is: a factor.
+const HERE_MAX: f64 = 5.0;
+
+/// A volume in the epochs of one pattern.
+#[derive(Debug, Clone, Copy, Default)]
+struct Typical {
+    /// What it asks for.
+    load: Load,
+    /// Mean and the objective's statistic where it is, microseconds; none where nothing was measured without a copy beside it.
+    here: Option<(f64, f64)>,
+    /// Measured over modelled where it is, of both.
+    differs_here: Option<(f64, f64)>,
+    /// Whether its device is full there.
+    full_here: bool,
+}
+
+/// What the history of an array comes down to.
+pub(super) struct Forecast<'a> {
+    pub(super) facts: &'a Facts,
+    histories: &'a [&'a History],
+    /// Measured over modelled latency, by device, and measured over told use.
+    pub(super) slower: Vec<f64>,
+    pub(super) factors: Vec<f64>,
+    /// Spread of predictions elsewhere.
+    pub(super) sigma_there: f64,
+    /// Epochs of the history.
+    pub(super) patterns: Patterns,
+    /// By volume and pattern.
+    typical: Vec<Typical>,
+    /// What a volume takes of a device, by volume, device, pattern.
+    uses: Vec<Use>,
+}
+
+impl<'a> Forecast<'a> {
+    pub(super) fn new(facts: &'a Facts, histories: &'a [&'a History], learned: &Learned) -> Self {
+        let devices = 0..facts.topology.devices.len();
+        let last = facts.epoch;
+        let first = (last + 1).saturating_sub(EPOCHS as u64);
+        // What came before a change is taken to have been as after it: only what goes on is asked for.
+        let samples = |h: &&'a History| -> Vec<Option<&'a Sample>> {
+            let oldest = h.samples.first();
+            let at = |e: u64| h.samples.iter().find(|s| s.epoch == e).or(oldest);
+            (first..=last).map(at).collect()
+        };
+        let samples: Vec<_> = histories.iter().map(samples).collect();
+        let loads: Vec<Vec<f64>> = (0..=(last - first) as usize)
+            .map(|e| {
+                let of = histories.iter().zip(&samples);
+                let asked = |(h, own): (&&History, &Vec<Option<&Sample>>)| {
+                    own[e].map_or(0.0, |s| h.hidden(s) * s.total())
+                };
+                of.map(asked).collect()
+            })
+            .collect();
+        let patterns = Patterns::of(&loads);
+        let factors: Vec<f64> = devices.clone().map(|d| learned.usage(facts, d)).collect();
+        let mut typical = Vec::with_capacity(histories.len() * patterns.len());
+        let mut uses = Vec::with_capacity(histories.len() * factors.len() * patterns.len());
+        for (h, own) in histories.iter().zip(&samples) {
+            let from = typical.len();
+            typical.extend((0..patterns.len()).map(|p| {
+                let of_pattern = own.iter().zip(&patterns.of).filter(|(_, of)| **of == p);
+                Typical::of(h, of_pattern.filter_map(|(s, _)| *s))
+            }));
+            for (device, factor) in facts.topology.devices.iter().zip(&factors) {
+                let of = |t: &Typical| Use::of(&device.spec, &t.load, h.depth(), *factor);
+                uses.extend(typical[from..].iter().map(of));
+            }
+        }
+        let mut forecast = Self {
+            facts,
+            histories,
+            slower: devices.map(|d| learned.latency(facts, d)).collect(),
+            factors,
+            sigma_there: learned.sigma(),
+            patterns,
+            typical,
+            uses,
+        };
+        forecast.look_here();
+        forecast
+    }
+
+    /// How volumes differ from what the model says of them where they are now.
+    fn look_here(&mut self) {
+        let facts = self.facts;
+        let mut here = vec![vec![]; facts.topology.devices.len()];
+        for (v, volume) in facts.volumes.iter().enumerate() {
+            here[volume.device.index()].push(v);
+        }
+        let limit = |x: f64| x.clamp(1.0 / HERE_MAX, HERE_MAX);
+        for (d, volumes) in here.iter().enumerate() {
+            for p in 0..self.patterns.len() {
+                let busy = self.busy(d, p, volumes, 0.0);
+                for v in volumes {
+                    let target = self.class(*v).target;
+                    let statistic = target.map_or(SloStatistic::Mean, |t| t.statistic);
+                    let t = &mut self.typical[v * self.patterns.len() + p];
+                    let model = Latency::of(&facts.topology.devices[d].spec, &t.load, &busy);
+                    let modelled = model.mean_us * self.slower[d];
+                    let measured = t.here.filter(|_| model.mean_us > 0.0);
+                    t.differs_here = measured.map(|(mean, stat)| {
+                        let of_mean = limit(mean / modelled);
+                        let of_stat = stat / (modelled * of_mean * model.ratio(statistic));
+                        (of_mean, limit(of_stat))
+                    });
+                    t.full_here = busy.full();
+                }
+            }
+        }
+    }
+
+    pub(super) fn class(&self, v: usize) -> &'a SloClass {
+        &self.facts.classes[self.facts.volumes[v].class.index()]
+    }
+
+    /// The pattern of the newest epoch.
+    pub(super) fn newest(&self) -> usize {
+        self.patterns.of.last().copied().unwrap_or(0)
+    }
+
+    pub(super) fn use_at(&self, v: usize, d: usize, p: usize) -> Use {
+        self.uses[(v * self.factors.len() + d) * self.patterns.len() + p]
+    }
+
+    /// How busy a device is in a pattern with these volumes on it, and so much more to do.
+    pub(super) fn busy(&self, d: usize, p: usize, volumes: &[usize], more: f64) -> Busy {
+        Busy::of(volumes.iter().map(|v| self.use_at(*v, d, p)), more)
+    }
+
+    /// What a volume would miss on a device that is so busy, per second, and its mean latency.
+    pub(super) fn cost(&self, v: usize, d: usize, p: usize, busy: &Busy) -> (f64, f64) {
+        let facts = self.facts;
+        let t = &self.typical[v * self.patterns.len() + p];
+        let total = t.load.total();
+        if total <= 0.0 {
+            return (0.0, 0.0);
+        }
+        let volume = &facts.volumes[v];
+        let class = self.class(v);
+        let model = Latency::of(&facts.topology.devices[d].spec, &t.load, busy);
+        // What is measured where it is says how it differs there, as long as it is the same kind of there: waiting or not.
+        let same = volume.device.index() == d && t.full_here == busy.full();
+        let (of_mean, of_stat, sigma) = match t.differs_here.filter(|_| same) {
+            Some((mean, stat)) => (mean, stat, RATES.sigma_here),
+            None if busy.full() => (1.0, 1.0, self.sigma_there),
+            None => {
+                let (mean, stat) = self.histories[v].differs();
+                (libm::sqrt(mean), libm::sqrt(stat), self.sigma_there)
+            }
+        };
+        let mean_us = model.mean_us * self.slower[d] * of_mean;
+        let statistic = class
+            .target
+            .map_or(0.0, |t| mean_us * model.ratio(t.statistic) * of_stat);
+        (RATES.cost(class, mean_us, statistic, sigma, total), mean_us)
+    }
+
+    /// Costs of all volumes on a device by pattern, with these on it and so much more to do.
+    pub(super) fn device_cost(&self, d: usize, volumes: &[usize], more: f64) -> Vec<f64> {
+        (0..self.patterns.len())
+            .map(|p| {
+                let busy = self.busy(d, p, volumes, more);
+                volumes.iter().map(|v| self.cost(*v, d, p, &busy).0).sum()
+            })
+            .collect()
+    }
+}
+
+impl Typical {
+    /// Of a volume's samples in a pattern.
+    fn of<'s>(history: &History, samples: impl Iterator<Item = &'s Sample> + Clone) -> Self {
+        let mut typical = Self::default();
+        let (mut n, mut bytes) = (0.0, [0.0; 2]);
+        for s in samples.clone() {
+            n += 1.0;
+            let hidden = history.hidden(s);
+            for (d, of_direction) in bytes.iter_mut().enumerate() {
+                let asked = hidden * s.iops[d];
+                typical.load.iops[d] += asked;
+                *of_direction += asked * s.bytes[d];
+            }
+        }
+        if n == 0.0 {
+            return typical;
+        }
+        for (d, bytes) in bytes.into_iter().enumerate() {
+            let asked = typical.load.iops[d];
+            typical.load.bytes[d] = if asked > 0.0 { bytes / asked } else { 4096.0 };
+            typical.load.iops[d] = asked / n;
+        }
+        let (mut mean, mut stat, mut known) = (0.0, 0.0, 0.0);
+        for s in samples.filter(|s| !s.disturbed) {
+            if let (Some(m), Some(of)) = (s.mean_us, s.stat_us) {
+                (mean, stat, known) = (mean + m, stat + of, known + 1.0);
+            }
+        }
+        typical.here = (known > 0.0).then(|| (mean / known, stat / known));
+        typical
+    }
+}

@@ -1,0 +1,243 @@
+//! Ways to move volumes that may be worth it: by themselves, with one that makes room, or out of a full device together.
+
+use units::DeviceId;
+
+use super::latency::{Busy, FULL};
+use super::rates::RATES;
+use super::search::{Gate, Moved, Offer, Search};
+use crate::Context;
+
+/// Volumes of a device that are tried to make room with.
+const EVICTED_MAX: usize = 12;
+/// Moves that are looked at closely for one bundle, of those that promise most; and of those, ones that room is made for.
+const LOOKED_AT_MAX: usize = 64;
+const PAIRS_MAX: usize = 12;
+/// Volumes that leave a full device together, and the use that it, and those that take them, are brought to.
+const WAY_OUT_MAX: usize = 6;
+const UNLOADED: f64 = 0.8;
+/// Devices that one who makes room is tried on.
+const ELSEWHERE_MAX: usize = 2;
+/// A cost of a device's volumes below which nothing is looked for, and harm to others below which nobody has to go for it.
+const COST_MIN: f64 = 0.02;
+
+impl Search<'_> {
+    /// The bundle that is worth most per second of copying, of those that promise most at first sight.
+    pub(super) fn best(&self) -> Option<Offer> {
+        let mut promising: Vec<(f64, Moved)> = vec![];
+        for from in 0..self.on.len() {
+            if self.now_mean(from) < COST_MIN {
+                continue;
+            }
+            for v in self.on[from].iter().copied().filter(|v| !self.done[*v]) {
+                let without: Vec<usize> =
+                    self.on[from].iter().copied().filter(|u| *u != v).collect();
+                let left = self.mean_cost(from, &without, 0.0);
+                let most = self.now_mean(from) - left;
+                if most < COST_MIN {
+                    continue;
+                }
+                for to in (0..self.on.len()).filter(|to| *to != from && self.may(v, *to)) {
+                    let promise = most - self.own_cost(v, to);
+                    if promise > COST_MIN {
+                        let to = DeviceId::from_index(to);
+                        let seconds = self.planned_s(v, to) + RATES.copy_s;
+                        promising.push((promise / seconds, Moved { volume: v, to }));
+                    }
+                }
+            }
+        }
+        promising.sort_by(|a, b| {
+            let of = |m: &Moved| (m.volume, m.to);
+            b.0.total_cmp(&a.0).then_with(|| of(&a.1).cmp(&of(&b.1)))
+        });
+        let mut best: Option<Offer> = None;
+        let mut offer = |moves: Vec<Moved>| {
+            if let Some(b) = self.judged(moves, Gate::Regret)
+                && best.as_ref().is_none_or(|a| b.worth() > a.worth())
+            {
+                best = Some(b);
+            }
+        };
+        for d in 0..self.on.len() {
+            // One of them by itself would change little: each prefix of a way out is looked at as a whole.
+            let out = self.way_out(d);
+            (2..=out.len()).for_each(|n| offer(out[..n].to_vec()));
+        }
+        let mut pairs = 0;
+        for (_, first) in promising.into_iter().take(LOOKED_AT_MAX) {
+            let (v, to) = (first.volume, first.to.index());
+            if self.free[to] >= self.size(v) {
+                offer(vec![first]);
+                if !self.crowded(first) {
+                    continue;
+                }
+            }
+            if pairs < PAIRS_MAX {
+                pairs += 1;
+                for second in self.makes_room(first) {
+                    offer(vec![first, second]);
+                }
+            }
+        }
+        best
+    }
+
+    /// Moves that bring a device which is asked for more than it can do back below its caps: of those that take most of it for their bytes, to where
+    /// they do least harm; where there is no room they change places with one that takes little.
+    fn way_out(&self, d: usize) -> Vec<Moved> {
+        let p = self.forecast.newest();
+        let share = |v: usize, d: usize| self.forecast.use_at(v, d, p).share;
+        let mut used: Vec<f64> = (0..self.on.len())
+            .map(|d| self.on[d].iter().map(|v| share(*v, d)).sum())
+            .collect();
+        let mut way = vec![];
+        if used[d] < FULL {
+            return way;
+        }
+        let mut free = self.free.clone();
+        let mut hot: Vec<usize> = self.on[d]
+            .iter()
+            .copied()
+            .filter(|v| !self.done[*v])
+            .collect();
+        let per_byte = |v: &usize| share(*v, d) / self.size(*v).max(1) as f64;
+        hot.sort_by(|a, b| per_byte(b).total_cmp(&per_byte(a)).then(a.cmp(b)));
+        let mut cold_taken = vec![];
+        for u in hot.into_iter().take(WAY_OUT_MAX) {
+            if used[d] < UNLOADED {
+                break;
+            }
+            let mut best: Option<(f64, usize, Option<usize>)> = None;
+            for to in (0..self.on.len()).filter(|to| *to != d && self.may(u, *to)) {
+                if used[to] + share(u, to) > UNLOADED {
+                    continue;
+                }
+                let room = free[to] >= self.size(u);
+                let takes_its_place = |w: &&usize| {
+                    !self.done[**w]
+                        && !cold_taken.contains(*w)
+                        && share(**w, d) < 0.3 * share(u, d)
+                        && free[to] + self.size(**w) >= self.size(u)
+                        && free[d] + self.size(u) >= self.size(**w)
+                        && self.may(**w, d)
+                };
+                let weight = |w: &usize| self.forecast.class(*w).weight;
+                let by = |a: &&usize, b: &&usize| {
+                    weight(a)
+                        .total_cmp(&weight(b))
+                        .then_with(|| share(**a, d).total_cmp(&share(**b, d)))
+                        .then(a.cmp(b))
+                };
+                let cold = match room {
+                    true => None,
+                    false => self.on[to]
+                        .iter()
+                        .filter(takes_its_place)
+                        .min_by(by)
+                        .copied(),
+                };
+                if !room && cold.is_none() {
+                    continue;
+                }
+                let harm = self.own_cost(u, to) + cold.map_or(0.0, |w| weight(&w));
+                if best.is_none_or(|(least, ..)| harm < least) {
+                    best = Some((harm, to, cold));
+                }
+            }
+            let Some((_, to, cold)) = best else { continue };
+            let mut step = |v: usize, from: usize, to: usize| {
+                free[from] += self.size(v);
+                free[to] -= self.size(v);
+                used[from] -= share(v, from);
+                used[to] += share(v, to);
+                let to = DeviceId::from_index(to);
+                way.push(Moved { volume: v, to });
+            };
+            step(u, d, to);
+            if let Some(w) = cold {
+                step(w, to, d);
+                cold_taken.push(w);
+            }
+        }
+        way
+    }
+
+    /// What a volume would cost by itself on a device beside those that are there.
+    fn own_cost(&self, v: usize, d: usize) -> f64 {
+        let of = |p: usize| {
+            let with = self.on[d].iter().copied().chain([v]);
+            let busy = Busy::of(with.map(|u| self.forecast.use_at(u, d, p)), 0.0);
+            self.forecast.cost(v, d, p, &busy).0
+        };
+        let costs: Vec<f64> = (0..self.forecast.patterns.len()).map(of).collect();
+        self.forecast.patterns.mean(&costs)
+    }
+
+    /// Whether those on a device, or the volume itself, would miss something if it came.
+    fn crowded(&self, first: Moved) -> bool {
+        let to = first.to.index();
+        let after = self.mean_cost(to, &self.after(to, &[first]), 0.0);
+        after - self.now_mean(to) > COST_MIN
+    }
+
+    /// Moves that make room for one: of volumes of little weight on its target, wherever there is room for them.
+    fn makes_room(&self, first: Moved) -> Vec<Moved> {
+        let (v, to) = (first.volume, first.to.index());
+        let (from, size) = (self.place[v], self.size(v));
+        let stays = |u: &usize| !self.done[*u] && self.free[to] + self.size(*u) >= size;
+        let mut others: Vec<usize> = self.on[to].iter().copied().filter(stays).collect();
+        let weight = |u: &usize| self.forecast.class(*u).weight;
+        others.sort_by(|a, b| {
+            let by_size = || self.size(*a).cmp(&self.size(*b));
+            weight(a)
+                .total_cmp(&weight(b))
+                .then_with(by_size)
+                .then(a.cmp(b))
+        });
+        let mut found = vec![];
+        for u in others.into_iter().take(EVICTED_MAX) {
+            let mut elsewhere: Vec<(f64, usize)> = (0..self.free.len())
+                .filter(|d| *d != to && self.may(u, *d))
+                .filter(|other| {
+                    let left = self.free[*other] + if *other == from { size } else { 0 };
+                    // One of the two has to find room before the other has left.
+                    let begins = self.free[to] >= size || self.free[*other] >= self.size(u);
+                    left >= self.size(u) && begins
+                })
+                .map(|other| (self.own_cost(u, other), other))
+                .collect();
+            elsewhere.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+            let there = elsewhere.into_iter().take(ELSEWHERE_MAX);
+            found.extend(there.map(|(_, other)| Moved {
+                volume: u,
+                to: DeviceId::from_index(other),
+            }));
+        }
+        found
+    }
+
+    /// Whether a volume may go to a device: rules, and rest after its last move.
+    fn may(&self, v: usize, d: usize) -> bool {
+        let Context { facts, policy, .. } = *self.context;
+        let device = &facts.topology.devices[d];
+        if policy.takes_no_data(device.tier) {
+            return false;
+        }
+        let rest = policy.epochs.migration.0.saturating_mul(RATES.rest_epochs);
+        match self.histories[v].sent() {
+            Some((at, from)) if facts.at.saturating_sub(at).0 < rest => {
+                device.name != from && self.changed_since(v, at.0)
+            }
+            _ => true,
+        }
+    }
+
+    /// Whether its load has changed since.
+    fn changed_since(&self, v: usize, at_ns: u64) -> bool {
+        let Context { facts, policy, .. } = *self.context;
+        let monitor = policy.epochs.monitor.0.max(1);
+        let ago = (facts.at.0 - at_ns) / monitor;
+        let since = facts.epoch.saturating_sub(ago);
+        self.histories[v].changed().is_some_and(|c| c > since)
+    }
+}
