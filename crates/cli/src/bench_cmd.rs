@@ -43,6 +43,10 @@ pub struct DecisionsArgs {
     /// Strategies; the first is the one that the others are rivals of [default: those of suite.toml, or all]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     strategies: Vec<String>,
+    /// Hold `terrace` against variants of itself instead of rivals: each exchange rate at nothing, half and twice its value, each part left
+    /// out; with names, only variants whose names begin so
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', num_args = 0.., conflicts_with_all = ["strategies", "html"])]
+    ablate: Option<Vec<String>>,
     /// Candidates of the search in hindsight for each scenario and seed; 0 for none
     #[arg(long, value_name = "N", default_value_t = 60)]
     hindsight: u32,
@@ -87,7 +91,7 @@ pub fn run(command: BenchCommand) -> anyhow::Result<ExitCode> {
         Some(Seeds(numbers)) => Suite::generated(numbers)?,
         None => Suite::read(&args.suite)?,
     };
-    let suite = suite.only(&args.scenarios).map_err(|why| anyhow!(why))?;
+    let mut suite = suite.only(&args.scenarios).map_err(|why| anyhow!(why))?;
     let seeds = match &args.generated {
         // The number is the seed: another draw of a random array is another array.
         Some(_) => vec![1],
@@ -98,9 +102,10 @@ pub fn run(command: BenchCommand) -> anyhow::Result<ExitCode> {
         message(&format!("{written} scenarios are in {}", dir.display()));
         return Ok(ExitCode::SUCCESS);
     }
-    let strategies = match args.strategies.is_empty() {
-        true => suite.strategies(),
-        false => args.strategies.clone(),
+    let strategies = match (&args.ablate, args.strategies.is_empty()) {
+        (Some(only), _) => suite.variants(only)?,
+        (None, true) => suite.strategies(),
+        (None, false) => args.strategies.clone(),
     };
     if let Some(unknown) = args.again.iter().find(|a| !strategies.contains(a)) {
         return Err(anyhow!("--again {unknown}: it is none of the strategies"));
@@ -109,7 +114,12 @@ pub fn run(command: BenchCommand) -> anyhow::Result<ExitCode> {
     let asked = Asked {
         strategies,
         seeds,
-        candidates: args.hindsight,
+        // Variants are held against one another: nothing has to be known of what is best.
+        candidates: if args.ablate.is_some() {
+            0
+        } else {
+            args.hindsight
+        },
         again: args.again.clone(),
     };
     let comparison = run_suite(&suite, &asked, &cells)?;
@@ -119,6 +129,17 @@ pub fn run(command: BenchCommand) -> anyhow::Result<ExitCode> {
         message(&format!("{} is written", path.display()));
     }
     let mut out = io::stdout().lock();
+    if args.ablate.is_some() {
+        let ablation = decisions::ablation(&comparison);
+        match args.output {
+            BenchOutput::Table => write!(out, "{}", report::ablation(&ablation))?,
+            BenchOutput::Json => {
+                serde_json::to_writer_pretty(&mut out, &ablation)?;
+                writeln!(out)?;
+            }
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     match args.output {
         BenchOutput::Table => write!(out, "{}", report::decisions(&comparison))?,
         BenchOutput::Json => {

@@ -130,6 +130,31 @@ impl Suite {
         Ok(self)
     }
 
+    /// Adds the variants of `terrace` whose names begin with one of these (all, without any); the names, with the strategy itself first.
+    pub fn variants(&mut self, only: &[String]) -> anyhow::Result<Vec<String>> {
+        const OF: &str = "terrace";
+        let all = planner::strategies::TerraceConfig::variants();
+        if let Some(unknown) = only
+            .iter()
+            .find(|o| !all.iter().any(|(n, _)| n.starts_with(*o)))
+        {
+            let names: Vec<&str> = all.iter().map(|(n, _)| n.as_str()).collect();
+            bail!(
+                "--ablate {unknown}: no variant begins so; there are {}",
+                names.join(", ")
+            );
+        }
+        let mut names = vec![OF.to_owned()];
+        for (name, mut parameters) in all {
+            if only.is_empty() || only.iter().any(|o| name.starts_with(o)) {
+                parameters["uses"] = json!(OF);
+                self.words.strategies.insert(name.clone(), parameters);
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
     /// A scenario as a seed draws it, with the suite's parameters of strategies.
     fn drawn(&self, file: &ScenarioFile, seed: u64) -> ScenarioFile {
         let none = BTreeSet::new();

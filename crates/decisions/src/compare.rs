@@ -11,7 +11,7 @@ use crate::judge::Judged;
 /// Name and version of the layout of [`Comparison`].
 pub const DECISIONS_SCHEMA: &str = "terrace.bench.decisions/1";
 /// What is added to violations before they are divided, as a share of what could be missed: nothing against nothing is one.
-const EPSILON: f64 = 0.005;
+pub(crate) const EPSILON: f64 = 0.005;
 /// There is something to be avoided where the best plan in hindsight misses no more than this share of what the best rival misses.
 const AVOIDABLE: f64 = 0.9;
 /// Samples of a bootstrap.
@@ -156,7 +156,7 @@ fn ends(mut samples: Vec<f64>) -> (f64, f64) {
 }
 
 /// Geometric mean over groups of logarithms, each group counting once: bootstrap over groups, then over what is in each.
-fn bootstrap(groups: &[Vec<f64>], seed: u64) -> Option<RatioInterval> {
+pub(crate) fn bootstrap(groups: &[Vec<f64>], seed: u64) -> Option<RatioInterval> {
     if groups.is_empty() || groups.iter().any(Vec::is_empty) {
         return None;
     }

@@ -11,6 +11,7 @@
 //!
 //! No files, threads or tables: the caller runs simulations, keeps results and shows them.
 
+mod ablation;
 mod bound;
 mod compare;
 mod draw;
@@ -19,9 +20,11 @@ mod hindsight;
 mod judge;
 mod script;
 
+pub use ablation::{ABLATION_SCHEMA, Ablation, Variant, ablation};
 pub use bound::solo_violation;
 pub use compare::{
-    Comparison, DECISIONS_SCHEMA, RatioInterval, ScenarioRow, StrategyRow, StrategyTotals, compare,
+    Comparison, DECISIONS_SCHEMA, RatioInterval, Runs, ScenarioRow, StrategyRow, StrategyTotals,
+    compare,
 };
 pub use draw::{Fixed, draw};
 pub use generate::generate;

@@ -1,6 +1,8 @@
 //! How good decisions are: strategies side by side over a suite, as text and as a page.
 
-use decisions::{Comparison, RatioInterval, ScenarioRow, StrategyRow, StrategyTotals};
+use decisions::{
+    Ablation, Comparison, RatioInterval, ScenarioRow, StrategyRow, StrategyTotals, Variant,
+};
 
 use crate::document::{Block, Cell, Document, Section, Tone};
 use crate::format::{NONE, fixed, maybe};
@@ -14,6 +16,56 @@ pub fn decisions(comparison: &Comparison) -> String {
 /// As one page, with every number of every scenario.
 pub fn decisions_page(comparison: &Comparison) -> String {
     document(comparison, true).page()
+}
+
+/// Variants of a strategy against itself, for a terminal.
+pub fn ablation(a: &Ablation) -> String {
+    let seeds: Vec<String> = a.seeds.iter().map(u64::to_string).collect();
+    let columns = vec![
+        words("change"),
+        number("V/V", "without it"),
+        number("V", "weighted s"),
+        number("moves", ""),
+        number("copied", "GiB"),
+        number("back", "all runs"),
+        words("helps most"),
+        words("harms most"),
+    ];
+    let most = |of: &Option<(String, f64)>| match of {
+        Some((scenario, ratio)) => format!("{scenario} {}", fixed(*ratio, 2)),
+        None => NONE.into(),
+    };
+    let row = |v: &Variant| -> Vec<Cell> {
+        vec![
+            v.change.clone().into(),
+            ratio_cell(v.ratio),
+            fixed(v.violation, 0).into(),
+            fixed(v.moves, 1).into(),
+            fixed(v.gib, 1).into(),
+            v.back.to_string().into(),
+            most(&v.helps).into(),
+            most(&v.harms).into(),
+        ]
+    };
+    let text = "V/V is the geometric mean of V with the change over V without it, with its 95 % interval; above 1 the change does harm. \
+                V, moves and bytes are per seed over all scenarios.";
+    let document = Document {
+        title: format!("What parts of {} are worth, over {}", a.strategy, a.suite),
+        facts: vec![
+            ("scenarios".into(), a.scenarios.to_string()),
+            ("seeds".into(), seeds.join(", ")),
+            ("version".into(), a.version.clone()),
+        ],
+        sections: vec![Section {
+            id: "variants".into(),
+            title: "Variants".into(),
+            blocks: vec![
+                Block::Text(text.into()),
+                Block::Table(columns, a.variants.iter().map(row).collect()),
+            ],
+        }],
+    };
+    document.text()
 }
 
 fn document(c: &Comparison, whole: bool) -> Document {

@@ -38,16 +38,34 @@ use crate::{ConfigError, Context, DeviceOption, Draft, Newcomer, Strategy, Wish}
 
 use history::History;
 use learned::{DeviceNow, Learned};
-use rates::RATES;
+use rates::{Part, Rates};
 use search::{Bundle, Moved, Search};
 
 /// The strategy. See the module's page.
-pub struct Terrace;
+pub struct Terrace {
+    config: TerraceConfig,
+}
 
-/// Nothing to configure: classes and objectives are all the input.
+/// Nothing that an operator has to set: classes and objectives are all the input.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct TerraceConfig {}
+#[serde(deny_unknown_fields, default)]
+pub struct TerraceConfig {
+    /// What is worth what: for ablations, which show what each is worth.
+    pub rates: Rates,
+    /// What is left out, for the same.
+    pub without: Vec<Part>,
+}
+
+impl TerraceConfig {
+    fn has(&self, part: Part) -> bool {
+        !self.without.contains(&part)
+    }
+
+    /// Parameters of every variant that an ablation holds against the strategy as it is, by what is changed.
+    pub fn variants() -> Vec<(String, serde_json::Value)> {
+        rates::variants()
+    }
+}
 
 /// What it remembers, by name: ids are only good for one inventory.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -58,6 +76,8 @@ pub struct TerraceState {
     learned: Learned,
     /// Bundles that were decided, as volumes and devices, until all of their moves have begun.
     decided: Vec<Vec<(String, String)>>,
+    /// What is left for moves in advance, weighted seconds; unknown before the first plan.
+    ahead_left: Option<f64>,
 }
 
 impl TerraceState {
@@ -68,6 +88,7 @@ impl TerraceState {
             volumes: BTreeMap::new(),
             learned,
             decided: self.decided.clone(),
+            ahead_left: self.ahead_left,
         };
         for v in &facts.volumes {
             let mut history = self.volumes.get(&v.name).cloned().unwrap_or_default();
@@ -94,8 +115,8 @@ impl Strategy for Terrace {
     const SUMMARY: &'static str =
         "keeps objectives: forecast violations and regret against the price of moves";
 
-    fn new(_: TerraceConfig) -> Result<Self, ConfigError> {
-        Ok(Self)
+    fn new(config: TerraceConfig) -> Result<Self, ConfigError> {
+        Ok(Self { config })
     }
 
     fn plan(&self, context: &Context<'_>, state: &TerraceState, draft: &mut Draft) -> TerraceState {
@@ -105,7 +126,8 @@ impl Strategy for Terrace {
             return next;
         }
         let histories = next.histories(facts);
-        let mut search = Search::new(context, &histories, &next.learned);
+        let ahead = self.ahead(context, state.ahead_left);
+        let mut search = Search::new(context, &histories, &next.learned, &self.config, ahead);
         let bundles = search.bundles(&known(facts, &state.decided));
         let mut wishes: Vec<Wish> = (0..facts.volumes.len())
             .map(|i| stay(context, &search, VolumeId::from_index(i)))
@@ -118,11 +140,13 @@ impl Strategy for Terrace {
             .iter()
             .map(|b| b.offer.moves.iter().map(named).collect())
             .collect();
-        let sigma = next.learned.sigma();
+        let sigma = next.learned.sigma(self.config.rates.sigma_there);
         for (rank, bundle) in bundles.iter().enumerate() {
             wish(context, &search, (bundle, rank), sigma, &mut wishes);
         }
+        let ahead_left = search.ahead_left;
         next.decided = decided;
+        next.ahead_left = Some(ahead_left);
         for bundle in &bundles {
             for (m, t) in bundle.offer.moves.iter().zip(&bundle.offer.timed) {
                 let volume = &facts.volumes[m.volume];
@@ -149,8 +173,29 @@ impl Strategy for Terrace {
         // Of an epoch that no decision has seen yet, too.
         let (known, now) = state.absorbed(context.facts);
         let histories = known.histories(context.facts);
-        let search = Search::new(context, &histories, &known.learned);
+        let search = Search::new(context, &histories, &known.learned, &self.config, 0.0);
         Some(place::options(&search, &now, newcomer))
+    }
+}
+
+impl Terrace {
+    /// What there is for moves in advance at this plan, of what was left after the last one.
+    fn ahead(&self, context: &Context<'_>, left: Option<f64>) -> f64 {
+        let facts = context.facts;
+        let classes = facts
+            .volumes
+            .iter()
+            .map(|v| &facts.classes[v.class.index()]);
+        let weight: f64 = classes
+            .filter(|c| c.target.is_some())
+            .map(|c| c.weight)
+            .sum();
+        let most = self.config.rates.advance_s * weight;
+        let epoch_s = context.policy.epochs.migration.as_secs_f64();
+        match left {
+            Some(left) => (left + self.config.rates.advance_share * weight * epoch_s).min(most),
+            None => most,
+        }
     }
 }
 
@@ -207,7 +252,7 @@ fn wish(
             latency_before_us: before,
             latency_after_us: *after,
             latency_after_range_us: after.map(|us| {
-                let wide = libm::exp(RATES.interval_z * sigma);
+                let wide = libm::exp(search.config.rates.interval_z * sigma);
                 (us / wide, us * wide)
             }),
             iops_before: v.measured.map(|m| m.iops()),

@@ -2,14 +2,17 @@
 
 use model::{Facts, SloClass, SloStatistic};
 
+use super::TerraceConfig;
 use super::history::{EPOCHS, History, Sample};
 use super::latency::{Busy, Latency, Load, Use};
 use super::learned::Learned;
 use super::patterns::Patterns;
-use super::rates::RATES;
+use super::rates::Part;
 
 /// How far what is measured of a volume may be from the model where it is: a factor.
 const HERE_MAX: f64 = 5.0;
+/// Requests per second below which a volume counts as silent.
+const SURGE_IOPS_MIN: f64 = 1.0;
 
 /// A volume in the epochs of one pattern.
 #[derive(Debug, Clone, Copy, Default)]
@@ -28,6 +31,7 @@ struct Typical {
 pub(super) struct Forecast<'a> {
     pub(super) facts: &'a Facts,
     histories: &'a [&'a History],
+    config: &'a TerraceConfig,
     /// Measured over modelled latency, by device, and measured over told use.
     pub(super) slower: Vec<f64>,
     pub(super) factors: Vec<f64>,
@@ -39,11 +43,34 @@ pub(super) struct Forecast<'a> {
     typical: Vec<Typical>,
     /// What a volume takes of a device, by volume, device, pattern.
     uses: Vec<Use>,
+    /// The same by volume and device, mean over the epochs; and when the volume surges.
+    mean_uses: Vec<Use>,
+    surge_uses: Vec<Use>,
+    /// What volumes ask for when they surge; nothing where nothing has an objective.
+    surges: Vec<Load>,
 }
 
 impl<'a> Forecast<'a> {
-    pub(super) fn new(facts: &'a Facts, histories: &'a [&'a History], learned: &Learned) -> Self {
+    pub(super) fn new(
+        facts: &'a Facts,
+        histories: &'a [&'a History],
+        learned: &Learned,
+        config: &'a TerraceConfig,
+    ) -> Self {
         let devices = 0..facts.topology.devices.len();
+        let known = config.has(Part::Devices);
+        let usage = |d| if known { learned.usage(facts, d) } else { 1.0 };
+        let slower = |d| {
+            if known {
+                learned.latency(facts, d)
+            } else {
+                1.0
+            }
+        };
+        let hidden = |h: &History, s: &Sample| match config.has(Part::Demand) {
+            true => h.hidden(s),
+            false => 1.0,
+        };
         let last = facts.epoch;
         let first = (last + 1).saturating_sub(EPOCHS as u64);
         // What came before a change is taken to have been as after it: only what goes on is asked for.
@@ -57,20 +84,23 @@ impl<'a> Forecast<'a> {
             .map(|e| {
                 let of = histories.iter().zip(&samples);
                 let asked = |(h, own): (&&History, &Vec<Option<&Sample>>)| {
-                    own[e].map_or(0.0, |s| h.hidden(s) * s.total())
+                    own[e].map_or(0.0, |s| hidden(h, s) * s.total())
                 };
                 of.map(asked).collect()
             })
             .collect();
-        let patterns = Patterns::of(&loads);
-        let factors: Vec<f64> = devices.clone().map(|d| learned.usage(facts, d)).collect();
+        let patterns = match config.has(Part::Patterns) {
+            true => Patterns::of(&loads),
+            false => Patterns::one(loads.len()),
+        };
+        let factors: Vec<f64> = devices.clone().map(usage).collect();
         let mut typical = Vec::with_capacity(histories.len() * patterns.len());
         let mut uses = Vec::with_capacity(histories.len() * factors.len() * patterns.len());
         for (h, own) in histories.iter().zip(&samples) {
             let from = typical.len();
             typical.extend((0..patterns.len()).map(|p| {
                 let of_pattern = own.iter().zip(&patterns.of).filter(|(_, of)| **of == p);
-                Typical::of(h, of_pattern.filter_map(|(s, _)| *s))
+                Typical::of(|s| hidden(h, s), of_pattern.filter_map(|(s, _)| *s))
             }));
             for (device, factor) in facts.topology.devices.iter().zip(&factors) {
                 let of = |t: &Typical| Use::of(&device.spec, &t.load, h.depth(), *factor);
@@ -80,13 +110,18 @@ impl<'a> Forecast<'a> {
         let mut forecast = Self {
             facts,
             histories,
-            slower: devices.map(|d| learned.latency(facts, d)).collect(),
+            config,
+            slower: devices.map(slower).collect(),
             factors,
-            sigma_there: learned.sigma(),
+            sigma_there: learned.sigma(config.rates.sigma_there),
             patterns,
             typical,
             uses,
+            mean_uses: vec![],
+            surge_uses: vec![],
+            surges: vec![],
         };
+        forecast.look_ahead();
         forecast.look_here();
         forecast
     }
@@ -109,6 +144,7 @@ impl<'a> Forecast<'a> {
                     let model = Latency::of(&facts.topology.devices[d].spec, &t.load, &busy);
                     let modelled = model.mean_us * self.slower[d];
                     let measured = t.here.filter(|_| model.mean_us > 0.0);
+                    let measured = measured.filter(|_| self.config.has(Part::Volumes));
                     t.differs_here = measured.map(|(mean, stat)| {
                         let of_mean = limit(mean / modelled);
                         let of_stat = stat / (modelled * of_mean * model.ratio(statistic));
@@ -118,6 +154,110 @@ impl<'a> Forecast<'a> {
                 }
             }
         }
+    }
+
+    /// What volumes may come to ask for that they never did: a multiple of what they do, and at least what is usual for those with an objective.
+    fn look_ahead(&mut self) {
+        let patterns = &self.patterns;
+        let mean = |v: usize| {
+            let mut load = Load::default();
+            let typical = &self.typical[v * patterns.len()..];
+            for (share, t) in patterns.share.iter().zip(typical) {
+                for d in 0..2 {
+                    load.iops[d] += share * t.load.iops[d];
+                    load.bytes[d] = load.bytes[d].max(t.load.bytes[d]);
+                }
+            }
+            load
+        };
+        let means: Vec<Load> = (0..self.histories.len()).map(mean).collect();
+        let mut usual: Vec<Load> = (0..means.len())
+            .filter(|v| self.class(*v).target.is_some())
+            .map(|v| means[v])
+            .filter(|load| load.total() >= SURGE_IOPS_MIN)
+            .collect();
+        usual.sort_by(|a, b| a.total().total_cmp(&b.total()));
+        let usual = usual.get(usual.len() / 2).copied().unwrap_or_default();
+        let surge = |(v, own): (usize, &Load)| {
+            if self.class(v).target.is_none() {
+                return Load::default();
+            }
+            let like = match own.total() >= SURGE_IOPS_MIN {
+                true => own,
+                false => &usual,
+            };
+            let total = usual
+                .total()
+                .max(own.total() * self.config.rates.surge_factor);
+            let times = total / like.total().max(1e-9);
+            Load {
+                iops: like.iops.map(|iops| times * iops),
+                bytes: like.bytes,
+            }
+        };
+        self.surges = means.iter().enumerate().map(surge).collect();
+        let devices = &self.facts.topology.devices;
+        for v in 0..means.len() {
+            let depth = self.histories[v].depth();
+            for (d, (device, factor)) in devices.iter().zip(&self.factors).enumerate() {
+                let mut mean = Use::default();
+                for (p, share) in patterns.share.iter().enumerate() {
+                    mean = mean.plus(&self.use_at(v, d, p), *share);
+                }
+                self.mean_uses.push(mean);
+                self.surge_uses
+                    .push(Use::of(&device.spec, &self.surges[v], depth, *factor));
+            }
+        }
+    }
+
+    /// What the volumes of a device would miss per second if any of them surged by itself.
+    pub(super) fn surge_cost(&self, d: usize, volumes: &[usize]) -> f64 {
+        let sum = self.mean_sum(d, volumes);
+        let without = |v: usize| sum.plus(&self.mean_uses[v * self.factors.len() + d], -1.0);
+        volumes
+            .iter()
+            .map(|v| self.surged(*v, d, without(*v)))
+            .sum()
+    }
+
+    /// What a volume would miss if it surged on a device beside those that are there.
+    pub(super) fn own_surge(&self, v: usize, d: usize, there: &[usize]) -> f64 {
+        self.surged(v, d, self.mean_sum(d, there))
+    }
+
+    /// How a volume differs from the model: factors of the mean, and of the objective's statistic over the mean.
+    fn differs(&self, v: usize) -> (f64, f64) {
+        match self.config.has(Part::Volumes) {
+            true => self.histories[v].differs(),
+            false => (1.0, 1.0),
+        }
+    }
+
+    fn mean_sum(&self, d: usize, volumes: &[usize]) -> Use {
+        let of = |v: &usize| &self.mean_uses[v * self.factors.len() + d];
+        volumes
+            .iter()
+            .fold(Use::default(), |sum, v| sum.plus(of(v), 1.0))
+    }
+
+    /// What a volume would miss if it surged beside others that use so much.
+    fn surged(&self, v: usize, d: usize, others: Use) -> f64 {
+        let surge = &self.surges[v];
+        if surge.total() <= 0.0 {
+            return 0.0;
+        }
+        let busy = Busy::of_sum(others.plus(&self.surge_uses[v * self.factors.len() + d], 1.0));
+        let class = self.class(v);
+        let model = Latency::of(&self.facts.topology.devices[d].spec, surge, &busy);
+        let (mean, stat) = self.differs(v);
+        let mean_us = model.mean_us * self.slower[d] * libm::sqrt(mean);
+        let statistic = class.target.map_or(0.0, |t| {
+            mean_us * model.ratio(t.statistic) * libm::sqrt(stat)
+        });
+        self.config
+            .rates
+            .cost(class, mean_us, statistic, self.sigma_there, surge.total())
     }
 
     pub(super) fn class(&self, v: usize) -> &'a SloClass {
@@ -152,10 +292,10 @@ impl<'a> Forecast<'a> {
         // What is measured where it is says how it differs there, as long as it is the same kind of there: waiting or not.
         let same = volume.device.index() == d && t.full_here == busy.full();
         let (of_mean, of_stat, sigma) = match t.differs_here.filter(|_| same) {
-            Some((mean, stat)) => (mean, stat, RATES.sigma_here),
+            Some((mean, stat)) => (mean, stat, self.config.rates.sigma_here),
             None if busy.full() => (1.0, 1.0, self.sigma_there),
             None => {
-                let (mean, stat) = self.histories[v].differs();
+                let (mean, stat) = self.differs(v);
                 (libm::sqrt(mean), libm::sqrt(stat), self.sigma_there)
             }
         };
@@ -163,7 +303,12 @@ impl<'a> Forecast<'a> {
         let statistic = class
             .target
             .map_or(0.0, |t| mean_us * model.ratio(t.statistic) * of_stat);
-        (RATES.cost(class, mean_us, statistic, sigma, total), mean_us)
+        (
+            self.config
+                .rates
+                .cost(class, mean_us, statistic, sigma, total),
+            mean_us,
+        )
     }
 
     /// Costs of all volumes on a device by pattern, with these on it and so much more to do.
@@ -179,12 +324,15 @@ impl<'a> Forecast<'a> {
 
 impl Typical {
     /// Of a volume's samples in a pattern.
-    fn of<'s>(history: &History, samples: impl Iterator<Item = &'s Sample> + Clone) -> Self {
+    fn of<'s>(
+        hidden: impl Fn(&Sample) -> f64,
+        samples: impl Iterator<Item = &'s Sample> + Clone,
+    ) -> Self {
         let mut typical = Self::default();
         let (mut n, mut bytes) = (0.0, [0.0; 2]);
         for s in samples.clone() {
             n += 1.0;
-            let hidden = history.hidden(s);
+            let hidden = hidden(s);
             for (d, of_direction) in bytes.iter_mut().enumerate() {
                 let asked = hidden * s.iops[d];
                 typical.load.iops[d] += asked;

@@ -37,6 +37,15 @@ pub(super) struct Use {
 }
 
 impl Use {
+    /// Both, each so many times.
+    pub(super) fn plus(&self, other: &Self, times: f64) -> Self {
+        Self {
+            share: self.share + times * other.share,
+            residual_s: self.residual_s + times * other.residual_s,
+            queue_s: self.queue_s + times * other.queue_s,
+        }
+    }
+
     /// Of a load with so many requests in flight at most, on a device that needs `factor` times what is told of it.
     pub(super) fn of(spec: &DeviceSpec, load: &Load, depth: f64, factor: f64) -> Self {
         let occupancy = [Op::Read, Op::Write]
@@ -115,6 +124,11 @@ impl Busy {
             wait_s: response_s.min(WAIT_MAX_S),
             wait_cv2: FULL_CV2,
         }
+    }
+
+    /// The same of a sum of uses, where nobody asks for less than its slots bring around.
+    pub(super) fn of_sum(sum: Use) -> Self {
+        Self::of(std::iter::once(sum), 0.0)
     }
 
     pub(super) fn full(&self) -> bool {

@@ -8,7 +8,6 @@ use units::Nanos;
 
 use super::history::{CALM, REQUESTS_MIN, Sample};
 use super::latency::{Busy, Latency, Use};
-use super::rates::RATES;
 
 /// What an epoch keeps of what was known before.
 const KEEPS: f64 = 0.8;
@@ -159,9 +158,9 @@ impl Learned {
     }
 
     /// Spread of predictions elsewhere.
-    pub(super) fn sigma(&self) -> f64 {
+    pub(super) fn sigma(&self, at_first: f64) -> f64 {
         let prior = 3.0;
-        let squares = self.errors.0 + prior * RATES.sigma_there * RATES.sigma_there;
+        let squares = self.errors.0 + prior * at_first * at_first;
         libm::sqrt(squares / (self.errors.1 + prior)).clamp(0.05, 1.0)
     }
 

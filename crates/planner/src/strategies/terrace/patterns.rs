@@ -48,6 +48,14 @@ impl Patterns {
         Self { of, share }
     }
 
+    /// Of so many epochs: all of them are alike.
+    pub(super) fn one(epochs: usize) -> Self {
+        Self {
+            of: vec![0; epochs],
+            share: vec![1.0],
+        }
+    }
+
     /// Patterns.
     pub(super) fn len(&self) -> usize {
         self.share.len()

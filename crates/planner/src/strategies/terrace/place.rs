@@ -6,7 +6,6 @@ use units::DeviceId;
 use super::history::{DEPTH_MIN, Sample};
 use super::latency::{Busy, Latency, Use};
 use super::learned::DeviceNow;
-use super::rates::RATES;
 use super::search::Search;
 use crate::{DeviceOption, Newcomer, PlaceCost};
 
@@ -48,14 +47,14 @@ fn option(search: &Search<'_>, seen: &DeviceNow, newcomer: &Newcomer, d: usize) 
         let statistic = class
             .target
             .map_or(0.0, |t| mean_us * latency.ratio(t.statistic));
-        own = RATES.cost(
+        own = search.config.rates.cost(
             class,
             mean_us,
             statistic,
             forecast.sigma_there,
             load.total(),
         );
-        let wide = libm::exp(RATES.interval_z * forecast.sigma_there);
+        let wide = libm::exp(search.config.rates.interval_z * forecast.sigma_there);
         latency_us = Some(mean_us);
         range_us = Some((mean_us / wide, mean_us * wide));
     }

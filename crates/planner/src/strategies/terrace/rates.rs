@@ -1,10 +1,44 @@
-//! All exchange rates and assumptions in one place. An ablation takes each at half and at twice its value.
+//! All exchange rates and assumptions in one place, and what an ablation changes: each at half and at twice its value, and each part left out.
 
 use algo::normal_cdf;
 use model::SloClass;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// A part that can be left out, to see what it is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    /// A second move that makes room for the first.
+    Room,
+    /// Several that leave a full device together.
+    WayOut,
+    /// What devices turned out to be, against what is told of them.
+    Devices,
+    /// How volumes differ from the model.
+    Volumes,
+    /// Epochs that differ: without it there is only their mean.
+    Patterns,
+    /// What volumes ask for beyond what they get.
+    Demand,
+}
+
+impl Part {
+    pub(super) const ALL: [Self; 6] = [
+        Self::Room,
+        Self::WayOut,
+        Self::Devices,
+        Self::Volumes,
+        Self::Patterns,
+        Self::Demand,
+    ];
+}
 
 /// What is worth what; seconds are those in which an objective of weight 1 is missed.
-pub(super) struct Rates {
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rates {
     /// A second at e times the objective, beside the second itself: without a cap, so that a device that is far beyond what it can do shows which
     /// way out is.
     pub excess: f64,
@@ -20,10 +54,16 @@ pub(super) struct Rates {
     pub copy_s: f64,
     /// Realised regret that a price needs (γ).
     pub regret: f64,
+    /// Chance, at any time, that a volume with an objective asks for more than it ever has ...
+    pub surge: f64,
+    /// ... by this factor; and at least for as much as the others with an objective do on average (median).
+    pub surge_factor: f64,
+    /// Seconds of all objectives' weight that may be spent at first on moves for what has not been missed yet ...
+    pub advance_s: f64,
+    /// ... and share of time by which that grows.
+    pub advance_share: f64,
     /// Migration epochs for which loads are taken to stay as they are, at most.
     pub horizon_epochs: f64,
-    /// A load that stayed for so long is taken to stay for this many times as long.
-    pub lasting: f64,
     /// Share of the history's epochs in which a bundle has to help.
     pub epochs_helped: f64,
     /// Spread of a percentile about its prediction where the volume is, and elsewhere (sigma of a log-normal).
@@ -33,25 +73,32 @@ pub(super) struct Rates {
     /// Normal quantile of the bounds that are told: 5 and 95 %.
     pub interval_z: f64,
     /// Migration epochs after a move in which its volume goes nowhere else without a cause.
-    pub rest_epochs: u64,
+    pub rest_epochs: f64,
 }
 
-pub(super) const RATES: Rates = Rates {
-    excess: 0.2,
-    faster: 0.01,
-    free: 0.05,
-    free_iops: 50.0,
-    gib: 1.0,
-    copy_s: 20.0,
-    regret: 1.0,
-    horizon_epochs: 10.0,
-    lasting: 2.0,
-    epochs_helped: 0.3,
-    sigma_here: 0.1,
-    sigma_there: 0.3,
-    interval_z: 1.645,
-    rest_epochs: 10,
-};
+impl Default for Rates {
+    fn default() -> Self {
+        Self {
+            excess: 0.2,
+            faster: 0.01,
+            free: 0.05,
+            free_iops: 50.0,
+            gib: 1.0,
+            copy_s: 20.0,
+            regret: 1.0,
+            horizon_epochs: 10.0,
+            surge: 0.02,
+            surge_factor: 3.0,
+            advance_s: 5.0,
+            advance_share: 0.01,
+            epochs_helped: 0.3,
+            sigma_here: 0.1,
+            sigma_there: 0.3,
+            interval_z: 1.645,
+            rest_epochs: 10.0,
+        }
+    }
+}
 
 impl Rates {
     /// What a volume of a class costs per second at this mean latency and this statistic of its objective, microseconds; `sigma` is the spread of
@@ -73,4 +120,27 @@ impl Rates {
         let late = libm::log(used.max(1.0));
         class.weight * (missed + self.excess * late + self.faster * used.min(1.0))
     }
+}
+
+/// Parameters of every variant that an ablation holds against the strategy as it is, by what is changed.
+pub(super) fn variants() -> Vec<(String, Value)> {
+    let rates = serde_json::to_value(Rates::default()).expect("numbers by name");
+    let numbers = rates.as_object().into_iter().flatten();
+    let rate = |name: &str, value: f64| json!({ "rates": { name: value } });
+    let mut variants = vec![];
+    for (name, value) in numbers {
+        let value = value.as_f64().expect("rates are numbers");
+        for (times, of) in [("0", 0.0), ("1/2", 0.5), ("2", 2.0)] {
+            // A spread of nothing is no spread.
+            if of > 0.0 || !name.starts_with("sigma") {
+                variants.push((format!("{name} x {times}"), rate(name, of * value)));
+            }
+        }
+    }
+    for part in Part::ALL {
+        let name = serde_json::to_value(part).expect("a name");
+        let name = name.as_str().expect("a name").to_owned();
+        variants.push((format!("without {name}"), json!({ "without": [part] })));
+    }
+    variants
 }

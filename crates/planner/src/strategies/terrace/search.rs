@@ -9,10 +9,11 @@
 
 use units::{DeviceId, TierId, VolumeId};
 
+use super::TerraceConfig;
 use super::forecast::Forecast;
 use super::history::History;
 use super::learned::Learned;
-use super::rates::RATES;
+use super::rates::Rates;
 use crate::Context;
 use crate::ledger::plannable;
 use crate::rate::copy_bandwidth;
@@ -62,13 +63,15 @@ pub(super) struct Offer {
     pub price: f64,
     /// What staying has cost.
     pub regret: f64,
+    /// Whether it is made in advance of what it is for.
+    pub ahead: bool,
 }
 
 impl Offer {
     /// Per second of copying.
-    pub(super) fn worth(&self) -> f64 {
+    pub(super) fn worth(&self, rates: &Rates) -> f64 {
         let seconds = Timed::last(&self.timed) - Timed::first(&self.timed);
-        (self.gain - self.price) / (seconds + RATES.copy_s)
+        (self.gain - self.price) / (seconds + rates.copy_s)
     }
 }
 
@@ -96,12 +99,17 @@ pub(super) struct Search<'a> {
     pub(super) context: &'a Context<'a>,
     pub(super) histories: &'a [&'a History],
     learned: &'a Learned,
+    pub(super) config: &'a TerraceConfig,
     pub(super) forecast: Forecast<'a>,
     /// Where every volume is by now, in this plan.
     pub(super) place: Vec<usize>,
     /// The volumes of each device, rising, and what they cost there, by pattern: kept as `place` changes.
     pub(super) on: Vec<Vec<usize>>,
     now: Vec<Vec<f64>>,
+    /// What they would miss if any of them surged.
+    surge: Vec<f64>,
+    /// What is left for moves in advance, weighted seconds.
+    pub(super) ahead_left: f64,
     /// Those of them that are taken to miss an objective there.
     missing: Vec<Vec<usize>>,
     /// Free space by device, in this plan.
@@ -117,6 +125,8 @@ impl<'a> Search<'a> {
         context: &'a Context<'a>,
         histories: &'a [&'a History],
         learned: &'a Learned,
+        config: &'a TerraceConfig,
+        ahead_left: f64,
     ) -> Self {
         let Context { facts, policy, .. } = *context;
         let devices = facts.topology.devices.len();
@@ -137,10 +147,13 @@ impl<'a> Search<'a> {
             context,
             histories,
             learned,
-            forecast: Forecast::new(facts, histories, learned),
+            config,
+            forecast: Forecast::new(facts, histories, learned, config),
             place,
             on,
             now: vec![vec![]; devices],
+            surge: vec![0.0; devices],
+            ahead_left,
             missing: vec![vec![]; devices],
             free: (0..devices).map(free).collect(),
             copying_s: vec![0.0; devices],
@@ -162,6 +175,7 @@ impl<'a> Search<'a> {
     fn look_at(&mut self, d: usize) {
         let forecast = &self.forecast;
         self.now[d] = forecast.device_cost(d, &self.on[d], 0.0);
+        self.surge[d] = forecast.surge_cost(d, &self.on[d]);
         let p = forecast.newest();
         let busy = forecast.busy(d, p, &self.on[d], 0.0);
         let missing = |v: &usize| {
@@ -171,15 +185,21 @@ impl<'a> Search<'a> {
         self.missing[d] = self.on[d].iter().copied().filter(missing).collect();
     }
 
-    /// What the volumes of a device cost there per second, mean over the epochs.
+    /// What the volumes of a device cost there per second, mean over the epochs, surges among them.
     pub(super) fn now_mean(&self, d: usize) -> f64 {
-        self.forecast.patterns.mean(&self.now[d])
+        self.mixed(self.forecast.patterns.mean(&self.now[d]), self.surge[d])
     }
 
-    /// The same with these volumes on it and so much more to do.
-    pub(super) fn mean_cost(&self, d: usize, volumes: &[usize], more: f64) -> f64 {
-        let costs = self.forecast.device_cost(d, volumes, more);
-        self.forecast.patterns.mean(&costs)
+    /// The same with these volumes on it.
+    pub(super) fn mean_cost(&self, d: usize, volumes: &[usize]) -> f64 {
+        let costs = self.forecast.device_cost(d, volumes, 0.0);
+        let surge = self.forecast.surge_cost(d, volumes);
+        self.mixed(self.forecast.patterns.mean(&costs), surge)
+    }
+
+    /// What is known, and what surges would be by their chance.
+    pub(super) fn mixed(&self, known: f64, surge: f64) -> f64 {
+        (1.0 - self.config.rates.surge) * known + self.config.rates.surge * surge
     }
 
     /// The volumes of a device when these moves are made.
@@ -250,6 +270,9 @@ impl<'a> Search<'a> {
         };
         let moves = &bundle.offer.moves;
         let touched = self.touched(moves);
+        if bundle.offer.ahead {
+            self.ahead_left -= bundle.offer.price;
+        }
         for (m, t) in moves.iter().zip(&bundle.offer.timed) {
             let size = self.size(m.volume);
             let (from, to) = (self.place[m.volume], m.to.index());
@@ -326,14 +349,17 @@ impl<'a> Search<'a> {
         let Context { facts, policy, .. } = *self.context;
         let patterns = &self.forecast.patterns;
         let mut gains = vec![0.0; patterns.len()];
+        let mut surge = 0.0;
         for d in &self.touched(&moves) {
-            let after = self.forecast.device_cost(*d, &self.after(*d, &moves), 0.0);
+            let volumes = self.after(*d, &moves);
+            surge += self.surge[*d] - self.forecast.surge_cost(*d, &volumes);
+            let after = self.forecast.device_cost(*d, &volumes, 0.0);
             for ((gain, before), after) in gains.iter_mut().zip(&self.now[*d]).zip(after) {
                 *gain += before - after;
             }
         }
         let rate = patterns.mean(&gains);
-        if rate <= 0.0 {
+        if self.mixed(rate, surge) <= 0.0 {
             return None;
         }
         let shares = patterns.share.iter().zip(&gains);
@@ -341,20 +367,18 @@ impl<'a> Search<'a> {
             .filter(|(_, g)| **g > 0.25 * rate)
             .map(|(s, _)| s)
             .sum();
-        if helped < RATES.epochs_helped {
-            return None; // a burst
-        }
+        // A burst is over before a copy is done.
+        let burst = rate > 0.0 && helped < self.config.rates.epochs_helped;
+        let known_rate = if burst { 0.0 } else { rate };
         let monitor_s = policy.epochs.monitor.as_secs_f64();
         let migration_s = policy.epochs.migration.as_secs_f64();
-        let steady = moves
-            .iter()
-            .map(|m| self.histories[m.volume].steady_epochs(facts.epoch))
-            .min()
-            .unwrap_or(u64::MAX);
-        let lasting = (steady as f64 * monitor_s * RATES.lasting).max(migration_s);
         let timed = self.timed(&moves);
         let ends_s = Timed::last(&timed);
-        let gain = rate * (lasting.min(RATES.horizon_epochs * migration_s) - ends_s);
+        let horizon = self.config.rates.horizon_epochs * migration_s;
+        let left_s = (horizon - ends_s).max(0.0);
+        let known_gain = known_rate * left_s;
+        let ahead_gain = surge * left_s;
+        let gain = self.mixed(known_gain, ahead_gain);
         if gain <= 0.0 {
             return None;
         }
@@ -366,22 +390,28 @@ impl<'a> Search<'a> {
             let rate = bytes / seconds.max(1e-3);
             let read = rate / facts.topology.devices[from].spec.read_bandwidth.as_f64();
             let written = rate / facts.topology.devices[to].spec.write_bandwidth.as_f64();
-            let suffer =
-                |d: usize, more: f64| self.mean_cost(d, &self.on[d], more) - self.now_mean(d);
+            let suffer = |d: usize, more: f64| {
+                let with = self.forecast.device_cost(d, &self.on[d], more);
+                patterns.mean(&with) - patterns.mean(&self.now[d])
+            };
             let suffered = suffer(from, read) + suffer(to, written);
             price += seconds * suffered.max(0.0);
-            price += bytes / (1u64 << 30) as f64 * RATES.gib;
+            price += bytes / (1u64 << 30) as f64 * self.config.rates.gib;
         }
         // What was realised: only epochs that are known to have been so, and that no move was made for before.
-        let known = moves
+        let epochs = moves
             .iter()
             .map(|m| self.regretted(m.volume))
             .min()
             .unwrap_or(0);
-        let newest = patterns.of.iter().rev().take(known);
+        let newest = patterns.of.iter().rev().take(epochs);
         let realised = newest.map(|p| gains[*p]).sum::<f64>() * monitor_s;
-        let regretted = gate == Gate::Decided || realised >= RATES.regret * price;
-        if gain <= price || !regretted {
+        let regretted = gate == Gate::Decided || realised >= self.config.rates.regret * price;
+        // What has not been missed yet may be worth a move in advance, within what there is for that.
+        let ahead = !regretted
+            && self.mixed(known_gain.min(0.0), ahead_gain) > price
+            && price <= self.ahead_left;
+        if gain <= price || !(regretted || ahead) {
             return None;
         }
         Some(Offer {
@@ -390,6 +420,7 @@ impl<'a> Search<'a> {
             gain,
             price,
             regret: realised,
+            ahead,
         })
     }
 

@@ -3,7 +3,7 @@
 use units::DeviceId;
 
 use super::latency::{Busy, FULL};
-use super::rates::RATES;
+use super::rates::Part;
 use super::search::{Gate, Moved, Offer, Search};
 use crate::Context;
 
@@ -31,7 +31,7 @@ impl Search<'_> {
             for v in self.on[from].iter().copied().filter(|v| !self.done[*v]) {
                 let without: Vec<usize> =
                     self.on[from].iter().copied().filter(|u| *u != v).collect();
-                let left = self.mean_cost(from, &without, 0.0);
+                let left = self.mean_cost(from, &without);
                 let most = self.now_mean(from) - left;
                 if most < COST_MIN {
                     continue;
@@ -40,7 +40,7 @@ impl Search<'_> {
                     let promise = most - self.own_cost(v, to);
                     if promise > COST_MIN {
                         let to = DeviceId::from_index(to);
-                        let seconds = self.planned_s(v, to) + RATES.copy_s;
+                        let seconds = self.planned_s(v, to) + self.config.rates.copy_s;
                         promising.push((promise / seconds, Moved { volume: v, to }));
                     }
                 }
@@ -53,16 +53,26 @@ impl Search<'_> {
         let mut best: Option<Offer> = None;
         let mut offer = |moves: Vec<Moved>| {
             if let Some(b) = self.judged(moves, Gate::Regret)
-                && best.as_ref().is_none_or(|a| b.worth() > a.worth())
+                && best
+                    .as_ref()
+                    .is_none_or(|a| b.worth(&self.config.rates) > a.worth(&self.config.rates))
             {
                 best = Some(b);
             }
         };
-        for d in 0..self.on.len() {
+        let full = match self.config.has(Part::WayOut) {
+            true => self.on.len(),
+            false => 0,
+        };
+        for d in 0..full {
             // One of them by itself would change little: each prefix of a way out is looked at as a whole.
             let out = self.way_out(d);
             (2..=out.len()).for_each(|n| offer(out[..n].to_vec()));
         }
+        let pairs_max = match self.config.has(Part::Room) {
+            true => PAIRS_MAX,
+            false => 0,
+        };
         let mut pairs = 0;
         for (_, first) in promising.into_iter().take(LOOKED_AT_MAX) {
             let (v, to) = (first.volume, first.to.index());
@@ -72,7 +82,7 @@ impl Search<'_> {
                     continue;
                 }
             }
-            if pairs < PAIRS_MAX {
+            if pairs < pairs_max {
                 pairs += 1;
                 for second in self.makes_room(first) {
                     offer(vec![first, second]);
@@ -170,13 +180,14 @@ impl Search<'_> {
             self.forecast.cost(v, d, p, &busy).0
         };
         let costs: Vec<f64> = (0..self.forecast.patterns.len()).map(of).collect();
-        self.forecast.patterns.mean(&costs)
+        let known = self.forecast.patterns.mean(&costs);
+        self.mixed(known, self.forecast.own_surge(v, d, &self.on[d]))
     }
 
     /// Whether those on a device, or the volume itself, would miss something if it came.
     fn crowded(&self, first: Moved) -> bool {
         let to = first.to.index();
-        let after = self.mean_cost(to, &self.after(to, &[first]), 0.0);
+        let after = self.mean_cost(to, &self.after(to, &[first]));
         after - self.now_mean(to) > COST_MIN
     }
 
@@ -223,7 +234,8 @@ impl Search<'_> {
         if policy.takes_no_data(device.tier) {
             return false;
         }
-        let rest = policy.epochs.migration.0.saturating_mul(RATES.rest_epochs);
+        let epochs = self.config.rates.rest_epochs;
+        let rest = (policy.epochs.migration.0 as f64 * epochs) as u64;
         match self.histories[v].sent() {
             Some((at, from)) if facts.at.saturating_sub(at).0 < rest => {
                 device.name != from && self.changed_since(v, at.0)

@@ -1,0 +1,146 @@
+//! What each part of a strategy is worth: variants of it against itself, run by run.
+
+use serde::Serialize;
+
+use crate::compare::{Comparison, EPSILON, RatioInterval, StrategyRow, bootstrap};
+
+/// Name and version of the layout of [`Ablation`].
+pub const ABLATION_SCHEMA: &str = "terrace.bench.ablation/1";
+
+/// A variant over all scenarios.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Variant {
+    /// What is changed.
+    pub change: String,
+    /// Geometric mean of (V+ε)/(V of the strategy as it is+ε) by paired seeds; bootstrap over scenarios, then seeds. None of itself.
+    pub ratio: Option<RatioInterval>,
+    /// V per seed over the suite.
+    pub violation: f64,
+    /// Moves, per seed over the suite.
+    pub moves: f64,
+    /// GiB.
+    pub gib: f64,
+    /// Moves back without cause, of all runs.
+    pub back: u64,
+    /// The scenario that the change helps most and the one that it harms most, with their ratios, where there are any.
+    pub helps: Option<(String, f64)>,
+    /// See `helps`.
+    pub harms: Option<(String, f64)>,
+}
+
+/// All of them, the strategy as it is first.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Ablation {
+    /// [`ABLATION_SCHEMA`].
+    pub schema: &'static str,
+    /// Version of the program.
+    pub version: String,
+    /// The suite.
+    pub suite: String,
+    /// Seeds.
+    pub seeds: Vec<u64>,
+    /// The strategy.
+    pub strategy: String,
+    /// Scenarios.
+    pub scenarios: usize,
+    /// By variant.
+    pub variants: Vec<Variant>,
+}
+
+/// Logarithms of ratios of a variant's V to the strategy's own, by seed.
+fn logs(own: &StrategyRow, variant: &StrategyRow, possible: f64) -> Vec<f64> {
+    let epsilon = (EPSILON * possible).max(1e-9);
+    let pairs = own.runs.iter().zip(&variant.runs);
+    pairs
+        .map(|(a, b)| libm::log((b.violation + epsilon) / (a.violation + epsilon)))
+        .collect()
+}
+
+/// Of runs side by side in which the strategy itself is `own`, and all others are variants of it.
+pub fn ablation(c: &Comparison) -> Ablation {
+    let variant = |name: &str| {
+        let (mut groups, mut ratios) = (vec![], vec![]);
+        let (mut violation, mut moves, mut gib, mut back) = (0.0, 0.0, 0.0, 0);
+        for s in &c.scenarios {
+            let of = |name: &str| s.strategies.iter().find(|r| r.strategy == name);
+            let (Some(own), Some(row)) = (of(&c.own), of(name)) else {
+                continue;
+            };
+            violation += row.violation;
+            moves += row.moves;
+            gib += row.gib;
+            back += row.runs.iter().map(|r| r.back).sum::<u64>();
+            let logs = logs(own, row, s.possible);
+            if !logs.is_empty() {
+                let ratio = libm::exp(logs.iter().sum::<f64>() / logs.len() as f64);
+                ratios.push((s.scenario.clone(), ratio));
+                groups.push(logs);
+            }
+        }
+        ratios.sort_by(|a, b| a.1.total_cmp(&b.1));
+        let differs = |r: &&(String, f64)| (r.1 - 1.0).abs() > 0.005;
+        Variant {
+            change: name.into(),
+            ratio: (name != c.own).then(|| bootstrap(&groups, 4)).flatten(),
+            violation,
+            moves,
+            gib,
+            back,
+            helps: ratios
+                .first()
+                .filter(|r| r.1 < 1.0)
+                .filter(differs)
+                .cloned(),
+            harms: ratios.last().filter(|r| r.1 > 1.0).filter(differs).cloned(),
+        }
+    };
+    Ablation {
+        schema: ABLATION_SCHEMA,
+        version: c.version.clone(),
+        suite: c.suite.clone(),
+        seeds: c.seeds.clone(),
+        strategy: c.own.clone(),
+        scenarios: c.scenarios.len(),
+        variants: c.totals.iter().map(|t| variant(&t.strategy)).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Judged, Runs, compare};
+
+    #[test]
+    fn a_variant_is_held_against_the_strategy_itself() {
+        let run = |violation, back| {
+            Some(Judged {
+                violation,
+                back,
+                possible: 1000.0,
+                ..Judged::default()
+            })
+        };
+        let runs = |own, worse| {
+            Runs::from([
+                ("own".into(), vec![run(own, 0), run(own, 0)]),
+                ("own less".into(), vec![run(worse, 1), run(worse, 2)]),
+            ])
+        };
+        let order: Vec<String> = ["own", "own less"].map(Into::into).into();
+        let scenarios = [
+            ("one".to_owned(), runs(95.0, 195.0), vec![None, None]),
+            ("two".to_owned(), runs(95.0, 45.0), vec![None, None]),
+            ("same".to_owned(), runs(5.0, 5.0), vec![None, None]),
+        ];
+        let a = ablation(&compare("s", "own", &order, &[1, 2], &scenarios));
+        assert_eq!((a.scenarios, a.variants.len()), (3, 2));
+        let [own, less] = [&a.variants[0], &a.variants[1]];
+        assert_eq!((own.ratio, own.violation, own.back), (None, 195.0, 0));
+        assert_eq!((less.violation, less.back), (245.0, 9));
+        let ratio = less.ratio.unwrap();
+        assert!((ratio.ratio - 1.0).abs() < 1e-9, "twice as much, and half");
+        assert!(ratio.ci95_low < 1.0 && ratio.ci95_high > 1.0);
+        assert_eq!(less.harms, Some(("one".into(), 2.0)));
+        assert_eq!(less.helps.as_ref().map(|h| h.0.as_str()), Some("two"));
+    }
+}
