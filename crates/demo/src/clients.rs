@@ -12,7 +12,7 @@ use model::Op;
 use nbd::Uri;
 use trace::{LoadedTrace, ReadOptions, TraceStream};
 
-use crate::loads::{Habit, LOADS, Order, Recorded};
+use crate::loads::{CONTROL, Habit, LOADS, Load, Order, Recorded};
 use crate::tally::Tally;
 
 /// Longest sleep: a client looks this often whether it is over.
@@ -35,7 +35,7 @@ pub(crate) struct Guests {
 }
 
 impl Guests {
-    /// Lets them begin. `uris` are the volumes' exports, in order.
+    /// Lets them begin. `uris` are the volumes' exports, in order, the control's last.
     pub(crate) fn start(
         uris: &[Uri],
         times: Times,
@@ -46,12 +46,14 @@ impl Guests {
             over: Arc::new(AtomicBool::new(false)),
             threads: vec![],
         };
-        for (volume, uri) in uris.iter().enumerate() {
-            let count = LOADS[volume].habits.iter().map(clients).max().unwrap_or(0);
+        let loads = LOADS.iter().chain([&CONTROL]);
+        for (volume, (load, uri)) in loads.zip(uris).enumerate() {
+            let count = load.habits.iter().map(clients).max().unwrap_or(0);
             for number in 0..count {
                 let guest = Guest {
                     uri: uri.clone(),
                     volume,
+                    load,
                     number,
                     times,
                     tally: tally.clone(),
@@ -84,6 +86,7 @@ fn clients(habit: &Habit) -> u32 {
 struct Guest {
     uri: Uri,
     volume: usize,
+    load: &'static Load,
     number: u32,
     times: Times,
     tally: Arc<Tally>,
@@ -98,7 +101,7 @@ impl Guest {
 
     fn habit(&self) -> Habit {
         let changed = Instant::now() >= self.times.change;
-        LOADS[self.volume].habits[usize::from(changed)]
+        self.load.habits[usize::from(changed)]
     }
 
     /// Sleeps in naps, until then or the end.

@@ -153,6 +153,13 @@ pub struct Load {
     pub(crate) habits: [Habit; 2],
 }
 
+impl Load {
+    /// Its size.
+    pub(crate) fn size(&self) -> Bytes {
+        Bytes::mib(self.mib)
+    }
+}
+
 const fn random(clients: u32, think_us: u64, read_percent: u64, kib: u32) -> Habit {
     Habit::Closed {
         clients,
@@ -176,6 +183,15 @@ const fn sequential(clients: u32, think_us: u64, read_percent: u64, kib: u32) ->
 const fn same(habit: Habit) -> [Habit; 2] {
     [habit, habit]
 }
+
+/// The control: few requests, so that a single late one counts, on a device that nobody else uses.
+pub(crate) const CONTROL: Load = Load {
+    name: "control",
+    class: "",
+    mib: 16,
+    tier: "nvme",
+    habits: same(random(1, 20_000, 80, 8)),
+};
 
 /// All volumes. They begin as they were bought: the newest on the fastest tier.
 pub const LOADS: [Load; 12] = [
