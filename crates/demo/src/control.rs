@@ -1,6 +1,6 @@
-//! The control: a volume on a device like the fastest tier's, which is never busy, in an array of its own that no decision sees.
+//! The controls: volumes on a device like the fastest tier's, which is never busy, in an array of their own that no decision sees.
 //!
-//! A machine that is too busy answers late whatever is decided. What the control misses of an objective is the machine's doing;
+//! A machine that is too busy answers late whatever is decided. What a control misses of an objective is the machine's doing;
 //! volumes with more requests in a second miss a little less of it, since it takes more than one late request there.
 
 use std::path::Path;
@@ -10,34 +10,35 @@ use datapath::{Listen, Reach, ServerConfig, Serving, explain};
 use nbd::Uri;
 
 use crate::array;
-use crate::loads::{CONTROL, TIERS};
+use crate::loads::{CONTROLS, TIERS};
 
-/// The control, served.
-pub(crate) struct Control {
+/// The controls, served.
+pub(crate) struct Controls {
     serving: Serving,
-    uri: Uri,
+    uris: Vec<Uri>,
 }
 
-impl Control {
-    /// Makes it in a directory, with data, and serves it by a worker of its own.
+impl Controls {
+    /// Makes them in a directory, with data, and serves them by a worker of their own.
     pub(crate) fn start(dir: &Path) -> Result<Self, String> {
-        let tier = TIERS.iter().find(|t| t.name == CONTROL.tier);
-        array::add(dir, tier.expect("it names a tier"), true)?;
+        array::add(dir, &TIERS[0], true)?;
         let reach = Reach::find(dir).map_err(|e| explain(&e))?;
-        reach.ask(Ask::Create {
-            volume: CONTROL.name.into(),
-            size: CONTROL.size(),
-            tier: CONTROL.tier.into(),
-            class: None,
-        })?;
+        for control in &CONTROLS {
+            reach.ask(Ask::Create {
+                volume: control.name.into(),
+                size: control.size(),
+                tier: control.tier.into(),
+                class: None,
+            })?;
+        }
         drop(reach);
         let config = ServerConfig {
             workers: 1,
             ..ServerConfig::default()
         };
         let serving = Serving::start(dir, config).map_err(|e| explain(&e))?;
-        match Self::open(&serving, dir) {
-            Ok(uri) => Ok(Self { serving, uri }),
+        match open(&serving, dir) {
+            Ok(uris) => Ok(Self { serving, uris }),
             Err(why) => {
                 serving.stop();
                 Err(why)
@@ -45,23 +46,27 @@ impl Control {
         }
     }
 
-    fn open(serving: &Serving, dir: &Path) -> Result<Uri, String> {
-        serving.desk().export(CONTROL.name)?;
-        let listen = Listen::Unix(dir.join("nbd.sock"));
-        let listen = serving.listen(&listen).map_err(|e| explain(&e))?;
-        let uri = listen.uri(CONTROL.name).parse();
-        let uri = uri.map_err(|e: nbd::UriError| e.to_string())?;
-        array::fill(&uri, CONTROL.mib)?;
-        Ok(uri)
+    /// Where their guests connect, in order.
+    pub(crate) fn uris(&self) -> &[Uri] {
+        &self.uris
     }
 
-    /// Where its guest connects.
-    pub(crate) fn uri(&self) -> &Uri {
-        &self.uri
-    }
-
-    /// Ends it.
+    /// Ends them.
     pub(crate) fn stop(self) {
         self.serving.stop();
     }
+}
+
+/// Lets guests in, and writes all of each.
+fn open(serving: &Serving, dir: &Path) -> Result<Vec<Uri>, String> {
+    let listen = Listen::Unix(dir.join("nbd.sock"));
+    let listen = serving.listen(&listen).map_err(|e| explain(&e))?;
+    let each = CONTROLS.iter().map(|control| {
+        serving.desk().export(control.name)?;
+        let uri = listen.uri(control.name).parse();
+        let uri = uri.map_err(|e: nbd::UriError| e.to_string())?;
+        array::fill(&uri, control.mib)?;
+        Ok(uri)
+    });
+    each.collect()
 }

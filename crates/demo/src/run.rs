@@ -17,7 +17,7 @@ use units::Nanos;
 
 use crate::array;
 use crate::clients::{Guests, Times};
-use crate::control::Control;
+use crate::control::Controls;
 use crate::loads::{CLASSES, LOADS};
 use crate::tally::{ClassNumbers, Tally};
 
@@ -272,10 +272,10 @@ inject_max = "2ms"
         let (words, text) = config::read::<ManagerConfig>("the demonstration", &self.config())?;
         let settings = Settings::new(text, words)?;
         let mut daemon = Daemon::start(settings, self.dir.path())?;
-        let control = Control::start(&self.dir.path().join("control"));
-        let result = control.map_err(DemoError::Array).and_then(|control| {
-            let result = self.with(&mut daemon, &control, &secret, on, go_on);
-            control.stop();
+        let controls = Controls::start(&self.dir.path().join("control"));
+        let result = controls.map_err(DemoError::Array).and_then(|controls| {
+            let result = self.with(&mut daemon, &controls, &secret, on, go_on);
+            controls.stop();
             result
         });
         daemon.stop();
@@ -285,7 +285,7 @@ inject_max = "2ms"
     fn with(
         &self,
         daemon: &mut Daemon,
-        control: &Control,
+        controls: &Controls,
         secret: &str,
         on: &mut dyn FnMut(DemoEvent<'_>),
         go_on: &dyn Fn() -> bool,
@@ -303,7 +303,7 @@ inject_max = "2ms"
         }
         on(DemoEvent::Preparing("data on all volumes"));
         fill(&uris, daemon)?;
-        uris.push(control.uri().clone());
+        uris.extend_from_slice(controls.uris());
         let mut client = Client::new(
             Address::Unix(daemon.socket().into()),
             None,

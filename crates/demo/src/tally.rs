@@ -10,7 +10,7 @@ use algo::objective::{Answered, Overdue, misses};
 use model::{Objective, SloStatistic};
 use units::Nanos;
 
-use crate::loads::{CLASSES, LOADS};
+use crate::loads::{CLASSES, CONTROLS, LOADS};
 
 /// A stretch of the demonstration that the table shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,9 +73,7 @@ pub struct Adapted {
     pub windows: u64,
     /// Those of them in which the objective was missed, by volume.
     pub missed: Vec<(&'static str, u64)>,
-    /// Windows of the control.
-    pub control_windows: u64,
-    /// Those of them in which the control would have missed the class's objective.
+    /// Those in which the control of each volume would have missed the class's objective, together.
     pub control_missed: u64,
 }
 
@@ -90,12 +88,12 @@ impl Adapted {
         share(self.missed_all(), self.windows)
     }
 
-    /// The same of the control.
+    /// The same of the controls.
     pub fn control_share(&self) -> Option<f64> {
-        share(self.control_missed, self.control_windows)
+        share(self.control_missed, self.windows)
     }
 
-    /// What the volumes missed beyond what the control shows.
+    /// What the volumes missed beyond what their controls show.
     pub fn above_control(&self) -> Option<f64> {
         Some((self.share()? - self.control_share()?).max(0.0))
     }
@@ -113,13 +111,13 @@ pub(crate) struct Tally {
     length: Duration,
     /// How long after the start and the change placements are held against objectives.
     adapts: Duration,
-    /// The volumes in order, then the control.
+    /// The volumes in order, then the controls.
     volumes: Vec<Mutex<VolumeTally>>,
 }
 
 #[derive(Default)]
 struct VolumeTally {
-    /// Its objective; of the control those of all classes.
+    /// Its objective; of a control those of all classes.
     targets: Vec<Objective>,
     /// Windows that have ended.
     ended: u64,
@@ -147,11 +145,12 @@ const PARTS: [(f64, f64); 4] = [(0.0, 0.1), (0.4, 0.5), (0.5, 0.6), (0.9, 1.0)];
 impl Tally {
     pub(crate) fn new(length: Duration, adapts: Duration) -> Self {
         let volumes = LOADS.iter().map(|l| vec![target(l.class)]);
-        let control = CLASSES.iter().map(|c| target(c.name)).collect();
+        let all = || CLASSES.iter().map(|c| target(c.name)).collect();
+        let controls = CONTROLS.iter().map(|_| all());
         Self {
             length,
             adapts,
-            volumes: volumes.chain([control]).map(VolumeTally::new).collect(),
+            volumes: volumes.chain(controls).map(VolumeTally::new).collect(),
         }
     }
 
@@ -221,32 +220,29 @@ impl Tally {
             let counts = |w: &&u64| adapted.iter().any(|part| part.contains(*w));
             missed.iter().filter(counts).count() as u64
         };
-        let control_windows = adapted
+        let each: u64 = adapted
             .iter()
             .map(|part| part.end.saturating_sub(part.start))
             .sum();
-        let (mut missed, mut missed_s) = (vec![], 0);
+        let (mut missed, mut missed_s, mut control_missed) = (vec![], 0, 0);
         let mut sum = VolumeTally::default();
         for (i, load) in LOADS.iter().enumerate().filter(|(_, l)| l.class == class) {
             let mut v = self.volume(i);
             v.roll(self.windows_at(self.length));
             missed.push((load.name, counts(&v.missed[0])));
             missed_s += v.missed[0].len() as u64;
+            let mut control = self.volume(LOADS.len() + load.control());
+            control.roll(self.windows_at(self.length));
+            control_missed += counts(&control.missed[number]);
             for (to, from) in sum.stretches.iter_mut().zip(&v.stretches) {
                 to.merge(from);
             }
             sum.all.merge(&v.all);
             sum.errors += v.errors;
         }
-        let control_missed = {
-            let mut control = self.volume(LOADS.len());
-            control.roll(self.windows_at(self.length));
-            counts(&control.missed[number])
-        };
         let adapted = Adapted {
-            windows: control_windows * missed.len() as u64,
+            windows: each * missed.len() as u64,
             missed,
-            control_windows,
             control_missed,
         };
         let us = |h: &Histogram| (h.mean_us(), h.quantile_ns(0.99) as f64 / 1e3);
@@ -372,14 +368,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missed_after_placements_had_their_time_is_told_by_volume_beside_the_control() {
+    fn what_is_missed_after_placements_had_their_time_is_told_by_volume_beside_the_controls() {
         let tally = Tally::new(LENGTH, ADAPTS);
         assert_eq!(tally.adapted_windows(), [2..5, 7..10]);
-        // The first volume is late in every second; the control in seconds 1 and 3, and there by less than silver allows.
+        // The first volume is late in every second; its control in seconds 1 and 3, and there by less than silver allows.
+        let control = LOADS.len() + LOADS[0].control();
         for second in 0..10 {
             let at = second * 1000 + 100;
             one(&tally, at, at + 7);
-            let request = tally.sent(LOADS.len(), ms(at));
+            let request = tally.sent(control, ms(at));
             let took = if second == 1 || second == 3 { 6 } else { 1 };
             tally.ended(&request, ms(at + took), true);
         }
@@ -387,20 +384,24 @@ mod tests {
         let gold = &numbers[0];
         assert_eq!(gold.missed_s, 10);
         assert_eq!(gold.adapted.missed[0], (LOADS[0].name, 6));
-        let golden = LOADS.iter().filter(|l| l.class == "gold").count() as u64;
-        assert_eq!(
-            (gold.adapted.missed_all(), gold.adapted.windows),
-            (6, 6 * golden)
-        );
-        assert_eq!(
-            (gold.adapted.control_missed, gold.adapted.control_windows),
-            (1, 6)
-        );
-        let above = 1.0 / golden as f64 - 1.0 / 6.0;
+        let golden = || LOADS.iter().filter(|l| l.class == "gold");
+        assert_eq!(gold.adapted.missed_all(), 6);
+        assert_eq!(gold.adapted.windows, 6 * golden().count() as u64);
+        let alike = golden().filter(|l| l.control() == LOADS[0].control());
+        let alike = alike.count() as u64;
+        assert_eq!(gold.adapted.control_missed, alike);
+        let above = (6 - alike) as f64 / gold.adapted.windows as f64;
         assert!((gold.adapted.above_control().unwrap() - above).abs() < 1e-9);
         assert_eq!(numbers[1].adapted.control_missed, 0);
         assert_eq!(numbers[1].adapted.above_control(), Some(0.0));
-        // The control's requests are nobody's.
+        // A control's requests are nobody's.
         assert_eq!(gold.ios, 10);
+    }
+
+    #[test]
+    fn who_flushes_has_a_control_that_does() {
+        let named = |name: &str| LOADS.iter().find(|l| l.name == name).unwrap();
+        assert_eq!(CONTROLS[named("shop-wal").control()].name, "control-log");
+        assert_eq!(CONTROLS[named("shop-db").control()].name, "control");
     }
 }

@@ -38,9 +38,9 @@ pub struct DemoAdapted<'a> {
     pub missed: u64,
     /// The same as a share; null if there is no window.
     pub missed_share: Option<f64>,
-    /// Share of its windows in which the control would have missed the class's objective.
+    /// Share of these windows in which the control of each volume would have missed the class's objective.
     pub control_share: Option<f64>,
-    /// What the volumes missed beyond what the control shows.
+    /// What the volumes missed beyond what their controls show.
     pub above_control: Option<f64>,
     /// Windows in which the objective was missed, by volume.
     pub volumes: BTreeMap<&'a str, u64>,
@@ -180,7 +180,8 @@ fn adapted(result: &DemoTable<'_>) -> String {
     let table = table(&columns, rows.collect());
     format!(
         "objectives from two migration epochs ({}) after the start, and after the change, on; {} moves\n\n{table}\
-         control: a volume that no decision sees, on a device that nobody else uses; what it misses is the machine's doing\n",
+         control: a volume that no decision sees, on a device that nobody else uses, for those that flush one that flushes; what it misses is\n\
+         the machine's doing\n",
         result.adapts, result.moves
     )
 }
