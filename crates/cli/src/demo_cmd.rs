@@ -26,7 +26,7 @@ pub struct Demo {
     #[arg(long, value_name = "N", default_value = "160", value_parser = clap::value_parser!(u64).range(40..=3600))]
     seconds: u64,
     /// The strategy
-    #[arg(long, value_name = "STRATEGY", default_value = "autotiering")]
+    #[arg(long, value_name = "STRATEGY", default_value = planner::DEFAULT_STRATEGY)]
     strategy: String,
     /// Run the same load under static and idt too, one after the other
     #[arg(long)]
@@ -93,6 +93,7 @@ fn shown(result: &DemoResult) -> report::DemoTable<'_> {
         strategy: &result.strategy,
         seconds: result.seconds,
         epochs: result.epochs,
+        adapts: result.adapts,
         stretches: demo::Stretch::ALL.map(demo::Stretch::name),
         classes: result
             .classes
@@ -101,15 +102,28 @@ fn shown(result: &DemoResult) -> report::DemoTable<'_> {
                 class: c.class,
                 stretches: &c.stretches,
                 missed_s: c.missed_s,
+                adapted: adapted(&c.adapted),
                 ios: c.ios,
                 errors: c.errors,
                 mean_us: c.mean_us,
                 p99_us: c.p99_us,
             })
             .collect(),
+        moves: result.jobs.len(),
         jobs: &result.jobs,
         outcomes: &result.outcomes,
         calibrations: result.calibrations,
+    }
+}
+
+fn adapted(of: &demo::Adapted) -> report::DemoAdapted<'_> {
+    report::DemoAdapted {
+        windows: of.windows,
+        missed: of.missed_all(),
+        missed_share: of.share(),
+        control_share: of.control_share(),
+        above_control: of.above_control(),
+        volumes: of.missed.iter().copied().collect(),
     }
 }
 

@@ -15,6 +15,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use sim::{Manifest, RUN_SCHEMA, RunResult, ScenarioFile};
 
+/// Of the strategies of a record, the one that is meant where none is named: the first of these that is in it.
+const PREFERRED: [&str; 2] = [planner::DEFAULT_STRATEGY, "autotiering"];
+
 /// Where records go unless told otherwise.
 pub const DEFAULT_DIR: &str = "terrace-out";
 
@@ -55,7 +58,7 @@ pub fn directory(named: Option<&Path>) -> anyhow::Result<PathBuf> {
 }
 
 /// Reads the result of one strategy from the record in a directory. `strategy` may be left out where the record has just one,
-/// or has `autotiering`.
+/// or has the default one, or `autotiering`.
 pub fn read(dir: &Path, strategy: Option<&str>) -> anyhow::Result<RunResult> {
     let manifest = dir.join("manifest.json");
     let bytes = fs::read(&manifest)
@@ -72,12 +75,14 @@ pub fn read(dir: &Path, strategy: Option<&str>) -> anyhow::Result<RunResult> {
         ),
         None => match names[..] {
             [only] => only,
-            _ if names.contains(&"autotiering") => "autotiering",
-            _ => bail!(
-                "{} has runs under {}: choose one with --strategy",
-                dir.display(),
-                names.join(", ")
-            ),
+            _ => match PREFERRED.iter().find(|p| names.contains(p)) {
+                Some(preferred) => preferred,
+                None => bail!(
+                    "{} has runs under {}: choose one with --strategy",
+                    dir.display(),
+                    names.join(", ")
+                ),
+            },
         },
     };
     let path = dir.join(format!("{chosen}.json"));

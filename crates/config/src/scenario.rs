@@ -168,12 +168,19 @@ fn default_window() -> Nanos {
     Nanos::from_secs(10)
 }
 fn default_strategy() -> String {
-    "autotiering".into()
+    planner::DEFAULT_STRATEGY.into()
 }
 fn default_compare() -> Vec<String> {
-    ["noop", "static", "idt", "edt", "autotiering"]
-        .map(String::from)
-        .into()
+    [
+        "noop",
+        "static",
+        "idt",
+        "edt",
+        "autotiering",
+        planner::DEFAULT_STRATEGY,
+    ]
+    .map(String::from)
+    .into()
 }
 fn default_extent() -> Bytes {
     Bytes::mib(64)

@@ -6,7 +6,7 @@ use datapath::desk::{Ask, NewDevice, NewSource};
 use datapath::{Client, Reach, add_device, explain};
 use units::Bytes;
 
-use crate::loads::{LOADS, TIERS};
+use crate::loads::{DemoTier, LOADS, TIERS};
 
 /// Extents are small, since volumes are.
 const EXTENT: Bytes = Bytes::mib(1);
@@ -17,27 +17,32 @@ const FILL_BYTES: usize = 1 << 20;
 /// Makes the array in a directory. Volumes are empty.
 pub(crate) fn make(dir: &Path) -> Result<(), String> {
     for (i, tier) in TIERS.iter().enumerate() {
-        let backing = dir.with_file_name(tier.name);
-        std::fs::create_dir_all(&backing)
-            .map_err(|e| format!("cannot make {}: {e}", backing.display()))?;
-        let device = NewDevice {
-            tier: tier.name.into(),
-            source: NewSource::Dir(backing),
-            size: Some(Bytes::mib(tier.mib)),
-            emulate: Some(tier.spec()),
-        };
-        add_device(dir, (i == 0).then_some(EXTENT), device)?;
+        add(dir, tier, i == 0)?;
     }
     let reach = Reach::find(dir).map_err(|e| explain(&e))?;
     for load in &LOADS {
         reach.ask(Ask::Create {
             volume: load.name.into(),
-            size: Bytes::mib(load.mib),
+            size: load.size(),
             tier: load.tier.into(),
             class: Some(load.class.into()),
         })?;
     }
     Ok(())
+}
+
+/// Adds the device of a tier to the array in a directory, which is made with its first one.
+pub(crate) fn add(dir: &Path, tier: &DemoTier, first: bool) -> Result<(), String> {
+    let backing = dir.with_extension(tier.name);
+    std::fs::create_dir_all(&backing)
+        .map_err(|e| format!("cannot make {}: {e}", backing.display()))?;
+    let device = NewDevice {
+        tier: tier.name.into(),
+        source: NewSource::Dir(backing),
+        size: Some(Bytes::mib(tier.mib)),
+        emulate: Some(tier.spec()),
+    };
+    add_device(dir, first.then_some(EXTENT), device).map(|_| ())
 }
 
 /// Writes all of a volume once, so that it has a place.

@@ -12,7 +12,7 @@ use model::Op;
 use nbd::Uri;
 use trace::{LoadedTrace, ReadOptions, TraceStream};
 
-use crate::loads::{Habit, LOADS, Order, Recorded};
+use crate::loads::{CONTROLS, Habit, LOADS, Load, Order, Recorded};
 use crate::tally::Tally;
 
 /// Longest sleep: a client looks this often whether it is over.
@@ -35,7 +35,7 @@ pub(crate) struct Guests {
 }
 
 impl Guests {
-    /// Lets them begin. `uris` are the volumes' exports, in order.
+    /// Lets them begin. `uris` are the volumes' exports, in order, the controls' last.
     pub(crate) fn start(
         uris: &[Uri],
         times: Times,
@@ -46,12 +46,14 @@ impl Guests {
             over: Arc::new(AtomicBool::new(false)),
             threads: vec![],
         };
-        for (volume, uri) in uris.iter().enumerate() {
-            let count = LOADS[volume].habits.iter().map(clients).max().unwrap_or(0);
+        let loads = LOADS.iter().chain(&CONTROLS);
+        for (volume, (load, uri)) in loads.zip(uris).enumerate() {
+            let count = load.habits.iter().map(clients).max().unwrap_or(0);
             for number in 0..count {
                 let guest = Guest {
                     uri: uri.clone(),
                     volume,
+                    load,
                     number,
                     times,
                     tally: tally.clone(),
@@ -77,13 +79,14 @@ impl Guests {
 fn clients(habit: &Habit) -> u32 {
     match habit {
         Habit::Closed { clients, .. } => *clients,
-        Habit::Trace { .. } => 1,
+        Habit::Log { .. } | Habit::Trace { .. } => 1,
     }
 }
 
 struct Guest {
     uri: Uri,
     volume: usize,
+    load: &'static Load,
     number: u32,
     times: Times,
     tally: Arc<Tally>,
@@ -98,7 +101,7 @@ impl Guest {
 
     fn habit(&self) -> Habit {
         let changed = Instant::now() >= self.times.change;
-        LOADS[self.volume].habits[usize::from(changed)]
+        self.load.habits[usize::from(changed)]
     }
 
     /// Sleeps in naps, until then or the end.
@@ -112,6 +115,12 @@ impl Guest {
         }
     }
 
+    /// Half of the time to half as much again: guests do not march in step.
+    fn think(&mut self, think_us: u64) {
+        let think_us = think_us / 2 + self.rng.below(think_us.max(1));
+        self.sleep_until(Instant::now() + Duration::from_micros(think_us));
+    }
+
     fn run(mut self) {
         let Ok(mut client) = Client::connect(&self.uri) else {
             self.tally.failed(self.volume);
@@ -122,6 +131,13 @@ impl Guest {
         while !self.over() {
             match self.habit() {
                 Habit::Trace { trace, speed } => return self.replay(client, trace, speed),
+                Habit::Log { think_us, kib } => {
+                    let length = u64::from(kib) << 10;
+                    let place = self.rng.below(client.size() / length);
+                    self.request(&mut client, Op::Write, place * length, length);
+                    self.request(&mut client, Op::Flush, 0, 0);
+                    self.think(think_us);
+                }
                 Habit::Closed { clients, .. } if self.number >= clients => {
                     self.sleep_until(Instant::now() + NAP);
                 }
@@ -144,9 +160,7 @@ impl Guest {
                         Op::Write
                     };
                     self.request(&mut client, op, place * length, length);
-                    // Half of the time to twice as much: guests do not march in step.
-                    let think_us = think_us / 2 + self.rng.below(think_us.max(1));
-                    self.sleep_until(Instant::now() + Duration::from_micros(think_us));
+                    self.think(think_us);
                 }
             }
         }

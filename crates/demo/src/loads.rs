@@ -128,6 +128,8 @@ pub(crate) enum Habit {
         kib: u32,
         order: Order,
     },
+    /// A client that writes at random places, flushes, thinks, and writes again, as logs do.
+    Log { think_us: u64, kib: u32 },
     /// A recorded trace at its times, so many times as fast, one request at a time.
     Trace { trace: Recorded, speed: f64 },
 }
@@ -153,6 +155,19 @@ pub struct Load {
     pub(crate) habits: [Habit; 2],
 }
 
+impl Load {
+    /// Its size.
+    pub(crate) fn size(&self) -> Bytes {
+        Bytes::mib(self.mib)
+    }
+
+    /// Which control its requests are like.
+    pub(crate) fn control(&self) -> usize {
+        let flushes = |habit: &Habit| !matches!(habit, Habit::Closed { .. });
+        usize::from(self.habits.iter().any(flushes))
+    }
+}
+
 const fn random(clients: u32, think_us: u64, read_percent: u64, kib: u32) -> Habit {
     Habit::Closed {
         clients,
@@ -176,6 +191,29 @@ const fn sequential(clients: u32, think_us: u64, read_percent: u64, kib: u32) ->
 const fn same(habit: Habit) -> [Habit; 2] {
     [habit, habit]
 }
+
+const fn control(name: &'static str, habit: Habit) -> Load {
+    Load {
+        name,
+        class: "",
+        mib: 16,
+        tier: "nvme",
+        habits: same(habit),
+    }
+}
+
+/// The controls: few requests, so that a single late one counts, on a device that nobody else uses. A flush waits for the machine's own
+/// disk, which is not emulated: volumes that flush have a control that does.
+pub(crate) const CONTROLS: [Load; 2] = [
+    control("control", random(1, 20_000, 80, 8)),
+    control(
+        "control-log",
+        Habit::Log {
+            think_us: 40_000,
+            kib: 24,
+        },
+    ),
+];
 
 /// All volumes. They begin as they were bought: the newest on the fastest tier.
 pub const LOADS: [Load; 12] = [

@@ -17,6 +17,7 @@ use units::Nanos;
 
 use crate::array;
 use crate::clients::{Guests, Times};
+use crate::control::Controls;
 use crate::loads::{CLASSES, LOADS};
 use crate::tally::{ClassNumbers, Tally};
 
@@ -28,6 +29,9 @@ const HEAD_START: Duration = Duration::from_millis(500);
 
 /// Rows that are asked for: more than a demonstration makes.
 const ROWS: usize = 1000;
+
+/// A placement is held against objectives this many migration epochs after the start and after the change.
+const ADAPTS_EPOCHS: u64 = 2;
 
 /// Shortest and longest monitor epoch, seconds.
 const MONITOR_S: (u64, u64) = (2, 20);
@@ -79,6 +83,8 @@ pub struct DemoResult {
     pub seconds: u64,
     /// Monitor and migration epoch.
     pub epochs: (Nanos, Nanos),
+    /// How long after the start, and after the change, [`ClassNumbers::adapted`] begins.
+    pub adapts: Nanos,
     /// Numbers by class, the most important first.
     pub classes: Vec<ClassNumbers>,
     /// Moves, in order.
@@ -266,7 +272,12 @@ inject_max = "2ms"
         let (words, text) = config::read::<ManagerConfig>("the demonstration", &self.config())?;
         let settings = Settings::new(text, words)?;
         let mut daemon = Daemon::start(settings, self.dir.path())?;
-        let result = self.with(&mut daemon, &secret, on, go_on);
+        let controls = Controls::start(&self.dir.path().join("control"));
+        let result = controls.map_err(DemoError::Array).and_then(|controls| {
+            let result = self.with(&mut daemon, &controls, &secret, on, go_on);
+            controls.stop();
+            result
+        });
         daemon.stop();
         result
     }
@@ -274,6 +285,7 @@ inject_max = "2ms"
     fn with(
         &self,
         daemon: &mut Daemon,
+        controls: &Controls,
         secret: &str,
         on: &mut dyn FnMut(DemoEvent<'_>),
         go_on: &dyn Fn() -> bool,
@@ -291,6 +303,7 @@ inject_max = "2ms"
         }
         on(DemoEvent::Preparing("data on all volumes"));
         fill(&uris, daemon)?;
+        uris.extend_from_slice(controls.uris());
         let mut client = Client::new(
             Address::Unix(daemon.socket().into()),
             None,
@@ -315,7 +328,8 @@ inject_max = "2ms"
             begin,
             change: begin + length / 2,
         };
-        let tally = Arc::new(Tally::new(length));
+        let adapts = Nanos(self.epochs.1.0 * ADAPTS_EPOCHS);
+        let tally = Arc::new(Tally::new(length, Duration::from_nanos(adapts.0)));
         let guests =
             Guests::start(&uris, times, &tally, self.settings.seed).map_err(DemoError::Guests)?;
         let watched = self.watch(daemon, &mut client, times, on, go_on);
@@ -330,6 +344,7 @@ inject_max = "2ms"
             strategy: self.settings.strategy.clone(),
             seconds: self.settings.seconds,
             epochs: self.epochs,
+            adapts,
             classes: tally.numbers(),
             jobs,
             outcomes,

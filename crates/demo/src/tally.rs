@@ -1,6 +1,7 @@
 //! What the guests saw: latencies by class and stretch of time, and objectives that were missed.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use algo::objective::{Answered, Overdue, misses};
 use model::{Objective, SloStatistic};
 use units::Nanos;
 
-use crate::loads::{CLASSES, LOADS};
+use crate::loads::{CLASSES, CONTROLS, LOADS};
 
 /// A stretch of the demonstration that the table shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +54,8 @@ pub struct ClassNumbers {
     pub stretches: Vec<(f64, f64, f64)>,
     /// Volume-seconds in which the objective was missed, over the whole time; requests that wait count.
     pub missed_s: u64,
+    /// Windows once placements have had time to adapt.
+    pub adapted: Adapted,
     /// Requests, over the whole time.
     pub ios: u64,
     /// Requests that failed.
@@ -63,17 +66,59 @@ pub struct ClassNumbers {
     pub p99_us: f64,
 }
 
+/// Windows of a class that begin when placements have had time to adapt to the start, or to the change, and end before the next of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Adapted {
+    /// Windows of all the class's volumes together.
+    pub windows: u64,
+    /// Those of them in which the objective was missed, by volume.
+    pub missed: Vec<(&'static str, u64)>,
+    /// Those in which the control of each volume would have missed the class's objective, together.
+    pub control_missed: u64,
+}
+
+impl Adapted {
+    /// Windows in which the objective was missed, of all volumes.
+    pub fn missed_all(&self) -> u64 {
+        self.missed.iter().map(|(_, windows)| windows).sum()
+    }
+
+    /// Share of the windows in which the objective was missed; `None` if there is no window.
+    pub fn share(&self) -> Option<f64> {
+        share(self.missed_all(), self.windows)
+    }
+
+    /// The same of the controls.
+    pub fn control_share(&self) -> Option<f64> {
+        share(self.control_missed, self.windows)
+    }
+
+    /// What the volumes missed beyond what their controls show.
+    pub fn above_control(&self) -> Option<f64> {
+        Some((self.share()? - self.control_share()?).max(0.0))
+    }
+}
+
+fn share(part: u64, of: u64) -> Option<f64> {
+    (of > 0).then(|| part as f64 / of as f64)
+}
+
 /// Length of the windows that are held against objectives.
 const WINDOW_NS: u64 = 1_000_000_000;
 
 /// Counts what clients see. One lock per volume, taken a few hundred times a second. Times are since the beginning.
 pub(crate) struct Tally {
     length: Duration,
+    /// How long after the start and the change placements are held against objectives.
+    adapts: Duration,
+    /// The volumes in order, then the controls.
     volumes: Vec<Mutex<VolumeTally>>,
 }
 
 #[derive(Default)]
 struct VolumeTally {
+    /// Its objective; of a control those of all classes.
+    targets: Vec<Objective>,
     /// Windows that have ended.
     ended: u64,
     /// What was answered in the window that is going on.
@@ -83,7 +128,8 @@ struct VolumeTally {
     sent: u64,
     stretches: [Histogram; 4],
     all: Histogram,
-    missed_s: u64,
+    /// Windows in which it was missed, by target.
+    missed: Vec<Vec<u64>>,
     errors: u64,
 }
 
@@ -97,10 +143,14 @@ pub(crate) struct Sent {
 const PARTS: [(f64, f64); 4] = [(0.0, 0.1), (0.4, 0.5), (0.5, 0.6), (0.9, 1.0)];
 
 impl Tally {
-    pub(crate) fn new(length: Duration) -> Self {
+    pub(crate) fn new(length: Duration, adapts: Duration) -> Self {
+        let volumes = LOADS.iter().map(|l| vec![target(l.class)]);
+        let all = || CLASSES.iter().map(|c| target(c.name)).collect();
+        let controls = CONTROLS.iter().map(|_| all());
         Self {
             length,
-            volumes: LOADS.iter().map(|_| Mutex::default()).collect(),
+            adapts,
+            volumes: volumes.chain(controls).map(VolumeTally::new).collect(),
         }
     }
 
@@ -117,7 +167,7 @@ impl Tally {
     /// A request of a volume is sent.
     pub(crate) fn sent(&self, volume: usize, at: Duration) -> Sent {
         let mut v = self.volume(volume);
-        v.roll(target(volume), self.windows_at(at));
+        v.roll(self.windows_at(at));
         let number = v.sent;
         v.sent += 1;
         v.waiting.insert(number, nanos(at));
@@ -127,7 +177,7 @@ impl Tally {
     /// A request has ended.
     pub(crate) fn ended(&self, sent: &Sent, at: Duration, ok: bool) {
         let mut v = self.volume(sent.volume);
-        v.roll(target(sent.volume), self.windows_at(at));
+        v.roll(self.windows_at(at));
         let sent_ns = v.waiting.remove(&sent.number).expect("it was sent, once");
         if !ok {
             v.errors += 1;
@@ -149,25 +199,52 @@ impl Tally {
         nanos(at.min(self.length)) / WINDOW_NS
     }
 
-    /// Numbers by class.
-    pub(crate) fn numbers(&self) -> Vec<ClassNumbers> {
-        let classes = CLASSES.iter();
-        classes.map(|class| self.of_class(class.name)).collect()
+    /// Windows that placements are held against objectives in.
+    fn adapted_windows(&self) -> [Range<u64>; 2] {
+        let half = self.length / 2;
+        [(Duration::ZERO, half), (half, self.length)]
+            .map(|(from, to)| nanos(from + self.adapts).div_ceil(WINDOW_NS)..nanos(to) / WINDOW_NS)
     }
 
-    fn of_class(&self, class: &'static str) -> ClassNumbers {
+    /// Numbers by class.
+    pub(crate) fn numbers(&self) -> Vec<ClassNumbers> {
+        let classes = CLASSES.iter().enumerate();
+        classes
+            .map(|(i, class)| self.of_class(i, class.name))
+            .collect()
+    }
+
+    fn of_class(&self, number: usize, class: &'static str) -> ClassNumbers {
+        let adapted = self.adapted_windows();
+        let counts = |missed: &[u64]| {
+            let counts = |w: &&u64| adapted.iter().any(|part| part.contains(*w));
+            missed.iter().filter(counts).count() as u64
+        };
+        let each: u64 = adapted
+            .iter()
+            .map(|part| part.end.saturating_sub(part.start))
+            .sum();
+        let (mut missed, mut missed_s, mut control_missed) = (vec![], 0, 0);
         let mut sum = VolumeTally::default();
         for (i, load) in LOADS.iter().enumerate().filter(|(_, l)| l.class == class) {
             let mut v = self.volume(i);
-            v.roll(target(i), self.windows_at(self.length));
-            debug_assert_eq!(load.class, class);
+            v.roll(self.windows_at(self.length));
+            missed.push((load.name, counts(&v.missed[0])));
+            missed_s += v.missed[0].len() as u64;
+            let mut control = self.volume(LOADS.len() + load.control());
+            control.roll(self.windows_at(self.length));
+            control_missed += counts(&control.missed[number]);
             for (to, from) in sum.stretches.iter_mut().zip(&v.stretches) {
                 to.merge(from);
             }
             sum.all.merge(&v.all);
-            sum.missed_s += v.missed_s;
             sum.errors += v.errors;
         }
+        let adapted = Adapted {
+            windows: each * missed.len() as u64,
+            missed,
+            control_missed,
+        };
         let us = |h: &Histogram| (h.mean_us(), h.quantile_ns(0.99) as f64 / 1e3);
         let stretches = sum.stretches.iter().zip(PARTS).map(|(h, (from, to))| {
             let (mean, p99) = us(h);
@@ -178,7 +255,8 @@ impl Tally {
         ClassNumbers {
             class,
             stretches: stretches.collect(),
-            missed_s: sum.missed_s,
+            missed_s,
+            adapted,
             ios: sum.all.count(),
             errors: sum.errors,
             mean_us,
@@ -188,26 +266,39 @@ impl Tally {
 }
 
 impl VolumeTally {
+    fn new(targets: Vec<Objective>) -> Mutex<Self> {
+        let missed = vec![vec![]; targets.len()];
+        Mutex::new(Self {
+            targets,
+            missed,
+            ..Self::default()
+        })
+    }
+
     /// Ends windows until so many have ended. Those in which nothing was sent or answered are ended late, by what came next: until
     /// then the same requests waited.
-    fn roll(&mut self, target: Objective, windows: u64) {
+    fn roll(&mut self, windows: u64) {
         while self.ended < windows {
-            self.ended += 1;
-            let end_ns = self.ended * WINDOW_NS;
-            let mut overdue = Overdue::default();
-            for sent_ns in self.waiting.values() {
-                overdue.add(target, end_ns.saturating_sub(*sent_ns));
+            let end_ns = (self.ended + 1) * WINDOW_NS;
+            for (target, missed) in self.targets.iter().zip(&mut self.missed) {
+                let mut overdue = Overdue::default();
+                for sent_ns in self.waiting.values() {
+                    overdue.add(*target, end_ns.saturating_sub(*sent_ns));
+                }
+                let answered = Answered::of_buckets(*target, self.now.buckets(), self.now.sum_ns());
+                if misses(*target, answered, overdue) {
+                    missed.push(self.ended);
+                }
             }
-            let answered = Answered::of_buckets(target, self.now.buckets(), self.now.sum_ns());
-            self.missed_s += u64::from(misses(target, answered, overdue));
+            self.ended += 1;
             self.now.clear();
         }
     }
 }
 
-/// The objective of a volume's class.
-fn target(volume: usize) -> Objective {
-    let class = CLASSES.iter().find(|c| c.name == LOADS[volume].class);
+/// The objective of a class.
+fn target(class: &str) -> Objective {
+    let class = CLASSES.iter().find(|c| c.name == class);
     Objective {
         statistic: SloStatistic::P99,
         latency: Nanos(nanos(class.expect("loads name classes").p99)),
@@ -223,6 +314,7 @@ mod tests {
     use super::*;
 
     const LENGTH: Duration = Duration::from_secs(10);
+    const ADAPTS: Duration = Duration::from_secs(2);
 
     fn ms(n: u64) -> Duration {
         Duration::from_millis(n)
@@ -240,7 +332,7 @@ mod tests {
 
     #[test]
     fn a_second_is_missed_by_what_was_answered_in_it() {
-        let tally = Tally::new(LENGTH);
+        let tally = Tally::new(LENGTH, ADAPTS);
         one(&tally, 100, 104);
         one(&tally, 1100, 1104);
         one(&tally, 2100, 2110);
@@ -250,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_volume_that_hangs_misses_every_second_that_it_hangs_over() {
-        let tally = Tally::new(LENGTH);
+        let tally = Tally::new(LENGTH, ADAPTS);
         one(&tally, 100, 104);
         let hangs = tally.sent(0, ms(1500));
         one(&tally, 1600, 1603);
@@ -264,14 +356,52 @@ mod tests {
 
     #[test]
     fn what_is_never_answered_counts_to_the_end_and_not_beyond() {
-        let tally = Tally::new(LENGTH);
+        let tally = Tally::new(LENGTH, ADAPTS);
         let hangs = tally.sent(0, ms(7500));
         tally.ended(&hangs, ms(60_000), false);
         assert_eq!(missed(&tally), 3, "seconds 7, 8 and 9");
         assert_eq!(tally.numbers()[0].errors, 1);
         // Sent so late that it may yet be in time when the second ends.
-        let tally = Tally::new(LENGTH);
+        let tally = Tally::new(LENGTH, ADAPTS);
         one(&tally, 1998, 2001);
         assert_eq!(missed(&tally), 0);
+    }
+
+    #[test]
+    fn what_is_missed_after_placements_had_their_time_is_told_by_volume_beside_the_controls() {
+        let tally = Tally::new(LENGTH, ADAPTS);
+        assert_eq!(tally.adapted_windows(), [2..5, 7..10]);
+        // The first volume is late in every second; its control in seconds 1 and 3, and there by less than silver allows.
+        let control = LOADS.len() + LOADS[0].control();
+        for second in 0..10 {
+            let at = second * 1000 + 100;
+            one(&tally, at, at + 7);
+            let request = tally.sent(control, ms(at));
+            let took = if second == 1 || second == 3 { 6 } else { 1 };
+            tally.ended(&request, ms(at + took), true);
+        }
+        let numbers = tally.numbers();
+        let gold = &numbers[0];
+        assert_eq!(gold.missed_s, 10);
+        assert_eq!(gold.adapted.missed[0], (LOADS[0].name, 6));
+        let golden = || LOADS.iter().filter(|l| l.class == "gold");
+        assert_eq!(gold.adapted.missed_all(), 6);
+        assert_eq!(gold.adapted.windows, 6 * golden().count() as u64);
+        let alike = golden().filter(|l| l.control() == LOADS[0].control());
+        let alike = alike.count() as u64;
+        assert_eq!(gold.adapted.control_missed, alike);
+        let above = (6 - alike) as f64 / gold.adapted.windows as f64;
+        assert!((gold.adapted.above_control().unwrap() - above).abs() < 1e-9);
+        assert_eq!(numbers[1].adapted.control_missed, 0);
+        assert_eq!(numbers[1].adapted.above_control(), Some(0.0));
+        // A control's requests are nobody's.
+        assert_eq!(gold.ios, 10);
+    }
+
+    #[test]
+    fn who_flushes_has_a_control_that_does() {
+        let named = |name: &str| LOADS.iter().find(|l| l.name == name).unwrap();
+        assert_eq!(CONTROLS[named("shop-wal").control()].name, "control-log");
+        assert_eq!(CONTROLS[named("shop-db").control()].name, "control");
     }
 }

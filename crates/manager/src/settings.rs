@@ -152,7 +152,7 @@ fn default_host() -> String {
     "local".into()
 }
 fn default_strategy() -> String {
-    "autotiering".into()
+    planner::DEFAULT_STRATEGY.into()
 }
 fn default_seed() -> u64 {
     1

@@ -115,6 +115,7 @@ mod tests {
     fn nothing_said_is_a_configuration() {
         let words = settings("").effective().unwrap();
         assert!(words.array.is_none());
+        assert_eq!(words.strategy, "terrace");
         assert_eq!(
             words.controller.socket.as_deref(),
             Some("terrace-state/controller.sock")

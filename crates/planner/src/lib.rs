@@ -42,7 +42,7 @@ pub use place::{
     DeviceOption, GuessedLoad, GuessedOf, KnownLoad, Newcomer, PlaceAdvice, PlaceCost,
     PlaceVerdict, TierAdvice, guess_load, place,
 };
-pub use registry::{BuildError, Entry, REGISTRY, UnknownStrategy, build, find};
+pub use registry::{BuildError, DEFAULT_STRATEGY, Entry, REGISTRY, UnknownStrategy, build, find};
 pub use state::{AnyStrategy, StrategyState};
 pub use strategy::{
     AssignmentTaken, ConfigError, Context, Draft, ExtentWish, Granularity, Strategy, Wish,

@@ -33,6 +33,9 @@ pub const REGISTRY: &[Entry] = &[
     entry::<Terrace>(),
 ];
 
+/// The strategy where nobody names one: live, in scenarios, in the demonstration.
+pub const DEFAULT_STRATEGY: &str = <Terrace as Strategy>::NAME;
+
 /// A name that is no strategy's.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("unknown strategy \"{name}\"{hint}; known: {known}")]

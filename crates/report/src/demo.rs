@@ -1,5 +1,7 @@
 //! The tables at the end of a demonstration.
 
+use std::collections::BTreeMap;
+
 use manager::view::{JobView, OutcomeView};
 use serde::Serialize;
 use units::Nanos;
@@ -15,6 +17,8 @@ pub struct DemoClass<'a> {
     pub stretches: &'a [(f64, f64, f64)],
     /// Volume-seconds in which the objective was missed.
     pub missed_s: u64,
+    /// Windows once placements have had time to adapt.
+    pub adapted: DemoAdapted<'a>,
     /// Requests.
     pub ios: u64,
     /// Requests that failed.
@@ -23,6 +27,23 @@ pub struct DemoClass<'a> {
     pub mean_us: f64,
     /// 99th percentile, microseconds.
     pub p99_us: f64,
+}
+
+/// Windows of a class that begin when placements have had time to adapt to the start, or to the change.
+#[derive(Debug, Clone, Serialize)]
+pub struct DemoAdapted<'a> {
+    /// Windows of all the class's volumes together.
+    pub windows: u64,
+    /// Those of them in which the objective was missed.
+    pub missed: u64,
+    /// The same as a share; null if there is no window.
+    pub missed_share: Option<f64>,
+    /// Share of these windows in which the control of each volume would have missed the class's objective.
+    pub control_share: Option<f64>,
+    /// What the volumes missed beyond what their controls show.
+    pub above_control: Option<f64>,
+    /// Windows in which the objective was missed, by volume.
+    pub volumes: BTreeMap<&'a str, u64>,
 }
 
 /// What came of a demonstration.
@@ -34,10 +55,14 @@ pub struct DemoTable<'a> {
     pub seconds: u64,
     /// Monitor and migration epoch.
     pub epochs: (Nanos, Nanos),
+    /// How long after the start, and after the change, placements have had time to adapt.
+    pub adapts: Nanos,
     /// Names of the stretches of time.
     pub stretches: [&'static str; 4],
     /// By class, the most important first.
     pub classes: Vec<DemoClass<'a>>,
+    /// Number of moves.
+    pub moves: usize,
     /// Moves in order.
     pub jobs: &'a [JobView],
     /// Predictions and what came of them, in order.
@@ -65,6 +90,8 @@ pub fn demo(result: &DemoTable<'_>) -> String {
         result.strategy, result.seconds, result.epochs.0, result.epochs.1
     );
     out.push_str(&classes(result));
+    out.push('\n');
+    out.push_str(&adapted(result));
     out.push('\n');
     out.push_str(&moves(result));
     out.push('\n');
@@ -121,6 +148,42 @@ fn classes(result: &DemoTable<'_>) -> String {
         "begin, changed: the first tenth of each half; settled, end: the last tenth of each half\n",
     );
     out
+}
+
+/// Objectives once placements have had time to adapt.
+fn adapted(result: &DemoTable<'_>) -> String {
+    let columns = [
+        words("class"),
+        number("windows", ""),
+        number("missed", ""),
+        number("missed", "%"),
+        number("control", "%"),
+        number("above it", "%"),
+        words("missed by"),
+    ];
+    let percent =
+        |share: Option<f64>| share.map_or_else(|| "-".into(), |s| format!("{:.1}", s * 100.0));
+    let rows = result.classes.iter().map(|class| {
+        let of = &class.adapted;
+        let volumes = of.volumes.iter().filter(|(_, missed)| **missed > 0);
+        let volumes: Vec<String> = volumes.map(|(v, missed)| format!("{v} {missed}")).collect();
+        vec![
+            class.class.to_string(),
+            of.windows.to_string(),
+            of.missed.to_string(),
+            percent(of.missed_share),
+            percent(of.control_share),
+            percent(of.above_control),
+            volumes.join(", "),
+        ]
+    });
+    let table = table(&columns, rows.collect());
+    format!(
+        "objectives from two migration epochs ({}) after the start, and after the change, on; {} moves\n\n{table}\
+         control: a volume that no decision sees, on a device that nobody else uses, for those that flush one that flushes; what it misses is\n\
+         the machine's doing\n",
+        result.adapts, result.moves
+    )
 }
 
 fn moves(result: &DemoTable<'_>) -> String {

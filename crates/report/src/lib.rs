@@ -40,7 +40,7 @@ pub use chart::{
 pub use counting::{counting, counting_csv};
 pub use csv::{csv, moves_csv};
 pub use decisions::{ablation, decisions, decisions_page};
-pub use demo::{DemoClass, DemoTable, demo, demo_compared};
+pub use demo::{DemoAdapted, DemoClass, DemoTable, demo, demo_compared};
 pub use document::{Block, Cell, Chart, Document, Section, Tone};
 pub use format::utc;
 pub use html::page;

@@ -97,9 +97,10 @@ size = "1 GiB"
     fn a_minimal_scenario_has_defaults() {
         let file = ScenarioFile::parse("dir/x.toml", MINIMAL).unwrap();
         assert_eq!(file.scenario.name, "x");
+        assert_eq!(file.scenario.strategy, "terrace");
         assert_eq!(
             file.scenario.compare,
-            ["noop", "static", "idt", "edt", "autotiering"]
+            ["noop", "static", "idt", "edt", "autotiering", "terrace"]
         );
     }
 

@@ -487,6 +487,19 @@ fn live_configurations_are_checked_and_shown() {
 }
 
 #[test]
+fn terrace_decides_where_nobody_names_a_strategy() {
+    let dir = tempfile::tempdir().unwrap();
+    let unnamed = LIVE.strip_prefix("strategy = \"edt\"\n").unwrap();
+    fs::write(dir.path().join("live.toml"), unnamed).unwrap();
+    let shown = terrace(dir.path(), &["config", "show", "live.toml", "--origin"]);
+    let text = out(&shown);
+    let line = "strategy = \"terrace\"  # default";
+    assert!(text.lines().any(|l| l == line), "{text}{}", err(&shown));
+    let help = out(&terrace(dir.path(), &["demo", "--help"]));
+    assert!(help.contains("[default: terrace]"), "{help}");
+}
+
+#[test]
 fn schemas_are_printed() {
     let dir = tempfile::tempdir().unwrap();
     let schema = |args: &[&str]| -> Value {

@@ -106,7 +106,7 @@ fn live_configurations_are_accepted() {
     let out = String::from_utf8_lossy(&output.stdout);
     let err = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{err}");
-    assert_eq!(out.matches("live configuration").count(), 2, "{out}");
+    assert_eq!(out.matches("strategy terrace").count(), 2, "{out}");
 }
 
 /// Units start commands that there are, with options that there are.

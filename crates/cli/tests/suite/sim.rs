@@ -126,7 +126,7 @@ fn compare_records_and_explains() {
         &["sim", "compare", "s.toml", "--report", "r.html"],
     );
     assert!(output.status.success(), "{}", err(&output));
-    for strategy in ["noop", "static", "idt", "edt", "autotiering"] {
+    for strategy in ["noop", "static", "idt", "edt", "autotiering", "terrace"] {
         assert!(out(&output).contains(strategy));
     }
     let page = fs::read_to_string(dir.path().join("r.html")).unwrap();
