@@ -84,6 +84,11 @@ const BENCHES: &[Bench] = &[
     ),
     Bench("passive-sensitivity", "[--json]", passive_sensitivity::main),
     Bench("plan-speed", "[VOLUMES [TIERS [RUNS]]]", plan_speed::main),
+    Bench(
+        "plan-objectives",
+        "[VOLUMES [TIERS [RUNS]]]",
+        plan_speed::objectives,
+    ),
     Bench("replay-speed", "[REQUESTS]", replay_speed::main),
     Bench("reuse-time", "", reuse_time::main),
     Bench("sample-time", "VOLUMES", sample_time::main),

@@ -1,6 +1,6 @@
 //! How long a decision about many volumes takes, and how far its assignment is from the bound.
 //!
-//! `plan-speed [VOLUMES [TIERS [RUNS]]]`, for `bench/plan.sh`. Each run is a new inventory: loads over four orders of
+//! `plan-speed [VOLUMES [TIERS [RUNS]]]`, for `bench/plan.sh`, and `plan-objectives` with the same arguments, of the strategy that keeps objectives. Each run is a new inventory: loads over four orders of
 //! magnitude, sizes over three, three classes, tiers that get larger and slower and are two thirds full.
 
 use std::time::Instant;
@@ -58,6 +58,63 @@ pub(crate) fn main(args: &[String]) -> Done {
         println!(
             "{volumes} {tiers} {seed} {decide_ms:.1} {assign_ms:.1} {bound_ms:.1} {gap:.5} {moves}"
         );
+    }
+    Ok(())
+}
+
+/// Monitor epochs that a strategy has seen before the decision that is timed: all that `terrace` keeps.
+const EPOCHS: u64 = 17;
+
+/// The same of `terrace`, which has seen loads come and go, and whose volumes have objectives. Without its first plan nothing is decided yet.
+pub(crate) fn objectives(args: &[String]) -> Done {
+    let mut args = args.iter().map(|a| a.parse::<usize>().expect("a number"));
+    let (volumes, tiers, runs) = (
+        args.next().unwrap_or(10_000),
+        args.next().unwrap_or(5),
+        args.next().unwrap_or(5),
+    );
+    println!("volumes tiers seed decide_ms absorb_ms wanted_moves");
+    for seed in 0..runs as u64 {
+        let mut facts = inventory(seed, volumes, tiers);
+        for (i, class) in facts.classes.iter_mut().enumerate() {
+            class.target = Some(model::Objective {
+                latency: Nanos::from_micros(3_000 >> i),
+                statistic: model::SloStatistic::P95,
+            });
+        }
+        let usual = facts.volumes.clone();
+        let mut rng = Rng::new(seed, 2);
+        let policy = Policy::default();
+        let strategy = build("terrace", serde_json::Value::Null).expect("defaults");
+        let mut state = strategy.initial_state();
+        let (mut absorb_ms, mut decide_ms, mut moves) = (0.0, 0.0, 0);
+        for epoch in 0..EPOCHS {
+            for (v, usual) in facts.volumes.iter_mut().zip(&usual) {
+                v.calibration.clear();
+                let by = 0.8 + 0.4 * rng.below(1 << 20) as f64 / f64::from(1 << 20);
+                v.measured = usual.measured.map(|mut m| {
+                    for flow in [&mut m.reads, &mut m.writes] {
+                        flow.ios = (flow.ios as f64 * by) as u64;
+                        flow.bytes = flow.ios * 4096;
+                        let mean = flow.latency.mean_us;
+                        (flow.latency.p50_us, flow.latency.p95_us) = (mean, 2.0 * mean);
+                        (flow.latency.p99_us, flow.latency.p999_us) = (3.0 * mean, 5.0 * mean);
+                    }
+                    m
+                });
+            }
+            (facts.epoch, facts.at) = (epoch, Nanos::from_secs(60 * epoch));
+            facts.placement_due = epoch + 1 == EPOCHS;
+            let begun = Instant::now();
+            let decision = decide(&*strategy, &facts, &policy, &state, seed).expect("a plan");
+            let ms = begun.elapsed().as_secs_f64() * 1e3;
+            match facts.placement_due {
+                true => (decide_ms, moves) = (ms, decision.plan.actions.len()),
+                false => absorb_ms = ms,
+            }
+            state = decision.state;
+        }
+        println!("{volumes} {tiers} {seed} {decide_ms:.1} {absorb_ms:.1} {moves}");
     }
     Ok(())
 }

@@ -15,6 +15,7 @@
 //!
 //! When not to use it: where nothing has an objective, since faster is worth next to nothing to it.
 
+mod crowd;
 mod forecast;
 mod history;
 mod latency;

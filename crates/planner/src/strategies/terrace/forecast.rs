@@ -80,20 +80,23 @@ impl<'a> Forecast<'a> {
             (first..=last).map(at).collect()
         };
         let samples: Vec<_> = histories.iter().map(samples).collect();
-        let loads: Vec<Vec<f64>> = (0..=(last - first) as usize)
-            .map(|e| {
-                let of = histories.iter().zip(&samples);
-                let asked = |(h, own): (&&History, &Vec<Option<&Sample>>)| {
-                    own[e].map_or(0.0, |s| hidden(h, s) * s.total())
-                };
-                of.map(asked).collect()
-            })
-            .collect();
-        let patterns = match config.has(Part::Patterns) {
-            true => Patterns::of(&loads),
-            false => Patterns::one(loads.len()),
-        };
         let factors: Vec<f64> = devices.clone().map(usage).collect();
+        let at: Vec<usize> = facts.volumes.iter().map(|v| v.device.index()).collect();
+        let used = |e: usize| {
+            let of = histories.iter().zip(&samples).zip(&at);
+            let share = |((h, own), d): ((&&History, &Vec<Option<&Sample>>), &usize)| {
+                own[e].map_or(0.0, |s| {
+                    let spec = &facts.topology.devices[*d].spec;
+                    hidden(h, s) * Use::of(spec, &s.load(), h.depth(), factors[*d]).share
+                })
+            };
+            of.map(share).collect()
+        };
+        let uses: Vec<Vec<f64>> = (0..=(last - first) as usize).map(used).collect();
+        let patterns = match config.has(Part::Patterns) {
+            true => Patterns::of(&uses, &at),
+            false => Patterns::one(uses.len()),
+        };
         let mut typical = Vec::with_capacity(histories.len() * patterns.len());
         let mut uses = Vec::with_capacity(histories.len() * factors.len() * patterns.len());
         for (h, own) in histories.iter().zip(&samples) {
@@ -214,16 +217,11 @@ impl<'a> Forecast<'a> {
     /// What the volumes of a device would miss per second if any of them surged by itself.
     pub(super) fn surge_cost(&self, d: usize, volumes: &[usize]) -> f64 {
         let sum = self.mean_sum(d, volumes);
-        let without = |v: usize| sum.plus(&self.mean_uses[v * self.factors.len() + d], -1.0);
+        let without = |v: usize| sum.plus(&self.mean_use(v, d), -1.0);
         volumes
             .iter()
             .map(|v| self.surged(*v, d, without(*v)))
             .sum()
-    }
-
-    /// What a volume would miss if it surged on a device beside those that are there.
-    pub(super) fn own_surge(&self, v: usize, d: usize, there: &[usize]) -> f64 {
-        self.surged(v, d, self.mean_sum(d, there))
     }
 
     /// How a volume differs from the model: factors of the mean, and of the objective's statistic over the mean.
@@ -234,15 +232,21 @@ impl<'a> Forecast<'a> {
         }
     }
 
-    fn mean_sum(&self, d: usize, volumes: &[usize]) -> Use {
-        let of = |v: &usize| &self.mean_uses[v * self.factors.len() + d];
+    /// What a volume takes of a device, mean over the epochs.
+    pub(super) fn mean_use(&self, v: usize, d: usize) -> Use {
+        self.mean_uses[v * self.factors.len() + d]
+    }
+
+    /// The same of all of these.
+    pub(super) fn mean_sum(&self, d: usize, volumes: &[usize]) -> Use {
+        let of = |v: &usize| self.mean_use(*v, d);
         volumes
             .iter()
-            .fold(Use::default(), |sum, v| sum.plus(of(v), 1.0))
+            .fold(Use::default(), |sum, v| sum.plus(&of(v), 1.0))
     }
 
     /// What a volume would miss if it surged beside others that use so much.
-    fn surged(&self, v: usize, d: usize, others: Use) -> f64 {
+    pub(super) fn surged(&self, v: usize, d: usize, others: Use) -> f64 {
         let surge = &self.surges[v];
         if surge.total() <= 0.0 {
             return 0.0;
@@ -271,6 +275,13 @@ impl<'a> Forecast<'a> {
 
     pub(super) fn use_at(&self, v: usize, d: usize, p: usize) -> Use {
         self.uses[(v * self.factors.len() + d) * self.patterns.len() + p]
+    }
+
+    /// What these take of a device in a pattern.
+    pub(super) fn sum_at(&self, d: usize, p: usize, volumes: &[usize]) -> Use {
+        volumes.iter().fold(Use::default(), |sum, v| {
+            sum.plus(&self.use_at(*v, d, p), 1.0)
+        })
     }
 
     /// How busy a device is in a pattern with these volumes on it, and so much more to do.

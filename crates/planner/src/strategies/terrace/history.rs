@@ -345,21 +345,12 @@ impl History {
         });
     }
 
-    /// Since when its load is what it is: monitor epochs.
-    pub(super) fn steady_epochs(&self, epoch: u64) -> u64 {
-        match self.turns().as_slice() {
-            [] => u64::MAX,
-            // It takes turns: it will again.
-            [first, .., last] if self.turns().len() > TURNS => {
-                (last - first) / (self.turns().len() as u64 - 1)
-            }
-            [.., last] => (epoch - last) + CHANGE_EPOCHS as u64,
-        }
-    }
-
-    /// When its load last changed, if that is known.
+    /// When its load last changed, if that is known, and if it is no load that takes turns: then the next one is no news.
     pub(super) fn changed(&self) -> Option<u64> {
-        self.changes.last().map(|c| c.0)
+        match self.turns().len() > TURNS {
+            true => None,
+            false => self.changes.last().map(|c| c.0),
+        }
     }
 
     /// How it differs from the model where nothing is full: factors of the mean, and of the objective's statistic over the mean.

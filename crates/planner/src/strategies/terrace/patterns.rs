@@ -9,24 +9,25 @@ pub(super) struct Patterns {
     pub share: Vec<f64>,
 }
 
-/// Epochs whose loads differ by less than this share of both are alike.
-const ALIKE: f64 = 0.15;
+/// Epochs are alike in which the uses of no device differ by more than this share of its time.
+const ALIKE: f64 = 0.08;
 /// Patterns at most; after that an epoch goes to the nearest.
 const PATTERNS_MAX: usize = 8;
 
 impl Patterns {
-    /// Of loads by epoch and volume: each epoch goes to the first one that it is like, the newest epoch first.
-    pub(super) fn of(loads: &[Vec<f64>]) -> Self {
+    /// Of uses of their devices by epoch and volume, and the device of each volume: each epoch goes to the one that it is most like, the newest
+    /// epoch first.
+    pub(super) fn of(uses: &[Vec<f64>], devices: &[usize]) -> Self {
+        let count = devices.iter().max().map_or(0, |d| d + 1);
         let mut leaders: Vec<usize> = vec![];
-        let mut of = vec![0; loads.len()];
-        for e in (0..loads.len()).rev() {
+        let mut of = vec![0; uses.len()];
+        for e in (0..uses.len()).rev() {
             let apart = |l: &usize| {
-                let (mut differ, mut all) = (0.0, 0.0);
-                for (a, b) in loads[e].iter().zip(&loads[*l]) {
-                    differ += (a - b).abs();
-                    all += a.max(*b);
+                let mut differ = vec![0.0; count];
+                for ((a, b), d) in uses[e].iter().zip(&uses[*l]).zip(devices) {
+                    differ[*d] += (a - b).abs();
                 }
-                differ / f64::max(all, 1e-9)
+                differ.into_iter().fold(0.0, f64::max)
             };
             let nearest = leaders
                 .iter()
@@ -43,7 +44,7 @@ impl Patterns {
         }
         let mut share = vec![0.0; leaders.len()];
         for p in &of {
-            share[*p] += 1.0 / loads.len() as f64;
+            share[*p] += 1.0 / uses.len() as f64;
         }
         Self { of, share }
     }

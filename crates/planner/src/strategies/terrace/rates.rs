@@ -12,8 +12,6 @@ use serde_json::{Value, json};
 pub enum Part {
     /// A second move that makes room for the first.
     Room,
-    /// Several that leave a full device together.
-    WayOut,
     /// What devices turned out to be, against what is told of them.
     Devices,
     /// How volumes differ from the model.
@@ -25,9 +23,8 @@ pub enum Part {
 }
 
 impl Part {
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 5] = [
         Self::Room,
-        Self::WayOut,
         Self::Devices,
         Self::Volumes,
         Self::Patterns,

@@ -10,6 +10,7 @@
 use units::{DeviceId, TierId, VolumeId};
 
 use super::TerraceConfig;
+use super::crowd::{Costs, Crowd};
 use super::forecast::Forecast;
 use super::history::History;
 use super::learned::Learned;
@@ -103,11 +104,8 @@ pub(super) struct Search<'a> {
     pub(super) forecast: Forecast<'a>,
     /// Where every volume is by now, in this plan.
     pub(super) place: Vec<usize>,
-    /// The volumes of each device, rising, and what they cost there, by pattern: kept as `place` changes.
-    pub(super) on: Vec<Vec<usize>>,
-    now: Vec<Vec<f64>>,
-    /// What they would miss if any of them surged.
-    surge: Vec<f64>,
+    /// The volumes of each device: kept as `place` changes.
+    pub(super) on: Vec<Crowd>,
     /// What is left for moves in advance, weighted seconds.
     pub(super) ahead_left: f64,
     /// Those of them that are taken to miss an objective there.
@@ -150,9 +148,7 @@ impl<'a> Search<'a> {
             config,
             forecast: Forecast::new(facts, histories, learned, config),
             place,
-            on,
-            now: vec![vec![]; devices],
-            surge: vec![0.0; devices],
+            on: vec![],
             ahead_left,
             missing: vec![vec![]; devices],
             free: (0..devices).map(free).collect(),
@@ -167,47 +163,56 @@ impl<'a> Search<'a> {
                 search.copying_s[d] = search.copying_s[d].max(left);
             }
         }
+        let crowds = on.into_iter().enumerate();
+        search.on = crowds
+            .map(|(d, volumes)| Crowd::of(&search.forecast, d, volumes))
+            .collect();
         (0..devices).for_each(|d| search.look_at(d));
         search
     }
 
-    /// Keeps what the volumes of a device cost there, as they are by now in this plan.
+    /// Keeps who misses an objective on a device, as things are by now in this plan.
     fn look_at(&mut self, d: usize) {
         let forecast = &self.forecast;
-        self.now[d] = forecast.device_cost(d, &self.on[d], 0.0);
-        self.surge[d] = forecast.surge_cost(d, &self.on[d]);
         let p = forecast.newest();
-        let busy = forecast.busy(d, p, &self.on[d], 0.0);
+        let volumes = &self.on[d].volumes;
+        let busy = forecast.busy(d, p, volumes, 0.0);
         let missing = |v: &usize| {
             let class = forecast.class(*v);
             class.target.is_some() && forecast.cost(*v, d, p, &busy).0 > 0.5 * class.weight
         };
-        self.missing[d] = self.on[d].iter().copied().filter(missing).collect();
+        self.missing[d] = volumes.iter().copied().filter(missing).collect();
     }
 
     /// What the volumes of a device cost there per second, mean over the epochs, surges among them.
     pub(super) fn now_mean(&self, d: usize) -> f64 {
-        self.mixed(self.forecast.patterns.mean(&self.now[d]), self.surge[d])
+        self.mean(&self.on[d].now)
     }
 
-    /// The same with these volumes on it.
-    pub(super) fn mean_cost(&self, d: usize, volumes: &[usize]) -> f64 {
-        let costs = self.forecast.device_cost(d, volumes, 0.0);
-        let surge = self.forecast.surge_cost(d, volumes);
-        self.mixed(self.forecast.patterns.mean(&costs), surge)
+    /// Mean over the epochs, with surges by their chance.
+    pub(super) fn mean(&self, costs: &Costs) -> f64 {
+        self.mixed(self.forecast.patterns.mean(&costs.patterns), costs.surge)
     }
 
     /// What is known, and what surges would be by their chance.
-    pub(super) fn mixed(&self, known: f64, surge: f64) -> f64 {
+    fn mixed(&self, known: f64, surge: f64) -> f64 {
         (1.0 - self.config.rates.surge) * known + self.config.rates.surge * surge
     }
 
-    /// The volumes of a device when these moves are made.
-    pub(super) fn after(&self, d: usize, moves: &[Moved]) -> Vec<usize> {
-        let stays = |v: &usize| moves.iter().all(|m| m.volume != *v);
-        let comes = moves.iter().filter(|m| m.to.index() == d);
-        let stay = self.on[d].iter().copied().filter(stays);
-        stay.chain(comes.map(|m| m.volume)).collect()
+    /// The volumes that leave a device and those that come to it when these moves are made.
+    fn exchanged(&self, d: usize, moves: &[Moved]) -> [Vec<usize>; 2] {
+        let leave = moves.iter().filter(|m| self.place[m.volume] == d);
+        let come = moves.iter().filter(|m| m.to.index() == d);
+        [
+            leave.map(|m| m.volume).collect(),
+            come.map(|m| m.volume).collect(),
+        ]
+    }
+
+    /// What the volumes of a device cost when these moves are made.
+    pub(super) fn after(&self, d: usize, moves: &[Moved]) -> Costs {
+        let [leave, come] = self.exchanged(d, moves);
+        self.on[d].changed(&self.forecast, d, &leave, &come, 0.0)
     }
 
     /// Seconds that a copy takes at the planned rate.
@@ -253,13 +258,16 @@ impl<'a> Search<'a> {
         };
         let after = |m: &Moved| {
             let d = m.to.index();
-            on(m.volume, d, &self.after(d, &offer.moves))
+            let [leave, come] = self.exchanged(d, &offer.moves);
+            let stay = self.on[d].volumes.iter().filter(|v| !leave.contains(v));
+            let there: Vec<usize> = stay.chain(&come).copied().collect();
+            on(m.volume, d, &there)
         };
         let after_us = |m: &Moved| Some(after(m).1).filter(|us| *us > 0.0);
         let relieves = match offer.moves.as_slice() {
             [only] => {
                 let from = self.place[only.volume];
-                after(only).0 >= on(only.volume, from, &self.on[from]).0
+                after(only).0 >= on(only.volume, from, &self.on[from].volumes).0
             }
             _ => false,
         };
@@ -283,11 +291,16 @@ impl<'a> Search<'a> {
             self.free[to] -= size;
             self.place[m.volume] = to;
             self.done[m.volume] = true;
-            self.on[from].retain(|v| *v != m.volume);
-            let at = self.on[to].partition_point(|v| *v < m.volume);
-            self.on[to].insert(at, m.volume);
+            self.on[from].volumes.retain(|v| *v != m.volume);
+            let there = &mut self.on[to].volumes;
+            let at = there.partition_point(|v| *v < m.volume);
+            there.insert(at, m.volume);
         }
-        touched.into_iter().for_each(|d| self.look_at(d));
+        for d in touched {
+            let volumes = std::mem::take(&mut self.on[d].volumes);
+            self.on[d] = Crowd::of(&self.forecast, d, volumes);
+            self.look_at(d);
+        }
         bundle
     }
 
@@ -351,10 +364,11 @@ impl<'a> Search<'a> {
         let mut gains = vec![0.0; patterns.len()];
         let mut surge = 0.0;
         for d in &self.touched(&moves) {
-            let volumes = self.after(*d, &moves);
-            surge += self.surge[*d] - self.forecast.surge_cost(*d, &volumes);
-            let after = self.forecast.device_cost(*d, &volumes, 0.0);
-            for ((gain, before), after) in gains.iter_mut().zip(&self.now[*d]).zip(after) {
+            let now = &self.on[*d].now;
+            let after = self.after(*d, &moves);
+            surge += now.surge - after.surge;
+            let pairs = now.patterns.iter().zip(&after.patterns);
+            for (gain, (before, after)) in gains.iter_mut().zip(pairs) {
                 *gain += before - after;
             }
         }
@@ -391,8 +405,8 @@ impl<'a> Search<'a> {
             let read = rate / facts.topology.devices[from].spec.read_bandwidth.as_f64();
             let written = rate / facts.topology.devices[to].spec.write_bandwidth.as_f64();
             let suffer = |d: usize, more: f64| {
-                let with = self.forecast.device_cost(d, &self.on[d], more);
-                patterns.mean(&with) - patterns.mean(&self.now[d])
+                let with = self.on[d].changed(&self.forecast, d, &[], &[], more);
+                patterns.mean(&with.patterns) - patterns.mean(&self.on[d].now.patterns)
             };
             let suffered = suffer(from, read) + suffer(to, written);
             price += seconds * suffered.max(0.0);
@@ -445,11 +459,7 @@ impl<'a> Search<'a> {
         let p = self.forecast.newest();
         let of = |d: &DeviceId| {
             let d = d.index();
-            let mut volumes = self.on[d].clone();
-            if self.place[v] != d {
-                volumes.push(v);
-            }
-            let busy = self.forecast.busy(d, p, &volumes, 0.0);
+            let busy = self.on[d].busy_with(&self.forecast, d, p, v);
             let (cost, mean_us) = self.forecast.cost(v, d, p, &busy);
             (mean_us, cost)
         };

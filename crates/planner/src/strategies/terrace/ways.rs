@@ -1,8 +1,7 @@
-//! Ways to move volumes that may be worth it: by themselves, with one that makes room, or out of a full device together.
+//! Ways to move volumes that may be worth it: by themselves, or with one that makes room.
 
 use units::DeviceId;
 
-use super::latency::{Busy, FULL};
 use super::rates::Part;
 use super::search::{Gate, Moved, Offer, Search};
 use crate::Context;
@@ -12,9 +11,6 @@ const EVICTED_MAX: usize = 12;
 /// Moves that are looked at closely for one bundle, of those that promise most; and of those, ones that room is made for.
 const LOOKED_AT_MAX: usize = 64;
 const PAIRS_MAX: usize = 12;
-/// Volumes that leave a full device together, and the use that it, and those that take them, are brought to.
-const WAY_OUT_MAX: usize = 6;
-const UNLOADED: f64 = 0.8;
 /// Devices that one who makes room is tried on.
 const ELSEWHERE_MAX: usize = 2;
 /// A cost of a device's volumes below which nothing is looked for, and harm to others below which nobody has to go for it.
@@ -28,11 +24,12 @@ impl Search<'_> {
             if self.now_mean(from) < COST_MIN {
                 continue;
             }
-            for v in self.on[from].iter().copied().filter(|v| !self.done[*v]) {
-                let without: Vec<usize> =
-                    self.on[from].iter().copied().filter(|u| *u != v).collect();
-                let left = self.mean_cost(from, &without);
-                let most = self.now_mean(from) - left;
+            for v in self.on[from].volumes.iter().copied() {
+                if self.done[v] {
+                    continue;
+                }
+                let left = self.on[from].changed(&self.forecast, from, &[v], &[], 0.0);
+                let most = self.now_mean(from) - self.mean(&left);
                 if most < COST_MIN {
                     continue;
                 }
@@ -60,15 +57,6 @@ impl Search<'_> {
                 best = Some(b);
             }
         };
-        let full = match self.config.has(Part::WayOut) {
-            true => self.on.len(),
-            false => 0,
-        };
-        for d in 0..full {
-            // One of them by itself would change little: each prefix of a way out is looked at as a whole.
-            let out = self.way_out(d);
-            (2..=out.len()).for_each(|n| offer(out[..n].to_vec()));
-        }
         let pairs_max = match self.config.has(Part::Room) {
             true => PAIRS_MAX,
             false => 0,
@@ -92,102 +80,15 @@ impl Search<'_> {
         best
     }
 
-    /// Moves that bring a device which is asked for more than it can do back below its caps: of those that take most of it for their bytes, to where
-    /// they do least harm; where there is no room they change places with one that takes little.
-    fn way_out(&self, d: usize) -> Vec<Moved> {
-        let p = self.forecast.newest();
-        let share = |v: usize, d: usize| self.forecast.use_at(v, d, p).share;
-        let mut used: Vec<f64> = (0..self.on.len())
-            .map(|d| self.on[d].iter().map(|v| share(*v, d)).sum())
-            .collect();
-        let mut way = vec![];
-        if used[d] < FULL {
-            return way;
-        }
-        let mut free = self.free.clone();
-        let mut hot: Vec<usize> = self.on[d]
-            .iter()
-            .copied()
-            .filter(|v| !self.done[*v])
-            .collect();
-        let per_byte = |v: &usize| share(*v, d) / self.size(*v).max(1) as f64;
-        hot.sort_by(|a, b| per_byte(b).total_cmp(&per_byte(a)).then(a.cmp(b)));
-        let mut cold_taken = vec![];
-        for u in hot.into_iter().take(WAY_OUT_MAX) {
-            if used[d] < UNLOADED {
-                break;
-            }
-            let mut best: Option<(f64, usize, Option<usize>)> = None;
-            for to in (0..self.on.len()).filter(|to| *to != d && self.may(u, *to)) {
-                if used[to] + share(u, to) > UNLOADED {
-                    continue;
-                }
-                let room = free[to] >= self.size(u);
-                let takes_its_place = |w: &&usize| {
-                    !self.done[**w]
-                        && !cold_taken.contains(*w)
-                        && share(**w, d) < 0.3 * share(u, d)
-                        && free[to] + self.size(**w) >= self.size(u)
-                        && free[d] + self.size(u) >= self.size(**w)
-                        && self.may(**w, d)
-                };
-                let weight = |w: &usize| self.forecast.class(*w).weight;
-                let by = |a: &&usize, b: &&usize| {
-                    weight(a)
-                        .total_cmp(&weight(b))
-                        .then_with(|| share(**a, d).total_cmp(&share(**b, d)))
-                        .then(a.cmp(b))
-                };
-                let cold = match room {
-                    true => None,
-                    false => self.on[to]
-                        .iter()
-                        .filter(takes_its_place)
-                        .min_by(by)
-                        .copied(),
-                };
-                if !room && cold.is_none() {
-                    continue;
-                }
-                let harm = self.own_cost(u, to) + cold.map_or(0.0, |w| weight(&w));
-                if best.is_none_or(|(least, ..)| harm < least) {
-                    best = Some((harm, to, cold));
-                }
-            }
-            let Some((_, to, cold)) = best else { continue };
-            let mut step = |v: usize, from: usize, to: usize| {
-                free[from] += self.size(v);
-                free[to] -= self.size(v);
-                used[from] -= share(v, from);
-                used[to] += share(v, to);
-                let to = DeviceId::from_index(to);
-                way.push(Moved { volume: v, to });
-            };
-            step(u, d, to);
-            if let Some(w) = cold {
-                step(w, to, d);
-                cold_taken.push(w);
-            }
-        }
-        way
-    }
-
     /// What a volume would cost by itself on a device beside those that are there.
     fn own_cost(&self, v: usize, d: usize) -> f64 {
-        let of = |p: usize| {
-            let with = self.on[d].iter().copied().chain([v]);
-            let busy = Busy::of(with.map(|u| self.forecast.use_at(u, d, p)), 0.0);
-            self.forecast.cost(v, d, p, &busy).0
-        };
-        let costs: Vec<f64> = (0..self.forecast.patterns.len()).map(of).collect();
-        let known = self.forecast.patterns.mean(&costs);
-        self.mixed(known, self.forecast.own_surge(v, d, &self.on[d]))
+        self.mean(&self.on[d].own(&self.forecast, d, v))
     }
 
     /// Whether those on a device, or the volume itself, would miss something if it came.
     fn crowded(&self, first: Moved) -> bool {
         let to = first.to.index();
-        let after = self.mean_cost(to, &self.after(to, &[first]));
+        let after = self.mean(&self.after(to, &[first]));
         after - self.now_mean(to) > COST_MIN
     }
 
@@ -196,7 +97,7 @@ impl Search<'_> {
         let (v, to) = (first.volume, first.to.index());
         let (from, size) = (self.place[v], self.size(v));
         let stays = |u: &usize| !self.done[*u] && self.free[to] + self.size(*u) >= size;
-        let mut others: Vec<usize> = self.on[to].iter().copied().filter(stays).collect();
+        let mut others: Vec<usize> = self.on[to].volumes.iter().copied().filter(stays).collect();
         let weight = |u: &usize| self.forecast.class(*u).weight;
         others.sort_by(|a, b| {
             let by_size = || self.size(*a).cmp(&self.size(*b));

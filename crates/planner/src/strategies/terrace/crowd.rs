@@ -1,0 +1,172 @@
+//! What the volumes of a device cost together when some of them leave, others come, or more is asked of it.
+//!
+//! Of few volumes exactly. Of many by a table of what those that are there cost at other uses of the device, computed once per device: what a
+//! change costs is then looked up, whatever their number.
+
+use super::forecast::Forecast;
+use super::latency::{Busy, Use};
+
+/// Volumes of a device up to which everything is computed exactly.
+const EXACT_MAX: usize = 24;
+/// Uses more or less of a device at which its volumes' cost is tabulated, shares of its time.
+const AT: [f64; 11] = [
+    -1.0, -0.3, -0.1, -0.03, -0.01, 0.0, 0.01, 0.03, 0.1, 0.3, 1.0,
+];
+/// The place of no change in it.
+const UNCHANGED: usize = 5;
+
+/// What volumes miss per second, by pattern, and what they would miss if any of them surged.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Costs {
+    pub patterns: Vec<f64>,
+    pub surge: f64,
+}
+
+/// The volumes of a device.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Crowd {
+    /// Rising.
+    pub volumes: Vec<usize>,
+    /// What they cost as they are.
+    pub now: Costs,
+    /// What they use by pattern, and what they cost at other uses; the mean over the epochs and surges last. Empty where it is computed exactly.
+    tables: Vec<(Use, [f64; AT.len()])>,
+}
+
+/// A sum of uses with so much more of the device's time.
+fn with_more(sum: &Use, more: f64) -> Use {
+    match sum.share > 0.0 {
+        true => sum.plus(sum, (more / sum.share).max(-1.0)),
+        false => Use {
+            share: more.max(0.0),
+            ..*sum
+        },
+    }
+}
+
+/// Between the entries of a table.
+fn at(table: &[f64; AT.len()], more: f64) -> f64 {
+    let i = AT.partition_point(|x| *x <= more).clamp(1, AT.len() - 1);
+    let part = ((more - AT[i - 1]) / (AT[i] - AT[i - 1])).clamp(0.0, 1.0);
+    table[i - 1] + part * (table[i] - table[i - 1])
+}
+
+impl Crowd {
+    /// Of these volumes, in rising order, on a device.
+    pub(super) fn of(forecast: &Forecast<'_>, d: usize, volumes: Vec<usize>) -> Self {
+        if volumes.len() <= EXACT_MAX {
+            let now = exact(forecast, d, &volumes, 0.0);
+            return Self {
+                volumes,
+                now,
+                tables: vec![],
+            };
+        }
+        let patterns = 0..forecast.patterns.len();
+        let mut tables: Vec<(Use, [f64; AT.len()])> = patterns
+            .map(|p| {
+                let sum = forecast.sum_at(d, p, &volumes);
+                let cost = |more: f64| {
+                    let busy = Busy::of_sum(with_more(&sum, more));
+                    volumes
+                        .iter()
+                        .map(|v| forecast.cost(*v, d, p, &busy).0)
+                        .sum()
+                };
+                (sum, AT.map(cost))
+            })
+            .collect();
+        let mean = forecast.mean_sum(d, &volumes);
+        let surges = |more: f64| {
+            let sum = with_more(&mean, more);
+            let of = |v: &usize| forecast.surged(*v, d, sum.plus(&forecast.mean_use(*v, d), -1.0));
+            volumes.iter().map(of).sum()
+        };
+        tables.push((mean, AT.map(surges)));
+        let mut now: Vec<f64> = tables.iter().map(|(_, t)| t[UNCHANGED]).collect();
+        let surge = now.pop().unwrap_or_default();
+        let now = Costs {
+            patterns: now,
+            surge,
+        };
+        Self {
+            volumes,
+            now,
+            tables,
+        }
+    }
+
+    /// What they would cost without those who leave, with those who come, and with so much more to do.
+    pub(super) fn changed(
+        &self,
+        forecast: &Forecast<'_>,
+        d: usize,
+        leave: &[usize],
+        come: &[usize],
+        more: f64,
+    ) -> Costs {
+        let Some(((mean, surges), patterns)) = self.tables.split_last() else {
+            let stay = self.volumes.iter().filter(|v| !leave.contains(v));
+            let volumes: Vec<usize> = stay.chain(come).copied().collect();
+            return exact(forecast, d, &volumes, more);
+        };
+        let after = |sum: &Use, of: &dyn Fn(usize) -> Use| {
+            let less = leave.iter().fold(*sum, |sum, v| sum.plus(&of(*v), -1.0));
+            come.iter().fold(less, |sum, v| sum.plus(&of(*v), 1.0))
+        };
+        let pattern = |(p, (sum, table)): (usize, &(Use, [f64; AT.len()]))| {
+            let after = after(sum, &|v| forecast.use_at(v, d, p));
+            let busy = Busy::of_sum(with_more(&after, more));
+            let cost = |v: &usize| forecast.cost(*v, d, p, &busy).0;
+            at(table, after.share + more - sum.share) - leave.iter().map(cost).sum::<f64>()
+                + come.iter().map(cost).sum::<f64>()
+        };
+        let after = after(mean, &|v| forecast.mean_use(v, d));
+        let surged =
+            |v: &usize| forecast.surged(*v, d, after.plus(&forecast.mean_use(*v, d), -1.0));
+        let left = |v: &usize| forecast.surged(*v, d, after);
+        Costs {
+            patterns: patterns.iter().enumerate().map(pattern).collect(),
+            surge: at(surges, after.share - mean.share) - leave.iter().map(left).sum::<f64>()
+                + come.iter().map(surged).sum::<f64>(),
+        }
+    }
+
+    /// How busy the device is in a pattern with one more, if it is not there anyway.
+    pub(super) fn busy_with(&self, forecast: &Forecast<'_>, d: usize, p: usize, v: usize) -> Busy {
+        let comes = self.volumes.binary_search(&v).is_err().then_some(v);
+        match self.tables.get(p) {
+            Some((sum, _)) => {
+                let own = comes.map(|v| forecast.use_at(v, d, p));
+                Busy::of_sum(own.map_or(*sum, |own| sum.plus(&own, 1.0)))
+            }
+            None => {
+                let with = self.volumes.iter().copied().chain(comes);
+                Busy::of(with.map(|u| forecast.use_at(u, d, p)), 0.0)
+            }
+        }
+    }
+
+    /// What one who is not there would cost by itself beside those that are.
+    pub(super) fn own(&self, forecast: &Forecast<'_>, d: usize, v: usize) -> Costs {
+        let pattern = |p: usize| {
+            let busy = self.busy_with(forecast, d, p, v);
+            forecast.cost(v, d, p, &busy).0
+        };
+        let mean = match self.tables.last() {
+            Some((mean, _)) => *mean,
+            None => forecast.mean_sum(d, &self.volumes),
+        };
+        Costs {
+            patterns: (0..forecast.patterns.len()).map(pattern).collect(),
+            surge: forecast.surged(v, d, mean),
+        }
+    }
+}
+
+fn exact(forecast: &Forecast<'_>, d: usize, volumes: &[usize], more: f64) -> Costs {
+    Costs {
+        patterns: forecast.device_cost(d, volumes, more),
+        surge: forecast.surge_cost(d, volumes),
+    }
+}
