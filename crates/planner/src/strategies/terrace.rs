@@ -24,6 +24,7 @@ mod patterns;
 mod place;
 mod rates;
 mod search;
+mod seen;
 #[cfg(test)]
 mod tests;
 mod ways;

@@ -67,7 +67,8 @@ pub struct Rates {
     pub sigma_here: f64,
     /// Elsewhere, at first.
     pub sigma_there: f64,
-    /// Normal quantile of the bounds that are told: 5 and 95 %.
+    /// Normal quantile of the bounds that are told, which are to hold nine of ten outcomes: errors have longer tails than a normal distribution, whose
+    /// own would be 1.645.
     pub interval_z: f64,
     /// Migration epochs after a move in which its volume goes nowhere else without a cause.
     pub rest_epochs: f64,
@@ -80,19 +81,19 @@ impl Default for Rates {
             faster: 0.01,
             free: 0.05,
             free_iops: 50.0,
-            gib: 1.0,
+            gib: 3.0,
             copy_s: 20.0,
             regret: 1.0,
             horizon_epochs: 10.0,
             surge: 0.02,
-            surge_factor: 3.0,
+            surge_factor: 1.5,
             advance_s: 5.0,
             advance_share: 0.01,
             epochs_helped: 0.3,
-            sigma_here: 0.1,
+            sigma_here: 0.25,
             sigma_there: 0.3,
-            interval_z: 1.645,
-            rest_epochs: 10.0,
+            interval_z: 2.0,
+            rest_epochs: 12.0,
         }
     }
 }

@@ -15,6 +15,7 @@ use super::forecast::Forecast;
 use super::history::History;
 use super::learned::Learned;
 use super::rates::Rates;
+use super::seen::Seen;
 use crate::Context;
 use crate::ledger::plannable;
 use crate::rate::copy_bandwidth;
@@ -116,6 +117,8 @@ pub(super) struct Search<'a> {
     copying_s: Vec<f64>,
     /// Volumes that take no further part.
     pub(super) done: Vec<bool>,
+    /// What was computed for this plan so far, as long as the devices that it is of are not touched.
+    pub(super) seen: Seen,
 }
 
 impl<'a> Search<'a> {
@@ -154,6 +157,7 @@ impl<'a> Search<'a> {
             free: (0..devices).map(free).collect(),
             copying_s: vec![0.0; devices],
             done,
+            seen: Seen::new(facts.volumes.len(), devices),
         };
         for m in moving {
             let v = m.volume.index();
@@ -296,6 +300,7 @@ impl<'a> Search<'a> {
             let at = there.partition_point(|v| *v < m.volume);
             there.insert(at, m.volume);
         }
+        self.seen.forget(&touched, &self.on);
         for d in touched {
             let volumes = std::mem::take(&mut self.on[d].volumes);
             self.on[d] = Crowd::of(&self.forecast, d, volumes);
@@ -305,7 +310,7 @@ impl<'a> Search<'a> {
     }
 
     /// The devices that moves leave and come to.
-    fn touched(&self, moves: &[Moved]) -> Vec<usize> {
+    pub(super) fn touched(&self, moves: &[Moved]) -> Vec<usize> {
         let mut touched: Vec<usize> = moves
             .iter()
             .flat_map(|m| [self.place[m.volume], m.to.index()])

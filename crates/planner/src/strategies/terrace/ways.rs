@@ -3,7 +3,7 @@
 use units::DeviceId;
 
 use super::rates::Part;
-use super::search::{Gate, Moved, Offer, Search};
+use super::search::{Moved, Offer, Search};
 use crate::Context;
 
 /// Volumes of a device that are tried to make room with.
@@ -28,8 +28,10 @@ impl Search<'_> {
                 if self.done[v] {
                     continue;
                 }
-                let left = self.on[from].changed(&self.forecast, from, &[v], &[], 0.0);
-                let most = self.now_mean(from) - self.mean(&left);
+                let most = self.seen.relief(v, || {
+                    let left = self.on[from].changed(&self.forecast, from, &[v], &[], 0.0);
+                    self.now_mean(from) - self.mean(&left)
+                });
                 if most < COST_MIN {
                     continue;
                 }
@@ -49,7 +51,7 @@ impl Search<'_> {
         });
         let mut best: Option<Offer> = None;
         let mut offer = |moves: Vec<Moved>| {
-            if let Some(b) = self.judged(moves, Gate::Regret)
+            if let Some(b) = self.seen.offer(self, moves)
                 && best
                     .as_ref()
                     .is_none_or(|a| b.worth(&self.config.rates) > a.worth(&self.config.rates))
@@ -82,7 +84,8 @@ impl Search<'_> {
 
     /// What a volume would cost by itself on a device beside those that are there.
     fn own_cost(&self, v: usize, d: usize) -> f64 {
-        self.mean(&self.on[d].own(&self.forecast, d, v))
+        let cost = || self.mean(&self.on[d].own(&self.forecast, d, v));
+        self.seen.own(v, d, cost)
     }
 
     /// Whether those on a device, or the volume itself, would miss something if it came.
