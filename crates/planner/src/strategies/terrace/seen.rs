@@ -1,13 +1,15 @@
 //! What the search of one plan has computed already: a bundle that is taken changes it only where the bundle's devices are involved.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use super::crowd::Crowd;
 use super::search::{Gate, Moved, Offer, Search};
 
 /// The volumes and devices of one or two moves.
 type Key = [Option<(usize, usize)>; 2];
+/// The devices that moves touch, and what became of them.
+type Looked = (Vec<usize>, Option<Offer>);
 
 /// Costs and offers that still hold.
 pub(super) struct Seen {
@@ -16,8 +18,8 @@ pub(super) struct Seen {
     /// what is not known yet.
     own: Vec<Cell<Option<f64>>>,
     relief: Vec<Cell<Option<f64>>>,
-    /// What became of moves that were looked at, and the devices that they touch.
-    offers: RefCell<HashMap<Key, (Vec<usize>, Option<Offer>)>>,
+    /// Of moves that were looked at.
+    offers: RefCell<BTreeMap<Key, Looked>>,
 }
 
 fn once(cell: &Cell<Option<f64>>, compute: impl FnOnce() -> f64) -> f64 {
