@@ -3,15 +3,15 @@
 //! ```text
 //!  every monitor epoch:    loads by volume ─▶ history (since its load last changed)      latencies, use of devices ─▶ what devices are
 //!  every migration epoch:  for each epoch of the history: what would be missed, with every volume where it is and where it could be
-//!                          ─▶ bundles (a move, one that makes room for another, a way out of a full device), best per second of copying first
-//!                          ─▶ made if forecast benefit > cost, and realised regret ≥ cost
+//!                          ─▶ bundles (a move, or one that makes room for another), best per second of copying first
+//!                          ─▶ made if forecast benefit > cost, and realised regret ≥ cost, or what surges would cost and the budget for moves in advance are
 //! ```
 //!
 //! A placement is worth what it would have missed in the epochs of the history: volumes that are busy at the same time meet, those that take
 //! turns do not, and a burst counts by how often it comes; it counts from when the copies are done. The price of a bundle is what its copies
 //! take from guests, and their bytes. *Regret* is what staying has cost, by the same epochs, against the bundle's placement: it has to be as
-//! much as the price before anything moves, so moves never cost more than twice what the best waiting would have (the argument of ski rental;
-//! Karlin et al., Algorithmica 1988).
+//! much as the price, so that such moves never cost more than twice what the best waiting would have (the argument of ski rental; Karlin et al.,
+//! Algorithmica 1988). Moves in advance, for loads that never were but may come, are paid from a budget: all prices ≤ all regret + that budget.
 //!
 //! When not to use it: where nothing has an objective, since faster is worth next to nothing to it.
 
@@ -118,7 +118,14 @@ impl Strategy for Terrace {
         "keeps objectives: forecast violations and regret against the price of moves";
 
     fn new(config: TerraceConfig) -> Result<Self, ConfigError> {
-        Ok(Self { config })
+        match config.rates.fault() {
+            Some((key, why)) => Err(ConfigError {
+                strategy: Self::NAME.into(),
+                key,
+                why: why.into(),
+            }),
+            None => Ok(Self { config }),
+        }
     }
 
     fn plan(&self, context: &Context<'_>, state: &TerraceState, draft: &mut Draft) -> TerraceState {
@@ -288,10 +295,12 @@ fn reason(bundle: &Bundle, volume: usize, facts: &model::Facts) -> Reason {
             format!("{gain:.1} weighted seconds are forecast to be missed less there"),
         ),
     };
-    let text = format!(
-        "{text}; the price is {price:.1}, {:.1} have been missed by staying",
-        offer.regret
-    );
+    let kind = if offer.ahead { "in-advance" } else { kind };
+    let paid = match offer.ahead {
+        true => "it is made in advance, for loads that may come".to_owned(),
+        false => format!("{:.1} have been missed by staying", offer.regret),
+    };
+    let text = format!("{text}; the price is {price:.1}, {paid}");
     Reason::new(kind, text)
         .with("gain_s", model::ReasonValue::Number(gain))
         .with("price_s", model::ReasonValue::Number(price))

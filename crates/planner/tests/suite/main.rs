@@ -6,3 +6,4 @@ mod extents;
 mod goals;
 mod place;
 mod support;
+mod terrace;

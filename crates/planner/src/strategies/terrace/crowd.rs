@@ -44,10 +44,10 @@ fn with_more(sum: &Use, more: f64) -> Use {
     }
 }
 
-/// Between the entries of a table.
+/// Between the entries of a table, and beyond them as between the last two.
 fn at(table: &[f64; AT.len()], more: f64) -> f64 {
     let i = AT.partition_point(|x| *x <= more).clamp(1, AT.len() - 1);
-    let part = ((more - AT[i - 1]) / (AT[i] - AT[i - 1])).clamp(0.0, 1.0);
+    let part = ((more - AT[i - 1]) / (AT[i] - AT[i - 1])).max(0.0);
     table[i - 1] + part * (table[i] - table[i - 1])
 }
 
@@ -124,11 +124,11 @@ impl Crowd {
         let after = after(mean, &|v| forecast.mean_use(v, d));
         let surged =
             |v: &usize| forecast.surged(*v, d, after.plus(&forecast.mean_use(*v, d), -1.0));
-        let left = |v: &usize| forecast.surged(*v, d, after);
+        // Those who leave are in the table as if they were there.
+        let left = at(surges, after.share - mean.share) - leave.iter().map(surged).sum::<f64>();
         Costs {
             patterns: patterns.iter().enumerate().map(pattern).collect(),
-            surge: at(surges, after.share - mean.share) - leave.iter().map(left).sum::<f64>()
-                + come.iter().map(surged).sum::<f64>(),
+            surge: left.max(0.0) + come.iter().map(surged).sum::<f64>(),
         }
     }
 

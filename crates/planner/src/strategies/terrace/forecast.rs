@@ -191,7 +191,7 @@ impl<'a> Forecast<'a> {
             };
             let total = usual
                 .total()
-                .max(own.total() * self.config.rates.surge_factor);
+                .max(own.total() * self.config.rates.surge_factor.max(1.0));
             let times = total / like.total().max(1e-9);
             Load {
                 iops: like.iops.map(|iops| times * iops),
@@ -214,7 +214,7 @@ impl<'a> Forecast<'a> {
         }
     }
 
-    /// What the volumes of a device would miss per second if any of them surged by itself.
+    /// What each of the volumes of a device would miss per second if it surged by itself, added up. What the others would miss then is not counted.
     pub(super) fn surge_cost(&self, d: usize, volumes: &[usize]) -> f64 {
         let sum = self.mean_sum(d, volumes);
         let without = |v: usize| sum.plus(&self.mean_use(v, d), -1.0);
@@ -251,6 +251,7 @@ impl<'a> Forecast<'a> {
         if surge.total() <= 0.0 {
             return 0.0;
         }
+        let others = others.at_least_nothing();
         let busy = Busy::of_sum(others.plus(&self.surge_uses[v * self.factors.len() + d], 1.0));
         let class = self.class(v);
         let model = Latency::of(&self.facts.topology.devices[d].spec, surge, &busy);

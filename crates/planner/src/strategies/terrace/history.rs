@@ -345,11 +345,11 @@ impl History {
         });
     }
 
-    /// When its load last changed, if that is known, and if it is no load that takes turns: then the next one is no news.
+    /// When its load last changed, if that is known, the first of changes in one direction; and if it is no load that takes turns: then the next one is no news.
     pub(super) fn changed(&self) -> Option<u64> {
         match self.turns().len() > TURNS {
             true => None,
-            false => self.changes.last().map(|c| c.0),
+            false => self.turns().last().copied(),
         }
     }
 

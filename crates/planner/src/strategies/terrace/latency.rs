@@ -46,6 +46,15 @@ impl Use {
         }
     }
 
+    /// Without what is below nothing, which differences of sums may be by rounding.
+    pub(super) fn at_least_nothing(&self) -> Self {
+        Self {
+            share: self.share.max(0.0),
+            residual_s: self.residual_s.max(0.0),
+            queue_s: self.queue_s.max(0.0),
+        }
+    }
+
     /// Of a load with so many requests in flight at most, on a device that needs `factor` times what is told of it.
     pub(super) fn of(spec: &DeviceSpec, load: &Load, depth: f64, factor: f64) -> Self {
         let occupancy = [Op::Read, Op::Write]

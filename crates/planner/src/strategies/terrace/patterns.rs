@@ -9,7 +9,7 @@ pub(super) struct Patterns {
     pub share: Vec<f64>,
 }
 
-/// Epochs are alike in which the uses of no device differ by more than this share of its time.
+/// Epochs are alike in which the uses of no device by its volumes differ, added up, by more than this share of its time.
 const ALIKE: f64 = 0.08;
 /// Patterns at most; after that an epoch goes to the nearest.
 const PATTERNS_MAX: usize = 8;

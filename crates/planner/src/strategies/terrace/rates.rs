@@ -1,4 +1,4 @@
-//! All exchange rates and assumptions in one place, and what an ablation changes: each at half and at twice its value, and each part left out.
+//! All exchange rates and assumptions in one place, and what an ablation changes: each at nothing, half and twice its value, and each part left out.
 
 use algo::normal_cdf;
 use model::SloClass;
@@ -74,6 +74,26 @@ pub struct Rates {
     pub rest_epochs: f64,
 }
 
+impl Rates {
+    /// The first that makes no sense, and what it has to be.
+    pub(super) fn fault(&self) -> Option<(String, &'static str)> {
+        let of = serde_json::to_value(self).expect("numbers by name");
+        for (name, value) in of.as_object().into_iter().flatten() {
+            // What is no number is null in JSON.
+            let value = value.as_f64().unwrap_or(-1.0);
+            let (holds, what) = match name.as_str() {
+                "sigma_here" | "sigma_there" => (value > 0.0, "is more than 0"),
+                "surge" => ((0.0..=1.0).contains(&value), "is a share, from 0 to 1"),
+                _ => (value >= 0.0, "is a number from 0"),
+            };
+            if !holds {
+                return Some((format!("rates.{name}"), what));
+            }
+        }
+        None
+    }
+}
+
 impl Default for Rates {
     fn default() -> Self {
         Self {
@@ -126,7 +146,8 @@ pub(super) fn variants() -> Vec<(String, Value)> {
     let numbers = rates.as_object().into_iter().flatten();
     let rate = |name: &str, value: f64| json!({ "rates": { name: value } });
     let mut variants = vec![];
-    for (name, value) in numbers {
+    // Bounds that are told decide nothing.
+    for (name, value) in numbers.filter(|(name, _)| *name != "interval_z") {
         let value = value.as_f64().expect("rates are numbers");
         for (times, of) in [("0", 0.0), ("1/2", 0.5), ("2", 2.0)] {
             // A spread of nothing is no spread.

@@ -1,9 +1,10 @@
 //! What every placement would have missed in the epochs of the history, and the bundles of moves that are worth their price.
 //!
 //! ```text
-//!  gain  = (missed per second here − there) × (how long the load is taken to stay − until the copies are done)
+//!  gain  = (missed per second here − there, surges by their chance) × (the horizon − until the copies are done)
 //!  price = what the copies take from guests + their bytes
-//!  made if gain > price, staying has cost as much as the price, and no burst is all there is;
+//!  made if gain > price, and either staying has cost as much as the price, and no burst is all there is, or what surges would
+//!  cost is more than the price, and there is that much left for moves in advance;
 //!  of those, the one with the most gain − price per second of copying first
 //! ```
 
@@ -249,8 +250,12 @@ impl<'a> Search<'a> {
         }
         // What cannot begin before the next plan is that one's to decide.
         let epoch_s = self.context.policy.epochs.migration.as_secs_f64();
-        taken.retain(|b| Timed::first(&b.offer.timed) < epoch_s);
-        taken
+        let (now, later): (Vec<Bundle>, Vec<Bundle>) = taken
+            .into_iter()
+            .partition(|b| Timed::first(&b.offer.timed) < epoch_s);
+        let unspent = later.iter().filter(|b| b.offer.ahead);
+        self.ahead_left += unspent.map(|b| b.offer.price).sum::<f64>();
+        now
     }
 
     /// Makes an offer part of the plan.
@@ -362,7 +367,8 @@ impl<'a> Search<'a> {
         self.missing[d].iter().any(|v| *v != but)
     }
 
-    /// What a bundle is worth; none if it is not worth its price, or staying has not cost as much yet.
+    /// What a bundle is worth; none if it is not worth its price, or if staying has not cost as much yet and what there is for moves in advance is
+    /// less.
     pub(super) fn judged(&self, moves: Vec<Moved>, gate: Gate) -> Option<Offer> {
         let Context { facts, policy, .. } = *self.context;
         let patterns = &self.forecast.patterns;
@@ -425,7 +431,9 @@ impl<'a> Search<'a> {
             .unwrap_or(0);
         let newest = patterns.of.iter().rev().take(epochs);
         let realised = newest.map(|p| gains[*p]).sum::<f64>() * monitor_s;
-        let regretted = gate == Gate::Decided || realised >= self.config.rates.regret * price;
+        // What a burst has cost says nothing of what comes.
+        let paid = !burst && realised >= self.config.rates.regret * price;
+        let regretted = gate == Gate::Decided || paid;
         // What has not been missed yet may be worth a move in advance, within what there is for that.
         let ahead = !regretted
             && self.mixed(known_gain.min(0.0), ahead_gain) > price

@@ -1,3 +1,9 @@
+use model::{Device, DeviceFacts, Facts, SloClass, Specialty, Tier, Topology};
+use units::{Bytes, ClassId, DeviceId, Nanos, TierId, VmId};
+
+use super::TerraceConfig;
+use super::crowd::{Costs, Crowd};
+use super::forecast::Forecast;
 use super::history::{EPOCHS, History, Sample};
 use super::latency::{Busy, FULL, Use};
 use super::learned::Learned;
@@ -121,5 +127,120 @@ fn steady_loads_are_one_pattern_and_turns_are_two() {
 fn a_load_that_goes_on_rising_has_changed_once() {
     let ramp = history((0..12).map(|i| 100.0 * 1.3f64.powi(i)));
     assert!(ramp.samples.len() < 12, "what was before is forgotten");
-    assert!(ramp.changed().is_some_and(|at| at >= 9));
+    let longer = history((0..16).map(|i| 100.0 * 1.3f64.powi(i)));
+    assert!(ramp.changed().is_some());
+    assert_eq!(ramp.changed(), longer.changed());
+}
+
+/// An array of two like devices with volumes of these rates, reads of 4 KiB, the last one on the second device.
+fn array(rates: &[f64]) -> Facts {
+    let device = |name: &str| Device {
+        name: name.into(),
+        tier: TierId(0),
+        spec: model::preset("pm863").expect("a preset").spec(),
+    };
+    let volume = |(i, iops): (usize, &f64)| model::VolumeFacts {
+        name: format!("v{i}"),
+        vm: VmId(0),
+        class: ClassId(0),
+        size: Bytes::gib(1),
+        device: DeviceId(u16::from(i + 1 == rates.len())),
+        measured: Some(measured(*iops)),
+        calibration: vec![],
+        calibrating: false,
+        last_moved: None,
+        extents: None,
+    };
+    Facts {
+        at: Nanos::from_secs(60),
+        epoch: 0,
+        placement_due: true,
+        generation: 0,
+        topology: Topology {
+            tiers: vec![Tier {
+                name: "t".into(),
+                specialty: Specialty::for_tier(0, 1),
+                devices: vec![DeviceId(0), DeviceId(1)],
+            }],
+            devices: vec![device("a"), device("b")],
+        },
+        classes: vec![SloClass {
+            name: "gold".into(),
+            weight: 4.0,
+            target: Some(model::Objective {
+                statistic: model::SloStatistic::Mean,
+                latency: Nanos::from_micros(400),
+            }),
+        }],
+        vms: vec!["vm".into()],
+        volumes: rates.iter().enumerate().map(volume).collect(),
+        devices: vec![DeviceFacts::default(); 2],
+        moves: vec![],
+    }
+}
+
+fn measured(iops: f64) -> model::Measured {
+    let ios = (iops * 60.0) as u64;
+    model::Measured {
+        window: Nanos::from_secs(60),
+        reads: model::Flow {
+            ios,
+            bytes: ios * 4096,
+            latency: model::LatencySummary::default(),
+        },
+        writes: model::Flow::default(),
+        outstanding: 1.0,
+    }
+}
+
+#[test]
+fn what_many_volumes_cost_is_looked_up_as_it_would_be_computed() {
+    let spec = model::preset("pm863").expect("a preset").spec();
+    let whole = 1.0 / spec.occupancy_s(model::Op::Read, 4096.0);
+    // Together they take so much of the device; the newcomer takes a fiftieth.
+    for share in [0.3, 0.6, 0.8] {
+        let mut rates: Vec<f64> = (0..40)
+            .map(|i| (0.5 + f64::from(i) / 40.0) * share * whole / 40.0)
+            .collect();
+        rates.push(whole / 50.0);
+        let facts = array(&rates);
+        let known: Vec<History> = rates
+            .iter()
+            .map(|r| {
+                let mut h = History::default();
+                let sample = Sample {
+                    stat_us: None,
+                    mean_us: None,
+                    ..sample(0, *r)
+                };
+                h.push(sample, false);
+                h
+            })
+            .collect();
+        let histories: Vec<&History> = known.iter().collect();
+        let config = TerraceConfig::default();
+        let forecast = Forecast::new(&facts, &histories, &Learned::default(), &config);
+        let there: Vec<usize> = (0..40).collect();
+        let crowd = Crowd::of(&forecast, 0, there.clone());
+        let exact = |volumes: &[usize]| Costs {
+            patterns: forecast.device_cost(0, volumes, 0.0),
+            surge: forecast.surge_cost(0, volumes),
+        };
+        let near = |found: &Costs, expected: &Costs, what: &str| {
+            let close = |a: f64, b: f64| (a - b).abs() <= 0.03 * b.abs() + 0.3;
+            let same = close(found.patterns[0], expected.patterns[0])
+                && close(found.surge, expected.surge);
+            assert!(same, "{what} at {share}: {found:?}, not {expected:?}");
+        };
+        near(&crowd.now, &exact(&there), "as they are");
+        let left: Vec<usize> = (0..38).collect();
+        let leave = crowd.changed(&forecast, 0, &[38, 39], &[], 0.0);
+        near(&leave, &exact(&left), "without two");
+        let with: Vec<usize> = (0..41).collect();
+        let come = crowd.changed(&forecast, 0, &[], &[40], 0.0);
+        near(&come, &exact(&with), "with one more");
+        let own = crowd.own(&forecast, 0, 40);
+        let beside = forecast.cost(40, 0, 0, &forecast.busy(0, 0, &with, 0.0)).0;
+        assert!((own.patterns[0] - beside).abs() < 1e-9, "{own:?} {beside}");
+    }
 }
