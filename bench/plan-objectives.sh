@@ -12,4 +12,4 @@ bench=$(bench/program.sh)
         for (j = 1; j <= n; j++) for (k = j + 1; k <= n; k++) if (a[k] < a[j]) { t = a[j]; a[j] = a[k]; a[k] = t }
         return a[int((n + 1) / 2)]
     }
-    END { printf "medians: plan %.1f ms; an epoch without one %.1f ms\n", median(4), median(5) }'
+    END { if (n == 0) exit 1; printf "medians: plan %.1f ms; an epoch without one %.1f ms\n", median(4), median(5) }'
