@@ -4,13 +4,6 @@
 set -eu
 cd "$(dirname "$0")/.."
 bench=$(bench/program.sh)
-"$bench" plan-speed "${1:-10000}" "${2:-5}" "${3:-7}" | awk '
-    { print }
-    NR > 1 { n++; for (i = 4; i <= 7; i++) v[i, n] = $i }
-    function median(i,    a, j, k, t) {
-        for (j = 1; j <= n; j++) a[j] = v[i, j]
-        for (j = 1; j <= n; j++) for (k = j + 1; k <= n; k++) if (a[k] < a[j]) { t = a[j]; a[j] = a[k]; a[k] = t }
-        return a[int((n + 1) / 2)]
-    }
+"$bench" plan-speed "${1:-10000}" "${2:-5}" "${3:-7}" | awk "$(cat bench/medians.awk)"'
     END { printf "medians: decide %.1f ms, of which assign %.1f ms; bound %.1f ms; gap %.5f of what there is to gain\n",
               median(4), median(5), median(6), median(7) }'

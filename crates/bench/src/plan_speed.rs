@@ -1,6 +1,7 @@
 //! How long a decision about many volumes takes, and how far its assignment is from the bound.
 //!
-//! `plan-speed [VOLUMES [TIERS [RUNS]]]`, for `bench/plan.sh`, and `plan-objectives` with the same arguments, of the strategy that keeps objectives. Each run is a new inventory: loads over four orders of
+//! `plan-speed [VOLUMES [TIERS [RUNS]]]`, for `bench/plan.sh`, and with the same arguments `plan-objectives`, for
+//! `bench/plan-objectives.sh`, of the strategy that keeps objectives. Each run is a new inventory: loads over four orders of
 //! magnitude, sizes over three, three classes, tiers that get larger and slower and are two thirds full.
 
 use std::time::Instant;
@@ -18,13 +19,18 @@ use crate::Done;
 
 const DEVICES_PER_TIER: usize = 8;
 
-pub(crate) fn main(args: &[String]) -> Done {
+/// Volumes, tiers and runs.
+fn sizes(args: &[String]) -> (usize, usize, usize) {
     let mut args = args.iter().map(|a| a.parse::<usize>().expect("a number"));
-    let (volumes, tiers, runs) = (
+    (
         args.next().unwrap_or(10_000),
         args.next().unwrap_or(5),
         args.next().unwrap_or(5),
-    );
+    )
+}
+
+pub(crate) fn main(args: &[String]) -> Done {
+    let (volumes, tiers, runs) = sizes(args);
     println!("volumes tiers seed decide_ms assign_ms bound_ms gap wanted_moves");
     for seed in 0..runs as u64 {
         let facts = inventory(seed, volumes, tiers);
@@ -67,12 +73,7 @@ const EPOCHS: u64 = 17;
 
 /// The same of `terrace`, which has seen loads come and go, and whose volumes have objectives. Without its first plan nothing is decided yet.
 pub(crate) fn objectives(args: &[String]) -> Done {
-    let mut args = args.iter().map(|a| a.parse::<usize>().expect("a number"));
-    let (volumes, tiers, runs) = (
-        args.next().unwrap_or(10_000),
-        args.next().unwrap_or(5),
-        args.next().unwrap_or(5),
-    );
+    let (volumes, tiers, runs) = sizes(args);
     println!("volumes tiers seed decide_ms absorb_ms wanted_moves");
     for seed in 0..runs as u64 {
         let mut facts = inventory(seed, volumes, tiers);

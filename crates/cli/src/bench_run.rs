@@ -132,7 +132,7 @@ impl Suite {
 
     /// Adds the variants of `terrace` whose names begin with one of these (all, without any); the names, with the strategy itself first.
     pub fn variants(&mut self, only: &[String]) -> anyhow::Result<Vec<String>> {
-        const OF: &str = "terrace";
+        const OF: &str = <planner::strategies::Terrace as planner::Strategy>::NAME;
         let all = planner::strategies::TerraceConfig::variants();
         if let Some(unknown) = only
             .iter()

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::compare::{Comparison, EPSILON, RatioInterval, StrategyRow, bootstrap};
+use crate::compare::{Comparison, EPSILON, RatioInterval, StrategyRow, bootstrap, mean};
 
 /// Name and version of the layout of [`Ablation`].
 pub const ABLATION_SCHEMA: &str = "terrace.bench.ablation/1";
@@ -72,7 +72,7 @@ pub fn ablation(c: &Comparison) -> Ablation {
             back += row.runs.iter().map(|r| r.back).sum::<u64>();
             let logs = logs(own, row, s.possible);
             if !logs.is_empty() {
-                let ratio = libm::exp(logs.iter().sum::<f64>() / logs.len() as f64);
+                let ratio = libm::exp(mean(logs.iter().copied()));
                 ratios.push((s.scenario.clone(), ratio));
                 groups.push(logs);
             }

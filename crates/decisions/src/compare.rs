@@ -133,7 +133,7 @@ pub struct Comparison {
 /// Runs of one scenario: by strategy and seed, none where one failed.
 pub type Runs = BTreeMap<String, Vec<Option<Judged>>>;
 
-fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
+pub(crate) fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
     let (mut sum, mut n) = (0.0, 0.0);
     for v in values {
         sum += v;

@@ -4,7 +4,7 @@
 //!  every monitor epoch:    loads by volume ─▶ history (since its load last changed)      latencies, use of devices ─▶ what devices are
 //!  every migration epoch:  for each epoch of the history: what would be missed, with every volume where it is and where it could be
 //!                          ─▶ bundles (a move, or one that makes room for another), best per second of copying first
-//!                          ─▶ made if forecast benefit > cost, and realised regret ≥ cost, or what surges would cost and the budget for moves in advance are
+//!                          ─▶ made if forecast benefit > cost, and realised regret ≥ cost or a budget for moves in advance is
 //! ```
 //!
 //! A placement is worth what it would have missed in the epochs of the history: volumes that are busy at the same time meet, those that take

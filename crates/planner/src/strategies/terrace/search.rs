@@ -108,8 +108,6 @@ pub(super) struct Search<'a> {
     pub(super) place: Vec<usize>,
     /// The volumes of each device: kept as `place` changes.
     pub(super) on: Vec<Crowd>,
-    /// What is left for moves in advance, weighted seconds.
-    pub(super) ahead_left: f64,
     /// Those of them that are taken to miss an objective there.
     missing: Vec<Vec<usize>>,
     /// Free space by device, in this plan.
@@ -118,6 +116,8 @@ pub(super) struct Search<'a> {
     copying_s: Vec<f64>,
     /// Volumes that take no further part.
     pub(super) done: Vec<bool>,
+    /// What is left for moves in advance, weighted seconds.
+    pub(super) ahead_left: f64,
     /// What was computed for this plan so far, as long as the devices that it is of are not touched.
     pub(super) seen: Seen,
 }
