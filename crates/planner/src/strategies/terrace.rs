@@ -22,9 +22,11 @@ mod latency;
 mod learned;
 mod patterns;
 mod place;
+mod placement;
 mod rates;
 mod search;
 mod seen;
+mod target;
 #[cfg(test)]
 mod tests;
 mod ways;

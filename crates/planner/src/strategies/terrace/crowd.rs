@@ -29,6 +29,8 @@ pub(super) struct Crowd {
     pub volumes: Vec<usize>,
     /// What they cost as they are.
     pub now: Costs,
+    /// What they use, mean over the epochs.
+    pub mean: Use,
     /// What they use by pattern, and what they cost at other uses; the mean over the epochs and surges last. Empty where it is computed exactly.
     tables: Vec<(Use, [f64; AT.len()])>,
 }
@@ -54,11 +56,13 @@ fn at(table: &[f64; AT.len()], more: f64) -> f64 {
 impl Crowd {
     /// Of these volumes, in rising order, on a device.
     pub(super) fn of(forecast: &Forecast<'_>, d: usize, volumes: Vec<usize>) -> Self {
+        let mean = forecast.mean_sum(d, &volumes);
         if volumes.len() <= EXACT_MAX {
             let now = exact(forecast, d, &volumes, 0.0);
             return Self {
                 volumes,
                 now,
+                mean,
                 tables: vec![],
             };
         }
@@ -76,7 +80,6 @@ impl Crowd {
                 (sum, AT.map(cost))
             })
             .collect();
-        let mean = forecast.mean_sum(d, &volumes);
         let surges = |more: f64| {
             let sum = with_more(&mean, more);
             let of = |v: &usize| forecast.surged(*v, d, sum.plus(&forecast.mean_use(*v, d), -1.0));
@@ -92,6 +95,7 @@ impl Crowd {
         Self {
             volumes,
             now,
+            mean,
             tables,
         }
     }
@@ -153,13 +157,9 @@ impl Crowd {
             let busy = self.busy_with(forecast, d, p, v);
             forecast.cost(v, d, p, &busy).0
         };
-        let mean = match self.tables.last() {
-            Some((mean, _)) => *mean,
-            None => forecast.mean_sum(d, &self.volumes),
-        };
         Costs {
             patterns: (0..forecast.patterns.len()).map(pattern).collect(),
-            surge: forecast.surged(v, d, mean),
+            surge: forecast.surged(v, d, self.mean),
         }
     }
 }

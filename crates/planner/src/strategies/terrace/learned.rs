@@ -181,6 +181,11 @@ impl Learned {
         known.map_or(COPY_PRIOR[usize::from(strained)], libm::exp)
     }
 
+    /// The most of both.
+    pub(super) fn fastest(&self) -> f64 {
+        self.speed(false).max(self.speed(true))
+    }
+
     /// How long a copy under way will go on, seconds; none where nothing is known of it.
     pub(super) fn left_s(&self, volume: &str, now: Nanos) -> Option<f64> {
         let copy = self.copies.get(volume)?;

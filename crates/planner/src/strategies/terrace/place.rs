@@ -29,7 +29,7 @@ fn option(search: &Search<'_>, seen: &DeviceNow, newcomer: &Newcomer, d: usize) 
     let depth = newcomer.load.outstanding.max(DEPTH_MIN);
     let own_use = Use::of(spec, &load, depth, forecast.factors[d]);
     let p = forecast.newest();
-    let there = &search.on[d].volumes;
+    let there = &search.at.on[d].volumes;
     let uses = there.iter().map(|v| forecast.use_at(*v, d, p));
     // What is in use without anybody being known to use it; what copies use is over soon.
     let known: f64 = uses.clone().map(|u| u.share).sum();

@@ -11,12 +11,14 @@
 use units::{DeviceId, TierId, VolumeId};
 
 use super::TerraceConfig;
-use super::crowd::{Costs, Crowd};
+use super::crowd::Costs;
 use super::forecast::Forecast;
 use super::history::History;
 use super::learned::Learned;
+use super::placement::Placement;
 use super::rates::Rates;
 use super::seen::Seen;
+use super::ways::Goal;
 use crate::Context;
 use crate::ledger::plannable;
 use crate::rate::copy_bandwidth;
@@ -29,6 +31,13 @@ const BUNDLES_MAX: usize = 12;
 pub(super) struct Moved {
     pub volume: usize,
     pub to: DeviceId,
+}
+
+impl Moved {
+    pub(super) fn to(volume: usize, device: usize) -> Self {
+        let to = DeviceId::from_index(device);
+        Self { volume, to }
+    }
 }
 
 /// When a move of a bundle is made.
@@ -105,13 +114,9 @@ pub(super) struct Search<'a> {
     pub(super) config: &'a TerraceConfig,
     pub(super) forecast: Forecast<'a>,
     /// Where every volume is by now, in this plan.
-    pub(super) place: Vec<usize>,
-    /// The volumes of each device: kept as `place` changes.
-    pub(super) on: Vec<Crowd>,
-    /// Those of them that are taken to miss an objective there.
+    pub(super) at: Placement,
+    /// The volumes of each device that are taken to miss an objective there.
     missing: Vec<Vec<usize>>,
-    /// Free space by device, in this plan.
-    pub(super) free: Vec<i128>,
     /// Seconds until a device has no copy to make any more.
     copying_s: Vec<f64>,
     /// Volumes that take no further part.
@@ -119,7 +124,51 @@ pub(super) struct Search<'a> {
     /// What is left for moves in advance, weighted seconds.
     pub(super) ahead_left: f64,
     /// What was computed for this plan so far, as long as the devices that it is of are not touched.
-    pub(super) seen: Seen,
+    pub(super) seen: Seen<Offer>,
+}
+
+/// Steps towards a placement, by what they are worth per second of copying.
+struct Towards<'s, 'a> {
+    search: &'s Search<'a>,
+    target: &'s [usize],
+}
+
+impl Towards<'_, '_> {
+    fn offer(&self, moves: &[Moved]) -> Option<Offer> {
+        let search = self.search;
+        let judged = || search.judged(moves.to_vec(), Gate::Regret);
+        let offer = search.seen.worth(&search.at, moves, judged);
+        // What there is for moves in advance only becomes less.
+        offer.filter(|o| !o.ahead || o.price <= search.ahead_left)
+    }
+}
+
+impl Goal for Towards<'_, '_> {
+    fn reach(&self, v: usize) -> Vec<usize> {
+        let to = self.target[v];
+        let goes = to != self.search.at.of[v];
+        goes.then_some(to).into_iter().collect()
+    }
+
+    fn most(&self, v: usize, relief: f64) -> f64 {
+        match self.target[v] == self.search.at.of[v] {
+            true => 0.0,
+            false => self.at_most(&[Moved::to(v, self.target[v])], relief),
+        }
+    }
+
+    fn at_most(&self, moves: &[Moved], less: f64) -> f64 {
+        let search = self.search;
+        let planned = moves.iter().map(|m| search.planned_s(m.volume, m.to));
+        let seconds = planned.fold(0.0, f64::max) / search.learned.fastest();
+        let bytes: f64 = moves.iter().map(|m| search.bytes_price(m.volume)).sum();
+        (less * search.horizon_s() - bytes) / (seconds + search.config.rates.copy_s)
+    }
+
+    fn worth(&self, moves: &[Moved]) -> Option<f64> {
+        let offer = self.offer(moves)?;
+        Some(offer.worth(&self.search.config.rates))
+    }
 }
 
 impl<'a> Search<'a> {
@@ -139,23 +188,19 @@ impl<'a> Search<'a> {
             place[m.volume.index()] = m.to.index(); // where it will be
             done[m.volume.index()] = true;
         }
-        let mut on = vec![vec![]; devices];
-        for (v, d) in place.iter().enumerate() {
-            on[*d].push(v);
-        }
         // What is fuller than it should be stays so: volumes may change places there.
         let free = |d: usize| plannable(facts, policy, DeviceId::from_index(d)).max(0);
+        let forecast = Forecast::new(facts, histories, learned, config);
+        let at = Placement::new(&forecast, place, (0..devices).map(free).collect());
         let mut search = Self {
             context,
             histories,
             learned,
             config,
-            forecast: Forecast::new(facts, histories, learned, config),
-            place,
-            on: vec![],
+            forecast,
+            at,
             ahead_left,
             missing: vec![vec![]; devices],
-            free: (0..devices).map(free).collect(),
             copying_s: vec![0.0; devices],
             done,
             seen: Seen::new(facts.volumes.len(), devices),
@@ -168,10 +213,6 @@ impl<'a> Search<'a> {
                 search.copying_s[d] = search.copying_s[d].max(left);
             }
         }
-        let crowds = on.into_iter().enumerate();
-        search.on = crowds
-            .map(|(d, volumes)| Crowd::of(&search.forecast, d, volumes))
-            .collect();
         (0..devices).for_each(|d| search.look_at(d));
         search
     }
@@ -180,7 +221,7 @@ impl<'a> Search<'a> {
     fn look_at(&mut self, d: usize) {
         let forecast = &self.forecast;
         let p = forecast.newest();
-        let volumes = &self.on[d].volumes;
+        let volumes = &self.at.on[d].volumes;
         let busy = forecast.busy(d, p, volumes, 0.0);
         let missing = |v: &usize| {
             let class = forecast.class(*v);
@@ -189,35 +230,14 @@ impl<'a> Search<'a> {
         self.missing[d] = volumes.iter().copied().filter(missing).collect();
     }
 
-    /// What the volumes of a device cost there per second, mean over the epochs, surges among them.
-    pub(super) fn now_mean(&self, d: usize) -> f64 {
-        self.mean(&self.on[d].now)
-    }
-
     /// Mean over the epochs, with surges by their chance.
     pub(super) fn mean(&self, costs: &Costs) -> f64 {
         self.mixed(self.forecast.patterns.mean(&costs.patterns), costs.surge)
     }
 
     /// What is known, and what surges would be by their chance.
-    fn mixed(&self, known: f64, surge: f64) -> f64 {
+    pub(super) fn mixed(&self, known: f64, surge: f64) -> f64 {
         (1.0 - self.config.rates.surge) * known + self.config.rates.surge * surge
-    }
-
-    /// The volumes that leave a device and those that come to it when these moves are made.
-    fn exchanged(&self, d: usize, moves: &[Moved]) -> [Vec<usize>; 2] {
-        let leave = moves.iter().filter(|m| self.place[m.volume] == d);
-        let come = moves.iter().filter(|m| m.to.index() == d);
-        [
-            leave.map(|m| m.volume).collect(),
-            come.map(|m| m.volume).collect(),
-        ]
-    }
-
-    /// What the volumes of a device cost when these moves are made.
-    pub(super) fn after(&self, d: usize, moves: &[Moved]) -> Costs {
-        let [leave, come] = self.exchanged(d, moves);
-        self.on[d].changed(&self.forecast, d, &leave, &come, 0.0)
     }
 
     /// Seconds that a copy takes at the planned rate.
@@ -227,8 +247,15 @@ impl<'a> Search<'a> {
         rate.time_for(facts.volumes[v].size).as_secs_f64()
     }
 
-    pub(super) fn size(&self, v: usize) -> i128 {
-        i128::from(self.context.facts.volumes[v].size.0)
+    /// Seconds that it takes as fast as copies have been where nobody misses an objective.
+    pub(super) fn copies_s(&self, v: usize, d: usize) -> f64 {
+        self.planned_s(v, DeviceId::from_index(d)) / self.learned.speed(false)
+    }
+
+    /// Seconds for which loads are taken to stay as they are.
+    pub(super) fn horizon_s(&self) -> f64 {
+        let migration_s = self.context.policy.epochs.migration.as_secs_f64();
+        self.config.rates.horizon_epochs * migration_s
     }
 
     /// Bundles that are worth their price, in the order in which they are to be made; each volume is in one at most.
@@ -236,16 +263,24 @@ impl<'a> Search<'a> {
         let mut taken = vec![];
         // What was decided and has not begun yet goes on, if it still pays.
         for moves in begun {
-            let free = |m: &Moved| !self.done[m.volume] && self.place[m.volume] != m.to.index();
+            let free = |m: &Moved| !self.done[m.volume] && self.at.of[m.volume] != m.to.index();
             let left: Vec<Moved> = moves.iter().copied().filter(free).collect();
-            if left.is_empty() || !self.room_for(&left) {
+            if left.is_empty() || !self.at.room_for(&self.forecast, &left) {
                 continue;
             }
             let offer = self.judged(left, Gate::Decided);
             taken.extend(offer.map(|o| self.take(o)));
         }
+        let target = self.target();
         while taken.len() < BUNDLES_MAX {
-            let Some(offer) = self.best() else { break };
+            let towards = Towards {
+                search: self,
+                target: &target,
+            };
+            let moves = self.step(&self.at, &self.seen, &towards);
+            let Some(offer) = moves.and_then(|m| towards.offer(&m)) else {
+                break;
+            };
             taken.push(self.take(offer));
         }
         // What cannot begin before the next plan is that one's to decide.
@@ -267,16 +302,16 @@ impl<'a> Search<'a> {
         };
         let after = |m: &Moved| {
             let d = m.to.index();
-            let [leave, come] = self.exchanged(d, &offer.moves);
-            let stay = self.on[d].volumes.iter().filter(|v| !leave.contains(v));
+            let [leave, come] = self.at.exchanged(d, &offer.moves);
+            let stay = self.at.on[d].volumes.iter().filter(|v| !leave.contains(v));
             let there: Vec<usize> = stay.chain(&come).copied().collect();
             on(m.volume, d, &there)
         };
         let after_us = |m: &Moved| Some(after(m).1).filter(|us| *us > 0.0);
         let relieves = match offer.moves.as_slice() {
             [only] => {
-                let from = self.place[only.volume];
-                after(only).0 >= on(only.volume, from, &self.on[from].volumes).0
+                let from = self.at.of[only.volume];
+                after(only).0 >= on(only.volume, from, &self.at.on[from].volumes).0
             }
             _ => false,
         };
@@ -286,67 +321,33 @@ impl<'a> Search<'a> {
             offer,
         };
         let moves = &bundle.offer.moves;
-        let touched = self.touched(moves);
         if bundle.offer.ahead {
             self.ahead_left -= bundle.offer.price;
         }
         for (m, t) in moves.iter().zip(&bundle.offer.timed) {
-            let size = self.size(m.volume);
-            let (from, to) = (self.place[m.volume], m.to.index());
-            for d in [from, to] {
+            for d in [self.at.of[m.volume], m.to.index()] {
                 self.copying_s[d] = self.copying_s[d].max(t.ends_s);
             }
-            self.free[from] += size;
-            self.free[to] -= size;
-            self.place[m.volume] = to;
             self.done[m.volume] = true;
-            self.on[from].volumes.retain(|v| *v != m.volume);
-            let there = &mut self.on[to].volumes;
-            let at = there.partition_point(|v| *v < m.volume);
-            there.insert(at, m.volume);
         }
-        self.seen.forget(&touched, &self.on);
-        for d in touched {
-            let volumes = std::mem::take(&mut self.on[d].volumes);
-            self.on[d] = Crowd::of(&self.forecast, d, volumes);
-            self.look_at(d);
-        }
+        let touched = self.at.make(&self.forecast, moves);
+        self.seen.forget(&touched, &self.at);
+        touched.into_iter().for_each(|d| self.look_at(d));
         bundle
-    }
-
-    /// The devices that moves leave and come to.
-    pub(super) fn touched(&self, moves: &[Moved]) -> Vec<usize> {
-        let mut touched: Vec<usize> = moves
-            .iter()
-            .flat_map(|m| [self.place[m.volume], m.to.index()])
-            .collect();
-        touched.sort_unstable();
-        touched.dedup();
-        touched
-    }
-
-    /// Whether all of them have room when all of them are made.
-    fn room_for(&self, moves: &[Moved]) -> bool {
-        let mut free = self.free.clone();
-        for m in moves {
-            free[self.place[m.volume]] += self.size(m.volume);
-            free[m.to.index()] -= self.size(m.volume);
-        }
-        moves.iter().all(|m| free[m.to.index()] >= 0)
     }
 
     /// When each move is made. What makes room goes first where there is none; a device makes one copy at a time.
     fn timed(&self, moves: &[Moved]) -> Vec<Timed> {
         let mut until = self.copying_s.clone();
         let mut timed = vec![Timed::default(); moves.len()];
-        let fits = self.free[moves[0].to.index()] >= self.size(moves[0].volume);
+        let fits = self.at.free[moves[0].to.index()] >= self.forecast.size(moves[0].volume);
         let order: Vec<usize> = match fits {
             true => (0..moves.len()).collect(),
             false => (0..moves.len()).rev().collect(),
         };
         for i in order {
             let m = &moves[i];
-            let (from, to) = (self.place[m.volume], m.to.index());
+            let (from, to) = (self.at.of[m.volume], m.to.index());
             let planned_s = self.planned_s(m.volume, m.to);
             let strained = self.strained(from, m.volume) || self.strained(to, m.volume);
             let begins = until[from].max(until[to]);
@@ -367,62 +368,77 @@ impl<'a> Search<'a> {
         self.missing[d].iter().any(|v| *v != but)
     }
 
-    /// What a bundle is worth; none if it is not worth its price, or if staying has not cost as much yet and what there is for moves in advance is
-    /// less.
-    pub(super) fn judged(&self, moves: Vec<Moved>, gate: Gate) -> Option<Offer> {
-        let Context { facts, policy, .. } = *self.context;
-        let patterns = &self.forecast.patterns;
-        let mut gains = vec![0.0; patterns.len()];
+    /// What the volumes would miss less per second with these moves made, by pattern; and if any of them surged.
+    pub(super) fn gains(&self, at: &Placement, moves: &[Moved]) -> (Vec<f64>, f64) {
+        let mut gains = vec![0.0; self.forecast.patterns.len()];
         let mut surge = 0.0;
-        for d in &self.touched(&moves) {
-            let now = &self.on[*d].now;
-            let after = self.after(*d, &moves);
+        for d in at.touched(moves) {
+            let now = &at.on[d].now;
+            let after = at.after(&self.forecast, d, moves);
             surge += now.surge - after.surge;
             let pairs = now.patterns.iter().zip(&after.patterns);
             for (gain, (before, after)) in gains.iter_mut().zip(pairs) {
                 *gain += before - after;
             }
         }
-        let rate = patterns.mean(&gains);
-        if self.mixed(rate, surge) <= 0.0 {
+        (gains, surge)
+    }
+
+    /// What they come to per second, mean over the epochs; and whether that is a burst: it is over before a copy is done, and comes to nothing.
+    pub(super) fn known(&self, gains: &[f64]) -> (f64, bool) {
+        let patterns = &self.forecast.patterns;
+        let rate = patterns.mean(gains);
+        let shares = patterns.share.iter().zip(gains);
+        let helped = shares.filter(|(_, g)| **g > 0.25 * rate).map(|(s, _)| s);
+        let burst = rate > 0.0 && helped.sum::<f64>() < self.config.rates.epochs_helped;
+        (if burst { 0.0 } else { rate }, burst)
+    }
+
+    /// What a volume's bytes cost.
+    pub(super) fn bytes_price(&self, v: usize) -> f64 {
+        let bytes = self.context.facts.volumes[v].size.as_f64();
+        bytes / (1u64 << 30) as f64 * self.config.rates.gib
+    }
+
+    /// What a copy that takes so long costs: what it takes from guests, and its bytes.
+    pub(super) fn copy_price(&self, m: &Moved, seconds: f64) -> f64 {
+        let facts = self.context.facts;
+        let (from, to) = (self.at.of[m.volume], m.to.index());
+        let rate = facts.volumes[m.volume].size.as_f64() / seconds.max(1e-3);
+        let read = rate / facts.topology.devices[from].spec.read_bandwidth.as_f64();
+        let written = rate / facts.topology.devices[to].spec.write_bandwidth.as_f64();
+        let patterns = &self.forecast.patterns;
+        let suffer = |d: usize, more: f64| {
+            let with = self.at.on[d].changed(&self.forecast, d, &[], &[], more);
+            patterns.mean(&with.patterns) - patterns.mean(&self.at.on[d].now.patterns)
+        };
+        let suffered = suffer(from, read) + suffer(to, written);
+        seconds * suffered.max(0.0) + self.bytes_price(m.volume)
+    }
+
+    /// What a bundle is worth; none if it is not worth its price, or if staying has not cost as much yet and what there is for moves in advance is
+    /// less.
+    pub(super) fn judged(&self, moves: Vec<Moved>, gate: Gate) -> Option<Offer> {
+        let policy = self.context.policy;
+        let patterns = &self.forecast.patterns;
+        let (gains, surge) = self.gains(&self.at, &moves);
+        let (known_rate, burst) = self.known(&gains);
+        if self.mixed(known_rate, surge) <= 0.0 {
             return None;
         }
-        let shares = patterns.share.iter().zip(&gains);
-        let helped: f64 = shares
-            .filter(|(_, g)| **g > 0.25 * rate)
-            .map(|(s, _)| s)
-            .sum();
-        // A burst is over before a copy is done.
-        let burst = rate > 0.0 && helped < self.config.rates.epochs_helped;
-        let known_rate = if burst { 0.0 } else { rate };
         let monitor_s = policy.epochs.monitor.as_secs_f64();
-        let migration_s = policy.epochs.migration.as_secs_f64();
         let timed = self.timed(&moves);
-        let ends_s = Timed::last(&timed);
-        let horizon = self.config.rates.horizon_epochs * migration_s;
-        let left_s = (horizon - ends_s).max(0.0);
+        let left_s = (self.horizon_s() - Timed::last(&timed)).max(0.0);
         let known_gain = known_rate * left_s;
         let ahead_gain = surge * left_s;
         let gain = self.mixed(known_gain, ahead_gain);
         if gain <= 0.0 {
             return None;
         }
-        let mut price = 0.0;
-        for (m, t) in moves.iter().zip(&timed) {
-            let (from, to) = (self.place[m.volume], m.to.index());
-            let bytes = facts.volumes[m.volume].size.as_f64();
-            let seconds = t.ends_s - t.begins_s;
-            let rate = bytes / seconds.max(1e-3);
-            let read = rate / facts.topology.devices[from].spec.read_bandwidth.as_f64();
-            let written = rate / facts.topology.devices[to].spec.write_bandwidth.as_f64();
-            let suffer = |d: usize, more: f64| {
-                let with = self.on[d].changed(&self.forecast, d, &[], &[], more);
-                patterns.mean(&with.patterns) - patterns.mean(&self.on[d].now.patterns)
-            };
-            let suffered = suffer(from, read) + suffer(to, written);
-            price += seconds * suffered.max(0.0);
-            price += bytes / (1u64 << 30) as f64 * self.config.rates.gib;
-        }
+        let each = moves.iter().zip(&timed);
+        let price: f64 = each
+            .map(|(m, t)| self.copy_price(m, t.ends_s - t.begins_s))
+            .sum();
         // What was realised: only epochs that are known to have been so, and that no move was made for before.
         let epochs = moves
             .iter()
@@ -472,7 +488,7 @@ impl<'a> Search<'a> {
         let p = self.forecast.newest();
         let of = |d: &DeviceId| {
             let d = d.index();
-            let busy = self.on[d].busy_with(&self.forecast, d, p, v);
+            let busy = self.at.on[d].busy_with(&self.forecast, d, p, v);
             let (cost, mean_us) = self.forecast.cost(v, d, p, &busy);
             (mean_us, cost)
         };

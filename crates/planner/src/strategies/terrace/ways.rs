@@ -1,134 +1,189 @@
-//! Ways to move volumes that may be worth it: by themselves, or with one that makes room.
+//! One step towards a better placement: a move by itself, or with one that makes room for it.
 
-use units::DeviceId;
-
+use super::placement::Placement;
 use super::rates::Part;
-use super::search::{Moved, Offer, Search};
+use super::search::{Moved, Search};
+use super::seen::Seen;
 use crate::Context;
 
-/// Volumes of a device that are tried to make room with.
-const EVICTED_MAX: usize = 12;
-/// Moves that are looked at closely for one bundle, of those that promise most; and of those, ones that room is made for.
+/// Moves that are looked at closely for one step, of those that may be worth most; and of those, ones that room is made for.
 const LOOKED_AT_MAX: usize = 64;
 const PAIRS_MAX: usize = 12;
+/// Devices of a tier that a volume is tried on: so many of the least used ones with room, and without.
+const DEVICES_MAX: usize = 2;
+/// Volumes of a device that are tried to make room with.
+const EVICTED_MAX: usize = 12;
 /// Devices that one who makes room is tried on.
 const ELSEWHERE_MAX: usize = 2;
 /// A cost of a device's volumes below which nothing is looked for, and harm to others below which nobody has to go for it.
-const COST_MIN: f64 = 0.02;
+pub(super) const COST_MIN: f64 = 0.02;
+
+/// What steps are held against one another by.
+pub(super) trait Goal {
+    /// Devices that a volume may go to.
+    fn reach(&self, v: usize) -> Vec<usize>;
+    /// At most what any move of a volume is worth whose device's volumes cost so much less without it.
+    fn most(&self, v: usize, relief: f64) -> f64;
+    /// At most what moves are worth that make so much less be missed per second.
+    fn at_most(&self, moves: &[Moved], less: f64) -> f64;
+    /// What they are worth; none if they are not to be made.
+    fn worth(&self, moves: &[Moved]) -> Option<f64>;
+}
+
+/// The step that is worth most so far.
+#[derive(Default)]
+struct Best {
+    worth: f64,
+    moves: Vec<Moved>,
+}
+
+impl Best {
+    fn look_at(&mut self, goal: &impl Goal, moves: &[Moved]) {
+        if let Some(worth) = goal.worth(moves)
+            && worth > self.worth
+        {
+            self.worth = worth;
+            self.moves = moves.to_vec();
+        }
+    }
+}
 
 impl Search<'_> {
-    /// The bundle that is worth most per second of copying, of those that promise most at first sight.
-    pub(super) fn best(&self) -> Option<Offer> {
-        let mut promising: Vec<(f64, Moved)> = vec![];
-        for from in 0..self.on.len() {
-            if self.now_mean(from) < COST_MIN {
-                continue;
+    /// The step that is worth most; none where none is worth anything. Who cannot be worth more than the best so far is not looked at.
+    pub(super) fn step<T>(
+        &self,
+        at: &Placement,
+        seen: &Seen<T>,
+        goal: &impl Goal,
+    ) -> Option<Vec<Moved>> {
+        let reliefs = |v: usize| {
+            let relief = self.relief(at, seen, v);
+            (goal.most(v, relief), relief, v)
+        };
+        let open = (0..at.of.len()).filter(|v| !self.done[*v]);
+        let mut volumes: Vec<(f64, f64, usize)> =
+            open.map(reliefs).filter(|(most, ..)| *most > 0.0).collect();
+        volumes.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.2.cmp(&b.2)));
+        let mut best = Best::default();
+        let mut looked_at = 0;
+        let mut crowded = vec![];
+        for (most, relief, v) in volumes {
+            if most <= best.worth || looked_at >= LOOKED_AT_MAX {
+                break;
             }
-            for v in self.on[from].volumes.iter().copied() {
-                if self.done[v] {
-                    continue;
+            for to in goal.reach(v) {
+                let first = Moved::to(v, to);
+                // Who has no room there, or crowds others, may have it if somebody goes.
+                let alone = goal.at_most(&[first], relief - self.alone(v, to));
+                let fits = at.free[to] >= self.forecast.size(v);
+                if fits && goal.at_most(&[first], relief - self.own(at, seen, v, to)) > best.worth {
+                    looked_at += 1;
+                    best.look_at(goal, &[first]);
                 }
-                let most = self.seen.relief(v, || {
-                    let left = self.on[from].changed(&self.forecast, from, &[v], &[], 0.0);
-                    self.now_mean(from) - self.mean(&left)
-                });
-                if most < COST_MIN {
-                    continue;
+                if alone > 0.0 && (!fits || self.crowds(at, first)) {
+                    looked_at += usize::from(!fits);
+                    crowded.push((alone, relief, first));
                 }
-                for to in (0..self.on.len()).filter(|to| *to != from && self.may(v, *to)) {
-                    let promise = most - self.own_cost(v, to);
-                    if promise > COST_MIN {
-                        let to = DeviceId::from_index(to);
-                        let seconds = self.planned_s(v, to) + self.config.rates.copy_s;
-                        promising.push((promise / seconds, Moved { volume: v, to }));
+            }
+        }
+        if self.config.has(Part::Room) {
+            crowded.sort_by(|a, b| b.0.total_cmp(&a.0));
+            for (_, relief, first) in crowded.into_iter().take(PAIRS_MAX) {
+                let less = relief - self.alone(first.volume, first.to.index());
+                for second in self.makes_room(at, seen, goal, first) {
+                    let (u, elsewhere) = (second.volume, second.to.index());
+                    let other = self.relief(at, seen, u) - self.alone(u, elsewhere);
+                    let moves = [first, second];
+                    if goal.at_most(&moves, less + other) > best.worth {
+                        best.look_at(goal, &moves);
                     }
                 }
             }
         }
-        promising.sort_by(|a, b| {
-            let of = |m: &Moved| (m.volume, m.to);
-            b.0.total_cmp(&a.0).then_with(|| of(&a.1).cmp(&of(&b.1)))
-        });
-        let mut best: Option<Offer> = None;
-        let mut offer = |moves: Vec<Moved>| {
-            if let Some(b) = self.seen.offer(self, moves)
-                && best
-                    .as_ref()
-                    .is_none_or(|a| b.worth(&self.config.rates) > a.worth(&self.config.rates))
-            {
-                best = Some(b);
-            }
-        };
-        let pairs_max = match self.config.has(Part::Room) {
-            true => PAIRS_MAX,
-            false => 0,
-        };
-        let mut pairs = 0;
-        for (_, first) in promising.into_iter().take(LOOKED_AT_MAX) {
-            let (v, to) = (first.volume, first.to.index());
-            if self.free[to] >= self.size(v) {
-                offer(vec![first]);
-                if !self.crowded(first) {
-                    continue;
-                }
-            }
-            if pairs < pairs_max {
-                pairs += 1;
-                for second in self.makes_room(first) {
-                    offer(vec![first, second]);
-                }
-            }
-        }
-        best
+        Some(best.moves).filter(|m| !m.is_empty())
+    }
+
+    /// What a volume's device would cost less without it.
+    fn relief<T>(&self, at: &Placement, seen: &Seen<T>, v: usize) -> f64 {
+        seen.relief(v, || {
+            let from = at.of[v];
+            let left = at.on[from].changed(&self.forecast, from, &[v], &[], 0.0);
+            self.mean(&at.on[from].now) - self.mean(&left)
+        })
     }
 
     /// What a volume would cost by itself on a device beside those that are there.
-    fn own_cost(&self, v: usize, d: usize) -> f64 {
-        let cost = || self.mean(&self.on[d].own(&self.forecast, d, v));
-        self.seen.own(v, d, cost)
+    fn own<T>(&self, at: &Placement, seen: &Seen<T>, v: usize, d: usize) -> f64 {
+        seen.own(v, d, || self.mean(&at.on[d].own(&self.forecast, d, v)))
+    }
+
+    /// What it would cost on a device that it has to itself: nowhere is it less.
+    fn alone(&self, v: usize, d: usize) -> f64 {
+        self.mean(&self.forecast.alone(v, d))
     }
 
     /// Whether those on a device, or the volume itself, would miss something if it came.
-    fn crowded(&self, first: Moved) -> bool {
+    fn crowds(&self, at: &Placement, first: Moved) -> bool {
         let to = first.to.index();
-        let after = self.mean(&self.after(to, &[first]));
-        after - self.now_mean(to) > COST_MIN
+        let after = self.mean(&at.after(&self.forecast, to, &[first]));
+        after - self.mean(&at.on[to].now) > COST_MIN
     }
 
     /// Moves that make room for one: of volumes of little weight on its target, wherever there is room for them.
-    fn makes_room(&self, first: Moved) -> Vec<Moved> {
+    fn makes_room<T>(
+        &self,
+        at: &Placement,
+        seen: &Seen<T>,
+        goal: &impl Goal,
+        first: Moved,
+    ) -> Vec<Moved> {
         let (v, to) = (first.volume, first.to.index());
-        let (from, size) = (self.place[v], self.size(v));
-        let stays = |u: &usize| !self.done[*u] && self.free[to] + self.size(*u) >= size;
-        let mut others: Vec<usize> = self.on[to].volumes.iter().copied().filter(stays).collect();
+        let size = |v: usize| self.forecast.size(v);
+        let stays = |u: &usize| !self.done[*u] && at.free[to] + size(*u) >= size(v);
+        let mut others: Vec<usize> = at.on[to].volumes.iter().copied().filter(stays).collect();
         let weight = |u: &usize| self.forecast.class(*u).weight;
         others.sort_by(|a, b| {
-            let by_size = || self.size(*a).cmp(&self.size(*b));
-            weight(a)
-                .total_cmp(&weight(b))
-                .then_with(by_size)
-                .then(a.cmp(b))
+            let by_weight = weight(a).total_cmp(&weight(b));
+            by_weight.then(size(*a).cmp(&size(*b))).then(a.cmp(b))
         });
         let mut found = vec![];
         for u in others.into_iter().take(EVICTED_MAX) {
-            let mut elsewhere: Vec<(f64, usize)> = (0..self.free.len())
-                .filter(|d| *d != to && self.may(u, *d))
-                .filter(|other| {
-                    let left = self.free[*other] + if *other == from { size } else { 0 };
-                    // One of the two has to find room before the other has left.
-                    let begins = self.free[to] >= size || self.free[*other] >= self.size(u);
-                    left >= self.size(u) && begins
-                })
-                .map(|other| (self.own_cost(u, other), other))
-                .collect();
+            let fits = |other: &usize| {
+                let left = at.free[*other] + if *other == at.of[v] { size(v) } else { 0 };
+                // One of the two has to find room before the other has left.
+                let begins = at.free[to] >= size(v) || at.free[*other] >= size(u);
+                *other != to && left >= size(u) && begins
+            };
+            let reach = goal.reach(u).into_iter().filter(fits);
+            let mut elsewhere: Vec<(f64, usize)> =
+                reach.map(|d| (self.own(at, seen, u, d), d)).collect();
             elsewhere.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
             let there = elsewhere.into_iter().take(ELSEWHERE_MAX);
-            found.extend(there.map(|(_, other)| Moved {
-                volume: u,
-                to: DeviceId::from_index(other),
-            }));
+            found.extend(there.map(|(_, other)| Moved::to(u, other)));
         }
         found
+    }
+
+    /// Devices that a volume may be tried on: the least used ones of every tier, with room and without, and the one that it is on now.
+    pub(super) fn reach(&self, at: &Placement, v: usize) -> Vec<usize> {
+        let size = self.forecast.size(v);
+        let origin = self.at.of[v];
+        let mut reach = vec![];
+        for tier in &self.context.facts.topology.tiers {
+            let devices = tier.devices.iter().map(|d| d.index());
+            let open = |d: &usize| *d != at.of[v] && *d != origin && self.may(v, *d);
+            let (roomy, full): (Vec<usize>, Vec<usize>) =
+                devices.filter(open).partition(|d| at.free[*d] >= size);
+            for mut of in [roomy, full] {
+                let used = |d: &usize| at.on[*d].mean.share;
+                of.sort_by(|a, b| used(a).total_cmp(&used(b)).then(a.cmp(b)));
+                reach.extend(of.into_iter().take(DEVICES_MAX));
+            }
+        }
+        if origin != at.of[v] {
+            reach.push(origin);
+        }
+        reach
     }
 
     /// Whether a volume may go to a device: rules, and rest after its last move.
