@@ -191,7 +191,12 @@ impl<'a> Search<'a> {
         // What is fuller than it should be stays so: volumes may change places there.
         let free = |d: usize| plannable(facts, policy, DeviceId::from_index(d)).max(0);
         let forecast = Forecast::new(facts, histories, learned, config);
-        let at = Placement::new(&forecast, place, (0..devices).map(free).collect());
+        let mut free: Vec<i128> = (0..devices).map(free).collect();
+        for m in moving.clone() {
+            // Has left when the copy ends, which whoever comes has to wait for.
+            free[m.from.index()] += forecast.size(m.volume.index());
+        }
+        let at = Placement::new(&forecast, place, free);
         let mut search = Self {
             context,
             histories,

@@ -1,5 +1,7 @@
 //! One step towards a better placement: a move by itself, or with one that makes room for it.
 
+use units::VolumeId;
+
 use super::placement::Placement;
 use super::rates::Part;
 use super::search::{Moved, Search};
@@ -190,7 +192,8 @@ impl Search<'_> {
     fn may(&self, v: usize, d: usize) -> bool {
         let Context { facts, policy, .. } = *self.context;
         let device = &facts.topology.devices[d];
-        if policy.takes_no_data(device.tier) {
+        let pinned = policy.pin_of(VolumeId::from_index(v));
+        if policy.takes_no_data(device.tier) || pinned.is_some_and(|tier| tier != device.tier) {
             return false;
         }
         let epochs = self.config.rates.rest_epochs;
