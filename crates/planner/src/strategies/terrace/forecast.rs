@@ -5,7 +5,7 @@ use model::{Facts, SloClass, SloStatistic};
 use super::TerraceConfig;
 use super::crowd::Costs;
 use super::history::{EPOCHS, History, Sample};
-use super::latency::{Busy, Latency, Load, Use};
+use super::latency::{Arrivals, Busy, Latency, Load, Use};
 use super::learned::Learned;
 use super::patterns::Patterns;
 use super::rates::Part;
@@ -36,6 +36,8 @@ pub(super) struct Forecast<'a> {
     /// Measured over modelled latency, by device, and measured over told use.
     pub(super) slower: Vec<f64>,
     pub(super) factors: Vec<f64>,
+    /// How requests come in, by volume.
+    arrivals: Vec<Arrivals>,
     /// Spread of predictions elsewhere.
     pub(super) sigma_there: f64,
     /// Epochs of the history.
@@ -117,6 +119,10 @@ impl<'a> Forecast<'a> {
             config,
             slower: devices.map(slower).collect(),
             factors,
+            arrivals: histories
+                .iter()
+                .map(|h| learned.arrivals(h.queue()))
+                .collect(),
             sigma_there: learned.sigma(config.rates.sigma_there),
             patterns,
             typical,
@@ -142,10 +148,12 @@ impl<'a> Forecast<'a> {
             for p in 0..self.patterns.len() {
                 let busy = self.busy(d, p, volumes, 0.0);
                 for v in volumes {
+                    let wait = busy.wait(&self.use_at(*v, d, p), &self.arrivals[*v]);
                     let target = self.class(*v).target;
                     let statistic = target.map_or(SloStatistic::Mean, |t| t.statistic);
                     let t = &mut self.typical[v * self.patterns.len() + p];
-                    let model = Latency::of(&facts.topology.devices[d].spec, &t.load, &busy);
+                    let spec = &facts.topology.devices[d].spec;
+                    let model = Latency::of(spec, &t.load, busy.rho, wait);
                     let modelled = model.mean_us * self.slower[d];
                     let measured = t.here.filter(|_| model.mean_us > 0.0);
                     let measured = measured.filter(|_| self.config.has(Part::Volumes));
@@ -253,9 +261,11 @@ impl<'a> Forecast<'a> {
             return 0.0;
         }
         let others = others.at_least_nothing();
-        let busy = Busy::of_sum(others.plus(&self.surge_uses[v * self.factors.len() + d], 1.0));
+        let own = self.surge_uses[v * self.factors.len() + d];
+        let busy = Busy::of_sum(others.plus(&own, 1.0));
+        let wait = busy.wait(&own, &self.arrivals[v]);
         let class = self.class(v);
-        let model = Latency::of(&self.facts.topology.devices[d].spec, surge, &busy);
+        let model = Latency::of(&self.facts.topology.devices[d].spec, surge, busy.rho, wait);
         let (mean, stat) = self.differs(v);
         let mean_us = model.mean_us * self.slower[d] * libm::sqrt(mean);
         let statistic = class.target.map_or(0.0, |t| {
@@ -318,7 +328,8 @@ impl<'a> Forecast<'a> {
         }
         let volume = &facts.volumes[v];
         let class = self.class(v);
-        let model = Latency::of(&facts.topology.devices[d].spec, &t.load, busy);
+        let wait = busy.wait(&self.use_at(v, d, p), &self.arrivals[v]);
+        let model = Latency::of(&facts.topology.devices[d].spec, &t.load, busy.rho, wait);
         // What is measured where it is says how it differs there, as long as it is the same kind of there: waiting or not.
         let same = volume.device.index() == d && t.full_here == busy.full();
         let (of_mean, of_stat, sigma) = match t.differs_here.filter(|_| same) {

@@ -4,7 +4,7 @@ use model::{Facts, LatencySummary, Measured, Op, SloStatistic, VolumeFacts};
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
-use super::latency::{Busy, Latency, Load};
+use super::latency::{Latency, Load, Use, Wait};
 use super::learned::{DeviceNow, Learned};
 
 /// Epochs that are kept.
@@ -38,6 +38,8 @@ const HIDDEN_POWER: f64 = 0.3;
 const HIDDEN_MAX: f64 = 12.0;
 /// Requests from which an epoch says something about latency.
 pub(super) const REQUESTS_MIN: u64 = 20;
+/// Epochs of which it is kept how many of its own requests one waited behind.
+const QUEUES: usize = 5;
 /// What an epoch keeps of how a volume differs from what the model says.
 const DIFFERS_KEEPS: f64 = 0.7;
 
@@ -58,7 +60,7 @@ pub(super) struct Sample {
     pub outstanding: f64,
     /// Whether its device was full and it had as much in flight as it ever has: then it may have asked for more than it got.
     pub held_up: bool,
-    /// Whether a copy was going on on its device: what it was like without one is not known.
+    /// Whether a copy was going on on its device, or it was on another one: what it is like here without one is not known.
     pub disturbed: bool,
 }
 
@@ -118,6 +120,10 @@ pub(super) struct History {
     depth: f64,
     /// Logarithms of measured over modelled, where its device was calm: of the mean, and of the objective's statistic over the mean.
     differs: Option<(f64, f64)>,
+    /// Its own requests that one of them waited behind, on average, in epochs of late.
+    queues: Vec<f64>,
+    /// The device that it was on.
+    device: String,
     planned: Option<Planned>,
 }
 
@@ -196,6 +202,11 @@ impl History {
         let known = m.ios() >= REQUESTS_MIN;
         self.depth = m.outstanding.max(self.depth * DEMAND_KEEPS);
         let full = busy.rho > FULL;
+        let name = &facts.topology.devices[device].name;
+        if self.device != *name {
+            self.device.clone_from(name);
+            self.samples.iter_mut().for_each(|s| s.disturbed = true);
+        }
         let sample = Sample {
             stat_us: stat_us(&m, statistic).filter(|_| m.ios() > 0),
             held_up: full && m.outstanding >= DEPTH_USED * self.depth(),
@@ -204,8 +215,8 @@ impl History {
         };
         let load = sample.load();
         // What it gets where it is not held up is what it asks for; elsewhere it is at least that.
-        let bare =
-            Latency::of(spec, &load, &Busy::default()).mean_us * learned.latency(facts, device);
+        let slow = learned.latency(facts, device);
+        let bare = Latency::of(spec, &load, 0.0, Wait::default()).mean_us * slow;
         let slower = sample.mean_us.unwrap_or(0.0) / bare.max(1e-3);
         let hidden = libm::pow(slower.max(1.0), HIDDEN_POWER).min(HIDDEN_MAX);
         self.demand = match (sample.held_up, self.seen_free) {
@@ -218,17 +229,27 @@ impl History {
             .last_moved
             .is_some_and(|at| facts.at.saturating_sub(at).0 <= AFTER_MOVE * m.window.0);
         let own_doing = moved || full || self.samples.iter().any(|s| s.held_up);
+        let kept = |before: f64, now: f64| DIFFERS_KEEPS * before + (1.0 - DIFFERS_KEEPS) * now;
         if let (Some(stat), Some(mean)) = (sample.stat_us, sample.mean_us)
             && known
             && !sample.disturbed
             && busy.rho < CALM
             && mean > 0.0
         {
-            let modelled = Latency::of(spec, &load, busy);
-            let of_mean = libm::log(mean / (modelled.mean_us * learned.latency(facts, device)));
+            let own = Use::of(spec, &load, self.depth(), learned.usage(facts, device));
+            let plain = Latency::of(spec, &load, busy.rho, Wait::default()).mean_us;
+            let waits_s = (mean / slow - plain) * 1e-6;
+            let (queue, of_open) = learned.waited(busy, &own, waits_s);
+            self.queues.push(queue);
+            if self.queues.len() > QUEUES {
+                self.queues.remove(0);
+            }
+            learned.own_waits(of_open);
+            let wait = busy.wait(&own, &learned.arrivals(self.queue()));
+            let modelled = Latency::of(spec, &load, busy.rho, wait);
+            let of_mean = libm::log(mean / (modelled.mean_us * slow));
             let of_stat = libm::log(stat / mean / modelled.ratio(statistic));
             let now = (of_mean.clamp(-1.0, 1.0), of_stat.clamp(-1.0, 1.0));
-            let kept = |before: f64, now: f64| DIFFERS_KEEPS * before + (1.0 - DIFFERS_KEEPS) * now;
             self.differs = Some(match self.differs {
                 Some(before) => (kept(before.0, now.0), kept(before.1, now.1)),
                 None => now,
@@ -351,6 +372,14 @@ impl History {
             true => None,
             false => self.turns().last().copied(),
         }
+    }
+
+    /// Its own requests that one of them waits behind, as far as is known.
+    pub(super) fn queue(&self) -> Option<f64> {
+        // The median: a burst in which its device is full says nothing of another device.
+        let mut queues = self.queues.clone();
+        queues.sort_by(f64::total_cmp);
+        queues.get((queues.len().max(1) - 1) / 2).copied()
     }
 
     /// How it differs from the model where nothing is full: factors of the mean, and of the objective's statistic over the mean.

@@ -73,22 +73,42 @@ impl Use {
     }
 }
 
+/// How requests of a volume come in, which decides how long they wait where not everybody waits.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Arrivals {
+    /// Wait behind requests of other volumes, over that of an open queue of requests that come at random.
+    pub others: f64,
+    /// Wait behind its own requests: in requests, where that is known, ...
+    pub queue: Option<f64>,
+    /// ... and over that of an open queue where it is not.
+    pub own: f64,
+}
+
+/// How long a volume's requests wait for their turn.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Wait {
+    /// Mean, seconds.
+    pub mean_s: f64,
+    /// Squared coefficient of variation.
+    pub cv2: f64,
+}
+
 /// How busy a device is.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Busy {
     /// Share of its time that is asked for; above 1 where more is asked for than it can do.
     pub rho: f64,
-    /// Mean time that a request waits for its turn, seconds.
-    pub wait_s: f64,
-    /// Squared coefficient of variation of that wait.
-    pub wait_cv2: f64,
+    /// See [`Use`], of all that use it.
+    residual_s: f64,
+    queue_s: f64,
+    /// Response time where it is full, seconds.
+    full_s: f64,
 }
 
 impl Busy {
     /// Under these loads and `more` of its time besides.
     ///
-    /// Below its caps the mean wait is that of Pollaczek and Khinchine, and no longer than a queue of all requests that can be in flight. At
-    /// its caps every volume gets what it asks for or what its slots bring around, whichever is less: the response time R solves
+    /// At its caps every volume gets what it asks for or what its slots bring around, whichever is less: the response time R solves
     /// Σ min(share, queue/R) = 1 (asymptotic bound of a closed network; Denning and Buzen, Computing Surveys 1978).
     pub(super) fn of(uses: impl Iterator<Item = Use> + Clone, more: f64) -> Self {
         let mut sum = Use::default();
@@ -98,15 +118,15 @@ impl Busy {
             sum.queue_s += u.queue_s;
         }
         let rho = sum.share + more;
-        // What copies add waits like the rest.
-        let residual_s = sum.residual_s * rho / sum.share.max(1e-9);
-        let open_s = residual_s / (2.0 * (1.0 - rho.min(FULL)));
+        let open = Self {
+            rho,
+            // What copies add waits like the rest.
+            residual_s: sum.residual_s * rho / sum.share.max(1e-9),
+            queue_s: sum.queue_s,
+            full_s: 0.0,
+        };
         if rho < FULL {
-            return Self {
-                rho,
-                wait_s: open_s.min(sum.queue_s),
-                wait_cv2: 2.0 / rho.max(0.02) - 1.0,
-            };
+            return open;
         }
         // Who asks for less than its slots would bring around is not held up by their number.
         let left = (FULL - more).max(0.1);
@@ -129,10 +149,35 @@ impl Busy {
             response_s = next;
         }
         Self {
-            rho,
-            wait_s: response_s.min(WAIT_MAX_S),
-            wait_cv2: FULL_CV2,
+            full_s: response_s.min(WAIT_MAX_S),
+            ..open
         }
+    }
+
+    /// How long the requests of one of them wait. Where the device is full, as everybody does; below that behind what others have there, by the mean
+    /// wait of Pollaczek and Khinchine, and behind its own, and no longer than a queue of all requests that can be in flight.
+    pub(super) fn wait(&self, own: &Use, arrivals: &Arrivals) -> Wait {
+        if self.full() {
+            return Wait {
+                mean_s: self.full_s,
+                cv2: FULL_CV2,
+            };
+        }
+        let open = |residual_s: f64| residual_s.max(0.0) / (2.0 * (1.0 - self.rho));
+        let behind_own = match arrivals.queue {
+            Some(requests) => requests * own.residual_s / own.share.max(1e-12),
+            None => arrivals.own * open(own.residual_s),
+        };
+        let mean_s = arrivals.others * open(self.residual_s - own.residual_s) + behind_own;
+        Wait {
+            mean_s: mean_s.min(self.queue_s),
+            cv2: 2.0 / self.rho.max(0.02) - 1.0,
+        }
+    }
+
+    /// What others have on the device alone would make a request wait, if they came at random.
+    pub(super) fn behind_others_s(&self, own: &Use) -> f64 {
+        (self.residual_s - own.residual_s).max(0.0) / (2.0 * (1.0 - self.rho.min(FULL)))
     }
 
     /// The same of a sum of uses, where nobody asks for less than its slots bring around.
@@ -155,13 +200,13 @@ pub(super) struct Latency {
 }
 
 impl Latency {
-    /// Of a load on a device that is so busy; of nothing where nothing is asked for.
-    pub(super) fn of(spec: &DeviceSpec, load: &Load, busy: &Busy) -> Self {
+    /// Of a load on a device with so much of its time in use, with that wait; of nothing where nothing is asked for.
+    pub(super) fn of(spec: &DeviceSpec, load: &Load, rho: f64, wait: Wait) -> Self {
         let total = load.total();
         if total <= 0.0 {
             return Self::default();
         }
-        let factor = spec.curve.factor(busy.rho.min(1.0));
+        let factor = spec.curve.factor(rho.min(1.0));
         let reads = load.iops[0] / total;
         let transfer = [
             load.bytes[0] * 1e6 / spec.read_bandwidth.as_f64(),
@@ -172,17 +217,25 @@ impl Latency {
             spec.write_latency.as_micros_f64() * factor,
         ];
         let of = [device[0] + transfer[0], device[1] + transfer[1]];
-        let wait_us = busy.wait_s * 1e6;
+        let wait_us = wait.mean_s * 1e6;
         let mean_us = reads * of[0] + (1.0 - reads) * of[1] + wait_us;
         let jitter = libm::expm1(spec.jitter_sigma * spec.jitter_sigma);
         let variance = reads * device[0] * device[0] * jitter
             + (1.0 - reads) * device[1] * device[1] * jitter
             + reads * (1.0 - reads) * (of[0] - of[1]) * (of[0] - of[1])
-            + busy.wait_cv2 * wait_us * wait_us;
+            + wait.cv2 * wait_us * wait_us;
         Self {
             mean_us,
             cv2: variance / (mean_us * mean_us).max(1e-9),
         }
+    }
+
+    /// Half of the requests of one kind take no longer than this where nobody waits, microseconds.
+    pub(super) fn median_us(spec: &DeviceSpec, op: Op, bytes: f64, rho: f64) -> f64 {
+        let transfer_us = spec.bare_latency_us(op, bytes) - spec.bare_latency_us(op, 0.0);
+        let sigma = spec.jitter_sigma;
+        let device_us = spec.bare_latency_us(op, 0.0) * spec.curve.factor(rho.min(1.0));
+        device_us * libm::exp(-sigma * sigma / 2.0) + transfer_us
     }
 
     /// A statistic over the mean, of a log-normal with this variation.

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use model::Facts;
+use model::{DeviceSpec, Facts, Flow, Measured, Op};
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
 use super::history::{CALM, REQUESTS_MIN, Sample};
-use super::latency::{Busy, Latency, Use};
+use super::latency::{Arrivals, Busy, Latency, Use};
 
 /// What an epoch keeps of what was known before.
 const KEEPS: f64 = 0.8;
@@ -18,12 +18,28 @@ const USE_MIN: f64 = 0.03;
 /// What one more copy leaves of what was known of their speed.
 const COPY_KEEPS: f64 = 0.7;
 /// Share of the planned rate that copies reach, at first: where nobody misses an objective, and where somebody does.
-const COPY_PRIOR: [f64; 2] = [0.8, 0.3];
+const COPY_PRIOR: [f64; 2] = [0.95, 0.6];
+/// Waits over those of an open queue at first: behind requests of other volumes, and of the volume itself, which most do not issue at random.
+const WAITS_PRIOR: [f64; 2] = [0.7, 0.4];
+/// What the prior counts, and what one more observation leaves of what was known.
+const WAITS_WEIGHT: f64 = 3.0;
+const WAITS_KEEP: f64 = 0.97;
+/// Most that waits may be over those of an open queue.
+const WAITS_MAX: f64 = 2.0;
+/// Share of all waiting from which others are taken to be what a volume waits for.
+const OTHERS_MIN: f64 = 0.8;
+/// Waits below which nothing is learned of them, seconds.
+const WAITED_MIN_S: f64 = 5e-6;
+/// Use of a device up to which half of all requests wait for nobody.
+const MEDIAN_MAX: f64 = 0.5;
 
 /// What is known of devices, by name.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Learned {
     devices: BTreeMap<String, DeviceLearned>,
+    /// Waits behind other volumes' requests over those of an open queue, added up by weight, and the weight; the same behind a volume's own.
+    others: (f64, f64),
+    own: (f64, f64),
     /// Squared logarithmic errors of predictions, and how many, decayed.
     errors: (f64, f64),
     /// Copies under way, by volume.
@@ -60,6 +76,33 @@ pub(super) struct DeviceNow {
     pub busy: Busy,
     /// Whether something was copied from it or to it.
     pub disturbed: bool,
+}
+
+/// Measured over told latency of a volume's device; none where nothing can be said. Where half of all requests wait for nobody, by their median:
+/// what waits for the volume's own requests is not the device's doing.
+fn slower(spec: &DeviceSpec, m: &Measured, busy: &Busy, learned: &Learned) -> Option<f64> {
+    let each = [(Op::Read, &m.reads), (Op::Write, &m.writes)];
+    let known = |f: &Flow| f.ios > 0 && f.latency.p50_us > 0.0;
+    if busy.rho <= MEDIAN_MAX && each.iter().any(|(_, f)| known(f)) {
+        let (mut logs, mut ios) = (0.0, 0.0);
+        for (op, f) in each.iter().filter(|(_, f)| known(f)) {
+            let told = Latency::median_us(spec, *op, m.mean_bytes(*op), busy.rho);
+            logs += f.ios as f64 * libm::log(f.latency.p50_us / told);
+            ios += f.ios as f64;
+        }
+        return Some(libm::exp(logs / ios));
+    }
+    let load = Sample::of(0, m).load();
+    let own = Use::of(spec, &load, m.outstanding.max(1.0), 1.0);
+    let wait = busy.wait(&own, &learned.arrivals(None));
+    let plain = Latency::of(spec, &load, busy.rho, wait).mean_us;
+    let mean = m.latency_mean_us()?;
+    (mean > 0.0 && plain > 0.0).then(|| mean / plain)
+}
+
+/// A mean with what it was taken to be at first.
+fn waits((sum, weight): (f64, f64), prior: f64) -> f64 {
+    ((sum + WAITS_WEIGHT * prior) / (weight + WAITS_WEIGHT)).clamp(0.0, WAITS_MAX)
 }
 
 fn factor((sum, weight): (f64, f64)) -> f64 {
@@ -103,11 +146,10 @@ impl Learned {
                 if m.ios() < REQUESTS_MIN || v.calibrating || rho > CALM {
                     continue;
                 }
-                let sample = Sample::of(facts.epoch, &m);
-                let plain = Latency::of(&device.spec, &sample.load(), &busy).mean_us;
-                if let Some(mean) = sample.mean_us.filter(|us| *us > 0.0 && plain > 0.0) {
-                    let weight = libm::sqrt(m.ios() as f64);
-                    ratios += weight * libm::log(mean / plain).clamp(-2.0, 2.0);
+                let by = slower(&device.spec, &m, &busy, &next);
+                let weight = libm::sqrt(m.ios() as f64);
+                if let Some(by) = by {
+                    ratios += weight * libm::log(by).clamp(-2.0, 2.0);
                     weights += weight;
                 }
             }
@@ -149,6 +191,43 @@ impl Learned {
     /// Measured over told use.
     pub(super) fn usage(&self, facts: &Facts, device: usize) -> f64 {
         factor(self.of(facts, device).usage)
+    }
+
+    /// How requests of a volume come in that waits behind so many of its own, if that is known.
+    pub(super) fn arrivals(&self, queue: Option<f64>) -> Arrivals {
+        Arrivals {
+            others: waits(self.others, WAITS_PRIOR[0]),
+            own: waits(self.own, WAITS_PRIOR[1]),
+            queue,
+        }
+    }
+
+    /// What it says that a volume's requests wait so long on a device: how many of its own one of them waits behind, and that over what it would be
+    /// if they came at random, where there is something to say.
+    pub(super) fn waited(&mut self, busy: &Busy, own: &Use, waits_s: f64) -> (f64, Option<f64>) {
+        let others_s = busy.behind_others_s(own);
+        let own_s = own.residual_s / (2.0 * (1.0 - busy.rho));
+        if others_s > OTHERS_MIN * (others_s + own_s) && others_s > WAITED_MIN_S {
+            let ratio = (waits_s / others_s).clamp(0.0, WAITS_MAX);
+            self.others = (
+                WAITS_KEEP * self.others.0 + ratio,
+                WAITS_KEEP * self.others.1 + 1.0,
+            );
+        }
+        let behind_s = (waits_s - waits(self.others, WAITS_PRIOR[0]) * others_s).max(0.0);
+        let queue = behind_s * own.share / own.residual_s.max(1e-18);
+        (queue, (own_s > WAITED_MIN_S).then(|| behind_s / own_s))
+    }
+
+    /// A volume waited so long behind its own requests, over what it would be if they came at random.
+    pub(super) fn own_waits(&mut self, ratio: Option<f64>) {
+        if let Some(ratio) = ratio {
+            let ratio = ratio.clamp(0.0, WAITS_MAX);
+            self.own = (
+                WAITS_KEEP * self.own.0 + ratio,
+                WAITS_KEEP * self.own.1 + 1.0,
+            );
+        }
     }
 
     /// What came of a prediction: the logarithm of observed over predicted.

@@ -39,7 +39,8 @@ fn option(search: &Search<'_>, seen: &DeviceNow, newcomer: &Newcomer, d: usize) 
     };
     let now = Busy::of(uses.clone(), unknown);
     let after = Busy::of(uses.chain([own_use]), unknown);
-    let latency = Latency::of(spec, &load, &after);
+    let wait = after.wait(&own_use, &search.learned.arrivals(None));
+    let latency = Latency::of(spec, &load, after.rho, wait);
     let mean_us = latency.mean_us * forecast.slower[d];
     let (mut own, mut latency_us, mut range_us) = (0.0, None, None);
     if load.total() > 0.0 && mean_us > 0.0 {

@@ -110,7 +110,7 @@ pub(super) enum Gate {
 pub(super) struct Search<'a> {
     pub(super) context: &'a Context<'a>,
     pub(super) histories: &'a [&'a History],
-    learned: &'a Learned,
+    pub(super) learned: &'a Learned,
     pub(super) config: &'a TerraceConfig,
     pub(super) forecast: Forecast<'a>,
     /// Where every volume is by now, in this plan.

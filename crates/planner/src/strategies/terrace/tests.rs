@@ -5,7 +5,7 @@ use super::TerraceConfig;
 use super::crowd::{Costs, Crowd};
 use super::forecast::Forecast;
 use super::history::{EPOCHS, History, Sample};
-use super::latency::{Busy, FULL, Use};
+use super::latency::{Arrivals, Busy, FULL, Use};
 use super::learned::Learned;
 use super::patterns::Patterns;
 
@@ -83,14 +83,40 @@ fn asks(share: f64, in_flight: f64) -> Use {
     }
 }
 
+/// Requests that come at random.
+const RANDOM: Arrivals = Arrivals {
+    others: 1.0,
+    queue: None,
+    own: 1.0,
+};
+
 #[test]
 fn the_wait_is_that_of_an_open_queue_until_all_who_can_wait_do() {
     let half = Busy::of([asks(0.2, 50.0), asks(0.3, 50.0)].into_iter(), 0.0);
-    assert!((half.wait_s - 0.5e-3).abs() < 1e-9, "{half:?}");
+    let wait = half.wait(&asks(0.2, 50.0), &RANDOM);
+    assert!((wait.mean_s - 0.5e-3).abs() < 1e-9, "{wait:?}");
     assert!(!half.full());
     // Two requests in flight never wait for more than two.
     let few = Busy::of([asks(0.95, 2.0)].into_iter(), 0.0);
-    assert!((few.wait_s - 2e-3).abs() < 1e-9, "{few:?}");
+    let wait = few.wait(&asks(0.95, 2.0), &RANDOM);
+    assert!((wait.mean_s - 2e-3).abs() < 1e-9, "{wait:?}");
+}
+
+#[test]
+fn who_issues_its_requests_evenly_waits_only_behind_others_and_who_issues_them_together_behind_its_own()
+ {
+    let [a, b] = [asks(0.2, 50.0), asks(0.3, 50.0)];
+    let half = Busy::of([a, b].into_iter(), 0.0);
+    let evenly = Arrivals {
+        queue: Some(0.0),
+        ..RANDOM
+    };
+    assert!((half.wait(&a, &evenly).mean_s - 0.3e-3).abs() < 1e-9);
+    let together = Arrivals {
+        queue: Some(4.0),
+        ..RANDOM
+    };
+    assert!((half.wait(&a, &together).mean_s - 4.3e-3).abs() < 1e-9);
 }
 
 #[test]
@@ -99,9 +125,10 @@ fn on_a_full_device_who_asks_for_little_gets_it_and_the_others_share_the_rest() 
     let busy = Busy::of([asks(0.1, 40.0), asks(2.0, 8.0)].into_iter(), 0.0);
     assert!(busy.full());
     let expected_s = 8e-3 / (FULL - 0.1);
-    assert!((busy.wait_s / expected_s - 1.0).abs() < 0.01, "{busy:?}");
+    let wait_s = |b: &Busy| b.wait(&asks(0.1, 40.0), &RANDOM).mean_s;
+    assert!((wait_s(&busy) / expected_s - 1.0).abs() < 0.01, "{busy:?}");
     let more = Busy::of([asks(0.1, 40.0), asks(3.0, 16.0)].into_iter(), 0.0);
-    assert!(more.wait_s > 1.9 * busy.wait_s, "{more:?}");
+    assert!(wait_s(&more) > 1.9 * wait_s(&busy), "{more:?}");
 }
 
 #[test]
