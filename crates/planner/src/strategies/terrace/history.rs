@@ -12,7 +12,7 @@ pub(super) const EPOCHS: usize = 16;
 /// A load that differs by this share from what it was ...
 const CHANGE: f64 = 0.25;
 /// ... for so many epochs has changed.
-const CHANGE_EPOCHS: usize = 2;
+const CHANGE_EPOCHS: usize = 3;
 /// Requests per second below which a load does not change.
 const CHANGE_IOPS_MIN: f64 = 5.0;
 /// Whose load turned round this often within [`TURNS_WITHIN`] takes turns: what it did before goes on counting.

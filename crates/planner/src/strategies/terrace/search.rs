@@ -26,6 +26,11 @@ use crate::rate::copy_bandwidth;
 /// Bundles of one plan.
 const BUNDLES_MAX: usize = 12;
 
+/// Share of the mean gain from which an epoch is one that a bundle helps.
+const HELPED: f64 = 0.25;
+/// Epochs in which a bundle has to have been missed.
+const EPOCHS_MIN: usize = 3;
+
 /// One move.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Moved {
@@ -394,7 +399,7 @@ impl<'a> Search<'a> {
         let patterns = &self.forecast.patterns;
         let rate = patterns.mean(gains);
         let shares = patterns.share.iter().zip(gains);
-        let helped = shares.filter(|(_, g)| **g > 0.25 * rate).map(|(s, _)| s);
+        let helped = shares.filter(|(_, g)| **g > HELPED * rate).map(|(s, _)| s);
         let burst = rate > 0.0 && helped.sum::<f64>() < self.config.rates.epochs_helped;
         (if burst { 0.0 } else { rate }, burst)
     }
@@ -450,10 +455,11 @@ impl<'a> Search<'a> {
             .map(|m| self.regretted(m.volume))
             .min()
             .unwrap_or(0);
-        let newest = patterns.of.iter().rev().take(epochs);
-        let realised = newest.map(|p| gains[*p]).sum::<f64>() * monitor_s;
-        // What a burst has cost says nothing of what comes.
-        let paid = !burst && realised >= self.config.rates.regret * price;
+        let newest = patterns.of.iter().rev().take(epochs).map(|p| gains[*p]);
+        let realised = newest.clone().sum::<f64>() * monitor_s;
+        // What a burst has cost says nothing of what comes, and of few epochs it is not known whether they are one.
+        let missed = newest.filter(|gain| *gain > HELPED * known_rate).count();
+        let paid = !burst && missed >= EPOCHS_MIN && realised >= self.config.rates.regret * price;
         let regretted = gate == Gate::Decided || paid;
         // What has not been missed yet may be worth a move in advance, within what there is for that.
         let ahead = !regretted
