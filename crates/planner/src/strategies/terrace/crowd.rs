@@ -9,11 +9,7 @@ use super::latency::{Busy, Use};
 /// Volumes of a device up to which everything is computed exactly.
 const EXACT_MAX: usize = 24;
 /// Uses more or less of a device at which its volumes' cost is tabulated, shares of its time.
-const AT: [f64; 11] = [
-    -1.0, -0.3, -0.1, -0.03, -0.01, 0.0, 0.01, 0.03, 0.1, 0.3, 1.0,
-];
-/// The place of no change in it.
-const UNCHANGED: usize = 5;
+const AT: [f64; 9] = [-1.0, -0.3, -0.1, -0.03, 0.0, 0.03, 0.1, 0.3, 1.0];
 
 /// What volumes miss per second, by pattern, and what they would miss if any of them surged.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -31,8 +27,42 @@ pub(super) struct Crowd {
     pub now: Costs,
     /// What they use, mean over the epochs.
     pub mean: Use,
-    /// What they use by pattern, and what they cost at other uses; the mean over the epochs and surges last. Empty where it is computed exactly.
-    tables: Vec<(Use, [f64; AT.len()])>,
+    /// By pattern; the mean over the epochs and surges last. Empty where it is computed exactly.
+    tables: Vec<Table>,
+}
+
+/// What the volumes of a device use, and what they cost at other uses of it.
+#[derive(Debug, Clone)]
+struct Table {
+    /// What they use.
+    sum: Use,
+    /// The use that the table is about: what it was when it was made.
+    about: Use,
+    costs: [f64; AT.len()],
+}
+
+impl Table {
+    /// The costs of all of them at each use.
+    fn of(about: Use, costs: impl Fn(&Use) -> f64) -> Self {
+        Self {
+            sum: about,
+            about,
+            costs: AT.map(|more| costs(&with_more(&about, more))),
+        }
+    }
+
+    /// What they cost where so much of the device is in use.
+    fn at(&self, share: f64) -> f64 {
+        at(&self.costs, share - self.about.share)
+    }
+
+    /// With one more of them, or without it.
+    fn change(&mut self, own: &Use, times: f64, cost: impl Fn(&Use) -> f64) {
+        self.sum = self.sum.plus(own, times);
+        for (more, of) in AT.iter().zip(&mut self.costs) {
+            *of += times * cost(&with_more(&self.about, *more));
+        }
+    }
 }
 
 /// A sum of uses with so much more of the device's time.
@@ -67,37 +97,70 @@ impl Crowd {
             };
         }
         let patterns = 0..forecast.patterns.len();
-        let mut tables: Vec<(Use, [f64; AT.len()])> = patterns
+        let mut tables: Vec<Table> = patterns
             .map(|p| {
-                let sum = forecast.sum_at(d, p, &volumes);
-                let cost = |more: f64| {
-                    let busy = Busy::of_sum(with_more(&sum, more));
-                    volumes
-                        .iter()
-                        .map(|v| forecast.cost(*v, d, p, &busy).0)
-                        .sum()
+                let cost = |sum: &Use| {
+                    let busy = Busy::of_sum(*sum);
+                    let of = |v: &usize| forecast.cost(*v, d, p, &busy).0;
+                    volumes.iter().map(of).sum()
                 };
-                (sum, AT.map(cost))
+                Table::of(forecast.sum_at(d, p, &volumes), cost)
             })
             .collect();
-        let surges = |more: f64| {
-            let sum = with_more(&mean, more);
+        let surges = |sum: &Use| {
             let of = |v: &usize| forecast.surged(*v, d, sum.plus(&forecast.mean_use(*v, d), -1.0));
             volumes.iter().map(of).sum()
         };
-        tables.push((mean, AT.map(surges)));
-        let mut now: Vec<f64> = tables.iter().map(|(_, t)| t[UNCHANGED]).collect();
+        tables.push(Table::of(mean, surges));
+        let mut crowd = Self {
+            volumes,
+            now: Costs::default(),
+            mean,
+            tables,
+        };
+        crowd.sum_up();
+        crowd
+    }
+
+    /// What they cost as they are, by the tables.
+    fn sum_up(&mut self) {
+        let mut now: Vec<f64> = self.tables.iter().map(|t| t.at(t.sum.share)).collect();
         let surge = now.pop().unwrap_or_default();
-        let now = Costs {
+        self.now = Costs {
             patterns: now,
             surge,
         };
-        Self {
-            volumes,
-            now,
-            mean,
-            tables,
+    }
+
+    /// Volumes leave, others come. Of many, what those cost who stay is not computed again.
+    pub(super) fn change(
+        &mut self,
+        forecast: &Forecast<'_>,
+        d: usize,
+        leave: &[usize],
+        come: &[usize],
+    ) {
+        self.volumes.retain(|v| !leave.contains(v));
+        for v in come {
+            let at = self.volumes.partition_point(|u| u < v);
+            self.volumes.insert(at, *v);
         }
+        let Some((surges, patterns)) = self.tables.split_last_mut() else {
+            *self = Self::of(forecast, d, std::mem::take(&mut self.volumes));
+            return;
+        };
+        let each = leave.iter().map(|v| (*v, -1.0));
+        for (v, times) in each.chain(come.iter().map(|v| (*v, 1.0))) {
+            for (p, table) in patterns.iter_mut().enumerate() {
+                let cost = |sum: &Use| forecast.cost(v, d, p, &Busy::of_sum(*sum)).0;
+                table.change(&forecast.use_at(v, d, p), times, cost);
+            }
+            let own = forecast.mean_use(v, d);
+            let cost = |sum: &Use| forecast.surged(v, d, sum.plus(&own, -1.0));
+            surges.change(&own, times, cost);
+        }
+        self.mean = surges.sum;
+        self.sum_up();
     }
 
     /// What they would cost without those who leave, with those who come, and with so much more to do.
@@ -109,7 +172,7 @@ impl Crowd {
         come: &[usize],
         more: f64,
     ) -> Costs {
-        let Some(((mean, surges), patterns)) = self.tables.split_last() else {
+        let Some((surges, patterns)) = self.tables.split_last() else {
             let stay = self.volumes.iter().filter(|v| !leave.contains(v));
             let volumes: Vec<usize> = stay.chain(come).copied().collect();
             return exact(forecast, d, &volumes, more);
@@ -118,18 +181,18 @@ impl Crowd {
             let less = leave.iter().fold(*sum, |sum, v| sum.plus(&of(*v), -1.0));
             come.iter().fold(less, |sum, v| sum.plus(&of(*v), 1.0))
         };
-        let pattern = |(p, (sum, table)): (usize, &(Use, [f64; AT.len()]))| {
-            let after = after(sum, &|v| forecast.use_at(v, d, p));
+        let pattern = |(p, table): (usize, &Table)| {
+            let after = after(&table.sum, &|v| forecast.use_at(v, d, p));
             let busy = Busy::of_sum(with_more(&after, more));
             let cost = |v: &usize| forecast.cost(*v, d, p, &busy).0;
-            at(table, after.share + more - sum.share) - leave.iter().map(cost).sum::<f64>()
+            table.at(after.share + more) - leave.iter().map(cost).sum::<f64>()
                 + come.iter().map(cost).sum::<f64>()
         };
-        let after = after(mean, &|v| forecast.mean_use(v, d));
+        let after = after(&surges.sum, &|v| forecast.mean_use(v, d));
         let surged =
             |v: &usize| forecast.surged(*v, d, after.plus(&forecast.mean_use(*v, d), -1.0));
         // Those who leave are in the table as if they were there.
-        let left = at(surges, after.share - mean.share) - leave.iter().map(surged).sum::<f64>();
+        let left = surges.at(after.share) - leave.iter().map(surged).sum::<f64>();
         Costs {
             patterns: patterns.iter().enumerate().map(pattern).collect(),
             surge: left.max(0.0) + come.iter().map(surged).sum::<f64>(),
@@ -140,7 +203,7 @@ impl Crowd {
     pub(super) fn busy_with(&self, forecast: &Forecast<'_>, d: usize, p: usize, v: usize) -> Busy {
         let comes = self.volumes.binary_search(&v).is_err().then_some(v);
         match self.tables.get(p) {
-            Some((sum, _)) => {
+            Some(Table { sum, .. }) => {
                 let own = comes.map(|v| forecast.use_at(v, d, p));
                 Busy::of_sum(own.map_or(*sum, |own| sum.plus(&own, 1.0)))
             }

@@ -1,6 +1,6 @@
 //! What volumes would do and miss, by what was measured of them and of devices: for any volumes on any device.
 
-use model::{Facts, SloClass, SloStatistic};
+use model::{DeviceSpec, Facts, SloClass, SloStatistic};
 
 use super::TerraceConfig;
 use super::crowd::Costs;
@@ -8,7 +8,7 @@ use super::history::{EPOCHS, History, Sample};
 use super::latency::{Arrivals, Busy, Latency, Load, Use};
 use super::learned::Learned;
 use super::patterns::Patterns;
-use super::rates::Part;
+use super::rates::{Aim, Part};
 
 /// How far what is measured of a volume may be from the model where it is: a factor.
 const HERE_MAX: f64 = 5.0;
@@ -22,10 +22,25 @@ struct Typical {
     load: Load,
     /// Mean and the objective's statistic where it is, microseconds; none where nothing was measured without a copy beside it.
     here: Option<(f64, f64)>,
-    /// Measured over modelled where it is, of both.
+    /// Measured over modelled where it is: a factor of the mean, and the logarithm of one of the statistic over the mean.
     differs_here: Option<(f64, f64)>,
     /// Whether its device is full there.
     full_here: bool,
+}
+
+/// Specifications that devices are told to have, each once, and which of them each device has.
+fn kinds(facts: &Facts) -> (Vec<&DeviceSpec>, Vec<usize>) {
+    let mut specs: Vec<&DeviceSpec> = vec![];
+    let mut kind = |spec| match specs.iter().position(|s| *s == spec) {
+        Some(kind) => kind,
+        None => {
+            specs.push(spec);
+            specs.len() - 1
+        }
+    };
+    let devices = facts.topology.devices.iter();
+    let kinds = devices.map(|d| kind(&d.spec)).collect();
+    (specs, kinds)
 }
 
 /// What the history of an array comes down to.
@@ -36,17 +51,22 @@ pub(super) struct Forecast<'a> {
     /// Measured over modelled latency, by device, and measured over told use.
     pub(super) slower: Vec<f64>,
     pub(super) factors: Vec<f64>,
-    /// How requests come in, by volume.
+    /// How requests come in, by volume; and how it differs from the model where it is not, as in [`Typical::differs_here`].
     arrivals: Vec<Arrivals>,
+    differs: Vec<(f64, f64)>,
+    /// By class.
+    aims: Vec<Aim>,
+    /// Devices of one kind are told to be alike: the kind of each.
+    kinds: Vec<usize>,
     /// Spread of predictions elsewhere.
     pub(super) sigma_there: f64,
     /// Epochs of the history.
     pub(super) patterns: Patterns,
     /// By volume and pattern.
     typical: Vec<Typical>,
-    /// What a volume takes of a device, by volume, device, pattern.
+    /// What a volume takes of a device as it is told to be, by volume, kind, pattern.
     uses: Vec<Use>,
-    /// The same by volume and device, mean over the epochs; and when the volume surges.
+    /// The same by volume and kind, mean over the epochs; and when the volume surges.
     mean_uses: Vec<Use>,
     surge_uses: Vec<Use>,
     /// What volumes ask for when they surge; nothing where nothing has an objective.
@@ -84,6 +104,7 @@ impl<'a> Forecast<'a> {
         };
         let samples: Vec<_> = histories.iter().map(samples).collect();
         let factors: Vec<f64> = devices.clone().map(usage).collect();
+        let (specs, kinds) = kinds(facts);
         let at: Vec<usize> = facts.volumes.iter().map(|v| v.device.index()).collect();
         let used = |e: usize| {
             let of = histories.iter().zip(&samples).zip(&at);
@@ -101,15 +122,15 @@ impl<'a> Forecast<'a> {
             false => Patterns::one(uses.len()),
         };
         let mut typical = Vec::with_capacity(histories.len() * patterns.len());
-        let mut uses = Vec::with_capacity(histories.len() * factors.len() * patterns.len());
+        let mut uses = Vec::with_capacity(histories.len() * specs.len() * patterns.len());
         for (h, own) in histories.iter().zip(&samples) {
             let from = typical.len();
             typical.extend((0..patterns.len()).map(|p| {
                 let of_pattern = own.iter().zip(&patterns.of).filter(|(_, of)| **of == p);
                 Typical::of(|s| hidden(h, s), of_pattern.filter_map(|(s, _)| *s))
             }));
-            for (device, factor) in facts.topology.devices.iter().zip(&factors) {
-                let of = |t: &Typical| Use::of(&device.spec, &t.load, h.depth(), *factor);
+            for spec in &specs {
+                let of = |t: &Typical| Use::of(spec, &t.load, h.depth(), 1.0);
                 uses.extend(typical[from..].iter().map(of));
             }
         }
@@ -123,6 +144,16 @@ impl<'a> Forecast<'a> {
                 .iter()
                 .map(|h| learned.arrivals(h.queue()))
                 .collect(),
+            differs: histories
+                .iter()
+                .map(|h| match config.has(Part::Volumes) {
+                    // Half of it is taken to be the device's doing.
+                    true => (libm::exp(h.differs().0 / 2.0), h.differs().1 / 2.0),
+                    false => (1.0, 0.0),
+                })
+                .collect(),
+            aims: facts.classes.iter().map(Aim::of).collect(),
+            kinds,
             sigma_there: learned.sigma(config.rates.sigma_there),
             patterns,
             typical,
@@ -131,7 +162,7 @@ impl<'a> Forecast<'a> {
             surge_uses: vec![],
             surges: vec![],
         };
-        forecast.look_ahead();
+        forecast.look_ahead(&specs);
         forecast.look_here();
         forecast
     }
@@ -159,8 +190,10 @@ impl<'a> Forecast<'a> {
                     let measured = measured.filter(|_| self.config.has(Part::Volumes));
                     t.differs_here = measured.map(|(mean, stat)| {
                         let of_mean = limit(mean / modelled);
-                        let of_stat = stat / (modelled * of_mean * model.ratio(statistic));
-                        (of_mean, limit(of_stat))
+                        let of_stat = stat / (modelled * of_mean);
+                        let most = libm::log(HERE_MAX);
+                        let of_stat_ln = libm::log(of_stat) - model.ratio_ln(statistic);
+                        (of_mean, of_stat_ln.clamp(-most, most))
                     });
                     t.full_here = busy.full();
                 }
@@ -169,7 +202,7 @@ impl<'a> Forecast<'a> {
     }
 
     /// What volumes may come to ask for that they never did: a multiple of what they do, and at least what is usual for those with an objective.
-    fn look_ahead(&mut self) {
+    fn look_ahead(&mut self, specs: &[&DeviceSpec]) {
         let patterns = &self.patterns;
         let mean = |v: usize| {
             let mut load = Load::default();
@@ -208,17 +241,17 @@ impl<'a> Forecast<'a> {
             }
         };
         self.surges = means.iter().enumerate().map(surge).collect();
-        let devices = &self.facts.topology.devices;
         for v in 0..means.len() {
             let depth = self.histories[v].depth();
-            for (d, (device, factor)) in devices.iter().zip(&self.factors).enumerate() {
+            for (k, spec) in specs.iter().enumerate() {
                 let mut mean = Use::default();
-                for (p, share) in patterns.share.iter().enumerate() {
-                    mean = mean.plus(&self.use_at(v, d, p), *share);
+                let of_kind = &self.uses[(v * specs.len() + k) * patterns.len()..];
+                for (share, own) in patterns.share.iter().zip(of_kind) {
+                    mean = mean.plus(own, *share);
                 }
                 self.mean_uses.push(mean);
-                self.surge_uses
-                    .push(Use::of(&device.spec, &self.surges[v], depth, *factor));
+                let surge = Use::of(spec, &self.surges[v], depth, 1.0);
+                self.surge_uses.push(surge);
             }
         }
     }
@@ -233,17 +266,9 @@ impl<'a> Forecast<'a> {
             .sum()
     }
 
-    /// How a volume differs from the model: factors of the mean, and of the objective's statistic over the mean.
-    fn differs(&self, v: usize) -> (f64, f64) {
-        match self.config.has(Part::Volumes) {
-            true => self.histories[v].differs(),
-            false => (1.0, 1.0),
-        }
-    }
-
     /// What a volume takes of a device, mean over the epochs.
     pub(super) fn mean_use(&self, v: usize, d: usize) -> Use {
-        self.mean_uses[v * self.factors.len() + d]
+        self.of_kind(&self.mean_uses, v, d)
     }
 
     /// The same of all of these.
@@ -261,19 +286,25 @@ impl<'a> Forecast<'a> {
             return 0.0;
         }
         let others = others.at_least_nothing();
-        let own = self.surge_uses[v * self.factors.len() + d];
+        let own = self.of_kind(&self.surge_uses, v, d);
         let busy = Busy::of_sum(others.plus(&own, 1.0));
         let wait = busy.wait(&own, &self.arrivals[v]);
-        let class = self.class(v);
         let model = Latency::of(&self.facts.topology.devices[d].spec, surge, busy.rho, wait);
-        let (mean, stat) = self.differs(v);
-        let mean_us = model.mean_us * self.slower[d] * libm::sqrt(mean);
-        let statistic = class.target.map_or(0.0, |t| {
-            mean_us * model.ratio(t.statistic) * libm::sqrt(stat)
-        });
-        self.config
-            .rates
-            .cost(class, mean_us, statistic, self.sigma_there, surge.total())
+        let (of_mean, of_stat_ln) = self.differs[v];
+        let latency = model.times(self.slower[d] * of_mean);
+        let (aim, sigma) = (self.aim(v), self.sigma_there);
+        let rates = &self.config.rates;
+        rates.cost(aim, &latency, of_stat_ln, sigma, surge.total())
+    }
+
+    /// By volume and kind, for a device of it.
+    fn of_kind(&self, uses: &[Use], v: usize, d: usize) -> Use {
+        let kinds = uses.len() / self.histories.len();
+        uses[v * kinds + self.kinds[d]].on_slower(self.factors[d])
+    }
+
+    fn aim(&self, v: usize) -> &Aim {
+        &self.aims[self.facts.volumes[v].class.index()]
     }
 
     /// Bytes of a volume.
@@ -303,7 +334,9 @@ impl<'a> Forecast<'a> {
     }
 
     pub(super) fn use_at(&self, v: usize, d: usize, p: usize) -> Use {
-        self.uses[(v * self.factors.len() + d) * self.patterns.len() + p]
+        let kinds = self.uses.len() / self.typical.len();
+        let of_kind = self.uses[(v * kinds + self.kinds[d]) * self.patterns.len() + p];
+        of_kind.on_slower(self.factors[d])
     }
 
     /// What these take of a device in a pattern.
@@ -327,29 +360,19 @@ impl<'a> Forecast<'a> {
             return (0.0, 0.0);
         }
         let volume = &facts.volumes[v];
-        let class = self.class(v);
         let wait = busy.wait(&self.use_at(v, d, p), &self.arrivals[v]);
         let model = Latency::of(&facts.topology.devices[d].spec, &t.load, busy.rho, wait);
         // What is measured where it is says how it differs there, as long as it is the same kind of there: waiting or not.
         let same = volume.device.index() == d && t.full_here == busy.full();
-        let (of_mean, of_stat, sigma) = match t.differs_here.filter(|_| same) {
-            Some((mean, stat)) => (mean, stat, self.config.rates.sigma_here),
-            None if busy.full() => (1.0, 1.0, self.sigma_there),
-            None => {
-                let (mean, stat) = self.differs(v);
-                (libm::sqrt(mean), libm::sqrt(stat), self.sigma_there)
-            }
+        let ((of_mean, of_stat_ln), sigma) = match t.differs_here.filter(|_| same) {
+            Some(here) => (here, self.config.rates.sigma_here),
+            None if busy.full() => ((1.0, 0.0), self.sigma_there),
+            None => (self.differs[v], self.sigma_there),
         };
-        let mean_us = model.mean_us * self.slower[d] * of_mean;
-        let statistic = class
-            .target
-            .map_or(0.0, |t| mean_us * model.ratio(t.statistic) * of_stat);
-        (
-            self.config
-                .rates
-                .cost(class, mean_us, statistic, sigma, total),
-            mean_us,
-        )
+        let latency = model.times(self.slower[d] * of_mean);
+        let rates = &self.config.rates;
+        let cost = rates.cost(self.aim(v), &latency, of_stat_ln, sigma, total);
+        (cost, latency.mean_us)
     }
 
     /// Costs of all volumes on a device by pattern, with these on it and so much more to do.

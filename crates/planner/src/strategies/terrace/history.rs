@@ -167,7 +167,7 @@ fn stat_us(m: &Measured, statistic: SloStatistic) -> Option<f64> {
     }
     // It lies between those of the two.
     let (mut low, mut high) = (read.min(write).max(1e-3), read.max(write).max(1e-3));
-    for _ in 0..20 {
+    for _ in 0..12 {
         let middle = libm::sqrt(low * high);
         let share = reads * share_above(&m.reads.latency, middle)
             + (1.0 - reads) * share_above(&m.writes.latency, middle);
@@ -248,7 +248,7 @@ impl History {
             let wait = busy.wait(&own, &learned.arrivals(self.queue()));
             let modelled = Latency::of(spec, &load, busy.rho, wait);
             let of_mean = libm::log(mean / (modelled.mean_us * slow));
-            let of_stat = libm::log(stat / mean / modelled.ratio(statistic));
+            let of_stat = libm::log(stat / mean) - modelled.ratio_ln(statistic);
             let now = (of_mean.clamp(-1.0, 1.0), of_stat.clamp(-1.0, 1.0));
             self.differs = Some(match self.differs {
                 Some(before) => (kept(before.0, now.0), kept(before.1, now.1)),
@@ -382,10 +382,9 @@ impl History {
         queues.get((queues.len().max(1) - 1) / 2).copied()
     }
 
-    /// How it differs from the model where nothing is full: factors of the mean, and of the objective's statistic over the mean.
+    /// How it differs from the model where nothing is full: logarithms of factors of the mean, and of the objective's statistic over the mean.
     pub(super) fn differs(&self) -> (f64, f64) {
-        let (mean, stat) = self.differs.unwrap_or_default();
-        (libm::exp(mean), libm::exp(stat))
+        self.differs.unwrap_or_default()
     }
 
     /// What it would ask for over what it got in an epoch.

@@ -46,6 +46,15 @@ impl Use {
         }
     }
 
+    /// On a device that needs `factor` times what is told of it.
+    pub(super) fn on_slower(&self, factor: f64) -> Self {
+        Self {
+            share: factor * self.share,
+            residual_s: factor * factor * self.residual_s,
+            queue_s: factor * self.queue_s,
+        }
+    }
+
     /// Without what is below nothing, which differences of sums may be by rounding.
     pub(super) fn at_least_nothing(&self) -> Self {
         Self {
@@ -219,7 +228,9 @@ impl Latency {
         let of = [device[0] + transfer[0], device[1] + transfer[1]];
         let wait_us = wait.mean_s * 1e6;
         let mean_us = reads * of[0] + (1.0 - reads) * of[1] + wait_us;
-        let jitter = libm::expm1(spec.jitter_sigma * spec.jitter_sigma);
+        // As good as exact for spreads that there are: e to the square, less one.
+        let square = spec.jitter_sigma * spec.jitter_sigma;
+        let jitter = square * (1.0 + square / 2.0 * (1.0 + square / 3.0));
         let variance = reads * device[0] * device[0] * jitter
             + (1.0 - reads) * device[1] * device[1] * jitter
             + reads * (1.0 - reads) * (of[0] - of[1]) * (of[0] - of[1])
@@ -238,14 +249,22 @@ impl Latency {
         device_us * libm::exp(-sigma * sigma / 2.0) + transfer_us
     }
 
-    /// A statistic over the mean, of a log-normal with this variation.
-    pub(super) fn ratio(&self, statistic: SloStatistic) -> f64 {
+    /// A statistic over the mean, of a log-normal with this variation: its logarithm.
+    pub(super) fn ratio_ln(&self, statistic: SloStatistic) -> f64 {
         let z = match statistic {
-            SloStatistic::Mean => return 1.0,
+            SloStatistic::Mean => return 0.0,
             SloStatistic::P95 => 1.645,
             SloStatistic::P99 => 2.326,
         };
         let variance = libm::log1p(self.cv2);
-        libm::exp(z * libm::sqrt(variance) - variance / 2.0)
+        z * variance.sqrt() - variance / 2.0
+    }
+
+    /// So many times as long.
+    pub(super) fn times(self, by: f64) -> Self {
+        Self {
+            mean_us: self.mean_us * by,
+            ..self
+        }
     }
 }

@@ -6,6 +6,7 @@ use units::DeviceId;
 use super::history::{DEPTH_MIN, Sample};
 use super::latency::{Busy, Latency, Use};
 use super::learned::DeviceNow;
+use super::rates::Aim;
 use super::search::Search;
 use crate::{DeviceOption, Newcomer, PlaceCost};
 
@@ -40,21 +41,13 @@ fn option(search: &Search<'_>, seen: &DeviceNow, newcomer: &Newcomer, d: usize) 
     let now = Busy::of(uses.clone(), unknown);
     let after = Busy::of(uses.chain([own_use]), unknown);
     let wait = after.wait(&own_use, &search.learned.arrivals(None));
-    let latency = Latency::of(spec, &load, after.rho, wait);
-    let mean_us = latency.mean_us * forecast.slower[d];
+    let latency = Latency::of(spec, &load, after.rho, wait).times(forecast.slower[d]);
+    let mean_us = latency.mean_us;
     let (mut own, mut latency_us, mut range_us) = (0.0, None, None);
     if load.total() > 0.0 && mean_us > 0.0 {
-        let class = &facts.classes[newcomer.class.index()];
-        let statistic = class
-            .target
-            .map_or(0.0, |t| mean_us * latency.ratio(t.statistic));
-        own = search.config.rates.cost(
-            class,
-            mean_us,
-            statistic,
-            forecast.sigma_there,
-            load.total(),
-        );
+        let aim = Aim::of(&facts.classes[newcomer.class.index()]);
+        let rates = &search.config.rates;
+        own = rates.cost(&aim, &latency, 0.0, forecast.sigma_there, load.total());
         let wide = libm::exp(search.config.rates.interval_z * forecast.sigma_there);
         latency_us = Some(mean_us);
         range_us = Some((mean_us / wide, mean_us * wide));

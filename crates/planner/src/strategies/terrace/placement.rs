@@ -66,20 +66,16 @@ impl Placement {
     /// Makes these moves; the devices that they touch are told.
     pub(super) fn make(&mut self, forecast: &Forecast<'_>, moves: &[Moved]) -> Vec<usize> {
         let touched = self.touched(moves);
+        for d in &touched {
+            let [leave, come] = self.exchanged(*d, moves);
+            self.on[*d].change(forecast, *d, &leave, &come);
+        }
         for m in moves {
             let size = forecast.size(m.volume);
             let (from, to) = (self.of[m.volume], m.to.index());
             self.free[from] += size;
             self.free[to] -= size;
             self.of[m.volume] = to;
-            self.on[from].volumes.retain(|v| *v != m.volume);
-            let there = &mut self.on[to].volumes;
-            let at = there.partition_point(|v| *v < m.volume);
-            there.insert(at, m.volume);
-        }
-        for d in &touched {
-            let volumes = std::mem::take(&mut self.on[*d].volumes);
-            self.on[*d] = Crowd::of(forecast, *d, volumes);
         }
         touched
     }

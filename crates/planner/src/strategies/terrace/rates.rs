@@ -1,10 +1,14 @@
 //! All exchange rates and assumptions in one place, and what an ablation changes: each at nothing, half and twice its value, and each part left out.
 
+use std::sync::LazyLock;
+
 use algo::normal_cdf;
-use model::SloClass;
+use model::{SloClass, SloStatistic};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+
+use super::latency::Latency;
 
 /// A part that can be left out, to see what it is worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -118,25 +122,56 @@ impl Default for Rates {
     }
 }
 
+/// What a class asks for, as costs need it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Aim {
+    weight: f64,
+    /// The objective, microseconds, its logarithm, and the statistic that it is of.
+    target: Option<(f64, f64, SloStatistic)>,
+}
+
+impl Aim {
+    pub(super) fn of(class: &SloClass) -> Self {
+        Self {
+            weight: class.weight,
+            target: class.target.map(|t| {
+                let us = t.latency.as_micros_f64();
+                (us, libm::log(us), t.statistic)
+            }),
+        }
+    }
+}
+
+/// Steps of the table of the normal distribution by unit, and the units on either side: between steps it is off by less than 2e-6.
+const CDF_STEPS: f64 = 128.0;
+const CDF_UNITS: f64 = 8.0;
+static CDF: LazyLock<Vec<f64>> = LazyLock::new(|| {
+    let steps = 0..=(2.0 * CDF_UNITS * CDF_STEPS) as usize;
+    steps.map(|i| normal_cdf(i as f64 / CDF_STEPS - CDF_UNITS)).collect()
+});
+
+/// The normal distribution, looked up: a plan asks for it a million times.
+fn looked_up_cdf(z: f64) -> f64 {
+    let at = (z.clamp(-CDF_UNITS, CDF_UNITS) + CDF_UNITS) * CDF_STEPS;
+    let i = (at as usize).min(CDF.len() - 2);
+    CDF[i] + (at - i as f64) * (CDF[i + 1] - CDF[i])
+}
+
 impl Rates {
-    /// What a volume of a class costs per second at this mean latency and this statistic of its objective, microseconds; `sigma` is the spread of
-    /// that statistic about its prediction.
-    pub(super) fn cost(
-        &self,
-        class: &SloClass,
-        mean_us: f64,
-        statistic_us: f64,
-        sigma: f64,
-        iops: f64,
-    ) -> f64 {
-        let Some(target) = class.target else {
+    /// What a volume of a class costs per second at this latency; `of_stat_ln` is how far the objective's statistic is from what the latency's
+    /// variation says (logarithm of a factor), `sigma` its spread about its prediction.
+    pub(super) fn cost(&self, aim: &Aim, l: &Latency, of_stat_ln: f64, sigma: f64, iops: f64) -> f64 {
+        let Some((target_us, target_ln, statistic)) = aim.target else {
             let counts = (iops / self.free_iops).min(1.0);
-            return self.free * class.weight * counts * libm::log((mean_us / 10.0).max(1.0));
+            return self.free * aim.weight * counts * libm::log((l.mean_us / 10.0).max(1.0));
         };
-        let used = statistic_us / target.latency.as_micros_f64();
-        let missed = normal_cdf(libm::log(used.max(1e-6)) / sigma);
-        let late = libm::log(used.max(1.0));
-        class.weight * (missed + self.excess * late + self.faster * used.min(1.0))
+        let mean_ln = libm::log(l.mean_us.max(1e-3)) - target_ln;
+        let used_ln = mean_ln + l.ratio_ln(statistic) + of_stat_ln;
+        let missed = looked_up_cdf(used_ln / sigma);
+        let late = used_ln.max(0.0);
+        // By the mean, which says as much of what is fast enough anyway.
+        let faster = (l.mean_us / target_us).min(1.0);
+        aim.weight * (missed + self.excess * late + self.faster * faster)
     }
 }
 

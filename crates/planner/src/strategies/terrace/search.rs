@@ -26,6 +26,8 @@ use crate::rate::copy_bandwidth;
 /// Bundles of one plan.
 const BUNDLES_MAX: usize = 12;
 
+/// Devices of a tier of which it is told what a volume would be there.
+const TOLD_MAX: usize = 2;
 /// Share of the mean gain from which an epoch is one that a bundle helps.
 const HELPED: f64 = 0.25;
 /// Epochs in which a bundle has to have been missed.
@@ -128,6 +130,8 @@ pub(super) struct Search<'a> {
     pub(super) done: Vec<bool>,
     /// What is left for moves in advance, weighted seconds.
     pub(super) ahead_left: f64,
+    /// The least used devices of each tier.
+    least_used: Vec<Vec<usize>>,
     /// What was computed for this plan so far, as long as the devices that it is of are not touched.
     pub(super) seen: Seen<Offer>,
 }
@@ -211,6 +215,7 @@ impl<'a> Search<'a> {
             at,
             ahead_left,
             missing: vec![vec![]; devices],
+            least_used: vec![],
             copying_s: vec![0.0; devices],
             done,
             seen: Seen::new(facts.volumes.len(), devices),
@@ -293,6 +298,7 @@ impl<'a> Search<'a> {
             };
             taken.push(self.take(offer));
         }
+        self.look_for_least_used();
         // What cannot begin before the next plan is that one's to decide.
         let epoch_s = self.context.policy.epochs.migration.as_secs_f64();
         let (now, later): (Vec<Bundle>, Vec<Bundle>) = taken
@@ -497,14 +503,30 @@ impl<'a> Search<'a> {
         let facts = self.context.facts;
         facts.volumes[v].measured?;
         let p = self.forecast.newest();
-        let of = |d: &DeviceId| {
-            let d = d.index();
+        let of = |d: usize| {
             let busy = self.at.on[d].busy_with(&self.forecast, d, p, v);
             let (cost, mean_us) = self.forecast.cost(v, d, p, &busy);
             (mean_us, cost)
         };
-        let devices = &facts.topology.tier(tier).devices;
-        devices.iter().map(of).min_by(|a, b| a.1.total_cmp(&b.1))
+        // Of many devices that are alike the least used ones, and its own.
+        let own = self.at.of[v];
+        let tier_of = |d: usize| facts.topology.devices[d].tier;
+        let own = (tier_of(own) == tier).then_some(own);
+        let few = self.least_used[tier.index()].iter().copied().chain(own);
+        few.map(of).min_by(|a, b| a.1.total_cmp(&b.1))
+    }
+
+    /// The devices of each tier that are used least, as things are by now in this plan.
+    fn look_for_least_used(&mut self) {
+        let tiers = &self.context.facts.topology.tiers;
+        let used = |d: &usize| self.at.on[*d].mean.share;
+        let least = |tier: &model::Tier| {
+            let mut devices: Vec<usize> = tier.devices.iter().map(|d| d.index()).collect();
+            devices.sort_by(|a, b| used(a).total_cmp(&used(b)).then(a.cmp(b)));
+            devices.truncate(TOLD_MAX);
+            devices
+        };
+        self.least_used = tiers.iter().map(least).collect();
     }
 
     /// Share of a device's time that a volume takes.
