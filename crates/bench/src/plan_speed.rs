@@ -1,6 +1,6 @@
 //! How long a decision about many volumes takes, and how far its assignment is from the bound.
 //!
-//! `plan-speed [VOLUMES [TIERS [RUNS]]]`, for `bench/plan.sh`, and with the same arguments `plan-objectives`, for
+//! `plan-speed [VOLUMES [TIERS [RUNS [DEVICES]]]]`, DEVICES by tier, for `bench/plan.sh`, and with the same arguments `plan-objectives`, for
 //! `bench/plan-objectives.sh`, of the strategy that keeps objectives. Each run is a new inventory: loads over four orders of
 //! magnitude, sizes over three, three classes, tiers that get larger and slower and are two thirds full.
 
@@ -17,23 +17,25 @@ use units::{Bytes, BytesPerSec, ClassId, DeviceId, Nanos, TierId, VmId};
 
 use crate::Done;
 
-const DEVICES_PER_TIER: usize = 8;
+/// Devices of a tier, without an argument.
+const DEVICES: usize = 8;
 
-/// Volumes, tiers and runs.
-fn sizes(args: &[String]) -> (usize, usize, usize) {
+/// Volumes, tiers, runs and devices by tier.
+fn sizes(args: &[String]) -> (usize, usize, usize, usize) {
     let mut args = args.iter().map(|a| a.parse::<usize>().expect("a number"));
     (
         args.next().unwrap_or(10_000),
         args.next().unwrap_or(5),
         args.next().unwrap_or(5),
+        args.next().unwrap_or(DEVICES),
     )
 }
 
 pub(crate) fn main(args: &[String]) -> Done {
-    let (volumes, tiers, runs) = sizes(args);
+    let (volumes, tiers, runs, devices) = sizes(args);
     println!("volumes tiers seed decide_ms assign_ms bound_ms gap wanted_moves");
     for seed in 0..runs as u64 {
-        let facts = inventory(seed, volumes, tiers);
+        let facts = inventory(seed, volumes, (tiers, devices));
         let policy = Policy::default();
         let strategy = build("autotiering", serde_json::Value::Null).expect("defaults");
         // The decision before this one knew the calibration; this one only decides.
@@ -73,10 +75,10 @@ const EPOCHS: u64 = 17;
 
 /// The same of `terrace`, which has seen loads come and go, and whose volumes have objectives. Without its first plan nothing is decided yet.
 pub(crate) fn objectives(args: &[String]) -> Done {
-    let (volumes, tiers, runs) = sizes(args);
+    let (volumes, tiers, runs, devices) = sizes(args);
     println!("volumes tiers seed decide_ms absorb_ms wanted_moves");
     for seed in 0..runs as u64 {
-        let mut facts = inventory(seed, volumes, tiers);
+        let mut facts = inventory(seed, volumes, (tiers, devices));
         for (i, class) in facts.classes.iter_mut().enumerate() {
             class.target = Some(model::Objective {
                 latency: Nanos::from_micros(3_000 >> i),
@@ -120,7 +122,7 @@ pub(crate) fn objectives(args: &[String]) -> Done {
     Ok(())
 }
 
-fn inventory(seed: u64, volumes: usize, tiers: usize) -> Facts {
+fn inventory(seed: u64, volumes: usize, (tiers, devices_per_tier): (usize, usize)) -> Facts {
     let mut rng = Rng::new(seed, 1);
     let mut unit = move || rng.below(1 << 30) as f64 / f64::from(1 << 30);
     let sizes: Vec<f64> = (0..volumes).map(|_| 10f64.powf(3.0 * unit())).collect();
@@ -135,8 +137,8 @@ fn inventory(seed: u64, volumes: usize, tiers: usize) -> Facts {
     };
     for (t, w) in weights.iter().enumerate() {
         let first = topology.devices.len();
-        for d in 0..DEVICES_PER_TIER {
-            let each = DEVICES_PER_TIER as f64;
+        for d in 0..devices_per_tier {
+            let each = devices_per_tier as f64;
             // A third of all load on every tier would fill it.
             let cap = iops / each / 3.0;
             topology.devices.push(Device {

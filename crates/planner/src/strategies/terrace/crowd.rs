@@ -7,7 +7,7 @@ use super::forecast::Forecast;
 use super::latency::{Busy, Use};
 
 /// Volumes of a device up to which everything is computed exactly.
-const EXACT_MAX: usize = 24;
+const EXACT_MAX: usize = 10;
 /// Uses more or less of a device at which its volumes' cost is tabulated, shares of its time.
 const AT: [f64; 9] = [-1.0, -0.3, -0.1, -0.03, 0.0, 0.03, 0.1, 0.3, 1.0];
 

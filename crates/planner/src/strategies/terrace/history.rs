@@ -1,6 +1,6 @@
 //! What is known of a volume: its load, epoch by epoch, since it last changed.
 
-use model::{Facts, LatencySummary, Measured, Op, SloStatistic, VolumeFacts};
+use model::{DeviceSpec, Facts, LatencySummary, Measured, Op, SloStatistic, VolumeFacts};
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
@@ -215,7 +215,7 @@ impl History {
         };
         let load = sample.load();
         // What it gets where it is not held up is what it asks for; elsewhere it is at least that.
-        let slow = learned.latency(facts, device);
+        let slow = now.slower;
         let bare = Latency::of(spec, &load, 0.0, Wait::default()).mean_us * slow;
         let slower = sample.mean_us.unwrap_or(0.0) / bare.max(1e-3);
         let hidden = libm::pow(slower.max(1.0), HIDDEN_POWER).min(HIDDEN_MAX);
@@ -229,34 +229,46 @@ impl History {
             .last_moved
             .is_some_and(|at| facts.at.saturating_sub(at).0 <= AFTER_MOVE * m.window.0);
         let own_doing = moved || full || self.samples.iter().any(|s| s.held_up);
-        let kept = |before: f64, now: f64| DIFFERS_KEEPS * before + (1.0 - DIFFERS_KEEPS) * now;
-        if let (Some(stat), Some(mean)) = (sample.stat_us, sample.mean_us)
-            && known
-            && !sample.disturbed
-            && busy.rho < CALM
-            && mean > 0.0
-        {
-            let own = Use::of(spec, &load, self.depth(), learned.usage(facts, device));
-            let plain = Latency::of(spec, &load, busy.rho, Wait::default()).mean_us;
-            let waits_s = (mean / slow - plain) * 1e-6;
-            let (queue, of_open) = learned.waited(busy, &own, waits_s);
-            self.queues.push(queue);
-            if self.queues.len() > QUEUES {
-                self.queues.remove(0);
-            }
-            learned.own_waits(of_open);
-            let wait = busy.wait(&own, &learned.arrivals(self.queue()));
-            let modelled = Latency::of(spec, &load, busy.rho, wait);
-            let of_mean = libm::log(mean / (modelled.mean_us * slow));
-            let of_stat = libm::log(stat / mean) - modelled.ratio_ln(statistic);
-            let now = (of_mean.clamp(-1.0, 1.0), of_stat.clamp(-1.0, 1.0));
-            self.differs = Some(match self.differs {
-                Some(before) => (kept(before.0, now.0), kept(before.1, now.1)),
-                None => now,
-            });
+        if known && !sample.disturbed && busy.rho < CALM {
+            self.look_at_model(spec, statistic, &sample, now, learned);
         }
         self.push(sample, own_doing);
         self.look_at_outcome(facts, v, &sample, known, learned);
+    }
+
+    /// What an epoch on a calm device says of how it waits, and of how it differs from the model.
+    fn look_at_model(
+        &mut self,
+        spec: &DeviceSpec,
+        statistic: SloStatistic,
+        sample: &Sample,
+        now: &DeviceNow,
+        learned: &mut Learned,
+    ) {
+        let (Some(stat), Some(mean)) = (sample.stat_us, sample.mean_us.filter(|us| *us > 0.0))
+        else {
+            return;
+        };
+        let (busy, load) = (&now.busy, sample.load());
+        let own = Use::of(spec, &load, self.depth(), now.usage);
+        let plain = Latency::of(spec, &load, busy.rho, Wait::default()).mean_us;
+        let waits_s = (mean / now.slower - plain) * 1e-6;
+        let (queue, of_open) = learned.waited(busy, &own, waits_s);
+        self.queues.push(queue);
+        if self.queues.len() > QUEUES {
+            self.queues.remove(0);
+        }
+        learned.own_waits(of_open);
+        let wait = busy.wait(&own, &learned.arrivals(self.queue()));
+        let modelled = Latency::of(spec, &load, busy.rho, wait);
+        let of_mean = libm::log(mean / (modelled.mean_us * now.slower));
+        let of_stat = libm::log(stat / mean) - modelled.ratio_ln(statistic);
+        let seen = (of_mean.clamp(-1.0, 1.0), of_stat.clamp(-1.0, 1.0));
+        let kept = |before: f64, seen: f64| DIFFERS_KEEPS * before + (1.0 - DIFFERS_KEEPS) * seen;
+        self.differs = Some(match self.differs {
+            Some(before) => (kept(before.0, seen.0), kept(before.1, seen.1)),
+            None => seen,
+        });
     }
 
     /// One more epoch; `own_doing` says that a change would be that of a move, or of a device that was full.

@@ -76,6 +76,9 @@ pub(super) struct DeviceNow {
     pub busy: Busy,
     /// Whether something was copied from it or to it.
     pub disturbed: bool,
+    /// Measured over told latency, as far as is known now, and the same of use.
+    pub slower: f64,
+    pub usage: f64,
 }
 
 /// Measured over told latency of a volume's device; none where nothing can be said. Where half of all requests wait for nobody, by their median:
@@ -137,7 +140,12 @@ impl Learned {
                 .collect();
             let told: f64 = uses.iter().map(|u| u.share).sum();
             let busy = Busy::of(uses.iter().copied(), rho - told);
-            now.push(DeviceNow { busy, disturbed });
+            now.push(DeviceNow {
+                busy,
+                disturbed,
+                slower: 1.0,
+                usage: 1.0,
+            });
             if facts.moves.iter().any(copying) {
                 continue;
             }
@@ -162,6 +170,10 @@ impl Learned {
                 own.usage.0 = KEEPS * own.usage.0 + libm::log(rho / told).clamp(-2.0, 2.0);
                 own.usage.1 = KEEPS * own.usage.1 + 1.0;
             }
+        }
+        for (d, now) in now.iter_mut().enumerate() {
+            now.slower = next.latency(facts, d);
+            now.usage = next.usage(facts, d);
         }
         (next, now)
     }

@@ -147,7 +147,9 @@ const CDF_STEPS: f64 = 128.0;
 const CDF_UNITS: f64 = 8.0;
 static CDF: LazyLock<Vec<f64>> = LazyLock::new(|| {
     let steps = 0..=(2.0 * CDF_UNITS * CDF_STEPS) as usize;
-    steps.map(|i| normal_cdf(i as f64 / CDF_STEPS - CDF_UNITS)).collect()
+    steps
+        .map(|i| normal_cdf(i as f64 / CDF_STEPS - CDF_UNITS))
+        .collect()
 });
 
 /// The normal distribution, looked up: a plan asks for it a million times.
@@ -160,7 +162,14 @@ fn looked_up_cdf(z: f64) -> f64 {
 impl Rates {
     /// What a volume of a class costs per second at this latency; `of_stat_ln` is how far the objective's statistic is from what the latency's
     /// variation says (logarithm of a factor), `sigma` its spread about its prediction.
-    pub(super) fn cost(&self, aim: &Aim, l: &Latency, of_stat_ln: f64, sigma: f64, iops: f64) -> f64 {
+    pub(super) fn cost(
+        &self,
+        aim: &Aim,
+        l: &Latency,
+        of_stat_ln: f64,
+        sigma: f64,
+        iops: f64,
+    ) -> f64 {
         let Some((target_us, target_ln, statistic)) = aim.target else {
             let counts = (iops / self.free_iops).min(1.0);
             return self.free * aim.weight * counts * libm::log((l.mean_us / 10.0).max(1.0));
