@@ -168,7 +168,7 @@ impl Strategy for Terrace {
                 let history = history.expect("inserted before");
                 history.planned(facts.at, from, to, predicted_us);
                 next.learned
-                    .asked_for(&volume.name, to, t.planned_s, t.strained);
+                    .asked_for(&volume.name, to, t.planned_s, t.pace);
             }
         }
         draft.wishes = wishes;

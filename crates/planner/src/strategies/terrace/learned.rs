@@ -17,8 +17,8 @@ const PRIOR: f64 = 0.5;
 const USE_MIN: f64 = 0.03;
 /// What one more copy leaves of what was known of their speed.
 const COPY_KEEPS: f64 = 0.7;
-/// Share of the planned rate that copies reach, at first: where nobody misses an objective, and where somebody does.
-const COPY_PRIOR: [f64; 2] = [0.95, 0.6];
+/// Share of the planned rate that copies reach, at first, by [`Pace`].
+const COPY_PRIOR: [f64; 3] = [0.95, 0.7, 0.3];
 /// Waits over those of an open queue at first: behind requests of other volumes, and of the volume itself, which most do not issue at random.
 const WAITS_PRIOR: [f64; 2] = [0.7, 0.4];
 /// What the prior counts, and what one more observation leaves of what was known.
@@ -44,8 +44,8 @@ pub(super) struct Learned {
     errors: (f64, f64),
     /// Copies under way, by volume.
     copies: BTreeMap<String, CopyUnderWay>,
-    /// Logarithms of reached over planned speed, where nobody misses an objective and where somebody does.
-    speed: [Option<f64>; 2],
+    /// Logarithms of reached over planned speed, by [`Pace`].
+    speed: [Option<f64>; 3],
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -65,8 +65,19 @@ struct CopyUnderWay {
     begun: Option<Nanos>,
     /// Seconds that it takes at the planned rate.
     planned_s: f64,
-    /// Whether somebody on its devices missed an objective.
-    strained: bool,
+    pace: Pace,
+}
+
+/// What holds up a copy.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Pace {
+    /// Nothing.
+    #[default]
+    Calm,
+    /// Somebody on its devices misses an objective.
+    Strained,
+    /// One of its devices is full.
+    Full,
 }
 
 /// What a device was like in the epoch that has just ended.
@@ -256,32 +267,33 @@ impl Learned {
     }
 
     /// A copy is asked for that would take so long at the planned rate.
-    pub(super) fn asked_for(&mut self, volume: &str, to: &str, planned_s: f64, strained: bool) {
+    pub(super) fn asked_for(&mut self, volume: &str, to: &str, planned_s: f64, pace: Pace) {
         let copy = CopyUnderWay {
             to: to.into(),
             begun: None,
             planned_s,
-            strained,
+            pace,
         };
         self.copies.insert(volume.into(), copy);
     }
 
     /// Share of the planned rate that copies reach.
-    pub(super) fn speed(&self, strained: bool) -> f64 {
-        let known = self.speed[usize::from(strained)];
-        known.map_or(COPY_PRIOR[usize::from(strained)], libm::exp)
+    pub(super) fn speed(&self, pace: Pace) -> f64 {
+        let known = self.speed[pace as usize];
+        known.map_or(COPY_PRIOR[pace as usize], libm::exp)
     }
 
-    /// The most of both.
+    /// The most of all.
     pub(super) fn fastest(&self) -> f64 {
-        self.speed(false).max(self.speed(true))
+        let of = [Pace::Calm, Pace::Strained, Pace::Full].map(|pace| self.speed(pace));
+        of.into_iter().fold(0.0, f64::max)
     }
 
     /// How long a copy under way will go on, seconds; none where nothing is known of it.
     pub(super) fn left_s(&self, volume: &str, now: Nanos) -> Option<f64> {
         let copy = self.copies.get(volume)?;
         let begun = copy.begun.unwrap_or(now);
-        let whole_s = copy.planned_s / self.speed(copy.strained);
+        let whole_s = copy.planned_s / self.speed(copy.pace);
         Some((whole_s - now.saturating_sub(begun).as_secs_f64()).max(0.2 * whole_s))
     }
 
@@ -308,8 +320,8 @@ impl Learned {
             let window = volume.measured.map_or(0.0, |m| m.window.as_secs_f64());
             let took_s = ended.saturating_sub(begun).as_secs_f64() + 0.5 * window;
             let reached = (copy.planned_s / took_s.max(0.1)).clamp(0.02, 1.5);
-            let of = &mut speed[usize::from(copy.strained)];
-            let before = of.unwrap_or(libm::log(COPY_PRIOR[usize::from(copy.strained)]));
+            let of = &mut speed[copy.pace as usize];
+            let before = of.unwrap_or(libm::log(COPY_PRIOR[copy.pace as usize]));
             *of = Some(COPY_KEEPS * before + (1.0 - COPY_KEEPS) * libm::log(reached));
             false
         });

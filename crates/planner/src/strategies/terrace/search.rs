@@ -14,7 +14,7 @@ use super::TerraceConfig;
 use super::crowd::Costs;
 use super::forecast::Forecast;
 use super::history::History;
-use super::learned::Learned;
+use super::learned::{Learned, Pace};
 use super::placement::Placement;
 use super::rates::Rates;
 use super::seen::Seen;
@@ -52,8 +52,8 @@ impl Moved {
 pub(super) struct Timed {
     /// Seconds that it takes at the planned rate.
     pub planned_s: f64,
-    /// Whether somebody on its devices misses an objective: then it goes slower.
-    pub strained: bool,
+    /// What holds it up.
+    pub pace: Pace,
     /// Seconds from now.
     begins_s: f64,
     ends_s: f64,
@@ -124,6 +124,8 @@ pub(super) struct Search<'a> {
     pub(super) at: Placement,
     /// The volumes of each device that are taken to miss an objective there.
     missing: Vec<Vec<usize>>,
+    /// Whether more is asked of a device than it can do.
+    full: Vec<bool>,
     /// Seconds until a device has no copy to make any more.
     copying_s: Vec<f64>,
     /// Volumes that take no further part.
@@ -215,6 +217,7 @@ impl<'a> Search<'a> {
             at,
             ahead_left,
             missing: vec![vec![]; devices],
+            full: vec![false; devices],
             least_used: vec![],
             copying_s: vec![0.0; devices],
             done,
@@ -232,7 +235,7 @@ impl<'a> Search<'a> {
         search
     }
 
-    /// Keeps who misses an objective on a device, as things are by now in this plan.
+    /// Keeps who misses an objective on a device, and whether it is full, as things are by now in this plan.
     fn look_at(&mut self, d: usize) {
         let forecast = &self.forecast;
         let p = forecast.newest();
@@ -242,6 +245,7 @@ impl<'a> Search<'a> {
             let class = forecast.class(*v);
             class.target.is_some() && forecast.cost(*v, d, p, &busy).0 > 0.5 * class.weight
         };
+        self.full[d] = busy.full();
         self.missing[d] = volumes.iter().copied().filter(missing).collect();
     }
 
@@ -262,9 +266,10 @@ impl<'a> Search<'a> {
         rate.time_for(facts.volumes[v].size).as_secs_f64()
     }
 
-    /// Seconds that it takes as fast as copies have been where nobody misses an objective.
+    /// Seconds that it takes as fast as copies have been, as things are by now in this plan.
     pub(super) fn copies_s(&self, v: usize, d: usize) -> f64 {
-        self.planned_s(v, DeviceId::from_index(d)) / self.learned.speed(false)
+        let pace = self.pace(v, self.at.of[v], d);
+        self.planned_s(v, DeviceId::from_index(d)) / self.learned.speed(pace)
     }
 
     /// Seconds for which loads are taken to stay as they are.
@@ -365,13 +370,13 @@ impl<'a> Search<'a> {
             let m = &moves[i];
             let (from, to) = (self.at.of[m.volume], m.to.index());
             let planned_s = self.planned_s(m.volume, m.to);
-            let strained = self.strained(from, m.volume) || self.strained(to, m.volume);
+            let pace = self.pace(m.volume, from, to);
             let begins = until[from].max(until[to]);
-            let ends = begins + planned_s / self.learned.speed(strained);
+            let ends = begins + planned_s / self.learned.speed(pace);
             (until[from], until[to]) = (ends, ends);
             timed[i] = Timed {
                 planned_s,
-                strained,
+                pace,
                 begins_s: begins,
                 ends_s: ends,
             };
@@ -379,9 +384,14 @@ impl<'a> Search<'a> {
         timed
     }
 
-    /// Whether somebody but the volume itself is taken to miss an objective on a device.
-    fn strained(&self, d: usize, but: usize) -> bool {
-        self.missing[d].iter().any(|v| *v != but)
+    /// What holds up a copy of a volume.
+    fn pace(&self, v: usize, from: usize, to: usize) -> Pace {
+        let misses = |d: usize| self.missing[d].iter().any(|u| *u != v);
+        match () {
+            () if self.full[from] || self.full[to] => Pace::Full,
+            () if misses(from) || misses(to) => Pace::Strained,
+            () => Pace::Calm,
+        }
     }
 
     /// What the volumes would miss less per second with these moves made, by pattern; and if any of them surged.
