@@ -60,7 +60,7 @@ pub(super) struct Sample {
     pub outstanding: f64,
     /// Whether its device was full and it had as much in flight as it ever has: then it may have asked for more than it got.
     pub held_up: bool,
-    /// Whether a copy was going on on its device, or it was on another one: what it is like here without one is not known.
+    /// Whether a copy was going on on its device, or it was on another one, or others were on it: what it is like here now is not known by it.
     pub disturbed: bool,
 }
 
@@ -203,7 +203,9 @@ impl History {
         self.depth = m.outstanding.max(self.depth * DEMAND_KEEPS);
         let full = busy.rho > FULL;
         let name = &facts.topology.devices[device].name;
-        if self.device != *name {
+        let copied = !now.disturbed && self.samples.last().is_some_and(|s| s.disturbed);
+        if copied || self.device != *name {
+            // It was on another device, or others were on this one.
             self.device.clone_from(name);
             self.samples.iter_mut().for_each(|s| s.disturbed = true);
         }
