@@ -77,7 +77,7 @@ pub struct DecisionsArgs {
     /// Also write a page with all of it
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Also write what is kept for README.md: V, moves and bytes of each run, and what is counted over all of them
+    /// Also write what is kept for README.md: V, excess, moves and bytes of each run, and what is counted over all of them
     #[arg(long, value_name = "FILE")]
     figures: Option<PathBuf>,
     /// Form of the output

@@ -55,6 +55,8 @@ pub struct StrategyFigures {
     pub ratio: Option<RatioInterval>,
     /// V by seed.
     pub violation: Vec<f64>,
+    /// Capped excess by seed: what differs at all differs here.
+    pub excess: Vec<f64>,
     /// Moves begun, by seed.
     pub moves: Vec<u64>,
     /// Bytes copied, by seed.
@@ -94,6 +96,7 @@ impl Figures {
                     strategy: s.strategy.clone(),
                     ratio: s.ratio,
                     violation: s.runs.iter().map(|r| r.violation).collect(),
+                    excess: s.runs.iter().map(|r| r.excess).collect(),
                     moves: s.runs.iter().map(|r| r.moves).collect(),
                     bytes: s.runs.iter().map(|r| r.bytes).collect(),
                 });
@@ -168,7 +171,7 @@ mod tests {
         let figures = of(vec![run(0.1 + 0.2), run(1.0 / 3.0)]).unwrap();
         let text = figures.json().unwrap();
         assert_eq!(Figures::parse(&text), Ok(figures));
-        assert!(text.contains("\n{\"strategy\":\"edt\",\"ratio\":null,\"violation\":[0.30000000000000004,0.3333333333333333],\"moves\":[3,3],\"bytes\":[0,0]}"));
+        assert!(text.contains("\n{\"strategy\":\"edt\",\"ratio\":null,\"violation\":[0.30000000000000004,0.3333333333333333],\"excess\":[0.0,0.0],\"moves\":[3,3],\"bytes\":[0,0]}"));
         let other = text.replace(FIGURES_SCHEMA, "other/1");
         assert!(Figures::parse(&other).unwrap_err().contains("other/1"));
         let why = of(vec![run(1.0), None]).unwrap_err();
