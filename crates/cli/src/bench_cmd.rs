@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand, ValueEnum};
+use decisions::Figures;
 
 use crate::bench_run::{Asked, Suite, run_suite, save_suite};
 use crate::live::message;
@@ -24,6 +25,20 @@ pub enum BenchCommand {
     /// kept in a directory and used again; what a run depends on is in their names, but not the program: after a change to a
     /// strategy name it with --again.
     Decisions(Box<DecisionsArgs>),
+    /// Print what README.md says of decisions, as Markdown, from figures that `terrace bench decisions --figures` wrote
+    ///
+    /// bench/figures.sh makes all of them anew.
+    Figures(FiguresArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct FiguresArgs {
+    /// Figures of a suite
+    #[arg(value_name = "SUITE")]
+    suite: PathBuf,
+    /// Figures of random arrays
+    #[arg(value_name = "RANDOM")]
+    random: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -45,7 +60,7 @@ pub struct DecisionsArgs {
     strategies: Vec<String>,
     /// Hold `terrace` against variants of itself instead of rivals: each exchange rate at nothing, half and twice its value, each part left
     /// out; with names, only variants whose names begin so
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', num_args = 0.., conflicts_with_all = ["strategies", "html"])]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', num_args = 0.., conflicts_with_all = ["strategies", "html", "figures"])]
     ablate: Option<Vec<String>>,
     /// Candidates of the search in hindsight for each scenario and seed; 0 for none
     #[arg(long, value_name = "N", default_value_t = 60)]
@@ -62,6 +77,9 @@ pub struct DecisionsArgs {
     /// Also write a page with all of it
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Also write what is kept for README.md: V, excess, moves and bytes of each run, and what is counted over all of them
+    #[arg(long, value_name = "FILE")]
+    figures: Option<PathBuf>,
     /// Form of the output
     #[arg(short, long, value_enum, default_value = "table")]
     output: BenchOutput,
@@ -78,24 +96,72 @@ enum BenchOutput {
 
 /// Seeds as an argument.
 #[derive(Debug, Clone)]
-struct Seeds(Vec<u64>);
+struct Seeds {
+    text: String,
+    numbers: Vec<u64>,
+}
 
 fn parse_seeds(text: &str) -> Result<Seeds, String> {
-    sim::sweep::parse_seeds(text).map(Seeds)
+    let numbers = sim::sweep::parse_seeds(text)?;
+    Ok(Seeds {
+        text: text.into(),
+        numbers,
+    })
+}
+
+impl DecisionsArgs {
+    /// The command that does the same, wherever results are kept.
+    fn command(&self, strategies: &[String]) -> String {
+        let mut words = vec!["terrace bench decisions".to_owned()];
+        match &self.generated {
+            Some(numbers) => words.push(format!("--generated {}", numbers.text)),
+            None => words.push(format!(
+                "--suite {} --seeds {}",
+                self.suite.display(),
+                self.seeds.text
+            )),
+        }
+        if !self.scenarios.is_empty() {
+            words.push(format!("--scenarios {}", self.scenarios.join(",")));
+        }
+        words.push(format!("--strategies {}", strategies.join(",")));
+        words.push(format!("--hindsight {}", self.hindsight));
+        words.join(" ")
+    }
 }
 
 /// Runs `terrace bench …`.
 pub fn run(command: BenchCommand) -> anyhow::Result<ExitCode> {
-    let BenchCommand::Decisions(args) = command;
+    match command {
+        BenchCommand::Decisions(args) => run_decisions(&args),
+        BenchCommand::Figures(args) => print_figures(&args),
+    }
+}
+
+fn print_figures(args: &FiguresArgs) -> anyhow::Result<ExitCode> {
+    let read = |path: &PathBuf| -> anyhow::Result<Figures> {
+        let text =
+            fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        Figures::parse(&text).map_err(|why| anyhow!("{}: {why}", path.display()))
+    };
+    let of = report::ReadmeFigures {
+        suite: &read(&args.suite)?,
+        random: &read(&args.random)?,
+    };
+    write!(io::stdout().lock(), "{}", report::decisions_markdown(of))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_decisions(args: &DecisionsArgs) -> anyhow::Result<ExitCode> {
     let suite = match &args.generated {
-        Some(Seeds(numbers)) => Suite::generated(numbers)?,
+        Some(numbers) => Suite::generated(&numbers.numbers)?,
         None => Suite::read(&args.suite)?,
     };
     let mut suite = suite.only(&args.scenarios).map_err(|why| anyhow!(why))?;
     let seeds = match &args.generated {
         // The number is the seed: another draw of a random array is another array.
         Some(_) => vec![1],
-        None => args.seeds.0.clone(),
+        None => args.seeds.numbers.clone(),
     };
     if let Some(dir) = &args.save {
         let written = save_suite(&suite, &seeds, dir)?;
@@ -110,6 +176,7 @@ pub fn run(command: BenchCommand) -> anyhow::Result<ExitCode> {
     if let Some(unknown) = args.again.iter().find(|a| !strategies.contains(a)) {
         return Err(anyhow!("--again {unknown}: it is none of the strategies"));
     }
+    let command = args.command(&strategies);
     let cells = Cells::open(&args.out)?;
     let asked = Asked {
         strategies,
@@ -125,6 +192,13 @@ pub fn run(command: BenchCommand) -> anyhow::Result<ExitCode> {
     let comparison = run_suite(&suite, &asked, &cells)?;
     if let Some(path) = &args.html {
         fs::write(path, report::decisions_page(&comparison))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        message(&format!("{} is written", path.display()));
+    }
+    if let Some(path) = &args.figures {
+        let figures = Figures::of(&comparison, command, suite.sources())
+            .map_err(|why| anyhow!("--figures: {why}"))?;
+        fs::write(path, figures.json()?)
             .with_context(|| format!("cannot write {}", path.display()))?;
         message(&format!("{} is written", path.display()));
     }

@@ -16,6 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sim::{Model, RunOptions, RunResult, ScenarioFile};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::inputs::{Inputs, Loaded};
 use crate::live::message;
@@ -46,6 +47,8 @@ struct SuiteWords {
 pub struct Suite {
     name: String,
     words: SuiteWords,
+    /// The text that the words are from; none of random arrays.
+    words_text: Option<String>,
     scenarios: Vec<(PathBuf, ScenarioFile)>,
 }
 
@@ -60,11 +63,12 @@ impl Suite {
             .with_context(|| at(dir))?;
         paths.retain(|p| p.extension().is_some_and(|e| e == "toml"));
         paths.sort();
-        let (mut words, mut scenarios) = (SuiteWords::default(), vec![]);
+        let (mut words, mut words_text, mut scenarios) = (SuiteWords::default(), None, vec![]);
         for path in paths {
             let text = fs::read_to_string(&path).with_context(|| at(&path))?;
             if path.file_name().is_some_and(|n| n == SUITE_FILE) {
                 words = config::read::<SuiteWords>(&path.display().to_string(), &text)?.0;
+                words_text = Some(text);
                 continue;
             }
             let mut file = ScenarioFile::parse(&path.display().to_string(), &text)?;
@@ -95,6 +99,7 @@ impl Suite {
         Ok(Self {
             name: dir.display().to_string(),
             words,
+            words_text,
             scenarios,
         })
     }
@@ -113,6 +118,7 @@ impl Suite {
         Ok(Self {
             name: format!("{} random arrays", numbers.len()),
             words,
+            words_text: None,
             scenarios,
         })
     }
@@ -165,6 +171,19 @@ impl Suite {
             .strategies
             .extend(self.words.strategies.clone());
         drawn
+    }
+
+    /// XXH3-64 of the text of every scenario and of the suite's own words, by name.
+    pub fn sources(&self) -> BTreeMap<String, String> {
+        let scenarios = self.scenarios.iter().map(|(_, file)| {
+            let name = file.scenario.name.clone();
+            (name, file.source.text.as_str())
+        });
+        let words = self.words_text.iter();
+        scenarios
+            .chain(words.map(|text| (SUITE_FILE.to_owned(), text.as_str())))
+            .map(|(name, text)| (name, format!("{:016x}", xxh3_64(text.as_bytes()))))
+            .collect()
     }
 
     /// Strategies that it compares: all, where it does not say.

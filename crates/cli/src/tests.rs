@@ -5,11 +5,12 @@ use clap::CommandFactory;
 use super::Args;
 
 /// Commands without `-o`, and what they do instead of printing data. A command that prints some has `-o json`.
-const PRINT_NOTHING: [(&str, &str); 23] = [
+const PRINT_NOTHING: [(&str, &str); 24] = [
     ("agent", "runs until it is stopped, and prints messages"),
     ("array backup", "writes a file"),
     ("array copy", "says what was done, on standard error"),
     ("array restore", "says what was done, on standard error"),
+    ("bench figures", "prints Markdown, for README.md"),
     ("config schema", "prints a schema, which is JSON"),
     ("device accept", "says what was done, on standard error"),
     ("device remove", "says what was done, on standard error"),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use algo::Rng;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::hindsight::Hindsight;
 use crate::judge::Judged;
@@ -11,7 +11,7 @@ use crate::judge::Judged;
 /// Name and version of the layout of [`Comparison`].
 pub const DECISIONS_SCHEMA: &str = "terrace.bench.decisions/1";
 /// What is added to violations before they are divided, as a share of what could be missed: nothing against nothing is one.
-pub(crate) const EPSILON: f64 = 0.005;
+pub const EPSILON: f64 = 0.005;
 /// There is something to be avoided where the best plan in hindsight misses no more than this share of what the best rival misses.
 const AVOIDABLE: f64 = 0.9;
 /// Samples of a bootstrap.
@@ -20,7 +20,7 @@ const SAMPLES: u64 = 2_000;
 const LOST: f64 = 1.05;
 
 /// A ratio and its 95 % interval.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RatioInterval {
     /// Geometric mean.
     pub ratio: f64,
@@ -79,7 +79,7 @@ pub struct ScenarioRow {
 }
 
 /// A strategy over all scenarios.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StrategyTotals {
     /// Its name.
     pub strategy: String,

@@ -15,6 +15,7 @@ mod ablation;
 mod bound;
 mod compare;
 mod draw;
+mod figures;
 mod generate;
 mod hindsight;
 mod judge;
@@ -23,10 +24,11 @@ mod script;
 pub use ablation::{ABLATION_SCHEMA, Ablation, Variant, ablation};
 pub use bound::solo_violation;
 pub use compare::{
-    Comparison, DECISIONS_SCHEMA, RatioInterval, Runs, ScenarioRow, StrategyRow, StrategyTotals,
-    compare,
+    Comparison, DECISIONS_SCHEMA, EPSILON, RatioInterval, Runs, ScenarioRow, StrategyRow,
+    StrategyTotals, compare,
 };
 pub use draw::{Fixed, draw};
+pub use figures::{FIGURES_SCHEMA, Figures, ScenarioFigures, StrategyFigures};
 pub use generate::generate;
 pub use hindsight::{Hindsight, Score, Search, search};
 pub use judge::{ClassJudged, Judged, Offered, judge, missed};

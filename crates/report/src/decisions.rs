@@ -89,7 +89,7 @@ fn document(c: &Comparison, whole: bool) -> Document {
     }
 }
 
-fn ratio(r: Option<RatioInterval>) -> String {
+pub(crate) fn ratio(r: Option<RatioInterval>) -> String {
     r.map_or_else(
         || NONE.into(),
         |r| {
@@ -114,7 +114,7 @@ fn ratio_cell(r: Option<RatioInterval>) -> Cell {
     toned(ratio(r), good, bad)
 }
 
-fn percent(share: Option<f64>) -> String {
+pub(crate) fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| NONE.into(), |s| format!("{} %", fixed(100.0 * s, 0)))
 }
 

@@ -8,6 +8,7 @@ mod clients;
 mod dependencies;
 mod device;
 mod docs;
+mod figures;
 mod filter;
 mod golden;
 mod guards;

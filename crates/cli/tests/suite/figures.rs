@@ -1,0 +1,155 @@
+//! What README.md says of decisions is what the program does: its tables, the data that they are made of, and runs made again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use decisions::{Figures, StrategyFigures};
+use sim::ScenarioFile;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::run::{err, out, terrace};
+
+const SUITE: &str = "docs/data/decisions-suite.json";
+const RANDOM: &str = "docs/data/decisions-random.json";
+const STALE: &str = "README's figures are stale, bench/figures.sh makes them anew";
+
+/// What is run again: scenarios that take least, among them some in which much is missed, under the strategy and one that needs no
+/// measurements. The seed has to be one of the figures'.
+const SCENARIOS: &str = "captured,flip-flop,step-swap,writes";
+const STRATEGIES: &str = "terrace,static";
+const SEED: u64 = 1;
+const ARRAYS: [u64; 2] = [1002, 1005];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: &Path) -> Figures {
+    let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    Figures::parse(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+#[test]
+fn the_readme_says_what_the_figures_say() {
+    let printed = terrace(&root(), &["bench", "figures", SUITE, RANDOM]);
+    assert!(printed.status.success(), "{}", err(&printed));
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let (_, after) = readme.split_once("<!-- decisions:begin -->\n").unwrap();
+    let (block, _) = after.split_once("<!-- decisions:end -->\n").unwrap();
+    let printed = out(&printed);
+    let differ = |(a, b): &(&str, &str)| a != b;
+    let lines = block.lines().zip(printed.lines()).find(differ);
+    assert!(
+        block == printed,
+        "README.md does not say what {SUITE} and {RANDOM} say, bench/figures.sh --tables writes it anew; first lines that differ: {lines:#?}"
+    );
+}
+
+fn hash(text: &str) -> String {
+    format!("{:016x}", xxh3_64(text.as_bytes()))
+}
+
+fn names(figures: &Figures) -> BTreeSet<String> {
+    let scenarios = figures.scenarios.iter();
+    scenarios.map(|s| s.scenario.clone()).collect()
+}
+
+/// Scenarios whose traces are not in this repository are left out.
+#[test]
+fn figures_are_of_the_suite_as_it_is() {
+    let mut now = BTreeMap::new();
+    for entry in fs::read_dir(root().join("suites/decisions")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let Some(scenario) = name.strip_suffix(".toml") else {
+            continue;
+        };
+        let text = fs::read_to_string(&path).unwrap();
+        if name == "suite.toml" {
+            now.insert(name, hash(&text));
+            continue;
+        }
+        let file = ScenarioFile::parse(&name, &text).unwrap();
+        if file.scenario.requires.is_none() {
+            now.insert(scenario.to_owned(), hash(&text));
+        }
+    }
+    let suite = read(&root().join(SUITE));
+    let changed: BTreeSet<&String> = suite
+        .sources
+        .keys()
+        .chain(now.keys())
+        .filter(|name| suite.sources.get(*name) != now.get(*name))
+        .collect();
+    assert!(
+        changed.is_empty(),
+        "{STALE}: {SUITE} was made with others of these: {changed:?}"
+    );
+    now.remove("suite.toml");
+    assert_eq!(names(&suite), now.into_keys().collect(), "{STALE}: {SUITE}");
+
+    let random = read(&root().join(RANDOM));
+    assert_eq!(
+        names(&random),
+        random.sources.keys().cloned().collect(),
+        "{STALE}: {RANDOM}"
+    );
+    for (name, kept) in &random.sources {
+        let number = name.strip_prefix("array-").unwrap().parse().unwrap();
+        let now = hash(&decisions::generate(number));
+        assert_eq!(*kept, now, "{STALE}: {RANDOM}: {name} is another array");
+    }
+}
+
+/// V, excess, moves and bytes.
+fn of_seed(run: &StrategyFigures, i: usize) -> ([f64; 2], [u64; 2]) {
+    (
+        [run.violation[i], run.excess[i]],
+        [run.moves[i], run.bytes[i]],
+    )
+}
+
+/// Runs what `args` name, and holds every run against what is kept.
+fn run_again(args: &[&str], kept: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let (cells, figures) = (at("cells"), at("figures.json"));
+    let asked = ["bench", "decisions", "--hindsight", "0"];
+    let to = ["--out", &cells, "--figures", &figures];
+    let run = terrace(&root(), &[&asked, args, &to].concat());
+    assert!(run.status.success(), "{}", err(&run));
+    let (now, kept_figures) = (read(Path::new(&figures)), read(&root().join(kept)));
+    for scenario in &now.scenarios {
+        let name = &scenario.scenario;
+        let before = kept_figures.scenarios.iter().find(|s| s.scenario == *name);
+        for run in &scenario.strategies {
+            let what = format!("{kept}: {name} under {}", run.strategy);
+            let before = before.and_then(|s| s.of(&run.strategy));
+            let before = before.unwrap_or_else(|| panic!("{STALE}: {what} is not there"));
+            for (i, seed) in now.seeds.iter().enumerate() {
+                let at = kept_figures.seeds.iter().position(|s| s == seed);
+                let at = at.unwrap_or_else(|| panic!("{STALE}: {kept}: no seed {seed}"));
+                assert_eq!(
+                    of_seed(run, i),
+                    of_seed(before, at),
+                    "{STALE}: {what}, seed {seed}: V, excess, moves and bytes are not what they were"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn runs_of_the_suite_end_as_their_figures_say() {
+    let seed = SEED.to_string();
+    let args = ["--scenarios", SCENARIOS, "--seeds", &seed];
+    run_again(&[&args[..], &["--strategies", STRATEGIES]].concat(), SUITE);
+}
+
+#[test]
+fn runs_of_random_arrays_end_as_their_figures_say() {
+    let arrays = ARRAYS.map(|a| a.to_string()).join(",");
+    let args = ["--generated", &arrays, "--strategies", STRATEGIES];
+    run_again(&args, RANDOM);
+}
