@@ -73,6 +73,7 @@ impl TerraceConfig {
 
 /// What it remembers, by name: ids are only good for one inventory.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct TerraceState {
     /// Loads of volumes.
     volumes: BTreeMap<String, History>,
@@ -87,7 +88,12 @@ pub struct TerraceState {
 impl TerraceState {
     /// With the epoch that has just ended, of the volumes that there are; and what devices were like in it.
     fn absorbed(&self, facts: &model::Facts) -> (Self, Vec<DeviceNow>) {
-        let (learned, now) = self.learned.absorbed(facts);
+        let (learned, mut now) = self.learned.absorbed(facts);
+        for name in self.left(facts) {
+            let of = facts.topology.devices.iter().zip(&mut now);
+            of.filter(|(d, _)| d.name == name)
+                .for_each(|(_, now)| now.disturbed = true);
+        }
         let mut next = Self {
             volumes: BTreeMap::new(),
             learned,
@@ -100,6 +106,20 @@ impl TerraceState {
             next.volumes.insert(v.name.clone(), history);
         }
         (next, now)
+    }
+
+    /// Devices that volumes have left since the last epoch, by a move or for good: what it was like beside them is over.
+    fn left(&self, facts: &model::Facts) -> Vec<&str> {
+        let volumes = facts.volumes.iter();
+        let here: BTreeMap<&str, _> = volumes.map(|v| (v.name.as_str(), v.device)).collect();
+        let stays = |name: &str, device: &str| {
+            here.get(name)
+                .is_some_and(|d| facts.topology.device(*d).name == device)
+        };
+        let each = self.volumes.iter().map(|(name, h)| (name, h.device()));
+        each.filter(|(name, device)| !stays(name, device))
+            .map(|(_, device)| device)
+            .collect()
     }
 
     /// By volume; all of them are known.

@@ -107,6 +107,7 @@ struct Planned {
 
 /// A volume's history.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct History {
     /// In order of time.
     pub samples: Vec<Sample>,
@@ -189,6 +190,11 @@ impl History {
         learned: &mut Learned,
     ) {
         let busy = &now.busy;
+        let name = &facts.topology.device(v.device).name;
+        if self.device != *name {
+            self.device.clone_from(name);
+            self.samples.iter_mut().for_each(|s| s.disturbed = true);
+        }
         let Some(m) = v.measured.filter(|_| !v.calibrating) else {
             return;
         };
@@ -202,11 +208,8 @@ impl History {
         let known = m.ios() >= REQUESTS_MIN;
         self.depth = m.outstanding.max(self.depth * DEMAND_KEEPS);
         let full = busy.rho > FULL;
-        let name = &facts.topology.devices[device].name;
-        let copied = !now.disturbed && self.samples.last().is_some_and(|s| s.disturbed);
-        if copied || self.device != *name {
-            // It was on another device, or others were on this one.
-            self.device.clone_from(name);
+        if !now.disturbed && self.samples.last().is_some_and(|s| s.disturbed) {
+            // Others were on its device, then.
             self.samples.iter_mut().for_each(|s| s.disturbed = true);
         }
         let sample = Sample {
@@ -386,6 +389,11 @@ impl History {
             true => None,
             false => self.turns().last().copied(),
         }
+    }
+
+    /// The device that it was on in the newest epoch.
+    pub(super) fn device(&self) -> &str {
+        &self.device
     }
 
     /// Its own requests that one of them waits behind, as far as is known.

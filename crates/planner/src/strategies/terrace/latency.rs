@@ -177,10 +177,14 @@ impl Busy {
             Some(requests) => requests * own.residual_s / own.share.max(1e-12),
             None => arrivals.own * open(own.residual_s),
         };
-        let mean_s = arrivals.others * open(self.residual_s - own.residual_s) + behind_own;
+        let behind_others = arrivals.others * open(self.residual_s - own.residual_s);
+        let mean_s = behind_others + behind_own;
+        // Behind others only who finds the device in use waits, of its own requests one waits behind some more and one behind some less.
+        let spread = 2.0 / self.rho.max(0.02) - 1.0;
+        let variance = behind_others * behind_others * spread + behind_own * behind_own;
         Wait {
             mean_s: mean_s.min(self.queue_s),
-            cv2: 2.0 / self.rho.max(0.02) - 1.0,
+            cv2: variance / (mean_s * mean_s).max(1e-18),
         }
     }
 

@@ -21,9 +21,9 @@ const COPY_KEEPS: f64 = 0.7;
 const COPY_PRIOR: [f64; 3] = [0.95, 0.7, 0.3];
 /// Waits over those of an open queue at first: behind requests of other volumes, and of the volume itself, which most do not issue at random.
 const WAITS_PRIOR: [f64; 2] = [0.7, 0.4];
-/// What the prior counts, and what one more observation leaves of what was known.
+/// What the prior counts, in observations, and what one more epoch leaves of what was known.
 const WAITS_WEIGHT: f64 = 3.0;
-const WAITS_KEEP: f64 = 0.97;
+const WAITS_KEEP: f64 = 0.9;
 /// Most that waits may be over those of an open queue.
 const WAITS_MAX: f64 = 2.0;
 /// Share of all waiting from which others are taken to be what a volume waits for.
@@ -35,6 +35,7 @@ const MEDIAN_MAX: f64 = 0.5;
 
 /// What is known of devices, by name.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Learned {
     devices: BTreeMap<String, DeviceLearned>,
     /// Waits behind other volumes' requests over those of an open queue, added up by weight, and the weight; the same behind a volume's own.
@@ -45,7 +46,7 @@ pub(super) struct Learned {
     /// Copies under way, by volume.
     copies: BTreeMap<String, CopyUnderWay>,
     /// Logarithms of reached over planned speed, by [`Pace`].
-    speed: [Option<f64>; 3],
+    speeds: [Option<f64>; 3],
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -65,6 +66,7 @@ struct CopyUnderWay {
     begun: Option<Nanos>,
     /// Seconds that it takes at the planned rate.
     planned_s: f64,
+    #[serde(default)]
     pace: Pace,
 }
 
@@ -114,6 +116,18 @@ fn slower(spec: &DeviceSpec, m: &Measured, busy: &Busy, learned: &Learned) -> Op
     (mean > 0.0 && plain > 0.0).then(|| mean / plain)
 }
 
+/// The lower median by weight: one volume whose requests wait for one another does not make a device slow.
+fn median(mut of: Vec<(f64, f64)>) -> Option<f64> {
+    of.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let half = of.iter().map(|(_, weight)| weight).sum::<f64>() / 2.0;
+    let mut below = 0.0;
+    let reached = |(value, weight): (f64, f64)| {
+        below += weight;
+        (below >= half).then_some(value)
+    };
+    of.into_iter().find_map(reached)
+}
+
 /// A mean with what it was taken to be at first.
 fn waits((sum, weight): (f64, f64), prior: f64) -> f64 {
     ((sum + WAITS_WEIGHT * prior) / (weight + WAITS_WEIGHT)).clamp(0.0, WAITS_MAX)
@@ -128,6 +142,9 @@ impl Learned {
     pub(super) fn absorbed(&self, facts: &Facts) -> (Self, Vec<DeviceNow>) {
         let mut next = self.clone();
         next.look_at_copies(facts);
+        for of in [&mut next.others, &mut next.own] {
+            *of = (WAITS_KEEP * of.0, WAITS_KEEP * of.1);
+        }
         let mut by_device: Vec<Vec<usize>> = vec![vec![]; facts.topology.devices.len()];
         for (i, v) in facts.volumes.iter().enumerate() {
             by_device[v.device.index()].push(i);
@@ -150,31 +167,31 @@ impl Learned {
                 })
                 .collect();
             let told: f64 = uses.iter().map(|u| u.share).sum();
-            let busy = Busy::of(uses.iter().copied(), rho - told);
+            // As forecasts take them to be.
+            let usage = self.usage(facts, d);
+            let uses = uses.iter().map(|u| u.on_slower(usage));
+            let busy = Busy::of(uses, rho - usage * told);
             now.push(DeviceNow {
                 busy,
                 disturbed,
                 slower: 1.0,
-                usage: 1.0,
+                usage,
             });
             if facts.moves.iter().any(copying) {
                 continue;
             }
-            let (mut ratios, mut weights) = (0.0, 0.0);
+            let mut ratios = vec![];
             for (v, m) in measured() {
                 if m.ios() < REQUESTS_MIN || v.calibrating || rho > CALM {
                     continue;
                 }
                 let by = slower(&device.spec, &m, &busy, &next);
                 let weight = libm::sqrt(m.ios() as f64);
-                if let Some(by) = by {
-                    ratios += weight * libm::log(by).clamp(-2.0, 2.0);
-                    weights += weight;
-                }
+                ratios.extend(by.map(|by| (libm::log(by).clamp(-2.0, 2.0), weight)));
             }
             let own = next.devices.entry(device.name.clone()).or_default();
-            if weights > 0.0 {
-                own.latency.0 = KEEPS * own.latency.0 + ratios / weights;
+            if let Some(ratio) = median(ratios) {
+                own.latency.0 = KEEPS * own.latency.0 + ratio;
                 own.latency.1 = KEEPS * own.latency.1 + 1.0;
             }
             if told > USE_MIN && rho > USE_MIN && rho < 0.95 {
@@ -184,7 +201,6 @@ impl Learned {
         }
         for (d, now) in now.iter_mut().enumerate() {
             now.slower = next.latency(facts, d);
-            now.usage = next.usage(facts, d);
         }
         (next, now)
     }
@@ -232,10 +248,7 @@ impl Learned {
         let own_s = own.residual_s / (2.0 * (1.0 - busy.rho));
         if others_s > OTHERS_MIN * (others_s + own_s) && others_s > WAITED_MIN_S {
             let ratio = (waits_s / others_s).clamp(0.0, WAITS_MAX);
-            self.others = (
-                WAITS_KEEP * self.others.0 + ratio,
-                WAITS_KEEP * self.others.1 + 1.0,
-            );
+            self.others = (self.others.0 + ratio, self.others.1 + 1.0);
         }
         let behind_s = (waits_s - waits(self.others, WAITS_PRIOR[0]) * others_s).max(0.0);
         let queue = behind_s * own.share / own.residual_s.max(1e-18);
@@ -246,10 +259,7 @@ impl Learned {
     pub(super) fn own_waits(&mut self, ratio: Option<f64>) {
         if let Some(ratio) = ratio {
             let ratio = ratio.clamp(0.0, WAITS_MAX);
-            self.own = (
-                WAITS_KEEP * self.own.0 + ratio,
-                WAITS_KEEP * self.own.1 + 1.0,
-            );
+            self.own = (self.own.0 + ratio, self.own.1 + 1.0);
         }
     }
 
@@ -279,7 +289,7 @@ impl Learned {
 
     /// Share of the planned rate that copies reach.
     pub(super) fn speed(&self, pace: Pace) -> f64 {
-        let known = self.speed[pace as usize];
+        let known = self.speeds[pace as usize];
         known.map_or(COPY_PRIOR[pace as usize], libm::exp)
     }
 
@@ -301,7 +311,7 @@ impl Learned {
         if self.copies.is_empty() {
             return;
         }
-        let speed = &mut self.speed;
+        let speed = &mut self.speeds;
         self.copies.retain(|name, copy| {
             let Some(v) = facts.volumes.iter().position(|v| v.name == *name) else {
                 return false;

@@ -128,6 +128,8 @@ pub(super) struct Search<'a> {
     full: Vec<bool>,
     /// Seconds until a device has no copy to make any more.
     copying_s: Vec<f64>,
+    /// Free bytes by device as things are, without what copies under way will leave.
+    free_now: Vec<i128>,
     /// Volumes that take no further part.
     pub(super) done: Vec<bool>,
     /// What is left for moves in advance, weighted seconds.
@@ -199,14 +201,18 @@ impl<'a> Search<'a> {
             place[m.volume.index()] = m.to.index(); // where it will be
             done[m.volume.index()] = true;
         }
-        // What is fuller than it should be stays so: volumes may change places there.
-        let free = |d: usize| plannable(facts, policy, DeviceId::from_index(d)).max(0);
-        let forecast = Forecast::new(facts, histories, learned, config);
-        let mut free: Vec<i128> = (0..devices).map(free).collect();
+        let left = |d: usize| plannable(facts, policy, DeviceId::from_index(d));
+        let mut free: Vec<i128> = (0..devices).map(left).collect();
+        let free_now = free.clone();
         for m in moving.clone() {
-            // Has left when the copy ends, which whoever comes has to wait for.
-            free[m.from.index()] += forecast.size(m.volume.index());
+            // What is still to be copied has left when the copy ends, which whoever comes has to wait for.
+            let size = facts.volumes[m.volume.index()].size;
+            let coming = facts.devices[m.to.index()].reserved;
+            free[m.from.index()] += i128::from(size.min(coming).0);
         }
+        // What is fuller than it should be stays so: volumes may change places there.
+        free.iter_mut().for_each(|free| *free = (*free).max(0));
+        let forecast = Forecast::new(facts, histories, learned, config);
         let at = Placement::new(&forecast, place, free);
         let mut search = Self {
             context,
@@ -220,6 +226,7 @@ impl<'a> Search<'a> {
             full: vec![false; devices],
             least_used: vec![],
             copying_s: vec![0.0; devices],
+            free_now,
             done,
             seen: Seen::new(facts.volumes.len(), devices),
         };
@@ -283,8 +290,11 @@ impl<'a> Search<'a> {
         let mut taken = vec![];
         // What was decided and has not begun yet goes on, if it still pays.
         for moves in begun {
-            let free = |m: &Moved| !self.done[m.volume] && self.at.of[m.volume] != m.to.index();
-            let left: Vec<Moved> = moves.iter().copied().filter(free).collect();
+            let open = |m: &Moved| {
+                let (v, to) = (m.volume, m.to.index());
+                !self.done[v] && self.at.of[v] != to && self.permitted(v, to)
+            };
+            let left: Vec<Moved> = moves.iter().copied().filter(open).collect();
             if left.is_empty() || !self.at.room_for(&self.forecast, &left) {
                 continue;
             }
@@ -308,10 +318,22 @@ impl<'a> Search<'a> {
         let epoch_s = self.context.policy.epochs.migration.as_secs_f64();
         let (now, later): (Vec<Bundle>, Vec<Bundle>) = taken
             .into_iter()
-            .partition(|b| Timed::first(&b.offer.timed) < epoch_s);
+            .partition(|b| Timed::first(&b.offer.timed) < epoch_s && !self.astray(&b.offer));
         let unspent = later.iter().filter(|b| b.offer.ahead);
         self.ahead_left += unspent.map(|b| b.offer.price).sum::<f64>();
         now
+    }
+
+    /// Whether a move would not wait for the room that a copy under way leaves, since another device of its tier has it now.
+    fn astray(&self, offer: &Offer) -> bool {
+        let facts = self.context.facts;
+        let leaves = |d: usize| facts.moves.iter().any(|m| m.from.index() == d);
+        offer.moves.iter().any(|m| {
+            let (size, to) = (self.forecast.size(m.volume), m.to.index());
+            let tier = facts.topology.tier(facts.topology.tier_of(m.to));
+            let roomy = |d: &DeviceId| d.index() != to && self.free_now[d.index()] >= size;
+            leaves(to) && self.free_now[to] < size && tier.devices.iter().any(roomy)
+        })
     }
 
     /// Makes an offer part of the plan.

@@ -84,7 +84,8 @@ impl Goal for Better<'_, '_> {
                 price += self.price(v, to) - self.price(v, from);
                 copies_s += self.copies_s(v, to) - self.copies_s(v, from);
             }
-            let left_s = (self.search.horizon_s() - copies_s).max(0.0);
+            // A copy that is not to be made after all gives no time back.
+            let left_s = (self.search.horizon_s() - copies_s.max(0.0)).max(0.0);
             Some(rate * left_s - price).filter(|worth| *worth > 0.0)
         };
         self.seen.worth(self.at, moves, compute)

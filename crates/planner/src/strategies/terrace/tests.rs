@@ -38,7 +38,7 @@ fn known(history: &History) -> Vec<f64> {
 fn what_was_before_a_step_is_forgotten_and_a_burst_of_one_epoch_is_no_step() {
     let step = history([100.0; 10].into_iter().chain([300.0; 3]));
     assert_eq!(known(&step), [300.0; 3]);
-    assert_eq!(step.changed(), Some(11));
+    assert_eq!(step.changed(), Some(12));
     let burst = history([100.0, 100.0, 100.0, 100.0, 900.0, 100.0, 100.0, 100.0]);
     assert_eq!(burst.samples.len(), 8);
     assert_eq!(burst.changed(), None);
@@ -60,7 +60,8 @@ fn a_change_of_ones_own_doing_is_none() {
     let mut h = history([100.0; 6]);
     h.push(sample(6, 300.0), true);
     h.push(sample(7, 300.0), true);
-    assert_eq!((known(&h), h.changed()), (vec![300.0; 2], None));
+    h.push(sample(8, 300.0), true);
+    assert_eq!((known(&h), h.changed()), (vec![300.0; 3], None));
 }
 
 #[test]

@@ -141,8 +141,10 @@ impl Search<'_> {
     ) -> Vec<Moved> {
         let (v, to) = (first.volume, first.to.index());
         let size = |v: usize| self.forecast.size(v);
-        let stays = |u: &usize| !self.done[*u] && at.free[to] + size(*u) >= size(v);
-        let mut others: Vec<usize> = at.on[to].volumes.iter().copied().filter(stays).collect();
+        let goes = |u: &usize| {
+            !self.done[*u] && at.free[to] + size(*u) >= size(v) && !goal.reach(*u).is_empty()
+        };
+        let mut others: Vec<usize> = at.on[to].volumes.iter().copied().filter(goes).collect();
         let weight = |u: &usize| self.forecast.class(*u).weight;
         others.sort_by(|a, b| {
             let by_weight = weight(a).total_cmp(&weight(b));
@@ -188,12 +190,19 @@ impl Search<'_> {
         reach
     }
 
+    /// Whether the operator's rules let a volume go to a device.
+    pub(super) fn permitted(&self, v: usize, d: usize) -> bool {
+        let Context { facts, policy, .. } = *self.context;
+        let tier = facts.topology.devices[d].tier;
+        let pinned = policy.pin_of(VolumeId::from_index(v));
+        !policy.takes_no_data(tier) && pinned.is_none_or(|of| of == tier)
+    }
+
     /// Whether a volume may go to a device: rules, and rest after its last move.
     fn may(&self, v: usize, d: usize) -> bool {
         let Context { facts, policy, .. } = *self.context;
         let device = &facts.topology.devices[d];
-        let pinned = policy.pin_of(VolumeId::from_index(v));
-        if policy.takes_no_data(device.tier) || pinned.is_some_and(|tier| tier != device.tier) {
+        if !self.permitted(v, d) {
             return false;
         }
         let epochs = self.config.rates.rest_epochs;
