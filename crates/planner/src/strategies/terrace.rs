@@ -3,7 +3,8 @@
 //! ```text
 //!  every monitor epoch:    loads by volume ─▶ history (since its load last changed)      latencies, use of devices ─▶ what devices are
 //!  every migration epoch:  for each epoch of the history: what would be missed, with every volume where it is and where it could be
-//!                          ─▶ bundles (a move, or one that makes room for another), best per second of copying first
+//!                          ─▶ the best placement that is found, by local search
+//!                          ─▶ bundles towards it (a move, or an exchange), best per second of copying first
 //!                          ─▶ made if forecast benefit > cost, and realised regret ≥ cost or a budget for moves in advance is
 //! ```
 //!

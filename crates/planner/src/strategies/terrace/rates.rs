@@ -67,9 +67,9 @@ pub struct Rates {
     pub horizon_epochs: f64,
     /// Share of the history's epochs in which a bundle has to help.
     pub epochs_helped: f64,
-    /// Spread of a percentile about its prediction where the volume is, and elsewhere (sigma of a log-normal).
+    /// Spread of a percentile about its prediction where the volume is (sigma of a log-normal).
     pub sigma_here: f64,
-    /// Elsewhere, at first.
+    /// The same elsewhere, at first.
     pub sigma_there: f64,
     /// Normal quantile of the bounds that are told, which are to hold nine of ten outcomes: errors have longer tails than a normal distribution, whose
     /// own would be 1.645.

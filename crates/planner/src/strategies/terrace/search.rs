@@ -1,4 +1,4 @@
-//! What every placement would have missed in the epochs of the history, and the bundles of moves that are worth their price.
+//! What every placement would have missed in the epochs of the history, and the bundles of moves towards the best one that are worth their price.
 //!
 //! ```text
 //!  gain  = (missed per second here − there, surges by their chance) × (the horizon − until the copies are done)

@@ -1,13 +1,13 @@
 use model::{Device, DeviceFacts, Facts, SloClass, Specialty, Tier, Topology};
 use units::{Bytes, ClassId, DeviceId, Nanos, TierId, VmId};
 
-use super::TerraceConfig;
 use super::crowd::{Costs, Crowd};
 use super::forecast::Forecast;
 use super::history::{EPOCHS, History, Sample};
-use super::latency::{Arrivals, Busy, FULL, Use};
+use super::latency::{Arrivals, Busy, FULL, Latency, Load, Use};
 use super::learned::Learned;
 use super::patterns::Patterns;
+use super::{TerraceConfig, TerraceState};
 
 fn sample(epoch: u64, iops: f64) -> Sample {
     Sample {
@@ -44,6 +44,14 @@ fn what_was_before_a_step_is_forgotten_and_a_burst_of_one_epoch_is_no_step() {
     assert_eq!(burst.changed(), None);
     let noise = (0..40).map(|i| if i % 2 == 0 { 100.0 } else { 115.0 });
     assert_eq!(history(noise).samples.len(), EPOCHS);
+}
+
+#[test]
+fn a_burst_over_two_epochs_is_no_step_either() {
+    let mut rates = vec![100.0; 8];
+    rates.extend([400.0, 500.0, 100.0, 100.0]);
+    let burst = history(rates);
+    assert_eq!((burst.samples.len(), burst.changed()), (12, None));
 }
 
 #[test]
@@ -118,6 +126,30 @@ fn who_issues_its_requests_evenly_waits_only_behind_others_and_who_issues_them_t
         ..RANDOM
     };
     assert!((half.wait(&a, &together).mean_s - 4.3e-3).abs() < 1e-9);
+}
+
+#[test]
+fn nobody_is_faster_where_others_ask_for_more() {
+    let spec = model::preset("pm863").expect("a preset").spec();
+    let load = Load {
+        iops: [100.0, 20.0],
+        bytes: [4096.0; 2],
+    };
+    let own = Use::of(&spec, &load, 8.0, 1.0);
+    for queue in [None, Some(0.0), Some(4.0), Some(30.0)] {
+        let arrivals = Arrivals { queue, ..RANDOM };
+        let told = |others: f64| {
+            let busy = Busy::of([own, asks(others, 64.0)].into_iter(), 0.0);
+            let latency = Latency::of(&spec, &load, busy.rho, busy.wait(&own, &arrivals));
+            let p95 = latency.mean_us * libm::exp(latency.ratio_ln(model::SloStatistic::P95));
+            [latency.mean_us, p95]
+        };
+        for i in 1..90 {
+            let [less, more] = [i - 1, i].map(|i| told(f64::from(i) / 100.0));
+            let rises = less.iter().zip(&more).all(|(a, b)| *b >= a * 0.999);
+            assert!(rises, "{queue:?} at {i} %: {less:?}, then {more:?}");
+        }
+    }
 }
 
 #[test]
@@ -267,8 +299,70 @@ fn what_many_volumes_cost_is_looked_up_as_it_would_be_computed() {
         let with: Vec<usize> = (0..41).collect();
         let come = crowd.changed(&forecast, 0, &[], &[40], 0.0);
         near(&come, &exact(&with), "with one more");
+        let mut changed = crowd.clone();
+        changed.change(&forecast, 0, &[38, 39], &[]);
+        assert_eq!(changed.volumes, left);
+        near(&changed.now, &exact(&left), "after two have left");
+        changed.change(&forecast, 0, &[], &[38, 39, 40]);
+        assert_eq!(changed.volumes, with);
+        near(&changed.now, &exact(&with), "after three have come");
         let own = crowd.own(&forecast, 0, 40);
         let beside = forecast.cost(40, 0, 0, &forecast.busy(0, 0, &with, 0.0)).0;
         assert!((own.patterns[0] - beside).abs() < 1e-9, "{own:?} {beside}");
     }
+}
+
+/// What is remembered after an epoch of an array, as it is stored.
+fn absorbed(before: &TerraceState, facts: &Facts) -> TerraceState {
+    before.absorbed(facts).0
+}
+
+#[test]
+fn what_was_measured_beside_others_or_elsewhere_says_nothing_of_here() {
+    let mut facts = array(&[100.0, 200.0, 300.0]);
+    let mut state = TerraceState::default();
+    let mut epoch = |facts: &mut Facts, e: u64| {
+        (facts.epoch, facts.at) = (e, Nanos::from_secs(60 * (e + 1)));
+        state = absorbed(&state, facts);
+        let usable = |name: &str| {
+            let samples = &state.volumes[name].samples;
+            samples.iter().filter(|s| !s.disturbed).count()
+        };
+        ["v0", "v1", "v2"].map(usable)
+    };
+    (0..3).for_each(|e| _ = epoch(&mut facts, e));
+    assert_eq!(epoch(&mut facts, 3), [4, 4, 4]);
+    // The second goes to the third, all within an epoch.
+    facts.volumes[1].device = DeviceId(1);
+    facts.volumes[1].last_moved = Some(Nanos::from_secs(290));
+    // Of the one that stayed behind it is not known before the next epoch that somebody has left.
+    assert_eq!(epoch(&mut facts, 4), [4, 0, 4]);
+    assert_eq!(epoch(&mut facts, 5), [1, 1, 1]);
+}
+
+#[test]
+fn a_state_of_before_is_read() {
+    let facts = array(&[100.0, 200.0, 300.0]);
+    let mut state = absorbed(&TerraceState::default(), &facts);
+    state
+        .learned
+        .asked_for("v0", "b", 10.0, super::learned::Pace::Full);
+    let mut stored = serde_json::to_value(&state).expect("a state");
+    let object = |v: &mut serde_json::Value| v.as_object_mut().cloned().expect("an object");
+    let mut learned = object(&mut stored["learned"]);
+    learned.retain(|key, _| !["others", "own", "speeds"].contains(&key.as_str()));
+    learned.insert("speed".into(), serde_json::json!([null, -0.5]));
+    learned["copies"]["v0"] = serde_json::json!({
+        "to": "b", "begun": null, "planned_s": 10.0, "strained": true
+    });
+    stored["learned"] = learned.into();
+    for name in ["v0", "v1", "v2"] {
+        let mut history = object(&mut stored["volumes"][name]);
+        history.retain(|key, _| !["queues", "device"].contains(&key.as_str()));
+        stored["volumes"][name] = history.into();
+    }
+    let read: TerraceState = serde_json::from_value(stored).expect("readable");
+    assert_eq!(read.volumes["v0"].samples, state.volumes["v0"].samples);
+    let next = absorbed(&read, &facts);
+    assert_eq!(next.volumes.len(), 3);
 }
