@@ -141,17 +141,16 @@ impl Search<'_> {
     ) -> Vec<Moved> {
         let (v, to) = (first.volume, first.to.index());
         let size = |v: usize| self.forecast.size(v);
-        let goes = |u: &usize| {
-            !self.done[*u] && at.free[to] + size(*u) >= size(v) && !goal.reach(*u).is_empty()
-        };
-        let mut others: Vec<usize> = at.on[to].volumes.iter().copied().filter(goes).collect();
+        let stays = |u: &usize| !self.done[*u] && at.free[to] + size(*u) >= size(v);
+        let mut others: Vec<usize> = at.on[to].volumes.iter().copied().filter(stays).collect();
         let weight = |u: &usize| self.forecast.class(*u).weight;
         others.sort_by(|a, b| {
             let by_weight = weight(a).total_cmp(&weight(b));
             by_weight.then(size(*a).cmp(&size(*b))).then(a.cmp(b))
         });
         let mut found = vec![];
-        for u in others.into_iter().take(EVICTED_MAX) {
+        let goes = |u: &usize| !goal.reach(*u).is_empty();
+        for u in others.into_iter().filter(goes).take(EVICTED_MAX) {
             let fits = |other: &usize| {
                 let left = at.free[*other] + if *other == at.of[v] { size(v) } else { 0 };
                 // One of the two has to find room before the other has left.
