@@ -3,7 +3,6 @@
 use model::{DeviceSpec, Facts, SloClass, SloStatistic};
 
 use super::TerraceConfig;
-use super::crowd::Costs;
 use super::history::{EPOCHS, History, Sample};
 use super::latency::{Arrivals, Busy, Latency, Load, Use};
 use super::learned::Learned;
@@ -310,18 +309,6 @@ impl<'a> Forecast<'a> {
     /// Bytes of a volume.
     pub(super) fn size(&self, v: usize) -> i128 {
         i128::from(self.facts.volumes[v].size.0)
-    }
-
-    /// What a volume costs on a device that it has to itself.
-    pub(super) fn alone(&self, v: usize, d: usize) -> Costs {
-        let pattern = |p: usize| {
-            let busy = Busy::of_sum(self.use_at(v, d, p));
-            self.cost(v, d, p, &busy).0
-        };
-        Costs {
-            patterns: (0..self.patterns.len()).map(pattern).collect(),
-            surge: self.surged(v, d, Use::default()),
-        }
     }
 
     pub(super) fn class(&self, v: usize) -> &'a SloClass {

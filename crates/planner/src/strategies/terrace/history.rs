@@ -258,12 +258,10 @@ impl History {
         let own = Use::of(spec, &load, self.depth(), now.usage);
         let plain = Latency::of(spec, &load, busy.rho, Wait::default()).mean_us;
         let waits_s = (mean / now.slower - plain) * 1e-6;
-        let (queue, of_open) = learned.waited(busy, &own, waits_s);
-        self.queues.push(queue);
+        self.queues.push(learned.waited(busy, &own, waits_s));
         if self.queues.len() > QUEUES {
             self.queues.remove(0);
         }
-        learned.own_waits(of_open);
         let wait = busy.wait(&own, &learned.arrivals(self.queue()));
         let modelled = Latency::of(spec, &load, busy.rho, wait);
         let of_mean = libm::log(mean / (modelled.mean_us * now.slower));

@@ -172,12 +172,11 @@ impl Busy {
                 cv2: FULL_CV2,
             };
         }
-        let open = |residual_s: f64| residual_s.max(0.0) / (2.0 * (1.0 - self.rho));
         let behind_own = match arrivals.queue {
             Some(requests) => requests * own.residual_s / own.share.max(1e-12),
-            None => arrivals.own * open(own.residual_s),
+            None => arrivals.own * self.open_s(own.residual_s),
         };
-        let behind_others = arrivals.others * open(self.residual_s - own.residual_s);
+        let behind_others = arrivals.others * self.behind_others_s(own);
         let mean_s = behind_others + behind_own;
         // Behind others only who finds the device in use waits, of its own requests one waits behind some more and one behind some less.
         let spread = 2.0 / self.rho.max(0.02) - 1.0;
@@ -190,7 +189,12 @@ impl Busy {
 
     /// What others have on the device alone would make a request wait, if they came at random.
     pub(super) fn behind_others_s(&self, own: &Use) -> f64 {
-        (self.residual_s - own.residual_s).max(0.0) / (2.0 * (1.0 - self.rho.min(FULL)))
+        self.open_s(self.residual_s - own.residual_s)
+    }
+
+    /// The mean wait of Pollaczek and Khinchine behind requests of this residual.
+    pub(super) fn open_s(&self, residual_s: f64) -> f64 {
+        residual_s.max(0.0) / (2.0 * (1.0 - self.rho.min(FULL)))
     }
 
     /// The same of a sum of uses, where nobody asks for less than its slots bring around.

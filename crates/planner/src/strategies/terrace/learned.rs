@@ -241,26 +241,20 @@ impl Learned {
         }
     }
 
-    /// What it says that a volume's requests wait so long on a device: how many of its own one of them waits behind, and that over what it would be
-    /// if they came at random, where there is something to say.
-    pub(super) fn waited(&mut self, busy: &Busy, own: &Use, waits_s: f64) -> (f64, Option<f64>) {
-        let others_s = busy.behind_others_s(own);
-        let own_s = own.residual_s / (2.0 * (1.0 - busy.rho));
+    /// A volume's requests waited so long on a device: how many of its own one of them waited behind.
+    pub(super) fn waited(&mut self, busy: &Busy, own: &Use, waits_s: f64) -> f64 {
+        let (others_s, own_s) = (busy.behind_others_s(own), busy.open_s(own.residual_s));
+        let add = |of: &mut (f64, f64), ratio: f64| {
+            *of = (of.0 + ratio.clamp(0.0, WAITS_MAX), of.1 + 1.0);
+        };
         if others_s > OTHERS_MIN * (others_s + own_s) && others_s > WAITED_MIN_S {
-            let ratio = (waits_s / others_s).clamp(0.0, WAITS_MAX);
-            self.others = (self.others.0 + ratio, self.others.1 + 1.0);
+            add(&mut self.others, waits_s / others_s);
         }
         let behind_s = (waits_s - waits(self.others, WAITS_PRIOR[0]) * others_s).max(0.0);
-        let queue = behind_s * own.share / own.residual_s.max(1e-18);
-        (queue, (own_s > WAITED_MIN_S).then(|| behind_s / own_s))
-    }
-
-    /// A volume waited so long behind its own requests, over what it would be if they came at random.
-    pub(super) fn own_waits(&mut self, ratio: Option<f64>) {
-        if let Some(ratio) = ratio {
-            let ratio = ratio.clamp(0.0, WAITS_MAX);
-            self.own = (self.own.0 + ratio, self.own.1 + 1.0);
+        if own_s > WAITED_MIN_S {
+            add(&mut self.own, behind_s / own_s);
         }
+        behind_s * own.share / own.residual_s.max(1e-18)
     }
 
     /// What came of a prediction: the logarithm of observed over predicted.

@@ -2,6 +2,7 @@
 
 use units::VolumeId;
 
+use super::crowd::Crowd;
 use super::placement::Placement;
 use super::rates::Part;
 use super::search::{Moved, Search};
@@ -17,8 +18,8 @@ const DEVICES_MAX: usize = 2;
 const EVICTED_MAX: usize = 12;
 /// Devices that one who makes room is tried on.
 const ELSEWHERE_MAX: usize = 2;
-/// A cost of a device's volumes below which nothing is looked for, and harm to others below which nobody has to go for it.
-pub(super) const COST_MIN: f64 = 0.02;
+/// What volumes of a device miss more per second if another comes, up to which nobody has to go for it.
+const COST_MIN: f64 = 0.02;
 
 /// What steps are held against one another by.
 pub(super) trait Goal {
@@ -76,7 +77,8 @@ impl Search<'_> {
             for to in goal.reach(v) {
                 let first = Moved::to(v, to);
                 // Who has no room there, or crowds others, may have it if somebody goes.
-                let alone = goal.at_most(&[first], relief - self.alone(v, to));
+                let less = relief - self.alone(v, to);
+                let alone = goal.at_most(&[first], less);
                 let fits = at.free[to] >= self.forecast.size(v);
                 if fits && goal.at_most(&[first], relief - self.own(at, seen, v, to)) > best.worth {
                     looked_at += 1;
@@ -84,14 +86,13 @@ impl Search<'_> {
                 }
                 if alone > 0.0 && (!fits || self.crowds(at, first)) {
                     looked_at += usize::from(!fits);
-                    crowded.push((alone, relief, first));
+                    crowded.push((alone, less, first));
                 }
             }
         }
         if self.config.has(Part::Room) {
             crowded.sort_by(|a, b| b.0.total_cmp(&a.0));
-            for (_, relief, first) in crowded.into_iter().take(PAIRS_MAX) {
-                let less = relief - self.alone(first.volume, first.to.index());
+            for (_, less, first) in crowded.into_iter().take(PAIRS_MAX) {
                 for second in self.makes_room(at, seen, goal, first) {
                     let (u, elsewhere) = (second.volume, second.to.index());
                     let other = self.relief(at, seen, u) - self.alone(u, elsewhere);
@@ -121,7 +122,7 @@ impl Search<'_> {
 
     /// What it would cost on a device that it has to itself: nowhere is it less.
     fn alone(&self, v: usize, d: usize) -> f64 {
-        self.mean(&self.forecast.alone(v, d))
+        self.mean(&Crowd::default().own(&self.forecast, d, v))
     }
 
     /// Whether those on a device, or the volume itself, would miss something if it came.
@@ -149,15 +150,16 @@ impl Search<'_> {
             by_weight.then(size(*a).cmp(&size(*b))).then(a.cmp(b))
         });
         let mut found = vec![];
-        let goes = |u: &usize| !goal.reach(*u).is_empty();
-        for u in others.into_iter().filter(goes).take(EVICTED_MAX) {
+        let ways = others.into_iter().map(|u| (u, goal.reach(u)));
+        let goes = |(_, reach): &(usize, Vec<usize>)| !reach.is_empty();
+        for (u, reach) in ways.filter(goes).take(EVICTED_MAX) {
             let fits = |other: &usize| {
                 let left = at.free[*other] + if *other == at.of[v] { size(v) } else { 0 };
                 // One of the two has to find room before the other has left.
                 let begins = at.free[to] >= size(v) || at.free[*other] >= size(u);
                 *other != to && left >= size(u) && begins
             };
-            let reach = goal.reach(u).into_iter().filter(fits);
+            let reach = reach.into_iter().filter(fits);
             let mut elsewhere: Vec<(f64, usize)> =
                 reach.map(|d| (self.own(at, seen, u, d), d)).collect();
             elsewhere.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
