@@ -58,6 +58,12 @@ pub struct DecisionsArgs {
     /// Strategies; the first is the one that the others are rivals of [default: those of suite.toml, or all]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     strategies: Vec<String>,
+    /// Parameters of strategies for all scenarios, beside those of the suite: tables `[strategies.NAME]` as scenarios have them
+    #[arg(long, value_name = "FILE")]
+    parameters: Option<PathBuf>,
+    /// Hold a strategy against the variants of it that --parameters has: those that use it
+    #[arg(long, value_name = "NAME", requires = "parameters", conflicts_with_all = ["strategies", "ablate", "html", "figures"])]
+    variants_of: Option<String>,
     /// Hold `terrace` against variants of itself instead of rivals: each exchange rate at nothing, half and twice its value, each part left
     /// out; with names, only variants whose names begin so
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', num_args = 0.., conflicts_with_all = ["strategies", "html", "figures"])]
@@ -124,6 +130,9 @@ impl DecisionsArgs {
         if !self.scenarios.is_empty() {
             words.push(format!("--scenarios {}", self.scenarios.join(",")));
         }
+        if let Some(path) = &self.parameters {
+            words.push(format!("--parameters {}", path.display()));
+        }
         words.push(format!("--strategies {}", strategies.join(",")));
         words.push(format!("--hindsight {}", self.hindsight));
         words.join(" ")
@@ -158,6 +167,9 @@ fn run_decisions(args: &DecisionsArgs) -> anyhow::Result<ExitCode> {
         None => Suite::read(&args.suite)?,
     };
     let mut suite = suite.only(&args.scenarios).map_err(|why| anyhow!(why))?;
+    if let Some(path) = &args.parameters {
+        suite.parameters(path)?;
+    }
     let seeds = match &args.generated {
         // The number is the seed: another draw of a random array is another array.
         Some(_) => vec![1],
@@ -168,10 +180,12 @@ fn run_decisions(args: &DecisionsArgs) -> anyhow::Result<ExitCode> {
         message(&format!("{written} scenarios are in {}", dir.display()));
         return Ok(ExitCode::SUCCESS);
     }
-    let strategies = match (&args.ablate, args.strategies.is_empty()) {
-        (Some(only), _) => suite.variants(only)?,
-        (None, true) => suite.strategies(),
-        (None, false) => args.strategies.clone(),
+    let of_variants = args.ablate.is_some() || args.variants_of.is_some();
+    let strategies = match (&args.variants_of, &args.ablate) {
+        (Some(name), _) => suite.variants_of(name)?,
+        (None, Some(only)) => suite.variants(only)?,
+        (None, None) if args.strategies.is_empty() => suite.strategies(),
+        (None, None) => args.strategies.clone(),
     };
     if let Some(unknown) = args.again.iter().find(|a| !strategies.contains(a)) {
         return Err(anyhow!("--again {unknown}: it is none of the strategies"));
@@ -182,11 +196,7 @@ fn run_decisions(args: &DecisionsArgs) -> anyhow::Result<ExitCode> {
         strategies,
         seeds,
         // Variants are held against one another: nothing has to be known of what is best.
-        candidates: if args.ablate.is_some() {
-            0
-        } else {
-            args.hindsight
-        },
+        candidates: if of_variants { 0 } else { args.hindsight },
         again: args.again.clone(),
     };
     let comparison = run_suite(&suite, &asked, &cells)?;
@@ -203,7 +213,7 @@ fn run_decisions(args: &DecisionsArgs) -> anyhow::Result<ExitCode> {
         message(&format!("{} is written", path.display()));
     }
     let mut out = io::stdout().lock();
-    if args.ablate.is_some() {
+    if of_variants {
         let ablation = decisions::ablation(&comparison);
         match args.output {
             BenchOutput::Table => write!(out, "{}", report::ablation(&ablation))?,

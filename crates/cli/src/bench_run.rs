@@ -43,6 +43,13 @@ struct SuiteWords {
     strategies: BTreeMap<String, Value>,
 }
 
+/// Parameters of strategies, or of others that use them, by name.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Parameters {
+    strategies: BTreeMap<String, Value>,
+}
+
 /// A suite.
 pub struct Suite {
     name: String,
@@ -134,6 +141,28 @@ impl Suite {
                 .retain(|(_, f)| names.contains(&f.scenario.name));
         }
         Ok(self)
+    }
+
+    /// With the parameters of strategies that a file has, beside those of the suite: what a scenario has under `[strategies]`.
+    pub fn parameters(&mut self, path: &Path) -> anyhow::Result<()> {
+        let text =
+            fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let of: Parameters = config::read(&path.display().to_string(), &text)?.0;
+        self.words.strategies.extend(of.strategies);
+        Ok(())
+    }
+
+    /// A strategy and the variants of it that the parameters have.
+    pub fn variants_of(&self, name: &str) -> anyhow::Result<Vec<String>> {
+        planner::find(name)?;
+        let uses = |of: &Value| of.get("uses").and_then(Value::as_str) == Some(name);
+        let variants = self.words.strategies.iter().filter(|(_, of)| uses(of));
+        let mut names = vec![name.to_owned()];
+        names.extend(variants.map(|(n, _)| n.clone()));
+        if names.len() == 1 {
+            bail!("--variants-of {name}: no parameters say `uses = \"{name}\"`");
+        }
+        Ok(names)
     }
 
     /// Adds the variants of `terrace` whose names begin with one of these (all, without any); the names, with the strategy itself first.

@@ -43,8 +43,8 @@ use crate::{ConfigError, Context, DeviceOption, Draft, Newcomer, Strategy, Wish}
 
 use history::History;
 use learned::{DeviceNow, Learned};
-use rates::{Part, Rates};
-use search::{Bundle, Moved, Search};
+use rates::{Aim, Part, Rates};
+use search::{Bundle, Moved, Offer, Search};
 
 /// The strategy. See the module's page.
 pub struct Terrace {
@@ -84,11 +84,44 @@ pub struct TerraceState {
     decided: Vec<Vec<(String, String)>>,
     /// What is left for moves in advance, weighted seconds; unknown before the first plan.
     ahead_left: Option<f64>,
+    /// What moves have cost so far.
+    account: Account,
+}
+
+/// What moves have cost so far, weighted seconds: their prices, as they were when they were decided, and what there was for them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Account {
+    /// Of bundles that were made for regret, and the regret that was spent on them.
+    paid: f64,
+    regret: f64,
+    /// Of bundles that were made in advance, and what was granted for those.
+    advanced: f64,
+    granted: f64,
+}
+
+impl Account {
+    /// The gate's bound: all prices are at most all regret over γ and what was granted.
+    fn holds(&self, rates: &Rates) -> bool {
+        let at_most = |spent: f64, had: f64| spent <= had * (1.0 + 1e-9) + 1e-6;
+        at_most(rates.regret * self.paid, self.regret) && at_most(self.advanced, self.granted)
+    }
+
+    /// One more bundle is decided.
+    fn spend(&mut self, offer: &Offer) {
+        match offer.ahead {
+            true => self.advanced += offer.price,
+            false => {
+                self.paid += offer.price;
+                self.regret += offer.regret;
+            }
+        }
+    }
 }
 
 impl TerraceState {
     /// With the epoch that has just ended, of the volumes that there are; and what devices were like in it.
-    fn absorbed(&self, facts: &model::Facts) -> (Self, Vec<DeviceNow>) {
+    fn absorbed(&self, facts: &model::Facts, rates: &Rates) -> (Self, Vec<DeviceNow>) {
         let (learned, mut now) = self.learned.absorbed(facts);
         for name in self.left(facts) {
             let of = facts.topology.devices.iter().zip(&mut now);
@@ -100,10 +133,16 @@ impl TerraceState {
             learned,
             decided: self.decided.clone(),
             ahead_left: self.ahead_left,
+            account: self.account,
         };
         for v in &facts.volumes {
             let mut history = self.volumes.get(&v.name).cloned().unwrap_or_default();
             history.absorb(facts, v, &now[v.device.index()], &mut next.learned);
+            let aim = Aim::of(&facts.classes[v.class.index()]);
+            let newest = history.newest_of(facts.epoch);
+            if let Some(seen) = newest.and_then(|s| rates.seen(&aim, s.mean_us?, s.stat_us?)) {
+                history.look_at_promise(facts, v, seen);
+            }
             next.volumes.insert(v.name.clone(), history);
         }
         (next, now)
@@ -153,7 +192,7 @@ impl Strategy for Terrace {
 
     fn plan(&self, context: &Context<'_>, state: &TerraceState, draft: &mut Draft) -> TerraceState {
         let facts = context.facts;
-        let (mut next, _) = state.absorbed(facts);
+        let (mut next, _) = state.absorbed(facts, &self.config.rates);
         if !facts.placement_due {
             return next;
         }
@@ -179,15 +218,31 @@ impl Strategy for Terrace {
         let ahead_left = search.ahead_left;
         next.decided = decided;
         next.ahead_left = Some(ahead_left);
+        let had = state.ahead_left.filter(|_| state.account.granted > 0.0);
+        next.account.granted += ahead - had.unwrap_or(0.0);
+        let fresh = bundles.iter().filter(|b| !b.decided);
+        fresh.for_each(|b| next.account.spend(&b.offer));
+        debug_assert!(
+            next.account.holds(&self.config.rates),
+            "moves cost more than there was for them: {:?}",
+            next.account
+        );
         for bundle in &bundles {
-            for (m, t) in bundle.offer.moves.iter().zip(&bundle.offer.timed) {
+            for (i, (m, t)) in bundle
+                .offer
+                .moves
+                .iter()
+                .zip(&bundle.offer.timed)
+                .enumerate()
+            {
                 let volume = &facts.volumes[m.volume];
                 let to = &facts.topology.device(m.to).name;
                 let from = &facts.topology.device(volume.device).name;
                 let predicted_us = wishes[m.volume].effect.latency_after_us;
                 let history = next.volumes.get_mut(&volume.name);
                 let history = history.expect("inserted before");
-                history.planned(facts.at, from, to, predicted_us);
+                let promise = bundle.promise.filter(|_| i == 0);
+                history.planned(facts.at, (from, to), predicted_us, promise);
                 next.learned
                     .asked_for(&volume.name, to, t.planned_s, t.pace);
             }
@@ -203,7 +258,7 @@ impl Strategy for Terrace {
         newcomer: &Newcomer,
     ) -> Option<Vec<DeviceOption>> {
         // Of an epoch that no decision has seen yet, too.
-        let (known, now) = state.absorbed(context.facts);
+        let (known, now) = state.absorbed(context.facts, &self.config.rates);
         let histories = known.histories(context.facts);
         let search = Search::new(context, &histories, &known.learned, &self.config, 0.0);
         Some(place::options(&search, &now, newcomer))

@@ -141,7 +141,10 @@ impl<'a> Forecast<'a> {
             factors,
             arrivals: histories
                 .iter()
-                .map(|h| learned.arrivals(h.queue()))
+                .map(|h| match config.has(Part::Waits) {
+                    true => learned.arrivals(h.queue()),
+                    false => Arrivals::at_random(),
+                })
                 .collect(),
             differs: histories
                 .iter()

@@ -40,6 +40,12 @@ const HIDDEN_MAX: f64 = 12.0;
 pub(super) const REQUESTS_MIN: u64 = 20;
 /// Epochs of which it is kept how many of its own requests one waited behind.
 const QUEUES: usize = 5;
+/// Epochs after a move by which it is known what it was worth for its volume ...
+const PROMISE_EPOCHS: u32 = 3;
+/// ... unless its load changed within so many ...
+const PROMISE_LATELY: u64 = 2 * PROMISE_EPOCHS as u64;
+/// ... and the share of what it was promised to be from which the promise was kept.
+const PROMISE_KEPT: f64 = 0.5;
 /// What an epoch keeps of how a volume differs from what the model says.
 const DIFFERS_KEEPS: f64 = 0.7;
 
@@ -103,6 +109,20 @@ struct Planned {
     predicted_us: Option<f64>,
     /// Whether it was seen to have come true, or not.
     seen: bool,
+    /// What it is worth for the volume itself.
+    #[serde(default)]
+    promise: Option<Promise>,
+}
+
+/// What a move is to be worth for its own volume: missed per second, by the rates of costs.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct Promise {
+    /// Where it was, and where it is to be.
+    here: f64,
+    there: f64,
+    /// What was seen there, added up over so many epochs.
+    seen: f64,
+    epochs: u32,
 }
 
 /// A volume's history.
@@ -126,6 +146,8 @@ pub(super) struct History {
     /// The device that it was on.
     device: String,
     planned: Option<Planned>,
+    /// Promises in a row that were not kept.
+    broken: u32,
 }
 
 /// The share of requests that take longer, of latencies of which some quantiles are known; logarithms are interpolated.
@@ -370,14 +392,62 @@ impl History {
         }
     }
 
+    /// Looks at what a move was promised to be worth for the volume itself: `cost` is what it was seen to miss in the epoch that has just ended.
+    pub(super) fn look_at_promise(&mut self, facts: &Facts, v: &VolumeFacts, cost: f64) {
+        let here = &facts.topology.device(v.device).name;
+        let Some(planned) = self.planned.as_mut().filter(|p| p.to == *here) else {
+            return;
+        };
+        let window = v.measured.map_or(Nanos::ZERO, |m| m.window);
+        let whole = v
+            .last_moved
+            .is_some_and(|at| at >= planned.at && at + window <= facts.at);
+        let Some(promise) = planned
+            .promise
+            .as_mut()
+            .filter(|p| whole && p.epochs < PROMISE_EPOCHS)
+        else {
+            return;
+        };
+        promise.epochs += 1;
+        promise.seen += cost;
+        // Of another load nothing was promised.
+        let lately = |c: &(u64, bool)| facts.epoch - c.0 <= PROMISE_LATELY;
+        if promise.epochs == PROMISE_EPOCHS && !self.changes.last().is_some_and(lately) {
+            let seen = promise.seen / f64::from(PROMISE_EPOCHS);
+            let kept = promise.here - seen >= PROMISE_KEPT * (promise.here - promise.there);
+            self.broken = match kept {
+                true => 0,
+                false => self.broken.saturating_add(1),
+            };
+        }
+    }
+
+    /// Share of what it is forecast to gain by a move that is believed: less with every promise in a row that was not kept.
+    pub(super) fn believed(&self) -> f64 {
+        1.0 / (1.0 + f64::from(self.broken))
+    }
+
     /// A move is asked for.
-    pub(super) fn planned(&mut self, at: Nanos, from: &str, to: &str, predicted_us: Option<f64>) {
+    pub(super) fn planned(
+        &mut self,
+        at: Nanos,
+        (from, to): (&str, &str),
+        predicted_us: Option<f64>,
+        promise: Option<(f64, f64)>,
+    ) {
         self.planned = Some(Planned {
             at,
             from: from.into(),
             to: to.into(),
             predicted_us,
             seen: false,
+            promise: promise.map(|(here, there)| Promise {
+                here,
+                there,
+                seen: 0.0,
+                epochs: 0,
+            }),
         });
     }
 
@@ -387,6 +457,11 @@ impl History {
             true => None,
             false => self.turns().last().copied(),
         }
+    }
+
+    /// What was measured in an epoch, if it is the newest one.
+    pub(super) fn newest_of(&self, epoch: u64) -> Option<&Sample> {
+        self.samples.last().filter(|s| s.epoch == epoch)
     }
 
     /// The device that it was on in the newest epoch.

@@ -93,6 +93,17 @@ pub(super) struct Arrivals {
     pub own: f64,
 }
 
+impl Arrivals {
+    /// Of requests that come at random.
+    pub(super) fn at_random() -> Self {
+        Self {
+            others: 1.0,
+            queue: None,
+            own: 1.0,
+        }
+    }
+}
+
 /// How long a volume's requests wait for their turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Wait {

@@ -24,15 +24,24 @@ pub enum Part {
     Patterns,
     /// What volumes ask for beyond what they get.
     Demand,
+    /// How requests come in: without it all wait as those that come at random.
+    Waits,
+    /// The placement that is looked for first: without it the next bundle is the one that is worth most by itself.
+    Target,
+    /// What came of what was promised of moves before.
+    Promises,
 }
 
 impl Part {
-    pub(super) const ALL: [Self; 5] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::Room,
         Self::Devices,
         Self::Volumes,
         Self::Patterns,
         Self::Demand,
+        Self::Waits,
+        Self::Target,
+        Self::Promises,
     ];
 }
 
@@ -181,6 +190,15 @@ impl Rates {
         // By the mean, which says as much of what is fast enough anyway.
         let faster = (l.mean_us / target_us).min(1.0);
         aim.weight * (missed + self.excess * late + self.faster * faster)
+    }
+
+    /// What a volume of a class was seen to miss per second at these latencies: mean, and the objective's statistic; none without an objective.
+    pub(super) fn seen(&self, aim: &Aim, mean_us: f64, stat_us: f64) -> Option<f64> {
+        let (target_us, target_ln, _) = aim.target?;
+        let late = (libm::log(stat_us.max(1e-3)) - target_ln).max(0.0);
+        let missed = f64::from(u8::from(stat_us > target_us));
+        let faster = (mean_us / target_us).min(1.0);
+        Some(aim.weight * (missed + self.excess * late + self.faster * faster))
     }
 }
 

@@ -16,7 +16,7 @@ use super::forecast::Forecast;
 use super::history::History;
 use super::learned::{Learned, Pace};
 use super::placement::Placement;
-use super::rates::Rates;
+use super::rates::{Part, Rates};
 use super::seen::Seen;
 use super::ways::Goal;
 use crate::Context;
@@ -100,6 +100,10 @@ pub(super) struct Bundle {
     pub offer: Offer,
     /// Of each move: mean latency that is expected after it, microseconds.
     pub after_us: Vec<Option<f64>>,
+    /// What its volume misses per second where it is, and would there, mean over the epochs: of the first, if it is for its own sake.
+    pub promise: Option<(f64, f64)>,
+    /// Whether it was decided by an earlier plan.
+    pub decided: bool,
     /// The first leaves for the sake of others.
     pub relieves: bool,
 }
@@ -299,9 +303,13 @@ impl<'a> Search<'a> {
                 continue;
             }
             let offer = self.judged(left, Gate::Decided);
-            taken.extend(offer.map(|o| self.take(o)));
+            taken.extend(
+                offer
+                    .map(|o| self.take(o))
+                    .map(|b| Bundle { decided: true, ..b }),
+            );
         }
-        let target = self.target();
+        let mut target = self.target();
         while taken.len() < BUNDLES_MAX {
             let towards = Towards {
                 search: self,
@@ -312,6 +320,9 @@ impl<'a> Search<'a> {
                 break;
             };
             taken.push(self.take(offer));
+            if !self.config.has(Part::Target) {
+                target = self.target();
+            }
         }
         self.look_for_least_used();
         // What cannot begin before the next plan is that one's to decide.
@@ -359,6 +370,8 @@ impl<'a> Search<'a> {
             _ => false,
         };
         let bundle = Bundle {
+            decided: false,
+            promise: (!relieves).then(|| self.promised(&offer.moves)),
             after_us: offer.moves.iter().map(after_us).collect(),
             relieves,
             offer,
@@ -377,6 +390,28 @@ impl<'a> Search<'a> {
         self.seen.forget(&touched, &self.at);
         touched.into_iter().for_each(|d| self.look_at(d));
         bundle
+    }
+
+    /// What the volume of the first move misses per second where it is, and would where it goes.
+    fn promised(&self, moves: &[Moved]) -> (f64, f64) {
+        let first = moves[0];
+        let v = first.volume;
+        let of = |d: usize, volumes: &[usize]| {
+            let patterns = 0..self.forecast.patterns.len();
+            let costs: Vec<f64> = patterns
+                .map(|p| {
+                    self.forecast
+                        .cost(v, d, p, &self.forecast.busy(d, p, volumes, 0.0))
+                        .0
+                })
+                .collect();
+            self.forecast.patterns.mean(&costs)
+        };
+        let (from, to) = (self.at.of[v], first.to.index());
+        let [leave, come] = self.at.exchanged(to, moves);
+        let stay = self.at.on[to].volumes.iter().filter(|v| !leave.contains(v));
+        let there: Vec<usize> = stay.chain(&come).copied().collect();
+        (of(from, &self.at.on[from].volumes), of(to, &there))
     }
 
     /// When each move is made. What makes room goes first where there is none; a device makes one copy at a time.
@@ -477,7 +512,11 @@ impl<'a> Search<'a> {
         let monitor_s = policy.epochs.monitor.as_secs_f64();
         let timed = self.timed(&moves);
         let left_s = (self.horizon_s() - Timed::last(&timed)).max(0.0);
-        let known_gain = known_rate * left_s;
+        let believed = match self.config.has(Part::Promises) {
+            true => self.histories[moves[0].volume].believed(),
+            false => 1.0,
+        };
+        let known_gain = believed * known_rate * left_s;
         let ahead_gain = surge * left_s;
         let gain = self.mixed(known_gain, ahead_gain);
         if gain <= 0.0 {
@@ -494,7 +533,7 @@ impl<'a> Search<'a> {
             .min()
             .unwrap_or(0);
         let newest = patterns.of.iter().rev().take(epochs).map(|p| gains[*p]);
-        let realised = newest.clone().sum::<f64>() * monitor_s;
+        let realised = believed * newest.clone().sum::<f64>() * monitor_s;
         // What a burst has cost says nothing of what comes, and of few epochs it is not known whether they are one.
         let missed = newest.filter(|gain| *gain > HELPED * known_rate).count();
         let paid = !burst && missed >= EPOCHS_MIN && realised >= self.config.rates.regret * price;

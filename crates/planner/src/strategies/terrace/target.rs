@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use super::placement::Placement;
+use super::rates::Part;
 use super::search::{Moved, Search};
 use super::seen::Seen;
 use super::ways::Goal;
@@ -98,7 +99,11 @@ impl Search<'_> {
         let mut at = self.at.clone();
         let mut seen = Seen::new(at.of.len(), at.on.len());
         let prices = RefCell::default();
-        for _ in 0..STEPS_MAX {
+        let steps = match self.config.has(Part::Target) {
+            true => STEPS_MAX,
+            false => 1,
+        };
+        for _ in 0..steps {
             let better = Better {
                 search: self,
                 at: &at,
