@@ -579,6 +579,9 @@ pub struct WhyView {
     pub options: Vec<OptionView>,
     /// The numbers that it rests on, by name with unit.
     pub evidence: BTreeMap<String, f64>,
+    /// What no number says, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// What was decided for its extents, where they are placed one by one.
     #[serde(default)]
     pub extents: Vec<ExtentsWhyView>,

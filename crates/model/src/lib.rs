@@ -47,4 +47,6 @@ pub use reason::{Reason, ReasonValue};
 pub use report::{
     ExtentOutcome, Outcome, Prediction, Rejection, Report, TierOption, Verdict, VolumeReport,
 };
-pub use score::{AgedBy, Aging, MatchPart, MatchParts, PriceParts, ScoreParts};
+pub use score::{
+    AgedBy, Aging, Bounded, MatchPart, MatchParts, MissedParts, PriceParts, ScoreColumn, ScoreParts,
+};

@@ -37,6 +37,9 @@ pub struct VolumeReport {
     pub options: Vec<TierOption>,
     /// Numbers that the strategy rests on, by name with unit.
     pub evidence: BTreeMap<String, f64>,
+    /// What no number says, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// What was decided for its extents, where they are placed one by one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extents: Vec<ExtentOutcome>,
@@ -228,6 +231,64 @@ pub enum Rejection {
     },
     /// It was to make room for what does not come.
     NoBeneficiary,
+    /// A move there is forecast to save less than it costs.
+    Price {
+        /// What it saves, weighted seconds of missed objectives.
+        gain_s: f64,
+        /// What it costs, in the same.
+        price_s: f64,
+    },
+    /// Staying has not cost as much yet as a move there does.
+    Regret {
+        /// What staying has cost, weighted seconds of missed objectives.
+        regret_s: f64,
+        /// What it has to have cost.
+        price_s: f64,
+    },
+    /// Others there would miss more than the move gains.
+    Neighbours {
+        /// Who would most.
+        volume: String,
+        /// That one's part, weighted seconds per second.
+        most: f64,
+        /// Of all of them.
+        others: f64,
+        /// What the volume and those that it leaves would miss less.
+        gain: f64,
+    },
+    /// It would not miss less on the devices there that have room for it.
+    NoGain {
+        /// What it misses where it is, weighted seconds per second.
+        here: f64,
+        /// What it would miss there.
+        there: f64,
+    },
+    /// It was missed in too few epochs to be more than a burst.
+    Burst {
+        /// Epochs that are kept in which it would have helped to be there.
+        epochs: u32,
+        /// As many are needed.
+        needed: u32,
+    },
+    /// The copies would be done when nothing is known of its load any more.
+    TooLate {
+        /// When they would be done, from now.
+        done: Nanos,
+        /// For how long loads are taken to stay as they are.
+        horizon: Nanos,
+    },
+    /// Its devices have other copies to make first.
+    CopiesFirst {
+        /// For so long.
+        left: Nanos,
+    },
+    /// By itself the move would be worth it, but others that are worth more, or all together, keep the volume where it is.
+    Outranked {
+        /// What it would save, weighted seconds of missed objectives.
+        gain_s: f64,
+        /// What it would cost.
+        price_s: f64,
+    },
     /// Its extents stay together.
     StaysWhole {
         /// In words.
@@ -320,6 +381,46 @@ impl fmt::Display for Rejection {
             Rejection::NoBeneficiary => {
                 f.write_str("it would only make room, and no volume comes to take it")
             }
+            Rejection::Price { gain_s, price_s } => write!(
+                f,
+                "price: a move there is forecast to save {gain_s:.1} weighted seconds and costs {price_s:.1}"
+            ),
+            Rejection::Regret { regret_s, price_s } => write!(
+                f,
+                "regret: staying has cost {regret_s:.1} weighted seconds so far, {price_s:.1} are needed for the price of the move"
+            ),
+            Rejection::Neighbours {
+                volume,
+                most,
+                others,
+                gain,
+            } => write!(
+                f,
+                "neighbours: others would miss {others:.3} weighted seconds per second more with it there, {volume} the most ({most:.3}); it and those that it leaves would miss {gain:.3} less"
+            ),
+            Rejection::NoGain { here, there } => write!(
+                f,
+                "no gain: on a device there with room it would miss {there:.3} weighted seconds per second, {here:.3} where it is"
+            ),
+            Rejection::Burst { epochs, needed } => write!(
+                f,
+                "burst: it would have helped in {epochs} of the epochs kept, {needed} are needed"
+            ),
+            Rejection::TooLate { done, horizon } => write!(
+                f,
+                "too late: its copy would be done in {}, loads are taken to stay as they are for {}",
+                done.words(),
+                horizon.words()
+            ),
+            Rejection::CopiesFirst { left } => write!(
+                f,
+                "copies first: its devices have others to make for {}, then it is decided anew",
+                left.words()
+            ),
+            Rejection::Outranked { gain_s, price_s } => write!(
+                f,
+                "outranked: by itself a move there would save {gain_s:.1} weighted seconds and cost {price_s:.1}, but a better placement of all, or moves that are worth more, come first"
+            ),
             Rejection::StaysWhole { why } => write!(f, "its extents stay together: it is {why}"),
             Rejection::WholeVolume => f.write_str("the whole volume moves"),
         }
@@ -354,5 +455,41 @@ mod tests {
             threshold.to_string(),
             "threshold: its mean latency is 1.23ms, below 2ms it is left alone"
         );
+    }
+
+    #[test]
+    fn what_would_have_to_change_is_said_with_its_numbers() {
+        let regret = Rejection::Regret {
+            regret_s: 3.14,
+            price_s: 12.0,
+        };
+        assert_eq!(
+            regret.to_string(),
+            "regret: staying has cost 3.1 weighted seconds so far, 12.0 are needed for the price of the move"
+        );
+        let late = Rejection::TooLate {
+            done: Nanos::from_secs(1500),
+            horizon: Nanos::from_secs(600),
+        };
+        assert_eq!(
+            late.to_string(),
+            "too late: its copy would be done in 25m, loads are taken to stay as they are for 10m"
+        );
+    }
+
+    #[test]
+    fn a_row_from_before_notes_is_read() {
+        let row = VolumeReport {
+            volume: "a".into(),
+            tier: "t".into(),
+            outcome: Outcome::Stay,
+            options: vec![],
+            evidence: BTreeMap::new(),
+            notes: vec![],
+            extents: vec![],
+        };
+        let json = serde_json::to_string(&row).unwrap();
+        assert!(!json.contains("notes"), "{json}");
+        assert_eq!(serde_json::from_str::<VolumeReport>(&json).unwrap(), row);
     }
 }

@@ -5,6 +5,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::SloStatistic;
+
 /// The parts of one volume's score on one tier, by formula.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "formula", rename_all = "kebab-case")]
@@ -13,6 +15,43 @@ pub enum ScoreParts {
     Match(MatchParts),
     /// What the volume takes up of the tier, in money (EDT).
     Price(PriceParts),
+    /// What the volume would miss on the tier, and others there for its sake (terrace).
+    Missed(MissedParts),
+}
+
+/// A number of a table in which every tier is a row.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ScoreColumn {
+    /// Its name.
+    pub name: &'static str,
+    /// Its unit; may be empty.
+    pub unit: &'static str,
+    /// The number, if there is one.
+    pub value: Option<f64>,
+    /// Decimal digits that say something.
+    pub digits: usize,
+}
+
+impl ScoreColumn {
+    fn part(name: &'static str, value: Option<f64>) -> Self {
+        let (unit, digits) = ("", 4);
+        Self {
+            name,
+            unit,
+            value,
+            digits,
+        }
+    }
+
+    fn micros(name: &'static str, value: Option<f64>) -> Self {
+        let (unit, digits) = ("µs", 0);
+        Self {
+            name,
+            unit,
+            value,
+            digits,
+        }
+    }
 }
 
 impl ScoreParts {
@@ -21,30 +60,40 @@ impl ScoreParts {
         match self {
             ScoreParts::Match(parts) => parts.score(),
             ScoreParts::Price(parts) => parts.score(),
+            ScoreParts::Missed(parts) => parts.score(),
         }
     }
 
-    /// The numbers of a table in which every tier is a row, by the name of their column; the same columns for all tiers of
-    /// one decision.
-    pub fn columns(&self) -> Vec<(&'static str, Option<f64>)> {
+    /// What makes the score; the same columns for all tiers of one decision.
+    pub fn columns(&self) -> Vec<ScoreColumn> {
+        let part = ScoreColumn::part;
         match self {
             ScoreParts::Match(p) => {
                 let adds = |part: &Option<MatchPart>| part.map(|p| p.adds);
                 vec![
-                    ("performance", adds(&p.performance)),
-                    ("bandwidth", adds(&p.bandwidth)),
-                    ("space", adds(&p.space)),
-                    ("before", p.aging.before),
-                    ("move cost", Some(p.move_cost)),
-                    ("confidence", Some(p.confidence)),
+                    part("performance", adds(&p.performance)),
+                    part("bandwidth", adds(&p.bandwidth)),
+                    part("space", adds(&p.space)),
+                    part("before", p.aging.before),
+                    part("move cost", Some(p.move_cost)),
+                    part("confidence", Some(p.confidence)),
                 ]
             }
             ScoreParts::Price(p) => vec![
-                ("tier price $", Some(p.tier_usd)),
-                ("space", Some(p.space)),
-                ("IOPS", Some(p.iops)),
-                ("bandwidth", Some(p.bandwidth)),
+                part("tier price $", Some(p.tier_usd)),
+                part("space", Some(p.space)),
+                part("IOPS", Some(p.iops)),
+                part("bandwidth", Some(p.bandwidth)),
             ],
+            ScoreParts::Missed(p) => p.columns(),
+        }
+    }
+
+    /// What it was computed from, where that is shown beside the score; the same columns for all tiers of one decision.
+    pub fn predictions(&self) -> Vec<ScoreColumn> {
+        match self {
+            ScoreParts::Match(_) | ScoreParts::Price(_) => vec![],
+            ScoreParts::Missed(p) => p.predictions(),
         }
     }
 
@@ -72,6 +121,7 @@ impl ScoreParts {
             ScoreParts::Price(_) => {
                 vec!["score = − tier price × the larger of space and IOPS + bandwidth, which are shares of the tier".into()]
             }
+            ScoreParts::Missed(p) => p.formula(),
         }
     }
 }
@@ -194,6 +244,111 @@ impl PriceParts {
     }
 }
 
+/// What a volume misses per second on a tier's best device, in seconds weighted by class, and what others there miss for its sake:
+/// `score = −(missed + excess + faster + latency + others)`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub struct MissedParts {
+    /// Weight of the volume's class.
+    pub class_weight: f64,
+    /// Chance that the objective is missed, times that weight.
+    pub missed: f64,
+    /// How far the objective is exceeded.
+    pub excess: f64,
+    /// How near to the objective the mean is: next to nothing.
+    pub faster: f64,
+    /// Of a volume without objective: the logarithm of its latency.
+    pub latency: f64,
+    /// What the others of that device miss more with it there than they would without it.
+    pub others: f64,
+    /// The statistic that the objective is of; none without one.
+    pub statistic: Option<SloStatistic>,
+    /// The objective, microseconds.
+    pub target_us: Option<f64>,
+    /// That statistic, as predicted; none without objective or load.
+    pub statistic_us: Option<Bounded>,
+    /// Mean latency, as predicted; none without load.
+    pub mean_us: Option<Bounded>,
+}
+
+/// A prediction, and the bounds that are to hold nine of ten outcomes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Bounded {
+    /// What is predicted.
+    pub value: f64,
+    /// The lower bound.
+    pub low: f64,
+    /// The upper bound.
+    pub high: f64,
+}
+
+impl MissedParts {
+    /// What the volume itself misses.
+    pub fn own(&self) -> f64 {
+        self.missed + self.excess + self.faster + self.latency
+    }
+
+    /// The score: less is better.
+    pub fn score(&self) -> f64 {
+        -(self.own() + self.others)
+    }
+
+    fn columns(&self) -> Vec<ScoreColumn> {
+        let part = |name, value| ScoreColumn::part(name, Some(value));
+        let mut columns = match self.statistic {
+            Some(_) => vec![
+                part("missed", self.missed),
+                part("excess", self.excess),
+                part("faster", self.faster),
+            ],
+            None => vec![part("latency", self.latency)],
+        };
+        columns.push(part("others", self.others));
+        columns
+    }
+
+    fn predictions(&self) -> Vec<ScoreColumn> {
+        let bounded = |name, of: Option<Bounded>| {
+            [
+                ScoreColumn::micros(name, of.map(|b| b.value)),
+                ScoreColumn::micros("from", of.map(|b| b.low)),
+                ScoreColumn::micros("to", of.map(|b| b.high)),
+            ]
+        };
+        // An objective for the mean is told by the mean.
+        let statistic = self.statistic.filter(|s| *s != SloStatistic::Mean);
+        let statistic = statistic.map(|s| bounded(s.name(), self.statistic_us));
+        let mean = bounded("mean", self.mean_us);
+        statistic.into_iter().flatten().chain(mean).collect()
+    }
+
+    fn formula(&self) -> Vec<String> {
+        let weight = short(self.class_weight);
+        let others =
+            "others: what those on the device would miss more with it there than without it";
+        let bounds = "from and to hold nine of ten outcomes";
+        match self.statistic.zip(self.target_us) {
+            Some((statistic, target_us)) => vec![
+                "score = − (missed + excess + faster + others), weighted seconds per second".into(),
+                format!(
+                    "missed: class weight {weight} × the chance that {} is above {target_us:.0} µs; excess: by how much; faster: mean over objective, counts next to nothing",
+                    statistic.name()
+                ),
+                others.into(),
+                bounds.into(),
+            ],
+            None => vec![
+                "score = − (latency + others), weighted seconds per second".into(),
+                format!(
+                    "latency: class weight {weight} × the logarithm of its mean, a little; it has no objective"
+                ),
+                others.into(),
+                bounds.into(),
+            ],
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,6 +401,47 @@ mod tests {
             ..loaded
         };
         assert_eq!(ScoreParts::Price(large).score(), -50.0);
+    }
+
+    fn missed(statistic: Option<SloStatistic>) -> MissedParts {
+        let bounded = |value: f64| Bounded {
+            value,
+            low: value / 2.0,
+            high: value * 2.0,
+        };
+        MissedParts {
+            class_weight: 4.0,
+            missed: 2.0,
+            excess: 0.5,
+            faster: 0.25,
+            latency: 0.125,
+            others: 1.0,
+            statistic,
+            target_us: statistic.map(|_| 1000.0),
+            statistic_us: statistic.map(|_| bounded(1200.0)),
+            mean_us: Some(bounded(300.0)),
+        }
+    }
+
+    #[test]
+    fn what_is_missed_adds_up_and_has_the_columns_of_its_class() {
+        let names = |columns: Vec<ScoreColumn>| columns.iter().map(|c| c.name).collect::<Vec<_>>();
+        let aimed = ScoreParts::Missed(missed(Some(SloStatistic::P95)));
+        assert_eq!(aimed.score(), -3.875);
+        let all = ["missed", "excess", "faster", "others"];
+        assert_eq!(names(aimed.columns()), all);
+        let told = ["p95", "from", "to", "mean", "from", "to"];
+        assert_eq!(names(aimed.predictions()), told);
+        let of_mean = ScoreParts::Missed(missed(Some(SloStatistic::Mean)));
+        assert_eq!(names(of_mean.predictions()), ["mean", "from", "to"]);
+        let free = ScoreParts::Missed(missed(None));
+        assert_eq!(names(free.columns()), ["latency", "others"]);
+        let json = serde_json::to_value(aimed).unwrap();
+        assert_eq!(
+            (&json["formula"], &json["missed"]),
+            (&"missed".into(), &2.0.into())
+        );
+        assert_eq!(serde_json::from_value::<ScoreParts>(json).unwrap(), aimed);
     }
 
     #[test]

@@ -123,6 +123,7 @@ fn report_extents(
                 outcome: Outcome::Stay,
                 options: vec![],
                 evidence: Default::default(),
+                notes: vec![],
                 extents: vec![outcome],
             }),
         }

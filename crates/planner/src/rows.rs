@@ -60,6 +60,7 @@ pub(crate) fn report_row(
         outcome,
         options,
         evidence: wish.evidence,
+        notes: wish.notes,
         extents: vec![],
     }
 }

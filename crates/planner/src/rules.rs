@@ -69,6 +69,7 @@ fn pin_wish(facts: &Facts, volume: VolumeId, tier: TierId) -> Wish {
         device_share: 0.0,
         options: vec![],
         evidence: Default::default(),
+        notes: vec![],
         refused: None,
         elsewhere: vec![],
     }

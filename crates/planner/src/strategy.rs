@@ -53,6 +53,8 @@ pub struct Wish {
     pub options: Vec<TierOption>,
     /// What the decision rests on, for the report.
     pub evidence: BTreeMap<String, f64>,
+    /// What no number says, for the report.
+    pub notes: Vec<String>,
     /// What keeps it from becoming a move; strategies leave that to [`crate::decide`].
     pub refused: Option<Rejection>,
     /// All tiers that will do, in order, for a volume that has to leave; empty where only `tier` will.
@@ -89,6 +91,7 @@ impl Wish {
                 .map(|t| plain_option(&t.name))
                 .collect(),
             evidence: BTreeMap::new(),
+            notes: vec![],
             refused: None,
             elsewhere: vec![],
         }

@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-use model::ScoreParts;
+use model::{ScoreColumn, ScoreParts};
 
 use crate::format::maybe;
 use crate::tables::{number, printable, table, words};
 
 /// Adds a row for each tier whose score has parts, and how they make the score; nothing where none has. Rows are name of
-/// the tier, score, parts.
+/// the tier, parts, score, what they were predicted from.
 pub(crate) fn parts<'a>(
     out: &mut String,
     scored: impl Iterator<Item = (String, Option<f64>, Option<&'a ScoreParts>)>,
@@ -19,18 +19,17 @@ pub(crate) fn parts<'a>(
     let Some((_, _, first)) = scored.first() else {
         return;
     };
-    let names = first
-        .columns()
-        .into_iter()
-        .map(|(name, _)| number(name, ""));
+    let heading = |c: ScoreColumn| number(c.name, c.unit);
     let mut columns = vec![words("tier")];
-    columns.extend(names);
+    columns.extend(first.columns().into_iter().map(heading));
     columns.push(number("score", ""));
+    columns.extend(first.predictions().into_iter().map(heading));
+    let cell = |c: ScoreColumn| maybe(c.value, c.digits);
     let rows = scored.iter().map(|(tier, score, parts)| {
-        let values = parts.columns().into_iter().map(|(_, v)| maybe(v, 4));
         let mut row = vec![tier.clone()];
-        row.extend(values);
+        row.extend(parts.columns().into_iter().map(cell));
         row.push(maybe(*score, 4));
+        row.extend(parts.predictions().into_iter().map(cell));
         row
     });
     out.push_str("  what the scores are made of\n");
@@ -39,5 +38,50 @@ pub(crate) fn parts<'a>(
     }
     for line in first.formula() {
         let _ = writeln!(out, "    {}", printable(&line));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{Bounded, MissedParts, SloStatistic};
+
+    use super::*;
+
+    #[test]
+    fn predictions_stand_behind_the_score_with_their_unit() {
+        let bounded = |value: f64| {
+            let (low, high) = (value / 2.0, value * 2.0);
+            Some(Bounded { value, low, high })
+        };
+        let of = |missed: f64, us: f64| {
+            ScoreParts::Missed(MissedParts {
+                class_weight: 4.0,
+                missed,
+                excess: 0.0,
+                faster: 0.0,
+                latency: 0.0,
+                others: 0.5,
+                statistic: Some(SloStatistic::P99),
+                target_us: Some(1000.0),
+                statistic_us: bounded(4.0 * us),
+                mean_us: bounded(us),
+            })
+        };
+        let tiers = [("fast", of(0.25, 200.0)), ("slow", of(3.5, 600.0))];
+        let scored = tiers.iter();
+        let mut out = String::new();
+        parts(
+            &mut out,
+            scored.map(|(tier, p)| ((*tier).to_owned(), Some(p.score()), Some(p))),
+        );
+        let words = |line: usize| {
+            let line = out.lines().nth(line).expect("a line");
+            line.split_whitespace().collect::<Vec<_>>()
+        };
+        let heading = "tier missed excess faster others score p99 from to mean from to";
+        assert_eq!(words(1).join(" "), heading, "{out}");
+        assert_eq!(words(2), ["µs"; 6]);
+        let fast = "fast 0.2500 0.0000 0.0000 0.5000 -0.7500 800 400 1600 200 100 400";
+        assert_eq!(words(4).join(" "), fast, "{out}");
     }
 }

@@ -260,6 +260,9 @@ fn tell(out: &mut String, decision: &Decided<'_>, of: usize) {
             );
         }
     }
+    for note in &row.notes {
+        let _ = writeln!(out, "  {}", printable(note));
+    }
     extents(out, row);
     options(out, row);
 }
@@ -438,6 +441,14 @@ fn filter(by: &Rejection) -> String {
         Rejection::Hold { .. } => "hold".into(),
         Rejection::Margin { .. } => "margin".into(),
         Rejection::Threshold { .. } => "threshold".into(),
+        Rejection::Price { .. } => "price".into(),
+        Rejection::Regret { .. } => "regret".into(),
+        Rejection::Neighbours { volume, .. } => format!("neighbours {volume}"),
+        Rejection::NoGain { .. } => "no gain".into(),
+        Rejection::Burst { .. } => "burst".into(),
+        Rejection::TooLate { .. } => "too late".into(),
+        Rejection::CopiesFirst { .. } => "copies first".into(),
+        Rejection::Outranked { .. } => "outranked".into(),
         // Without numbers, the words themselves tell.
         other => other.to_string(),
     }
@@ -541,10 +552,11 @@ fn compare(out: &mut String, decision: &Decided<'_>, tier: &str) {
     let Some(row) = decision.row else { return };
     let chosen = chosen_tier(row);
     let find = |name: &str| row.options.iter().find(|o| o.tier == name);
-    let lines: Vec<String> = [tier, chosen]
+    let both = [tier, chosen];
+    let both = both.iter().take(if tier == chosen { 1 } else { 2 });
+    let options: Vec<&TierOption> = both.filter_map(|name| find(name)).collect();
+    let lines: Vec<String> = options
         .iter()
-        .take(if tier == chosen { 1 } else { 2 })
-        .filter_map(|name| find(name))
         .filter_map(|o| {
             let p = o.predicted?;
             let score = o
@@ -572,5 +584,13 @@ fn compare(out: &mut String, decision: &Decided<'_>, tier: &str) {
         );
         out.push_str(&lines.join("\n"));
         out.push('\n');
+    }
+    let scored = options.iter();
+    parts(
+        out,
+        scored.map(|o| (o.tier.clone(), o.score, o.parts.as_ref())),
+    );
+    for note in &row.notes {
+        let _ = writeln!(out, "  {}", printable(note));
     }
 }

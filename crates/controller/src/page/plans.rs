@@ -3,6 +3,7 @@
 use client::body::goal_name;
 use manager::view::{MoveState, PlanState, PlanView, PlannedMove};
 use maud::{Markup, html};
+use model::ScoreColumn;
 use serde_json::json;
 
 use super::data::Shown;
@@ -129,21 +130,28 @@ fn scored(plan: &PlanView, m: &PlannedMove) -> Markup {
     let Some((_, first)) = weighed().next() else {
         return html! {};
     };
-    let cell = |v: Option<f64>| v.map_or_else(|| NONE.into(), |v| format!("{v:.4}"));
+    let cell =
+        |v: Option<f64>, digits: usize| v.map_or_else(|| NONE.into(), |v| format!("{v:.digits$}"));
+    let heading = |c: &ScoreColumn| match c.unit {
+        "" => c.name.to_owned(),
+        unit => format!("{} ({unit})", c.name),
+    };
     html! {
         details id={ "score-" (plan.host) "-" (m.position) } {
             summary { "what the scores are made of" }
             table {
                 thead { tr {
                     th scope="col" { "tier" }
-                    @for (name, _) in first.columns() { th scope="col" class="n" { (name) } }
+                    @for c in first.columns() { th scope="col" class="n" { (heading(&c)) } }
                     th scope="col" class="n" { "score" }
+                    @for c in first.predictions() { th scope="col" class="n" { (heading(&c)) } }
                 } }
                 tbody { @for (option, parts) in weighed() {
                     tr {
                         th scope="row" { (option.tier) }
-                        @for (_, value) in parts.columns() { td class="n" { (cell(value)) } }
-                        td class="n" { (cell(option.score)) }
+                        @for c in parts.columns() { td class="n" { (cell(c.value, c.digits)) } }
+                        td class="n" { (cell(option.score, 4)) }
+                        @for c in parts.predictions() { td class="n" { (cell(c.value, c.digits)) } }
                     }
                 } }
             }

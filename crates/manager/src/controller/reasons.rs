@@ -64,6 +64,7 @@ impl Controller {
             }),
             options: options.iter().map(option_view).collect(),
             evidence: row.map(|r| r.evidence.clone()).unwrap_or_default(),
+            notes: row.map(|r| r.notes.clone()).unwrap_or_default(),
             extents: row
                 .iter()
                 .flat_map(|r| &r.extents)

@@ -25,6 +25,7 @@ mod patterns;
 mod place;
 mod placement;
 mod rates;
+mod reasons;
 mod search;
 mod seen;
 mod target;
@@ -34,7 +35,7 @@ mod ways;
 
 use std::collections::BTreeMap;
 
-use model::{Effect, Prediction, Reason, Rejection, Verdict};
+use model::{Effect, Prediction, Reason, Rejection, ScoreParts, Verdict};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::VolumeId;
@@ -44,6 +45,7 @@ use crate::{ConfigError, Context, DeviceOption, Draft, Newcomer, Strategy, Wish}
 use history::History;
 use learned::{DeviceNow, Learned};
 use rates::{Aim, Part, Rates};
+use reasons::Reasons;
 use search::{Bundle, Moved, Offer, Search};
 
 /// The strategy. See the module's page.
@@ -215,6 +217,7 @@ impl Strategy for Terrace {
         for (rank, bundle) in bundles.iter().enumerate() {
             wish(context, &search, (bundle, rank), sigma, &mut wishes);
         }
+        Reasons::new(&search).say(&mut wishes);
         let ahead_left = search.ahead_left;
         next.decided = decided;
         next.ahead_left = Some(ahead_left);
@@ -293,14 +296,13 @@ fn stay(context: &Context<'_>, search: &Search<'_>, id: VolumeId) -> Wish {
     let measured = facts.volumes[id.index()].measured;
     for (t, option) in facts.topology.tier_ids().zip(&mut wish.options) {
         let predicted = search.predicted(id.index(), t);
-        option.score = predicted.map(|(_, cost)| -cost);
-        option.predicted = predicted
-            .zip(measured)
-            .map(|((latency_us, _), m)| Prediction {
-                latency_us,
-                iops: m.iops(),
-                mib_per_s: m.bytes_per_s() / (1u64 << 20) as f64,
-            });
+        option.score = predicted.map(|parts| parts.score());
+        option.parts = predicted.map(ScoreParts::Missed);
+        option.predicted = predicted.zip(measured).map(|(parts, m)| Prediction {
+            latency_us: parts.mean_us.map_or(0.0, |us| us.value),
+            iops: m.iops(),
+            mib_per_s: m.bytes_per_s() / (1u64 << 20) as f64,
+        });
         if predicted.is_none() && t != wish.tier {
             let by = Rejection::NoMeasurement;
             option.verdict = Verdict::Rejected { by };

@@ -3,10 +3,11 @@
 use model::*;
 use planner::strategies::TerraceConfig;
 use planner::{BuildError, build, decide};
+use proptest::prelude::*;
 use serde_json::{Value, json};
 use units::*;
 
-use crate::support::{facts, preset_spec, v};
+use crate::support::{V, facts, inventory, preset_spec, v};
 
 /// A volume of great weight that is silent on the slowest tier, where a load like that of the other would miss its objective.
 fn silent_on_the_slowest() -> Facts {
@@ -66,5 +67,215 @@ fn rates_that_make_no_sense_are_refused_by_their_key() {
             panic!("{rates} is taken");
         };
         assert_eq!(fault.key, key);
+    }
+}
+
+/// Volumes that have these objectives, by the mean and in microseconds.
+fn aimed(volumes: &[V], objectives_us: &[f64]) -> Facts {
+    let mut facts = facts(volumes);
+    for (class, us) in facts.classes.iter_mut().zip(objectives_us) {
+        class.target = Some(Objective {
+            statistic: SloStatistic::Mean,
+            latency: Nanos((us * 1000.0) as u64),
+        });
+    }
+    facts
+}
+
+/// Between the latencies of two presets.
+fn between(fast: &str, slow: &str) -> f64 {
+    let bare = |name: &str| preset_spec(name).bare_latency_us(Op::Read, 4096.0);
+    (bare(fast) + bare(slow)) / 2.0
+}
+
+/// The decision about a volume after so many epochs in which nothing changed and it stayed.
+fn row(facts: &Facts, policy: &Policy, config: Value, epochs: u64, volume: &str) -> VolumeReport {
+    let strategy = build("terrace", config).unwrap();
+    let mut state = strategy.initial_state();
+    let mut facts = facts.clone();
+    let mut last = None;
+    for _ in 0..epochs {
+        let decision = decide(&*strategy, &facts, policy, &state, 1).unwrap();
+        state = decision.state;
+        let rows = decision.report.volumes;
+        last = rows.into_iter().find(|r| r.volume == volume);
+        facts.epoch += 1;
+        facts.at = facts.at + Nanos::from_secs(60);
+    }
+    let row = last.expect("it was looked at");
+    assert_eq!(row.outcome, Outcome::Stay, "{row:?}");
+    row
+}
+
+/// What keeps it off a tier.
+fn kept_off(row: &VolumeReport, tier: &str) -> Rejection {
+    let option = row.options.iter().find(|o| o.tier == tier);
+    match &option.expect("all tiers are told").verdict {
+        Verdict::Rejected { by } => by.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// One that misses its objective on the slowest tier and would keep it on the fastest, which has nothing else to do.
+fn misses_on_the_slowest() -> Facts {
+    let us = between("pm953", "pm863");
+    aimed(&[v(3, 3, 500.0, 1.0, 1.0)], &[us])
+}
+
+#[test]
+fn who_misses_and_stays_is_told_what_would_have_to_change() {
+    let facts = misses_on_the_slowest();
+    let policy = Policy::default();
+    let said = |gib: f64, epochs: u64| {
+        let config = json!({ "rates": { "gib": gib, "advance_s": 0.0 } });
+        kept_off(&row(&facts, &policy, config, epochs, "v0"), "t1")
+    };
+    let once = Rejection::Burst {
+        epochs: 1,
+        needed: 3,
+    };
+    assert_eq!(said(3.0, 1), once);
+    let Rejection::Regret { regret_s, price_s } = said(200.0, 3) else {
+        panic!("{}", said(200.0, 3));
+    };
+    assert!((100.0..250.0).contains(&regret_s), "{regret_s}");
+    assert!((600.0..700.0).contains(&price_s), "{price_s}");
+    let Rejection::Price { gain_s, price_s } = said(1e5, 3) else {
+        panic!("{}", said(1e5, 3));
+    };
+    assert!(gain_s > 1000.0 && price_s > 3e5, "{gain_s} {price_s}");
+}
+
+#[test]
+fn the_rules_and_the_room_of_a_tier_are_told_with_their_numbers() {
+    let facts = misses_on_the_slowest();
+    let mut policy = Policy::default();
+    policy.pins.push(Pin {
+        volume: VolumeId(0),
+        tier: TierId(2),
+    });
+    let pinned = Rejection::Pinned { tier: "t3".into() };
+    let of =
+        |facts: &Facts, policy: &Policy| kept_off(&row(facts, policy, Value::Null, 1, "v0"), "t1");
+    assert_eq!(of(&facts, &policy), pinned);
+    let us = between("pm953", "pm863");
+    let silent = |d: u16| v(d, 89, 0.0, 1.0, 1.0);
+    let full = aimed(&[v(3, 3, 500.0, 1.0, 1.0), silent(0), silent(1)], &[us]);
+    let Rejection::NoDevice { need, most_free } = of(&full, &Policy::default()) else {
+        panic!("{}", of(&full, &Policy::default()));
+    };
+    // A tenth of each device is kept free.
+    let most_free = (most_free.as_f64() / Bytes::gib(1).as_f64() * 1e6).round() / 1e6;
+    assert_eq!((need, most_free), (Bytes::gib(3), 1.0));
+}
+
+/// Requests per second that take such a share of a preset's device.
+fn takes(preset: &str, share: f64) -> f64 {
+    share / preset_spec(preset).occupancy_s(Op::Read, 4096.0)
+}
+
+#[test]
+fn who_would_suffer_most_is_named() {
+    let us = between("pm953", "pm863");
+    let heavy = takes("pm953", 0.6);
+    let volumes = [
+        v(3, 3, takes("pm953", 0.2), 1.0, 1.0),
+        v(0, 10, heavy, 1.0, 8.0),
+        v(1, 10, heavy, 1.0, 8.0),
+        v(0, 10, 100.0, 1.0, 8.0),
+        v(1, 10, 100.0, 1.0, 8.0),
+    ];
+    let bare = preset_spec("pm953").bare_latency_us(Op::Read, 4096.0);
+    let tight = 1.2 * bare;
+    let facts = aimed(&volumes, &[us, tight, tight, 1e6, 1e6]);
+    let config = json!({ "rates": { "advance_s": 0.0 } });
+    let row = row(&facts, &Policy::default(), config, 1, "v0");
+    let Rejection::Neighbours {
+        volume,
+        most,
+        others,
+        gain,
+    } = kept_off(&row, "t1")
+    else {
+        panic!("{}", kept_off(&row, "t1"));
+    };
+    assert!(volume == "v1" || volume == "v2", "{volume}");
+    assert!(most > 0.5 && others >= most && gain < others, "{row:?}");
+}
+
+#[test]
+fn where_no_tier_would_help_the_limit_is_said_in_words() {
+    let bare = preset_spec("pm953").bare_latency_us(Op::Read, 4096.0);
+    let volumes = [v(0, 3, 500.0, 1.0, 1.0)];
+    let too_much = aimed(&volumes, &[bare / 3.0]);
+    let policy = Policy::default();
+    let row_of = |facts: &Facts| row(facts, &policy, Value::Null, 1, "v0");
+    let told = row_of(&too_much);
+    let [note] = &told.notes[..] else {
+        panic!("{told:?}");
+    };
+    assert!(
+        note.starts_with("no device can do what it asks for"),
+        "{note}"
+    );
+    let objective_us = told.evidence["objective_mean_us"];
+    assert!((objective_us - bare / 3.0).abs() < 1e-2, "{objective_us}");
+    // One that keeps its objective has nothing to say.
+    let kept = row_of(&aimed(&volumes, &[3.0 * bare]));
+    assert!(kept.notes.is_empty(), "{kept:?}");
+    assert!(
+        kept.options
+            .iter()
+            .all(|o| !matches!(o.verdict, Verdict::Rejected { .. }))
+    );
+    // All devices are full but its own, which others use most of.
+    let busy = |d: u16, preset: &str, share: f64| v(d, 9, takes(preset, share), 1.0, 1.0);
+    let crowd = [
+        v(0, 3, 500.0, 1.0, 1.0),
+        busy(0, "pm953", 0.95),
+        busy(1, "pm953", 1.3),
+        busy(2, "pm1633", 1.3),
+        busy(3, "pm863", 1.3),
+        busy(4, "pm863", 1.3),
+    ];
+    let mut crowded = aimed(&crowd, &[1.5 * bare, 1e6, 1e6, 1e6, 1e6, 1e6]);
+    if let Some(m) = &mut crowded.volumes[0].measured {
+        m.reads.latency.mean_us *= 4.0;
+    }
+    let told = row_of(&crowded);
+    let [note] = &told.notes[..] else {
+        panic!("{told:?}");
+    };
+    assert!(note.contains("v1 the most"), "{note}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(30))]
+
+    #[test]
+    fn scores_are_what_their_parts_come_to(volumes in inventory(), times in 0.5f64..4.0) {
+        let bare = preset_spec("pm953").bare_latency_us(Op::Read, 4096.0);
+        // Every other one has an objective.
+        let mut facts = aimed(&volumes, &vec![times * bare; volumes.len()]);
+        facts.classes.iter_mut().step_by(2).for_each(|c| c.target = None);
+        let strategy = build("terrace", Value::Null).unwrap();
+        let state = strategy.initial_state();
+        let decision = decide(&*strategy, &facts, &Policy::default(), &state, 1).unwrap();
+        for (row, class) in decision.report.volumes.iter().zip(&facts.classes) {
+            for option in &row.options {
+                let Some(ScoreParts::Missed(parts)) = option.parts else {
+                    panic!("{option:?}");
+                };
+                prop_assert_eq!(option.score, Some(parts.score()));
+                let sum = parts.missed + parts.excess + parts.faster + parts.latency + parts.others;
+                prop_assert_eq!(parts.score(), -sum);
+                prop_assert!(parts.others >= 0.0 && parts.missed <= class.weight);
+                let aims = class.target.is_some();
+                prop_assert_eq!((parts.statistic.is_some(), parts.latency > 0.0), (aims, !aims && sum > parts.others));
+                let us = parts.mean_us.expect("all ask for something");
+                prop_assert!(us.low < us.value && us.value < us.high);
+                prop_assert_eq!(option.predicted.map(|p| p.latency_us), Some(us.value));
+            }
+        }
     }
 }

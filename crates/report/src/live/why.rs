@@ -22,6 +22,9 @@ pub fn why(why: &WhyView, now: Nanos) -> String {
         None => out.push('\n'),
     }
     let _ = writeln!(out, "  {}", printable(&why.outcome));
+    for note in &why.notes {
+        let _ = writeln!(out, "  {}", printable(note));
+    }
     extents(&mut out, why);
     evidence(&mut out, why);
     options(&mut out, why);

@@ -460,6 +460,7 @@ pub fn why() -> WhyView {
             option("slow", Some(0.1), "possible, another one was better"),
         ],
         extents: vec![],
+        notes: vec![],
         evidence: [("iops".into(), 2500.0), ("latency_mean_us".into(), 720.2)].into(),
         outcomes: outcomes(),
     }

@@ -472,6 +472,7 @@ pub fn why(volume: &VolumeView) -> WhyView {
         ],
         extents: vec![],
         evidence: BTreeMap::from([("latency_mean_us".into(), 210.5)]),
+        notes: vec![],
         outcomes: outcomes(),
     }
 }

@@ -78,9 +78,15 @@ fn with_more(sum: &Use, more: f64) -> Use {
 
 /// Between the entries of a table, and beyond them as between the last two.
 fn at(table: &[f64; AT.len()], more: f64) -> f64 {
+    between(more, |i| table[i])
+}
+
+/// The same of entries that are computed.
+fn between(more: f64, entry: impl Fn(usize) -> f64) -> f64 {
     let i = AT.partition_point(|x| *x <= more).clamp(1, AT.len() - 1);
     let part = ((more - AT[i - 1]) / (AT[i] - AT[i - 1])).max(0.0);
-    table[i - 1] + part * (table[i] - table[i - 1])
+    let (low, high) = (entry(i - 1), entry(i));
+    low + part * (high - low)
 }
 
 impl Crowd {
@@ -212,6 +218,45 @@ impl Crowd {
                 Busy::of(with.map(|u| forecast.use_at(u, d, p)), 0.0)
             }
         }
+    }
+
+    /// What the others cost more in a pattern with a volume there than without it, whether it is there now or not.
+    pub(super) fn more_for_others(
+        &self,
+        forecast: &Forecast<'_>,
+        d: usize,
+        p: usize,
+        v: usize,
+    ) -> f64 {
+        let there = self.volumes.binary_search(&v).is_ok();
+        let own = forecast.use_at(v, d, p);
+        let cost = |u: usize, busy: &Busy| forecast.cost(u, d, p, busy).0;
+        let more = match self.tables.get(p) {
+            // Who is there is in the table.
+            Some(table) if there => {
+                let about = |i: usize| Busy::of_sum(with_more(&table.about, AT[i]));
+                let others = |share: f64| {
+                    let more = share - table.about.share;
+                    between(more, |i| table.costs[i] - cost(v, &about(i)))
+                };
+                others(table.sum.share) - others(table.sum.share - own.share)
+            }
+            Some(table) => table.at(table.sum.share + own.share) - table.at(table.sum.share),
+            None => {
+                let others = self.volumes.iter().copied().filter(|u| *u != v);
+                let comes = (!there).then_some(v);
+                let uses = others.clone().chain(comes);
+                let busy = Busy::of(uses.map(|u| forecast.use_at(u, d, p)), 0.0);
+                let changed: f64 = others.map(|u| cost(u, &busy)).sum();
+                let now = self.now.patterns[p];
+                match there {
+                    true => now - cost(v, &self.busy_with(forecast, d, p, v)) - changed,
+                    false => changed - now,
+                }
+            }
+        };
+        // Less only by rounding, or where who waits for a full device is told by another model than who does not.
+        more.max(0.0)
     }
 
     /// What one who is not there would cost by itself beside those that are.

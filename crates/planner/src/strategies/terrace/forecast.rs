@@ -7,7 +7,7 @@ use super::history::{EPOCHS, History, Sample};
 use super::latency::{Arrivals, Busy, Latency, Load, Use};
 use super::learned::Learned;
 use super::patterns::Patterns;
-use super::rates::{Aim, Part};
+use super::rates::{Aim, Cost, Part};
 
 /// How far what is measured of a volume may be from the model where it is: a factor.
 const HERE_MAX: f64 = 5.0;
@@ -25,6 +25,16 @@ struct Typical {
     differs_here: Option<(f64, f64)>,
     /// Whether its device is full there.
     full_here: bool,
+}
+
+/// A volume beside others on a device: what it costs there, by this latency, how far the objective's statistic is from what its variation says
+/// (logarithm of a factor), and this spread of both.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Beside {
+    pub cost: Cost,
+    pub latency: Latency,
+    pub of_stat_ln: f64,
+    pub sigma: f64,
 }
 
 /// Specifications that devices are told to have, each once, and which of them each device has.
@@ -343,11 +353,17 @@ impl<'a> Forecast<'a> {
 
     /// What a volume would miss on a device that is so busy, per second, and its mean latency.
     pub(super) fn cost(&self, v: usize, d: usize, p: usize, busy: &Busy) -> (f64, f64) {
+        let parts = self.beside(v, d, p, busy);
+        parts.map_or((0.0, 0.0), |b| (b.cost.sum(), b.latency.mean_us))
+    }
+
+    /// The same by its parts, with what it was computed from; none for a volume that asks for nothing.
+    pub(super) fn beside(&self, v: usize, d: usize, p: usize, busy: &Busy) -> Option<Beside> {
         let facts = self.facts;
         let t = &self.typical[v * self.patterns.len() + p];
         let total = t.load.total();
         if total <= 0.0 {
-            return (0.0, 0.0);
+            return None;
         }
         let volume = &facts.volumes[v];
         let wait = busy.wait(&self.use_at(v, d, p), &self.arrivals[v]);
@@ -361,8 +377,12 @@ impl<'a> Forecast<'a> {
         };
         let latency = model.times(self.slower[d] * of_mean);
         let rates = &self.config.rates;
-        let cost = rates.cost(self.aim(v), &latency, of_stat_ln, sigma, total);
-        (cost, latency.mean_us)
+        Some(Beside {
+            cost: rates.parts(self.aim(v), &latency, of_stat_ln, sigma, total),
+            latency,
+            of_stat_ln,
+            sigma,
+        })
     }
 
     /// Costs of all volumes on a device by pattern, with these on it and so much more to do.

@@ -151,6 +151,32 @@ impl Aim {
     }
 }
 
+/// What a volume costs per second, by its parts.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Cost {
+    /// Weight of its class.
+    pub weight: f64,
+    /// Chance that its objective is missed.
+    pub missed: f64,
+    /// See [`Rates::excess`] and [`Rates::faster`].
+    pub excess: f64,
+    pub faster: f64,
+    /// Of a volume without objective, with its weight.
+    pub free: f64,
+}
+
+impl Cost {
+    /// How much of an objective is missed: being faster than it does not count.
+    pub(super) fn of_objective(&self) -> f64 {
+        self.weight * (self.missed + self.excess)
+    }
+
+    /// All of it.
+    pub(super) fn sum(&self) -> f64 {
+        self.weight * (self.missed + self.excess + self.faster) + self.free
+    }
+}
+
 /// Steps of the table of the normal distribution by unit, and the units on either side: between steps it is off by less than 2e-6.
 const CDF_STEPS: f64 = 128.0;
 const CDF_UNITS: f64 = 8.0;
@@ -169,8 +195,7 @@ fn looked_up_cdf(z: f64) -> f64 {
 }
 
 impl Rates {
-    /// What a volume of a class costs per second at this latency; `of_stat_ln` is how far the objective's statistic is from what the latency's
-    /// variation says (logarithm of a factor), `sigma` its spread about its prediction.
+    /// What a volume of a class costs per second at this latency, all in all. See [`Rates::parts`].
     pub(super) fn cost(
         &self,
         aim: &Aim,
@@ -179,9 +204,27 @@ impl Rates {
         sigma: f64,
         iops: f64,
     ) -> f64 {
+        self.parts(aim, l, of_stat_ln, sigma, iops).sum()
+    }
+
+    /// What a volume of a class costs per second at this latency; `of_stat_ln` is how far the objective's statistic is from what the latency's
+    /// variation says (logarithm of a factor), `sigma` its spread about its prediction.
+    pub(super) fn parts(
+        &self,
+        aim: &Aim,
+        l: &Latency,
+        of_stat_ln: f64,
+        sigma: f64,
+        iops: f64,
+    ) -> Cost {
+        let weight = aim.weight;
         let Some((target_us, target_ln, statistic)) = aim.target else {
             let counts = (iops / self.free_iops).min(1.0);
-            return self.free * aim.weight * counts * libm::log((l.mean_us / 10.0).max(1.0));
+            return Cost {
+                weight,
+                free: self.free * weight * counts * libm::log((l.mean_us / 10.0).max(1.0)),
+                ..Cost::default()
+            };
         };
         let mean_ln = libm::log(l.mean_us.max(1e-3)) - target_ln;
         let used_ln = mean_ln + l.ratio_ln(statistic) + of_stat_ln;
@@ -189,7 +232,13 @@ impl Rates {
         let late = used_ln.max(0.0);
         // By the mean, which says as much of what is fast enough anyway.
         let faster = (l.mean_us / target_us).min(1.0);
-        aim.weight * (missed + self.excess * late + self.faster * faster)
+        Cost {
+            weight,
+            missed,
+            excess: self.excess * late,
+            faster: self.faster * faster,
+            free: 0.0,
+        }
     }
 
     /// What a volume of a class was seen to miss per second at these latencies: mean, and the objective's statistic; none without an objective.

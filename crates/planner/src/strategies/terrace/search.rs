@@ -8,15 +8,17 @@
 //!  of those, the one with the most gain − price per second of copying first
 //! ```
 
+use model::MissedParts;
 use units::{DeviceId, TierId, VolumeId};
 
 use super::TerraceConfig;
 use super::crowd::Costs;
-use super::forecast::Forecast;
+use super::forecast::{Beside, Forecast};
 use super::history::History;
 use super::learned::{Learned, Pace};
 use super::placement::Placement;
-use super::rates::{Part, Rates};
+use super::rates::{Cost, Part, Rates};
+use super::reasons::told;
 use super::seen::Seen;
 use super::ways::Goal;
 use crate::Context;
@@ -31,7 +33,7 @@ const TOLD_MAX: usize = 2;
 /// Share of the mean gain from which an epoch is one that a bundle helps.
 const HELPED: f64 = 0.25;
 /// Epochs in which a bundle has to have been missed.
-const EPOCHS_MIN: usize = 3;
+pub(super) const EPOCHS_MIN: usize = 3;
 
 /// One move.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -61,7 +63,7 @@ pub(super) struct Timed {
 
 impl Timed {
     /// When the first begins and the last ends, seconds from now.
-    fn first(timed: &[Self]) -> f64 {
+    pub(super) fn first(timed: &[Self]) -> f64 {
         timed.iter().map(|t| t.begins_s).fold(f64::MAX, f64::min)
     }
 
@@ -108,6 +110,23 @@ pub(super) struct Bundle {
     pub relieves: bool,
 }
 
+/// Why a bundle is not made.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Refused {
+    /// Nothing less would be missed.
+    Nothing,
+    /// In too small a share of the epochs something less would be missed ...
+    Burst,
+    /// ... or in so few since it is known of.
+    Early { epochs: usize },
+    /// Its copies would be done when loads are not taken to stay as they are any more.
+    TooLate { done_s: f64 },
+    /// It is not worth its price.
+    Price { gain: f64, price: f64 },
+    /// Staying has not cost as much yet.
+    Regret { realised: f64, price: f64 },
+}
+
 /// What a bundle has to pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Gate {
@@ -138,6 +157,8 @@ pub(super) struct Search<'a> {
     pub(super) done: Vec<bool>,
     /// What is left for moves in advance, weighted seconds.
     pub(super) ahead_left: f64,
+    /// Bundles that are left to the next plan.
+    pub(super) later: Vec<Bundle>,
     /// The least used devices of each tier.
     least_used: Vec<Vec<usize>>,
     /// What was computed for this plan so far, as long as the devices that it is of are not touched.
@@ -228,6 +249,7 @@ impl<'a> Search<'a> {
             ahead_left,
             missing: vec![vec![]; devices],
             full: vec![false; devices],
+            later: vec![],
             least_used: vec![],
             copying_s: vec![0.0; devices],
             free_now,
@@ -332,6 +354,7 @@ impl<'a> Search<'a> {
             .partition(|b| Timed::first(&b.offer.timed) < epoch_s && !self.astray(&b.offer));
         let unspent = later.iter().filter(|b| b.offer.ahead);
         self.ahead_left += unspent.map(|b| b.offer.price).sum::<f64>();
+        self.later = later;
         now
     }
 
@@ -471,10 +494,17 @@ impl<'a> Search<'a> {
     pub(super) fn known(&self, gains: &[f64]) -> (f64, bool) {
         let patterns = &self.forecast.patterns;
         let rate = patterns.mean(gains);
+        let burst = rate > 0.0 && self.helped(gains) < self.config.rates.epochs_helped;
+        (if burst { 0.0 } else { rate }, burst)
+    }
+
+    /// Share of the epochs in which they help.
+    pub(super) fn helped(&self, gains: &[f64]) -> f64 {
+        let patterns = &self.forecast.patterns;
+        let rate = patterns.mean(gains);
         let shares = patterns.share.iter().zip(gains);
         let helped = shares.filter(|(_, g)| **g > HELPED * rate).map(|(s, _)| s);
-        let burst = rate > 0.0 && helped.sum::<f64>() < self.config.rates.epochs_helped;
-        (if burst { 0.0 } else { rate }, burst)
+        helped.sum()
     }
 
     /// What a volume's bytes cost.
@@ -502,12 +532,21 @@ impl<'a> Search<'a> {
     /// What a bundle is worth; none if it is not worth its price, or if staying has not cost as much yet and what there is for moves in advance is
     /// less.
     pub(super) fn judged(&self, moves: Vec<Moved>, gate: Gate) -> Option<Offer> {
+        self.weighed(moves, gate).ok()
+    }
+
+    /// The same, or why it is not made.
+    pub(super) fn weighed(&self, moves: Vec<Moved>, gate: Gate) -> Result<Offer, Refused> {
         let policy = self.context.policy;
         let patterns = &self.forecast.patterns;
         let (gains, surge) = self.gains(&self.at, &moves);
         let (known_rate, burst) = self.known(&gains);
         if self.mixed(known_rate, surge) <= 0.0 {
-            return None;
+            return Err(if burst {
+                Refused::Burst
+            } else {
+                Refused::Nothing
+            });
         }
         let monitor_s = policy.epochs.monitor.as_secs_f64();
         let timed = self.timed(&moves);
@@ -520,7 +559,8 @@ impl<'a> Search<'a> {
         let ahead_gain = surge * left_s;
         let gain = self.mixed(known_gain, ahead_gain);
         if gain <= 0.0 {
-            return None;
+            let done_s = Timed::last(&timed);
+            return Err(Refused::TooLate { done_s });
         }
         let each = moves.iter().zip(&timed);
         let price: f64 = each
@@ -543,9 +583,14 @@ impl<'a> Search<'a> {
             && self.mixed(known_gain.min(0.0), ahead_gain) > price
             && price <= self.ahead_left;
         if gain <= price || !(regretted || ahead) {
-            return None;
+            return Err(match () {
+                () if burst => Refused::Burst,
+                () if gain <= price => Refused::Price { gain, price },
+                () if missed < EPOCHS_MIN => Refused::Early { epochs: missed },
+                () => Refused::Regret { realised, price },
+            });
         }
-        Some(Offer {
+        Ok(Offer {
             moves,
             timed,
             gain,
@@ -569,22 +614,57 @@ impl<'a> Search<'a> {
         own.min(since)
     }
 
-    /// Mean latency, microseconds, and cost of a volume on the best device of a tier, everything else as it is in this plan.
-    pub(super) fn predicted(&self, v: usize, tier: TierId) -> Option<(f64, f64)> {
+    /// What a volume would miss, and others for its sake, where it is, or on the best device of another tier, everything else as it is in this plan.
+    pub(super) fn predicted(&self, v: usize, tier: TierId) -> Option<MissedParts> {
         let facts = self.context.facts;
-        facts.volumes[v].measured?;
-        let p = self.forecast.newest();
-        let of = |d: usize| {
-            let busy = self.at.on[d].busy_with(&self.forecast, d, p, v);
-            let (cost, mean_us) = self.forecast.cost(v, d, p, &busy);
-            (mean_us, cost)
-        };
-        // Of many devices that are alike the least used ones, and its own.
-        let own = self.at.of[v];
-        let tier_of = |d: usize| facts.topology.devices[d].tier;
-        let own = (tier_of(own) == tier).then_some(own);
-        let few = self.least_used[tier.index()].iter().copied().chain(own);
-        few.map(of).min_by(|a, b| a.1.total_cmp(&b.1))
+        let now = &facts.volumes[v];
+        now.measured?;
+        let here = [self.at.of[v], now.device.index()];
+        let here = here
+            .into_iter()
+            .find(|d| facts.topology.devices[*d].tier == tier);
+        if let Some(d) = here {
+            return Some(self.parts(v, d));
+        }
+        // Of many devices that are alike the least used ones.
+        let few = self.least_used[tier.index()].iter();
+        let all = few.map(|d| self.beside(v, *d));
+        let sum = |b: &(Option<Beside>, f64)| b.0.map_or(0.0, |own| own.cost.sum()) + b.1;
+        let best = all.min_by(|a, b| sum(a).total_cmp(&sum(b)))?;
+        Some(self.told(v, best))
+    }
+
+    /// What a volume would miss on a device, and others for its sake, everything else as it is in this plan.
+    pub(super) fn parts(&self, v: usize, d: usize) -> MissedParts {
+        self.told(v, self.beside(v, d))
+    }
+
+    fn told(&self, v: usize, (beside, others): (Option<Beside>, f64)) -> MissedParts {
+        told(self.config, self.forecast.class(v), beside.as_ref(), others)
+    }
+
+    /// A volume on a device, and what others there miss more for its sake.
+    fn beside(&self, v: usize, d: usize) -> (Option<Beside>, f64) {
+        let (forecast, p) = (&self.forecast, self.forecast.newest());
+        let crowd = &self.at.on[d];
+        let busy = crowd.busy_with(forecast, d, p, v);
+        match forecast.beside(v, d, p, &busy) {
+            Some(own) => (Some(own), crowd.more_for_others(forecast, d, p, v)),
+            None => (None, 0.0),
+        }
+    }
+
+    /// What a volume itself would cost on a device.
+    pub(super) fn own_cost(&self, v: usize, d: usize) -> Cost {
+        let (forecast, p) = (&self.forecast, self.forecast.newest());
+        let busy = self.at.on[d].busy_with(forecast, d, p, v);
+        let beside = forecast.beside(v, d, p, &busy);
+        beside.map(|b| b.cost).unwrap_or_default()
+    }
+
+    /// The devices of a tier that are used least.
+    pub(super) fn least_used(&self, tier: TierId) -> &[usize] {
+        &self.least_used[tier.index()]
     }
 
     /// The devices of each tier that are used least, as things are by now in this plan.

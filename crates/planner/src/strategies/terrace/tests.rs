@@ -312,6 +312,78 @@ fn what_many_volumes_cost_is_looked_up_as_it_would_be_computed() {
     }
 }
 
+/// Histories of one epoch at these rates, of which no latency is known.
+fn at_rates(rates: &[f64]) -> Vec<History> {
+    let of = |rate: &f64| {
+        let mut h = History::default();
+        let sample = Sample {
+            stat_us: None,
+            mean_us: None,
+            ..sample(0, *rate)
+        };
+        h.push(sample, false);
+        h
+    };
+    rates.iter().map(of).collect()
+}
+
+#[test]
+fn what_others_miss_for_one_is_the_same_whether_it_is_there_already_or_not() {
+    let spec = model::preset("pm863").expect("a preset").spec();
+    let whole = 1.0 / spec.occupancy_s(model::Op::Read, 4096.0);
+    // Few are computed, many are looked up.
+    for (count, tolerance) in [(6, 1e-9), (40, 0.3)] {
+        let mut rates = vec![0.75 * whole / f64::from(count); count as usize];
+        rates.push(whole / 5.0);
+        let facts = array(&rates);
+        let known = at_rates(&rates);
+        let histories: Vec<&History> = known.iter().collect();
+        let config = TerraceConfig::default();
+        let forecast = Forecast::new(&facts, &histories, &Learned::default(), &config);
+        let last = rates.len() - 1;
+        let others: Vec<usize> = (0..last).collect();
+        let all: Vec<usize> = (0..=last).collect();
+        let cost = |on: &[usize]| {
+            let busy = forecast.busy(0, 0, on, 0.0);
+            let of = |v: &usize| forecast.cost(*v, 0, 0, &busy).0;
+            others.iter().map(of).sum::<f64>()
+        };
+        let expected = cost(&all) - cost(&others);
+        assert!(expected > 0.5, "{expected}");
+        for there in [&others, &all] {
+            let crowd = Crowd::of(&forecast, 0, there.clone());
+            let found = crowd.more_for_others(&forecast, 0, 0, last);
+            let near = (found - expected).abs() <= tolerance + tolerance * expected;
+            assert!(near, "{found}, not {expected}, of {count}");
+        }
+    }
+}
+
+#[test]
+fn parts_of_a_cost_are_its_sum_and_bounds_are_those_of_its_spread() {
+    let facts = array(&[2000.0, 300.0]);
+    let known = at_rates(&[2000.0, 300.0]);
+    let histories: Vec<&History> = known.iter().collect();
+    let config = TerraceConfig::default();
+    let forecast = Forecast::new(&facts, &histories, &Learned::default(), &config);
+    let busy = forecast.busy(0, 0, &[0], 0.0);
+    let beside = forecast
+        .beside(0, 0, 0, &busy)
+        .expect("it asks for something");
+    let parts = super::reasons::told(&config, &facts.classes[0], Some(&beside), 0.5);
+    let (cost, mean_us) = forecast.cost(0, 0, 0, &busy);
+    assert!((parts.own() - cost).abs() < 1e-12, "{parts:?} {cost}");
+    assert!((parts.score() + cost + 0.5).abs() < 1e-12);
+    let us = parts.mean_us.expect("it asks for something");
+    let wide = libm::exp(config.rates.interval_z * beside.sigma);
+    assert_eq!(
+        (us.value, us.low, us.high),
+        (mean_us, mean_us / wide, mean_us * wide)
+    );
+    let silent = super::reasons::told(&config, &facts.classes[0], None, 0.0);
+    assert_eq!((silent.score(), silent.mean_us), (0.0, None));
+}
+
 /// What is remembered after an epoch of an array, as it is stored.
 fn absorbed(before: &TerraceState, facts: &Facts) -> TerraceState {
     before.absorbed(facts, &super::rates::Rates::default()).0

@@ -1,6 +1,6 @@
 //! One step towards a better placement: a move by itself, or with one that makes room for it.
 
-use units::VolumeId;
+use units::{Nanos, VolumeId};
 
 use super::crowd::Crowd;
 use super::placement::Placement;
@@ -200,20 +200,27 @@ impl Search<'_> {
     }
 
     /// Whether a volume may go to a device: rules, and rest after its last move.
-    fn may(&self, v: usize, d: usize) -> bool {
-        let Context { facts, policy, .. } = *self.context;
-        let device = &facts.topology.devices[d];
+    pub(super) fn may(&self, v: usize, d: usize) -> bool {
+        let device = &self.context.facts.topology.devices[d];
         if !self.permitted(v, d) {
             return false;
         }
-        let epochs = self.config.rates.rest_epochs;
-        let rest = (policy.epochs.migration.0 as f64 * epochs) as u64;
         match self.histories[v].sent() {
-            Some((at, from)) if facts.at.saturating_sub(at).0 < rest => {
+            Some((at, from)) if self.rests(v).is_some() => {
                 device.name != from && self.changed_since(v, at.0)
             }
             _ => true,
         }
+    }
+
+    /// How long a volume still rests after its last move.
+    pub(super) fn rests(&self, v: usize) -> Option<Nanos> {
+        let Context { facts, policy, .. } = *self.context;
+        let epochs = self.config.rates.rest_epochs;
+        let rest = Nanos((policy.epochs.migration.0 as f64 * epochs) as u64);
+        let (at, _) = self.histories[v].sent()?;
+        let rested = facts.at.saturating_sub(at);
+        (rested < rest).then(|| rest - rested)
     }
 
     /// Whether its load has changed since.

@@ -1,0 +1,424 @@
+//! What is said of a plan: what a volume would miss on every tier, and what stands in the way of one that misses its objective and stays.
+//!
+//! A limit with its numbers or a volume for every tier where it would miss less, by the functions that decide; what limits it where there is no
+//! such tier. Nothing here decides anything. Exchanges are not told: where a tier has no room, that is what is said.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use model::{Bounded, MissedParts, Rejection, SloClass, SloStatistic, Verdict};
+use units::{Bytes, Nanos, TierId, VolumeId};
+
+use super::TerraceConfig;
+use super::crowd::Crowd;
+use super::forecast::Beside;
+use super::latency::Busy;
+use super::search::{Bundle, EPOCHS_MIN, Gate, Moved, Refused, Search, Timed};
+use crate::{Ledger, Wish};
+
+/// Share of its class's weight that a volume has to miss less somewhere for that to be told.
+const LESS_MIN: f64 = 0.02;
+/// Of a volume that missed its objective by what was measured, and not by what is predicted where it is.
+const KEEPS: &str = "it missed its objective in the epoch that has just ended; by the epochs like it it is expected to keep it where it is";
+/// Volumes of a device that are looked at for who would miss most more if another came ...
+const TOUCHY_MAX: usize = 8;
+/// ... by how much more they would if so much more of its time were in use.
+const TOUCHY_BY: f64 = 0.2;
+
+/// The parts of what a volume of a class costs, with the predictions that they come of.
+pub(super) fn told(
+    config: &TerraceConfig,
+    class: &SloClass,
+    beside: Option<&Beside>,
+    others: f64,
+) -> MissedParts {
+    let cost = beside.map(|b| b.cost).unwrap_or_default();
+    let bounded = |b: &Beside, value: f64| {
+        let wide = libm::exp(config.rates.interval_z * b.sigma);
+        let (low, high) = (value / wide, value * wide);
+        Bounded { value, low, high }
+    };
+    let statistic_us = |b: &Beside, of: SloStatistic| {
+        b.latency.mean_us * libm::exp(b.latency.ratio_ln(of) + b.of_stat_ln)
+    };
+    let aimed = beside.zip(class.target);
+    MissedParts {
+        class_weight: class.weight,
+        missed: class.weight * cost.missed,
+        excess: class.weight * cost.excess,
+        faster: class.weight * cost.faster,
+        latency: cost.free,
+        others,
+        statistic: class.target.map(|t| t.statistic),
+        target_us: class.target.map(|t| t.latency.as_micros_f64()),
+        statistic_us: aimed.map(|(b, t)| bounded(b, statistic_us(b, t.statistic))),
+        mean_us: beside.map(|b| bounded(b, b.latency.mean_us)),
+    }
+}
+
+fn seconds(s: f64) -> Nanos {
+    Nanos((s.max(0.0) * 1e9) as u64)
+}
+
+fn micros(us: f64) -> String {
+    Nanos::from_micros_f64(us).words()
+}
+
+/// A device as a place for a volume, and how much of its objective it would miss there.
+type Place = (usize, f64);
+
+/// What stands in the way of volumes, as things are when the plan is made.
+pub(super) struct Reasons<'s, 'a> {
+    search: &'s Search<'a>,
+    ledger: Ledger<'a>,
+    /// By device: the volumes that would miss most more if it were used more.
+    touchy: RefCell<BTreeMap<usize, Vec<usize>>>,
+}
+
+impl<'s, 'a> Reasons<'s, 'a> {
+    pub(super) fn new(search: &'s Search<'a>) -> Self {
+        Self {
+            search,
+            ledger: Ledger::new(search.context),
+            touchy: RefCell::default(),
+        }
+    }
+
+    /// Says it of all that miss an objective and stay.
+    pub(super) fn say(&self, wishes: &mut [Wish]) {
+        let facts = self.search.context.facts;
+        let mut moving = vec![false; facts.volumes.len()];
+        for m in &facts.moves {
+            moving[m.volume.index()] = true;
+        }
+        for wish in wishes {
+            let v = wish.volume.index();
+            if !moving[v] && !wish.moves(facts) {
+                self.say_of(v, wish);
+            }
+        }
+    }
+
+    fn say_of(&self, v: usize, wish: &mut Wish) {
+        let facts = self.search.context.facts;
+        let volume = &facts.volumes[v];
+        let target = self.search.forecast.class(v).target;
+        let (Some(target), Some(_)) = (target, volume.measured) else {
+            return;
+        };
+        let cost = self.search.own_cost(v, volume.device.index());
+        let target_us = target.latency.as_micros_f64();
+        let measured_us = self.measured_us(v);
+        let measured = measured_us.is_some_and(|us| us > target_us);
+        if cost.sum() <= 0.5 * cost.weight && !measured {
+            return;
+        }
+        let here = cost.of_objective();
+        let statistic = target.statistic.name();
+        let evidence = &mut wish.evidence;
+        evidence.insert(format!("objective_{statistic}_us"), target_us);
+        let measured = measured_us.map(|us| (format!("latency_{statistic}_us"), us));
+        evidence.extend(measured);
+        let own_tier = facts.topology.tier_of(volume.device);
+        let mut nowhere = true;
+        for (tier, option) in facts.topology.tier_ids().zip(&mut wish.options) {
+            let better = self.better(v, tier, here);
+            let Some(by) = self.against(v, tier, here, &better) else {
+                continue;
+            };
+            nowhere = false;
+            match tier == own_tier {
+                true => {
+                    let other = &facts.topology.devices[better[0].0].name;
+                    let note =
+                        format!("on another device of its tier, {other}, it would miss less; {by}");
+                    wish.notes.push(note);
+                }
+                false => option.verdict = Verdict::Rejected { by },
+            }
+        }
+        if nowhere {
+            wish.notes.push(match cost.sum() > 0.5 * cost.weight {
+                true => self.limit(v),
+                false => KEEPS.to_owned(),
+            });
+        }
+    }
+
+    /// The objective's statistic in the epoch that has just ended.
+    fn measured_us(&self, v: usize) -> Option<f64> {
+        let newest = self.search.histories[v].samples.last();
+        let epoch = self.search.context.facts.epoch;
+        newest.filter(|s| s.epoch == epoch)?.stat_us
+    }
+
+    /// Devices of a tier on which a volume would miss less of its objective than here, the best for it first: of the least used ones, and the least
+    /// used one with room.
+    fn better(&self, v: usize, tier: TierId, here: f64) -> Vec<Place> {
+        let search = self.search;
+        let own = search.context.facts.volumes[v].device.index();
+        let most = here - LESS_MIN * search.forecast.class(v).weight;
+        let mut better: Vec<Place> = vec![];
+        let least_used = search.least_used(tier).iter().copied();
+        for d in least_used.chain(self.roomy(v, tier)) {
+            if d != own && better.iter().all(|(other, _)| *other != d) {
+                better.push((d, search.own_cost(v, d).of_objective()));
+            }
+        }
+        better.retain(|(_, there)| *there < most);
+        better.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
+        better
+    }
+
+    /// The least used device of a tier that has room for a volume from elsewhere.
+    fn roomy(&self, v: usize, tier: TierId) -> Option<usize> {
+        let search = self.search;
+        let (size, own) = (
+            search.forecast.size(v),
+            search.context.facts.volumes[v].device,
+        );
+        let devices = self.ledger.devices(tier).iter().filter(|d| **d != own);
+        let with_room = devices
+            .map(|d| d.index())
+            .filter(|d| search.at.free[*d] >= size);
+        let used = |d: &usize| search.at.on[*d].mean.share;
+        with_room.min_by(|a, b| used(a).total_cmp(&used(b)))
+    }
+
+    /// What keeps a volume off a tier where it would miss less on these devices; none where there are none.
+    fn against(&self, v: usize, tier: TierId, here: f64, better: &[Place]) -> Option<Rejection> {
+        let search = self.search;
+        let facts = search.context.facts;
+        let id = VolumeId::from_index(v);
+        if let Some(by) = self.left_to_the_next_plan(v, tier) {
+            return by;
+        }
+        if better.is_empty() {
+            return None;
+        }
+        if let Err(by) = self.ledger.permits(id, tier) {
+            return Some(by);
+        }
+        if !better.iter().any(|(d, _)| search.may(v, *d)) {
+            let left = search.rests(v)?;
+            return Some(Rejection::Cooldown { left });
+        }
+        let size = search.forecast.size(v);
+        let fits = |(d, _): &&Place| search.may(v, *d) && search.at.free[*d] >= size;
+        if let Some((d, _)) = better.iter().find(fits) {
+            return Some(self.weighed(v, *d));
+        }
+        Some(match self.roomy(v, tier) {
+            Some(d) => Rejection::NoGain {
+                here,
+                there: search.own_cost(v, d).of_objective(),
+            },
+            None => Rejection::NoDevice {
+                need: facts.volumes[v].size,
+                most_free: self.most_free(v, tier),
+            },
+        })
+    }
+
+    /// The most that planning may use of one device of a tier.
+    fn most_free(&self, v: usize, tier: TierId) -> Bytes {
+        let own = self.search.context.facts.volumes[v].device;
+        let devices = self.ledger.devices(tier).iter().filter(|d| **d != own);
+        let free = devices.map(|d| self.search.at.free[d.index()]).max();
+        Bytes(u64::try_from(free.unwrap_or(0)).unwrap_or(0))
+    }
+
+    /// What is said of a volume whose move cannot begin before the next plan: of its tier what it waits for, of the others nothing.
+    fn left_to_the_next_plan(&self, v: usize, tier: TierId) -> Option<Option<Rejection>> {
+        let search = self.search;
+        let facts = search.context.facts;
+        let of = |b: &&Bundle| b.offer.moves.iter().any(|m| m.volume == v);
+        let bundle = search.later.iter().find(of)?;
+        let to = bundle.offer.moves.iter().find(|m| m.volume == v)?.to;
+        if facts.topology.tier_of(to) != tier {
+            return Some(None);
+        }
+        let begins_s = Timed::first(&bundle.offer.timed);
+        let epoch_s = search.context.policy.epochs.migration.as_secs_f64();
+        Some(Some(match begins_s < epoch_s {
+            false => Rejection::CopiesFirst {
+                left: seconds(begins_s),
+            },
+            // Room is left there only by a copy under way.
+            true => Rejection::TransientSpace {
+                need: facts.volumes[v].size,
+                most_free: Bytes(u64::try_from(self.ledger.free(to)).unwrap_or(0)),
+            },
+        }))
+    }
+
+    /// Why a move that may be made, and has room, is not made.
+    fn weighed(&self, v: usize, d: usize) -> Rejection {
+        let search = self.search;
+        let rates = &search.config.rates;
+        let moves = [Moved::to(v, d)];
+        match search.weighed(moves.to_vec(), Gate::Regret) {
+            Ok(offer) => Rejection::Outranked {
+                gain_s: offer.gain,
+                price_s: offer.price,
+            },
+            Err(Refused::Nothing) => self.nothing(v, d),
+            Err(Refused::Burst) => {
+                let helped = search.helped(&search.gains(&search.at, &moves).0);
+                self.burst(helped)
+            }
+            Err(Refused::Early { epochs }) => Rejection::Burst {
+                epochs: epochs as u32,
+                needed: EPOCHS_MIN as u32,
+            },
+            Err(Refused::TooLate { done_s }) => Rejection::TooLate {
+                done: seconds(done_s),
+                horizon: seconds(search.horizon_s()),
+            },
+            Err(Refused::Price { gain, price }) => Rejection::Price {
+                gain_s: gain,
+                price_s: price,
+            },
+            Err(Refused::Regret { realised, price }) => Rejection::Regret {
+                regret_s: realised,
+                price_s: rates.regret * price,
+            },
+        }
+    }
+
+    /// That it would have helped in this share of the epochs.
+    fn burst(&self, helped: f64) -> Rejection {
+        let epochs = self.search.forecast.patterns.of.len() as f64;
+        let needed = (self.search.config.rates.epochs_helped * epochs).ceil();
+        Rejection::Burst {
+            epochs: (helped * epochs).round() as u32,
+            needed: (needed as u32).max(EPOCHS_MIN as u32),
+        }
+    }
+
+    /// Of a move by which nothing less would be missed, all in all.
+    fn nothing(&self, v: usize, d: usize) -> Rejection {
+        let search = self.search;
+        let patterns = &search.forecast.patterns;
+        let gains = search.gains(&search.at, &[Moved::to(v, d)]).0;
+        let rate = patterns.mean(&gains);
+        let more = |p: usize| search.at.on[d].more_for_others(&search.forecast, d, p, v);
+        let others = patterns.mean(&(0..patterns.len()).map(more).collect::<Vec<_>>());
+        let worst = self.who_misses_most(v, d);
+        match worst {
+            Some((u, most)) if rate <= 0.0 && rate + others > 0.0 => Rejection::Neighbours {
+                volume: search.context.facts.volumes[u].name.clone(),
+                most,
+                others,
+                gain: rate + others,
+            },
+            // What surges would cost there is more than what is known of.
+            _ if rate > 0.0 => Rejection::Price {
+                gain_s: 0.0,
+                price_s: search.copy_price(&Moved::to(v, d), search.copies_s(v, d)),
+            },
+            _ => {
+                let shares = patterns.share.iter().zip(&gains);
+                let helped = shares.filter(|(_, g)| **g > 0.0).map(|(s, _)| s);
+                self.burst(helped.sum())
+            }
+        }
+    }
+
+    /// Who of a device's volumes would miss most more with another there, and how much, mean over the epochs.
+    fn who_misses_most(&self, v: usize, d: usize) -> Option<(usize, f64)> {
+        let forecast = &self.search.forecast;
+        let crowd = &self.search.at.on[d];
+        let mut touchy = self.touchy.borrow_mut();
+        let touchy = touchy.entry(d).or_insert_with(|| self.touchy(crowd, d));
+        let patterns = 0..forecast.patterns.len();
+        let busy = |p: usize| {
+            let now = forecast.busy(d, p, &crowd.volumes, 0.0);
+            (now, crowd.busy_with(forecast, d, p, v))
+        };
+        let busy: Vec<(Busy, Busy)> = patterns.map(busy).collect();
+        let each = touchy.iter().map(|u| (*u, self.rises(*u, d, &busy)));
+        each.max_by(|a, b| a.1.total_cmp(&b.1))
+            .filter(|(_, most)| *most > 0.0)
+    }
+
+    /// The volumes of a device that would miss most more if it were used more.
+    fn touchy(&self, crowd: &Crowd, d: usize) -> Vec<usize> {
+        let forecast = &self.search.forecast;
+        let busy = |p: usize| [0.0, TOUCHY_BY].map(|by| forecast.busy(d, p, &crowd.volumes, by));
+        let patterns = 0..forecast.patterns.len();
+        let busy: Vec<(Busy, Busy)> = patterns.map(busy).map(|[a, b]| (a, b)).collect();
+        let each = crowd.volumes.iter();
+        let mut rises: Vec<(f64, usize)> = each.map(|u| (self.rises(*u, d, &busy), *u)).collect();
+        rises.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        rises.truncate(TOUCHY_MAX);
+        rises.into_iter().map(|(_, u)| u).collect()
+    }
+
+    /// What a volume of a device misses more when that is busier, now and then by pattern; mean over the epochs.
+    fn rises(&self, u: usize, d: usize, busy: &[(Busy, Busy)]) -> f64 {
+        let forecast = &self.search.forecast;
+        let more = |(p, (now, then)): (usize, &(Busy, Busy))| {
+            let cost = |busy: &Busy| forecast.cost(u, d, p, busy).0;
+            forecast.patterns.share[p] * (cost(then) - cost(now))
+        };
+        busy.iter().enumerate().map(more).sum()
+    }
+
+    /// What limits a volume that would miss less nowhere, in words.
+    fn limit(&self, v: usize) -> String {
+        let search = self.search;
+        let facts = search.context.facts;
+        let tiers = facts.topology.tier_ids();
+        let least = tiers.filter_map(|t| Some((t, *search.least_used(t).first()?)));
+        let alone = least.map(|(t, d)| (t, self.alone(v, d)));
+        let best = alone.max_by(|a, b| a.1.score().total_cmp(&b.1.score()));
+        match best {
+            Some((tier, parts)) if parts.own() > 0.5 * parts.class_weight => {
+                let statistic = parts.statistic.map_or("", |s| s.name());
+                let told_us = parts.statistic_us.map_or(0.0, |b| b.value);
+                format!(
+                    "no device can do what it asks for: alone on a device of {}, the best for it, its {statistic} would be {}, its objective is {}",
+                    facts.topology.tier(tier).name,
+                    micros(told_us),
+                    micros(parts.target_us.unwrap_or(0.0))
+                )
+            }
+            _ => self.crowded(v),
+        }
+    }
+
+    /// What a volume would miss on a device that it had to itself.
+    fn alone(&self, v: usize, d: usize) -> MissedParts {
+        let forecast = &self.search.forecast;
+        let p = forecast.newest();
+        let busy = Crowd::default().busy_with(forecast, d, p, v);
+        let beside = forecast.beside(v, d, p, &busy);
+        told(self.search.config, forecast.class(v), beside.as_ref(), 0.0)
+    }
+
+    /// That no device is used so little that it would miss less there, and who uses most of its own.
+    fn crowded(&self, v: usize) -> String {
+        let search = self.search;
+        let facts = search.context.facts;
+        let d = facts.volumes[v].device;
+        let share = |u: &usize| search.use_of(*u, d);
+        let crowd = &search.at.on[d.index()].volumes;
+        let all: f64 = crowd.iter().map(share).sum();
+        let most = crowd.iter().max_by(|a, b| share(a).total_cmp(&share(b)));
+        let of = match most {
+            Some(u) if *u == v => format!("itself the most ({:.0} %)", 100.0 * share(u)),
+            Some(u) => format!(
+                "{} the most ({:.0} %)",
+                facts.volumes[*u].name,
+                100.0 * share(u)
+            ),
+            None => "nobody".into(),
+        };
+        format!(
+            "as devices are used it would miss less on none of them; volumes ask for {:.0} % of the time of its own, {}, {of}",
+            100.0 * all,
+            facts.topology.device(d).name
+        )
+    }
+}
