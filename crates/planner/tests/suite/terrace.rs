@@ -100,7 +100,7 @@ fn row(facts: &Facts, policy: &Policy, config: Value, epochs: u64, volume: &str)
         let rows = decision.report.volumes;
         last = rows.into_iter().find(|r| r.volume == volume);
         facts.epoch += 1;
-        facts.at = facts.at + Nanos::from_secs(60);
+        facts.at += Nanos::from_secs(60);
     }
     let row = last.expect("it was looked at");
     assert_eq!(row.outcome, Outcome::Stay, "{row:?}");
@@ -249,6 +249,25 @@ fn where_no_tier_would_help_the_limit_is_said_in_words() {
     assert!(note.contains("v1 the most"), "{note}");
 }
 
+#[test]
+fn another_device_of_its_tier_is_told_in_words() {
+    let bare = preset_spec("pm863").bare_latency_us(Op::Read, 4096.0);
+    let volumes = [
+        v(3, 3, 500.0, 1.0, 1.0),
+        v(3, 9, takes("pm863", 0.97), 1.0, 1.0),
+    ];
+    let mut facts = aimed(&volumes, &[1.5 * bare, 1e6]);
+    if let Some(m) = &mut facts.volumes[0].measured {
+        m.reads.latency.mean_us *= 4.0;
+    }
+    let told = row(&facts, &Policy::default(), Value::Null, 1, "v0");
+    let [note] = &told.notes[..] else {
+        panic!("{told:?}");
+    };
+    let expected = "on another device of its tier, t3-1, it would miss less; burst: ";
+    assert!(note.starts_with(expected), "{note}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(30))]
 
@@ -259,8 +278,15 @@ proptest! {
         let mut facts = aimed(&volumes, &vec![times * bare; volumes.len()]);
         facts.classes.iter_mut().step_by(2).for_each(|c| c.target = None);
         let strategy = build("terrace", Value::Null).unwrap();
-        let state = strategy.initial_state();
-        let decision = decide(&*strategy, &facts, &Policy::default(), &state, 1).unwrap();
+        let mut state = strategy.initial_state();
+        let decisions = (0..4).map(|_| {
+            let decision = decide(&*strategy, &facts, &Policy::default(), &state, 1).unwrap();
+            state = decision.state.clone();
+            facts.epoch += 1;
+            facts.at += Nanos::from_secs(60);
+            decision
+        });
+        let decision = decisions.last().expect("four");
         for (row, class) in decision.report.volumes.iter().zip(&facts.classes) {
             for option in &row.options {
                 let Some(ScoreParts::Missed(parts)) = option.parts else {
