@@ -169,6 +169,37 @@ fn the_rules_and_the_room_of_a_tier_are_told_with_their_numbers() {
     assert_eq!((need, most_free), (Bytes::gib(3), 1.0));
 }
 
+#[test]
+fn who_has_been_moved_is_told_how_long_it_rests() {
+    let mut facts = misses_on_the_slowest();
+    let strategy = build("terrace", Value::Null).unwrap();
+    let policy = Policy::default();
+    let mut state = strategy.initial_state();
+    let mut decide_next = |facts: &mut Facts| {
+        let decision = decide(&*strategy, facts, &policy, &state, 1).unwrap();
+        state = decision.state;
+        facts.epoch += 1;
+        facts.at += Nanos::from_secs(60);
+        (decision.plan, decision.report)
+    };
+    let moved = (0..10).find_map(|_| decide_next(&mut facts).0.moves().first().map(|m| m.to));
+    let volume = &mut facts.volumes[0];
+    (volume.device, volume.last_moved) = (moved.expect("it moves"), Some(facts.at));
+    if let Some(m) = &mut volume.measured {
+        m.reads.latency.mean_us *= 6.0;
+    }
+    facts.at += Nanos::from_secs(60);
+    let row = decide_next(&mut facts).1.volumes.remove(0);
+    let Rejection::Cooldown { left } = kept_off(&row, "t3") else {
+        panic!("{row:?}");
+    };
+    let rest_s = 12.0 * policy.epochs.migration.as_secs_f64();
+    assert!(
+        (rest_s - left.as_secs_f64() - 120.0).abs() < 1.0,
+        "{left:?}"
+    );
+}
+
 /// Requests per second that take such a share of a preset's device.
 fn takes(preset: &str, share: f64) -> f64 {
     share / preset_spec(preset).occupancy_s(Op::Read, 4096.0)

@@ -67,6 +67,14 @@ fn micros(us: f64) -> String {
 /// A device as a place for a volume, and how much of its objective it would miss there.
 type Place = (usize, f64);
 
+/// Whether what refuses a move does so only for a while: then rest after the last move is what keeps a volume that rests.
+fn passes_in_time(by: &Rejection) -> bool {
+    matches!(
+        by,
+        Rejection::Regret { .. } | Rejection::Burst { .. } | Rejection::Outranked { .. }
+    )
+}
+
 /// What stands in the way of volumes, as things are when the plan is made.
 pub(super) struct Reasons<'s, 'a> {
     search: &'s Search<'a>,
@@ -200,14 +208,13 @@ impl<'s, 'a> Reasons<'s, 'a> {
         if let Err(by) = self.ledger.permits(id, tier) {
             return Some(by);
         }
-        if !better.iter().any(|(d, _)| search.may(v, *d)) {
-            let left = search.rests(v)?;
-            return Some(Rejection::Cooldown { left });
-        }
+        let resting = !better.iter().any(|(d, _)| search.may(v, *d));
         let size = search.forecast.size(v);
-        let fits = |(d, _): &&Place| search.may(v, *d) && search.at.free[*d] >= size;
+        let fits = |(d, _): &&Place| search.at.free[*d] >= size && (resting || search.may(v, *d));
         if let Some((d, _)) = better.iter().find(fits) {
-            return Some(self.weighed(v, *d));
+            let by = self.weighed(v, *d);
+            let left = search.rests(v).filter(|_| resting && passes_in_time(&by));
+            return Some(left.map_or(by, |left| Rejection::Cooldown { left }));
         }
         Some(match self.roomy(v, tier) {
             Some(d) => Rejection::NoGain {
