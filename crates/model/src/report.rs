@@ -460,7 +460,7 @@ mod tests {
     #[test]
     fn what_would_have_to_change_is_said_with_its_numbers() {
         let regret = Rejection::Regret {
-            regret_s: 3.14,
+            regret_s: 3.12,
             price_s: 12.0,
         };
         assert_eq!(

@@ -100,7 +100,7 @@ fn row(facts: &Facts, policy: &Policy, config: Value, epochs: u64, volume: &str)
         let rows = decision.report.volumes;
         last = rows.into_iter().find(|r| r.volume == volume);
         facts.epoch += 1;
-        facts.at = facts.at + Nanos::from_secs(60);
+        facts.at += Nanos::from_secs(60);
     }
     let row = last.expect("it was looked at");
     assert_eq!(row.outcome, Outcome::Stay, "{row:?}");
@@ -167,6 +167,37 @@ fn the_rules_and_the_room_of_a_tier_are_told_with_their_numbers() {
     // A tenth of each device is kept free.
     let most_free = (most_free.as_f64() / Bytes::gib(1).as_f64() * 1e6).round() / 1e6;
     assert_eq!((need, most_free), (Bytes::gib(3), 1.0));
+}
+
+#[test]
+fn who_has_been_moved_is_told_how_long_it_rests() {
+    let mut facts = misses_on_the_slowest();
+    let strategy = build("terrace", Value::Null).unwrap();
+    let policy = Policy::default();
+    let mut state = strategy.initial_state();
+    let mut decide_next = |facts: &mut Facts| {
+        let decision = decide(&*strategy, facts, &policy, &state, 1).unwrap();
+        state = decision.state;
+        facts.epoch += 1;
+        facts.at += Nanos::from_secs(60);
+        (decision.plan, decision.report)
+    };
+    let moved = (0..10).find_map(|_| decide_next(&mut facts).0.moves().first().map(|m| m.to));
+    let volume = &mut facts.volumes[0];
+    (volume.device, volume.last_moved) = (moved.expect("it moves"), Some(facts.at));
+    if let Some(m) = &mut volume.measured {
+        m.reads.latency.mean_us *= 6.0;
+    }
+    facts.at += Nanos::from_secs(60);
+    let row = decide_next(&mut facts).1.volumes.remove(0);
+    let Rejection::Cooldown { left } = kept_off(&row, "t3") else {
+        panic!("{row:?}");
+    };
+    let rest_s = 12.0 * policy.epochs.migration.as_secs_f64();
+    assert!(
+        (rest_s - left.as_secs_f64() - 120.0).abs() < 1.0,
+        "{left:?}"
+    );
 }
 
 /// Requests per second that take such a share of a preset's device.
@@ -249,6 +280,25 @@ fn where_no_tier_would_help_the_limit_is_said_in_words() {
     assert!(note.contains("v1 the most"), "{note}");
 }
 
+#[test]
+fn another_device_of_its_tier_is_told_in_words() {
+    let bare = preset_spec("pm863").bare_latency_us(Op::Read, 4096.0);
+    let volumes = [
+        v(3, 3, 500.0, 1.0, 1.0),
+        v(3, 9, takes("pm863", 0.97), 1.0, 1.0),
+    ];
+    let mut facts = aimed(&volumes, &[1.5 * bare, 1e6]);
+    if let Some(m) = &mut facts.volumes[0].measured {
+        m.reads.latency.mean_us *= 4.0;
+    }
+    let told = row(&facts, &Policy::default(), Value::Null, 1, "v0");
+    let [note] = &told.notes[..] else {
+        panic!("{told:?}");
+    };
+    let expected = "on another device of its tier, t3-1, it would miss less; burst: ";
+    assert!(note.starts_with(expected), "{note}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(30))]
 
@@ -259,8 +309,15 @@ proptest! {
         let mut facts = aimed(&volumes, &vec![times * bare; volumes.len()]);
         facts.classes.iter_mut().step_by(2).for_each(|c| c.target = None);
         let strategy = build("terrace", Value::Null).unwrap();
-        let state = strategy.initial_state();
-        let decision = decide(&*strategy, &facts, &Policy::default(), &state, 1).unwrap();
+        let mut state = strategy.initial_state();
+        let decisions = (0..4).map(|_| {
+            let decision = decide(&*strategy, &facts, &Policy::default(), &state, 1).unwrap();
+            state = decision.state.clone();
+            facts.epoch += 1;
+            facts.at += Nanos::from_secs(60);
+            decision
+        });
+        let decision = decisions.last().expect("four");
         for (row, class) in decision.report.volumes.iter().zip(&facts.classes) {
             for option in &row.options {
                 let Some(ScoreParts::Missed(parts)) = option.parts else {

@@ -67,6 +67,14 @@ fn micros(us: f64) -> String {
 /// A device as a place for a volume, and how much of its objective it would miss there.
 type Place = (usize, f64);
 
+/// Whether what refuses a move does so only for a while: then rest after the last move is what keeps a volume that rests.
+fn passes_in_time(by: &Rejection) -> bool {
+    matches!(
+        by,
+        Rejection::Regret { .. } | Rejection::Burst { .. } | Rejection::Outranked { .. }
+    )
+}
+
 /// What stands in the way of volumes, as things are when the plan is made.
 pub(super) struct Reasons<'s, 'a> {
     search: &'s Search<'a>,
@@ -129,9 +137,10 @@ impl<'s, 'a> Reasons<'s, 'a> {
             nowhere = false;
             match tier == own_tier {
                 true => {
-                    let other = &facts.topology.devices[better[0].0].name;
+                    let name = |(d, _): &Place| format!(", {},", facts.topology.devices[*d].name);
+                    let other = better.first().map(name).unwrap_or_default();
                     let note =
-                        format!("on another device of its tier, {other}, it would miss less; {by}");
+                        format!("on another device of its tier{other} it would miss less; {by}");
                     wish.notes.push(note);
                 }
                 false => option.verdict = Verdict::Rejected { by },
@@ -199,14 +208,13 @@ impl<'s, 'a> Reasons<'s, 'a> {
         if let Err(by) = self.ledger.permits(id, tier) {
             return Some(by);
         }
-        if !better.iter().any(|(d, _)| search.may(v, *d)) {
-            let left = search.rests(v)?;
-            return Some(Rejection::Cooldown { left });
-        }
+        let resting = !better.iter().any(|(d, _)| search.may(v, *d));
         let size = search.forecast.size(v);
-        let fits = |(d, _): &&Place| search.may(v, *d) && search.at.free[*d] >= size;
+        let fits = |(d, _): &&Place| search.at.free[*d] >= size && (resting || search.may(v, *d));
         if let Some((d, _)) = better.iter().find(fits) {
-            return Some(self.weighed(v, *d));
+            let by = self.weighed(v, *d);
+            let left = search.rests(v).filter(|_| resting && passes_in_time(&by));
+            return Some(left.map_or(by, |left| Rejection::Cooldown { left }));
         }
         Some(match self.roomy(v, tier) {
             Some(d) => Rejection::NoGain {
@@ -304,25 +312,39 @@ impl<'s, 'a> Reasons<'s, 'a> {
         let rate = patterns.mean(&gains);
         let more = |p: usize| search.at.on[d].more_for_others(&search.forecast, d, p, v);
         let others = patterns.mean(&(0..patterns.len()).map(more).collect::<Vec<_>>());
-        let worst = self.who_misses_most(v, d);
-        match worst {
-            Some((u, most)) if rate <= 0.0 && rate + others > 0.0 => Rejection::Neighbours {
+        let price = || Rejection::Price {
+            gain_s: 0.0,
+            price_s: search.copy_price(&Moved::to(v, d), search.copies_s(v, d)),
+        };
+        if rate > 0.0 {
+            // What surges would cost there is more than what is known of.
+            return price();
+        }
+        let own = search.context.facts.volumes[v].device.index();
+        let [here, there] = [own, d].map(|d| self.mean_cost(v, d));
+        if there >= here {
+            return Rejection::NoGain { here, there };
+        }
+        match self.who_misses_most(v, d) {
+            Some((u, most)) => Rejection::Neighbours {
                 volume: search.context.facts.volumes[u].name.clone(),
                 most,
                 others,
-                gain: rate + others,
+                gain: (rate + others).max(0.0),
             },
-            // What surges would cost there is more than what is known of.
-            _ if rate > 0.0 => Rejection::Price {
-                gain_s: 0.0,
-                price_s: search.copy_price(&Moved::to(v, d), search.copies_s(v, d)),
-            },
-            _ => {
-                let shares = patterns.share.iter().zip(&gains);
-                let helped = shares.filter(|(_, g)| **g > 0.0).map(|(s, _)| s);
-                self.burst(helped.sum())
-            }
+            None => price(),
         }
+    }
+
+    /// What a volume itself costs on a device, mean over the epochs.
+    fn mean_cost(&self, v: usize, d: usize) -> f64 {
+        let search = self.search;
+        let forecast = &search.forecast;
+        let cost = |p: usize| {
+            let busy = search.at.on[d].busy_with(forecast, d, p, v);
+            forecast.patterns.share[p] * forecast.cost(v, d, p, &busy).0
+        };
+        (0..forecast.patterns.len()).map(cost).sum()
     }
 
     /// Who of a device's volumes would miss most more with another there, and how much, mean over the epochs.
