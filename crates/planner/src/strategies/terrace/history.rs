@@ -42,8 +42,6 @@ pub(super) const REQUESTS_MIN: u64 = 20;
 const QUEUES: usize = 5;
 /// Epochs after a move by which it is known what it was worth for its volume ...
 const PROMISE_EPOCHS: u32 = 3;
-/// ... unless its load changed within so many ...
-const PROMISE_LATELY: u64 = 2 * PROMISE_EPOCHS as u64;
 /// ... and the share of what it was promised to be from which the promise was kept.
 const PROMISE_KEPT: f64 = 0.5;
 /// What an epoch keeps of how a volume differs from what the model says.
@@ -120,8 +118,11 @@ struct Promise {
     /// Where it was, and where it is to be.
     here: f64,
     there: f64,
-    /// What was seen there, added up over so many epochs.
+    /// Requests per second that it made then.
+    of_load: f64,
+    /// What was seen there, and requests per second, added up over so many epochs.
     seen: f64,
+    asked: f64,
     epochs: u32,
 }
 
@@ -411,10 +412,12 @@ impl History {
         };
         promise.epochs += 1;
         promise.seen += cost;
-        // Of another load nothing was promised.
-        let lately = |c: &(u64, bool)| facts.epoch - c.0 <= PROMISE_LATELY;
-        if promise.epochs == PROMISE_EPOCHS && !self.changes.last().is_some_and(lately) {
-            let seen = promise.seen / f64::from(PROMISE_EPOCHS);
+        promise.asked += self.samples.last().map_or(0.0, Sample::total);
+        // Of a greater load nothing was promised.
+        let epochs = f64::from(PROMISE_EPOCHS);
+        let as_then = promise.asked <= (1.0 + CHANGE) * epochs * promise.of_load;
+        if promise.epochs == PROMISE_EPOCHS && as_then {
+            let seen = promise.seen / epochs;
             let kept = promise.here - seen >= PROMISE_KEPT * (promise.here - promise.there);
             self.broken = match kept {
                 true => 0,
@@ -445,7 +448,9 @@ impl History {
             promise: promise.map(|(here, there)| Promise {
                 here,
                 there,
+                of_load: self.samples.last().map_or(0.0, Sample::total),
                 seen: 0.0,
+                asked: 0.0,
                 epochs: 0,
             }),
         });
