@@ -1,6 +1,6 @@
 #!/bin/sh
-# README's figures of decisions, from one program: the suite with seeds and random arrays, under `terrace` and its rivals, into
-# docs/data/decisions-*.json, and the tables that are made of those into README.md.
+# README's figures of decisions, from one program: the suite with seeds and random arrays, under `terrace` and its rivals, which have the parameters
+# with which they did best (bench/rivals-best.toml), into docs/data/decisions-*.json, and the tables that are made of those into README.md.
 # Usage: bench/figures.sh [--tables | DIRECTORY]
 # With --tables only README.md is written, from the data that is there. Results of runs are kept in DIRECTORY, by default in the target directory by
 # the program's checksum: what was interrupted goes on, and another program begins anew. STRATEGIES, SEEDS and ARRAYS name others; README's are those
@@ -31,9 +31,10 @@ if [ "${1:-}" != --tables ]; then
   done
   kept=${1:-${CARGO_TARGET_DIR:-target}/figures/$(cksum <"$terrace" | tr ' ' -)}
   mkdir -p docs/data "$kept"
-  "$terrace" bench decisions --scenarios "$scenarios" --seeds "$seeds" --strategies "$strategies" --hindsight 0 --out "$kept" \
+  "$terrace" bench decisions --parameters bench/rivals-best.toml --scenarios "$scenarios" --seeds "$seeds" --strategies "$strategies" --hindsight 0 --out "$kept" \
     --figures "$suite.tmp"
-  "$terrace" bench decisions --generated "$arrays" --strategies "$strategies" --hindsight 0 --out "$kept" --figures "$random.tmp"
+  "$terrace" bench decisions --parameters bench/rivals-best.toml --generated "$arrays" --strategies "$strategies" --hindsight 0 --out "$kept" \
+    --figures "$random.tmp"
   mv "$suite.tmp" "$suite"
   mv "$random.tmp" "$random"
 fi

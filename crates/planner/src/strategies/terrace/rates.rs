@@ -125,7 +125,7 @@ impl Default for Rates {
             epochs_helped: 0.3,
             sigma_here: 0.25,
             sigma_there: 0.3,
-            interval_z: 2.0,
+            interval_z: 3.0,
             rest_epochs: 12.0,
         }
     }
