@@ -58,7 +58,7 @@ pub struct DecisionsArgs {
     /// Strategies; the first is the one that the others are rivals of [default: those of suite.toml, or all]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     strategies: Vec<String>,
-    /// Parameters of strategies for all scenarios, beside those of the suite: tables `[strategies.NAME]` as scenarios have them
+    /// Parameters of strategies for all scenarios, before those of the suite: tables `[strategies.NAME]` as scenarios have them
     #[arg(long, value_name = "FILE")]
     parameters: Option<PathBuf>,
     /// Hold a strategy against the variants of it that --parameters has: those that use it

@@ -56,6 +56,8 @@ pub struct Suite {
     words: SuiteWords,
     /// The text that the words are from; none of random arrays.
     words_text: Option<String>,
+    /// Name and text of a file of parameters.
+    parameters: Option<(String, String)>,
     scenarios: Vec<(PathBuf, ScenarioFile)>,
 }
 
@@ -107,6 +109,7 @@ impl Suite {
             name: dir.display().to_string(),
             words,
             words_text,
+            parameters: None,
             scenarios,
         })
     }
@@ -126,6 +129,7 @@ impl Suite {
             name: format!("{} random arrays", numbers.len()),
             words,
             words_text: None,
+            parameters: None,
             scenarios,
         })
     }
@@ -143,12 +147,14 @@ impl Suite {
         Ok(self)
     }
 
-    /// With the parameters of strategies that a file has, beside those of the suite: what a scenario has under `[strategies]`.
+    /// With the parameters of strategies that a file has, which go before those of suite and scenarios: what a scenario has under `[strategies]`.
     pub fn parameters(&mut self, path: &Path) -> anyhow::Result<()> {
         let text =
             fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let of: Parameters = config::read(&path.display().to_string(), &text)?.0;
         self.words.strategies.extend(of.strategies);
+        let name = path.file_name().unwrap_or_default();
+        self.parameters = Some((name.to_string_lossy().into(), text));
         Ok(())
     }
 
@@ -202,15 +208,17 @@ impl Suite {
         drawn
     }
 
-    /// XXH3-64 of the text of every scenario and of the suite's own words, by name.
+    /// XXH3-64 of the text of every scenario, of the suite's own words and of parameters, by name.
     pub fn sources(&self) -> BTreeMap<String, String> {
         let scenarios = self.scenarios.iter().map(|(_, file)| {
             let name = file.scenario.name.clone();
             (name, file.source.text.as_str())
         });
         let words = self.words_text.iter();
+        let parameters = self.parameters.iter();
         scenarios
             .chain(words.map(|text| (SUITE_FILE.to_owned(), text.as_str())))
+            .chain(parameters.map(|(name, text)| (name.clone(), text.as_str())))
             .map(|(name, text)| (name, format!("{:016x}", xxh3_64(text.as_bytes()))))
             .collect()
     }

@@ -12,6 +12,7 @@ use crate::run::{err, out, terrace};
 
 const SUITE: &str = "docs/data/decisions-suite.json";
 const RANDOM: &str = "docs/data/decisions-random.json";
+const RIVALS: &str = "rivals-best.toml";
 const STALE: &str = "README's figures are stale, bench/figures.sh makes them anew";
 
 /// What is run again: scenarios that take least, among them some in which much is missed, under the strategy and one that needs no
@@ -58,7 +59,9 @@ fn names(figures: &Figures) -> BTreeSet<String> {
 /// Scenarios whose traces are not in this repository are left out.
 #[test]
 fn figures_are_of_the_suite_as_it_is() {
-    let mut now = BTreeMap::new();
+    let rivals = fs::read_to_string(root().join("bench").join(RIVALS)).unwrap();
+    let rivals = hash(&rivals);
+    let mut now = BTreeMap::from([(RIVALS.to_owned(), rivals.clone())]);
     for entry in fs::read_dir(root().join("suites/decisions")).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
@@ -87,9 +90,12 @@ fn figures_are_of_the_suite_as_it_is() {
         "{STALE}: {SUITE} was made with others of these: {changed:?}"
     );
     now.remove("suite.toml");
+    now.remove(RIVALS);
     assert_eq!(names(&suite), now.into_keys().collect(), "{STALE}: {SUITE}");
 
-    let random = read(&root().join(RANDOM));
+    let mut random = read(&root().join(RANDOM));
+    let with = random.sources.remove(RIVALS);
+    assert_eq!(with, Some(rivals), "{STALE}: {RANDOM}: {RIVALS}");
     assert_eq!(
         names(&random),
         random.sources.keys().cloned().collect(),

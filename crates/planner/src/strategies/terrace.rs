@@ -94,7 +94,7 @@ pub struct TerraceState {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct Account {
-    /// Of bundles that were made for regret, and the regret that was spent on them.
+    /// Of bundles that were made for regret, times γ, and the regret that was spent on them.
     paid: f64,
     regret: f64,
     /// Of bundles that were made in advance, and what was granted for those.
@@ -104,17 +104,17 @@ struct Account {
 
 impl Account {
     /// The gate's bound: all prices are at most all regret over γ and what was granted.
-    fn holds(&self, rates: &Rates) -> bool {
+    fn holds(&self) -> bool {
         let at_most = |spent: f64, had: f64| spent <= had * (1.0 + 1e-9) + 1e-6;
-        at_most(rates.regret * self.paid, self.regret) && at_most(self.advanced, self.granted)
+        at_most(self.paid, self.regret) && at_most(self.advanced, self.granted)
     }
 
     /// One more bundle is decided.
-    fn spend(&mut self, offer: &Offer) {
+    fn spend(&mut self, rates: &Rates, offer: &Offer) {
         match offer.ahead {
             true => self.advanced += offer.price,
             false => {
-                self.paid += offer.price;
+                self.paid += rates.regret * offer.price;
                 self.regret += offer.regret;
             }
         }
@@ -224,12 +224,16 @@ impl Strategy for Terrace {
         let had = state.ahead_left.filter(|_| state.account.granted > 0.0);
         next.account.granted += ahead - had.unwrap_or(0.0);
         let fresh = bundles.iter().filter(|b| !b.decided);
-        fresh.for_each(|b| next.account.spend(&b.offer));
-        debug_assert!(
-            next.account.holds(&self.config.rates),
-            "moves cost more than there was for them: {:?}",
-            next.account
-        );
+        fresh.for_each(|b| next.account.spend(&self.config.rates, &b.offer));
+        if !next.account.holds() {
+            let account = next.account;
+            debug_assert!(
+                false,
+                "moves cost more than there was for them: {account:?}"
+            );
+            let why = "a fault: moves cost more than was regretted and granted";
+            draft.notes.push(format!("{why}, {account:?}"));
+        }
         for bundle in &bundles {
             for (i, (m, t)) in bundle
                 .offer

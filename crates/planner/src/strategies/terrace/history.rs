@@ -112,13 +112,13 @@ struct Planned {
     promise: Option<Promise>,
 }
 
-/// What a move is to be worth for its own volume: missed per second, by the rates of costs.
+/// What a move is to be worth for its own volume: missed per second under the load that it had then, by the rates of costs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Promise {
     /// Where it was, and where it is to be.
     here: f64,
     there: f64,
-    /// Requests per second that it made then.
+    /// Requests per second that it asked for then.
     of_load: f64,
     /// What was seen there, and requests per second, added up over so many epochs.
     seen: f64,
@@ -413,12 +413,14 @@ impl History {
         promise.epochs += 1;
         promise.seen += cost;
         promise.asked += self.samples.last().map_or(0.0, Sample::total);
-        // Of a greater load nothing was promised.
         let epochs = f64::from(PROMISE_EPOCHS);
-        let as_then = promise.asked <= (1.0 + CHANGE) * epochs * promise.of_load;
+        // Of another load nothing was promised.
+        let asked = promise.asked / epochs;
+        let most = promise.of_load.max(asked);
+        let as_then = (asked - promise.of_load).abs() <= CHANGE * most;
         if promise.epochs == PROMISE_EPOCHS && as_then {
-            let seen = promise.seen / epochs;
-            let kept = promise.here - seen >= PROMISE_KEPT * (promise.here - promise.there);
+            let kept = promise.here - promise.seen / epochs
+                >= PROMISE_KEPT * (promise.here - promise.there);
             self.broken = match kept {
                 true => 0,
                 false => self.broken.saturating_add(1),
@@ -448,7 +450,10 @@ impl History {
             promise: promise.map(|(here, there)| Promise {
                 here,
                 there,
-                of_load: self.samples.last().map_or(0.0, Sample::total),
+                of_load: self
+                    .samples
+                    .last()
+                    .map_or(0.0, |s| self.hidden(s) * s.total()),
                 seen: 0.0,
                 asked: 0.0,
                 epochs: 0,

@@ -24,7 +24,7 @@ pub enum Part {
     Patterns,
     /// What volumes ask for beyond what they get.
     Demand,
-    /// How requests come in: without it all wait as those that come at random.
+    /// How requests come in: without it forecasts take all of them to wait as those that come at random.
     Waits,
     /// The placement that is looked for first: without it the next bundle is the one that is worth most by itself.
     Target,

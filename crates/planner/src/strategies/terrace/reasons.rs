@@ -5,9 +5,10 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use model::{Bounded, MissedParts, Rejection, SloClass, SloStatistic, Verdict};
-use units::{Bytes, Nanos, TierId, VolumeId};
+use units::{Bytes, DeviceId, Nanos, TierId, VolumeId};
 
 use super::TerraceConfig;
 use super::crowd::Crowd;
@@ -79,8 +80,19 @@ fn passes_in_time(by: &Rejection) -> bool {
 pub(super) struct Reasons<'s, 'a> {
     search: &'s Search<'a>,
     ledger: Ledger<'a>,
-    /// By device: the volumes that would miss most more if it were used more.
-    touchy: RefCell<BTreeMap<usize, Vec<usize>>>,
+    /// By device, as far as it was asked for.
+    crowds: RefCell<BTreeMap<usize, Rc<Crowded>>>,
+}
+
+/// What is said of a device whoever asks.
+struct Crowded {
+    /// How busy it is, by pattern.
+    now: Vec<Busy>,
+    /// The volumes that would miss most more if it were used more.
+    touchy: Vec<usize>,
+    /// Share of its time that is asked for; by whom most, and how much.
+    share: f64,
+    most: Option<(usize, f64)>,
 }
 
 impl<'s, 'a> Reasons<'s, 'a> {
@@ -88,7 +100,7 @@ impl<'s, 'a> Reasons<'s, 'a> {
         Self {
             search,
             ledger: Ledger::new(search.context),
-            touchy: RefCell::default(),
+            crowds: RefCell::default(),
         }
     }
 
@@ -137,10 +149,7 @@ impl<'s, 'a> Reasons<'s, 'a> {
             nowhere = false;
             match tier == own_tier {
                 true => {
-                    let name = |(d, _): &Place| format!(", {},", facts.topology.devices[*d].name);
-                    let other = better.first().map(name).unwrap_or_default();
-                    let note =
-                        format!("on another device of its tier{other} it would miss less; {by}");
+                    let note = format!("on another device of its tier it would miss less; {by}");
                     wish.notes.push(note);
                 }
                 false => option.verdict = Verdict::Rejected { by },
@@ -351,30 +360,39 @@ impl<'s, 'a> Reasons<'s, 'a> {
     fn who_misses_most(&self, v: usize, d: usize) -> Option<(usize, f64)> {
         let forecast = &self.search.forecast;
         let crowd = &self.search.at.on[d];
-        let mut touchy = self.touchy.borrow_mut();
-        let touchy = touchy.entry(d).or_insert_with(|| self.touchy(crowd, d));
-        let patterns = 0..forecast.patterns.len();
-        let busy = |p: usize| {
-            let now = forecast.busy(d, p, &crowd.volumes, 0.0);
-            (now, crowd.busy_with(forecast, d, p, v))
-        };
-        let busy: Vec<(Busy, Busy)> = patterns.map(busy).collect();
-        let each = touchy.iter().map(|u| (*u, self.rises(*u, d, &busy)));
+        let known = self.crowded(d);
+        let then = |(p, now): (usize, &Busy)| (*now, crowd.busy_with(forecast, d, p, v));
+        let busy: Vec<(Busy, Busy)> = known.now.iter().enumerate().map(then).collect();
+        let each = known.touchy.iter().map(|u| (*u, self.rises(*u, d, &busy)));
         each.max_by(|a, b| a.1.total_cmp(&b.1))
             .filter(|(_, most)| *most > 0.0)
     }
 
-    /// The volumes of a device that would miss most more if it were used more.
-    fn touchy(&self, crowd: &Crowd, d: usize) -> Vec<usize> {
-        let forecast = &self.search.forecast;
-        let busy = |p: usize| [0.0, TOUCHY_BY].map(|by| forecast.busy(d, p, &crowd.volumes, by));
+    fn crowded(&self, d: usize) -> Rc<Crowded> {
+        let mut crowds = self.crowds.borrow_mut();
+        let known = crowds.entry(d);
+        Rc::clone(known.or_insert_with(|| Rc::new(self.look_at(d))))
+    }
+
+    fn look_at(&self, d: usize) -> Crowded {
+        let search = self.search;
+        let forecast = &search.forecast;
+        let volumes = &search.at.on[d].volumes;
+        let busy = |p: usize| [0.0, TOUCHY_BY].map(|by| forecast.busy(d, p, volumes, by));
         let patterns = 0..forecast.patterns.len();
         let busy: Vec<(Busy, Busy)> = patterns.map(busy).map(|[a, b]| (a, b)).collect();
-        let each = crowd.volumes.iter();
-        let mut rises: Vec<(f64, usize)> = each.map(|u| (self.rises(*u, d, &busy), *u)).collect();
+        let rise = |u: &usize| (self.rises(*u, d, &busy), *u);
+        let mut rises: Vec<(f64, usize)> = volumes.iter().map(rise).collect();
         rises.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         rises.truncate(TOUCHY_MAX);
-        rises.into_iter().map(|(_, u)| u).collect()
+        let share = |u: &usize| (*u, search.use_of(*u, DeviceId::from_index(d)));
+        let shares = || volumes.iter().map(share);
+        Crowded {
+            now: busy.iter().map(|(now, _)| *now).collect(),
+            touchy: rises.into_iter().map(|(_, u)| u).collect(),
+            share: shares().map(|(_, share)| share).sum(),
+            most: shares().max_by(|a, b| a.1.total_cmp(&b.1)),
+        }
     }
 
     /// What a volume of a device misses more when that is busier, now and then by pattern; mean over the epochs.
@@ -406,7 +424,7 @@ impl<'s, 'a> Reasons<'s, 'a> {
                     micros(parts.target_us.unwrap_or(0.0))
                 )
             }
-            _ => self.crowded(v),
+            _ => self.no_better(v),
         }
     }
 
@@ -419,28 +437,23 @@ impl<'s, 'a> Reasons<'s, 'a> {
         told(self.search.config, forecast.class(v), beside.as_ref(), 0.0)
     }
 
-    /// That no device is used so little that it would miss less there, and who uses most of its own.
-    fn crowded(&self, v: usize) -> String {
-        let search = self.search;
-        let facts = search.context.facts;
+    /// That no device that was looked at is used so little that it would miss less there, and who uses most of its own.
+    fn no_better(&self, v: usize) -> String {
+        let facts = self.search.context.facts;
         let d = facts.volumes[v].device;
-        let share = |u: &usize| search.use_of(*u, d);
-        let crowd = &search.at.on[d.index()].volumes;
-        let all: f64 = crowd.iter().map(share).sum();
-        let most = crowd.iter().max_by(|a, b| share(a).total_cmp(&share(b)));
-        let of = match most {
-            Some(u) if *u == v => format!("itself the most ({:.0} %)", 100.0 * share(u)),
-            Some(u) => format!(
-                "{} the most ({:.0} %)",
-                facts.volumes[*u].name,
-                100.0 * share(u)
-            ),
+        let known = self.crowded(d.index());
+        let of = match known.most {
+            Some((u, share)) if u == v => format!("itself the most ({:.0} %)", 100.0 * share),
+            Some((u, share)) => {
+                let name = &facts.volumes[u].name;
+                format!("{name} the most ({:.0} %)", 100.0 * share)
+            }
             None => "nobody".into(),
         };
         format!(
-            "as devices are used it would miss less on none of them; volumes ask for {:.0} % of the time of its own, {}, {of}",
-            100.0 * all,
-            facts.topology.device(d).name
+            "nowhere would it miss less as devices are used; its own, {}, is asked for {:.0} % of its time, by {of}",
+            facts.topology.device(d).name,
+            100.0 * known.share
         )
     }
 }

@@ -32,6 +32,8 @@ const BUNDLES_MAX: usize = 12;
 const TOLD_MAX: usize = 2;
 /// Share of the mean gain from which an epoch is one that a bundle helps.
 const HELPED: f64 = 0.25;
+/// Share of its class's weight that a volume has to miss less after a move for that to be what the move is for.
+const PROMISED_MIN: f64 = 0.1;
 /// Epochs in which a bundle has to have been missed.
 pub(super) const EPOCHS_MIN: usize = 3;
 
@@ -102,7 +104,7 @@ pub(super) struct Bundle {
     pub offer: Offer,
     /// Of each move: mean latency that is expected after it, microseconds.
     pub after_us: Vec<Option<f64>>,
-    /// What its volume misses per second where it is, and would there, mean over the epochs: of the first, if it is for its own sake.
+    /// What the volume of the first move misses per second where it is, and would there, if that is what it is for.
     pub promise: Option<(f64, f64)>,
     /// Whether it was decided by an earlier plan.
     pub decided: bool,
@@ -168,7 +170,8 @@ pub(super) struct Search<'a> {
 /// Steps towards a placement, by what they are worth per second of copying.
 struct Towards<'s, 'a> {
     search: &'s Search<'a>,
-    target: &'s [usize],
+    /// None is wherever it is worth most.
+    target: Option<&'s [usize]>,
 }
 
 impl Towards<'_, '_> {
@@ -183,15 +186,18 @@ impl Towards<'_, '_> {
 
 impl Goal for Towards<'_, '_> {
     fn reach(&self, v: usize) -> Vec<usize> {
-        let to = self.target[v];
-        let goes = to != self.search.at.of[v];
-        goes.then_some(to).into_iter().collect()
+        let Some(target) = self.target else {
+            return self.search.reach(&self.search.at, v);
+        };
+        let goes = target[v] != self.search.at.of[v];
+        goes.then_some(target[v]).into_iter().collect()
     }
 
     fn most(&self, v: usize, relief: f64) -> f64 {
-        match self.target[v] == self.search.at.of[v] {
-            true => 0.0,
-            false => self.at_most(&[Moved::to(v, self.target[v])], relief),
+        match self.target.map(|target| target[v]) {
+            Some(to) if to == self.search.at.of[v] => 0.0,
+            Some(to) => self.at_most(&[Moved::to(v, to)], relief),
+            None => relief * self.search.horizon_s() / self.search.config.rates.copy_s.max(1e-9),
         }
     }
 
@@ -331,20 +337,17 @@ impl<'a> Search<'a> {
                     .map(|b| Bundle { decided: true, ..b }),
             );
         }
-        let mut target = self.target();
+        let target = self.config.has(Part::Target).then(|| self.target());
         while taken.len() < BUNDLES_MAX {
             let towards = Towards {
                 search: self,
-                target: &target,
+                target: target.as_deref(),
             };
             let moves = self.step(&self.at, &self.seen, &towards);
             let Some(offer) = moves.and_then(|m| towards.offer(&m)) else {
                 break;
             };
             taken.push(self.take(offer));
-            if !self.config.has(Part::Target) {
-                target = self.target();
-            }
         }
         self.look_for_least_used();
         // What cannot begin before the next plan is that one's to decide.
@@ -394,7 +397,7 @@ impl<'a> Search<'a> {
         };
         let bundle = Bundle {
             decided: false,
-            promise: (!relieves).then(|| self.promised(&offer.moves)),
+            promise: self.promised(&offer),
             after_us: offer.moves.iter().map(after_us).collect(),
             relieves,
             offer,
@@ -415,26 +418,29 @@ impl<'a> Search<'a> {
         bundle
     }
 
-    /// What the volume of the first move misses per second where it is, and would where it goes.
-    fn promised(&self, moves: &[Moved]) -> (f64, f64) {
-        let first = moves[0];
+    /// What the volume of an offer's first move misses per second where it is, and would where it goes; none if that is not what it is for.
+    fn promised(&self, offer: &Offer) -> Option<(f64, f64)> {
+        let (forecast, p) = (&self.forecast, self.forecast.newest());
+        let first = offer.moves[0];
         let v = first.volume;
         let of = |d: usize, volumes: &[usize]| {
-            let patterns = 0..self.forecast.patterns.len();
-            let costs: Vec<f64> = patterns
-                .map(|p| {
-                    self.forecast
-                        .cost(v, d, p, &self.forecast.busy(d, p, volumes, 0.0))
-                        .0
-                })
-                .collect();
-            self.forecast.patterns.mean(&costs)
+            forecast.cost(v, d, p, &forecast.busy(d, p, volumes, 0.0)).0
         };
         let (from, to) = (self.at.of[v], first.to.index());
-        let [leave, come] = self.at.exchanged(to, moves);
+        let [leave, come] = self.at.exchanged(to, &offer.moves);
         let stay = self.at.on[to].volumes.iter().filter(|v| !leave.contains(v));
         let there: Vec<usize> = stay.chain(&come).copied().collect();
-        (of(from, &self.at.on[from].volumes), of(to, &there))
+        let (here, there) = (of(from, &self.at.on[from].volumes), of(to, &there));
+        let worth = here - there > PROMISED_MIN * forecast.class(v).weight;
+        (worth && !offer.ahead).then_some((here, there))
+    }
+
+    /// Share of what moves are forecast to gain that is believed.
+    pub(super) fn believed(&self, moves: &[Moved]) -> f64 {
+        match self.config.has(Part::Promises) {
+            true => self.histories[moves[0].volume].believed(),
+            false => 1.0,
+        }
     }
 
     /// When each move is made. What makes room goes first where there is none; a device makes one copy at a time.
@@ -551,12 +557,11 @@ impl<'a> Search<'a> {
         let monitor_s = policy.epochs.monitor.as_secs_f64();
         let timed = self.timed(&moves);
         let left_s = (self.horizon_s() - Timed::last(&timed)).max(0.0);
-        let believed = match self.config.has(Part::Promises) {
-            true => self.histories[moves[0].volume].believed(),
-            false => 1.0,
-        };
-        let known_gain = believed * known_rate * left_s;
-        let ahead_gain = surge * left_s;
+        // What is to be missed more is believed in full.
+        let believed = self.believed(&moves);
+        let doubted = |gain: f64| if gain > 0.0 { believed * gain } else { gain };
+        let known_gain = doubted(known_rate) * left_s;
+        let ahead_gain = doubted(surge) * left_s;
         let gain = self.mixed(known_gain, ahead_gain);
         if gain <= 0.0 {
             let done_s = Timed::last(&timed);
@@ -573,7 +578,7 @@ impl<'a> Search<'a> {
             .min()
             .unwrap_or(0);
         let newest = patterns.of.iter().rev().take(epochs).map(|p| gains[*p]);
-        let realised = believed * newest.clone().sum::<f64>() * monitor_s;
+        let realised = doubted(newest.clone().sum::<f64>()) * monitor_s;
         // What a burst has cost says nothing of what comes, and of few epochs it is not known whether they are one.
         let missed = newest.filter(|gain| *gain > HELPED * known_rate).count();
         let paid = !burst && missed >= EPOCHS_MIN && realised >= self.config.rates.regret * price;

@@ -7,7 +7,6 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use super::placement::Placement;
-use super::rates::Part;
 use super::search::{Moved, Search};
 use super::seen::Seen;
 use super::ways::Goal;
@@ -87,6 +86,7 @@ impl Goal for Better<'_, '_> {
             }
             // A copy that is not to be made after all gives no time back.
             let left_s = (self.search.horizon_s() - copies_s.max(0.0)).max(0.0);
+            let rate = rate * self.search.believed(moves);
             Some(rate * left_s - price).filter(|worth| *worth > 0.0)
         };
         self.seen.worth(self.at, moves, compute)
@@ -99,11 +99,7 @@ impl Search<'_> {
         let mut at = self.at.clone();
         let mut seen = Seen::new(at.of.len(), at.on.len());
         let prices = RefCell::default();
-        let steps = match self.config.has(Part::Target) {
-            true => STEPS_MAX,
-            false => 1,
-        };
-        for _ in 0..steps {
+        for _ in 0..STEPS_MAX {
             let better = Better {
                 search: self,
                 at: &at,

@@ -472,6 +472,8 @@ fn a_volume_whose_move_did_not_bring_what_was_promised_is_believed_half() {
     // Of another load nothing was promised.
     let grown = [300.0, 300.0, 300.0, 300.0, 300.0, 900.0, 900.0, 900.0];
     assert_eq!(believed([900.0; 3], grown), 1.0);
+    let gone = [300.0, 300.0, 300.0, 300.0, 300.0, 100.0, 100.0, 100.0];
+    assert_eq!(believed([900.0; 3], gone), 1.0);
 }
 
 #[test]
@@ -489,12 +491,12 @@ fn moves_cost_no_more_than_was_regretted_and_granted() {
         granted: 5.0,
         ..super::Account::default()
     };
-    account.spend(&offer(3.0, 4.0, false));
-    account.spend(&offer(5.0, 0.0, true));
-    assert!(account.holds(&rates));
+    account.spend(&rates, &offer(3.0, 4.0, false));
+    account.spend(&rates, &offer(5.0, 0.0, true));
+    assert!(account.holds());
     let mut twice = account;
-    twice.spend(&offer(1.0, 0.0, true));
-    assert!(!twice.holds(&rates), "more in advance than was granted");
-    account.spend(&offer(3.0, 1.5, false));
-    assert!(!account.holds(&rates), "6 for 5.5 of regret");
+    twice.spend(&rates, &offer(1.0, 0.0, true));
+    assert!(!twice.holds(), "more in advance than was granted");
+    account.spend(&rates, &offer(3.0, 1.5, false));
+    assert!(!account.holds(), "6 for 5.5 of regret");
 }
