@@ -54,10 +54,8 @@ struct Parameters {
 pub struct Suite {
     name: String,
     words: SuiteWords,
-    /// The text that the words are from; none of random arrays.
-    words_text: Option<String>,
-    /// Name and text of a file of parameters.
-    parameters: Option<(String, String)>,
+    /// Names and texts of what it is read from besides its scenarios.
+    texts: Vec<(String, String)>,
     scenarios: Vec<(PathBuf, ScenarioFile)>,
 }
 
@@ -72,12 +70,12 @@ impl Suite {
             .with_context(|| at(dir))?;
         paths.retain(|p| p.extension().is_some_and(|e| e == "toml"));
         paths.sort();
-        let (mut words, mut words_text, mut scenarios) = (SuiteWords::default(), None, vec![]);
+        let (mut words, mut texts, mut scenarios) = (SuiteWords::default(), vec![], vec![]);
         for path in paths {
             let text = fs::read_to_string(&path).with_context(|| at(&path))?;
             if path.file_name().is_some_and(|n| n == SUITE_FILE) {
                 words = config::read::<SuiteWords>(&path.display().to_string(), &text)?.0;
-                words_text = Some(text);
+                texts.push((SUITE_FILE.to_owned(), text));
                 continue;
             }
             let mut file = ScenarioFile::parse(&path.display().to_string(), &text)?;
@@ -108,8 +106,7 @@ impl Suite {
         Ok(Self {
             name: dir.display().to_string(),
             words,
-            words_text,
-            parameters: None,
+            texts,
             scenarios,
         })
     }
@@ -128,8 +125,7 @@ impl Suite {
         Ok(Self {
             name: format!("{} random arrays", numbers.len()),
             words,
-            words_text: None,
-            parameters: None,
+            texts: vec![],
             scenarios,
         })
     }
@@ -154,7 +150,7 @@ impl Suite {
         let of: Parameters = config::read(&path.display().to_string(), &text)?.0;
         self.words.strategies.extend(of.strategies);
         let name = path.file_name().unwrap_or_default();
-        self.parameters = Some((name.to_string_lossy().into(), text));
+        self.texts.push((name.to_string_lossy().into(), text));
         Ok(())
     }
 
@@ -214,11 +210,9 @@ impl Suite {
             let name = file.scenario.name.clone();
             (name, file.source.text.as_str())
         });
-        let words = self.words_text.iter();
-        let parameters = self.parameters.iter();
+        let texts = self.texts.iter();
         scenarios
-            .chain(words.map(|text| (SUITE_FILE.to_owned(), text.as_str())))
-            .chain(parameters.map(|(name, text)| (name.clone(), text.as_str())))
+            .chain(texts.map(|(name, text)| (name.clone(), text.as_str())))
             .map(|(name, text)| (name, format!("{:016x}", xxh3_64(text.as_bytes()))))
             .collect()
     }

@@ -143,7 +143,7 @@ impl TerraceState {
             let aim = Aim::of(&facts.classes[v.class.index()]);
             let newest = history.newest_of(facts.epoch);
             if let Some(seen) = newest.and_then(|s| rates.seen(&aim, s.mean_us?, s.stat_us?)) {
-                history.look_at_promise(facts, v, seen);
+                history.look_at_promise(facts, v, seen.sum());
             }
             next.volumes.insert(v.name.clone(), history);
         }
@@ -235,23 +235,20 @@ impl Strategy for Terrace {
             draft.notes.push(format!("{why}, {account:?}"));
         }
         for bundle in &bundles {
-            for (i, (m, t)) in bundle
-                .offer
-                .moves
-                .iter()
-                .zip(&bundle.offer.timed)
-                .enumerate()
-            {
+            for (m, t) in bundle.offer.moves.iter().zip(&bundle.offer.timed) {
                 let volume = &facts.volumes[m.volume];
                 let to = &facts.topology.device(m.to).name;
                 let from = &facts.topology.device(volume.device).name;
                 let predicted_us = wishes[m.volume].effect.latency_after_us;
                 let history = next.volumes.get_mut(&volume.name);
                 let history = history.expect("inserted before");
-                let promise = bundle.promise.filter(|_| i == 0);
-                history.planned(facts.at, (from, to), predicted_us, promise);
+                history.planned(facts.at, from, to, predicted_us);
                 next.learned
                     .asked_for(&volume.name, to, t.planned_s, t.pace);
+            }
+            let first = &facts.volumes[bundle.offer.moves[0].volume].name;
+            if let (Some(promise), Some(history)) = (bundle.promise, next.volumes.get_mut(first)) {
+                history.promised(promise);
             }
         }
         draft.wishes = wishes;
@@ -344,10 +341,7 @@ fn wish(
         wish.effect = Effect {
             latency_before_us: before,
             latency_after_us: *after,
-            latency_after_range_us: after.map(|us| {
-                let wide = libm::exp(search.config.rates.interval_z * sigma);
-                (us / wide, us * wide)
-            }),
+            latency_after_range_us: after.map(|us| search.config.rates.bounds(us, sigma)),
             iops_before: v.measured.map(|m| m.iops()),
             iops_after: v.measured.map(|m| m.iops()),
         };

@@ -306,7 +306,8 @@ impl<'a> Forecast<'a> {
         let latency = model.times(self.slower[d] * of_mean);
         let (aim, sigma) = (self.aim(v), self.sigma_there);
         let rates = &self.config.rates;
-        rates.cost(aim, &latency, of_stat_ln, sigma, surge.total())
+        let cost = rates.cost(aim, &latency, of_stat_ln, sigma, surge.total());
+        cost.sum()
     }
 
     /// By volume and kind, for a device of it.
@@ -378,7 +379,7 @@ impl<'a> Forecast<'a> {
         let latency = model.times(self.slower[d] * of_mean);
         let rates = &self.config.rates;
         Some(Beside {
-            cost: rates.parts(self.aim(v), &latency, of_stat_ln, sigma, total),
+            cost: rates.cost(self.aim(v), &latency, of_stat_ln, sigma, total),
             latency,
             of_stat_ln,
             sigma,

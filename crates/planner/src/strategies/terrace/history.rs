@@ -112,6 +112,16 @@ struct Planned {
     promise: Option<Promise>,
 }
 
+impl Planned {
+    /// Whether the volume has been where it was to go for all of the epoch that has just ended.
+    fn made(&self, facts: &Facts, v: &VolumeFacts) -> bool {
+        let here = &facts.topology.device(v.device).name;
+        let window = v.measured.map_or(Nanos::ZERO, |m| m.window);
+        let since = v.last_moved.filter(|at| *at >= self.at);
+        *here == self.to && since.is_some_and(|at| at + window <= facts.at)
+    }
+}
+
 /// What a move is to be worth for its own volume: missed per second under the load that it had then, by the rates of costs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Promise {
@@ -377,11 +387,7 @@ impl History {
             self.planned = None;
             return;
         }
-        let window = v.measured.map_or(Nanos::ZERO, |m| m.window);
-        let whole = v
-            .last_moved
-            .is_some_and(|at| at >= planned.at && at + window <= facts.at);
-        if !whole || *here != planned.to || planned.seen {
+        if !planned.made(facts, v) || planned.seen {
             return;
         }
         planned.seen = true;
@@ -395,19 +401,9 @@ impl History {
 
     /// Looks at what a move was promised to be worth for the volume itself: `cost` is what it was seen to miss in the epoch that has just ended.
     pub(super) fn look_at_promise(&mut self, facts: &Facts, v: &VolumeFacts, cost: f64) {
-        let here = &facts.topology.device(v.device).name;
-        let Some(planned) = self.planned.as_mut().filter(|p| p.to == *here) else {
-            return;
-        };
-        let window = v.measured.map_or(Nanos::ZERO, |m| m.window);
-        let whole = v
-            .last_moved
-            .is_some_and(|at| at >= planned.at && at + window <= facts.at);
-        let Some(promise) = planned
-            .promise
-            .as_mut()
-            .filter(|p| whole && p.epochs < PROMISE_EPOCHS)
-        else {
+        let made = self.planned.as_mut().filter(|p| p.made(facts, v));
+        let promise = made.and_then(|p| p.promise.as_mut());
+        let Some(promise) = promise.filter(|p| p.epochs < PROMISE_EPOCHS) else {
             return;
         };
         promise.epochs += 1;
@@ -434,31 +430,31 @@ impl History {
     }
 
     /// A move is asked for.
-    pub(super) fn planned(
-        &mut self,
-        at: Nanos,
-        (from, to): (&str, &str),
-        predicted_us: Option<f64>,
-        promise: Option<(f64, f64)>,
-    ) {
+    pub(super) fn planned(&mut self, at: Nanos, from: &str, to: &str, predicted_us: Option<f64>) {
         self.planned = Some(Planned {
             at,
             from: from.into(),
             to: to.into(),
             predicted_us,
             seen: false,
-            promise: promise.map(|(here, there)| Promise {
+            promise: None,
+        });
+    }
+
+    /// What that move is for is that the volume misses less there than here.
+    pub(super) fn promised(&mut self, (here, there): (f64, f64)) {
+        let newest = self.samples.last();
+        let of_load = newest.map_or(0.0, |s| self.hidden(s) * s.total());
+        if let Some(planned) = &mut self.planned {
+            planned.promise = Some(Promise {
                 here,
                 there,
-                of_load: self
-                    .samples
-                    .last()
-                    .map_or(0.0, |s| self.hidden(s) * s.total()),
+                of_load,
                 seen: 0.0,
                 asked: 0.0,
                 epochs: 0,
-            }),
-        });
+            });
+        }
     }
 
     /// When its load last changed, if that is known, the first of changes in one direction; and if it is no load that takes turns: then the next one is no news.

@@ -47,10 +47,10 @@ fn option(search: &Search<'_>, seen: &DeviceNow, newcomer: &Newcomer, d: usize) 
     if load.total() > 0.0 && mean_us > 0.0 {
         let aim = Aim::of(&facts.classes[newcomer.class.index()]);
         let rates = &search.config.rates;
-        own = rates.cost(&aim, &latency, 0.0, forecast.sigma_there, load.total());
-        let wide = libm::exp(search.config.rates.interval_z * forecast.sigma_there);
+        let sigma = forecast.sigma_there;
+        own = rates.cost(&aim, &latency, 0.0, sigma, load.total()).sum();
         latency_us = Some(mean_us);
-        range_us = Some((mean_us / wide, mean_us * wide));
+        range_us = Some(rates.bounds(mean_us, sigma));
     }
     let harm = |v: &usize| forecast.cost(*v, d, p, &after).0 - forecast.cost(*v, d, p, &now).0;
     DeviceOption {

@@ -195,21 +195,9 @@ fn looked_up_cdf(z: f64) -> f64 {
 }
 
 impl Rates {
-    /// What a volume of a class costs per second at this latency, all in all. See [`Rates::parts`].
-    pub(super) fn cost(
-        &self,
-        aim: &Aim,
-        l: &Latency,
-        of_stat_ln: f64,
-        sigma: f64,
-        iops: f64,
-    ) -> f64 {
-        self.parts(aim, l, of_stat_ln, sigma, iops).sum()
-    }
-
     /// What a volume of a class costs per second at this latency; `of_stat_ln` is how far the objective's statistic is from what the latency's
     /// variation says (logarithm of a factor), `sigma` its spread about its prediction.
-    pub(super) fn parts(
+    pub(super) fn cost(
         &self,
         aim: &Aim,
         l: &Latency,
@@ -229,25 +217,33 @@ impl Rates {
         let mean_ln = libm::log(l.mean_us.max(1e-3)) - target_ln;
         let used_ln = mean_ln + l.ratio_ln(statistic) + of_stat_ln;
         let missed = looked_up_cdf(used_ln / sigma);
-        let late = used_ln.max(0.0);
-        // By the mean, which says as much of what is fast enough anyway.
-        let faster = (l.mean_us / target_us).min(1.0);
+        self.of_objective(weight, missed, used_ln, l.mean_us / target_us)
+    }
+
+    /// Of a volume that misses its objective with this chance, by how far it is above it (logarithm of a factor), and its mean over it.
+    fn of_objective(&self, weight: f64, missed: f64, used_ln: f64, mean_used: f64) -> Cost {
         Cost {
             weight,
             missed,
-            excess: self.excess * late,
-            faster: self.faster * faster,
+            excess: self.excess * used_ln.max(0.0),
+            // By the mean, which says as much of what is fast enough anyway.
+            faster: self.faster * mean_used.min(1.0),
             free: 0.0,
         }
     }
 
     /// What a volume of a class was seen to miss per second at these latencies: mean, and the objective's statistic; none without an objective.
-    pub(super) fn seen(&self, aim: &Aim, mean_us: f64, stat_us: f64) -> Option<f64> {
+    pub(super) fn seen(&self, aim: &Aim, mean_us: f64, stat_us: f64) -> Option<Cost> {
         let (target_us, target_ln, _) = aim.target?;
-        let late = (libm::log(stat_us.max(1e-3)) - target_ln).max(0.0);
+        let used_ln = libm::log(stat_us.max(1e-3)) - target_ln;
         let missed = f64::from(u8::from(stat_us > target_us));
-        let faster = (mean_us / target_us).min(1.0);
-        Some(aim.weight * (missed + self.excess * late + self.faster * faster))
+        Some(self.of_objective(aim.weight, missed, used_ln, mean_us / target_us))
+    }
+
+    /// Between what a prediction is told to come true that is off by this spread (sigma of a log-normal).
+    pub(super) fn bounds(&self, value: f64, sigma: f64) -> (f64, f64) {
+        let wide = libm::exp(self.interval_z * sigma);
+        (value / wide, value * wide)
     }
 }
 

@@ -35,8 +35,7 @@ pub(super) fn told(
 ) -> MissedParts {
     let cost = beside.map(|b| b.cost).unwrap_or_default();
     let bounded = |b: &Beside, value: f64| {
-        let wide = libm::exp(config.rates.interval_z * b.sigma);
-        let (low, high) = (value / wide, value * wide);
+        let (low, high) = config.rates.bounds(value, b.sigma);
         Bounded { value, low, high }
     };
     let statistic_us = |b: &Beside, of: SloStatistic| {
@@ -165,9 +164,8 @@ impl<'s, 'a> Reasons<'s, 'a> {
 
     /// The objective's statistic in the epoch that has just ended.
     fn measured_us(&self, v: usize) -> Option<f64> {
-        let newest = self.search.histories[v].samples.last();
         let epoch = self.search.context.facts.epoch;
-        newest.filter(|s| s.epoch == epoch)?.stat_us
+        self.search.histories[v].newest_of(epoch)?.stat_us
     }
 
     /// Devices of a tier on which a volume would miss less of its objective than here, the best for it first: of the least used ones, and the least

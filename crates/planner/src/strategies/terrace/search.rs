@@ -331,11 +331,7 @@ impl<'a> Search<'a> {
                 continue;
             }
             let offer = self.judged(left, Gate::Decided);
-            taken.extend(
-                offer
-                    .map(|o| self.take(o))
-                    .map(|b| Bundle { decided: true, ..b }),
-            );
+            taken.extend(offer.map(|o| self.take(o, true)));
         }
         let target = self.config.has(Part::Target).then(|| self.target());
         while taken.len() < BUNDLES_MAX {
@@ -347,7 +343,7 @@ impl<'a> Search<'a> {
             let Some(offer) = moves.and_then(|m| towards.offer(&m)) else {
                 break;
             };
-            taken.push(self.take(offer));
+            taken.push(self.take(offer, false));
         }
         self.look_for_least_used();
         // What cannot begin before the next plan is that one's to decide.
@@ -373,8 +369,8 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Makes an offer part of the plan.
-    fn take(&mut self, offer: Offer) -> Bundle {
+    /// Makes an offer part of the plan; one that an earlier plan decided is `decided`.
+    fn take(&mut self, offer: Offer, decided: bool) -> Bundle {
         let p = self.forecast.newest();
         let on = |v: usize, d: usize, volumes: &[usize]| {
             let busy = self.forecast.busy(d, p, volumes, 0.0);
@@ -387,19 +383,20 @@ impl<'a> Search<'a> {
             let there: Vec<usize> = stay.chain(&come).copied().collect();
             on(m.volume, d, &there)
         };
-        let after_us = |m: &Moved| Some(after(m).1).filter(|us| *us > 0.0);
-        let relieves = match offer.moves.as_slice() {
-            [only] => {
-                let from = self.at.of[only.volume];
-                after(only).0 >= on(only.volume, from, &self.at.on[from].volumes).0
-            }
-            _ => false,
-        };
+        let v = offer.moves[0].volume;
+        let from = self.at.of[v];
+        let here = on(v, from, &self.at.on[from].volumes).0;
+        let after: Vec<(f64, f64)> = offer.moves.iter().map(after).collect();
+        let there = after[0].0;
+        let less = here - there > PROMISED_MIN * self.forecast.class(v).weight;
         let bundle = Bundle {
-            decided: false,
-            promise: self.promised(&offer),
-            after_us: offer.moves.iter().map(after_us).collect(),
-            relieves,
+            after_us: after
+                .iter()
+                .map(|(_, us)| Some(*us).filter(|us| *us > 0.0))
+                .collect(),
+            promise: (less && !offer.ahead).then_some((here, there)),
+            decided,
+            relieves: after.len() == 1 && there >= here,
             offer,
         };
         let moves = &bundle.offer.moves;
@@ -416,23 +413,6 @@ impl<'a> Search<'a> {
         self.seen.forget(&touched, &self.at);
         touched.into_iter().for_each(|d| self.look_at(d));
         bundle
-    }
-
-    /// What the volume of an offer's first move misses per second where it is, and would where it goes; none if that is not what it is for.
-    fn promised(&self, offer: &Offer) -> Option<(f64, f64)> {
-        let (forecast, p) = (&self.forecast, self.forecast.newest());
-        let first = offer.moves[0];
-        let v = first.volume;
-        let of = |d: usize, volumes: &[usize]| {
-            forecast.cost(v, d, p, &forecast.busy(d, p, volumes, 0.0)).0
-        };
-        let (from, to) = (self.at.of[v], first.to.index());
-        let [leave, come] = self.at.exchanged(to, &offer.moves);
-        let stay = self.at.on[to].volumes.iter().filter(|v| !leave.contains(v));
-        let there: Vec<usize> = stay.chain(&come).copied().collect();
-        let (here, there) = (of(from, &self.at.on[from].volumes), of(to, &there));
-        let worth = here - there > PROMISED_MIN * forecast.class(v).weight;
-        (worth && !offer.ahead).then_some((here, there))
     }
 
     /// Share of what moves are forecast to gain that is believed.
@@ -629,7 +609,7 @@ impl<'a> Search<'a> {
             .into_iter()
             .find(|d| facts.topology.devices[*d].tier == tier);
         if let Some(d) = here {
-            return Some(self.parts(v, d));
+            return Some(self.told(v, self.beside(v, d)));
         }
         // Of many devices that are alike the least used ones.
         let few = self.least_used[tier.index()].iter();
@@ -637,11 +617,6 @@ impl<'a> Search<'a> {
         let sum = |b: &(Option<Beside>, f64)| b.0.map_or(0.0, |own| own.cost.sum()) + b.1;
         let best = all.min_by(|a, b| sum(a).total_cmp(&sum(b)))?;
         Some(self.told(v, best))
-    }
-
-    /// What a volume would miss on a device, and others for its sake, everything else as it is in this plan.
-    pub(super) fn parts(&self, v: usize, d: usize) -> MissedParts {
-        self.told(v, self.beside(v, d))
     }
 
     fn told(&self, v: usize, (beside, others): (Option<Beside>, f64)) -> MissedParts {

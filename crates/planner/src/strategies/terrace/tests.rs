@@ -452,7 +452,8 @@ fn believed(us: [f64; 3], rates: [f64; 8]) -> f64 {
         if e == 4 {
             // It missed 1.4 times its objective of 400 us all the time, and is to miss nothing there.
             let history = state.volumes.get_mut("v0").expect("known");
-            history.planned(facts.at, ("a", "b"), Some(100.0), Some((5.6, 0.1)));
+            history.planned(facts.at, "a", "b", Some(100.0));
+            history.promised((5.6, 0.1));
         }
     };
     (0..5).for_each(|e| epoch(&mut facts, e, 900.0));
