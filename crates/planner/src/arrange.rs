@@ -14,8 +14,9 @@ use model::{
 use units::{Bytes, DeviceId, TierId, VolumeId};
 
 use crate::evacuate::relieve;
+use crate::extents::layout::stays_whole;
 use crate::footprint::Footprint;
-use crate::rate::copy_bandwidth;
+use crate::rate::{copy_bandwidth, extents_bandwidth};
 use crate::rows::report_row;
 use crate::{Context, ExtentWish, Ledger, Wish};
 
@@ -71,18 +72,14 @@ pub(crate) fn arrange(
     }
     // A move may fit only after a later one has been accepted, so go round until a pass accepts nothing.
     while arranger.pass(&mut pending, |_| true) {}
+    let of_wishes = arranger.moves.len();
     let of_extents = extents::place(&mut arranger, extent_wishes);
 
     let Pending {
         wishes, rejected, ..
     } = pending;
-    let accepted: Vec<(VolumeId, usize)> = arranger
-        .moves
-        .iter()
-        .enumerate()
-        .filter(|(_, m)| m.extents.is_none())
-        .map(|(i, m)| (m.volume, i))
-        .collect();
+    let accepted = arranger.moves[..of_wishes].iter().enumerate();
+    let accepted: Vec<(VolumeId, usize)> = accepted.map(|(i, m)| (m.volume, i)).collect();
     let mut volumes = wishes
         .into_iter()
         .zip(rejected)
@@ -179,7 +176,7 @@ impl<'a> Arranger<'a> {
             if wish.refused.is_some() || !wish.moves(facts) {
                 continue;
             }
-            match self.ledger.permits(wish.volume, wish.tier) {
+            match self.permits(wish, wish.tier) {
                 Ok(()) => movers.push(i),
                 Err(by) => rejected[i] = Some(by),
             }
@@ -320,6 +317,35 @@ impl<'a> Arranger<'a> {
         tiers
     }
 
+    /// The rules alone, of what a wish is for.
+    fn permits(&self, wish: &Wish, tier: TierId) -> Result<(), Rejection> {
+        match &wish.extents {
+            None => self.ledger.permits(wish.volume, tier),
+            Some(_) => match stays_whole(self.policy, wish.volume) {
+                Some(why) => Err(Rejection::StaysWhole { why: why.into() }),
+                None => self
+                    .ledger
+                    .permits_part(wish.volume, tier, self.bytes_of(wish)),
+            },
+        }
+    }
+
+    /// Bytes that a wish is for, wherever they are.
+    fn bytes_of(&self, wish: &Wish) -> Bytes {
+        let volume = &self.facts.volumes[wish.volume.index()];
+        let part = wish.extents.as_ref().zip(volume.extents.as_ref());
+        let of_part = part.and_then(|(ranges, of)| ranges.bytes(volume.size, of.extent));
+        of_part.unwrap_or(volume.size)
+    }
+
+    /// Bytes that it would bring to a device.
+    fn brought_by(&self, wish: &Wish, device: DeviceId) -> Bytes {
+        match wish.extents {
+            Some(_) => self.bytes_of(wish),
+            None => self.footprint.elsewhere(wish.volume, device),
+        }
+    }
+
     /// The first moves off a device that free enough space there for so many bytes more; none where they fit as it is.
     fn waits_for(&self, device: DeviceId, bytes: i128) -> Vec<u32> {
         let space = &self.space[device.index()];
@@ -337,8 +363,9 @@ impl<'a> Arranger<'a> {
     }
 
     fn accept_one(&mut self, wish: &Wish, tier: TierId) -> Result<(), Rejection> {
-        self.ledger.permits(wish.volume, tier)?;
+        self.permits(wish, tier)?;
         let volume = &self.facts.volumes[wish.volume.index()];
+        let moved = self.bytes_of(wish);
         let budget = &self.policy.budget;
         if self.moves.len() >= budget.moves_per_epoch as usize {
             return Err(Rejection::Budget {
@@ -347,28 +374,35 @@ impl<'a> Arranger<'a> {
         }
         if let Some(most) = budget
             .bytes_per_epoch
-            .filter(|most| self.bytes + volume.size > *most)
+            .filter(|most| self.bytes + moved > *most)
         {
             return Err(Rejection::Budget {
                 limit: format!("{most} to move"),
             });
         }
         let to = self.choose_device(wish, tier)?;
-        let size = i128::from(self.footprint.elsewhere(wish.volume, to).0);
+        let size = i128::from(self.brought_by(wish, to).0);
         let target = &self.space[to.index()];
         let after = if target.now >= size {
             vec![]
         } else {
             target.leaving.clone()
         };
-        let bandwidth = copy_bandwidth(self.facts, self.policy, wish.volume, to);
+        let (facts, policy) = (self.facts, self.policy);
+        let (from, bandwidth) = match wish.extents {
+            Some(_) => (wish.here, extents_bandwidth(facts, policy, wish.here, to)),
+            None => (
+                volume.device,
+                copy_bandwidth(facts, policy, wish.volume, to),
+            ),
+        };
         let position = self.moves.len() as u32;
         self.moves.push(Move {
             volume: wish.volume,
-            from: volume.device,
+            from,
             to,
-            extents: None,
-            size: volume.size,
+            extents: wish.extents.clone(),
+            size: moved,
             after,
             bandwidth,
             terms: Terms {
@@ -380,17 +414,22 @@ impl<'a> Arranger<'a> {
                     Effect::default() // nothing was predicted there
                 },
                 cost: Cost {
-                    bytes: volume.size,
-                    duration: bandwidth.time_for(volume.size),
+                    bytes: moved,
+                    duration: bandwidth.time_for(moved),
                 },
             },
         });
-        self.bytes += volume.size;
+        self.bytes += moved;
         let target = &mut self.space[to.index()];
         target.now -= size;
         target.later -= size;
         target.utilization += wish.device_share;
-        for (device, bytes) in self.footprint.held(wish.volume) {
+        let part = wish.extents.as_ref().map(|_| [(from, moved)]);
+        let held = match &part {
+            Some(part) => &part[..],
+            None => self.footprint.held(wish.volume),
+        };
+        for (device, bytes) in held {
             if *device != to {
                 let source = &mut self.space[device.index()];
                 source.later += i128::from(bytes.0);

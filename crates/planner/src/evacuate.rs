@@ -4,7 +4,7 @@ use model::{Effect, Facts, Goal, Reason, Rejection};
 use units::{Bytes, DeviceId, TierId, VolumeId};
 
 use crate::arrange::{Arranger, Pending};
-use crate::ledger::tier_now;
+use crate::ledger::{device_now, tier_now};
 use crate::{Context, Ledger, Wish};
 
 /// Every volume on a draining tier is to leave, also one whose load is not known: to where its strategy or a rule wants it,
@@ -22,7 +22,10 @@ pub(crate) fn drain(context: &Context<'_>, wishes: &mut Vec<Wish>) {
         }
         let i = position(context, wishes, volume);
         let wish = &mut wishes[i];
-        let wanted = Some(wish.tier).filter(|t| *t != here);
+        // Where a strategy wants a part of it says nothing of the whole.
+        let parted = wish.extents.is_some() || wish.here != device_now(facts, volume);
+        wish.whole(facts);
+        let wanted = Some(wish.tier).filter(|t| *t != here && !parted);
         let near = outwards(facts, here);
         let near = near.into_iter().filter(|t| Some(*t) != wanted);
         let tiers: Vec<TierId> = wanted.into_iter().chain(near).collect();
@@ -34,7 +37,7 @@ pub(crate) fn drain(context: &Context<'_>, wishes: &mut Vec<Wish>) {
         // Without an open tier it is held, by what refuses the first one.
         match open.first().or(tiers.first()) {
             Some(tier) if wanted == Some(*tier) => {}
-            Some(tier) => leave_for(wish, *tier),
+            Some(tier) => leave_for(facts, wish, *tier),
             None => wish.refused = Some(nowhere(facts, volume)),
         }
         let gib = facts.volumes[volume.index()].size.as_f64() / (1u64 << 30) as f64;
@@ -93,12 +96,12 @@ fn send_away(
         return; // a rule keeps it: its own tier at least is always permitted
     };
     let mut wish = old.clone();
-    leave_for(&mut wish, *first);
+    leave_for(facts, &mut wish, *first);
     wish.goal = Goal::Space;
     wish.reason = reason.clone();
     wish.elsewhere = tiers;
     wish.refused = None;
-    let stays = old.tier == tier_now(facts, volume);
+    let stays = !old.moves(facts);
     let old = std::mem::replace(&mut pending.wishes[i], wish);
     match arranger.accept(&[i], &pending.wishes) {
         Ok(_) => {
@@ -114,8 +117,10 @@ fn send_away(
 }
 
 /// Turns a wish towards another tier, of which nothing was predicted.
-fn leave_for(wish: &mut Wish, tier: TierId) {
+fn leave_for(facts: &Facts, wish: &mut Wish, tier: TierId) {
+    wish.whole(facts);
     wish.tier = tier;
+    wish.device = None;
     wish.effect = Effect::default();
     wish.value = 0.0;
     wish.device_share = 0.0;

@@ -8,7 +8,6 @@ use model::{Facts, Goal, Rejection, VolumeFacts};
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
-use crate::ledger::tier_now;
 use crate::{Context, Wish};
 
 /// Since when a strategy has wanted a volume on the same tier.
@@ -111,7 +110,7 @@ fn refuse_without_beneficiary(facts: &Facts, wishes: &mut [Wish]) {
         }
         let in_vain = |w: &&mut Wish| {
             let slower = promise(w).is_some_and(|(before, after)| after > before);
-            let from = tier_now(facts, w.volume);
+            let from = facts.topology.tier_of(w.here);
             pending(facts, w)
                 && w.goal == Goal::Latency
                 && slower

@@ -246,6 +246,20 @@ impl<'a> Ledger<'a> {
         self.fits_when_empty(tier, v.size)
     }
 
+    /// The same for a part of a volume that no rule binds.
+    pub fn permits_part(
+        &self,
+        volume: VolumeId,
+        tier: TierId,
+        size: Bytes,
+    ) -> Result<(), Rejection> {
+        if self.facts.moves.iter().any(|m| m.volume == volume) {
+            return Err(Rejection::MoveUnderWay);
+        }
+        self.takes_data(tier)?;
+        self.fits_when_empty(tier, size)
+    }
+
     /// The devices of a tier that have room for a volume which is nowhere yet; the filter that refuses, with its numbers. Of a device's
     /// space only the share counts that may be planned with, whatever was assigned in this decision.
     pub fn admits_new(&self, tier: TierId, size: Bytes) -> Result<Vec<DeviceId>, Rejection> {
@@ -332,10 +346,14 @@ impl<'a> Ledger<'a> {
     }
 }
 
-/// The tier that holds a volume now (its target, while it is being moved).
-pub(crate) fn tier_now(facts: &Facts, volume: VolumeId) -> TierId {
+/// The device that holds a volume, or most of it, now (its target, while it is being moved).
+pub(crate) fn device_now(facts: &Facts, volume: VolumeId) -> DeviceId {
     let whole = |m: &&model::RunningMove| m.volume == volume && m.extents.is_none();
     let moving = facts.moves.iter().find(whole);
-    let device = moving.map_or(facts.volumes[volume.index()].device, |m| m.to);
-    facts.topology.tier_of(device)
+    moving.map_or(facts.volumes[volume.index()].device, |m| m.to)
+}
+
+/// The tier of that.
+pub(crate) fn tier_now(facts: &Facts, volume: VolumeId) -> TierId {
+    facts.topology.tier_of(device_now(facts, volume))
 }

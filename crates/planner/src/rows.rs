@@ -14,7 +14,7 @@ pub(crate) fn report_row(
 ) -> VolumeReport {
     let name = |t: TierId| facts.topology.tier(t).name.clone();
     let volume = &facts.volumes[wish.volume.index()];
-    let here = facts.topology.tier_of(volume.device);
+    let here = facts.topology.tier_of(wish.here);
     let mut options = wish.options;
     let mut set = |tier: TierId, verdict: Verdict| {
         let wanted = name(tier);

@@ -3,7 +3,7 @@
 use model::{AffinityKind, Effect, Facts, Goal, Reason};
 use units::{TierId, VolumeId};
 
-use crate::ledger::tier_now;
+use crate::ledger::{device_now, tier_now};
 use crate::{Context, Wish};
 
 /// A pinned volume goes to its tier whatever the strategy thinks of it.
@@ -64,6 +64,8 @@ fn pin_wish(facts: &Facts, volume: VolumeId, tier: TierId) -> Wish {
         effect: Effect::default(),
         // Rules come before latency, whatever the size.
         device: None,
+        here: device_now(facts, volume),
+        extents: None,
         relieves: false,
         value: 1e6 * (size.as_f64() / (1u64 << 30) as f64).max(1.0),
         device_share: 0.0,

@@ -14,7 +14,7 @@ use units::{DeviceId, TierId, VolumeId};
 
 use crate::assign::{Placement, Problem};
 use crate::extents::ExtentReason;
-use crate::ledger::tier_now;
+use crate::ledger::device_now;
 use crate::place::{DeviceOption, Newcomer};
 
 /// What a strategy may look at.
@@ -37,6 +37,10 @@ pub struct Wish {
     pub tier: TierId,
     /// The device of that tier, where the strategy has one in mind; another of the tier's where that one has no room.
     pub device: Option<DeviceId>,
+    /// Where that of it is which is placed; its target, while it is being moved.
+    pub here: DeviceId,
+    /// What of it is to move, all of it on `here`; none is the whole volume.
+    pub extents: Option<ExtentRanges>,
     /// What a move there is for.
     pub goal: Goal,
     /// Why, if that is another tier.
@@ -62,22 +66,28 @@ pub struct Wish {
 }
 
 impl Wish {
-    /// Whether it is for another place than the volume's: another tier, or another device of its own.
+    /// Whether it is for another place than where it is: another tier, or another device of its own.
     pub(crate) fn moves(&self, facts: &Facts) -> bool {
-        let elsewhere = |d: DeviceId| {
-            let bound_for = facts.moves.iter().rfind(|m| m.volume == self.volume);
-            d != bound_for.map_or(facts.volumes[self.volume.index()].device, |m| m.to)
-        };
-        self.tier != tier_now(facts, self.volume) || self.device.is_some_and(elsewhere)
+        let elsewhere = self.device.is_some_and(|d| d != self.here);
+        self.tier != facts.topology.tier_of(self.here) || elsewhere
+    }
+
+    /// A wish for all of the volume, wherever its extents are.
+    pub(crate) fn whole(&mut self, facts: &Facts) {
+        self.here = device_now(facts, self.volume);
+        self.extents = None;
     }
 
     /// To stay, with nothing known about any tier.
     pub fn stay(context: &Context<'_>, volume: VolumeId) -> Self {
         let facts = context.facts;
+        let here = device_now(facts, volume);
         Self {
             volume,
-            tier: tier_now(facts, volume),
+            tier: facts.topology.tier_of(here),
             device: None,
+            here,
+            extents: None,
             goal: Goal::Latency,
             reason: Reason::pinned(),
             effect: Effect::default(),

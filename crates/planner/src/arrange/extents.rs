@@ -147,8 +147,8 @@ impl Placing<'_, '_> {
         if facts.moves.iter().any(|m| m.volume == wish.volume) {
             return Some(Rejection::MoveUnderWay);
         }
-        let whole = |m: &Move| m.volume == wish.volume && m.extents.is_none();
-        if moves.iter().any(whole) {
+        let moves_already = |m: &Move| m.volume == wish.volume;
+        if moves.iter().any(moves_already) {
             return Some(Rejection::WholeVolume);
         }
         let why = stays_whole(policy, wish.volume).filter(|_| wish.goal == Goal::Latency);

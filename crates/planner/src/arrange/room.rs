@@ -10,13 +10,14 @@ impl Arranger<'_> {
     /// The device of the tier with room, least load, most free space; another than its own.
     pub(super) fn choose_device(&self, wish: &Wish, tier: TierId) -> Result<DeviceId, Rejection> {
         let volume = &self.facts.volumes[wish.volume.index()];
-        let need = |d: &DeviceId| self.footprint.elsewhere(wish.volume, *d);
+        let need = |d: &DeviceId| self.brought_by(wish, *d);
+        let own = wish.extents.as_ref().map_or(volume.device, |_| wish.here);
         let devices = &self.facts.topology.tier(tier).devices;
         let room = |d: &DeviceId| self.space[d.index()].later - self.kept_free(*d, wish.goal);
         let mut apart = None;
         let best = devices
             .iter()
-            .filter(|d| **d != volume.device && room(d) >= i128::from(need(d).0))
+            .filter(|d| **d != own && room(d) >= i128::from(need(d).0))
             .filter(|d| match self.meets_on(wish.volume, **d) {
                 None => true,
                 Some(other) => {
@@ -48,7 +49,7 @@ impl Arranger<'_> {
         }
         let most = devices
             .iter()
-            .filter(|d| **d != volume.device)
+            .filter(|d| **d != own)
             .map(|d| room(d).max(0))
             .max()
             .unwrap_or(0);
@@ -59,10 +60,9 @@ impl Arranger<'_> {
             let free = capacity
                 .saturating_sub(facts.used)
                 .saturating_sub(facts.reserved);
-            *d != volume.device
-                && i128::from(free.0) - self.kept_free(*d, wish.goal) >= i128::from(need(d).0)
+            *d != own && i128::from(free.0) - self.kept_free(*d, wish.goal) >= i128::from(need(d).0)
         });
-        let need = volume.size;
+        let need = self.bytes_of(wish);
         // It would fit into what is free now, but other moves of this plan take that.
         Err(if empty {
             Rejection::TransientSpace { need, most_free }

@@ -31,6 +31,8 @@ mod seen;
 mod target;
 #[cfg(test)]
 mod tests;
+mod touched;
+mod view;
 mod ways;
 
 use std::collections::BTreeMap;
@@ -40,13 +42,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::VolumeId;
 
-use crate::{ConfigError, Context, DeviceOption, Draft, Newcomer, Strategy, Wish};
+use crate::{ConfigError, Context, DeviceOption, Draft, Granularity, Newcomer, Strategy, Wish};
 
 use history::History;
 use learned::{DeviceNow, Learned};
 use rates::{Aim, Part, Rates};
 use reasons::Reasons;
 use search::{Bundle, Moved, Offer, Search};
+use touched::Touched;
+use view::View;
 
 /// The strategy. See the module's page.
 pub struct Terrace {
@@ -80,6 +84,8 @@ impl TerraceConfig {
 pub struct TerraceState {
     /// Loads of volumes.
     volumes: BTreeMap<String, History>,
+    /// What was asked of extents, by volume.
+    touched: BTreeMap<String, Touched>,
     /// What devices turned out to be.
     learned: Learned,
     /// Bundles that were decided, as volumes and devices, until all of their moves have begun.
@@ -123,7 +129,8 @@ impl Account {
 
 impl TerraceState {
     /// With the epoch that has just ended, of the volumes that there are; and what devices were like in it.
-    fn absorbed(&self, facts: &model::Facts, rates: &Rates) -> (Self, Vec<DeviceNow>) {
+    fn absorbed(&self, view: &View<'_>, rates: &Rates) -> (Self, Vec<DeviceNow>) {
+        let facts: &model::Facts = &view.facts;
         let (learned, mut now) = self.learned.absorbed(facts);
         for name in self.left(facts) {
             let of = facts.topology.devices.iter().zip(&mut now);
@@ -132,6 +139,7 @@ impl TerraceState {
         }
         let mut next = Self {
             volumes: BTreeMap::new(),
+            touched: view.touched.clone(),
             learned,
             decided: self.decided.clone(),
             ahead_left: self.ahead_left,
@@ -159,7 +167,9 @@ impl TerraceState {
                 .is_some_and(|d| facts.topology.device(*d).name == device)
         };
         let each = self.volumes.iter().map(|(name, h)| (name, h.device()));
-        each.filter(|(name, device)| !stays(name, device))
+        let loaded = each.filter(|(name, _)| !view::is_rest(name));
+        loaded
+            .filter(|(name, device)| !stays(name, device))
             .map(|(_, device)| device)
             .collect()
     }
@@ -180,6 +190,7 @@ impl Strategy for Terrace {
     const NAME: &'static str = "terrace";
     const SUMMARY: &'static str =
         "keeps objectives: forecast violations and regret against the price of moves";
+    const GRANULARITY: Granularity = Granularity::Extent;
 
     fn new(config: TerraceConfig) -> Result<Self, ConfigError> {
         match config.rates.fault() {
@@ -193,16 +204,23 @@ impl Strategy for Terrace {
     }
 
     fn plan(&self, context: &Context<'_>, state: &TerraceState, draft: &mut Draft) -> TerraceState {
-        let facts = context.facts;
-        let (mut next, _) = state.absorbed(facts, &self.config.rates);
-        if !facts.placement_due {
+        let view = self.view(context, state);
+        let (mut next, _) = state.absorbed(&view, &self.config.rates);
+        if !context.facts.placement_due {
             return next;
         }
+        let volumes = context.facts.volumes.len();
+        let context = &Context {
+            facts: &view.facts,
+            ..*context
+        };
+        let facts = context.facts;
         let histories = next.histories(facts);
         let ahead = self.ahead(context, state.ahead_left);
-        let mut search = Search::new(context, &histories, &next.learned, &self.config, ahead);
+        let config = &self.config;
+        let mut search = Search::new(context, &view, &histories, &next.learned, config, ahead);
         let bundles = search.bundles(&known(facts, &state.decided));
-        let mut wishes: Vec<Wish> = (0..facts.volumes.len())
+        let mut wishes: Vec<Wish> = (0..volumes)
             .map(|i| stay(context, &search, VolumeId::from_index(i)))
             .collect();
         let named = |m: &Moved| {
@@ -217,6 +235,7 @@ impl Strategy for Terrace {
         for (rank, bundle) in bundles.iter().enumerate() {
             wish(context, &search, (bundle, rank), sigma, &mut wishes);
         }
+        follow(context, &search, &mut wishes);
         Reasons::new(&search).say(&mut wishes);
         let ahead_left = search.ahead_left;
         next.decided = decided;
@@ -239,7 +258,10 @@ impl Strategy for Terrace {
                 let volume = &facts.volumes[m.volume];
                 let to = &facts.topology.device(m.to).name;
                 let from = &facts.topology.device(volume.device).name;
-                let predicted_us = wishes[m.volume].effect.latency_after_us;
+                let predicted_us = match view.is_rest(m.volume) {
+                    true => None,
+                    false => wishes[m.volume].effect.latency_after_us,
+                };
                 let history = next.volumes.get_mut(&volume.name);
                 let history = history.expect("inserted before");
                 history.planned(facts.at, from, to, predicted_us);
@@ -262,14 +284,28 @@ impl Strategy for Terrace {
         newcomer: &Newcomer,
     ) -> Option<Vec<DeviceOption>> {
         // Of an epoch that no decision has seen yet, too.
-        let (known, now) = state.absorbed(context.facts, &self.config.rates);
+        let view = self.view(context, state);
+        let (known, now) = state.absorbed(&view, &self.config.rates);
+        let context = &Context {
+            facts: &view.facts,
+            ..*context
+        };
         let histories = known.histories(context.facts);
-        let search = Search::new(context, &histories, &known.learned, &self.config, 0.0);
+        let (learned, config) = (&known.learned, &self.config);
+        let search = Search::new(context, &view, &histories, learned, config, 0.0);
         Some(place::options(&search, &now, newcomer))
     }
 }
 
 impl Terrace {
+    /// What is placed, with what was asked of extents up to now.
+    fn view<'a>(&self, context: &Context<'a>, state: &TerraceState) -> View<'a> {
+        match self.config.has(Part::Extents) {
+            true => View::new(context, &state.touched),
+            false => View::whole(context.facts),
+        }
+    }
+
     /// What there is for moves in advance at this plan, of what was left after the last one.
     fn ahead(&self, context: &Context<'_>, left: Option<f64>) -> f64 {
         let facts = context.facts;
@@ -329,14 +365,21 @@ fn wish(
     let facts = context.facts;
     for (m, after) in bundle.offer.moves.iter().zip(&bundle.after_us) {
         let v = &facts.volumes[m.volume];
-        let wish = &mut wishes[m.volume];
+        let of = search.view.volume(m.volume);
+        let wish = &mut wishes[of];
         wish.tier = facts.topology.tier_of(m.to);
         wish.device = Some(m.to);
+        wish.here = v.device;
+        wish.extents = search.view.extents(m.volume).cloned();
         // In the order of bundles, whatever their bytes.
-        wish.value = (1000.0 - rank as f64) * v.size.as_f64() / (1u64 << 30) as f64;
+        let size = search.view.real.volumes[of].size;
+        wish.value = (1000.0 - rank as f64) * size.as_f64() / (1u64 << 30) as f64;
         wish.device_share = search.use_of(m.volume, m.to);
         wish.relieves = bundle.relieves;
-        wish.reason = reason(bundle, m.volume, facts);
+        wish.reason = reason(bundle, m.volume, search.view);
+        if search.view.is_rest(m.volume) {
+            continue; // nobody is faster or slower for it
+        }
         let before = v.measured.and_then(|m| m.latency_mean_us());
         wish.effect = Effect {
             latency_before_us: before,
@@ -348,8 +391,41 @@ fn wish(
     }
 }
 
+/// What is in use of a volume follows to where most of that is, where too many requests go to it elsewhere: it was decided already where that is.
+fn follow(context: &Context<'_>, search: &Search<'_>, wishes: &mut [Wish]) {
+    let facts = context.facts;
+    let mut free: Vec<i128> = search.at.free.clone();
+    for (v, wish) in wishes.iter_mut().enumerate() {
+        let volume = &facts.volumes[v];
+        let Some(strays) = search.view.strays(v).filter(|_| !search.done[v]) else {
+            continue;
+        };
+        let class = &facts.classes[volume.class.index()];
+        let (to, bytes) = (volume.device, i128::from(strays.bytes.0));
+        let room = &mut free[to.index()];
+        if !touched::astray(strays.share, class.target)
+            || *room < bytes
+            || !search.permitted(v, to.index())
+            || search.rests(v).is_some()
+        {
+            continue;
+        }
+        *room -= bytes;
+        wish.here = strays.on;
+        wish.extents = Some(strays.extents.clone());
+        (wish.tier, wish.device) = (facts.topology.tier_of(to), Some(to));
+        let text = format!(
+            "{:.1} % of its requests go to {} that are not where the rest of what it uses is",
+            100.0 * strays.share,
+            strays.bytes
+        );
+        wish.reason = Reason::new("follows", text).with("share", strays.share);
+    }
+}
+
 /// Why a volume of a bundle moves.
-fn reason(bundle: &Bundle, volume: usize, facts: &model::Facts) -> Reason {
+fn reason(bundle: &Bundle, volume: usize, view: &View<'_>) -> Reason {
+    let facts: &model::Facts = &view.facts;
     let offer = &bundle.offer;
     let first = offer.moves[0].volume;
     let (gain, price) = (offer.gain, offer.price);
@@ -378,7 +454,13 @@ fn reason(bundle: &Bundle, volume: usize, facts: &model::Facts) -> Reason {
         true => "it is made in advance, for loads that may come".to_owned(),
         false => format!("{:.1} have been missed by staying", offer.regret),
     };
-    let text = format!("{text}; the price is {price:.1}, {paid}");
+    let size = facts.volumes[volume].size;
+    let what = match (view.extents(volume), view.is_rest(volume)) {
+        (None, _) => String::new(),
+        (_, true) => format!("; of it move the {size} that are hardly used"),
+        (_, false) => format!("; of it move the {size} that carry its load"),
+    };
+    let text = format!("{text}; the price is {price:.1}, {paid}{what}");
     Reason::new(kind, text)
         .with("gain_s", model::ReasonValue::Number(gain))
         .with("price_s", model::ReasonValue::Number(price))

@@ -7,3 +7,4 @@ mod goals;
 mod place;
 mod support;
 mod terrace;
+mod terrace_extents;

@@ -30,10 +30,12 @@ pub enum Part {
     Target,
     /// What came of what was promised of moves before.
     Promises,
+    /// Extents: without it volumes are placed whole.
+    Extents,
 }
 
 impl Part {
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::Room,
         Self::Devices,
         Self::Volumes,
@@ -42,6 +44,7 @@ impl Part {
         Self::Waits,
         Self::Target,
         Self::Promises,
+        Self::Extents,
     ];
 }
 

@@ -20,10 +20,11 @@ use super::placement::Placement;
 use super::rates::{Cost, Part, Rates};
 use super::reasons::told;
 use super::seen::Seen;
+use super::view::View;
 use super::ways::Goal;
 use crate::Context;
 use crate::ledger::plannable;
-use crate::rate::copy_bandwidth;
+use crate::rate::{copy_bandwidth, extents_bandwidth};
 
 /// Bundles of one plan.
 const BUNDLES_MAX: usize = 12;
@@ -141,6 +142,7 @@ pub(super) enum Gate {
 /// The search for one plan.
 pub(super) struct Search<'a> {
     pub(super) context: &'a Context<'a>,
+    pub(super) view: &'a View<'a>,
     pub(super) histories: &'a [&'a History],
     pub(super) learned: &'a Learned,
     pub(super) config: &'a TerraceConfig,
@@ -218,6 +220,7 @@ impl Goal for Towards<'_, '_> {
 impl<'a> Search<'a> {
     pub(super) fn new(
         context: &'a Context<'a>,
+        view: &'a View<'a>,
         histories: &'a [&'a History],
         learned: &'a Learned,
         config: &'a TerraceConfig,
@@ -227,17 +230,18 @@ impl<'a> Search<'a> {
         let devices = facts.topology.devices.len();
         let mut place: Vec<usize> = facts.volumes.iter().map(|v| v.device.index()).collect();
         let mut done: Vec<bool> = facts.volumes.iter().map(|v| v.measured.is_none()).collect();
-        let moving = facts.moves.iter().filter(|m| m.extents.is_none());
-        for m in moving.clone() {
-            place[m.volume.index()] = m.to.index(); // where it will be
-            done[m.volume.index()] = true;
+        let moving = view.moves().filter(|(m, _)| m.extents.is_none());
+        for (m, _) in moving.clone() {
+            let v = m.volume.index();
+            place[v] = m.to.index(); // where it will be
+            done[v] = true;
+            view.others(v).for_each(|other| done[other] = true);
         }
         let left = |d: usize| plannable(facts, policy, DeviceId::from_index(d));
         let mut free: Vec<i128> = (0..devices).map(left).collect();
         let free_now = free.clone();
-        for m in moving.clone() {
+        for (m, size) in moving.clone() {
             // What is still to be copied has left when the copy ends, which whoever comes has to wait for.
-            let size = facts.volumes[m.volume.index()].size;
             let coming = facts.devices[m.to.index()].reserved;
             free[m.from.index()] += i128::from(size.min(coming).0);
         }
@@ -247,6 +251,7 @@ impl<'a> Search<'a> {
         let at = Placement::new(&forecast, place, free);
         let mut search = Self {
             context,
+            view,
             histories,
             learned,
             config,
@@ -262,7 +267,7 @@ impl<'a> Search<'a> {
             done,
             seen: Seen::new(facts.volumes.len(), devices),
         };
-        for m in moving {
+        for (m, _) in moving {
             let v = m.volume.index();
             let left = learned.left_s(&facts.volumes[v].name, facts.at);
             let left = left.unwrap_or_else(|| search.planned_s(v, m.to));
@@ -301,7 +306,10 @@ impl<'a> Search<'a> {
     /// Seconds that a copy takes at the planned rate.
     pub(super) fn planned_s(&self, v: usize, to: DeviceId) -> f64 {
         let Context { facts, policy, .. } = *self.context;
-        let rate = copy_bandwidth(facts, policy, VolumeId::from_index(v), to);
+        let rate = match self.view.extents(v) {
+            Some(_) => extents_bandwidth(facts, policy, facts.volumes[v].device, to),
+            None => copy_bandwidth(facts, policy, VolumeId::from_index(v), to),
+        };
         rate.time_for(facts.volumes[v].size).as_secs_f64()
     }
 
@@ -408,6 +416,9 @@ impl<'a> Search<'a> {
                 self.copying_s[d] = self.copying_s[d].max(t.ends_s);
             }
             self.done[m.volume] = true;
+            // One move of a volume at a time.
+            let others = self.view.others(m.volume);
+            others.for_each(|other| self.done[other] = true);
         }
         let touched = self.at.make(&self.forecast, moves);
         self.seen.forget(&touched, &self.at);

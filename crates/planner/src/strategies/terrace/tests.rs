@@ -386,7 +386,12 @@ fn parts_of_a_cost_are_its_sum_and_bounds_are_those_of_its_spread() {
 
 /// What is remembered after an epoch of an array, as it is stored.
 fn absorbed(before: &TerraceState, facts: &Facts) -> TerraceState {
-    before.absorbed(facts, &super::rates::Rates::default()).0
+    before
+        .absorbed(
+            &super::view::View::whole(facts),
+            &super::rates::Rates::default(),
+        )
+        .0
 }
 
 #[test]

@@ -63,7 +63,7 @@ impl Search<'_> {
             let relief = self.relief(at, seen, v);
             (goal.most(v, relief), relief, v)
         };
-        let open = (0..at.of.len()).filter(|v| !self.done[*v]);
+        let open = (0..at.of.len()).filter(|v| !self.done[*v] && !self.view.is_rest(*v));
         let mut volumes: Vec<(f64, f64, usize)> =
             open.map(reliefs).filter(|(most, ..)| *most > 0.0).collect();
         volumes.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.2.cmp(&b.2)));
@@ -142,7 +142,10 @@ impl Search<'_> {
     ) -> Vec<Moved> {
         let (v, to) = (first.volume, first.to.index());
         let size = |v: usize| self.forecast.size(v);
-        let stays = |u: &usize| !self.done[*u] && at.free[to] + size(*u) >= size(v);
+        let stays = |u: &usize| {
+            let same = self.view.volume(*u) == self.view.volume(v);
+            !self.done[*u] && !same && at.free[to] + size(*u) >= size(v)
+        };
         let mut others: Vec<usize> = at.on[to].volumes.iter().copied().filter(stays).collect();
         let weight = |u: &usize| self.forecast.class(*u).weight;
         others.sort_by(|a, b| {
