@@ -391,7 +391,8 @@ fn wish(
     }
 }
 
-/// What is in use of a volume follows to where most of that is, where too many requests go to it elsewhere: it was decided already where that is.
+/// What comes into use of a volume follows to where the rest of that is, where too many requests go to it elsewhere and the volume would miss more
+/// there: it was decided already where that is. What is in use on a better device stays there.
 fn follow(context: &Context<'_>, search: &Search<'_>, wishes: &mut [Wish]) {
     let facts = context.facts;
     let mut free: Vec<i128> = search.at.free.clone();
@@ -403,7 +404,10 @@ fn follow(context: &Context<'_>, search: &Search<'_>, wishes: &mut [Wish]) {
         let class = &facts.classes[volume.class.index()];
         let (to, bytes) = (volume.device, i128::from(strays.bytes.0));
         let room = &mut free[to.index()];
+        let [here, there] = [strays.on, to].map(|d| search.own_cost(v, d.index()).sum());
+        let price = search.part_price(strays.bytes);
         if !touched::astray(strays.share, class.target)
+            || (here - there) * search.horizon_s() <= price
             || *room < bytes
             || !search.permitted(v, to.index())
             || search.rests(v).is_some()

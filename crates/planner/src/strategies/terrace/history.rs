@@ -257,12 +257,15 @@ impl History {
         let bare = Latency::of(spec, &load, 0.0, Wait::default()).mean_us * slow;
         let slower = sample.mean_us.unwrap_or(0.0) / bare.max(1e-3);
         let hidden = libm::pow(slower.max(1.0), HIDDEN_POWER).min(HIDDEN_MAX);
+        let kept = self.demand * DEMAND_KEEPS;
         self.demand = match (sample.held_up, self.seen_free) {
-            (true, true) => sample.total().max(self.demand * DEMAND_KEEPS),
-            (true, false) => (sample.total() * hidden).max(self.demand * DEMAND_KEEPS),
+            (true, false) => (sample.total() * hidden).max(kept),
+            (true, true) => sample.total().max(kept),
+            // While a copy goes on some of its requests may have been held up elsewhere.
+            (false, _) if now.disturbed => sample.total().max(kept),
             (false, _) => sample.total(),
         };
-        self.seen_free |= !full && known;
+        self.seen_free |= !full && known && !now.disturbed;
         let moved = v
             .last_moved
             .is_some_and(|at| facts.at.saturating_sub(at).0 <= AFTER_MOVE * m.window.0);

@@ -9,7 +9,7 @@
 //! ```
 
 use model::MissedParts;
-use units::{DeviceId, TierId, VolumeId};
+use units::{Bytes, DeviceId, TierId, VolumeId};
 
 use super::TerraceConfig;
 use super::crowd::Costs;
@@ -111,6 +111,10 @@ pub(super) struct Bundle {
     pub decided: bool,
     /// The first leaves for the sake of others.
     pub relieves: bool,
+}
+
+fn gib(bytes: Bytes) -> f64 {
+    bytes.as_f64() / (1u64 << 30) as f64
 }
 
 /// Why a bundle is not made.
@@ -506,8 +510,16 @@ impl<'a> Search<'a> {
 
     /// What a volume's bytes cost.
     pub(super) fn bytes_price(&self, v: usize) -> f64 {
-        let bytes = self.context.facts.volumes[v].size.as_f64();
-        bytes / (1u64 << 30) as f64 * self.config.rates.gib
+        let size = self.context.facts.volumes[v].size;
+        match self.view.extents(v) {
+            Some(_) => self.part_price(size),
+            None => self.config.rates.gib * gib(size),
+        }
+    }
+
+    /// What the bytes of a part of a volume cost: a move is not made for less than a GiB's would be because little has to move.
+    pub(super) fn part_price(&self, size: Bytes) -> f64 {
+        self.config.rates.gib * gib(size).max(1.0)
     }
 
     /// What a copy that takes so long costs: what it takes from guests, and its bytes.

@@ -8,8 +8,10 @@ use units::DeviceId;
 const BUCKETS_MAX: u32 = 512;
 /// Epochs of which it is known what was asked for, out of the last 32 with requests, from which a part of a volume is in use: a scan comes by once.
 const IN_USE: u32 = 2;
-/// What an epoch keeps of the share of requests that went elsewhere.
+/// What an epoch keeps of what is known of requests that went elsewhere.
 const KEEPS: f64 = 0.8;
+/// Requests that are taken to have gone elsewhere unseen: of few requests not much is known.
+const UNSEEN: f64 = 2.0;
 /// Epochs after which that is known.
 const EPOCHS_MIN: u32 = 4;
 /// Share of a percentile's tail that requests to what is not in use may be, ...
@@ -29,8 +31,9 @@ pub(super) struct Touched {
     epochs: Vec<u32>,
     /// Epochs with requests so far.
     seen: u32,
-    /// Share of requests that went to what was not in use, of late.
+    /// Requests of late that went to what was not in use when they came, and all of them.
     elsewhere: f64,
+    requests: f64,
 }
 
 /// Neighbouring extents in one place and one part of their volume.
@@ -95,11 +98,8 @@ impl Touched {
         if self.seen >= IN_USE {
             let unused = |t: &&(usize, u64)| self.epochs[t.0].count_ones() < IN_USE;
             let elsewhere: u64 = touched.iter().filter(unused).map(|t| t.1).sum();
-            let share = elsewhere as f64 / total as f64;
-            self.elsewhere = match self.seen == IN_USE {
-                true => share,
-                false => KEEPS * self.elsewhere + (1.0 - KEEPS) * share,
-            };
+            self.elsewhere = KEEPS * self.elsewhere + elsewhere as f64;
+            self.requests = KEEPS * self.requests + total as f64;
         }
         self.epochs.iter_mut().for_each(|e| *e <<= 1);
         touched.iter().for_each(|t| self.epochs[t.0] |= 1);
@@ -108,7 +108,8 @@ impl Touched {
 
     /// Whether what is in use can be taken for all of a volume with such an objective.
     pub(super) fn holds(&self, target: Option<Objective>) -> bool {
-        self.seen >= IN_USE + EPOCHS_MIN && self.elsewhere <= elsewhere_max(target)
+        let elsewhere = (self.elsewhere + UNSEEN) / self.requests.max(1.0);
+        self.seen >= IN_USE + EPOCHS_MIN && elsewhere <= elsewhere_max(target)
     }
 
     /// Its extents that have a place, in order.

@@ -19,8 +19,9 @@ use crate::extents::layout::stays_whole;
 
 /// Follows the name of a volume in those of pieces of its rest; no name has it.
 const REST: char = '\u{0}';
-/// Share of its bytes in use from which a volume is placed whole.
+/// Share of its bytes in use from which a volume is placed whole; and bytes that have to be in no use for it to be placed in parts.
 const WHOLE: f64 = 0.75;
+const UNUSED_MIN: u64 = 1 << 30;
 /// Pieces of a rest, each half of what is left, so that hardly more has to go than there has to be room for: at most so many, and of so many bytes.
 const PIECES_MAX: usize = 6;
 const PIECE_MIN: u64 = 1 << 30;
@@ -248,7 +249,8 @@ impl<'c, 'a> Building<'c, 'a> {
         let written: u64 = devices.iter().map(|h| h.all).sum();
         let in_use: u64 = devices.iter().map(|h| h.in_use).sum();
         let target = facts.classes[v.class.index()].target;
-        let parts = touched.holds(target) && (in_use as f64) < WHOLE * written as f64;
+        let much = in_use as f64 >= WHOLE * written as f64 || written - in_use < UNUSED_MIN;
+        let parts = touched.holds(target) && !much;
         let here = home.device;
         let mine = |r: &&Run| r.device == here && (!parts || r.in_use());
         let mine: Vec<Run> = runs.iter().filter(mine).copied().collect();
