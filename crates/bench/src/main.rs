@@ -86,7 +86,7 @@ const BENCHES: &[Bench] = &[
     Bench("plan-speed", "[VOLUMES [TIERS [RUNS]]]", plan_speed::main),
     Bench(
         "plan-objectives",
-        "[VOLUMES [TIERS [RUNS]]]",
+        "[VOLUMES [TIERS [RUNS [DEVICES [IN_USE]]]]]",
         plan_speed::objectives,
     ),
     Bench("replay-speed", "[REQUESTS]", replay_speed::main),

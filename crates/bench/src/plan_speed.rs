@@ -1,15 +1,17 @@
 //! How long a decision about many volumes takes, and how far its assignment is from the bound.
 //!
 //! `plan-speed [VOLUMES [TIERS [RUNS [DEVICES]]]]`, DEVICES by tier, for `bench/plan.sh`, and with the same arguments `plan-objectives`, for
-//! `bench/plan-objectives.sh`, of the strategy that keeps objectives. Each run is a new inventory: loads over four orders of
+//! `bench/plan-objectives.sh`, of the strategy that keeps objectives; there a fifth argument is the share of every volume's extents that is in
+//! use, and without it extents are not known. Each run is a new inventory: loads over four orders of
 //! magnitude, sizes over three, three classes, tiers that get larger and slower and are two thirds full.
 
 use std::time::Instant;
 
 use algo::Rng;
 use model::{
-    CalibrationWindow, Device, DeviceFacts, DeviceSpec, Facts, Flow, LatencySummary, LoadCurve,
-    Measured, Op, Policy, SloClass, Specialty, Tier, Topology, VolumeFacts,
+    CalibrationWindow, Device, DeviceFacts, DeviceSpec, ExtentFacts, ExtentHeat, ExtentPlaces,
+    Facts, Flow, LatencySummary, LoadCurve, Measured, Op, Policy, SloClass, Specialty, Tier,
+    Topology, VolumeFacts,
 };
 use planner::assign::{bound, solve};
 use planner::{build, decide};
@@ -22,7 +24,8 @@ const DEVICES: usize = 8;
 
 /// Volumes, tiers, runs and devices by tier.
 fn sizes(args: &[String]) -> (usize, usize, usize, usize) {
-    let mut args = args.iter().map(|a| a.parse::<usize>().expect("a number"));
+    let of = |a: &String| a.parse::<usize>().expect("a number");
+    let mut args = args.iter().take(4).map(of);
     (
         args.next().unwrap_or(10_000),
         args.next().unwrap_or(5),
@@ -76,7 +79,8 @@ const EPOCHS: u64 = 17;
 /// The same of `terrace`, which has seen loads come and go, and whose volumes have objectives. Without its first plan nothing is decided yet.
 pub(crate) fn objectives(args: &[String]) -> Done {
     let (volumes, tiers, runs, devices) = sizes(args);
-    println!("volumes tiers seed decide_ms absorb_ms wanted_moves");
+    let in_use = args.get(4).map(|a| a.parse::<f64>().expect("a share"));
+    println!("volumes tiers seed decide_ms absorb_ms state_kib wanted_moves");
     for seed in 0..runs as u64 {
         let mut facts = inventory(seed, volumes, (tiers, devices));
         for (i, class) in facts.classes.iter_mut().enumerate() {
@@ -84,6 +88,9 @@ pub(crate) fn objectives(args: &[String]) -> Done {
                 latency: Nanos::from_micros(3_000 >> i),
                 statistic: model::SloStatistic::P95,
             });
+        }
+        if let Some(share) = in_use {
+            facts.volumes.iter_mut().for_each(|v| known(v, share));
         }
         let usual = facts.volumes.clone();
         let mut rng = Rng::new(seed, 2);
@@ -117,9 +124,26 @@ pub(crate) fn objectives(args: &[String]) -> Done {
             }
             state = decision.state;
         }
-        println!("{volumes} {tiers} {seed} {decide_ms:.1} {absorb_ms:.1} {moves}");
+        let state_kib = state.to_json().to_string().len() as f64 / 1024.0;
+        println!(
+            "{volumes} {tiers} {seed} {decide_ms:.1} {absorb_ms:.1} {state_kib:.0} {moves}"
+        );
     }
     Ok(())
+}
+
+/// Extents of a volume, the first of which, such a share of all, get all requests.
+fn known(v: &mut VolumeFacts, share: f64) {
+    let extent = Bytes::mib(64);
+    let count = v.size.0.div_ceil(extent.0) as u32;
+    let hot = (f64::from(count) * share).ceil() as u32;
+    let requests = v.measured.map_or(0, |m| m.ios());
+    let each = requests / u64::from(hot.max(1)) + 1;
+    v.extents = Some(ExtentFacts {
+        extent,
+        places: ExtentPlaces::of_runs([(count, Some(v.device))]),
+        heat: Some(ExtentHeat::of((0..hot).map(|e| (e, each as u32)).collect())),
+    });
 }
 
 fn inventory(seed: u64, volumes: usize, (tiers, devices_per_tier): (usize, usize)) -> Facts {

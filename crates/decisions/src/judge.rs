@@ -99,7 +99,7 @@ pub struct Judged {
     pub ordered: u64,
     /// Bytes copied.
     pub bytes: u64,
-    /// Moves of whole volumes to where they came from, within ten epochs and without a cause.
+    /// Moves of volumes, or of parts of them, to where they came from, within ten epochs and without a cause.
     pub back: u64,
     /// Moves that said between what bounds the mean latency would be, and were seen to end.
     pub told: u64,
@@ -187,18 +187,24 @@ fn ordered(model: &Model, m: &MoveRecord) -> bool {
     model.policy.draining.iter().any(drained) || model.running.drains(&m.from)
 }
 
-/// Moves to where the volume came from, soon and without a cause. Emptying a tier is one.
+/// Whether two moves of a volume are of the same part of it.
+fn meets(a: &MoveRecord, b: &MoveRecord) -> bool {
+    let both = a.ranges.as_ref().zip(b.ranges.as_ref());
+    both.is_none_or(|(a, b)| a.meets(b))
+}
+
+/// Moves to where the volume, or a part of it, came from, soon and without a cause. Emptying a tier is one.
 fn moves_back(model: &Model, begun: &[&MoveRecord], offered: &Offered) -> u64 {
     let epoch_s = model.policy.epochs.migration.as_secs_f64();
     let epoch = |m: &MoveRecord| ((m.planned_s / epoch_s).round() as usize).saturating_sub(1);
     let mut back = 0;
     for (v, volume) in model.volumes.iter().enumerate() {
-        let of_volume: Vec<&&MoveRecord> = begun
-            .iter()
-            .filter(|m| m.volume == volume.name && m.extents.is_none())
-            .collect();
-        for pair in of_volume.windows(2) {
-            let [there, again] = pair else { continue };
+        let of_volume = begun.iter().filter(|m| m.volume == volume.name);
+        let of_volume: Vec<&&MoveRecord> = of_volume.collect();
+        for (i, again) in of_volume.iter().enumerate() {
+            let Some(there) = of_volume[..i].iter().rev().find(|m| meets(m, again)) else {
+                continue;
+            };
             let soon = again.planned_s - there.planned_s <= BACK_EPOCHS * epoch_s + 1e-6;
             let caused = ordered(model, again) || offered.changed(v, epoch(there), epoch(again));
             back += u64::from(again.devices.1 == there.devices.0 && soon && !caused);

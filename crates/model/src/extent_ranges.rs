@@ -123,6 +123,16 @@ impl ExtentRanges {
         false
     }
 
+    /// How many extents are in both.
+    pub fn common(&self, other: &ExtentRanges) -> u32 {
+        let shared = |(first, end): &(u32, u32)| {
+            let after = other.ranges.partition_point(|r| r.1 <= *first);
+            let met = other.ranges[after..].iter().take_while(|r| r.0 < *end);
+            met.map(|r| r.1.min(*end) - r.0.max(*first)).sum::<u32>()
+        };
+        self.ranges.iter().map(shared).sum()
+    }
+
     /// The extents, rising.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.from(0)
@@ -255,6 +265,19 @@ mod tests {
         for (a, b, meet) in pairs {
             assert_eq!(ranges(a).meets(&ranges(b)), meet, "{a} {b}");
             assert_eq!(ranges(b).meets(&ranges(a)), meet, "{b} {a}");
+        }
+    }
+
+    #[test]
+    fn what_two_choices_share_is_counted() {
+        for (a, b, common) in [
+            ("0-9", "3-4,8-20", 4),
+            ("0-9", "10-20", 0),
+            ("1,3,5", "0-9", 3),
+            ("5", "5", 1),
+        ] {
+            assert_eq!(ranges(a).common(&ranges(b)), common, "{a} and {b}");
+            assert_eq!(ranges(b).common(&ranges(a)), common, "{b} and {a}");
         }
     }
 

@@ -67,6 +67,18 @@ impl VolumeFacts {
             None => vec![(self.device, self.size)],
         }
     }
+
+    /// Bytes that a move of all of it moves: those of its extents that have a place, where they are known. A volume that was never written counts
+    /// as one extent.
+    pub fn taken(&self) -> Bytes {
+        match &self.extents {
+            Some(e) => {
+                let held = e.places.held(self.size, e.extent);
+                held.into_iter().map(|h| h.1).sum::<Bytes>().max(e.extent)
+            }
+            None => self.size,
+        }
+    }
 }
 
 /// Mean and percentiles of a latency, microseconds.

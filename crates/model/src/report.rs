@@ -294,8 +294,9 @@ pub enum Rejection {
         /// In words.
         why: String,
     },
-    /// It is moved as a whole in this plan.
-    WholeVolume,
+    /// Another move of it, which comes before, is in this plan.
+    #[serde(alias = "whole-volume")]
+    OtherMove,
 }
 
 impl fmt::Display for Rejection {
@@ -422,7 +423,7 @@ impl fmt::Display for Rejection {
                 "outranked: by itself a move there would save {gain_s:.1} weighted seconds and cost {price_s:.1}, but a better placement of all, or moves that are worth more, come first"
             ),
             Rejection::StaysWhole { why } => write!(f, "its extents stay together: it is {why}"),
-            Rejection::WholeVolume => f.write_str("the whole volume moves"),
+            Rejection::OtherMove => f.write_str("another move of it comes first"),
         }
     }
 }

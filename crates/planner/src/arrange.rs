@@ -184,8 +184,7 @@ impl<'a> Arranger<'a> {
         // Quantized, so that rounding in the last bit cannot change the order.
         let value = |i: &usize| {
             let wish = &wishes[*i];
-            let per_gib = wish.value
-                / (facts.volumes[wish.volume.index()].size.as_f64() / (1u64 << 30) as f64);
+            let per_gib = wish.value / facts.volumes[wish.volume.index()].taken().as_gib_f64();
             (per_gib.clamp(-1e6, 1e6) * 1e9).round() as i64
         };
         // A tier is emptied before anything else; pins have values that are above all others.
@@ -335,7 +334,7 @@ impl<'a> Arranger<'a> {
         let volume = &self.facts.volumes[wish.volume.index()];
         let part = wish.extents.as_ref().zip(volume.extents.as_ref());
         let of_part = part.and_then(|(ranges, of)| ranges.bytes(volume.size, of.extent));
-        of_part.unwrap_or(volume.size)
+        of_part.unwrap_or(volume.taken())
     }
 
     /// Bytes that it would bring to a device.

@@ -64,7 +64,7 @@ pub fn decide(
         drain(&context, &mut wishes);
         serve_rules(&context, &mut wishes);
         gate(&context, &state.holds, &mut wishes);
-        gather(&context, &mut extent_wishes);
+        gather(&context, &mut wishes, &mut extent_wishes);
     } else {
         wishes.clear();
         extent_wishes.clear();

@@ -1,14 +1,16 @@
 //! Goals that outrank a strategy's: to empty a tier, and to keep devices from filling up.
 
-use model::{Effect, Facts, Goal, Reason, Rejection};
+use model::{Effect, ExtentRanges, Facts, Goal, Reason, Rejection, VolumeFacts};
 use units::{Bytes, DeviceId, TierId, VolumeId};
 
 use crate::arrange::{Arranger, Pending};
+use crate::extents::layout::{parted, stays_whole};
 use crate::ledger::{device_now, tier_now};
 use crate::{Context, Ledger, Wish};
 
 /// Every volume on a draining tier is to leave, also one whose load is not known: to where its strategy or a rule wants it,
-/// if that is open, or to the nearest tier that is. Which of them has room is for `arrange` to find out.
+/// if that is open, or to the nearest tier that is. Which of them has room is for `arrange` to find out. Of volumes with parts elsewhere
+/// only what is there leaves (`extents::goals`).
 pub(crate) fn drain(context: &Context<'_>, wishes: &mut Vec<Wish>) {
     let Context { facts, policy, .. } = *context;
     if policy.draining.is_empty() {
@@ -17,7 +19,7 @@ pub(crate) fn drain(context: &Context<'_>, wishes: &mut Vec<Wish>) {
     let ledger = Ledger::new(context);
     for volume in (0..facts.volumes.len()).map(VolumeId::from_index) {
         let here = tier_now(facts, volume);
-        if !policy.draining.contains(&here) {
+        if !policy.draining.contains(&here) || parted(context, volume) {
             continue;
         }
         let i = position(context, wishes, volume);
@@ -40,7 +42,7 @@ pub(crate) fn drain(context: &Context<'_>, wishes: &mut Vec<Wish>) {
             Some(tier) => leave_for(facts, wish, *tier),
             None => wish.refused = Some(nowhere(facts, volume)),
         }
-        let gib = facts.volumes[volume.index()].size.as_f64() / (1u64 << 30) as f64;
+        let gib = facts.volumes[volume.index()].taken().as_gib_f64();
         // The largest first: small ones find room anywhere.
         wish.value = gib * gib;
         wish.goal = Goal::Drain;
@@ -63,23 +65,23 @@ pub(crate) fn relieve(context: &Context<'_>, arranger: &mut Arranger<'_>, pendin
             continue;
         }
         let reason = space_relief(&facts.topology.device(device).name, used_share);
-        for volume in least_used(facts, device) {
+        for volume in least_used(context, device) {
             if arranger.used_share(device) <= high {
                 break;
             }
             if !arranger.moves(volume) {
-                send_away(context, arranger, pending, volume, &reason);
+                send_away(context, arranger, pending, (volume, device), &reason);
             }
         }
     }
 }
 
-/// Moves one volume off its device, if anything has room for it.
+/// Moves a volume off a device, or what of it is there, if anything has room for it.
 fn send_away(
     context: &Context<'_>,
     arranger: &mut Arranger<'_>,
     pending: &mut Pending,
-    volume: VolumeId,
+    (volume, device): (VolumeId, DeviceId),
     reason: &Reason,
 ) {
     let facts = context.facts;
@@ -90,13 +92,20 @@ fn send_away(
         return; // a rule wants it elsewhere, and waits for room
     }
     let ledger = Ledger::new(context);
-    let mut tiers = downwards(facts, tier_now(facts, volume));
-    tiers.retain(|t| ledger.permits(volume, *t).is_ok());
+    let part = part_on(context, volume, device);
+    let mut tiers = downwards(facts, facts.topology.tier_of(device));
+    tiers.retain(|t| match &part {
+        None => ledger.permits(volume, *t).is_ok(),
+        Some((_, bytes)) => ledger.permits_part(volume, *t, *bytes).is_ok(),
+    });
     let Some(first) = tiers.first() else {
         return; // a rule keeps it: its own tier at least is always permitted
     };
     let mut wish = old.clone();
     leave_for(facts, &mut wish, *first);
+    if let Some((extents, _)) = part {
+        (wish.here, wish.extents) = (device, Some(extents));
+    }
     wish.goal = Goal::Space;
     wish.reason = reason.clone();
     wish.elsewhere = tiers;
@@ -114,6 +123,35 @@ fn send_away(
         // Its strategy wants it elsewhere anyway.
         Err(_) => pending.wishes[i] = old,
     }
+}
+
+/// What of a volume is on a device, and its bytes, if other parts of it are elsewhere and may be.
+fn part_on(
+    context: &Context<'_>,
+    volume: VolumeId,
+    device: DeviceId,
+) -> Option<(ExtentRanges, Bytes)> {
+    let Context { facts, policy, .. } = *context;
+    let v = &facts.volumes[volume.index()];
+    let extents = v.extents.as_ref()?;
+    let elsewhere = v.held().iter().any(|(d, bytes)| *d != device && bytes.0 > 0);
+    if !elsewhere || stays_whole(policy, volume).is_some() {
+        return None;
+    }
+    let mut next = 0;
+    let mut there: Vec<(u32, u32)> = vec![];
+    for (count, place) in extents.places.runs() {
+        if *place == Some(device) {
+            there.push((next, next + count));
+        }
+        next += count;
+    }
+    let there = ExtentRanges::from_ranges(there).ok()?;
+    if there.is_empty() {
+        return None;
+    }
+    let bytes = there.bytes(v.size, extents.extent)?;
+    Some((there, bytes))
 }
 
 /// Turns a wish towards another tier, of which nothing was predicted.
@@ -135,20 +173,43 @@ fn position(context: &Context<'_>, wishes: &mut Vec<Wish>, volume: VolumeId) -> 
     })
 }
 
-/// Volumes on a device whose load is known and that are not being moved, by bytes per second for each of their bytes.
-fn least_used(facts: &Facts, device: DeviceId) -> Vec<VolumeId> {
+/// Volumes with something on a device whose load is known and that are not being moved, by bytes per second for each byte there. One that stays
+/// whole counts for the device that has most of it.
+fn least_used(context: &Context<'_>, device: DeviceId) -> Vec<VolumeId> {
+    let facts = context.facts;
     let mut found: Vec<(u64, VolumeId)> = Vec::new();
     for (i, v) in facts.volumes.iter().enumerate() {
         let volume = VolumeId::from_index(i);
-        let moving = facts.moves.iter().any(|m| m.volume == volume);
-        if let Some(m) = v.measured.filter(|_| v.device == device && !moving) {
-            // Quantized, so that rounding in the last bit cannot change the order.
-            let per_byte = m.bytes_per_s() / v.size.as_f64().max(1.0);
-            found.push(((per_byte * 1e12).round() as u64, volume));
+        let Some(m) = v.measured else { continue };
+        if facts.moves.iter().any(|m| m.volume == volume) {
+            continue;
         }
+        let part = part_on(context, volume, device);
+        let (share, bytes) = match &part {
+            Some((extents, bytes)) => (asked_for(v, extents), *bytes),
+            None if v.device == device => (1.0, v.taken()),
+            None => continue,
+        };
+        // Quantized, so that rounding in the last bit cannot change the order.
+        let per_byte = share * m.bytes_per_s() / bytes.as_f64().max(1.0);
+        found.push(((per_byte * 1e12).round() as u64, volume));
     }
     found.sort();
     found.into_iter().map(|f| f.1).collect()
+}
+
+/// The share of a volume's requests that go to some of its extents; where that is not known, all.
+fn asked_for(v: &VolumeFacts, extents: &ExtentRanges) -> f64 {
+    let heat = v.extents.as_ref().and_then(|e| e.heat.as_ref());
+    let heat = heat.map_or(&[][..], |h| h.touched());
+    let sum = |of: &dyn Fn(u32) -> bool| {
+        let of = heat.iter().filter(|h| of(h.0));
+        of.map(|h| u64::from(h.1)).sum::<u64>() as f64
+    };
+    match sum(&|_| true) {
+        0.0 => 1.0,
+        all => sum(&|extent| extents.contains(extent)) / all,
+    }
 }
 
 /// The other tiers by distance, the lower one first of two at the same.
@@ -175,7 +236,7 @@ fn downwards(facts: &Facts, from: TierId) -> Vec<TierId> {
 /// There is no other tier at all.
 fn nowhere(facts: &Facts, volume: VolumeId) -> Rejection {
     Rejection::NoDevice {
-        need: facts.volumes[volume.index()].size,
+        need: facts.volumes[volume.index()].taken(),
         most_free: Bytes::ZERO,
     }
 }

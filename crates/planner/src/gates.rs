@@ -100,7 +100,7 @@ fn promise(wish: &Wish) -> Option<(f64, f64)> {
     ))
 }
 
-/// Moves that make their volume slower are for others: without one that comes to the tier that they leave they are for
+/// Moves that make their volume slower, or only make room, are for others: without one that comes to the tier that they leave they are for
 /// nothing. One that is refused may have been what another made room for.
 fn refuse_without_beneficiary(facts: &Facts, wishes: &mut [Wish]) {
     loop {
@@ -113,7 +113,7 @@ fn refuse_without_beneficiary(facts: &Facts, wishes: &mut [Wish]) {
             let from = facts.topology.tier_of(w.here);
             pending(facts, w)
                 && w.goal == Goal::Latency
-                && slower
+                && (slower || w.makes_room)
                 && !w.relieves
                 && !coming[from.index()]
         };

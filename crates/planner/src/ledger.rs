@@ -243,7 +243,7 @@ impl<'a> Ledger<'a> {
                 }
             }
         }
-        self.fits_when_empty(tier, v.size)
+        self.fits_when_empty(tier, v.taken())
     }
 
     /// The same for a part of a volume that no rule binds.
@@ -318,7 +318,7 @@ impl<'a> Ledger<'a> {
         partners.dedup();
         partners
             .iter()
-            .map(|p| self.facts.volumes[p.index()].size)
+            .map(|p| self.facts.volumes[p.index()].taken())
             .sum()
     }
 

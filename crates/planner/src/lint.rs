@@ -132,11 +132,11 @@ pub fn lint(plan: &Plan, facts: &Facts, policy: &Policy) -> Vec<LintError> {
                 volume: volume.clone(),
             });
         }
-        if m.extents.is_none() && m.size != v.size {
+        if m.extents.is_none() && m.size != v.taken() {
             errors.push(LintError::Size {
                 volume: volume.clone(),
                 planned: m.size,
-                actual: v.size,
+                actual: v.taken(),
             });
         }
         for after in m.after.iter().filter(|a| **a as usize >= i) {
@@ -159,7 +159,7 @@ pub fn lint(plan: &Plan, facts: &Facts, policy: &Policy) -> Vec<LintError> {
             });
         }
         let cooldown = policy.gates.cooldown;
-        // The gates are for whole volumes: extents come and go with their heat.
+        // Extents come and go with their heat: those of a part that was wished for as such have passed the gates, and cannot be told here.
         let gated = m.terms.goal == Goal::Latency && m.extents.is_none();
         let left = cooldown_left(facts.at, v, cooldown).filter(|_| gated);
         if let Some(left) = left {

@@ -55,7 +55,7 @@ pub(crate) fn serve_rules(context: &Context<'_>, wishes: &mut [Wish]) {
 
 /// The wish of an operator's pin, which no strategy has to repeat.
 fn pin_wish(facts: &Facts, volume: VolumeId, tier: TierId) -> Wish {
-    let size = facts.volumes[volume.index()].size;
+    let size = facts.volumes[volume.index()].taken();
     Wish {
         volume,
         tier,
@@ -67,7 +67,8 @@ fn pin_wish(facts: &Facts, volume: VolumeId, tier: TierId) -> Wish {
         here: device_now(facts, volume),
         extents: None,
         relieves: false,
-        value: 1e6 * (size.as_f64() / (1u64 << 30) as f64).max(1.0),
+        makes_room: false,
+        value: 1e6 * size.as_gib_f64().max(1.0),
         device_share: 0.0,
         options: vec![],
         evidence: Default::default(),

@@ -51,6 +51,8 @@ pub struct Wish {
     pub value: f64,
     /// Whether a move there is for those who stay on the device that it leaves: then nobody has to come for it to make sense.
     pub relieves: bool,
+    /// Whether a move there is only for somebody who comes to the tier that it leaves.
+    pub makes_room: bool,
     /// Share of one target device's time that its load is expected to take, to spread load over a tier's devices.
     pub device_share: f64,
     /// Every tier as an option, for the report.
@@ -93,6 +95,7 @@ impl Wish {
             effect: Effect::default(),
             value: 0.0,
             relieves: false,
+            makes_room: false,
             device_share: 0.0,
             options: facts
                 .topology

@@ -523,6 +523,7 @@ impl Simulation<'_> {
                 why_not: view.why,
                 reason: view.reason,
                 extents: view.extents.as_ref().map(ExtentRanges::count),
+                ranges: view.extents.clone(),
                 bytes,
                 predicted_us: view.after_us,
                 before_us: view.before_us,

@@ -1,7 +1,7 @@
 //! What a run leaves behind. The schema's version is part of it: a reader of version 1 never meets a changed meaning.
 
 use algo::Histogram;
-use model::{JobStatus, Report};
+use model::{ExtentRanges, JobStatus, Report};
 use serde::{Deserialize, Serialize};
 
 use crate::optimum::AssignmentRecord;
@@ -226,6 +226,9 @@ pub struct MoveRecord {
     /// How many extents were to move; `None` where it was the whole volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extents: Option<u32>,
+    /// Which ones; not in files, as there may be thousands of ranges.
+    #[serde(skip)]
+    pub ranges: Option<ExtentRanges>,
     /// Bytes copied.
     pub bytes: u64,
     /// Mean latency that was predicted for the target, microseconds.

@@ -196,6 +196,11 @@ impl Bytes {
     pub fn as_mib_f64(self) -> f64 {
         self.0 as f64 / (1u64 << 20) as f64
     }
+
+    /// Gibibytes as a float.
+    pub fn as_gib_f64(self) -> f64 {
+        self.0 as f64 / (1u64 << 30) as f64
+    }
 }
 
 impl BytesPerSec {

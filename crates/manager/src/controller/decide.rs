@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use executor::{Input, JobId, JobState};
+use executor::{Input, Job, JobId, JobState};
 use model::{Action, CalibrationRun, Facts, Goal, Move, Pin, Plan, Policy};
 use planner::{Decision, decide};
 use units::{Nanos, TierId, VolumeId};
@@ -240,13 +240,13 @@ impl Controller {
     /// Hands a plan to the executor, and keeps it by names.
     fn propose(&mut self, host: &mut Host, facts: &Facts, plan: Plan, report: model::Report) {
         let now = self.now.at;
-        let wanted = |m: &Move| (m.volume, m.to, m.extents.clone());
-        let waited: Vec<_> = host
-            .executor
-            .jobs()
-            .iter()
-            .filter(|j| j.state == JobState::Waiting && !host.kept.by_mode.contains(&j.id.0))
-            .map(|j| wanted(&j.order))
+        let waiting = |j: &&Job| j.state == JobState::Waiting;
+        let by_person = |j: &&Job| !host.kept.by_mode.contains(&j.id.0);
+        let jobs = host.executor.jobs().iter();
+        let waited: Vec<Move> = jobs
+            .filter(waiting)
+            .filter(by_person)
+            .map(|j| j.order.clone())
             .collect();
         let names = &mut host.kept.names;
         let by_name = |m: &Move| Move {
@@ -300,7 +300,8 @@ impl Controller {
             .executor
             .jobs()
             .iter()
-            .filter(|j| j.state == JobState::Proposed && waited.contains(&wanted(&j.order)))
+            .filter(|j| j.state == JobState::Proposed)
+            .filter(|j| waited.iter().any(|w| is_same(&j.order, w)))
             .map(|j| j.id)
             .collect();
         for job in again {
@@ -341,6 +342,16 @@ impl Controller {
                 .push(CalibrationOrder { id, volume, steps });
         }
     }
+}
+
+/// Whether a move is what was approved: of a part of a volume, which is not quite the same in every plan, at least half of it was.
+fn is_same(wanted: &Move, approved: &Move) -> bool {
+    let part = match (&wanted.extents, &approved.extents) {
+        (None, None) => true,
+        (Some(now), Some(then)) => 2 * u64::from(now.common(then)) >= u64::from(now.count()),
+        _ => false,
+    };
+    part && (wanted.volume, wanted.to) == (approved.volume, approved.to)
 }
 
 /// Injected latency of a session as a share of all the time that the volume's requests take in a migration epoch, at its

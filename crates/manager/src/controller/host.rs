@@ -66,6 +66,9 @@ pub(super) struct Awaited {
     pub(super) outcome: OutcomeView,
     /// The epoch whose end tells: the first whole one after the move.
     pub(super) epoch: u64,
+    /// Whether only a part of the volume moved.
+    #[serde(default)]
+    pub(super) part: bool,
 }
 
 /// What outlasts a restart, beside the executor.

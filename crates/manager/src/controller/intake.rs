@@ -435,7 +435,8 @@ impl Controller {
     /// A move is done: its effect will be seen in the first whole epoch from now on.
     fn await_outcome(&mut self, host: &mut Host, now: Nanos, id: JobId) {
         let job = host.executor.get(id).expect("it just ended");
-        if job.order.extents.is_some() {
+        let part = job.order.extents.is_some();
+        if part && job.order.terms.effect.latency_after_us.is_none() {
             return; // nothing was predicted of it, and other moves of its volume come before and after
         }
         let names = &host.kept.names;
@@ -465,6 +466,7 @@ impl Controller {
         host.kept.awaited.push(Awaited {
             outcome,
             epoch: host.kept.epoch + 2,
+            part,
         });
         host.dirty.kept = true;
     }

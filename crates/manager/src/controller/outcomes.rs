@@ -7,7 +7,7 @@ use units::Nanos;
 
 use super::Controller;
 use super::facts::latency_and_rate;
-use super::host::Host;
+use super::host::{Awaited, Host};
 use crate::store::Change;
 use crate::view::{EventKind, OutcomeView, TrustView};
 
@@ -65,22 +65,28 @@ impl Controller {
     /// At the end of a monitor epoch: what came of moves that ended before it began.
     pub(super) fn observe_outcomes(&mut self, host: &mut Host) {
         let epoch = host.kept.epoch;
-        let ripe: Vec<OutcomeView> = host
-            .kept
-            .awaited
-            .extract_if(.., |a| a.epoch <= epoch)
-            .map(|a| a.outcome)
-            .collect();
-        for mut outcome in ripe {
+        let awaited = &mut host.kept.awaited;
+        let ripe: Vec<Awaited> = awaited.extract_if(.., |a| a.epoch <= epoch).collect();
+        for Awaited {
+            mut outcome, part, ..
+        } in ripe
+        {
+            let is_there = |device: &str| host.tier_of(device) == outcome.to_tier;
             let measured = host
                 .epoch
                 .as_ref()
                 .and_then(|e| latency_and_rate(e, &outcome.volume));
-            let there = host.report().and_then(|r| {
-                let v = r.volumes.iter().find(|v| v.name == outcome.volume)?;
-                super::facts::main_device(v, r).ok()
+            let there = host.report().is_some_and(|r| {
+                let v = r.volumes.iter().find(|v| v.name == outcome.volume);
+                v.is_some_and(|v| match part {
+                    // Most of it may be elsewhere: what carries its load came.
+                    true => {
+                        let placed = v.placed.iter().filter(|p| p.bytes > 0);
+                        v.moving.is_none() && placed.map(|p| &p.device).any(|d| is_there(d))
+                    }
+                    false => super::facts::main_device(v, r).is_ok_and(|d| is_there(&d)),
+                })
             });
-            let there = there.is_some_and(|d| host.tier_of(&d) == outcome.to_tier);
             if let Some((mean_us, iops)) = measured.filter(|_| there) {
                 outcome.observed_us = mean_us;
                 outcome.observed_iops = Some(iops);

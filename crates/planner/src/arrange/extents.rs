@@ -149,7 +149,7 @@ impl Placing<'_, '_> {
         }
         let moves_already = |m: &Move| m.volume == wish.volume;
         if moves.iter().any(moves_already) {
-            return Some(Rejection::WholeVolume);
+            return Some(Rejection::OtherMove);
         }
         let why = stays_whole(policy, wish.volume).filter(|_| wish.goal == Goal::Latency);
         if let Some(why) = why {

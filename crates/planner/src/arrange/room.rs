@@ -97,8 +97,8 @@ impl Arranger<'_> {
         match (&m.extents, &volume.extents) {
             (Some(ranges), Some(facts)) => ranges
                 .bytes(volume.size, facts.extent)
-                .unwrap_or(volume.size),
-            _ => volume.size,
+                .unwrap_or(volume.taken()),
+            _ => volume.taken(),
         }
     }
 

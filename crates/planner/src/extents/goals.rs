@@ -1,17 +1,22 @@
 //! Goals that outrank a strategy's, for extents that lie apart from the rest of their volume: a volume that is pinned belongs on
-//! its tier whole, and a tier that is being emptied gives up every extent. Volumes most of which are in the wrong place are
-//! moved as a whole instead (`rules`, `evacuate`).
+//! its tier whole, and a tier that is being emptied gives up every extent. Volumes that are bound by a rule and are in the wrong place, or all of
+//! which is on a tier that is being emptied, are moved as a whole instead (`rules`, `evacuate`).
 
-use model::{ExtentRanges, Goal, Reason};
+use model::{ExtentRanges, Goal, Reason, Rejection};
 use units::{TierId, VolumeId};
 
 use super::ExtentReason;
+use super::layout::parted;
 use crate::evacuate::{drained, outwards};
 use crate::ledger::tier_now;
-use crate::{Context, ExtentWish};
+use crate::{Context, ExtentWish, Wish};
 
-/// Wishes to bring such extents to where most of their volume is; they take the place of what a strategy wants of them.
-pub(crate) fn gather(context: &Context<'_>, wishes: &mut Vec<ExtentWish>) {
+/// Wishes to bring such extents to where most of their volume is, or near that; they take the place of what a strategy wants of them.
+pub(crate) fn gather(
+    context: &Context<'_>,
+    of_volumes: &mut [Wish],
+    wishes: &mut Vec<ExtentWish>,
+) {
     let Context { facts, policy, .. } = *context;
     let mut gathered = Vec::new();
     for (i, v) in facts.volumes.iter().enumerate() {
@@ -19,13 +24,18 @@ pub(crate) fn gather(context: &Context<'_>, wishes: &mut Vec<ExtentWish>) {
         let volume = VolumeId::from_index(i);
         let home = tier_now(facts, volume);
         let pinned = policy.pin_of(volume) == Some(home);
-        if policy.draining.contains(&home) || (!pinned && policy.draining.is_empty()) {
+        let leaves_home = policy.draining.contains(&home);
+        let goes_whole = leaves_home && !parted(context, volume);
+        if goes_whole || (!pinned && policy.draining.is_empty()) {
             continue;
         }
         // Home, or where there is room when there is none.
         let mut tiers = vec![home];
         if !pinned {
             tiers.extend(outwards(facts, home));
+        }
+        if leaves_home {
+            tiers.sort_by_key(|t| policy.takes_no_data(*t));
         }
         let mut leave = |goal: Goal, reason: Reason, leaves: &dyn Fn(TierId) -> bool| {
             let mut next = 0;
@@ -62,6 +72,11 @@ pub(crate) fn gather(context: &Context<'_>, wishes: &mut Vec<ExtentWish>) {
         }
     }
     for wish in &gathered {
+        let part = |w: &&mut Wish| w.volume == wish.volume && w.goal == Goal::Latency;
+        let parts = of_volumes.iter_mut().filter(part);
+        for w in parts.filter(|w| w.extents.is_some() && w.moves(facts)) {
+            w.refused = Some(Rejection::OtherMove);
+        }
         let mine = |w: &ExtentWish| w.volume == wish.volume;
         // Nothing of it is wanted on a tier that is being emptied; what the strategy wants elsewhere waits for the next plan.
         wishes.retain(|w| !mine(w));

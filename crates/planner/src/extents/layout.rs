@@ -77,6 +77,20 @@ pub(crate) fn stays_whole(policy: &Policy, volume: VolumeId) -> Option<&'static 
     bound.then_some("bound to other volumes by a rule")
 }
 
+/// Whether parts of a volume are on several tiers, and may be.
+pub(crate) fn parted(context: &Context<'_>, volume: VolumeId) -> bool {
+    let Context { facts, policy, .. } = *context;
+    let v = &facts.volumes[volume.index()];
+    let mut tiers: Vec<TierId> = v
+        .held()
+        .iter()
+        .map(|(device, _)| facts.topology.tier_of(*device))
+        .collect();
+    tiers.sort();
+    tiers.dedup();
+    v.extents.is_some() && tiers.len() > 1 && stays_whole(policy, volume).is_none()
+}
+
 impl View {
     /// None where there is no tier that takes data, or nothing below it, or no extent.
     pub(crate) fn new(context: &Context<'_>) -> Option<Self> {

@@ -40,7 +40,7 @@ use std::collections::BTreeMap;
 use model::{Effect, Prediction, Reason, Rejection, ScoreParts, Verdict};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use units::VolumeId;
+use units::{DeviceId, VolumeId};
 
 use crate::{ConfigError, Context, DeviceOption, Draft, Granularity, Newcomer, Strategy, Wish};
 
@@ -50,7 +50,7 @@ use rates::{Aim, Part, Rates};
 use reasons::Reasons;
 use search::{Bundle, Moved, Offer, Search};
 use touched::Touched;
-use view::View;
+use view::{View, is_rest, kept_under};
 
 /// The strategy. See the module's page.
 pub struct Terrace {
@@ -82,7 +82,7 @@ impl TerraceConfig {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TerraceState {
-    /// Loads of volumes.
+    /// Loads of volumes; of the rest of one only where it was moved.
     volumes: BTreeMap<String, History>,
     /// What was asked of extents, by volume.
     touched: BTreeMap<String, Touched>,
@@ -146,7 +146,12 @@ impl TerraceState {
             account: self.account,
         };
         for v in &facts.volumes {
-            let mut history = self.volumes.get(&v.name).cloned().unwrap_or_default();
+            let name = kept_under(&v.name);
+            let mut history = self.volumes.get(name).cloned().unwrap_or_default();
+            if is_rest(name) {
+                next.volumes.insert(name.into(), history);
+                continue;
+            }
             history.absorb(facts, v, &now[v.device.index()], &mut next.learned);
             let aim = Aim::of(&facts.classes[v.class.index()]);
             let newest = history.newest_of(facts.epoch);
@@ -167,7 +172,7 @@ impl TerraceState {
                 .is_some_and(|d| facts.topology.device(*d).name == device)
         };
         let each = self.volumes.iter().map(|(name, h)| (name, h.device()));
-        let loaded = each.filter(|(name, _)| !view::is_rest(name));
+        let loaded = each.filter(|(name, _)| !is_rest(name));
         loaded
             .filter(|(name, device)| !stays(name, device))
             .map(|(_, device)| device)
@@ -179,7 +184,7 @@ impl TerraceState {
         facts
             .volumes
             .iter()
-            .map(|v| &self.volumes[&v.name])
+            .map(|v| &self.volumes[kept_under(&v.name)])
             .collect()
     }
 }
@@ -235,7 +240,7 @@ impl Strategy for Terrace {
         for (rank, bundle) in bundles.iter().enumerate() {
             wish(context, &search, (bundle, rank), sigma, &mut wishes);
         }
-        follow(context, &search, &mut wishes);
+        let followed = follow(context, &mut search, &mut wishes);
         Reasons::new(&search).say(&mut wishes);
         let ahead_left = search.ahead_left;
         next.decided = decided;
@@ -244,6 +249,7 @@ impl Strategy for Terrace {
         next.account.granted += ahead - had.unwrap_or(0.0);
         let fresh = bundles.iter().filter(|b| !b.decided);
         fresh.for_each(|b| next.account.spend(&self.config.rates, &b.offer));
+        next.account.advanced += followed.iter().map(|f| f.price).sum::<f64>();
         if !next.account.holds() {
             let account = next.account;
             debug_assert!(
@@ -262,15 +268,22 @@ impl Strategy for Terrace {
                     true => None,
                     false => wishes[m.volume].effect.latency_after_us,
                 };
-                let history = next.volumes.get_mut(&volume.name);
+                let name = kept_under(&volume.name);
+                let history = next.volumes.get_mut(name);
                 let history = history.expect("inserted before");
                 history.planned(facts.at, from, to, predicted_us);
-                next.learned
-                    .asked_for(&volume.name, to, t.planned_s, t.pace);
+                next.learned.asked_for(name, to, t.planned_s, t.pace);
             }
             let first = &facts.volumes[bundle.offer.moves[0].volume].name;
             if let (Some(promise), Some(history)) = (bundle.promise, next.volumes.get_mut(first)) {
                 history.promised(promise);
+            }
+        }
+        for f in &followed {
+            let name = &facts.volumes[f.volume].name;
+            let [from, to] = [f.from, f.to].map(|d| &facts.topology.device(d).name);
+            if let Some(history) = next.volumes.get_mut(name) {
+                history.planned(facts.at, from, to, None);
             }
         }
         draft.wishes = wishes;
@@ -363,7 +376,7 @@ fn wish(
     wishes: &mut [Wish],
 ) {
     let facts = context.facts;
-    for (m, after) in bundle.offer.moves.iter().zip(&bundle.after_us) {
+    for (i, (m, after)) in bundle.offer.moves.iter().zip(&bundle.after_us).enumerate() {
         let v = &facts.volumes[m.volume];
         let of = search.view.volume(m.volume);
         let wish = &mut wishes[of];
@@ -372,8 +385,9 @@ fn wish(
         wish.here = v.device;
         wish.extents = search.view.extents(m.volume).cloned();
         // In the order of bundles, whatever their bytes.
-        let size = search.view.real.volumes[of].size;
-        wish.value = (1000.0 - rank as f64) * size.as_f64() / (1u64 << 30) as f64;
+        let size = search.view.real.volumes[of].taken();
+        wish.value = (1000.0 - rank as f64) * size.as_gib_f64();
+        wish.makes_room = i > 0;
         wish.device_share = search.use_of(m.volume, m.to);
         wish.relieves = bundle.relieves;
         wish.reason = reason(bundle, m.volume, search.view);
@@ -391,14 +405,25 @@ fn wish(
     }
 }
 
+/// What comes into use and follows.
+struct Followed {
+    volume: usize,
+    from: DeviceId,
+    to: DeviceId,
+    price: f64,
+}
+
 /// What comes into use of a volume follows to where the rest of that is, where too many requests go to it elsewhere and the volume would miss more
-/// there: it was decided already where that is. What is in use on a better device stays there.
-fn follow(context: &Context<'_>, search: &Search<'_>, wishes: &mut [Wish]) {
+/// there: it was decided already where that is. What is in use on a better device stays there. It has no regret of its own, so it is paid for as
+/// moves in advance are.
+fn follow(context: &Context<'_>, search: &mut Search<'_>, wishes: &mut [Wish]) -> Vec<Followed> {
     let facts = context.facts;
+    let view = search.view;
     let mut free: Vec<i128> = search.at.free.clone();
+    let mut followed = vec![];
     for (v, wish) in wishes.iter_mut().enumerate() {
         let volume = &facts.volumes[v];
-        let Some(strays) = search.view.strays(v).filter(|_| !search.done[v]) else {
+        let Some(strays) = view.strays(v).filter(|_| !search.done[v]) else {
             continue;
         };
         let class = &facts.classes[volume.class.index()];
@@ -406,8 +431,9 @@ fn follow(context: &Context<'_>, search: &Search<'_>, wishes: &mut [Wish]) {
         let room = &mut free[to.index()];
         let [here, there] = [strays.on, to].map(|d| search.own_cost(v, d.index()).sum());
         let price = search.part_price(strays.bytes);
-        if !touched::astray(strays.share, class.target)
+        if !touched::too_much(strays.share, class.target)
             || (here - there) * search.horizon_s() <= price
+            || price > search.ahead_left
             || *room < bytes
             || !search.permitted(v, to.index())
             || search.rests(v).is_some()
@@ -415,6 +441,13 @@ fn follow(context: &Context<'_>, search: &Search<'_>, wishes: &mut [Wish]) {
             continue;
         }
         *room -= bytes;
+        search.ahead_left -= price;
+        followed.push(Followed {
+            volume: v,
+            from: strays.on,
+            to,
+            price,
+        });
         wish.here = strays.on;
         wish.extents = Some(strays.extents.clone());
         (wish.tier, wish.device) = (facts.topology.tier_of(to), Some(to));
@@ -425,6 +458,7 @@ fn follow(context: &Context<'_>, search: &Search<'_>, wishes: &mut [Wish]) {
         );
         wish.reason = Reason::new("follows", text).with("share", strays.share);
     }
+    followed
 }
 
 /// Why a volume of a bundle moves.

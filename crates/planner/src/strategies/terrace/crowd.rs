@@ -6,7 +6,7 @@
 use super::forecast::Forecast;
 use super::latency::{Busy, Use};
 
-/// Volumes of a device up to which everything is computed exactly.
+/// Volumes of a device up to which everything is computed exactly; those that cost nothing wherever they are do not count.
 const EXACT_MAX: usize = 10;
 /// Uses more or less of a device at which its volumes' cost is tabulated, shares of its time.
 const AT: [f64; 9] = [-1.0, -0.3, -0.1, -0.03, 0.0, 0.03, 0.1, 0.3, 1.0];
@@ -93,7 +93,8 @@ impl Crowd {
     /// Of these volumes, in rising order, on a device.
     pub(super) fn of(forecast: &Forecast<'_>, d: usize, volumes: Vec<usize>) -> Self {
         let mean = forecast.mean_sum(d, &volumes);
-        if volumes.len() <= EXACT_MAX {
+        let counts = |v: &&usize| forecast.class(**v).weight > 0.0;
+        if volumes.iter().filter(counts).count() <= EXACT_MAX {
             let now = exact(forecast, d, &volumes, 0.0);
             return Self {
                 volumes,

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use model::{DeviceSpec, Facts, Flow, Measured, Op};
+use model::{DeviceSpec, Facts, Flow, Measured, Op, VolumeFacts};
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
 use super::history::{CALM, REQUESTS_MIN, Sample};
 use super::latency::{Arrivals, Busy, Latency, Use};
+use super::view::{is_rest, kept_under};
 
 /// What an epoch keeps of what was known before.
 const KEEPS: f64 = 0.8;
@@ -43,7 +44,7 @@ pub(super) struct Learned {
     own: (f64, f64),
     /// Squared logarithmic errors of predictions, and how many, decayed.
     errors: (f64, f64),
-    /// Copies under way, by volume.
+    /// Copies under way, by volume; of pieces of a rest under one name.
     copies: BTreeMap<String, CopyUnderWay>,
     /// Logarithms of reached over planned speed, by [`Pace`].
     speeds: [Option<f64>; 3],
@@ -307,16 +308,19 @@ impl Learned {
         }
         let speed = &mut self.speeds;
         self.copies.retain(|name, copy| {
-            let Some(v) = facts.volumes.iter().position(|v| v.name == *name) else {
+            let mine = |v: &VolumeFacts| kept_under(&v.name) == name;
+            let Some(volume) = facts.volumes.iter().find(|v| mine(v)) else {
                 return false;
             };
-            if facts.moves.iter().any(|m| m.volume.index() == v) {
+            let moving = |m: &model::RunningMove| mine(&facts.volumes[m.volume.index()]);
+            if facts.moves.iter().any(moving) {
                 copy.begun.get_or_insert(facts.at);
                 return true;
             }
-            let volume = &facts.volumes[v];
             let there = facts.topology.device(volume.device).name == copy.to;
-            let (Some(begun), Some(ended), true) = (copy.begun, volume.last_moved, there) else {
+            let arrived = there || is_rest(name);
+            let ended = volume.last_moved.filter(|at| copy.begun <= Some(*at));
+            let (Some(begun), Some(ended), true) = (copy.begun, ended, arrived) else {
                 // One that has not begun yet, unless another plan came.
                 return copy.begun.is_none() && !there;
             };

@@ -108,7 +108,7 @@ impl<'s, 'a> Reasons<'s, 'a> {
         let facts = self.search.context.facts;
         let mut moving = vec![false; facts.volumes.len()];
         for m in &facts.moves {
-            moving[m.volume.index()] = true;
+            moving[self.search.view.volume(m.volume.index())] = true;
         }
         for wish in wishes {
             let v = wish.volume.index();
@@ -389,7 +389,9 @@ impl<'s, 'a> Reasons<'s, 'a> {
             now: busy.iter().map(|(now, _)| *now).collect(),
             touchy: rises.into_iter().map(|(_, u)| u).collect(),
             share: shares().map(|(_, share)| share).sum(),
-            most: shares().max_by(|a, b| a.1.total_cmp(&b.1)),
+            most: shares()
+                .filter(|(u, _)| !search.view.is_rest(*u))
+                .max_by(|a, b| a.1.total_cmp(&b.1)),
         }
     }
 

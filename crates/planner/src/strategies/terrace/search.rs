@@ -20,7 +20,7 @@ use super::placement::Placement;
 use super::rates::{Cost, Part, Rates};
 use super::reasons::told;
 use super::seen::Seen;
-use super::view::View;
+use super::view::{View, kept_under};
 use super::ways::Goal;
 use crate::Context;
 use crate::ledger::plannable;
@@ -111,10 +111,6 @@ pub(super) struct Bundle {
     pub decided: bool,
     /// The first leaves for the sake of others.
     pub relieves: bool,
-}
-
-fn gib(bytes: Bytes) -> f64 {
-    bytes.as_f64() / (1u64 << 30) as f64
 }
 
 /// Why a bundle is not made.
@@ -241,6 +237,12 @@ impl<'a> Search<'a> {
             done[v] = true;
             view.others(v).for_each(|other| done[other] = true);
         }
+        // Of what cannot be told from its facts, such as a part of a volume that was pinned since, too.
+        for m in &view.real.moves {
+            let v = m.volume.index();
+            done[v] = true;
+            view.others(v).for_each(|other| done[other] = true);
+        }
         let left = |d: usize| plannable(facts, policy, DeviceId::from_index(d));
         let mut free: Vec<i128> = (0..devices).map(left).collect();
         let free_now = free.clone();
@@ -273,7 +275,7 @@ impl<'a> Search<'a> {
         };
         for (m, _) in moving {
             let v = m.volume.index();
-            let left = learned.left_s(&facts.volumes[v].name, facts.at);
+            let left = learned.left_s(kept_under(&facts.volumes[v].name), facts.at);
             let left = left.unwrap_or_else(|| search.planned_s(v, m.to));
             for d in [m.from.index(), m.to.index()] {
                 search.copying_s[d] = search.copying_s[d].max(left);
@@ -338,7 +340,15 @@ impl<'a> Search<'a> {
                 let (v, to) = (m.volume, m.to.index());
                 !self.done[v] && self.at.of[v] != to && self.permitted(v, to)
             };
-            let left: Vec<Moved> = moves.iter().copied().filter(open).collect();
+            let mut left: Vec<Moved> = moves.iter().copied().filter(open).collect();
+            let first = left.first().filter(|m| !self.view.is_rest(m.volume));
+            let fits = |m: &Moved| self.at.free[m.to.index()] >= self.forecast.size(m.volume);
+            match first.map(fits) {
+                // Pieces of a rest are others by now: those that made room have gone, if there is room.
+                Some(true) => left.retain(|m| !self.view.is_rest(m.volume)),
+                Some(false) => {}
+                None => continue, // what they were to make room for has begun, or is not wanted any more
+            }
             if left.is_empty() || !self.at.room_for(&self.forecast, &left) {
                 continue;
             }
@@ -362,15 +372,15 @@ impl<'a> Search<'a> {
         let epoch_s = self.context.policy.epochs.migration.as_secs_f64();
         let (now, later): (Vec<Bundle>, Vec<Bundle>) = taken
             .into_iter()
-            .partition(|b| Timed::first(&b.offer.timed) < epoch_s && !self.astray(&b.offer));
+            .partition(|b| Timed::first(&b.offer.timed) < epoch_s && !self.waits_in_vain(&b.offer));
         let unspent = later.iter().filter(|b| b.offer.ahead);
         self.ahead_left += unspent.map(|b| b.offer.price).sum::<f64>();
         self.later = later;
         now
     }
 
-    /// Whether a move would not wait for the room that a copy under way leaves, since another device of its tier has it now.
-    fn astray(&self, offer: &Offer) -> bool {
+    /// Whether a move would wait for room that a copy under way leaves though another device of its tier has it now: then it would go there.
+    fn waits_in_vain(&self, offer: &Offer) -> bool {
         let facts = self.context.facts;
         let leaves = |d: usize| facts.moves.iter().any(|m| m.from.index() == d);
         offer.moves.iter().any(|m| {
@@ -513,13 +523,13 @@ impl<'a> Search<'a> {
         let size = self.context.facts.volumes[v].size;
         match self.view.extents(v) {
             Some(_) => self.part_price(size),
-            None => self.config.rates.gib * gib(size),
+            None => self.config.rates.gib * size.as_gib_f64(),
         }
     }
 
     /// What the bytes of a part of a volume cost: a move is not made for less than a GiB's would be because little has to move.
     pub(super) fn part_price(&self, size: Bytes) -> f64 {
-        self.config.rates.gib * gib(size).max(1.0)
+        self.config.rates.gib * size.as_gib_f64().max(1.0)
     }
 
     /// What a copy that takes so long costs: what it takes from guests, and its bytes.
@@ -575,8 +585,8 @@ impl<'a> Search<'a> {
             .map(|(m, t)| self.copy_price(m, t.ends_s - t.begins_s))
             .sum();
         // What was realised: only epochs that are known to have been so, and that no move was made for before.
-        let epochs = moves
-            .iter()
+        let loaded = moves.iter().filter(|m| !self.view.is_rest(m.volume));
+        let epochs = loaded
             .map(|m| self.regretted(m.volume))
             .min()
             .unwrap_or(0);

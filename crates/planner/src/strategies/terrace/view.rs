@@ -5,6 +5,7 @@
 //! part is known to carry all of the load.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::iter::once;
 use std::ops::Range;
@@ -25,6 +26,8 @@ const UNUSED_MIN: u64 = 1 << 30;
 /// Pieces of a rest, each half of what is left, so that hardly more has to go than there has to be room for: at most so many, and of so many bytes.
 const PIECES_MAX: usize = 6;
 const PIECE_MIN: u64 = 1 << 30;
+/// So many times as many requests have to go to what is in use on another device for that to be where a volume is.
+const HOME_CHANGES: u64 = 2;
 
 /// The facts as they are placed by.
 pub(super) struct View<'a> {
@@ -34,14 +37,14 @@ pub(super) struct View<'a> {
     /// What was asked of extents, by volume name, with this epoch.
     pub touched: BTreeMap<String, Touched>,
     /// By volume of `facts`; none where every volume is placed whole.
-    parts: Vec<Part>,
+    slices: Vec<Slice>,
     /// Bytes of each move under way.
     moving: Vec<Bytes>,
 }
 
 /// What of a volume one of the volumes placed is.
 #[derive(Debug, Clone)]
-struct Part {
+struct Slice {
     of: usize,
     /// Pieces of the rest of the same volume.
     rest: Range<usize>,
@@ -61,7 +64,15 @@ pub(super) struct Strays {
     pub share: f64,
 }
 
-/// Whether a volume placed is of the rest of one.
+/// The name under which is remembered what became of a volume placed: pieces of a rest have one together, as the next plan cuts it otherwise.
+pub(super) fn kept_under(name: &str) -> &str {
+    match name.find(REST) {
+        Some(at) => &name[..=at],
+        None => name,
+    }
+}
+
+/// Whether a volume placed, or what is remembered, is of the rest of one.
 pub(super) fn is_rest(name: &str) -> bool {
     name.contains(REST)
 }
@@ -73,59 +84,67 @@ impl<'a> View<'a> {
             moving: facts
                 .moves
                 .iter()
-                .map(|m| facts.volumes[m.volume.index()].size)
+                .map(|m| facts.volumes[m.volume.index()].taken())
                 .collect(),
             facts: Cow::Borrowed(facts),
             real: facts,
             touched: BTreeMap::new(),
-            parts: vec![],
+            slices: vec![],
         }
     }
 
     /// With this epoch, and what was asked of extents before it.
     pub(super) fn new(context: &Context<'a>, before: &BTreeMap<String, Touched>) -> Self {
         let facts = context.facts;
+        // Of volumes of which nobody told now what is known goes on being so.
+        let known = facts.volumes.iter().filter_map(|v| {
+            let known = before.get(&v.name)?;
+            Some((v.name.clone(), known.clone()))
+        });
+        let mut all: BTreeMap<String, Touched> = known.collect();
         if facts.volumes.iter().all(|v| v.extents.is_none()) {
-            return Self::whole(facts);
+            return Self {
+                touched: all,
+                ..Self::whole(facts)
+            };
         }
         let mut building = Building::new(context);
-        let mut all = BTreeMap::new();
         for (i, v) in facts.volumes.iter().enumerate() {
             let Some(extents) = &v.extents else { continue };
-            let mut touched = before.get(&v.name).cloned().unwrap_or_default();
-            touched.absorb(extents, REQUESTS_MIN);
-            building.look_at(i, extents, &touched);
-            all.insert(v.name.clone(), touched);
+            let touched = all.entry(v.name.clone()).or_default();
+            touched.absorb(facts.epoch, extents, REQUESTS_MIN);
+            let home = building.look_at(i, extents, touched);
+            touched.home = Some(facts.topology.device(home).name.clone());
         }
         building.done(all)
     }
 
     /// The volume that a volume placed is, or is a part of.
     pub(super) fn volume(&self, v: usize) -> usize {
-        self.parts.get(v).map_or(v, |p| p.of)
+        self.slices.get(v).map_or(v, |p| p.of)
     }
 
     /// Everything else of its volume that is placed.
     pub(super) fn others(&self, v: usize) -> impl Iterator<Item = usize> + use<> {
-        let part = self.parts.get(v);
-        let of = part.map(|p| (p.of, self.parts[p.of].rest.clone()));
+        let slice = self.slices.get(v);
+        let of = slice.map(|s| (s.of, self.slices[s.of].rest.clone()));
         let all = of.into_iter().flat_map(|(of, rest)| once(of).chain(rest));
         all.filter(move |u| *u != v)
     }
 
     /// Whether a volume placed has no load, as it is of the rest of one.
     pub(super) fn is_rest(&self, v: usize) -> bool {
-        self.parts.get(v).is_some_and(|p| p.of != v)
+        self.slices.get(v).is_some_and(|s| s.of != v)
     }
 
     /// Its extents; none is all of the volume.
     pub(super) fn extents(&self, v: usize) -> Option<&ExtentRanges> {
-        self.parts.get(v)?.extents.as_ref()
+        self.slices.get(v)?.extents.as_ref()
     }
 
     /// Extents of its volume in use that are elsewhere.
     pub(super) fn strays(&self, v: usize) -> Option<&Strays> {
-        self.parts.get(v)?.strays.as_ref()
+        self.slices.get(v)?.strays.as_ref()
     }
 
     /// Moves under way, with their bytes.
@@ -138,7 +157,7 @@ impl<'a> View<'a> {
 struct Building<'c, 'a> {
     context: &'c Context<'a>,
     facts: Facts,
-    parts: Vec<Part>,
+    slices: Vec<Slice>,
     moving: Vec<Bytes>,
     /// The class of what has no load.
     silent: ClassId,
@@ -148,10 +167,11 @@ struct Building<'c, 'a> {
 #[derive(Debug, Clone, Copy)]
 struct Held {
     device: DeviceId,
-    /// Extents, as often as something was asked of them of late.
-    touches: u64,
     in_use: u64,
     all: u64,
+    /// Requests of the epoch: to what is in use, and to all of it.
+    used: u64,
+    requests: u64,
 }
 
 fn bytes(runs: &[Run], size: Bytes, extent: Bytes) -> u64 {
@@ -172,14 +192,16 @@ fn held(runs: &[Run], size: Bytes, extent: Bytes) -> Vec<Held> {
     for r in runs {
         let of = held.entry(r.device).or_insert(Held {
             device: r.device,
-            touches: 0,
             in_use: 0,
             all: 0,
+            used: 0,
+            requests: 0,
         });
         let bytes = bytes(&[*r], size, extent);
-        of.touches += u64::from(r.epochs) * u64::from(r.end - r.first);
-        of.in_use += if r.in_use() { bytes } else { 0 };
+        of.in_use += if r.in_use { bytes } else { 0 };
         of.all += bytes;
+        of.used += if r.in_use { r.requests } else { 0 };
+        of.requests += r.requests;
     }
     held.into_values().collect()
 }
@@ -187,17 +209,13 @@ fn held(runs: &[Run], size: Bytes, extent: Bytes) -> Vec<Held> {
 impl<'c, 'a> Building<'c, 'a> {
     fn new(context: &'c Context<'a>) -> Self {
         let facts = context.facts;
+        // What it takes is what can be moved, and what there has to be room for.
         let without_extents = |v: &VolumeFacts| VolumeFacts {
             name: v.name.clone(),
             calibration: v.calibration.clone(),
             extents: None,
-            vm: v.vm,
-            class: v.class,
-            size: v.size,
-            device: v.device,
-            measured: v.measured,
-            calibrating: v.calibrating,
-            last_moved: v.last_moved,
+            size: v.taken(),
+            ..*v
         };
         let silent = ClassId::from_index(facts.classes.len());
         let mut classes = facts.classes.clone();
@@ -206,16 +224,16 @@ impl<'c, 'a> Building<'c, 'a> {
             weight: 0.0,
             target: None,
         });
-        let whole = |of: usize| Part {
+        let whole = |of: usize| Slice {
             of,
             rest: 0..0,
             extents: None,
             strays: None,
         };
-        let size = |m: &RunningMove| facts.volumes[m.volume.index()].size;
+        let size = |m: &RunningMove| facts.volumes[m.volume.index()].taken();
         Self {
             context,
-            parts: (0..facts.volumes.len()).map(whole).collect(),
+            slices: (0..facts.volumes.len()).map(whole).collect(),
             moving: facts.moves.iter().map(size).collect(),
             facts: Facts {
                 volumes: facts.volumes.iter().map(without_extents).collect(),
@@ -230,65 +248,60 @@ impl<'c, 'a> Building<'c, 'a> {
         }
     }
 
-    /// A volume whose extents are known.
-    fn look_at(&mut self, i: usize, extents: &ExtentFacts, touched: &Touched) {
+    /// A volume whose extents are known; where it is.
+    fn look_at(&mut self, i: usize, extents: &ExtentFacts, touched: &Touched) -> DeviceId {
         let Context { facts, policy, .. } = *self.context;
         let v = &facts.volumes[i];
         if stays_whole(policy, VolumeId::from_index(i)).is_some() {
-            return;
+            return v.device;
         }
         let size_of = |runs: &[Run]| bytes(runs, v.size, extents.extent);
-        let runs: Vec<Run> = touched.runs(extents).collect();
+        let runs = touched.runs(extents);
         let devices = held(&runs, v.size, extents.extent);
-        let most_touched = devices
-            .iter()
-            .max_by_key(|h| (h.touches, h.device == v.device));
-        let Some(home) = most_touched.filter(|h| h.touches > 0) else {
-            return;
-        };
         let written: u64 = devices.iter().map(|h| h.all).sum();
         let in_use: u64 = devices.iter().map(|h| h.in_use).sum();
         let target = facts.classes[v.class.index()].target;
         let much = in_use as f64 >= WHOLE * written as f64 || written - in_use < UNUSED_MIN;
-        let parts = touched.holds(target) && !much;
-        let here = home.device;
-        let mine = |r: &&Run| r.device == here && (!parts || r.in_use());
+        let parts = touched.holds(target) && !much && in_use > 0;
+        let before = touched.home.as_deref();
+        let before = before.and_then(|home| device_called(facts, home));
+        let Some(here) = home(&devices, parts, before, v.device) else {
+            return v.device; // it was never written
+        };
+        let mine = |r: &&Run| r.device == here && (!parts || r.in_use);
         let mine: Vec<Run> = runs.iter().filter(mine).copied().collect();
         self.facts.volumes[i].device = here;
         if size_of(&mine) < written {
             self.facts.volumes[i].size = Bytes(size_of(&mine));
-            self.parts[i].extents = Some(ranges(&mine));
+            self.slices[i].extents = Some(ranges(&mine));
         }
-        self.parts[i].strays = strays(extents, &runs, &devices, here, &size_of);
-        let unused = |h: &&Held| parts && h.all > h.in_use;
-        let most_unused = devices.iter().filter(unused);
-        let most_unused = most_unused.max_by_key(|h| (h.all - h.in_use, h.device));
+        self.slices[i].strays = strays(&runs, &devices, here, size_of);
         let moving = facts.moves.iter().position(|m| m.volume.index() == i);
         let moving = moving.and_then(|m| Some((m, facts.moves[m].extents.as_ref()?)));
         if let Some((m, of)) = moving {
-            let used: Vec<Run> = runs.iter().filter(|r| r.in_use()).copied().collect();
-            let meant = |r: &&Run| of.contains(r.first);
-            let used_moving: Vec<Run> = used.iter().filter(meant).copied().collect();
-            let size = of.bytes(v.size, extents.extent).unwrap_or(v.size);
+            let used = |r: &&Run| r.in_use && of.contains(r.first);
+            let used: Vec<Run> = runs.iter().filter(used).copied().collect();
+            let size = of.bytes(v.size, extents.extent).unwrap_or(v.taken());
             self.moving[m] = size;
             self.facts.moves[m].extents = None;
-            if 2 * size_of(&used_moving) < in_use {
+            if 2 * size_of(&used) < in_use {
                 // Its load stays.
                 let to = self.piece(i, facts.moves[m].from, size, None);
                 self.facts.moves[m].volume = VolumeId::from_index(to);
-                return;
+                return here;
             }
         }
-        if let Some(h) = most_unused {
-            let unused = |r: &&Run| r.device == h.device && !r.in_use();
+        for h in devices.iter().filter(|h| parts && h.all > h.in_use) {
+            let unused = |r: &&Run| r.device == h.device && !r.in_use;
             let mut unused: Vec<Run> = runs.iter().filter(unused).copied().collect();
-            // What has not been asked for at all of late goes first.
-            unused.sort_by_key(|r| (r.epochs, r.first));
+            // What has not been asked for for longest goes first.
+            unused.sort_by_key(|r| (Reverse(r.age), r.first));
             for piece in pieces(unused, size_of) {
                 let size = Bytes(size_of(&piece));
                 self.piece(i, h.device, size, Some(ranges(&piece)));
             }
         }
+        here
     }
 
     /// Adds a piece of the rest of a volume, as one by itself.
@@ -300,9 +313,9 @@ impl<'c, 'a> Building<'c, 'a> {
         extents: Option<ExtentRanges>,
     ) -> usize {
         let at = self.facts.volumes.len();
-        let first = match self.parts[of].rest.is_empty() {
+        let first = match self.slices[of].rest.is_empty() {
             true => at,
-            false => self.parts[of].rest.start,
+            false => self.slices[of].rest.start,
         };
         let v = &self.facts.volumes[of];
         let silent = |m: Measured| Measured {
@@ -321,13 +334,13 @@ impl<'c, 'a> Building<'c, 'a> {
             ..v.clone()
         };
         self.facts.volumes.push(rest);
-        self.parts.push(Part {
+        self.slices.push(Slice {
             of,
             rest: 0..0,
             extents,
             strays: None,
         });
-        self.parts[of].rest = first..at + 1;
+        self.slices[of].rest = first..at + 1;
         at
     }
 
@@ -336,7 +349,7 @@ impl<'c, 'a> Building<'c, 'a> {
             facts: Cow::Owned(self.facts),
             real: self.context.facts,
             touched,
-            parts: self.parts,
+            slices: self.slices,
             moving: self.moving,
         }
     }
@@ -365,6 +378,9 @@ fn pieces(mut left: Vec<Run>, size_of: impl Fn(&[Run]) -> u64) -> Vec<Vec<Run>> 
             piece.extend((own.first < own.end).then_some(own));
             rest.extend((others.first < others.end).then_some(others));
         }
+        if piece.is_empty() {
+            break; // extents without bytes
+        }
         piece.sort_by_key(|r| r.first);
         bytes -= taken;
         pieces.push(piece);
@@ -373,27 +389,114 @@ fn pieces(mut left: Vec<Run>, size_of: impl Fn(&[Run]) -> u64) -> Vec<Vec<Run>> 
     pieces
 }
 
-/// What of a volume is in use elsewhere than `here`: on the device that has most of it.
+fn device_called(facts: &Facts, name: &str) -> Option<DeviceId> {
+    let found = facts.topology.devices.iter().position(|d| d.name == name);
+    found.map(DeviceId::from_index)
+}
+
+/// The device that a volume is taken to be on: where most requests go, to what is in use if that is placed by itself; and where it was `before`
+/// unless far more go elsewhere. `most` is the device with most of its bytes.
+fn home(
+    devices: &[Held],
+    parts: bool,
+    before: Option<DeviceId>,
+    most: DeviceId,
+) -> Option<DeviceId> {
+    let requests = |h: &Held| if parts { h.used } else { h.requests };
+    let some = |h: &&Held| if parts { h.in_use > 0 } else { h.all > 0 };
+    let able = || devices.iter().filter(some);
+    let rank = |h: &&Held| (requests(h), h.device == most, h.in_use, h.device);
+    let best = able().max_by_key(rank)?;
+    let before = able().find(|h| Some(h.device) == before);
+    let stays = before.filter(|h| requests(best) <= HOME_CHANGES * requests(h));
+    Some(stays.unwrap_or(best).device)
+}
+
+/// What of a volume is in use elsewhere than `here`: on the device that most requests to such go to.
 fn strays(
-    extents: &ExtentFacts,
     runs: &[Run],
     devices: &[Held],
     here: DeviceId,
-    size_of: &impl Fn(&[Run]) -> u64,
+    size_of: impl Fn(&[Run]) -> u64,
 ) -> Option<Strays> {
     let elsewhere = devices.iter().filter(|h| h.device != here && h.in_use > 0);
-    let on = elsewhere.max_by_key(|h| (h.touches, h.device))?.device;
-    let astray = |r: &&Run| r.device == on && r.in_use();
+    let on = elsewhere.max_by_key(|h| (h.used, h.device))?;
+    let astray = |r: &&Run| r.device == on.device && r.in_use;
     let astray: Vec<Run> = runs.iter().filter(astray).copied().collect();
-    let ranges = ranges(&astray);
-    let heat = extents.heat.as_ref()?.touched();
-    let total: u64 = heat.iter().map(|h| u64::from(h.1)).sum();
-    let of = heat.iter().filter(|h| ranges.contains(h.0));
-    let there: u64 = of.map(|h| u64::from(h.1)).sum();
+    let requests: u64 = devices.iter().map(|h| h.requests).sum();
     Some(Strays {
         bytes: Bytes(size_of(&astray)),
-        extents: ranges,
-        on,
-        share: there as f64 / total.max(1) as f64,
+        extents: ranges(&astray),
+        on: on.device,
+        share: on.used as f64 / requests.max(1) as f64,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const EXTENT: u64 = 1 << 28;
+
+    fn run(first: u32, end: u32) -> Run {
+        Run {
+            first,
+            end,
+            device: DeviceId(0),
+            in_use: false,
+            age: 0,
+            requests: 0,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_have_every_extent_once(lengths in prop::collection::vec((0u32..3, 1u32..40), 1..20), short in 0..EXTENT) {
+            let mut next = 0;
+            let mut runs = vec![];
+            for (gap, length) in lengths {
+                runs.push(run(next + gap, next + gap + length));
+                next += gap + length;
+            }
+            let size = Bytes(u64::from(next) * EXTENT - short);
+            let size_of = |runs: &[Run]| bytes(runs, size, Bytes(EXTENT));
+            let cut = pieces(runs.clone(), size_of);
+            prop_assert!(cut.len() <= PIECES_MAX && cut.iter().all(|p| !p.is_empty()));
+            let extents = |runs: &[Run]| runs.iter().flat_map(|r| r.first..r.end).collect::<Vec<u32>>();
+            let mut all: Vec<u32> = cut.iter().flat_map(|p| extents(p)).collect();
+            all.sort_unstable();
+            prop_assert_eq!(all, extents(&runs));
+        }
+    }
+
+    #[test]
+    fn of_extents_without_bytes_no_piece_is_made() {
+        assert!(pieces(vec![run(4, 8)], |_| 0).is_empty());
+        assert!(pieces(vec![], |_| 0).is_empty());
+    }
+
+    fn held(device: u16, in_use: u64, used: u64, requests: u64) -> Held {
+        Held {
+            device: DeviceId(device),
+            in_use,
+            all: 100,
+            used,
+            requests,
+        }
+    }
+
+    #[test]
+    fn home_is_where_requests_go_and_changes_only_for_far_more() {
+        let [a, b] = [0, 1].map(DeviceId);
+        let two = |used: [u64; 2]| [held(0, 5, used[0], 90), held(1, 5, used[1], 10)];
+        assert_eq!(home(&two([1, 3]), true, None, a), Some(b));
+        assert_eq!(home(&two([1, 3]), false, None, b), Some(a), "all of it counts");
+        assert_eq!(home(&two([2, 3]), true, Some(a), b), Some(a));
+        assert_eq!(home(&two([1, 3]), true, Some(a), a), Some(b));
+        assert_eq!(home(&two([0, 0]), true, None, b), Some(b), "nothing is asked");
+        let gone = [held(0, 0, 0, 90), held(1, 5, 0, 0)];
+        assert_eq!(home(&gone, true, Some(a), a), Some(b), "nothing in use there");
+        assert_eq!(home(&[], true, Some(a), a), None);
+    }
 }

@@ -14,8 +14,9 @@ const LOOKED_AT_MAX: usize = 64;
 const PAIRS_MAX: usize = 12;
 /// Devices of a tier that a volume is tried on: so many of the least used ones with room, and without.
 const DEVICES_MAX: usize = 2;
-/// Volumes of a device that are tried to make room with.
+/// Volumes of a device that are tried to make room with, and pieces of what is hardly used.
 const EVICTED_MAX: usize = 12;
+const RESTS_MAX: usize = 4;
 /// Devices that one who makes room is tried on.
 const ELSEWHERE_MAX: usize = 2;
 /// What volumes of a device miss more per second if another comes, up to which nobody has to go for it.
@@ -142,9 +143,12 @@ impl Search<'_> {
     ) -> Vec<Moved> {
         let (v, to) = (first.volume, first.to.index());
         let size = |v: usize| self.forecast.size(v);
+        // Where there is room, somebody goes so that less is asked of the device.
+        let crowds = at.free[to] >= size(v);
         let stays = |u: &usize| {
             let same = self.view.volume(*u) == self.view.volume(v);
-            !self.done[*u] && !same && at.free[to] + size(*u) >= size(v)
+            let of_use = !same && !(crowds && self.view.is_rest(*u));
+            !self.done[*u] && of_use && at.free[to] + size(*u) >= size(v)
         };
         let mut others: Vec<usize> = at.on[to].volumes.iter().copied().filter(stays).collect();
         let weight = |u: &usize| self.forecast.class(*u).weight;
@@ -155,7 +159,16 @@ impl Search<'_> {
         let mut found = vec![];
         let ways = others.into_iter().map(|u| (u, goal.reach(u)));
         let goes = |(_, reach): &(usize, Vec<usize>)| !reach.is_empty();
-        for (u, reach) in ways.filter(goes).take(EVICTED_MAX) {
+        let (mut rests, mut volumes) = (0, 0);
+        let few = |(u, _): &(usize, Vec<usize>)| {
+            let (count, most) = match self.view.is_rest(*u) {
+                true => (&mut rests, RESTS_MAX),
+                false => (&mut volumes, EVICTED_MAX),
+            };
+            *count += 1;
+            *count <= most
+        };
+        for (u, reach) in ways.filter(goes).filter(few) {
             let fits = |other: &usize| {
                 let left = at.free[*other] + if *other == at.of[v] { size(v) } else { 0 };
                 // One of the two has to find room before the other has left.
@@ -210,7 +223,8 @@ impl Search<'_> {
         }
         match self.histories[v].sent() {
             Some((at, from)) if self.rests(v).is_some() => {
-                device.name != from && self.changed_since(v, at.0)
+                let news = self.view.is_rest(v) || self.changed_since(v, at.0);
+                device.name != from && news
             }
             _ => true,
         }
