@@ -217,6 +217,37 @@ fn moves_back(model: &Model, begun: &[&MoveRecord], offered: &Offered) -> u64 {
 mod tests {
     use super::*;
 
+    fn record(ranges: Option<&str>) -> MoveRecord {
+        MoveRecord {
+            volume: "v".into(),
+            vm: "v".into(),
+            from: "fast".into(),
+            to: "slow".into(),
+            devices: ("a".into(), "b".into()),
+            planned_s: 0.0,
+            started_s: None,
+            ended_s: None,
+            state: JobStatus::Done,
+            why_not: None,
+            reason: String::new(),
+            extents: ranges.map(|_| 1),
+            ranges: ranges.map(|r| r.parse().expect("ranges")),
+            bytes: 0,
+            predicted_us: None,
+            before_us: None,
+            range_us: None,
+            observed_us: None,
+        }
+    }
+
+    #[test]
+    fn a_part_comes_back_if_some_of_it_left() {
+        let [whole, first, other] = [None, Some("0-9"), Some("10-19")].map(record);
+        let some = record(Some("9-10"));
+        assert!(meets(&whole, &first) && meets(&first, &whole));
+        assert!(!meets(&first, &other) && meets(&some, &first) && meets(&other, &some));
+    }
+
     #[test]
     fn a_load_that_changes_by_a_quarter_is_a_cause_and_a_small_stranger_is_none() {
         let steady = vec![100.0; 12];

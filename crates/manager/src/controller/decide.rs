@@ -368,3 +368,41 @@ fn added_share(
         .sum();
     Some(injected / (mean_us * epoch.as_secs_f64()).max(1e-9))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::{Bytes, BytesPerSec, DeviceId};
+
+    fn of(extents: Option<&str>) -> Move {
+        Move {
+            volume: VolumeId(1),
+            from: DeviceId(0),
+            to: DeviceId(1),
+            extents: extents.map(|e| e.parse().unwrap()),
+            size: Bytes::gib(1),
+            after: vec![],
+            bandwidth: BytesPerSec(1 << 20),
+            terms: model::Terms {
+                goal: Goal::Latency,
+                reason: model::Reason::pinned(),
+                effect: model::Effect::default(),
+                cost: model::Cost::default(),
+            },
+        }
+    }
+
+    #[test]
+    fn a_part_is_what_was_approved_while_half_of_it_was() {
+        let whole = of(None);
+        assert!(is_same(&whole, &whole));
+        assert!(!is_same(&of(Some("0-3")), &whole) && !is_same(&whole, &of(Some("0-3"))));
+        assert!(is_same(&of(Some("0-3")), &of(Some("2-9"))));
+        assert!(!is_same(&of(Some("0-3")), &of(Some("3-9"))));
+        let elsewhere = Move {
+            to: DeviceId(2),
+            ..of(None)
+        };
+        assert!(!is_same(&elsewhere, &whole));
+    }
+}

@@ -9,7 +9,7 @@ use super::Controller;
 use super::facts::latency_and_rate;
 use super::host::{Awaited, Host};
 use crate::store::Change;
-use crate::view::{EventKind, OutcomeView, TrustView};
+use crate::view::{EventKind, TrustView};
 
 /// Whether the strategy's predictions hold.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

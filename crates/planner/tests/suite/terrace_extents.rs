@@ -330,7 +330,9 @@ fn carry_out(facts: &mut Facts, m: &RunningMove, extents: u32) {
 }
 
 fn account(facts: &mut Facts) {
-    facts.devices.iter_mut().for_each(|d| d.used = Bytes::ZERO);
+    for d in &mut facts.devices {
+        (d.used, d.reserved) = (Bytes::ZERO, Bytes::ZERO);
+    }
     for v in &facts.volumes {
         for (device, bytes) in v.held() {
             facts.devices[device.index()].used += bytes;
@@ -487,7 +489,9 @@ fn play(facts: &mut Facts, policy: &Policy, draw: &mut Draw) -> Result<usize, Te
             let v = &facts.volumes[m.volume.index()];
             let of = m.extents.as_ref();
             let size = of.map_or(v.taken(), |of| of.bytes(v.size, EXTENT).unwrap());
-            facts.devices[m.to.index()].reserved += size;
+            let there = v.held().into_iter().find(|h| h.0 == m.to);
+            let there = there.filter(|_| of.is_none()).map_or(Bytes::ZERO, |h| h.1);
+            facts.devices[m.to.index()].reserved += size.saturating_sub(there);
         }
         // Nobody tells of the extents of some that lie on one device.
         for v in &mut facts.volumes {
@@ -499,7 +503,12 @@ fn play(facts: &mut Facts, policy: &Policy, draw: &mut Draw) -> Result<usize, Te
         let decision = decide(&*strategy, facts, policy, &state, 1);
         let decision = match decision {
             Ok(decision) => decision,
-            Err(e) => return Err(TestCaseError::fail(format!("epoch {epoch}: {e}"))),
+            Err(e) => {
+                let used: Vec<_> = facts.devices.iter().map(|d| (d.used, d.reserved)).collect();
+                let held: Vec<_> = facts.volumes.iter().map(|v| (v.size, v.held())).collect();
+                let why = format!("epoch {epoch}: {e}; {:?}; {used:?}; {held:?}", facts.moves);
+                return Err(TestCaseError::fail(why));
+            }
         };
         for (name, extents) in untold {
             let v = facts.volumes.iter_mut().find(|v| v.name == name).unwrap();
