@@ -125,9 +125,7 @@ pub(crate) fn objectives(args: &[String]) -> Done {
             state = decision.state;
         }
         let state_kib = state.to_json().to_string().len() as f64 / 1024.0;
-        println!(
-            "{volumes} {tiers} {seed} {decide_ms:.1} {absorb_ms:.1} {state_kib:.0} {moves}"
-        );
+        println!("{volumes} {tiers} {seed} {decide_ms:.1} {absorb_ms:.1} {state_kib:.0} {moves}");
     }
     Ok(())
 }

@@ -134,7 +134,10 @@ fn part_on(
     let Context { facts, policy, .. } = *context;
     let v = &facts.volumes[volume.index()];
     let extents = v.extents.as_ref()?;
-    let elsewhere = v.held().iter().any(|(d, bytes)| *d != device && bytes.0 > 0);
+    let elsewhere = v
+        .held()
+        .iter()
+        .any(|(d, bytes)| *d != device && bytes.0 > 0);
     if !elsewhere || stays_whole(policy, volume).is_some() {
         return None;
     }

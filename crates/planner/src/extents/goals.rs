@@ -12,11 +12,7 @@ use crate::ledger::tier_now;
 use crate::{Context, ExtentWish, Wish};
 
 /// Wishes to bring such extents to where most of their volume is, or near that; they take the place of what a strategy wants of them.
-pub(crate) fn gather(
-    context: &Context<'_>,
-    of_volumes: &mut [Wish],
-    wishes: &mut Vec<ExtentWish>,
-) {
+pub(crate) fn gather(context: &Context<'_>, of_volumes: &mut [Wish], wishes: &mut Vec<ExtentWish>) {
     let Context { facts, policy, .. } = *context;
     let mut gathered = Vec::new();
     for (i, v) in facts.volumes.iter().enumerate() {

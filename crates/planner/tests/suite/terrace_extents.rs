@@ -422,7 +422,11 @@ struct Draw(u64);
 impl Draw {
     fn below(&mut self, below: u64) -> u64 {
         for (left, shift) in [(true, 13), (false, 7), (true, 17)] {
-            self.0 ^= if left { self.0 << shift } else { self.0 >> shift };
+            self.0 ^= if left {
+                self.0 << shift
+            } else {
+                self.0 >> shift
+            };
         }
         self.0 % below.max(1)
     }
@@ -443,7 +447,8 @@ fn scattered(volumes: &[crate::support::V], draw: &mut Draw, free: f64) -> Facts
         if draw.below(3) == 0 {
             let hole = draw.below(u64::from(count)) as u32;
             let (end, device) = (count - hole, Some(v.device));
-            known.places = ExtentPlaces::of_runs([(hole / 2, device), (hole - hole / 2, None), (end, device)]);
+            known.places =
+                ExtentPlaces::of_runs([(hole / 2, device), (hole - hole / 2, None), (end, device)]);
         }
         if draw.below(2) == 0 {
             v.size = Bytes(v.size.0 - draw.below(EXTENT.0)); // its last extent is short
@@ -517,7 +522,11 @@ fn play(facts: &mut Facts, policy: &Policy, draw: &mut Draw) -> Result<usize, Te
         state = strategy.state_from_json(decision.state.to_json()).unwrap();
         for m in std::mem::take(&mut facts.moves) {
             // Done, or given up somewhere.
-            let extents = if draw.below(3) == 0 { draw.below(20) as u32 } else { u32::MAX };
+            let extents = if draw.below(3) == 0 {
+                draw.below(20) as u32
+            } else {
+                u32::MAX
+            };
             carry_out(facts, &m, extents);
         }
         for m in decision.plan.moves() {

@@ -586,10 +586,7 @@ impl<'a> Search<'a> {
             .sum();
         // What was realised: only epochs that are known to have been so, and that no move was made for before.
         let loaded = moves.iter().filter(|m| !self.view.is_rest(m.volume));
-        let epochs = loaded
-            .map(|m| self.regretted(m.volume))
-            .min()
-            .unwrap_or(0);
+        let epochs = loaded.map(|m| self.regretted(m.volume)).min().unwrap_or(0);
         let newest = patterns.of.iter().rev().take(epochs).map(|p| gains[*p]);
         let realised = doubted(newest.clone().sum::<f64>()) * monitor_s;
         // What a burst has cost says nothing of what comes, and of few epochs it is not known whether they are one.

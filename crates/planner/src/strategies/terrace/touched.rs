@@ -270,7 +270,10 @@ mod tests {
         let mut touched = absorbed(1, &once);
         assert!(in_use(&touched, &once).is_empty());
         touched.absorb(0, &once, 1);
-        assert!(in_use(&touched, &once).is_empty(), "the same epoch once more");
+        assert!(
+            in_use(&touched, &once).is_empty(),
+            "the same epoch once more"
+        );
         touched.absorb(1, &once, 1);
         assert_eq!(in_use(&touched, &once), [3]);
         let other = facts(8, &[(5, 50)]);
@@ -286,7 +289,11 @@ mod tests {
         let mut touched = absorbed(8, &small);
         let grown = facts(900, &[(3, 50), (499, 2)]);
         touched.absorb(8, &grown, 1);
-        assert_eq!(in_use(&touched, &grown), [2, 3, 498, 499], "two are one part");
+        assert_eq!(
+            in_use(&touched, &grown),
+            [2, 3, 498, 499],
+            "two are one part"
+        );
         assert!(touched.holds(None));
         let smaller = facts(100, &[(3, 50)]);
         touched.absorb(9, &smaller, 1);

@@ -491,12 +491,24 @@ mod tests {
         let [a, b] = [0, 1].map(DeviceId);
         let two = |used: [u64; 2]| [held(0, 5, used[0], 90), held(1, 5, used[1], 10)];
         assert_eq!(home(&two([1, 3]), true, None, a), Some(b));
-        assert_eq!(home(&two([1, 3]), false, None, b), Some(a), "all of it counts");
+        assert_eq!(
+            home(&two([1, 3]), false, None, b),
+            Some(a),
+            "all of it counts"
+        );
         assert_eq!(home(&two([2, 3]), true, Some(a), b), Some(a));
         assert_eq!(home(&two([1, 3]), true, Some(a), a), Some(b));
-        assert_eq!(home(&two([0, 0]), true, None, b), Some(b), "nothing is asked");
+        assert_eq!(
+            home(&two([0, 0]), true, None, b),
+            Some(b),
+            "nothing is asked"
+        );
         let gone = [held(0, 0, 0, 90), held(1, 5, 0, 0)];
-        assert_eq!(home(&gone, true, Some(a), a), Some(b), "nothing in use there");
+        assert_eq!(
+            home(&gone, true, Some(a), a),
+            Some(b),
+            "nothing in use there"
+        );
         assert_eq!(home(&[], true, Some(a), a), None);
     }
 }

@@ -147,7 +147,7 @@ impl Search<'_> {
         let crowds = at.free[to] >= size(v);
         let stays = |u: &usize| {
             let same = self.view.volume(*u) == self.view.volume(v);
-            let of_use = !same && !(crowds && self.view.is_rest(*u));
+            let of_use = !same && (!crowds || !self.view.is_rest(*u));
             !self.done[*u] && of_use && at.free[to] + size(*u) >= size(v)
         };
         let mut others: Vec<usize> = at.on[to].volumes.iter().copied().filter(stays).collect();

@@ -1,0 +1,353 @@
+//! A domain and its disks, as libvirt's XML has them.
+
+use std::fmt;
+
+use roxmltree::{Document, Node};
+
+use crate::HostError;
+
+/// A virtual machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Domain {
+    /// Its name; another one may have it when this one is gone.
+    pub name: String,
+    /// Its own for good.
+    pub uuid: String,
+    /// Who owns it, if that is not libvirt's operator.
+    pub platform: Option<Platform>,
+    /// Its disks, in the order of the XML.
+    pub disks: Vec<Disk>,
+}
+
+/// What manages domains by itself, and does not expect anybody else to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Platform {
+    /// Nova.
+    OpenStack,
+    /// KubeVirt.
+    KubeVirt,
+    /// oVirt or its kin.
+    OVirt,
+}
+
+impl fmt::Display for Platform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Platform::OpenStack => "OpenStack",
+            Platform::KubeVirt => "KubeVirt",
+            Platform::OVirt => "oVirt",
+        })
+    }
+}
+
+/// What kind of device a disk is to the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiskKind {
+    /// A disk.
+    Disk,
+    /// A CD-ROM drive.
+    Cdrom,
+    /// A floppy drive.
+    Floppy,
+    /// A SCSI device that is passed through.
+    Lun,
+}
+
+/// Where a disk's data is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// Nothing is in it.
+    Empty,
+    /// A file.
+    File(String),
+    /// A block device.
+    Block(String),
+    /// A volume of a pool, both by name.
+    Volume {
+        /// The pool.
+        pool: String,
+        /// The volume.
+        volume: String,
+    },
+    /// Over a network, by this protocol.
+    Network(String),
+    /// Something else, by libvirt's name of it.
+    Other(String),
+}
+
+/// Images below the one that a disk writes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Chain {
+    /// So many.
+    Images(u32),
+    /// It was not said: of a domain that does not run nobody looks.
+    Unknown,
+}
+
+/// A disk of a domain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disk {
+    /// Its name in the domain, such as `vda`.
+    pub target: String,
+    /// What it is to the guest.
+    pub kind: DiskKind,
+    /// Where its data is.
+    pub source: Source,
+    /// The format of its image, as configured; never probed.
+    pub format: Option<String>,
+    /// The guest may not write.
+    pub readonly: bool,
+    /// Other domains may use it at the same time.
+    pub shareable: bool,
+    /// What is written is thrown away.
+    pub transient: bool,
+    /// Images below.
+    pub chain: Chain,
+    /// Whether a block job is under way on it.
+    pub job: bool,
+    /// Whether it is limited in rate already.
+    pub limited: bool,
+}
+
+/// Why a disk stays where it is, whatever is planned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fixed {
+    /// It is no disk that data is kept on.
+    NoDisk,
+    /// Nothing is in it.
+    Empty,
+    /// The guest cannot write to it.
+    ReadOnly,
+    /// Several domains use it.
+    Shareable,
+    /// What is written to it is thrown away.
+    Transient,
+    /// It is reached over a network.
+    Network(String),
+    /// It is a block device: LVM and the like were not tested.
+    BlockDevice,
+    /// Its source is of a kind that is not known.
+    Kind(String),
+    /// Its image has others below it, which would be lost or copied along.
+    Chain(u32),
+    /// It is not known whether its image has others below it.
+    ChainUnknown,
+    /// Its image is of a format that is not known, or was not said.
+    Format(Option<String>),
+    /// A block job is under way on it that is not ours.
+    Job,
+    /// A platform owns its domain.
+    Platform(Platform),
+}
+
+impl fmt::Display for Fixed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fixed::NoDisk => {
+                f.write_str("it is no disk but a drive or a device that is passed through")
+            }
+            Fixed::Empty => f.write_str("nothing is in it"),
+            Fixed::ReadOnly => f.write_str("the guest may only read it"),
+            Fixed::Shareable => f.write_str("other domains may use it at the same time"),
+            Fixed::Transient => f.write_str("what is written to it is thrown away"),
+            Fixed::Network(protocol) => write!(f, "it is reached over a network ({protocol})"),
+            Fixed::BlockDevice => {
+                f.write_str("it is a block device, which no move was tested with")
+            }
+            Fixed::Kind(kind) => write!(
+                f,
+                "its source is of the kind {kind:?}, which no move was tested with"
+            ),
+            Fixed::Chain(images) => write!(f, "its image has {images} more below it"),
+            Fixed::ChainUnknown => {
+                f.write_str("it is not known whether its image has others below it")
+            }
+            Fixed::Format(Some(format)) => write!(
+                f,
+                "its image is of format {format:?}, which no move was tested with"
+            ),
+            Fixed::Format(None) => {
+                f.write_str("the format of its image is not configured, and must not be guessed")
+            }
+            Fixed::Job => f.write_str("a block job is under way on it that somebody else began"),
+            Fixed::Platform(platform) => {
+                write!(f, "{platform} owns its domain, and has to move it")
+            }
+        }
+    }
+}
+
+impl Disk {
+    /// Why it stays where it is; none if it could be moved.
+    pub fn fixed(&self, of: &Domain) -> Option<Fixed> {
+        let kind = match &self.source {
+            _ if self.kind != DiskKind::Disk => Some(Fixed::NoDisk),
+            Source::Empty => Some(Fixed::Empty),
+            Source::Network(protocol) => Some(Fixed::Network(protocol.clone())),
+            Source::Block(_) => Some(Fixed::BlockDevice),
+            Source::Other(kind) => Some(Fixed::Kind(kind.clone())),
+            Source::File(_) | Source::Volume { .. } => None,
+        };
+        let format = match self.format.as_deref() {
+            Some("raw" | "qcow2") => None,
+            other => Some(Fixed::Format(other.map(String::from))),
+        };
+        let chain = match self.chain {
+            Chain::Images(0) => None,
+            Chain::Images(images) => Some(Fixed::Chain(images)),
+            Chain::Unknown => Some(Fixed::ChainUnknown),
+        };
+        kind.or(of.platform.map(Fixed::Platform))
+            .or(self.readonly.then_some(Fixed::ReadOnly))
+            .or(self.shareable.then_some(Fixed::Shareable))
+            .or(self.transient.then_some(Fixed::Transient))
+            .or(format)
+            .or(chain)
+            .or(self.job.then_some(Fixed::Job))
+    }
+}
+
+/// Metadata that platforms leave in a domain, by the beginning of its namespace.
+const PLATFORMS: [(&str, Platform); 4] = [
+    (
+        "http://openstack.org/xmlns/libvirt/nova/",
+        Platform::OpenStack,
+    ),
+    ("http://kubevirt.io", Platform::KubeVirt),
+    ("http://ovirt.org/vm/", Platform::OVirt),
+    ("http://ovirt.org/vm/tune/", Platform::OVirt),
+];
+
+impl Domain {
+    /// From `virsh dumpxml`.
+    ///
+    /// # Errors
+    /// What is wrong, with the line.
+    pub fn of_xml(text: &str) -> Result<Self, HostError> {
+        let document = Document::parse(text).map_err(|e| HostError::Xml {
+            what: "domain".into(),
+            why: e.to_string(),
+        })?;
+        let xml = Xml {
+            document: &document,
+            what: "domain",
+        };
+        let root = document.root_element();
+        if !root.has_tag_name("domain") {
+            return Err(xml.fault(root, "it is no domain"));
+        }
+        let name = xml.text(root, "name")?;
+        let uuid = xml.text(root, "uuid")?;
+        let xml = Xml {
+            what: &format!("domain {name:?}"),
+            ..xml
+        };
+        let platform = child(root, "metadata").and_then(|m| {
+            let mut spaces = m.children().filter_map(|c| c.tag_name().namespace());
+            spaces.find_map(|space| {
+                let mut known = PLATFORMS.iter();
+                known
+                    .find(|(begins, _)| space.starts_with(begins))
+                    .map(|p| p.1)
+            })
+        });
+        let devices = child(root, "devices");
+        let disks = devices.into_iter().flat_map(|d| d.children());
+        let disks = disks.filter(|d| d.has_tag_name("disk"));
+        Ok(Self {
+            disks: disks.map(|d| xml.disk(d)).collect::<Result<_, _>>()?,
+            name,
+            uuid,
+            platform,
+        })
+    }
+}
+
+fn child<'a, 'i>(of: Node<'a, 'i>, name: &str) -> Option<Node<'a, 'i>> {
+    of.children().find(|c| c.has_tag_name(name))
+}
+
+struct Xml<'d, 'i, 'w> {
+    document: &'d Document<'i>,
+    what: &'w str,
+}
+
+impl Xml<'_, '_, '_> {
+    fn fault(&self, node: Node<'_, '_>, why: &str) -> HostError {
+        HostError::Element {
+            what: self.what.into(),
+            line: self.document.text_pos_at(node.range().start).row,
+            why: why.into(),
+        }
+    }
+
+    fn text(&self, of: Node<'_, '_>, name: &str) -> Result<String, HostError> {
+        let text = child(of, name).and_then(|n| n.text());
+        let text = text.map(str::trim).filter(|t| !t.is_empty());
+        let missing = || self.fault(of, &format!("it has no <{name}>"));
+        text.map(String::from).ok_or_else(missing)
+    }
+
+    fn disk(&self, node: Node<'_, '_>) -> Result<Disk, HostError> {
+        let target = child(node, "target").and_then(|t| t.attribute("dev"));
+        let target = target.ok_or_else(|| self.fault(node, "a disk has no <target dev=…>"))?;
+        let kind = match node.attribute("device").unwrap_or("disk") {
+            "disk" => DiskKind::Disk,
+            "cdrom" => DiskKind::Cdrom,
+            "floppy" => DiskKind::Floppy,
+            "lun" => DiskKind::Lun,
+            other => {
+                let why = format!("disk {target}: there is no device={other:?}");
+                return Err(self.fault(node, &why));
+            }
+        };
+        let driver = child(node, "driver");
+        Ok(Disk {
+            target: target.into(),
+            kind,
+            source: source(node),
+            format: driver.and_then(|d| d.attribute("type")).map(String::from),
+            readonly: child(node, "readonly").is_some(),
+            shareable: child(node, "shareable").is_some(),
+            transient: child(node, "transient").is_some(),
+            chain: chain(node),
+            job: child(node, "mirror").is_some(),
+            limited: child(node, "iotune").is_some(),
+        })
+    }
+}
+
+fn source(disk: Node<'_, '_>) -> Source {
+    let Some(source) = child(disk, "source") else {
+        return Source::Empty;
+    };
+    let has = |name: &str| source.attribute(name).map(String::from);
+    let kind = disk.attribute("type").unwrap_or("file");
+    match kind {
+        "file" => has("file").map_or(Source::Empty, Source::File),
+        "block" => has("dev").map_or(Source::Empty, Source::Block),
+        "volume" => match (has("pool"), has("volume")) {
+            (Some(pool), Some(volume)) => Source::Volume { pool, volume },
+            _ => Source::Empty,
+        },
+        "network" => Source::Network(has("protocol").unwrap_or_default()),
+        other => Source::Other(other.into()),
+    }
+}
+
+/// Images below: each is inside the one above it, and an empty element ends them.
+fn chain(disk: Node<'_, '_>) -> Chain {
+    let mut images = 0;
+    let mut node = disk;
+    loop {
+        match child(node, "backingStore") {
+            Some(below) if child(below, "source").is_some() => {
+                images += 1;
+                node = below;
+            }
+            Some(_) => return Chain::Images(images),
+            None if images > 0 => return Chain::Images(images),
+            None => return Chain::Unknown,
+        }
+    }
+}

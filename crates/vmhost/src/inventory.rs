@@ -1,0 +1,231 @@
+//! Domains, disks and places put together as an agent reports an array.
+
+use manager::agent::{Counts, DeviceSnapshot, Snapshot, VolumeSnapshot};
+use manager::wire::{DeviceIo, Load, LoadOf, Placed};
+
+use crate::{BlockStats, Direction, Disk, Domain, DomainStats, Fixed, Pool, Source};
+
+/// A place for images: a pool or a directory that a tier names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The device's name: that of the pool, or its path.
+    pub name: String,
+    /// Its tier.
+    pub tier: String,
+    /// Where it is in the file system, without a slash at its end.
+    pub path: String,
+    /// Bytes of its file system, and bytes that are taken.
+    pub size: u64,
+    /// Bytes that are taken.
+    pub used: u64,
+    /// The kernel's counters of its device; none where there are none, as for a network file system.
+    pub io: Option<DeviceIo>,
+}
+
+/// A running domain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// The domain.
+    pub domain: Domain,
+    /// Another number for each time that it is started.
+    pub id: u32,
+}
+
+/// What there is on a host.
+#[derive(Debug, Clone, Copy)]
+pub struct Inventory<'a> {
+    /// Names of tiers, high end first.
+    pub tiers: &'a [String],
+    /// Places, in order of tier.
+    pub places: &'a [Place],
+    /// Pools by name, whether a tier names them or not.
+    pub pools: &'a [Pool],
+    /// Running domains.
+    pub domains: &'a [Known],
+    /// Their counters.
+    pub stats: &'a [DomainStats],
+}
+
+/// The name of a disk as a volume: no target has a colon.
+pub fn volume_name(domain: &str, target: &str) -> String {
+    format!("{domain}:{target}")
+}
+
+/// A disk that is a volume.
+struct Found<'a> {
+    known: &'a Known,
+    disk: &'a Disk,
+    place: &'a Place,
+    stats: Option<&'a BlockStats>,
+}
+
+impl<'a> Inventory<'a> {
+    /// The array; `class_of` says which class a volume is of.
+    pub fn snapshot(&self, class_of: impl Fn(&str) -> String) -> Snapshot {
+        let found: Vec<Found<'_>> = self.found().filter_map(Result::ok).collect();
+        let volume = |f: &Found<'_>| {
+            let name = volume_name(&f.known.domain.name, &f.disk.target);
+            let physical = f.stats.and_then(|s| s.physical).unwrap_or(0);
+            VolumeSnapshot {
+                class: class_of(&name),
+                name,
+                size_bytes: f.stats.and_then(|s| s.capacity).unwrap_or(physical),
+                home: f.place.tier.clone(),
+                placed: vec![Placed {
+                    device: f.place.name.clone(),
+                    bytes: physical,
+                }],
+                movable: true,
+                moving: None,
+                last_move: None,
+                counts: f.stats.and_then(|s| counts(f.known.id, s)),
+                extents: None,
+            }
+        };
+        let devices = self.places.iter().map(|place| device(place, &found));
+        Snapshot {
+            tiers: self.tiers.to_vec(),
+            devices: devices.collect(),
+            volumes: found.iter().map(volume).collect(),
+            troubles: vec![],
+        }
+    }
+
+    /// Disks that are no volumes, with the reason: what a guest cannot keep data on is not named.
+    pub fn left_out(&self) -> Vec<(String, String)> {
+        self.found().filter_map(Result::err).collect()
+    }
+
+    /// Volumes that could not be moved as they are, with the reason.
+    pub fn fixed(&self) -> Vec<(String, Fixed)> {
+        let found = self.found().filter_map(Result::ok);
+        let fixed = found.filter_map(|f| {
+            let name = volume_name(&f.known.domain.name, &f.disk.target);
+            Some((name, f.disk.fixed(&f.known.domain)?))
+        });
+        fixed.collect()
+    }
+
+    /// The file that a volume is in, and its format.
+    pub fn image_of(&self, volume: &str) -> Option<(String, Option<String>)> {
+        let mut found = self.found().filter_map(Result::ok);
+        let named = |f: &Found<'_>| volume_name(&f.known.domain.name, &f.disk.target) == volume;
+        let f = found.find(named)?;
+        Some((self.path(f.disk)?, f.disk.format.clone()))
+    }
+
+    fn found(&self) -> impl Iterator<Item = Result<Found<'a>, (String, String)>> + '_ {
+        let disks = |known: &'a Known| known.domain.disks.iter().map(move |d| (known, d));
+        let disks = self.domains.iter().flat_map(disks);
+        disks.filter_map(|(known, disk)| {
+            let of_use = !matches!(
+                disk.fixed(&known.domain),
+                Some(Fixed::NoDisk | Fixed::Empty)
+            );
+            of_use.then(|| self.look_at(known, disk))
+        })
+    }
+
+    fn look_at(&self, known: &'a Known, disk: &'a Disk) -> Result<Found<'a>, (String, String)> {
+        let name = || volume_name(&known.domain.name, &disk.target);
+        let Some(path) = self.path(disk) else {
+            let why = match disk.fixed(&known.domain) {
+                Some(why) => why.to_string(),
+                None => "its pool is not known".into(),
+            };
+            return Err((name(), why));
+        };
+        // The innermost, where one place is inside another.
+        let places = self.places.iter().filter(|p| is_below(&path, &p.path));
+        let place = places.max_by_key(|p| p.path.len());
+        let place =
+            place.ok_or_else(|| (name(), format!("{path} is in no pool that a tier names")))?;
+        let stats = self.stats.iter().find(|s| s.domain == known.domain.name);
+        let stats = stats.and_then(|s| s.blocks.iter().find(|b| b.target == disk.target));
+        Ok(Found {
+            known,
+            disk,
+            place,
+            stats,
+        })
+    }
+
+    fn path(&self, disk: &Disk) -> Option<String> {
+        match &disk.source {
+            Source::File(path) => Some(path.clone()),
+            Source::Volume { pool, volume } => {
+                let pool = self.pools.iter().find(|p| p.name == *pool)?;
+                let path = pool.path.as_ref().filter(|_| pool.has_files())?;
+                Some(format!("{path}/{volume}"))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn is_below(path: &str, directory: &str) -> bool {
+    let rest = path.strip_prefix(directory);
+    rest.is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// What libvirt counts, as a load: no percentiles, and in flight is what times add up to. Flushes count as writes without bytes.
+fn counts(id: u32, stats: &BlockStats) -> Option<Counts> {
+    let of = |all: &[Direction]| LoadOf {
+        ios: all.iter().map(|d| d.requests).sum(),
+        bytes: all.iter().map(|d| d.bytes).sum(),
+        sum_ns: all.iter().map(|d| d.time_ns).sum(),
+        held_ns: 0,
+        buckets: vec![],
+    };
+    let (reads, writes) = (stats.reads?, stats.writes?);
+    let reads = of(&[reads]);
+    let writes = of(&[writes, stats.flushes.unwrap_or_default()]);
+    Some(Counts {
+        since_ns: u64::from(id),
+        total: Load {
+            depth_ns: reads.sum_ns.saturating_add(writes.sum_ns),
+            reads,
+            writes,
+            errors: 0,
+            waiting: vec![],
+        },
+    })
+}
+
+fn device(place: &Place, found: &[Found<'_>]) -> DeviceSnapshot {
+    let here = found.iter().filter(|f| f.place.name == place.name);
+    // Where the kernel does not count, what disks do; that begins anew when other disks are there.
+    let (since_ns, io) = match place.io {
+        Some(io) => (0, io),
+        None => here.fold((1, DeviceIo::default()), |(since, io), f| {
+            let both = |d: Option<Direction>| d.map_or((0, 0), |d| (d.requests, d.bytes));
+            let (reads, read_bytes) = both(f.stats.and_then(|s| s.reads));
+            let (writes, write_bytes) = both(f.stats.and_then(|s| s.writes));
+            let name = f.known.domain.uuid.bytes().chain(f.disk.target.bytes());
+            let name = name.chain(f.known.id.to_le_bytes());
+            // FNV-1a.
+            let since = name.fold(since, |h: u64, b| {
+                (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
+            });
+            let io = DeviceIo {
+                reads: io.reads + reads,
+                writes: io.writes + writes,
+                read_bytes: io.read_bytes + read_bytes,
+                write_bytes: io.write_bytes + write_bytes,
+                busy_ns: None,
+            };
+            (since, io)
+        }),
+    };
+    DeviceSnapshot {
+        name: place.name.clone(),
+        tier: place.tier.clone(),
+        size_bytes: place.size,
+        used_bytes: place.used,
+        emulate: None,
+        connected: true,
+        since_ns,
+        io,
+        errors: vec![],
+    }
+}

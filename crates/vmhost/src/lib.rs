@@ -1,0 +1,29 @@
+//! A host of virtual machines as an array: what libvirt tells of domains, disks and pools, read and put together as what an agent reports.
+//!
+//! ```text
+//!   virsh list      ─▶ listed        ─┐
+//!   virsh dumpxml   ─▶ Domain         ├─▶ Inventory::snapshot ─▶ manager::agent
+//!   virsh domstats  ─▶ DomainStats    │
+//!   virsh pool-…    ─▶ Pool           │
+//!   file systems    ─▶ Place         ─┘
+//! ```
+//!
+//! Texts go in, facts come out, sans I/O: who runs programs and looks at file systems is the driver's affair. A *device* is a pool or a directory
+//! that a tier names, a *volume* a disk of a running domain, called `DOMAIN:TARGET`. What is not known stays unknown: libvirt tells how many
+//! requests there were and how long they took together, so there are means and no percentiles, and nothing of extents.
+//!
+//! What it is not: a way to change anything. Disks that could not be moved as they are say why ([`Fixed`]).
+
+mod domain;
+mod error;
+mod inventory;
+mod pool;
+mod stats;
+mod tier;
+
+pub use domain::{Chain, Disk, DiskKind, Domain, Fixed, Platform, Source};
+pub use error::HostError;
+pub use inventory::{Inventory, Known, Place, volume_name};
+pub use pool::Pool;
+pub use stats::{BlockStats, Direction, DomainStats, Listed, domain_stats, listed};
+pub use tier::{Guess, Medium, Transport, guessed};

@@ -1,0 +1,174 @@
+//! Which domains there are, and the counters of their disks.
+
+use crate::HostError;
+
+/// A line of `virsh list --uuid --id --name`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Its own for good.
+    pub uuid: String,
+    /// Another number for each time that it is started; none of one that does not run.
+    pub id: Option<u32>,
+    /// Its name.
+    pub name: String,
+}
+
+/// Reads those lines.
+///
+/// # Errors
+/// What is wrong, with the line.
+pub fn listed(text: &str) -> Result<Vec<Listed>, HostError> {
+    let lines = text
+        .lines()
+        .enumerate()
+        .filter(|(_, l)| !l.trim().is_empty());
+    let read = |(n, line): (usize, &str)| {
+        let fault = |why: &str| HostError::Line {
+            what: "list of domains",
+            line: n + 1,
+            why: format!("{why}: {line:?}"),
+        };
+        let line = line.trim();
+        let (uuid, rest) = line
+            .split_once(char::is_whitespace)
+            .ok_or_else(|| fault("no UUID, id and name"))?;
+        let (id, name) = rest
+            .trim_start()
+            .split_once(char::is_whitespace)
+            .ok_or_else(|| fault("no UUID, id and name"))?;
+        let id = match id {
+            "-" => None,
+            id => Some(id.parse().map_err(|_| fault("the id is no number"))?),
+        };
+        Ok(Listed {
+            uuid: uuid.into(),
+            id,
+            name: name.trim().into(),
+        })
+    };
+    lines.map(read).collect()
+}
+
+/// Counters of a domain's disks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DomainStats {
+    /// Its name.
+    pub domain: String,
+    /// Its disks.
+    pub blocks: Vec<BlockStats>,
+}
+
+/// One direction: requests, bytes, and how long they took together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Direction {
+    /// Requests that were answered.
+    pub requests: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Nanoseconds, added up over requests.
+    pub time_ns: u64,
+}
+
+/// Counters of one image of a disk, since its domain was started.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BlockStats {
+    /// The disk, such as `vda`.
+    pub target: String,
+    /// Its file or block device.
+    pub path: Option<String>,
+    /// Reads, writes, flushes; none where QEMU did not say.
+    pub reads: Option<Direction>,
+    /// Writes.
+    pub writes: Option<Direction>,
+    /// Flushes; they have no bytes.
+    pub flushes: Option<Direction>,
+    /// Bytes that the guest sees.
+    pub capacity: Option<u64>,
+    /// Bytes that it takes.
+    pub physical: Option<u64>,
+}
+
+/// Reads `virsh domstats --block --raw`. Keys that are not known are passed over: there are more with every version.
+///
+/// # Errors
+/// What is wrong, with the line.
+pub fn domain_stats(text: &str) -> Result<Vec<DomainStats>, HostError> {
+    let mut domains: Vec<DomainStats> = vec![];
+    for (n, line) in text.lines().enumerate() {
+        let fault = |why: String| HostError::Line {
+            what: "statistics of domains",
+            line: n + 1,
+            why,
+        };
+        let line = line.trim();
+        if line.is_empty() {
+            continue;
+        }
+        if let Some(name) = line.strip_prefix("Domain: '") {
+            let name = name
+                .strip_suffix('\'')
+                .ok_or_else(|| fault(format!("{line:?} does not end")))?;
+            domains.push(DomainStats {
+                domain: name.into(),
+                blocks: vec![],
+            });
+            continue;
+        }
+        let Some(domain) = domains.last_mut() else {
+            return Err(fault(format!("{line:?} belongs to no domain")));
+        };
+        let (key, value) = line
+            .split_once('=')
+            .ok_or_else(|| fault(format!("{line:?} is no key=value")))?;
+        let Some((index, key)) = key.strip_prefix("block.").and_then(|k| k.split_once('.')) else {
+            continue;
+        };
+        let Ok(index) = index.parse::<usize>() else {
+            continue;
+        };
+        if index > domain.blocks.len() {
+            return Err(fault(format!(
+                "block {index} comes before block {}",
+                domain.blocks.len()
+            )));
+        }
+        if index == domain.blocks.len() {
+            domain.blocks.push(BlockStats::default());
+        }
+        take(&mut domain.blocks[index], key, value).map_err(fault)?;
+    }
+    Ok(domains)
+}
+
+fn take(block: &mut BlockStats, key: &str, value: &str) -> Result<(), String> {
+    let number = || {
+        value
+            .parse::<u64>()
+            .map_err(|_| format!("{key} is no number: {value:?}"))
+    };
+    match key {
+        "name" => block.target = value.into(),
+        "path" => block.path = Some(value.into()),
+        "capacity" => block.capacity = Some(number()?),
+        "physical" => block.physical = Some(number()?),
+        _ => {
+            let Some((direction, what)) = key.split_once('.') else {
+                return Ok(());
+            };
+            let of = match direction {
+                "rd" => &mut block.reads,
+                "wr" => &mut block.writes,
+                "fl" => &mut block.flushes,
+                _ => return Ok(()),
+            };
+            let of = of.get_or_insert_default();
+            match what {
+                "reqs" => of.requests = number()?,
+                "bytes" => of.bytes = number()?,
+                "times" => of.time_ns = number()?,
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}

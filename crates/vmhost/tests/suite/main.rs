@@ -1,0 +1,320 @@
+//! What libvirt tells, read and put together.
+
+use manager::wire::{DeviceIo, Placed};
+use proptest::prelude::*;
+use vmhost::*;
+
+const WEB: &str = "<domain type='qemu' id='4'>
+  <name>web</name>
+  <uuid>b03dd36f-4a51-4d9f-82e2-5069d986b23f</uuid>
+  <devices>
+    <disk type='file' device='disk'>
+      <driver name='qemu' type='raw'/>
+      <source file='/pools/slow/web.raw' index='3'/>
+      <backingStore/>
+      <target dev='vda' bus='virtio'/>
+    </disk>
+    <disk type='volume' device='disk'>
+      <driver name='qemu' type='qcow2'/>
+      <source pool='fast' volume='data.qcow2'/>
+      <backingStore type='file'>
+        <format type='qcow2'/>
+        <source file='/pools/fast/base.qcow2'/>
+        <backingStore/>
+      </backingStore>
+      <target dev='vdb' bus='virtio'/>
+      <iotune><total_iops_sec>500</total_iops_sec></iotune>
+    </disk>
+    <disk type='file' device='cdrom'><target dev='sda' bus='sata'/><readonly/></disk>
+    <disk type='block' device='disk'>
+      <driver name='qemu' type='raw'/><source dev='/dev/vg/web'/><backingStore/><target dev='vdc'/>
+    </disk>
+  </devices>
+</domain>";
+
+const STATS: &str = "Domain: 'web'
+  block.count=3
+  block.0.name=vda
+  block.0.path=/pools/slow/web.raw
+  block.0.rd.reqs=352
+  block.0.rd.bytes=1438208
+  block.0.rd.times=703788674
+  block.0.wr.reqs=113
+  block.0.wr.bytes=462848
+  block.0.wr.times=559184060
+  block.0.fl.reqs=2
+  block.0.fl.times=1000
+  block.0.capacity=67108864
+  block.0.physical=466944
+  block.1.name=vdb
+  block.1.path=/pools/fast/data.qcow2
+  block.1.capacity=1073741824
+  block.1.physical=200704
+  block.2.name=sda
+
+Domain: 'it's'
+  block.count=0
+";
+
+fn disk(with: &str) -> Disk {
+    let text = format!(
+        "<domain><name>v</name><uuid>u</uuid><devices><disk type='file' device='disk'>
+         <driver type='raw'/><source file='/a/b'/><backingStore/><target dev='vda'/>{with}</disk></devices></domain>"
+    );
+    Domain::of_xml(&text).unwrap().disks.remove(0)
+}
+
+fn fixed(of: &str) -> Option<String> {
+    let domain = Domain::of_xml(of).unwrap();
+    domain.disks[0].fixed(&domain).map(|why| why.to_string())
+}
+
+#[test]
+fn a_domain_has_its_disks_and_says_which_cannot_move() {
+    let web = Domain::of_xml(WEB).unwrap();
+    assert_eq!((web.name.as_str(), web.platform), ("web", None));
+    let told: Vec<_> = web
+        .disks
+        .iter()
+        .map(|d| (d.target.as_str(), d.fixed(&web)))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("vda", None),
+            ("vdb", Some(Fixed::Chain(1))),
+            ("sda", Some(Fixed::NoDisk)),
+            ("vdc", Some(Fixed::BlockDevice)),
+        ]
+    );
+    assert!(web.disks[1].limited && !web.disks[0].limited);
+    let plain = "<domain><name>v</name><uuid>u</uuid><devices><disk type='file'><source file='/a/b'/><target dev='vda'/>";
+    let with = |more: &str| fixed(&format!("{plain}{more}</disk></devices></domain>")).unwrap();
+    assert!(with("<backingStore/>").contains("must not be guessed"));
+    assert!(with("<driver type='raw'/>").contains("not known whether its image has others"));
+    assert!(with("<driver type='vmdk'/><backingStore/>").contains("\"vmdk\""));
+    assert!(disk("<mirror type='file' job='copy'/>").job);
+    assert!(disk("<shareable/>").shareable && disk("<transient/>").transient);
+    let owned = "<domain><name>v</name><uuid>u</uuid>
+        <metadata><nova:instance xmlns:nova='http://openstack.org/xmlns/libvirt/nova/1.1'/></metadata>
+        <devices><disk type='file'><driver type='raw'/><source file='/a'/><backingStore/><target dev='vda'/></disk></devices></domain>";
+    assert_eq!(
+        fixed(owned).unwrap(),
+        "OpenStack owns its domain, and has to move it"
+    );
+}
+
+#[test]
+fn what_is_no_domain_is_refused_with_its_line() {
+    for (text, said) in [
+        ("<domain><name>", "domain: no XML: "),
+        ("<pool/>", "domain, line 1: it is no domain"),
+        (
+            "<domain>\n<uuid>u</uuid></domain>",
+            "domain, line 1: it has no <name>",
+        ),
+        ("<domain><name>v</name></domain>", "it has no <uuid>"),
+        (
+            "<domain><name>v</name><uuid>u</uuid>\n<devices>\n<disk/></devices></domain>",
+            "domain \"v\", line 3: a disk has no <target dev=…>",
+        ),
+        (
+            "<domain><name>v</name><uuid>u</uuid><devices><disk device='tape'><target dev='x'/></disk></devices></domain>",
+            "disk x: there is no device=\"tape\"",
+        ),
+        ("<!DOCTYPE a [<!ENTITY b 'c'>]><domain/>", "no XML: "),
+    ] {
+        let got = Domain::of_xml(text).unwrap_err().to_string();
+        assert!(got.contains(said), "{got}");
+    }
+}
+
+#[test]
+fn lists_and_statistics_are_read_and_bad_lines_named() {
+    let domains = listed("b03d 4 web\n\n a1 - my old one  \n").unwrap();
+    assert_eq!(
+        domains
+            .iter()
+            .map(|l| (l.id, l.name.as_str()))
+            .collect::<Vec<_>>(),
+        [(Some(4), "web"), (None, "my old one")]
+    );
+    let wrong = listed("b03d 4 web\nb03d x web\n").unwrap_err().to_string();
+    assert!(wrong.contains("line 2: the id is no number"), "{wrong}");
+    assert!(listed("alone\n").is_err());
+    let stats = domain_stats(STATS).unwrap();
+    assert_eq!(stats[1].domain, "it's");
+    let vda = &stats[0].blocks[0];
+    assert_eq!(vda.target, "vda");
+    assert_eq!(
+        vda.writes,
+        Some(Direction {
+            requests: 113,
+            bytes: 462_848,
+            time_ns: 559_184_060
+        })
+    );
+    assert_eq!(stats[0].blocks[1].reads, None);
+    for (text, said) in [
+        (
+            "block.count=1",
+            "line 1: \"block.count=1\" belongs to no domain",
+        ),
+        (
+            "Domain: 'a'\nnonsense",
+            "line 2: \"nonsense\" is no key=value",
+        ),
+        (
+            "Domain: 'a'\nblock.0.rd.reqs=-1",
+            "rd.reqs is no number: \"-1\"",
+        ),
+        (
+            "Domain: 'a'\nblock.1.name=vda",
+            "block 1 comes before block 0",
+        ),
+        ("Domain: 'a", "does not end"),
+    ] {
+        let got = domain_stats(text).unwrap_err().to_string();
+        assert!(got.contains(said), "{got}");
+    }
+}
+
+fn place(name: &str, tier: &str, path: &str) -> Place {
+    Place {
+        name: name.into(),
+        tier: tier.into(),
+        path: path.into(),
+        size: 1 << 40,
+        used: 1 << 30,
+        io: None,
+    }
+}
+
+#[test]
+fn an_inventory_is_an_array_whose_disks_are_volumes() {
+    let tiers = ["fast".to_owned(), "slow".to_owned()];
+    let places = [
+        place("fast", "fast", "/pools/fast"),
+        Place {
+            io: Some(DeviceIo {
+                reads: 7,
+                ..DeviceIo::default()
+            }),
+            ..place("/pools/slow", "slow", "/pools/slow")
+        },
+        place("all", "slow", "/pools"),
+    ];
+    let pools = [Pool::of_xml(
+        "<pool type='dir'><name>fast</name><target><path>/pools/fast</path></target></pool>",
+    )
+    .unwrap()];
+    let stats = domain_stats(STATS).unwrap();
+    let known = |id| Known {
+        domain: Domain::of_xml(WEB).unwrap(),
+        id,
+    };
+    let domains = [known(4)];
+    let inventory = Inventory {
+        tiers: &tiers,
+        places: &places,
+        pools: &pools,
+        domains: &domains,
+        stats: &stats,
+    };
+    let snapshot = inventory.snapshot(|name| format!("class of {name}"));
+    let volumes: Vec<_> = snapshot.volumes.iter().map(|v| v.name.as_str()).collect();
+    assert_eq!(volumes, ["web:vda", "web:vdb"]);
+    let vda = &snapshot.volumes[0];
+    assert_eq!((vda.home.as_str(), vda.size_bytes), ("slow", 67_108_864));
+    assert_eq!(vda.class, "class of web:vda");
+    let on = |device: &str, bytes| {
+        vec![Placed {
+            device: device.into(),
+            bytes,
+        }]
+    };
+    assert_eq!(
+        vda.placed,
+        on("/pools/slow", 466_944),
+        "the innermost place"
+    );
+    let counts = vda.counts.as_ref().unwrap();
+    assert_eq!((counts.since_ns, counts.total.writes.ios), (4, 115));
+    assert_eq!(counts.total.depth_ns, 703_788_674 + 559_184_060 + 1000);
+    assert_eq!(snapshot.volumes[1].counts, None, "nobody said");
+    assert_eq!(
+        inventory.left_out(),
+        [("web:vdc".to_owned(), Fixed::BlockDevice.to_string())]
+    );
+    assert_eq!(inventory.fixed(), [("web:vdb".to_owned(), Fixed::Chain(1))]);
+    let image = inventory.image_of("web:vdb").unwrap();
+    assert_eq!(
+        image,
+        ("/pools/fast/data.qcow2".into(), Some("qcow2".into()))
+    );
+    // The kernel's counters where there are any; else those of disks, which begin anew with a start.
+    assert_eq!(snapshot.devices[1].io.reads, 7);
+    let again = Inventory {
+        domains: &[known(5)],
+        ..inventory
+    };
+    let again = again.snapshot(|_| "c".into());
+    assert_ne!(snapshot.devices[0].since_ns, again.devices[0].since_ns);
+    assert_eq!(snapshot.devices[1].since_ns, again.devices[1].since_ns);
+    let untold = Inventory {
+        places: &places[..1],
+        ..inventory
+    };
+    let left_out = untold.left_out();
+    assert_eq!(
+        left_out[0].1,
+        "/pools/slow/web.raw is in no pool that a tier names"
+    );
+}
+
+#[test]
+fn a_pool_of_files_has_a_path() {
+    let pool = |text: &str| Pool::of_xml(text);
+    let dir =
+        pool("<pool type='dir'>\n<name>p</name><target><path> /a </path></target></pool>").unwrap();
+    assert_eq!((dir.path.as_deref(), dir.has_files()), (Some("/a"), true));
+    let rbd = pool("<pool type='rbd'><name>p</name></pool>").unwrap();
+    assert!(!rbd.has_files() && rbd.path.is_none());
+    assert!(
+        pool("<pool><name>p</name></pool>")
+            .unwrap_err()
+            .to_string()
+            .contains("no <pool type=…>")
+    );
+    assert!(
+        pool("<pool type='dir'/>")
+            .unwrap_err()
+            .to_string()
+            .contains("no <name>")
+    );
+}
+
+#[test]
+fn media_are_ranked_as_far_as_the_kernel_says() {
+    let of = |transport, rotational| {
+        guessed(Medium {
+            transport,
+            rotational,
+        })
+    };
+    assert_eq!(of(Transport::Nvme, Some(false)).preset, "nvme-tlc");
+    assert!(of(Transport::Nvme, None) < of(Transport::Scsi, Some(false)));
+    assert!(of(Transport::Sata, Some(false)) < of(Transport::Sata, Some(true)));
+}
+
+proptest! {
+    /// Nothing that is told makes it panic.
+    #[test]
+    fn damage_is_no_panic(at in any::<prop::sample::Index>(), byte in any::<u8>(), which in 0usize..2) {
+        let mut text = [WEB, STATS][which].as_bytes().to_vec();
+        let at = at.index(text.len());
+        text[at] = byte;
+        let text = String::from_utf8_lossy(&text);
+        let _ = (Domain::of_xml(&text), domain_stats(&text), listed(&text), Pool::of_xml(&text));
+    }
+}
