@@ -18,6 +18,8 @@ use manager::wire::{
 use model::{ClassObjective, ExtentPlaces};
 use units::{BytesPerSec, DeviceId, Nanos};
 
+use crate::host::Host;
+
 const OTHER_VERSION: &str =
     "it answers something else: use the same version of terrace on both sides";
 
@@ -35,24 +37,22 @@ impl ServedArray {
     fn ask(&self, question: &Ask) -> Result<Told, String> {
         ask(&self.control, question).map_err(|e| explain(&e))
     }
+}
 
-    /// The array as it is.
-    ///
-    /// # Errors
-    /// Why it does not answer.
-    pub fn snapshot(&self) -> Result<Snapshot, String> {
+impl Host for ServedArray {
+    fn called(&self) -> &'static str {
+        "the array"
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, String> {
         match self.ask(&Ask::Samples)? {
             Told::Samples(samples) => Ok(snapshot(samples)),
             _ => Err(OTHER_VERSION.into()),
         }
     }
 
-    /// Adds the extents of some volumes to a snapshot. Of one that cannot be looked at, as it is gone by now, they stay unknown.
-    ///
-    /// # Errors
-    /// Why it does not answer.
-    pub fn look_at_extents(
-        &self,
+    fn look_at_extents(
+        &mut self,
         wanted: Vec<WantedExtents>,
         snapshot: &mut Snapshot,
     ) -> Result<(), String> {
@@ -83,8 +83,7 @@ impl ServedArray {
         Ok(())
     }
 
-    /// Says what it is to hold its operators to.
-    pub(crate) fn hold_to(&self, policy: &ArrayPolicy) -> Result<(), String> {
+    fn hold_to(&mut self, policy: &ArrayPolicy) -> Result<(), String> {
         let told = self.ask(&Ask::Policy {
             classes: Some(policy.classes.clone()),
             overcommit_max: Some(policy.overcommit_max),
@@ -92,12 +91,7 @@ impl ServedArray {
         told.map(|_| ())
     }
 
-    /// Says what guests were promised, and for how long that holds.
-    pub(crate) fn promise(
-        &self,
-        objectives: &[ClassObjective],
-        lasting: Nanos,
-    ) -> Result<(), String> {
+    fn promise(&mut self, objectives: &[ClassObjective], lasting: Nanos) -> Result<(), String> {
         let told = self.ask(&Ask::Objectives {
             objectives: objectives.to_vec(),
             lasting,
@@ -105,11 +99,7 @@ impl ServedArray {
         told.map(|_| ())
     }
 
-    /// Does what the agent wants.
-    ///
-    /// # Errors
-    /// Why it is not done.
-    pub fn carry_out(&self, deed: &Deed) -> Result<(), String> {
+    fn carry_out(&mut self, deed: &Deed) -> Result<(), String> {
         let question = match deed {
             Deed::StartMove(order) => Ask::Move {
                 volume: order.volume.clone(),

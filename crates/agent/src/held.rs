@@ -5,7 +5,7 @@ use model::ClassObjective;
 use tracing::debug;
 use units::Nanos;
 
-use crate::array::ServedArray;
+use crate::host::Host;
 
 /// What was said to the array last.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ impl Held {
     /// moves yield to the guests of their volumes only.
     pub(crate) fn promise(
         &mut self,
-        array: &ServedArray,
+        array: &mut dyn Host,
         objectives: &[ClassObjective],
         now_ns: u64,
         until_ns: u64,
@@ -44,7 +44,7 @@ impl Held {
     /// Says what holds, if the array does not know it yet; why it does not take it, once for each reason.
     pub(crate) fn say(
         &mut self,
-        array: &ServedArray,
+        array: &mut dyn Host,
         policy: &ArrayPolicy,
         life: Vec<u64>,
     ) -> Option<String> {

@@ -1,4 +1,4 @@
-//! The host side of the live manager at its edges: threads, the clock, an array's control socket, a controller's interface. What it
+//! The host side of the live manager at its edges: threads, the clock, an array's control socket or libvirt, a controller's interface. What it
 //! does is decided in [`manager::agent`].
 //!
 //! ```text
@@ -12,6 +12,10 @@
 mod array;
 mod courier;
 mod held;
+mod host;
+mod kernel;
+mod libvirt;
+mod virsh;
 
 use std::io;
 use std::path::PathBuf;
@@ -28,6 +32,8 @@ use tracing::{debug, info, warn};
 pub use array::ServedArray;
 use courier::{Courier, Letter};
 use held::Held;
+pub use host::Host;
+pub use libvirt::{FoundPlace, LibvirtHost, LibvirtSettings, PlacesOf, Stays, TierOf};
 
 /// The array is looked at this often while something is going on; otherwise when a window ends.
 const BEAT: Duration = Duration::from_millis(250);
@@ -42,10 +48,27 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub struct AgentSettings {
     /// The host's name.
     pub host: String,
-    /// The control socket of the array.
-    pub control: PathBuf,
+    /// What it looks after.
+    pub of: HostOf,
     /// The controller.
     pub controller: Client,
+}
+
+/// What an agent looks after.
+pub enum HostOf {
+    /// An array, by its control socket.
+    Array(PathBuf),
+    /// Virtual machines, by libvirt.
+    Libvirt(LibvirtSettings),
+}
+
+impl HostOf {
+    fn host(self) -> Box<dyn Host> {
+        match self {
+            HostOf::Array(control) => Box::new(ServedArray::new(control)),
+            HostOf::Libvirt(settings) => Box::new(LibvirtHost::new(settings)),
+        }
+    }
 }
 
 /// Why an agent cannot be started.
@@ -86,7 +109,7 @@ impl RunningAgent {
     pub fn start(settings: AgentSettings) -> Result<Self, AgentError> {
         let AgentSettings {
             host,
-            control,
+            of,
             controller,
         } = settings;
         let stop = Arc::new(AtomicBool::new(false));
@@ -95,7 +118,7 @@ impl RunningAgent {
         let (ended, said) = (stop.clone(), trouble.clone());
         let looker = std::thread::Builder::new()
             .name("terrace-agent".into())
-            .spawn(move || look(&ServedArray::new(control), &courier, &ended, &said))?;
+            .spawn(move || look(&mut *of.host(), &courier, &ended, &said))?;
         Ok(Self {
             stop,
             trouble,
@@ -136,7 +159,7 @@ fn session() -> u64 {
     ns ^ (u64::from(std::process::id()) << 40)
 }
 
-fn look(array: &ServedArray, courier: &Courier, stop: &AtomicBool, trouble: &Trouble) {
+fn look(array: &mut dyn Host, courier: &Courier, stop: &AtomicBool, trouble: &Trouble) {
     let began = Instant::now();
     let now = || began.elapsed().as_nanos() as u64;
     let mut agent = Agent::new(session(), env!("CARGO_PKG_VERSION"));
@@ -154,9 +177,10 @@ fn look(array: &ServedArray, courier: &Courier, stop: &AtomicBool, trouble: &Tro
             Ok(snapshot) => {
                 life = snapshot.devices.iter().map(|d| d.since_ns).collect();
                 agent.beat(at_ns, snapshot);
+                array.remarks().into_iter().for_each(|r| agent.remark(r));
             }
             Err(why) => {
-                let why = format!("the array does not answer: {why}");
+                let why = format!("{} does not answer: {why}", array.called());
                 say(trouble, Some(why.clone()));
                 agent.remark(why);
                 std::thread::park_timeout(PAUSE);

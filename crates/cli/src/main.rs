@@ -59,6 +59,7 @@ mod trace_load_table;
 mod trace_record;
 mod trace_sample;
 mod trace_table;
+mod trial_cmd;
 mod volume_asked;
 mod volume_cmd;
 mod volume_listed;
@@ -80,6 +81,8 @@ struct Args {
 enum Command {
     /// See the whole live manager at work: emulated tiers, real NBD clients, a few minutes
     Demo(demo_cmd::Demo),
+    /// See what would be moved on a host of virtual machines under libvirt, without touching anything
+    Trial(trial_cmd::Trial),
     /// Run the live manager: controller, agent and data path
     Serve(serve_cmd::Serve),
     /// Run only an agent, for a controller on another host
@@ -172,6 +175,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     let done = match command {
         Command::Demo(what) => return demo_cmd::run(&what),
+        Command::Trial(what) => return trial_cmd::run(&what),
         Command::Serve(what) => return serve_cmd::serve(&what),
         Command::Agent(what) => return serve_cmd::agent(what),
         Command::Status(asking) => status_cmd::status(&asking),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use agent::{AgentSettings, RunningAgent};
+use agent::{AgentSettings, HostOf, LibvirtSettings, RunningAgent, TierOf};
 use anyhow::{Context, anyhow};
 use clap::Args;
 use client::Address;
@@ -45,6 +45,20 @@ pub struct Agent {
         default_value = "terrace-array"
     )]
     array: PathBuf,
+    /// Look after the virtual machines under libvirt instead, at this URI or virsh's own default; moves are recommended only
+    #[arg(long, value_name = "URI", num_args = 0..=1, conflicts_with = "array", requires = "tiers")]
+    libvirt: Option<Option<String>>,
+    /// With --libvirt: a tier and the pools or directories that it is made of, high end first
+    #[arg(
+        long = "tier",
+        id = "tiers",
+        value_name = "NAME=POOL,…",
+        requires = "libvirt"
+    )]
+    tiers: Vec<TierOf>,
+    /// With --libvirt: which disks (DOMAIN:TARGET, a * stands for anything) are of which class, the first that fits
+    #[arg(long = "class", id = "classes", value_name = "DISKS=CLASS", value_parser = disks_of_class, requires = "libvirt")]
+    classes: Vec<(String, String)>,
     /// This host's name
     #[arg(long, value_name = "NAME")]
     host: String,
@@ -55,6 +69,14 @@ pub struct Agent {
     credentials: Credentials,
     #[command(flatten)]
     log: LogArg,
+}
+
+fn disks_of_class(text: &str) -> Result<(String, String), String> {
+    let both = text
+        .rsplit_once('=')
+        .filter(|(a, b)| !a.is_empty() && !b.is_empty());
+    let both = both.ok_or_else(|| format!("{text:?} is not DISKS=CLASS, such as web:*=gold"))?;
+    Ok((both.0.into(), both.1.into()))
 }
 
 /// Reads a live configuration; its paths are taken from its directory.
@@ -154,9 +176,17 @@ pub fn agent(what: Agent) -> anyhow::Result<ExitCode> {
     let stop = Stop::listen()?;
     let _logging = what.log.begin();
     let controller = what.credentials.client(what.controller)?;
+    let of = match what.libvirt {
+        None => HostOf::Array(what.array.join(datapath::control::CONTROL_SOCKET)),
+        Some(uri) => HostOf::Libvirt(LibvirtSettings {
+            uri,
+            tiers: what.tiers,
+            classes: what.classes,
+        }),
+    };
     let running = RunningAgent::start(AgentSettings {
         host: what.host,
-        control: what.array.join(datapath::control::CONTROL_SOCKET),
+        of,
         controller,
     })
     .map_err(explained)?;

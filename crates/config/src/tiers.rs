@@ -23,6 +23,9 @@ pub struct TierConfig {
     pub preset: Option<String>,
     /// The device in full instead of a preset, as the export of a live array has it.
     pub spec: Option<DeviceSpec>,
+    /// On a host under libvirt: the pools and directories that the tier is made of, each a device. Not for scenarios.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<String>,
     /// Number of devices; one if left out.
     pub devices: Option<u32>,
     /// Space of one device.
@@ -79,6 +82,10 @@ pub fn resolve_topology(text: &Text, tiers: &[TierConfig]) -> Result<Topology, C
         if tiers[..i].iter().any(|o| o.name == t.name) {
             let why = format!("tier \"{}\" is listed twice", t.name);
             return Err(text.fault(&format!("{at}.name"), why));
+        }
+        if !t.pools.is_empty() {
+            let why = "are for hosts under libvirt: here devices are made up";
+            return Err(text.fault(&format!("{at}.pools"), why));
         }
         let devices = devices(text, &at, t)?;
         let specialty = t

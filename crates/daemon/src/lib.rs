@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use agent::{AgentSettings, RunningAgent};
+use agent::{AgentSettings, HostOf, LibvirtSettings, RunningAgent, TierOf};
 use client::{Address, Client, TlsTrust};
 use controller::{
     Certificate, ControllerServer, Fresh, Limits, Reloader, Running, ServerSettings, TcpSettings,
@@ -27,7 +27,7 @@ use datapath::AcceptLoss;
 use manager::managed::Managed;
 use manager::question::{Actor, Answer, Question};
 use manager::service::Service;
-use manager::settings::{ControllerConfig, Serve, Settings};
+use manager::settings::{ControllerConfig, ManagerConfig, Serve, Settings};
 use manager::store::Tidied;
 use manager::view::CountersView;
 use store::{Retention, SqliteStore};
@@ -80,6 +80,7 @@ impl Daemon {
     ) -> Result<Self, DaemonError> {
         let words = settings.words.controller.clone();
         let array_words = settings.words.array.clone();
+        let host = host_of(&settings.words, base)?;
         let state = base.join(&words.state);
         let socket = words
             .socket
@@ -113,16 +114,14 @@ impl Daemon {
             reload: read.map(|read| reloader(read, base.into(), state.clone())),
         };
         let controller = ControllerServer::start(managed.clone(), clock.shared(), server)?;
-        let agent = match &array_words {
+        let agent = match host {
             None => None,
-            Some(words) => {
+            Some((host, of)) => {
                 let address = Address::Unix(socket.clone());
                 let controller = Client::new(address, None, TlsTrust::Nothing)?;
                 Some(RunningAgent::start(AgentSettings {
-                    host: words.host.clone(),
-                    control: base
-                        .join(&words.dir)
-                        .join(datapath::control::CONTROL_SOCKET),
+                    host,
+                    of,
                     controller,
                 })?)
             }
@@ -218,6 +217,36 @@ impl Daemon {
             array.stop();
         }
     }
+}
+
+/// The host that a configuration names, and what is looked after there.
+fn host_of(words: &ManagerConfig, base: &Path) -> Result<Option<(String, HostOf)>, DaemonError> {
+    if let Some(array) = &words.array {
+        let control = base.join(&array.dir);
+        let control = control.join(datapath::control::CONTROL_SOCKET);
+        return Ok(Some((array.host.clone(), HostOf::Array(control))));
+    }
+    let Some(libvirt) = &words.libvirt else {
+        return Ok(None);
+    };
+    let tier = |t: &config::TierConfig| {
+        let places = t.pools.iter().map(|p| p.parse());
+        let places: Result<_, String> = places.collect();
+        let key = "tiers.pools";
+        Ok::<_, DaemonError>(TierOf {
+            name: t.name.clone(),
+            places: places.map_err(|why| DaemonError::Config { key, why })?,
+        })
+    };
+    let classes = libvirt.classes.iter();
+    let settings = LibvirtSettings {
+        uri: libvirt.uri.clone(),
+        tiers: words.tiers.iter().map(tier).collect::<Result<_, _>>()?,
+        classes: classes
+            .map(|c| (c.disks.clone(), c.class.clone()))
+            .collect(),
+    };
+    Ok(Some((libvirt.host.clone(), HostOf::Libvirt(settings))))
 }
 
 /// Reads a configuration anew, and says what is wrong with it: file, line, key.

@@ -2,7 +2,7 @@
 
 use algo::objective::{self, Judged};
 use algo::{bucket_quantile_ns, bucket_value_ns, buckets_since, merged_buckets};
-use model::Objective;
+use model::{Objective, SloStatistic};
 
 use crate::wire::{DeviceIo, Load, LoadOf};
 
@@ -130,10 +130,25 @@ impl Load {
         )
     }
 
-    /// How the window kept to an objective.
+    /// Whether it is known how latencies are spread: where only their sum is, there is a mean and nothing else.
+    pub fn has_percentiles(&self) -> bool {
+        let known = |l: &LoadOf| l.ios == 0 || !l.buckets.is_empty();
+        known(&self.reads) && known(&self.writes)
+    }
+
+    /// How the window kept to an objective; by the mean, where nothing else is known.
     pub fn against(&self, target: Objective) -> Judged {
-        let answered = merged_buckets(&self.reads.buckets, &self.writes.buckets);
         let sum_ns = u128::from(self.reads.sum_ns) + u128::from(self.writes.sum_ns);
+        if !self.has_percentiles() {
+            let mean = (sum_ns / u128::from(self.ios())) as u64;
+            let target = Objective {
+                statistic: SloStatistic::Mean,
+                ..target
+            };
+            let all = [(algo::bucket_of(mean) as u16, self.ios())];
+            return objective::judge(target, &all, sum_ns, &self.waiting);
+        }
+        let answered = merged_buckets(&self.reads.buckets, &self.writes.buckets);
         objective::judge(target, &answered, sum_ns, &self.waiting)
     }
 

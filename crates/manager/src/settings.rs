@@ -23,6 +23,8 @@ pub struct ManagerConfig {
     pub controller: ControllerConfig,
     /// The array of this host; without it, agents of other hosts register.
     pub array: Option<ArrayConfig>,
+    /// Virtual machines under libvirt, instead of an array; tiers say by `pools` what they are made of. They are looked at, and moves recommended.
+    pub libvirt: Option<LibvirtConfig>,
     /// The strategy, or the name of a table in `strategies`.
     #[serde(default = "default_strategy")]
     pub strategy: String,
@@ -65,6 +67,7 @@ impl Default for ManagerConfig {
         Self {
             controller: ControllerConfig::default(),
             array: None,
+            libvirt: None,
             strategy: default_strategy(),
             seed: default_seed(),
             window: default_window(),
@@ -135,6 +138,30 @@ pub struct ArrayConfig {
     /// Where guests connect: "unix:PATH" or "tcp:127.0.0.1:PORT"; `nbd.sock` in its directory if left out.
     #[serde(default)]
     pub listen: Vec<String>,
+}
+
+/// Virtual machines of a host, by libvirt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LibvirtConfig {
+    /// The hypervisor, such as "qemu:///system"; virsh's own default if left out.
+    pub uri: Option<String>,
+    /// The host's name.
+    #[serde(default = "default_host")]
+    pub host: String,
+    /// Which disks are of which class: the first that fits.
+    #[serde(default)]
+    pub classes: Vec<DiskClassConfig>,
+}
+
+/// Disks of one class.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DiskClassConfig {
+    /// Their names, DOMAIN:TARGET such as "web:vda"; a * stands for anything.
+    pub disks: String,
+    /// The class.
+    pub class: String,
 }
 
 /// Who serves an array's volumes.
@@ -428,14 +455,46 @@ fn cross_checks(words: &ManagerConfig) -> Result<(), (&'static str, String)> {
             "and controller.key belong together",
         );
     }
-    if let Some(why) = words
-        .array
-        .as_ref()
-        .and_then(|a| crate::wire::host_name_fault(&a.host))
-    {
-        return Err(("array.host", why));
+    let hosts = [
+        ("array.host", words.array.as_ref().map(|a| &a.host)),
+        ("libvirt.host", words.libvirt.as_ref().map(|l| &l.host)),
+    ];
+    for (key, host) in hosts {
+        if let Some(why) = host.and_then(|h| crate::wire::host_name_fault(h)) {
+            return Err((key, why));
+        }
     }
-    Ok(())
+    let Some(libvirt) = &words.libvirt else {
+        let pools = words.tiers.iter().any(|t| !t.pools.is_empty());
+        return match pools {
+            true => fault("tiers", "with pools need a table [libvirt]"),
+            false => Ok(()),
+        };
+    };
+    if words.array.is_some() {
+        return fault(
+            "libvirt",
+            "is another host than array: one of them needs an agent of its own",
+        );
+    }
+    if words.tiers.is_empty() || words.tiers.iter().any(|t| t.pools.is_empty()) {
+        return fault(
+            "tiers",
+            "of a host under libvirt say by pools what they are made of",
+        );
+    }
+    let known = |class: &String| words.classes.iter().any(|c| c.name == *class);
+    match libvirt
+        .classes
+        .iter()
+        .find(|c| !known(&c.class) && c.class != NO_CLASS)
+    {
+        Some(unknown) => {
+            let why = format!("there is no class \"{}\"", unknown.class);
+            Err(("libvirt.classes", why))
+        }
+        None => Ok(()),
+    }
 }
 
 /// A live manager's own defaults of a strategy's parameters, where the file gives none. AutoTiering must not delay volumes

@@ -81,7 +81,7 @@ impl VolumeFacts {
     }
 }
 
-/// Mean and percentiles of a latency, microseconds.
+/// Mean and percentiles of a latency, microseconds. Percentiles of requests that there were are zero where they are not known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencySummary {
     /// Mean over all requests.

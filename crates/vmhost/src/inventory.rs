@@ -20,6 +20,8 @@ pub struct Place {
     pub used: u64,
     /// The kernel's counters of its device; none where there are none, as for a network file system.
     pub io: Option<DeviceIo>,
+    /// Whether it is there now.
+    pub connected: bool,
 }
 
 /// A running domain.
@@ -32,7 +34,7 @@ pub struct Known {
 }
 
 /// What there is on a host.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Inventory<'a> {
     /// Names of tiers, high end first.
     pub tiers: &'a [String],
@@ -41,7 +43,7 @@ pub struct Inventory<'a> {
     /// Pools by name, whether a tier names them or not.
     pub pools: &'a [Pool],
     /// Running domains.
-    pub domains: &'a [Known],
+    pub domains: Vec<&'a Known>,
     /// Their counters.
     pub stats: &'a [DomainStats],
 }
@@ -114,9 +116,27 @@ impl<'a> Inventory<'a> {
         Some((self.path(f.disk)?, f.disk.format.clone()))
     }
 
+    /// Files of disks, wherever they are, with their volumes' names.
+    pub fn images(&self) -> Vec<(String, String)> {
+        let disks = |known: &&'a Known| {
+            let known = *known;
+            known.domain.disks.iter().map(move |d| (known, d))
+        };
+        let disks = self.domains.iter().flat_map(disks);
+        let images = disks.filter_map(|(known, disk)| {
+            let name = volume_name(&known.domain.name, &disk.target);
+            let of_use = !matches!(
+                disk.fixed(&known.domain),
+                Some(Fixed::NoDisk | Fixed::Empty)
+            );
+            Some((self.path(disk).filter(|_| of_use)?, name))
+        });
+        images.collect()
+    }
+
     fn found(&self) -> impl Iterator<Item = Result<Found<'a>, (String, String)>> + '_ {
         let disks = |known: &'a Known| known.domain.disks.iter().map(move |d| (known, d));
-        let disks = self.domains.iter().flat_map(disks);
+        let disks = self.domains.iter().copied().flat_map(disks);
         disks.filter_map(|(known, disk)| {
             let of_use = !matches!(
                 disk.fixed(&known.domain),
@@ -223,7 +243,7 @@ fn device(place: &Place, found: &[Found<'_>]) -> DeviceSnapshot {
         size_bytes: place.size,
         used_bytes: place.used,
         emulate: None,
-        connected: true,
+        connected: place.connected,
         since_ns,
         io,
         errors: vec![],

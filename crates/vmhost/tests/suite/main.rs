@@ -187,6 +187,7 @@ fn place(name: &str, tier: &str, path: &str) -> Place {
         size: 1 << 40,
         used: 1 << 30,
         io: None,
+        connected: true,
     }
 }
 
@@ -213,12 +214,12 @@ fn an_inventory_is_an_array_whose_disks_are_volumes() {
         domain: Domain::of_xml(WEB).unwrap(),
         id,
     };
-    let domains = [known(4)];
+    let (four, five) = (known(4), known(5));
     let inventory = Inventory {
         tiers: &tiers,
         places: &places,
         pools: &pools,
-        domains: &domains,
+        domains: vec![&four],
         stats: &stats,
     };
     let snapshot = inventory.snapshot(|name| format!("class of {name}"));
@@ -255,15 +256,15 @@ fn an_inventory_is_an_array_whose_disks_are_volumes() {
     // The kernel's counters where there are any; else those of disks, which begin anew with a start.
     assert_eq!(snapshot.devices[1].io.reads, 7);
     let again = Inventory {
-        domains: &[known(5)],
-        ..inventory
+        domains: vec![&five],
+        ..inventory.clone()
     };
     let again = again.snapshot(|_| "c".into());
     assert_ne!(snapshot.devices[0].since_ns, again.devices[0].since_ns);
     assert_eq!(snapshot.devices[1].since_ns, again.devices[1].since_ns);
     let untold = Inventory {
         places: &places[..1],
-        ..inventory
+        ..inventory.clone()
     };
     let left_out = untold.left_out();
     assert_eq!(

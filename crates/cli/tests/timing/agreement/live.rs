@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use agent::ServedArray;
+use agent::{Host, ServedArray};
 use manager::agent::{Agent, Message, Snapshot};
 use manager::controller::Controller;
 use manager::service::Now;

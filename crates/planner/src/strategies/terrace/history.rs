@@ -1,6 +1,6 @@
 //! What is known of a volume: its load, epoch by epoch, since it last changed.
 
-use model::{DeviceSpec, Facts, LatencySummary, Measured, Op, SloStatistic, VolumeFacts};
+use model::{DeviceSpec, Facts, Flow, LatencySummary, Measured, Op, SloStatistic, VolumeFacts};
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
@@ -186,7 +186,7 @@ fn share_above(l: &LatencySummary, us: f64) -> f64 {
     0.0
 }
 
-/// The objective's statistic of reads and writes together; of the mean without an objective.
+/// The objective's statistic of reads and writes together; of the mean without an objective, and where percentiles are not known.
 fn stat_us(m: &Measured, statistic: SloStatistic) -> Option<f64> {
     let mean = m.latency_mean_us()?;
     let (above, of): (f64, fn(&LatencySummary) -> f64) = match statistic {
@@ -194,6 +194,10 @@ fn stat_us(m: &Measured, statistic: SloStatistic) -> Option<f64> {
         SloStatistic::P95 => (0.05, |l| l.p95_us),
         SloStatistic::P99 => (0.01, |l| l.p99_us),
     };
+    let unknown = |f: &Flow| f.ios > 0 && f.latency.mean_us > 0.0 && of(&f.latency) <= 0.0;
+    if unknown(&m.reads) || unknown(&m.writes) {
+        return Some(mean);
+    }
     let reads = m.read_share();
     let (read, write) = (of(&m.reads.latency), of(&m.writes.latency));
     if m.reads.ios == 0 || m.writes.ios == 0 {

@@ -12,8 +12,9 @@ const EPOCHS: u8 = 32;
 const SEEN_MIN: u32 = 2;
 /// ... and after which it is known what goes elsewhere.
 const EPOCHS_MIN: u32 = 4;
-/// What an epoch keeps of what is known of requests that went elsewhere.
-const KEEPS: f64 = 0.8;
+/// What an epoch keeps of what is known of requests that went elsewhere: as long as the epochs that count, so that what is written through from
+/// one end to the other, a part after the next, is not taken for the part that it is at.
+const KEEPS: f64 = 0.97;
 /// Requests that are taken to have gone elsewhere unseen: of few requests not much is known.
 const UNSEEN: f64 = 2.0;
 /// Share of a percentile's tail that requests to what is not in use may be, ...
@@ -281,6 +282,16 @@ mod tests {
         assert_eq!(in_use(&touched, &other), [3, 5]);
         touched.absorb(32, &other, 1);
         assert_eq!(in_use(&touched, &other), [5]);
+    }
+
+    #[test]
+    fn what_is_written_through_slowly_is_not_where_it_is_now() {
+        // Each part for twenty epochs, then the next.
+        let mut touched = Touched::default();
+        for epoch in 0..200 {
+            touched.absorb(epoch, &facts(400, &[(epoch as u32 / 20, 5000)]), 1);
+            assert!(epoch < 60 || !touched.holds(None), "epoch {epoch}");
+        }
     }
 
     #[test]

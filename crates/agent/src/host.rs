@@ -1,0 +1,51 @@
+//! What an agent looks after, whatever it is.
+
+use manager::agent::{Deed, Snapshot, WantedExtents};
+use manager::wire::ArrayPolicy;
+use model::ClassObjective;
+use units::Nanos;
+
+/// An array, or a host that counts as one.
+pub trait Host: Send {
+    /// What it is called in what operators are told.
+    fn called(&self) -> &'static str;
+
+    /// The array as it is.
+    ///
+    /// # Errors
+    /// Why it does not answer.
+    fn snapshot(&mut self) -> Result<Snapshot, String>;
+
+    /// What an operator should know that was not told yet.
+    fn remarks(&mut self) -> Vec<String> {
+        vec![]
+    }
+
+    /// Adds the extents of some volumes to a snapshot. Of one that cannot be looked at, as it is gone by now, they stay unknown.
+    ///
+    /// # Errors
+    /// Why it does not answer.
+    fn look_at_extents(
+        &mut self,
+        wanted: Vec<WantedExtents>,
+        snapshot: &mut Snapshot,
+    ) -> Result<(), String>;
+
+    /// Says what it is to hold its operators to.
+    ///
+    /// # Errors
+    /// Why it does not take that.
+    fn hold_to(&mut self, policy: &ArrayPolicy) -> Result<(), String>;
+
+    /// Says what guests were promised, and for how long that holds.
+    ///
+    /// # Errors
+    /// Why it does not take that.
+    fn promise(&mut self, objectives: &[ClassObjective], lasting: Nanos) -> Result<(), String>;
+
+    /// Does what the agent wants.
+    ///
+    /// # Errors
+    /// Why it is not done.
+    fn carry_out(&mut self, deed: &Deed) -> Result<(), String>;
+}

@@ -1,0 +1,163 @@
+//! What the kernel says of a directory's file system and of the device below it.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use manager::wire::DeviceIo;
+use vmhost::{Medium, Transport};
+
+/// Bytes of a sector in the kernel's counters, whatever the device's own are.
+const SECTOR: u64 = 512;
+/// Devices below one another, at most: a logical volume on a RAID on partitions.
+const DEPTH_MAX: u32 = 6;
+
+/// A file system.
+#[derive(Debug, Clone)]
+pub(crate) struct FileSystem {
+    /// All bytes, and those that are taken or kept for root.
+    pub size: u64,
+    pub used: u64,
+    /// Its number: places with the same one share their space.
+    pub device: u64,
+}
+
+/// The file system of a directory.
+///
+/// # Errors
+/// Why it cannot be looked at.
+pub(crate) fn file_system(path: &Path) -> Result<FileSystem, String> {
+    let said = |e: &dyn std::fmt::Display| format!("{} cannot be looked at: {e}", path.display());
+    let space = rustix::fs::statvfs(path).map_err(|e| said(&e))?;
+    let device = fs::metadata(path).map_err(|e| said(&e))?.dev();
+    let size = space.f_blocks.saturating_mul(space.f_frsize);
+    let free = space.f_bavail.saturating_mul(space.f_frsize);
+    Ok(FileSystem {
+        size,
+        used: size.saturating_sub(free),
+        device,
+    })
+}
+
+/// A block device in the kernel's tree, such as `/sys/devices/…/nvme0n1/nvme0n1p2`; none of what is on no block device.
+fn in_tree(device: u64) -> Option<PathBuf> {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()
+}
+
+/// The kernel's counters of a device.
+pub(crate) fn io(device: u64) -> Option<DeviceIo> {
+    io_of(&fs::read_to_string(in_tree(device)?.join("stat")).ok()?)
+}
+
+/// Reads a device's file `stat`: reads, merged, sectors, ms; writes likewise; in flight; ms in use; more in newer kernels.
+fn io_of(stat: &str) -> Option<DeviceIo> {
+    let numbers: Result<Vec<u64>, _> = stat.split_whitespace().map(str::parse).collect();
+    let numbers = numbers.ok().filter(|n| n.len() >= 11)?;
+    Some(DeviceIo {
+        reads: numbers[0],
+        writes: numbers[4],
+        read_bytes: numbers[2].saturating_mul(SECTOR),
+        write_bytes: numbers[6].saturating_mul(SECTOR),
+        busy_ns: Some(numbers[9].saturating_mul(1_000_000)),
+    })
+}
+
+/// What a device is; of one made of others the slowest of them.
+pub(crate) fn medium(device: u64) -> Medium {
+    let unknown = Medium {
+        transport: Transport::Unknown,
+        rotational: None,
+    };
+    in_tree(device).map_or(unknown, |path| medium_at(&path, 0))
+}
+
+fn medium_at(path: &Path, depth: u32) -> Medium {
+    let below = fs::read_dir(path.join("slaves")).into_iter().flatten();
+    let below = below.filter_map(|e| fs::canonicalize(e.ok()?.path()).ok());
+    if depth < DEPTH_MAX
+        && let Some(slowest) = below
+            .map(|p| medium_at(&p, depth + 1))
+            .max_by_key(|m| vmhost::guessed(*m))
+    {
+        return slowest;
+    }
+    // A partition's queue is its disk's.
+    let queue = [path.join("queue"), path.join("../queue")];
+    let said = queue
+        .iter()
+        .find_map(|q| fs::read_to_string(q.join("rotational")).ok());
+    Medium {
+        transport: transport(&path.to_string_lossy()),
+        rotational: said.map(|s| s.trim() == "1"),
+    }
+}
+
+/// By the way to it.
+fn transport(path: &str) -> Transport {
+    let has = |part: &str| path.split('/').any(|p| p.starts_with(part));
+    match () {
+        () if has("nvme") => Transport::Nvme,
+        () if has("virtio") => Transport::Virtio,
+        () if has("ata") => Transport::Sata,
+        () if has("session") || has("nbd") || has("rbd") => Transport::Network,
+        () if has("host") => Transport::Scsi,
+        () => Transport::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_read_as_the_kernel_writes_them() {
+        let stat = "  2100  30  84000  900  5200 11 1040000 7000 2 6500 8000 0 0 0 0 1 2\n";
+        let io = io_of(stat).unwrap();
+        assert_eq!((io.reads, io.writes), (2100, 5200));
+        assert_eq!(io.read_bytes, 84_000 * 512);
+        assert_eq!(io.busy_ns, Some(6_500_000_000));
+        assert_eq!(io_of("1 2 3"), None);
+        assert_eq!(io_of("a b c d e f g h i j k"), None);
+    }
+
+    #[test]
+    fn the_way_to_a_device_says_how_it_is_connected() {
+        for (path, of) in [
+            (
+                "/sys/devices/pci0000:00/0000:00:1d.0/0000:03:00.0/nvme/nvme0/nvme0n1",
+                Transport::Nvme,
+            ),
+            (
+                "/sys/devices/pci0000:00/0000:00:17.0/ata1/host0/target0:0:0/0:0:0:0/block/sda",
+                Transport::Sata,
+            ),
+            (
+                "/sys/devices/pci0000:00/0000:00:03.0/virtio0/block/vda",
+                Transport::Virtio,
+            ),
+            (
+                "/sys/devices/pci0000:00/0000:01:00.0/host2/target2:0:1/2:0:1:0/block/sdb",
+                Transport::Scsi,
+            ),
+            (
+                "/sys/devices/platform/host3/session1/target3:0:0/3:0:0:0/block/sdc",
+                Transport::Network,
+            ),
+            ("/sys/devices/virtual/block/zram0", Transport::Unknown),
+        ] {
+            assert_eq!(transport(path), of, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_directory_has_a_file_system_and_a_missing_one_is_said() {
+        let here = file_system(Path::new("/")).unwrap();
+        assert!(here.size > 0 && here.used <= here.size);
+        let said = file_system(Path::new("/no/such/place")).unwrap_err();
+        assert!(
+            said.starts_with("/no/such/place cannot be looked at"),
+            "{said}"
+        );
+    }
+}

@@ -1,0 +1,485 @@
+//! Virtual machines as they are, by libvirt: looked at, and nothing changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use manager::agent::{Deed, Snapshot, WantedExtents};
+use manager::wire::ArrayPolicy;
+use model::{ClassObjective, NO_CLASS};
+use units::Nanos;
+use vmhost::{
+    Domain, DomainStats, Fixed, Guess, Inventory, Known, Listed, Place, Pool, domain_stats,
+    guessed, listed,
+};
+
+use crate::host::Host;
+use crate::kernel;
+use crate::virsh::{Virsh, quoted};
+
+/// Pools, and domains of which nothing seems to have changed, are read anew after this time.
+const POOLS_AGE: Duration = Duration::from_secs(60);
+const DOMAIN_AGE: Duration = Duration::from_secs(60);
+/// Domains that one process is asked for.
+const AT_ONCE: usize = 64;
+
+/// What a tier is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PlacesOf {
+    /// A pool, by name.
+    Pool(String),
+    /// A directory, by path.
+    Directory(String),
+}
+
+impl FromStr for PlacesOf {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "" => Err("a pool or a directory is needed".into()),
+            "/" => Err("the root directory is no place for images".into()),
+            path if path.starts_with('/') => Ok(Self::Directory(path.trim_end_matches('/').into())),
+            other if other.contains("://") || other.contains('/') => Err(format!(
+                "{other:?} is no pool and no absolute directory; other kinds are not known yet"
+            )),
+            pool => Ok(Self::Pool(pool.into())),
+        }
+    }
+}
+
+/// A tier of such a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TierOf {
+    /// Its name.
+    pub name: String,
+    /// What it is made of.
+    pub places: Vec<PlacesOf>,
+}
+
+impl FromStr for TierOf {
+    type Err = String;
+
+    /// `NAME=POOL,DIRECTORY`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, places) = text
+            .split_once('=')
+            .filter(|(name, _)| !name.is_empty())
+            .ok_or_else(|| {
+                format!("{text:?} is not NAME=POOL or NAME=DIRECTORY, several with commas")
+            })?;
+        let places = places.split(',').map(str::parse);
+        Ok(Self {
+            name: name.into(),
+            places: places.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+/// What is looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LibvirtSettings {
+    /// The hypervisor, such as `qemu:///system`; virsh's own default if none.
+    pub uri: Option<String>,
+    /// Tiers, high end first.
+    pub tiers: Vec<TierOf>,
+    /// Classes by volumes' names, in which a `*` stands for anything: the first that fits.
+    pub classes: Vec<(String, String)>,
+}
+
+/// Whether a name is of a pattern, in which a `*` stands for anything.
+fn fits(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((before, after)) => name.strip_prefix(before).is_some_and(|rest| {
+            let mut ends = rest.char_indices().map(|(i, _)| &rest[i..]).chain([""]);
+            ends.any(|end| fits(after, end))
+        }),
+    }
+}
+
+/// A domain, and when its XML was read.
+struct Read {
+    known: Known,
+    at: Instant,
+    /// Its disks then, by the statistics.
+    disks: Vec<(String, Option<String>)>,
+}
+
+/// Where images may be, for who has not said what the tiers are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundPlace {
+    /// The pool's name, or the directory.
+    pub name: String,
+    /// Its path.
+    pub path: String,
+    /// Its file system's number: places with the same one share space and device.
+    pub device: u64,
+    /// What its device is taken to be.
+    pub guess: Guess,
+}
+
+/// A volume that stays where it is, or is none, and why.
+pub type Stays = (String, String);
+
+/// Virtual machines under libvirt.
+pub struct LibvirtHost {
+    virsh: Virsh,
+    settings: LibvirtSettings,
+    tiers: Vec<String>,
+    pools: Vec<Pool>,
+    pools_at: Option<Instant>,
+    domains: BTreeMap<String, Read>,
+    places: Vec<Place>,
+    stats: Vec<DomainStats>,
+    said: BTreeSet<String>,
+    remarks: Vec<String>,
+}
+
+impl LibvirtHost {
+    /// Nothing is asked yet.
+    pub fn new(settings: LibvirtSettings) -> Self {
+        Self {
+            virsh: Virsh {
+                uri: settings.uri.clone(),
+            },
+            tiers: settings.tiers.iter().map(|t| t.name.clone()).collect(),
+            settings,
+            pools: vec![],
+            pools_at: None,
+            domains: BTreeMap::new(),
+            places: vec![],
+            stats: vec![],
+            said: BTreeSet::new(),
+            remarks: vec![],
+        }
+    }
+
+    /// Looks at all there is, and says where images are: in pools of files, or in other directories; the fastest first.
+    ///
+    /// # Errors
+    /// Why libvirt does not answer.
+    pub fn find_places(&mut self) -> Result<Vec<FoundPlace>, String> {
+        self.look()?;
+        let mut paths: BTreeMap<String, String> = BTreeMap::new();
+        for pool in self.pools.iter().filter(|p| p.has_files()) {
+            let path = pool.path.as_deref().map(|p| p.trim_end_matches('/'));
+            paths.extend(path.map(|path| (path.to_owned(), pool.name.clone())));
+        }
+        let inventory = self.inventory(&[]);
+        for (path, _) in inventory.images() {
+            let in_pool = |pool: &String| path.starts_with(&format!("{pool}/"));
+            if !paths.keys().any(in_pool)
+                && let Some(directory) = Path::new(&path).parent().and_then(Path::to_str)
+            {
+                paths.insert(directory.to_owned(), directory.to_owned());
+            }
+        }
+        let found = paths.into_iter().filter_map(|(path, name)| {
+            let device = kernel::file_system(Path::new(&path)).ok()?.device;
+            Some(FoundPlace {
+                name,
+                path,
+                device,
+                guess: guessed(kernel::medium(device)),
+            })
+        });
+        let mut found: Vec<FoundPlace> = found.collect();
+        found.sort_by(|a, b| (a.guess.rank, &a.name).cmp(&(b.guess.rank, &b.name)));
+        Ok(found)
+    }
+
+    /// Volumes that could not be moved as they are, and disks that are no volumes, with the reason; as of the last look.
+    pub fn stays(&self) -> (Vec<Stays>, Vec<Stays>) {
+        let inventory = self.inventory(&self.places);
+        let fixed = inventory.fixed().into_iter();
+        let fixed = fixed.map(|(name, why): (String, Fixed)| (name, why.to_string()));
+        (fixed.collect(), inventory.left_out())
+    }
+
+    /// The image of a volume and its format, and the directory of a device; as of the last look.
+    pub fn image_and_place(&self, volume: &str, device: &str) -> Option<(String, String, String)> {
+        let (image, format) = self.inventory(&self.places).image_of(volume)?;
+        let place = self.places.iter().find(|p| p.name == device)?;
+        Some((image, format?, place.path.clone()))
+    }
+
+    fn inventory<'a>(&'a self, places: &'a [Place]) -> Inventory<'a> {
+        Inventory {
+            tiers: &self.tiers,
+            places,
+            pools: &self.pools,
+            domains: self.domains.values().map(|r| &r.known).collect(),
+            stats: &self.stats,
+        }
+    }
+
+    /// Domains, pools and counters as they are now.
+    fn look(&mut self) -> Result<(), String> {
+        let now = Instant::now();
+        let due = |at: Option<Instant>, age| at.is_none_or(|at| now.duration_since(at) >= age);
+        let mut ask = vec![
+            "list --uuid --id --name".to_owned(),
+            "domstats --block --raw --nowait --list-active".to_owned(),
+        ];
+        let pools_due = due(self.pools_at, POOLS_AGE);
+        if pools_due {
+            ask.push("pool-list --name".into());
+        }
+        let answers = self.virsh.ask(&ask)?;
+        let listed = listed(&answers[0]).map_err(|e| e.to_string())?;
+        self.stats = domain_stats(&answers[1]).map_err(|e| e.to_string())?;
+        if pools_due {
+            self.read_pools(&answers[2])?;
+            self.pools_at = Some(now);
+        }
+        let running: Vec<Listed> = listed.into_iter().filter(|l| l.id.is_some()).collect();
+        self.domains
+            .retain(|uuid, _| running.iter().any(|l| l.uuid == *uuid));
+        let stale: Vec<&Listed> = running
+            .iter()
+            .filter(|l| {
+                let read = self.domains.get(&l.uuid);
+                read.is_none_or(|r| {
+                    let same = (Some(r.known.id), &r.known.domain.name) == (l.id, &l.name);
+                    !same || due(Some(r.at), DOMAIN_AGE) || r.disks != disks(&self.stats, &l.name)
+                })
+            })
+            .collect();
+        for some in stale.chunks(AT_ONCE) {
+            let ask: Vec<String> = some
+                .iter()
+                .map(|l| format!("dumpxml {}", quoted(&l.uuid)))
+                .collect();
+            for (l, xml) in some.iter().zip(self.virsh.ask(&ask)?) {
+                self.read_domain(l, &xml, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// One that cannot be read is not known; what was known of it before may be of another time.
+    fn read_domain(&mut self, l: &Listed, xml: &str, now: Instant) {
+        self.domains.remove(&l.uuid);
+        if xml.trim().is_empty() {
+            return; // it has ended since it was listed
+        }
+        match Domain::of_xml(xml.trim()) {
+            Ok(domain) => {
+                let disks = disks(&self.stats, &domain.name);
+                let id = l.id.unwrap_or(0);
+                let known = Known { domain, id };
+                let read = Read {
+                    known,
+                    at: now,
+                    disks,
+                };
+                self.domains.insert(l.uuid.clone(), read);
+            }
+            Err(why) => self.remark(format!("{} cannot be read: {why}", l.name)),
+        }
+    }
+
+    fn read_pools(&mut self, names: &str) -> Result<(), String> {
+        let names: Vec<&str> = names
+            .lines()
+            .map(str::trim)
+            .filter(|n| !n.is_empty())
+            .collect();
+        let ask: Vec<String> = names
+            .iter()
+            .map(|name| format!("pool-dumpxml {}", quoted(name)))
+            .collect();
+        self.pools.clear();
+        if ask.is_empty() {
+            return Ok(());
+        }
+        for (name, xml) in names.iter().zip(self.virsh.ask(&ask)?) {
+            match Pool::of_xml(xml.trim()) {
+                Ok(pool) => self.pools.push(pool),
+                Err(_) if xml.trim().is_empty() => {} // it has gone
+                Err(why) => self.remark(format!("pool {name} cannot be read: {why}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Once for each text.
+    fn remark(&mut self, text: String) {
+        if self.said.insert(text.clone()) {
+            self.remarks.push(text);
+        }
+    }
+
+    /// Places of tiers as they are now. One that is not there now is as it was, and unreachable.
+    ///
+    /// # Errors
+    /// One that never was there.
+    fn look_at_places(&mut self) -> Result<(), String> {
+        let mut places: Vec<Place> = vec![];
+        let mut devices: Vec<(u64, String)> = vec![];
+        for tier in self.settings.tiers.clone() {
+            for of in &tier.places {
+                let (name, path) = match of {
+                    PlacesOf::Directory(path) => (path, Ok(path.clone())),
+                    PlacesOf::Pool(name) => (name, self.path_of_pool(name)),
+                };
+                let there = path.and_then(|path| {
+                    let system = kernel::file_system(Path::new(&path))?;
+                    Ok((path, system))
+                });
+                let before = self.places.iter().find(|p| p.name == *name);
+                let place = match (there, before) {
+                    (Ok((path, system)), _) => {
+                        let other = devices.iter().find(|(device, _)| *device == system.device);
+                        if let Some((_, other)) = other {
+                            let text = format!(
+                                "{name} and {other} are on one file system: its space is counted for each of them"
+                            );
+                            self.remark(text);
+                        }
+                        devices.push((system.device, name.clone()));
+                        Place {
+                            name: name.clone(),
+                            tier: tier.name.clone(),
+                            path,
+                            size: system.size,
+                            used: system.used,
+                            io: kernel::io(system.device),
+                            connected: true,
+                        }
+                    }
+                    (Err(why), Some(before)) => {
+                        let before = Place {
+                            connected: false,
+                            ..before.clone()
+                        };
+                        self.remark(why);
+                        before
+                    }
+                    (Err(why), None) => return Err(format!("tier {}: {why}", tier.name)),
+                };
+                places.push(place);
+            }
+        }
+        self.places = places;
+        Ok(())
+    }
+
+    fn path_of_pool(&self, name: &str) -> Result<String, String> {
+        let pool = self.pools.iter().find(|p| p.name == name);
+        let pool = pool.ok_or_else(|| format!("there is no active pool {name:?}"))?;
+        let path = pool.path.as_ref().filter(|_| pool.has_files());
+        let path = path.ok_or_else(|| {
+            let kind = &pool.kind;
+            format!("pool {name:?} is of the kind {kind:?}: only pools of files are known yet")
+        })?;
+        Ok(path.trim_end_matches('/').into())
+    }
+}
+
+/// The disks that statistics name for a domain.
+fn disks(stats: &[DomainStats], domain: &str) -> Vec<(String, Option<String>)> {
+    let of = stats.iter().find(|s| s.domain == domain);
+    let blocks = of.into_iter().flat_map(|s| &s.blocks);
+    blocks.map(|b| (b.target.clone(), b.path.clone())).collect()
+}
+
+impl Host for LibvirtHost {
+    fn called(&self) -> &'static str {
+        "libvirt"
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, String> {
+        self.look()?;
+        self.look_at_places()?;
+        let inventory = self.inventory(&self.places);
+        let class_of = |name: &str| {
+            let mut classes = self.settings.classes.iter();
+            let found = classes.find(|(pattern, _)| fits(pattern, name));
+            found.map_or(NO_CLASS.to_owned(), |(_, class)| class.clone())
+        };
+        let snapshot = inventory.snapshot(class_of);
+        for (name, why) in inventory.left_out() {
+            self.remark(format!("{name} is not looked after: {why}"));
+        }
+        Ok(snapshot)
+    }
+
+    fn remarks(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.remarks)
+    }
+
+    fn look_at_extents(&mut self, _: Vec<WantedExtents>, _: &mut Snapshot) -> Result<(), String> {
+        Ok(()) // nothing is known of extents
+    }
+
+    fn hold_to(&mut self, _: &ArrayPolicy) -> Result<(), String> {
+        Ok(()) // its operators do not ask here
+    }
+
+    fn promise(&mut self, _: &[ClassObjective], _: Nanos) -> Result<(), String> {
+        Ok(()) // nothing moves that could yield
+    }
+
+    fn carry_out(&mut self, deed: &Deed) -> Result<(), String> {
+        match deed {
+            Deed::StartMove(order) => Err(format!(
+                "disks under libvirt are not moved yet, they are recommended only: `virsh blockcopy` moves {}",
+                order.volume
+            )),
+            Deed::CancelMove { .. } => Ok(()),
+            Deed::Inject { .. } => Err("nothing is delayed on a host under libvirt".into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_of_names() {
+        for (pattern, name) in [
+            ("web:vda", "web:vda"),
+            ("*", "web:vda"),
+            ("db-*:vd*", "db-1:vdb"),
+            ("*:vda", "a:b:vda"),
+            ("a*b*c", "aXbYbc"),
+            ("é*", "éa"),
+        ] {
+            assert!(fits(pattern, name), "{pattern} {name}");
+        }
+        for (pattern, name) in [
+            ("web", "web:vda"),
+            ("*:vdb", "web:vda"),
+            ("", "a"),
+            ("a*b", "ab:c"),
+        ] {
+            assert!(!fits(pattern, name), "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn tiers_are_named_with_their_places() {
+        let tier: TierOf = "fast=nvme,/srv/images/".parse().unwrap();
+        assert_eq!(
+            tier.places,
+            [
+                PlacesOf::Pool("nvme".into()),
+                PlacesOf::Directory("/srv/images".into())
+            ]
+        );
+        for (text, said) in [
+            ("fast", "is not NAME=POOL"),
+            ("=a", "is not NAME=POOL"),
+            ("fast=", "a pool or a directory is needed"),
+            ("fast=/", "the root directory"),
+            ("fast=nbd+unix:///a", "no pool and no absolute directory"),
+        ] {
+            let got = text.parse::<TierOf>().unwrap_err();
+            assert!(got.contains(said), "{got}");
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! `terrace trial`: what would be moved on a host of virtual machines, without a file to write and without touching anything.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use agent::{FoundPlace, LibvirtHost, LibvirtSettings, PlacesOf, Stays, TierOf};
+use anyhow::{anyhow, bail};
+use clap::Args;
+use client::{Address, Client, TlsTrust};
+use daemon::Daemon;
+use manager::settings::{ManagerConfig, Settings};
+use manager::view::{PlanView, TierView, VolumeView};
+use report::live::{self, PlanDetail, TopOrder};
+use serde::Serialize;
+use units::Nanos;
+
+use crate::live::{Go, OutputArg, Stop, explained, message};
+
+/// Windows of a trial, and windows of a monitor epoch.
+const WINDOWS: u64 = 60;
+const WINDOWS_OF_EPOCH: u64 = 4;
+const SHORTEST: Nanos = Nanos::from_secs(60);
+/// How long a plan may take to be there when the time is over.
+const GRACE: Duration = Duration::from_secs(15);
+/// The daemon is ticked this often.
+const TICK: Duration = Duration::from_millis(100);
+/// Without a terminal, and with one, it is told this often how long it goes on.
+const TELL_EVERY: Duration = Duration::from_secs(60);
+
+/// `terrace trial`
+#[derive(Debug, Args)]
+pub struct Trial {
+    /// The hypervisor, such as qemu:///system; virsh's own default if left out
+    #[arg(value_name = "URI")]
+    uri: Option<String>,
+    /// How long to look, at least 1m
+    #[arg(long = "for", value_name = "TIME", default_value = "5m", value_parser = parse_time)]
+    time: Nanos,
+    /// The mean latency that disks are to have at most
+    #[arg(long, value_name = "TIME", default_value = "2ms")]
+    latency: Nanos,
+    /// A tier and the pools or directories that it is made of, high end first; guessed if left out
+    #[arg(long = "tier", id = "tiers", value_name = "NAME=POOL,…")]
+    tiers: Vec<TierOf>,
+    /// What a tier's devices are like, a device preset (`terrace sim presets`); guessed if left out
+    #[arg(long = "preset", id = "presets", value_name = "TIER=PRESET", value_parser = parse_preset)]
+    presets: Vec<(String, String)>,
+    #[command(flatten)]
+    output: OutputArg,
+}
+
+fn parse_time(text: &str) -> Result<Nanos, String> {
+    match text.parse::<Nanos>() {
+        Ok(time) if time < SHORTEST => Err(format!("must be at least {SHORTEST}")),
+        Ok(time) => Ok(time),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+fn parse_preset(text: &str) -> Result<(String, String), String> {
+    let both = text
+        .split_once('=')
+        .filter(|(a, b)| !a.is_empty() && !b.is_empty());
+    let (tier, preset) = both.ok_or_else(|| format!("{text:?} is not TIER=PRESET"))?;
+    Ok((tier.into(), preset.into()))
+}
+
+/// A tier as it is taken to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Tier {
+    name: String,
+    preset: String,
+    /// Names of its pools and directories, and where they are.
+    places: Vec<(String, String)>,
+}
+
+/// What a trial found.
+#[derive(Serialize)]
+struct Found {
+    seconds: u64,
+    latency_us: f64,
+    tiers: Vec<Tier>,
+    #[serde(skip)]
+    tiers_now: Vec<TierView>,
+    volumes: Vec<VolumeView>,
+    plan: Option<PlanView>,
+    /// Disks that could not be moved as they are, with the reason.
+    fixed: Vec<Stays>,
+    /// Disks that were not looked at, with the reason.
+    left_out: Vec<Stays>,
+    /// What moves a disk by hand, by volume; none where it cannot be moved as it is.
+    commands: BTreeMap<String, String>,
+}
+
+/// Runs `terrace trial`.
+pub fn run(what: &Trial) -> anyhow::Result<ExitCode> {
+    let stop = Stop::listen()?;
+    let mut host = LibvirtHost::new(LibvirtSettings {
+        uri: what.uri.clone(),
+        ..LibvirtSettings::default()
+    });
+    let places = host
+        .find_places()
+        .map_err(|why| anyhow!("libvirt: {why}"))?;
+    let tiers = match what.tiers.is_empty() {
+        true => guessed(&places),
+        false => as_said(&what.tiers, &places)?,
+    };
+    if tiers.is_empty() {
+        bail!(
+            "no pool of files and no image of a running domain was found: name the tiers with --tier NAME=DIRECTORY"
+        );
+    }
+    let tiers = with_presets(tiers, &what.presets)?;
+    for tier in &tiers {
+        for (name, path) in &tier.places {
+            message(&format!(
+                "tier {}: {name} ({path}), taken for {}",
+                tier.name, tier.preset
+            ));
+        }
+    }
+    if tiers.iter().map(|t| t.places.len()).sum::<usize>() < 2 {
+        message("there is one place for images only: nothing can be moved, loads are shown");
+    }
+    let dir = tempfile::Builder::new()
+        .prefix("terrace-trial-")
+        .tempdir()?;
+    let text = configuration(what, &tiers);
+    let (words, text) = config::read::<ManagerConfig>("trial", &text)?;
+    let settings = Settings::new(text, words)?;
+    let mut daemon = Daemon::start(settings, dir.path()).map_err(explained)?;
+    let looked = look(what, &mut daemon, &stop);
+    let found = looked.and_then(|ended| found(what, &daemon, tiers, ended));
+    daemon.stop();
+    what.output.print("terrace.trial/1", &found?, lines)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Places by what their devices are taken to be, one for each device: more than one would count its space twice.
+fn guessed(places: &[FoundPlace]) -> Vec<Tier> {
+    let mut tiers: Vec<(u8, Tier)> = vec![];
+    let mut devices = vec![];
+    for place in places {
+        if devices.contains(&place.device) {
+            message(&format!(
+                "{} is on the file system of another one, and not looked at: say --tier to have it otherwise",
+                place.name
+            ));
+            continue;
+        }
+        devices.push(place.device);
+        let at = (place.name.clone(), place.path.clone());
+        match tiers.iter_mut().find(|(rank, _)| *rank == place.guess.rank) {
+            Some((_, tier)) => tier.places.push(at),
+            None => tiers.push((
+                place.guess.rank,
+                Tier {
+                    name: place.guess.preset.into(),
+                    preset: place.guess.preset.into(),
+                    places: vec![at],
+                },
+            )),
+        }
+    }
+    tiers.into_iter().map(|(_, tier)| tier).collect()
+}
+
+/// Tiers as they were given, with what the kernel says of their first place.
+fn as_said(tiers: &[TierOf], places: &[FoundPlace]) -> anyhow::Result<Vec<Tier>> {
+    let place = |of: &PlacesOf| {
+        let found = match of {
+            PlacesOf::Pool(name) => places.iter().find(|p| p.name == *name),
+            PlacesOf::Directory(path) => places.iter().find(|p| p.path == *path),
+        };
+        match (of, found) {
+            (_, Some(p)) => Ok((p.name.clone(), p.path.clone(), Some(p.guess.preset))),
+            (PlacesOf::Directory(path), None) => Ok((path.clone(), path.clone(), None)),
+            (PlacesOf::Pool(name), None) => {
+                let known: Vec<&str> = places.iter().map(|p| p.name.as_str()).collect();
+                Err(anyhow!(
+                    "there is no active pool of files {name:?}; there are: {}",
+                    known.join(", ")
+                ))
+            }
+        }
+    };
+    let tier = |t: &TierOf| {
+        let places: Vec<_> = t.places.iter().map(place).collect::<anyhow::Result<_>>()?;
+        let preset = places.iter().find_map(|p| p.2).unwrap_or("sata-ssd");
+        Ok(Tier {
+            name: t.name.clone(),
+            preset: preset.into(),
+            places: places
+                .into_iter()
+                .map(|(name, path, _)| (name, path))
+                .collect(),
+        })
+    };
+    tiers.iter().map(tier).collect()
+}
+
+fn with_presets(mut tiers: Vec<Tier>, presets: &[(String, String)]) -> anyhow::Result<Vec<Tier>> {
+    for (name, preset) in presets {
+        let Some(tier) = tiers.iter_mut().find(|t| t.name == *name) else {
+            let known: Vec<&str> = tiers.iter().map(|t| t.name.as_str()).collect();
+            bail!(
+                "--preset: there is no tier {name:?}; there are: {}",
+                known.join(", ")
+            );
+        };
+        tier.preset.clone_from(preset);
+    }
+    Ok(tiers)
+}
+
+/// A live configuration in which nothing is ever done without somebody saying so, and there is nobody to say so.
+fn configuration(what: &Trial, tiers: &[Tier]) -> String {
+    let quoted = |text: &str| serde_json::to_string(text).expect("a text");
+    let window_s = (what.time.0 / 1_000_000_000 / WINDOWS).max(1);
+    let epoch_s = window_s * WINDOWS_OF_EPOCH;
+    let mut out = format!(
+        "window = \"{window_s}s\"\n[controller]\nstate = \"state\"\n[libvirt]\nhost = \"trial\"\n"
+    );
+    if let Some(uri) = &what.uri {
+        let _ = writeln!(out, "uri = {}", quoted(uri));
+    }
+    out += "[[libvirt.classes]]\ndisks = \"*\"\nclass = \"all\"\n";
+    for tier in tiers {
+        // By directory: what a pool's name is may change.
+        let pools: Vec<String> = tier.places.iter().map(|(_, path)| quoted(path)).collect();
+        let _ = writeln!(
+            out,
+            "[[tiers]]\nname = {}\npreset = {}\npools = [{}]",
+            quoted(&tier.name),
+            quoted(&tier.preset),
+            pools.join(", ")
+        );
+    }
+    let _ = writeln!(
+        out,
+        "[[classes]]\nname = \"all\"\nweight = 1.0\nlatency = \"{}\"\nstatistic = \"mean\"",
+        what.latency
+    );
+    let _ = writeln!(
+        out,
+        "[policy]\nmonitor_epoch = \"{epoch_s}s\"\nmigration_epoch = \"{}s\"\nhold = 1\ncooldown = \"0s\"\nmargin = 0.0",
+        epoch_s * (WINDOWS / WINDOWS_OF_EPOCH)
+    );
+    out + "[modes]\ndrain = \"recommend\"\nrules = \"recommend\"\nspace = \"recommend\"\nlatency = \"recommend\"\n"
+}
+
+fn client(daemon: &Daemon) -> anyhow::Result<Client> {
+    let address = Address::Unix(daemon.socket().to_owned());
+    Ok(Client::new(address, None, TlsTrust::Nothing)?)
+}
+
+/// How a trial ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Ended {
+    seconds: u64,
+}
+
+/// Looks for as long as was said, or until told to stop.
+fn look(what: &Trial, daemon: &mut Daemon, stop: &Stop) -> anyhow::Result<Ended> {
+    let began = Instant::now();
+    let time = Duration::from_nanos(what.time.0);
+    let mut client = client(daemon)?;
+    let mut told = began;
+    message(&format!(
+        "looking for {}; Ctrl-C ends it earlier",
+        what.time
+    ));
+    while stop.sleep(TICK) == Go::On {
+        daemon.tick().map_err(explained)?;
+        if let Some(why) = daemon.agent_trouble().filter(|_| began.elapsed() > GRACE) {
+            bail!("{why}");
+        }
+        let over = began.elapsed() >= time;
+        if over && (client.plan(None).is_ok() || began.elapsed() > time + GRACE) {
+            break;
+        }
+        if told.elapsed() >= TELL_EVERY && !over {
+            told = Instant::now();
+            let left = time.saturating_sub(began.elapsed()).as_secs();
+            message(&format!("{left} s to go"));
+        }
+    }
+    Ok(Ended {
+        seconds: began.elapsed().as_secs(),
+    })
+}
+
+fn found(what: &Trial, daemon: &Daemon, tiers: Vec<Tier>, ended: Ended) -> anyhow::Result<Found> {
+    let mut client = client(daemon)?;
+    let plan = client.plan(None).ok();
+    let mut volumes = client.volumes()?;
+    live::in_order(&mut volumes, TopOrder::Iops);
+    // Once more, for what is not reported.
+    let mut host = LibvirtHost::new(LibvirtSettings {
+        uri: what.uri.clone(),
+        tiers: tiers.iter().map(as_directories).collect(),
+        ..LibvirtSettings::default()
+    });
+    agent::Host::snapshot(&mut host).map_err(|why| anyhow!("libvirt: {why}"))?;
+    let (fixed, left_out) = host.stays();
+    let moves = plan.iter().flat_map(|p| &p.moves);
+    let movable = moves.filter(|m| fixed.iter().all(|f| f.0 != m.volume));
+    let commands = movable.filter_map(|m| {
+        let (image, format, directory) = host.image_and_place(&m.volume, &m.to)?;
+        Some((
+            m.volume.clone(),
+            command(&m.volume, &image, &format, &directory)?,
+        ))
+    });
+    Ok(Found {
+        seconds: ended.seconds,
+        latency_us: what.latency.as_micros_f64(),
+        commands: commands.collect(),
+        tiers,
+        tiers_now: client.tiers()?,
+        volumes,
+        plan,
+        fixed,
+        left_out,
+    })
+}
+
+fn as_directories(tier: &Tier) -> TierOf {
+    let places = tier
+        .places
+        .iter()
+        .map(|(_, path)| PlacesOf::Directory(path.clone()));
+    TierOf {
+        name: tier.name.clone(),
+        places: places.collect(),
+    }
+}
+
+/// What moves a disk by hand: a copy of a running domain's disk, with writes to both until the pivot.
+fn command(volume: &str, image: &str, format: &str, directory: &str) -> Option<String> {
+    let (domain, target) = volume.rsplit_once(':')?;
+    let file = Path::new(image).file_name()?.to_str()?;
+    let quoted = |word: &str| format!("'{}'", word.replace('\'', "'\\''"));
+    Some(format!(
+        "virsh blockcopy {} {target} {} --format {format} --transient-job --synchronous-writes --wait --verbose --pivot",
+        quoted(domain),
+        quoted(&format!("{directory}/{file}")),
+    ))
+}
+
+fn lines(found: &Found) -> String {
+    let mut out = live::top(&found.tiers_now, &found.volumes, None);
+    let latency = Nanos::from_micros_f64(found.latency_us);
+    let Some(plan) = &found.plan else {
+        let _ = writeln!(
+            out,
+            "\nno plan was made in {} s: it takes the whole time",
+            found.seconds
+        );
+        return out;
+    };
+    let mean = |v: &&VolumeView| v.load.as_ref().and_then(|l| l.mean_us);
+    let misses = |v: &&VolumeView| mean(v).is_some_and(|us| us > found.latency_us);
+    let missing = found.volumes.iter().filter(misses).count();
+    let _ = writeln!(
+        out,
+        "\n{missing} of {} disks had a mean latency above {latency} in the last window\n",
+        found.volumes.len()
+    );
+    out += &live::plan(plan, Nanos(plan.at_ns), PlanDetail::Reasons);
+    let mut stays = |what: &str, of: &[Stays]| {
+        if !of.is_empty() {
+            let _ = writeln!(out, "\n{what}");
+        }
+        for (disk, why) in of {
+            let _ = writeln!(
+                out,
+                "  {}: {}",
+                report::printable(disk),
+                report::printable(why)
+            );
+        }
+    };
+    stays("disks that no command below moves", &found.fixed);
+    stays("disks that were not looked at", &found.left_out);
+    if !found.commands.is_empty() {
+        out += "\nby hand, with a look at what is there first\n";
+        for command in found.commands.values() {
+            let _ = writeln!(out, "  {}", report::printable(command));
+        }
+    }
+    out + "\nnothing was changed; libvirt was asked for reading only\n"
+}
