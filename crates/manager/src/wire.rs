@@ -324,7 +324,7 @@ pub struct LoadOf {
     pub sum_ns: u64,
     /// Of that, what answers were held back on purpose.
     pub held_ns: u64,
-    /// Requests by bucket of the latency histogram (`algo::bucket_value_ns`), rising, without empty ones.
+    /// Requests by bucket of the latency histogram (`algo::bucket_value_ns`), rising, without empty ones; none at all where only the sum is known.
     pub buckets: Vec<(u16, u64)>,
 }
 
