@@ -13,7 +13,7 @@ use client::{Address, Client, TlsTrust};
 use daemon::Daemon;
 use manager::settings::{ManagerConfig, Settings};
 use manager::view::{PlanView, TierView, VolumeView};
-use report::live::{self, PlanDetail, TopOrder};
+use report::live::{self, TopOrder};
 use serde::Serialize;
 use units::Nanos;
 
@@ -371,7 +371,7 @@ fn lines(found: &Found) -> String {
         "\n{missing} of {} disks had a mean latency above {latency} in the last window\n",
         found.volumes.len()
     );
-    out += &live::plan(plan, Nanos(plan.at_ns), PlanDetail::Reasons);
+    out += &live::recommended(plan);
     let mut stays = |what: &str, of: &[Stays]| {
         if !of.is_empty() {
             let _ = writeln!(out, "\n{what}");

@@ -6,9 +6,10 @@ use serde_json::Value;
 use crate::settings::{ManagerConfig, Settings};
 
 /// What is opened or agreed upon at a start. The rest takes effect with the next answer, window or decision.
-const FIXED: [&str; 8] = [
+const FIXED: [&str; 9] = [
     "window",
     "array",
+    "libvirt",
     "controller.state",
     "controller.socket",
     "controller.listen",

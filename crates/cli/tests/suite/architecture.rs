@@ -25,6 +25,8 @@ const ORDER: &[&str] = &[
     "report",
     "reproduce",
     "nbd",
+    "qmp",
+    "vmhost",
     "testkit",
     "crashdisk",
     "store",
@@ -90,6 +92,8 @@ const CORE_MAY_USE: &[(&str, &[&str])] = &[
     ("manager", &["schemars", "serde", "serde_json", "thiserror"]),
     ("reproduce", &["libm", "serde", "thiserror"]),
     ("nbd", &["thiserror"]),
+    ("qmp", &["serde_json", "thiserror"]),
+    ("vmhost", &["roxmltree", "thiserror"]),
 ];
 
 /// Crates that must not be anywhere below the core, however deep.

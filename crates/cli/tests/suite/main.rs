@@ -12,6 +12,7 @@ mod figures;
 mod filter;
 mod golden;
 mod guards;
+mod libvirt;
 mod live;
 mod live_extents;
 mod live_manager;

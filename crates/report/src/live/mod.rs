@@ -33,7 +33,7 @@ pub use events::event_line;
 pub use jobs::{job_line, jobs};
 pub use outcomes::{history, outcomes};
 pub use place::place;
-pub use plan::{PlanDetail, plan, to_apply};
+pub use plan::{PlanDetail, plan, recommended, to_apply};
 pub use status::{modes, status};
 pub use top::{TopOrder, in_order, top};
 pub use why::{why, why_not};

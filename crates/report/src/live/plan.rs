@@ -38,6 +38,21 @@ pub fn plan(plan: &PlanView, now: Nanos, detail: PlanDetail) -> String {
     out
 }
 
+/// What a plan would move and why, where nobody carries it out.
+pub fn recommended(plan: &PlanView) -> String {
+    let mut out = String::new();
+    if plan.moves.is_empty() {
+        out += "nothing would be moved\n";
+    } else {
+        let moves: Vec<&PlannedMove> = plan.moves.iter().collect();
+        out += &move_table(&moves);
+        reasons(&mut out, &plan.moves);
+    }
+    held_back(&mut out, &plan.held);
+    notes(&mut out, &plan.notes);
+    out
+}
+
 /// The moves that are about to be approved.
 pub fn to_apply(plan: &PlanView, moves: &[&PlannedMove], now: Nanos) -> String {
     let bytes = moves.iter().map(|m| m.bytes).sum();
