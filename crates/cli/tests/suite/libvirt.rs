@@ -82,10 +82,9 @@ impl Host {
     fn give(&self) {
         fs::set_permissions(self.path("run"), fs::Permissions::from_mode(0o700)).unwrap();
         if self.root {
-            let done = Command::new("chown")
-                .args(["-R", "nobody"])
-                .arg(self.dir.path());
-            assert!({ done }.status().unwrap().success());
+            let mut chown = Command::new("chown");
+            chown.args(["-R", "nobody"]).arg(self.dir.path());
+            assert!(chown.status().unwrap().success());
             fs::set_permissions(self.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         }
     }

@@ -46,7 +46,7 @@ use crate::{ConfigError, Context, DeviceOption, Draft, Granularity, Newcomer, St
 
 use history::History;
 use learned::{DeviceNow, Learned};
-use rates::{Aim, Part, Rates};
+use rates::{Part, Rates};
 use reasons::Reasons;
 use search::{Bundle, Moved, Offer, Search};
 use touched::Touched;
@@ -129,7 +129,7 @@ impl Account {
 
 impl TerraceState {
     /// With the epoch that has just ended, of the volumes that there are; and what devices were like in it.
-    fn absorbed(&self, view: &View<'_>, rates: &Rates) -> (Self, Vec<DeviceNow>) {
+    fn absorbed(&self, view: &View<'_>) -> (Self, Vec<DeviceNow>) {
         let facts: &model::Facts = &view.facts;
         let (learned, mut now) = self.learned.absorbed(facts);
         for name in self.left(facts) {
@@ -153,11 +153,6 @@ impl TerraceState {
                 continue;
             }
             history.absorb(facts, v, &now[v.device.index()], &mut next.learned);
-            let aim = Aim::of(&facts.classes[v.class.index()]);
-            let newest = history.newest_of(facts.epoch);
-            if let Some(seen) = newest.and_then(|s| rates.seen(&aim, s.mean_us?, s.stat_us?)) {
-                history.look_at_promise(facts, v, seen.sum());
-            }
             next.volumes.insert(v.name.clone(), history);
         }
         (next, now)
@@ -210,7 +205,7 @@ impl Strategy for Terrace {
 
     fn plan(&self, context: &Context<'_>, state: &TerraceState, draft: &mut Draft) -> TerraceState {
         let view = self.view(context, state);
-        let (mut next, _) = state.absorbed(&view, &self.config.rates);
+        let (mut next, _) = state.absorbed(&view);
         if !context.facts.placement_due {
             return next;
         }
@@ -274,10 +269,6 @@ impl Strategy for Terrace {
                 history.planned(facts.at, from, to, predicted_us);
                 next.learned.asked_for(name, to, t.planned_s, t.pace);
             }
-            let first = &facts.volumes[bundle.offer.moves[0].volume].name;
-            if let (Some(promise), Some(history)) = (bundle.promise, next.volumes.get_mut(first)) {
-                history.promised(promise);
-            }
         }
         for f in &followed {
             let name = &facts.volumes[f.volume].name;
@@ -298,7 +289,7 @@ impl Strategy for Terrace {
     ) -> Option<Vec<DeviceOption>> {
         // Of an epoch that no decision has seen yet, too.
         let view = self.view(context, state);
-        let (known, now) = state.absorbed(&view, &self.config.rates);
+        let (known, now) = state.absorbed(&view);
         let context = &Context {
             facts: &view.facts,
             ..*context

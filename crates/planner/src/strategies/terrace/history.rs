@@ -40,10 +40,6 @@ const HIDDEN_MAX: f64 = 12.0;
 pub(super) const REQUESTS_MIN: u64 = 20;
 /// Epochs of which it is kept how many of its own requests one waited behind.
 const QUEUES: usize = 5;
-/// Epochs after a move by which it is known what it was worth for its volume ...
-const PROMISE_EPOCHS: u32 = 3;
-/// ... and the share of what it was promised to be from which the promise was kept.
-const PROMISE_KEPT: f64 = 0.5;
 /// What an epoch keeps of how a volume differs from what the model says.
 const DIFFERS_KEEPS: f64 = 0.7;
 
@@ -107,9 +103,6 @@ struct Planned {
     predicted_us: Option<f64>,
     /// Whether it was seen to have come true, or not.
     seen: bool,
-    /// What it is worth for the volume itself.
-    #[serde(default)]
-    promise: Option<Promise>,
 }
 
 impl Planned {
@@ -120,20 +113,6 @@ impl Planned {
         let since = v.last_moved.filter(|at| *at >= self.at);
         *here == self.to && since.is_some_and(|at| at + window <= facts.at)
     }
-}
-
-/// What a move is to be worth for its own volume: missed per second under the load that it had then, by the rates of costs.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-struct Promise {
-    /// Where it was, and where it is to be.
-    here: f64,
-    there: f64,
-    /// Requests per second that it asked for then.
-    of_load: f64,
-    /// What was seen there, and requests per second, added up over so many epochs.
-    seen: f64,
-    asked: f64,
-    epochs: u32,
 }
 
 /// A volume's history.
@@ -157,8 +136,6 @@ pub(super) struct History {
     /// The device that it was on.
     device: String,
     planned: Option<Planned>,
-    /// Promises in a row that were not kept.
-    broken: u32,
 }
 
 /// The share of requests that take longer, of latencies of which some quantiles are known; logarithms are interpolated.
@@ -406,36 +383,6 @@ impl History {
         }
     }
 
-    /// Looks at what a move was promised to be worth for the volume itself: `cost` is what it was seen to miss in the epoch that has just ended.
-    pub(super) fn look_at_promise(&mut self, facts: &Facts, v: &VolumeFacts, cost: f64) {
-        let made = self.planned.as_mut().filter(|p| p.made(facts, v));
-        let promise = made.and_then(|p| p.promise.as_mut());
-        let Some(promise) = promise.filter(|p| p.epochs < PROMISE_EPOCHS) else {
-            return;
-        };
-        promise.epochs += 1;
-        promise.seen += cost;
-        promise.asked += self.samples.last().map_or(0.0, Sample::total);
-        let epochs = f64::from(PROMISE_EPOCHS);
-        // Of another load nothing was promised.
-        let asked = promise.asked / epochs;
-        let most = promise.of_load.max(asked);
-        let as_then = (asked - promise.of_load).abs() <= CHANGE * most;
-        if promise.epochs == PROMISE_EPOCHS && as_then {
-            let kept = promise.here - promise.seen / epochs
-                >= PROMISE_KEPT * (promise.here - promise.there);
-            self.broken = match kept {
-                true => 0,
-                false => self.broken.saturating_add(1),
-            };
-        }
-    }
-
-    /// Share of what it is forecast to gain by a move that is believed: less with every promise in a row that was not kept.
-    pub(super) fn believed(&self) -> f64 {
-        1.0 / (1.0 + f64::from(self.broken))
-    }
-
     /// A move is asked for.
     pub(super) fn planned(&mut self, at: Nanos, from: &str, to: &str, predicted_us: Option<f64>) {
         self.planned = Some(Planned {
@@ -444,24 +391,7 @@ impl History {
             to: to.into(),
             predicted_us,
             seen: false,
-            promise: None,
         });
-    }
-
-    /// What that move is for is that the volume misses less there than here.
-    pub(super) fn promised(&mut self, (here, there): (f64, f64)) {
-        let newest = self.samples.last();
-        let of_load = newest.map_or(0.0, |s| self.hidden(s) * s.total());
-        if let Some(planned) = &mut self.planned {
-            planned.promise = Some(Promise {
-                here,
-                there,
-                of_load,
-                seen: 0.0,
-                asked: 0.0,
-                epochs: 0,
-            });
-        }
     }
 
     /// When its load last changed, if that is known, the first of changes in one direction; and if it is no load that takes turns: then the next one is no news.

@@ -28,14 +28,12 @@ pub enum Part {
     Waits,
     /// The placement that is looked for first: without it the next bundle is the one that is worth most by itself.
     Target,
-    /// What came of what was promised of moves before.
-    Promises,
     /// Extents: without it volumes are placed whole.
     Extents,
 }
 
 impl Part {
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::Room,
         Self::Devices,
         Self::Volumes,
@@ -43,7 +41,6 @@ impl Part {
         Self::Demand,
         Self::Waits,
         Self::Target,
-        Self::Promises,
         Self::Extents,
     ];
 }
@@ -220,27 +217,14 @@ impl Rates {
         let mean_ln = libm::log(l.mean_us.max(1e-3)) - target_ln;
         let used_ln = mean_ln + l.ratio_ln(statistic) + of_stat_ln;
         let missed = looked_up_cdf(used_ln / sigma);
-        self.of_objective(weight, missed, used_ln, l.mean_us / target_us)
-    }
-
-    /// Of a volume that misses its objective with this chance, by how far it is above it (logarithm of a factor), and its mean over it.
-    fn of_objective(&self, weight: f64, missed: f64, used_ln: f64, mean_used: f64) -> Cost {
         Cost {
             weight,
             missed,
             excess: self.excess * used_ln.max(0.0),
             // By the mean, which says as much of what is fast enough anyway.
-            faster: self.faster * mean_used.min(1.0),
+            faster: self.faster * (l.mean_us / target_us).min(1.0),
             free: 0.0,
         }
-    }
-
-    /// What a volume of a class was seen to miss per second at these latencies: mean, and the objective's statistic; none without an objective.
-    pub(super) fn seen(&self, aim: &Aim, mean_us: f64, stat_us: f64) -> Option<Cost> {
-        let (target_us, target_ln, _) = aim.target?;
-        let used_ln = libm::log(stat_us.max(1e-3)) - target_ln;
-        let missed = f64::from(u8::from(stat_us > target_us));
-        Some(self.of_objective(aim.weight, missed, used_ln, mean_us / target_us))
     }
 
     /// Between what a prediction is told to come true that is off by this spread (sigma of a log-normal).

@@ -33,8 +33,6 @@ const BUNDLES_MAX: usize = 12;
 const TOLD_MAX: usize = 2;
 /// Share of the mean gain from which an epoch is one that a bundle helps.
 const HELPED: f64 = 0.25;
-/// Share of its class's weight that a volume has to miss less after a move for that to be what the move is for.
-const PROMISED_MIN: f64 = 0.1;
 /// Epochs in which a bundle has to have been missed.
 pub(super) const EPOCHS_MIN: usize = 3;
 
@@ -105,8 +103,6 @@ pub(super) struct Bundle {
     pub offer: Offer,
     /// Of each move: mean latency that is expected after it, microseconds.
     pub after_us: Vec<Option<f64>>,
-    /// What the volume of the first move misses per second where it is, and would there, if that is what it is for.
-    pub promise: Option<(f64, f64)>,
     /// Whether it was decided by an earlier plan.
     pub decided: bool,
     /// The first leaves for the sake of others.
@@ -410,13 +406,11 @@ impl<'a> Search<'a> {
         let here = on(v, from, &self.at.on[from].volumes).0;
         let after: Vec<(f64, f64)> = offer.moves.iter().map(after).collect();
         let there = after[0].0;
-        let less = here - there > PROMISED_MIN * self.forecast.class(v).weight;
         let bundle = Bundle {
             after_us: after
                 .iter()
                 .map(|(_, us)| Some(*us).filter(|us| *us > 0.0))
                 .collect(),
-            promise: (less && !offer.ahead).then_some((here, there)),
             decided,
             relieves: after.len() == 1 && there >= here,
             offer,
@@ -438,14 +432,6 @@ impl<'a> Search<'a> {
         self.seen.forget(&touched, &self.at);
         touched.into_iter().for_each(|d| self.look_at(d));
         bundle
-    }
-
-    /// Share of what moves are forecast to gain that is believed.
-    pub(super) fn believed(&self, moves: &[Moved]) -> f64 {
-        match self.config.has(Part::Promises) {
-            true => self.histories[moves[0].volume].believed(),
-            false => 1.0,
-        }
     }
 
     /// When each move is made. What makes room goes first where there is none; a device makes one copy at a time.
@@ -570,11 +556,8 @@ impl<'a> Search<'a> {
         let monitor_s = policy.epochs.monitor.as_secs_f64();
         let timed = self.timed(&moves);
         let left_s = (self.horizon_s() - Timed::last(&timed)).max(0.0);
-        // What is to be missed more is believed in full.
-        let believed = self.believed(&moves);
-        let doubted = |gain: f64| if gain > 0.0 { believed * gain } else { gain };
-        let known_gain = doubted(known_rate) * left_s;
-        let ahead_gain = doubted(surge) * left_s;
+        let known_gain = known_rate * left_s;
+        let ahead_gain = surge * left_s;
         let gain = self.mixed(known_gain, ahead_gain);
         if gain <= 0.0 {
             let done_s = Timed::last(&timed);
@@ -588,7 +571,7 @@ impl<'a> Search<'a> {
         let loaded = moves.iter().filter(|m| !self.view.is_rest(m.volume));
         let epochs = loaded.map(|m| self.regretted(m.volume)).min().unwrap_or(0);
         let newest = patterns.of.iter().rev().take(epochs).map(|p| gains[*p]);
-        let realised = doubted(newest.clone().sum::<f64>()) * monitor_s;
+        let realised = newest.clone().sum::<f64>() * monitor_s;
         // What a burst has cost says nothing of what comes, and of few epochs it is not known whether they are one.
         let missed = newest.filter(|gain| *gain > HELPED * known_rate).count();
         let paid = !burst && missed >= EPOCHS_MIN && realised >= self.config.rates.regret * price;

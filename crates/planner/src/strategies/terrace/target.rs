@@ -86,7 +86,6 @@ impl Goal for Better<'_, '_> {
             }
             // A copy that is not to be made after all gives no time back.
             let left_s = (self.search.horizon_s() - copies_s.max(0.0)).max(0.0);
-            let rate = rate * self.search.believed(moves);
             Some(rate * left_s - price).filter(|worth| *worth > 0.0)
         };
         self.seen.worth(self.at, moves, compute)

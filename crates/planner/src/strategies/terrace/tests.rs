@@ -386,12 +386,7 @@ fn parts_of_a_cost_are_its_sum_and_bounds_are_those_of_its_spread() {
 
 /// What is remembered after an epoch of an array, as it is stored.
 fn absorbed(before: &TerraceState, facts: &Facts) -> TerraceState {
-    before
-        .absorbed(
-            &super::view::View::whole(facts),
-            &super::rates::Rates::default(),
-        )
-        .0
+    before.absorbed(&super::view::View::whole(facts)).0
 }
 
 #[test]
@@ -442,44 +437,6 @@ fn a_state_of_before_is_read() {
     assert_eq!(read.volumes["v0"].samples, state.volumes["v0"].samples);
     let next = absorbed(&read, &facts);
     assert_eq!(next.volumes.len(), 3);
-}
-
-/// What is believed of the forecasts of a volume that was moved to the second device, after epochs with these mean latencies there.
-fn believed(us: [f64; 3], rates: [f64; 8]) -> f64 {
-    let mut facts = array(&[100.0, 200.0, 300.0]);
-    let mut state = TerraceState::default();
-    let mut epoch = |facts: &mut Facts, e: u64, us: f64| {
-        (facts.epoch, facts.at) = (e, Nanos::from_secs(60 * (e + 1)));
-        let mut load = measured(rates[e as usize]);
-        load.reads.latency.mean_us = us;
-        facts.volumes[0].measured = Some(load);
-        state = absorbed(&state, facts);
-        if e == 4 {
-            // It missed 1.4 times its objective of 400 us all the time, and is to miss nothing there.
-            let history = state.volumes.get_mut("v0").expect("known");
-            history.planned(facts.at, "a", "b", Some(100.0));
-            history.promised((5.6, 0.1));
-        }
-    };
-    (0..5).for_each(|e| epoch(&mut facts, e, 900.0));
-    facts.volumes[0].device = DeviceId(1);
-    facts.volumes[0].last_moved = Some(facts.at);
-    for (e, us) in (5..8).zip(us) {
-        epoch(&mut facts, e, us);
-    }
-    state.volumes["v0"].believed()
-}
-
-#[test]
-fn a_volume_whose_move_did_not_bring_what_was_promised_is_believed_half() {
-    assert_eq!(believed([100.0; 3], [300.0; 8]), 1.0);
-    assert_eq!(believed([900.0; 3], [300.0; 8]), 0.5);
-    assert_eq!(believed([900.0, 100.0, 100.0], [300.0; 8]), 1.0);
-    // Of another load nothing was promised.
-    let grown = [300.0, 300.0, 300.0, 300.0, 300.0, 900.0, 900.0, 900.0];
-    assert_eq!(believed([900.0; 3], grown), 1.0);
-    let gone = [300.0, 300.0, 300.0, 300.0, 300.0, 100.0, 100.0, 100.0];
-    assert_eq!(believed([900.0; 3], gone), 1.0);
 }
 
 #[test]

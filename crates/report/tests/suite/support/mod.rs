@@ -189,6 +189,7 @@ pub fn made_up(strategy: &str, salt: usize, shape: Shape) -> RunResult {
                 observed_us: None,
                 before_us: Some(120.0),
                 extents: None,
+                ranges: None,
             }
         })
         .collect();
