@@ -10,13 +10,13 @@ use manager::wire::ArrayPolicy;
 use model::{ClassObjective, NO_CLASS};
 use units::Nanos;
 use vmhost::{
-    Domain, DomainStats, Fixed, Guess, Inventory, Known, Listed, Place, Pool, domain_stats,
-    guessed, listed,
+    Domain, DomainStats, Fixed, Guess, Inventory, Known, Listed, Place, Pool, block_copy,
+    domain_and_target, domain_stats, guessed, listed, quoted,
 };
 
 use crate::host::Host;
 use crate::kernel;
-use crate::virsh::{Virsh, quoted};
+use crate::virsh::Virsh;
 
 /// Pools, and domains of which nothing seems to have changed, are read anew after this time.
 const POOLS_AGE: Duration = Duration::from_secs(60);
@@ -163,12 +163,11 @@ impl LibvirtHost {
     pub fn find_places(&mut self) -> Result<Vec<FoundPlace>, String> {
         self.look()?;
         let mut paths: BTreeMap<String, String> = BTreeMap::new();
-        for pool in self.pools.iter().filter(|p| p.has_files()) {
-            let path = pool.path.as_deref().map(|p| p.trim_end_matches('/'));
-            paths.extend(path.map(|path| (path.to_owned(), pool.name.clone())));
+        for pool in &self.pools {
+            let directory = pool.directory();
+            paths.extend(directory.map(|path| (path.to_owned(), pool.name.clone())));
         }
-        let inventory = self.inventory(&[]);
-        for (path, _) in inventory.images() {
+        for path in self.inventory(&[]).images() {
             let in_pool = |pool: &String| path.starts_with(&format!("{pool}/"));
             if !paths.keys().any(in_pool)
                 && let Some(directory) = Path::new(&path).parent().and_then(Path::to_str)
@@ -198,11 +197,14 @@ impl LibvirtHost {
         (fixed.collect(), inventory.left_out())
     }
 
-    /// The image of a volume and its format, and the directory of a device; as of the last look.
-    pub fn image_and_place(&self, volume: &str, device: &str) -> Option<(String, String, String)> {
+    /// What moves a volume to a device by hand, by the last look; none where it, its format or the device are not known.
+    pub fn command(&self, volume: &str, device: &str) -> Option<String> {
         let (image, format) = self.inventory(&self.places).image_of(volume)?;
         let place = self.places.iter().find(|p| p.name == device)?;
-        Some((image, format?, place.path.clone()))
+        let file = Path::new(&image).file_name()?.to_str()?;
+        let file = format!("{}/{file}", place.path);
+        let (domain, target) = domain_and_target(volume)?;
+        Some(block_copy(domain, target, &file, &format?))
     }
 
     fn inventory<'a>(&'a self, places: &'a [Place]) -> Inventory<'a> {
@@ -370,12 +372,11 @@ impl LibvirtHost {
     fn path_of_pool(&self, name: &str) -> Result<String, String> {
         let pool = self.pools.iter().find(|p| p.name == name);
         let pool = pool.ok_or_else(|| format!("there is no active pool {name:?}"))?;
-        let path = pool.path.as_ref().filter(|_| pool.has_files());
-        let path = path.ok_or_else(|| {
+        let directory = pool.directory().ok_or_else(|| {
             let kind = &pool.kind;
             format!("pool {name:?} is of the kind {kind:?}: only pools of files are known yet")
         })?;
-        Ok(path.trim_end_matches('/').into())
+        Ok(directory.into())
     }
 }
 

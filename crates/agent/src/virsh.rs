@@ -58,11 +58,6 @@ impl Virsh {
     }
 }
 
-/// A word for virsh's own shell.
-pub(crate) fn quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', "'\\''"))
-}
-
 /// What it wrote on its output and its error output.
 fn read_all(mut child: Child) -> Result<(String, String), String> {
     let (say, heard) = channel();
@@ -99,14 +94,4 @@ fn read_all(mut child: Child) -> Result<(String, String), String> {
     let _ = child.wait();
     let [out, errors] = texts;
     Ok((out, errors))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_are_quoted_for_its_shell() {
-        assert_eq!(quoted("it's; echo"), "'it'\\''s; echo'");
-    }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -10,9 +9,13 @@ use agent::{FoundPlace, LibvirtHost, LibvirtSettings, PlacesOf, Stays, TierOf};
 use anyhow::{anyhow, bail};
 use clap::Args;
 use client::{Address, Client, TlsTrust};
+use config::{ClassConfig, ModesConfig, PolicyConfig, Text, TierConfig};
 use daemon::Daemon;
-use manager::settings::{ManagerConfig, Settings};
+use manager::settings::{
+    ControllerConfig, DiskClassConfig, LibvirtConfig, ManagerConfig, Settings,
+};
 use manager::view::{PlanView, TierView, VolumeView};
+use model::{Mode, SloStatistic};
 use report::live::{self, TopOrder};
 use serde::Serialize;
 use units::Nanos;
@@ -27,7 +30,7 @@ const SHORTEST: Nanos = Nanos::from_secs(60);
 const GRACE: Duration = Duration::from_secs(15);
 /// The daemon is ticked this often.
 const TICK: Duration = Duration::from_millis(100);
-/// Without a terminal, and with one, it is told this often how long it goes on.
+/// It is told this often how long it goes on.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
 /// `terrace trial`
@@ -129,12 +132,10 @@ pub fn run(what: &Trial) -> anyhow::Result<ExitCode> {
     let dir = tempfile::Builder::new()
         .prefix("terrace-trial-")
         .tempdir()?;
-    let text = configuration(what, &tiers);
-    let (words, text) = config::read::<ManagerConfig>("trial", &text)?;
-    let settings = Settings::new(text, words)?;
+    let settings = Settings::new(Text::default(), configuration(what, &tiers))?;
     let mut daemon = Daemon::start(settings, dir.path()).map_err(explained)?;
     let looked = look(what, &mut daemon, &stop);
-    let found = looked.and_then(|ended| found(what, &daemon, tiers, ended));
+    let found = looked.and_then(|seconds| found(what, &daemon, tiers, seconds));
     daemon.stop();
     what.output.print("terrace.trial/1", &found?, lines)?;
     Ok(ExitCode::SUCCESS)
@@ -218,39 +219,53 @@ fn with_presets(mut tiers: Vec<Tier>, presets: &[(String, String)]) -> anyhow::R
 }
 
 /// A live configuration in which nothing is ever done without somebody saying so, and there is nobody to say so.
-fn configuration(what: &Trial, tiers: &[Tier]) -> String {
-    let quoted = |text: &str| serde_json::to_string(text).expect("a text");
+fn configuration(what: &Trial, tiers: &[Tier]) -> ManagerConfig {
+    const CLASS: &str = "all";
     let window_s = (what.time.0 / 1_000_000_000 / WINDOWS).max(1);
-    let epoch_s = window_s * WINDOWS_OF_EPOCH;
-    let mut out = format!(
-        "window = \"{window_s}s\"\n[controller]\nstate = \"state\"\n[libvirt]\nhost = \"trial\"\n"
-    );
-    if let Some(uri) = &what.uri {
-        let _ = writeln!(out, "uri = {}", quoted(uri));
-    }
-    out += "[[libvirt.classes]]\ndisks = \"*\"\nclass = \"all\"\n";
-    for tier in tiers {
+    let tier = |t: &Tier| TierConfig {
+        name: t.name.clone(),
+        preset: Some(t.preset.clone()),
         // By directory: what a pool's name is may change.
-        let pools: Vec<String> = tier.places.iter().map(|(_, path)| quoted(path)).collect();
-        let _ = writeln!(
-            out,
-            "[[tiers]]\nname = {}\npreset = {}\npools = [{}]",
-            quoted(&tier.name),
-            quoted(&tier.preset),
-            pools.join(", ")
-        );
+        pools: t.places.iter().map(|(_, path)| path.clone()).collect(),
+        ..TierConfig::default()
+    };
+    ManagerConfig {
+        controller: ControllerConfig {
+            state: "state".into(),
+            ..ControllerConfig::default()
+        },
+        libvirt: Some(LibvirtConfig {
+            uri: what.uri.clone(),
+            host: "trial".into(),
+            classes: vec![DiskClassConfig {
+                disks: "*".into(),
+                class: CLASS.into(),
+            }],
+        }),
+        window: Nanos::from_secs(window_s),
+        tiers: tiers.iter().map(tier).collect(),
+        classes: vec![ClassConfig {
+            name: CLASS.into(),
+            weight: 1.0,
+            latency: Some(what.latency),
+            statistic: SloStatistic::Mean,
+        }],
+        policy: PolicyConfig {
+            monitor_epoch: Some(Nanos::from_secs(window_s * WINDOWS_OF_EPOCH)),
+            migration_epoch: Some(Nanos::from_secs(window_s * WINDOWS)),
+            hold: Some(1),
+            cooldown: Some(Nanos::ZERO),
+            margin: Some(0.0),
+            ..PolicyConfig::default()
+        },
+        modes: ModesConfig {
+            drain: Mode::Recommend,
+            rules: Mode::Recommend,
+            space: Mode::Recommend,
+            latency: Mode::Recommend,
+        },
+        ..ManagerConfig::default()
     }
-    let _ = writeln!(
-        out,
-        "[[classes]]\nname = \"all\"\nweight = 1.0\nlatency = \"{}\"\nstatistic = \"mean\"",
-        what.latency
-    );
-    let _ = writeln!(
-        out,
-        "[policy]\nmonitor_epoch = \"{epoch_s}s\"\nmigration_epoch = \"{}s\"\nhold = 1\ncooldown = \"0s\"\nmargin = 0.0",
-        epoch_s * (WINDOWS / WINDOWS_OF_EPOCH)
-    );
-    out + "[modes]\ndrain = \"recommend\"\nrules = \"recommend\"\nspace = \"recommend\"\nlatency = \"recommend\"\n"
 }
 
 fn client(daemon: &Daemon) -> anyhow::Result<Client> {
@@ -258,14 +273,8 @@ fn client(daemon: &Daemon) -> anyhow::Result<Client> {
     Ok(Client::new(address, None, TlsTrust::Nothing)?)
 }
 
-/// How a trial ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Ended {
-    seconds: u64,
-}
-
-/// Looks for as long as was said, or until told to stop.
-fn look(what: &Trial, daemon: &mut Daemon, stop: &Stop) -> anyhow::Result<Ended> {
+/// Looks for as long as was said, or until told to stop; for how many seconds.
+fn look(what: &Trial, daemon: &mut Daemon, stop: &Stop) -> anyhow::Result<u64> {
     let began = Instant::now();
     let time = Duration::from_nanos(what.time.0);
     let mut client = client(daemon)?;
@@ -289,12 +298,10 @@ fn look(what: &Trial, daemon: &mut Daemon, stop: &Stop) -> anyhow::Result<Ended>
             message(&format!("{left} s to go"));
         }
     }
-    Ok(Ended {
-        seconds: began.elapsed().as_secs(),
-    })
+    Ok(began.elapsed().as_secs())
 }
 
-fn found(what: &Trial, daemon: &Daemon, tiers: Vec<Tier>, ended: Ended) -> anyhow::Result<Found> {
+fn found(what: &Trial, daemon: &Daemon, tiers: Vec<Tier>, seconds: u64) -> anyhow::Result<Found> {
     let mut client = client(daemon)?;
     let plan = client.plan(None).ok();
     let mut volumes = client.volumes()?;
@@ -310,14 +317,11 @@ fn found(what: &Trial, daemon: &Daemon, tiers: Vec<Tier>, ended: Ended) -> anyho
     let moves = plan.iter().flat_map(|p| &p.moves);
     let movable = moves.filter(|m| fixed.iter().all(|f| f.0 != m.volume));
     let commands = movable.filter_map(|m| {
-        let (image, format, directory) = host.image_and_place(&m.volume, &m.to)?;
-        Some((
-            m.volume.clone(),
-            command(&m.volume, &image, &format, &directory)?,
-        ))
+        let command = host.command(&m.volume, &m.to)?;
+        Some((m.volume.clone(), command))
     });
     Ok(Found {
-        seconds: ended.seconds,
+        seconds,
         latency_us: what.latency.as_micros_f64(),
         commands: commands.collect(),
         tiers,
@@ -338,18 +342,6 @@ fn as_directories(tier: &Tier) -> TierOf {
         name: tier.name.clone(),
         places: places.collect(),
     }
-}
-
-/// What moves a disk by hand: a copy of a running domain's disk, with writes to both until the pivot.
-fn command(volume: &str, image: &str, format: &str, directory: &str) -> Option<String> {
-    let (domain, target) = volume.rsplit_once(':')?;
-    let file = Path::new(image).file_name()?.to_str()?;
-    let quoted = |word: &str| format!("'{}'", word.replace('\'', "'\\''"));
-    Some(format!(
-        "virsh blockcopy {} {target} {} --format {format} --transient-job --synchronous-writes --wait --verbose --pivot",
-        quoted(domain),
-        quoted(&format!("{directory}/{file}")),
-    ))
 }
 
 fn lines(found: &Found) -> String {

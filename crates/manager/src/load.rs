@@ -131,7 +131,7 @@ impl Load {
     }
 
     /// Whether it is known how latencies are spread: where only their sum is, there is a mean and nothing else.
-    pub fn has_percentiles(&self) -> bool {
+    fn has_percentiles(&self) -> bool {
         let known = |l: &LoadOf| l.ios == 0 || !l.buckets.is_empty();
         known(&self.reads) && known(&self.writes)
     }

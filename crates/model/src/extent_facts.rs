@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use units::{Bytes, DeviceId};
 
+use crate::ExtentRanges;
+
 /// The extents of one volume. A volume may have a million, so both lists are as long as what they say, and text in JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtentFacts {
@@ -93,6 +95,23 @@ impl ExtentPlaces {
         }
         held.sort();
         held
+    }
+
+    /// The extents whose place is one of those that are wanted.
+    pub fn those_on(&self, wanted: impl Fn(DeviceId) -> bool) -> ExtentRanges {
+        let mut next = 0;
+        let mut ranges: Vec<(u32, u32)> = Vec::new();
+        for (count, place) in &self.runs {
+            let (first, end) = (next, next + count);
+            next = end;
+            if place.is_some_and(&wanted) {
+                match ranges.last_mut() {
+                    Some(last) if last.1 == first => last.1 = end,
+                    _ => ranges.push((first, end)),
+                }
+            }
+        }
+        ExtentRanges::from_ranges(ranges).expect("runs rise")
     }
 }
 

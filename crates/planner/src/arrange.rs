@@ -189,7 +189,7 @@ impl<'a> Arranger<'a> {
         };
         // A tier is emptied before anything else; pins have values that are above all others.
         let drains = |i: &usize| wishes[*i].goal == Goal::Drain;
-        movers.sort_by_key(|i| {
+        movers.sort_by_cached_key(|i| {
             let first = std::cmp::Reverse((drains(i), value(i)));
             (first, wishes[*i].volume)
         });
@@ -334,7 +334,7 @@ impl<'a> Arranger<'a> {
         let volume = &self.facts.volumes[wish.volume.index()];
         let part = wish.extents.as_ref().zip(volume.extents.as_ref());
         let of_part = part.and_then(|(ranges, of)| ranges.bytes(volume.size, of.extent));
-        of_part.unwrap_or(volume.taken())
+        of_part.unwrap_or_else(|| volume.taken())
     }
 
     /// Bytes that it would bring to a device.

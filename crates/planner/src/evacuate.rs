@@ -65,23 +65,25 @@ pub(crate) fn relieve(context: &Context<'_>, arranger: &mut Arranger<'_>, pendin
             continue;
         }
         let reason = space_relief(&facts.topology.device(device).name, used_share);
-        for volume in least_used(context, device) {
+        for (volume, part) in least_used(context, device) {
             if arranger.used_share(device) <= high {
                 break;
             }
             if !arranger.moves(volume) {
-                send_away(context, arranger, pending, (volume, device), &reason);
+                let from = (device, part);
+                send_away(context, arranger, pending, volume, from, &reason);
             }
         }
     }
 }
 
-/// Moves a volume off a device, or what of it is there, if anything has room for it.
+/// Moves a volume off a device, or the part of it that is there, if anything has room for it.
 fn send_away(
     context: &Context<'_>,
     arranger: &mut Arranger<'_>,
     pending: &mut Pending,
-    (volume, device): (VolumeId, DeviceId),
+    volume: VolumeId,
+    (device, part): (DeviceId, Option<Extents>),
     reason: &Reason,
 ) {
     let facts = context.facts;
@@ -92,7 +94,6 @@ fn send_away(
         return; // a rule wants it elsewhere, and waits for room
     }
     let ledger = Ledger::new(context);
-    let part = part_on(context, volume, device);
     let mut tiers = downwards(facts, facts.topology.tier_of(device));
     tiers.retain(|t| match &part {
         None => ledger.permits(volume, *t).is_ok(),
@@ -125,36 +126,22 @@ fn send_away(
     }
 }
 
-/// What of a volume is on a device, and its bytes, if other parts of it are elsewhere and may be.
-fn part_on(
-    context: &Context<'_>,
-    volume: VolumeId,
-    device: DeviceId,
-) -> Option<(ExtentRanges, Bytes)> {
+/// Extents of a volume, and their bytes.
+type Extents = (ExtentRanges, Bytes);
+
+/// What of a volume is on a device, if other parts of it are elsewhere and may be.
+fn part_on(context: &Context<'_>, volume: VolumeId, device: DeviceId) -> Option<Extents> {
     let Context { facts, policy, .. } = *context;
     let v = &facts.volumes[volume.index()];
     let extents = v.extents.as_ref()?;
-    let elsewhere = v
-        .held()
-        .iter()
-        .any(|(d, bytes)| *d != device && bytes.0 > 0);
+    let mut places = extents.places.runs().iter().filter_map(|r| r.1);
+    let elsewhere = places.any(|d| d != device);
     if !elsewhere || stays_whole(policy, volume).is_some() {
         return None;
     }
-    let mut next = 0;
-    let mut there: Vec<(u32, u32)> = vec![];
-    for (count, place) in extents.places.runs() {
-        if *place == Some(device) {
-            there.push((next, next + count));
-        }
-        next += count;
-    }
-    let there = ExtentRanges::from_ranges(there).ok()?;
-    if there.is_empty() {
-        return None;
-    }
+    let there = extents.places.those_on(|d| d == device);
     let bytes = there.bytes(v.size, extents.extent)?;
-    Some((there, bytes))
+    (!there.is_empty()).then_some((there, bytes))
 }
 
 /// Turns a wish towards another tier, of which nothing was predicted.
@@ -176,11 +163,11 @@ fn position(context: &Context<'_>, wishes: &mut Vec<Wish>, volume: VolumeId) -> 
     })
 }
 
-/// Volumes with something on a device whose load is known and that are not being moved, by bytes per second for each byte there. One that stays
-/// whole counts for the device that has most of it.
-fn least_used(context: &Context<'_>, device: DeviceId) -> Vec<VolumeId> {
+/// Volumes with something on a device whose load is known and that are not being moved, by bytes per second for each byte there; of those that
+/// are elsewhere, too, the part. One that stays whole counts for the device that has most of it.
+fn least_used(context: &Context<'_>, device: DeviceId) -> Vec<(VolumeId, Option<Extents>)> {
     let facts = context.facts;
-    let mut found: Vec<(u64, VolumeId)> = Vec::new();
+    let mut found: Vec<(u64, VolumeId, Option<Extents>)> = Vec::new();
     for (i, v) in facts.volumes.iter().enumerate() {
         let volume = VolumeId::from_index(i);
         let Some(m) = v.measured else { continue };
@@ -195,23 +182,25 @@ fn least_used(context: &Context<'_>, device: DeviceId) -> Vec<VolumeId> {
         };
         // Quantized, so that rounding in the last bit cannot change the order.
         let per_byte = share * m.bytes_per_s() / bytes.as_f64().max(1.0);
-        found.push(((per_byte * 1e12).round() as u64, volume));
+        found.push(((per_byte * 1e12).round() as u64, volume, part));
     }
-    found.sort();
-    found.into_iter().map(|f| f.1).collect()
+    found.sort_by_key(|f| (f.0, f.1));
+    found.into_iter().map(|f| (f.1, f.2)).collect()
 }
 
 /// The share of a volume's requests that go to some of its extents; where that is not known, all.
 fn asked_for(v: &VolumeFacts, extents: &ExtentRanges) -> f64 {
     let heat = v.extents.as_ref().and_then(|e| e.heat.as_ref());
     let heat = heat.map_or(&[][..], |h| h.touched());
-    let sum = |of: &dyn Fn(u32) -> bool| {
-        let of = heat.iter().filter(|h| of(h.0));
-        of.map(|h| u64::from(h.1)).sum::<u64>() as f64
-    };
-    match sum(&|_| true) {
-        0.0 => 1.0,
-        all => sum(&|extent| extents.contains(extent)) / all,
+    let (mut there, mut all) = (0, 0);
+    for (extent, ios) in heat {
+        let ios = u64::from(*ios);
+        all += ios;
+        there += if extents.contains(*extent) { ios } else { 0 };
+    }
+    match all {
+        0 => 1.0,
+        all => there as f64 / all as f64,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::{QmpError, Version};
 
@@ -270,7 +270,7 @@ impl Fields {
     }
 
     fn greeting(&self) -> Result<Version, QmpError> {
-        let version = &self.message.get("QMP").unwrap_or(&json!(null))["version"];
+        let version = &self.message.get("QMP").unwrap_or(&Value::Null)["version"];
         let number = |field: &'static str, key: &str| {
             let number = version["qemu"][key].as_u64();
             number.ok_or_else(|| self.form(field, "a greeting has a number there"))

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use roxmltree::{Document, Node};
+use roxmltree::Node;
 
 use crate::HostError;
+use crate::xml::{Xml, child, parsed};
 
 /// A virtual machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -208,14 +209,13 @@ impl Disk {
 }
 
 /// Metadata that platforms leave in a domain, by the beginning of its namespace.
-const PLATFORMS: [(&str, Platform); 4] = [
+const PLATFORMS: [(&str, Platform); 3] = [
     (
         "http://openstack.org/xmlns/libvirt/nova/",
         Platform::OpenStack,
     ),
     ("http://kubevirt.io", Platform::KubeVirt),
     ("http://ovirt.org/vm/", Platform::OVirt),
-    ("http://ovirt.org/vm/tune/", Platform::OVirt),
 ];
 
 impl Domain {
@@ -224,10 +224,7 @@ impl Domain {
     /// # Errors
     /// What is wrong, with the line.
     pub fn of_xml(text: &str) -> Result<Self, HostError> {
-        let document = Document::parse(text).map_err(|e| HostError::Xml {
-            what: "domain".into(),
-            why: e.to_string(),
-        })?;
+        let document = parsed("domain", text)?;
         let xml = Xml {
             document: &document,
             what: "domain",
@@ -263,31 +260,7 @@ impl Domain {
     }
 }
 
-fn child<'a, 'i>(of: Node<'a, 'i>, name: &str) -> Option<Node<'a, 'i>> {
-    of.children().find(|c| c.has_tag_name(name))
-}
-
-struct Xml<'d, 'i, 'w> {
-    document: &'d Document<'i>,
-    what: &'w str,
-}
-
 impl Xml<'_, '_, '_> {
-    fn fault(&self, node: Node<'_, '_>, why: &str) -> HostError {
-        HostError::Element {
-            what: self.what.into(),
-            line: self.document.text_pos_at(node.range().start).row,
-            why: why.into(),
-        }
-    }
-
-    fn text(&self, of: Node<'_, '_>, name: &str) -> Result<String, HostError> {
-        let text = child(of, name).and_then(|n| n.text());
-        let text = text.map(str::trim).filter(|t| !t.is_empty());
-        let missing = || self.fault(of, &format!("it has no <{name}>"));
-        text.map(String::from).ok_or_else(missing)
-    }
-
     fn disk(&self, node: Node<'_, '_>) -> Result<Disk, HostError> {
         let target = child(node, "target").and_then(|t| t.attribute("dev"));
         let target = target.ok_or_else(|| self.fault(node, "a disk has no <target dev=…>"))?;

@@ -14,7 +14,7 @@ pub struct Place {
     pub tier: String,
     /// Where it is in the file system, without a slash at its end.
     pub path: String,
-    /// Bytes of its file system, and bytes that are taken.
+    /// Bytes of its file system.
     pub size: u64,
     /// Bytes that are taken.
     pub used: u64,
@@ -116,34 +116,23 @@ impl<'a> Inventory<'a> {
         Some((self.path(f.disk)?, f.disk.format.clone()))
     }
 
-    /// Files of disks, wherever they are, with their volumes' names.
-    pub fn images(&self) -> Vec<(String, String)> {
-        let disks = |known: &&'a Known| {
-            let known = *known;
-            known.domain.disks.iter().map(move |d| (known, d))
-        };
-        let disks = self.domains.iter().flat_map(disks);
-        let images = disks.filter_map(|(known, disk)| {
-            let name = volume_name(&known.domain.name, &disk.target);
-            let of_use = !matches!(
-                disk.fixed(&known.domain),
-                Some(Fixed::NoDisk | Fixed::Empty)
-            );
-            Some((self.path(disk).filter(|_| of_use)?, name))
-        });
-        images.collect()
+    /// Files of disks, wherever they are.
+    pub fn images(&self) -> impl Iterator<Item = String> + '_ {
+        self.disks().filter_map(|(_, disk)| self.path(disk))
+    }
+
+    /// Disks that data may be kept on.
+    fn disks(&self) -> impl Iterator<Item = (&'a Known, &'a Disk)> + '_ {
+        let disks = |known: &'a Known| known.domain.disks.iter().map(move |d| (known, d));
+        let disks = self.domains.iter().copied().flat_map(disks);
+        disks.filter(|(known, disk)| {
+            let fixed = disk.fixed(&known.domain);
+            !matches!(fixed, Some(Fixed::NoDisk | Fixed::Empty))
+        })
     }
 
     fn found(&self) -> impl Iterator<Item = Result<Found<'a>, (String, String)>> + '_ {
-        let disks = |known: &'a Known| known.domain.disks.iter().map(move |d| (known, d));
-        let disks = self.domains.iter().copied().flat_map(disks);
-        disks.filter_map(|(known, disk)| {
-            let of_use = !matches!(
-                disk.fixed(&known.domain),
-                Some(Fixed::NoDisk | Fixed::Empty)
-            );
-            of_use.then(|| self.look_at(known, disk))
-        })
+        self.disks().map(|(known, disk)| self.look_at(known, disk))
     }
 
     fn look_at(&self, known: &'a Known, disk: &'a Disk) -> Result<Found<'a>, (String, String)> {
@@ -175,8 +164,7 @@ impl<'a> Inventory<'a> {
             Source::File(path) => Some(path.clone()),
             Source::Volume { pool, volume } => {
                 let pool = self.pools.iter().find(|p| p.name == *pool)?;
-                let path = pool.path.as_ref().filter(|_| pool.has_files())?;
-                Some(format!("{path}/{volume}"))
+                Some(format!("{}/{volume}", pool.directory()?))
             }
             _ => None,
         }

@@ -14,13 +14,16 @@
 //!
 //! What it is not: a way to change anything. Disks that could not be moved as they are say why ([`Fixed`]).
 
+mod commands;
 mod domain;
 mod error;
 mod inventory;
 mod pool;
 mod stats;
 mod tier;
+mod xml;
 
+pub use commands::{block_copy, domain_and_target, quoted};
 pub use domain::{Chain, Disk, DiskKind, Domain, Fixed, Platform, Source};
 pub use error::HostError;
 pub use inventory::{Inventory, Known, Place, volume_name};

@@ -31,7 +31,7 @@ pub struct Medium {
 pub struct Guess {
     /// The faster one has the lower rank.
     pub rank: u8,
-    /// A device preset ([`model::PRESETS`](../model/index.html)).
+    /// A device preset, by its name in `model::PRESETS`.
     pub preset: &'static str,
 }
 

@@ -97,7 +97,7 @@ impl Arranger<'_> {
         match (&m.extents, &volume.extents) {
             (Some(ranges), Some(facts)) => ranges
                 .bytes(volume.size, facts.extent)
-                .unwrap_or(volume.taken()),
+                .unwrap_or_else(|| volume.taken()),
             _ => volume.taken(),
         }
     }

@@ -2,7 +2,7 @@
 //! its tier whole, and a tier that is being emptied gives up every extent. Volumes that are bound by a rule and are in the wrong place, or all of
 //! which is on a tier that is being emptied, are moved as a whole instead (`rules`, `evacuate`).
 
-use model::{ExtentRanges, Goal, Reason, Rejection};
+use model::{Goal, Reason, Rejection};
 use units::{TierId, VolumeId};
 
 use super::ExtentReason;
@@ -34,22 +34,12 @@ pub(crate) fn gather(context: &Context<'_>, of_volumes: &mut [Wish], wishes: &mu
             tiers.sort_by_key(|t| policy.takes_no_data(*t));
         }
         let mut leave = |goal: Goal, reason: Reason, leaves: &dyn Fn(TierId) -> bool| {
-            let mut next = 0;
-            let mut ranges: Vec<(u32, u32)> = Vec::new();
-            for (count, place) in extents.places.runs() {
-                let (first, end) = (next, next + count);
-                next = end;
-                if place.is_some_and(|d| leaves(facts.topology.tier_of(d))) {
-                    match ranges.last_mut() {
-                        Some(last) if last.1 == first => last.1 = end,
-                        _ => ranges.push((first, end)),
-                    }
-                }
-            }
-            if !ranges.is_empty() {
+            let places = &extents.places;
+            let extents = places.those_on(|d| leaves(facts.topology.tier_of(d)));
+            if !extents.is_empty() {
                 gathered.push(ExtentWish {
                     volume,
-                    extents: ExtentRanges::from_ranges(ranges).expect("runs rise"),
+                    extents,
                     tiers: tiers.clone(),
                     goal,
                     reason: ExtentReason::Other(reason),

@@ -80,15 +80,13 @@ pub(crate) fn stays_whole(policy: &Policy, volume: VolumeId) -> Option<&'static 
 /// Whether parts of a volume are on several tiers, and may be.
 pub(crate) fn parted(context: &Context<'_>, volume: VolumeId) -> bool {
     let Context { facts, policy, .. } = *context;
-    let v = &facts.volumes[volume.index()];
-    let mut tiers: Vec<TierId> = v
-        .held()
-        .iter()
-        .map(|(device, _)| facts.topology.tier_of(*device))
-        .collect();
-    tiers.sort();
-    tiers.dedup();
-    v.extents.is_some() && tiers.len() > 1 && stays_whole(policy, volume).is_none()
+    let Some(extents) = &facts.volumes[volume.index()].extents else {
+        return false;
+    };
+    let places = extents.places.runs().iter().filter_map(|r| r.1);
+    let mut tiers = places.map(|d| facts.topology.tier_of(d));
+    let first = tiers.next();
+    tiers.any(|t| Some(t) != first) && stays_whole(policy, volume).is_none()
 }
 
 impl View {

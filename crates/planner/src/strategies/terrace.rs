@@ -129,7 +129,11 @@ impl Account {
 
 impl TerraceState {
     /// With the epoch that has just ended, of the volumes that there are; and what devices were like in it.
-    fn absorbed(&self, view: &View<'_>) -> (Self, Vec<DeviceNow>) {
+    fn absorbed(
+        &self,
+        view: &View<'_>,
+        touched: BTreeMap<String, Touched>,
+    ) -> (Self, Vec<DeviceNow>) {
         let facts: &model::Facts = &view.facts;
         let (learned, mut now) = self.learned.absorbed(facts);
         for name in self.left(facts) {
@@ -139,7 +143,7 @@ impl TerraceState {
         }
         let mut next = Self {
             volumes: BTreeMap::new(),
-            touched: view.touched.clone(),
+            touched,
             learned,
             decided: self.decided.clone(),
             ahead_left: self.ahead_left,
@@ -204,8 +208,8 @@ impl Strategy for Terrace {
     }
 
     fn plan(&self, context: &Context<'_>, state: &TerraceState, draft: &mut Draft) -> TerraceState {
-        let view = self.view(context, state);
-        let (mut next, _) = state.absorbed(&view);
+        let (view, touched) = self.view(context, state);
+        let (mut next, _) = state.absorbed(&view, touched);
         if !context.facts.placement_due {
             return next;
         }
@@ -288,8 +292,8 @@ impl Strategy for Terrace {
         newcomer: &Newcomer,
     ) -> Option<Vec<DeviceOption>> {
         // Of an epoch that no decision has seen yet, too.
-        let view = self.view(context, state);
-        let (known, now) = state.absorbed(&view);
+        let (view, touched) = self.view(context, state);
+        let (known, now) = state.absorbed(&view, touched);
         let context = &Context {
             facts: &view.facts,
             ..*context
@@ -303,10 +307,14 @@ impl Strategy for Terrace {
 
 impl Terrace {
     /// What is placed, with what was asked of extents up to now.
-    fn view<'a>(&self, context: &Context<'a>, state: &TerraceState) -> View<'a> {
+    fn view<'a>(
+        &self,
+        context: &Context<'a>,
+        state: &TerraceState,
+    ) -> (View<'a>, BTreeMap<String, Touched>) {
         match self.config.has(Part::Extents) {
             true => View::new(context, &state.touched),
-            false => View::whole(context.facts),
+            false => (View::whole(context.facts), BTreeMap::new()),
         }
     }
 

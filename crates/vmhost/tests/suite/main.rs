@@ -276,11 +276,11 @@ fn an_inventory_is_an_array_whose_disks_are_volumes() {
 #[test]
 fn a_pool_of_files_has_a_path() {
     let pool = |text: &str| Pool::of_xml(text);
-    let dir =
-        pool("<pool type='dir'>\n<name>p</name><target><path> /a </path></target></pool>").unwrap();
-    assert_eq!((dir.path.as_deref(), dir.has_files()), (Some("/a"), true));
+    let dir = pool("<pool type='dir'>\n<name>p</name><target><path> /a/ </path></target></pool>")
+        .unwrap();
+    assert_eq!(dir.directory(), Some("/a"));
     let rbd = pool("<pool type='rbd'><name>p</name></pool>").unwrap();
-    assert!(!rbd.has_files() && rbd.path.is_none());
+    assert_eq!(rbd.directory(), None);
     assert!(
         pool("<pool><name>p</name></pool>")
             .unwrap_err()

@@ -230,10 +230,8 @@ impl<'a> Search<'a> {
         for (m, _) in moving.clone() {
             let v = m.volume.index();
             place[v] = m.to.index(); // where it will be
-            done[v] = true;
-            view.others(v).for_each(|other| done[other] = true);
         }
-        // Of what cannot be told from its facts, such as a part of a volume that was pinned since, too.
+        // Also of what is not in these facts, such as the move of a part of a volume that was pinned since.
         for m in &view.real.moves {
             let v = m.volume.index();
             done[v] = true;

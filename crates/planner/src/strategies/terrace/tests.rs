@@ -386,7 +386,8 @@ fn parts_of_a_cost_are_its_sum_and_bounds_are_those_of_its_spread() {
 
 /// What is remembered after an epoch of an array, as it is stored.
 fn absorbed(before: &TerraceState, facts: &Facts) -> TerraceState {
-    before.absorbed(&super::view::View::whole(facts)).0
+    let view = super::view::View::whole(facts);
+    before.absorbed(&view, Default::default()).0
 }
 
 #[test]

@@ -34,8 +34,6 @@ pub(super) struct View<'a> {
     pub facts: Cow<'a, Facts>,
     /// As they are.
     pub real: &'a Facts,
-    /// What was asked of extents, by volume name, with this epoch.
-    pub touched: BTreeMap<String, Touched>,
     /// By volume of `facts`; none where every volume is placed whole.
     slices: Vec<Slice>,
     /// Bytes of each move under way.
@@ -88,13 +86,15 @@ impl<'a> View<'a> {
                 .collect(),
             facts: Cow::Borrowed(facts),
             real: facts,
-            touched: BTreeMap::new(),
             slices: vec![],
         }
     }
 
-    /// With this epoch, and what was asked of extents before it.
-    pub(super) fn new(context: &Context<'a>, before: &BTreeMap<String, Touched>) -> Self {
+    /// By what was asked of extents, by volume name; with that of this epoch added.
+    pub(super) fn new(
+        context: &Context<'a>,
+        before: &BTreeMap<String, Touched>,
+    ) -> (Self, BTreeMap<String, Touched>) {
         let facts = context.facts;
         // Of volumes of which nobody told now what is known goes on being so.
         let known = facts.volumes.iter().filter_map(|v| {
@@ -103,10 +103,7 @@ impl<'a> View<'a> {
         });
         let mut all: BTreeMap<String, Touched> = known.collect();
         if facts.volumes.iter().all(|v| v.extents.is_none()) {
-            return Self {
-                touched: all,
-                ..Self::whole(facts)
-            };
+            return (Self::whole(facts), all);
         }
         let mut building = Building::new(context);
         for (i, v) in facts.volumes.iter().enumerate() {
@@ -116,7 +113,7 @@ impl<'a> View<'a> {
             let home = building.look_at(i, extents, touched);
             touched.home = Some(facts.topology.device(home).name.clone());
         }
-        building.done(all)
+        (building.done(), all)
     }
 
     /// The volume that a volume placed is, or is a part of.
@@ -344,11 +341,10 @@ impl<'c, 'a> Building<'c, 'a> {
         at
     }
 
-    fn done(self, touched: BTreeMap<String, Touched>) -> View<'a> {
+    fn done(self) -> View<'a> {
         View {
             facts: Cow::Owned(self.facts),
             real: self.context.facts,
-            touched,
             slices: self.slices,
             moving: self.moving,
         }
