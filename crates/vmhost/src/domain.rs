@@ -4,7 +4,7 @@ use std::fmt;
 
 use roxmltree::Node;
 
-use crate::HostError;
+use crate::{HostError, Image};
 use crate::xml::{Xml, child, parsed};
 
 /// A virtual machine.
@@ -70,6 +70,13 @@ pub enum Source {
         /// The volume.
         volume: String,
     },
+    /// An NBD export behind a unix socket.
+    Nbd {
+        /// The socket's path.
+        socket: String,
+        /// The export's name.
+        export: String,
+    },
     /// Over a network, by this protocol.
     Network(String),
     /// Something else, by libvirt's name of it.
@@ -83,6 +90,15 @@ pub enum Chain {
     Images(u32),
     /// It was not said: of a domain that does not run nobody looks.
     Unknown,
+}
+
+/// A block job on a disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mirror {
+    /// The image that it copies to; none if it does something else, or that is not known.
+    pub to: Option<Image>,
+    /// Whether all is there, and stays so: it may pivot.
+    pub ready: bool,
 }
 
 /// A disk of a domain.
@@ -104,8 +120,10 @@ pub struct Disk {
     pub transient: bool,
     /// Images below.
     pub chain: Chain,
-    /// Whether a block job is under way on it.
-    pub job: bool,
+    /// What of its source cannot be carried over, such as `encryption`, by the element's name.
+    pub bound: Option<String>,
+    /// The block job that is under way on it.
+    pub mirror: Option<Mirror>,
     /// Whether it is limited in rate already.
     pub limited: bool,
 }
@@ -135,6 +153,8 @@ pub enum Fixed {
     ChainUnknown,
     /// Its image is of a format that is not known, or was not said.
     Format(Option<String>),
+    /// Its source has something that a new image would not have, by the element's name.
+    Bound(String),
     /// A block job is under way on it that is not ours.
     Job,
     /// A platform owns its domain.
@@ -170,6 +190,10 @@ impl fmt::Display for Fixed {
             Fixed::Format(None) => {
                 f.write_str("the format of its image is not configured, and must not be guessed")
             }
+            Fixed::Bound(element) => write!(
+                f,
+                "its source has <{element}>, which no move was tested with"
+            ),
             Fixed::Job => f.write_str("a block job is under way on it that somebody else began"),
             Fixed::Platform(platform) => {
                 write!(f, "{platform} owns its domain, and has to move it")
@@ -187,7 +211,7 @@ impl Disk {
             Source::Network(protocol) => Some(Fixed::Network(protocol.clone())),
             Source::Block(_) => Some(Fixed::BlockDevice),
             Source::Other(kind) => Some(Fixed::Kind(kind.clone())),
-            Source::File(_) | Source::Volume { .. } => None,
+            Source::File(_) | Source::Volume { .. } | Source::Nbd { .. } => None,
         };
         let format = match self.format.as_deref() {
             Some("raw" | "qcow2") => None,
@@ -204,7 +228,8 @@ impl Disk {
             .or(self.transient.then_some(Fixed::Transient))
             .or(format)
             .or(chain)
-            .or(self.job.then_some(Fixed::Job))
+            .or(self.bound.clone().map(Fixed::Bound))
+            .or(self.mirror.is_some().then_some(Fixed::Job))
     }
 }
 
@@ -284,7 +309,8 @@ impl Xml<'_, '_, '_> {
             shareable: child(node, "shareable").is_some(),
             transient: child(node, "transient").is_some(),
             chain: chain(node),
-            job: child(node, "mirror").is_some(),
+            bound: bound(node),
+            mirror: child(node, "mirror").map(mirror),
             limited: child(node, "iotune").is_some(),
         })
     }
@@ -303,8 +329,44 @@ fn source(disk: Node<'_, '_>) -> Source {
             (Some(pool), Some(volume)) => Source::Volume { pool, volume },
             _ => Source::Empty,
         },
-        "network" => Source::Network(has("protocol").unwrap_or_default()),
+        "network" => network(source),
         other => Source::Other(other.into()),
+    }
+}
+
+/// NBD without TLS behind a unix socket is a way to other disks of the host; everything else is a network.
+fn network(source: Node<'_, '_>) -> Source {
+    let protocol = source.attribute("protocol").unwrap_or_default();
+    let mut hosts = source.children().filter(|c| c.has_tag_name("host"));
+    let host = hosts.next().filter(|h| h.attribute("transport") == Some("unix"));
+    let socket = host.and_then(|h| h.attribute("socket"));
+    match (protocol, socket, hosts.next(), source.attribute("tls")) {
+        ("nbd", Some(socket), None, None | Some("no")) => Source::Nbd {
+            socket: socket.into(),
+            export: source.attribute("name").unwrap_or_default().into(),
+        },
+        _ => Source::Network(protocol.into()),
+    }
+}
+
+/// Elements of a source that are more than a place.
+fn bound(disk: Node<'_, '_>) -> Option<String> {
+    let source = child(disk, "source")?;
+    let mut inside = source.children().filter(|c| c.is_element());
+    let other = inside.find(|c| !matches!(c.tag_name().name(), "host" | "privateData"))?;
+    Some(other.tag_name().name().into())
+}
+
+fn mirror(node: Node<'_, '_>) -> Mirror {
+    let format = child(node, "format").and_then(|f| f.attribute("type"));
+    let at = source(node).at(|_| None);
+    let copies = node.attribute("job").unwrap_or("copy") == "copy";
+    Mirror {
+        to: at.zip(format).filter(|_| copies).map(|(at, format)| Image {
+            at,
+            format: format.into(),
+        }),
+        ready: node.attribute("ready") == Some("yes"),
     }
 }
 

@@ -160,20 +160,21 @@ impl<'a> Inventory<'a> {
     }
 
     fn path(&self, disk: &Disk) -> Option<String> {
-        match &disk.source {
-            Source::File(path) => Some(path.clone()),
-            Source::Volume { pool, volume } => {
-                let pool = self.pools.iter().find(|p| p.name == *pool)?;
-                Some(format!("{}/{volume}", pool.directory()?))
-            }
-            _ => None,
-        }
+        let directory_of = |name: &str| self.directory_of(name);
+        Some(disk.source.at(directory_of)?.to_string())
+    }
+
+    /// Where a pool's volumes are.
+    pub fn directory_of(&self, pool: &str) -> Option<&'a str> {
+        let pool = self.pools.iter().find(|p| p.name == pool)?;
+        pool.directory()
     }
 }
 
+/// Whether an image is in a place: below a directory, or the one that an export is.
 fn is_below(path: &str, directory: &str) -> bool {
     let rest = path.strip_prefix(directory);
-    rest.is_some_and(|rest| rest.starts_with('/'))
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// What libvirt counts, as a load: no percentiles, and in flight is what times add up to. Flushes count as writes without bytes.

@@ -15,17 +15,22 @@
 //! What it is not: a way to change anything. Disks that could not be moved as they are say why ([`Fixed`]).
 
 mod commands;
+mod define;
 mod domain;
 mod error;
+mod image;
 mod inventory;
+pub mod moving;
 mod pool;
 mod stats;
 mod tier;
 mod xml;
 
 pub use commands::{block_copy, domain_and_target, quoted};
-pub use domain::{Chain, Disk, DiskKind, Domain, Fixed, Platform, Source};
+pub use define::{copy_target, with_image};
+pub use domain::{Chain, Disk, DiskKind, Domain, Fixed, Mirror, Platform, Source};
 pub use error::HostError;
+pub use image::{At, Image};
 pub use inventory::{Inventory, Known, Place, volume_name};
 pub use pool::Pool;
 pub use stats::{BlockStats, Direction, DomainStats, Listed, domain_stats, listed};

@@ -1,5 +1,7 @@
 //! What libvirt tells, read and put together.
 
+mod moving;
+
 use manager::wire::{DeviceIo, Placed};
 use proptest::prelude::*;
 use vmhost::*;
@@ -93,7 +95,18 @@ fn a_domain_has_its_disks_and_says_which_cannot_move() {
     assert!(with("<backingStore/>").contains("must not be guessed"));
     assert!(with("<driver type='raw'/>").contains("not known whether its image has others"));
     assert!(with("<driver type='vmdk'/><backingStore/>").contains("\"vmdk\""));
-    assert!(disk("<mirror type='file' job='copy'/>").job);
+    let copied = disk("<mirror type='file' job='copy' ready='yes'><format type='raw'/><source file='/c'/></mirror>").mirror.unwrap();
+    assert_eq!(
+        (copied.to.unwrap().to_string(), copied.ready),
+        ("/c (raw)".into(), true)
+    );
+    assert!(
+        disk("<mirror type='file' job='active-commit'/>")
+            .mirror
+            .unwrap()
+            .to
+            .is_none()
+    );
     assert!(disk("<shareable/>").shareable && disk("<transient/>").transient);
     let owned = "<domain><name>v</name><uuid>u</uuid>
         <metadata><nova:instance xmlns:nova='http://openstack.org/xmlns/libvirt/nova/1.1'/></metadata>

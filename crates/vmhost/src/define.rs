@@ -1,0 +1,149 @@
+//! Texts for libvirt: where a disk's image is, in a definition and as the target of a copy.
+
+use std::ops::Range;
+
+use crate::xml::{Xml, child, parsed};
+use crate::{At, HostError, Image};
+
+/// Text as the value of an attribute in single quotes.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out += "&amp;",
+            '<' => out += "&lt;",
+            '>' => out += "&gt;",
+            '\'' => out += "&apos;",
+            '"' => out += "&quot;",
+            '\n' | '\t' | '\r' => out += &format!("&#{};", u32::from(c)),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// The kind of a disk with an image there, and its `<source>`.
+fn source(at: &At) -> (&'static str, String) {
+    match at {
+        At::File(path) => ("file", format!("<source file='{}'/>", escaped(path))),
+        At::Nbd { socket, export } => (
+            "network",
+            format!(
+                "<source protocol='nbd' name='{}'><host transport='unix' socket='{}'/></source>",
+                escaped(export),
+                escaped(socket)
+            ),
+        ),
+    }
+}
+
+/// What `virsh blockcopy --xml` copies to.
+pub fn copy_target(image: &Image) -> String {
+    let (kind, source) = source(&image.at);
+    format!(
+        "<disk type='{kind}'><driver type='{}'/>{source}</disk>",
+        escaped(&image.format)
+    )
+}
+
+/// A definition with another image for one of its disks; everything else in it stays as it is, byte by byte.
+///
+/// # Errors
+/// What is wrong with the definition, with the line.
+pub fn with_image(definition: &str, target: &str, image: &Image) -> Result<String, HostError> {
+    let document = parsed("domain", definition)?;
+    let xml = Xml {
+        document: &document,
+        what: "domain",
+    };
+    let root = document.root_element();
+    let devices = child(root, "devices");
+    let mut disks = devices
+        .into_iter()
+        .flat_map(|d| d.children())
+        .filter(|d| d.has_tag_name("disk"));
+    let is_it = |d: &roxmltree::Node<'_, '_>| {
+        child(*d, "target").and_then(|t| t.attribute("dev")) == Some(target)
+    };
+    let disk = disks
+        .find(is_it)
+        .ok_or_else(|| xml.fault(root, &format!("it has no disk {target}")))?;
+    let missing = |what: &str| xml.fault(disk, &format!("disk {target} has no {what}"));
+    let old = child(disk, "source").ok_or_else(|| missing("<source>"))?;
+    let driver = child(disk, "driver").ok_or_else(|| missing("<driver>"))?;
+    let kind = disk.attribute_node("type").ok_or_else(|| missing("type"))?;
+    let format = driver
+        .attribute_node("type")
+        .ok_or_else(|| missing("<driver type=…>"))?;
+    let (new_kind, new_source) = source(&image.at);
+    let mut edits: Vec<(Range<usize>, String)> = vec![
+        (kind.range_value(), new_kind.into()),
+        (format.range_value(), escaped(&image.format)),
+        (old.range(), new_source),
+    ];
+    edits.sort_by_key(|(range, _)| range.start);
+    let mut out = definition.to_owned();
+    for (range, text) in edits.iter().rev() {
+        out.replace_range(range.clone(), text);
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Domain;
+
+    const DEFINITION: &str = "<domain type='qemu'>
+  <name>w&amp;b</name><uuid>u</uuid><!-- mine -->
+  <devices>
+    <disk type='file' device='disk'>
+      <driver name='qemu' type='qcow2' discard='unmap'/>
+      <source file='/slow/a.qcow2' startupPolicy='optional'/>
+      <target dev='vda' bus='virtio'/>
+    </disk>
+    <disk type='file' device='disk'><driver name='qemu' type='raw'/><source file='/slow/b'></source><target dev='vdb'/></disk>
+  </devices>
+</domain>";
+
+    #[test]
+    fn one_disk_gets_another_image_and_all_else_stays() {
+        let image = Image {
+            at: At::File("/fast/it's <a>.raw".into()),
+            format: "raw".into(),
+        };
+        let text = with_image(DEFINITION, "vda", &image).unwrap();
+        let expected = DEFINITION
+            .replace("type='qcow2'", "type='raw'")
+            .replace(
+                "<source file='/slow/a.qcow2' startupPolicy='optional'/>",
+                "<source file='/fast/it&apos;s &lt;a&gt;.raw'/>",
+            );
+        assert_eq!(text, expected);
+        let nbd = Image {
+            at: At::Nbd {
+                socket: "/run/s".into(),
+                export: "e".into(),
+            },
+            format: "raw".into(),
+        };
+        let text = with_image(DEFINITION, "vdb", &nbd).unwrap();
+        let domain = Domain::of_xml(&text).unwrap();
+        assert_eq!(domain.disks[1].image(|_| None), Some(nbd));
+        assert_eq!(domain.disks[0], Domain::of_xml(DEFINITION).unwrap().disks[0]);
+        let said = with_image(DEFINITION, "vdc", &image).unwrap_err();
+        assert_eq!(said.to_string(), "domain, line 1: it has no disk vdc");
+    }
+
+    proptest! {
+        #[test]
+        fn any_path_is_read_back(path in "/[^\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\u{9f}\\u{fffe}\\u{ffff}]{0,40}", format in "raw|qcow2") {
+            let image = Image { at: At::File(path), format };
+            let text = with_image(DEFINITION, "vda", &image).unwrap();
+            prop_assert_eq!(Domain::of_xml(&text).unwrap().disks[0].image(|_| None), Some(image.clone()));
+            prop_assert!(roxmltree::Document::parse(&copy_target(&image)).is_ok());
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! An image: where a disk's data is, and in which format.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Disk, Source};
+
+/// Where an image is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum At {
+    /// A file, by its absolute path.
+    File(String),
+    /// An NBD export behind a unix socket.
+    Nbd {
+        /// The socket's absolute path.
+        socket: String,
+        /// The export's name.
+        export: String,
+    },
+}
+
+impl At {
+    /// The path of a file; none of what is no file.
+    pub fn file(&self) -> Option<&str> {
+        match self {
+            At::File(path) => Some(path),
+            At::Nbd { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            At::File(path) => f.write_str(path),
+            At::Nbd { socket, export } => write!(f, "nbd+unix:///{export}?socket={socket}"),
+        }
+    }
+}
+
+/// An image.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Image {
+    /// Where it is.
+    pub at: At,
+    /// Its format: what is configured, never probed.
+    pub format: String,
+}
+
+impl fmt::Display for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.at, self.format)
+    }
+}
+
+impl Source {
+    /// Where it is, if it is of a kind that can be moved from and to; `directory_of` says where a pool's volumes are.
+    pub fn at<'p>(&self, directory_of: impl Fn(&str) -> Option<&'p str>) -> Option<At> {
+        match self {
+            Source::File(path) => Some(At::File(path.clone())),
+            Source::Nbd { socket, export } => Some(At::Nbd {
+                socket: socket.clone(),
+                export: export.clone(),
+            }),
+            Source::Volume { pool, volume } => {
+                Some(At::File(format!("{}/{volume}", directory_of(pool)?)))
+            }
+            Source::Empty | Source::Block(_) | Source::Network(_) | Source::Other(_) => None,
+        }
+    }
+}
+
+impl Disk {
+    /// Its image, if both place and format are known.
+    pub fn image<'p>(&self, directory_of: impl Fn(&str) -> Option<&'p str>) -> Option<Image> {
+        Some(Image {
+            at: self.source.at(directory_of)?,
+            format: self.format.clone()?,
+        })
+    }
+}

@@ -1,0 +1,114 @@
+//! What is written down of a move before anything is done about it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Image;
+
+/// The form of [`Intent`] that this program writes.
+pub const INTENT_FORM: u32 = 1;
+
+/// Which file it is, whatever it is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileId {
+    /// Its file system.
+    pub device: u64,
+    /// Its number there.
+    pub inode: u64,
+}
+
+/// A move of one disk, durable before its next step is taken: whoever finds it knows what may have happened, and what never can have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Intent {
+    /// [`INTENT_FORM`].
+    pub form: u32,
+    /// The job that ordered it.
+    pub job: u32,
+    /// The volume's name when it was ordered.
+    pub volume: String,
+    /// The domain, for good.
+    pub uuid: String,
+    /// The disk's name in it.
+    pub target: String,
+    /// The device that it moves to, by its name.
+    pub device: String,
+    /// Where its data is until the pivot.
+    pub from: Image,
+    /// Where it is from then on.
+    pub to: Image,
+    /// A path that never has a file: what the definition names while nobody must start the domain.
+    pub unsettled: String,
+    /// What the old image is called afterwards, if it is a file.
+    pub kept_as: Option<String>,
+    /// The host's life in which it pivots: the kernel's name of its boot.
+    pub boot: String,
+    /// The target's file, once it is known to be of this move.
+    pub made: Option<FileId>,
+    /// Whether it is to be given up, where that is still possible.
+    pub cancel: bool,
+    /// How far it is.
+    pub phase: Phase,
+}
+
+/// How far a move is. Each phase says what can have happened on disk and to the domain, whoever was killed when.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Phase {
+    /// The copy was ordered, perhaps. `from` counts.
+    Begun,
+    /// The copy is under way. `from` counts.
+    Copying,
+    /// Both images have all that was acknowledged; the definition is about to name neither. No pivot was ordered: `from` counts.
+    Blocking,
+    /// The definition names neither image, and the pivot was ordered, perhaps. While the host lives the image that was written to last has all
+    /// that was acknowledged.
+    Pivoting,
+    /// Nobody can tell which image has all that was acknowledged: the host went down in the middle of the pivot, and `to` may lack what was
+    /// flushed to `from`, or `from` what came after the pivot.
+    Doubtful,
+    /// `to` counts; the definition and the old image's name are about to say so.
+    Pivoted,
+    /// It is being undone. `from` counts.
+    GivingUp {
+        /// Why.
+        why: String,
+    },
+    /// The guest is where it should be, and a file that it does not use any more is kept.
+    Kept(Kept),
+}
+
+/// A file that was left on purpose.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kept {
+    /// Its path.
+    pub path: String,
+    /// When it is removed, in seconds of the wall clock; none is never, by itself.
+    pub until_s: Option<u64>,
+    /// What the operator has to know of it; none of an old image that is kept for a while.
+    pub doubt: Option<String>,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Phase::Begun => "begun",
+            Phase::Copying => "copying",
+            Phase::Blocking | Phase::Pivoting => "pivoting",
+            Phase::Doubtful => "in doubt",
+            Phase::Pivoted => "pivoted",
+            Phase::GivingUp { .. } => "giving up",
+            Phase::Kept(_) => "kept",
+        })
+    }
+}
+
+impl Intent {
+    /// Whether the guest's data is still on its way: else only files are left to be looked after.
+    pub fn moves(&self) -> bool {
+        !matches!(self.phase, Phase::Kept(_))
+    }
+}

@@ -1,0 +1,7 @@
+//! Moves of disks: what is written down, and what is done next. One rule for every kind of host, and for its simulation.
+
+mod intent;
+mod step;
+
+pub use intent::{FileId, INTENT_FORM, Intent, Kept, Phase};
+pub use step::{Definition, Live, Naming, Newer, Seen, Step, next};

@@ -1,0 +1,383 @@
+//! What a move does next.
+//!
+//! ```text
+//!  Begun ─▶ Copying ─▶ Blocking ─▶ Pivoting ─▶ Pivoted ─▶ Kept ─▶ forgotten
+//!    │         │           │        │  │ the host went down
+//!    └─────────┴─────┬─────┴────────┘  ▼
+//!                GivingUp ─▶ forgotten Doubtful ─▶ Pivoted, or Kept
+//! ```
+//!
+//! The worst that can happen to a moved disk is a domain that starts from the image that it has left. Between QEMU's pivot and the moment at which
+//! libvirt has saved the new definition there is such a gap, and anything may be killed in it. So the *definition* (the persistent one, which a
+//! start reads) names a path that no file has before the pivot is ordered, and gets the new image only after the running domain was seen on
+//! it: in between a start fails, and says where to look.
+//!
+//! When QEMU is gone in that gap the images' times say which one counts: a mirrored write goes to the old image first, and after the pivot, or
+//! after a copy that broke off, only one of them is written to. After a power loss times say nothing, and only a person can.
+//!
+//! A step is taken only on what was just seen, and every step may be taken twice. There is no memory but the intent: an agent that was
+//! killed anywhere goes on with the same function.
+
+use super::{FileId, Intent, Kept, Phase};
+use crate::{Domain, Image, Mirror};
+
+/// The running domain, as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Live {
+    /// Nobody could say.
+    Unknown,
+    /// It does not run.
+    Off,
+    /// It runs.
+    On {
+        /// The disk's image; none if it has no such disk or nobody can tell.
+        image: Option<Image>,
+        /// The block job on it.
+        mirror: Option<Mirror>,
+    },
+}
+
+/// What a start would read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Definition {
+    /// Nobody could say.
+    Unknown,
+    /// There is none: the domain is transient, or gone.
+    None,
+    /// The path that no file has.
+    Unsettled,
+    /// This image; none if it has no such disk.
+    Names(Option<Image>),
+}
+
+impl Live {
+    /// Of a domain's XML as it runs; `directory_of` says where a pool's volumes are.
+    pub fn of<'p>(
+        domain: &Domain,
+        target: &str,
+        directory_of: impl Fn(&str) -> Option<&'p str>,
+    ) -> Self {
+        let disk = domain.disks.iter().find(|d| d.target == target);
+        Live::On {
+            image: disk.and_then(|d| d.image(directory_of)),
+            mirror: disk.and_then(|d| d.mirror.clone()),
+        }
+    }
+}
+
+impl Definition {
+    /// Of a domain's definition.
+    pub fn of<'p>(
+        domain: &Domain,
+        intent: &Intent,
+        directory_of: impl Fn(&str) -> Option<&'p str>,
+    ) -> Self {
+        let disk = domain.disks.iter().find(|d| d.target == intent.target);
+        match disk.and_then(|d| d.image(directory_of)) {
+            Some(image) if image.at.file() == Some(&intent.unsettled) => Definition::Unsettled,
+            image => Definition::Names(image),
+        }
+    }
+}
+
+/// A host as far as a move is concerned, just looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// The running domain.
+    pub live: Live,
+    /// What a start would read.
+    pub definition: Definition,
+    /// Whether the host is in the life in which the intent was last changed.
+    pub same_boot: bool,
+    /// Which image was written to last, by their files' times; none if that cannot be told. A write goes to the old image first while both get it,
+    /// so the old one is the newer one only if nothing that was acknowledged is in the new one alone.
+    pub newer: Option<Newer>,
+    /// The target's file, if it is a file and there.
+    pub target: Option<FileId>,
+    /// Whether the old image is there under its own name.
+    pub source_there: bool,
+    /// Whether a kept file is there.
+    pub kept_there: bool,
+    /// Whether an order to begin that was not answered cannot be carried out any more.
+    pub sure: bool,
+    /// Seconds of the wall clock.
+    pub now_s: u64,
+    /// For how long an old image is kept.
+    pub keep_s: u64,
+}
+
+/// One of the two images.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Newer {
+    /// The old one.
+    From,
+    /// The new one, or both at the same time.
+    To,
+}
+
+/// What a definition is to name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Naming {
+    /// The path that no file has.
+    Unsettled,
+    /// The old image.
+    From,
+    /// The new one.
+    To,
+}
+
+/// One step of a move.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing to do now.
+    Wait,
+    /// The intent is to say this, durably; before it says [`Phase::Pivoted`] the new image is to be flushed.
+    Note(Phase),
+    /// The block job is to end without a pivot.
+    Abort,
+    /// The definition is to name something else.
+    Define(Naming),
+    /// The running domain is to go over to the new image.
+    Pivot,
+    /// The target's file is to be removed; it is of this move, and nobody uses it.
+    RemoveTarget,
+    /// The old image's file is to get the name under which it is kept.
+    RenameSource,
+    /// The kept file is to be removed: its time is over.
+    RemoveKept,
+    /// The intent is to be removed: it is over. Why, if the disk did not move.
+    Forget(Option<String>),
+}
+
+/// The next step.
+pub fn next(intent: &Intent, seen: &Seen) -> Step {
+    if let Phase::Kept(kept) = &intent.phase {
+        return keep(kept, seen);
+    }
+    if seen.live == Live::Unknown || seen.definition == Definition::Unknown {
+        return Step::Wait;
+    }
+    let look = Look { intent, seen };
+    match &intent.phase {
+        Phase::Begun => look.begun(),
+        Phase::Copying => look.copying(),
+        Phase::Blocking => look.blocking(),
+        Phase::Pivoting => look.pivoting(),
+        Phase::Doubtful => look.doubtful(),
+        Phase::Pivoted => look.pivoted(),
+        Phase::GivingUp { why } => look.giving_up(why),
+        Phase::Kept(_) => Step::Wait,
+    }
+}
+
+fn keep(kept: &Kept, seen: &Seen) -> Step {
+    match kept.until_s {
+        _ if !seen.kept_there => Step::Forget(None),
+        Some(until) if seen.now_s >= until => Step::RemoveKept,
+        _ => Step::Wait,
+    }
+}
+
+fn give_up(why: &str) -> Step {
+    Step::Note(Phase::GivingUp { why: why.into() })
+}
+
+struct Look<'a> {
+    intent: &'a Intent,
+    seen: &'a Seen,
+}
+
+/// The running domain as the move sees it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Guest {
+    Off,
+    /// On the old image, without a block job.
+    OnFrom,
+    /// On the old image, with our copy.
+    Mirrored {
+        ready: bool,
+    },
+    /// On the old image, with somebody else's block job.
+    OnFromBusy,
+    /// On the new image.
+    OnTo,
+    /// On another one.
+    Elsewhere,
+}
+
+impl Look<'_> {
+    fn guest(&self) -> Guest {
+        let Live::On { image, mirror } = &self.seen.live else {
+            return Guest::Off;
+        };
+        let on = |of: &Image| image.as_ref() == Some(of);
+        match mirror {
+            _ if on(&self.intent.to) => Guest::OnTo,
+            _ if !on(&self.intent.from) => Guest::Elsewhere,
+            None => Guest::OnFrom,
+            Some(m) if m.to.as_ref() == Some(&self.intent.to) => {
+                Guest::Mirrored { ready: m.ready }
+            }
+            Some(_) => Guest::OnFromBusy,
+        }
+    }
+
+    fn names(&self, image: &Image) -> bool {
+        matches!(&self.seen.definition, Definition::Names(Some(i)) if i == image)
+    }
+
+    fn begun(&self) -> Step {
+        match self.guest() {
+            Guest::Mirrored { .. } => Step::Note(Phase::Copying),
+            Guest::OnTo => Step::Note(Phase::Pivoted),
+            _ if !self.seen.sure => Step::Wait,
+            _ => give_up("its copy did not begin"),
+        }
+    }
+
+    fn copying(&self) -> Step {
+        match self.guest() {
+            Guest::Mirrored { .. } if self.intent.cancel => give_up("given up"),
+            Guest::Mirrored { ready: true } => Step::Note(Phase::Blocking),
+            Guest::Mirrored { ready: false } => Step::Wait,
+            _ => self.without_pivot(),
+        }
+    }
+
+    fn blocking(&self) -> Step {
+        let ours = self.names(&self.intent.from) || self.names(&self.intent.to);
+        match self.guest() {
+            Guest::Mirrored { .. } if self.intent.cancel => give_up("given up"),
+            Guest::Mirrored { .. } if ours => Step::Define(Naming::Unsettled),
+            Guest::Mirrored { .. } => Step::Note(Phase::Pivoting),
+            _ => self.without_pivot(),
+        }
+    }
+
+    /// The copy is gone, and no pivot of ours was ordered.
+    fn without_pivot(&self) -> Step {
+        match self.guest() {
+            // Somebody else ordered one.
+            Guest::OnTo => Step::Note(Phase::Pivoted),
+            Guest::Off if self.names(&self.intent.to) => Step::Note(Phase::Pivoted),
+            // All was copied, and nothing went to the old image alone since.
+            Guest::Off
+                if self.intent.phase == Phase::Blocking
+                    && !self.names(&self.intent.from)
+                    && self.seen.same_boot
+                    && self.seen.newer == Some(Newer::To) =>
+            {
+                Step::Note(Phase::Pivoted)
+            }
+            Guest::Off => give_up("the domain ended before the pivot"),
+            Guest::OnFromBusy => give_up("somebody else has begun a block job on the disk"),
+            Guest::Elsewhere => give_up("the disk has another image than when it was ordered"),
+            Guest::OnFrom | Guest::Mirrored { .. } => {
+                give_up("the copy ended before it was complete: the target failed or was full, or somebody gave it up")
+            }
+        }
+    }
+
+    fn pivoting(&self) -> Step {
+        let (from, to) = (&self.intent.from, &self.intent.to);
+        match self.guest() {
+            Guest::OnTo => Step::Note(Phase::Pivoted),
+            Guest::Mirrored { .. } if self.names(from) || self.names(to) => {
+                Step::Define(Naming::Unsettled)
+            }
+            Guest::Mirrored { ready: true } => Step::Pivot,
+            Guest::Mirrored { ready: false } => Step::Wait,
+            Guest::Off if self.names(to) => Step::Note(Phase::Pivoted),
+            // Nobody starts it between this look and what follows from it.
+            Guest::Off if self.names(from) => Step::Define(Naming::Unsettled),
+            Guest::Off if self.seen.same_boot && self.seen.newer == Some(Newer::To) => {
+                Step::Note(Phase::Pivoted)
+            }
+            Guest::Off if self.seen.same_boot && self.seen.newer == Some(Newer::From) => {
+                give_up("the domain ended before the pivot")
+            }
+            Guest::Off => Step::Note(Phase::Doubtful),
+            // It runs on, and on the old image: there was no pivot.
+            Guest::OnFrom | Guest::OnFromBusy if self.seen.same_boot => {
+                give_up("the copy ended before the pivot: the target failed or was full, or somebody gave it up")
+            }
+            Guest::OnFrom | Guest::OnFromBusy => self.left_behind(
+                "the host went down in the middle of the pivot, and the domain was started from the old image: what it wrote after the pivot, if there was one, is in this file only",
+            ),
+            Guest::Elsewhere => Step::Note(Phase::Doubtful),
+        }
+    }
+
+    fn doubtful(&self) -> Step {
+        let (from, to) = (&self.intent.from, &self.intent.to);
+        match self.guest() {
+            Guest::OnTo => Step::Note(Phase::Pivoted),
+            Guest::Off if self.names(to) => Step::Note(Phase::Pivoted),
+            Guest::OnFrom | Guest::OnFromBusy | Guest::Mirrored { .. } => {
+                self.left_behind("the other image was chosen after a doubt")
+            }
+            Guest::Off if self.names(from) => {
+                self.left_behind("the other image was chosen after a doubt")
+            }
+            Guest::Off | Guest::Elsewhere => Step::Wait,
+        }
+    }
+
+    /// The new image stays, and is shown; the old one is what the guest has.
+    fn left_behind(&self, why: &str) -> Step {
+        if self.seen.definition == Definition::Unsettled {
+            return Step::Define(Naming::From);
+        }
+        match &self.intent.to.at.file() {
+            Some(path) => Step::Note(Phase::Kept(Kept {
+                path: (*path).into(),
+                until_s: None,
+                doubt: Some(why.into()),
+            })),
+            None => Step::Forget(Some(why.into())),
+        }
+    }
+
+    fn pivoted(&self) -> Step {
+        let stale = self.names(&self.intent.from) || self.seen.definition == Definition::Unsettled;
+        match self.guest() {
+            Guest::OnFrom | Guest::OnFromBusy | Guest::Mirrored { .. } => {
+                return self.left_behind(
+                    "the domain was started from the old image after the pivot: what it had written since is in this file only",
+                );
+            }
+            Guest::Off | Guest::OnTo | Guest::Elsewhere => {}
+        }
+        if stale {
+            return Step::Define(Naming::To);
+        }
+        match &self.intent.kept_as {
+            Some(_) if self.seen.source_there => Step::RenameSource,
+            Some(path) => Step::Note(Phase::Kept(Kept {
+                path: path.clone(),
+                until_s: Some(self.seen.now_s.saturating_add(self.seen.keep_s)),
+                doubt: None,
+            })),
+            None => Step::Forget(None),
+        }
+    }
+
+    fn giving_up(&self, why: &str) -> Step {
+        match self.guest() {
+            Guest::Mirrored { .. } => return Step::Abort,
+            Guest::OnTo => return Step::Note(Phase::Pivoted),
+            Guest::Off if self.names(&self.intent.to) => return Step::Note(Phase::Pivoted),
+            Guest::Off | Guest::OnFrom | Guest::OnFromBusy | Guest::Elsewhere => {}
+        }
+        if self.seen.definition == Definition::Unsettled {
+            return Step::Define(Naming::From);
+        }
+        match (self.seen.target, self.intent.made) {
+            (None, _) => Step::Forget(Some(why.into())),
+            (Some(there), Some(made)) if there == made => Step::RemoveTarget,
+            (Some(_), _) => self.left_behind(&format!(
+                "{why}; whether this file is of that move is not certain, so it was not removed"
+            )),
+        }
+    }
+}
