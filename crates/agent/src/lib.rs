@@ -15,6 +15,7 @@ mod held;
 mod host;
 mod kernel;
 mod libvirt;
+mod moves;
 mod virsh;
 
 use std::io;
@@ -33,7 +34,7 @@ pub use array::ServedArray;
 use courier::{Courier, Letter};
 use held::Held;
 pub use host::Host;
-pub use libvirt::{FoundPlace, LibvirtHost, LibvirtSettings, PlacesOf, Stays, TierOf};
+pub use libvirt::{FoundPlace, LibvirtHost, LibvirtSettings, Moving, PlacesOf, Stays, TierOf};
 
 /// The array is looked at this often while something is going on; otherwise when a window ends.
 const BEAT: Duration = Duration::from_millis(250);

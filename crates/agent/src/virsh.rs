@@ -1,7 +1,8 @@
 //! The program `virsh`, which talks to libvirt: one process for all that is asked at one moment.
 //!
 //! A process, and not libvirt's C library: it links nothing, has the version that the host's libvirt has, cannot bring the agent down or hang it, is
-//! tried by hand word by word, and is what operators know. It costs some milliseconds per look, which is once a window.
+//! tried by hand word by word, and is what operators know. It costs some milliseconds per look, which is once a window, or once a second while
+//! something moves.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -29,37 +30,91 @@ impl Virsh {
     /// Why there is none: no program, no connection, no end.
     pub(crate) fn ask(&self, commands: &[String]) -> Result<Vec<String>, String> {
         let mark = format!("; echo -- {MARK}; ");
+        let mut command = self.command(&["-r"]);
+        command.arg("--").arg(commands.join(&mark));
+        let said = run(command)?;
+        let answers: Vec<String> = said.out.split(MARK).map(String::from).collect();
+        match answers.len() == commands.len() {
+            true => Ok(answers),
+            false => Err(said.error("virsh said less than was asked")),
+        }
+    }
+
+    /// Carries out one command, which may change something; what it said.
+    ///
+    /// # Errors
+    /// It was refused, or was not answered and may be carried out yet.
+    pub(crate) fn order(&self, words: &[&str]) -> Result<String, Refusal> {
+        let mut command = self.command(&[]);
+        command.args(words);
+        let said = run(command).map_err(Refusal::Silent)?;
+        match said.success {
+            true => Ok(said.out),
+            false => Err(Refusal::Said(said.error("virsh did not say why"))),
+        }
+    }
+
+    fn command(&self, more: &[&str]) -> Command {
         let mut command = Command::new("virsh");
-        command.args(["-q", "-r"]);
+        command.arg("-q").args(more);
         if let Some(uri) = &self.uri {
             command.args(["-c", uri]);
         }
         command
-            .arg("--")
-            .arg(commands.join(&mark))
             .env("LC_ALL", "C")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let child = command.spawn().map_err(|e| match e.kind() {
-            std::io::ErrorKind::NotFound => {
-                "there is no program virsh: install libvirt's client".to_owned()
-            }
-            _ => format!("virsh cannot be started: {e}"),
-        })?;
-        let (out, errors) = read_all(child)?;
-        let answers: Vec<String> = out.split(MARK).map(String::from).collect();
-        if answers.len() != commands.len() {
-            let why = errors.lines().find(|l| !l.trim().is_empty());
-            let why = why.unwrap_or("virsh said less than was asked");
-            return Err(why.trim_start_matches("error: ").to_owned());
-        }
-        Ok(answers)
+        command
     }
 }
 
+/// Why a command was not carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// It was refused.
+    Said(String),
+    /// There was no answer: it may be carried out yet.
+    Silent(String),
+}
+
+impl Refusal {
+    /// In either case.
+    pub(crate) fn why(self) -> String {
+        match self {
+            Refusal::Said(why) | Refusal::Silent(why) => why,
+        }
+    }
+}
+
+/// What a process said.
+struct Said {
+    out: String,
+    errors: String,
+    success: bool,
+}
+
+impl Said {
+    /// The first line of its errors.
+    fn error(&self, otherwise: &str) -> String {
+        let mut lines = self.errors.lines().filter(|l| !l.trim().is_empty());
+        let why = lines.next().unwrap_or(otherwise);
+        why.trim_start_matches("error: ").to_owned()
+    }
+}
+
+fn run(mut command: Command) -> Result<Said, String> {
+    let child = command.spawn().map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => {
+            "there is no program virsh: install libvirt's client".to_owned()
+        }
+        _ => format!("virsh cannot be started: {e}"),
+    })?;
+    read_all(child)
+}
+
 /// What it wrote on its output and its error output.
-fn read_all(mut child: Child) -> Result<(String, String), String> {
+fn read_all(mut child: Child) -> Result<Said, String> {
     let (say, heard) = channel();
     let pipes: [Option<Box<dyn Read + Send>>; 2] = [
         child.stdout.take().map(|p| Box::new(p) as _),
@@ -91,7 +146,13 @@ fn read_all(mut child: Child) -> Result<(String, String), String> {
         let _ = child.wait();
         return Err(why);
     }
-    let _ = child.wait();
+    let ended = child
+        .wait()
+        .map_err(|e| format!("virsh cannot be waited for: {e}"))?;
     let [out, errors] = texts;
-    Ok((out, errors))
+    Ok(Said {
+        out,
+        errors,
+        success: ended.success(),
+    })
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use agent::{AgentSettings, HostOf, LibvirtSettings, RunningAgent, TierOf};
+use agent::{AgentSettings, HostOf, LibvirtSettings, Moving, RunningAgent, TierOf};
 use anyhow::{Context, anyhow};
 use clap::Args;
 use client::Address;
@@ -45,7 +45,7 @@ pub struct Agent {
         default_value = "terrace-array"
     )]
     array: PathBuf,
-    /// Look after the virtual machines under libvirt instead, at this URI or virsh's own default; moves are recommended only
+    /// Look after the virtual machines under libvirt instead, at this URI or virsh's own default
     #[arg(long, value_name = "URI", num_args = 0..=1, conflicts_with = "array", requires = "tiers")]
     libvirt: Option<Option<String>>,
     /// With --libvirt: a tier and the pools or directories that it is made of, high end first
@@ -59,6 +59,13 @@ pub struct Agent {
     /// With --libvirt: which disks (DOMAIN:TARGET, a * stands for anything) are of which class, the first that fits
     #[arg(long = "class", id = "classes", value_name = "DISKS=CLASS", value_parser = disks_of_class, requires = "libvirt")]
     classes: Vec<(String, String)>,
+    /// With --libvirt: move disks, and write down in this directory, which must outlast restarts, what becomes of them; without it moves are
+    /// recommended only
+    #[arg(long, value_name = "DIR", requires = "libvirt")]
+    moves: Option<PathBuf>,
+    /// With --moves: for how long an image that a disk has left is kept
+    #[arg(long, value_name = "TIME", default_value = "1d", requires = "moves")]
+    keep_source: units::Nanos,
     /// This host's name
     #[arg(long, value_name = "NAME")]
     host: String,
@@ -182,6 +189,10 @@ pub fn agent(what: Agent) -> anyhow::Result<ExitCode> {
             uri,
             tiers: what.tiers,
             classes: what.classes,
+            moving: what.moves.map(|dir| Moving {
+                dir,
+                keep_source: Duration::from_nanos(what.keep_source.0),
+            }),
         }),
     };
     let running = RunningAgent::start(AgentSettings {

@@ -176,14 +176,18 @@ fn as_said(tiers: &[TierOf], places: &[FoundPlace]) -> anyhow::Result<Vec<Tier>>
         let found = match of {
             PlacesOf::Pool(name) => places.iter().find(|p| p.name == *name),
             PlacesOf::Directory(path) => places.iter().find(|p| p.path == *path),
+            PlacesOf::Export { .. } => {
+                return Err(anyhow!("a trial looks at pools and directories only"));
+            }
         };
         match (of, found) {
             (_, Some(p)) => Ok((p.name.clone(), p.path.clone(), Some(p.guess.preset))),
             (PlacesOf::Directory(path), None) => Ok((path.clone(), path.clone(), None)),
-            (PlacesOf::Pool(name), None) => {
+            (_, None) => {
                 let known: Vec<&str> = places.iter().map(|p| p.name.as_str()).collect();
                 Err(anyhow!(
-                    "there is no active pool of files {name:?}; there are: {}",
+                    "there is no active pool of files {:?}; there are: {}",
+                    of.to_string(),
                     known.join(", ")
                 ))
             }
@@ -237,6 +241,8 @@ fn configuration(what: &Trial, tiers: &[Tier]) -> ManagerConfig {
         libvirt: Some(LibvirtConfig {
             uri: what.uri.clone(),
             host: "trial".into(),
+            moves: false,
+            keep_source: manager::settings::KEEP_SOURCE,
             classes: vec![DiskClassConfig {
                 disks: "*".into(),
                 class: CLASS.into(),
@@ -341,6 +347,7 @@ fn as_directories(tier: &Tier) -> TierOf {
     TierOf {
         name: tier.name.clone(),
         places: places.collect(),
+        format: None,
     }
 }
 

@@ -13,6 +13,26 @@ const DEVICES_MAX: usize = 1024;
 /// Spread of latencies, at most: beyond it a mean says nothing.
 const JITTER_SIGMA_MAX: f64 = 3.0;
 
+/// The format of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ImageFormat {
+    /// Its bytes, one by one.
+    Raw,
+    /// QEMU's own.
+    Qcow2,
+}
+
+impl ImageFormat {
+    /// What QEMU calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            ImageFormat::Raw => "raw",
+            ImageFormat::Qcow2 => "qcow2",
+        }
+    }
+}
+
 /// A tier of like devices.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -26,6 +46,9 @@ pub struct TierConfig {
     /// On a host under libvirt: the pools and directories that the tier is made of, each a device. Not for scenarios.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<String>,
+    /// On a host under libvirt: the format that images get in its directories, "raw" or "qcow2"; as they are if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<ImageFormat>,
     /// Number of devices; one if left out.
     pub devices: Option<u32>,
     /// Space of one device.
@@ -82,6 +105,10 @@ pub fn resolve_topology(text: &Text, tiers: &[TierConfig]) -> Result<Topology, C
         if tiers[..i].iter().any(|o| o.name == t.name) {
             let why = format!("tier \"{}\" is listed twice", t.name);
             return Err(text.fault(&format!("{at}.name"), why));
+        }
+        if t.format.is_some() {
+            let why = "is for hosts under libvirt: there are no images here";
+            return Err(text.fault(&format!("{at}.format"), why));
         }
         if !t.pools.is_empty() {
             let why = "are for hosts under libvirt: here devices are made up";

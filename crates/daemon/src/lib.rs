@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use agent::{AgentSettings, HostOf, LibvirtSettings, RunningAgent, TierOf};
+use agent::{AgentSettings, HostOf, LibvirtSettings, Moving, RunningAgent, TierOf};
 use client::{Address, Client, TlsTrust};
 use controller::{
     Certificate, ControllerServer, Fresh, Limits, Reloader, Running, ServerSettings, TcpSettings,
@@ -40,6 +40,8 @@ pub use error::DaemonError;
 /// The socket of a controller in its state directory.
 pub const CONTROLLER_SOCKET: &str = "controller.sock";
 
+/// Where it is written what becomes of disks that move, in a controller's state directory.
+const MOVES_DIR: &str = "libvirt-moves";
 /// The store in a controller's state directory.
 pub const STORE_FILE: &str = "terrace.db";
 
@@ -236,6 +238,7 @@ fn host_of(words: &ManagerConfig, base: &Path) -> Result<Option<(String, HostOf)
         Ok::<_, DaemonError>(TierOf {
             name: t.name.clone(),
             places: places.map_err(|why| DaemonError::Config { key, why })?,
+            format: t.format.map(|f| f.name().into()),
         })
     };
     let classes = libvirt.classes.iter();
@@ -245,6 +248,10 @@ fn host_of(words: &ManagerConfig, base: &Path) -> Result<Option<(String, HostOf)
         classes: classes
             .map(|c| (c.disks.clone(), c.class.clone()))
             .collect(),
+        moving: libvirt.moves.then(|| Moving {
+            dir: base.join(&words.controller.state).join(MOVES_DIR),
+            keep_source: Duration::from_nanos(libvirt.keep_source.0),
+        }),
     };
     Ok(Some((libvirt.host.clone(), HostOf::Libvirt(settings))))
 }

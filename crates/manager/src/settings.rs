@@ -23,7 +23,7 @@ pub struct ManagerConfig {
     pub controller: ControllerConfig,
     /// The array of this host; without it, agents of other hosts register.
     pub array: Option<ArrayConfig>,
-    /// Virtual machines under libvirt, instead of an array; tiers say by `pools` what they are made of. They are looked at, and moves recommended.
+    /// Virtual machines under libvirt, instead of an array; tiers say by `pools` what they are made of.
     pub libvirt: Option<LibvirtConfig>,
     /// The strategy, or the name of a table in `strategies`.
     #[serde(default = "default_strategy")]
@@ -140,6 +140,9 @@ pub struct ArrayConfig {
     pub listen: Vec<String>,
 }
 
+/// An image that a disk has left is kept for a day, unless something else is said.
+pub const KEEP_SOURCE: Nanos = Nanos::from_secs(86_400);
+
 /// Virtual machines of a host, by libvirt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -149,6 +152,12 @@ pub struct LibvirtConfig {
     /// The host's name.
     #[serde(default = "default_host")]
     pub host: String,
+    /// Whether disks are moved; if not, moves are recommended only.
+    #[serde(default = "yes")]
+    pub moves: bool,
+    /// For how long an image that a disk has left is kept.
+    #[serde(default = "default_keep_source")]
+    pub keep_source: Nanos,
     /// Which disks are of which class: the first that fits.
     #[serde(default)]
     pub classes: Vec<DiskClassConfig>,
@@ -175,6 +184,12 @@ pub enum Serve {
     Elsewhere,
 }
 
+fn yes() -> bool {
+    true
+}
+fn default_keep_source() -> Nanos {
+    KEEP_SOURCE
+}
 fn default_host() -> String {
     "local".into()
 }
@@ -468,6 +483,9 @@ fn cross_checks(words: &ManagerConfig) -> Result<(), (&'static str, String)> {
         let pools = words.tiers.iter().any(|t| !t.pools.is_empty());
         return match pools {
             true => fault("tiers", "with pools need a table [libvirt]"),
+            false if words.tiers.iter().any(|t| t.format.is_some()) => {
+                fault("tiers", "with a format of images need a table [libvirt]")
+            }
             false => Ok(()),
         };
     };

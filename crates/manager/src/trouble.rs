@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum TroubleKind {
+    /// A virtual machine might start from an image that lacks what its guest was told is written: it must not be started.
+    StaleImage,
     /// Nothing can be made durable in the map of an array: no new extents, no moves.
     MapFailing,
     /// A device cannot be used: what is on it answers with errors.
@@ -45,6 +47,10 @@ pub enum TroubleKind {
     Overcommitted,
     /// A job does not go on.
     JobStuck,
+    /// What is left of a move cannot be put away.
+    MoveStuck,
+    /// A file is left of a move, and only a person can say whether it is needed.
+    FileLeftBehind,
     /// The strategy's predictions do not hold.
     PredictionsFail,
     /// Nobody described what a tier can do.
@@ -59,6 +65,7 @@ impl TroubleKind {
     /// Its name in metrics, in files and for people.
     pub fn name(self) -> &'static str {
         match self {
+            TroubleKind::StaleImage => "stale-image",
             TroubleKind::MapFailing => "map-failing",
             TroubleKind::DeviceLost => "device-lost",
             TroubleKind::DeviceFileGone => "device-file-gone",
@@ -77,6 +84,8 @@ impl TroubleKind {
             TroubleKind::NoDecision => "no-decision",
             TroubleKind::Overcommitted => "overcommitted",
             TroubleKind::JobStuck => "job-stuck",
+            TroubleKind::MoveStuck => "move-stuck",
+            TroubleKind::FileLeftBehind => "file-left-behind",
             TroubleKind::PredictionsFail => "predictions-fail",
             TroubleKind::UndescribedTier => "undescribed-tier",
             TroubleKind::UnknownClass => "unknown-class",
@@ -87,6 +96,7 @@ impl TroubleKind {
     /// The kind that an array calls so; one that this version does not know is [`TroubleKind::Other`].
     pub fn of_array(name: &str) -> Self {
         let known = [
+            TroubleKind::StaleImage,
             TroubleKind::MapFailing,
             TroubleKind::DeviceLost,
             TroubleKind::DeviceFileGone,
@@ -98,6 +108,8 @@ impl TroubleKind {
             TroubleKind::NoSpace,
             TroubleKind::NearlyFull,
             TroubleKind::Overcommitted,
+            TroubleKind::MoveStuck,
+            TroubleKind::FileLeftBehind,
         ];
         let found = known.into_iter().find(|k| k.name() == name);
         found.unwrap_or(TroubleKind::Other)

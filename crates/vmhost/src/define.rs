@@ -115,12 +115,10 @@ mod tests {
             format: "raw".into(),
         };
         let text = with_image(DEFINITION, "vda", &image).unwrap();
-        let expected = DEFINITION
-            .replace("type='qcow2'", "type='raw'")
-            .replace(
-                "<source file='/slow/a.qcow2' startupPolicy='optional'/>",
-                "<source file='/fast/it&apos;s &lt;a&gt;.raw'/>",
-            );
+        let expected = DEFINITION.replace("type='qcow2'", "type='raw'").replace(
+            "<source file='/slow/a.qcow2' startupPolicy='optional'/>",
+            "<source file='/fast/it&apos;s &lt;a&gt;.raw'/>",
+        );
         assert_eq!(text, expected);
         let nbd = Image {
             at: At::Nbd {
@@ -132,7 +130,10 @@ mod tests {
         let text = with_image(DEFINITION, "vdb", &nbd).unwrap();
         let domain = Domain::of_xml(&text).unwrap();
         assert_eq!(domain.disks[1].image(|_| None), Some(nbd));
-        assert_eq!(domain.disks[0], Domain::of_xml(DEFINITION).unwrap().disks[0]);
+        assert_eq!(
+            domain.disks[0],
+            Domain::of_xml(DEFINITION).unwrap().disks[0]
+        );
         let said = with_image(DEFINITION, "vdc", &image).unwrap_err();
         assert_eq!(said.to_string(), "domain, line 1: it has no disk vdc");
     }

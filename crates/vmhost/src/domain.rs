@@ -4,8 +4,8 @@ use std::fmt;
 
 use roxmltree::Node;
 
-use crate::{HostError, Image};
 use crate::xml::{Xml, child, parsed};
+use crate::{HostError, Image};
 
 /// A virtual machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub struct Domain {
     pub name: String,
     /// Its own for good.
     pub uuid: String,
+    /// Another number for each time that it is started; none of one that does not run.
+    pub id: Option<u32>,
     /// Who owns it, if that is not libvirt's operator.
     pub platform: Option<Platform>,
     /// Its disks, in the order of the XML.
@@ -280,6 +282,7 @@ impl Domain {
             disks: disks.map(|d| xml.disk(d)).collect::<Result<_, _>>()?,
             name,
             uuid,
+            id: root.attribute("id").and_then(|id| id.parse().ok()),
             platform,
         })
     }
@@ -338,7 +341,9 @@ fn source(disk: Node<'_, '_>) -> Source {
 fn network(source: Node<'_, '_>) -> Source {
     let protocol = source.attribute("protocol").unwrap_or_default();
     let mut hosts = source.children().filter(|c| c.has_tag_name("host"));
-    let host = hosts.next().filter(|h| h.attribute("transport") == Some("unix"));
+    let host = hosts
+        .next()
+        .filter(|h| h.attribute("transport") == Some("unix"));
     let socket = host.and_then(|h| h.attribute("socket"));
     match (protocol, socket, hosts.next(), source.attribute("tls")) {
         ("nbd", Some(socket), None, None | Some("no")) => Source::Nbd {

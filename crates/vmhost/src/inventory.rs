@@ -3,7 +3,7 @@
 use manager::agent::{Counts, DeviceSnapshot, Snapshot, VolumeSnapshot};
 use manager::wire::{DeviceIo, Load, LoadOf, Placed};
 
-use crate::{BlockStats, Direction, Disk, Domain, DomainStats, Fixed, Pool, Source};
+use crate::{BlockStats, Direction, Disk, Domain, DomainStats, Fixed, Pool};
 
 /// A place for images: a pool or a directory that a tier names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,10 +110,28 @@ impl<'a> Inventory<'a> {
 
     /// The file that a volume is in, and its format.
     pub fn image_of(&self, volume: &str) -> Option<(String, Option<String>)> {
-        let mut found = self.found().filter_map(Result::ok);
-        let named = |f: &Found<'_>| volume_name(&f.known.domain.name, &f.disk.target) == volume;
-        let f = found.find(named)?;
+        let f = self.volume(volume)?;
         Some((self.path(f.disk)?, f.disk.format.clone()))
+    }
+
+    /// The disk that a volume is.
+    pub fn disk_of(&self, volume: &str) -> Option<(&'a Domain, &'a Disk)> {
+        let f = self.volume(volume)?;
+        Some((&f.known.domain, f.disk))
+    }
+
+    /// What the guest sees of a volume, and what it takes, in bytes.
+    pub fn sizes_of(&self, volume: &str) -> (Option<u64>, Option<u64>) {
+        let stats = self.volume(volume).and_then(|f| f.stats);
+        (
+            stats.and_then(|s| s.capacity),
+            stats.and_then(|s| s.physical),
+        )
+    }
+
+    fn volume(&self, volume: &str) -> Option<Found<'a>> {
+        let mut found = self.found().filter_map(Result::ok);
+        found.find(|f| volume_name(&f.known.domain.name, &f.disk.target) == volume)
     }
 
     /// Files of disks, wherever they are.

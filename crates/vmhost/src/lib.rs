@@ -14,6 +14,7 @@
 //!
 //! What it is not: a way to change anything. Disks that could not be moved as they are say why ([`Fixed`]).
 
+pub mod builds;
 mod commands;
 mod define;
 mod domain;

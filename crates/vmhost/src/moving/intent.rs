@@ -43,6 +43,8 @@ pub struct Intent {
     pub unsettled: String,
     /// What the old image is called afterwards, if it is a file.
     pub kept_as: Option<String>,
+    /// How fast it may copy, at most.
+    pub rate_bytes_per_s: u64,
     /// The host's life in which it pivots: the kernel's name of its boot.
     pub boot: String,
     /// The target's file, once it is known to be of this move.

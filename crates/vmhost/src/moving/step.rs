@@ -30,7 +30,7 @@ pub enum Live {
     Off,
     /// It runs.
     On {
-        /// The disk's image; none if it has no such disk or nobody can tell.
+        /// The disk's image; none if it has no such disk.
         image: Option<Image>,
         /// The block job on it.
         mirror: Option<Mirror>,
@@ -58,9 +58,13 @@ impl Live {
         directory_of: impl Fn(&str) -> Option<&'p str>,
     ) -> Self {
         let disk = domain.disks.iter().find(|d| d.target == target);
-        Live::On {
-            image: disk.and_then(|d| d.image(directory_of)),
-            mirror: disk.and_then(|d| d.mirror.clone()),
+        let image = disk.map(|d| d.image(directory_of));
+        match image {
+            Some(None) => Live::Unknown,
+            image => Live::On {
+                image: image.flatten(),
+                mirror: disk.and_then(|d| d.mirror.clone()),
+            },
         }
     }
 }
@@ -73,9 +77,13 @@ impl Definition {
         directory_of: impl Fn(&str) -> Option<&'p str>,
     ) -> Self {
         let disk = domain.disks.iter().find(|d| d.target == intent.target);
-        match disk.and_then(|d| d.image(directory_of)) {
-            Some(image) if image.at.file() == Some(&intent.unsettled) => Definition::Unsettled,
-            image => Definition::Names(image),
+        match disk.map(|d| d.image(directory_of)) {
+            None => Definition::Names(None),
+            Some(None) => Definition::Unknown,
+            Some(Some(image)) if image.at.file() == Some(&intent.unsettled) => {
+                Definition::Unsettled
+            }
+            Some(image) => Definition::Names(image),
         }
     }
 }
@@ -215,9 +223,7 @@ impl Look<'_> {
             _ if on(&self.intent.to) => Guest::OnTo,
             _ if !on(&self.intent.from) => Guest::Elsewhere,
             None => Guest::OnFrom,
-            Some(m) if m.to.as_ref() == Some(&self.intent.to) => {
-                Guest::Mirrored { ready: m.ready }
-            }
+            Some(m) if m.to.as_ref() == Some(&self.intent.to) => Guest::Mirrored { ready: m.ready },
             Some(_) => Guest::OnFromBusy,
         }
     }
@@ -272,9 +278,9 @@ impl Look<'_> {
             Guest::Off => give_up("the domain ended before the pivot"),
             Guest::OnFromBusy => give_up("somebody else has begun a block job on the disk"),
             Guest::Elsewhere => give_up("the disk has another image than when it was ordered"),
-            Guest::OnFrom | Guest::Mirrored { .. } => {
-                give_up("the copy ended before it was complete: the target failed or was full, or somebody gave it up")
-            }
+            Guest::OnFrom | Guest::Mirrored { .. } => give_up(
+                "the copy ended before it was complete: the target failed or was full, or somebody gave it up",
+            ),
         }
     }
 

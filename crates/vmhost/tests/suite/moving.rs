@@ -1,7 +1,7 @@
 //! Every order of events around a move, by exhaustion: writes, kills, power losses, starts, other people's hands, and an agent that looks, is
 //! killed, and acts on what it saw.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use vmhost::moving::{
     Definition, FileId, INTENT_FORM, Intent, Live, Naming, Newer, Phase, Seen, Step, next,
@@ -96,6 +96,7 @@ fn ordered() -> Host {
             to: image("/fast/a"),
             unsettled: "/state/a.unsettled".into(),
             kept_as: Some("/slow/a.kept".into()),
+            rate_bytes_per_s: 1,
             boot: "b".into(),
             made: None,
             cancel: false,
@@ -311,7 +312,9 @@ impl Host {
                 }
                 for now_s in [0, 1_000] {
                     let step = next(intent, &self.seen(now_s));
-                    event("the agent looks", &|h| h.about_to = Some((step.clone(), h.names)));
+                    event("the agent looks", &|h| {
+                        h.about_to = Some((step.clone(), h.names))
+                    });
                 }
             }
             (_, Some((step, looked))) => {
@@ -394,7 +397,7 @@ impl Host {
 #[test]
 fn whatever_is_killed_when_no_domain_starts_from_a_stale_image() {
     let first = ordered();
-    let mut known = HashSet::from([format!("{first:?}")]);
+    let mut known = BTreeSet::from([format!("{first:?}")]);
     let mut waiting = VecDeque::from([(first, vec![])]);
     let mut phases: BTreeMap<String, usize> = BTreeMap::new();
     let mut doubts = (0, 0);
@@ -413,7 +416,9 @@ fn whatever_is_killed_when_no_domain_starts_from_a_stale_image() {
             assert!(host.power_lost, "{history:?}");
             doubts.0 += 1;
         }
-        *phases.entry(phase.unwrap_or("forgotten".into())).or_default() += 1;
+        *phases
+            .entry(phase.unwrap_or("forgotten".into()))
+            .or_default() += 1;
         for (name, next) in events {
             if known.insert(format!("{next:?}")) {
                 let mut history: Vec<&str> = history.clone();
@@ -425,7 +430,14 @@ fn whatever_is_killed_when_no_domain_starts_from_a_stale_image() {
     }
     // All of it was reached, and doubts are rare.
     for phase in [
-        "begun", "copying", "pivoting", "in doubt", "pivoted", "giving up", "kept", "forgotten",
+        "begun",
+        "copying",
+        "pivoting",
+        "in doubt",
+        "pivoted",
+        "giving up",
+        "kept",
+        "forgotten",
     ] {
         assert!(phases.contains_key(phase), "{phases:?}");
     }

@@ -1,7 +1,12 @@
-//! Virtual machines as they are, by libvirt: looked at, and nothing changed.
+//! Virtual machines as they are, by libvirt: looked at, and moved where there is a directory for what has to be written down of that.
+
+mod hands;
+mod order;
+mod yielding;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::fmt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
@@ -10,17 +15,22 @@ use manager::wire::ArrayPolicy;
 use model::{ClassObjective, NO_CLASS};
 use units::Nanos;
 use vmhost::{
-    Domain, DomainStats, Fixed, Guess, Inventory, Known, Listed, Place, Pool, block_copy,
+    At, Domain, DomainStats, Fixed, Guess, Inventory, Known, Listed, Place, Pool, block_copy,
     domain_and_target, domain_stats, guessed, listed, quoted,
 };
 
 use crate::host::Host;
 use crate::kernel;
+use crate::moves::{Around, Moves};
 use crate::virsh::Virsh;
+use hands::LibvirtHands;
+use yielding::Yielding;
 
 /// Pools, and domains of which nothing seems to have changed, are read anew after this time.
 const POOLS_AGE: Duration = Duration::from_secs(60);
 const DOMAIN_AGE: Duration = Duration::from_secs(60);
+/// Time between two looks while something moves.
+const LOOKS_APART: Duration = Duration::from_millis(900);
 /// Domains that one process is asked for.
 const AT_ONCE: usize = 64;
 
@@ -31,6 +41,24 @@ pub enum PlacesOf {
     Pool(String),
     /// A directory, by path.
     Directory(String),
+    /// An NBD export behind a unix socket: one image, of its size.
+    Export {
+        /// The socket's path.
+        socket: String,
+        /// The export's name.
+        export: String,
+    },
+}
+
+impl fmt::Display for PlacesOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PlacesOf::Pool(name) | PlacesOf::Directory(name) => f.write_str(name),
+            PlacesOf::Export { socket, export } => {
+                write!(f, "nbd+unix:///{export}?socket={socket}")
+            }
+        }
+    }
 }
 
 impl FromStr for PlacesOf {
@@ -40,6 +68,22 @@ impl FromStr for PlacesOf {
         match text {
             "" => Err("a pool or a directory is needed".into()),
             "/" => Err("the root directory is no place for images".into()),
+            uri if uri.starts_with("nbd+unix:///") => {
+                let rest = uri.trim_start_matches("nbd+unix:///");
+                let (export, socket) = rest
+                    .split_once("?socket=")
+                    .ok_or_else(|| format!("{uri:?} is not nbd+unix:///EXPORT?socket=PATH"))?;
+                let plain = socket.starts_with('/') && !socket.contains(['&', '%']);
+                if !plain || export.contains(['%', '?']) {
+                    return Err(format!(
+                        "{uri:?}: a plain absolute path and name are needed"
+                    ));
+                }
+                Ok(Self::Export {
+                    socket: socket.into(),
+                    export: export.into(),
+                })
+            }
             path if path.starts_with('/') => Ok(Self::Directory(path.trim_end_matches('/').into())),
             other if other.contains("://") || other.contains('/') => Err(format!(
                 "{other:?} is no pool and no absolute directory; other kinds are not known yet"
@@ -56,6 +100,8 @@ pub struct TierOf {
     pub name: String,
     /// What it is made of.
     pub places: Vec<PlacesOf>,
+    /// The format that images get in its directories; none is as they are.
+    pub format: Option<String>,
 }
 
 impl FromStr for TierOf {
@@ -73,6 +119,7 @@ impl FromStr for TierOf {
         Ok(Self {
             name: name.into(),
             places: places.collect::<Result<_, _>>()?,
+            format: None,
         })
     }
 }
@@ -86,6 +133,17 @@ pub struct LibvirtSettings {
     pub tiers: Vec<TierOf>,
     /// Classes by volumes' names, in which a `*` stands for anything: the first that fits.
     pub classes: Vec<(String, String)>,
+    /// What disks are moved with; without it moves are recommended only.
+    pub moving: Option<Moving>,
+}
+
+/// What disks are moved with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Moving {
+    /// The directory in which is written what becomes of disks. It must outlast the host's restarts.
+    pub dir: PathBuf,
+    /// For how long an image that a disk has left is kept.
+    pub keep_source: Duration,
 }
 
 /// Whether a name is of a pattern, in which a `*` stands for anything.
@@ -135,6 +193,10 @@ pub struct LibvirtHost {
     stats: Vec<DomainStats>,
     said: BTreeSet<String>,
     remarks: Vec<String>,
+    moves: Option<Moves>,
+    yielding: Yielding,
+    last: Option<(Instant, Snapshot)>,
+    began: Instant,
 }
 
 impl LibvirtHost {
@@ -153,6 +215,10 @@ impl LibvirtHost {
             stats: vec![],
             said: BTreeSet::new(),
             remarks: vec![],
+            moves: None,
+            yielding: Yielding::default(),
+            last: None,
+            began: Instant::now(),
         }
     }
 
@@ -215,6 +281,25 @@ impl LibvirtHost {
             domains: self.domains.values().map(|r| &r.known).collect(),
             stats: &self.stats,
         }
+    }
+
+    /// Takes moves further. Their domains are read anew afterwards.
+    fn go_on(&mut self) {
+        let (Some(moves), Some(moving)) = (&mut self.moves, &self.settings.moving) else {
+            return;
+        };
+        let mut hands = LibvirtHands {
+            virsh: &self.virsh,
+            pools: &self.pools,
+            dir: moving.dir.clone(),
+        };
+        let (yielding, last) = (&self.yielding, self.last.as_ref().map(|l| &l.1));
+        let around = Around {
+            guest: &|volume| yielding.guest(volume),
+            others: &|volume, device| yielding.others(last, volume, device),
+        };
+        self.domains.retain(|uuid, _| !moves.concerns(uuid));
+        moves.beat(&mut hands, &around, self.began.elapsed().as_nanos() as u64);
     }
 
     /// Domains, pools and counters as they are now.
@@ -324,14 +409,18 @@ impl LibvirtHost {
         for tier in self.settings.tiers.clone() {
             for of in &tier.places {
                 let (name, path) = match of {
-                    PlacesOf::Directory(path) => (path, Ok(path.clone())),
-                    PlacesOf::Pool(name) => (name, self.path_of_pool(name)),
+                    PlacesOf::Directory(path) => (path.clone(), Ok(path.clone())),
+                    PlacesOf::Pool(name) => (name.clone(), self.path_of_pool(name)),
+                    PlacesOf::Export { socket, export } => {
+                        places.push(self.export(&tier.name, socket, export));
+                        continue;
+                    }
                 };
                 let there = path.and_then(|path| {
                     let system = kernel::file_system(Path::new(&path))?;
                     Ok((path, system))
                 });
-                let before = self.places.iter().find(|p| p.name == *name);
+                let before = self.places.iter().find(|p| p.name == name);
                 let place = match (there, before) {
                     (Ok((path, system)), _) => {
                         let other = devices.iter().find(|(device, _)| *device == system.device);
@@ -369,6 +458,32 @@ impl LibvirtHost {
         Ok(())
     }
 
+    /// An export is one image. Whether it is taken is known from the disks, and its size from whoever moves there.
+    fn export(&self, tier: &str, socket: &str, export: &str) -> Place {
+        let at = At::Nbd {
+            socket: socket.into(),
+            export: export.into(),
+        };
+        let path = at.to_string();
+        let before = self.places.iter().find(|p| p.path == path);
+        let connected = Path::new(socket).exists();
+        let known = before.map_or(0, |p| p.size);
+        let size = match known {
+            0 if connected => order::size_of_export(&path).unwrap_or(0),
+            known => known,
+        };
+        let taken = self.inventory(&[]).images().any(|image| image == path);
+        Place {
+            name: path.clone(),
+            tier: tier.into(),
+            path,
+            size,
+            used: if taken { size } else { 0 },
+            io: None,
+            connected,
+        }
+    }
+
     fn path_of_pool(&self, name: &str) -> Result<String, String> {
         let pool = self.pools.iter().find(|p| p.name == name);
         let pool = pool.ok_or_else(|| format!("there is no active pool {name:?}"))?;
@@ -378,6 +493,16 @@ impl LibvirtHost {
         })?;
         Ok(directory.into())
     }
+}
+
+/// A snapshot with how moves stand.
+fn with_moves(mut snapshot: Snapshot, moves: &Moves) -> Snapshot {
+    for v in &mut snapshot.volumes {
+        v.moving = moves.window(&v.name);
+        v.last_move = moves.last(&v.name);
+    }
+    snapshot.troubles = moves.troubles();
+    snapshot
 }
 
 /// The disks that statistics name for a domain.
@@ -393,6 +518,23 @@ impl Host for LibvirtHost {
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, String> {
+        if let Some(moving) = &self.settings.moving
+            && self.moves.is_none()
+        {
+            self.moves = Some(Moves::open(&moving.dir, moving.keep_source)?);
+        }
+        // While something moves an agent looks more often than there is anything new.
+        let fresh = |(at, _): &&(Instant, Snapshot)| at.elapsed() < LOOKS_APART;
+        if let (Some(moves), Some((_, last))) = (&self.moves, self.last.as_ref().filter(fresh))
+            && moves.is_busy()
+        {
+            return Ok(with_moves(last.clone(), moves));
+        }
+        if self.last.is_none() {
+            self.look()?; // pools say where images are
+        }
+        // What was begun before comes first, at a start too.
+        self.go_on();
         self.look()?;
         self.look_at_places()?;
         let inventory = self.inventory(&self.places);
@@ -405,7 +547,19 @@ impl Host for LibvirtHost {
         for (name, why) in inventory.left_out() {
             self.remark(format!("{name} is not looked after: {why}"));
         }
-        Ok(snapshot)
+        let before = self.last.as_ref().map(|l| &l.1);
+        self.yielding.look(before, &snapshot);
+        if let Some(moves) = &mut self.moves {
+            for v in &snapshot.volumes {
+                let (requests, mean_ns) = self.yielding.guest(&v.name);
+                moves.observe(&v.name, requests, mean_ns);
+            }
+        }
+        self.last = Some((Instant::now(), snapshot.clone()));
+        Ok(match &self.moves {
+            Some(moves) => with_moves(snapshot, moves),
+            None => snapshot,
+        })
     }
 
     fn remarks(&mut self) -> Vec<String> {
@@ -420,17 +574,18 @@ impl Host for LibvirtHost {
         Ok(()) // its operators do not ask here
     }
 
-    fn promise(&mut self, _: &[ClassObjective], _: Nanos) -> Result<(), String> {
-        Ok(()) // nothing moves that could yield
+    fn promise(&mut self, objectives: &[ClassObjective], lasting: Nanos) -> Result<(), String> {
+        self.yielding.promise(objectives, lasting);
+        Ok(())
     }
 
     fn carry_out(&mut self, deed: &Deed) -> Result<(), String> {
         match deed {
-            Deed::StartMove(order) => Err(format!(
-                "disks under libvirt are not moved yet, they are recommended only: `virsh blockcopy` moves {}",
-                order.volume
-            )),
-            Deed::CancelMove { .. } => Ok(()),
+            Deed::StartMove(order) => self.start_move(order),
+            Deed::CancelMove { volume } => match &mut self.moves {
+                Some(moves) => moves.cancel(volume),
+                None => Ok(()),
+            },
             Deed::Inject { .. } => Err("nothing is delayed on a host under libvirt".into()),
         }
     }

@@ -1,0 +1,79 @@
+//! The files of images: which one it is, when it was written, and what is done to its name.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use vmhost::Image;
+use vmhost::moving::{FileId, Intent};
+
+use super::intents::sync_directory;
+
+/// The kernel's name of the host's present life.
+///
+/// # Errors
+/// Why it cannot be read.
+pub(crate) fn boot() -> Result<String, String> {
+    const PATH: &str = "/proc/sys/kernel/random/boot_id";
+    let id = fs::read_to_string(PATH).map_err(|e| format!("{PATH}: {e}"))?;
+    Ok(id.trim().into())
+}
+
+/// Which file is at a path.
+pub(super) fn id(path: &str) -> Option<FileId> {
+    let found = fs::symlink_metadata(path).ok()?;
+    Some(FileId {
+        device: found.dev(),
+        inode: found.ino(),
+    })
+}
+
+/// When a file was written to last.
+pub(super) fn written(image: &Image) -> Option<(i64, i64)> {
+    let found = fs::metadata(image.at.file()?).ok()?;
+    Some((found.mtime(), found.mtime_nsec()))
+}
+
+/// Makes all that was written to an image durable; of what is no file QEMU's own flush has to do.
+pub(super) fn flush(image: &Image) -> Result<(), String> {
+    let Some(path) = image.at.file() else {
+        return Ok(());
+    };
+    let said = |e| format!("{path} cannot be flushed: {e}");
+    File::open(path).and_then(|f| f.sync_all()).map_err(said)?;
+    directory_of(Path::new(path))
+}
+
+/// Makes the name of a file durable.
+fn directory_of(path: &Path) -> Result<(), String> {
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    sync_directory(dir).map_err(|e| format!("{} cannot be flushed: {e}", dir.display()))
+}
+
+/// Removes an image that is the file which it is taken for.
+pub(super) fn remove(image: &Image, made: Option<FileId>) -> Result<(), String> {
+    let Some(path) = image.at.file() else {
+        return Ok(());
+    };
+    match id(path) {
+        Some(there) if Some(there) == made => remove_path(Path::new(path)),
+        _ => Ok(()), // another one, which is not ours
+    }
+}
+
+/// Removes a file, durably.
+pub(super) fn remove_path(path: &Path) -> Result<(), String> {
+    fs::remove_file(path).map_err(|e| format!("{} cannot be removed: {e}", path.display()))?;
+    directory_of(path)
+}
+
+/// Gives the old image the name that it is kept under; never over another file.
+pub(super) fn rename(intent: &Intent) -> Result<(), String> {
+    let (Some(from), Some(to)) = (intent.from.at.file(), &intent.kept_as) else {
+        return Ok(());
+    };
+    renameat_with(CWD, from, CWD, to.as_str(), RenameFlags::NOREPLACE)
+        .map_err(|e| format!("{from} cannot be renamed to {to}: {e}"))?;
+    directory_of(Path::new(from))
+}

@@ -1,0 +1,184 @@
+//! Intents on disk: one file for each move, durable before what it says is done.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use vmhost::moving::{INTENT_FORM, Intent};
+
+/// Ends the name of an intent's file.
+const ENDING: &str = ".move.json";
+
+/// The directory of a host's intents, which one agent at a time has.
+pub(crate) struct Intents {
+    dir: PathBuf,
+    /// Locked as long as it is open.
+    _lock: File,
+}
+
+impl Intents {
+    /// Opens the directory, which is made if it is not there, with all that is in it.
+    ///
+    /// # Errors
+    /// Another agent has it, or what is in it cannot be read: nothing may be done about its disks then.
+    pub(crate) fn open(dir: &Path) -> Result<(Self, Vec<(String, Intent)>), String> {
+        let said = |e: &dyn std::fmt::Display| format!("{}: {e}", dir.display());
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(dir)
+            .map_err(|e| said(&e))?;
+        let lock = OpenOptions::new()
+            .create(true)
+            .write(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(dir.join("lock"))
+            .map_err(|e| said(&e))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|_| said(&"another agent looks after the moves that are written down here"))?;
+        let mut found = vec![];
+        for entry in fs::read_dir(dir).map_err(|e| said(&e))? {
+            let path = entry.map_err(|e| said(&e))?.path();
+            let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
+            if let Some(name) = name.strip_suffix(ENDING) {
+                found.push((name.to_owned(), read(&path)?));
+            }
+        }
+        found.sort_by(|a, b| a.0.cmp(&b.0));
+        let intents = Self {
+            dir: dir.into(),
+            _lock: lock,
+        };
+        Ok((intents, found))
+    }
+
+    /// A path in the directory that never has a file.
+    pub(crate) fn unsettled(&self, name: &str) -> PathBuf {
+        self.dir.join(format!("{name}.unsettled"))
+    }
+
+    /// Writes an intent, durably.
+    ///
+    /// # Errors
+    /// It is as before, as far as anybody knows.
+    pub(crate) fn save(&self, name: &str, intent: &Intent) -> Result<(), String> {
+        let text = serde_json::to_string_pretty(intent).map_err(|e| e.to_string())?;
+        let path = self.file(name);
+        let new = self.dir.join(format!("{name}.new"));
+        let written = (|| {
+            let mut file = File::create(&new)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&new, &path)?;
+            sync_directory(&self.dir)
+        })();
+        written.map_err(|e| format!("{} cannot be written: {e}", path.display()))
+    }
+
+    /// Removes an intent, durably. One that is not there is no fault.
+    pub(crate) fn forget(&self, name: &str) -> Result<(), String> {
+        let path = self.file(name);
+        let removed = match fs::remove_file(&path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+            other => other,
+        };
+        let removed = removed.and_then(|()| sync_directory(&self.dir));
+        removed.map_err(|e| format!("{} cannot be removed: {e}", path.display()))
+    }
+
+    /// Where an intent is written.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.dir.join(format!("{name}{ENDING}"))
+    }
+}
+
+fn read(path: &Path) -> Result<Intent, String> {
+    let said = |e: &dyn std::fmt::Display| {
+        format!(
+            "{}: {e}; it says what became of a disk, so nothing is moved until it can be read",
+            path.display()
+        )
+    };
+    let text = fs::read_to_string(path).map_err(|e| said(&e))?;
+    let intent: Intent = serde_json::from_str(&text).map_err(|e| said(&e))?;
+    match intent.form {
+        INTENT_FORM => Ok(intent),
+        other => Err(said(&format!(
+            "it has form {other}, and this program reads {INTENT_FORM}"
+        ))),
+    }
+}
+
+/// Makes names in a directory durable.
+pub(crate) fn sync_directory(dir: &Path) -> std::io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use vmhost::moving::Phase;
+    use vmhost::{At, Image};
+
+    use super::*;
+
+    fn intent() -> Intent {
+        let image = |path: &str| Image {
+            at: At::File(path.into()),
+            format: "raw".into(),
+        };
+        Intent {
+            form: INTENT_FORM,
+            job: 7,
+            volume: "web:vda".into(),
+            uuid: "u".into(),
+            target: "vda".into(),
+            device: "fast".into(),
+            from: image("/a"),
+            to: image("/b"),
+            unsettled: "/c".into(),
+            kept_as: None,
+            rate_bytes_per_s: 1,
+            boot: "x".into(),
+            made: None,
+            cancel: false,
+            phase: Phase::GivingUp { why: "full".into() },
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_found_and_belongs_to_one_agent() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("moves");
+        let (intents, found) = Intents::open(&path).unwrap();
+        assert!(found.is_empty());
+        intents.save("a", &intent()).unwrap();
+        let said = Intents::open(&path).err().unwrap();
+        assert!(said.contains("another agent"), "{said}");
+        drop(intents);
+        let (intents, found) = Intents::open(&path).unwrap();
+        assert_eq!(found, [("a".to_owned(), intent())]);
+        intents.forget("a").unwrap();
+        intents.forget("a").unwrap();
+        drop(intents);
+        assert!(Intents::open(&path).unwrap().1.is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_read_stops_everything() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.move.json");
+        let mut newer = serde_json::to_value(intent()).unwrap();
+        newer["form"] = 2.into();
+        for (text, said) in [
+            (newer.to_string(), "it has form 2"),
+            ("{".to_owned(), "EOF while parsing"),
+        ] {
+            fs::write(&path, text).unwrap();
+            let got = Intents::open(dir.path()).err().unwrap();
+            assert!(got.contains(said) && got.contains("x.move.json"), "{got}");
+        }
+    }
+}

@@ -1,0 +1,537 @@
+//! Moves of disks of virtual machines, carried out: intents, steps, pace. What is done next is decided in [`vmhost::moving`].
+
+mod files;
+mod intents;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use manager::agent::MoveEnd;
+use manager::wire::{ArrayTrouble, MoveOrder, MovingWindow};
+use tracing::{info, warn};
+use units::BytesPerSec;
+use vmhost::Image;
+use vmhost::moving::{
+    Definition, INTENT_FORM, Intent, Live, Naming, Newer, Phase, Seen, Step, next,
+};
+use volume::{GuestLatency, Others, Pace};
+
+use crate::virsh::Refusal;
+use files::boot;
+use intents::Intents;
+
+/// Steps that one move may take at a look, at most: all of a pivot, and no more.
+const STEPS_MAX: usize = 12;
+/// An order that was not answered is not carried out any more after this time.
+const SURE_AFTER: Duration = Duration::from_secs(60);
+/// A rate that differs by less from the one that was set is not set.
+const RATE_STEP: f64 = 0.05;
+
+/// What a hypervisor does for a move, and tells of it.
+pub(crate) trait Hands {
+    /// The domain and the job as they are.
+    ///
+    /// # Errors
+    /// Why nobody can say.
+    fn look(&mut self, intent: &Intent) -> Result<Sight, String>;
+
+    /// Begins the copy, with writes to both images.
+    ///
+    /// # Errors
+    /// Why it did not, or may not have.
+    fn begin(&mut self, intent: &Intent) -> Result<(), Refusal>;
+
+    /// Says how fast it may copy.
+    ///
+    /// # Errors
+    /// Why that is as before.
+    fn set_rate(&mut self, intent: &Intent, rate_bytes_per_s: u64) -> Result<(), String>;
+
+    /// Ends the job without a pivot.
+    ///
+    /// # Errors
+    /// Why it goes on.
+    fn abort(&mut self, intent: &Intent) -> Result<(), String>;
+
+    /// Goes over to the new image.
+    ///
+    /// # Errors
+    /// Why it may not have.
+    fn pivot(&mut self, intent: &Intent) -> Result<(), String>;
+
+    /// Has the definition name something else, if it still is as it was seen.
+    ///
+    /// # Errors
+    /// Why it may not.
+    fn define(&mut self, intent: &Intent, seen: &Definition, image: &Image) -> Result<(), String>;
+}
+
+/// A domain and the job on its disk.
+pub(crate) struct Sight {
+    pub live: Live,
+    pub definition: Definition,
+    /// Bytes copied and left, while there is a job.
+    pub progress: Option<(u64, u64)>,
+}
+
+/// What a move yields to.
+pub(crate) struct Around<'a> {
+    /// Requests of a volume since the last look, and their mean latency.
+    pub guest: &'a dyn Fn(&str) -> (u64, u64),
+    /// How the guests of the other volumes on the devices of a move stand to their objectives: the volume, and its target.
+    pub others: &'a dyn Fn(&str, &str) -> Others,
+}
+
+struct Move {
+    intent: Intent,
+    pace: Pace,
+    guest: GuestLatency,
+    /// What was set last.
+    rate: u64,
+    copied: u64,
+    left: u64,
+    /// When an order that may yet be carried out was given; the start of the agent, for one that was found.
+    ordered: Instant,
+    sure: bool,
+    /// Why its next step could not be taken.
+    stuck: Option<String>,
+}
+
+/// All moves of a host.
+pub(crate) struct Moves {
+    intents: Intents,
+    keep: Duration,
+    boot: String,
+    moves: BTreeMap<String, Move>,
+    /// How the last move of a volume ended.
+    ended: BTreeMap<String, MoveEnd>,
+    guests: BTreeMap<String, GuestLatency>,
+}
+
+impl Moves {
+    /// Those that are written down in a directory; old images are kept for a while.
+    ///
+    /// # Errors
+    /// Another agent has it, or it cannot be read.
+    pub(crate) fn open(dir: &Path, keep: Duration) -> Result<Self, String> {
+        let (intents, found) = Intents::open(dir)?;
+        let moves = found
+            .into_iter()
+            .map(|(name, intent)| (name, Move::of(intent)));
+        Ok(Self {
+            moves: moves.collect(),
+            intents,
+            keep,
+            boot: boot()?,
+            ended: BTreeMap::new(),
+            guests: BTreeMap::new(),
+        })
+    }
+
+    /// Whether something goes on that wants to be looked at soon.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.moves.values().any(|m| m.intent.moves())
+    }
+
+    /// Whether a disk of a domain is being moved.
+    pub(crate) fn concerns(&self, uuid: &str) -> bool {
+        let mut moves = self.moves.values();
+        moves.any(|m| m.intent.moves() && m.intent.uuid == uuid)
+    }
+
+    /// Whether a disk is being moved by us.
+    pub(crate) fn is_moving(&self, uuid: &str, target: &str) -> bool {
+        let mut moves = self.moves.values().map(|m| &m.intent);
+        moves.any(|i| i.moves() && i.uuid == uuid && i.target == target)
+    }
+
+    /// The move of a volume that is under way.
+    pub(crate) fn window(&self, volume: &str) -> Option<MovingWindow> {
+        let mut moves = self.moves.values();
+        let m = moves.find(|m| m.intent.volume == volume && m.intent.moves())?;
+        Some(MovingWindow {
+            device: m.intent.device.clone(),
+            extents: None,
+            copied_bytes: m.copied,
+            left_bytes: m.left,
+            rate_bytes_per_s: m.rate,
+        })
+    }
+
+    /// How the last move of a volume ended, while this agent lives.
+    pub(crate) fn last(&self, volume: &str) -> Option<MoveEnd> {
+        self.ended.get(volume).cloned()
+    }
+
+    /// Writes a move down, and begins it.
+    ///
+    /// # Errors
+    /// Why it did not begin.
+    pub(crate) fn begin(
+        &mut self,
+        hands: &mut dyn Hands,
+        order: &MoveOrder,
+        disk: Planned,
+    ) -> Result<(), String> {
+        if disk.to.at.file().is_some_and(|p| Path::new(p).exists()) {
+            return Err(format!("{} is there already", disk.to.at));
+        }
+        let name = self.name_of(&disk.uuid, &disk.target, order.job);
+        let unsettled = self.intents.unsettled(&name);
+        let intent = Intent {
+            form: INTENT_FORM,
+            job: order.job,
+            volume: order.volume.clone(),
+            uuid: disk.uuid,
+            target: disk.target,
+            device: order.device.clone(),
+            unsettled: unsettled.to_string_lossy().into_owned(),
+            kept_as: disk
+                .from
+                .at
+                .file()
+                .map(|p| format!("{p}.moved-{}", now_s())),
+            from: disk.from,
+            to: disk.to,
+            rate_bytes_per_s: order.rate_bytes_per_s.max(1),
+            boot: self.boot.clone(),
+            made: None,
+            cancel: false,
+            phase: Phase::Begun,
+        };
+        self.intents.save(&name, &intent)?;
+        let began = hands.begin(&intent);
+        let mut m = Move {
+            guest: self.guests.get(&order.volume).copied().unwrap_or_default(),
+            left: disk.bytes,
+            ..Move::of(intent)
+        };
+        self.ended.remove(&order.volume);
+        let result = match began {
+            Ok(()) => Ok(()),
+            Err(Refusal::Said(why)) => {
+                m.intent.phase = Phase::GivingUp { why: why.clone() };
+                self.intents.save(&name, &m.intent)?;
+                Err(why)
+            }
+            // It is found out whether it began.
+            Err(Refusal::Silent(why)) => {
+                warn!(
+                    volume = order.volume,
+                    why, "an order to copy was not answered"
+                );
+                Ok(())
+            }
+        };
+        self.moves.insert(name, m);
+        result
+    }
+
+    /// Another name for each move.
+    fn name_of(&self, uuid: &str, target: &str, job: u32) -> String {
+        let clean = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+        let of: String = format!("{uuid}-{target}").chars().map(clean).collect();
+        let mut name = format!("{of}-{job}");
+        let mut again = 1;
+        while self.moves.contains_key(&name) {
+            again += 1;
+            name = format!("{of}-{job}-{again}");
+        }
+        name
+    }
+
+    /// Gives the move of a volume up, where that is still possible.
+    ///
+    /// # Errors
+    /// Why that is not written down.
+    pub(crate) fn cancel(&mut self, volume: &str) -> Result<(), String> {
+        let found = self.moves.iter_mut();
+        for (name, m) in found.filter(|(_, m)| m.intent.volume == volume && m.intent.moves()) {
+            if !m.intent.cancel {
+                m.intent.cancel = true;
+                self.intents.save(name, &m.intent)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes all moves as far as they go now.
+    pub(crate) fn beat(&mut self, hands: &mut dyn Hands, around: &Around<'_>, now_ns: u64) {
+        let names: Vec<String> = self.moves.keys().cloned().collect();
+        for name in names {
+            let result = self.advance(&name, hands);
+            let Some(m) = self.moves.get_mut(&name) else {
+                continue;
+            };
+            if let Err(why) = &result
+                && m.stuck.as_ref() != Some(why)
+            {
+                let (volume, phase) = (&m.intent.volume, m.intent.phase.to_string());
+                warn!(volume, phase, why, "a move does not go on");
+            }
+            m.stuck = result.err();
+            if m.intent.phase == Phase::Copying {
+                m.keep_pace(hands, around, now_ns);
+            }
+        }
+    }
+
+    fn advance(&mut self, name: &str, hands: &mut dyn Hands) -> Result<(), String> {
+        let mut stuck = Ok(());
+        for _ in 0..STEPS_MAX {
+            let Some(m) = self.moves.get_mut(name) else {
+                return Ok(());
+            };
+            let sight = match m.intent.moves() {
+                true => hands.look(&m.intent),
+                // Nothing but a file is left.
+                false => Ok(Sight {
+                    live: Live::Unknown,
+                    definition: Definition::Unknown,
+                    progress: None,
+                }),
+            };
+            let sight = match sight {
+                Ok(sight) => sight,
+                // What was tried before it says more.
+                Err(why) => return stuck.and(Err(why)),
+            };
+            if let Some((copied, left)) = sight.progress {
+                (m.copied, m.left) = (m.copied.max(copied), left);
+            }
+            let seen = m.seen(sight, &self.boot, self.keep);
+            let step = next(&m.intent, &seen);
+            if stuck.is_err() && !matches!(step, Step::Note(_)) {
+                return stuck; // tried again at the next look
+            }
+            if step == Step::Wait {
+                return stuck;
+            }
+            info!(
+                volume = m.intent.volume,
+                phase = m.intent.phase.to_string(),
+                step = ?step,
+                "a move goes on"
+            );
+            // What could not be done may have been done all the same: what is seen next says.
+            stuck = self.take(name, hands, &seen, step);
+        }
+        stuck
+    }
+
+    fn take(
+        &mut self,
+        name: &str,
+        hands: &mut dyn Hands,
+        seen: &Seen,
+        step: Step,
+    ) -> Result<(), String> {
+        let m = self.moves.get_mut(name).expect("it was just looked at");
+        match step {
+            Step::Wait => Ok(()),
+            Step::Note(phase) => self.note(name, seen, phase),
+            Step::Abort => hands.abort(&m.intent),
+            Step::Pivot => hands.pivot(&m.intent),
+            Step::Define(naming) => {
+                let unsettled = || Image {
+                    at: vmhost::At::File(m.intent.unsettled.clone()),
+                    format: m.intent.from.format.clone(),
+                };
+                let image = match naming {
+                    Naming::Unsettled => unsettled(),
+                    Naming::From => m.intent.from.clone(),
+                    Naming::To => m.intent.to.clone(),
+                };
+                hands.define(&m.intent, &seen.definition, &image)
+            }
+            Step::RemoveTarget => files::remove(&m.intent.to, m.intent.made),
+            Step::RenameSource => files::rename(&m.intent),
+            Step::RemoveKept => match &m.intent.phase {
+                Phase::Kept(kept) => files::remove_path(Path::new(&kept.path)),
+                _ => Ok(()),
+            },
+            Step::Forget(why) => {
+                self.intents.forget(name)?;
+                let m = self.moves.remove(name).expect("it was just looked at");
+                if m.intent.moves() {
+                    self.end(&m, why);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn note(&mut self, name: &str, seen: &Seen, phase: Phase) -> Result<(), String> {
+        let m = self.moves.get_mut(name).expect("it was just looked at");
+        let mut intent = m.intent.clone();
+        match &phase {
+            Phase::Copying => intent.made = seen.target,
+            Phase::Pivoted => files::flush(&intent.to)?,
+            _ => {}
+        }
+        intent.boot.clone_from(&self.boot);
+        intent.phase = phase;
+        self.intents.save(name, &intent)?;
+        let moved = m.intent.moves();
+        m.intent = intent;
+        if let Phase::Kept(kept) = &m.intent.phase
+            && moved
+        {
+            let doubt = kept.doubt.clone();
+            let m = self.moves.remove(name).expect("it was just changed");
+            self.end(&m, doubt);
+            self.moves.insert(name.into(), m);
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, m: &Move, why: Option<String>) {
+        let (volume, job, copied_bytes) = (&m.intent.volume, m.intent.job, m.copied);
+        let end = match why {
+            None => {
+                info!(
+                    volume,
+                    job,
+                    to = m.intent.to.to_string(),
+                    "a disk has moved"
+                );
+                MoveEnd::Done { copied_bytes }
+            }
+            Some(why) => {
+                warn!(volume, job, why, "a disk has not moved");
+                MoveEnd::Stopped {
+                    why,
+                    copied_bytes,
+                    failed_io: None,
+                }
+            }
+        };
+        self.ended.insert(volume.clone(), end);
+    }
+
+    /// What the guest of each volume sees, moving or not: what it was before a move is what the move yields to.
+    pub(crate) fn observe(&mut self, volume: &str, requests: u64, mean_ns: u64) {
+        let moving = self.window(volume).is_some();
+        let guest = self.guests.entry(volume.into()).or_default();
+        observe(guest, requests, mean_ns, moving);
+    }
+
+    /// What an operator has to know.
+    pub(crate) fn troubles(&self) -> Vec<ArrayTrouble> {
+        let told = self.moves.iter().filter_map(|(name, m)| {
+            let intent = &m.intent;
+            let (kind, what) = match (&intent.phase, &m.stuck) {
+                (Phase::Doubtful, _) => (
+                    "stale-image",
+                    format!(
+                        "the host went down in the middle of the pivot from {} to {}, and nobody can tell which of them has all that was acknowledged. The domain \
+                         cannot be started until you have looked at both and named the right one with `virsh edit`",
+                        intent.from.at, intent.to.at
+                    ),
+                ),
+                (Phase::Kept(kept), _) => (
+                    "file-left-behind",
+                    format!("{}: {}; remove it when you are sure", kept.path, kept.doubt.as_ref()?),
+                ),
+                (Phase::Begun | Phase::Copying, None) | (_, None) => return None,
+                (Phase::Blocking | Phase::Pivoting | Phase::Pivoted, Some(why)) => (
+                    "stale-image",
+                    format!(
+                        "its pivot from {} to {} is not settled, and the domain must not be started before it is ({why}); see {}",
+                        intent.from.at,
+                        intent.to.at,
+                        self.intents.file(name).display()
+                    ),
+                ),
+                (_, Some(why)) => ("move-stuck", why.clone()),
+            };
+            Some(ArrayTrouble {
+                kind: kind.into(),
+                about: intent.volume.clone(),
+                what,
+            })
+        });
+        told.collect()
+    }
+}
+
+/// Requests of one look; more of the same say nothing new.
+fn observe(guest: &mut GuestLatency, requests: u64, mean_ns: u64, moving: bool) {
+    if requests == 0 {
+        guest.rests();
+    }
+    for _ in 0..requests.min(4096) {
+        guest.observe(mean_ns, moving);
+    }
+}
+
+/// A disk that is to be moved.
+pub(crate) struct Planned {
+    pub uuid: String,
+    pub target: String,
+    pub from: Image,
+    pub to: Image,
+    /// Bytes to copy, as far as is known.
+    pub bytes: u64,
+}
+
+impl Move {
+    fn of(intent: Intent) -> Self {
+        Self {
+            pace: Pace::new(BytesPerSec(intent.rate_bytes_per_s)),
+            rate: intent.rate_bytes_per_s,
+            intent,
+            guest: GuestLatency::default(),
+            copied: 0,
+            left: 0,
+            ordered: Instant::now(),
+            sure: false,
+            stuck: None,
+        }
+    }
+
+    fn seen(&mut self, sight: Sight, boot: &str, keep: Duration) -> Seen {
+        let intent = &self.intent;
+        self.sure |= self.ordered.elapsed() >= SURE_AFTER;
+        let exists = |path: &str| Path::new(path).symlink_metadata().is_ok();
+        let written = files::written(&intent.from).zip(files::written(&intent.to));
+        Seen {
+            live: sight.live,
+            definition: sight.definition,
+            same_boot: intent.boot == boot,
+            newer: written.map(|(from, to)| match from > to {
+                true => Newer::From,
+                false => Newer::To,
+            }),
+            target: intent.to.at.file().and_then(files::id),
+            source_there: intent.from.at.file().is_some_and(exists),
+            kept_there: match &intent.phase {
+                Phase::Kept(kept) => exists(&kept.path),
+                _ => false,
+            },
+            sure: self.sure,
+            now_s: now_s(),
+            keep_s: keep.as_secs(),
+        }
+    }
+
+    /// As fast as guests leave room for.
+    fn keep_pace(&mut self, hands: &mut dyn Hands, around: &Around<'_>, now_ns: u64) {
+        let volume = &self.intent.volume;
+        let (requests, mean_ns) = (around.guest)(volume);
+        observe(&mut self.guest, requests, mean_ns, true);
+        let others = (around.others)(volume, &self.intent.device);
+        self.pace.took(now_ns, 0, &self.guest, others);
+        let rate = self.pace.rate().0.max(1);
+        let differs = (rate as f64 / self.rate.max(1) as f64 - 1.0).abs() > RATE_STEP;
+        if differs && hands.set_rate(&self.intent, rate).is_ok() {
+            self.rate = rate;
+        }
+    }
+}
+
+fn now_s() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |d| d.as_secs())
+}
