@@ -1,9 +1,11 @@
-//! What tests of several crates share: which seeds a simulation runs through, and what is done where a test cannot run, a server of NBD in memory.
+//! What tests of several crates share: which seeds a simulation runs through, what is done where a test cannot run, a server of NBD in memory, a
+//! guest that checks its disk.
 //!
 //! # What it is not
 //!
 //! No part of the product, and no helpers of one crate's tests: those are in its `tests/suite`.
 
 pub mod export;
+pub mod guest;
 pub mod needs;
 pub mod seeds;
