@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::Disk;
+
 /// A version of QEMU, by its three numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Build {
@@ -29,22 +31,25 @@ impl fmt::Display for Build {
     }
 }
 
-/// A fault of mirrors.
+/// A fault of mirrors that writes go to both ends of.
 struct Fault {
     /// The builds that have it: the first, and the first that has not.
     builds: (Build, Build),
     what: &'static str,
 }
 
-const FAULTS: [Fault; 1] = [Fault {
-    builds: (Build::new(8, 0, 0), Build::new(11, 0, 0)),
-    what: "a mirror may lose writes at its start without anybody noticing (QEMU issue 3273, mended by commit 167ef239 in 2026; whether this build has that is not known)",
-}];
+/// Found by others, with their sources. Which of the builds in between have a stable branch's mend is known of some only, so all count as affected.
+const FAULTS: [Fault; 1] = [
+    // Introduced by QEMU's commit 32125b14606a, mended by 167ef239fbdc (in 10.0.9 and 10.2.2). Lost 107 to 129 of 604 acknowledged blocks in four
+    // of four starts with 10.0.2, none in eight with 7.2.22, on a source and target that show it.
+    Fault {
+        builds: (Build::new(8, 0, 0), Build::new(11, 0, 0)),
+        what: "a copy may lose writes at its start without anybody noticing (QEMU issue 3273); builds that have the mend were not tested",
+    },
+];
 
-/// The oldest build that was tested.
-const TESTED: Build = Build::new(7, 2, 0);
-/// The first of which nobody knows anything.
-const UNKNOWN: Build = Build::new(8, 0, 0);
+/// The oldest build that was tested, and the first of which nobody knows anything.
+const TESTED: (Build, Build) = (Build::new(7, 2, 0), Build::new(8, 0, 0));
 
 /// Whether a build may copy disks that are written to.
 ///
@@ -56,12 +61,22 @@ pub fn check(build: Build) -> Result<(), String> {
         return Err(format!("with QEMU {build} {}", fault.what));
     }
     match build {
-        b if b < TESTED => Err(format!(
-            "QEMU {b} is older than {TESTED}, the oldest that was tested"
+        b if b < TESTED.0 => Err(format!(
+            "QEMU {b} is older than {}, the oldest that was tested",
+            TESTED.0
         )),
-        b if b >= UNKNOWN => Err(format!("QEMU {b} was not tested")),
+        b if b >= TESTED.1 => Err(format!("QEMU {b} was not tested")),
         _ => Ok(()),
     }
+}
+
+/// Whether the guest must not write while a copy of its disk begins.
+///
+/// With 7.2.22 a mirror with writes to both ends lost one or two acknowledged blocks in 10 of 240 starts where the target gives discarded space back
+/// (none in 239 where it does not), and QEMU crashed in 23 of 24 starts of a disk with an iothread; neither happened in 200 starts in which
+/// writes were held. The latter is what QEMU's commit 32125b14606a mended at a price.
+pub fn holds_at_start(disk: &Disk) -> bool {
+    disk.unmap || disk.iothread
 }
 
 /// The build in what `virsh version` says.

@@ -128,6 +128,10 @@ pub struct Disk {
     pub mirror: Option<Mirror>,
     /// Whether it is limited in rate already.
     pub limited: bool,
+    /// Whether what the guest discards is given back to its image's file system.
+    pub unmap: bool,
+    /// Whether a thread of its own serves it.
+    pub iothread: bool,
 }
 
 /// Why a disk stays where it is, whatever is planned.
@@ -315,6 +319,8 @@ impl Xml<'_, '_, '_> {
             bound: bound(node),
             mirror: child(node, "mirror").map(mirror),
             limited: child(node, "iotune").is_some(),
+            unmap: driver.and_then(|d| d.attribute("discard")) == Some("unmap"),
+            iothread: driver.is_some_and(|d| d.has_attribute("iothread")),
         })
     }
 }

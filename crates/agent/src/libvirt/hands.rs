@@ -33,6 +33,14 @@ impl LibvirtHands<'_> {
         self.virsh.order(words).map(|_| ()).map_err(Refusal::why)
     }
 
+    /// What libvirt calls the domain's state; nothing if it is gone.
+    fn state(&self, intent: &Intent) -> Result<String, String> {
+        let answers = self
+            .virsh
+            .ask(&[format!("domstate {}", quoted(&intent.uuid))])?;
+        Ok(answers[0].trim().into())
+    }
+
     /// Has virsh read a text.
     fn with_text(
         &self,
@@ -132,6 +140,20 @@ impl Hands for LibvirtHands<'_> {
         let rate = rate_bytes_per_s.to_string();
         let (uuid, target) = (&intent.uuid, &intent.target);
         self.order(&["blockjob", uuid, target, "--bandwidth", &rate, "--bytes"])
+    }
+
+    fn pause(&mut self, intent: &Intent) -> Result<bool, String> {
+        if self.state(intent)? != "running" {
+            return Ok(false);
+        }
+        self.order(&["suspend", &intent.uuid]).map(|()| true)
+    }
+
+    fn resume(&mut self, intent: &Intent) -> Result<(), String> {
+        match self.state(intent)?.as_str() {
+            "paused" => self.order(&["resume", &intent.uuid]),
+            _ => Ok(()),
+        }
     }
 
     fn abort(&mut self, intent: &Intent) -> Result<(), String> {

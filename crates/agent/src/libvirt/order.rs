@@ -63,7 +63,7 @@ impl LibvirtHost {
         }
         let (capacity, physical) = inventory.sizes_of(&order.volume);
         let capacity = capacity.ok_or("the size of the disk is not known")?;
-        let to = self.target(place, &from)?;
+        let to = self.target(place, &order.volume, &from)?;
         match &to.at {
             At::Nbd { .. } if place.size != capacity => {
                 return Err(format!(
@@ -98,11 +98,12 @@ impl LibvirtHost {
             from,
             to,
             bytes: capacity,
+            hold: builds::holds_at_start(disk),
         })
     }
 
     /// The image that a disk gets in a place.
-    fn target(&self, place: &Place, from: &Image) -> Result<Image, String> {
+    fn target(&self, place: &Place, volume: &str, from: &Image) -> Result<Image, String> {
         let tier = self.settings.tiers.iter().find(|t| t.name == place.tier);
         let mut places = tier.into_iter().flat_map(|t| &t.places);
         let export = places.find_map(|p| match p {
@@ -123,19 +124,23 @@ impl LibvirtHost {
         }
         let format = tier.and_then(|t| t.format.as_ref());
         let format = format.unwrap_or(&from.format).clone();
-        let name = match &from.at {
-            At::File(path) => Path::new(path).file_name().and_then(|n| n.to_str()),
-            At::Nbd { export, .. } => Some(export.as_str()).filter(|e| !e.contains('/')),
+        let file = from
+            .at
+            .file()
+            .and_then(|p| Path::new(p).file_name()?.to_str());
+        let stem = file.and_then(|name| {
+            let mut endings = ["raw", "qcow2", "img"].iter();
+            endings.find_map(|e| name.strip_suffix(&format!(".{e}")))
+        });
+        let name = match (file, stem) {
+            (Some(_), Some(stem)) if format != from.format => format!("{stem}.{format}"),
+            (Some(file), _) => file.to_owned(),
+            // An export's name says nothing.
+            (None, _) => format!("{}.{format}", volume.replace([':', '/'], "-")),
         };
-        let name = name.filter(|n| !n.is_empty() && !n.starts_with('.'));
-        let name = name.ok_or_else(|| format!("{} gives no name to its copy", from.at))?;
-        let stem = ["raw", "qcow2", "img"]
-            .iter()
-            .find_map(|e| name.strip_suffix(&format!(".{e}")));
-        let name = match stem {
-            Some(stem) if format != from.format => format!("{stem}.{format}"),
-            _ => name.to_owned(),
-        };
+        if name.starts_with('.') {
+            return Err(format!("{} gives no name to its copy", from.at));
+        }
         // What is kept of an earlier move has another name; anything else there is somebody's.
         let free = (1..=99).map(|n| match (n, name.rsplit_once('.')) {
             (1, _) => name.clone(),

@@ -35,6 +35,13 @@ pub(super) fn written(image: &Image) -> Option<(i64, i64)> {
     Some((found.mtime(), found.mtime_nsec()))
 }
 
+/// Bytes that are free where an image is.
+pub(super) fn free(image: &Image) -> Option<u64> {
+    let dir = Path::new(image.at.file()?).parent()?;
+    let system = crate::kernel::file_system(dir).ok()?;
+    Some(system.size.saturating_sub(system.used))
+}
+
 /// Makes all that was written to an image durable; of what is no file QEMU's own flush has to do.
 pub(super) fn flush(image: &Image) -> Result<(), String> {
     let Some(path) = image.at.file() else {

@@ -143,6 +143,7 @@ mod tests {
             rate_bytes_per_s: 1,
             boot: "x".into(),
             made: None,
+            held: false,
             cancel: false,
             phase: Phase::GivingUp { why: "full".into() },
         }

@@ -25,6 +25,10 @@ use intents::Intents;
 const STEPS_MAX: usize = 12;
 /// An order that was not answered is not carried out any more after this time.
 const SURE_AFTER: Duration = Duration::from_secs(60);
+/// A guest is paused for one step of a move for so long at most, as far as that depends on us.
+const HELD_MAX: Duration = Duration::from_secs(2);
+/// Bytes that a copy leaves free on its target.
+const FREE_MIN: u64 = 32 << 20;
 /// A rate that differs by less from the one that was set is not set.
 const RATE_STEP: f64 = 0.05;
 
@@ -47,6 +51,18 @@ pub(crate) trait Hands {
     /// # Errors
     /// Why that is as before.
     fn set_rate(&mut self, intent: &Intent, rate_bytes_per_s: u64) -> Result<(), String>;
+
+    /// Has the guest pause, so that it writes nothing; nothing is done if it does not run. Whether it paused.
+    ///
+    /// # Errors
+    /// Why it goes on.
+    fn pause(&mut self, intent: &Intent) -> Result<bool, String>;
+
+    /// Has a guest that is paused go on; nothing is done if it is not.
+    ///
+    /// # Errors
+    /// Why it is paused still.
+    fn resume(&mut self, intent: &Intent) -> Result<(), String>;
 
     /// Ends the job without a pivot.
     ///
@@ -179,7 +195,7 @@ impl Moves {
         }
         let name = self.name_of(&disk.uuid, &disk.target, order.job);
         let unsettled = self.intents.unsettled(&name);
-        let intent = Intent {
+        let mut intent = Intent {
             form: INTENT_FORM,
             job: order.job,
             volume: order.volume.clone(),
@@ -197,6 +213,7 @@ impl Moves {
             rate_bytes_per_s: order.rate_bytes_per_s.max(1),
             boot: self.boot.clone(),
             made: None,
+            held: false,
             cancel: false,
             phase: Phase::Begun,
         };
@@ -226,6 +243,29 @@ impl Moves {
         };
         self.moves.insert(name, m);
         result
+    }
+
+    /// Does something while the guest is paused: it is written down before, so that whoever comes next lets it go on.
+    fn held<T>(
+        &self,
+        name: &str,
+        intent: &mut Intent,
+        hands: &mut dyn Hands,
+        what: impl FnOnce(&Intent, &mut dyn Hands) -> T,
+    ) -> Result<T, String> {
+        intent.held = true;
+        self.intents.save(name, intent)?;
+        if !hands.pause(intent)? {
+            // It rests as it is, and not for us.
+            intent.held = false;
+            self.intents.save(name, intent)?;
+            return Ok(what(intent, hands));
+        }
+        let done = what(intent, hands);
+        hands.resume(intent)?;
+        intent.held = false;
+        self.intents.save(name, intent)?;
+        Ok(done)
     }
 
     /// Another name for each move.
@@ -271,8 +311,20 @@ impl Moves {
                 warn!(volume, phase, why, "a move does not go on");
             }
             m.stuck = result.err();
-            if m.intent.phase == Phase::Copying {
-                m.keep_pace(hands, around, now_ns);
+            if m.intent.phase != Phase::Copying {
+                continue;
+            }
+            m.keep_pace(hands, around, now_ns);
+            // A copy that fails by itself is like a cancel in mid-write, which QEMU does not bear.
+            if files::free(&m.intent.to).is_some_and(|free| free < FREE_MIN) {
+                let why = format!("less than {FREE_MIN} bytes are free on its target");
+                let phase = Phase::GivingUp { why };
+                let mut intent = m.intent.clone();
+                intent.phase = phase;
+                match self.intents.save(&name, &intent) {
+                    Ok(()) => m.intent = intent,
+                    Err(why) => m.stuck = Some(why),
+                }
             }
         }
     }
@@ -331,7 +383,32 @@ impl Moves {
         match step {
             Step::Wait => Ok(()),
             Step::Note(phase) => self.note(name, seen, phase),
-            Step::Abort => hands.abort(&m.intent),
+            Step::Release => {
+                hands.resume(&m.intent)?;
+                m.intent.held = false;
+                self.intents.save(name, &m.intent)
+            }
+            Step::Abort => {
+                let mut intent = m.intent.clone();
+                let aborted = self.held(name, &mut intent, hands, |intent, hands| {
+                    hands.abort(intent)?;
+                    until(|| {
+                        let live = hands.look(intent).map(|s| s.live);
+                        !matches!(
+                            live,
+                            Ok(Live::On {
+                                mirror: Some(_),
+                                ..
+                            } | Live::Unknown)
+                                | Err(_)
+                        )
+                    });
+                    Ok(())
+                });
+                let m = self.moves.get_mut(name).expect("it was just looked at");
+                m.intent = intent;
+                aborted.and_then(|done| done)
+            }
             Step::Pivot => hands.pivot(&m.intent),
             Step::Define(naming) => {
                 let unsettled = || Image {
@@ -444,6 +521,9 @@ impl Moves {
                         self.intents.file(name).display()
                     ),
                 ),
+                (_, Some(why)) if intent.held => {
+                    ("move-stuck", format!("its guest is paused, and cannot go on: {why}"))
+                }
                 (_, Some(why)) => ("move-stuck", why.clone()),
             };
             Some(ArrayTrouble {
@@ -453,6 +533,14 @@ impl Moves {
             })
         });
         told.collect()
+    }
+}
+
+/// Waits until something is so, for as long as a guest may be paused for it.
+fn until(mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + HELD_MAX;
+    while !is_so() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -474,6 +562,8 @@ pub(crate) struct Planned {
     pub to: Image,
     /// Bytes to copy, as far as is known.
     pub bytes: u64,
+    /// Whether the guest must not write while the copy begins.
+    pub hold: bool,
 }
 
 impl Move {

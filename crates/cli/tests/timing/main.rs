@@ -2,6 +2,7 @@
 
 mod agreement;
 mod kill;
+mod machines;
 #[path = "../suite/support/mod.rs"]
 mod support;
 

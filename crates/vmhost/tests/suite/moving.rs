@@ -57,6 +57,8 @@ struct Host {
     /// Somebody accepted that what was written is lost.
     accepted: bool,
     power_lost: bool,
+    /// The agent will be killed while the guest is paused.
+    killed_in_hold: bool,
 }
 
 impl std::hash::Hash for Host {
@@ -99,12 +101,14 @@ fn ordered() -> Host {
             rate_bytes_per_s: 1,
             boot: "b".into(),
             made: None,
+            held: false,
             cancel: false,
             phase: Phase::Begun,
         }),
         about_to: None,
         accepted: false,
         power_lost: false,
+        killed_in_hold: false,
     }
 }
 
@@ -158,6 +162,7 @@ impl Host {
         };
         match step {
             Step::Wait => {}
+            Step::Release => intent.held = false,
             Step::Note(phase) => {
                 if *phase == Phase::Copying && intent.phase == Phase::Begun {
                     intent.made = self.to.map(|_| TARGET);
@@ -170,6 +175,8 @@ impl Host {
                 self.names_durable = self.names;
             }
             Step::Abort => {
+                // Or the agent is killed before the guest goes on.
+                intent.held = self.killed_in_hold;
                 if matches!(self.guest, Guest::Mirrored { .. }) {
                     self.guest = Guest::From;
                 }
@@ -323,6 +330,14 @@ impl Host {
                     h.act(step, *looked);
                 });
                 event("the agent is killed", &|h| h.about_to = None);
+                if *step == Step::Abort {
+                    event("the agent is killed while the guest is paused", &|h| {
+                        h.about_to = None;
+                        h.killed_in_hold = true;
+                        h.act(step, *looked);
+                        h.killed_in_hold = false;
+                    });
+                }
             }
             (None, None) => {}
         }
@@ -380,6 +395,7 @@ impl Host {
         }
         let phase = host.intent.as_ref().map(|i| i.phase.clone());
         match phase {
+            _ if host.intent.as_ref().is_some_and(|i| i.held) => panic!("the guest stays paused"),
             None => assert!(
                 host.to.is_none() || host.names == Names::To || host.guest == Guest::To,
                 "a file is left that no list shows"

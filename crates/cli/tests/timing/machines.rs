@@ -1,0 +1,317 @@
+//! Disks of virtual machines that move while their guests check them: real libvirt, real QEMU, nothing emulated but its processor.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use testkit::guest::Guest;
+
+use crate::support::kvm::{DiskOf, Kvm, PROGRAMS, said};
+
+const GUEST: Guest = Guest {
+    requests_per_tick: 20,
+    blocks: 512,
+};
+
+/// Everything that is pinned moves there by itself, within seconds.
+fn configure(host: &Kvm, copy_bandwidth: &str, tiers: &[(&str, &str, Option<&str>)]) {
+    let mut text = format!(
+        "window = \"200ms\"
+         [controller]
+         state = \"state\"
+         [libvirt]
+         uri = \"qemu:///session\"
+         host = \"kvm1\"
+         keep_source = \"1s\"
+         [policy]
+         monitor_epoch = \"1s\"
+         migration_epoch = \"2s\"
+         headroom_space = 1.0
+         copy_bandwidth = \"{copy_bandwidth}\"
+         [modes]
+         rules = \"auto\"
+         drain = \"recommend\"
+         space = \"recommend\"
+         latency = \"recommend\"\n"
+    );
+    for (name, pool, format) in tiers {
+        text +=
+            &format!("[[tiers]]\nname = \"{name}\"\npreset = \"sata-ssd\"\npools = [\"{pool}\"]\n");
+        if let Some(format) = format {
+            text += &format!("format = \"{format}\"\n");
+        }
+    }
+    fs::write(host.path("kvm.toml"), text).unwrap();
+    host.give();
+}
+
+/// An export of a file, as slow storage elsewhere would be; it ends with the test.
+struct Export(Child);
+
+impl Export {
+    fn of(host: &Kvm, file: &str, bytes: u64) -> (Self, String) {
+        let path = host.path(file);
+        fs::File::create(&path).unwrap().set_len(bytes).unwrap();
+        host.give();
+        let socket = host.path("nbd.sock");
+        let mut nbdkit = host.command(Path::new("nbdkit"));
+        nbdkit.args(["-f", "--exit-with-parent", "-U"]).arg(&socket);
+        nbdkit.arg("file").arg(&path).stderr(Stdio::null());
+        let child = nbdkit.spawn().unwrap();
+        host.wait_until("nbdkit listens", || socket.exists());
+        (
+            Self(child),
+            format!("nbd+unix:///?socket={}", socket.display()),
+        )
+    }
+}
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn pin(host: &Kvm, volume: &str, tier: &str) {
+    host.wait_until("the pin is taken", || {
+        let output = host.terrace(&["volume", "pin", volume, tier]);
+        output.status.success()
+    });
+}
+
+/// Files below a directory, by name.
+fn files(host: &Kvm, dir: &str) -> Vec<String> {
+    let entries = fs::read_dir(host.path(dir)).unwrap();
+    let names = entries.map(|e| e.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_disk_goes_round_the_tiers_while_its_guest_checks_it() {
+    let _alone = crate::alone();
+    let needed = [&PROGRAMS[..], &["nbdkit"]].concat();
+    if !testkit::needs::programs(&needed) {
+        return;
+    }
+    let mut host = Kvm::new();
+    let [fast, bulk] = ["fast", "bulk"].map(|name| host.make_dir(name));
+    let (_export, far) = Export::of(&host, "far.raw", GUEST.disk_bytes());
+    let web = DiskOf {
+        file: "fast/web.qcow2",
+        format: "qcow2",
+        // Both need the guest to rest while a copy begins.
+        driver: "discard='unmap' iothread='1'",
+    };
+    host.define("web", &GUEST, &[web]);
+    let tiers = [
+        ("fast", fast.as_str(), Some("qcow2")),
+        ("bulk", &bulk, Some("raw")),
+        ("far", &far, None),
+    ];
+    configure(&host, "100MB/s", &tiers);
+    host.virsh(&["start", "web"]);
+    host.wait_for_writes("web", 50);
+    host.serve();
+    let images = [
+        ("bulk", format!("{bulk}/"), "raw"),
+        ("far", far.replace("nbd+unix:///?socket=", ""), "raw"),
+        ("fast", format!("{fast}/"), "qcow2"),
+    ];
+    for n in 0..10 {
+        let (tier, image, _) = &images[n % 3];
+        pin(&host, "web:vda", tier);
+        // libvirt has no name for an export without one.
+        let is_there = |inactive| {
+            let now = host.image_of("web", "vda", inactive);
+            now.is_some_and(|now| match *tier {
+                "far" => !now.starts_with('/') || now.contains("nbd"),
+                _ => now.starts_with(image.as_str()),
+            })
+        };
+        host.wait_until(&format!("move {n} to {tier} is done"), || {
+            is_there(false) && is_there(true)
+        });
+        host.wait_for_writes("web", 20);
+    }
+    // Nothing is left once its time is over: the image, and no move that is written down.
+    host.wait_until("old images are gone", || {
+        files(&host, "state/libvirt-moves") == ["lock"]
+    });
+    let end = host.image_of("web", "vda", true).unwrap();
+    assert_eq!(files(&host, "fast"), [""; 0]);
+    assert_eq!(files(&host, "bulk"), ["web-vda.raw"]);
+    let problems = host.status()["troubles"].clone();
+    assert_eq!(problems.as_array().map(Vec::len), Some(0), "{problems}");
+    host.kill_server();
+    host.virsh(&["destroy", "web"]);
+    let log = host.log("web").unwrap();
+    assert_eq!((log.boots(), log.errors()), (1, 0));
+    assert!(log.writes() > 200, "{} writes", log.writes());
+    let lost = log.lost_in(&host.bytes_of(&end, "raw"));
+    assert!(lost.is_empty(), "{lost:?}");
+}
+
+/// A generator of numbers, by SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % end
+    }
+}
+
+/// What is killed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Victims {
+    agent: bool,
+    qemu: bool,
+    libvirt: bool,
+}
+
+fn kill(pid: Option<i32>) {
+    if let Some(pid) = pid {
+        let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
+    }
+}
+
+/// `TERRACE_SEEDS=0..100` runs a hundred of them.
+#[test]
+fn whatever_is_killed_no_domain_starts_from_a_stale_image() {
+    let _alone = crate::alone();
+    if !testkit::needs::programs(&PROGRAMS) {
+        return;
+    }
+    let mut host = Kvm::new();
+    let [here, there] = ["here", "there"].map(|name| host.make_dir(name));
+    let web = DiskOf {
+        file: "here/web.raw",
+        format: "raw",
+        driver: "",
+    };
+    host.define("web", &GUEST, &[web]);
+    let tiers = [
+        ("here", here.as_str(), Some("raw")),
+        ("there", &there, Some("raw")),
+    ];
+    configure(&host, "2MB/s", &tiers);
+    host.virsh(&["start", "web"]);
+    host.wait_for_writes("web", 20);
+    host.serve();
+    let (mut starts, mut refused, mut by_phase) = (0, 0, std::collections::BTreeMap::new());
+    testkit::seeds::run(0..6, |seed| {
+        let mut random = Random(seed);
+        let on = host
+            .image_of("web", "vda", false)
+            .ok_or("it does not run")?;
+        let tier = match on.starts_with(&here) {
+            true => "there",
+            false => "here",
+        };
+        pin(&host, "web:vda", tier);
+        // Half of them around the pivot.
+        let around_pivot = random.below(2) == 0;
+        let wanted: &[&str] = match around_pivot {
+            true => &["\"blocking\"", "\"pivoting\"", "\"pivoted\""],
+            false => &["\"begun\"", "\"copying\""],
+        };
+        let intents = host.path("state/libvirt-moves");
+        let phase = || {
+            let entries = fs::read_dir(&intents).into_iter().flatten();
+            let texts = entries.filter_map(|e| fs::read_to_string(e.ok()?.path()).ok());
+            let texts: String = texts.collect();
+            let found = wanted.iter().find(|w| texts.contains(*w));
+            found.map(ToString::to_string)
+        };
+        let until = Instant::now() + Duration::from_secs(40);
+        while phase().is_none() {
+            if Instant::now() > until {
+                return Err(format!("no move comes to {wanted:?}"));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let longest = if around_pivot { 300 } else { 2500 };
+        std::thread::sleep(Duration::from_millis(random.below(longest)));
+        let at = phase().unwrap_or("later".into());
+        *by_phase.entry(at).or_insert(0) += 1;
+        let bits = 1 + random.below(7);
+        let victims = Victims {
+            agent: bits & 1 != 0,
+            qemu: bits & 2 != 0,
+            libvirt: bits & 4 != 0,
+        };
+        if victims.libvirt {
+            kill(host.pid("libvirtd.pid"));
+        }
+        if victims.qemu {
+            kill(host.pid("qemu/run/web.pid"));
+        }
+        if victims.agent {
+            host.kill_server();
+        }
+        let fault = |why: String| format!("{victims:?}: {why}");
+        // Somebody starts it at once, and again and again: each start that is let through must find all that was acknowledged.
+        let until = Instant::now() + Duration::from_secs(40);
+        let mut tried = 0;
+        loop {
+            if host.virsh(&["list", "--name"]).contains("web") {
+                break;
+            }
+            let named = host.image_of("web", "vda", true).ok_or("it is gone")?;
+            if Path::new(&named).exists() {
+                let log = host.log("web").map_err(fault)?;
+                let lost = log.lost_in(&host.bytes_of(&named, "raw"));
+                if let Some(first) = lost.first() {
+                    return Err(fault(format!(
+                        "it would start from {named}, where {} writes are lost: {first}",
+                        lost.len()
+                    )));
+                }
+            }
+            match host.try_virsh(&["start", "web"]).status.success() {
+                true => starts += 1,
+                false => refused += 1,
+            }
+            tried += 1;
+            if tried == 3 && victims.agent {
+                host.serve();
+            }
+            if Instant::now() > until {
+                return Err(fault(format!("it cannot be started from {named}")));
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        if host.server.is_none() {
+            host.serve();
+        }
+        host.wait_for_writes("web", 30);
+        // It ends where it should be, and leaves nothing.
+        host.wait_until("it has moved", || {
+            [false, true].iter().all(|inactive| {
+                let image = host.image_of("web", "vda", *inactive);
+                image.is_some_and(|i| i.contains(&format!("/{tier}/")))
+            }) && files(&host, "state/libvirt-moves") == ["lock"]
+        });
+        host.log("web").map_err(fault)?;
+        let left = [files(&host, "here"), files(&host, "there")].concat();
+        match left.len() {
+            1 => Ok(()),
+            _ => Err(fault(format!("files are left: {left:?}"))),
+        }
+    });
+    eprintln!("{starts} starts, {refused} refused, killed when {by_phase:?}");
+    host.kill_server();
+    let on = host.image_of("web", "vda", false).unwrap();
+    host.virsh(&["destroy", "web"]);
+    let log = host.log("web").unwrap();
+    assert_eq!(log.errors(), 0);
+    assert!(log.lost_in(&host.bytes_of(&on, "raw")).is_empty());
+    let _ = said;
+}
