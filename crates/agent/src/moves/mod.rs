@@ -218,7 +218,12 @@ impl Moves {
             phase: Phase::Begun,
         };
         self.intents.save(&name, &intent)?;
-        let began = hands.begin(&intent);
+        let began = match disk.hold {
+            false => hands.begin(&intent),
+            true => self
+                .held(&name, &mut intent, hands, begin_prepared)
+                .unwrap_or_else(|why| Err(Refusal::Said(why))),
+        };
         let mut m = Move {
             guest: self.guests.get(&order.volume).copied().unwrap_or_default(),
             left: disk.bytes,
@@ -455,7 +460,7 @@ impl Moves {
         if let Phase::Kept(kept) = &m.intent.phase
             && moved
         {
-            let doubt = kept.doubt.clone();
+            let doubt = kept.doubt.as_ref().map(|d| d.what.clone());
             let m = self.moves.remove(name).expect("it was just changed");
             self.end(&m, doubt);
             self.moves.insert(name.into(), m);
@@ -507,10 +512,14 @@ impl Moves {
                         intent.from.at, intent.to.at
                     ),
                 ),
-                (Phase::Kept(kept), _) => (
-                    "file-left-behind",
-                    format!("{}: {}; remove it when you are sure", kept.path, kept.doubt.as_ref()?),
-                ),
+                (Phase::Kept(kept), _) => {
+                    let doubt = kept.doubt.as_ref()?;
+                    let kind = match doubt.stale {
+                        true => "stale-image",
+                        false => "file-left-behind",
+                    };
+                    (kind, format!("{}: {}; remove it when you are sure", kept.path, doubt.what))
+                }
                 (Phase::Begun | Phase::Copying, None) | (_, None) => return None,
                 (Phase::Blocking | Phase::Pivoting | Phase::Pivoted, Some(why)) => (
                     "stale-image",
@@ -534,6 +543,17 @@ impl Moves {
         });
         told.collect()
     }
+}
+
+/// Begins a copy, and waits until its target is prepared: then it is known how much there is to copy.
+fn begin_prepared(intent: &Intent, hands: &mut dyn Hands) -> Result<(), Refusal> {
+    hands.begin(intent)?;
+    until(|| {
+        let sight = hands.look(intent).ok();
+        let progress = sight.and_then(|s| s.progress);
+        progress.is_some_and(|(copied, left)| copied + left > 0)
+    });
+    Ok(())
 }
 
 /// Waits until something is so, for as long as a guest may be paused for it.

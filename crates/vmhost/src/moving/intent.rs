@@ -93,7 +93,17 @@ pub struct Kept {
     /// When it is removed, in seconds of the wall clock; none is never, by itself.
     pub until_s: Option<u64>,
     /// What the operator has to know of it; none of an old image that is kept for a while.
-    pub doubt: Option<String>,
+    pub doubt: Option<Doubt>,
+}
+
+/// What is not certain about a file that was left.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Doubt {
+    /// What an operator has to know.
+    pub what: String,
+    /// Whether the guest may be running without something that it was told is written.
+    pub stale: bool,
 }
 
 impl fmt::Display for Phase {

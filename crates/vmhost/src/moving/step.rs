@@ -18,7 +18,7 @@
 //! A step is taken only on what was just seen, and every step may be taken twice. There is no memory but the intent: an agent that was
 //! killed anywhere goes on with the same function.
 
-use super::{FileId, Intent, Kept, Phase};
+use super::{Doubt, FileId, Intent, Kept, Phase};
 use crate::{Domain, Image, Mirror};
 
 /// The running domain, as it is.
@@ -315,6 +315,7 @@ impl Look<'_> {
             }
             Guest::OnFrom | Guest::OnFromBusy => self.left_behind(
                 "the host went down in the middle of the pivot, and the domain was started from the old image: what it wrote after the pivot, if there was one, is in this file only",
+                true,
             ),
             Guest::Elsewhere => Step::Note(Phase::Doubtful),
         }
@@ -326,17 +327,17 @@ impl Look<'_> {
             Guest::OnTo => Step::Note(Phase::Pivoted),
             Guest::Off if self.names(to) => Step::Note(Phase::Pivoted),
             Guest::OnFrom | Guest::OnFromBusy | Guest::Mirrored { .. } => {
-                self.left_behind("the other image was chosen after a doubt")
+                self.left_behind("the other image was chosen after a doubt", false)
             }
             Guest::Off if self.names(from) => {
-                self.left_behind("the other image was chosen after a doubt")
+                self.left_behind("the other image was chosen after a doubt", false)
             }
             Guest::Off | Guest::Elsewhere => Step::Wait,
         }
     }
 
     /// The new image stays, and is shown; the old one is what the guest has.
-    fn left_behind(&self, why: &str) -> Step {
+    fn left_behind(&self, why: &str, stale: bool) -> Step {
         if self.seen.definition == Definition::Unsettled {
             return Step::Define(Naming::From);
         }
@@ -344,7 +345,10 @@ impl Look<'_> {
             Some(path) => Step::Note(Phase::Kept(Kept {
                 path: (*path).into(),
                 until_s: None,
-                doubt: Some(why.into()),
+                doubt: Some(Doubt {
+                    what: why.into(),
+                    stale,
+                }),
             })),
             None => Step::Forget(Some(why.into())),
         }
@@ -356,6 +360,7 @@ impl Look<'_> {
             Guest::OnFrom | Guest::OnFromBusy | Guest::Mirrored { .. } => {
                 return self.left_behind(
                     "the domain was started from the old image after the pivot: what it had written since is in this file only",
+                    true,
                 );
             }
             Guest::Off | Guest::OnTo | Guest::Elsewhere => {}
@@ -387,9 +392,12 @@ impl Look<'_> {
         match (self.seen.target, self.intent.made) {
             (None, _) => Step::Forget(Some(why.into())),
             (Some(there), Some(made)) if there == made => Step::RemoveTarget,
-            (Some(_), _) => self.left_behind(&format!(
-                "{why}; whether this file is of that move is not certain, so it was not removed"
-            )),
+            (Some(_), _) => self.left_behind(
+                &format!(
+                    "{why}; whether this file is of that move is not certain, so it was not removed"
+                ),
+                false,
+            ),
         }
     }
 }
