@@ -189,6 +189,7 @@ fn device(d: DeviceSample) -> DeviceSnapshot {
         used_bytes: d.used.0,
         emulate: d.emulate,
         connected: d.connected,
+        place: None,
         since_ns: d.since_ns,
         io: DeviceIo {
             reads: d.reads,
@@ -224,6 +225,8 @@ fn volume(v: VolumeSample) -> VolumeSnapshot {
             })
             .collect(),
         movable: v.healthy && v.exported,
+        bound: None,
+        command: None,
         moving: v.moving.map(|m| MovingWindow {
             device: m.to,
             extents: m.extents,
@@ -306,6 +309,7 @@ mod tests {
             used_bytes: 0,
             emulate: None,
             connected: true,
+            place: None,
             since_ns: 0,
             io: DeviceIo::default(),
             errors: vec![],

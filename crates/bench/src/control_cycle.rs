@@ -129,6 +129,8 @@ fn report(seq: u64, at_ns: u64, volumes: u64, rng: &mut Rng) -> WindowReport {
                     bytes: (1 + i % 40) * GIB,
                 }],
                 movable: true,
+                bound: None,
+                command: None,
                 moving: None,
                 calibrating: false,
                 load: Some(load(i, rng)),
@@ -152,6 +154,7 @@ fn report(seq: u64, at_ns: u64, volumes: u64, rng: &mut Rng) -> WindowReport {
             used_bytes: used(name),
             emulate: Some(model::preset(model).expect("a preset").spec()),
             connected: true,
+            place: None,
             io: Some(DeviceIo {
                 reads: 20_000 + rng.below(20_000),
                 writes: 10_000 + rng.below(10_000),

@@ -31,6 +31,9 @@ pub struct PlanArgs {
     /// Tell the reasons, what was held back and by which filter, and notes
     #[arg(long)]
     explain: bool,
+    /// Print what a person would type to carry it out: commands of libvirt, or of the platform that owns a virtual machine
+    #[arg(long, conflicts_with = "explain")]
+    commands: bool,
     #[command(flatten)]
     host: HostArg,
     #[command(flatten)]
@@ -45,6 +48,14 @@ pub fn plan(args: &PlanArgs) -> anyhow::Result<()> {
         Some(generation) => client.plan_of(generation, host)?,
         None => client.plan(host)?,
     };
+    if args.commands {
+        let commands = Commands::of(&plan);
+        let text = |c: &Commands<'_>| c.lines();
+        return args
+            .asking
+            .output
+            .print("terrace.plan.commands/1", &commands, text);
+    }
     let now = time(&mut client)?;
     let detail = match args.explain {
         true => PlanDetail::Reasons,
@@ -52,6 +63,73 @@ pub fn plan(args: &PlanArgs) -> anyhow::Result<()> {
     };
     let text = |p: &PlanView| live::plan(p, now, detail);
     args.asking.output.print("terrace.plan/1", &plan, text)
+}
+
+/// What a person would type for a plan.
+#[derive(Serialize)]
+struct Commands<'a> {
+    host: &'a str,
+    plan: u64,
+    moves: Vec<CommandOf<'a>>,
+}
+
+/// What a person would type for a move.
+#[derive(Serialize)]
+struct CommandOf<'a> {
+    position: u32,
+    volume: &'a str,
+    from: &'a str,
+    to: &'a str,
+    reason: &'a str,
+    /// Why the agent does not do it, if so.
+    by_hand: Option<&'a str>,
+    /// None where no command is known.
+    command: Option<&'a str>,
+}
+
+impl<'a> Commands<'a> {
+    fn of(plan: &'a PlanView) -> Self {
+        let moves = plan.moves.iter().map(|m| CommandOf {
+            position: m.position,
+            volume: &m.volume,
+            from: &m.from_tier,
+            to: &m.to_tier,
+            reason: &m.reason,
+            by_hand: m.by_hand.as_deref(),
+            command: m.command.as_deref(),
+        });
+        Self {
+            host: &plan.host,
+            plan: plan.generation,
+            moves: moves.collect(),
+        }
+    }
+
+    /// A shell script: everything but commands is a comment.
+    fn lines(&self) -> String {
+        let s = if self.moves.len() == 1 { "" } else { "s" };
+        let mut out = format!(
+            "# plan {} of {}: {} move{s}; each waits for those that it comes after in `terrace plan`\n",
+            self.plan,
+            report::printable(self.host),
+            self.moves.len()
+        );
+        for m in &self.moves {
+            let words = [m.volume, m.from, m.to, m.reason].map(report::printable);
+            let [volume, from, to, reason] = words;
+            out += &format!("\n# {} {volume}: {from} to {to}: {reason}\n", m.position);
+            if let Some(why) = m.by_hand {
+                out += &format!("# by hand, as {}\n", report::printable(why));
+            }
+            match m.command {
+                Some(command) if !command.contains(char::is_control) => {
+                    out += &format!("{command}\n");
+                }
+                _ => out += "# no command is known\n",
+            }
+        }
+        out
+    }
 }
 
 /// `terrace diff`
@@ -229,6 +307,8 @@ mod tests {
 
     fn plan(states: &[MoveState]) -> PlanView {
         let moves = states.iter().enumerate().map(|(i, state)| PlannedMove {
+            by_hand: None,
+            command: None,
             position: i as u32,
             job: None,
             volume: format!("v{i}"),

@@ -48,6 +48,8 @@ pub(crate) fn view(
             scored: scored.remove(volume.as_str()).unwrap_or_default(),
             volume,
             state,
+            by_hand: None,
+            command: None,
         }
     });
     let stays = |v: &&VolumeReport| {

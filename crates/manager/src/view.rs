@@ -6,6 +6,8 @@ use model::{ExtentRanges, Goal, IoFailure, JobStatus, Reason, ScoreParts, SloSta
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::wire::Bound;
+
 use crate::trouble::TroubleView;
 use model::Mode;
 use model::TierState;
@@ -185,6 +187,9 @@ pub struct VolumeView {
     pub device: String,
     /// The tier that it is pinned to.
     pub pinned: Option<String>,
+    /// Why it stays where it is, or why a person has to move it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound: Option<Bound>,
     /// Load in the last window; none is unknown.
     pub load: Option<LoadView>,
     /// Its class's objective, if it has one.
@@ -377,6 +382,12 @@ pub struct PlannedMove {
     pub scored: Vec<OptionView>,
     /// Whether it is carried out.
     pub state: MoveState,
+    /// Why a person has to carry it out, if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_hand: Option<String>,
+    /// What a person would type for it, where the host's agent knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
 }
 
 impl PlannedMove {

@@ -197,6 +197,9 @@ pub struct DeviceWindow {
     pub emulate: Option<DeviceSpec>,
     /// Whether it can be reached.
     pub connected: bool,
+    /// Where it is on its host, for commands that are given by hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
     /// I/O of the window, moves included; none in the first window of a session.
     pub io: Option<DeviceIo>,
     /// I/Os of the window that failed.
@@ -242,6 +245,12 @@ pub struct VolumeWindow {
     pub placed: Vec<Placed>,
     /// Whether it is served, whole and can be moved.
     pub movable: bool,
+    /// What keeps its agent from moving it, as it is and whatever is planned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound: Option<Bound>,
+    /// The command that moves it by hand: `{device}`, `{tier}` and `{place}` stand for those of the target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
     /// The move under way, the agent's or another's.
     pub moving: Option<MovingWindow>,
     /// Whether a calibration session is under way.
@@ -251,6 +260,43 @@ pub struct VolumeWindow {
     /// Its extents; only where the orders ask for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extents: Option<ExtentWindow>,
+}
+
+impl VolumeWindow {
+    /// Whether nobody can move it as it is.
+    pub fn stays(&self) -> bool {
+        self.bound.as_ref().is_some_and(|b| !b.by_hand)
+    }
+}
+
+/// A command of [`VolumeWindow::command`] with a target for `{place}`, `{device}` and `{tier}`, which are inside of single quotes there.
+pub fn filled(command: &str, place: &str, device: &str, tier: &str) -> String {
+    let quoted = |word: &str| word.replace('\'', "'\\''");
+    let mut filled = String::new();
+    let mut rest = command;
+    // One after the other, so that no name is taken for another place.
+    while let Some(at) = rest.find('{') {
+        filled += &rest[..at];
+        rest = &rest[at..];
+        let known = [("{place}", place), ("{device}", device), ("{tier}", tier)];
+        let (skip, text) = match known.iter().find(|(name, _)| rest.starts_with(name)) {
+            Some((name, word)) => (name.len(), quoted(word)),
+            None => (1, "{".into()),
+        };
+        filled += &text;
+        rest = &rest[skip..];
+    }
+    filled + rest
+}
+
+/// What keeps an agent from moving a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Bound {
+    /// Why.
+    pub why: String,
+    /// Whether a person can move it: then it is planned for, and recommended only. Otherwise it stays where it is.
+    pub by_hand: bool,
 }
 
 /// Extents of a volume over a window.

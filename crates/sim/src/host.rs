@@ -299,6 +299,7 @@ impl Simulation<'_> {
                     used_bytes: self.used[d].0,
                     emulate: Some(device.spec.clone()),
                     connected: true,
+                    place: None,
                     io: io.since(&before),
                     errors: vec![],
                     waf: flash.and_then(FlashDevice::epoch_waf),
@@ -331,6 +332,8 @@ impl Simulation<'_> {
                     home: model.topology.tier(home).name.clone(),
                     placed: placed.collect(),
                     movable: true,
+                    bound: None,
+                    command: None,
                     moving: moving.map(|m| MovingWindow {
                         device: device(m.to()),
                         extents: m.extents().cloned(),

@@ -128,6 +128,8 @@ pub struct Disk {
     pub mirror: Option<Mirror>,
     /// Whether it is limited in rate already.
     pub limited: bool,
+    /// The serial number that its guest sees.
+    pub serial: Option<String>,
     /// Whether what the guest discards is given back to its image's file system.
     pub unmap: bool,
     /// Whether a thread of its own serves it.
@@ -319,6 +321,9 @@ impl Xml<'_, '_, '_> {
             bound: bound(node),
             mirror: child(node, "mirror").map(mirror),
             limited: child(node, "iotune").is_some(),
+            serial: child(node, "serial")
+                .and_then(|s| s.text())
+                .map(|s| s.trim().into()),
             unmap: driver.and_then(|d| d.attribute("discard")) == Some("unmap"),
             iothread: driver.is_some_and(|d| d.has_attribute("iothread")),
         })

@@ -1,9 +1,11 @@
 //! Domains, disks and places put together as an agent reports an array.
 
 use manager::agent::{Counts, DeviceSnapshot, Snapshot, VolumeSnapshot};
-use manager::wire::{DeviceIo, Load, LoadOf, Placed};
+use manager::wire::{Bound, DeviceIo, Load, LoadOf, Placed};
 
+use crate::commands::by_hand;
 use crate::{BlockStats, Direction, Disk, Domain, DomainStats, Fixed, Pool};
+use manager::wire::filled;
 
 /// A place for images: a pool or a directory that a tier names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,6 +80,11 @@ impl<'a> Inventory<'a> {
                     bytes: physical,
                 }],
                 movable: true,
+                bound: f.disk.fixed(&f.known.domain).map(|why| Bound {
+                    by_hand: matches!(why, Fixed::Platform(_)),
+                    why: why.to_string(),
+                }),
+                command: by_hand(&f.known.domain, f.disk, self.path(f.disk).as_deref()),
                 moving: None,
                 last_move: None,
                 counts: f.stats.and_then(|s| counts(f.known.id, s)),
@@ -108,10 +115,11 @@ impl<'a> Inventory<'a> {
         fixed.collect()
     }
 
-    /// The file that a volume is in, and its format.
-    pub fn image_of(&self, volume: &str) -> Option<(String, Option<String>)> {
+    /// What moves a volume to a place by hand; none where nobody knows.
+    pub fn command(&self, volume: &str, place: &Place) -> Option<String> {
         let f = self.volume(volume)?;
-        Some((self.path(f.disk)?, f.disk.format.clone()))
+        let template = by_hand(&f.known.domain, f.disk, self.path(f.disk).as_deref())?;
+        Some(filled(&template, &place.path, &place.name, &place.tier))
     }
 
     /// The disk that a volume is.
@@ -251,6 +259,7 @@ fn device(place: &Place, found: &[Found<'_>]) -> DeviceSnapshot {
         used_bytes: place.used,
         emulate: None,
         connected: place.connected,
+        place: Some(place.path.clone()),
         since_ns,
         io,
         errors: vec![],

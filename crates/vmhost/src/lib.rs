@@ -27,7 +27,7 @@ mod stats;
 mod tier;
 mod xml;
 
-pub use commands::{block_copy, domain_and_target, quoted};
+pub use commands::quoted;
 pub use define::{copy_target, with_image};
 pub use domain::{Chain, Disk, DiskKind, Domain, Fixed, Mirror, Platform, Source};
 pub use error::HostError;

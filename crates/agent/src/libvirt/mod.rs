@@ -11,12 +11,12 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use manager::agent::{Deed, Snapshot, WantedExtents};
-use manager::wire::ArrayPolicy;
+use manager::wire::{ArrayPolicy, Bound};
 use model::{ClassObjective, NO_CLASS};
 use units::Nanos;
 use vmhost::{
-    At, Domain, DomainStats, Fixed, Guess, Inventory, Known, Listed, Place, Pool, block_copy,
-    domain_and_target, domain_stats, guessed, listed, quoted,
+    At, Domain, DomainStats, Fixed, Guess, Inventory, Known, Listed, Place, Pool, builds,
+    domain_stats, guessed, listed, quoted,
 };
 
 use crate::host::Host;
@@ -196,6 +196,8 @@ pub struct LibvirtHost {
     moves: Option<Moves>,
     yielding: Yielding,
     last: Option<(Instant, Snapshot)>,
+    /// That of the QEMU that libvirt runs.
+    version: Option<builds::Build>,
     began: Instant,
 }
 
@@ -218,6 +220,7 @@ impl LibvirtHost {
             moves: None,
             yielding: Yielding::default(),
             last: None,
+            version: None,
             began: Instant::now(),
         }
     }
@@ -263,14 +266,10 @@ impl LibvirtHost {
         (fixed.collect(), inventory.left_out())
     }
 
-    /// What moves a volume to a device by hand, by the last look; none where it, its format or the device are not known.
+    /// What moves a volume to a device by hand, by the last look; none where nobody knows.
     pub fn command(&self, volume: &str, device: &str) -> Option<String> {
-        let (image, format) = self.inventory(&self.places).image_of(volume)?;
         let place = self.places.iter().find(|p| p.name == device)?;
-        let file = Path::new(&image).file_name()?.to_str()?;
-        let file = format!("{}/{file}", place.path);
-        let (domain, target) = domain_and_target(volume)?;
-        Some(block_copy(domain, target, &file, &format?))
+        self.inventory(&self.places).command(volume, place)
     }
 
     fn inventory<'a>(&'a self, places: &'a [Place]) -> Inventory<'a> {
@@ -280,6 +279,36 @@ impl LibvirtHost {
             pools: &self.pools,
             domains: self.domains.values().map(|r| &r.known).collect(),
             stats: &self.stats,
+        }
+    }
+
+    /// What of a host keeps all of its disks from being moved by us; our own moves do not.
+    fn say_what_is_bound(&mut self, snapshot: &mut Snapshot) {
+        if self.version.is_none() {
+            let answers = self.virsh.ask(&["version".into()]);
+            self.version = answers.ok().and_then(|a| builds::of_virsh(&a[0]));
+        }
+        let build = match self.version {
+            Some(build) => builds::check(build).err(),
+            None => Some("libvirt does not say which version of QEMU it runs".into()),
+        };
+        let all = match &self.moves {
+            None => Some("moves are recommended only on this host".to_owned()),
+            Some(_) => build,
+        };
+        for v in &mut snapshot.volumes {
+            let ours = self
+                .moves
+                .as_ref()
+                .is_some_and(|m| m.window(&v.name).is_some());
+            if ours {
+                v.bound = None;
+            } else if let (None, Some(why)) = (&v.bound, &all) {
+                v.bound = Some(Bound {
+                    why: why.clone(),
+                    by_hand: true,
+                });
+            }
         }
     }
 
@@ -543,10 +572,11 @@ impl Host for LibvirtHost {
             let found = classes.find(|(pattern, _)| fits(pattern, name));
             found.map_or(NO_CLASS.to_owned(), |(_, class)| class.clone())
         };
-        let snapshot = inventory.snapshot(class_of);
+        let mut snapshot = inventory.snapshot(class_of);
         for (name, why) in inventory.left_out() {
             self.remark(format!("{name} is not looked after: {why}"));
         }
+        self.say_what_is_bound(&mut snapshot);
         let before = self.last.as_ref().map(|l| &l.1);
         self.yielding.look(before, &snapshot);
         if let Some(moves) = &mut self.moves {

@@ -161,11 +161,7 @@ impl LibvirtHost {
         let answers = self.virsh.ask(&["version".into()])?;
         let version = builds::of_virsh(&answers[0])
             .ok_or("libvirt does not say which version of QEMU it runs")?;
-        builds::check(version).map_err(|why| {
-            format!(
-                "{why}; it is not moved by itself, `terrace plan --explain` says where it should go"
-            )
-        })
+        builds::check(version)
     }
 
     /// What a new image would not have, and who else names the old one.

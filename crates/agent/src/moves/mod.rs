@@ -24,7 +24,7 @@ use intents::Intents;
 /// Steps that one move may take at a look, at most: all of a pivot, and no more.
 const STEPS_MAX: usize = 12;
 /// An order that was not answered is not carried out any more after this time.
-const SURE_AFTER: Duration = Duration::from_secs(60);
+const SURE_AFTER: Duration = Duration::from_secs(20);
 /// A guest is paused for one step of a move for so long at most, as far as that depends on us.
 const HELD_MAX: Duration = Duration::from_secs(2);
 /// Bytes that a copy leaves free on its target.

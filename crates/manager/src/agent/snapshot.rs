@@ -3,7 +3,7 @@
 use model::{DeviceSpec, IoFailure};
 
 use super::ExtentsSnapshot;
-use crate::wire::{ArrayTrouble, DeviceIo, FailedIo, Load, MovingWindow, Placed};
+use crate::wire::{ArrayTrouble, Bound, DeviceIo, FailedIo, Load, MovingWindow, Placed};
 
 /// The whole array.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -33,6 +33,8 @@ pub struct DeviceSnapshot {
     pub emulate: Option<DeviceSpec>,
     /// Whether it can be reached.
     pub connected: bool,
+    /// Where it is on its host.
+    pub place: Option<String>,
     /// When its counters began: another number means that they began again.
     pub since_ns: u64,
     /// I/O since then.
@@ -82,6 +84,10 @@ pub struct VolumeSnapshot {
     pub placed: Vec<Placed>,
     /// Whether it is served, whole and can be moved.
     pub movable: bool,
+    /// What keeps it from being moved by the agent.
+    pub bound: Option<Bound>,
+    /// The command that moves it by hand.
+    pub command: Option<String>,
     /// The move under way.
     pub moving: Option<MovingWindow>,
     /// How the last move ended, if it is known.

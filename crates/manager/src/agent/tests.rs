@@ -22,6 +22,8 @@ fn volume(device: &str, moving: Option<&str>) -> VolumeSnapshot {
             bytes: 100,
         }],
         movable: true,
+        bound: None,
+        command: None,
         moving: moving.map(|to| MovingWindow {
             device: to.into(),
             copied_bytes: 10,
@@ -46,6 +48,7 @@ fn snapshot(volumes: Vec<VolumeSnapshot>) -> Snapshot {
         used_bytes: 100,
         emulate: None,
         connected: true,
+        place: None,
         since_ns: 1,
         io: DeviceIo::default(),
         errors: vec![],

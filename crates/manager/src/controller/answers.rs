@@ -247,6 +247,10 @@ impl Controller {
 
     fn pin(&mut self, volume: &str, tier: Option<String>) -> Result<Answer, Refusal> {
         let (host, v) = self.volume_named(volume)?;
+        if let (Some(bound), Some(_)) = (v.bound.as_ref().filter(|_| v.stays()), &tier) {
+            let why = format!("{} cannot be moved: {}", v.name, bound.why);
+            return Err(Refusal::Conflict(why));
+        }
         let (host, volume) = (host.name.clone(), v.name.clone());
         let tier = match tier {
             None => None,

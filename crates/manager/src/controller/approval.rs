@@ -40,6 +40,14 @@ impl Controller {
         None
     }
 
+    /// Why a person has to carry a job out, if so.
+    pub(super) fn by_hand(host: &Host, job: &Job) -> Option<String> {
+        let volume = host.kept.names.of_volume(job.order.volume);
+        let found = host.report()?.volumes.iter().find(|v| v.name == volume)?;
+        let bound = found.bound.as_ref().filter(|b| b.by_hand)?;
+        Some(bound.why.clone())
+    }
+
     /// Before anything of a host may begin: drops what is too old, and takes back what modes or hours do not let through any
     /// more.
     pub(super) fn reconsider(&mut self, name: &str) {
@@ -55,7 +63,7 @@ impl Controller {
         let withdrawn: Vec<JobId> = jobs
             .filter(|j| j.state == JobState::Waiting)
             .filter(by_mode)
-            .filter(|j| self.waits_for(j).is_some())
+            .filter(|j| self.waits_for(j).is_some() || Self::by_hand(&host, j).is_some())
             .map(|j| j.id)
             .collect();
         for id in withdrawn {
@@ -98,6 +106,7 @@ impl Controller {
             .jobs()
             .iter()
             .filter(|j| j.state == JobState::Proposed && self.waits_for(j).is_none())
+            .filter(|j| Self::by_hand(&host, j).is_none())
             .map(|j| j.id)
             .collect();
         for id in ripe {
@@ -176,6 +185,15 @@ impl Controller {
                 .executor
                 .get(id)
                 .expect("jobs of the current plan are kept");
+            if let Some(why) = Self::by_hand(host, job).filter(|_| verdict == Verdict::Apply) {
+                if choice.moves.is_none() {
+                    continue; // the others can be
+                }
+                let why = format!(
+                    "move {position} of plan {generation} has to be made by hand: {why}; `terrace plan --commands` has what to type"
+                );
+                return Err(Refusal::Conflict(why));
+            }
             match (&job.state, verdict) {
                 (JobState::Proposed, _) => changed.push((position, id)),
                 (_, _) if choice.moves.is_none() => {} // all that are still open

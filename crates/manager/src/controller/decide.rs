@@ -203,6 +203,16 @@ impl Controller {
             }
         }
         if let Some(report) = host.report() {
+            for v in report.volumes.iter().filter(|v| v.stays()) {
+                let found = facts.volumes.iter().position(|f| f.name == v.name);
+                let Some(id) = found.map(VolumeId::from_index) else {
+                    continue;
+                };
+                let at = facts.volumes[id.index()].device;
+                let tier = facts.topology.tier_of(at);
+                policy.pins.retain(|p| p.volume != id);
+                policy.pins.push(Pin { volume: id, tier });
+            }
             // Nobody knows what would become of data there; but where nothing is known of any tier, what is emptied has to go
             // somewhere, and nothing else moves.
             let undescribed: Vec<&String> =

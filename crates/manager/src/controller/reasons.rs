@@ -7,7 +7,7 @@ use super::Controller;
 use super::host::{Current, Host};
 use crate::planned::{self, Names, option_view};
 use crate::view::{ExtentsWhyView, MoveState, PlanView, WhyNotView, WhyView};
-use crate::wire::VolumeWindow;
+use crate::wire::{VolumeWindow, WindowReport, filled};
 
 impl Controller {
     pub(super) fn plan_view(&self, host: &Host, current: &Current) -> PlanView {
@@ -16,7 +16,7 @@ impl Controller {
             device: &|d| current.devices[d.index()].clone(),
             tier: &|d| current.tiers[d.index()].clone(),
         };
-        planned::view(&host.name, &current.plan, &current.report, &names, |i| {
+        let view = planned::view(&host.name, &current.plan, &current.report, &names, |i| {
             let job = host.executor.get(JobId(current.first_job + i as u32));
             let state = match job.map(|j| &j.state) {
                 None => MoveState::Ended {
@@ -24,7 +24,7 @@ impl Controller {
                 },
                 Some(JobState::Proposed) => MoveState::Proposed {
                     why: job
-                        .and_then(|j| self.waits_for(j))
+                        .and_then(|j| Self::by_hand(host, j).or_else(|| self.waits_for(j)))
                         .unwrap_or_else(|| "it is about to be approved".into()),
                 },
                 Some(JobState::Waiting) => MoveState::Approved,
@@ -35,7 +35,11 @@ impl Controller {
                 },
             };
             (job.map(|j| j.id.0), state)
-        })
+        });
+        match host.report() {
+            Some(report) => with_commands(view, report),
+            None => view,
+        }
     }
 
     pub(super) fn why(&self, host: &Host, v: &VolumeWindow) -> WhyView {
@@ -45,6 +49,9 @@ impl Controller {
             None => "no decision that could move data has looked at it yet".into(),
             Some(Outcome::Stay) if row.is_some_and(|r| !r.extents.is_empty()) => {
                 "its extents are placed one by one".into()
+            }
+            _ if let Some(bound) = v.bound.as_ref().filter(|_| v.stays()) => {
+                format!("it stays where it is, whatever is planned: {}", bound.why)
             }
             Some(Outcome::Stay) => "it stays where it is".into(),
             Some(Outcome::Move { to, reason, .. }) => format!("it is to move to {to}: {reason}"),
@@ -106,4 +113,24 @@ impl Controller {
             why: text,
         }
     }
+}
+
+/// A plan with what a person would type for its moves.
+fn with_commands(mut view: PlanView, report: &WindowReport) -> PlanView {
+    for m in &mut view.moves {
+        let Some(v) = report.volumes.iter().find(|v| v.name == m.volume) else {
+            continue;
+        };
+        m.by_hand = v
+            .bound
+            .as_ref()
+            .filter(|b| b.by_hand)
+            .map(|b| b.why.clone());
+        let place = report.devices.iter().find(|d| d.name == m.to);
+        let place = place.and_then(|d| d.place.as_ref());
+        let place = place.unwrap_or(&m.to);
+        let command = v.command.as_ref();
+        m.command = command.map(|command| filled(command, place, &m.to, &m.to_tier));
+    }
+    view
 }

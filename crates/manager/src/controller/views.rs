@@ -220,6 +220,7 @@ impl Controller {
             tier: host.tier_of(&device).into(),
             device,
             pinned: self.pin_of(&host.name, &v.name),
+            bound: v.bound.clone(),
             load: load.map(|l| load_view(l, report.window_ns)),
             slo,
             p99_us: spark.p99_us.into(),

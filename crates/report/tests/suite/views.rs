@@ -128,6 +128,7 @@ pub fn tiers() -> Vec<TierView> {
 
 fn volume(name: &str, tier: &str, load: Option<LoadView>) -> VolumeView {
     VolumeView {
+        bound: None,
         host: "alpha".into(),
         name: name.into(),
         class: "gold".into(),
@@ -196,6 +197,8 @@ pub fn volumes() -> Vec<VolumeView> {
 
 pub fn plan(generation: u64) -> PlanView {
     let moved = |position: u32, volume: &str, goal, state| PlannedMove {
+        by_hand: None,
+        command: None,
         position,
         job: Some(position + 3),
         volume: volume.into(),

@@ -201,6 +201,7 @@ impl Host {
             emulate: (self.emulated && !self.undescribed.contains(&tier))
                 .then(|| model::preset(model).expect("a preset").spec()),
             connected: !self.unreachable.contains(&name),
+            place: None,
             io: Some(DeviceIo::default()),
             waf: None,
             errors: self
@@ -403,6 +404,8 @@ fn window(v: &FakeVolume) -> VolumeWindow {
             })
             .collect(),
         movable: true,
+        bound: None,
+        command: None,
         moving: v.moving.map(|(device, left_bytes)| MovingWindow {
             device: device.into(),
             copied_bytes: 0,

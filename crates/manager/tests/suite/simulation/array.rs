@@ -435,6 +435,7 @@ impl FakeArray {
                 used_bytes: self.taken(i).len() as u64 * EXTENT,
                 emulate: Some(d.spec.clone()),
                 connected: true,
+                place: None,
                 since_ns: 1,
                 io: d.io,
                 errors: vec![],
@@ -457,6 +458,8 @@ impl FakeArray {
                 home: v.home.clone(),
                 placed,
                 movable: true,
+                bound: None,
+                command: None,
                 moving: v.moving.as_ref().map(|m| MovingWindow {
                     device: self.devices[m.to].name.clone(),
                     copied_bytes: m.copied,
