@@ -1,7 +1,8 @@
 //! Drains, cordons and pins: what operators want to be where.
 
 use manager::question::{Answer, Question, Refusal};
-use manager::view::PlanView;
+use manager::view::{MoveState, PlanView};
+use manager::wire::Bound;
 use model::Goal;
 use model::TierState;
 
@@ -89,6 +90,65 @@ fn a_pin_drops_moves_against_it() {
         matches!(&applied, Err(Refusal::Conflict(why)) if why.contains("not open any more")),
         "{applied:?}"
     );
+}
+
+#[test]
+fn what_cannot_be_moved_stays_whatever_is_wanted_of_it() {
+    let mut host = Host::new(&with(AUTO), upside_down());
+    let busy = host.volumes.iter_mut().find(|v| v.name == "busy").unwrap();
+    busy.bound = Some(Bound {
+        why: "it has snapshots".into(),
+        by_hand: false,
+    });
+    host.windows(1);
+    let refused = host.ask(Question::Pin {
+        volume: "busy".into(),
+        tier: Some("fast".into()),
+    });
+    assert!(
+        matches!(&refused, Err(Refusal::Conflict(why)) if why == "busy cannot be moved: it has snapshots"),
+        "{refused:?}"
+    );
+    let plan = host.until_plan();
+    assert!(plan.moves.iter().all(|m| m.volume != "busy"), "{plan:?}");
+    let Ok(Answer::Why(why)) = host.ask(Question::Why {
+        volume: "busy".into(),
+    }) else {
+        panic!("there is a volume busy");
+    };
+    assert_eq!(
+        why.outcome,
+        "it stays where it is, whatever is planned: it has snapshots"
+    );
+}
+
+#[test]
+fn what_a_person_has_to_move_is_planned_for_and_never_begun() {
+    let mut host = Host::new(&with(AUTO), upside_down());
+    let busy = host.volumes.iter_mut().find(|v| v.name == "busy").unwrap();
+    busy.bound = Some(Bound {
+        why: "OpenStack owns it".into(),
+        by_hand: true,
+    });
+    host.windows(1);
+    let plan = host.until_plan();
+    let up = plan.moves.iter().find(|m| m.volume == "busy");
+    let up = up.expect("it is to move up");
+    assert_eq!(up.by_hand.as_deref(), Some("OpenStack owns it"));
+    let command = format!("move 'it' '{}' '{}'", up.to, up.to_tier);
+    assert_eq!(up.command, Some(command));
+    assert!(matches!(&up.state, MoveState::Proposed { why } if why == "OpenStack owns it"));
+    let applied = host.ask(Question::Apply(choice(
+        plan.generation,
+        Some(vec![up.position]),
+    )));
+    assert!(
+        matches!(&applied, Err(Refusal::Conflict(why)) if why.contains("has to be made by hand: OpenStack owns it")),
+        "{applied:?}"
+    );
+    host.windows(4);
+    let orders = host.orders.as_ref().unwrap();
+    assert!(orders.moves.iter().all(|m| m.volume != "busy"));
 }
 
 #[test]

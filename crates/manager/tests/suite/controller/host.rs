@@ -13,8 +13,9 @@ use manager::store::{
 };
 use manager::view::{EventView, JobView, OutcomeView, PlanView, StatusView};
 use manager::wire::{
-    ArrayTrouble, CalibrationResult, DeviceIo, DeviceWindow, FailedIo, JobProgress, JobWindow,
-    Load, LoadOf, MovingWindow, Orders, PROTOCOL, Placed, Register, VolumeWindow, WindowReport,
+    ArrayTrouble, Bound, CalibrationResult, DeviceIo, DeviceWindow, FailedIo, JobProgress,
+    JobWindow, Load, LoadOf, MovingWindow, Orders, PROTOCOL, Placed, Register, VolumeWindow,
+    WindowReport,
 };
 use units::Nanos;
 
@@ -62,6 +63,8 @@ pub struct FakeVolume {
     pub rest: Option<(&'static str, u64)>,
     /// Requests that wait at the window's end, and for how long, us.
     pub waiting: Option<(u64, u64)>,
+    /// What keeps the agent from moving it.
+    pub bound: Option<Bound>,
 }
 
 pub fn volume(
@@ -82,6 +85,7 @@ pub fn volume(
         moving: None,
         rest: None,
         waiting: None,
+        bound: None,
     }
 }
 
@@ -404,8 +408,8 @@ fn window(v: &FakeVolume) -> VolumeWindow {
             })
             .collect(),
         movable: true,
-        bound: None,
-        command: None,
+        bound: v.bound.clone(),
+        command: Some("move 'it' '{place}' '{tier}'".into()),
         moving: v.moving.map(|(device, left_bytes)| MovingWindow {
             device: device.into(),
             copied_bytes: 0,
