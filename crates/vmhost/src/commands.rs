@@ -47,7 +47,7 @@ mod tests {
         };
         let plain = command("").unwrap();
         assert!(
-            plain.starts_with("virsh blockcopy 'it'\''s' 'vda' '{place}/b c' --format raw "),
+            plain.starts_with("virsh blockcopy 'it'\\''s' 'vda' '{place}/b c' --format raw "),
             "{plain}"
         );
         assert_eq!(

@@ -10,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use vmhost::moving::{Definition, Intent, Live};
-use vmhost::{At, Domain, Image, Pool, copy_target, quoted, with_image};
+use vmhost::{Domain, Image, Pool, copy_target, quoted, with_image};
 
 use crate::moves::{Hands, Sight};
 use crate::virsh::{Refusal, Virsh};
@@ -117,7 +117,7 @@ impl Hands for LibvirtHands<'_> {
     fn begin(&mut self, intent: &Intent) -> Result<(), Refusal> {
         let rate = intent.rate_bytes_per_s.to_string();
         self.with_text(&copy_target(&intent.to), |path| {
-            let mut words = vec![
+            let words = [
                 "blockcopy",
                 &intent.uuid,
                 &intent.target,
@@ -128,10 +128,8 @@ impl Hands for LibvirtHands<'_> {
                 "--bandwidth",
                 &rate,
                 "--bytes",
+                "--reuse-external",
             ];
-            if !matches!(intent.to.at, At::File(_)) {
-                words.push("--reuse-external");
-            }
             self.virsh.order(&words).map(|_| ())
         })
     }

@@ -89,16 +89,18 @@ impl LibvirtHost {
         }
         self.check_build()?;
         self.check_domain(domain, disk, &from)?;
-        if from.format == "qcow2" {
-            check_qcow2(&from)?;
-        }
+        let cluster_bytes = match from.format.as_str() {
+            "qcow2" => check_qcow2(&from)?,
+            _ => None,
+        };
         Ok(Planned {
             uuid: domain.uuid.clone(),
             target: disk.target.clone(),
+            bytes: capacity,
+            cluster_bytes: cluster_bytes.filter(|_| to.format == "qcow2"),
+            hold: builds::holds_at_start(disk),
             from,
             to,
-            bytes: capacity,
-            hold: builds::holds_at_start(disk),
         })
     }
 
@@ -216,8 +218,8 @@ impl LibvirtHost {
     }
 }
 
-/// What a qcow2 image has that its copy would not have.
-fn check_qcow2(image: &Image) -> Result<(), String> {
+/// What a qcow2 image has that its copy would not have; the size of its clusters.
+fn check_qcow2(image: &Image) -> Result<Option<u64>, String> {
     let said = qemu_img_info(&["-U", "-f", "qcow2", &image.at.to_string()])?;
     let data = &said["format-specific"]["data"];
     let lists = [
@@ -242,7 +244,7 @@ fn check_qcow2(image: &Image) -> Result<(), String> {
             ));
         }
     }
-    Ok(())
+    Ok(said["cluster-size"].as_u64())
 }
 
 /// Bytes of an NBD export.

@@ -1,8 +1,9 @@
 //! The files of images: which one it is, when it was written, and what is done to its name.
 
-use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::process::Command;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use vmhost::Image;
@@ -27,6 +28,48 @@ pub(super) fn id(path: &str) -> Option<FileId> {
         device: found.dev(),
         inode: found.ino(),
     })
+}
+
+/// Makes an empty file where there is none.
+pub(super) fn make(path: &str) -> Result<FileId, String> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let made = options.open(path).and_then(|f| f.metadata());
+    let made = made.map_err(|e| format!("{path} cannot be made: {e}"))?;
+    Ok(FileId {
+        device: made.dev(),
+        inode: made.ino(),
+    })
+}
+
+/// Makes an image without data of an empty file.
+pub(super) fn prepare(image: &Image, bytes: u64, cluster: Option<u64>) -> Result<(), String> {
+    let Some(path) = image.at.file() else {
+        return Ok(());
+    };
+    if image.format == "raw" {
+        let sized = OpenOptions::new().write(true).open(path);
+        return sized
+            .and_then(|f| f.set_len(bytes))
+            .map_err(|e| format!("{path} cannot be made as large as its disk: {e}"));
+    }
+    let mut command = Command::new("qemu-img");
+    command.args(["create", "-q", "-f", &image.format]);
+    if let Some(cluster) = cluster {
+        command.args(["-o", &format!("cluster_size={cluster}")]);
+    }
+    let output = command.arg(path).arg(bytes.to_string()).output();
+    let output = output.map_err(|e| format!("qemu-img cannot be started: {e}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => {
+            let why = String::from_utf8_lossy(&output.stderr);
+            Err(format!(
+                "qemu-img: {}",
+                why.lines().next().unwrap_or("it did not say why")
+            ))
+        }
+    }
 }
 
 /// When a file was written to last.

@@ -199,8 +199,8 @@ impl Moves {
             form: INTENT_FORM,
             job: order.job,
             volume: order.volume.clone(),
-            uuid: disk.uuid,
-            target: disk.target,
+            uuid: disk.uuid.clone(),
+            target: disk.target.clone(),
             device: order.device.clone(),
             unsettled: unsettled.to_string_lossy().into_owned(),
             kept_as: disk
@@ -208,8 +208,8 @@ impl Moves {
                 .at
                 .file()
                 .map(|p| format!("{p}.moved-{}", now_s())),
-            from: disk.from,
-            to: disk.to,
+            from: disk.from.clone(),
+            to: disk.to.clone(),
             rate_bytes_per_s: order.rate_bytes_per_s.max(1),
             boot: self.boot.clone(),
             made: None,
@@ -218,7 +218,9 @@ impl Moves {
             phase: Phase::Begun,
         };
         self.intents.save(&name, &intent)?;
+        let made = self.make_target(&name, &mut intent, &disk);
         let began = match disk.hold {
+            _ if made.is_err() => made.map_err(Refusal::Said),
             false => hands.begin(&intent),
             true => self
                 .held(&name, &mut intent, hands, begin_prepared)
@@ -234,7 +236,8 @@ impl Moves {
             Ok(()) => Ok(()),
             Err(Refusal::Said(why)) => {
                 m.intent.phase = Phase::GivingUp { why: why.clone() };
-                self.intents.save(&name, &m.intent)?;
+                // Not written, it says that the copy may have begun, and is found not to have.
+                m.stuck = self.intents.save(&name, &m.intent).err();
                 Err(why)
             }
             // It is found out whether it began.
@@ -248,6 +251,16 @@ impl Moves {
         };
         self.moves.insert(name, m);
         result
+    }
+
+    /// Makes the file that is copied to, and writes down which one it is before anybody else has to do with it.
+    fn make_target(&self, name: &str, intent: &mut Intent, disk: &Planned) -> Result<(), String> {
+        let Some(path) = disk.to.at.file() else {
+            return Ok(());
+        };
+        intent.made = Some(files::make(path)?);
+        self.intents.save(name, intent)?;
+        files::prepare(&disk.to, disk.bytes, disk.cluster_bytes)
     }
 
     /// Does something while the guest is paused: it is written down before, so that whoever comes next lets it go on.
@@ -387,7 +400,7 @@ impl Moves {
         let m = self.moves.get_mut(name).expect("it was just looked at");
         match step {
             Step::Wait => Ok(()),
-            Step::Note(phase) => self.note(name, seen, phase),
+            Step::Note(phase) => self.note(name, phase),
             Step::Release => {
                 hands.resume(&m.intent)?;
                 m.intent.held = false;
@@ -444,11 +457,10 @@ impl Moves {
         }
     }
 
-    fn note(&mut self, name: &str, seen: &Seen, phase: Phase) -> Result<(), String> {
+    fn note(&mut self, name: &str, phase: Phase) -> Result<(), String> {
         let m = self.moves.get_mut(name).expect("it was just looked at");
         let mut intent = m.intent.clone();
         match &phase {
-            Phase::Copying => intent.made = seen.target,
             Phase::Pivoted => files::flush(&intent.to)?,
             _ => {}
         }
@@ -582,6 +594,8 @@ pub(crate) struct Planned {
     pub to: Image,
     /// Bytes to copy, as far as is known.
     pub bytes: u64,
+    /// The size of its clusters, of qcow2.
+    pub cluster_bytes: Option<u64>,
     /// Whether the guest must not write while the copy begins.
     pub hold: bool,
 }

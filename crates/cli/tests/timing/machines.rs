@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use testkit::guest::Guest;
 
-use crate::support::kvm::{DiskOf, Kvm, PROGRAMS, said};
+use crate::support::kvm::{DiskOf, Kvm, PROGRAMS};
 
 const GUEST: Guest = Guest {
     requests_per_tick: 20,
@@ -313,5 +313,4 @@ fn whatever_is_killed_no_domain_starts_from_a_stale_image() {
     let log = host.log("web").unwrap();
     assert_eq!(log.errors(), 0);
     assert!(log.lost_in(&host.bytes_of(&on, "raw")).is_empty());
-    let _ = said;
 }

@@ -261,11 +261,18 @@ fn an_inventory_is_an_array_whose_disks_are_volumes() {
         [("web:vdc".to_owned(), Fixed::BlockDevice.to_string())]
     );
     assert_eq!(inventory.fixed(), [("web:vdb".to_owned(), Fixed::Chain(1))]);
-    let image = inventory.image_of("web:vdb").unwrap();
+    let (_, disk) = inventory.disk_of("web:vdb").unwrap();
+    let image = disk.image(|pool| inventory.directory_of(pool)).unwrap();
+    assert_eq!(image.to_string(), "/pools/fast/data.qcow2 (qcow2)");
+    assert_eq!(vda.bound, None);
+    let bound = snapshot.volumes[1].bound.as_ref().unwrap();
     assert_eq!(
-        image,
-        ("/pools/fast/data.qcow2".into(), Some("qcow2".into()))
+        (bound.why.as_str(), bound.by_hand),
+        ("its image has 1 more below it", false)
     );
+    let command = inventory.command("web:vda", &places[0]).unwrap();
+    let to = format!("'{}/web.raw' --format raw", places[0].path);
+    assert!(command.contains(&to), "{command}");
     // The kernel's counters where there are any; else those of disks, which begin anew with a start.
     assert_eq!(snapshot.devices[1].io.reads, 7);
     let again = Inventory {

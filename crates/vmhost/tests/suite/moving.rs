@@ -164,9 +164,6 @@ impl Host {
             Step::Wait => {}
             Step::Release => intent.held = false,
             Step::Note(phase) => {
-                if *phase == Phase::Copying && intent.phase == Phase::Begun {
-                    intent.made = self.to.map(|_| TARGET);
-                }
                 if *phase == Phase::Pivoted {
                     self.to_flushed = self.to.unwrap();
                 }
@@ -248,9 +245,17 @@ impl Host {
             event("the copy begins", &|h| {
                 if h.guest == Guest::From && h.to.is_none() {
                     (h.guest, h.to) = (Guest::Mirrored { ready: false }, Some(PARTIAL));
+                    h.intent.as_mut().unwrap().made = Some(TARGET);
                 }
                 h.may_begin = false;
             });
+            for noted in [false, true] {
+                event("a file is made, and the order is lost", &|h| {
+                    h.to = Some(PARTIAL);
+                    h.intent.as_mut().unwrap().made = noted.then_some(TARGET);
+                    h.may_begin = false;
+                });
+            }
             event("the order to begin is lost", &|h| h.may_begin = false);
         }
         if self.guest == (Guest::Mirrored { ready: false }) {
