@@ -4,8 +4,10 @@
 //! tried by hand word by word, and is what operators know. It costs some milliseconds per look, which is once a window, or once a second while
 //! something moves.
 
+use std::fs::File;
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -21,6 +23,8 @@ const MARK: &str = "terrace-next-answer-5d1f";
 pub(crate) struct Virsh {
     /// The hypervisor; virsh's own default if none.
     pub uri: Option<String>,
+    /// A locked file that processes with orders hold as well: who has the lock knows that no order of another life is under way.
+    pub lock: Option<Arc<File>>,
 }
 
 impl Virsh {
@@ -47,6 +51,9 @@ impl Virsh {
     pub(crate) fn order(&self, words: &[&str]) -> Result<String, Refusal> {
         let mut command = self.command(&[]);
         command.args(words);
+        if let Some(lock) = self.lock.as_ref().and_then(|l| l.try_clone().ok()) {
+            command.stdin(Stdio::from(lock)); // it reads nothing
+        }
         let said = run(command).map_err(Refusal::Silent)?;
         match said.success {
             true => Ok(said.out),

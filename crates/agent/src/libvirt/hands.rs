@@ -8,11 +8,12 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use vmhost::moving::{Definition, Intent, Live};
 use vmhost::{Domain, Image, Pool, copy_target, quoted, with_image};
 
-use crate::moves::{Hands, Sight};
+use crate::moves::{Hands, Sight, TEXT};
 use crate::virsh::{Refusal, Virsh};
 
 /// By `virsh`.
@@ -47,9 +48,11 @@ impl LibvirtHands<'_> {
         text: &str,
         order: impl FnOnce(&str) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
-        let path = self
-            .dir
-            .join(format!("for-virsh-{}.xml", std::process::id()));
+        // Never the same name twice: a process that is late must not find another order's.
+        static ORDERS: AtomicU64 = AtomicU64::new(0);
+        let order_number = ORDERS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{TEXT}{}-{order_number}.xml", std::process::id());
+        let path = self.dir.join(name);
         let said = |e| Refusal::Said(format!("{} cannot be written: {e}", path.display()));
         // A definition may have passwords in it.
         let mut file = OpenOptions::new();

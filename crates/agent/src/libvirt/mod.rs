@@ -207,6 +207,7 @@ impl LibvirtHost {
         Self {
             virsh: Virsh {
                 uri: settings.uri.clone(),
+                lock: None,
             },
             tiers: settings.tiers.iter().map(|t| t.name.clone()).collect(),
             settings,
@@ -550,7 +551,9 @@ impl Host for LibvirtHost {
         if let Some(moving) = &self.settings.moving
             && self.moves.is_none()
         {
-            self.moves = Some(Moves::open(&moving.dir, moving.keep_source)?);
+            let moves = Moves::open(&moving.dir, moving.keep_source)?;
+            self.virsh.lock = Some(moves.lock());
+            self.moves = Some(moves);
         }
         // While something moves an agent looks more often than there is anything new.
         let fresh = |(at, _): &&(Instant, Snapshot)| at.elapsed() < LOOKS_APART;
@@ -662,7 +665,12 @@ mod tests {
             ("=a", "is not NAME=POOL"),
             ("fast=", "a pool or a directory is needed"),
             ("fast=/", "the root directory"),
-            ("fast=nbd+unix:///a", "no pool and no absolute directory"),
+            (
+                "fast=nbd+unix:///a",
+                "is not nbd+unix:///EXPORT?socket=PATH",
+            ),
+            ("fast=nbd+unix:///a?socket=/b&tls", "a plain absolute path"),
+            ("fast=nbd://host/a", "no pool and no absolute directory"),
         ] {
             let got = text.parse::<TierOf>().unwrap_err();
             assert!(got.contains(said), "{got}");

@@ -4,18 +4,23 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{FlockOperation, flock};
 use vmhost::moving::{INTENT_FORM, Intent};
 
 /// Ends the name of an intent's file.
 const ENDING: &str = ".move.json";
+/// Ends that of one that is being written.
+const NEW: &str = ".new";
+/// Begins the name of a file that an order is read from.
+pub(crate) const TEXT: &str = "order-";
 
 /// The directory of a host's intents, which one agent at a time has.
 pub(crate) struct Intents {
     dir: PathBuf,
-    /// Locked as long as it is open.
-    _lock: File,
+    /// Locked as long as it is open, here or in a process with an order.
+    lock: Arc<File>,
 }
 
 impl Intents {
@@ -38,21 +43,33 @@ impl Intents {
             .open(dir.join("lock"))
             .map_err(|e| said(&e))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| said(&"another agent looks after the moves that are written down here"))?;
+            .map_err(|_| said(&"another agent looks after the moves that are written down here, or an order of one that has ended is under way yet"))?;
         let mut found = vec![];
+        let mut rest = vec![];
         for entry in fs::read_dir(dir).map_err(|e| said(&e))? {
             let path = entry.map_err(|e| said(&e))?.path();
             let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
             if let Some(name) = name.strip_suffix(ENDING) {
                 found.push((name.to_owned(), read(&path)?));
+            } else if name.ends_with(NEW) || name.starts_with(TEXT) {
+                rest.push(path);
             }
+        }
+        // Of an agent that was killed while it wrote.
+        for path in rest {
+            fs::remove_file(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         }
         found.sort_by(|a, b| a.0.cmp(&b.0));
         let intents = Self {
             dir: dir.into(),
-            _lock: lock,
+            lock: Arc::new(lock),
         };
         Ok((intents, found))
+    }
+
+    /// What processes with orders are to hold.
+    pub(crate) fn lock(&self) -> Arc<File> {
+        self.lock.clone()
     }
 
     /// A path in the directory that never has a file.
@@ -67,7 +84,7 @@ impl Intents {
     pub(crate) fn save(&self, name: &str, intent: &Intent) -> Result<(), String> {
         let text = serde_json::to_string_pretty(intent).map_err(|e| e.to_string())?;
         let path = self.file(name);
-        let new = self.dir.join(format!("{name}.new"));
+        let new = self.dir.join(format!("{name}{NEW}"));
         let written = (|| {
             let mut file = File::create(&new)?;
             file.write_all(text.as_bytes())?;

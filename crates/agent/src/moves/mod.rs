@@ -4,7 +4,9 @@ mod files;
 mod intents;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use manager::agent::MoveEnd;
@@ -20,6 +22,7 @@ use volume::{GuestLatency, Others, Pace};
 use crate::virsh::Refusal;
 use files::boot;
 use intents::Intents;
+pub(crate) use intents::TEXT;
 
 /// Steps that one move may take at a look, at most: all of a pivot, and no more.
 const STEPS_MAX: usize = 12;
@@ -143,6 +146,11 @@ impl Moves {
             ended: BTreeMap::new(),
             guests: BTreeMap::new(),
         })
+    }
+
+    /// What processes with orders are to hold.
+    pub(crate) fn lock(&self) -> Arc<File> {
+        self.intents.lock()
     }
 
     /// Whether something goes on that wants to be looked at soon.
