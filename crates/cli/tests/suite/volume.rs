@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::live::{Bench, MIB, fill, verify};
+use crate::support::Site;
 
 #[test]
 fn from_nothing_to_a_moved_volume_and_back_to_nothing() {
