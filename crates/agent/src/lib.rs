@@ -16,6 +16,7 @@ mod host;
 mod kernel;
 mod libvirt;
 mod moves;
+mod process;
 mod virsh;
 
 use std::io;

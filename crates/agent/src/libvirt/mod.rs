@@ -102,6 +102,8 @@ pub struct TierOf {
     pub places: Vec<PlacesOf>,
     /// The format that images get in its directories; none is as they are.
     pub format: Option<String>,
+    /// Whether what is in its exports may be written over.
+    pub overwrite: bool,
 }
 
 impl FromStr for TierOf {
@@ -120,6 +122,7 @@ impl FromStr for TierOf {
             name: name.into(),
             places: places.collect::<Result<_, _>>()?,
             format: None,
+            overwrite: false,
         })
     }
 }
@@ -287,7 +290,7 @@ impl LibvirtHost {
     fn say_what_is_bound(&mut self, snapshot: &mut Snapshot) {
         if self.version.is_none() {
             let answers = self.virsh.ask(&["version".into()]);
-            self.version = answers.ok().and_then(|a| builds::of_virsh(&a[0]));
+            self.version = answers.ok().and_then(|a| builds::of_virsh(a[0].some()?));
         }
         let build = match self.version {
             Some(build) => builds::check(build).err(),
@@ -345,10 +348,10 @@ impl LibvirtHost {
             ask.push("pool-list --name".into());
         }
         let answers = self.virsh.ask(&ask)?;
-        let listed = listed(&answers[0]).map_err(|e| e.to_string())?;
-        self.stats = domain_stats(&answers[1]).map_err(|e| e.to_string())?;
+        let listed = listed(answers[0].text()?).map_err(|e| e.to_string())?;
+        self.stats = domain_stats(answers[1].text()?).map_err(|e| e.to_string())?;
         if pools_due {
-            self.read_pools(&answers[2])?;
+            self.read_pools(answers[2].text()?)?;
             self.pools_at = Some(now);
         }
         let running: Vec<Listed> = listed.into_iter().filter(|l| l.id.is_some()).collect();
@@ -370,7 +373,7 @@ impl LibvirtHost {
                 .map(|l| format!("dumpxml {}", quoted(&l.uuid)))
                 .collect();
             for (l, xml) in some.iter().zip(self.virsh.ask(&ask)?) {
-                self.read_domain(l, &xml, now);
+                self.read_domain(l, xml.some().unwrap_or(""), now);
             }
         }
         Ok(())
@@ -413,9 +416,10 @@ impl LibvirtHost {
             return Ok(());
         }
         for (name, xml) in names.iter().zip(self.virsh.ask(&ask)?) {
-            match Pool::of_xml(xml.trim()) {
+            let xml = xml.some().unwrap_or("");
+            match Pool::of_xml(xml) {
                 Ok(pool) => self.pools.push(pool),
-                Err(_) if xml.trim().is_empty() => {} // it has gone
+                Err(_) if xml.is_empty() => {} // it has gone
                 Err(why) => self.remark(format!("pool {name} cannot be read: {why}")),
             }
         }
@@ -442,7 +446,11 @@ impl LibvirtHost {
                     PlacesOf::Directory(path) => (path.clone(), Ok(path.clone())),
                     PlacesOf::Pool(name) => (name.clone(), self.path_of_pool(name)),
                     PlacesOf::Export { socket, export } => {
-                        places.push(self.export(&tier.name, socket, export));
+                        let place = self.export(&tier.name, socket, export);
+                        match place.size {
+                            0 => self.remark(format!("{of} does not say its size: it is left out")),
+                            _ => places.push(place),
+                        }
                         continue;
                     }
                 };
