@@ -363,7 +363,10 @@ impl LibvirtHost {
                 let read = self.domains.get(&l.uuid);
                 read.is_none_or(|r| {
                     let same = (Some(r.known.id), &r.known.domain.name) == (l.id, &l.name);
-                    !same || due(Some(r.at), DOMAIN_AGE) || r.disks != disks(&self.stats, &l.name)
+                    // Somebody's block job may end without any other sign.
+                    let copied = r.known.domain.disks.iter().any(|d| d.mirror.is_some());
+                    let due = copied || due(Some(r.at), DOMAIN_AGE);
+                    !same || due || r.disks != disks(&self.stats, &l.name)
                 })
             })
             .collect();
