@@ -162,6 +162,7 @@ pub fn volume(n: usize) -> VolumeView {
         errors: u64::from(name == "archive") * 3,
     });
     VolumeView {
+        bound: None,
         host: "alpha".into(),
         class: class.into(),
         size_bytes: 256 * GIB,
@@ -216,6 +217,8 @@ fn scored() -> OptionView {
 pub fn plan() -> PlanView {
     let planned =
         |position: u32, volume: &str, from: usize, to: usize, us: (f64, f64)| PlannedMove {
+            by_hand: None,
+            command: None,
             position,
             job: Some(118 + position),
             volume: volume.into(),
@@ -585,6 +588,8 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
             .collect(),
     };
     let volume = |n: usize| VolumeWindow {
+        bound: None,
+        command: None,
         name: format!("volume-{n:05}"),
         vm: None,
         class: "silver".into(),
@@ -613,6 +618,7 @@ pub fn report(session: u64, seq: u64, volumes: usize) -> WindowReport {
         window_ns: 5 * S,
         tiers: TIERS.map(String::from).into(),
         devices: vec![DeviceWindow {
+            place: None,
             name: "sas1".into(),
             tier: "middle".into(),
             size_bytes: 3200 * GIB,
