@@ -86,6 +86,7 @@ impl Hands for LibvirtHands<'_> {
                 live: Live::Off,
                 definition: Definition::None,
                 progress: None,
+                failed: None,
             });
         }
         let directory_of = |pool: &str| self.directory_of(pool);
@@ -114,6 +115,7 @@ impl Hands for LibvirtHands<'_> {
             live,
             definition,
             progress: progress.map(|(cur, end)| (cur, end.saturating_sub(cur))),
+            failed: None,
         })
     }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use manager::agent::MoveEnd;
+use manager::agent::{MoveEnd, Snapshot};
 use manager::wire::{ArrayTrouble, MoveOrder, MovingWindow};
 use tracing::{info, warn};
 use units::BytesPerSec;
@@ -21,6 +21,7 @@ use volume::{GuestLatency, Others, Pace};
 
 use crate::virsh::Refusal;
 use files::boot;
+pub(crate) use files::rename_durably;
 use intents::Intents;
 pub(crate) use intents::TEXT;
 
@@ -92,6 +93,8 @@ pub(crate) struct Sight {
     pub definition: Definition,
     /// Bytes copied and left, while there is a job.
     pub progress: Option<(u64, u64)>,
+    /// Why the copy does not go on by itself, where the hypervisor says so.
+    pub failed: Option<String>,
 }
 
 /// What a move yields to.
@@ -368,6 +371,7 @@ impl Moves {
                     live: Live::Unknown,
                     definition: Definition::Unknown,
                     progress: None,
+                    failed: None,
                 }),
             };
             let sight = match sight {
@@ -565,6 +569,16 @@ impl Moves {
     }
 }
 
+/// A snapshot with how moves stand.
+pub(crate) fn with_moves(mut snapshot: Snapshot, moves: &Moves) -> Snapshot {
+    for v in &mut snapshot.volumes {
+        v.moving = moves.window(&v.name);
+        v.last_move = moves.last(&v.name);
+    }
+    snapshot.troubles = moves.troubles();
+    snapshot
+}
+
 /// Begins a copy, and waits until its target is prepared: then it is known how much there is to copy.
 fn begin_prepared(intent: &Intent, hands: &mut dyn Hands) -> Result<(), Refusal> {
     hands.begin(intent)?;
@@ -627,10 +641,17 @@ impl Move {
         let intent = &self.intent;
         self.sure |= self.ordered.elapsed() >= SURE_AFTER;
         let exists = |path: &str| Path::new(path).symlink_metadata().is_ok();
-        let written = files::written(&intent.from).zip(files::written(&intent.to));
+        // It may have the name already that it is kept under.
+        let kept = intent.kept_as.as_ref().map(|path| Image {
+            at: vmhost::At::File(path.clone()),
+            format: intent.from.format.clone(),
+        });
+        let from = files::written(&intent.from).or_else(|| files::written(&kept?));
+        let written = from.zip(files::written(&intent.to));
         Seen {
             live: sight.live,
             definition: sight.definition,
+            failed: sight.failed,
             same_boot: intent.boot == boot,
             newer: written.map(|(from, to)| match from > to {
                 true => Newer::From,

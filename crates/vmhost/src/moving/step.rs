@@ -95,6 +95,8 @@ pub struct Seen {
     pub live: Live,
     /// What a start would read.
     pub definition: Definition,
+    /// Why the copy does not go on by itself, where the hypervisor says so.
+    pub failed: Option<String>,
     /// Whether the host is in the life in which the intent was last changed.
     pub same_boot: bool,
     /// Which image was written to last, by their files' times; none if that cannot be told. A write goes to the old image first while both get it,
@@ -234,6 +236,11 @@ impl Look<'_> {
         }
     }
 
+    /// For the hypervisor's reason, if it has one.
+    fn give_up_or(&self, otherwise: &str) -> Step {
+        give_up(self.seen.failed.as_deref().unwrap_or(otherwise))
+    }
+
     fn names(&self, image: &Image) -> bool {
         matches!(&self.seen.definition, Definition::Names(Some(i)) if i == image)
     }
@@ -243,13 +250,14 @@ impl Look<'_> {
             Guest::Mirrored { .. } => Step::Note(Phase::Copying),
             Guest::OnTo => Step::Note(Phase::Pivoted),
             _ if !self.seen.sure => Step::Wait,
-            _ => give_up("its copy did not begin"),
+            _ => self.give_up_or("its copy did not begin"),
         }
     }
 
     fn copying(&self) -> Step {
         match self.guest() {
             Guest::Mirrored { .. } if self.intent.cancel => give_up("given up"),
+            Guest::Mirrored { .. } if self.seen.failed.is_some() => self.give_up_or("it failed"),
             Guest::Mirrored { ready: true } => Step::Note(Phase::Blocking),
             Guest::Mirrored { ready: false } => Step::Wait,
             _ => self.without_pivot(),
@@ -260,6 +268,7 @@ impl Look<'_> {
         let ours = self.names(&self.intent.from) || self.names(&self.intent.to);
         match self.guest() {
             Guest::Mirrored { .. } if self.intent.cancel => give_up("given up"),
+            Guest::Mirrored { .. } if self.seen.failed.is_some() => self.give_up_or("it failed"),
             Guest::Mirrored { .. } if ours => Step::Define(Naming::Unsettled),
             Guest::Mirrored { .. } => Step::Note(Phase::Pivoting),
             _ => self.without_pivot(),
@@ -284,7 +293,7 @@ impl Look<'_> {
             Guest::Off => give_up("the domain ended before the pivot"),
             Guest::OnFromBusy => give_up("somebody else has begun a block job on the disk"),
             Guest::Elsewhere => give_up("the disk has another image than when it was ordered"),
-            Guest::OnFrom | Guest::Mirrored { .. } => give_up(
+            Guest::OnFrom | Guest::Mirrored { .. } => self.give_up_or(
                 "the copy ended before it was complete: the target failed or was full, or somebody gave it up",
             ),
         }
@@ -298,6 +307,9 @@ impl Look<'_> {
                 Step::Define(Naming::Unsettled)
             }
             Guest::Mirrored { ready: true } => Step::Pivot,
+            Guest::Mirrored { ready: false } if self.seen.failed.is_some() => {
+                self.give_up_or("it failed")
+            }
             Guest::Mirrored { ready: false } => Step::Wait,
             Guest::Off if self.names(to) => Step::Note(Phase::Pivoted),
             // Nobody starts it between this look and what follows from it.
@@ -311,7 +323,7 @@ impl Look<'_> {
             Guest::Off => Step::Note(Phase::Doubtful),
             // It runs on, and on the old image: there was no pivot.
             Guest::OnFrom | Guest::OnFromBusy if self.seen.same_boot => {
-                give_up("the copy ended before the pivot: the target failed or was full, or somebody gave it up")
+                self.give_up_or("the copy ended before the pivot: the target failed or was full, or somebody gave it up")
             }
             Guest::OnFrom | Guest::OnFromBusy => self.left_behind(
                 "the host went down in the middle of the pivot, and the domain was started from the old image: what it wrote after the pivot, if there was one, is in this file only",

@@ -120,6 +120,7 @@ impl Host {
             mirror,
         };
         Seen {
+            failed: None,
             live: match self.guest {
                 Guest::Off => Live::Off,
                 Guest::From => on(&intent.from, None),
