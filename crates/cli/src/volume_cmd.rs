@@ -1,19 +1,25 @@
 //! `terrace volume …`: the volumes of an array, served or not; `pin` and `history` are for a controller, and `create` asks one for a tier.
 
+use std::os::unix::fs::FileTypeExt;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::anyhow;
 use clap::{Args, Subcommand, ValueEnum};
 use datapath::desk::Ask;
 use datapath::stages::{measure, throttle};
 use model::NO_CLASS;
 use units::{Bytes, BytesPerSec, Iops};
 
-use crate::live::{ArrayArg, OutputArg, parse_iops, wrong_usage};
+use crate::live::{ArrayArg, OutputArg, absolute, parse_iops, wrong_usage};
 use crate::volume_listed::{ListedVolume, ListedVolumes};
 use crate::{
     check_cmd, export_cmd, heat_cmd, inject_cmd, live_table, move_cmd, place_cmd, reuse_cmd,
     volume_asked,
 };
+
+/// Where `terrace serve` lets guests connect unless it is told otherwise.
+const NBD_SOCKET: &str = "nbd.sock";
 
 /// `terrace volume …`: `pin` and `history` ask a controller, and `create` does for a tier; all others act on an array.
 #[derive(Debug, Subcommand)]
@@ -68,6 +74,17 @@ pub enum VolumeCommand {
     },
     /// Serve volumes over NBD until told to stop
     Export(export_cmd::Export),
+    /// Print a volume as a disk for libvirt: `virsh attach-device DOMAIN FILE`, or in a domain's definition
+    Xml {
+        #[command(flatten)]
+        which: Which,
+        /// The unix socket on which the volume is served; `nbd.sock` in the array's directory if left out
+        #[arg(long, value_name = "PATH")]
+        socket: Option<PathBuf>,
+        /// What the disk is called in the domain
+        #[arg(long, value_name = "NAME", default_value = "vdb")]
+        target: String,
+    },
     /// Move a volume to another tier while it is in use
     Move(move_cmd::Move),
     /// Give the move of a volume up; what was moved stays where it is
@@ -200,6 +217,11 @@ pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
         VolumeCommand::Heat(heat) => heat_cmd::run(&heat)?,
         VolumeCommand::Mrc(mrc) => reuse_cmd::run(&mrc)?,
         VolumeCommand::Export(export) => return export_cmd::run(export),
+        VolumeCommand::Xml {
+            which,
+            socket,
+            target,
+        } => print!("{}", xml(&which, socket, &target)?),
         VolumeCommand::Move(what) => return move_cmd::run(&what),
         VolumeCommand::Cancel { which } => return move_cmd::cancel(&which),
         VolumeCommand::Class { which, class, .. } => which.array.order(Ask::SetClass {
@@ -214,6 +236,31 @@ pub fn run(command: VolumeCommand) -> anyhow::Result<ExitCode> {
         VolumeCommand::Repair { array, output } => return check_cmd::repair(&array, &output),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A served volume as a disk of a domain.
+fn xml(which: &Which, socket: Option<PathBuf>, target: &str) -> anyhow::Result<String> {
+    let volume = ListedVolume::of(&which.array, &which.volume)?;
+    let socket = socket.unwrap_or_else(|| which.array.array.join(NBD_SOCKET));
+    let socket = absolute(&socket)?;
+    let is_one = std::fs::metadata(&socket).is_ok_and(|m| m.file_type().is_socket());
+    if !is_one {
+        return Err(anyhow!(
+            "{} is no socket: say by --socket where the volume is served",
+            socket.display()
+        ));
+    }
+    let Some(socket) = socket.to_str() else {
+        return Err(anyhow!("{} is not UTF-8, as XML is", socket.display()));
+    };
+    let image = vmhost::Image {
+        at: vmhost::At::Nbd {
+            socket: socket.into(),
+            export: volume.info.name,
+        },
+        format: "raw".into(),
+    };
+    Ok(vmhost::disk_of(&image, target))
 }
 
 fn set(set: Set) -> anyhow::Result<()> {

@@ -46,6 +46,25 @@ pub fn copy_target(image: &Image) -> String {
     )
 }
 
+/// The `<disk>` of an image for a domain's definition, without a cache of its own: the image is one behind a server that has one.
+pub fn disk_of(image: &Image, target: &str) -> String {
+    let (kind, source) = source(&image.at);
+    let bus = match target {
+        t if t.starts_with("vd") => "virtio",
+        t if t.starts_with("sd") => "scsi",
+        _ => "ide",
+    };
+    let (format, target) = (escaped(&image.format), escaped(target));
+    format!(
+        "<disk type='{kind}' device='disk'>
+  <driver name='qemu' type='{format}' cache='none' discard='unmap'/>
+  {source}
+  <target dev='{target}' bus='{bus}'/>
+</disk>
+"
+    )
+}
+
 /// A definition with another image for one of its disks; everything else in it stays as it is, byte by byte.
 ///
 /// # Errors
@@ -145,6 +164,8 @@ mod tests {
             let text = with_image(DEFINITION, "vda", &image).unwrap();
             prop_assert_eq!(Domain::of_xml(&text).unwrap().disks[0].image(|_| None), Some(image.clone()));
             prop_assert!(roxmltree::Document::parse(&copy_target(&image)).is_ok());
+            let domain = format!("<domain><name>a</name><uuid>u</uuid><devices>{}</devices></domain>", disk_of(&image, "sda"));
+            prop_assert_eq!(Domain::of_xml(&domain).unwrap().disks[0].image(|_| None), Some(image));
         }
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::live::{Bench, MIB, fill, verify};
+use crate::support::Site;
 
 #[test]
 fn from_nothing_to_a_moved_volume_and_back_to_nothing() {
@@ -578,4 +579,26 @@ fn limits_delays_and_recordings() {
         let p50 = injected["added"]["p50_us"].as_f64().unwrap();
         assert!((5000.0..9000.0).contains(&p50), "{injected:#}");
     });
+}
+
+#[test]
+fn a_served_volume_is_a_disk_for_libvirt() {
+    let mut site = Site::new(&[("db", 8)]);
+    let words = ["volume", "xml", "db", "--target", "vdc"];
+    let refused = site.run(&words);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success(), "{said}");
+    assert!(said.contains("say by --socket where"), "{said}");
+    site.serve(&[]);
+    let socket = site.socket();
+    let xml = site.ok(&[&words[..], &["--socket", socket.to_str().unwrap()]].concat());
+    let source = format!("<host transport='unix' socket='{}'/>", socket.display());
+    for part in [
+        "<disk type='network' device='disk'>",
+        "<source protocol='nbd' name='db'>",
+        &source,
+        "<target dev='vdc' bus='virtio'/>",
+    ] {
+        assert!(xml.contains(part), "{part}: {xml}");
+    }
 }

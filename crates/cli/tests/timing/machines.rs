@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use testkit::guest::Guest;
 
-use crate::support::kvm::{DiskOf, Kvm, PROGRAMS};
+use crate::support::kvm::{DiskOf, Kvm, PROGRAMS, said};
 
 const GUEST: Guest = Guest {
     requests_per_tick: 20,
@@ -155,6 +155,197 @@ fn a_disk_goes_round_the_tiers_while_its_guest_checks_it() {
     assert!(lost.is_empty(), "{lost:?}");
 }
 
+/// What is written down of moves.
+fn written(host: &Kvm) -> String {
+    let entries = fs::read_dir(host.path("state/libvirt-moves"));
+    let entries = entries.into_iter().flatten().filter_map(Result::ok);
+    let texts = entries.filter_map(|e| fs::read_to_string(e.path()).ok());
+    texts.collect()
+}
+
+/// A file system of a few MiB that is mounted while it lives.
+struct Small(String);
+
+impl Small {
+    fn on(host: &Kvm, dir: &str, size: &str) -> Self {
+        let path = host.path(dir).to_str().unwrap().to_owned();
+        let mount = ["-t", "tmpfs", "-o", size, "none", &path];
+        let mounted = Command::new("mount").args(mount).status();
+        assert!(mounted.unwrap().success());
+        host.give();
+        Self(path)
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn whatever_others_do_in_mid_move_the_guest_keeps_its_data() {
+    let _alone = crate::alone();
+    if !testkit::needs::programs(&PROGRAMS) {
+        return;
+    }
+    let mut host = Kvm::new();
+    let [here, there] = ["here", "there"].map(|name| host.make_dir(name));
+    let web = DiskOf {
+        file: "here/web.raw",
+        format: "raw",
+        driver: "",
+    };
+    host.define("web", &GUEST, &[web]);
+    let tiers = [
+        ("here", here.as_str(), None),
+        ("there", there.as_str(), None),
+    ];
+    configure(&host, "0.3MB/s", &tiers);
+    host.virsh(&["start", "web"]);
+    host.wait_for_writes("web", 20);
+    host.serve();
+    let begin = || {
+        pin(&host, "web:vda", "there");
+        host.wait_until("it is copied", || written(&host).contains("\"copying\""));
+        // Nothing is planned anew when this one ends.
+        pin(&host, "web:vda", "here");
+    };
+    let stays = |what: &str, why: &str| {
+        host.wait_until(&format!("{what}: the move is over"), || {
+            files(&host, "state/libvirt-moves") == ["lock"]
+        });
+        for inactive in [false, true] {
+            let image = host.image_of("web", "vda", inactive).unwrap();
+            assert_eq!(image, format!("{here}/web.raw"), "{what}");
+        }
+        assert_eq!(files(&host, "there"), [""; 0], "{what}");
+        host.wait_for_writes("web", 20);
+        host.wait_until(&format!("{what}: its job says {why:?}"), || {
+            said(host.terrace(&["job", "list"])).contains(why)
+        });
+    };
+    begin();
+    let jobs = said(host.terrace(&["job", "list", "-o", "json"]));
+    let jobs: serde_json::Value = serde_json::from_str(&jobs).unwrap();
+    let running = jobs["jobs"].as_array().unwrap().iter();
+    let running = running.max_by_key(|j| j["job"].as_u64()).unwrap();
+    let id = running["job"].to_string();
+    said(host.terrace(&["job", "cancel", &id]));
+    stays("cancelled", "cancelled");
+
+    begin();
+    host.virsh(&["blockjob", "web", "vda", "--abort"]);
+    stays("aborted by hand", "somebody gave it up");
+
+    begin();
+    host.virsh(&["destroy", "web"]);
+    host.virsh(&["start", "web"]);
+    stays("destroyed", "ended before");
+
+    // Another agent of the same directory does nothing.
+    let moves = host.path("state/libvirt-moves");
+    let socket = format!("unix:{}", host.path("state/controller.sock").display());
+    let mut other = host.command(&host.path("terrace"));
+    other.args(["agent", "--libvirt", "qemu:///session", "--host", "kvm2"]);
+    other.args(["--tier", &format!("here={here}"), "--moves"]);
+    let log = fs::File::create(host.path("other.log")).unwrap();
+    other
+        .arg(&moves)
+        .args(["--controller", &socket])
+        .stderr(log);
+    let mut other = other.spawn().unwrap();
+    host.wait_until("the other agent says why it does nothing", || {
+        let said = fs::read_to_string(host.path("other.log")).unwrap();
+        said.contains("another agent looks after the moves")
+    });
+    other.kill().unwrap();
+    other.wait().unwrap();
+
+    // Somebody else's copy: it is not ours, and stays as it is.
+    let copy = host.path("copy.raw");
+    let words = ["--transient-job", "--bandwidth", "100000", "--bytes"];
+    let copied = ["blockcopy", "web", "vda", copy.to_str().unwrap()];
+    host.virsh(&[&copied[..], &["--format", "raw"], &words].concat());
+    host.wait_until("the job is seen", || {
+        let why = said(host.terrace(&["why", "web:vda"]));
+        why.contains("a block job is under way on it that somebody else began")
+    });
+    let pinned = host.terrace(&["volume", "pin", "web:vda", "there"]);
+    let refused = String::from_utf8_lossy(&pinned.stderr).into_owned();
+    assert!(refused.contains("cannot be moved"), "{refused}");
+    host.virsh(&["blockjob", "web", "vda", "--abort"]);
+
+    // A guest that is reset moves on; a disk is not resized meanwhile.
+    host.wait_until("it can be pinned again", || {
+        let pinned = host.terrace(&["volume", "pin", "web:vda", "there"]);
+        pinned.status.success()
+    });
+    host.wait_until("it is copied", || written(&host).contains("\"copying\""));
+    host.virsh(&["reset", "web"]);
+    let larger = (GUEST.disk_bytes() * 2).to_string() + "B";
+    let resized = host.try_virsh(&["blockresize", "web", "vda", &larger]);
+    assert!(!resized.status.success(), "{resized:?}");
+    host.wait_until("it has moved", || {
+        [false, true].iter().all(|inactive| {
+            let image = host.image_of("web", "vda", *inactive);
+            image.as_deref() == Some(&format!("{there}/web.raw"))
+        })
+    });
+    host.wait_for_writes("web", 20);
+    let log = host.log("web").unwrap();
+    assert_eq!((log.boots(), log.errors()), (3, 0));
+    assert!(
+        log.lost_in(&host.bytes_of(&format!("{there}/web.raw"), "raw"))
+            .is_empty()
+    );
+}
+
+#[test]
+fn a_target_that_gets_full_ends_the_move_and_nothing_else() {
+    let _alone = crate::alone();
+    if !testkit::needs::programs(&[&PROGRAMS[..], &["mount"]].concat()) {
+        return;
+    }
+    let mut host = Kvm::new();
+    if !host.is_root() {
+        return testkit::needs::skipped("root"); // to mount a small file system
+    }
+    let [here, there] = ["here", "there"].map(|name| host.make_dir(name));
+    let _small = Small::on(&host, "there", "size=96m");
+    let web = DiskOf {
+        file: "here/web.raw",
+        format: "raw",
+        driver: "",
+    };
+    host.define("web", &GUEST, &[web]);
+    configure(
+        &host,
+        "0.3MB/s",
+        &[("here", &here, None), ("there", &there, None)],
+    );
+    host.virsh(&["start", "web"]);
+    host.wait_for_writes("web", 20);
+    host.serve();
+    pin(&host, "web:vda", "there");
+    host.wait_until("it is copied", || written(&host).contains("\"copying\""));
+    pin(&host, "web:vda", "here");
+    fs::write(host.path("there/other"), vec![1; 70 << 20]).unwrap();
+    host.wait_until("the move is over", || {
+        files(&host, "state/libvirt-moves") == ["lock"]
+    });
+    assert_eq!(files(&host, "there"), ["other"]);
+    host.wait_until("the job has failed", || {
+        let jobs = said(host.terrace(&["job", "list"]));
+        jobs.contains("are free on its target")
+    });
+    host.wait_for_writes("web", 20);
+    let log = host.log("web").unwrap();
+    assert_eq!((log.boots(), log.errors()), (1, 0));
+    let image = format!("{here}/web.raw");
+    assert!(log.lost_in(&host.bytes_of(&image, "raw")).is_empty());
+}
+
 /// A generator of numbers, by SplitMix64.
 struct Random(u64);
 
@@ -222,11 +413,8 @@ fn whatever_is_killed_no_domain_starts_from_a_stale_image() {
             true => &["\"blocking\"", "\"pivoting\"", "\"pivoted\""],
             false => &["\"begun\"", "\"copying\""],
         };
-        let intents = host.path("state/libvirt-moves");
         let phase = || {
-            let entries = fs::read_dir(&intents).into_iter().flatten();
-            let texts = entries.filter_map(|e| fs::read_to_string(e.ok()?.path()).ok());
-            let texts: String = texts.collect();
+            let texts = written(&host);
             let found = wanted.iter().find(|w| texts.contains(*w));
             found.map(ToString::to_string)
         };

@@ -52,6 +52,11 @@ impl Kvm {
         host
     }
 
+    /// Whether this test may do what only root may.
+    pub fn is_root(&self) -> bool {
+        self.user.is_some()
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }

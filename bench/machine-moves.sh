@@ -1,0 +1,9 @@
+#!/bin/sh
+# What a guest bears while its disk moves under libvirt: the longest time without an answer, with Terrace and with a plain `virsh blockcopy` at the
+# same speed, in pairs; and what a neighbour bears meanwhile, whose objective Terrace knows.
+# Usage: bench/machine-moves.sh [PAIRS [BYTES_PER_SECOND]]. Needs libvirt, QEMU (no KVM) and python3; takes about half a minute a pair.
+set -eu
+cd "$(dirname "$0")/.."
+cargo build --release -q -p cli
+cargo build --release -q -p testkit --example boot-sector
+exec python3 bench/machine-moves.py target/release/terrace target/release/examples/boot-sector "${1:-10}" "${2:-20000000}"
