@@ -1,9 +1,13 @@
 //! What `qemu-img` says of images.
 
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use vmhost::Image;
+
+/// An image, or the server of one, that is not understood by then is not.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a qcow2 image has that its copy would not have; the size of its clusters.
 ///
@@ -50,9 +54,24 @@ pub(crate) fn size_of_export(uri: &str) -> Result<u64, String> {
 fn qemu_img_info(words: &[&str]) -> Result<Value, String> {
     let mut command = Command::new("qemu-img");
     command.args(["info", "--output=json"]).args(words);
-    let output = command.stdin(Stdio::null()).output().map_err(|e| {
+    let said = |e: std::io::Error| {
         format!("qemu-img cannot be started, which says what an image has beside its data: {e}")
-    })?;
+    };
+    let pipes = command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = pipes.stderr(Stdio::piped()).spawn().map_err(said)?;
+    let until = Instant::now() + PATIENCE;
+    while child.try_wait().map_err(said)?.is_none() {
+        if Instant::now() > until {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(format!(
+                "qemu-img has not said within {} s what an image is",
+                PATIENCE.as_secs()
+            ));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let output = child.wait_with_output().map_err(said)?;
     if !output.status.success() {
         let why = String::from_utf8_lossy(&output.stderr);
         let why = why.lines().next().unwrap_or("it did not say why");

@@ -532,8 +532,8 @@ impl Moves {
                     "stale-image",
                     format!(
                         "the host went down in the middle of the pivot from {} to {}, and nobody can tell which of them has all that was acknowledged. The domain \
-                         cannot be started until you have looked at both and named the right one with `virsh edit`",
-                        intent.from.at, intent.to.at
+                         cannot be started until you have looked at both and named the right one, under libvirt with `virsh edit`{}",
+                        intent.from.at, intent.to.at, renamed(intent)
                     ),
                 ),
                 (Phase::Kept(kept), _) => {
@@ -577,6 +577,13 @@ pub(crate) fn with_moves(mut snapshot: Snapshot, moves: &Moves) -> Snapshot {
     }
     snapshot.troubles = moves.troubles();
     snapshot
+}
+
+/// Where the old image is, if it has the name already that it is kept under.
+fn renamed(intent: &Intent) -> String {
+    let kept = intent.kept_as.as_ref();
+    let kept = kept.filter(|path| Path::new(path).symlink_metadata().is_ok());
+    kept.map_or(String::new(), |path| format!("; the old one is at {path}"))
 }
 
 /// Begins a copy, and waits until its target is prepared: then it is known how much there is to copy.

@@ -86,7 +86,11 @@ impl Machines {
                     .or_insert(path);
             }
         }
-        self.links.retain(|name, link| found.get(name) == Some(&link.path));
+        // One whose socket was removed while it runs has not ended.
+        self.links.retain(|name, link| match found.get(name) {
+            Some(path) => *path == link.path,
+            None => link.life.is_some_and(Life::goes_on),
+        });
         for (name, path) in &found {
             self.links
                 .entry(name.clone())

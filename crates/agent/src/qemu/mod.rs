@@ -15,9 +15,10 @@ use manager::agent::{Deed, Snapshot, WantedExtents};
 use manager::wire::{ArrayPolicy, Bound, MoveOrder};
 use model::ClassObjective;
 use units::Nanos;
-use vmhost::{DomainStats, Inventory, Place, builds};
+use vmhost::{At, DomainStats, Inventory, Place, builds};
 
 use crate::host::Host;
+use crate::images;
 use crate::moves::{Around, Moves, Planned, with_moves};
 use crate::places::{self, Moving, PlacesOf, TierOf, check_room, target_in};
 use crate::yielding::Yielding;
@@ -229,6 +230,10 @@ impl QemuHost {
         }
         let to = target_in(&self.settings.tiers, place, &order.volume, &from)?;
         check_room(place, &to, capacity, physical)?;
+        if let At::Nbd { .. } = &to.at {
+            // QEMU stands still while it connects, so a server that does not answer must be found before.
+            images::size_of_export(&to.at.to_string())?;
+        }
         let qcow2 = from.format == "qcow2" && to.format == "qcow2";
         Ok(Planned {
             uuid: domain.uuid.clone(),

@@ -276,7 +276,7 @@ fn a_disk_of_plain_qemu_moves_while_its_guest_checks_it() {
     }
     // Percentiles are known.
     host.wait_until("its p99 is known", || {
-        let output = host.terrace(&["top", "-o", "json", "--once"]);
+        let output = host.terrace(&["top", "-n", "1", "-o", "json"]);
         let text = String::from_utf8(output.stdout).unwrap();
         let shown: Value = serde_json::from_str(&text).unwrap_or_default();
         p99_of(&shown).is_some_and(|us| us > 10.0)
@@ -342,7 +342,8 @@ fn a_move_of_plain_qemu_outlasts_kills() {
 fn p99_of(shown: &Value) -> Option<f64> {
     match shown {
         Value::Object(fields) => {
-            let own = fields.get("p99_us").and_then(Value::as_f64);
+            let own = fields.get("p99_us").and_then(Value::as_array);
+            let own = own.and_then(|windows| windows.iter().find_map(Value::as_f64));
             own.or_else(|| fields.values().find_map(p99_of))
         }
         Value::Array(list) => list.iter().find_map(p99_of),
