@@ -4,24 +4,22 @@ mod hands;
 mod order;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use manager::agent::{Deed, Snapshot, WantedExtents};
 use manager::wire::{ArrayPolicy, Bound};
-use model::{ClassObjective, NO_CLASS};
+use model::ClassObjective;
 use units::Nanos;
 use vmhost::{
-    At, Domain, DomainStats, Fixed, Guess, Inventory, Known, Listed, Place, Pool, builds,
+    Domain, DomainStats, Fixed, Guess, Inventory, Known, Listed, Place, Pool, builds,
     domain_stats, guessed, listed, quoted,
 };
 
 use crate::host::Host;
 use crate::kernel;
 use crate::moves::{Around, Moves, with_moves};
-use crate::places::{self, Moving, PlacesOf, TierOf};
+use crate::places::{self, Moving, TierOf};
 use crate::virsh::Virsh;
 use crate::yielding::Yielding;
 use hands::LibvirtHands;
