@@ -230,7 +230,12 @@ impl Look<'_> {
 ///
 /// # Errors
 /// Why it has no name there.
-pub(crate) fn target_in(tiers: &[TierOf], place: &Place, volume: &str, from: &Image) -> Result<Image, String> {
+pub(crate) fn target_in(
+    tiers: &[TierOf],
+    place: &Place,
+    volume: &str,
+    from: &Image,
+) -> Result<Image, String> {
     let tier = tiers.iter().find(|t| t.name == place.tier);
     let mut places = tier.into_iter().flat_map(|t| &t.places);
     let export = places.find_map(|p| match p {
@@ -298,9 +303,7 @@ pub(crate) fn check_room(
             "{} has {} bytes and the disk {capacity}: they must be the same",
             place.name, place.size
         )),
-        At::Nbd { .. } if place.used > 0 => {
-            Err(format!("{} is taken by another disk", place.name))
-        }
+        At::Nbd { .. } if place.used > 0 => Err(format!("{} is taken by another disk", place.name)),
         At::Nbd { .. } => Ok(()),
         At::File(_) => {
             let system = kernel::file_system(Path::new(&place.path))?;

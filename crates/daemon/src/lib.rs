@@ -267,9 +267,7 @@ fn host_of(words: &ManagerConfig, base: &Path) -> Result<Option<(String, HostOf)
         sockets: base.join(&qemu.sockets),
         tiers: tiers()?,
         classes: classes(&qemu.classes),
-        moving: qemu
-            .moves
-            .then(|| moving(QEMU_MOVES_DIR, qemu.keep_source)),
+        moving: qemu.moves.then(|| moving(QEMU_MOVES_DIR, qemu.keep_source)),
     };
     let key = "tiers.pools";
     settings

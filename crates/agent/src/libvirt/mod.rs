@@ -12,8 +12,8 @@ use manager::wire::{ArrayPolicy, Bound};
 use model::ClassObjective;
 use units::Nanos;
 use vmhost::{
-    Domain, DomainStats, Fixed, Guess, Inventory, Known, Listed, Place, Pool, builds,
-    domain_stats, guessed, listed, quoted,
+    Domain, DomainStats, Fixed, Guess, Inventory, Known, Listed, Place, Pool, builds, domain_stats,
+    guessed, listed, quoted,
 };
 
 use crate::host::Host;

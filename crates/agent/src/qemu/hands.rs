@@ -50,7 +50,11 @@ fn definition(intent: &Intent) -> Definition {
 
 /// Removes what nobody needs of a job that is over, once it is decided what became of the disk.
 fn tidy(link: &mut Link, machine: &Machine, intent: &Intent, names: &Names, live: &Live) {
-    let Live::On { image, mirror: None } = live else {
+    let Live::On {
+        image,
+        mirror: None,
+    } = live
+    else {
         return;
     };
     let gives_up = matches!(intent.phase, Phase::GivingUp { .. });

@@ -95,7 +95,10 @@ impl Plain {
         qemu.args(["-object", "throttle-group,id=limits"]);
         qemu.args(["-blockdev", &image.to_string(), "-blockdev"]);
         qemu.arg("driver=throttle,node-name=throttle,throttle-group=limits,file=image");
-        qemu.args(["-device", "virtio-blk-pci,id=vda,drive=throttle,write-cache=off"]);
+        qemu.args([
+            "-device",
+            "virtio-blk-pci,id=vda,drive=throttle,write-cache=off",
+        ]);
         for socket in ["sockets/web.qmp", "test.sock"] {
             let socket = format!("unix:{},server=on,wait=off", self.text(socket));
             qemu.args(["-qmp", &socket]);
@@ -212,9 +215,40 @@ impl Plain {
         let entries = fs::read_dir(self.path("state/qemu-moves"));
         let paths = entries.into_iter().flatten().map(|e| e.unwrap().path());
         let texts = paths.filter(|p| p.extension().is_some_and(|e| e == "json"));
-        texts
-            .filter_map(|p| fs::read_to_string(p).ok())
-            .collect()
+        texts.filter_map(|p| fs::read_to_string(p).ok()).collect()
+    }
+
+    /// Whether somebody looks after its moves, and none is on its way.
+    fn is_settled(&self) -> bool {
+        let on_its_way = [
+            "begun",
+            "copying",
+            "blocking",
+            "pivoting",
+            "pivoted",
+            "giving-up",
+        ];
+        let intents = self.intents();
+        let moves = on_its_way
+            .iter()
+            .any(|p| intents.contains(&format!("\"{p}\"")));
+        self.server.is_some() && !moves
+    }
+
+    /// The image of the machine, where there is one that has a name of its own.
+    fn only_image(&self) -> Option<String> {
+        let found = ["bulk", "fast"].map(|dir| {
+            let names = self.files(dir).into_iter();
+            names
+                .map(|n| self.text(&format!("{dir}/{n}")))
+                .collect::<Vec<_>>()
+        });
+        let named = found
+            .concat()
+            .into_iter()
+            .filter(|n| !n.contains(".moved-"));
+        let named: Vec<String> = named.collect();
+        (named.len() == 1).then(|| named[0].clone())
     }
 
     fn files(&self, dir: &str) -> Vec<String> {
@@ -296,7 +330,10 @@ fn a_disk_of_plain_qemu_moves_while_its_guest_checks_it() {
     assert_eq!((log.boots(), log.errors()), (1, 0));
     assert!(log.writes() > 100, "{} writes", log.writes());
     assert_eq!(host.lost(&host.text("fast/web.qcow2")), 0);
-    assert!(!host.start("bulk/web.raw", "raw"), "a start from the old path is no start");
+    assert!(
+        !host.start("bulk/web.raw", "raw"),
+        "a start from the old path is no start"
+    );
 }
 
 #[test]
@@ -305,7 +342,7 @@ fn a_move_of_plain_qemu_outlasts_kills() {
     if !testkit::needs::programs(&PROGRAMS) {
         return;
     }
-    let mut host = Plain::new("500kB/s");
+    let mut host = Plain::new("500KiB/s");
     assert!(host.start("bulk/web.raw", "raw"));
     host.wait_for_writes(20);
     host.serve();
@@ -335,6 +372,125 @@ fn a_move_of_plain_qemu_outlasts_kills() {
     assert_eq!([host.files("bulk"), host.files("fast")].concat().len(), 1);
     let log = host.log();
     assert_eq!((log.boots(), log.errors()), (2, 0));
+    assert_eq!(host.lost(&image), 0);
+}
+
+/// A generator of numbers, by SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % end
+    }
+}
+
+/// `TERRACE_SEEDS=0..100` runs a hundred of them.
+#[test]
+fn no_start_script_of_plain_qemu_starts_from_a_stale_image() {
+    let _alone = crate::alone();
+    if !testkit::needs::programs(&PROGRAMS) {
+        return;
+    }
+    let mut host = Plain::new("4MiB/s");
+    assert!(host.start("bulk/web.raw", "raw"));
+    host.wait_for_writes(20);
+    host.serve();
+    let (mut starts, mut refused, mut by_phase) = (0, 0, std::collections::BTreeMap::new());
+    testkit::seeds::run(0..3, |seed| {
+        let mut random = Random(seed);
+        let on = host.image().ok_or("it has no image")?;
+        let tier = match on.starts_with(&host.text("bulk")) {
+            true => "fast",
+            false => "bulk",
+        };
+        host.pin(tier);
+        let phases: &[&str] = match random.below(4) {
+            0 => &["begun", "copying"],
+            _ => &["blocking", "pivoting", "pivoted"],
+        };
+        let phase = |host: &Plain| {
+            let intents = host.intents();
+            let found = phases
+                .iter()
+                .find(|p| intents.contains(&format!("\"{p}\"")));
+            found.map(ToString::to_string)
+        };
+        let until = Instant::now() + PATIENCE;
+        let at = loop {
+            if let Some(at) = phase(&host) {
+                break at;
+            }
+            if Instant::now() > until {
+                return Err(format!("no move comes to {phases:?}"));
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        };
+        std::thread::sleep(Duration::from_micros(random.below(40_000)));
+        *by_phase.entry(at).or_insert(0) += 1;
+        let victims = 1 + random.below(3);
+        if victims & 1 != 0 {
+            end(&mut host.machine, "-9");
+        }
+        if victims & 2 != 0 {
+            end(&mut host.server, "-9");
+        }
+        // The script is run again and again, with the old path, until somebody has looked where the image is.
+        let before = host.log().writes();
+        let (until, mut tried) = (Instant::now() + PATIENCE, 0);
+        while host.log().writes() < before + 30 {
+            if Instant::now() > until {
+                return Err(format!("victims {victims}: it does not run again"));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            tried += 1;
+            if tried == 5 && host.server.is_none() {
+                host.serve();
+            }
+            if host.machine.is_some() {
+                continue;
+            }
+            let image = match host.is_settled() {
+                true => host.only_image().unwrap_or(on.clone()),
+                false => on.clone(),
+            };
+            if !Path::new(&image).exists() {
+                refused += 1;
+                continue;
+            }
+            let lost = host.lost(&image);
+            if lost > 0 {
+                return Err(format!(
+                    "victims {victims}: it would start from {image}, where {lost} writes are lost"
+                ));
+            }
+            let format = image.rsplit('.').next().unwrap_or_default();
+            match host.start(&image, format) {
+                true => starts += 1,
+                false => refused += 1,
+            }
+        }
+        if host.server.is_none() {
+            host.serve();
+        }
+        let below = host.text(tier) + "/";
+        host.wait_until("it has moved", || {
+            let there = host.image().is_some_and(|image| image.starts_with(&below));
+            there && host.files("state/qemu-moves") == ["lock"]
+        });
+        let left = [host.files("bulk"), host.files("fast")].concat();
+        match left.len() {
+            1 => Ok(()),
+            _ => Err(format!("files are left: {left:?}")),
+        }
+    });
+    eprintln!("{starts} starts, {refused} refused, killed when {by_phase:?}");
+    let image = host.image().unwrap();
+    end(&mut host.machine, "-9");
+    assert_eq!(host.log().errors(), 0);
     assert_eq!(host.lost(&image), 0);
 }
 

@@ -23,7 +23,8 @@ impl Aio {
     /// QEMU's word.
     pub fn name(self) -> &'static str {
         let mut all = Self::ALL.iter();
-        all.find(|(aio, ..)| *aio == self).map_or("threads", |a| a.1)
+        all.find(|(aio, ..)| *aio == self)
+            .map_or("threads", |a| a.1)
     }
 
     fn of_name(name: &str) -> Option<Self> {
@@ -57,7 +58,8 @@ impl Options {
             };
             let get = |key: &str| known.iter().find(|(k, _)| k == key).map(|(_, v)| &**v);
             let of_drive = !drive.is_empty() && pair[0].ends_with("drive");
-            let is_format = get("node-name") == Some(format) || of_drive && get("id") == Some(drive);
+            let is_format =
+                get("node-name") == Some(format) || of_drive && get("id") == Some(drive);
             let is_protocol = get("node-name") == Some(protocol);
             if is_format {
                 options.unmap = Some(get("discard").is_some_and(|d| matches!(d, "unmap" | "on")));

@@ -60,7 +60,9 @@ impl Histogram {
         }
         let bins = numbers("bins")?;
         if bins.len() != BOUNDS + 1 {
-            return Err(field.field("bins").fault("they are not one more than the bounds"));
+            return Err(field
+                .field("bins")
+                .fault("they are not one more than the bounds"));
         }
         let counted = buckets().into_iter().zip(bins);
         Ok(Self::Ours(counted.filter(|(_, n)| *n > 0).collect()))

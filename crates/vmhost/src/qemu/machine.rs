@@ -16,7 +16,12 @@ use crate::{
 /// Nodes that are looked through on the way down from a device, at most.
 const DEPTH_MAX: usize = 16;
 /// Filters of block jobs.
-const JOB_FILTERS: [&str; 4] = ["mirror_top", "commit_top", "copy-before-write", "backup-top"];
+const JOB_FILTERS: [&str; 4] = [
+    "mirror_top",
+    "commit_top",
+    "copy-before-write",
+    "backup-top",
+];
 /// The filter that limits a rate.
 const THROTTLE: &str = "throttle";
 /// What the name of a package has where a platform has built it.
@@ -161,7 +166,11 @@ impl Machine {
             let name = field.field("node-name").text()?;
             Ok::<_, HostError>((name.to_owned(), node(field)?))
         };
-        let nodes = root(3).items()?.iter().map(named).collect::<Result<_, _>>()?;
+        let nodes = root(3)
+            .items()?
+            .iter()
+            .map(named)
+            .collect::<Result<_, _>>()?;
         Ok(Self {
             nodes,
             drives,
@@ -181,7 +190,10 @@ impl Machine {
     }
 
     fn tree_of<'a>(&'a self, drive: &'a Drive) -> Option<Tree<'a>> {
-        let nodes = drive.chain.iter().map(|name| Some((&**name, self.nodes.get(name)?)));
+        let nodes = drive
+            .chain
+            .iter()
+            .map(|name| Some((&**name, self.nodes.get(name)?)));
         let nodes: Vec<(&str, &Node)> = nodes.collect::<Option<_>>()?;
         let is_job = |node: &Node| JOB_FILTERS.contains(&&*node.driver);
         let mut below = nodes.iter().filter(|(_, node)| !is_job(node)).peekable();
@@ -288,15 +300,23 @@ impl Machine {
         if package.contains(PROXMOX) {
             return Some("Proxmox owns its machine, and has to move it (`qm disk move`)".into());
         }
-        if matches!(&*self.status, "inmigrate" | "postmigrate" | "finish-migrate") {
-            return Some(format!("its machine goes to another host ({})", self.status));
+        if matches!(
+            &*self.status,
+            "inmigrate" | "postmigrate" | "finish-migrate"
+        ) {
+            return Some(format!(
+                "its machine goes to another host ({})",
+                self.status
+            ));
         }
         if drive.qdev.is_none() {
             return Some("no device of the guest has it".into());
         }
         let tree = self.tree_of(drive)?;
         if let Some(more) = tree.node.more {
-            return Some(format!("its image has {more}, which a new one would not have"));
+            return Some(format!(
+                "its image has {more}, which a new one would not have"
+            ));
         }
         (tree.node.file != tree.below.file)
             .then(|| "its image was opened with options that a new one would not have".into())
@@ -380,7 +400,10 @@ impl Machine {
 
     fn unused(&self, wanted: impl Fn(&str, &Node) -> bool) -> Vec<&str> {
         let used = |name: &String| self.drives.iter().any(|d| d.chain.contains(name));
-        let found = self.nodes.iter().filter(|(name, node)| wanted(name, node) && !used(name));
+        let found = self
+            .nodes
+            .iter()
+            .filter(|(name, node)| wanted(name, node) && !used(name));
         let mut found: Vec<_> = found.collect();
         found.sort_by_key(|(_, node)| node.is_protocol());
         found.into_iter().map(|(name, _)| &**name).collect()
@@ -425,8 +448,23 @@ impl Node {
     fn is_protocol(&self) -> bool {
         matches!(
             &*self.driver,
-            "file" | "nbd" | "host_device" | "host_cdrom" | "rbd" | "iscsi" | "nfs" | "ssh" | "https"
-                | "http" | "ftp" | "ftps" | "nvme" | "gluster" | "null-co" | "null-aio" | "vvfat"
+            "file"
+                | "nbd"
+                | "host_device"
+                | "host_cdrom"
+                | "rbd"
+                | "iscsi"
+                | "nfs"
+                | "ssh"
+                | "https"
+                | "http"
+                | "ftp"
+                | "ftps"
+                | "nvme"
+                | "gluster"
+                | "null-co"
+                | "null-aio"
+                | "vvfat"
         )
     }
 
@@ -467,14 +505,21 @@ fn node(field: &Field<'_>) -> Result<Node, HostError> {
     let number = |name: &str| image.field(name).maybe(Field::number);
     // A job's own bitmap has no name.
     let mut bitmap = data.field("bitmaps").has_items();
-    for of in field.field("dirty-bitmaps").maybe(Field::items)?.unwrap_or_default() {
+    for of in field
+        .field("dirty-bitmaps")
+        .maybe(Field::items)?
+        .unwrap_or_default()
+    {
         bitmap |= of.field("name").is_there();
     }
     let encrypted = field.field("encrypted").maybe(Field::flag)? == Some(true);
     let more = [
         (image.field("snapshots").has_items(), "internal snapshots"),
         (bitmap, "bitmaps"),
-        (data.field("data-file").is_there(), "its data in another file"),
+        (
+            data.field("data-file").is_there(),
+            "its data in another file",
+        ),
         (encrypted || data.field("encrypt").is_there(), "encryption"),
     ];
     Ok(Node {
@@ -487,7 +532,8 @@ fn node(field: &Field<'_>) -> Result<Node, HostError> {
         capacity: number("virtual-size")?,
         physical: number("actual-size")?,
         read_only: field.field("ro").flag()?,
-        backed: field.field("backing_file").is_there() || image.field("backing-filename").is_there(),
+        backed: field.field("backing_file").is_there()
+            || image.field("backing-filename").is_there(),
         more: more.into_iter().find_map(|(has, what)| has.then_some(what)),
     })
 }

@@ -111,7 +111,9 @@ fn a_machine_is_a_domain_with_the_same_disks() {
 fn latencies_are_counted_by_bucket() {
     let mut answers = answers();
     let list = answers[2].as_array_mut().unwrap();
-    let vda = list.iter_mut().find(|e| e["qdev"].to_string().contains("vda"));
+    let vda = list
+        .iter_mut()
+        .find(|e| e["qdev"].to_string().contains("vda"));
     let stats = &mut vda.unwrap()["stats"];
     let mut bins = vec![0; bounds().len() + 1];
     (bins[0], bins[3]) = (2, 5);
@@ -133,7 +135,10 @@ fn latencies_are_counted_by_bucket() {
         }
     }
     let why = Machine::of(&answers).unwrap_err().to_string();
-    assert!(why.starts_with("query-blockstats, return[") && why.contains("bins"), "{why}");
+    assert!(
+        why.starts_with("query-blockstats, return[") && why.contains("bins"),
+        "{why}"
+    );
 }
 
 #[test]
@@ -170,13 +175,28 @@ fn a_move_is_seen_as_it_is() {
         to: None,
         ready: false,
     });
-    assert_eq!((live, why), (Live::On { image: from, mirror: other }, None));
+    assert_eq!(
+        (live, why),
+        (
+            Live::On {
+                image: from,
+                mirror: other
+            },
+            None
+        )
+    );
     let machine = Machine::of(&answers).unwrap();
     assert!(machine.unused_on(&intent.from.at).is_empty());
     // The mirror has no drive above it.
     assert_eq!(machine.unused_of(&names).len(), 2);
     let missing = machine.live("vdz", &names);
-    assert_eq!(missing, Live::On { image: None, mirror: None });
+    assert_eq!(
+        missing,
+        Live::On {
+            image: None,
+            mirror: None
+        }
+    );
 }
 
 #[test]
@@ -190,15 +210,27 @@ fn orders_name_everything() {
     let [file, format] = add_nodes(&machine, &intent, &names, options).unwrap();
     assert_eq!(file["filename"], "/fast/a.qcow2");
     assert_eq!(file["cache"], json!({ "direct": true, "no-flush": false }));
-    assert_eq!((&file["aio"], &file["discard"]), (&json!("io_uring"), &json!("unmap")));
-    assert_eq!((&format["driver"], &format["file"]), (&json!("qcow2"), &file["node-name"]));
+    assert_eq!(
+        (&file["aio"], &file["discard"]),
+        (&json!("io_uring"), &json!("unmap"))
+    );
+    assert_eq!(
+        (&format["driver"], &format["file"]),
+        (&json!("qcow2"), &file["node-name"])
+    );
     assert!(file["node-name"].as_str().unwrap().len() <= 31);
     let order = mirror(&machine, &intent, &names, options).unwrap();
-    assert_eq!((&order["device"], order.get("replaces")), (&json!("a"), None));
+    assert_eq!(
+        (&order["device"], order.get("replaces")),
+        (&json!("a"), None)
+    );
     // Below a throttle.
     intent.target = "sda".into();
     let order = mirror(&machine, &intent, &names, options).unwrap();
-    assert_eq!((&order["device"], &order["replaces"]), (&json!("d-t"), &json!("d")));
+    assert_eq!(
+        (&order["device"], &order["replaces"]),
+        (&json!("d-t"), &json!("d"))
+    );
     assert_ne!(Names::of(&intent), names);
 }
 
@@ -206,7 +238,11 @@ fn orders_name_everything() {
 fn paths(value: &Value, at: Vec<String>, all: &mut Vec<Vec<String>>) {
     all.push(at.clone());
     let children: Vec<(String, &Value)> = match value {
-        Value::Array(list) => list.iter().enumerate().map(|(i, v)| (i.to_string(), v)).collect(),
+        Value::Array(list) => list
+            .iter()
+            .enumerate()
+            .map(|(i, v)| (i.to_string(), v))
+            .collect(),
         Value::Object(fields) => fields.iter().map(|(k, v)| (k.clone(), v)).collect(),
         _ => vec![],
     };
