@@ -472,9 +472,8 @@ impl Moves {
     fn note(&mut self, name: &str, phase: Phase) -> Result<(), String> {
         let m = self.moves.get_mut(name).expect("it was just looked at");
         let mut intent = m.intent.clone();
-        match &phase {
-            Phase::Pivoted => files::flush(&intent.to)?,
-            _ => {}
+        if phase == Phase::Pivoted {
+            files::flush(&intent.to)?;
         }
         intent.boot.clone_from(&self.boot);
         intent.phase = phase;

@@ -24,7 +24,8 @@ pub fn bounds() -> Vec<u64> {
 
 /// What a bound is times the one before it.
 fn step() -> f64 {
-    (BOUNDS_NS.1 as f64 / BOUNDS_NS.0 as f64).powf(1.0 / (BOUNDS - 1) as f64)
+    let all = BOUNDS_NS.1 as f64 / BOUNDS_NS.0 as f64;
+    libm::pow(all, 1.0 / (BOUNDS - 1) as f64)
 }
 
 /// The bucket for what QEMU counts below each bound, and above the last.
