@@ -324,3 +324,20 @@ impl Host for QemuHost {
         self.machines.give_back();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_pools_are_refused() {
+        let settings = |tier: &str| QemuSettings {
+            tiers: vec![tier.parse().unwrap()],
+            ..QemuSettings::default()
+        };
+        let fine = settings("fast=/a,nbd+unix:///x?socket=/s");
+        assert_eq!(fine.check(), Ok(()));
+        let why = settings("fast=/a,images").check().unwrap_err();
+        assert!(why.starts_with("tier fast: \"images\" is a name"), "{why}");
+    }
+}

@@ -214,3 +214,66 @@ fn command_line(pid: i32) -> Vec<String> {
         .map(|w| String::from_utf8_lossy(w).into_owned())
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    fn fault(path: &Path) -> Option<String> {
+        match Monitor::open(path).err()? {
+            Missing::Nobody => Some("nobody".into()),
+            Missing::Unknown(why) => Some(why),
+        }
+    }
+
+    #[test]
+    fn who_does_not_run_is_told_from_who_does_not_answer() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.qmp");
+        assert_eq!(fault(&path).unwrap(), "nobody");
+        let listener = UnixListener::bind(&path).unwrap();
+        // It has another client.
+        let why = fault(&path).unwrap();
+        assert!(why.contains("another one has this socket"), "{why}");
+        let speaks = std::thread::spawn(move || {
+            for (n, stream) in listener.incoming().enumerate().skip(1).take(2) {
+                let mut stream = stream.unwrap();
+                // The first has gone by then; one gets no greeting of QEMU's, and one gets nothing more than that.
+                match n {
+                    1 => stream.write_all(b"SSH-2.0\r\n").unwrap(),
+                    _ => stream
+                        .write_all(b"{\"QMP\": {\"version\": {\"qemu\": {\"major\": 7, \"minor\": 2, \"micro\": 22}}}}\r\n")
+                        .unwrap(),
+                }
+            }
+        });
+        let why = fault(&path).unwrap();
+        assert!(why.contains("no JSON"), "{why}");
+        let why = fault(&path).unwrap();
+        assert!(why.contains("broke off"), "{why}");
+        speaks.join().unwrap();
+        // Its listener is gone, and its file is there.
+        assert_eq!(fault(&path).unwrap(), "nobody");
+    }
+
+    #[test]
+    fn a_process_goes_on_until_it_has_ended() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let life = Life::of(child.id().cast_signed()).unwrap();
+        assert!(life.goes_on());
+        child.kill().unwrap();
+        let until = Instant::now() + PATIENCE;
+        // Not waited for yet.
+        while life.goes_on() {
+            assert!(Instant::now() < until);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        child.wait().unwrap();
+        assert!(!life.goes_on());
+    }
+}
