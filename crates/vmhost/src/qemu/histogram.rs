@@ -10,27 +10,22 @@ use crate::qemu::value::At;
 /// The first bound, and the last.
 pub const BOUNDS_NS: (u64, u64) = (20_000, 2_000_000_000);
 const BOUNDS: usize = 24;
+/// What a bound is times the one before it: the 23rd root of 100 000.
+const STEP: f64 = 1.6496480740980204;
 
 /// Bounds of our histograms, nanoseconds.
 pub fn bounds() -> Vec<u64> {
     let (first, last) = (BOUNDS_NS.0 as f64, BOUNDS_NS.1 as f64);
-    let ratio = step();
     let bound = |i: usize| match i + 1 {
         BOUNDS => last as u64,
-        _ => (first * ratio.powi(i as i32)).round() as u64,
+        _ => (first * STEP.powi(i as i32)).round() as u64,
     };
     (0..BOUNDS).map(bound).collect()
 }
 
-/// What a bound is times the one before it.
-fn step() -> f64 {
-    let all = BOUNDS_NS.1 as f64 / BOUNDS_NS.0 as f64;
-    libm::pow(all, 1.0 / (BOUNDS - 1) as f64)
-}
-
 /// The bucket for what QEMU counts below each bound, and above the last.
 fn buckets() -> Vec<u16> {
-    let half = step().sqrt();
+    let half = STEP.sqrt();
     let middles = bounds().into_iter().map(|bound| bound as f64 / half);
     let above = BOUNDS_NS.1 as f64 * half;
     let values = middles.chain([above]);
