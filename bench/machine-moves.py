@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 
-TERRACE, BOOT_SECTOR = (os.path.abspath(p) for p in sys.argv[1:3])
+TERRACE, BENCH = (os.path.abspath(p) for p in sys.argv[1:3])
 PAIRS, RATE = int(sys.argv[3]), int(sys.argv[4])
 BLOCKS = 16384  # 64 MiB
 URI = "qemu:///session"
@@ -63,7 +63,7 @@ class Host:
         return self.run(self.path("terrace"), *words)
 
     def guest(self, name, image, requests):
-        subprocess.run([BOOT_SECTOR, self.path(image), str(requests), str(BLOCKS)], check=True)
+        subprocess.run([BENCH, "boot-sector", self.path(image), str(requests), str(BLOCKS)], check=True)
         xml = f"""<domain type='qemu'><name>{name}</name><memory unit='MiB'>32</memory><vcpu>1</vcpu>
             <os><type arch='x86_64' machine='pc'>hvm</type></os><devices>
             <serial type='file'><source path='{self.path(name)}.log'/></serial>

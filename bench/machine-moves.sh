@@ -4,6 +4,6 @@
 # Usage: bench/machine-moves.sh [PAIRS [BYTES_PER_SECOND]]. Needs libvirt, QEMU (no KVM) and python3; takes about half a minute a pair.
 set -eu
 cd "$(dirname "$0")/.."
-cargo build --release -q -p cli
-cargo build --release -q -p testkit --example boot-sector
-exec python3 bench/machine-moves.py target/release/terrace target/release/examples/boot-sector "${1:-10}" "${2:-20000000}"
+terrace=$(bench/program.sh cli terrace)
+bench=$(bench/program.sh)
+exec python3 bench/machine-moves.py "$terrace" "$bench" "${1:-10}" "${2:-20000000}"

@@ -1,20 +1,40 @@
 //! What `qemu-img` says of images.
 
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use vmhost::Image;
 
-/// An image, or the server of one, that is not understood by then is not.
-const PATIENCE: Duration = Duration::from_secs(10);
+use crate::process::run;
+
+/// Whether an export has nothing in it, as far as its server tells.
+///
+/// # Errors
+/// It has something, or nobody can say.
+pub(crate) fn check_empty(uri: &str) -> Result<(), String> {
+    let said = qemu_img(&["map", "--output=json", "-f", "raw", uri])?;
+    let parts = said.as_array().ok_or("qemu-img map says no list")?;
+    match parts.iter().all(|p| p["zero"] == true) {
+        true => Ok(()),
+        false => Err(format!(
+            "{uri} is not empty; it is written over if its tier says `overwrite = true`"
+        )),
+    }
+}
 
 /// What a qcow2 image has that its copy would not have; the size of its clusters.
 ///
 /// # Errors
 /// What it has, or why nobody can say.
 pub(crate) fn check_qcow2(image: &Image) -> Result<Option<u64>, String> {
-    let said = qemu_img_info(&["-U", "-f", "qcow2", &image.at.to_string()])?;
+    let said = qemu_img(&[
+        "info",
+        "--output=json",
+        "-U",
+        "-f",
+        "qcow2",
+        &image.at.to_string(),
+    ])?;
     let data = &said["format-specific"]["data"];
     let lists = [
         ("internal snapshots", &said["snapshots"]),
@@ -46,36 +66,17 @@ pub(crate) fn check_qcow2(image: &Image) -> Result<Option<u64>, String> {
 /// # Errors
 /// Why nobody can say.
 pub(crate) fn size_of_export(uri: &str) -> Result<u64, String> {
-    let said = qemu_img_info(&["-f", "raw", uri])?;
+    let said = qemu_img(&["info", "--output=json", "-f", "raw", uri])?;
     let size = said["virtual-size"].as_u64();
     size.ok_or_else(|| format!("{uri}: qemu-img does not say its size"))
 }
 
-fn qemu_img_info(words: &[&str]) -> Result<Value, String> {
+fn qemu_img(words: &[&str]) -> Result<Value, String> {
     let mut command = Command::new("qemu-img");
-    command.args(["info", "--output=json"]).args(words);
-    let said = |e: std::io::Error| {
-        format!("qemu-img cannot be started, which says what an image has beside its data: {e}")
-    };
-    let pipes = command.stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut child = pipes.stderr(Stdio::piped()).spawn().map_err(said)?;
-    let until = Instant::now() + PATIENCE;
-    while child.try_wait().map_err(said)?.is_none() {
-        if Instant::now() > until {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(format!(
-                "qemu-img has not said within {} s what an image is",
-                PATIENCE.as_secs()
-            ));
-        }
-        std::thread::sleep(Duration::from_millis(5));
+    command.args(words).stdin(Stdio::null());
+    let said = run(command, "qemu-img")?;
+    if !said.success {
+        return Err(format!("qemu-img: {}", said.error("it did not say why")));
     }
-    let output = child.wait_with_output().map_err(said)?;
-    if !output.status.success() {
-        let why = String::from_utf8_lossy(&output.stderr);
-        let why = why.lines().next().unwrap_or("it did not say why");
-        return Err(format!("qemu-img: {why}"));
-    }
-    serde_json::from_slice(&output.stdout).map_err(|e| format!("qemu-img: {e}"))
+    serde_json::from_str(&said.out).map_err(|e| format!("qemu-img: {e}"))
 }

@@ -39,6 +39,17 @@ pub(crate) fn file_system(path: &Path) -> Result<FileSystem, String> {
     })
 }
 
+/// Whether two paths lead to one file.
+pub(crate) fn same_file(a: &Path, b: &Path) -> bool {
+    let id = |path: &Path| fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
+    id(a).is_some_and(|a| Some(a) == id(b))
+}
+
+/// Whether a path leads to its file without links.
+pub(crate) fn is_plain(path: &Path) -> bool {
+    fs::canonicalize(path).is_ok_and(|p| p == path)
+}
+
 /// A block device in the kernel's tree, such as `/sys/devices/…/nvme0n1/nvme0n1p2`; none of what is on no block device.
 fn in_tree(device: u64) -> Option<PathBuf> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));

@@ -18,6 +18,7 @@ mod kernel;
 mod libvirt;
 mod moves;
 mod places;
+mod process;
 mod qemu;
 mod virsh;
 mod yielding;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use model::NO_CLASS;
 use vmhost::{At, Image, Place};
 
+use crate::moves::LOOKS_FREE;
 use crate::{images, kernel};
 
 /// What must remain free beside an image, for its own metadata and everybody else's.
@@ -81,6 +82,8 @@ pub struct TierOf {
     pub places: Vec<PlacesOf>,
     /// The format that images get in its directories; none is as they are.
     pub format: Option<String>,
+    /// Whether what is in its exports may be written over.
+    pub overwrite: bool,
 }
 
 impl FromStr for TierOf {
@@ -99,6 +102,7 @@ impl FromStr for TierOf {
             name: name.into(),
             places: places.collect::<Result<_, _>>()?,
             format: None,
+            overwrite: false,
         })
     }
 }
@@ -156,7 +160,13 @@ impl Look<'_> {
                     PlacesOf::Directory(path) => (path.clone(), Ok(path.clone())),
                     PlacesOf::Pool(name) => (name.clone(), (self.path_of_pool)(name)),
                     PlacesOf::Export { socket, export } => {
-                        places.push(self.export(&tier.name, socket, export));
+                        let place = self.export(&tier.name, socket, export);
+                        match place.size {
+                            0 => {
+                                remarks.push(format!("{of} does not say its size: it is left out"))
+                            }
+                            _ => places.push(place),
+                        }
                         continue;
                     }
                 };
@@ -288,15 +298,16 @@ pub(crate) fn target_in(
     })
 }
 
-/// Whether an image can be made in a place.
+/// Whether an image can be made in a place, by a move of this rate.
 ///
 /// # Errors
 /// Why not.
 pub(crate) fn check_room(
+    tiers: &[TierOf],
     place: &Place,
     to: &Image,
-    capacity: u64,
-    physical: Option<u64>,
+    (capacity, physical): (u64, Option<u64>),
+    rate_bytes_per_s: u64,
 ) -> Result<(), String> {
     match &to.at {
         At::Nbd { .. } if place.size != capacity => Err(format!(
@@ -304,11 +315,18 @@ pub(crate) fn check_room(
             place.name, place.size
         )),
         At::Nbd { .. } if place.used > 0 => Err(format!("{} is taken by another disk", place.name)),
-        At::Nbd { .. } => Ok(()),
+        At::Nbd { .. } => {
+            let tier = tiers.iter().find(|t| t.name == place.tier);
+            match tier.is_some_and(|t| t.overwrite) {
+                true => Ok(()),
+                false => images::check_empty(&place.path),
+            }
+        }
         At::File(_) => {
             let system = kernel::file_system(Path::new(&place.path))?;
             let free = system.size.saturating_sub(system.used);
-            let needed = physical.unwrap_or(capacity).min(capacity) + SPARE;
+            let spare = SPARE.max(rate_bytes_per_s.saturating_mul(2 * LOOKS_FREE));
+            let needed = physical.unwrap_or(capacity).min(capacity) + spare;
             match free < needed {
                 true => Err(format!(
                     "{} has {free} bytes free, and {needed} are needed",

@@ -5,16 +5,11 @@
 //! something moves.
 
 use std::fs::File;
-use std::io::Read;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
 
-/// One that has not answered by then does not.
-const PATIENCE: Duration = Duration::from_secs(15);
-/// Most bytes of an answer: a host with a thousand domains has some megabytes.
-const ANSWER_MAX: u64 = 64 << 20;
+use crate::process::run;
+
 /// Stands between answers to the commands of one process; no text of libvirt's has it.
 const MARK: &str = "terrace-next-answer-5d1f";
 
@@ -28,20 +23,30 @@ pub(crate) struct Virsh {
 }
 
 impl Virsh {
-    /// Answers to commands, in order; that of one that fails is empty. Nothing is changed by any: the connection is for reading only.
+    /// Answers to commands, in order. Nothing is changed by any: the connection is for reading only.
     ///
     /// # Errors
     /// Why there is none: no program, no connection, no end.
-    pub(crate) fn ask(&self, commands: &[String]) -> Result<Vec<String>, String> {
+    pub(crate) fn ask(&self, commands: &[String]) -> Result<Vec<Answer>, String> {
         let mark = format!("; echo -- {MARK}; ");
         let mut command = self.command(&["-r"]);
-        command.arg("--").arg(commands.join(&mark));
-        let said = run(command)?;
-        let answers: Vec<String> = said.out.split(MARK).map(String::from).collect();
-        match answers.len() == commands.len() {
-            true => Ok(answers),
-            false => Err(said.error("virsh said less than was asked")),
+        // The last word is ours as well: without it the connection may have been lost in the middle.
+        let all = format!("{}; echo -- {MARK}", commands.join(&mark));
+        command.arg("--").arg(all);
+        let said = run(command, "virsh")?;
+        let mut texts: Vec<&str> = said.out.split(MARK).collect();
+        let rest = texts.pop().unwrap_or("");
+        if texts.len() != commands.len() || !rest.trim().is_empty() {
+            return Err(said.error("virsh said less than was asked"));
         }
+        // Which of the commands an error is of is not said.
+        let sure = said.success && said.errors.trim().is_empty();
+        let answers = texts.into_iter().map(|text| match text.trim() {
+            "" if sure => Answer::Empty,
+            "" => Answer::Failed(said.error("virsh said nothing")),
+            text => Answer::Text(text.into()),
+        });
+        Ok(answers.collect())
     }
 
     /// Carries out one command, which may change something; what it said.
@@ -54,10 +59,10 @@ impl Virsh {
         if let Some(lock) = self.lock.as_ref().and_then(|l| l.try_clone().ok()) {
             command.stdin(Stdio::from(lock)); // it reads nothing
         }
-        let said = run(command).map_err(Refusal::Silent)?;
+        let said = run(command, "virsh").map_err(Refusal::Silent)?;
         match said.success {
             true => Ok(said.out),
-            false => Err(Refusal::Said(said.error("virsh did not say why"))),
+            false => Err(refusal(said.error("virsh did not say why"))),
         }
     }
 
@@ -67,12 +72,57 @@ impl Virsh {
         if let Some(uri) = &self.uri {
             command.args(["-c", uri]);
         }
+        command.env("LC_ALL", "C").stdin(Stdio::null());
         command
-            .env("LC_ALL", "C")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        command
+    }
+}
+
+/// What a command said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// This, without blanks around it.
+    Text(String),
+    /// Nothing, and all went well.
+    Empty,
+    /// Nothing, and something went wrong: with this command, or with another one that was given with it.
+    Failed(String),
+}
+
+impl Answer {
+    /// The text, which may be empty.
+    ///
+    /// # Errors
+    /// Why nobody knows.
+    pub(crate) fn text(&self) -> Result<&str, String> {
+        match self {
+            Answer::Text(text) => Ok(text),
+            Answer::Empty => Ok(""),
+            Answer::Failed(why) => Err(why.clone()),
+        }
+    }
+
+    /// The text, if there is any.
+    pub(crate) fn some(&self) -> Option<&str> {
+        match self {
+            Answer::Text(text) => Some(text),
+            Answer::Empty | Answer::Failed(_) => None,
+        }
+    }
+}
+
+/// What libvirt did not say itself may be carried out yet.
+fn refusal(why: String) -> Refusal {
+    const LOST: [&str; 6] = [
+        "End of file",
+        "Disconnected",
+        "Cannot write data",
+        "Cannot recv data",
+        "connection",
+        "client socket is closed",
+    ];
+    match LOST.iter().any(|lost| why.contains(lost)) {
+        true => Refusal::Silent(why),
+        false => Refusal::Said(why),
     }
 }
 
@@ -92,74 +142,4 @@ impl Refusal {
             Refusal::Said(why) | Refusal::Silent(why) => why,
         }
     }
-}
-
-/// What a process said.
-struct Said {
-    out: String,
-    errors: String,
-    success: bool,
-}
-
-impl Said {
-    /// The first line of its errors.
-    fn error(&self, otherwise: &str) -> String {
-        let mut lines = self.errors.lines().filter(|l| !l.trim().is_empty());
-        let why = lines.next().unwrap_or(otherwise);
-        why.trim_start_matches("error: ").to_owned()
-    }
-}
-
-fn run(mut command: Command) -> Result<Said, String> {
-    let child = command.spawn().map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => {
-            "there is no program virsh: install libvirt's client".to_owned()
-        }
-        _ => format!("virsh cannot be started: {e}"),
-    })?;
-    read_all(child)
-}
-
-/// What it wrote on its output and its error output.
-fn read_all(mut child: Child) -> Result<Said, String> {
-    let (say, heard) = channel();
-    let pipes: [Option<Box<dyn Read + Send>>; 2] = [
-        child.stdout.take().map(|p| Box::new(p) as _),
-        child.stderr.take().map(|p| Box::new(p) as _),
-    ];
-    for (which, pipe) in pipes.into_iter().enumerate() {
-        let (pipe, say) = (pipe.expect("it is piped"), say.clone());
-        std::thread::spawn(move || {
-            let mut bytes = vec![];
-            let read = pipe.take(ANSWER_MAX + 1).read_to_end(&mut bytes);
-            let _ = say.send((which, read.map(|_| bytes)));
-        });
-    }
-    let mut texts = [String::new(), String::new()];
-    for _ in 0..2 {
-        let why = match heard.recv_timeout(PATIENCE) {
-            Ok((which, Ok(bytes))) if bytes.len() as u64 <= ANSWER_MAX => {
-                texts[which] = String::from_utf8_lossy(&bytes).into_owned();
-                continue;
-            }
-            Ok((_, Ok(_))) => format!("virsh said more than {ANSWER_MAX} bytes"),
-            Ok((_, Err(e))) => format!("virsh cannot be read: {e}"),
-            Err(RecvTimeoutError::Timeout) => {
-                format!("virsh has not answered for {} s", PATIENCE.as_secs())
-            }
-            Err(RecvTimeoutError::Disconnected) => "virsh cannot be read".into(),
-        };
-        let _ = child.kill();
-        let _ = child.wait();
-        return Err(why);
-    }
-    let ended = child
-        .wait()
-        .map_err(|e| format!("virsh cannot be waited for: {e}"))?;
-    let [out, errors] = texts;
-    Ok(Said {
-        out,
-        errors,
-        success: ended.success(),
-    })
 }

@@ -3,6 +3,7 @@
 //! `cargo run --release -p bench -- NAME [ARGUMENTS]`; without a name it lists them. Speeds are those of the machine and of the build's
 //! profile, which the first line on standard error names.
 
+mod boot_sector;
 mod cache_speed;
 mod control_cycle;
 mod cpu;
@@ -41,6 +42,11 @@ const WRONG: &str = "it needs other arguments";
 struct Bench(&'static str, &'static str, fn(&[String]) -> Done);
 
 const BENCHES: &[Bench] = &[
+    Bench(
+        "boot-sector",
+        "FILE REQUESTS_PER_TICK BLOCKS",
+        boot_sector::main,
+    ),
     Bench(
         "cache-speed",
         "generate FILE OBJECTS REFERENCES THETA | run FILE SHARE [NAME…]",

@@ -348,6 +348,7 @@ fn as_directories(tier: &Tier) -> TierOf {
         name: tier.name.clone(),
         places: places.collect(),
         format: None,
+        overwrite: false,
     }
 }
 

@@ -49,6 +49,9 @@ pub struct TierConfig {
     /// On a host of virtual machines: the format that images get in its directories, "raw" or "qcow2"; as they are if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<ImageFormat>,
+    /// On a host under libvirt: whether moves may write over what is in the tier's NBD exports; if not, only empty ones are targets.
+    #[serde(default)]
+    pub overwrite: bool,
     /// Number of devices; one if left out.
     pub devices: Option<u32>,
     /// Space of one device.

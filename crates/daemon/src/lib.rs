@@ -238,6 +238,7 @@ fn host_of(words: &ManagerConfig, base: &Path) -> Result<Option<(String, HostOf)
             name: t.name.clone(),
             places: places.map_err(|why| DaemonError::Config { key, why })?,
             format: t.format.map(|f| f.name().into()),
+            overwrite: t.overwrite,
         })
     };
     let tiers = || words.tiers.iter().map(tier).collect::<Result<_, _>>();

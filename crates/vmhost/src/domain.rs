@@ -20,6 +20,8 @@ pub struct Domain {
     pub platform: Option<Platform>,
     /// Its disks, in the order of the XML.
     pub disks: Vec<Disk>,
+    /// Files of images below those of its disks, and of copies of them that are under way.
+    pub below: Vec<String>,
 }
 
 /// What manages domains by itself, and does not expect anybody else to.
@@ -290,7 +292,11 @@ impl Domain {
         let devices = child(root, "devices");
         let disks = devices.into_iter().flat_map(|d| d.children());
         let disks = disks.filter(|d| d.has_tag_name("disk"));
+        let is_below = |n: &Node<'_, '_>| matches!(n.tag_name().name(), "backingStore" | "mirror");
+        let below = root.descendants().filter(is_below);
+        let below = below.filter_map(|n| Some(child(n, "source")?.attribute("file")?.to_owned()));
         Ok(Self {
+            below: below.collect(),
             disks: disks.map(|d| xml.disk(d)).collect::<Result<_, _>>()?,
             name,
             uuid,

@@ -37,13 +37,16 @@ pub fn qemu(bytes: &[u8]) {
             kept_as: None,
             rate_bytes_per_s: 1,
             boot: String::new(),
+            at_s: 0,
+            life: None,
+            left: None,
             made: None,
             held: false,
             cancel: false,
             phase: Phase::Begun,
         };
         let names = Names::of(&intent);
-        machine.live(target, &names);
+        machine.live(target, &names, None);
         add_nodes(&machine, &intent, &names, of(target));
         mirror(&machine, &intent, &names, of(target));
     }

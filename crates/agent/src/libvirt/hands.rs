@@ -11,10 +11,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use vmhost::moving::{Definition, Intent, Live};
-use vmhost::{Domain, Image, Pool, copy_target, quoted, with_image};
+use vmhost::{Disk, Domain, Image, Pool, copy_target, listed, quoted, with_image};
 
-use crate::moves::{Hands, Sight, TEXT};
-use crate::virsh::{Refusal, Virsh};
+use super::AT_ONCE;
+use crate::moves::{Hands, Rest, Sight, TEXT};
+use crate::virsh::{Answer, Refusal, Virsh};
 
 /// By `virsh`.
 pub(super) struct LibvirtHands<'a> {
@@ -34,12 +35,47 @@ impl LibvirtHands<'_> {
         self.virsh.order(words).map(|_| ()).map_err(Refusal::why)
     }
 
-    /// What libvirt calls the domain's state; nothing if it is gone.
-    fn state(&self, intent: &Intent) -> Result<String, String> {
-        let answers = self
-            .virsh
-            .ask(&[format!("domstate {}", quoted(&intent.uuid))])?;
-        Ok(answers[0].trim().into())
+    /// What libvirt calls the domain's state, with the reason; none if it does not run.
+    fn state(&self, intent: &Intent) -> Result<Option<String>, String> {
+        let answers = self.virsh.ask(&[
+            "list --all --uuid".into(),
+            format!("domstate --reason {}", quoted(&intent.uuid)),
+        ]);
+        let answers = answers?;
+        let gone = answers[0]
+            .some()
+            .is_some_and(|all| !names(all, &intent.uuid));
+        match answers[1].some() {
+            Some(state) if state.starts_with("shut off") || state.starts_with("crashed") => {
+                Ok(None)
+            }
+            Some(state) => Ok(Some(state.into())),
+            None if gone => Ok(None),
+            None => Err("libvirt does not say whether the domain runs".into()),
+        }
+    }
+
+    /// All domains, as they run and as they are defined.
+    pub(super) fn everybody(&self) -> Result<Vec<Domain>, String> {
+        let answers = self.virsh.ask(&["list --all --uuid --id --name".into()])?;
+        let all = listed(answers[0].text()?).map_err(|e| e.to_string())?;
+        let mut found = vec![];
+        for some in all.chunks(AT_ONCE) {
+            let ask: Vec<String> = some
+                .iter()
+                .flat_map(|l| {
+                    let uuid = quoted(&l.uuid);
+                    [
+                        format!("dumpxml {uuid}"),
+                        format!("dumpxml --inactive {uuid}"),
+                    ]
+                })
+                .collect();
+            for answer in self.virsh.ask(&ask)? {
+                found.push(Domain::of_xml(answer.text()?).map_err(|e| e.to_string())?);
+            }
+        }
+        Ok(found)
     }
 
     /// Has virsh read a text.
@@ -75,24 +111,32 @@ impl Hands for LibvirtHands<'_> {
             format!("dominfo {uuid}"),
             format!("dumpxml {uuid}"),
             format!("dumpxml --inactive {uuid}"),
+            format!("domstate {uuid}"),
             format!("blockjob {uuid} {} --raw --bytes", quoted(&intent.target)),
         ];
         let answers = self.virsh.ask(&ask)?;
-        let [all, info, live, inactive, job] = &answers[..] else {
+        let [all, info, live, inactive, state, job] = &answers[..] else {
             return Err("virsh said less than was asked".into());
         };
-        if !all.lines().any(|l| l.trim() == intent.uuid) {
-            return Ok(Sight {
-                live: Live::Off,
-                definition: Definition::None,
-                progress: None,
-                failed: None,
-            });
+        // A list of nothing may be one that was not answered.
+        let all = all.text()?;
+        let info = info.some();
+        if info.is_none() && !names(all, &intent.uuid) {
+            return match self.virsh.ask(&["list --all --uuid".into()])?[0].text()? {
+                again if names(again, &intent.uuid) => Err("its domain comes and goes".into()),
+                _ => Ok(Sight {
+                    live: Live::Off,
+                    definition: Definition::None,
+                    runs: false,
+                    progress: None,
+                    failed: None,
+                }),
+            };
         }
         let directory_of = |pool: &str| self.directory_of(pool);
-        let read = |text: &str| match text.trim() {
-            "" => None,
-            text => Some(Domain::of_xml(text).map_err(|e| e.to_string())),
+        let read = |answer: &Answer| {
+            let text = answer.some();
+            text.map(|text| Domain::of_xml(text).map_err(|e| e.to_string()))
         };
         let live = match read(live).transpose()? {
             None => Live::Unknown,
@@ -100,12 +144,15 @@ impl Hands for LibvirtHands<'_> {
             Some(domain) if domain.id.is_none() => Live::Off,
             Some(domain) => Live::of(&domain, &intent.target, directory_of),
         };
-        let persistent = info.lines().find_map(|l| l.strip_prefix("Persistent:"));
+        let mut lines = info.unwrap_or("").lines();
+        let persistent = lines.find_map(|l| l.strip_prefix("Persistent:"));
         let definition = match (persistent.map(str::trim), read(inactive).transpose()?) {
             (Some("yes"), Some(domain)) => Definition::of(&domain, intent, directory_of),
             (Some("no"), _) => Definition::None,
             _ => Definition::Unknown,
         };
+        let runs = state.some() == Some("running");
+        let job = job.some().unwrap_or("");
         let number = |key: &str| {
             let mut lines = job.lines().filter_map(|l| l.trim().strip_prefix(key));
             lines.next()?.parse::<u64>().ok()
@@ -114,6 +161,7 @@ impl Hands for LibvirtHands<'_> {
         Ok(Sight {
             live,
             definition,
+            runs,
             progress: progress.map(|(cur, end)| (cur, end.saturating_sub(cur))),
             failed: None,
         })
@@ -145,26 +193,47 @@ impl Hands for LibvirtHands<'_> {
         self.order(&["blockjob", uuid, target, "--bandwidth", &rate, "--bytes"])
     }
 
-    fn pause(&mut self, intent: &Intent) -> Result<bool, String> {
-        if self.state(intent)? != "running" {
-            return Ok(false);
+    fn pause(&mut self, intent: &Intent) -> Result<Rest, String> {
+        match self.state(intent)?.as_deref() {
+            None => Ok(Rest::Off),
+            Some(state) if state.starts_with("running") => {
+                self.order(&["suspend", &intent.uuid])?;
+                match self.state(intent)?.as_deref() {
+                    Some(state) if state.starts_with("paused") => Ok(Rest::Ours),
+                    None => Ok(Rest::Off),
+                    Some(state) => Err(format!("the domain was to pause, and is {state}")),
+                }
+            }
+            Some("paused (user)") if intent.held => Ok(Rest::Ours),
+            Some(state) if state.starts_with("paused") => Ok(Rest::Others),
+            Some(state) => Err(format!("the domain is {state}")),
         }
-        self.order(&["suspend", &intent.uuid]).map(|()| true)
     }
 
     fn resume(&mut self, intent: &Intent) -> Result<(), String> {
-        match self.state(intent)?.as_str() {
-            "paused" => self.order(&["resume", &intent.uuid]),
-            _ => Ok(()),
+        if self.state(intent)?.as_deref() != Some("paused (user)") {
+            return Ok(()); // it runs, is off, or rests for another reason
         }
+        self.order(&["resume", &intent.uuid])
+    }
+
+    fn user_of(&mut self, path: &str) -> Result<Option<String>, String> {
+        let all = self.everybody()?;
+        let names_it = |d: &&Domain| {
+            let at = |disk: &Disk| disk.source.at(|pool| self.directory_of(pool));
+            let mut images = d.disks.iter().filter_map(at);
+            images.any(|image| image.to_string() == path) || d.below.iter().any(|b| b == path)
+        };
+        Ok(all.iter().find(names_it).map(|d| d.name.clone()))
     }
 
     fn abort(&mut self, intent: &Intent) -> Result<(), String> {
         self.order(&["blockjob", &intent.uuid, &intent.target, "--abort"])
     }
 
-    fn pivot(&mut self, intent: &Intent) -> Result<(), String> {
-        self.order(&["blockjob", &intent.uuid, &intent.target, "--pivot"])
+    fn pivot(&mut self, intent: &Intent) -> Result<(), Refusal> {
+        let words = ["blockjob", &intent.uuid, &intent.target, "--pivot"];
+        self.virsh.order(&words).map(|_| ())
     }
 
     fn define(&mut self, intent: &Intent, seen: &Definition, image: &Image) -> Result<(), String> {
@@ -178,4 +247,9 @@ impl Hands for LibvirtHands<'_> {
         let define = |path: &str| self.virsh.order(&["define", path]).map(|_| ());
         self.with_text(&text, define).map_err(Refusal::why)
     }
+}
+
+/// Whether a list of UUIDs has one.
+fn names(list: &str, uuid: &str) -> bool {
+    list.lines().any(|l| l.trim() == uuid)
 }

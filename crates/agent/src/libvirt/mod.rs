@@ -175,7 +175,7 @@ impl LibvirtHost {
     fn say_what_is_bound(&mut self, snapshot: &mut Snapshot) {
         if self.version.is_none() {
             let answers = self.virsh.ask(&["version".into()]);
-            self.version = answers.ok().and_then(|a| builds::of_virsh(&a[0]));
+            self.version = answers.ok().and_then(|a| builds::of_virsh(a[0].some()?));
         }
         let build = match self.version {
             Some(build) => builds::check(build).err(),
@@ -233,10 +233,10 @@ impl LibvirtHost {
             ask.push("pool-list --name".into());
         }
         let answers = self.virsh.ask(&ask)?;
-        let listed = listed(&answers[0]).map_err(|e| e.to_string())?;
-        self.stats = domain_stats(&answers[1]).map_err(|e| e.to_string())?;
+        let listed = listed(answers[0].text()?).map_err(|e| e.to_string())?;
+        self.stats = domain_stats(answers[1].text()?).map_err(|e| e.to_string())?;
         if pools_due {
-            self.read_pools(&answers[2])?;
+            self.read_pools(answers[2].text()?)?;
             self.pools_at = Some(now);
         }
         let running: Vec<Listed> = listed.into_iter().filter(|l| l.id.is_some()).collect();
@@ -258,7 +258,7 @@ impl LibvirtHost {
                 .map(|l| format!("dumpxml {}", quoted(&l.uuid)))
                 .collect();
             for (l, xml) in some.iter().zip(self.virsh.ask(&ask)?) {
-                self.read_domain(l, &xml, now);
+                self.read_domain(l, xml.some().unwrap_or(""), now);
             }
         }
         Ok(())
@@ -301,9 +301,10 @@ impl LibvirtHost {
             return Ok(());
         }
         for (name, xml) in names.iter().zip(self.virsh.ask(&ask)?) {
-            match Pool::of_xml(xml.trim()) {
+            let xml = xml.some().unwrap_or("");
+            match Pool::of_xml(xml) {
                 Ok(pool) => self.pools.push(pool),
-                Err(_) if xml.trim().is_empty() => {} // it has gone
+                Err(_) if xml.is_empty() => {} // it has gone
                 Err(why) => self.remark(format!("pool {name} cannot be read: {why}")),
             }
         }

@@ -1,11 +1,14 @@
 //! An order to move a disk: whether it can be carried out as everything is, and where to.
 
-use manager::wire::MoveOrder;
-use vmhost::{Disk, Domain, Image, builds, listed, quoted};
+use std::path::Path;
 
+use manager::wire::MoveOrder;
+use vmhost::{At, Disk, Domain, Image, builds, quoted};
+
+use super::LibvirtHost;
 use super::hands::LibvirtHands;
-use super::{AT_ONCE, LibvirtHost};
 use crate::images::check_qcow2;
+use crate::kernel;
 use crate::moves::Planned;
 use crate::places::{check_room, target_in};
 
@@ -21,22 +24,24 @@ impl LibvirtHost {
                 order.volume
             ));
         };
-        let planned = self.plan(order)?;
+        let pools = self.pools.clone();
+        let virsh = self.virsh.clone();
+        let mut hands = LibvirtHands {
+            virsh: &virsh,
+            pools: &pools,
+            dir: moving.dir,
+        };
+        let planned = self.plan(&hands, order)?;
         let Some(moves) = &mut self.moves else {
             return Err("it was not looked at yet what is under way".into());
         };
         if moves.is_moving(&planned.uuid, &planned.target) {
             return Err("the disk is being moved already".into());
         }
-        let mut hands = LibvirtHands {
-            virsh: &self.virsh,
-            pools: &self.pools,
-            dir: moving.dir,
-        };
         moves.begin(&mut hands, order, planned)
     }
 
-    fn plan(&self, order: &MoveOrder) -> Result<Planned, String> {
+    fn plan(&self, hands: &LibvirtHands<'_>, order: &MoveOrder) -> Result<Planned, String> {
         if order.extents.is_some() {
             return Err("only whole disks are moved".into());
         }
@@ -58,9 +63,29 @@ impl LibvirtHost {
         let (capacity, physical) = inventory.sizes_of(&order.volume);
         let capacity = capacity.ok_or("the size of the disk is not known")?;
         let to = target_in(&self.settings.tiers, place, &order.volume, &from)?;
-        check_room(place, &to, capacity, physical)?;
+        if matches!(to.at, At::Nbd { .. }) && self.moves.as_ref().is_some_and(|m| m.knows(&to.at)) {
+            return Err(format!(
+                "{} is known to a move that is not forgotten yet",
+                place.name
+            ));
+        }
+        let sizes = (capacity, physical);
+        check_room(
+            &self.settings.tiers,
+            place,
+            &to,
+            sizes,
+            order.rate_bytes_per_s,
+        )?;
         self.check_build()?;
-        self.check_domain(domain, disk, &from)?;
+        if let Some(path) = from.at.file()
+            && !kernel::is_plain(Path::new(path))
+        {
+            return Err(format!(
+                "{path} is a link, or reached by one: name the file itself"
+            ));
+        }
+        self.check_domain(hands, domain, disk, (&from, &to))?;
         let cluster_bytes = match from.format.as_str() {
             "qcow2" => check_qcow2(&from)?,
             _ => None,
@@ -79,59 +104,74 @@ impl LibvirtHost {
     /// A build of QEMU that is known to damage what it mirrors, or that nobody knows, copies nothing for us.
     fn check_build(&self) -> Result<(), String> {
         let answers = self.virsh.ask(&["version".into()])?;
-        let version = builds::of_virsh(&answers[0])
+        let version = builds::of_virsh(answers[0].text()?)
             .ok_or("libvirt does not say which version of QEMU it runs")?;
         builds::check(version)
     }
 
-    /// What a new image would not have, and who else names the old one.
-    fn check_domain(&self, domain: &Domain, disk: &Disk, from: &Image) -> Result<(), String> {
+    /// What a new image would not have, and who else names the old one or the new one.
+    fn check_domain(
+        &self,
+        hands: &LibvirtHands<'_>,
+        domain: &Domain,
+        disk: &Disk,
+        (from, to): (&Image, &Image),
+    ) -> Result<(), String> {
         let uuid = quoted(&domain.uuid);
-        let answers = self.virsh.ask(&[
-            format!("snapshot-list --name {uuid}"),
-            format!("checkpoint-list --name {uuid}"),
-            format!("dominfo {uuid}"),
-            format!("dumpxml --inactive {uuid}"),
-            "list --all --uuid --id --name".into(),
-        ])?;
-        for (what, answer) in ["snapshots", "checkpoints"].iter().zip(&answers) {
-            if !answer.trim().is_empty() {
+        for what in ["snapshot", "checkpoint"] {
+            let ask = [format!("{what}-list --name {uuid}")];
+            let answer = self.virsh.ask(&ask)?;
+            let found = answer[0].text();
+            let found = found.map_err(|e| format!("whether it has {what}s is not known: {e}"))?;
+            if !found.is_empty() {
                 return Err(format!(
-                    "its domain has {what}, which a new image would not have"
+                    "its domain has {what}s, which a new image would not have"
                 ));
             }
         }
         let directory_of = |pool: &str| self.inventory(&[]).directory_of(pool);
-        let persistent = answers[2]
-            .lines()
-            .any(|l| l.strip_prefix("Persistent:").map(str::trim) == Some("yes"));
-        if persistent {
-            let definition = Domain::of_xml(answers[3].trim()).map_err(|e| e.to_string())?;
-            let of = definition.disks.iter().find(|d| d.target == disk.target);
-            if of.and_then(|d| d.image(directory_of)).as_ref() != Some(from) {
-                return Err("its domain's definition names another image than it uses".into());
-            }
-        }
-        let all = listed(&answers[4]).map_err(|e| e.to_string())?;
-        let others: Vec<_> = all.iter().filter(|l| l.uuid != domain.uuid).collect();
-        for some in others.chunks(AT_ONCE) {
-            let ask: Vec<String> = some
-                .iter()
-                .map(|l| format!("dumpxml {}", quoted(&l.uuid)))
-                .collect();
-            for (other, text) in some.iter().zip(self.virsh.ask(&ask)?) {
-                // One that has gone since names nothing; one that cannot be read may.
-                if text.trim().is_empty() {
+        let same = |a: &At, b: &At| match (a.file(), b.file()) {
+            (Some(a), Some(b)) => a == b || kernel::same_file(Path::new(a), Path::new(b)),
+            (None, None) => a.to_string() == b.to_string() || same_export(a, b),
+            _ => false,
+        };
+        for other in hands.everybody()? {
+            let own = other.uuid == domain.uuid;
+            for d in &other.disks {
+                let Some(at) = d.source.at(directory_of) else {
                     continue;
+                };
+                let itself = own && d.target == disk.target;
+                if itself && d.image(directory_of).as_ref() != Some(from) {
+                    return Err("its domain's definition names another image than it uses".into());
                 }
-                let other = Domain::of_xml(text.trim())
-                    .map_err(|e| format!("whether {} uses it too is not known: {e}", other.name))?;
-                let mut at = other.disks.iter().filter_map(|d| d.source.at(directory_of));
-                if at.any(|at| at == from.at) {
-                    return Err(format!("domain {} names its image too", other.name));
+                for (image, which) in [(from, "its image"), (to, "its target")] {
+                    let named = same(&at, &image.at);
+                    if named && !(itself && which == "its image") {
+                        return Err(format!("domain {} names {which} too", other.name));
+                    }
                 }
+            }
+            let paths = [from.at.file(), to.at.file()];
+            let mut below = other.below.iter();
+            if below.any(|b| paths.contains(&Some(b.as_str()))) {
+                return Err(format!("an image of domain {} is on top of it", other.name));
             }
         }
         Ok(())
+    }
+}
+
+/// Whether two exports are one, by whatever paths of the socket.
+fn same_export(a: &At, b: &At) -> bool {
+    match (a, b) {
+        (
+            At::Nbd { socket, export },
+            At::Nbd {
+                socket: other,
+                export: name,
+            },
+        ) => export == name && kernel::same_file(Path::new(socket), Path::new(other)),
+        _ => false,
     }
 }

@@ -1,24 +1,36 @@
 //! The files of images: which one it is, when it was written, and what is done to its name.
 
 use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use vmhost::Image;
 use vmhost::moving::{FileId, Intent};
 
 use super::intents::sync_directory;
+use crate::process::run;
 
-/// The kernel's name of the host's present life.
-///
-/// # Errors
-/// Why it cannot be read.
-pub(crate) fn boot() -> Result<String, String> {
-    const PATH: &str = "/proc/sys/kernel/random/boot_id";
-    let id = fs::read_to_string(PATH).map_err(|e| format!("{PATH}: {e}"))?;
-    Ok(id.trim().into())
+/// The kernel's name of the host's present life; none where it does not say.
+pub(crate) fn boot() -> Option<String> {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(id.trim().into())
+}
+
+/// Whether a file is at a path. One that cannot be looked at may be.
+pub(super) fn may_be_there(path: &str) -> bool {
+    let looked = fs::symlink_metadata(path);
+    !looked.is_err_and(|e| e.kind() == ErrorKind::NotFound)
+}
+
+/// Whether a file that was in a file system is gone from there, and not the file system.
+pub(super) fn is_gone(path: &str, file: Option<FileId>) -> bool {
+    let dir = Path::new(path).parent().and_then(|d| fs::metadata(d).ok());
+    let mounted = dir.is_some_and(|d| file.is_none_or(|f| f.device == d.dev()));
+    mounted && !may_be_there(path)
 }
 
 /// Which file is at a path.
@@ -58,24 +70,15 @@ pub(super) fn prepare(image: &Image, bytes: u64, cluster: Option<u64>) -> Result
     if let Some(cluster) = cluster {
         command.args(["-o", &format!("cluster_size={cluster}")]);
     }
-    let output = command.arg(path).arg(bytes.to_string()).output();
-    let output = output.map_err(|e| format!("qemu-img cannot be started: {e}"))?;
-    match output.status.success() {
+    command
+        .arg(path)
+        .arg(bytes.to_string())
+        .stdin(Stdio::null());
+    let said = run(command, "qemu-img")?;
+    match said.success {
         true => Ok(()),
-        false => {
-            let why = String::from_utf8_lossy(&output.stderr);
-            Err(format!(
-                "qemu-img: {}",
-                why.lines().next().unwrap_or("it did not say why")
-            ))
-        }
+        false => Err(format!("qemu-img: {}", said.error("it did not say why"))),
     }
-}
-
-/// When a file was written to last.
-pub(super) fn written(image: &Image) -> Option<(i64, i64)> {
-    let found = fs::metadata(image.at.file()?).ok()?;
-    Some((found.mtime(), found.mtime_nsec()))
 }
 
 /// Bytes that are free where an image is.
@@ -131,7 +134,13 @@ pub(super) fn rename(intent: &Intent) -> Result<(), String> {
 /// # Errors
 /// Why it has the old one, or may have it again after a power loss.
 pub(crate) fn rename_durably(from: &str, to: &str) -> Result<(), String> {
-    renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)
-        .map_err(|e| format!("{from} cannot be renamed to {to}: {e}"))?;
+    let renamed = match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // Network file systems know no such rename.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            fs::hard_link(from, to).and_then(|()| fs::remove_file(from))
+        }
+        other => other.map_err(Into::into),
+    };
+    renamed.map_err(|e| format!("{from} cannot be renamed to {to}: {e}"))?;
     directory_of(Path::new(from))
 }

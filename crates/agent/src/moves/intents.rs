@@ -51,7 +51,7 @@ impl Intents {
             let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
             if let Some(name) = name.strip_suffix(ENDING) {
                 found.push((name.to_owned(), read(&path)?));
-            } else if name.ends_with(NEW) || name.starts_with(TEXT) {
+            } else if is_ours(name) {
                 rest.push(path);
             }
         }
@@ -84,7 +84,7 @@ impl Intents {
     pub(crate) fn save(&self, name: &str, intent: &Intent) -> Result<(), String> {
         let text = serde_json::to_string_pretty(intent).map_err(|e| e.to_string())?;
         let path = self.file(name);
-        let new = self.dir.join(format!("{name}{NEW}"));
+        let new = self.dir.join(format!("{name}{ENDING}{NEW}"));
         let written = (|| {
             let mut file = File::create(&new)?;
             file.write_all(text.as_bytes())?;
@@ -110,6 +110,15 @@ impl Intents {
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.dir.join(format!("{name}{ENDING}"))
     }
+}
+
+/// Whether a file is one that an agent was writing when it was killed, and nobody else's.
+fn is_ours(name: &str) -> bool {
+    let number = |n: &str| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit());
+    let order = name.strip_prefix(TEXT).and_then(|n| n.strip_suffix(".xml"));
+    let order = order.and_then(|n| n.split_once('-'));
+    name.ends_with(&format!("{ENDING}{NEW}"))
+        || order.is_some_and(|(pid, n)| number(pid) && number(n))
 }
 
 fn read(path: &Path) -> Result<Intent, String> {
@@ -157,6 +166,9 @@ mod tests {
             to: image("/b"),
             unsettled: "/c".into(),
             kept_as: None,
+            at_s: 0,
+            life: None,
+            left: None,
             rate_bytes_per_s: 1,
             boot: "x".into(),
             made: None,
@@ -181,7 +193,18 @@ mod tests {
         intents.forget("a").unwrap();
         intents.forget("a").unwrap();
         drop(intents);
+        for name in [
+            "order-7-1.xml",
+            "a.move.json.new",
+            "order-db.qcow2",
+            "web.img.new",
+        ] {
+            fs::write(path.join(name), "").unwrap();
+        }
         assert!(Intents::open(&path).unwrap().1.is_empty());
+        let there = |name: &str| path.join(name).exists();
+        assert!(there("order-db.qcow2") && there("web.img.new"));
+        assert!(!there("order-7-1.xml") && !there("a.move.json.new"));
     }
 
     #[test]

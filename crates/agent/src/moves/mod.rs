@@ -13,10 +13,10 @@ use manager::agent::{MoveEnd, Snapshot};
 use manager::wire::{ArrayTrouble, MoveOrder, MovingWindow};
 use tracing::{info, warn};
 use units::BytesPerSec;
-use vmhost::Image;
 use vmhost::moving::{
-    Definition, INTENT_FORM, Intent, Live, Naming, Newer, Phase, Seen, Step, next,
+    Definition, Doubt, INTENT_FORM, Intent, Kept, Live, Naming, Phase, Seen, Step, next,
 };
+use vmhost::{At, Image};
 use volume::{GuestLatency, Others, Pace};
 
 use crate::virsh::Refusal;
@@ -31,8 +31,13 @@ const STEPS_MAX: usize = 12;
 const SURE_AFTER: Duration = Duration::from_secs(20);
 /// A guest is paused for one step of a move for so long at most, as far as that depends on us.
 const HELD_MAX: Duration = Duration::from_secs(2);
-/// Bytes that a copy leaves free on its target.
+/// Bytes that a copy leaves free on its target, or what it copies in so many seconds.
 const FREE_MIN: u64 = 32 << 20;
+pub(crate) const LOOKS_FREE: u64 = 4;
+/// An intent is recent for so long: until then nobody but its agent has had to do with a guest that is held.
+const RECENT_S: u64 = 300;
+/// A kept file that somebody uses is looked after again in so many seconds.
+const AGAIN_S: u64 = 3600;
 /// A rate that differs by less from the one that was set is not set.
 const RATE_STEP: f64 = 0.05;
 
@@ -56,11 +61,11 @@ pub(crate) trait Hands {
     /// Why that is as before.
     fn set_rate(&mut self, intent: &Intent, rate_bytes_per_s: u64) -> Result<(), String>;
 
-    /// Has the guest pause, so that it writes nothing; nothing is done if it does not run. Whether it paused.
+    /// Has the guest pause, so that it writes nothing.
     ///
     /// # Errors
     /// Why it goes on.
-    fn pause(&mut self, intent: &Intent) -> Result<bool, String>;
+    fn pause(&mut self, intent: &Intent) -> Result<Rest, String>;
 
     /// Has a guest that is paused go on; nothing is done if it is not.
     ///
@@ -78,17 +83,36 @@ pub(crate) trait Hands {
     ///
     /// # Errors
     /// Why it may not have.
-    fn pivot(&mut self, intent: &Intent) -> Result<(), String>;
+    fn pivot(&mut self, intent: &Intent) -> Result<(), Refusal>;
 
     /// Has the definition name something else, if it still is as it was seen.
     ///
     /// # Errors
     /// Why it may not.
     fn define(&mut self, intent: &Intent, seen: &Definition, image: &Image) -> Result<(), String>;
+
+    /// A domain that names a file, whether it runs or not.
+    ///
+    /// # Errors
+    /// Why nobody can say.
+    fn user_of(&mut self, path: &str) -> Result<Option<String>, String>;
+}
+
+/// Whether a guest rests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// It was paused by us.
+    Ours,
+    /// It was paused already, by somebody else or for an error.
+    Others,
+    /// It does not run.
+    Off,
 }
 
 /// A domain and the job on its disk.
 pub(crate) struct Sight {
+    /// Whether the guest runs, and is not paused.
+    pub runs: bool,
     pub live: Live,
     pub definition: Definition,
     /// Bytes copied and left, while there is a job.
@@ -116,6 +140,10 @@ struct Move {
     /// When an order that may yet be carried out was given; the start of the agent, for one that was found.
     ordered: Instant,
     sure: bool,
+    /// Whether a pivot was ordered and did not come to pass.
+    refused: bool,
+    /// When a pivot was ordered that was not answered.
+    unanswered: Option<Instant>,
     /// Why its next step could not be taken.
     stuck: Option<String>,
 }
@@ -124,7 +152,7 @@ struct Move {
 pub(crate) struct Moves {
     intents: Intents,
     keep: Duration,
-    boot: String,
+    boot: Option<String>,
     moves: BTreeMap<String, Move>,
     /// How the last move of a volume ended.
     ended: BTreeMap<String, MoveEnd>,
@@ -138,17 +166,28 @@ impl Moves {
     /// Another agent has it, or it cannot be read.
     pub(crate) fn open(dir: &Path, keep: Duration) -> Result<Self, String> {
         let (intents, found) = Intents::open(dir)?;
-        let moves = found
-            .into_iter()
-            .map(|(name, intent)| (name, Move::of(intent)));
+        // What rate was set last is not known.
+        let moves = found.into_iter().map(|(name, intent)| {
+            let found = Move {
+                rate: 0,
+                ..Move::of(intent)
+            };
+            (name, found)
+        });
         Ok(Self {
             moves: moves.collect(),
             intents,
             keep,
-            boot: boot()?,
+            boot: boot(),
             ended: BTreeMap::new(),
             guests: BTreeMap::new(),
         })
+    }
+
+    /// Whether a move that is not forgotten yet names an image's place.
+    pub(crate) fn knows(&self, at: &At) -> bool {
+        let mut moves = self.moves.values().map(|m| &m.intent);
+        moves.any(|i| i.to.at == *at || i.from.at == *at)
     }
 
     /// What processes with orders are to hold.
@@ -201,7 +240,7 @@ impl Moves {
         order: &MoveOrder,
         disk: Planned,
     ) -> Result<(), String> {
-        if disk.to.at.file().is_some_and(|p| Path::new(p).exists()) {
+        if disk.to.at.file().is_some_and(files::may_be_there) {
             return Err(format!("{} is there already", disk.to.at));
         }
         let name = self.name_of(&disk.uuid, &disk.target, order.job);
@@ -222,7 +261,10 @@ impl Moves {
             from: disk.from.clone(),
             to: disk.to.clone(),
             rate_bytes_per_s: order.rate_bytes_per_s.max(1),
-            boot: self.boot.clone(),
+            boot: self.boot.clone().unwrap_or_default(),
+            at_s: now_s(),
+            life: None,
+            left: None,
             made: None,
             held: false,
             cancel: false,
@@ -284,7 +326,7 @@ impl Moves {
     ) -> Result<T, String> {
         intent.held = true;
         self.intents.save(name, intent)?;
-        if !hands.pause(intent)? {
+        if hands.pause(intent)? != Rest::Ours {
             // It rests as it is, and not for us.
             intent.held = false;
             self.intents.save(name, intent)?;
@@ -345,8 +387,9 @@ impl Moves {
             }
             m.keep_pace(hands, around, now_ns);
             // A copy that fails by itself is like a cancel in mid-write, which QEMU does not bear.
-            if files::free(&m.intent.to).is_some_and(|free| free < FREE_MIN) {
-                let why = format!("less than {FREE_MIN} bytes are free on its target");
+            let least = FREE_MIN.max(m.rate.saturating_mul(LOOKS_FREE));
+            if files::free(&m.intent.to).is_some_and(|free| free < least) {
+                let why = format!("less than {least} bytes are free on its target");
                 let phase = Phase::GivingUp { why };
                 let mut intent = m.intent.clone();
                 intent.phase = phase;
@@ -372,6 +415,7 @@ impl Moves {
                     definition: Definition::Unknown,
                     progress: None,
                     failed: None,
+                    runs: false,
                 }),
             };
             let sight = match sight {
@@ -382,13 +426,18 @@ impl Moves {
             if let Some((copied, left)) = sight.progress {
                 (m.copied, m.left) = (m.copied.max(copied), left);
             }
-            let seen = m.seen(sight, &self.boot, self.keep);
+            let seen = m.seen(sight, self.boot.as_deref(), self.keep);
             let step = next(&m.intent, &seen);
             if stuck.is_err() && !matches!(step, Step::Note(_)) {
                 return stuck; // tried again at the next look
             }
             if step == Step::Wait {
-                return stuck;
+                let unknown = m.intent.moves()
+                    && (seen.live == Live::Unknown || seen.definition == Definition::Unknown);
+                return match unknown {
+                    true => stuck.and(Err("its hypervisor does not say how its domain is".into())),
+                    false => stuck,
+                };
             }
             info!(
                 volume = m.intent.volume,
@@ -412,7 +461,7 @@ impl Moves {
         let m = self.moves.get_mut(name).expect("it was just looked at");
         match step {
             Step::Wait => Ok(()),
-            Step::Note(phase) => self.note(name, phase),
+            Step::Note(phase) => self.note(name, seen, phase),
             Step::Release => {
                 hands.resume(&m.intent)?;
                 m.intent.held = false;
@@ -439,10 +488,10 @@ impl Moves {
                 m.intent = intent;
                 aborted.and_then(|done| done)
             }
-            Step::Pivot => hands.pivot(&m.intent),
+            Step::Pivot => self.pivot(name, hands, seen),
             Step::Define(naming) => {
                 let unsettled = || Image {
-                    at: vmhost::At::File(m.intent.unsettled.clone()),
+                    at: At::File(m.intent.unsettled.clone()),
                     format: m.intent.from.format.clone(),
                 };
                 let image = match naming {
@@ -452,10 +501,16 @@ impl Moves {
                 };
                 hands.define(&m.intent, &seen.definition, &image)
             }
-            Step::RemoveTarget => files::remove(&m.intent.to, m.intent.made),
+            Step::RemoveTarget => match hands.user_of(&m.intent.to.at.to_string())? {
+                None => files::remove(&m.intent.to, m.intent.made),
+                Some(user) => Err(format!("{} is used by domain {user}", m.intent.to.at)),
+            },
             Step::RenameSource => files::rename(&m.intent),
             Step::RemoveKept => match &m.intent.phase {
-                Phase::Kept(kept) => files::remove_path(Path::new(&kept.path)),
+                Phase::Kept(kept) => {
+                    let kept = kept.clone();
+                    self.remove_kept(name, hands, seen, kept)
+                }
                 _ => Ok(()),
             },
             Step::Forget(why) => {
@@ -469,13 +524,85 @@ impl Moves {
         }
     }
 
-    fn note(&mut self, name: &str, phase: Phase) -> Result<(), String> {
+    /// Goes over to the new image, while the guest is held: the intent says so already.
+    fn pivot(&mut self, name: &str, hands: &mut dyn Hands, seen: &Seen) -> Result<(), String> {
+        let m = self.moves.get_mut(name).expect("it was just looked at");
+        match hands.pause(&m.intent)? {
+            Rest::Ours => {}
+            Rest::Off => return Ok(()),
+            Rest::Others => return Err("its guest was paused by somebody else".into()),
+        }
+        let answer = match m.unanswered {
+            None => hands.pivot(&m.intent),
+            // It may come to pass yet.
+            Some(at) if at.elapsed() < SURE_AFTER => Ok(()),
+            Some(_) => Err(Refusal::Said("the pivot was not answered".into())),
+        };
+        let intent = m.intent.clone();
+        let there = |hands: &mut dyn Hands| {
+            let live = hands.look(&intent).map(|s| s.live);
+            matches!(live, Ok(Live::On { image: Some(i), .. }) if i == intent.to)
+        };
+        if let Err(refusal) = answer {
+            m.refused = matches!(refusal, Refusal::Said(_)) && !there(hands);
+            m.unanswered = m.unanswered.or(Some(Instant::now()));
+            if m.refused {
+                return Err(refusal.why());
+            }
+        }
+        if !until(|| there(hands)) {
+            m.unanswered = m.unanswered.or(Some(Instant::now()));
+            return Err("the domain does not go over to the new image".into());
+        }
+        self.note(name, seen, Phase::Pivoted)?;
+        let m = self.moves.get_mut(name).expect("it was just noted");
+        hands.resume(&m.intent)?;
+        m.intent.held = false;
+        self.intents.save(name, &m.intent)
+    }
+
+    /// Removes a file whose time is over, unless it is another one by now, or somebody uses it.
+    fn remove_kept(
+        &mut self,
+        name: &str,
+        hands: &mut dyn Hands,
+        seen: &Seen,
+        kept: Kept,
+    ) -> Result<(), String> {
+        let why = match hands.user_of(&kept.path)? {
+            Some(user) => format!("domain {user} names it"),
+            None if files::id(&kept.path) != kept.file => "it is another file by now".into(),
+            None => return files::remove_path(Path::new(&kept.path)),
+        };
+        let kept = Kept {
+            until_s: Some(seen.now_s.saturating_add(AGAIN_S)),
+            doubt: Some(Doubt {
+                what: format!("{why}, so it was not removed when its time was over"),
+                stale: false,
+            }),
+            ..kept
+        };
+        self.note(name, seen, Phase::Kept(kept))
+    }
+
+    fn note(&mut self, name: &str, seen: &Seen, phase: Phase) -> Result<(), String> {
         let m = self.moves.get_mut(name).expect("it was just looked at");
         let mut intent = m.intent.clone();
-        if phase == Phase::Pivoted {
-            files::flush(&intent.to)?;
+        match (&phase, &seen.live) {
+            (Phase::Pivoted, _) => {
+                files::flush(&intent.to)?;
+                // It may have the name already that it is kept under.
+                let names = [intent.from.at.file(), intent.kept_as.as_deref()];
+                intent.left = names.into_iter().flatten().find_map(files::id);
+            }
+            (Phase::Pivoting, Live::On { life, .. }) => {
+                (intent.held, intent.life) = (true, *life);
+                (m.refused, m.unanswered) = (false, None);
+            }
+            _ => {}
         }
-        intent.boot.clone_from(&self.boot);
+        intent.boot = self.boot.clone().unwrap_or_default();
+        intent.at_s = now_s();
         intent.phase = phase;
         self.intents.save(name, &intent)?;
         let moved = m.intent.moves();
@@ -544,6 +671,9 @@ impl Moves {
                     (kind, format!("{}: {}; remove it when you are sure", kept.path, doubt.what))
                 }
                 (Phase::Begun | Phase::Copying, None) | (_, None) => return None,
+                (_, Some(why)) if intent.held => {
+                    ("move-stuck", format!("its guest is paused, and cannot go on: {why}"))
+                }
                 (Phase::Blocking | Phase::Pivoting | Phase::Pivoted, Some(why)) => (
                     "stale-image",
                     format!(
@@ -596,12 +726,16 @@ fn begin_prepared(intent: &Intent, hands: &mut dyn Hands) -> Result<(), Refusal>
     Ok(())
 }
 
-/// Waits until something is so, for as long as a guest may be paused for it.
-fn until(mut is_so: impl FnMut() -> bool) {
+/// Waits until something is so, for as long as a guest may be paused for it; whether it is.
+fn until(mut is_so: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + HELD_MAX;
-    while !is_so() && Instant::now() < end {
+    while !is_so() {
+        if Instant::now() >= end {
+            return false;
+        }
         std::thread::sleep(Duration::from_millis(5));
     }
+    true
 }
 
 /// Requests of one look; more of the same say nothing new.
@@ -639,38 +773,33 @@ impl Move {
             left: 0,
             ordered: Instant::now(),
             sure: false,
+            refused: false,
+            unanswered: None,
             stuck: None,
         }
     }
 
-    fn seen(&mut self, sight: Sight, boot: &str, keep: Duration) -> Seen {
+    fn seen(&mut self, sight: Sight, boot: Option<&str>, keep: Duration) -> Seen {
         let intent = &self.intent;
         self.sure |= self.ordered.elapsed() >= SURE_AFTER;
-        let exists = |path: &str| Path::new(path).symlink_metadata().is_ok();
-        // It may have the name already that it is kept under.
-        let kept = intent.kept_as.as_ref().map(|path| Image {
-            at: vmhost::At::File(path.clone()),
-            format: intent.from.format.clone(),
-        });
-        let from = files::written(&intent.from).or_else(|| files::written(&kept?));
-        let written = from.zip(files::written(&intent.to));
+        let now_s = now_s();
+        let age_s = now_s.checked_sub(intent.at_s);
+        let same_boot = boot == Some(&*intent.boot);
         Seen {
             live: sight.live,
             definition: sight.definition,
             failed: sight.failed,
-            same_boot: intent.boot == boot,
-            newer: written.map(|(from, to)| match from > to {
-                true => Newer::From,
-                false => Newer::To,
-            }),
+            runs: sight.runs,
+            recent: same_boot && age_s.is_some_and(|age| age < RECENT_S),
+            refused: self.refused,
             target: intent.to.at.file().and_then(files::id),
-            source_there: intent.from.at.file().is_some_and(exists),
+            source_there: intent.from.at.file().is_some_and(files::may_be_there),
             kept_there: match &intent.phase {
-                Phase::Kept(kept) => exists(&kept.path),
+                Phase::Kept(kept) => !files::is_gone(&kept.path, kept.file),
                 _ => false,
             },
             sure: self.sure,
-            now_s: now_s(),
+            now_s,
             keep_s: keep.as_secs(),
         }
     }

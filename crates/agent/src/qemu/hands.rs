@@ -18,7 +18,7 @@ use vmhost::qemu::{Machine, Names, add_nodes, mirror};
 use vmhost::{At, Image};
 
 use super::machines::{Link, Machines, Reached};
-use crate::moves::{Hands, Sight, rename_durably};
+use crate::moves::{Hands, Rest, Sight, rename_durably};
 use crate::virsh::Refusal;
 
 /// A pivot takes some milliseconds.
@@ -53,6 +53,7 @@ fn tidy(link: &mut Link, machine: &Machine, intent: &Intent, names: &Names, live
     let Live::On {
         image,
         mirror: None,
+        ..
     } = live
     else {
         return;
@@ -142,17 +143,19 @@ impl Hands for QmpHands<'_> {
                 return Ok(Sight {
                     live: Live::Off,
                     definition,
+                    runs: false,
                     progress: None,
                     failed: None,
                 });
             }
             Reached::Unknown(why) => return Err(why),
         };
-        let live = machine.live(&intent.target, &names);
+        let live = machine.live(&intent.target, &names, link.life());
         tidy(link, &machine, intent, &names, &live);
         Ok(Sight {
             live,
             definition,
+            runs: machine.status == "running",
             progress: machine.progress(&names),
             failed: machine.failure(&names),
         })
@@ -169,13 +172,25 @@ impl Hands for QmpHands<'_> {
         done.map(|_| ()).map_err(Refusal::why)
     }
 
-    fn pause(&mut self, intent: &Intent) -> Result<bool, String> {
-        let (link, machine) = self.machine(intent)?;
-        if machine.status != "running" {
-            return Ok(false);
+    fn pause(&mut self, intent: &Intent) -> Result<Rest, String> {
+        let link = self.link(intent);
+        let status = |link: &mut Link| match link.look() {
+            Reached::On(machine) => Ok(Some(machine.status)),
+            Reached::Off => Ok(None),
+            Reached::Unknown(why) => Err(why),
+        };
+        match status(link)?.as_deref() {
+            None => return Ok(Rest::Off),
+            Some("running") => {}
+            Some("paused") if intent.held => return Ok(Rest::Ours),
+            Some(_) => return Ok(Rest::Others),
         }
-        let done = link.order("stop", json!({}));
-        done.map(|_| true).map_err(Refusal::why)
+        link.order("stop", json!({})).map_err(Refusal::why)?;
+        match status(link)?.as_deref() {
+            None => Ok(Rest::Off),
+            Some("paused") => Ok(Rest::Ours),
+            Some(status) => Err(format!("the machine was to pause, and is {status}")),
+        }
     }
 
     fn resume(&mut self, intent: &Intent) -> Result<(), String> {
@@ -200,27 +215,41 @@ impl Hands for QmpHands<'_> {
         done.map(|_| ()).map_err(Refusal::why)
     }
 
-    fn pivot(&mut self, intent: &Intent) -> Result<(), String> {
+    fn pivot(&mut self, intent: &Intent) -> Result<(), Refusal> {
         let names = Names::of(intent);
-        let (link, machine) = self.machine(intent)?;
+        let (link, machine) = self.machine(intent).map_err(Refusal::Said)?;
         if !machine.is_ready(&names) {
-            return Err("the copy is not ready any more".into());
+            return Err(Refusal::Said("the copy is not ready any more".into()));
         }
-        let done = link.order("job-complete", json!({ "id": names.job() }));
-        done.map_err(Refusal::why)?;
+        link.order("job-complete", json!({ "id": names.job() }))?;
         let until = Instant::now() + PIVOT_MAX;
         while Instant::now() < until {
             match link.look() {
                 Reached::On(machine) if machine.is_concluded(&names) => {
-                    return machine.failure(&names).map_or(Ok(()), Err);
+                    return match machine.failure(&names) {
+                        None => Ok(()),
+                        Some(why) => Err(Refusal::Said(why)),
+                    };
                 }
                 Reached::On(_) => {}
-                Reached::Off => return Err("QEMU has ended".into()),
-                Reached::Unknown(why) => return Err(why),
+                Reached::Off => return Err(Refusal::Silent("QEMU has ended".into())),
+                Reached::Unknown(why) => return Err(Refusal::Silent(why)),
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        Err("QEMU does not come to an end with its pivot".into())
+        let why = "QEMU does not come to an end with its pivot".into();
+        Err(Refusal::Silent(why))
+    }
+
+    fn user_of(&mut self, path: &str) -> Result<Option<String>, String> {
+        for name in self.machines.find()? {
+            match self.machines.link(&name).look() {
+                Reached::On(machine) if machine.uses(path) => return Ok(Some(name)),
+                Reached::On(_) | Reached::Off => {}
+                Reached::Unknown(why) => return Err(why),
+            }
+        }
+        Ok(None)
     }
 
     fn define(&mut self, intent: &Intent, _: &Definition, image: &Image) -> Result<(), String> {

@@ -210,6 +210,12 @@ impl Link {
         })
     }
 
+    /// A number of its process; none where it cannot be seen from here.
+    pub(super) fn life(&self) -> Option<u32> {
+        let monitor = self.monitor.as_ref();
+        monitor.and_then(|m| m.life).map(Life::number)
+    }
+
     /// Whose files QEMU's are, if a session is there.
     pub(super) fn owner(&self) -> Option<(u32, u32)> {
         self.monitor.as_ref().map(|m| m.owner)

@@ -8,7 +8,7 @@ mod machines;
 mod monitor;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use manager::agent::{Deed, Snapshot, WantedExtents};
@@ -19,6 +19,7 @@ use vmhost::{At, DomainStats, Inventory, Place, builds};
 
 use crate::host::Host;
 use crate::images;
+use crate::kernel;
 use crate::moves::{Around, Moves, Planned, with_moves};
 use crate::places::{self, Moving, PlacesOf, TierOf, check_room, target_in};
 use crate::yielding::Yielding;
@@ -229,10 +230,24 @@ impl QemuHost {
             return Err(format!("machine {} has its image too", other.name));
         }
         let to = target_in(&self.settings.tiers, place, &order.volume, &from)?;
-        check_room(place, &to, capacity, physical)?;
         if let At::Nbd { .. } = &to.at {
+            if self.moves.as_ref().is_some_and(|m| m.knows(&to.at)) {
+                return Err(format!(
+                    "{} is known to a move that is not forgotten yet",
+                    place.name
+                ));
+            }
             // QEMU stands still while it connects, so a server that does not answer must be found before.
             images::size_of_export(&to.at.to_string())?;
+        }
+        let (sizes, rate) = ((capacity, physical), order.rate_bytes_per_s);
+        check_room(&self.settings.tiers, place, &to, sizes, rate)?;
+        if let Some(path) = from.at.file()
+            && !kernel::is_plain(Path::new(path))
+        {
+            return Err(format!(
+                "{path} is a link, or reached by one: name the file itself"
+            ));
         }
         let qcow2 = from.format == "qcow2" && to.format == "qcow2";
         Ok(Planned {

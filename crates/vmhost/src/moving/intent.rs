@@ -45,8 +45,14 @@ pub struct Intent {
     pub kept_as: Option<String>,
     /// How fast it may copy, at most.
     pub rate_bytes_per_s: u64,
-    /// The host's life in which it pivots: the kernel's name of its boot.
+    /// The host's life in which this was written: the kernel's name of its boot.
     pub boot: String,
+    /// When this was written, in seconds of the wall clock.
+    pub at_s: u64,
+    /// Which start of the domain is to pivot, from when a pivot may have been ordered.
+    pub life: Option<u32>,
+    /// The old image's file.
+    pub left: Option<FileId>,
     /// The target's file, once it is known to be of this move.
     pub made: Option<FileId>,
     /// Whether the guest is paused for it, or is about to be.
@@ -67,11 +73,11 @@ pub enum Phase {
     Copying,
     /// Both images have all that was acknowledged; the definition is about to name neither. No pivot was ordered: `from` counts.
     Blocking,
-    /// The definition names neither image, and the pivot was ordered, perhaps. While the host lives the image that was written to last has all
-    /// that was acknowledged.
+    /// The definition names neither image, the guest is held, and the pivot was ordered, perhaps: as long as nobody lets the guest go on, both have all
+    /// that was acknowledged, and `from` has all that was flushed.
     Pivoting,
-    /// Nobody can tell which image has all that was acknowledged: the host went down in the middle of the pivot, and `to` may lack what was
-    /// flushed to `from`, or `from` what came after the pivot.
+    /// Nobody can tell which image has all that was acknowledged: the domain ended in the middle of the pivot, and it is not known how long before, so
+    /// that somebody may have let it go on.
     Doubtful,
     /// `to` counts; the definition and the old image's name are about to say so.
     Pivoted,
@@ -90,6 +96,8 @@ pub enum Phase {
 pub struct Kept {
     /// Its path.
     pub path: String,
+    /// Which file that was.
+    pub file: Option<FileId>,
     /// When it is removed, in seconds of the wall clock; none is never, by itself.
     pub until_s: Option<u64>,
     /// What the operator has to know of it; none of an old image that is kept for a while.

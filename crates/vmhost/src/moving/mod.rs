@@ -4,4 +4,4 @@ mod intent;
 mod step;
 
 pub use intent::{Doubt, FileId, INTENT_FORM, Intent, Kept, Phase};
-pub use step::{Definition, Live, Naming, Newer, Seen, Step, next};
+pub use step::{Definition, Live, Naming, Seen, Step, next};

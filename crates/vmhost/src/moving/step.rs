@@ -2,18 +2,20 @@
 //!
 //! ```text
 //!  Begun ─▶ Copying ─▶ Blocking ─▶ Pivoting ─▶ Pivoted ─▶ Kept ─▶ forgotten
-//!    │         │           │        │  │ the host went down
+//!    │         │           │        │  │ nobody knows for how long it did
 //!    └─────────┴─────┬─────┴────────┘  ▼
 //!                GivingUp ─▶ forgotten Doubtful ─▶ Pivoted, or Kept
+//!                              ▲▼ guest
+//!           runs               │ paused from before the pivot until Pivoted is durable
 //! ```
 //!
-//! The worst that can happen to a moved disk is a domain that starts from the image that it has left. Between QEMU's pivot and the moment at which
-//! libvirt has saved the new definition there is such a gap, and anything may be killed in it. So the *definition* (the persistent one, which a
-//! start reads) names a path that no file has before the pivot is ordered, and gets the new image only after the running domain was seen on
-//! it: in between a start fails, and says where to look.
+//! The worst that can happen to a moved disk is a domain that starts from an image that lacks what its guest was told is written. Up to the pivot
+//! that is the new one: what the guest flushes is flushed to the old image only, and tables of a qcow2 target may be in QEMU's memory. From the
+//! pivot on it is the old one. So the guest is *paused* before the pivot is ordered, and goes on when [`Phase::Pivoted`] is durable: in between nothing is
+//! acknowledged, so until then the old image has everything, and from then on the new one, which QEMU's pivot has flushed. And the *definition*
+//! (the persistent one, which a start reads) names a path that no file has in between, so that a start fails and says where to look.
 //!
-//! When QEMU is gone in that gap the images' times say which one counts: a mirrored write goes to the old image first, and after the pivot, or
-//! after a copy that broke off, only one of them is written to. After a power loss times say nothing, and only a person can.
+//! Only somebody who lets the guest go on meanwhile, beside an agent that is dead for long, makes a doubt: then a person has to look.
 //!
 //! A step is taken only on what was just seen, and every step may be taken twice. There is no memory but the intent: an agent that was
 //! killed anywhere goes on with the same function.
@@ -28,12 +30,14 @@ pub enum Live {
     Unknown,
     /// It does not run.
     Off,
-    /// It runs.
+    /// It runs, or is paused.
     On {
         /// The disk's image; none if it has no such disk.
         image: Option<Image>,
         /// The block job on it.
         mirror: Option<Mirror>,
+        /// Another number for each time that it is started.
+        life: Option<u32>,
     },
 }
 
@@ -64,6 +68,7 @@ impl Live {
             image => Live::On {
                 image: image.flatten(),
                 mirror: disk.and_then(|d| d.mirror.clone()),
+                life: domain.id,
             },
         }
     }
@@ -97,16 +102,17 @@ pub struct Seen {
     pub definition: Definition,
     /// Why the copy does not go on by itself, where the hypervisor says so.
     pub failed: Option<String>,
-    /// Whether the host is in the life in which the intent was last changed.
-    pub same_boot: bool,
-    /// Which image was written to last, by their files' times; none if that cannot be told. A write goes to the old image first while both get it,
-    /// so the old one is the newer one only if nothing that was acknowledged is in the new one alone.
-    pub newer: Option<Newer>,
+    /// Whether the guest runs: a pivot waits for one that others have paused, and cannot be held.
+    pub runs: bool,
+    /// Whether the intent was written so short a time ago, in this life of the host, that nobody but its agent has had to do with a guest that is held.
+    pub recent: bool,
+    /// Whether a pivot was ordered by this agent, and did not come to pass.
+    pub refused: bool,
     /// The target's file, if it is a file and there.
     pub target: Option<FileId>,
     /// Whether the old image is there under its own name.
     pub source_there: bool,
-    /// Whether a kept file is there.
+    /// Whether a kept file is there, as far as is known.
     pub kept_there: bool,
     /// Whether an order to begin that was not answered cannot be carried out any more.
     pub sure: bool,
@@ -114,15 +120,6 @@ pub struct Seen {
     pub now_s: u64,
     /// For how long an old image is kept.
     pub keep_s: u64,
-}
-
-/// One of the two images.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Newer {
-    /// The old one.
-    From,
-    /// The new one, or both at the same time.
-    To,
 }
 
 /// What a definition is to name.
@@ -141,22 +138,23 @@ pub enum Naming {
 pub enum Step {
     /// Nothing to do now.
     Wait,
-    /// The intent is to say this, durably; before it says [`Phase::Pivoted`] the new image is to be flushed.
+    /// The intent is to say this, durably. With [`Phase::Pivoting`] it says that the guest is held. Before it says [`Phase::Pivoted`] the new image is
+    /// to be flushed.
     Note(Phase),
-    /// The guest was paused for a while that is over: it is to go on, and the intent to say so.
+    /// The guest was held for something that is over: it is to go on, and the intent to say so.
     Release,
-    /// The block job is to end without a pivot, while the guest is paused: QEMU 7.2.22 crashed in 21 of 36 cancels of a mirror with writes to both
+    /// The block job is to end without a pivot, while the guest is held: QEMU 7.2.22 crashed in 21 of 36 cancels of a mirror with writes to both
     /// ends while the guest wrote, and in none of 24 while it did not.
     Abort,
     /// The definition is to name something else.
     Define(Naming),
-    /// The running domain is to go over to the new image.
+    /// The guest is to be paused, as the intent says, and to go over to the new image.
     Pivot,
-    /// The target's file is to be removed; it is of this move, and nobody uses it.
+    /// The target's file is to be removed; it is of this move, and nobody ever ran from it.
     RemoveTarget,
     /// The old image's file is to get the name under which it is kept.
     RenameSource,
-    /// The kept file is to be removed: its time is over.
+    /// The kept file is to be removed, if nobody uses it: its time is over.
     RemoveKept,
     /// The intent is to be removed: it is over. Why, if the disk did not move.
     Forget(Option<String>),
@@ -165,15 +163,26 @@ pub enum Step {
 /// The next step.
 pub fn next(intent: &Intent, seen: &Seen) -> Step {
     if let Phase::Kept(kept) = &intent.phase {
-        return keep(kept, seen);
-    }
-    if seen.live == Live::Unknown || seen.definition == Definition::Unknown {
-        return Step::Wait;
-    }
-    if intent.held {
-        return Step::Release;
+        return match intent.held {
+            true => Step::Release,
+            false => keep(kept, seen),
+        };
     }
     let look = Look { intent, seen };
+    let known = seen.live != Live::Unknown && seen.definition != Definition::Unknown;
+    // A guest that need not be held is not, whatever else is known.
+    let mirrored = known && matches!(look.guest(), Guest::Mirrored { .. });
+    let needed = match intent.phase {
+        Phase::Pivoting => true,
+        Phase::GivingUp { .. } => mirrored,
+        _ => false,
+    };
+    if intent.held && !needed {
+        return Step::Release;
+    }
+    if !known {
+        return Step::Wait;
+    }
     match &intent.phase {
         Phase::Begun => look.begun(),
         Phase::Copying => look.copying(),
@@ -223,7 +232,7 @@ enum Guest {
 
 impl Look<'_> {
     fn guest(&self) -> Guest {
-        let Live::On { image, mirror } = &self.seen.live else {
+        let Live::On { image, mirror, .. } = &self.seen.live else {
             return Guest::Off;
         };
         let on = |of: &Image| image.as_ref() == Some(of);
@@ -258,8 +267,8 @@ impl Look<'_> {
         match self.guest() {
             Guest::Mirrored { .. } if self.intent.cancel => give_up("given up"),
             Guest::Mirrored { .. } if self.seen.failed.is_some() => self.give_up_or("it failed"),
-            Guest::Mirrored { ready: true } => Step::Note(Phase::Blocking),
-            Guest::Mirrored { ready: false } => Step::Wait,
+            Guest::Mirrored { ready: true } if self.seen.runs => Step::Note(Phase::Blocking),
+            Guest::Mirrored { .. } => Step::Wait,
             _ => self.without_pivot(),
         }
     }
@@ -270,7 +279,8 @@ impl Look<'_> {
             Guest::Mirrored { .. } if self.intent.cancel => give_up("given up"),
             Guest::Mirrored { .. } if self.seen.failed.is_some() => self.give_up_or("it failed"),
             Guest::Mirrored { .. } if ours => Step::Define(Naming::Unsettled),
-            Guest::Mirrored { .. } => Step::Note(Phase::Pivoting),
+            Guest::Mirrored { .. } if self.seen.runs => Step::Note(Phase::Pivoting),
+            Guest::Mirrored { .. } => Step::Wait,
             _ => self.without_pivot(),
         }
     }
@@ -281,15 +291,6 @@ impl Look<'_> {
             // Somebody else ordered one.
             Guest::OnTo => Step::Note(Phase::Pivoted),
             Guest::Off if self.names(&self.intent.to) => Step::Note(Phase::Pivoted),
-            // All was copied, and nothing went to the old image alone since.
-            Guest::Off
-                if self.intent.phase == Phase::Blocking
-                    && !self.names(&self.intent.from)
-                    && self.seen.same_boot
-                    && self.seen.newer == Some(Newer::To) =>
-            {
-                Step::Note(Phase::Pivoted)
-            }
             Guest::Off => give_up("the domain ended before the pivot"),
             Guest::OnFromBusy => give_up("somebody else has begun a block job on the disk"),
             Guest::Elsewhere => give_up("the disk has another image than when it was ordered"),
@@ -300,36 +301,29 @@ impl Look<'_> {
     }
 
     fn pivoting(&self) -> Step {
-        let (from, to) = (&self.intent.from, &self.intent.to);
+        let same_life = match self.seen.live {
+            Live::On { life, .. } => life == self.intent.life,
+            Live::Unknown | Live::Off => false,
+        };
         match self.guest() {
             Guest::OnTo => Step::Note(Phase::Pivoted),
-            Guest::Mirrored { .. } if self.names(from) || self.names(to) => {
-                Step::Define(Naming::Unsettled)
-            }
+            Guest::Mirrored { .. } if self.seen.refused => give_up("QEMU does not pivot"),
             Guest::Mirrored { ready: true } => Step::Pivot,
             Guest::Mirrored { ready: false } if self.seen.failed.is_some() => {
                 self.give_up_or("it failed")
             }
             Guest::Mirrored { ready: false } => Step::Wait,
-            Guest::Off if self.names(to) => Step::Note(Phase::Pivoted),
-            // Nobody starts it between this look and what follows from it.
-            Guest::Off if self.names(from) => Step::Define(Naming::Unsettled),
-            Guest::Off if self.seen.same_boot && self.seen.newer == Some(Newer::To) => {
-                Step::Note(Phase::Pivoted)
-            }
-            Guest::Off if self.seen.same_boot && self.seen.newer == Some(Newer::From) => {
-                give_up("the domain ended before the pivot")
-            }
-            Guest::Off => Step::Note(Phase::Doubtful),
+            Guest::Off if self.names(&self.intent.to) => Step::Note(Phase::Pivoted),
+            Guest::Off if self.seen.recent => give_up("the domain ended before the pivot"),
+            Guest::Off | Guest::Elsewhere => Step::Note(Phase::Doubtful),
             // It runs on, and on the old image: there was no pivot.
-            Guest::OnFrom | Guest::OnFromBusy if self.seen.same_boot => {
+            Guest::OnFrom | Guest::OnFromBusy if same_life => {
                 self.give_up_or("the copy ended before the pivot: the target failed or was full, or somebody gave it up")
             }
             Guest::OnFrom | Guest::OnFromBusy => self.left_behind(
-                "the host went down in the middle of the pivot, and the domain was started from the old image: what it wrote after the pivot, if there was one, is in this file only",
+                "the domain ended in the middle of the pivot, and was started from the old image: what it wrote after the pivot, if there was one, is in this file only",
                 true,
             ),
-            Guest::Elsewhere => Step::Note(Phase::Doubtful),
         }
     }
 
@@ -350,13 +344,18 @@ impl Look<'_> {
 
     /// The new image stays, and is shown; the old one is what the guest has.
     fn left_behind(&self, why: &str, stale: bool) -> Step {
+        self.keep_target(why, stale, None)
+    }
+
+    fn keep_target(&self, why: &str, stale: bool, until_s: Option<u64>) -> Step {
         if self.seen.definition == Definition::Unsettled {
             return Step::Define(Naming::From);
         }
         match &self.intent.to.at.file() {
             Some(path) => Step::Note(Phase::Kept(Kept {
                 path: (*path).into(),
-                until_s: None,
+                file: self.seen.target,
+                until_s,
                 doubt: Some(Doubt {
                     what: why.into(),
                     stale,
@@ -384,6 +383,7 @@ impl Look<'_> {
             Some(_) if self.seen.source_there => Step::RenameSource,
             Some(path) => Step::Note(Phase::Kept(Kept {
                 path: path.clone(),
+                file: self.intent.left,
                 until_s: Some(self.seen.now_s.saturating_add(self.seen.keep_s)),
                 doubt: None,
             })),
@@ -403,6 +403,12 @@ impl Look<'_> {
         }
         match (self.seen.target, self.intent.made) {
             (None, _) => Step::Forget(Some(why.into())),
+            // A pivot may have been ordered: nothing that a guest may have run from is removed at once.
+            (Some(_), _) if self.intent.life.is_some() => self.keep_target(
+                &format!("{why}; the domain has never run from this file, as far as is known"),
+                false,
+                Some(self.seen.now_s.saturating_add(self.seen.keep_s)),
+            ),
             (Some(there), Some(made)) if there == made => Step::RemoveTarget,
             (Some(_), _) => self.left_behind(
                 &format!(

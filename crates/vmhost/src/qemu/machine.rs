@@ -68,7 +68,8 @@ pub struct Node {
     capacity: Option<u64>,
     physical: Option<u64>,
     read_only: bool,
-    backed: bool,
+    /// The image below.
+    backing: Option<String>,
     /// What a new image would not have.
     more: Option<&'static str>,
 }
@@ -240,6 +241,7 @@ impl Machine {
             id: Some(id),
             platform: None,
             disks: disks.collect(),
+            below: vec![],
         };
         let blocks = self.drives.iter().map(|drive| {
             let node = self.tree_of(drive).map(|t| t.node);
@@ -277,7 +279,7 @@ impl Machine {
             readonly: tree.is_some_and(|t| t.node.read_only),
             shareable: false,
             transient: false,
-            chain: match tree.is_some_and(|t| t.node.backed) {
+            chain: match tree.is_some_and(|t| t.node.backing.is_some()) {
                 true => Chain::Images(1),
                 false => Chain::Images(0),
             },
@@ -322,12 +324,13 @@ impl Machine {
             .then(|| "its image was opened with options that a new one would not have".into())
     }
 
-    /// The disk of a move as it is.
-    pub fn live(&self, target: &str, names: &Names) -> Live {
+    /// The disk of a move as it is, in this life of the machine.
+    pub fn live(&self, target: &str, names: &Names, life: Option<u32>) -> Live {
         let Some(drive) = self.drive(target) else {
             return Live::On {
                 image: None,
                 mirror: None,
+                life,
             };
         };
         let tree = self.tree_of(drive);
@@ -348,6 +351,7 @@ impl Machine {
         Live::On {
             image: Some(image),
             mirror,
+            life,
         }
     }
 
@@ -386,6 +390,13 @@ impl Machine {
     pub fn is_ready(&self, names: &Names) -> bool {
         let job = self.job(names);
         job.is_some_and(|j| j.ready && j.status == "ready" && j.failure().is_none())
+    }
+
+    /// Whether a disk has an image, or one on top of it, by the path or URI of the image.
+    pub fn uses(&self, path: &str) -> bool {
+        let chains = self.drives.iter().flat_map(|d| &d.chain);
+        let mut nodes = chains.filter_map(|name| self.nodes.get(name));
+        nodes.any(|node| node.file == path || node.backing.as_deref() == Some(path))
     }
 
     /// Nodes on an image that no disk has, those of formats first: they hold it open.
@@ -522,6 +533,8 @@ fn node(field: &Field<'_>) -> Result<Node, HostError> {
         ),
         (encrypted || data.field("encrypt").is_there(), "encryption"),
     ];
+    let backing = field.field("backing_file").maybe(Field::text)?;
+    let backing = backing.or(image.field("backing-filename").maybe(Field::text)?);
     Ok(Node {
         driver: field.field("drv").text()?.into(),
         file: field.field("file").text()?.into(),
@@ -532,8 +545,7 @@ fn node(field: &Field<'_>) -> Result<Node, HostError> {
         capacity: number("virtual-size")?,
         physical: number("actual-size")?,
         read_only: field.field("ro").flag()?,
-        backed: field.field("backing_file").is_there()
-            || image.field("backing-filename").is_there(),
+        backing: backing.map(String::from),
         more: more.into_iter().find_map(|(has, what)| has.then_some(what)),
     })
 }

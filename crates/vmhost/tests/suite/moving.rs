@@ -4,12 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use vmhost::moving::{
-    Definition, FileId, INTENT_FORM, Intent, Live, Naming, Newer, Phase, Seen, Step, next,
+    Definition, FileId, INTENT_FORM, Intent, Live, Naming, Phase, Seen, Step, next,
 };
 use vmhost::{At, Image, Mirror};
 
 /// Writes in a history. Each raises the version of the disk by one.
 const WRITES: u8 = 2;
+/// Starts of the domain in a history.
+const STARTS: u32 = 2;
 /// An image that is not complete.
 const PARTIAL: u8 = 255;
 const TARGET: FileId = FileId {
@@ -40,15 +42,19 @@ struct Host {
     from: Option<u8>,
     kept: Option<u8>,
     to: Option<u8>,
-    /// What of the target would outlast a power loss.
+    /// What of the target would outlast QEMU and a power loss: its tables may be in QEMU's memory.
     to_flushed: u8,
     guest: Guest,
-    /// Whether the old image was written to after the new one.
-    from_newer: bool,
+    paused: bool,
+    /// Starts of the domain.
+    life: u32,
     names: Names,
     /// As it would be after a power loss: changes are durable with the next note of the intent, which is flushed after them.
     names_durable: Names,
-    same_boot: bool,
+    /// Whether the intent was written a short time ago.
+    recent: bool,
+    /// Whether the agent saw that its pivot did not come to pass.
+    refused: bool,
     /// Whether an order to begin may still be carried out.
     may_begin: bool,
     intent: Option<Intent>,
@@ -56,9 +62,10 @@ struct Host {
     about_to: Option<(Step, Names)>,
     /// Somebody accepted that what was written is lost.
     accepted: bool,
-    power_lost: bool,
-    /// The agent will be killed while the guest is paused.
-    killed_in_hold: bool,
+    /// What was acknowledged when somebody chose the other image.
+    given_up: Option<u8>,
+    /// A power loss, or a guest that somebody let go on.
+    strange: bool,
 }
 
 impl std::hash::Hash for Host {
@@ -82,10 +89,12 @@ fn ordered() -> Host {
         to: None,
         to_flushed: PARTIAL,
         guest: Guest::From,
-        from_newer: true,
+        paused: false,
+        life: 0,
         names: Names::From,
         names_durable: Names::From,
-        same_boot: true,
+        recent: true,
+        refused: false,
         may_begin: true,
         intent: Some(Intent {
             form: INTENT_FORM,
@@ -100,6 +109,9 @@ fn ordered() -> Host {
             kept_as: Some("/slow/a.kept".into()),
             rate_bytes_per_s: 1,
             boot: "b".into(),
+            at_s: 0,
+            life: None,
+            left: None,
             made: None,
             held: false,
             cancel: false,
@@ -107,8 +119,8 @@ fn ordered() -> Host {
         }),
         about_to: None,
         accepted: false,
-        power_lost: false,
-        killed_in_hold: false,
+        given_up: None,
+        strange: false,
     }
 }
 
@@ -118,6 +130,7 @@ impl Host {
         let on = |image: &Image, mirror| Live::On {
             image: Some(image.clone()),
             mirror,
+            life: Some(self.life),
         };
         Seen {
             failed: None,
@@ -138,11 +151,9 @@ impl Host {
                 Names::To => Definition::Names(Some(intent.to.clone())),
                 Names::Unsettled => Definition::Unsettled,
             },
-            same_boot: self.same_boot,
-            newer: (self.from.is_some() && self.to.is_some()).then_some(match self.from_newer {
-                true => Newer::From,
-                false => Newer::To,
-            }),
+            runs: self.guest != Guest::Off && !self.paused,
+            recent: self.recent,
+            refused: self.refused,
             target: self.to.map(|_| TARGET),
             source_there: self.from.is_some(),
             kept_there: match &intent.phase {
@@ -156,27 +167,46 @@ impl Host {
         }
     }
 
-    /// Does what the agent is about to do, as far as the host lets it.
-    fn act(&mut self, step: &Step, looked: Names) {
-        let Some(intent) = &mut self.intent else {
+    fn note(&mut self, phase: &Phase) {
+        if *phase == Phase::Pivoted {
+            self.to_flushed = self.to.unwrap();
+        }
+        let intent = self.intent.as_mut().unwrap();
+        intent.phase = phase.clone();
+        if *phase == Phase::Pivoting {
+            (intent.held, intent.life) = (true, Some(self.life));
+        }
+        self.recent = true;
+        self.names_durable = self.names;
+    }
+
+    fn pause(&mut self) {
+        self.intent.as_mut().unwrap().held = true;
+        self.paused = self.guest != Guest::Off;
+    }
+
+    fn release(&mut self) {
+        self.intent.as_mut().unwrap().held = false;
+        self.paused = false;
+    }
+
+    /// Does what the agent is about to do, as far as the host lets it; `killed_at` parts of it, and then the agent is killed.
+    fn act(&mut self, step: &Step, looked: Names, killed_at: Option<u32>) {
+        let parts = |part| killed_at.is_none_or(|at| part < at);
+        if self.intent.is_none() {
             return;
-        };
+        }
         match step {
             Step::Wait => {}
-            Step::Release => intent.held = false,
-            Step::Note(phase) => {
-                if *phase == Phase::Pivoted {
-                    self.to_flushed = self.to.unwrap();
-                }
-                intent.phase = phase.clone();
-                self.same_boot = true;
-                self.names_durable = self.names;
-            }
+            Step::Release => self.release(),
+            Step::Note(phase) => self.note(phase),
             Step::Abort => {
-                // Or the agent is killed before the guest goes on.
-                intent.held = self.killed_in_hold;
-                if matches!(self.guest, Guest::Mirrored { .. }) {
+                self.pause();
+                if parts(1) && matches!(self.guest, Guest::Mirrored { .. }) {
                     self.guest = Guest::From;
+                }
+                if parts(2) {
+                    self.release();
                 }
             }
             Step::Define(_) if self.names != looked => {}
@@ -188,9 +218,16 @@ impl Host {
                 };
             }
             Step::Pivot => {
-                if self.guest == (Guest::Mirrored { ready: true }) {
+                self.pause();
+                if parts(1) && self.guest == (Guest::Mirrored { ready: true }) {
                     self.guest = Guest::To;
                     self.to_flushed = self.to.unwrap();
+                }
+                if parts(2) && self.guest == Guest::To {
+                    self.note(&Phase::Pivoted);
+                }
+                if parts(3) && self.guest == Guest::To {
+                    self.release();
                 }
             }
             Step::RemoveTarget => {
@@ -207,7 +244,15 @@ impl Host {
                 );
                 self.kept = self.from.take();
             }
-            Step::RemoveKept => self.kept = None,
+            // Who does it looks whether it is used.
+            Step::RemoveKept => match &self.intent.as_ref().unwrap().phase {
+                Phase::Kept(kept) if kept.path == "/fast/a" => {
+                    if self.guest != Guest::To && self.names != Names::To {
+                        self.to = None;
+                    }
+                }
+                _ => self.kept = None,
+            },
             Step::Forget(_) => {
                 self.intent = None;
                 self.names_durable = self.names;
@@ -226,7 +271,7 @@ impl Host {
             }
         };
         let running = self.guest != Guest::Off;
-        if running && self.acknowledged < WRITES {
+        if running && !self.paused && self.acknowledged < WRITES {
             event("the guest writes", &|h| {
                 h.acknowledged += 1;
                 let to = match h.guest {
@@ -234,7 +279,6 @@ impl Host {
                     _ => &mut h.from,
                 };
                 *to = Some(h.acknowledged);
-                h.from_newer = !matches!(h.guest, Guest::To | Guest::Mirrored { ready: true });
                 match h.guest {
                     Guest::Mirrored { ready: true } => h.to = Some(h.acknowledged),
                     Guest::To => h.to_flushed = h.acknowledged,
@@ -263,7 +307,6 @@ impl Host {
             event("all is copied", &|h| {
                 h.guest = Guest::Mirrored { ready: true };
                 h.to = h.from;
-                h.from_newer = false;
             });
         }
         if let Guest::Mirrored { ready } = self.guest {
@@ -279,21 +322,29 @@ impl Host {
             }
         }
         if running {
-            event("QEMU is killed", &|h| h.guest = Guest::Off);
+            for lost in [false, true] {
+                event("QEMU is killed", &|h| {
+                    (h.guest, h.paused) = (Guest::Off, false);
+                    if lost {
+                        h.to = h.to.map(|_| h.to_flushed);
+                    }
+                });
+            }
         }
-        if self.guest == (Guest::Mirrored { ready: true }) {
-            event("QEMU is killed between the two halves of a write", &|h| {
-                (h.guest, h.from_newer) = (Guest::Off, true);
+        if self.paused {
+            event("somebody lets the guest go on, after a while", &|h| {
+                (h.paused, h.recent, h.strange) = (false, false, true);
             });
+        }
+        if self.recent {
+            event("time goes by", &|h| (h.recent, h.strange) = (false, true));
         }
         for flushed in [false, true] {
             for saved in [false, true] {
                 event("the power is lost", &|h| {
-                    h.guest = Guest::Off;
-                    h.same_boot = false;
-                    h.may_begin = false;
+                    (h.guest, h.paused, h.recent) = (Guest::Off, false, false);
+                    (h.may_begin, h.refused, h.strange) = (false, false, true);
                     h.about_to = None;
-                    h.power_lost = true;
                     if !flushed {
                         h.to = h.to.map(|_| h.to_flushed);
                     }
@@ -304,7 +355,7 @@ impl Host {
                 });
             }
         }
-        if !running {
+        if !running && self.life < STARTS {
             event("the domain is started", &|h| h.start());
         }
         match (&self.intent, &self.about_to) {
@@ -314,12 +365,18 @@ impl Host {
                         h.intent.as_mut().unwrap().cancel = true;
                     });
                 }
-                if intent.phase == Phase::Doubtful && !running {
+                // Where it is known which one counts, the agent says so again.
+                let open = intent.phase != Phase::Pivoted && !self.accepted;
+                if open && self.names == Names::Unsettled && !running && !self.recent {
                     for (names, of) in [(Names::From, self.from), (Names::To, self.to)] {
+                        let Some(version) = of else { continue };
                         event("the operator chooses", &|h| {
                             h.names = names;
                             h.accepted = true;
-                            h.acknowledged = of.unwrap_or(PARTIAL);
+                            // The old image is kept for a while only, as after any move.
+                            h.given_up = Some(h.acknowledged)
+                                .filter(|v| names == Names::From && version != *v);
+                            h.acknowledged = version;
                         });
                     }
                 }
@@ -333,15 +390,23 @@ impl Host {
             (_, Some((step, looked))) => {
                 event("the agent acts", &|h| {
                     h.about_to = None;
-                    h.act(step, *looked);
+                    h.act(step, *looked, None);
                 });
-                event("the agent is killed", &|h| h.about_to = None);
-                if *step == Step::Abort {
-                    event("the agent is killed while the guest is paused", &|h| {
-                        h.about_to = None;
-                        h.killed_in_hold = true;
-                        h.act(step, *looked);
-                        h.killed_in_hold = false;
+                event("the agent is killed", &|h| {
+                    (h.about_to, h.refused) = (None, false);
+                });
+                for part in 1..=3 {
+                    event("the agent is killed while it acts", &|h| {
+                        (h.about_to, h.refused) = (None, false);
+                        if matches!(step, Step::Abort | Step::Pivot) {
+                            h.act(step, *looked, Some(part));
+                        }
+                    });
+                }
+                if *step == Step::Pivot {
+                    event("the pivot is refused", &|h| {
+                        (h.about_to, h.refused) = (None, true);
+                        h.act(step, *looked, Some(1));
                     });
                 }
             }
@@ -363,7 +428,7 @@ impl Host {
             "started from version {version} of {}",
             self.acknowledged
         );
-        self.guest = guest;
+        (self.guest, self.life) = (guest, self.life + 1);
     }
 
     /// What must hold at every moment.
@@ -372,6 +437,10 @@ impl Host {
         assert!(
             self.accepted || images.contains(&Some(self.acknowledged)),
             "what was acknowledged is nowhere"
+        );
+        assert!(
+            self.given_up.is_none_or(|v| images.contains(&Some(v))),
+            "what somebody gave up is nowhere"
         );
         let names_kept = self.guest == Guest::To && self.to.is_none()
             || matches!(self.guest, Guest::From | Guest::Mirrored { .. }) && self.from.is_none();
@@ -396,7 +465,7 @@ impl Host {
                 assert!(waits, "it waits for nothing");
                 break;
             }
-            host.act(&step, host.names);
+            host.act(&step, host.names, None);
             host.check();
         }
         let phase = host.intent.as_ref().map(|i| i.phase.clone());
@@ -435,7 +504,7 @@ fn whatever_is_killed_when_no_domain_starts_from_a_stale_image() {
         };
         let phase = host.intent.as_ref().map(|i| i.phase.to_string());
         if phase.as_deref() == Some("in doubt") {
-            assert!(host.power_lost, "{history:?}");
+            assert!(host.strange, "a doubt without a reason: {history:?}");
             doubts.0 += 1;
         }
         *phases

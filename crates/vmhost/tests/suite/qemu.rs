@@ -30,6 +30,9 @@ fn intent() -> Intent {
         kept_as: Some("/slow/a.raw.moved-1".into()),
         rate_bytes_per_s: 1000,
         boot: "x".into(),
+        at_s: 1,
+        life: None,
+        left: None,
         made: None,
         held: false,
         cancel: false,
@@ -147,7 +150,10 @@ fn a_move_is_seen_as_it_is() {
     let names = Names::of(&intent);
     let sight = |answers: &[Value; 6]| {
         let machine = Machine::of(answers).unwrap();
-        (machine.live("vda", &names), machine.failure(&names))
+        (
+            machine.live("vda", &names, Some(9)),
+            machine.failure(&names),
+        )
     };
     let from = Some(intent.from.clone());
     let mirrored = |ready| Live::On {
@@ -156,6 +162,7 @@ fn a_move_is_seen_as_it_is() {
             to: Some(intent.to.clone()),
             ready,
         }),
+        life: Some(9),
     };
     assert_eq!(sight(&answers), (mirrored(false), None));
     answers[0][0]["ready"] = true.into();
@@ -180,21 +187,28 @@ fn a_move_is_seen_as_it_is() {
         (
             Live::On {
                 image: from,
-                mirror: other
+                mirror: other,
+                life: Some(9)
             },
             None
         )
     );
     let machine = Machine::of(&answers).unwrap();
+    assert!(
+        machine.uses("/slow/a.raw")
+            && machine.uses("/slow/base.qcow2")
+            && !machine.uses("/fast/a.qcow2")
+    );
     assert!(machine.unused_on(&intent.from.at).is_empty());
     // The mirror has no drive above it.
     assert_eq!(machine.unused_of(&names).len(), 2);
-    let missing = machine.live("vdz", &names);
+    let missing = machine.live("vdz", &names, Some(9));
     assert_eq!(
         missing,
         Live::On {
             image: None,
-            mirror: None
+            mirror: None,
+            life: Some(9)
         }
     );
 }

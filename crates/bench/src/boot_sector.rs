@@ -1,0 +1,21 @@
+//! Writes the disk of a guest that checks itself, for `bench/machine-moves.sh`.
+
+use std::fs::{self, OpenOptions};
+
+use testkit::guest::Guest;
+
+use crate::{Done, WRONG};
+
+/// `FILE REQUESTS_PER_TICK BLOCKS`
+pub fn main(words: &[String]) -> Done {
+    let [file, requests, blocks] = words else {
+        return Err(WRONG.into());
+    };
+    let guest = Guest {
+        requests_per_tick: requests.parse()?,
+        blocks: blocks.parse()?,
+    };
+    fs::write(file, guest.boot_sector())?;
+    let disk = OpenOptions::new().write(true).open(file)?;
+    Ok(disk.set_len(guest.disk_bytes())?)
+}
