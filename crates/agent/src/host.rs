@@ -48,4 +48,7 @@ pub trait Host: Send {
     /// # Errors
     /// Why it is not done.
     fn carry_out(&mut self, deed: &Deed) -> Result<(), String>;
+
+    /// Gives back what it was lent, as nobody looks any more.
+    fn end(&mut self) {}
 }

@@ -1,4 +1,4 @@
-//! The host side of the live manager at its edges: threads, the clock, an array's control socket or libvirt, a controller's interface. What it
+//! The host side of the live manager at its edges: threads, the clock, an array's control socket, libvirt or QEMU, a controller's interface. What it
 //! does is decided in [`manager::agent`].
 //!
 //! ```text
@@ -13,11 +13,15 @@ mod array;
 mod courier;
 mod held;
 mod host;
+mod images;
 mod kernel;
 mod libvirt;
 mod moves;
+mod places;
 mod process;
+mod qemu;
 mod virsh;
+mod yielding;
 
 use std::io;
 use std::path::PathBuf;
@@ -35,7 +39,9 @@ pub use array::ServedArray;
 use courier::{Courier, Letter};
 use held::Held;
 pub use host::Host;
-pub use libvirt::{FoundPlace, LibvirtHost, LibvirtSettings, Moving, PlacesOf, Stays, TierOf};
+pub use libvirt::{FoundPlace, LibvirtHost, LibvirtSettings, Stays};
+pub use places::{Moving, PlacesOf, TierOf};
+pub use qemu::{QemuHost, QemuSettings};
 
 /// The array is looked at this often while something is going on; otherwise when a window ends.
 const BEAT: Duration = Duration::from_millis(250);
@@ -62,6 +68,8 @@ pub enum HostOf {
     Array(PathBuf),
     /// Virtual machines, by libvirt.
     Libvirt(LibvirtSettings),
+    /// Virtual machines of plain QEMU, by its sockets.
+    Qemu(QemuSettings),
 }
 
 impl HostOf {
@@ -69,6 +77,7 @@ impl HostOf {
         match self {
             HostOf::Array(control) => Box::new(ServedArray::new(control)),
             HostOf::Libvirt(settings) => Box::new(LibvirtHost::new(settings)),
+            HostOf::Qemu(settings) => Box::new(QemuHost::new(settings)),
         }
     }
 }
@@ -120,7 +129,11 @@ impl RunningAgent {
         let (ended, said) = (stop.clone(), trouble.clone());
         let looker = std::thread::Builder::new()
             .name("terrace-agent".into())
-            .spawn(move || look(&mut *of.host(), &courier, &ended, &said))?;
+            .spawn(move || {
+                let mut of = of.host();
+                look(&mut *of, &courier, &ended, &said);
+                of.end();
+            })?;
         Ok(Self {
             stop,
             trouble,

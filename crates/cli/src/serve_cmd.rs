@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use agent::{AgentSettings, HostOf, LibvirtSettings, Moving, RunningAgent, TierOf};
+use agent::{AgentSettings, HostOf, LibvirtSettings, Moving, QemuSettings, RunningAgent, TierOf};
 use anyhow::{Context, anyhow};
 use clap::Args;
 use client::Address;
@@ -48,20 +48,18 @@ pub struct Agent {
     /// Look after the virtual machines under libvirt instead, at this URI or virsh's own default
     #[arg(long, value_name = "URI", num_args = 0..=1, conflicts_with = "array", requires = "tiers")]
     libvirt: Option<Option<String>>,
-    /// With --libvirt: a tier and the pools or directories that it is made of, high end first
-    #[arg(
-        long = "tier",
-        id = "tiers",
-        value_name = "NAME=POOL,…",
-        requires = "libvirt"
-    )]
+    /// Look after the virtual machines of plain QEMU instead, by the QMP sockets NAME.qmp or NAME.sock in this directory, which nobody else uses
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["array", "libvirt"], requires = "tiers")]
+    qemu: Option<PathBuf>,
+    /// With --libvirt or --qemu: a tier and the pools, directories or exports that it is made of, high end first
+    #[arg(long = "tier", id = "tiers", value_name = "NAME=POOL,…")]
     tiers: Vec<TierOf>,
-    /// With --libvirt: which disks (DOMAIN:TARGET, a * stands for anything) are of which class, the first that fits
-    #[arg(long = "class", id = "classes", value_name = "DISKS=CLASS", value_parser = disks_of_class, requires = "libvirt")]
+    /// With --libvirt or --qemu: which disks (DOMAIN:TARGET, a * stands for anything) are of which class, the first that fits
+    #[arg(long = "class", id = "classes", value_name = "DISKS=CLASS", value_parser = disks_of_class, requires = "tiers")]
     classes: Vec<(String, String)>,
-    /// With --libvirt: move disks, and write down in this directory, which must outlast restarts, what becomes of them; without it moves are
-    /// recommended only
-    #[arg(long, value_name = "DIR", requires = "libvirt")]
+    /// With --libvirt or --qemu: move disks, and write down in this directory, which must outlast restarts, what becomes of them; without it moves
+    /// are recommended only
+    #[arg(long, value_name = "DIR", requires = "tiers")]
     moves: Option<PathBuf>,
     /// With --moves: for how long an image that a disk has left is kept
     #[arg(long, value_name = "TIME", default_value = "1d", requires = "moves")]
@@ -183,17 +181,34 @@ pub fn agent(what: Agent) -> anyhow::Result<ExitCode> {
     let stop = Stop::listen()?;
     let _logging = what.log.begin();
     let controller = what.credentials.client(what.controller)?;
-    let of = match what.libvirt {
-        None => HostOf::Array(what.array.join(datapath::control::CONTROL_SOCKET)),
-        Some(uri) => HostOf::Libvirt(LibvirtSettings {
+    let moving = what.moves.map(|dir| Moving {
+        dir,
+        keep_source: Duration::from_nanos(what.keep_source.0),
+    });
+    let (tiers, classes) = (what.tiers, what.classes);
+    let of = match (what.libvirt, what.qemu) {
+        (Some(uri), _) => HostOf::Libvirt(LibvirtSettings {
             uri,
-            tiers: what.tiers,
-            classes: what.classes,
-            moving: what.moves.map(|dir| Moving {
-                dir,
-                keep_source: Duration::from_nanos(what.keep_source.0),
-            }),
+            tiers,
+            classes,
+            moving,
         }),
+        (None, Some(sockets)) => {
+            let settings = QemuSettings {
+                sockets,
+                tiers,
+                classes,
+                moving,
+            };
+            settings.check().map_err(|why| anyhow!(why))?;
+            HostOf::Qemu(settings)
+        }
+        (None, None) if !tiers.is_empty() => {
+            return Err(anyhow!(
+                "--tier is for hosts of virtual machines: --libvirt or --qemu is needed"
+            ));
+        }
+        (None, None) => HostOf::Array(what.array.join(datapath::control::CONTROL_SOCKET)),
     };
     let running = RunningAgent::start(AgentSettings {
         host: what.host,

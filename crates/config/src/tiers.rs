@@ -43,10 +43,10 @@ pub struct TierConfig {
     pub preset: Option<String>,
     /// The device in full instead of a preset, as the export of a live array has it.
     pub spec: Option<DeviceSpec>,
-    /// On a host under libvirt: the pools and directories that the tier is made of, each a device. Not for scenarios.
+    /// On a host of virtual machines: the pools of libvirt, directories and NBD exports that the tier is made of, each a device. Not for scenarios.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<String>,
-    /// On a host under libvirt: the format that images get in its directories, "raw" or "qcow2"; as they are if left out.
+    /// On a host of virtual machines: the format that images get in its directories, "raw" or "qcow2"; as they are if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<ImageFormat>,
     /// On a host under libvirt: whether moves may write over what is in the tier's NBD exports; if not, only empty ones are targets.
@@ -110,11 +110,11 @@ pub fn resolve_topology(text: &Text, tiers: &[TierConfig]) -> Result<Topology, C
             return Err(text.fault(&format!("{at}.name"), why));
         }
         if t.format.is_some() {
-            let why = "is for hosts under libvirt: there are no images here";
+            let why = "is for hosts of virtual machines: there are no images here";
             return Err(text.fault(&format!("{at}.format"), why));
         }
         if !t.pools.is_empty() {
-            let why = "are for hosts under libvirt: here devices are made up";
+            let why = "are for hosts of virtual machines: here devices are made up";
             return Err(text.fault(&format!("{at}.pools"), why));
         }
         let devices = devices(text, &at, t)?;

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use agent::{AgentSettings, HostOf, LibvirtSettings, Moving, RunningAgent, TierOf};
+use agent::{AgentSettings, HostOf, LibvirtSettings, Moving, QemuSettings, RunningAgent, TierOf};
 use client::{Address, Client, TlsTrust};
 use controller::{
     Certificate, ControllerServer, Fresh, Limits, Reloader, Running, ServerSettings, TcpSettings,
@@ -27,11 +27,12 @@ use datapath::AcceptLoss;
 use manager::managed::Managed;
 use manager::question::{Actor, Answer, Question};
 use manager::service::Service;
-use manager::settings::{ControllerConfig, ManagerConfig, Serve, Settings};
+use manager::settings::{ControllerConfig, DiskClassConfig, ManagerConfig, Serve, Settings};
 use manager::store::Tidied;
 use manager::view::CountersView;
 use store::{Retention, SqliteStore};
 use tracing::warn;
+use units::Nanos;
 
 pub use array::ServedArray;
 pub use clock::ControllerClock;
@@ -42,6 +43,7 @@ pub const CONTROLLER_SOCKET: &str = "controller.sock";
 
 /// Where it is written what becomes of disks that move, in a controller's state directory.
 const MOVES_DIR: &str = "libvirt-moves";
+const QEMU_MOVES_DIR: &str = "qemu-moves";
 /// The store in a controller's state directory.
 pub const STORE_FILE: &str = "terrace.db";
 
@@ -228,9 +230,6 @@ fn host_of(words: &ManagerConfig, base: &Path) -> Result<Option<(String, HostOf)
         let control = control.join(datapath::control::CONTROL_SOCKET);
         return Ok(Some((array.host.clone(), HostOf::Array(control))));
     }
-    let Some(libvirt) = &words.libvirt else {
-        return Ok(None);
-    };
     let tier = |t: &config::TierConfig| {
         let places = t.pools.iter().map(|p| p.parse());
         let places: Result<_, String> = places.collect();
@@ -242,19 +241,40 @@ fn host_of(words: &ManagerConfig, base: &Path) -> Result<Option<(String, HostOf)
             overwrite: t.overwrite,
         })
     };
-    let classes = libvirt.classes.iter();
-    let settings = LibvirtSettings {
-        uri: libvirt.uri.clone(),
-        tiers: words.tiers.iter().map(tier).collect::<Result<_, _>>()?,
-        classes: classes
-            .map(|c| (c.disks.clone(), c.class.clone()))
-            .collect(),
-        moving: libvirt.moves.then(|| Moving {
-            dir: base.join(&words.controller.state).join(MOVES_DIR),
-            keep_source: Duration::from_nanos(libvirt.keep_source.0),
-        }),
+    let tiers = || words.tiers.iter().map(tier).collect::<Result<_, _>>();
+    let classes = |of: &[DiskClassConfig]| {
+        let classes = of.iter().map(|c| (c.disks.clone(), c.class.clone()));
+        classes.collect()
     };
-    Ok(Some((libvirt.host.clone(), HostOf::Libvirt(settings))))
+    let moving = |dir: &str, keep_source: Nanos| Moving {
+        dir: base.join(&words.controller.state).join(dir),
+        keep_source: Duration::from_nanos(keep_source.0),
+    };
+    if let Some(libvirt) = &words.libvirt {
+        let settings = LibvirtSettings {
+            uri: libvirt.uri.clone(),
+            tiers: tiers()?,
+            classes: classes(&libvirt.classes),
+            moving: libvirt
+                .moves
+                .then(|| moving(MOVES_DIR, libvirt.keep_source)),
+        };
+        return Ok(Some((libvirt.host.clone(), HostOf::Libvirt(settings))));
+    }
+    let Some(qemu) = &words.qemu else {
+        return Ok(None);
+    };
+    let settings = QemuSettings {
+        sockets: base.join(&qemu.sockets),
+        tiers: tiers()?,
+        classes: classes(&qemu.classes),
+        moving: qemu.moves.then(|| moving(QEMU_MOVES_DIR, qemu.keep_source)),
+    };
+    let key = "tiers.pools";
+    settings
+        .check()
+        .map_err(|why| DaemonError::Config { key, why })?;
+    Ok(Some((qemu.host.clone(), HostOf::Qemu(settings))))
 }
 
 /// Reads a configuration anew, and says what is wrong with it: file, line, key.

@@ -6,10 +6,11 @@ use serde_json::Value;
 use crate::settings::{ManagerConfig, Settings};
 
 /// What is opened or agreed upon at a start. The rest takes effect with the next answer, window or decision.
-const FIXED: [&str; 9] = [
+const FIXED: [&str; 10] = [
     "window",
     "array",
     "libvirt",
+    "qemu",
     "controller.state",
     "controller.socket",
     "controller.listen",

@@ -25,6 +25,9 @@ pub struct ManagerConfig {
     pub array: Option<ArrayConfig>,
     /// Virtual machines under libvirt, instead of an array; tiers say by `pools` what they are made of.
     pub libvirt: Option<LibvirtConfig>,
+    /// Virtual machines of plain QEMU, instead of an array; tiers say by `pools` what they are made of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qemu: Option<QemuConfig>,
     /// The strategy, or the name of a table in `strategies`.
     #[serde(default = "default_strategy")]
     pub strategy: String,
@@ -68,6 +71,7 @@ impl Default for ManagerConfig {
             controller: ControllerConfig::default(),
             array: None,
             libvirt: None,
+            qemu: None,
             strategy: default_strategy(),
             seed: default_seed(),
             window: default_window(),
@@ -149,6 +153,26 @@ pub const KEEP_SOURCE: Nanos = Nanos::from_secs(86_400);
 pub struct LibvirtConfig {
     /// The hypervisor, such as "qemu:///system"; virsh's own default if left out.
     pub uri: Option<String>,
+    /// The host's name.
+    #[serde(default = "default_host")]
+    pub host: String,
+    /// Whether disks are moved; if not, moves are recommended only.
+    #[serde(default = "yes")]
+    pub moves: bool,
+    /// For how long an image that a disk has left is kept.
+    #[serde(default = "default_keep_source")]
+    pub keep_source: Nanos,
+    /// Which disks are of which class: the first that fits.
+    #[serde(default)]
+    pub classes: Vec<DiskClassConfig>,
+}
+
+/// Virtual machines of a host, by the sockets of plain QEMU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct QemuConfig {
+    /// The directory of QMP sockets, taken from the file's directory: NAME.qmp or NAME.sock is of the machine NAME. Each is Terrace's alone.
+    pub sockets: String,
     /// The host's name.
     #[serde(default = "default_host")]
     pub host: String,
@@ -473,43 +497,61 @@ fn cross_checks(words: &ManagerConfig) -> Result<(), (&'static str, String)> {
     let hosts = [
         ("array.host", words.array.as_ref().map(|a| &a.host)),
         ("libvirt.host", words.libvirt.as_ref().map(|l| &l.host)),
+        ("qemu.host", words.qemu.as_ref().map(|q| &q.host)),
     ];
     for (key, host) in hosts {
         if let Some(why) = host.and_then(|h| crate::wire::host_name_fault(h)) {
             return Err((key, why));
         }
     }
-    let Some(libvirt) = &words.libvirt else {
-        let pools = words.tiers.iter().any(|t| !t.pools.is_empty());
-        return match pools {
-            true => fault("tiers", "with pools need a table [libvirt]"),
-            false if words.tiers.iter().any(|t| t.format.is_some()) => {
-                fault("tiers", "with a format of images need a table [libvirt]")
-            }
-            false => Ok(()),
-        };
+    check_machines(words)
+}
+
+/// What a host of virtual machines needs, and what only such a host has.
+fn check_machines(words: &ManagerConfig) -> Result<(), (&'static str, String)> {
+    let fault = |key, why: &str| Err((key, why.to_owned()));
+    let (key, classes_key, classes) = match (&words.libvirt, &words.qemu) {
+        (Some(libvirt), None) => ("libvirt", "libvirt.classes", &libvirt.classes),
+        (None, Some(qemu)) => ("qemu", "qemu.classes", &qemu.classes),
+        (Some(_), Some(_)) => {
+            return fault(
+                "qemu",
+                "is another host than libvirt: one of them needs an agent of its own",
+            );
+        }
+        (None, None) => {
+            let pools = words.tiers.iter().any(|t| !t.pools.is_empty());
+            let format = words.tiers.iter().any(|t| t.format.is_some());
+            return match pools {
+                true => fault("tiers", "with pools need a table [libvirt] or [qemu]"),
+                false if format => fault(
+                    "tiers",
+                    "with a format of images need a table [libvirt] or [qemu]",
+                ),
+                false => Ok(()),
+            };
+        }
     };
     if words.array.is_some() {
         return fault(
-            "libvirt",
+            key,
             "is another host than array: one of them needs an agent of its own",
         );
     }
     if words.tiers.is_empty() || words.tiers.iter().any(|t| t.pools.is_empty()) {
         return fault(
             "tiers",
-            "of a host under libvirt say by pools what they are made of",
+            "of a host of virtual machines say by pools what they are made of",
         );
     }
     let known = |class: &String| words.classes.iter().any(|c| c.name == *class);
-    match libvirt
-        .classes
+    let unknown = classes
         .iter()
-        .find(|c| !known(&c.class) && c.class != NO_CLASS)
-    {
+        .find(|c| !known(&c.class) && c.class != NO_CLASS);
+    match unknown {
         Some(unknown) => {
             let why = format!("there is no class \"{}\"", unknown.class);
-            Err(("libvirt.classes", why))
+            Err((classes_key, why))
         }
         None => Ok(()),
     }

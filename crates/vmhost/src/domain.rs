@@ -136,6 +136,8 @@ pub struct Disk {
     pub unmap: bool,
     /// Whether a thread of its own serves it.
     pub iothread: bool,
+    /// What else keeps it where it is, in words.
+    pub stays: Option<String>,
 }
 
 /// Why a disk stays where it is, whatever is planned.
@@ -169,6 +171,8 @@ pub enum Fixed {
     Job,
     /// A platform owns its domain.
     Platform(Platform),
+    /// Something else, in words.
+    Other(String),
 }
 
 impl fmt::Display for Fixed {
@@ -205,6 +209,7 @@ impl fmt::Display for Fixed {
                 "its source has <{element}>, which no move was tested with"
             ),
             Fixed::Job => f.write_str("a block job is under way on it that somebody else began"),
+            Fixed::Other(why) => f.write_str(why),
             Fixed::Platform(platform) => {
                 write!(f, "{platform} owns its domain, and has to move it")
             }
@@ -239,6 +244,7 @@ impl Disk {
             .or(format)
             .or(chain)
             .or(self.bound.clone().map(Fixed::Bound))
+            .or(self.stays.clone().map(Fixed::Other))
             .or(self.mirror.is_some().then_some(Fixed::Job))
     }
 }
@@ -332,6 +338,7 @@ impl Xml<'_, '_, '_> {
                 .map(|s| s.trim().into()),
             unmap: driver.and_then(|d| d.attribute("discard")) == Some("unmap"),
             iothread: driver.is_some_and(|d| d.has_attribute("iothread")),
+            stays: None,
         })
     }
 }

@@ -33,4 +33,14 @@ pub enum HostError {
         /// What is wrong with it.
         why: String,
     },
+    /// JSON of another form.
+    #[error("{what}, {field}: {why}")]
+    Field {
+        /// What the text is of.
+        what: &'static str,
+        /// Where it is in there.
+        field: String,
+        /// What is wrong with it.
+        why: String,
+    },
 }

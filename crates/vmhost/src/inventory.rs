@@ -203,18 +203,20 @@ fn is_below(path: &str, directory: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// What libvirt counts, as a load: no percentiles, and in flight is what times add up to. Flushes count as writes without bytes.
+/// What a hypervisor counts, as a load: percentiles only where it has histograms, and in flight is what times add up to. Flushes count as writes without bytes.
 fn counts(id: u32, stats: &BlockStats) -> Option<Counts> {
-    let of = |all: &[Direction]| LoadOf {
+    let of = |all: &[Direction], buckets: &[(u16, u64)]| LoadOf {
         ios: all.iter().map(|d| d.requests).sum(),
         bytes: all.iter().map(|d| d.bytes).sum(),
         sum_ns: all.iter().map(|d| d.time_ns).sum(),
         held_ns: 0,
-        buckets: vec![],
+        buckets: buckets.to_vec(),
     };
     let (reads, writes) = (stats.reads?, stats.writes?);
-    let reads = of(&[reads]);
-    let writes = of(&[writes, stats.flushes.unwrap_or_default()]);
+    let latencies = stats.latencies.clone().unwrap_or_default();
+    let reads = of(&[reads], &latencies.reads);
+    let writes = [writes, stats.flushes.unwrap_or_default()];
+    let writes = of(&writes, &latencies.writes);
     Some(Counts {
         since_ns: u64::from(id),
         total: Load {

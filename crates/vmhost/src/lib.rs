@@ -8,6 +8,8 @@
 //!   file systems    ─▶ Place         ─┘
 //! ```
 //!
+//! Plain QEMU without libvirt tells the same by its own protocol, and becomes the same ([`qemu`]).
+//!
 //! Texts go in, facts come out, sans I/O: who runs programs and looks at file systems is the driver's affair. A *device* is a pool or a directory
 //! that a tier names, a *volume* a disk of a running domain, called `DOMAIN:TARGET`. What is not known stays unknown: libvirt tells how many
 //! requests there were and how long they took together, so there are means and no percentiles, and nothing of extents.
@@ -19,10 +21,12 @@ mod commands;
 mod define;
 mod domain;
 mod error;
+pub mod fuzzing;
 mod image;
 mod inventory;
 pub mod moving;
 mod pool;
+pub mod qemu;
 mod stats;
 mod tier;
 mod xml;
@@ -34,5 +38,5 @@ pub use error::HostError;
 pub use image::{At, Image};
 pub use inventory::{Inventory, Known, Place, volume_name};
 pub use pool::Pool;
-pub use stats::{BlockStats, Direction, DomainStats, Listed, domain_stats, listed};
+pub use stats::{BlockStats, Direction, DomainStats, Latencies, Listed, domain_stats, listed};
 pub use tier::{Guess, Medium, Transport, guessed};

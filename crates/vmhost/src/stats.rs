@@ -86,6 +86,17 @@ pub struct BlockStats {
     pub capacity: Option<u64>,
     /// Bytes that it takes.
     pub physical: Option<u64>,
+    /// Requests by their latency; none where nobody counts them so.
+    pub latencies: Option<Latencies>,
+}
+
+/// Requests by bucket of the latency histogram (`algo::bucket_value_ns`), rising, without empty ones.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Latencies {
+    /// Reads.
+    pub reads: Vec<(u16, u64)>,
+    /// Writes and flushes.
+    pub writes: Vec<(u16, u64)>,
 }
 
 /// Reads `virsh domstats --block --raw`. Keys that are not known are passed over: there are more with every version.

@@ -129,6 +129,7 @@ impl Hands for LibvirtHands<'_> {
                     definition: Definition::None,
                     runs: false,
                     progress: None,
+                    failed: None,
                 }),
             };
         }
@@ -162,6 +163,7 @@ impl Hands for LibvirtHands<'_> {
             definition,
             runs,
             progress: progress.map(|(cur, end)| (cur, end.saturating_sub(cur))),
+            failed: None,
         })
     }
 

@@ -2,29 +2,27 @@
 
 mod hands;
 mod order;
-mod yielding;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use manager::agent::{Deed, Snapshot, WantedExtents};
 use manager::wire::{ArrayPolicy, Bound};
-use model::{ClassObjective, NO_CLASS};
+use model::ClassObjective;
 use units::Nanos;
 use vmhost::{
-    At, Domain, DomainStats, Fixed, Guess, Inventory, Known, Listed, Place, Pool, builds,
-    domain_stats, guessed, listed, quoted,
+    Domain, DomainStats, Fixed, Guess, Inventory, Known, Listed, Place, Pool, builds, domain_stats,
+    guessed, listed, quoted,
 };
 
 use crate::host::Host;
 use crate::kernel;
-use crate::moves::{Around, Moves};
+use crate::moves::{Around, Moves, with_moves};
+use crate::places::{self, Moving, TierOf};
 use crate::virsh::Virsh;
+use crate::yielding::Yielding;
 use hands::LibvirtHands;
-use yielding::Yielding;
 
 /// Pools, and domains of which nothing seems to have changed, are read anew after this time.
 const POOLS_AGE: Duration = Duration::from_secs(60);
@@ -33,99 +31,6 @@ const DOMAIN_AGE: Duration = Duration::from_secs(60);
 const LOOKS_APART: Duration = Duration::from_millis(900);
 /// Domains that one process is asked for.
 const AT_ONCE: usize = 64;
-
-/// What a tier is made of.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PlacesOf {
-    /// A pool, by name.
-    Pool(String),
-    /// A directory, by path.
-    Directory(String),
-    /// An NBD export behind a unix socket: one image, of its size.
-    Export {
-        /// The socket's path.
-        socket: String,
-        /// The export's name.
-        export: String,
-    },
-}
-
-impl fmt::Display for PlacesOf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PlacesOf::Pool(name) | PlacesOf::Directory(name) => f.write_str(name),
-            PlacesOf::Export { socket, export } => {
-                write!(f, "nbd+unix:///{export}?socket={socket}")
-            }
-        }
-    }
-}
-
-impl FromStr for PlacesOf {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "" => Err("a pool or a directory is needed".into()),
-            "/" => Err("the root directory is no place for images".into()),
-            uri if uri.starts_with("nbd+unix:///") => {
-                let rest = uri.trim_start_matches("nbd+unix:///");
-                let (export, socket) = rest
-                    .split_once("?socket=")
-                    .ok_or_else(|| format!("{uri:?} is not nbd+unix:///EXPORT?socket=PATH"))?;
-                let plain = socket.starts_with('/') && !socket.contains(['&', '%']);
-                if !plain || export.contains(['%', '?']) {
-                    return Err(format!(
-                        "{uri:?}: a plain absolute path and name are needed"
-                    ));
-                }
-                Ok(Self::Export {
-                    socket: socket.into(),
-                    export: export.into(),
-                })
-            }
-            path if path.starts_with('/') => Ok(Self::Directory(path.trim_end_matches('/').into())),
-            other if other.contains("://") || other.contains('/') => Err(format!(
-                "{other:?} is no pool and no absolute directory; other kinds are not known yet"
-            )),
-            pool => Ok(Self::Pool(pool.into())),
-        }
-    }
-}
-
-/// A tier of such a host.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TierOf {
-    /// Its name.
-    pub name: String,
-    /// What it is made of.
-    pub places: Vec<PlacesOf>,
-    /// The format that images get in its directories; none is as they are.
-    pub format: Option<String>,
-    /// Whether what is in its exports may be written over.
-    pub overwrite: bool,
-}
-
-impl FromStr for TierOf {
-    type Err = String;
-
-    /// `NAME=POOL,DIRECTORY`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (name, places) = text
-            .split_once('=')
-            .filter(|(name, _)| !name.is_empty())
-            .ok_or_else(|| {
-                format!("{text:?} is not NAME=POOL or NAME=DIRECTORY, several with commas")
-            })?;
-        let places = places.split(',').map(str::parse);
-        Ok(Self {
-            name: name.into(),
-            places: places.collect::<Result<_, _>>()?,
-            format: None,
-            overwrite: false,
-        })
-    }
-}
 
 /// What is looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -138,26 +43,6 @@ pub struct LibvirtSettings {
     pub classes: Vec<(String, String)>,
     /// What disks are moved with; without it moves are recommended only.
     pub moving: Option<Moving>,
-}
-
-/// What disks are moved with.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Moving {
-    /// The directory in which is written what becomes of disks. It must outlast the host's restarts.
-    pub dir: PathBuf,
-    /// For how long an image that a disk has left is kept.
-    pub keep_source: Duration,
-}
-
-/// Whether a name is of a pattern, in which a `*` stands for anything.
-fn fits(pattern: &str, name: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == name,
-        Some((before, after)) => name.strip_prefix(before).is_some_and(|rest| {
-            let mut ends = rest.char_indices().map(|(i, _)| &rest[i..]).chain([""]);
-            ends.any(|end| fits(after, end))
-        }),
-    }
 }
 
 /// A domain, and when its XML was read.
@@ -436,93 +321,22 @@ impl LibvirtHost {
         }
     }
 
-    /// Places of tiers as they are now. One that is not there now is as it was, and unreachable.
+    /// Places of tiers as they are now.
     ///
     /// # Errors
     /// One that never was there.
     fn look_at_places(&mut self) -> Result<(), String> {
-        let mut places: Vec<Place> = vec![];
-        let mut devices: Vec<(u64, String)> = vec![];
-        for tier in self.settings.tiers.clone() {
-            for of in &tier.places {
-                let (name, path) = match of {
-                    PlacesOf::Directory(path) => (path.clone(), Ok(path.clone())),
-                    PlacesOf::Pool(name) => (name.clone(), self.path_of_pool(name)),
-                    PlacesOf::Export { socket, export } => {
-                        let place = self.export(&tier.name, socket, export);
-                        match place.size {
-                            0 => self.remark(format!("{of} does not say its size: it is left out")),
-                            _ => places.push(place),
-                        }
-                        continue;
-                    }
-                };
-                let there = path.and_then(|path| {
-                    let system = kernel::file_system(Path::new(&path))?;
-                    Ok((path, system))
-                });
-                let before = self.places.iter().find(|p| p.name == name);
-                let place = match (there, before) {
-                    (Ok((path, system)), _) => {
-                        let other = devices.iter().find(|(device, _)| *device == system.device);
-                        if let Some((_, other)) = other {
-                            let text = format!(
-                                "{name} and {other} are on one file system: its space is counted for each of them"
-                            );
-                            self.remark(text);
-                        }
-                        devices.push((system.device, name.clone()));
-                        Place {
-                            name: name.clone(),
-                            tier: tier.name.clone(),
-                            path,
-                            size: system.size,
-                            used: system.used,
-                            io: kernel::io(system.device),
-                            connected: true,
-                        }
-                    }
-                    (Err(why), Some(before)) => {
-                        let before = Place {
-                            connected: false,
-                            ..before.clone()
-                        };
-                        self.remark(why);
-                        before
-                    }
-                    (Err(why), None) => return Err(format!("tier {}: {why}", tier.name)),
-                };
-                places.push(place);
-            }
-        }
+        let inventory = self.inventory(&[]);
+        let look = places::Look {
+            tiers: &self.settings.tiers,
+            before: &self.places,
+            path_of_pool: &|name| self.path_of_pool(name),
+            is_taken: &|image| inventory.images().any(|i| i == image),
+        };
+        let (places, remarks) = look.now()?;
+        remarks.into_iter().for_each(|r| self.remark(r));
         self.places = places;
         Ok(())
-    }
-
-    /// An export is one image. Whether it is taken is known from the disks, and its size from whoever moves there.
-    fn export(&self, tier: &str, socket: &str, export: &str) -> Place {
-        let at = At::Nbd {
-            socket: socket.into(),
-            export: export.into(),
-        };
-        let path = at.to_string();
-        let before = self.places.iter().find(|p| p.path == path);
-        let connected = Path::new(socket).exists();
-        let known = before.map_or(0, |p| p.size);
-        let size = match known {
-            0 if connected => order::size_of_export(&path).unwrap_or(0),
-            known => known,
-        };
-        let taken = self.inventory(&[]).images().any(|image| image == path);
-        Place {
-            name: path.clone(),
-            tier: tier.into(),
-            path,
-            size,
-            used: if taken { size } else { 0 },
-            io: None,
-            connected,
-        }
     }
 
     fn path_of_pool(&self, name: &str) -> Result<String, String> {
@@ -534,16 +348,6 @@ impl LibvirtHost {
         })?;
         Ok(directory.into())
     }
-}
-
-/// A snapshot with how moves stand.
-fn with_moves(mut snapshot: Snapshot, moves: &Moves) -> Snapshot {
-    for v in &mut snapshot.volumes {
-        v.moving = moves.window(&v.name);
-        v.last_move = moves.last(&v.name);
-    }
-    snapshot.troubles = moves.troubles();
-    snapshot
 }
 
 /// The disks that statistics name for a domain.
@@ -581,11 +385,7 @@ impl Host for LibvirtHost {
         self.look()?;
         self.look_at_places()?;
         let inventory = self.inventory(&self.places);
-        let class_of = |name: &str| {
-            let mut classes = self.settings.classes.iter();
-            let found = classes.find(|(pattern, _)| fits(pattern, name));
-            found.map_or(NO_CLASS.to_owned(), |(_, class)| class.clone())
-        };
+        let class_of = |name: &str| places::class_of(&self.settings.classes, name);
         let mut snapshot = inventory.snapshot(class_of);
         for (name, why) in inventory.left_out() {
             self.remark(format!("{name} is not looked after: {why}"));
@@ -631,60 +431,6 @@ impl Host for LibvirtHost {
                 None => Ok(()),
             },
             Deed::Inject { .. } => Err("nothing is delayed on a host under libvirt".into()),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn patterns_of_names() {
-        for (pattern, name) in [
-            ("web:vda", "web:vda"),
-            ("*", "web:vda"),
-            ("db-*:vd*", "db-1:vdb"),
-            ("*:vda", "a:b:vda"),
-            ("a*b*c", "aXbYbc"),
-            ("é*", "éa"),
-        ] {
-            assert!(fits(pattern, name), "{pattern} {name}");
-        }
-        for (pattern, name) in [
-            ("web", "web:vda"),
-            ("*:vdb", "web:vda"),
-            ("", "a"),
-            ("a*b", "ab:c"),
-        ] {
-            assert!(!fits(pattern, name), "{pattern} {name}");
-        }
-    }
-
-    #[test]
-    fn tiers_are_named_with_their_places() {
-        let tier: TierOf = "fast=nvme,/srv/images/".parse().unwrap();
-        assert_eq!(
-            tier.places,
-            [
-                PlacesOf::Pool("nvme".into()),
-                PlacesOf::Directory("/srv/images".into())
-            ]
-        );
-        for (text, said) in [
-            ("fast", "is not NAME=POOL"),
-            ("=a", "is not NAME=POOL"),
-            ("fast=", "a pool or a directory is needed"),
-            ("fast=/", "the root directory"),
-            (
-                "fast=nbd+unix:///a",
-                "is not nbd+unix:///EXPORT?socket=PATH",
-            ),
-            ("fast=nbd+unix:///a?socket=/b&tls", "a plain absolute path"),
-            ("fast=nbd://host/a", "no pool and no absolute directory"),
-        ] {
-            let got = text.parse::<TierOf>().unwrap_err();
-            assert!(got.contains(said), "{got}");
         }
     }
 }

@@ -1,20 +1,16 @@
 //! An order to move a disk: whether it can be carried out as everything is, and where to.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use manager::wire::MoveOrder;
-use serde_json::Value;
-use vmhost::{At, Disk, Domain, Image, Place, builds, quoted};
+use vmhost::{At, Disk, Domain, Image, builds, quoted};
 
+use super::LibvirtHost;
 use super::hands::LibvirtHands;
-use super::{LibvirtHost, PlacesOf};
+use crate::images::check_qcow2;
 use crate::kernel;
-use crate::moves::{LOOKS_FREE, Planned};
-use crate::process::run;
-
-/// What must remain free beside an image, for its own metadata and everybody else's.
-const SPARE: u64 = 64 << 20;
+use crate::moves::Planned;
+use crate::places::{check_room, target_in};
 
 impl LibvirtHost {
     /// Begins to move a disk.
@@ -66,42 +62,21 @@ impl LibvirtHost {
         }
         let (capacity, physical) = inventory.sizes_of(&order.volume);
         let capacity = capacity.ok_or("the size of the disk is not known")?;
-        let to = self.target(place, &order.volume, &from)?;
-        match &to.at {
-            At::Nbd { .. } if place.size != capacity => {
-                return Err(format!(
-                    "{} has {} bytes and the disk {capacity}: they must be the same",
-                    place.name, place.size
-                ));
-            }
-            At::Nbd { .. } if place.used > 0 => {
-                return Err(format!("{} is taken by another disk", place.name));
-            }
-            At::Nbd { .. } => {
-                if self.moves.as_ref().is_some_and(|m| m.knows(&to.at)) {
-                    return Err(format!(
-                        "{} is known to a move that is not forgotten yet",
-                        place.name
-                    ));
-                }
-                let tier = self.settings.tiers.iter().find(|t| t.name == place.tier);
-                if !tier.is_some_and(|t| t.overwrite) {
-                    check_empty(&place.path)?;
-                }
-            }
-            At::File(_) => {
-                let system = kernel::file_system(Path::new(&place.path))?;
-                let free = system.size.saturating_sub(system.used);
-                let spare = SPARE.max(order.rate_bytes_per_s.saturating_mul(2 * LOOKS_FREE));
-                let needed = physical.unwrap_or(capacity).min(capacity) + spare;
-                if free < needed {
-                    return Err(format!(
-                        "{} has {free} bytes free, and {needed} are needed",
-                        place.name
-                    ));
-                }
-            }
+        let to = target_in(&self.settings.tiers, place, &order.volume, &from)?;
+        if matches!(to.at, At::Nbd { .. }) && self.moves.as_ref().is_some_and(|m| m.knows(&to.at)) {
+            return Err(format!(
+                "{} is known to a move that is not forgotten yet",
+                place.name
+            ));
         }
+        let sizes = (capacity, physical);
+        check_room(
+            &self.settings.tiers,
+            place,
+            &to,
+            sizes,
+            order.rate_bytes_per_s,
+        )?;
         self.check_build()?;
         if let Some(path) = from.at.file()
             && !kernel::is_plain(Path::new(path))
@@ -123,60 +98,6 @@ impl LibvirtHost {
             hold: builds::holds_at_start(disk),
             from,
             to,
-        })
-    }
-
-    /// The image that a disk gets in a place.
-    fn target(&self, place: &Place, volume: &str, from: &Image) -> Result<Image, String> {
-        let tier = self.settings.tiers.iter().find(|t| t.name == place.tier);
-        let mut places = tier.into_iter().flat_map(|t| &t.places);
-        let export = places.find_map(|p| match p {
-            PlacesOf::Export { socket, export } => {
-                let at = At::Nbd {
-                    socket: socket.clone(),
-                    export: export.clone(),
-                };
-                (at.to_string() == place.path).then_some(at)
-            }
-            _ => None,
-        });
-        if let Some(at) = export {
-            return Ok(Image {
-                at,
-                format: "raw".into(),
-            });
-        }
-        let format = tier.and_then(|t| t.format.as_ref());
-        let format = format.unwrap_or(&from.format).clone();
-        let file = from
-            .at
-            .file()
-            .and_then(|p| Path::new(p).file_name()?.to_str());
-        let stem = file.and_then(|name| {
-            let mut endings = ["raw", "qcow2", "img"].iter();
-            endings.find_map(|e| name.strip_suffix(&format!(".{e}")))
-        });
-        let name = match (file, stem) {
-            (Some(_), Some(stem)) if format != from.format => format!("{stem}.{format}"),
-            (Some(file), _) => file.to_owned(),
-            // An export's name says nothing.
-            (None, _) => format!("{}.{format}", volume.replace([':', '/'], "-")),
-        };
-        if name.starts_with('.') {
-            return Err(format!("{} gives no name to its copy", from.at));
-        }
-        // What is kept of an earlier move has another name; anything else there is somebody's.
-        let free = (1..=99).map(|n| match (n, name.rsplit_once('.')) {
-            (1, _) => name.clone(),
-            (n, Some((stem, ending))) => format!("{stem}-{n}.{ending}"),
-            (n, None) => format!("{name}-{n}"),
-        });
-        let mut free = free.map(|name| format!("{}/{name}", place.path));
-        let path = free.find(|path| Path::new(path).symlink_metadata().is_err());
-        let path = path.ok_or_else(|| format!("{} is full of files named {name}", place.path))?;
-        Ok(Image {
-            at: At::File(path),
-            format,
         })
     }
 
@@ -253,69 +174,4 @@ fn same_export(a: &At, b: &At) -> bool {
         ) => export == name && kernel::same_file(Path::new(socket), Path::new(other)),
         _ => false,
     }
-}
-
-/// Whether an export has nothing in it, as far as its server tells.
-fn check_empty(uri: &str) -> Result<(), String> {
-    let said = qemu_img(&["map", "--output=json", "-f", "raw", uri])?;
-    let parts = said.as_array().ok_or("qemu-img map says no list")?;
-    match parts.iter().all(|p| p["zero"] == true) {
-        true => Ok(()),
-        false => Err(format!(
-            "{uri} is not empty; it is written over if its tier says `overwrite = true`"
-        )),
-    }
-}
-
-/// What a qcow2 image has that its copy would not have; the size of its clusters.
-fn check_qcow2(image: &Image) -> Result<Option<u64>, String> {
-    let said = qemu_img(&[
-        "info",
-        "--output=json",
-        "-U",
-        "-f",
-        "qcow2",
-        &image.at.to_string(),
-    ])?;
-    let data = &said["format-specific"]["data"];
-    let lists = [
-        ("internal snapshots", &said["snapshots"]),
-        ("bitmaps", &data["bitmaps"]),
-    ];
-    for (what, list) in lists {
-        if list.as_array().is_some_and(|l| !l.is_empty()) {
-            return Err(format!(
-                "its image has {what}, which a new one would not have"
-            ));
-        }
-    }
-    for (what, value) in [
-        ("another image below it", &said["backing-filename"]),
-        ("its data in another file", &data["data-file"]),
-        ("encryption", &data["encrypt"]),
-    ] {
-        if !value.is_null() {
-            return Err(format!(
-                "its image has {what}, which no move was tested with"
-            ));
-        }
-    }
-    Ok(said["cluster-size"].as_u64())
-}
-
-/// Bytes of an NBD export.
-pub(super) fn size_of_export(uri: &str) -> Result<u64, String> {
-    let said = qemu_img(&["info", "--output=json", "-f", "raw", uri])?;
-    let size = said["virtual-size"].as_u64();
-    size.ok_or_else(|| format!("{uri}: qemu-img does not say its size"))
-}
-
-fn qemu_img(words: &[&str]) -> Result<Value, String> {
-    let mut command = Command::new("qemu-img");
-    command.args(words).stdin(Stdio::null());
-    let said = run(command, "qemu-img")?;
-    if !said.success {
-        return Err(format!("qemu-img: {}", said.error("it did not say why")));
-    }
-    serde_json::from_str(&said.out).map_err(|e| format!("qemu-img: {e}"))
 }

@@ -123,10 +123,18 @@ pub(super) fn remove_path(path: &Path) -> Result<(), String> {
 
 /// Gives the old image the name that it is kept under; never over another file.
 pub(super) fn rename(intent: &Intent) -> Result<(), String> {
-    let (Some(from), Some(to)) = (intent.from.at.file(), &intent.kept_as) else {
-        return Ok(());
-    };
-    let renamed = match renameat_with(CWD, from, CWD, to.as_str(), RenameFlags::NOREPLACE) {
+    match (intent.from.at.file(), &intent.kept_as) {
+        (Some(from), Some(to)) => rename_durably(from, to),
+        _ => Ok(()),
+    }
+}
+
+/// Gives a file another name, durably; never over another file.
+///
+/// # Errors
+/// Why it has the old one, or may have it again after a power loss.
+pub(crate) fn rename_durably(from: &str, to: &str) -> Result<(), String> {
+    let renamed = match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         // Network file systems know no such rename.
         Err(Errno::INVAL | Errno::NOSYS) => {
             fs::hard_link(from, to).and_then(|()| fs::remove_file(from))

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use manager::agent::MoveEnd;
+use manager::agent::{MoveEnd, Snapshot};
 use manager::wire::{ArrayTrouble, MoveOrder, MovingWindow};
 use tracing::{info, warn};
 use units::BytesPerSec;
@@ -21,6 +21,7 @@ use volume::{GuestLatency, Others, Pace};
 
 use crate::virsh::Refusal;
 use files::boot;
+pub(crate) use files::rename_durably;
 use intents::Intents;
 pub(crate) use intents::TEXT;
 
@@ -116,6 +117,8 @@ pub(crate) struct Sight {
     pub definition: Definition,
     /// Bytes copied and left, while there is a job.
     pub progress: Option<(u64, u64)>,
+    /// Why the copy does not go on by itself, where the hypervisor says so.
+    pub failed: Option<String>,
 }
 
 /// What a move yields to.
@@ -411,6 +414,7 @@ impl Moves {
                     live: Live::Unknown,
                     definition: Definition::Unknown,
                     progress: None,
+                    failed: None,
                     runs: false,
                 }),
             };
@@ -431,7 +435,7 @@ impl Moves {
                 let unknown = m.intent.moves()
                     && (seen.live == Live::Unknown || seen.definition == Definition::Unknown);
                 return match unknown {
-                    true => stuck.and(Err("libvirt does not say how its domain is".into())),
+                    true => stuck.and(Err("its hypervisor does not say how its domain is".into())),
                     false => stuck,
                 };
             }
@@ -587,7 +591,9 @@ impl Moves {
         match (&phase, &seen.live) {
             (Phase::Pivoted, _) => {
                 files::flush(&intent.to)?;
-                intent.left = intent.from.at.file().and_then(files::id);
+                // It may have the name already that it is kept under.
+                let names = [intent.from.at.file(), intent.kept_as.as_deref()];
+                intent.left = names.into_iter().flatten().find_map(files::id);
             }
             (Phase::Pivoting, Live::On { life, .. }) => {
                 (intent.held, intent.life) = (true, *life);
@@ -652,8 +658,8 @@ impl Moves {
                     "stale-image",
                     format!(
                         "the host went down in the middle of the pivot from {} to {}, and nobody can tell which of them has all that was acknowledged. The domain \
-                         cannot be started until you have looked at both and named the right one with `virsh edit`",
-                        intent.from.at, intent.to.at
+                         cannot be started until you have looked at both and named the right one, under libvirt with `virsh edit`{}",
+                        intent.from.at, intent.to.at, renamed(intent)
                     ),
                 ),
                 (Phase::Kept(kept), _) => {
@@ -690,6 +696,23 @@ impl Moves {
         });
         told.collect()
     }
+}
+
+/// A snapshot with how moves stand.
+pub(crate) fn with_moves(mut snapshot: Snapshot, moves: &Moves) -> Snapshot {
+    for v in &mut snapshot.volumes {
+        v.moving = moves.window(&v.name);
+        v.last_move = moves.last(&v.name);
+    }
+    snapshot.troubles = moves.troubles();
+    snapshot
+}
+
+/// Where the old image is, if it has the name already that it is kept under.
+fn renamed(intent: &Intent) -> String {
+    let kept = intent.kept_as.as_ref();
+    let kept = kept.filter(|path| Path::new(path).symlink_metadata().is_ok());
+    kept.map_or(String::new(), |path| format!("; the old one is at {path}"))
 }
 
 /// Begins a copy, and waits until its target is prepared: then it is known how much there is to copy.
@@ -765,6 +788,7 @@ impl Move {
         Seen {
             live: sight.live,
             definition: sight.definition,
+            failed: sight.failed,
             runs: sight.runs,
             recent: same_boot && age_s.is_some_and(|age| age < RECENT_S),
             refused: self.refused,

@@ -93,7 +93,7 @@ const CORE_MAY_USE: &[(&str, &[&str])] = &[
     ("reproduce", &["libm", "serde", "thiserror"]),
     ("nbd", &["thiserror"]),
     ("qmp", &["serde_json", "thiserror"]),
-    ("vmhost", &["roxmltree", "serde", "thiserror"]),
+    ("vmhost", &["roxmltree", "serde", "serde_json", "thiserror"]),
 ];
 
 /// Crates that must not be anywhere below the core, however deep.

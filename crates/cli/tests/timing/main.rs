@@ -3,6 +3,7 @@
 mod agreement;
 mod kill;
 mod machines;
+mod qemu;
 #[path = "../suite/support/mod.rs"]
 mod support;
 

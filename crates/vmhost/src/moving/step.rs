@@ -100,6 +100,8 @@ pub struct Seen {
     pub live: Live,
     /// What a start would read.
     pub definition: Definition,
+    /// Why the copy does not go on by itself, where the hypervisor says so.
+    pub failed: Option<String>,
     /// Whether the guest runs: a pivot waits for one that others have paused, and cannot be held.
     pub runs: bool,
     /// Whether the intent was written so short a time ago, in this life of the host, that nobody but its agent has had to do with a guest that is held.
@@ -243,6 +245,11 @@ impl Look<'_> {
         }
     }
 
+    /// For the hypervisor's reason, if it has one.
+    fn give_up_or(&self, otherwise: &str) -> Step {
+        give_up(self.seen.failed.as_deref().unwrap_or(otherwise))
+    }
+
     fn names(&self, image: &Image) -> bool {
         matches!(&self.seen.definition, Definition::Names(Some(i)) if i == image)
     }
@@ -252,13 +259,14 @@ impl Look<'_> {
             Guest::Mirrored { .. } => Step::Note(Phase::Copying),
             Guest::OnTo => Step::Note(Phase::Pivoted),
             _ if !self.seen.sure => Step::Wait,
-            _ => give_up("its copy did not begin"),
+            _ => self.give_up_or("its copy did not begin"),
         }
     }
 
     fn copying(&self) -> Step {
         match self.guest() {
             Guest::Mirrored { .. } if self.intent.cancel => give_up("given up"),
+            Guest::Mirrored { .. } if self.seen.failed.is_some() => self.give_up_or("it failed"),
             Guest::Mirrored { ready: true } if self.seen.runs => Step::Note(Phase::Blocking),
             Guest::Mirrored { .. } => Step::Wait,
             _ => self.without_pivot(),
@@ -269,6 +277,7 @@ impl Look<'_> {
         let ours = self.names(&self.intent.from) || self.names(&self.intent.to);
         match self.guest() {
             Guest::Mirrored { .. } if self.intent.cancel => give_up("given up"),
+            Guest::Mirrored { .. } if self.seen.failed.is_some() => self.give_up_or("it failed"),
             Guest::Mirrored { .. } if ours => Step::Define(Naming::Unsettled),
             Guest::Mirrored { .. } if self.seen.runs => Step::Note(Phase::Pivoting),
             Guest::Mirrored { .. } => Step::Wait,
@@ -285,7 +294,7 @@ impl Look<'_> {
             Guest::Off => give_up("the domain ended before the pivot"),
             Guest::OnFromBusy => give_up("somebody else has begun a block job on the disk"),
             Guest::Elsewhere => give_up("the disk has another image than when it was ordered"),
-            Guest::OnFrom | Guest::Mirrored { .. } => give_up(
+            Guest::OnFrom | Guest::Mirrored { .. } => self.give_up_or(
                 "the copy ended before it was complete: the target failed or was full, or somebody gave it up",
             ),
         }
@@ -300,13 +309,16 @@ impl Look<'_> {
             Guest::OnTo => Step::Note(Phase::Pivoted),
             Guest::Mirrored { .. } if self.seen.refused => give_up("QEMU does not pivot"),
             Guest::Mirrored { ready: true } => Step::Pivot,
+            Guest::Mirrored { ready: false } if self.seen.failed.is_some() => {
+                self.give_up_or("it failed")
+            }
             Guest::Mirrored { ready: false } => Step::Wait,
             Guest::Off if self.names(&self.intent.to) => Step::Note(Phase::Pivoted),
             Guest::Off if self.seen.recent => give_up("the domain ended before the pivot"),
             Guest::Off | Guest::Elsewhere => Step::Note(Phase::Doubtful),
             // It runs on, and on the old image: there was no pivot.
             Guest::OnFrom | Guest::OnFromBusy if same_life => {
-                give_up("the copy ended before the pivot: the target failed or was full, or somebody gave it up")
+                self.give_up_or("the copy ended before the pivot: the target failed or was full, or somebody gave it up")
             }
             Guest::OnFrom | Guest::OnFromBusy => self.left_behind(
                 "the domain ended in the middle of the pivot, and was started from the old image: what it wrote after the pivot, if there was one, is in this file only",

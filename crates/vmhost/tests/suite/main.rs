@@ -1,6 +1,7 @@
 //! What libvirt tells, read and put together.
 
 mod moving;
+mod qemu;
 
 use manager::wire::{DeviceIo, Placed};
 use proptest::prelude::*;

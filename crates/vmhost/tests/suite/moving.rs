@@ -133,6 +133,7 @@ impl Host {
             life: Some(self.life),
         };
         Seen {
+            failed: None,
             live: match self.guest {
                 Guest::Off => Live::Off,
                 Guest::From => on(&intent.from, None),

@@ -1,4 +1,4 @@
-//! What guests leave of their objectives, by what libvirt counts: what moves yield to.
+//! What guests leave of their objectives, by what their hypervisor counts: what moves yield to.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use volume::{Others, Slack};
 
 /// Loads between the last two looks, and objectives.
 #[derive(Debug, Default)]
-pub(super) struct Yielding {
+pub(crate) struct Yielding {
     objectives: Vec<ClassObjective>,
     until: Option<Instant>,
     /// Requests and their mean latency, of volumes that were measured.
@@ -19,13 +19,13 @@ pub(super) struct Yielding {
 
 impl Yielding {
     /// What guests were promised, and for how long that holds.
-    pub(super) fn promise(&mut self, objectives: &[ClassObjective], lasting: Nanos) {
+    pub(crate) fn promise(&mut self, objectives: &[ClassObjective], lasting: Nanos) {
         self.objectives = objectives.to_vec();
         self.until = Instant::now().checked_add(Duration::from_nanos(lasting.0));
     }
 
     /// Takes in what happened between two looks.
-    pub(super) fn look(&mut self, before: Option<&Snapshot>, now: &Snapshot) {
+    pub(crate) fn look(&mut self, before: Option<&Snapshot>, now: &Snapshot) {
         self.loads.clear();
         let Some(before) = before else { return };
         for v in &now.volumes {
@@ -41,12 +41,12 @@ impl Yielding {
     }
 
     /// Requests of a volume, and their mean latency.
-    pub(super) fn guest(&self, volume: &str) -> (u64, u64) {
+    pub(crate) fn guest(&self, volume: &str) -> (u64, u64) {
         self.loads.get(volume).copied().unwrap_or((0, 0))
     }
 
     /// How the others on the devices of a move stand.
-    pub(super) fn others(&self, at: Option<&Snapshot>, volume: &str, to: &str) -> Others {
+    pub(crate) fn others(&self, at: Option<&Snapshot>, volume: &str, to: &str) -> Others {
         let holds = self.until.is_some_and(|until| Instant::now() < until);
         let Some(at) = at.filter(|_| holds) else {
             return Others::UNKNOWN;

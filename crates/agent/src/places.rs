@@ -1,0 +1,393 @@
+//! Tiers of a host of virtual machines: what they are made of, and what of that is there.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use model::NO_CLASS;
+use vmhost::{At, Image, Place};
+
+use crate::moves::LOOKS_FREE;
+use crate::{images, kernel};
+
+/// What must remain free beside an image, for its own metadata and everybody else's.
+const SPARE: u64 = 64 << 20;
+
+/// What a tier is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PlacesOf {
+    /// A pool, by name.
+    Pool(String),
+    /// A directory, by path.
+    Directory(String),
+    /// An NBD export behind a unix socket: one image, of its size.
+    Export {
+        /// The socket's path.
+        socket: String,
+        /// The export's name.
+        export: String,
+    },
+}
+
+impl fmt::Display for PlacesOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PlacesOf::Pool(name) | PlacesOf::Directory(name) => f.write_str(name),
+            PlacesOf::Export { socket, export } => {
+                write!(f, "nbd+unix:///{export}?socket={socket}")
+            }
+        }
+    }
+}
+
+impl FromStr for PlacesOf {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "" => Err("a pool or a directory is needed".into()),
+            "/" => Err("the root directory is no place for images".into()),
+            uri if uri.starts_with("nbd+unix:///") => {
+                let rest = uri.trim_start_matches("nbd+unix:///");
+                let (export, socket) = rest
+                    .split_once("?socket=")
+                    .ok_or_else(|| format!("{uri:?} is not nbd+unix:///EXPORT?socket=PATH"))?;
+                let plain = socket.starts_with('/') && !socket.contains(['&', '%']);
+                if !plain || export.contains(['%', '?']) {
+                    return Err(format!(
+                        "{uri:?}: a plain absolute path and name are needed"
+                    ));
+                }
+                Ok(Self::Export {
+                    socket: socket.into(),
+                    export: export.into(),
+                })
+            }
+            path if path.starts_with('/') => Ok(Self::Directory(path.trim_end_matches('/').into())),
+            other if other.contains("://") || other.contains('/') => Err(format!(
+                "{other:?} is no pool and no absolute directory; other kinds are not known yet"
+            )),
+            pool => Ok(Self::Pool(pool.into())),
+        }
+    }
+}
+
+/// A tier of such a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TierOf {
+    /// Its name.
+    pub name: String,
+    /// What it is made of.
+    pub places: Vec<PlacesOf>,
+    /// The format that images get in its directories; none is as they are.
+    pub format: Option<String>,
+    /// Whether what is in its exports may be written over.
+    pub overwrite: bool,
+}
+
+impl FromStr for TierOf {
+    type Err = String;
+
+    /// `NAME=POOL,DIRECTORY`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, places) = text
+            .split_once('=')
+            .filter(|(name, _)| !name.is_empty())
+            .ok_or_else(|| {
+                format!("{text:?} is not NAME=POOL or NAME=DIRECTORY, several with commas")
+            })?;
+        let places = places.split(',').map(str::parse);
+        Ok(Self {
+            name: name.into(),
+            places: places.collect::<Result<_, _>>()?,
+            format: None,
+            overwrite: false,
+        })
+    }
+}
+
+/// What disks are moved with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Moving {
+    /// The directory in which is written what becomes of disks. It must outlast the host's restarts.
+    pub dir: PathBuf,
+    /// For how long an image that a disk has left is kept.
+    pub keep_source: Duration,
+}
+
+/// The class of a volume: that of the first pattern which fits.
+pub(crate) fn class_of(classes: &[(String, String)], volume: &str) -> String {
+    let mut classes = classes.iter();
+    let found = classes.find(|(pattern, _)| fits(pattern, volume));
+    found.map_or(NO_CLASS.to_owned(), |(_, class)| class.clone())
+}
+
+/// Whether a name is of a pattern, in which a `*` stands for anything.
+fn fits(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((before, after)) => name.strip_prefix(before).is_some_and(|rest| {
+            let mut ends = rest.char_indices().map(|(i, _)| &rest[i..]).chain([""]);
+            ends.any(|end| fits(after, end))
+        }),
+    }
+}
+
+/// Looks at places.
+pub(crate) struct Look<'a> {
+    pub tiers: &'a [TierOf],
+    /// As they were before.
+    pub before: &'a [Place],
+    /// Where a pool is.
+    pub path_of_pool: &'a dyn Fn(&str) -> Result<String, String>,
+    /// Whether a disk has an image.
+    pub is_taken: &'a dyn Fn(&str) -> bool,
+}
+
+impl Look<'_> {
+    /// Places as they are now, and what an operator should know. One that is not there now is as it was, and unreachable.
+    ///
+    /// # Errors
+    /// One that never was there.
+    pub(crate) fn now(&self) -> Result<(Vec<Place>, Vec<String>), String> {
+        let mut places: Vec<Place> = vec![];
+        let mut remarks = vec![];
+        let mut devices: Vec<(u64, String)> = vec![];
+        for tier in self.tiers {
+            for of in &tier.places {
+                let (name, path) = match of {
+                    PlacesOf::Directory(path) => (path.clone(), Ok(path.clone())),
+                    PlacesOf::Pool(name) => (name.clone(), (self.path_of_pool)(name)),
+                    PlacesOf::Export { socket, export } => {
+                        let place = self.export(&tier.name, socket, export);
+                        match place.size {
+                            0 => {
+                                remarks.push(format!("{of} does not say its size: it is left out"))
+                            }
+                            _ => places.push(place),
+                        }
+                        continue;
+                    }
+                };
+                let there = path.and_then(|path| {
+                    let system = kernel::file_system(Path::new(&path))?;
+                    Ok((path, system))
+                });
+                let before = self.before.iter().find(|p| p.name == name);
+                let place = match (there, before) {
+                    (Ok((path, system)), _) => {
+                        let other = devices.iter().find(|(device, _)| *device == system.device);
+                        if let Some((_, other)) = other {
+                            remarks.push(format!(
+                                "{name} and {other} are on one file system: its space is counted for each of them"
+                            ));
+                        }
+                        devices.push((system.device, name.clone()));
+                        Place {
+                            name: name.clone(),
+                            tier: tier.name.clone(),
+                            path,
+                            size: system.size,
+                            used: system.used,
+                            io: kernel::io(system.device),
+                            connected: true,
+                        }
+                    }
+                    (Err(why), Some(before)) => {
+                        remarks.push(why);
+                        Place {
+                            connected: false,
+                            ..before.clone()
+                        }
+                    }
+                    (Err(why), None) => return Err(format!("tier {}: {why}", tier.name)),
+                };
+                places.push(place);
+            }
+        }
+        Ok((places, remarks))
+    }
+
+    /// An export is one image. Whether it is taken is known from the disks, and its size from whoever moves there.
+    fn export(&self, tier: &str, socket: &str, export: &str) -> Place {
+        let at = At::Nbd {
+            socket: socket.into(),
+            export: export.into(),
+        };
+        let path = at.to_string();
+        let before = self.before.iter().find(|p| p.path == path);
+        let connected = Path::new(socket).exists();
+        let known = before.map_or(0, |p| p.size);
+        let size = match known {
+            0 if connected => images::size_of_export(&path).unwrap_or(0),
+            known => known,
+        };
+        let taken = (self.is_taken)(&path);
+        Place {
+            name: path.clone(),
+            tier: tier.into(),
+            path,
+            size,
+            used: if taken { size } else { 0 },
+            io: None,
+            connected,
+        }
+    }
+}
+
+/// The image that a disk gets in a place.
+///
+/// # Errors
+/// Why it has no name there.
+pub(crate) fn target_in(
+    tiers: &[TierOf],
+    place: &Place,
+    volume: &str,
+    from: &Image,
+) -> Result<Image, String> {
+    let tier = tiers.iter().find(|t| t.name == place.tier);
+    let mut places = tier.into_iter().flat_map(|t| &t.places);
+    let export = places.find_map(|p| match p {
+        PlacesOf::Export { socket, export } => {
+            let at = At::Nbd {
+                socket: socket.clone(),
+                export: export.clone(),
+            };
+            (at.to_string() == place.path).then_some(at)
+        }
+        _ => None,
+    });
+    if let Some(at) = export {
+        return Ok(Image {
+            at,
+            format: "raw".into(),
+        });
+    }
+    let format = tier.and_then(|t| t.format.as_ref());
+    let format = format.unwrap_or(&from.format).clone();
+    let file = from
+        .at
+        .file()
+        .and_then(|p| Path::new(p).file_name()?.to_str());
+    let stem = file.and_then(|name| {
+        let mut endings = ["raw", "qcow2", "img"].iter();
+        endings.find_map(|e| name.strip_suffix(&format!(".{e}")))
+    });
+    let name = match (file, stem) {
+        (Some(_), Some(stem)) if format != from.format => format!("{stem}.{format}"),
+        (Some(file), _) => file.to_owned(),
+        // An export's name says nothing.
+        (None, _) => format!("{}.{format}", volume.replace([':', '/'], "-")),
+    };
+    if name.starts_with('.') {
+        return Err(format!("{} gives no name to its copy", from.at));
+    }
+    // What is kept of an earlier move has another name; anything else there is somebody's.
+    let free = (1..=99).map(|n| match (n, name.rsplit_once('.')) {
+        (1, _) => name.clone(),
+        (n, Some((stem, ending))) => format!("{stem}-{n}.{ending}"),
+        (n, None) => format!("{name}-{n}"),
+    });
+    let mut free = free.map(|name| format!("{}/{name}", place.path));
+    let path = free.find(|path| Path::new(path).symlink_metadata().is_err());
+    let path = path.ok_or_else(|| format!("{} is full of files named {name}", place.path))?;
+    Ok(Image {
+        at: At::File(path),
+        format,
+    })
+}
+
+/// Whether an image can be made in a place, by a move of this rate.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn check_room(
+    tiers: &[TierOf],
+    place: &Place,
+    to: &Image,
+    (capacity, physical): (u64, Option<u64>),
+    rate_bytes_per_s: u64,
+) -> Result<(), String> {
+    match &to.at {
+        At::Nbd { .. } if place.size != capacity => Err(format!(
+            "{} has {} bytes and the disk {capacity}: they must be the same",
+            place.name, place.size
+        )),
+        At::Nbd { .. } if place.used > 0 => Err(format!("{} is taken by another disk", place.name)),
+        At::Nbd { .. } => {
+            let tier = tiers.iter().find(|t| t.name == place.tier);
+            match tier.is_some_and(|t| t.overwrite) {
+                true => Ok(()),
+                false => images::check_empty(&place.path),
+            }
+        }
+        At::File(_) => {
+            let system = kernel::file_system(Path::new(&place.path))?;
+            let free = system.size.saturating_sub(system.used);
+            let spare = SPARE.max(rate_bytes_per_s.saturating_mul(2 * LOOKS_FREE));
+            let needed = physical.unwrap_or(capacity).min(capacity) + spare;
+            match free < needed {
+                true => Err(format!(
+                    "{} has {free} bytes free, and {needed} are needed",
+                    place.name
+                )),
+                false => Ok(()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_of_names() {
+        for (pattern, name) in [
+            ("web:vda", "web:vda"),
+            ("*", "web:vda"),
+            ("db-*:vd*", "db-1:vdb"),
+            ("*:vda", "a:b:vda"),
+            ("a*b*c", "aXbYbc"),
+            ("é*", "éa"),
+        ] {
+            assert!(fits(pattern, name), "{pattern} {name}");
+        }
+        for (pattern, name) in [
+            ("web", "web:vda"),
+            ("*:vdb", "web:vda"),
+            ("", "a"),
+            ("a*b", "ab:c"),
+        ] {
+            assert!(!fits(pattern, name), "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn tiers_are_named_with_their_places() {
+        let tier: TierOf = "fast=nvme,/srv/images/".parse().unwrap();
+        assert_eq!(
+            tier.places,
+            [
+                PlacesOf::Pool("nvme".into()),
+                PlacesOf::Directory("/srv/images".into())
+            ]
+        );
+        for (text, said) in [
+            ("fast", "is not NAME=POOL"),
+            ("=a", "is not NAME=POOL"),
+            ("fast=", "a pool or a directory is needed"),
+            ("fast=/", "the root directory"),
+            (
+                "fast=nbd+unix:///a",
+                "is not nbd+unix:///EXPORT?socket=PATH",
+            ),
+            ("fast=nbd+unix:///a?socket=/b&tls", "a plain absolute path"),
+            ("fast=nbd://host/a", "no pool and no absolute directory"),
+        ] {
+            let got = text.parse::<TierOf>().unwrap_err();
+            assert!(got.contains(said), "{got}");
+        }
+    }
+}

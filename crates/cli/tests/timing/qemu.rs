@@ -1,0 +1,508 @@
+//! Disks of plain QEMU that move while their guests check them: real QEMU by its sockets, nothing emulated but its processor.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use testkit::guest::{Guest, Log};
+
+use crate::support::PATIENCE;
+
+const PROGRAMS: [&str; 2] = ["qemu-system-x86_64", "qemu-img"];
+const GUEST: Guest = Guest {
+    requests_per_tick: 20,
+    blocks: 512,
+};
+
+/// A host with one machine, `web`, that has one disk, `vda`.
+struct Plain {
+    dir: tempfile::TempDir,
+    machine: Option<Child>,
+    server: Option<Child>,
+}
+
+impl Plain {
+    fn new(copy_bandwidth: &str) -> Self {
+        let host = Self {
+            dir: tempfile::tempdir().unwrap(),
+            machine: None,
+            server: None,
+        };
+        for name in ["sockets", "fast", "bulk"] {
+            fs::create_dir(host.path(name)).unwrap();
+        }
+        let text = format!(
+            "window = \"200ms\"
+             [controller]
+             state = \"state\"
+             [qemu]
+             sockets = \"sockets\"
+             host = \"kvm1\"
+             keep_source = \"1s\"
+             [policy]
+             monitor_epoch = \"1s\"
+             migration_epoch = \"2s\"
+             headroom_space = 1.0
+             copy_bandwidth = \"{copy_bandwidth}\"
+             [modes]
+             rules = \"auto\"
+             drain = \"recommend\"
+             space = \"recommend\"
+             latency = \"recommend\"
+             [[tiers]]
+             name = \"fast\"
+             preset = \"sata-ssd\"
+             pools = [\"{}\"]
+             format = \"qcow2\"
+             [[tiers]]
+             name = \"bulk\"
+             preset = \"sata-ssd\"
+             pools = [\"{}\"]
+             format = \"raw\"\n",
+            host.text("fast"),
+            host.text("bulk"),
+        );
+        fs::write(host.path("qemu.toml"), text).unwrap();
+        let mut bytes = GUEST.boot_sector().to_vec();
+        bytes.resize(GUEST.disk_bytes() as usize, 0);
+        fs::write(host.path("bulk/web.raw"), bytes).unwrap();
+        host
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().into()
+    }
+
+    /// Starts the machine as a script would: from this image, with what was acknowledged on disk, below a throttle without limits, and with a
+    /// second socket for the test.
+    fn start(&mut self, file: &str, format: &str) -> bool {
+        let log = format!("file,id=report,append=on,path={}", self.text("web.log"));
+        let image = json!({
+            "driver": format, "node-name": "image", "discard": "unmap",
+            "file": { "driver": "file", "filename": self.text(file) },
+        });
+        let mut qemu = Command::new("qemu-system-x86_64");
+        qemu.args(["-M", "pc", "-m", "32", "-display", "none", "-nodefaults"]);
+        qemu.args(["-chardev", &log, "-serial", "chardev:report"]);
+        qemu.args(["-object", "throttle-group,id=limits"]);
+        qemu.args(["-blockdev", &image.to_string(), "-blockdev"]);
+        qemu.arg("driver=throttle,node-name=throttle,throttle-group=limits,file=image");
+        qemu.args([
+            "-device",
+            "virtio-blk-pci,id=vda,drive=throttle,write-cache=off",
+        ]);
+        for socket in ["sockets/web.qmp", "test.sock"] {
+            let socket = format!("unix:{},server=on,wait=off", self.text(socket));
+            qemu.args(["-qmp", &socket]);
+        }
+        let child = qemu.stdin(Stdio::null()).stderr(Stdio::null()).spawn();
+        let mut child = child.unwrap();
+        let until = Instant::now() + PATIENCE;
+        while UnixStream::connect(self.path("test.sock")).is_err() {
+            if child.try_wait().unwrap().is_some() {
+                return false;
+            }
+            assert!(Instant::now() < until, "QEMU does not listen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.machine = Some(child);
+        true
+    }
+
+    fn ask(&self, command: &str, arguments: Value) -> Value {
+        let stream = UnixStream::connect(self.path("test.sock")).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        let mut say = |command: &str, arguments: Value| {
+            let order = json!({ "execute": command, "arguments": arguments });
+            writeln!(&stream, "{order}").unwrap();
+            loop {
+                let line = lines.next().unwrap().unwrap();
+                let mut answer: Value = serde_json::from_str(&line).unwrap();
+                if answer.get("return").is_some() || answer.get("error").is_some() {
+                    return answer["return"].take();
+                }
+            }
+        };
+        say("qmp_capabilities", json!({}));
+        say(command, arguments)
+    }
+
+    /// Names of nodes and what they are opened as.
+    fn nodes(&self) -> Vec<(String, String)> {
+        let nodes = self.ask("query-named-block-nodes", json!({ "flat": true }));
+        let text = |v: &Value| v.as_str().unwrap().to_owned();
+        let nodes = nodes.as_array().unwrap().iter();
+        nodes.map(|n| (text(&n["drv"]), text(&n["file"]))).collect()
+    }
+
+    /// The image that the guest has, by the only format that there is.
+    fn image(&self) -> Option<String> {
+        let mut formats = self.nodes().into_iter();
+        let found = formats.find(|(driver, _)| driver == "raw" || driver == "qcow2");
+        let jobs = self.ask("query-block-jobs", json!({}));
+        found.filter(|_| jobs == json!([])).map(|(_, file)| file)
+    }
+
+    fn serve(&mut self) {
+        let log = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.path("serve.log"))
+            .unwrap();
+        let mut command = self.terrace_command();
+        let child = command
+            .args(["serve", "--config", "qemu.toml"])
+            .stdout(Stdio::from(log.try_clone().unwrap()))
+            .stderr(Stdio::from(log))
+            .spawn();
+        self.server = Some(child.unwrap());
+    }
+
+    fn terrace_command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_terrace"));
+        let socket = self.path("state/controller.sock");
+        command
+            .env("TERRACE_CONTROLLER", format!("unix:{}", socket.display()))
+            .env("NO_COLOR", "1")
+            .current_dir(self.dir.path());
+        command
+    }
+
+    fn terrace(&self, words: &[&str]) -> Output {
+        self.terrace_command().args(words).output().unwrap()
+    }
+
+    fn pin(&self, tier: &str) {
+        self.wait_until("the pin is taken", || {
+            let output = self.terrace(&["volume", "pin", "web:vda", tier]);
+            output.status.success()
+        });
+    }
+
+    fn log(&self) -> Log {
+        let bytes = fs::read(self.path("web.log")).unwrap_or_default();
+        Log::read(&bytes).unwrap()
+    }
+
+    fn wait_for_writes(&self, more: usize) {
+        let before = self.log().writes();
+        self.wait_until("the guest writes", || self.log().writes() >= before + more);
+    }
+
+    fn wait_until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
+        let until = Instant::now() + PATIENCE;
+        while !is_so() {
+            assert!(
+                Instant::now() < until,
+                "waited too long until {what}: {}",
+                fs::read_to_string(self.path("serve.log")).unwrap_or_default()
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// What is written down of moves.
+    fn intents(&self) -> String {
+        let entries = fs::read_dir(self.path("state/qemu-moves"));
+        let paths = entries.into_iter().flatten().map(|e| e.unwrap().path());
+        let texts = paths.filter(|p| p.extension().is_some_and(|e| e == "json"));
+        texts.filter_map(|p| fs::read_to_string(p).ok()).collect()
+    }
+
+    /// Whether somebody looks after its moves, and none is on its way.
+    fn is_settled(&self) -> bool {
+        let on_its_way = [
+            "begun",
+            "copying",
+            "blocking",
+            "pivoting",
+            "pivoted",
+            "giving-up",
+        ];
+        let intents = self.intents();
+        let moves = on_its_way
+            .iter()
+            .any(|p| intents.contains(&format!("\"{p}\"")));
+        self.server.is_some() && !moves
+    }
+
+    /// The image of the machine, where there is one that has a name of its own.
+    fn only_image(&self) -> Option<String> {
+        let found = ["bulk", "fast"].map(|dir| {
+            let names = self.files(dir).into_iter();
+            names
+                .map(|n| self.text(&format!("{dir}/{n}")))
+                .collect::<Vec<_>>()
+        });
+        let named = found
+            .concat()
+            .into_iter()
+            .filter(|n| !n.contains(".moved-"));
+        let named: Vec<String> = named.collect();
+        (named.len() == 1).then(|| named[0].clone())
+    }
+
+    fn files(&self, dir: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.path(dir)).unwrap();
+        let names = entries.map(|e| e.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names
+    }
+
+    fn lost(&self, image: &str) -> usize {
+        let format = Path::new(image).extension().unwrap().to_str().unwrap();
+        let raw = self.path("read.raw");
+        let mut convert = Command::new("qemu-img");
+        convert.args(["convert", "-U", "-f", format, "-O", "raw", image]);
+        assert!(convert.arg(&raw).status().unwrap().success());
+        self.log().lost_in(&fs::read(raw).unwrap()).len()
+    }
+
+    /// Latency histograms of its disk.
+    fn has_histograms(&self) -> bool {
+        let stats = self.ask("query-blockstats", json!({}));
+        !stats[0]["stats"]["rd_latency_histogram"].is_null()
+    }
+}
+
+fn end(child: &mut Option<Child>, signal: &str) {
+    if let Some(mut child) = child.take() {
+        let pid = child.id().to_string();
+        let _ = Command::new("kill").args([signal, &pid]).status();
+        let _ = child.wait();
+    }
+}
+
+impl Drop for Plain {
+    fn drop(&mut self) {
+        end(&mut self.server, "-9");
+        end(&mut self.machine, "-9");
+    }
+}
+
+#[test]
+fn a_disk_of_plain_qemu_moves_while_its_guest_checks_it() {
+    let _alone = crate::alone();
+    if !testkit::needs::programs(&PROGRAMS) {
+        return;
+    }
+    let mut host = Plain::new("100MB/s");
+    assert!(host.start("bulk/web.raw", "raw"));
+    host.wait_for_writes(50);
+    host.serve();
+    for (n, tier) in ["fast", "bulk", "fast"].iter().enumerate() {
+        host.pin(tier);
+        let below = host.text(tier) + "/";
+        host.wait_until(&format!("move {n} to {tier} is done"), || {
+            host.image().is_some_and(|image| image.starts_with(&below))
+        });
+        host.wait_for_writes(20);
+    }
+    // Percentiles are known.
+    host.wait_until("its p99 is known", || {
+        let output = host.terrace(&["top", "-n", "1", "-o", "json"]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let shown: Value = serde_json::from_str(&text).unwrap_or_default();
+        p99_of(&shown).is_some_and(|us| us > 10.0)
+    });
+    host.wait_until("old images are gone", || {
+        host.files("state/qemu-moves") == ["lock"]
+    });
+    assert_eq!(host.files("bulk"), [""; 0]);
+    assert_eq!(host.files("fast"), ["web.qcow2"]);
+    // Nothing of three moves is left in QEMU but the throttle and the image's two nodes.
+    assert_eq!(host.nodes().len(), 3, "{:?}", host.nodes());
+    assert!(host.has_histograms());
+    end(&mut host.server, "-TERM");
+    assert!(!host.has_histograms(), "its histograms are not given back");
+    end(&mut host.machine, "-9");
+    let log = host.log();
+    assert_eq!((log.boots(), log.errors()), (1, 0));
+    assert!(log.writes() > 100, "{} writes", log.writes());
+    assert_eq!(host.lost(&host.text("fast/web.qcow2")), 0);
+    assert!(
+        !host.start("bulk/web.raw", "raw"),
+        "a start from the old path is no start"
+    );
+}
+
+#[test]
+fn a_move_of_plain_qemu_outlasts_kills() {
+    let _alone = crate::alone();
+    if !testkit::needs::programs(&PROGRAMS) {
+        return;
+    }
+    let mut host = Plain::new("500KiB/s");
+    assert!(host.start("bulk/web.raw", "raw"));
+    host.wait_for_writes(20);
+    host.serve();
+    host.pin("fast");
+    let copying = |host: &Plain| host.intents().contains("\"copying\"");
+    host.wait_until("it copies", || copying(&host));
+    end(&mut host.machine, "-9");
+    assert_eq!(host.lost(&host.text("bulk/web.raw")), 0);
+    host.wait_until("the move is given up", || !copying(&host));
+    assert_eq!(host.files("bulk"), ["web.raw"]);
+    assert!(host.start("bulk/web.raw", "raw"));
+    host.wait_for_writes(20);
+    // It is begun again, and the one that looks after it is killed.
+    host.wait_until("it copies again", || copying(&host));
+    end(&mut host.server, "-9");
+    host.serve();
+    let fast = host.text("fast") + "/";
+    host.wait_until("it has moved", || {
+        host.image().is_some_and(|image| image.starts_with(&fast))
+    });
+    host.wait_for_writes(20);
+    host.wait_until("old images are gone", || {
+        host.files("state/qemu-moves") == ["lock"]
+    });
+    let image = host.image().unwrap();
+    end(&mut host.machine, "-9");
+    assert_eq!([host.files("bulk"), host.files("fast")].concat().len(), 1);
+    let log = host.log();
+    assert_eq!((log.boots(), log.errors()), (2, 0));
+    assert_eq!(host.lost(&image), 0);
+}
+
+/// A generator of numbers, by SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % end
+    }
+}
+
+/// `TERRACE_SEEDS=0..100` runs a hundred of them.
+#[test]
+fn no_start_script_of_plain_qemu_starts_from_a_stale_image() {
+    let _alone = crate::alone();
+    if !testkit::needs::programs(&PROGRAMS) {
+        return;
+    }
+    let mut host = Plain::new("4MiB/s");
+    assert!(host.start("bulk/web.raw", "raw"));
+    host.wait_for_writes(20);
+    host.serve();
+    let (mut starts, mut refused, mut by_phase) = (0, 0, std::collections::BTreeMap::new());
+    testkit::seeds::run(0..3, |seed| {
+        let mut random = Random(seed);
+        let on = host.image().ok_or("it has no image")?;
+        let tier = match on.starts_with(&host.text("bulk")) {
+            true => "fast",
+            false => "bulk",
+        };
+        host.pin(tier);
+        let phases: &[&str] = match random.below(4) {
+            0 => &["begun", "copying"],
+            _ => &["blocking", "pivoting", "pivoted"],
+        };
+        let phase = |host: &Plain| {
+            let intents = host.intents();
+            let found = phases
+                .iter()
+                .find(|p| intents.contains(&format!("\"{p}\"")));
+            found.map(ToString::to_string)
+        };
+        let until = Instant::now() + PATIENCE;
+        let at = loop {
+            if let Some(at) = phase(&host) {
+                break at;
+            }
+            if Instant::now() > until {
+                return Err(format!("no move comes to {phases:?}"));
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        };
+        std::thread::sleep(Duration::from_micros(random.below(40_000)));
+        *by_phase.entry(at).or_insert(0) += 1;
+        let victims = 1 + random.below(3);
+        if victims & 1 != 0 {
+            end(&mut host.machine, "-9");
+        }
+        if victims & 2 != 0 {
+            end(&mut host.server, "-9");
+        }
+        // The script is run again and again, with the old path, until somebody has looked where the image is.
+        let before = host.log().writes();
+        let (until, mut tried) = (Instant::now() + PATIENCE, 0);
+        while host.log().writes() < before + 30 {
+            if Instant::now() > until {
+                return Err(format!("victims {victims}: it does not run again"));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            tried += 1;
+            if tried == 5 && host.server.is_none() {
+                host.serve();
+            }
+            if host.machine.is_some() {
+                continue;
+            }
+            let image = match host.is_settled() {
+                true => host.only_image().unwrap_or(on.clone()),
+                false => on.clone(),
+            };
+            if !Path::new(&image).exists() {
+                refused += 1;
+                continue;
+            }
+            let lost = host.lost(&image);
+            if lost > 0 {
+                return Err(format!(
+                    "victims {victims}: it would start from {image}, where {lost} writes are lost"
+                ));
+            }
+            let format = image.rsplit('.').next().unwrap_or_default();
+            match host.start(&image, format) {
+                true => starts += 1,
+                false => refused += 1,
+            }
+        }
+        if host.server.is_none() {
+            host.serve();
+        }
+        let below = host.text(tier) + "/";
+        host.wait_until("it has moved", || {
+            let there = host.image().is_some_and(|image| image.starts_with(&below));
+            there && host.files("state/qemu-moves") == ["lock"]
+        });
+        let left = [host.files("bulk"), host.files("fast")].concat();
+        match left.len() {
+            1 => Ok(()),
+            _ => Err(format!("files are left: {left:?}")),
+        }
+    });
+    eprintln!("{starts} starts, {refused} refused, killed when {by_phase:?}");
+    let image = host.image().unwrap();
+    end(&mut host.machine, "-9");
+    assert_eq!(host.log().errors(), 0);
+    assert_eq!(host.lost(&image), 0);
+}
+
+/// Anywhere in what is shown.
+fn p99_of(shown: &Value) -> Option<f64> {
+    match shown {
+        Value::Object(fields) => {
+            let own = fields.get("p99_us").and_then(Value::as_array);
+            let own = own.and_then(|windows| windows.iter().find_map(Value::as_f64));
+            own.or_else(|| fields.values().find_map(p99_of))
+        }
+        Value::Array(list) => list.iter().find_map(p99_of),
+        _ => None,
+    }
+}

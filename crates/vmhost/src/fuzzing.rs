@@ -1,0 +1,53 @@
+//! Entry points for fuzzers: any bytes, and nothing panics.
+
+use crate::At;
+use crate::moving::{INTENT_FORM, Intent, Phase};
+use crate::qemu::{Machine, Names, Options, add_nodes, mirror};
+
+/// What a QEMU answers to [`crate::qemu::queries`], as a list of six.
+pub fn qemu(bytes: &[u8]) {
+    let Ok(answers) = serde_json::from_slice::<[serde_json::Value; 6]>(bytes) else {
+        return;
+    };
+    let Ok(machine) = Machine::of(&answers) else {
+        return;
+    };
+    let at = At::File("/a".into());
+    machine.unused_on(&at);
+    let of = |target: &str| {
+        let names = machine.names_of(target);
+        names.map_or(Options::default(), |names| Options::of(&[], names))
+    };
+    machine.domain("a", 1, "", of);
+    for target in machine.targets() {
+        let image = |at: &At| crate::Image {
+            at: at.clone(),
+            format: "raw".into(),
+        };
+        let intent = Intent {
+            form: INTENT_FORM,
+            job: 1,
+            volume: "a:b".into(),
+            uuid: "a".into(),
+            target: target.into(),
+            device: "d".into(),
+            from: image(&at),
+            to: image(&at),
+            unsettled: "/b".into(),
+            kept_as: None,
+            rate_bytes_per_s: 1,
+            boot: String::new(),
+            at_s: 0,
+            life: None,
+            left: None,
+            made: None,
+            held: false,
+            cancel: false,
+            phase: Phase::Begun,
+        };
+        let names = Names::of(&intent);
+        machine.live(target, &names, None);
+        add_nodes(&machine, &intent, &names, of(target));
+        mirror(&machine, &intent, &names, of(target));
+    }
+}

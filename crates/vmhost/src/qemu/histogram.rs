@@ -1,0 +1,95 @@
+//! QEMU's latency histograms, as buckets of our own.
+//!
+//! QEMU counts a disk's requests between bounds that somebody gives it; ours are [`bounds`], 24 from 20 µs to 2 s, each 1.65 times the one before. All requests
+//! between two bounds count as ones of their geometric middle, so a percentile is between 0.78 and 1.29 times what it was. Those below the
+//! first bound count as 0.78 times it, and those above the last as 1.29 times it, which for either may be far off.
+
+use crate::HostError;
+use crate::qemu::value::At;
+
+/// The first bound, and the last.
+pub const BOUNDS_NS: (u64, u64) = (20_000, 2_000_000_000);
+const BOUNDS: usize = 24;
+/// What a bound is times the one before it: the 23rd root of 100 000.
+const STEP: f64 = 1.6496480740980204;
+
+/// Bounds of our histograms, nanoseconds.
+pub fn bounds() -> Vec<u64> {
+    let (first, last) = (BOUNDS_NS.0 as f64, BOUNDS_NS.1 as f64);
+    let bound = |i: usize| match i + 1 {
+        BOUNDS => last as u64,
+        _ => (first * STEP.powi(i as i32)).round() as u64,
+    };
+    (0..BOUNDS).map(bound).collect()
+}
+
+/// The bucket for what QEMU counts below each bound, and above the last.
+fn buckets() -> Vec<u16> {
+    let half = STEP.sqrt();
+    let middles = bounds().into_iter().map(|bound| bound as f64 / half);
+    let above = BOUNDS_NS.1 as f64 * half;
+    let values = middles.chain([above]);
+    values.map(|ns| algo::bucket_of(ns as u64) as u16).collect()
+}
+
+/// What a disk's statistics say of one histogram.
+pub(super) enum Histogram {
+    /// There is none.
+    None,
+    /// It has our bounds: requests by bucket.
+    Ours(Vec<(u16, u64)>),
+    /// It has others.
+    Others,
+}
+
+impl Histogram {
+    pub(super) fn of(field: &At<'_>) -> Result<Self, HostError> {
+        if !field.is_there() {
+            return Ok(Self::None);
+        }
+        let numbers = |name: &str| -> Result<Vec<u64>, HostError> {
+            let items = field.field(name).items()?;
+            items.iter().map(At::number).collect()
+        };
+        if numbers("boundaries")? != bounds() {
+            return Ok(Self::Others);
+        }
+        let bins = numbers("bins")?;
+        if bins.len() != BOUNDS + 1 {
+            return Err(field
+                .field("bins")
+                .fault("they are not one more than the bounds"));
+        }
+        let counted = buckets().into_iter().zip(bins);
+        Ok(Self::Ours(counted.filter(|(_, n)| *n > 0).collect()))
+    }
+}
+
+/// Both together.
+pub(super) fn merged(a: &[(u16, u64)], b: &[(u16, u64)]) -> Vec<(u16, u64)> {
+    let mut sums = std::collections::BTreeMap::new();
+    for (bucket, n) in a.iter().chain(b) {
+        let sum: &mut u64 = sums.entry(*bucket).or_default();
+        *sum = sum.saturating_add(*n);
+    }
+    sums.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_rise_evenly_and_buckets_are_within_their_error() {
+        let bounds = bounds();
+        assert_eq!(bounds.len(), 24);
+        assert_eq!((bounds[0], bounds[23]), BOUNDS_NS);
+        let buckets = buckets();
+        assert!(buckets.windows(2).all(|b| b[0] < b[1]), "{buckets:?}");
+        for (pair, bucket) in bounds.windows(2).zip(&buckets[1..]) {
+            let value = algo::bucket_value_ns(usize::from(*bucket)) as f64;
+            let off = (value / pair[0] as f64, value / pair[1] as f64);
+            assert!(off.0 < 1.31 && off.1 > 0.76, "{pair:?}: {value}, {off:?}");
+        }
+    }
+}

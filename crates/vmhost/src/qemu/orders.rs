@@ -1,0 +1,134 @@
+//! What QEMU is asked to do for a move.
+
+use serde_json::{Value, json};
+
+use super::{Machine, Options};
+use crate::moving::Intent;
+use crate::{At, Image};
+
+/// Names of what a move makes in a QEMU: another one for each move, and the same one whoever asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Names(String);
+
+/// What our names begin with; those of nodes have 31 characters at most.
+const PREFIX: &str = "terrace-";
+
+impl Names {
+    /// Of a move.
+    pub fn of(intent: &Intent) -> Self {
+        let kept = intent.kept_as.as_deref().unwrap_or_default();
+        let parts = [
+            &intent.job.to_string(),
+            &intent.target,
+            &intent.from.to_string(),
+            &intent.to.to_string(),
+            kept,
+        ];
+        let bytes = parts.iter().flat_map(|p| p.bytes().chain([0]));
+        // FNV-1a.
+        let hash = bytes.fold(0xcbf2_9ce4_8422_2325, |h: u64, b| {
+            (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
+        });
+        Self(format!("{PREFIX}{hash:016x}"))
+    }
+
+    /// The job.
+    pub fn job(&self) -> &str {
+        &self.0
+    }
+
+    /// The job's filter.
+    fn filter(&self) -> String {
+        format!("{}-m", self.0)
+    }
+
+    fn format(&self, options: Options) -> String {
+        format!("{}-{}", self.0, options.letters())
+    }
+
+    fn protocol(&self, options: Options) -> String {
+        format!("{}-p", self.format(options))
+    }
+
+    /// Whether a node is the target's.
+    pub(super) fn owns(&self, node: &str) -> bool {
+        self.is_format(node) || self.is_protocol(node)
+    }
+
+    pub(super) fn is_format(&self, node: &str) -> bool {
+        let rest = node.strip_prefix(&self.0).and_then(|r| r.strip_prefix('-'));
+        rest.is_some_and(|letters| letters.len() == 2 && letters.is_ascii())
+    }
+
+    pub(super) fn is_protocol(&self, node: &str) -> bool {
+        node.strip_suffix("-p").is_some_and(|n| self.is_format(n))
+    }
+}
+
+/// Nodes of the target, as those of the disk are: arguments of `blockdev-add`, to be carried out in order. None where the disk is not known.
+pub fn add_nodes(
+    machine: &Machine,
+    intent: &Intent,
+    names: &Names,
+    options: Options,
+) -> Option<[Value; 2]> {
+    let like = machine.tree(&intent.target)?.node;
+    let cache = json!({ "direct": like.direct, "no-flush": like.no_flush });
+    let discard = match options.unmap {
+        Some(true) => "unmap",
+        _ => "ignore",
+    };
+    let (format, protocol) = (names.format(options), names.protocol(options));
+    let mut file = json!({ "node-name": protocol, "cache": cache, "discard": discard });
+    let Image { at, format: driver } = &intent.to;
+    match at {
+        At::File(path) => {
+            file["driver"] = "file".into();
+            file["filename"] = path.as_str().into();
+            if let Some(aio) = options.aio {
+                file["aio"] = aio.name().into();
+            }
+        }
+        At::Nbd { socket, export } => {
+            file["driver"] = "nbd".into();
+            file["server"] = json!({ "type": "unix", "path": socket });
+            file["export"] = export.as_str().into();
+        }
+    }
+    // Zeroes become discards only where these are given back.
+    let detect_zeroes = match (&*like.detect_zeroes, discard) {
+        ("unmap", "ignore") => "on",
+        (as_is, _) => as_is,
+    };
+    let image = json!({
+        "driver": driver, "node-name": format, "file": protocol, "cache": cache, "discard": discard, "detect-zeroes": detect_zeroes,
+    });
+    Some([file, image])
+}
+
+/// The copy, with writes to both images: arguments of `blockdev-mirror`. A disk below a throttle is copied through it, which is the only way that QEMU has,
+/// and it is the node below that is replaced. None where the disk is not known.
+pub fn mirror(
+    machine: &Machine,
+    intent: &Intent,
+    names: &Names,
+    options: Options,
+) -> Option<Value> {
+    let tree = machine.tree(&intent.target)?;
+    let mut order = json!({
+        "job-id": names.job(),
+        "device": tree.top,
+        "target": names.format(options),
+        "sync": "full",
+        "copy-mode": "write-blocking",
+        "speed": intent.rate_bytes_per_s,
+        "on-source-error": "report",
+        "on-target-error": "stop",
+        "auto-dismiss": false,
+        "filter-node-name": names.filter(),
+    });
+    if tree.top != tree.format {
+        order["replaces"] = tree.format.into();
+    }
+    Some(order)
+}

@@ -1,0 +1,289 @@
+//! What a real QEMU 7.2.22 says of a machine with disks of every kind, one of which is being mirrored.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use vmhost::moving::{INTENT_FORM, Intent, Live, Phase};
+use vmhost::qemu::{Aio, Machine, Names, Options, add_nodes, bounds, mirror};
+use vmhost::*;
+
+/// The answers to `qemu::queries`; our move is called JOB in them.
+const SAID: &str = include_str!("qemu-7.2.22.json");
+
+fn image(path: &str, format: &str) -> Image {
+    Image {
+        at: At::File(path.into()),
+        format: format.into(),
+    }
+}
+
+fn intent() -> Intent {
+    Intent {
+        form: INTENT_FORM,
+        job: 7,
+        volume: "web:vda".into(),
+        uuid: "web".into(),
+        target: "vda".into(),
+        device: "/fast".into(),
+        from: image("/slow/a.raw", "raw"),
+        to: image("/fast/a.qcow2", "qcow2"),
+        unsettled: "/moves/x.unsettled".into(),
+        kept_as: Some("/slow/a.raw.moved-1".into()),
+        rate_bytes_per_s: 1000,
+        boot: "x".into(),
+        at_s: 1,
+        life: None,
+        left: None,
+        made: None,
+        held: false,
+        cancel: false,
+        phase: Phase::Copying,
+    }
+}
+
+fn answers() -> [Value; 6] {
+    let names = Names::of(&intent());
+    serde_json::from_str(&SAID.replace("JOB", names.job())).unwrap()
+}
+
+fn machine() -> Machine {
+    Machine::of(&answers()).unwrap()
+}
+
+fn domain(machine: &Machine) -> (Domain, DomainStats) {
+    let options = |target: &str| Options {
+        unmap: (target != "vdb").then_some(false),
+        aio: None,
+    };
+    machine.domain("web", 9, "Debian 1:7.2+dfsg-7+deb12u18+b3", options)
+}
+
+#[test]
+fn a_machine_is_a_domain_with_the_same_disks() {
+    let machine = machine();
+    let (domain, stats) = domain(&machine);
+    let disk = |target: &str| {
+        let found = domain.disks.iter().find(|d| d.target == target);
+        found.unwrap_or_else(|| panic!("no {target} in {:?}", domain.disks))
+    };
+    assert_eq!((&*domain.name, domain.id), ("web", Some(9)));
+    let source = |target: &str| disk(target).image(|_| None);
+    assert_eq!(source("vda"), Some(image("/slow/a.raw", "raw")));
+    assert_eq!(source("vdb"), Some(image("/slow/b.qcow2", "qcow2")));
+    assert_eq!(source("drive-c"), Some(image("/slow/c.raw", "raw")));
+    assert_eq!(source("sda"), Some(image("/slow/d.raw", "raw")));
+    let export = Image {
+        at: At::Nbd {
+            socket: "/n.sock".into(),
+            export: String::new(),
+        },
+        format: "raw".into(),
+    };
+    assert_eq!(source("vde"), Some(export));
+    // What is not known to be off may be on.
+    assert_eq!((disk("vda").unmap, disk("vdb").unmap), (false, true));
+    assert!(disk("sda").limited && disk("drive-c").limited && !disk("vdb").limited);
+    let fixed = |target: &str| disk(target).fixed(&domain).map(|f| f.to_string());
+    for target in ["vdb", "drive-c", "sda", "vde"] {
+        assert_eq!(fixed(target), None, "{target}");
+    }
+    for (target, said) in [
+        ("vda", "somebody else began"),
+        ("vdf", "1 more below it"),
+        ("vdg", "internal snapshots"),
+        ("cd0", "no disk but a drive"),
+    ] {
+        let why = fixed(target).unwrap_or_default();
+        assert!(why.contains(said), "{target}: {why}");
+    }
+    let stats = |target: &str| stats.blocks.iter().find(|b| b.target == target).unwrap();
+    assert_eq!(stats("vda").capacity, Some(4 << 20));
+    assert_eq!(stats("vda").latencies, Some(Latencies::default()));
+    assert_eq!(stats("vdb").latencies, None);
+    assert_eq!(stats("vdb").reads, Some(Direction::default()));
+    let counted: Vec<String> = machine.counted().collect();
+    assert_eq!(counted, ["/machine/peripheral/vda/virtio-backend"]);
+    let uncounted: Vec<String> = machine.uncounted().collect();
+    // Somebody else counts those of sda, and a CD has none.
+    assert_eq!(uncounted.len(), 5, "{uncounted:?}");
+    let proxmox = machine.domain("web", 9, "pve-qemu-kvm_7.2.0-8", |_| Options::default());
+    let why = proxmox.0.disks.iter().find_map(|d| d.stays.clone());
+    assert!(why.unwrap().contains("Proxmox"));
+}
+
+#[test]
+fn latencies_are_counted_by_bucket() {
+    let mut answers = answers();
+    let list = answers[2].as_array_mut().unwrap();
+    let vda = list
+        .iter_mut()
+        .find(|e| e["qdev"].to_string().contains("vda"));
+    let stats = &mut vda.unwrap()["stats"];
+    let mut bins = vec![0; bounds().len() + 1];
+    (bins[0], bins[3]) = (2, 5);
+    stats["rd_latency_histogram"]["bins"] = json!(bins);
+    stats["wr_latency_histogram"]["bins"] = json!(bins);
+    stats["flush_latency_histogram"]["bins"] = json!(bins);
+    let machine = Machine::of(&answers).unwrap();
+    let (_, stats) = domain(&machine);
+    let vda = stats.blocks.iter().find(|b| b.target == "vda").unwrap();
+    let latencies = vda.latencies.clone().unwrap();
+    let counts = |buckets: &[(u16, u64)]| buckets.iter().map(|b| b.1).collect::<Vec<_>>();
+    assert_eq!(counts(&latencies.reads), [2, 5]);
+    assert_eq!(counts(&latencies.writes), [4, 10]);
+    // The wrong number of bins is said with its place.
+    let list = answers[2].as_array_mut().unwrap();
+    for entry in list {
+        if entry["qdev"].to_string().contains("vda") {
+            entry["stats"]["rd_latency_histogram"]["bins"] = json!([1]);
+        }
+    }
+    let why = Machine::of(&answers).unwrap_err().to_string();
+    assert!(
+        why.starts_with("query-blockstats, return[") && why.contains("bins"),
+        "{why}"
+    );
+}
+
+#[test]
+fn a_move_is_seen_as_it_is() {
+    let (intent, mut answers) = (intent(), answers());
+    let names = Names::of(&intent);
+    let sight = |answers: &[Value; 6]| {
+        let machine = Machine::of(answers).unwrap();
+        (
+            machine.live("vda", &names, Some(9)),
+            machine.failure(&names),
+        )
+    };
+    let from = Some(intent.from.clone());
+    let mirrored = |ready| Live::On {
+        image: from.clone(),
+        mirror: Some(Mirror {
+            to: Some(intent.to.clone()),
+            ready,
+        }),
+        life: Some(9),
+    };
+    assert_eq!(sight(&answers), (mirrored(false), None));
+    answers[0][0]["ready"] = true.into();
+    answers[0][0]["status"] = "ready".into();
+    assert_eq!(sight(&answers), (mirrored(true), None));
+    answers[0][0]["status"] = "standby".into();
+    assert_eq!(sight(&answers), (mirrored(false), None));
+    answers[0][0]["status"] = "paused".into();
+    answers[0][0]["io-status"] = "nospace".into();
+    let (live, why) = sight(&answers);
+    assert_eq!(live, mirrored(false));
+    assert!(why.unwrap().contains("full"));
+    // Somebody else's job on the same disk.
+    answers[0][0]["device"] = "other".into();
+    let (live, why) = sight(&answers);
+    let other = Some(Mirror {
+        to: None,
+        ready: false,
+    });
+    assert_eq!(
+        (live, why),
+        (
+            Live::On {
+                image: from,
+                mirror: other,
+                life: Some(9)
+            },
+            None
+        )
+    );
+    let machine = Machine::of(&answers).unwrap();
+    assert!(
+        machine.uses("/slow/a.raw")
+            && machine.uses("/slow/base.qcow2")
+            && !machine.uses("/fast/a.qcow2")
+    );
+    assert!(machine.unused_on(&intent.from.at).is_empty());
+    // The mirror has no drive above it.
+    assert_eq!(machine.unused_of(&names).len(), 2);
+    let missing = machine.live("vdz", &names, Some(9));
+    assert_eq!(
+        missing,
+        Live::On {
+            image: None,
+            mirror: None,
+            life: Some(9)
+        }
+    );
+}
+
+#[test]
+fn orders_name_everything() {
+    let (machine, mut intent) = (machine(), intent());
+    let names = Names::of(&intent);
+    let options = Options {
+        unmap: Some(true),
+        aio: Some(Aio::IoUring),
+    };
+    let [file, format] = add_nodes(&machine, &intent, &names, options).unwrap();
+    assert_eq!(file["filename"], "/fast/a.qcow2");
+    assert_eq!(file["cache"], json!({ "direct": true, "no-flush": false }));
+    assert_eq!(
+        (&file["aio"], &file["discard"]),
+        (&json!("io_uring"), &json!("unmap"))
+    );
+    assert_eq!(
+        (&format["driver"], &format["file"]),
+        (&json!("qcow2"), &file["node-name"])
+    );
+    assert!(file["node-name"].as_str().unwrap().len() <= 31);
+    let order = mirror(&machine, &intent, &names, options).unwrap();
+    assert_eq!(
+        (&order["device"], order.get("replaces")),
+        (&json!("a"), None)
+    );
+    // Below a throttle.
+    intent.target = "sda".into();
+    let order = mirror(&machine, &intent, &names, options).unwrap();
+    assert_eq!(
+        (&order["device"], &order["replaces"]),
+        (&json!("d-t"), &json!("d"))
+    );
+    assert_ne!(Names::of(&intent), names);
+}
+
+/// Every value inside of a value.
+fn paths(value: &Value, at: Vec<String>, all: &mut Vec<Vec<String>>) {
+    all.push(at.clone());
+    let children: Vec<(String, &Value)> = match value {
+        Value::Array(list) => list
+            .iter()
+            .enumerate()
+            .map(|(i, v)| (i.to_string(), v))
+            .collect(),
+        Value::Object(fields) => fields.iter().map(|(k, v)| (k.clone(), v)).collect(),
+        _ => vec![],
+    };
+    for (key, value) in children {
+        paths(value, [at.clone(), vec![key]].concat(), all);
+    }
+}
+
+proptest! {
+    #[test]
+    fn anything_in_its_place_is_no_panic(
+        which in any::<prop::sample::Index>(),
+        other in prop::sample::select(vec![
+            json!(null), json!(-1), json!(1.5), json!("x"), json!(""), json!([]), json!({}), json!(true), json!(u64::MAX), json!([{}]), json!(["/"]),
+        ]),
+    ) {
+        let mut said: Value = serde_json::from_str(SAID).unwrap();
+        let mut all = vec![];
+        paths(&said, vec![], &mut all);
+        let path = which.get(&all);
+        let pointer: String = path.iter().map(|p| format!("/{}", p.replace('~', "~0").replace('/', "~1"))).collect();
+        *said.pointer_mut(&pointer).unwrap() = other;
+        fuzzing::qemu(said.to_string().as_bytes());
+    }
+
+    #[test]
+    fn any_bytes_are_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fuzzing::qemu(&bytes);
+    }
+}
