@@ -106,7 +106,7 @@ impl Plain {
         let child = qemu.stdin(Stdio::null()).stderr(Stdio::null()).spawn();
         let mut child = child.unwrap();
         let until = Instant::now() + PATIENCE;
-        while UnixStream::connect(self.path("test.sock")).is_err() {
+        while !greets(&self.path("test.sock")) {
             if child.try_wait().unwrap().is_some() {
                 return false;
             }
@@ -273,6 +273,18 @@ impl Plain {
         let stats = self.ask("query-blockstats", json!({}));
         !stats[0]["stats"]["rd_latency_histogram"].is_null()
     }
+}
+
+/// Whether QEMU serves a socket: it listens before it has opened its images, and may end then.
+fn greets(socket: &Path) -> bool {
+    let Ok(stream) = UnixStream::connect(socket) else {
+        return false;
+    };
+    stream
+        .set_read_timeout(Some(Duration::from_secs(1)))
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).is_ok() && line.contains("QMP")
 }
 
 fn end(child: &mut Option<Child>, signal: &str) {
