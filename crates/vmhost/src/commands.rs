@@ -1,6 +1,6 @@
 //! What an operator types.
 
-use crate::{Disk, Domain, Platform};
+use crate::{Disk, Domain, Platform, builds};
 
 /// A word, for a shell and for virsh's own.
 pub fn quoted(word: &str) -> String {
@@ -20,6 +20,10 @@ pub(crate) fn by_hand(domain: &Domain, disk: &Disk, path: Option<&str>) -> Optio
             ));
         }
         Some(Platform::KubeVirt | Platform::OVirt) => return None,
+    }
+    // QEMU 7.2 may lose writes or crash unless the guest rests meanwhile: no command that is pasted does that well.
+    if builds::holds_at_start(disk) || !path?.starts_with('/') {
+        return None;
     }
     let (_, file) = path?.rsplit_once('/')?;
     let (domain, target) = (quoted(&domain.name), quoted(&disk.target));
